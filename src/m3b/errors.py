@@ -1,0 +1,100 @@
+"""The error family. Each message says what was found, where, and what to do next."""
+
+from __future__ import annotations
+
+
+class M3bError(Exception):
+    """Anything that m3b raises on purpose."""
+
+
+class WrongUse(M3bError):
+    """The caller asked for something that cannot be done as asked; the command line exits with 2."""
+
+
+class DataError(M3bError):
+    """A data card, index or image that cannot be used."""
+
+
+class SandboxError(M3bError):
+    """No sandbox that this machine allows, or one that would not start."""
+
+
+class ModelError(M3bError):
+    """A delivered model that cannot be loaded or that predicts nonsense."""
+
+
+class ToolError(Exception):
+    """The agent's fault: goes back to the model as the tool's result, naming the fault and the remedy."""
+
+
+# --- language models ---------------------------------------------------------------------------------------------
+
+
+class LLMError(M3bError):
+    """A language model could not answer. The subclass says whether trying again makes sense."""
+
+
+class Authentication(LLMError):
+    """No key, or one that the provider refuses."""
+
+
+class Transient(LLMError):
+    """Rate limit, overload, time-out or a dropped connection: the same request may pass later.
+
+    `retry_after` is the wait in seconds that the provider asked for, if it did.
+    """
+
+    def __init__(self, message: str, retry_after: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+
+
+class ContextOverflow(LLMError):
+    """The request is longer than the model's window."""
+
+
+class BadRequest(LLMError):
+    """The provider will never accept this request."""
+
+
+# --- ends of a run -----------------------------------------------------------------------------------------------
+
+
+class RunEnd(Exception):
+    """A run that is over before its model is delivered; `status` is the `Result.status` that it ends with."""
+
+    status = "failed"
+
+
+class Failed(RunEnd):
+    """A role gave up, got stuck or was rejected too often."""
+
+
+class OutOfBudget(RunEnd):
+    """The actions, tokens, money or time of the run are spent."""
+
+    status = "out_of_budget"
+
+
+class NoDataset(RunEnd):
+    """No data card serves the request."""
+
+    status = "no_dataset"
+
+
+class RejectedData(RunEnd):
+    """The data audit found something that no model should be trained on."""
+
+    status = "rejected_data"
+
+
+class BelowRange(RunEnd):
+    """A model was trained and measured, but it is not good enough to be delivered as a success."""
+
+    status = "below_range"
+
+
+class Cancelled(RunEnd):
+    """The user stopped the run."""
+
+    status = "cancelled"
