@@ -1,0 +1,183 @@
+"""What the agent loop itself costs: one scripted conversation of 100 tool calls through m3b and through its peers.
+
+No model is asked and no process is started: a canned model calls a tool that returns a line of text, so that what is
+left is the framework. Every contender runs in a fresh process of its own.
+
+    python benchmarks/overhead.py                            peers that this interpreter can import
+    python benchmarks/overhead.py --install                  peers from a new temporary environment (needs a network)
+    python benchmarks/overhead.py --peer-python VENV/bin/python
+
+Columns, microseconds per action: *in memory* keeps nothing on disk; *recorded* writes each step down in the
+contender's own way without asking the disk to confirm it; *synced* waits until each step is on the disk. A contender
+that has no such way shows a dash, and one that cannot be imported is said to be missing. Fsync costs what the disk
+costs: the bare price of one is printed below the table, and a folder in memory (tmpfs) makes it free.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import venv
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from overhead_loops import CONTENDERS
+
+PEERS = {
+    "langgraph": ("langgraph", "langgraph-checkpoint-sqlite"),
+    "smolagents": ("smolagents",),
+    "minisweagent": ("mini-swe-agent",),
+}
+"""Module to import, and what pip installs for it."""
+
+MODES = ("memory", "recorded", "synced")
+LABELS = {"m3b": "m3b", "langgraph": "LangGraph", "smolagents": "smolagents", "minisweagent": "mini-swe-agent"}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One contender in one mode, timed by its quickest conversation: the one that other work disturbed least."""
+
+    name: str
+    mode: str
+    version: str = ""
+    import_s: float = 0.0
+    us_per_action: float | None = None
+    missing: str = ""
+    """Why there is no time."""
+
+
+def measure(name: str, mode: str, folder: Path, actions: int, repeats: int) -> Outcome:
+    """Time one contender in this process.
+
+    Raises:
+        RuntimeError: the conversation had another number of tool calls than it was written with.
+    """
+    if importlib.util.find_spec(name) is None:
+        return Outcome(name, mode, missing="not installed")
+    began = time.perf_counter()
+    try:
+        found = CONTENDERS[name](mode, folder)
+    except ModuleNotFoundError as error:
+        return Outcome(name, mode, missing=f"needs {error.name}")
+    import_s = time.perf_counter() - began
+    if found is None:
+        return Outcome(name, mode, missing="not offered")
+    version, run = found
+    times = []
+    for at in range(repeats + 1):
+        start = time.perf_counter()
+        calls = run(actions)
+        if at:  # the first conversation fills caches
+            times.append(time.perf_counter() - start)
+        if calls != actions:
+            raise RuntimeError(f"{name} ran {calls} of {actions} tool calls; its loop is not used as it should be.")
+    return Outcome(name, mode, version, import_s, min(times) / actions * 1e6)
+
+
+def in_process_of_its_own(python: str, name: str, mode: str, args: argparse.Namespace) -> Outcome:
+    """Run `measure` by another interpreter; a contender that breaks is reported with its last line of error."""
+    with tempfile.TemporaryDirectory(dir=args.folder, prefix="overhead-") as folder:
+        quiet = {"MSWEA_SILENT_STARTUP": "1", "MSWEA_GLOBAL_CONFIG_DIR": folder, "LANGSMITH_TRACING": "false"}
+        command = [python, __file__, "--child", name, mode, folder, "--actions", str(args.actions)]
+        done = subprocess.run(
+            [*command, "--repeats", str(args.repeats)],
+            capture_output=True, text=True, env={**os.environ, **quiet}, check=False, timeout=900,
+        )  # fmt: skip
+    if done.returncode:
+        return Outcome(name, mode, missing=f"failed: {(done.stderr.strip().splitlines() or ['no output'])[-1][:120]}")
+    return Outcome(**json.loads(done.stdout.splitlines()[-1]))
+
+
+def fsync_us(folder: Path) -> float:
+    """Median microseconds of appending a line and waiting for the disk, in this folder."""
+    times = []
+    with tempfile.TemporaryFile(dir=folder) as file:
+        for _ in range(100):
+            start = time.perf_counter()
+            file.write(b"x" * 300)
+            file.flush()
+            os.fsync(file.fileno())
+            times.append(time.perf_counter() - start)
+    return statistics.median(times) * 1e6
+
+
+def installed(folder: Path) -> str:
+    """A new environment with the peers in it; returns its interpreter. A peer that pip cannot get stays missing."""
+    venv.create(folder, with_pip=True)
+    python = str(folder / "bin" / "python")
+    for packages in PEERS.values():
+        done = subprocess.run([python, "-m", "pip", "install", "-q", *packages], check=False)
+        if done.returncode:
+            print(f"pip could not install {' '.join(packages)}", file=sys.stderr)
+    return python
+
+
+def table(outcomes: list[Outcome]) -> str:
+    """The outcomes as a Markdown table, a contender a row."""
+    lines = ["| loop | version | import, s | in memory, µs | recorded, µs | synced, µs |", "|---|---|--:|--:|--:|--:|"]
+    for name in CONTENDERS:
+        rows = {outcome.mode: outcome for outcome in outcomes if outcome.name == name}
+        known = [row for row in rows.values() if row.us_per_action is not None]
+        if not known:
+            lines.append(f"| {LABELS[name]} | {rows['memory'].missing} | – | – | – | – |")
+            continue
+        imports = f"{statistics.median(row.import_s for row in known):.2f}"
+        cells = [_cell(rows[mode]) for mode in MODES]
+        lines.append(f"| {LABELS[name]} | {known[0].version} | {imports} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _cell(row: Outcome) -> str:
+    if row.us_per_action is not None:
+        return f"{row.us_per_action:.0f}"
+    return "–" if row.missing == "not offered" else row.missing
+
+
+def main() -> None:
+    """Measure every contender and print the table, or, with --child, one of them as a line of JSON."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--actions", type=int, default=100)
+    parser.add_argument("--repeats", type=int, default=7)
+    parser.add_argument(
+        "--folder", type=Path, default=Path.cwd(), help="where records are written; its disk is measured"
+    )
+    parser.add_argument("--peer-python", default=sys.executable, help="an interpreter that can import the peers")
+    parser.add_argument("--install", action="store_true", help="install the peers into a temporary environment first")
+    parser.add_argument("--json", type=Path, help="write the outcomes here too")
+    parser.add_argument("--child", nargs=3, metavar=("NAME", "MODE", "FOLDER"), help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.child:
+        name, mode, folder = args.child
+        print(json.dumps(asdict(measure(name, mode, Path(folder), args.actions, args.repeats))))
+        return
+    with tempfile.TemporaryDirectory(prefix="overhead-peers-") as peers:
+        peer_python = installed(Path(peers)) if args.install else args.peer_python
+        outcomes = [
+            in_process_of_its_own(sys.executable if name == "m3b" else peer_python, name, mode, args)
+            for name in CONTENDERS
+            for mode in MODES
+        ]
+    bare = fsync_us(args.folder)
+    print(table(outcomes))
+    print(
+        f"\n{args.actions} actions, best of {args.repeats} conversations, Python {platform.python_version()},",
+        end=" ",
+    )
+    print(f"{os.cpu_count()} CPUs; one bare append and fsync in {args.folder} takes {bare:.0f} µs.")
+    print("LangGraph: recorded is its in-memory checkpointer, synced its SQLite one. mini-swe-agent: recorded is its")
+    print("trajectory file. m3b writes three events an action (reply, call, result), each synced.")
+    if args.json:
+        args.json.write_text(json.dumps([asdict(outcome) for outcome in outcomes], indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,148 @@
+"""How fast and how large previews are: a folder of many files against a bare walk, large tables against a bare read.
+
+    python benchmarks/previews.py [--files 200000] [--mib 2048] [--folder DIR]
+
+Prints one line each with the ratio of times (best of three, files in the page cache) and the peak of memory that the
+preview added, each measured in a process of its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+
+def make_files(folder: Path, count: int) -> None:
+    """Empty-ish files: half in one folder, half in folders of a hundred."""
+    for index in range(count):
+        place = folder / "flat" if index % 2 else folder / "cases" / f"case_{index // 200:05d}"
+        if index % 200 < 2:
+            place.mkdir(parents=True, exist_ok=True)
+        (place / f"image_{index:06d}.png").write_bytes(b"x")
+
+
+def make_table(path: Path, mib: int, *, quoted: bool) -> None:
+    """A CSV with a label, numbers, a free text (quoted or not) and a patient."""
+    text = '"small, unclear ""shadow"" on the left"' if quoted else "small unclear shadow on the left"
+    rows = [f"img_{i:07d}.png,{i % 5},{i * 7 % 1000 / 10},patient{i // 3},{text}\n" for i in range(20_000)]
+    _repeat(path, "image,label,score,patient,report\n", "".join(rows), mib)
+
+
+def make_records(path: Path, mib: int) -> None:
+    """JSON lines with a label, a number and a list."""
+    rows = [
+        json.dumps(
+            {"image": f"img_{i:07d}.png", "label": ["a", "b", "c"][i % 3], "box": [i, 2, 3, 4], "patient": i // 3}
+        )
+        for i in range(20_000)
+    ]
+    _repeat(path, "", "\n".join(rows) + "\n", mib)
+
+
+def _repeat(path: Path, head: str, block: str, mib: int) -> None:
+    data = block.encode()
+    with path.open("wb") as file:
+        file.write(head.encode())
+        file.write(data)
+        while file.tell() < mib * 2**20:
+            file.write(data)
+
+
+def walk(top: Path) -> int:
+    """The bare walk."""
+    waiting, count = [str(top)], 0
+    while waiting:
+        with os.scandir(waiting.pop()) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    waiting.append(entry.path)
+                else:
+                    count += 1
+    return count
+
+
+def read(path: Path) -> int:
+    """The bare read, in blocks of 1 MiB."""
+    buffer, count = bytearray(1 << 20), 0
+    with path.open("rb", buffering=0) as file:
+        while got := file.readinto(buffer):
+            count += got
+    return count
+
+
+def best(work: Callable[[Path], object], path: Path) -> float:
+    """Seconds of the fastest of three runs."""
+    times = []
+    for _ in range(3):
+        start = time.perf_counter()
+        work(path)
+        times.append(time.perf_counter() - start)
+    return min(times)
+
+
+def preview(path: Path) -> object:
+    """What the tool does with a folder or file."""
+    if path.is_dir():
+        from m3b.tools.preview_dirs import report
+        from m3b.tools.survey import survey
+
+        return report(survey(path), path.name, path, 5)
+    from m3b.tools.previews import records, tables
+
+    return (tables if path.suffix == ".csv" else records).preview(path, "mask")
+
+
+def measure(path: Path) -> None:
+    """In a process of its own: times of both, and the memory that the preview added."""
+    import numpy  # noqa: F401 - its own memory and start are not the preview's
+
+    preview(Path(__file__).parent if path.is_dir() else path.with_name("tiny" + path.suffix))
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    result = preview(path)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+    bare = best(walk if path.is_dir() else read, path)
+    took = best(preview, path)
+    size = len(result if isinstance(result, str) else "\n".join(result))  # type: ignore[call-overload]
+    print(
+        f"{path.name:12} bare {bare:6.2f} s  preview {took:6.2f} s  ratio {took / bare:5.2f}  +{peak / 1024:.0f} MiB  {size} characters"
+    )
+
+
+def main() -> None:
+    """Make the data, then measure each in a new process."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--files", type=int, default=200_000)
+    parser.add_argument("--mib", type=int, default=2048)
+    parser.add_argument("--folder", type=Path)
+    parser.add_argument("--measure", type=Path, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.measure:
+        measure(options.measure)
+        return
+    with tempfile.TemporaryDirectory(dir=options.folder) as name:
+        top = Path(name)
+        make_table(top / "tiny.csv", 0, quoted=False)
+        make_records(top / "tiny.jsonl", 0)
+        jobs: list[tuple[Path, Callable[[Path], None]]] = [
+            (top / "files", lambda path: make_files(path, options.files)),
+            (top / "plain.csv", lambda path: make_table(path, options.mib, quoted=False)),
+            (top / "quoted.csv", lambda path: make_table(path, options.mib, quoted=True)),
+            (top / "lines.jsonl", lambda path: make_records(path, options.mib)),
+        ]
+        for path, make in jobs:
+            make(path)
+            subprocess.run([sys.executable, __file__, "--measure", str(path)], check=True)
+            if path.is_file():
+                path.unlink()
+
+
+if __name__ == "__main__":
+    main()

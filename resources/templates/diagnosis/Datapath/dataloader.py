@@ -1,0 +1,91 @@
+"""train.json as torch data sets: a training part and a validation part that share no patient."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.data import Dataset
+from Utils.cache import build_cache
+
+
+def read_index(path: str | Path = "Datapath/train.json") -> list[dict[str, Any]]:
+    """Records `{"image_path", "labels", "patient"}` of an index file."""
+    records: list[dict[str, Any]] = json.loads(Path(path).read_text())
+    if not records:
+        raise SystemExit(f"{path} holds no record: write the training cases into it first")
+    return records
+
+
+def encode_labels(records: Sequence[Mapping[str, Any]], classes: Sequence[str]) -> np.ndarray:
+    """(N, K) float32 multi-hot; names and label numbers are both understood."""
+    place = {name: k for k, name in enumerate(classes)}
+    table = np.zeros((len(records), len(classes)), np.float32)
+    for row, record in enumerate(records):
+        labels = record["labels"] if isinstance(record["labels"], list) else [record["labels"]]
+        for label in labels:
+            if isinstance(label, str) and label not in place:
+                raise SystemExit(
+                    f"record {record['image_path']}: label {label!r} is not in label_dict.json {list(classes)}"
+                )
+            table[row, place[label] if isinstance(label, str) else int(label)] = 1.0
+    return table
+
+
+def assign_folds(records: Sequence[Mapping[str, Any]], labels: np.ndarray, folds: int, seed: int = 0) -> np.ndarray:
+    """(N,) fold of each case: a patient lies in one fold, and each fold gets its share of every class.
+
+    Greedy: patients from the largest down (ties in random order), each to the fold that lacks their labels most.
+    """
+    groups: dict[str, list[int]] = {}
+    for row, record in enumerate(records):
+        groups.setdefault(str(record.get("patient") or json.dumps(record["image_path"])), []).append(row)
+    members = [np.array(rows) for rows in groups.values()]
+    np.random.default_rng(seed).shuffle(members)  # type: ignore[arg-type]
+    members.sort(key=len, reverse=True)
+    columns = np.concatenate([labels, np.ones((len(labels), 1), np.float32)], axis=1)  # the last one counts cases
+    weight = 1.0 / np.maximum(columns.sum(axis=0), 1.0)
+    want = np.tile(columns.sum(axis=0) / folds, (folds, 1))
+    result = np.zeros(len(labels), np.int64)
+    for rows in members:
+        gain = columns[rows].sum(axis=0)
+        fold = int(np.argmax(((want**2 - (want - gain) ** 2) * weight).sum(axis=1)))
+        want[fold] -= gain
+        result[rows] = fold
+    return result
+
+
+class Cases(Dataset[dict[str, torch.Tensor]]):
+    """Items `{"pixel_values": float32 (C, H, W[, D]), "labels": float32 (K,)}` out of the cache."""
+
+    def __init__(self, images: np.ndarray, labels: np.ndarray, rows: np.ndarray, records: Sequence[Mapping[str, Any]]):
+        self.images, self.labels, self.rows = images, labels, rows
+        self.records = [records[int(row)] for row in rows]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, item: int) -> dict[str, torch.Tensor]:
+        row = int(self.rows[item])
+        image = torch.from_numpy(np.array(self.images[row], dtype=np.float32))
+        return {"pixel_values": image, "labels": torch.from_numpy(self.labels[row])}
+
+
+def build_datasets(plan: Mapping[str, Any], fold: int = 0) -> tuple[Cases, Cases]:
+    """Training and validation part. With `folds` > 1 the validation part is that fold; else `validation_share`."""
+    records = read_index()
+    labels = encode_labels(records, plan["classes"])
+    images, readable = build_cache([record["image_path"] for record in records], plan)
+    folds = int(plan["folds"]) if int(plan["folds"]) > 1 else max(2, round(1 / float(plan["validation_share"])))
+    chosen = assign_folds(records, labels, folds, int(plan["seed"])) == fold
+    parts = np.flatnonzero(~chosen & readable), np.flatnonzero(chosen & readable)
+    if not len(parts[0]) or not len(parts[1]):
+        raise SystemExit(
+            f"{len(records)} cases cannot be split into training and validation by patient; a patient key that is the "
+            "same for every record, or too few cases, does that: correct train.json"
+        )
+    return Cases(images, labels, parts[0], records), Cases(images, labels, parts[1], records)

@@ -1,0 +1,110 @@
+"""The classifier: `small_cnn` (here, starts fast) or a MONAI network. `forward` gives logits, and the loss if asked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import nn
+
+_CONV = {2: nn.Conv2d, 3: nn.Conv3d}
+_NORM = {2: nn.BatchNorm2d, 3: nn.BatchNorm3d}
+
+
+class Block(nn.Module):
+    """Two 3-wide convolutions with a shortcut (He et al., 2016)."""
+
+    def __init__(self, dims: int, inside: int, outside: int, stride: int) -> None:
+        super().__init__()
+        conv, norm = _CONV[dims], _NORM[dims]
+        self.body = nn.Sequential(
+            conv(inside, outside, 3, stride, 1, bias=False),
+            norm(outside),
+            nn.ReLU(inplace=True),
+            conv(outside, outside, 3, 1, 1, bias=False),
+            norm(outside),
+        )
+        same = stride == 1 and inside == outside
+        self.shortcut = (
+            nn.Identity() if same else nn.Sequential(conv(inside, outside, 1, stride, bias=False), norm(outside))
+        )
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.relu(self.body(x) + self.shortcut(x))
+
+
+class SmallCNN(nn.Module):
+    """Residual stages that halve the image until about 6 positions a side are left; mean and maximum are pooled."""
+
+    def __init__(self, dims: int, channels: int, classes: int, size: list[int], width: int, dropout: float) -> None:
+        super().__init__()
+        shortest = min(size)
+        large = shortest > (80 if dims == 2 else 40)
+        layers: list[nn.Module] = [
+            _CONV[dims](channels, width, 5 if large else 3, 2 if large else 1, 2 if large else 1, bias=False),
+            _NORM[dims](width),
+            nn.ReLU(inplace=True),
+        ]
+        if large:
+            layers.append(nn.MaxPool2d(2) if dims == 2 else nn.MaxPool3d(2))
+            shortest //= 4
+        inside = width
+        layers.append(Block(dims, inside, inside, 1))
+        while shortest > 8:
+            outside = min(inside * 2, 256)
+            layers += [Block(dims, inside, outside, 2)]
+            inside, shortest = outside, (shortest + 1) // 2
+        self.features = nn.Sequential(*layers)
+        self.head = nn.Sequential(nn.Dropout(dropout), nn.Linear(2 * inside, classes))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        maps = self.features(x).flatten(2)
+        return self.head(torch.cat([maps.mean(2), maps.amax(2)], dim=1))
+
+
+def build_backbone(plan: Mapping[str, Any]) -> nn.Module:
+    """`plan["network"]["name"]`: small_cnn, densenet121/169/201, resnet10/18/34/50, efficientnet-b0..b7."""
+    network, dims = plan["network"], int(plan["dims"])
+    name, channels, classes = str(network["name"]), int(plan["channels"]), len(plan["classes"])
+    dropout = float(network.get("dropout") or 0.0)
+    if name == "small_cnn":
+        return SmallCNN(dims, channels, classes, list(plan["size"]), int(network.get("width") or 16), dropout)
+    from monai.networks import nets
+
+    if name.startswith("densenet"):
+        kind = getattr(nets, "DenseNet" + (name.removeprefix("densenet") or "121"))
+        return kind(spatial_dims=dims, in_channels=channels, out_channels=classes, dropout_prob=dropout)
+    if name.startswith("resnet"):
+        small = {"conv1_t_size": 3, "conv1_t_stride": 1, "no_max_pool": True} if min(plan["size"]) < 64 else {}
+        kind = getattr(nets, "resnet" + (name.removeprefix("resnet") or "18"))
+        backbone = kind(spatial_dims=dims, n_input_channels=channels, num_classes=classes, **small)
+        backbone.fc = nn.Sequential(nn.Dropout(dropout), backbone.fc)
+        return backbone
+    if name.startswith("efficientnet"):
+        return nets.EfficientNetBN(name, spatial_dims=dims, in_channels=channels, num_classes=classes, pretrained=False)
+    raise SystemExit(f"network {name!r} in plan.json: known are small_cnn, densenet*, resnet*, efficientnet-b*")
+
+
+class Classifier(nn.Module):
+    """`forward(pixel_values (B, C, H, W[, D]), labels (B, K) or None) -> {"logits": (B, K), "loss": scalar}`."""
+
+    def __init__(self, plan: Mapping[str, Any], loss: nn.Module | None = None) -> None:
+        super().__init__()
+        self.backbone = build_backbone(plan)
+        self.loss = loss
+
+    def forward(self, pixel_values: torch.Tensor, labels: torch.Tensor | None = None) -> dict[str, torch.Tensor]:
+        logits = self.backbone(pixel_values)
+        if labels is None or self.loss is None:
+            return {"logits": logits}
+        return {"loss": self.loss(logits, labels), "logits": logits}
+
+
+def build_model(plan: Mapping[str, Any], with_loss: bool = True) -> Classifier:
+    """The network of plan.json; the deliverable builds it without its loss."""
+    if not with_loss:
+        return Classifier(plan)
+    from Loss.loss import build_loss
+
+    return Classifier(plan, build_loss(plan))

@@ -1,0 +1,112 @@
+"""Class probabilities of medical images, from the files in this folder alone.
+
+    python predict.py IMAGE... [--list FILE.json] [-o OUT.json]
+
+Each prediction: {"image", "probabilities": {class: p}, "prediction": class, or the list of classes where an image can
+have several}. An image that cannot be read gives {"image", "error"}; the others are finished and the exit code is 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE))
+
+import numpy as np
+import torch
+from Model.network import build_model
+from Utils.images import ImageError
+from Utils.preprocess import prepare
+
+ImagePath = str | list[str]
+
+
+@lru_cache(maxsize=1)
+def load() -> tuple[dict[str, Any], list[torch.nn.Module], torch.device]:
+    """config.json, the networks in evaluation mode, and their device."""
+    from safetensors.torch import load_file
+
+    config: dict[str, Any] = json.loads((HERE / "config.json").read_text())
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    models = []
+    for name in config["weights"]:
+        model = build_model(config["plan"], with_loss=False)
+        model.load_state_dict(load_file(str(HERE / name)))
+        models.append(model.to(device).eval())
+    return config, models, device
+
+
+@torch.no_grad()
+def probabilities(images: np.ndarray) -> np.ndarray:
+    """(B, C, H, W[, D]) float32 to (B, K): each network's calibrated probabilities, averaged."""
+    config, models, device = load()
+    batch = torch.from_numpy(images).to(device)
+    total = torch.zeros(len(images), len(config["classes"]), device=device)
+    for model in models:
+        logits = model(batch)["logits"].float() / float(config["temperature"])
+        total += logits.sigmoid() if config["plan"]["multi_label"] else logits.softmax(dim=1)
+    return (total / len(models)).cpu().numpy()
+
+
+def predict(paths: Sequence[ImagePath], batch: int = 8) -> list[dict[str, Any]]:
+    """One dict a path, in order; a path is a file, a folder, a list of slices, or `archive.npz#key[index]`."""
+    return list(stream(paths, batch))
+
+
+def stream(paths: Sequence[ImagePath], batch: int = 8) -> Iterator[dict[str, Any]]:
+    """As `predict`, batch after batch."""
+    config, _, _ = load()
+    for start in range(0, len(paths), batch):
+        answers: list[dict[str, Any]] = []
+        images: list[np.ndarray] = []
+        for path in paths[start : start + batch]:
+            try:
+                images.append(prepare(path, config["plan"]))
+                answers.append({"image": path})
+            except ImageError as error:
+                answers.append({"image": path, "error": str(error)})
+        rows = iter(probabilities(np.stack(images)) if images else [])
+        for answer in answers:
+            yield answer if "error" in answer else {**answer, **_answer(config, next(rows))}
+
+
+def _answer(config: dict[str, Any], row: np.ndarray) -> dict[str, Any]:
+    classes, values = config["classes"], [float(value) for value in row]
+    if config["plan"]["multi_label"]:
+        called: Any = [name for name, p, cut in zip(classes, values, config["thresholds"], strict=True) if p >= cut]
+    else:
+        called = classes[int(np.argmax(row))]
+    return {"probabilities": dict(zip(classes, values, strict=True)), "prediction": called}
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("images", nargs="*")
+    parser.add_argument("--list", help="a JSON list of paths (or of lists of slices)")
+    parser.add_argument("-o", "--out", help="a JSON file instead of standard output")
+    parser.add_argument("--batch", type=int, default=8)
+    options = parser.parse_args(argv)
+    paths: list[ImagePath] = [*options.images, *(json.loads(Path(options.list).read_text()) if options.list else [])]
+    if not paths:
+        parser.error("name at least one image, or a --list")
+    results = predict(paths, options.batch)
+    text = json.dumps(results, indent=1)
+    if options.out:
+        Path(options.out).write_text(text + "\n")
+    else:
+        print(text)
+    failed = [result for result in results if "error" in result]
+    for result in failed:
+        print(f"error: {result['error']}", file=sys.stderr)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,213 @@
+"""Any medical image file as one array: PNG, JPEG, TIFF, DICOM, NIfTI, NRRD, MHA, NumPy, HDF5, PT, slices, folders.
+
+Arrays are channel-first, `(C, H, W)` or `(C, H, W, D)`: rows, columns, slices. Volumes with a known orientation come
+as LPS (rows run to the back, columns to the patient's left, slices to the head), so that files saved in different
+orientations agree. Spacing is in mm, in the order of the spatial axes.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+
+def _neighbour(name: str) -> ModuleType:
+    """A module beside this file, also when this file itself was loaded by its path, outside any package."""
+    if __package__:
+        return importlib.import_module(f"{__package__}.{name}")
+    full = f"{__name__}_{name}"
+    if full not in sys.modules:
+        spec = importlib.util.spec_from_file_location(full, Path(__file__).with_name(f"{name}.py"))
+        if spec is None or spec.loader is None:
+            raise ImportError(f"{name}.py is missing beside {__file__}")
+        sys.modules[full] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(sys.modules[full])
+    return sys.modules[full]
+
+
+if TYPE_CHECKING:
+    from . import arrays, formats
+    from .formats import Image, ImageError
+else:
+    arrays, formats = _neighbour("arrays"), _neighbour("formats")
+    Image, ImageError = formats.Image, formats.ImageError
+
+PICTURES = (".png", ".jpg", ".jpeg", ".tif", ".tiff", ".bmp", ".gif", ".webp", ".pgm", ".ppm")
+DICOMS = (".dcm", ".dicom", ".ima")
+NIFTIS = (".nii", ".nii.gz")
+ITKS = (".nrrd", ".nhdr", ".mha", ".mhd")
+_KINDS = ("picture", "dicom", "nifti", "itk")
+SUFFIXES = (*PICTURES, *DICOMS, *NIFTIS, *ITKS, *arrays.SUFFIXES)
+
+
+def natural_key(name: str) -> list[tuple[int, int, str]]:
+    """Sorts `slice2` before `slice10`."""
+    return [(0, int(part), "") if part.isdecimal() else (1, 0, part) for part in re.split(r"(\d+)", name) if part]
+
+
+def read_image(path: str | Sequence[str], base: str | Path = ".") -> Image:
+    """The image that an index record's `image_path` names; relative paths start at `base`.
+
+    `path` is a file, a folder of slices or a DICOM series, a list of slice files, or `archive.npz#key[17]`.
+    Raises ImageError.
+    """
+    if not isinstance(path, str):
+        return _stack([str(Path(base) / item) for item in path])
+    full = str(Path(base) / path)
+    try:
+        return _read(full)
+    except ImageError:
+        raise
+    except arrays.ArrayError as error:
+        raise ImageError(str(error)) from error
+    except MemoryError as error:
+        raise ImageError(f"{full}: does not fit into memory") from error
+    except Exception as error:  # a damaged file makes its decoder raise nearly anything
+        raise ImageError(f"{full}: cannot be read: {type(error).__name__}: {error}") from error
+
+
+def kind_of(path: str | Path) -> str:
+    """Format family by name, then by content: picture, dicom, nifti, itk, array, folder; "" if none."""
+    name = str(path).lower()
+    for kind, suffixes in (("nifti", NIFTIS), ("picture", PICTURES), ("dicom", DICOMS), ("itk", ITKS)):
+        if name.endswith(suffixes):
+            return kind
+    if name.endswith(arrays.SUFFIXES):
+        return "array"
+    if Path(path).is_dir():
+        return "folder"
+    return "dicom" if _has_dicom_mark(Path(path)) else ""
+
+
+def _has_dicom_mark(path: Path) -> bool:
+    try:
+        with path.open("rb") as stream:
+            return stream.read(132)[128:] == b"DICM"
+    except OSError:
+        return False
+
+
+def _read(full: str) -> Image:
+    reference = arrays.parse_reference(full)
+    if reference is not None and not Path(full).exists():
+        if not Path(reference.file).exists():
+            raise ImageError(f"{reference.file}: no such file (from the reference {full})")
+        return formats.from_array(arrays.read_array(reference.file, reference.key, reference.index), full)
+    if not Path(full).exists():
+        raise ImageError(f"{full}: no such file or folder")
+    if Path(full).is_dir():
+        return _read_folder(Path(full))
+    kind = kind_of(full)
+    if kind == "array":
+        return formats.from_array(arrays.read_array(full), full)
+    if kind not in _KINDS:
+        raise ImageError(f"{full}: unknown format; known are {' '.join(SUFFIXES)} and DICOM files of any name")
+    readers = (formats.read_picture, formats.read_dicom, formats.read_nifti, formats.read_itk)
+    return readers[_KINDS.index(kind)](full)
+
+
+# --- folders ------------------------------------------------------------------------------------------------------
+
+
+def _read_folder(folder: Path) -> Image:
+    files = sorted((item for item in folder.iterdir() if _is_image(item)), key=lambda item: natural_key(item.name))
+    kinds = {kind_of(file) for file in files}
+    if not files:
+        raise ImageError(f"{folder}: no image in this folder")
+    if len(files) == 1:
+        return _read(str(files[0]))
+    if "dicom" in kinds:
+        return _read_series([file for file in files if kind_of(file) == "dicom"])
+    if len(kinds) > 1 or kinds & {"nifti", "itk"}:
+        raise ImageError(f"{folder}: holds {len(files)} images ({files[0].name}, {files[1].name}, ...), not one volume")
+    return _stack([str(file) for file in files])
+
+
+def _is_image(item: Path) -> bool:
+    return item.is_file() and not item.name.startswith(".") and item.name.upper() != "DICOMDIR" and bool(kind_of(item))
+
+
+def _stack(files: list[str]) -> Image:
+    """Slice files, in the order given, as one volume; grey and colour slices together become colour."""
+    if not files:
+        raise ImageError("an empty list of slices is no image")
+    slices = [read_image(file) for file in files]
+    if len(slices) == 1:
+        return slices[0]
+    for file, piece in zip(files, slices, strict=True):
+        if piece.dims != 2 or piece.array.shape[1:] != slices[0].array.shape[1:]:
+            raise ImageError(
+                f"{file}: shape {piece.array.shape} does not fit the first slice's {slices[0].array.shape}"
+            )
+    channels = max(piece.array.shape[0] for piece in slices)
+    grids = [np.broadcast_to(piece.array, (channels, *piece.array.shape[1:])) for piece in slices]
+    return Image(np.stack(grids, axis=-1), None, 3, slices[0].modality)
+
+
+def _read_series(files: list[Path]) -> Image:
+    """One series as a volume: slices sorted along their common normal; of several series the longest is taken."""
+    import pydicom
+
+    series: dict[str, list[tuple[float, Path]]] = {}
+    for file in files:
+        header = pydicom.dcmread(file, force=True, stop_before_pixels=True)
+        if "Rows" in header:
+            uid = str(header.get("SeriesInstanceUID", ""))
+            series.setdefault(uid, []).append((_slice_position(header), file))
+    if not series:
+        raise ImageError(f"{files[0].parent}: no DICOM file here holds an image")
+    longest = sorted(series.values(), key=len)[-1]
+    chosen = sorted(longest, key=lambda item: (item[0], natural_key(item[1].name)))
+    slices = [formats.read_dicom(str(file)) for _, file in chosen]
+    if len(slices) == 1:
+        return slices[0]
+    if any(piece.dims == 3 for piece in slices) or len({piece.array.shape for piece in slices}) > 1:
+        raise ImageError(f"{files[0].parent}: the slices of this series differ in size; split the folder by size")
+    gaps = np.abs(np.diff([position for position, _ in chosen]))
+    gap = float(np.median(gaps)) if gaps.size and np.median(gaps) > 0 else 1.0
+    spacing = (*slices[0].spacing, gap) if slices[0].spacing else None
+    return Image(np.stack([piece.array for piece in slices], axis=-1), spacing, 3, slices[0].modality)
+
+
+def _slice_position(header: Any) -> float:
+    """mm along the slices' normal; the instance number where the header has no geometry."""
+    place, cosines = header.get("ImagePositionPatient"), header.get("ImageOrientationPatient")
+    if place and cosines:
+        normal = np.cross([float(v) for v in cosines[:3]], [float(v) for v in cosines[3:]])
+        return float(np.dot(normal, [float(v) for v in place]))
+    return float(header.get("SliceLocation") or header.get("InstanceNumber") or 0)
+
+
+# --- shapes -------------------------------------------------------------------------------------------------------
+
+
+def probe(path: str | Sequence[str], base: str | Path = ".") -> tuple[int, ...]:
+    """Spatial shape (H, W) or (H, W, D) as `read_image` gives it, from the header alone where the format has one."""
+    if isinstance(path, str):
+        full = str(Path(base) / path)
+        try:
+            kind = kind_of(full) if Path(full).is_file() else ""
+            if kind == "picture":
+                from PIL import Image as Pillow
+
+                with Pillow.open(full) as picture:
+                    pages = getattr(picture, "n_frames", 1)
+                    return (picture.height, picture.width, *((pages,) if pages > 1 else ()))
+            if kind == "nifti":
+                import nibabel as nib
+
+                stored = nib.load(full)
+                order = np.argsort(nib.io_orientation(stored.affine)[:3, 0])
+                sizes = [(*stored.shape[:3], 1, 1)[int(axis)] for axis in order]
+                return (sizes[1], sizes[0], *((sizes[2],) if sizes[2] > 1 else ()))
+        except Exception as error:  # a damaged file makes its decoder raise nearly anything
+            raise ImageError(f"{full}: cannot be read: {type(error).__name__}: {error}") from error
+    return tuple(read_image(path, base).array.shape[1:])

@@ -1,0 +1,120 @@
+"""From an `Image` to the network's input, as plan.json says: intensity, channels, geometry. float32 (C, H, W[, D])."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from .formats import Image, ImageError
+from .images import read_image
+
+KEYS = ("dims", "channels", "size", "spacing", "fit", "intensity")  # all of the plan that preprocessing depends on
+
+
+def prepare(path: str | Sequence[str], plan: Mapping[str, Any], base: str = ".") -> np.ndarray:
+    """The network's input for one case, float32 (channels, *size). Raises ImageError."""
+    return preprocess(read_image(path, base), plan, str(path))
+
+
+def preprocess(image: Image, plan: Mapping[str, Any], name: str = "image") -> np.ndarray:
+    """As `prepare`, for an image in memory; `name` is for the error message."""
+    array = _match_dims(image.array, image.dims, int(plan["dims"]), name)
+    spacing = image.spacing if image.dims == plan["dims"] else None
+    array = scale_intensity(array, plan["intensity"])
+    array = match_channels(array, int(plan["channels"]))
+    size, wanted = tuple(int(v) for v in plan["size"]), plan.get("spacing")
+    if wanted and spacing:
+        resampled = [max(1, round(n * s / w)) for n, s, w in zip(array.shape[1:], spacing, wanted, strict=True)]
+        array = crop_or_pad(resize(array, tuple(resampled)), size)
+    elif plan.get("fit") == "pad":
+        share = min(s / n for s, n in zip(size, array.shape[1:], strict=True))
+        array = crop_or_pad(resize(array, tuple(max(1, round(n * share)) for n in array.shape[1:])), size)
+    else:
+        array = resize(array, size)
+    if not np.isfinite(array).all():
+        raise ImageError(f"{name}: holds values that are not finite")
+    return np.ascontiguousarray(array, dtype=np.float32)
+
+
+def _match_dims(array: np.ndarray, have: int, want: int, name: str) -> np.ndarray:
+    """A 2D image for a 3D network becomes one slice; a volume for a 2D network gives its middle slice."""
+    if have == want:
+        return array
+    if have == 2:
+        return array[..., None]
+    if array.shape[-1] > 8:
+        raise ImageError(f"{name}: a volume of {array.shape[-1]} slices, but the model takes 2D images")
+    return array[..., array.shape[-1] // 2]
+
+
+def scale_intensity(array: np.ndarray, rule: Mapping[str, Any]) -> np.ndarray:
+    """`window`: [low, high] to 0..1. `unit`: 8-bit values to 0..1. `percentile`: per image, 0.5 % to 99.5 % clipped.
+
+    `window` and `unit` then subtract `mean` and divide by `std`; `percentile` makes mean 0 and deviation 1 itself.
+    """
+    mode, eight_bit = rule["mode"], array.dtype == np.uint8
+    values = np.nan_to_num(array.astype(np.float32), copy=False)
+    if mode == "window":
+        low, high = float(rule["low"]), float(rule["high"])
+        values = (np.clip(values, low, high) - low) / (high - low)
+    elif mode == "unit":
+        if eight_bit:
+            values /= 255.0
+        else:
+            low, high = (float(v) for v in np.percentile(values, (0.0, 99.9)))
+            values = np.clip((values - low) / max(high - low, 1e-6), 0.0, 1.0)
+    elif mode == "percentile":
+        low, high = (float(v) for v in np.percentile(values, (0.5, 99.5)))
+        values = np.clip(values, low, high) if high > low else values
+        values = (values - values.mean()) / max(float(values.std()), 1e-6)
+    else:
+        raise ValueError(f"intensity mode {mode!r} in plan.json; known are window, unit and percentile")
+    return (values - float(rule.get("mean", 0.0))) / max(float(rule.get("std", 1.0)), 1e-6)
+
+
+def match_channels(array: np.ndarray, channels: int) -> np.ndarray:
+    """Grey repeated, colour averaged to grey, surplus channels cut, missing ones filled with the last."""
+    have = array.shape[0]
+    if have == channels:
+        return array
+    if channels == 1:
+        return array.mean(axis=0, keepdims=True)
+    if have > channels:
+        return array[:channels]
+    return np.concatenate([array, np.repeat(array[-1:], channels - have, axis=0)])
+
+
+def resize(array: np.ndarray, size: tuple[int, ...]) -> np.ndarray:
+    """Area averaging on the axes that shrink, then (bi- or tri-)linear interpolation on those that grow."""
+    if array.shape[1:] == size:
+        return array
+    import torch
+    from torch.nn import functional
+
+    tensor = torch.from_numpy(np.ascontiguousarray(array, dtype=np.float32))[None]
+    smaller = tuple(min(have, want) for have, want in zip(array.shape[1:], size, strict=True))
+    if smaller != array.shape[1:]:
+        tensor = functional.interpolate(tensor, size=smaller, mode="area")
+    if smaller != size:
+        tensor = functional.interpolate(
+            tensor, size=size, mode="trilinear" if len(size) == 3 else "bilinear", align_corners=False
+        )
+    result: np.ndarray = tensor[0].numpy()
+    return result
+
+
+def crop_or_pad(array: np.ndarray, size: tuple[int, ...]) -> np.ndarray:
+    """Centred; padding takes the image's own minimum."""
+    for axis, want in enumerate(size, start=1):
+        have = array.shape[axis]
+        if have > want:
+            start = (have - want) // 2
+            array = np.take(array, range(start, start + want), axis=axis)
+        elif have < want:
+            before = (want - have) // 2
+            widths = [(0, 0)] * array.ndim
+            widths[axis] = (before, want - have - before)
+            array = np.pad(array, widths, constant_values=float(array.min()))
+    return array

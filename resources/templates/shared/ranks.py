@@ -1,0 +1,39 @@
+"""Validation figures in NumPy: area under the ROC curve (one class against the rest) and balanced accuracy."""
+
+from __future__ import annotations
+
+import numpy as np
+
+
+def auroc(positive: np.ndarray, score: np.ndarray) -> float:
+    """Mann-Whitney form of the area under the ROC curve, ties counted half; NaN where only one class is present."""
+    positive = np.asarray(positive).astype(bool)
+    _, inverse, counts = np.unique(np.asarray(score, dtype=np.float64), return_inverse=True, return_counts=True)
+    ranks = (np.cumsum(counts) - (counts - 1) / 2.0)[inverse]
+    n_positive, n_negative = int(positive.sum()), int((~positive).sum())
+    if not n_positive or not n_negative:
+        return float("nan")
+    return float((ranks[positive].sum() - n_positive * (n_positive + 1) / 2.0) / (n_positive * n_negative))
+
+
+def macro_auroc(labels: np.ndarray, scores: np.ndarray) -> float:
+    """Mean over the classes of (N, K) multi-hot labels that have both sides; 0.5 if there is none."""
+    values = [auroc(labels[:, k] > 0.5, scores[:, k]) for k in range(labels.shape[1])]
+    values = [value for value in values if np.isfinite(value)]
+    return float(np.mean(values)) if values else 0.5
+
+
+def balanced_accuracy(labels: np.ndarray, scores: np.ndarray, multi_label: bool = False) -> float:
+    """Mean recall of the classes; multi-label: mean over classes of (sensitivity + specificity) / 2 at 0.5."""
+    truth = labels > 0.5
+    if multi_label:
+        called = scores >= 0.5
+        values = [
+            0.5 * (called[truth[:, k], k].mean() + (~called[~truth[:, k], k]).mean())
+            for k in range(truth.shape[1])
+            if truth[:, k].any() and not truth[:, k].all()
+        ]
+    else:
+        chosen = scores.argmax(axis=1)
+        values = [(chosen[truth[:, k]] == k).mean() for k in range(truth.shape[1]) if truth[:, k].any()]
+    return float(np.mean(values)) if values else float("nan")

@@ -1,0 +1,74 @@
+"""What one role hands to the next, as typed objects that the journal can hold."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The Task Manager's: which data, which task, which metric, and a plan in words."""
+
+    card: str
+    task: str
+    metric: str
+    plan: str
+    classes: tuple[str, ...] = ()
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class DataIndex:
+    """The Data Engineer's: the accepted index and what the audit counted.
+
+    `hashes` are those of train.json, test.json and label_dict.json at the moment of locking.
+    """
+
+    classes: tuple[str, ...]
+    multi_label: bool
+    counts: dict[str, dict[str, int]]
+    patients: dict[str, int]
+    cases: dict[str, int]
+    hashes: dict[str, str]
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class TrainingModule:
+    """The Module Architect's: what the probe of the project measured."""
+
+    batch_shape: tuple[int, ...]
+    parameters: int
+    overfit: tuple[float, float]
+    """Loss of one batch before and after a few steps on it."""
+    plan: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class TrainedModel:
+    """The Model Trainer's: where the deliverable lies, and m3b's own figure on the validation part."""
+
+    folder: str
+    validation: dict[str, Any] = field(default_factory=dict)
+    files: int = 0
+
+
+Artifact = Selection | DataIndex | TrainingModule | TrainedModel
+
+KINDS: dict[str, type[Artifact]] = {
+    "selection": Selection,
+    "index": DataIndex,
+    "module": TrainingModule,
+    "model": TrainedModel,
+}
+
+
+def to_json(artifact: Artifact) -> dict[str, Any]:
+    return asdict(artifact)
+
+
+def from_json(kind: str, raw: dict[str, Any]) -> Artifact:
+    """An artifact as the journal holds it; lists become tuples again."""
+    values = {key: tuple(value) if isinstance(value, list) else value for key, value in raw.items()}
+    return KINDS[kind](**values)

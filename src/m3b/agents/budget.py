@@ -1,0 +1,70 @@
+"""What a run may spend. Actions are reserved before they execute, so that parallel calls cannot overshoot."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from m3b.errors import OutOfBudget
+from m3b.messages import Usage
+
+
+@dataclass
+class Budget:
+    """Shared by all roles of a run.
+
+    Args:
+        actions: tool calls in all; 100 in the M3Builder paper.
+        iterations: debug rounds and rejected hand-overs a role may have; 5 in the paper.
+        tokens: input summed over every request, plus output; None is no limit.
+        cost_usd: money, as far as the price of the model is known.
+        wall_s: seconds since `started`.
+    """
+
+    actions: int = 100
+    iterations: int = 5
+    tokens: int | None = None
+    cost_usd: float | None = None
+    wall_s: float | None = None
+    usage: Usage = field(default_factory=Usage)
+    used: int = 0
+    clock: Callable[[], float] = time.monotonic
+    started: float = -1.0
+    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+
+    def __post_init__(self) -> None:
+        if self.started < 0:
+            self.started = self.clock()
+
+    @property
+    def left(self) -> int:
+        """Actions that may still be reserved."""
+        return self.actions - self.used
+
+    def reserve(self, wanted: int) -> int:
+        """Set up to `wanted` actions aside and return how many were granted."""
+        with self._lock:
+            granted = max(0, min(wanted, self.left))
+            self.used += granted
+            return granted
+
+    def spend(self, usage: Usage) -> None:
+        """Count what a request cost."""
+        with self._lock:
+            self.usage = self.usage + usage
+
+    def check(self) -> None:
+        """To be called before every request.
+
+        Raises:
+            OutOfBudget: tokens, money or time are spent; the message names which, and the limit.
+        """
+        if self.tokens is not None and self.usage.total_tokens >= self.tokens:
+            raise OutOfBudget(f"{self.usage.total_tokens:,} of {self.tokens:,} tokens are spent. Raise max_tokens.")
+        if self.cost_usd is not None and self.usage.cost_usd >= self.cost_usd:
+            raise OutOfBudget(f"${self.usage.cost_usd:.2f} of ${self.cost_usd:.2f} are spent. Raise max_cost.")
+        spent = self.clock() - self.started
+        if self.wall_s is not None and spent >= self.wall_s:
+            raise OutOfBudget(f"{spent:.0f} of {self.wall_s:.0f} seconds are spent. Raise max_wall.")

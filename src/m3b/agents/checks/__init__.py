@@ -1,0 +1,1 @@
+"""Plain Python that accepts what a role hands over, or names what is wrong with it."""

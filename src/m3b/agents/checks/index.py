@@ -1,0 +1,78 @@
+"""The check of what the Data Engineer hands over."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+from m3b.agents.artifacts import DataIndex, Selection
+from m3b.agents.checks.integrity import INDEX_FILES, sha256
+from m3b.agents.verdict import Verdict, accepted, rejected
+from m3b.data.audit import Audit, Finding, audit_index
+from m3b.data.index import Index, read_index
+from m3b.errors import DataError, RejectedData
+
+DATA_AT_FAULT = ("one_class", "nothing_opens", "too_few_cases")
+"""Findings for which the data rather than the index is to blame, if they stay."""
+
+
+def check_index(
+    work: Path, selection: Selection, *, seconds: float = 120.0, tick: Callable[[int, int], None] | None = None
+) -> Verdict:
+    """Accept an index that fits the schema, whose images open, and that keeps patients and copies apart.
+
+    Writes `data_audit.json` into `work`.
+    """
+    try:
+        index = read_index(work)
+    except DataError as error:
+        return rejected(f"{error} Write {', '.join(INDEX_FILES)} (schema and example in resources/indexes/).")
+    fault = _escapes(index) or _classes(index, selection)
+    if fault:
+        return rejected(fault)
+    audit = audit_index(index, work, seconds=seconds, tick=tick)
+    (work / "data_audit.json").write_text(json.dumps(audit.to_json(), indent=1), encoding="utf-8")
+    faults = [*audit.of("reject"), *audit.of("fix")]
+    if faults:
+        hopeless = any(finding.code in DATA_AT_FAULT for finding in faults)
+        return rejected(*map(_line, faults), end=RejectedData if hopeless else None)
+    return accepted(_artifact(work, index, audit), *map(_line, audit.of("warn")))
+
+
+def _line(finding: Finding) -> str:
+    cases = f" Cases: {', '.join(finding.cases)}." if finding.cases and finding.weight == "fix" else ""
+    return f"{finding.message}{cases}"
+
+
+def _escapes(index: Index) -> str:
+    """Images must come from the raw data or from what was made of it, by a relative path."""
+    for record in index.records:
+        for path in record.files:
+            if path.startswith("/") or ".." in path.split("/"):
+                return f"image_path {path!r} must be relative to the working directory, such as data/<name>/a.png."
+    return ""
+
+
+def _classes(index: Index, selection: Selection) -> str:
+    if not selection.classes:
+        return ""
+    wanted = {name.lower() for name in selection.classes}
+    if wanted != {name.lower() for name in index.classes}:
+        return (
+            f"label_dict.json names {', '.join(index.classes)}; the selection asks for {', '.join(selection.classes)}. "
+            "Use exactly these names."
+        )
+    return ""
+
+
+def _artifact(work: Path, index: Index, audit: Audit) -> DataIndex:
+    return DataIndex(
+        classes=index.classes,
+        multi_label=index.multi_label,
+        counts=audit.counts,
+        patients=audit.patients,
+        cases={"train": len(index.train), "test": len(index.test)},
+        hashes={name: sha256(work / name) for name in INDEX_FILES},
+        notes=tuple(finding.message for finding in audit.of("warn")),
+    )

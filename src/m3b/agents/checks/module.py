@@ -1,0 +1,103 @@
+"""The check of what the Module Architect hands over: the project is run for a moment, in a clean process."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from m3b.agents.artifacts import TrainingModule
+from m3b.agents.verdict import Verdict, accepted, rejected
+
+NEEDED = (
+    "plan.json", "plan.py", "train.py", "export.py", "Datapath/dataloader.py", "Model/network.py", "Loss/loss.py",
+    "deliver/predict.py",
+)  # fmt: skip
+PROBE = Path(__file__).with_name("probe.py")
+ENOUGH = 0.7
+"""The loss of one batch must fall to this part of what it was: a project that cannot memorise one batch has its
+labels, its loss or its gradient wrong."""
+
+
+@dataclass(frozen=True)
+class Ran:
+    """How a confined command ended: its exit code, why if it was ended, and what it printed."""
+
+    code: int
+    reason: str
+    output: str
+
+
+RunProbe = Callable[[Path], Ran]
+
+
+def check_module(work: Path, classes: tuple[str, ...], run_probe: RunProbe) -> Verdict:
+    """Accept a project whose data loader, model and loss work together.
+
+    Args:
+        run_probe: runs the given Python file in the sandbox, in `work`.
+    """
+    missing = [name for name in NEEDED if not (work / name).is_file()]
+    if missing:
+        hint = "Run `python plan.py` to write it." if missing == ["plan.json"] else "Copy the template into `.`."
+        return rejected(f"The project lacks {', '.join(missing)}. {hint}")
+    ran = run_probe(PROBE)
+    report = _report(ran.output)
+    if report is None:
+        tail = "\n".join(ran.output.strip().splitlines()[-12:])
+        why = f"ended by m3b: {ran.reason}" if ran.reason != "exit" else f"exit code {ran.code}"
+        return rejected(f"The project does not run ({why}):\n{tail}")
+    faults, warnings = _judge(report, classes)
+    if faults:
+        return rejected(*faults)
+    module = TrainingModule(
+        batch_shape=tuple(report["shape"]),
+        parameters=int(report["parameters"]),
+        overfit=(report["loss_before"], report["loss_after"]),
+        plan=json.loads((work / "plan.json").read_text(encoding="utf-8")),
+    )
+    return accepted(module, *warnings)
+
+
+def _report(output: str) -> dict[str, Any] | None:
+    """The last line that the probe printed for m3b."""
+    for line in reversed(output.splitlines()):
+        if line.startswith("M3B-PROBE "):
+            try:
+                value = json.loads(line.removeprefix("M3B-PROBE "))
+            except ValueError:
+                return None
+            return value if isinstance(value, dict) else None
+    return None
+
+
+def _judge(report: dict[str, Any], classes: tuple[str, ...]) -> tuple[list[str], list[str]]:
+    if report.get("error"):
+        return [f"The project fails in {report['step']}: {report['error']}"], []
+    faults, warnings = [], []
+    if report["outputs"] != len(classes):
+        faults.append(f"The model has {report['outputs']} outputs for {len(classes)} classes ({', '.join(classes)}).")
+    if report["label_width"] != len(classes):
+        faults.append(f"Labels come as {report['label_width']} numbers for {len(classes)} classes.")
+    if report["dtype"] != "float32":
+        faults.append(f"Images come as {report['dtype']}; pixel_values must be float32.")
+    if not report["finite"]:
+        faults.append("A batch holds NaN or infinite values; look at the intensity settings of plan.json.")
+    low, high = report["range"]
+    if low == high:
+        faults.append(f"A whole batch has the single value {low:g}; the intensity window does not fit the data.")
+    elif max(abs(low), abs(high)) > 50:
+        faults.append(f"Inputs range from {low:g} to {high:g}; scale them to about -5..5 (intensity in plan.json).")
+    before, after = report["loss_before"], report["loss_after"]
+    if not report["loss_finite"]:
+        faults.append("The loss is not finite on the first batch; look at labels, weights and intensities.")
+    elif after > ENOUGH * before:
+        faults.append(
+            f"The model does not learn one batch by heart: its loss goes from {before:.3f} to {after:.3f} in "
+            f"{report['steps']} steps. Look at the loss, the labels' order and the gradient's way to the weights."
+        )
+    if report["same_outputs"]:
+        warnings.append("Different images give the same output before training; check that the image reaches the model.")
+    return faults, warnings

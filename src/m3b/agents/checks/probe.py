@@ -1,0 +1,103 @@
+"""Runs inside the sandbox, in the project's folder: one batch through data loader, model and loss.
+
+Stands alone: it imports the project and torch, nothing of m3b. Its last line is `M3B-PROBE {json}`.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+import traceback
+from pathlib import Path
+from typing import Any
+
+STEPS, SECONDS = 40, 60.0
+BATCH = 8
+
+
+def main() -> None:
+    sys.path.insert(0, str(Path.cwd()))
+    report: dict[str, Any] = {"step": "plan.json", "error": ""}
+    try:
+        probe(report)
+    except Exception as error:  # noqa: BLE001 - the agents' code may raise anything; the check wants it as data
+        report["error"] = f"{type(error).__name__}: {error}\n{_where()}"
+    print("M3B-PROBE " + json.dumps(report))
+
+
+def _where() -> str:
+    return "\n".join(traceback.format_exc().strip().splitlines()[-7:])
+
+
+def probe(report: dict[str, Any]) -> None:
+    """Fill the report step by step; `report["step"]` names the step that raised."""
+    import torch
+
+    torch.manual_seed(0)
+    plan = json.loads(Path("plan.json").read_text(encoding="utf-8"))
+    report["step"] = "Datapath/dataloader.py"
+    from Datapath.dataloader import build_datasets  # type: ignore[import-not-found]
+
+    train, valid = build_datasets(plan)
+    if len(train) == 0 or len(valid) == 0:
+        raise ValueError(f"build_datasets gives {len(train)} training and {len(valid)} validation cases")
+    items = mixed(train)
+    report["step"] = "a batch of Datapath/dataloader.py"
+    batch = {key: torch.stack([item[key] for item in items]) for key in ("pixel_values", "labels")}
+    pixels, labels = batch["pixel_values"], batch["labels"]
+    report.update(
+        shape=list(pixels.shape), dtype=str(pixels.dtype).removeprefix("torch."), label_width=int(labels.shape[-1]),
+        finite=bool(torch.isfinite(pixels).all()), range=[float(pixels.min()), float(pixels.max())],
+    )  # fmt: skip
+    report["step"] = "Model/network.py"
+    from Model.network import build_model  # type: ignore[import-not-found]
+
+    model = build_model(plan)
+    report["parameters"] = sum(weights.numel() for weights in model.parameters())
+    report["step"] = "one case through the model"
+    model.eval()
+    with torch.no_grad():
+        logits = model(pixel_values=pixels)["logits"]
+    report["outputs"] = int(logits.shape[-1])
+    report["same_outputs"] = bool(len(items) > 1 and float((logits - logits[:1]).abs().max()) < 1e-7)
+    report["step"] = "overfitting one batch"
+    overfit(model, pixels, labels, report)
+    report["step"] = "done"
+
+
+def mixed(data: Any) -> list[Any]:
+    """Up to `BATCH` cases spread over the data set, so that more than one label is among them."""
+    count = min(BATCH, len(data))
+    return [data[place * len(data) // count] for place in range(count)]
+
+
+def overfit(model: Any, pixels: Any, labels: Any, report: dict[str, Any]) -> None:
+    """A few steps on the same batch; the loss is taken in evaluation mode, before and after."""
+    import torch
+
+    def loss_now() -> float:
+        model.eval()
+        with torch.no_grad():
+            return float(model(pixel_values=pixels, labels=labels)["loss"])
+
+    # Batch statistics of so few cases differ from the running ones: keep dropout off, let the norms learn.
+    before = loss_now()
+    model.train()
+    for module in model.modules():
+        if "Dropout" in type(module).__name__:
+            module.eval()
+    optimiser = torch.optim.AdamW(model.parameters(), lr=3e-3)
+    started, steps, last = time.monotonic(), 0, before
+    while steps < STEPS and time.monotonic() - started < SECONDS:
+        optimiser.zero_grad()
+        loss = model(pixel_values=pixels, labels=labels)["loss"]
+        loss.backward()
+        optimiser.step()
+        last, steps = float(loss), steps + 1
+    report.update(loss_before=before, loss_after=last, steps=steps, loss_finite=bool(last == last and abs(last) < 1e6))
+    report["loss_before"] = before if before == before else 0.0
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,97 @@
+"""The history of one agent: append-only, so that providers can cache its prefix, until the window is nearly full."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from m3b.events import Event
+from m3b.llm.tokens import of_message, of_request
+from m3b.messages import Message, ToolCall, ToolSpec
+
+STUB = "[This result was dropped to make room. Call the tool again if it is needed.]"
+KEPT = 4
+"""The latest tool results, which are never dropped."""
+SAFETY = 0.92
+"""Part of the window that input and output may fill: the estimate of tokens is only an estimate."""
+
+
+class Conversation:
+    """The messages of one agent."""
+
+    def __init__(self, messages: Iterable[Message] = ()) -> None:
+        self.messages: list[Message] = list(messages)
+        self.dropped = 0
+
+    def say(self, text: str) -> None:
+        """A user turn. Two in a row become one, since not every provider takes two."""
+        if self.messages and self.messages[-1].role == "user":
+            last = self.messages[-1]
+            self.messages[-1] = replace(last, text=f"{last.text}\n\n{text}")
+        else:
+            self.messages.append(Message("user", text))
+
+    def add(self, message: Message) -> None:
+        self.messages.append(message)
+
+    def answer(self, call: ToolCall, text: str, is_error: bool) -> None:
+        self.messages.append(Message("tool", text, call_id=call.id, is_error=is_error))
+
+    def trim(self, tools: Sequence[ToolSpec], window: int, max_output: int) -> int:
+        """Replace the oldest tool results by stubs until input plus output fits the window.
+
+        Returns:
+            How many results were dropped by this call.
+        """
+        room = int(window * SAFETY) - max_output
+        size = of_request(self.messages, tools)
+        if size <= room:
+            return 0
+        # Dropping half of what is too much more keeps the prefix stable for several turns to come.
+        goal = room * 3 // 4
+        results = [at for at, message in enumerate(self.messages) if message.role == "tool" and message.text != STUB]
+        dropped = 0
+        for at in results[: max(0, len(results) - KEPT)]:
+            if size <= goal:
+                break
+            before = of_message(self.messages[at])
+            self.messages[at] = replace(self.messages[at], text=STUB)
+            size -= before - of_message(self.messages[at])
+            dropped += 1
+        self.dropped += dropped
+        return dropped
+
+    def unanswered(self) -> list[ToolCall]:
+        """Calls of the last assistant turn that have no result yet."""
+        answered = {message.call_id for message in self.messages if message.role == "tool"}
+        for message in reversed(self.messages):
+            if message.role == "assistant":
+                return [call for call in message.calls if call.id not in answered]
+        return []
+
+    @classmethod
+    def restore(cls, events: Iterable[Event]) -> Conversation:
+        """The conversation of one role as the journal holds it, for going on after a crash.
+
+        A call whose result was never written is answered with a note that m3b was interrupted.
+        """
+        conversation = cls()
+        for event in events:
+            data = event.data
+            if event.kind == "prompt":
+                if data.get("system"):
+                    conversation.add(Message("system", data["system"]))
+                conversation.say(data["text"])
+            elif event.kind == "reply":
+                calls = tuple(
+                    ToolCall(c["id"], c["name"], c.get("arguments", {}), c.get("parse_error", "")) for c in data["calls"]
+                )
+                conversation.add(Message("assistant", data.get("text", ""), calls))
+            elif event.kind == "result":
+                conversation.add(Message("tool", data["text"], call_id=data["id"], is_error=bool(data["is_error"])))
+            elif event.kind == "message":
+                conversation.say(data["text"])
+        for call in conversation.unanswered():
+            text = "m3b was interrupted while this ran. Its processes are gone; files that it wrote are still there."
+            conversation.answer(call, text, True)
+        return conversation

@@ -1,0 +1,249 @@
+"""The agent loop: ask, act, check, again.
+
+One loop for every role. The model is asked; its calls are run and answered; when it replies without a call it says
+that it is done, and plain Python checks what it hands over. Every way out other than an accepted hand-over is one of
+the `RunEnd` exceptions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol
+
+from m3b.agents.budget import Budget
+from m3b.agents.conversation import Conversation
+from m3b.agents.stuck import StuckDetector
+from m3b.agents.verdict import Verdict
+from m3b.errors import Cancelled, ContextOverflow, Failed, OutOfBudget
+from m3b.llm.base import LLM
+from m3b.messages import Message, Reply, ToolCall, ToolSpec
+from m3b.tools import ToolResult
+
+Emit = Callable[..., None]
+WRAP_UP = (
+    "The budget of this run is spent: no tool can be called any more. In at most five sentences, say what is done, "
+    "what is missing, and what should be done next."
+)
+EMPTY = "Your reply was empty. Call a tool, or say that you are done."
+CUT = "Your reply was cut off at its length limit and was not used. Take a smaller step: shorter files, fewer calls."
+REFUSED = "The model refused to go on, twice. Rephrase the request, or use another model."
+FREE_WAIT_S = 10
+
+
+class Tools(Protocol):
+    """What the loop needs of a toolbox."""
+
+    def specs(self, names: Sequence[str]) -> tuple[ToolSpec, ...]: ...
+
+    def call(self, call: ToolCall, allowed: Sequence[str]) -> ToolResult: ...
+
+
+@dataclass
+class Counters:
+    """What one role has used."""
+
+    actions: int = 0
+    iterations: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+
+
+class Agent:
+    """One role at work.
+
+    Args:
+        llm: answers.
+        tools: runs calls.
+        allowed: names of the tools that this role has.
+        budget: shared with the other roles.
+        emit: `emit(kind, **data)` takes every event; it writes the journal and may raise `Cancelled`.
+        conversation: empty, or restored from a journal.
+        reflection: said once, with the check's warnings, when the hand-over is accepted with warnings; empty is off.
+        cancelled: polled while waiting for the model.
+    """
+
+    def __init__(
+        self,
+        *,
+        llm: LLM,
+        tools: Tools,
+        allowed: Sequence[str],
+        budget: Budget,
+        emit: Emit,
+        conversation: Conversation | None = None,
+        reflection: str = "",
+        cancelled: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self.llm, self.tools, self.allowed, self.budget = llm, tools, tuple(allowed), budget
+        self.emit, self.reflection, self.cancelled = emit, reflection, cancelled
+        self.conversation = conversation or Conversation()
+        self.counters = Counters()
+        self.stuck = StuckDetector()
+        self.specs = tools.specs(self.allowed)
+        self._failed_script = False
+        self._odd_replies = 0
+
+    def run(self, check: Callable[[str], Verdict]) -> Verdict:
+        """Work until `check` accepts what the agent hands over.
+
+        Raises:
+            OutOfBudget, Failed, Cancelled, or the `end` of the verdict: why no hand-over was accepted.
+        """
+        reflected = not self.reflection
+        while True:
+            reply = self._ask()
+            if reply.calls:
+                self._act(reply.calls)
+                continue
+            if self._odd(reply):
+                continue
+            verdict = check(reply.text)
+            self.emit("check", accepted=verdict.accepted, faults=verdict.faults, warnings=verdict.warnings)
+            if not verdict.accepted:
+                self._reject(verdict)
+            elif verdict.warnings and not reflected:
+                reflected = True
+                self._tell(f"{self.reflection}\n\nThe check accepts your work, and noted:\n{_bullets(verdict.warnings)}")
+            else:
+                return verdict
+
+    # --- asking --------------------------------------------------------------------------------------------------
+
+    def _ask(self) -> Reply:
+        if self.cancelled():
+            raise Cancelled("The run was cancelled.")
+        self.budget.check()
+        facts = self.llm.facts
+        dropped = self.conversation.trim(self.specs, facts.window, facts.max_output)
+        if dropped:
+            self.emit("note", text=f"{dropped} old tool results were dropped to fit the model's window.")
+        try:
+            reply = self._request(self.specs)
+        except ContextOverflow:
+            # The window was smaller than its facts say: trim as if it were half, and try once more.
+            self.conversation.trim(self.specs, facts.window // 2, facts.max_output // 2)
+            reply = self._request(self.specs)
+        if reply.stop == "length" and reply.calls:
+            reply = Reply(reply.text, (), reply.usage, "length", reply.model)
+        self.conversation.add(reply.message())
+        self.emit("reply", text=reply.text, calls=[asdict(call) for call in reply.calls], usage=asdict(reply.usage))
+        return reply
+
+    def _request(self, specs: Sequence[ToolSpec]) -> Reply:
+        reply = self.llm.ask(self.conversation.messages, specs, on_wait=self._waiting, cancelled=self.cancelled)
+        self.budget.spend(reply.usage)
+        self.counters.input_tokens += reply.usage.input_tokens
+        self.counters.output_tokens += reply.usage.output_tokens
+        return reply
+
+    def _waiting(self, reason: str, seconds: float) -> None:
+        self.emit("waiting", reason=reason, seconds=seconds)
+
+    def _odd(self, reply: Reply) -> bool:
+        """Answer a reply that is neither a call nor a hand-over; three in a row end the role."""
+        fault = CUT if reply.stop == "length" else "" if reply.text.strip() and reply.stop != "refusal" else EMPTY
+        if not fault:
+            self._odd_replies = 0
+            return False
+        self._odd_replies += 1
+        if self._odd_replies >= 3:
+            raise Failed(REFUSED if reply.stop == "refusal" else f"The model gave three unusable replies. {fault}")
+        if not reply.text.strip():
+            self.conversation.messages[-1] = Message("assistant", "(empty)")
+        self._tell(fault)
+        return True
+
+    def _tell(self, text: str) -> None:
+        self.conversation.say(text)
+        self.emit("message", text=text)
+
+    # --- acting --------------------------------------------------------------------------------------------------
+
+    def _act(self, calls: Sequence[ToolCall]) -> None:
+        """Run the calls of one reply in order, then say so if they went round in circles."""
+        self._odd_replies = 0
+        granted = self.budget.reserve(sum(not _is_wait(call) for call in calls))
+        repeats = ""
+        spent = False
+        for call in calls:
+            if not _is_wait(call):
+                if granted == 0:
+                    self._answer(call, ToolResult("Not run: the action budget is spent.", True))
+                    spent = True
+                    continue
+                granted -= 1
+                self.counters.actions += 1
+            result = self._run(call)
+            self._answer(call, result)
+            repeats = self.stuck.note(call, result.text, bool(result.data.get("malformed"))) or repeats
+        if spent:
+            self._wrap_up()
+        if repeats:
+            self._circle(repeats)
+
+    def _run(self, call: ToolCall) -> ToolResult:
+        if self.cancelled():
+            raise Cancelled("The run was cancelled.")
+        free = _is_wait(call)
+        self.emit("call", id=call.id, name=call.name, arguments=call.arguments, cost=0 if free else 1)
+        if self._failed_script and call.name == "run_script" and not free:
+            self._iterate("a script failed again and again")
+        result = self.tools.call(call, self.allowed)
+        if call.name == "run_script" and "exit_code" in result.data:
+            self._failed_script = result.data["exit_code"] != 0
+        return result
+
+    def _answer(self, call: ToolCall, result: ToolResult) -> None:
+        self.conversation.answer(call, result.text, result.is_error)
+        self.emit("result", id=call.id, name=call.name, text=result.text, is_error=result.is_error, data=result.data)
+
+    def _circle(self, repeats: str) -> None:
+        if self.stuck.warned:
+            raise Failed(f"The agent went round in circles: {repeats}")
+        self.stuck.warned = True
+        self._tell(f"You are going round in circles: {repeats} Do something else: {_way_out(self.allowed)}")
+
+    def _iterate(self, why: str) -> None:
+        if self.counters.iterations >= self.budget.iterations:
+            raise Failed(f"{self.budget.iterations} debug rounds are spent: {why}.")
+        self._count()
+
+    def _count(self) -> None:
+        self.counters.iterations += 1
+        self.emit("note", text=f"Round {self.counters.iterations} of mending.", iteration=self.counters.iterations)
+
+    def _reject(self, verdict: Verdict) -> None:
+        end = verdict.end or Failed
+        faults = " ".join(verdict.faults)
+        if verdict.fatal:
+            raise end(faults)
+        if self.counters.iterations >= self.budget.iterations:
+            raise end(f"The hand-over was still not acceptable after {self.budget.iterations} rounds: {faults}")
+        self._count()
+        self._tell(f"The check does not accept this yet:\n{_bullets(verdict.faults)}\nMend it, then say that you are done.")
+
+    def _wrap_up(self) -> None:
+        """One last turn without tools, so that a person can pick the work up."""
+        self._tell(WRAP_UP)
+        reply = self._request(self.specs)  # the same tools: some providers refuse a history whose tools are gone
+        self.emit("reply", text=reply.text, calls=[], usage=asdict(reply.usage))
+        raise OutOfBudget(f"All {self.budget.actions} actions are spent. {reply.text.strip()}")
+
+
+def _is_wait(call: ToolCall) -> bool:
+    """Waiting for a job costs no action, unless the wait is so short that it is polling."""
+    arguments: dict[str, Any] = call.arguments
+    if call.name != "run_script" or not arguments.get("job") or arguments.get("command"):
+        return False
+    wait_s = arguments.get("wait_s", 600)
+    return not isinstance(wait_s, int | float) or wait_s >= FREE_WAIT_S
+
+
+def _way_out(allowed: Sequence[str]) -> str:
+    look = "look at the files that are there" if "list_files" in allowed else "use what you know already"
+    return f"{look}, choose another approach, or say what stops you."
+
+
+def _bullets(lines: Sequence[str]) -> str:
+    return "\n".join(f"- {line}" for line in lines)

@@ -1,0 +1,1 @@
+"""Data cards, index files, image reading and the audit of both."""

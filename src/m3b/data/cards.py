@@ -1,0 +1,217 @@
+"""Data cards: what a data set is, in words, and where it lies."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from m3b.errors import DataError
+
+ALIASES = {
+    "name": ("name", "dataset name", "dataset_name"),
+    "description": ("description", "dataset description", "dataset_description"),
+    "path": ("path", "dataset path", "dataset_path"),
+}
+"""Keys that are read; the spellings with a blank or an underscore are those of the M3Builder cards."""
+
+NOTES = ("SOURCE.md", "README.md", "README.txt", "README", "readme.md", "readme.txt", "dataset_description.json")
+NOTE_LIMIT = 2400
+
+
+@dataclass(frozen=True)
+class Card:
+    """One data set.
+
+    Args:
+        name: unique among the cards of a workspace.
+        description: free text: origin, layout, labels, traps.
+        path: absolute folder, or None when the user has not said where the data lies.
+        task: one of `diagnosis`, `segmentation`, `detection`, `report`, or empty when unknown.
+        acceptable: lowest and highest plausible value of `metric`; None where nobody has said.
+        patient_key: the column or rule that names the patient.
+    """
+
+    name: str
+    description: str
+    path: Path | None = None
+    task: str = ""
+    modality: str = ""
+    anatomy: str = ""
+    dimension: int | None = None
+    metric: str = ""
+    acceptable: tuple[float, float | None] | None = None
+    patient_key: str = ""
+    classes: tuple[str, ...] = ()
+    own: bool = False
+    """True for a card that the user gave, rather than one shipped with m3b."""
+
+    @property
+    def root(self) -> str:
+        """The name under `data/` by which agents reach the folder, e.g. `chest-xray`."""
+        return slug(self.name)
+
+    def line(self) -> str:
+        """The card in one line: name, facts, whether its data is here."""
+        facts = [self.task, self.modality, self.anatomy, f"{self.dimension}D" if self.dimension else ""]
+        where = f"data at data/{self.root}" if self.path else "data not on this machine"
+        return f"{self.name} ({', '.join(fact for fact in facts if fact) or 'no facts given'}; {where})"
+
+    def text(self) -> str:
+        """The whole card as an agent reads it."""
+        lines = [f"# {self.line()}", self.description.strip()]
+        if self.metric:
+            lines.append(f"Usual metric: {self.metric}{_range(self.acceptable)}.")
+        if self.patient_key:
+            lines.append(f"Patient key: {self.patient_key}.")
+        if self.classes:
+            lines.append(f"Classes: {', '.join(self.classes)}.")
+        return "\n".join(line for line in lines if line)
+
+
+def _range(acceptable: tuple[float, float | None] | None) -> str:
+    if acceptable is None:
+        return ""
+    low, high = acceptable
+    return f", acceptable from {low:g}" + (f" to {high:g}" if high is not None else "")
+
+
+def slug(name: str) -> str:
+    """Lower-case letters, digits and dashes; at most 48 characters; never empty."""
+    plain = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:48].strip("-")
+    return plain or "data"
+
+
+def parse_card(raw: Mapping[str, Any], *, base: Path, own: bool) -> Card:
+    """A card from the keys of its JSON object; relative paths count from `base`.
+
+    Raises:
+        DataError: a key is missing or of the wrong type; the message names it.
+    """
+    values = {field: _first(raw, names) for field, names in ALIASES.items()}
+    if not isinstance(values["name"], str) or not values["name"].strip():
+        raise DataError(f"A data card needs a `name`; found the keys {sorted(map(str, raw))}.")
+    name = values["name"].strip()
+    if not isinstance(values["description"], str):
+        raise DataError(f"The data card {name!r} needs a `description` in free text.")
+    path = values["path"]
+    if path is not None and not isinstance(path, str):
+        raise DataError(f"`path` of the data card {name!r} must be text, not {type(path).__name__}.")
+    return Card(
+        name=name,
+        description=values["description"].strip(),
+        path=(base / path).expanduser().resolve() if path else None,
+        task=_text(raw, "task"),
+        modality=_text(raw, "modality"),
+        anatomy=_text(raw, "anatomy"),
+        dimension=raw["dimension"] if isinstance(raw.get("dimension"), int) else None,
+        metric=_text(raw, "metric"),
+        acceptable=_acceptable(raw.get("acceptable"), name),
+        patient_key=_text(raw, "patient_key"),
+        classes=tuple(str(value) for value in raw.get("classes") or ()),
+        own=own,
+    )
+
+
+def _first(raw: Mapping[str, Any], names: Sequence[str]) -> Any:
+    return next((raw[name] for name in names if name in raw), None)
+
+
+def _text(raw: Mapping[str, Any], key: str) -> str:
+    value = raw.get(key)
+    return str(value).strip() if value is not None else ""
+
+
+def _acceptable(value: Any, name: str) -> tuple[float, float | None] | None:
+    if value is None:
+        return None
+    numbers = [value] if isinstance(value, int | float) else value
+    if not isinstance(numbers, list) or not numbers or not isinstance(numbers[0], int | float):
+        raise DataError(f"`acceptable` of the data card {name!r} must be [lowest, highest or null]; found {value!r}.")
+    high = numbers[1] if len(numbers) > 1 else None
+    if high is not None and not isinstance(high, int | float):
+        raise DataError(f"`acceptable` of the data card {name!r} must be [lowest, highest or null]; found {value!r}.")
+    return float(numbers[0]), None if high is None else float(high)
+
+
+def load_cards(file: Path, *, own: bool = True) -> list[Card]:
+    """The cards in one JSON file: an object, or a list of objects.
+
+    Raises:
+        DataError: the file is not JSON or a card in it is incomplete.
+    """
+    try:
+        raw = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise DataError(f"The data card {file} cannot be read as JSON: {error}.") from error
+    items = raw if isinstance(raw, list) else [raw]
+    if not all(isinstance(item, dict) for item in items):
+        raise DataError(f"The data card {file} must hold a JSON object or a list of objects.")
+    return [parse_card(item, base=file.parent, own=own) for item in items]
+
+
+def card_for_folder(folder: Path) -> Card:
+    """A card for a folder that comes without one: its name, and the notes that lie in it.
+
+    Raises:
+        DataError: there is no such folder. Whether it can be read and holds images is for the run to check.
+    """
+    folder = folder.expanduser().resolve()
+    if not folder.is_dir():
+        raise DataError(f"There is no folder {folder}. Give --data an existing folder or a data card in JSON.")
+    notes = _notes(folder)
+    about = notes or "A folder of data that came without a card; look inside to learn what it holds."
+    return Card(name=folder.name, description=about, path=folder, own=True)
+
+
+def _notes(folder: Path) -> str:
+    found = [folder / name for name in NOTES if os.access(folder / name, os.R_OK) and (folder / name).is_file()]
+    parts = []
+    for file in found[:2]:
+        with file.open(encoding="utf-8", errors="replace") as stream:
+            text = tidy(stream.read(4 * NOTE_LIMIT))
+        parts.append(f"From {file.name}:\n{text[: NOTE_LIMIT // len(found[:2])]}")
+    return "\n\n".join(parts)
+
+
+def tidy(markdown: str) -> str:
+    """Markdown without images, link targets, badges, HTML tags and blank runs: what is worth a token."""
+    text = re.sub(r"!\[[^\]]*\]\([^)]*\)", "", markdown)
+    text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", text)
+    text = re.sub(r"<[^>\n]{1,200}>|https?://\S+", "", text)
+    return re.sub(r"\n\s*\n+", "\n", text).strip()
+
+
+def gather(sources: Iterable[str | Path | Card | Mapping[str, Any]]) -> list[Card]:
+    """The user's own cards from whatever was given: folders, JSON files, cards or plain mappings.
+
+    Raises:
+        DataError: a source cannot be used, or two cards share a name.
+    """
+    cards: list[Card] = []
+    for source in sources:
+        if isinstance(source, Card):
+            cards.append(source)
+        elif isinstance(source, Mapping):
+            cards.append(parse_card(source, base=Path.cwd(), own=True))
+        elif Path(source).expanduser().suffix.lower() == ".json":
+            cards.extend(load_cards(Path(source).expanduser()))
+        else:
+            cards.append(card_for_folder(Path(source)))
+    return _distinct(cards)
+
+
+def _distinct(cards: list[Card]) -> list[Card]:
+    seen: dict[str, Card] = {}
+    for card in cards:
+        if card.root in seen:
+            raise DataError(
+                f"Two data sets are both called {card.name!r} ({seen[card.root].path} and {card.path}). "
+                "Give one of them a card with another name."
+            )
+        seen[card.root] = card
+    return cards

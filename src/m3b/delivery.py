@@ -1,0 +1,162 @@
+"""From an accepted deliverable to `model/`: the one look at the test figure, the papers, the verdict."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import platform
+import shutil
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from m3b.agents.artifacts import DataIndex, Selection, TrainedModel
+from m3b.agents.checks.integrity import CLEAN
+from m3b.agents.checks.model import Trial
+from m3b.data.cards import Card
+from m3b.metrics import Case, Scores, judge, score_diagnosis
+from m3b.models import write_metrics, write_model_card, write_provenance
+from m3b.runs import Run, replace_text
+
+PACKAGES = ("m3b", "torch", "transformers", "monai", "numpy", "accelerate")
+
+
+@dataclass(frozen=True)
+class Delivered:
+    """The end of a run that has a model: m3b's own figures, and whether they make it a success."""
+
+    ok: bool
+    reason: str
+    scores: Scores
+    integrity: str
+    acceptable: tuple[float, float | None] | None
+
+    def primary(self) -> dict[str, Any]:
+        acceptable = None if self.acceptable is None else list(self.acceptable)
+        return {**self.scores.primary.to_dict(), "acceptable": acceptable}
+
+    def metrics(self) -> dict[str, Any]:
+        return {name: measure.to_dict() for name, measure in self.scores.metrics.items()}
+
+
+def keep_trial(run: Run, trial: Trial) -> None:
+    """Store the predictions on the test cases, where no agent can see them."""
+    rows = [
+        {"image": c.image, "patient": c.patient, "labels": list(c.labels), "probabilities": dict(c.probabilities)}
+        for c in trial.cases
+    ]
+    replace_text(run.locked / "predictions.json", json.dumps(rows, indent=1))
+
+
+def read_trial(run: Run) -> Trial:
+    """What `keep_trial` stored."""
+    rows = json.loads((run.locked / "predictions.json").read_text(encoding="utf-8"))
+    return Trial(tuple(Case(r["image"], r["patient"], tuple(r["labels"]), r["probabilities"]) for r in rows))
+
+
+def acceptable_range(card: Card, selection: Selection) -> tuple[float, float | None] | None:
+    """The card's range, if it speaks of the metric that was chosen."""
+    return card.acceptable if card.metric == selection.metric else None
+
+
+def deliver(
+    run: Run,
+    *,
+    selection: Selection,
+    card: Card,
+    data: DataIndex,
+    model: TrainedModel,
+    integrity: str,
+    facts: Mapping[str, Any],
+) -> Delivered:
+    """Score the stored predictions, decide, and write `model/` with its papers.
+
+    Args:
+        facts: `request`, `llm`, `options`, `seed` and `run` for the papers.
+    """
+    trial = read_trial(run)
+    scores = score_diagnosis(
+        trial.cases, data.classes, data.multi_label, primary=selection.metric, seed=int(facts["seed"])
+    )
+    acceptable = acceptable_range(card, selection)
+    verdict = judge(scores, acceptable)
+    reason = verdict.reason if integrity == CLEAN else f"The run was tampered with: {integrity}. {verdict.reason}"
+    delivered = Delivered(verdict.ok and integrity == CLEAN, reason, scores, integrity, acceptable)
+    replace_text(run.locked / "scores.json", json.dumps(scores.to_dict(), indent=1))
+    _copy(run.work / model.folder, run.model)
+    write_metrics(run.model, scores)
+    write_model_card(run.model, _card_info(delivered, selection, card, data, model, facts))
+    write_provenance(run.model, _provenance(selection, card, data, integrity, facts))
+    return delivered
+
+
+def _copy(source: Path, target: Path) -> None:
+    part = target.with_name(".model.part")
+    shutil.rmtree(part, ignore_errors=True)
+    shutil.copytree(source, part, ignore=shutil.ignore_patterns("__pycache__", "*.pyc"))
+    shutil.rmtree(target, ignore_errors=True)
+    part.rename(target)
+
+
+def _card_info(
+    delivered: Delivered,
+    selection: Selection,
+    card: Card,
+    data: DataIndex,
+    model: TrainedModel,
+    facts: Mapping[str, Any],
+) -> dict[str, Any]:
+    limits = [*data.notes]
+    if delivered.scores.n_patients < 100:
+        limits.append(f"Measured on {delivered.scores.n_patients} patients only: the interval is wide for that reason.")
+    validation = model.validation.get("value")
+    return {
+        "title": f"{card.name}: {' or '.join(data.classes)}",
+        "request": facts["request"],
+        "task": selection.task,
+        "data": card.name,
+        "patients": data.patients,
+        "classes": list(data.classes),
+        "training": f"validation {selection.metric} {validation:.3f}" if isinstance(validation, float) else "",
+        "integrity": delivered.integrity,
+        "seed": facts["seed"],
+        "made": time.strftime("%Y-%m-%d"),
+        "split": data.counts,
+        "scores": delivered.scores.to_dict(),
+        "acceptable": delivered.acceptable,
+        "verdict": ("accepted: " if delivered.ok else "NOT accepted: ") + delivered.reason,
+        "limits": limits,
+    }
+
+
+def _provenance(
+    selection: Selection, card: Card, data: DataIndex, integrity: str, facts: Mapping[str, Any]
+) -> dict[str, Any]:
+    return {
+        "made_by": "m3b",
+        "made_at": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+        "run": facts["run"],
+        "request": facts["request"],
+        "data_card": card.name,
+        "task": selection.task,
+        "metric": selection.metric,
+        "cases": data.cases,
+        "index_hashes": data.hashes,
+        "integrity": integrity,
+        "llm": facts["llm"],
+        "options": facts["options"],
+        "versions": versions(),
+    }
+
+
+def versions() -> dict[str, str]:
+    """Versions of Python and of the packages that decide what a run gives; missing ones are left out."""
+    found = {"python": platform.python_version()}
+    for name in PACKAGES:
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found

@@ -1,0 +1,91 @@
+"""What m3b itself runs in the sandbox: the probe of a project, and a deliverable on cases that it has not seen."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from m3b.agents.checks.model import Probabilities
+from m3b.agents.checks.module import Ran
+from m3b.data.index import Record
+from m3b.errors import Cancelled
+from m3b.models import run_predict, stage_cases
+from m3b.runs import Run
+from m3b.sandbox import Limits, Mounts, Sandbox
+
+POLL_S = 0.5
+PROBE_S = 300.0
+PREDICT_S = 3600.0
+
+
+class Executor:
+    """Runs m3b's own checks of what agents made, confined like the agents' scripts.
+
+    Args:
+        read: folders that the agents' scripts may read; predict.py gets none of them.
+        cancelled: polled twice a second.
+    """
+
+    def __init__(self, sandbox: Sandbox, run: Run, read: Sequence[Path], cancelled: Callable[[], bool]) -> None:
+        self.sandbox, self.run, self.read, self.cancelled = sandbox, run, tuple(read), cancelled
+
+    def probe(self, file: Path) -> Ran:
+        """Run a Python file of m3b's in the working directory."""
+        place = self.run.folder / "checks"
+        place.mkdir(exist_ok=True)
+        copy = place / file.name
+        shutil.copyfile(file, copy)
+        mounts = Mounts(read=(*self.read, place), write=(self.run.work,))
+        return self._start([sys.executable, str(copy)], self.run.work, mounts, PROBE_S)
+
+    def predict(self, folder: Path, records: Sequence[Record]) -> list[Probabilities]:
+        """Run a deliverable on anonymous copies of cases; the raw data is out of its reach.
+
+        Raises:
+            ModelError: predict.py fails, or answers something that cannot be right.
+        """
+        confined = self.sandbox.name != "off"
+        with tempfile.TemporaryDirectory(dir=self.run.folder, prefix=".staged-") as place:
+            images = [r.image if isinstance(r.image, str) else list(r.image) for r in records]
+            staged = stage_cases(images, Path(place) / "cases", confined, base=self.run.work)
+
+            def confine(argv: list[str], cwd: Path, out: Path) -> tuple[int, str]:
+                mounts = Mounts(read=(folder.resolve(), cwd), write=(out.parent,))
+                ran = self._start(argv, cwd, mounts, PREDICT_S)
+                why = "" if ran.reason == "exit" else f"\nm3b ended it: {ran.reason}"
+                return ran.code, ran.output + why
+
+            answers = run_predict(folder, staged.folder, staged.paths, confine)
+            return [dict(answer.probabilities) for answer in staged.restore(answers)]
+
+    def _start(self, argv: list[str], cwd: Path, mounts: Mounts, wall_s: float) -> Ran:
+        handle, name = tempfile.mkstemp(dir=self.run.folder, prefix=".output-")
+        os.close(handle)
+        output = Path(name)
+        try:
+            process = self.sandbox.start(
+                argv, cwd=cwd, mounts=mounts, output=output, limits=Limits(wall_s=wall_s), env={}
+            )
+            try:
+                while (ended := process.wait(POLL_S)) is None:
+                    if self.cancelled():
+                        raise Cancelled("The run was cancelled.")
+            except BaseException:
+                process.stop()  # whatever interrupts m3b, nothing of the run stays behind
+                raise
+            return Ran(ended.code, ended.reason, output.read_text(encoding="utf-8", errors="replace"))
+        finally:
+            output.unlink(missing_ok=True)
+
+
+def device() -> str:
+    """What training runs on, in words for an agent."""
+    cores = len(os.sched_getaffinity(0))
+    gpus = sum(1 for number in range(16) if Path(f"/dev/nvidia{number}").exists())
+    if gpus:
+        return f"{gpus} GPU{'s' if gpus > 1 else ''} and {cores} CPU cores"
+    return f"{cores} CPU core{'s' if cores > 1 else ''}, no GPU"

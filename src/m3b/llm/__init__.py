@@ -1,0 +1,26 @@
+"""Language models: one protocol, several providers, no framework.
+
+`connect("anthropic:MODEL")`, `connect("openai:MODEL@http://127.0.0.1:8000/v1")`, `connect("rules")` and
+`connect(function)` give an `LLM`; `llm.ask(messages, tools)` gives a `Reply`. The providers' own packages are imported
+when the first request is made.
+"""
+
+from .base import LLM, Facts
+from .callable import CallableLLM
+from .calls import parse_arguments
+from .registry import PROVIDERS, connect, default_spec
+from .retry import Retry
+from .scripted import Scripted, ScriptExhausted
+
+__all__ = [
+    "LLM",
+    "PROVIDERS",
+    "CallableLLM",
+    "Facts",
+    "Retry",
+    "ScriptExhausted",
+    "Scripted",
+    "connect",
+    "default_spec",
+    "parse_arguments",
+]

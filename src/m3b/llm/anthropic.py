@@ -1,0 +1,119 @@
+"""Anthropic, through its messages protocol."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from m3b.errors import BadRequest
+from m3b.messages import Message, Reply, ToolSpec
+
+from . import facts as known
+from . import keys, tokens, wire_anthropic
+from .base import Cancelled, Facts, OnWait
+from .conversation import check
+from .retry import Retry
+from .trouble import translate
+
+CONNECT_S = 15.0
+
+
+class Anthropic:
+    """One model behind the messages protocol.
+
+    Blocks of thought that came with calls are kept in memory and sent back as they came, as long as nothing before them
+    was edited; after an edit or a resume the conversation goes without them.
+
+    Args:
+        model: its name at the provider.
+        base_url: the server; None for Anthropic's own (or what `ANTHROPIC_BASE_URL` says).
+        key: the key; looked for in the environment where not given.
+        provider: the name in front of the colon.
+        facts: window, prices and so on; looked up where not given.
+        retry: how patient to be.
+        timeout_s: seconds without a byte after which a request counts as lost.
+
+    Raises:
+        Authentication: no key.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        base_url: str | None = None,
+        key: keys.Key | None = None,
+        provider: str = "anthropic",
+        facts: Facts | None = None,
+        retry: Retry | None = None,
+        timeout_s: float = 600.0,
+    ) -> None:
+        self.name = f"{provider}:{model}"
+        self.facts = facts or known.lookup(provider, model, priced=base_url is None)
+        self._model = model
+        self._base_url = base_url
+        self._key = key or keys.find(("ANTHROPIC_API_KEY",), base_url, provider)
+        self._retry = retry or Retry()
+        self._timeout_s = timeout_s
+        self._client: Any = None
+        self._lock = threading.Lock()
+        self._thoughts: dict[str, list[wire_anthropic.Block]] = {}
+
+    def ask(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[ToolSpec],
+        *,
+        on_wait: OnWait | None = None,
+        cancelled: Cancelled | None = None,
+    ) -> Reply:
+        """See `LLM.ask`."""
+        check(messages)
+        return self._retry.run(partial(self._forgiving, messages, tools), on_wait, cancelled)
+
+    def _forgiving(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> Reply:
+        """One request; when the provider refuses its own thoughts back, they are forgotten and it is made again."""
+        try:
+            return self._request(messages, tools)
+        except BadRequest as refusal:
+            if not self._thoughts or "thinking" not in str(refusal):
+                raise
+        self._thoughts.clear()
+        return self._request(messages, tools)
+
+    def _request(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> Reply:
+        request = wire_anthropic.to_request(messages, tools, self._thoughts.get)
+        request |= {"model": self._model, "max_tokens": self.facts.max_output}
+        body = self._send(lambda: self._open().messages.create(**request))
+        reply, blocks = wire_anthropic.to_reply(body, self.name, self.facts, tokens.of_request(messages, tools))
+        if blocks:
+            self._thoughts[wire_anthropic.fingerprints([*messages, reply.message()], tools)[-1]] = blocks
+        return reply
+
+    def _send(self, send: Callable[[], Any]) -> Any:
+        """The decoded response. Errors are raised outside the handler, so that none drags the SDK's along: its request
+        holds the key."""
+        try:
+            answer = send()
+            if not hasattr(answer, "model_dump"):
+                return answer
+            return answer.model_dump(mode="json", exclude_unset=True, warnings=False)
+        except Exception as error:  # noqa: BLE001 - the provider's boundary: whatever it is not, is raised unchanged
+            failure: Exception = translate(error, self.name, self._key.source, (self._key.value,)) or error
+        raise failure
+
+    def _open(self) -> Any:
+        with self._lock:
+            if self._client is None:
+                import anthropic
+
+                timeout = anthropic.Timeout(self._timeout_s, connect=CONNECT_S)
+                local = self._base_url is not None and keys.is_loopback(self._base_url)
+                # A proxy of the environment must not be asked for this very machine.
+                http = anthropic.DefaultHttpxClient(trust_env=False, timeout=timeout) if local else None
+                self._client = anthropic.Anthropic(
+                    api_key=self._key.value, base_url=self._base_url, max_retries=0, timeout=timeout, http_client=http
+                )
+            return self._client

@@ -1,0 +1,90 @@
+"""The one thing that a language model is to the rest of m3b: something that can be asked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+from m3b.messages import Message, Reply, ToolSpec, Usage
+
+OnWait = Callable[[str, float], None]
+"""Told `(reason, seconds)` before each wait."""
+
+Cancelled = Callable[[], bool]
+"""Polled at least twice a second during a wait; true ends the wait with `m3b.errors.Cancelled`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What is known of a model.
+
+    Args:
+        window: tokens of input and output together.
+        max_output: tokens that one reply may hold, as m3b asks for it.
+        price_in: US dollars for a million input tokens that no cache served; None where nobody knows.
+        price_cached: the same for input that a cache served; None means the full price.
+        price_out: the same for output.
+        price_cache_write: the same for input that was written to a cache; None means the full price.
+        tools: whether the model takes tool definitions.
+        known: False where the numbers are guesses.
+    """
+
+    window: int = 128_000
+    max_output: int = 8_192
+    price_in: float | None = None
+    price_cached: float | None = None
+    price_out: float | None = None
+    price_cache_write: float | None = None
+    tools: bool = True
+    known: bool = True
+
+    def usage(self, fresh: int, cached: int, output: int, written: int = 0) -> Usage:
+        """The usage of one request, priced; `fresh`, `cached` and `written` are disjoint parts of its input.
+
+        The cost of a model without prices is 0, which means unknown.
+        """
+        cost = 0.0
+        if self.price_in is not None:
+            cost += fresh * self.price_in
+            cost += cached * (self.price_in if self.price_cached is None else self.price_cached)
+            cost += written * (self.price_in if self.price_cache_write is None else self.price_cache_write)
+        if self.price_out is not None:
+            cost += output * self.price_out
+        return Usage(fresh + cached + written, cached, output, 1, cost / 1e6)
+
+
+@runtime_checkable
+class LLM(Protocol):
+    """A language model. Anything with these three names is one; no base class is needed."""
+
+    @property
+    def name(self) -> str:
+        """What the model is called in reports, e.g. `openai:gpt-4o`."""
+        ...
+
+    @property
+    def facts(self) -> Facts:
+        """Its window, prices and so on."""
+        ...
+
+    def ask(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[ToolSpec],
+        *,
+        on_wait: OnWait | None = None,
+        cancelled: Cancelled | None = None,
+    ) -> Reply:
+        """Answer the conversation.
+
+        Rate limits, overload and lost connections are waited out inside, and reported to `on_wait`.
+
+        Raises:
+            m3b.errors.Authentication: no key, or a refused one.
+            m3b.errors.Transient: the trouble outlasted the patience of the retry.
+            m3b.errors.ContextOverflow: the conversation is longer than the window.
+            m3b.errors.BadRequest: the provider will never accept this.
+            m3b.errors.Cancelled: `cancelled` said so.
+        """
+        ...

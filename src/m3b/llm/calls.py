@@ -1,0 +1,136 @@
+"""The arguments of a tool call, as models really write them: a JSON object, or nearly one.
+
+Repairs are made only where one reading is possible. Truncated JSON is never completed: half a file must not be
+written as if it were whole.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from typing import Any
+
+Parsed = tuple[dict[str, Any], str]
+"""The arguments, and an empty string or what is wrong with them (then the arguments are empty)."""
+
+_FENCE = re.compile(r"\A```[A-Za-z]*[ \t]*\n(.*?)\n?[ \t]*```\Z", re.DOTALL)
+_JUNK = re.compile(r"[\s}\]`;,]*|\s*</[A-Za-z_:]+>\s*")
+"""What may follow a complete object and mean nothing: closers too many, a fence's end, one closing tag."""
+
+AROUND = 30
+
+
+def parse_arguments(raw: Any) -> Parsed:
+    """Read the arguments of one call.
+
+    Args:
+        raw: JSON text, an object already decoded, or None for a call without arguments.
+    """
+    if raw is None:
+        return {}, ""
+    if isinstance(raw, dict):
+        return _checked(raw)
+    if isinstance(raw, list):
+        return _object(raw)
+    if not isinstance(raw, str):
+        return {}, f"The arguments are {_kind(raw)}. Send one JSON object, for example {{}}."
+    text = raw.strip()
+    if not text:
+        return {}, ""
+    fenced = _FENCE.match(text)
+    return _parse_text(fenced.group(1).strip() if fenced else text)
+
+
+def _parse_text(text: str) -> Parsed:
+    decoder = json.JSONDecoder(strict=False)  # raw newlines within strings have one reading only
+    try:
+        value, end = decoder.raw_decode(text)
+    except (json.JSONDecodeError, RecursionError) as error:
+        value = _python_literal(text)
+        return _object(value) if value is not None else ({}, _explain(text, error))
+    rest = text[end:]
+    if rest and not _JUNK.fullmatch(rest):
+        where = _around(text, end)
+        return {}, (
+            f"After a complete JSON value, at character {end}, more text follows: {where}."
+            " Send exactly one JSON object; make a call of its own for each further one."
+        )
+    return _object(value)
+
+
+def _object(value: Any) -> Parsed:
+    if isinstance(value, list) and len(value) == 1 and isinstance(value[0], dict):
+        value = value[0]
+    if isinstance(value, str):
+        return _twice_encoded(value)
+    if not isinstance(value, dict):
+        return {}, f"The arguments are {_kind(value)}. Send one JSON object, for example {{}}."
+    return _checked(value)
+
+
+def _twice_encoded(value: str) -> Parsed:
+    """An object that was written as a JSON string of JSON: decoded once more, and strictly."""
+    try:
+        inner = json.loads(value)
+    except (json.JSONDecodeError, RecursionError):
+        inner = None
+    if isinstance(inner, dict):
+        return _checked(inner)
+    return {}, f"The arguments are a string, {value[:60]!r}. Send one JSON object, for example {{}}."
+
+
+def _checked(value: dict[Any, Any]) -> Parsed:
+    """The object as plain JSON with text keys that any wire can carry."""
+    try:
+        json.dumps(value, allow_nan=False).encode()
+        plain = json.loads(json.dumps(value, ensure_ascii=False).encode("utf-8", "replace"))
+    except (TypeError, ValueError, RecursionError) as error:
+        return {}, f"The arguments hold something that JSON cannot: {error}. Send plain JSON values."
+    if any(not isinstance(key, str) for key in value):
+        return {}, "The names of the arguments must be text. Put each in double quotes."
+    return plain, ""
+
+
+def _python_literal(text: str) -> dict[Any, Any] | list[Any] | None:
+    """A dict or list written as Python does it ('single quotes', True, None), complete to its last bracket."""
+    if len(text) > 1_000_000 or not (text.startswith(("{", "[")) and text.endswith(("}", "]"))):
+        return None
+    try:
+        value = ast.literal_eval(text)
+    except (ValueError, SyntaxError, MemoryError, RecursionError, TypeError):
+        return None
+    return value if isinstance(value, dict | list) else None
+
+
+def _explain(text: str, error: Exception) -> str:
+    if not isinstance(error, json.JSONDecodeError):
+        return "The arguments are nested too deep to be read. Send a flat JSON object."
+    place = f"line {error.lineno}, column {error.colno} (character {error.pos} of {len(text)})"
+    if _is_cut(text, error):
+        return (
+            f"The JSON ends too early, at {place}, after {_tail(text)}; the output limit may have cut it."
+            " Nothing was run. Send the complete object, and long content in several smaller calls."
+        )
+    return (
+        f"The arguments are no JSON: {error.msg} at {place}, near {_around(text, error.pos)}."
+        " Nothing was run. Send one JSON object, with double quotes, and backslashes and newlines escaped."
+    )
+
+
+def _is_cut(text: str, error: json.JSONDecodeError) -> bool:
+    return error.pos >= len(text.rstrip()) or error.msg.startswith("Unterminated string")
+
+
+def _around(text: str, place: int) -> str:
+    start, end = max(0, place - AROUND), min(len(text), place + AROUND)
+    return repr(("..." if start else "") + text[start:end] + ("..." if end < len(text) else ""))
+
+
+def _tail(text: str) -> str:
+    return repr(("..." if len(text) > AROUND else "") + text[-AROUND:])
+
+
+def _kind(value: Any) -> str:
+    names = {"list": "a list", "str": "a string", "int": "a number", "float": "a number", "NoneType": "null"}
+    return names.get(type(value).__name__, f"a {type(value).__name__}")

@@ -1,0 +1,121 @@
+"""What is known of a model by its name: `models.json`, and the file that `M3B_MODELS` names over it."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from m3b.errors import WrongUse
+
+from .base import Facts
+
+OVERRIDE = "M3B_MODELS"
+
+LONGEST_REPLY = 32_000
+"""Tokens of output that m3b asks for at most: enough for any file an agent writes, and done within a time-out."""
+
+_DATED = re.compile(r"[-@](?:\d{8}|\d{4}-\d{2}-\d{2}|latest)$")
+_FIELDS = {
+    "window": "window", "max_output": "max_output", "in": "price_in", "cached": "price_cached",
+    "cache_write": "price_cache_write", "out": "price_out", "tools": "tools",
+}  # fmt: skip
+_said: set[str] = set()
+
+
+def lookup(provider: str, model: str, *, priced: bool = True) -> Facts:
+    """The facts of a model.
+
+    Looked for as `provider:model`, then `model`, each as given and then without a date at its end or an owner before a
+    slash. A model that is nowhere gets a window of 128k and 8k of output, and a warning, once.
+
+    Args:
+        provider: e.g. `openai`.
+        model: its name there.
+        priced: False where another server than the provider's answers, whose prices nobody here knows.
+
+    Raises:
+        WrongUse: the file that `M3B_MODELS` names cannot be used.
+    """
+    own = _read(os.environ.get(OVERRIDE, ""))
+    for name in _names(provider, model):
+        if name in own:
+            return _facts(own[name])
+        if name in _shipped():
+            facts = _facts(_shipped()[name])
+            return facts if priced else Facts(facts.window, facts.max_output, tools=facts.tools)
+    if f"{provider}:{model}" not in _said:
+        _said.add(f"{provider}:{model}")
+        logging.getLogger("m3b.llm").warning(
+            "%s:%s is not in m3b's list of models: a window of 128000 tokens and 8192 of output are assumed, its price"
+            " is unknown, and a cost limit cannot hold it. Name a JSON file in %s to say better (docs/llm.md).",
+            provider, model, OVERRIDE,
+        )  # fmt: skip
+    return Facts(known=False)
+
+
+def as_of() -> str:
+    """The day on which the shipped list was last true."""
+    return str(json.loads(_text())["as_of"])
+
+
+def _names(provider: str, model: str) -> list[str]:
+    short = _DATED.sub("", model)
+    bare = short.rsplit("/", 1)[-1]
+    names = [each for name in (model, short, bare) for each in (f"{provider}:{name}", name)]
+    if "/" in short:  # owner/model, as relays write it
+        names.append(f"{short.rsplit('/', 2)[-2]}:{bare}")
+    return list(dict.fromkeys(name.lower() for name in names))
+
+
+def _text() -> str:
+    return Path(__file__).with_name("models.json").read_text("utf-8")
+
+
+@cache
+def _shipped() -> dict[str, dict[str, Any]]:
+    models = {name.lower(): facts for name, facts in json.loads(_text())["models"].items()}
+    # Open models are served by many; the provider in the key is then the one whose prices they are.
+    return models | {name.split(":", 1)[1]: facts for name, facts in models.items() if name.startswith("any:")}
+
+
+def _read(path: str) -> dict[str, dict[str, Any]]:
+    if not path:
+        return {}
+    try:
+        data = json.loads(Path(path).read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        raise WrongUse(f"{OVERRIDE}={path}: {error}. Name a JSON file like src/m3b/llm/models.json.") from error
+    models = data.get("models", data) if isinstance(data, dict) else None
+    if not isinstance(models, dict):
+        raise WrongUse(
+            f'{OVERRIDE}={path}: no JSON object of models. Write {{"provider:model": {{"window": 128000}}}}.'
+        )
+    for name, facts in models.items():
+        if not isinstance(facts, dict) or not set(facts) <= {*_FIELDS, "why"}:
+            raise WrongUse(f"{OVERRIDE}={path}: {name!r} must be an object of {', '.join(_FIELDS)}; it is {facts!r}.")
+        if bad := [key for key in facts if not _number(key, facts[key])]:
+            raise WrongUse(
+                f"{OVERRIDE}={path}: {name!r}: {bad[0]} is {facts[bad[0]]!r}. window and max_output are whole numbers"
+                " above 0, prices are numbers, tools is true or false."
+            )
+    return {name.lower(): facts for name, facts in models.items()}
+
+
+def _number(key: str, value: Any) -> bool:
+    if key in ("tools", "why"):
+        return isinstance(value, bool) or key == "why"
+    if key in ("window", "max_output"):
+        return isinstance(value, int) and not isinstance(value, bool) and value > 0
+    return value is None or (isinstance(value, int | float) and not isinstance(value, bool) and value >= 0)
+
+
+def _facts(entry: dict[str, Any]) -> Facts:
+    known = {_FIELDS[key]: value for key, value in entry.items() if key in _FIELDS}
+    facts = Facts(**known)
+    top = min(facts.max_output, LONGEST_REPLY, max(1, facts.window // 4))
+    return Facts(**{**known, "max_output": top})

@@ -1,0 +1,127 @@
+"""Waiting out trouble that passes: jittered exponential backoff that can be watched and cancelled."""
+
+from __future__ import annotations
+
+import math
+import random
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from m3b.errors import Cancelled, Transient
+
+from .base import Cancelled as IsCancelled
+from .base import OnWait
+
+T = TypeVar("T")
+
+POLL_S = 0.25
+"""How often `cancelled` is asked; the contract is twice a second at least."""
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """How patient to be.
+
+    Args:
+        first_s: the wait after the first failure; it doubles each time, and each wait is drawn from the upper half of
+            the doubled value, so that many runs do not come back at once.
+        longest_s: no single wait of our own choosing is longer. A wait that the provider asks for may be.
+        total_s: seconds of waiting after which the last error is raised.
+        attempts: requests after which the last error is raised.
+        sleep, clock, random: replaced by tests.
+    """
+
+    first_s: float = 1.0
+    longest_s: float = 60.0
+    total_s: float = 600.0
+    attempts: int = 50
+    sleep: Callable[[float], None] = time.sleep
+    clock: Callable[[], float] = time.monotonic
+    random: Callable[[], float] = random.random
+
+    def run(self, request: Callable[[], T], on_wait: OnWait | None = None, cancelled: IsCancelled | None = None) -> T:
+        """The result of `request`, made again after each `Transient` until it passes or patience ends.
+
+        Raises:
+            Transient: the last one, when waiting longer would pass `total_s` or `attempts` is reached.
+            Cancelled: `cancelled` said so, before, during or between requests.
+        """
+        waited = 0.0
+        for attempt in range(1, self.attempts + 1):
+            _stop_if(cancelled)
+            try:
+                return _watched(request, cancelled)
+            except Transient as trouble:
+                seconds = self._wait_after(attempt, trouble.retry_after)
+                if attempt == self.attempts or waited + seconds > self.total_s:
+                    raise Transient(
+                        f"{trouble} Given up after {_count(attempt, 'request')} and {waited:.0f} s of waiting"
+                        f" (the next wait would have been {seconds:.0f} s; the limit is {self.total_s:.0f} s)."
+                        " Nothing is lost: resume the run later.",
+                        trouble.retry_after,
+                    ) from trouble
+                if on_wait is not None:
+                    on_wait(str(trouble), seconds)
+                self.pause(seconds, cancelled)
+                waited += seconds
+        raise Transient("Retry.attempts is below 1, so no request was made. Set it to at least 1.")
+
+    def pause(self, seconds: float, cancelled: IsCancelled | None = None) -> None:
+        """Sleep in short pieces, asking `cancelled` before each."""
+        end = self.clock() + seconds
+        # Counted by pieces as well as by the clock, so that a clock that stands still cannot hang the run.
+        for _ in range(max(1, math.ceil(seconds / POLL_S))):
+            _stop_if(cancelled)
+            left = end - self.clock()
+            if left <= 0:
+                break
+            self.sleep(min(POLL_S, left))
+        _stop_if(cancelled)
+
+    def _wait_after(self, attempt: int, asked: float | None) -> float:
+        """Seconds to wait; what the provider asks for is a lower bound, with a little on top."""
+        ceiling = min(self.longest_s, self.first_s * 2.0 ** min(attempt - 1, 30))
+        own = ceiling * (0.5 + 0.5 * self.random())
+        if asked is None:
+            return own
+        return asked + min(1.0, 0.1 * asked) * self.random() if asked > 0 else own
+
+
+def _count(number: int, word: str) -> str:
+    return f"{number} {word}" if number == 1 else f"{number} {word}s"
+
+
+def _stop_if(cancelled: IsCancelled | None) -> None:
+    if cancelled is not None and cancelled():
+        raise Cancelled("Cancelled by the user while waiting for the language model.")
+
+
+def _watched(request: Callable[[], T], cancelled: IsCancelled | None) -> T:
+    """`request()`, given up as soon as `cancelled` says so, even while the provider is silent.
+
+    A blocking HTTP call cannot be interrupted, so it runs in a daemon thread that is left behind on cancellation.
+    """
+    if cancelled is None:
+        return request()
+    results: list[T] = []
+    errors: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            results.append(request())
+        except BaseException as error:  # noqa: BLE001 - carried over to the waiting thread and raised there
+            errors.append(error)
+
+    thread = threading.Thread(target=work, name="m3b-llm-request", daemon=True)
+    thread.start()
+    while True:
+        thread.join(POLL_S)
+        if not thread.is_alive():
+            break
+        _stop_if(cancelled)
+    if errors:
+        raise errors[0]
+    return results[0]

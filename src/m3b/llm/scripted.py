@@ -1,0 +1,191 @@
+"""A model that says what a test wrote for it, and that can misbehave on purpose."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from m3b.errors import ContextOverflow, LLMError, Transient
+from m3b.messages import Message, Reply, ToolCall, ToolSpec, Usage
+
+from . import tokens
+from .base import Cancelled, Facts, OnWait
+from .calls import parse_arguments
+from .conversation import check
+from .retry import Retry
+from .shapes import as_reply
+
+Step = Reply | str | dict[str, Any] | BaseException | Callable[[Sequence[Message], Sequence[ToolSpec]], Any]
+"""One answer: a reply, its text, a dict as `m3b.llm.shapes` reads it, an exception to raise, or a function of
+`(messages, tools)` that gives one of these."""
+
+
+class ScriptExhausted(AssertionError):
+    """The agent asked once more than the test wrote answers for."""
+
+
+class Scripted:
+    """Answers with `steps`, one after the other.
+
+    Args:
+        steps: see `Step`. A `Transient` among them is retried inside `ask`, as a provider does it, without real
+            waiting: it uses up its step, and the next step answers.
+        name: the model's name.
+        facts: window, prices and so on.
+        repeat: give the last step again and again, so that the model never finishes.
+        strict: refuse, as the real providers do, a conversation in which a call has no answer or an answer no call.
+        enforce_window: raise `ContextOverflow` when the estimated request and `max_output` pass the window.
+
+    `seen` keeps the `(messages, tools)` of each request and `waits` the `(reason, seconds)` of each wait.
+    """
+
+    def __init__(
+        self,
+        steps: Iterable[Step] = (),
+        *,
+        name: str = "scripted",
+        facts: Facts | None = None,
+        repeat: bool = False,
+        strict: bool = True,
+        enforce_window: bool = False,
+    ) -> None:
+        self.name = name
+        self.facts = facts or Facts(price_in=0.0, price_out=0.0)
+        self.seen: list[tuple[tuple[Message, ...], tuple[ToolSpec, ...]]] = []
+        self.waits: list[tuple[str, float]] = []
+        self._steps = list(steps)
+        self._given = 0
+        self._repeat = repeat
+        self._strict = strict
+        self._enforce_window = enforce_window
+        self._retry = Retry(sleep=lambda seconds: None, random=lambda: 1.0)
+
+    @property
+    def left(self) -> int:
+        """How many steps are still to come."""
+        return len(self._steps) - self._given
+
+    def ask(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[ToolSpec],
+        *,
+        on_wait: OnWait | None = None,
+        cancelled: Cancelled | None = None,
+    ) -> Reply:
+        """The next step, as a reply with estimated usage where the step gives none.
+
+        Raises:
+            ScriptExhausted: there is no next step.
+            LLMError: what the step raises, or what a real provider would raise at this conversation.
+        """
+
+        def wait(reason: str, seconds: float) -> None:
+            self.waits.append((reason, seconds))
+            if on_wait is not None:
+                on_wait(reason, seconds)
+
+        self.seen.append((tuple(messages), tuple(tools)))
+        self._refuse(messages, tools)
+        reply = self._retry.run(lambda: self._answer(messages, tools), wait, cancelled)
+        if reply.usage == Usage():
+            sent = tokens.of_request(messages, tools)
+            reply = replace(reply, usage=self.facts.usage(sent, 0, tokens.of_reply(reply)))
+        return replace(reply, model=reply.model or self.name)
+
+    def _refuse(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> None:
+        if self._strict:
+            check(messages)
+        sent = tokens.of_request(messages, tools)
+        if self._enforce_window and sent + self.facts.max_output > self.facts.window:
+            raise ContextOverflow(
+                f"About {sent} tokens of input and {self.facts.max_output} of output do not fit the window of"
+                f" {self.facts.window}. Shorten the conversation."
+            )
+
+    def _answer(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> Reply:
+        if self.left <= 0 and not (self._repeat and self._steps):
+            last = messages[-1] if messages else Message("user")
+            raise ScriptExhausted(
+                f"{self.name}: the script's {len(self._steps)} steps are used up, and request {len(self.seen)} came."
+                f" Its last message is from {last.role!r}: {last.text[:300]!r}. Add a step, or repeat=True."
+            )
+        step: Any = self._steps[min(self._given, len(self._steps) - 1)]
+        self._given += 1
+        if callable(step) and not isinstance(step, BaseException):
+            step = step(messages, tools)
+        if isinstance(step, BaseException):
+            raise step
+        reply = as_reply(step, f"step {self._given} of {self.name}")
+        calls = tuple(
+            replace(call, id=call.id or f"call_{self._given}_{place}") for place, call in enumerate(reply.calls, 1)
+        )
+        return replace(reply, calls=calls, stop="tools" if calls and reply.stop == "end" else reply.stop)
+
+
+# --- steps -------------------------------------------------------------------------------------------------------
+
+
+def say(text: str) -> Reply:
+    """A reply of text alone."""
+    return Reply(text)
+
+
+def call(name: str, /, **arguments: Any) -> Reply:
+    """A reply that calls one tool. The call's id is given when it is played."""
+    return Reply(calls=(ToolCall("", name, arguments),), stop="tools")
+
+
+def both(*replies: Reply, text: str = "") -> Reply:
+    """Several `call(...)` in one turn, with text before them."""
+    calls = tuple(each for reply in replies for each in reply.calls)
+    return Reply(text or " ".join(reply.text for reply in replies if reply.text), calls, stop="tools")
+
+
+def nonsense() -> Reply:
+    """Text that is no answer to anything."""
+    return Reply("Colourless green tensors sleep furiously. </tool> {{ ]] \x00\ufffd")
+
+
+def unknown_tool(name: str = "launch_rocket") -> Reply:
+    """A call of a tool that nobody offered."""
+    return call(name, target="moon")
+
+
+def broken_json(tool: str, raw: str = '{"path": "train.py", "text": "import to') -> Reply:
+    """A call whose arguments were cut in the middle, as the parser of a provider reports it."""
+    arguments, error = parse_arguments(raw)
+    return Reply(calls=(ToolCall("", tool, arguments, error),), stop="tools")
+
+
+def cut(text: str = "I will now write the file that") -> Reply:
+    """A reply that ended because its output limit was reached."""
+    return Reply(text, stop="length")
+
+
+def refusal(text: str = "I cannot help with that.") -> Reply:
+    """A reply that declines."""
+    return Reply(text, stop="refusal")
+
+
+def transient(retry_after: float | None = None, message: str = "429 from a scripted provider.") -> Transient:
+    """Trouble that passes with the next step."""
+    return Transient(message, retry_after)
+
+
+def overflow() -> ContextOverflow:
+    """The provider's refusal of a conversation that is too long."""
+    return ContextOverflow("A scripted provider found the conversation too long. Shorten it.")
+
+
+def fault(error: type[LLMError] = LLMError, message: str = "A scripted provider failed.") -> LLMError:
+    """Any other failure."""
+    return error(message)
+
+
+def dumps(reply: Reply) -> str:
+    """A reply as one line of JSON, for scripts kept in files; `as_reply(json.loads(line), "")` reads it back."""
+    calls = [{"id": each.id, "name": each.name, "arguments": each.arguments} for each in reply.calls]
+    return json.dumps({"text": reply.text, "calls": calls, "stop": reply.stop}, ensure_ascii=False)

@@ -1,0 +1,61 @@
+"""The shapes in which a function may give its answer, read into a `Reply`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from m3b.errors import WrongUse
+from m3b.messages import Message, Reply, Stop, ToolCall
+
+from .calls import parse_arguments
+
+STOPS: dict[str, Stop] = {"end": "end", "tools": "tools", "length": "length", "refusal": "refusal"}
+
+
+def as_reply(answer: Any, source: str) -> Reply:
+    """Read an answer.
+
+    Args:
+        answer: a `Reply`; a `Message` of the assistant; a text; or a dict with `text` (or `content`), `calls` (or
+            `tool_calls`) and `stop`. A call is a `ToolCall`, `{"name", "arguments", "id"}` or the same under
+            `function`; arguments may be an object or JSON text.
+        source: who gave it, for the error.
+
+    Raises:
+        WrongUse: any other shape.
+    """
+    if isinstance(answer, Reply):
+        return answer
+    if isinstance(answer, Message):
+        return Reply(answer.text, answer.calls, stop="tools" if answer.calls else "end")
+    if isinstance(answer, str):
+        return Reply(answer)
+    if not isinstance(answer, Mapping):
+        raise WrongUse(f"{source} gave {type(answer).__name__}; give a str, a dict with text and calls, or a Reply.")
+    unknown = sorted(str(key) for key in set(answer) - {"text", "content", "calls", "tool_calls", "stop", "role"})
+    if unknown:
+        raise WrongUse(
+            f"{source} gave a dict with {unknown}; its keys are text (or content), calls (or tool_calls), stop."
+        )
+    text = answer.get("text") or answer.get("content") or ""
+    calls = answer.get("calls") or answer.get("tool_calls") or ()
+    if not isinstance(text, str) or isinstance(calls, str | Mapping) or not isinstance(calls, Sequence):
+        raise WrongUse(
+            f"{source} gave text of {type(text).__name__} and calls of {type(calls).__name__}; str and list."
+        )
+    read = tuple(_as_call(each, place, source) for place, each in enumerate(calls, 1))
+    return Reply(text, read, stop=STOPS.get(str(answer.get("stop")), "tools" if read else "end"))
+
+
+def _as_call(given: Any, place: int, source: str) -> ToolCall:
+    if isinstance(given, ToolCall):
+        return given
+    if not isinstance(given, Mapping):
+        raise WrongUse(f"{source}: call {place} is {type(given).__name__}; give {{'name': ..., 'arguments': {{...}}}}.")
+    inner = given.get("function", given)
+    name = inner.get("name") if isinstance(inner, Mapping) else None
+    if not isinstance(name, str):
+        raise WrongUse(f"{source}: call {place} has no name; give {{'name': ..., 'arguments': {{...}}}}.")
+    arguments, error = parse_arguments(inner.get("arguments", {}))
+    return ToolCall(str(given.get("id") or ""), name, arguments, error)

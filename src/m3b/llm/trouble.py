@@ -1,0 +1,109 @@
+"""A failed request, told as one of m3b's own errors: what happened, whether it may pass, what to do."""
+
+from __future__ import annotations
+
+import email.utils
+import re
+import time
+from collections.abc import Iterable
+from typing import Any
+
+from m3b.errors import Authentication, BadRequest, ContextOverflow, LLMError, Transient
+
+LONGEST = 600
+"""Characters of a provider's message that are passed on."""
+
+_OVERFLOW = re.compile(
+    r"context_length_exceeded|maximum context length|(?:exceed\w*|beyond|over|larger than) (?:\w+ ){0,4}context"
+    r"|context (?:window|size|length|limit)\W+(?:\w+\W+){0,4}exceed|prompt is too long|input is too long"
+    r"|too many tokens|reduce the length of|request too large|request_too_large|token count (?:\S+ ){0,3}exceeds"
+    r"|longer than the model'?s? (?:maximum|context)|exceeds? the maximum number of (?:input )?tokens",
+    re.IGNORECASE,
+)
+_TOO_LARGE = re.compile(r"request too large", re.IGNORECASE)  # for the rate limit itself, so waiting cannot help
+_NO_MONEY = re.compile(r"insufficient_quota|credit balance", re.IGNORECASE)
+_SECRETS = re.compile(r"(?i)\b(?:sk|pk|rk|gsk|xai|hf)[-_][A-Za-z0-9_\-*.]{6,}|AIza[\w-]{8,}|(?<=bearer )[^\s\"',]+")
+_DROPPED = ("Timeout", "ConnectionError", "ConnectError", "TransportError", "ProtocolError", "NetworkError")
+_GARBLED = ("JSONDecodeError", "ResponseValidationError", "DecodingError", "UnicodeDecodeError")
+
+
+def translate(error: Exception, who: str, key_source: str, secrets: Iterable[str] = ()) -> LLMError | None:
+    """The m3b error for what an SDK or HTTP library raised, or None for an exception of another kind.
+
+    Works by status code and class name, so that it needs no SDK and serves a user's own function too.
+
+    Args:
+        error: the exception.
+        who: the model's name, for the message.
+        key_source: the variable that held the key.
+        secrets: texts that must not appear in the message.
+    """
+    if isinstance(error, LLMError):
+        return error
+    said = redact(_message(error), secrets)
+    status = getattr(error, "status_code", None)
+    if isinstance(status, int) and not isinstance(status, bool) and status >= 400:
+        return _by_status(status, said, who, key_source, retry_after(_headers(error)))
+    kinds = [kind.__name__ for kind in type(error).__mro__]
+    if any(name.endswith(_DROPPED) for name in kinds) or isinstance(error, TimeoutError | ConnectionError):
+        return Transient(f"{who}: no answer ({type(error).__name__}: {said}). Check the network and the address.")
+    if any(name.endswith(_GARBLED) for name in kinds):
+        return Transient(f"{who}: the answer was no valid JSON ({type(error).__name__}: {said}).")
+    if any(name in ("OpenAIError", "AnthropicError") for name in kinds):
+        return BadRequest(f"{who}: {type(error).__name__}: {said}")
+    return None
+
+
+def _by_status(status: int, said: str, who: str, key_source: str, after: float | None) -> LLMError:
+    heading = f"{who}: HTTP {status}: {said}"
+    if status in (401, 403):
+        return Authentication(f"{heading} The key came from {key_source}; set it to a valid key for this model.")
+    too_long = (_TOO_LARGE if status == 429 else _OVERFLOW).search(said)
+    if status == 413 or (status in (400, 422, 429, 500) and too_long):
+        return ContextOverflow(f"{heading} The conversation is too long for this model; shorten it.")
+    if status == 402 or (status in (400, 429) and _NO_MONEY.search(said)):
+        return BadRequest(f"{heading} The account cannot pay for requests; waiting will not help. Check its billing.")
+    if status in (408, 409, 425, 429) or (status >= 500 and status != 501):
+        return Transient(heading, after)
+    if status == 404:
+        return BadRequest(f"{heading} Check the model's name and the address (most servers want it to end in /v1).")
+    return BadRequest(heading)
+
+
+def redact(text: str, secrets: Iterable[str] = ()) -> str:
+    """The text without secrets, on one line, and not longer than `LONGEST`."""
+    for secret in secrets:
+        if len(secret) >= 6:
+            text = text.replace(secret, "[key]")
+    text = " ".join(_SECRETS.sub("[key]", text).split())
+    return text if len(text) <= LONGEST else text[:LONGEST] + "..."
+
+
+def retry_after(headers: Any, now: float | None = None) -> float | None:
+    """Seconds that `retry-after-ms` or `Retry-After` (a number, or an HTTP date) asks to wait, if they do."""
+    get = getattr(headers, "get", None)
+    if get is None:
+        return None
+    for name, unit in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
+        value = str(get(name) or "").strip()
+        if re.fullmatch(r"\d{1,9}(\.\d*)?", value):
+            return float(value) * unit
+    try:
+        date = email.utils.parsedate_to_datetime(str(get("retry-after") or ""))
+    except (ValueError, TypeError, IndexError):
+        return None
+    return max(0.0, date.timestamp() - (time.time() if now is None else now))
+
+
+def _headers(error: Exception) -> Any:
+    return getattr(getattr(error, "response", None), "headers", None)
+
+
+def _message(error: Exception) -> str:
+    """The provider's own words where the body has them (OpenAI's and Anthropic's shapes), else the exception's."""
+    body = getattr(error, "body", None)
+    inner = body.get("error", body) if isinstance(body, dict) else None
+    if isinstance(inner, dict) and isinstance(inner.get("message"), str):
+        marks = [str(inner[key]) for key in ("code", "type") if inner.get(key)]
+        return str(inner["message"]).rstrip() + (f" ({', '.join(marks)})." if marks else "")
+    return str(error) or type(error).__name__

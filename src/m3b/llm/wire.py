@@ -1,0 +1,51 @@
+"""What both wires need: text, names and ids that no provider refuses."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from m3b.messages import Stop, ToolCall
+
+NOTHING = "(empty)"
+"""Stands for a text that is empty, which some providers refuse."""
+
+_NAME = re.compile(r"[^A-Za-z0-9_-]")
+
+
+def clean(text: str) -> str:
+    """The text without lone surrogates, which no UTF-8 request can carry."""
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
+def name_of(call: ToolCall) -> str:
+    """The tool's name as every provider takes it; a model may have invented one that none does."""
+    return _NAME.sub("_", call.name)[:64] or "unknown"
+
+
+def id_of(call_id: str) -> str:
+    """A call's id as every provider takes it, the same for the call and its answer."""
+    return _NAME.sub("_", call_id)[:64] or "call_0"
+
+
+def arguments_of(call: ToolCall) -> dict[str, Any]:
+    """The arguments to replay; a malformed call is replayed without any, so that the conversation stays valid."""
+    if call.parse_error:
+        return {}
+    safe: dict[str, Any] = json.loads(clean(json.dumps(call.arguments, ensure_ascii=False, default=str)))
+    return safe
+
+
+def answer_of(text: str, is_error: bool, marks_errors: bool) -> str:
+    """A tool's answer; where the wire cannot mark an error, its text does."""
+    text = clean(text) or NOTHING
+    return text if marks_errors or not is_error or text.lower().startswith("error") else f"Error: {text}"
+
+
+def stop_of(reason: Any, table: dict[str, Stop], has_calls: bool) -> Stop:
+    """Why the model stopped; calls are acted on even where a server says that the turn just ended."""
+    stop = table.get(str(reason), "end")
+    if stop in ("end", "tools"):
+        return "tools" if has_calls else "end"
+    return stop

@@ -1,0 +1,143 @@
+"""The Anthropic messages wire: conversations to requests, responses to replies. Plain dicts, no SDK."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from m3b.errors import BadRequest, Transient
+from m3b.messages import Message, Reply, Stop, ToolCall, ToolSpec, Usage
+
+from . import tokens
+from .base import Facts
+from .calls import parse_arguments
+from .wire import NOTHING, answer_of, arguments_of, clean, id_of, name_of, stop_of
+
+STOPS: dict[str, Stop] = {
+    "max_tokens": "length", "model_context_window_exceeded": "length", "refusal": "refusal",
+}  # fmt: skip
+CACHE = {"type": "ephemeral"}
+THOUGHTS = ("thinking", "redacted_thinking")
+
+Block = dict[str, Any]
+
+
+def fingerprints(messages: Sequence[Message], tools: Sequence[ToolSpec]) -> list[str]:
+    """For each turn, a digest of the tools and of everything up to and with that turn."""
+    running = hashlib.sha256(repr(tuple(tools)).encode("utf-8", "replace"))
+    digests = []
+    for message in messages:
+        running.update(repr(message).encode("utf-8", "replace"))
+        digests.append(running.copy().hexdigest())
+    return digests
+
+
+def to_request(
+    messages: Sequence[Message], tools: Sequence[ToolSpec], recall: Callable[[str], list[Block] | None] | None = None
+) -> dict[str, Any]:
+    """`system`, `messages` and `tools` of the request.
+
+    The answers of one turn's calls go into one user turn, and so does the user's text after them. The cache is marked
+    at the four places that the provider allows: the last tool, the system, and the last two user turns; the rest of
+    the bytes stays the same from request to request.
+
+    Args:
+        messages: the conversation.
+        tools: the tools.
+        recall: the blocks in which a turn came, by its fingerprint, where they must go back as they came.
+    """
+    digests = fingerprints(messages, tools)
+    system: list[Block] = []
+    turns: list[dict[str, Any]] = []
+    for message, digest in zip(messages, digests, strict=True):
+        if message.role == "system":
+            system.append({"type": "text", "text": clean(message.text) or NOTHING})
+            continue
+        role = "assistant" if message.role == "assistant" else "user"
+        blocks = (recall(digest) if recall and role == "assistant" else None) or _blocks(message)
+        if turns and turns[-1]["role"] == role:
+            turns[-1]["content"].extend(blocks)
+        else:
+            turns.append({"role": role, "content": list(blocks)})
+    request: dict[str, Any] = {"messages": turns}
+    if system:
+        request["system"] = [*system[:-1], _marked(system[-1])]
+    if tools:
+        listed = [{"name": t.name, "description": t.description, "input_schema": t.parameters} for t in tools]
+        request["tools"] = [*listed[:-1], _marked(listed[-1])]
+    for turn in [turn for turn in turns if turn["role"] == "user"][-2:]:
+        turn["content"][-1] = _marked(turn["content"][-1])
+    return request
+
+
+def _marked(block: Block) -> Block:
+    return {**block, "cache_control": CACHE}
+
+
+def _blocks(message: Message) -> list[Block]:
+    if message.role == "tool":
+        text = answer_of(message.text, message.is_error, marks_errors=True)
+        block: Block = {"type": "tool_result", "tool_use_id": id_of(message.call_id), "content": text}
+        return [{**block, "is_error": True} if message.is_error else block]
+    # A turn of nothing but white space is refused, and so is white space at the end of an assistant's turn.
+    text = clean(message.text)
+    text = text.rstrip() if message.role == "assistant" else text
+    blocks: list[Block] = [{"type": "text", "text": text}] if text.strip() else []
+    for call in message.calls:
+        blocks.append({"type": "tool_use", "id": id_of(call.id), "name": name_of(call), "input": arguments_of(call)})
+    return blocks or [{"type": "text", "text": NOTHING}]
+
+
+def to_reply(body: Any, who: str, facts: Facts, sent: int) -> tuple[Reply, list[Block] | None]:
+    """Read a response.
+
+    Args:
+        body: the decoded JSON of the response.
+        who: the model's name, for errors.
+        facts: for the price.
+        sent: estimated tokens of the request, for servers that do not count.
+
+    Returns:
+        The reply; and its blocks, where they hold thoughts that must be sent back with the answers to its calls.
+
+    Raises:
+        Transient: the response holds an error in place of content.
+        BadRequest: the response is no message at all.
+    """
+    if not isinstance(body, dict):
+        raise BadRequest(f"{who}: the answer is no JSON object but {str(body)[:80]!r}. Check the address.")
+    content = body.get("content")
+    if not isinstance(content, list):
+        error = body.get("error")
+        said = error.get("message") if isinstance(error, dict) else error
+        raise Transient(f"{who}: the answer holds no content{f': {said}' if said else ''}.")
+    blocks = [block for block in content if isinstance(block, dict)]
+    text = "".join(str(block.get("text") or "") for block in blocks if block.get("type") == "text")
+    calls = tuple(_call(block) for block in blocks if block.get("type") == "tool_use")
+    stop = stop_of(body.get("stop_reason"), STOPS, bool(calls))
+    cut = stop == "length" and bool(blocks) and blocks[-1].get("type") == "tool_use"
+    if cut:
+        # The provider closes the brackets of a call that was cut, so the parser cannot see it.
+        said = "The output limit was reached within this call, so its arguments are not complete. Nothing was run."
+        said += " Send less at once: write long files in several smaller calls."
+        calls = (*calls[:-1], replace(calls[-1], arguments={}, parse_error=said))
+    reply = Reply(text, calls, stop=stop, model=str(body.get("model") or ""))
+    thought = any(block.get("type") in THOUGHTS for block in blocks)
+    kept = blocks if thought and calls and not any(call.parse_error for call in calls) else None
+    return replace(reply, usage=_usage(body.get("usage"), facts, sent, reply)), kept
+
+
+def _call(block: Block) -> ToolCall:
+    arguments, error = parse_arguments(block.get("input"))
+    return ToolCall(str(block.get("id") or ""), str(block.get("name") or ""), arguments, error)
+
+
+def _usage(given: Any, facts: Facts, sent: int, reply: Reply) -> Usage:
+    """`input_tokens` of this wire leaves out what was read from and written to the cache; m3b's counts everything."""
+    if not isinstance(given, dict) or not isinstance(given.get("input_tokens"), int):
+        return facts.usage(sent, 0, tokens.of_reply(reply))
+    cached = given.get("cache_read_input_tokens") or 0
+    written = given.get("cache_creation_input_tokens") or 0
+    return facts.usage(given["input_tokens"], cached, given.get("output_tokens") or 0, written)

@@ -1,0 +1,129 @@
+"""The OpenAI chat-completions wire: conversations to requests, responses to replies. Plain dicts, no SDK."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from m3b.errors import BadRequest, Transient
+from m3b.messages import Message, Reply, Stop, ToolCall, ToolSpec, Usage
+
+from . import tokens
+from .base import Facts
+from .calls import parse_arguments
+from .wire import NOTHING, answer_of, arguments_of, clean, id_of, name_of, stop_of
+
+STOPS: dict[str, Stop] = {"length": "length", "content_filter": "refusal"}
+
+Extras = dict[tuple[str, ...], dict[str, Any]]
+"""What a server wants back with a turn's calls and m3b has no word for, by the ids of these calls."""
+
+
+def to_messages(messages: Sequence[Message], extras: Extras | None = None) -> list[dict[str, Any]]:
+    """The conversation as the request's `messages`; equal turns always give equal bytes."""
+    return [_turn(message, extras or {}) for message in messages]
+
+
+def _turn(message: Message, extras: Extras) -> dict[str, Any]:
+    if message.role == "tool":
+        text = answer_of(message.text, message.is_error, marks_errors=False)
+        return {"role": "tool", "tool_call_id": id_of(message.call_id), "content": text}
+    if message.role != "assistant":
+        return {"role": message.role, "content": clean(message.text) or NOTHING}
+    if not message.calls:
+        return {"role": "assistant", "content": clean(message.text) or NOTHING}
+    more = extras.get(tuple(call.id for call in message.calls), {})
+    calls: list[dict[str, Any]] = []
+    for call in message.calls:
+        arguments = json.dumps(arguments_of(call), ensure_ascii=False)
+        each = {"id": id_of(call.id), "type": "function", "function": {"name": name_of(call), "arguments": arguments}}
+        calls.append({**each, **more.get("calls", {}).get(call.id, {})})
+    return {"role": "assistant", "content": clean(message.text) or None, "tool_calls": calls, **more.get("turn", {})}
+
+
+def to_tools(tools: Sequence[ToolSpec]) -> list[dict[str, Any]]:
+    """The request's `tools`."""
+    return [
+        {
+            "type": "function",
+            "function": {"name": tool.name, "description": tool.description, "parameters": tool.parameters},
+        }
+        for tool in tools
+    ]
+
+
+def to_reply(body: Any, who: str, facts: Facts, sent: int, taken: frozenset[str] = frozenset()) -> tuple[Reply, Extras]:
+    """Read a response.
+
+    Args:
+        body: the decoded JSON of the response.
+        who: the model's name, for errors.
+        facts: for the price.
+        sent: estimated tokens of the request, for servers that do not count.
+        taken: ids that earlier calls of the conversation have; a server that repeats one is given another.
+
+    Raises:
+        Transient: the response holds no choice, or an error in place of one.
+        BadRequest: the response is no chat completion at all.
+    """
+    if not isinstance(body, dict):
+        raise BadRequest(
+            f"{who}: the answer is no JSON object but {str(body)[:80]!r}. Check the address; most servers want it to"
+            " end in /v1."
+        )
+    choices = body.get("choices")
+    choice = choices[0] if isinstance(choices, list) and choices else None
+    message = choice.get("message") if isinstance(choice, dict) else None
+    if not isinstance(choice, dict) or not isinstance(message, dict):
+        error = body.get("error")
+        said = error.get("message") if isinstance(error, dict) else error
+        raise Transient(f"{who}: the answer holds no choice{f': {said}' if said else ''}.")
+    calls, extras = _calls(message, taken)
+    text = message.get("content")
+    refusal = message.get("refusal")
+    stop = stop_of(choice.get("finish_reason"), STOPS, bool(calls))
+    if isinstance(refusal, str) and refusal and not text:
+        text, stop = refusal, "refusal"
+    reply = Reply(_text(text), calls, stop=stop, model=str(body.get("model") or ""))
+    return Reply(reply.text, calls, _usage(body.get("usage"), facts, sent, reply), stop, reply.model), extras
+
+
+def _text(content: Any) -> str:
+    """The text; some servers give a list of parts."""
+    if isinstance(content, list):
+        return "".join(str(part.get("text") or "") for part in content if isinstance(part, dict))
+    return content if isinstance(content, str) else ""
+
+
+def _calls(message: dict[str, Any], taken: frozenset[str]) -> tuple[tuple[ToolCall, ...], Extras]:
+    calls: list[ToolCall] = []
+    used = set(taken)
+    own: dict[str, dict[str, Any]] = {}
+    for given in message.get("tool_calls") or ():
+        function = given.get("function") if isinstance(given, dict) else None
+        if not isinstance(function, dict):
+            continue
+        call_id = str(given.get("id") or "")
+        if not call_id or call_id in used:
+            call_id = next(new for n in range(len(used) + 1) if (new := f"call_{len(used) + n}") not in used)
+        used.add(call_id)
+        arguments, error = parse_arguments(function.get("arguments"))
+        calls.append(ToolCall(call_id, str(function.get("name") or ""), arguments, error))
+        if given.get("extra_content"):  # Gemini's signatures of its thoughts
+            own[call_id] = {"extra_content": given["extra_content"]}
+    turn = {key: message[key] for key in ("reasoning_content",) if calls and isinstance(message.get(key), str)}
+    if not turn and not own:
+        return tuple(calls), {}
+    return tuple(calls), {tuple(call.id for call in calls): {"turn": turn, "calls": own}}
+
+
+def _usage(given: Any, facts: Facts, sent: int, reply: Reply) -> Usage:
+    if not isinstance(given, dict) or not isinstance(given.get("prompt_tokens"), int):
+        return facts.usage(sent, 0, tokens.of_reply(reply))
+    details = given.get("prompt_tokens_details") or {}
+    everything = given["prompt_tokens"]
+    cached = details.get("cached_tokens") or given.get("prompt_cache_hit_tokens") or 0
+    cached = min(cached, everything)
+    written = min(details.get("cache_write_tokens") or 0, everything - cached)
+    return facts.usage(everything - cached - written, cached, given.get("completion_tokens") or 0, written)

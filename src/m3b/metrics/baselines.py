@@ -1,0 +1,46 @@
+"""What a model reaches that never looks at an image: the best constant answer, per metric."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .cases import Floats, Table
+
+
+def _best_constant_f1(share: Floats) -> float:
+    """Macro F1 of always answering one class, for the best choice: only that class has an F1 above zero."""
+    return float((2 * share / (1 + share)).max()) / int((share > 0).sum())
+
+
+def baselines(table: Table) -> dict[str, float | None]:
+    """Canonical name -> the best that a constant prediction gets on these cases; None where that says nothing.
+
+    Exclusive classes: accuracy is the share of the commonest class, balanced accuracy one over the number of classes
+    that occur, the Brier score that of predicting every class's share. Multi-label: the same for each finding, then
+    the mean. Sensitivity and specificity are those of a coin (a constant answer gets 1 on one and 0 on the other);
+    a constant prediction of the shares is perfectly calibrated, so the calibration error has no baseline.
+    """
+    share: Floats = table.truth.mean(axis=0)
+    if table.multi_label:
+        known = share > 0
+        f1 = float((2 * share[known] / (1 + share[known])).mean()) if known.any() else None
+        return {
+            "auroc": 0.5,
+            "balanced_accuracy": 0.5,
+            "accuracy": float(np.maximum(share, 1 - share).mean()),
+            "f1": f1,
+            "sensitivity": 0.5,
+            "specificity": 0.5,
+            "ece": None,
+            "brier": float((share * (1 - share)).mean()),
+        }
+    return {
+        "auroc": 0.5,
+        "balanced_accuracy": 1 / int((share > 0).sum()),
+        "accuracy": float(share.max()),
+        "f1": _best_constant_f1(share),
+        "sensitivity": 0.5,
+        "specificity": 0.5,
+        "ece": None,
+        "brier": float((share * (1 - share)).sum() / 2),
+    }

@@ -1,0 +1,127 @@
+"""What is measured: one case is a test image with its true labels and the model's probabilities."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+SUM_TOLERANCE = 0.02
+"""How far the probabilities of exclusive classes may be from a sum of 1; half-precision models round by about 0.005."""
+
+_EDGE = 1e-6
+
+
+@dataclass(frozen=True)
+class Case:
+    """One test case.
+
+    Args:
+        image: what names the case in messages, usually its path.
+        patient: cases of one patient are resampled together; empty means a patient of its own.
+        labels: the true classes: exactly one where classes are exclusive, any number in a multi-label task.
+        probabilities: class -> probability in [0, 1], every class exactly once.
+    """
+
+    image: str
+    patient: str
+    labels: tuple[str, ...]
+    probabilities: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Table:
+    """Checked cases as arrays: `truth` and `probability` are (cases, classes), `patient` (cases,) numbers from 0."""
+
+    classes: tuple[str, ...]
+    multi_label: bool
+    truth: NDArray[np.bool_]
+    probability: Floats
+    patient: NDArray[np.int64]
+
+    @property
+    def n_cases(self) -> int:
+        """Number of cases."""
+        return int(self.truth.shape[0])
+
+    @property
+    def n_patients(self) -> int:
+        """Number of different patients."""
+        return int(self.patient.max()) + 1
+
+    @property
+    def target(self) -> NDArray[np.int64]:
+        """(cases,) number of the true class; only for exclusive classes."""
+        return np.asarray(self.truth.argmax(axis=1), dtype=np.int64)
+
+    @property
+    def decision(self) -> NDArray[np.bool_]:
+        """(cases, classes): the most probable class (the first of equals), or every finding at 0.5 and above."""
+        if self.multi_label:
+            return self.probability >= 0.5
+        chosen = np.zeros_like(self.truth)
+        chosen[np.arange(self.n_cases), self.probability.argmax(axis=1)] = True
+        return chosen
+
+
+def tabulate(cases: Sequence[Case], classes: Sequence[str], multi_label: bool) -> Table:
+    """Check every case and lay the cases out as arrays.
+
+    Raises:
+        ValueError: no cases, doubled or too few classes, or a case whose labels or probabilities cannot be scored;
+            the message names the case by position and image.
+    """
+    names = tuple(classes)
+    if len(set(names)) != len(names):
+        raise ValueError(f"classes must differ from each other, got {list(names)}")
+    if len(names) < (1 if multi_label else 2):
+        raise ValueError(f"too few classes to tell apart: {list(names)}")
+    if not cases:
+        raise ValueError("no cases to score: the list of predictions is empty")
+    for number, case in enumerate(cases):
+        problem = _labels_problem(case, names, multi_label) or _probabilities_problem(case, names, multi_label)
+        if problem:
+            raise ValueError(f"case {number} ({case.image}): {problem}")
+    truth = np.array([[name in case.labels for name in names] for case in cases], dtype=np.bool_)
+    probability = np.array([[case.probabilities[name] for name in names] for case in cases], dtype=np.float64)
+    return Table(names, multi_label, truth, np.clip(probability, 0.0, 1.0), _patients(cases))
+
+
+def _patients(cases: Sequence[Case]) -> NDArray[np.int64]:
+    numbers: dict[tuple[str, int], int] = {}
+    keys = [(case.patient, -1) if case.patient else ("", index) for index, case in enumerate(cases)]
+    return np.array([numbers.setdefault(key, len(numbers)) for key in keys], dtype=np.int64)
+
+
+def _labels_problem(case: Case, classes: tuple[str, ...], multi_label: bool) -> str:
+    unknown = [label for label in case.labels if label not in classes]
+    if unknown:
+        return f"unknown label {unknown[0]!r}; the classes are {list(classes)}"
+    if not multi_label and len(case.labels) != 1:
+        return f"exactly one label is needed where classes are exclusive, got {list(case.labels)}"
+    return ""
+
+
+def _probabilities_problem(case: Case, classes: tuple[str, ...], multi_label: bool) -> str:
+    given = case.probabilities
+    missing = [name for name in classes if name not in given]
+    if missing:
+        return f"no probability for class {missing[0]!r}"
+    extra = [name for name in given if name not in classes]
+    if extra:
+        return f"a probability for {extra[0]!r}, which is not one of the classes {list(classes)}"
+    for name in classes:
+        value = given[name]
+        if isinstance(value, bool) or not isinstance(value, (int, float, np.floating)):
+            return f"the probability of {name!r} is not a number: {value!r}"
+        if not math.isfinite(value) or not -_EDGE <= value <= 1 + _EDGE:
+            return f"the probability of {name!r} is {value}, outside [0, 1]"
+    total = math.fsum(given[name] for name in classes)
+    if not multi_label and abs(total - 1) > SUM_TOLERANCE:
+        return f"the probabilities of exclusive classes sum to {total:.4g}, not 1"
+    return ""

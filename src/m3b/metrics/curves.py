@@ -1,0 +1,63 @@
+"""What the report draws: ROC points, calibration bins and the confusion matrix, as plain lists."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .cases import Floats, Table
+from .estimators import ECE_BINS
+
+ROC_POINTS = 200
+
+
+def roc_points(score: Floats, positive: NDArray[np.bool_]) -> list[tuple[float, float]]:
+    """(false positive rate, true positive rate) from (0, 0) to (1, 1), at most about 200 points; [] where undefined.
+
+    Equal scores make one step, so ties show as a slope.
+    """
+    if positive.all() or not positive.any():
+        return []
+    order = np.argsort(-score, kind="stable")
+    ends = np.append(np.flatnonzero(np.diff(score[order]) != 0), len(order) - 1)
+    tpr = np.cumsum(positive[order])[ends] / positive.sum()
+    fpr = np.cumsum(~positive[order])[ends] / (~positive).sum()
+    x, y = np.concatenate(([0.0], fpr)), np.concatenate(([0.0], tpr))
+    corner = np.ones(len(x), dtype=np.bool_)  # a point on the line between its neighbours draws nothing
+    cross = (x[1:-1] - x[:-2]) * (y[2:] - y[1:-1]) - (y[1:-1] - y[:-2]) * (x[2:] - x[1:-1])
+    corner[1:-1] = np.abs(cross) > 1e-12
+    x, y = x[corner], y[corner]
+    if len(x) > ROC_POINTS:
+        kept = np.unique(np.linspace(0, len(x) - 1, ROC_POINTS).round().astype(np.int64))
+        x, y = x[kept], y[kept]
+    return [(round(float(a), 5), round(float(b), 5)) for a, b in zip(x, y, strict=True)]
+
+
+def reliability(table: Table) -> list[dict[str, float]]:
+    """Non-empty calibration bins: mean `confidence`, share `correct`, number `n` of decisions.
+
+    Exclusive classes: the most probable class of each case. Multi-label: all findings of all cases pooled.
+    """
+    if table.multi_label:
+        confidence, correct = table.probability.ravel(), table.truth.ravel()
+    else:
+        confidence = table.probability.max(axis=1)
+        correct = table.probability.argmax(axis=1) == table.target
+    bins = np.minimum((confidence * ECE_BINS).astype(np.int64), ECE_BINS - 1)
+    rows = []
+    for number in range(ECE_BINS):
+        inside = bins == number
+        if inside.any():
+            mean, share = float(confidence[inside].mean()), float(correct[inside].mean())
+            rows.append({"confidence": mean, "correct": share, "n": int(inside.sum())})
+    return rows
+
+
+def confusion(table: Table) -> list[list[int]]:
+    """Exclusive classes: rows are truth, columns the decision. Multi-label: one row [tp, fp, fn, tn] a finding."""
+    truth, chosen = table.truth, table.decision
+    if not table.multi_label:
+        matrix = truth.T.astype(np.int64) @ chosen.astype(np.int64)
+        return [[int(value) for value in row] for row in matrix]
+    pairs = [(truth & chosen), (~truth & chosen), (truth & ~chosen), (~truth & ~chosen)]
+    return [[int(pair[:, k].sum()) for pair in pairs] for k in range(len(table.classes))]

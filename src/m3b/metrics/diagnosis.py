@@ -1,0 +1,85 @@
+"""Score a diagnosis model: every metric with its interval and its trivial baseline."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from .baselines import baselines
+from .bootstrap import interval, rarest, resample
+from .cases import Case, Floats, Table, tabulate
+from .curves import confusion, reliability, roc_points
+from .estimators import class_aurocs, estimate
+from .scores import ClassScore, Measure, Scores
+from .vocabulary import canonical_metric
+
+_BY_CASE = frozenset({"accuracy", "ece", "brier"})
+"""Metrics in which every case counts alike; in the others the rarest class decides how sure a figure can be."""
+
+
+def _everything(table: Table, weights: Floats) -> dict[str, Floats]:
+    return estimate(table, weights) | {"per class": class_aurocs(table, weights)}
+
+
+def score_diagnosis(
+    cases: Sequence[Case],
+    classes: Sequence[str],
+    multi_label: bool,
+    *,
+    primary: str = "auroc",
+    seed: int = 0,
+    draws: int = 1000,
+) -> Scores:
+    """Measure predictions against the truth.
+
+    AUROC is that of the positive class (the second of two) or the mean over classes against the rest; see
+    docs/metrics.md for every formula. Intervals come from `draws` bootstrap samples of patients.
+
+    Args:
+        cases: one for each test case.
+        classes: class names in the order of the model's outputs.
+        multi_label: whether a case can have any number of labels.
+        primary: the metric that counts, any spelling in `metric_names()`.
+        seed: of the bootstrap; the same seed gives the same intervals.
+        draws: bootstrap samples; 0 for no intervals.
+
+    Raises:
+        ValueError: a case that cannot be scored (the message says which), or an unknown or unfitting metric.
+    """
+    name = canonical_metric(primary)
+    table = tabulate(cases, classes, multi_label)
+    values = {key: float(value[0]) for key, value in estimate(table, np.ones((1, table.n_cases))).items()}
+    if name not in values:
+        raise ValueError(f"{name} needs two classes or a multi-label task, there are {len(table.classes)} classes here")
+    drawn = resample(table, _everything, draws, seed)
+    trivial, rare = baselines(table), rarest(table)
+    metrics = {}
+    for key, value in values.items():
+        effective = table.n_patients if key in _BY_CASE else rare
+        low, high = interval(value, drawn[key], effective) if drawn else (None, None)
+        metrics[key] = Measure(key, value, low, high, table.n_cases, trivial[key])
+    return Scores(
+        primary=metrics[name],
+        metrics=metrics,
+        classes=table.classes,
+        n_cases=table.n_cases,
+        n_patients=table.n_patients,
+        multi_label=multi_label,
+        per_class=_per_class(table, drawn.get("per class")),
+        confusion=tuple(tuple(row) for row in confusion(table)),
+        calibration=tuple(reliability(table)),
+    )
+
+
+def _per_class(table: Table, drawn: Floats | None) -> tuple[ClassScore, ...]:
+    areas = class_aurocs(table, np.ones((1, table.n_cases)))[0]
+    rows = []
+    for k, name in enumerate(table.classes):
+        truth = table.truth[:, k]
+        fewest = min(len(np.unique(table.patient[truth])), len(np.unique(table.patient[~truth])))
+        low, high = interval(float(areas[k]), drawn[:, k], fewest) if drawn is not None else (None, None)
+        area = Measure("auroc", float(areas[k]), low, high, table.n_cases, 0.5)
+        points = tuple(roc_points(table.probability[:, k], truth))
+        rows.append(ClassScore(name, int(truth.sum()), area, points))
+    return tuple(rows)

@@ -1,0 +1,126 @@
+"""Diagnosis metrics on weighted cases, for many weightings at once.
+
+Each function takes `weights` of shape (draws, cases) - whole numbers that say how often a case was drawn, all ones for
+the plain figure - and gives one value a draw, NaN where the metric is not defined (a class without cases, say).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .cases import Floats, Table
+
+ECE_BINS = 15
+
+
+def divide(above: Floats, below: Floats) -> Floats:
+    """`above / below`, NaN where `below` is zero."""
+    result = np.full(np.broadcast(above, below).shape, np.nan)
+    np.divide(above, below, out=result, where=below > 0)
+    return result
+
+
+def mean_defined(values: Floats) -> Floats:
+    """Mean over the last axis of what is not NaN; NaN where nothing is."""
+    known = ~np.isnan(values)
+    total = np.where(known, values, 0.0).sum(axis=-1)
+    return divide(total, known.sum(axis=-1).astype(np.float64))
+
+
+def auroc(score: Floats, positive: NDArray[np.bool_], weights: Floats) -> Floats:
+    """Area under the ROC curve: P(score of a positive > of a negative) + half of P(equal) (Mann-Whitney; Hanley 1982).
+
+    Args:
+        score: (cases,) the higher the more positive.
+        positive: (cases,) truth.
+        weights: (draws, cases).
+
+    Returns:
+        (draws,), NaN where a draw lacks positives or negatives.
+    """
+    order = np.argsort(score, kind="stable")
+    ordered = weights[:, order]
+    above = np.where(positive[order], ordered, 0.0)
+    below = ordered - above
+    starts = np.flatnonzero(np.concatenate(([True], np.diff(score[order]) > 0)))
+    if len(starts) < len(order):  # equal scores share a rank
+        above, below = np.add.reduceat(above, starts, axis=1), np.add.reduceat(below, starts, axis=1)
+    ranks = np.cumsum(below, axis=1) - below / 2
+    pairs = np.einsum("dg,dg->d", above, ranks)
+    return divide(pairs, above.sum(axis=1) * below.sum(axis=1))
+
+
+def class_aurocs(table: Table, weights: Floats) -> Floats:
+    """(draws, classes) AUROC of each class against the rest."""
+    columns = [auroc(table.probability[:, k], table.truth[:, k], weights) for k in range(len(table.classes))]
+    return np.stack(columns, axis=1)
+
+
+def counts(table: Table, weights: Floats) -> tuple[Floats, Floats, Floats, Floats]:
+    """True positives, false positives, false negatives, true negatives, each (draws, classes), class against rest."""
+    truth, chosen = table.truth, table.decision
+    tp = weights @ (truth & chosen).astype(np.float64)
+    fp = weights @ (~truth & chosen).astype(np.float64)
+    fn = weights @ (truth & ~chosen).astype(np.float64)
+    tn = weights.sum(axis=1, keepdims=True) - tp - fp - fn
+    return tp, fp, fn, tn
+
+
+def ece(confidence: Floats, correct: NDArray[np.bool_], weights: Floats) -> Floats:
+    """Expected calibration error over 15 bins of equal width (Naeini 2015; Guo 2017).
+
+    Sum over bins of share of cases x |share correct - mean confidence|.
+    """
+    bins = np.minimum((confidence * ECE_BINS).astype(np.int64), ECE_BINS - 1)
+    gap = np.zeros((len(confidence), ECE_BINS))
+    gap[np.arange(len(confidence)), bins] = correct - confidence
+    return divide(np.abs(weights @ gap).sum(axis=1), weights.sum(axis=1))
+
+
+def single_label(table: Table, weights: Floats) -> dict[str, Floats]:
+    """Every metric of a task with exclusive classes; sensitivity and specificity only for two classes."""
+    tp, fp, fn, _ = counts(table, weights)
+    total = weights.sum(axis=1)
+    recalls = divide(tp, tp + fn)
+    present = (~np.isnan(recalls)).sum(axis=1)
+    binary = len(table.classes) == 2
+    areas = class_aurocs(table, weights)
+    chosen, target = table.probability.argmax(axis=1), table.target
+    squares = 0.5 * np.square(table.probability - table.truth).sum(axis=1)
+    values = {
+        "auroc": areas[:, 1] if binary else mean_defined(areas),
+        "balanced_accuracy": np.where(present >= 2, mean_defined(recalls), np.nan),
+        "accuracy": divide(tp.sum(axis=1), total),
+        "f1": mean_defined(divide(2 * tp, 2 * tp + fp + fn)),
+    }
+    if binary:
+        values["sensitivity"], values["specificity"] = recalls[:, 1], recalls[:, 0]
+    values["ece"] = ece(table.probability.max(axis=1), chosen == target, weights)
+    values["brier"] = divide(weights @ squares, total)
+    return values
+
+
+def multi_label(table: Table, weights: Floats) -> dict[str, Floats]:
+    """Every metric of a multi-label task: each is the mean over the findings for which it is defined."""
+    tp, fp, fn, tn = counts(table, weights)
+    total = weights.sum(axis=1)
+    sensitivity, specificity = divide(tp, tp + fn), divide(tn, tn + fp)
+    findings = range(len(table.classes))
+    gaps = [ece(table.probability[:, k], table.truth[:, k], weights) for k in findings]
+    squares = np.square(table.probability - table.truth).mean(axis=1)
+    return {
+        "auroc": mean_defined(class_aurocs(table, weights)),
+        "balanced_accuracy": mean_defined((sensitivity + specificity) / 2),
+        "accuracy": divide((tp + tn).mean(axis=1), total),
+        "f1": mean_defined(divide(2 * tp, 2 * tp + fp + fn)),
+        "sensitivity": mean_defined(sensitivity),
+        "specificity": mean_defined(specificity),
+        "ece": np.mean(gaps, axis=0),
+        "brier": divide(weights @ squares, total),
+    }
+
+
+def estimate(table: Table, weights: Floats) -> dict[str, Floats]:
+    """Canonical name -> (draws,) values, for either kind of task."""
+    return multi_label(table, weights) if table.multi_label else single_label(table, weights)

@@ -1,0 +1,24 @@
+"""Delivered models: check a folder, load it, predict with it, stage test images for it."""
+
+from .cards import write_metrics, write_model_card, write_provenance
+from .deliverable import check_deliverable
+from .loading import Model, load_model
+from .predictions import Prediction, check_output
+from .running import Run, run_plain, run_predict
+from .staging import Staged, stage_cases
+
+__all__ = [
+    "Model",
+    "Prediction",
+    "Run",
+    "Staged",
+    "check_deliverable",
+    "check_output",
+    "load_model",
+    "run_plain",
+    "run_predict",
+    "stage_cases",
+    "write_metrics",
+    "write_model_card",
+    "write_provenance",
+]

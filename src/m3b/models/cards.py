@@ -1,0 +1,140 @@
+"""The papers of a delivered model: model card, metrics and provenance."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from m3b.metrics import Scores
+
+_LIMITS = (
+    "A research model, not a medical device: no decision about a patient may rest on it.",
+    "Measured on one test split of the data named above; other scanners, hospitals and populations may differ.",
+)
+
+
+def _line(value: Any) -> str:
+    """Any value as one line that Markdown shows as it stands."""
+    text = re.sub(r"\s+", " ", str(value)).strip()
+    return re.sub(r"([\\`*_\[\]<>|#])", r"\\\1", text)
+
+
+def _write(file: Path, text: str) -> None:
+    part = file.with_name(f".{file.name}.part")
+    part.write_text(text, encoding="utf-8")
+    os.replace(part, file)
+
+
+def _number(value: Any) -> str:
+    return f"{value:.3f}" if isinstance(value, int | float) and not isinstance(value, bool) else "-"
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[str]:
+    lines = [" | ".join(head), " | ".join("---" for _ in head)]
+    lines += [" | ".join(_line(cell) for cell in row) for row in rows]
+    return [f"| {line} |" for line in lines] + [""]
+
+
+def _facts(info: Mapping[str, Any]) -> list[str]:
+    keys = ("request", "task", "data", "patients", "classes", "network", "training", "integrity", "seed", "made")
+    rows = []
+    for key in keys:
+        value = info.get(key)
+        if value in (None, "", [], {}):
+            continue
+        if isinstance(value, Mapping):
+            value = ", ".join(f"{name}: {item}" for name, item in value.items())
+        elif isinstance(value, list | tuple):
+            value = ", ".join(map(str, value))
+        rows.append((key.capitalize(), value))
+    return ["## What it is", "", *_table(("", ""), rows)] if rows else []
+
+
+def _split(info: Mapping[str, Any]) -> list[str]:
+    split = info.get("split")
+    if not isinstance(split, Mapping) or not split:
+        return []
+    names = sorted({name for counts in split.values() if isinstance(counts, Mapping) for name in counts})
+    rows = [
+        (part, *(counts.get(name, 0) for name in names))
+        for part, counts in split.items()
+        if isinstance(counts, Mapping)
+    ]
+    return ["## Cases", "", *_table(("split", *map(_line, names)), rows)]
+
+
+def _measured(scores: Mapping[str, Any]) -> list[str]:
+    rows = []
+    for name, measure in (scores.get("metrics") or {}).items():
+        low, high = measure.get("low"), measure.get("high")
+        span = "-" if low is None or high is None else f"{low:.3f} to {high:.3f}"
+        rows.append((name, _number(measure.get("value")), span, _number(measure.get("baseline"))))
+    if not rows:
+        return []
+    about = (
+        f"{scores.get('n_cases', '?')} test cases of {scores.get('n_patients', '?')} patients that training never saw, "
+        "measured by m3b on the predictions of this folder. Intervals: 95 %, bootstrap over patients."
+    )
+    return ["## Measured", "", about, "", *_table(("metric", "value", "95 % interval", "constant answer"), rows)]
+
+
+_USE = """## Use
+
+    pip install -r requirements.txt
+    python predict.py IMAGE... -o predictions.json
+
+Each prediction is `{"image": ..., "probabilities": {class: p}, "prediction": ...}`. The folder needs nothing outside
+itself; weights are safetensors.
+"""
+
+
+def write_model_card(folder: Path, info: Mapping[str, Any]) -> Path:
+    """Write README.md.
+
+    Args:
+        info: any of `title`, `summary`, `request`, `task`, `data`, `patients`, `classes`, `network`, `training`,
+            `integrity`, `seed`, `made` (text, list or mapping), `split` ({split: {class: cases}}), `scores`
+            (`Scores.to_dict()`), `acceptable` ([low, high or None]), `verdict` (text), `limits` (list of text).
+    """
+    lines = [f"# {_line(info.get('title') or 'A model made by m3b')}", ""]
+    if info.get("summary"):
+        lines += [_line(info["summary"]), ""]
+    lines += _facts(info) + _split(info) + _measured(info.get("scores") or {})
+    if info.get("acceptable"):
+        low, high = info["acceptable"]
+        lines += [f"Acceptable range: {low:g} to {high:g}." if high is not None else f"Acceptable from {low:g}.", ""]
+    if info.get("verdict"):
+        lines += [f"Verdict: {_line(info['verdict'])}", ""]
+    limits = [*(info.get("limits") or ()), *_LIMITS]
+    lines += [_USE, "## Limits", "", *(f"- {_line(limit)}" for limit in limits), ""]
+    _write(folder / "README.md", "\n".join(lines))
+    return folder / "README.md"
+
+
+def write_metrics(folder: Path, scores: Scores | Mapping[str, Any]) -> Path:
+    """Write metrics.json: `Scores.to_dict()`."""
+    content = scores.to_dict() if isinstance(scores, Scores) else dict(scores)
+    _write(folder / "metrics.json", json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+    return folder / "metrics.json"
+
+
+def write_provenance(folder: Path, info: Mapping[str, Any]) -> Path:
+    """Write provenance.json: `info`, and under `files` the SHA-256 of every other file of the folder.
+
+    Raises:
+        ValueError: `info` holds NaN or infinity, which JSON cannot.
+    """
+    own = folder / "provenance.json"
+    files = {}
+    for file in sorted(folder.rglob("*")):
+        if file.is_file() and file != own and "__pycache__" not in file.parts:
+            with file.open("rb") as stream:
+                files[file.relative_to(folder).as_posix()] = hashlib.file_digest(stream, "sha256").hexdigest()
+    content = {**info, "files": files}
+    _write(own, json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False, default=str) + "\n")
+    return own

@@ -1,0 +1,86 @@
+"""Load a delivered model folder and use it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from m3b.errors import ModelError
+
+from .predictions import Prediction
+from .running import Run, read_classes, run_plain, run_predict
+
+
+@dataclass(frozen=True)
+class Model:
+    """A delivered model.
+
+    Args:
+        folder: absolute path.
+        classes: in the order of the model's outputs.
+        multi_label: whether a case can have any number of classes.
+        config: config.json.
+        card: the model card, Markdown.
+        metrics: what m3b measured when the model was made; empty where metrics.json is missing.
+    """
+
+    folder: Path
+    classes: tuple[str, ...]
+    multi_label: bool
+    config: Mapping[str, Any]
+    card: str
+    metrics: Mapping[str, Any]
+
+    def predict(
+        self, paths: Sequence[str | Path | Sequence[str | Path]], *, run: Run = run_plain, strict: bool = True
+    ) -> list[Prediction]:
+        """One prediction an image, in the order given. The model's own code runs in a process of its own.
+
+        Args:
+            paths: files, folders of slices or DICOM series, `archive.npz#key[17]`, or lists of slices.
+            run: how to run predict.py; plain by default, so load only models that you trust.
+            strict: an image that the model cannot read raises; otherwise its Prediction has an `error`.
+
+        Raises:
+            ModelError: predict.py fails or predicts nonsense.
+        """
+        here = Path.cwd()
+        asked = [str(path) if isinstance(path, str | Path) else [str(item) for item in path] for path in paths]
+        full = [str(here / path) if isinstance(path, str) else [str(here / item) for item in path] for path in asked]
+        found = run_predict(self.folder, here, full, run, strict=strict)
+        named = [path if isinstance(path, str) else tuple(path) for path in asked]
+        return [
+            Prediction(name, item.probabilities, item.prediction, item.error)
+            for name, item in zip(named, found, strict=True)
+        ]
+
+
+def load_model(folder: str | Path) -> Model:
+    """Open a delivered folder; nothing of it is executed yet.
+
+    Raises:
+        ModelError: no such folder, no predict.py, or no usable config.json.
+    """
+    path = Path(folder).expanduser().resolve()
+    if not path.is_dir():
+        raise ModelError(f"there is no folder {path}; give the `model/` folder of a run")
+    if not (path / "predict.py").is_file():
+        raise ModelError(f"{path} holds no predict.py; give the `model/` folder of a run")
+    classes, multi_label = read_classes(path)
+    config = json.loads((path / "config.json").read_text(encoding="utf-8"))
+    card = path / "README.md"
+    text = card.read_text(encoding="utf-8", errors="replace") if card.is_file() else ""
+    return Model(path, classes, multi_label, config, text, _metrics(path / "metrics.json"))
+
+
+def _metrics(file: Path) -> Mapping[str, Any]:
+    try:
+        raw = json.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        raise ModelError(f"{file} cannot be read as JSON: {error}") from error
+    return raw if isinstance(raw, dict) else {}

@@ -1,0 +1,127 @@
+"""Run a delivered predict.py in a process of its own and check what it wrote."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from m3b.errors import ModelError
+
+from .predictions import Prediction, check_output, read_output
+
+Run = Callable[[list[str], Path, Path], tuple[int, str]]
+"""`run(argv, cwd, out)` runs a command in `cwd`; `out` is the one file that it has to be able to write. The folder of
+`out` exists and holds the list of images; nothing else there is needed. Returns the exit status and what it printed."""
+
+TIMEOUT_S = 3600.0
+_KEPT = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS")
+
+
+def run_plain(argv: list[str], cwd: Path, out: Path, timeout_s: float = TIMEOUT_S) -> tuple[int, str]:
+    """The command as an ordinary child process: no sandbox, but none of the caller's keys and no model hub.
+
+    Raises:
+        ModelError: it does not start, or runs longer than `timeout_s` seconds (it is killed with its children).
+    """
+    kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
+    env = kept | {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+    with tempfile.TemporaryFile() as log:
+        try:
+            process = subprocess.Popen(
+                argv, cwd=cwd, env=env, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+            )
+        except OSError as error:
+            raise ModelError(f"cannot start {argv[0]}: {error}") from error
+        try:
+            status = process.wait(timeout_s)
+        except subprocess.TimeoutExpired as error:
+            raise ModelError(
+                f"predict.py was still running after {timeout_s:g} s; predict fewer images at once"
+            ) from error
+        finally:
+            _end_group(process)
+        size = log.seek(0, os.SEEK_END)
+        log.seek(max(0, size - 20_000))
+        return status, log.read().decode("utf-8", errors="replace")
+
+
+def _end_group(process: subprocess.Popen[bytes]) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):  # nobody of the group is left
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def read_classes(model_dir: Path) -> tuple[tuple[str, ...], bool]:
+    """The classes in the order of the model's outputs, and whether it is multi-label, from its config.json.
+
+    Raises:
+        ModelError: no readable config.json, or one without classes.
+    """
+    file = model_dir / "config.json"
+    try:
+        config = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ModelError(f"{file} cannot be read as JSON: {error}") from error
+    layers = [config, config.get("plan")] if isinstance(config, dict) else []
+    for layer in layers:
+        if isinstance(layer, dict) and layer.get("classes"):
+            names = layer["classes"]
+            if (
+                isinstance(names, list)
+                and all(isinstance(name, str) for name in names)
+                and len(set(names)) == len(names)
+            ):
+                multi = next(
+                    (part["multi_label"] for part in layers if isinstance(part, dict) and "multi_label" in part), False
+                )
+                return tuple(names), bool(multi)
+    raise ModelError(f"{file} must have `classes`, a list of different names in the order of the model's outputs")
+
+
+def run_predict(
+    model_dir: Path,
+    staged_folder: Path,
+    paths: Sequence[str | Sequence[str]],
+    run: Run = run_plain,
+    *,
+    strict: bool = True,
+) -> list[Prediction]:
+    """Predict images with a delivered model: `python predict.py --list LIST -o OUT`, with `staged_folder` as directory.
+
+    Args:
+        model_dir: the deliverable.
+        staged_folder: what the paths are relative to; predict.py reads, and never needs to write, there.
+        paths: images, in the order in which predictions come back.
+        run: runs the command, for example in a sandbox.
+        strict: whether an image that the model cannot read is an error for all.
+
+    Raises:
+        ModelError: predict.py is missing, fails, or writes something else than one sane prediction an image.
+    """
+    script = model_dir.resolve() / "predict.py"
+    if not script.is_file():
+        raise ModelError(f"{model_dir} holds no predict.py; is it the folder of a delivered model?")
+    classes, multi_label = read_classes(model_dir)
+    if not paths:
+        return []
+    with tempfile.TemporaryDirectory(prefix="m3b-predict-") as scratch:
+        asked, out = Path(scratch) / "cases.json", Path(scratch) / "predictions.json"
+        asked.write_text(
+            json.dumps([path if isinstance(path, str) else list(path) for path in paths]), encoding="utf-8"
+        )
+        argv = [sys.executable, "-B", str(script), "--list", str(asked), "-o", str(out)]
+        status, log = run(argv, staged_folder.resolve(), out)
+        if status not in (0, 1) or not out.exists():
+            raise ModelError(f"predict.py ended with status {status} and printed: {log.strip()[-1500:] or 'nothing'}")
+        raw = read_output(out, log)
+    predictions = check_output(raw, paths, classes, multi_label, strict=strict)
+    if status == 1 and not any(item.error for item in predictions):
+        raise ModelError(f"predict.py ended with status 1 and printed: {log.strip()[-1500:] or 'nothing'}")
+    return predictions

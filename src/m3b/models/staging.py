@@ -1,0 +1,159 @@
+"""Test images under anonymous, secretly shuffled names, so that predict.py learns nothing from names or order."""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from m3b.data.reading import shared
+from m3b.errors import ModelError
+
+T = TypeVar("T")
+ImageRef = str | Sequence[str]
+"""A file, a folder of slices, `archive.npz#key[17]`, or the slices of a volume in order."""
+
+LINK_FROM_BYTES = 64 * 2**20
+"""Where the sandbox keeps the staged folder read-only, files from this size on are hard-linked instead of copied: a
+link has the inode and time of the raw file, which is worth it only where copying costs."""
+
+_SUFFIX = re.compile(r"(\.nii\.gz|\.[A-Za-z][A-Za-z0-9]{0,7})$", re.IGNORECASE)
+_DETACHED = {
+    ".mhd": re.compile(r"(?mi)^(ElementDataFile\s*=\s*)(.+?)\s*$"),
+    ".nhdr": re.compile(r"(?mi)^(data ?file:\s*)(.+?)\s*$"),
+}
+
+
+@dataclass(frozen=True)
+class Staged:
+    """Test images ready for predict.py.
+
+    Args:
+        folder: where they lie.
+        paths: relative to `folder`, in the shuffled order; a list of slices stays a list.
+        order: `order[i]` is the position, among the cases given, of the one staged as `paths[i]`.
+    """
+
+    folder: Path
+    paths: tuple[str | list[str], ...]
+    order: tuple[int, ...]
+
+    def restore(self, results: Sequence[T]) -> list[T]:
+        """Results in staged order, put back into the order of the cases given.
+
+        Raises:
+            ModelError: not one result for each case.
+        """
+        if len(results) != len(self.order):
+            raise ModelError(f"{len(results)} results for {len(self.order)} staged cases")
+        placed = dict(zip(self.order, results, strict=True))
+        return [placed[index] for index in range(len(results))]
+
+
+def stage_cases(cases: Sequence[ImageRef], folder: Path, confined: bool, *, base: Path | None = None) -> Staged:
+    """Copy test images into `folder` as `case_0001.png` and so on, in an order that nobody can foretell.
+
+    Extensions stay. A folder of slices becomes a folder with renamed slices in natural order; a list of slices a list
+    of files in a folder of their own; one item of an archive a NPY file of its own (same shape and dtype).
+
+    Args:
+        cases: image references, relative to `base` (the working directory; the current one if None).
+        folder: new or empty; it has to be on the reader's side of the sandbox.
+        confined: whether predict.py will see `folder` read-only. Only then may a large file be hard-linked: an
+            unconfined script could write through a link into the raw data.
+
+    Raises:
+        ModelError: an image that is missing or cannot be staged, or a folder that is not empty.
+    """
+    base = base or Path.cwd()
+    folder.mkdir(parents=True, exist_ok=True)
+    if any(folder.iterdir()):
+        raise ModelError(f"the staging folder {folder} is not empty; give a new one")
+    order = list(range(len(cases)))
+    secrets.SystemRandom().shuffle(order)
+    width = max(4, len(str(len(cases))))
+    paths: list[str | list[str]] = []
+    for number, index in enumerate(order, start=1):
+        try:
+            paths.append(_stage(cases[index], folder, f"case_{number:0{width}d}", base, confined))
+        except (OSError, ValueError) as error:
+            raise ModelError(f"test case {index} ({cases[index]}) cannot be staged: {error}") from error
+    return Staged(folder, tuple(paths), tuple(order))
+
+
+def _stage(case: ImageRef, folder: Path, name: str, base: Path, confined: bool) -> str | list[str]:
+    if not isinstance(case, str):
+        if not case:
+            raise ValueError("an empty list of slices is no image")
+        return _stage_slices([base / item for item in case], folder, name, confined)
+    source = base / case
+    arrays = shared().arrays
+    reference = arrays.parse_reference(str(source))
+    if reference is not None and not source.exists():
+        return _stage_item(arrays.read_array(reference.file, reference.key, reference.index), folder, name)
+    if source.is_dir():
+        natural = shared().natural_key
+        files = [item for item in source.iterdir() if item.is_file() and not item.name.startswith(".")]
+        if not files:
+            raise ValueError("no file in this folder")
+        _stage_slices(sorted(files, key=lambda item: natural(item.name)), folder, name, confined)
+        return name
+    return _copy(source, folder, name, confined)
+
+
+def _stage_slices(files: Sequence[Path], folder: Path, name: str, confined: bool) -> list[str]:
+    (folder / name).mkdir()
+    return [f"{name}/{_copy(file, folder / name, f'slice_{n:04d}', confined)}" for n, file in enumerate(files, start=1)]
+
+
+def _stage_item(array: Any, folder: Path, name: str) -> str:
+    import numpy as np
+
+    np.save(folder / f"{name}.npy", array, allow_pickle=False)
+    _forget_time(folder / f"{name}.npy")
+    return f"{name}.npy"
+
+
+def _copy(source: Path, folder: Path, stem: str, confined: bool) -> str:
+    found = _SUFFIX.search(source.name)
+    suffix = found.group(1) if found else ""
+    real, target = source.resolve(strict=True), folder / f"{stem}{suffix}"
+    if suffix.lower() in _DETACHED and _copy_detached(real, target, confined):
+        return target.name
+    if not (confined and real.stat().st_size >= LINK_FROM_BYTES and _linked(real, target)):
+        shutil.copyfile(real, target)
+        _forget_time(target)
+    return target.name
+
+
+def _copy_detached(header: Path, target: Path, confined: bool) -> bool:
+    """A MHD or NHDR header with its data file, renamed alike. False where the data lies inside the file itself."""
+    pattern = _DETACHED[target.suffix.lower()]
+    text = header.read_bytes().decode("latin-1")
+    found = pattern.search(text)
+    if found is None or found.group(2).upper() == "LOCAL":
+        return False
+    data = header.parent / found.group(2)
+    if data.parent.resolve() != header.parent.resolve() or not data.is_file():
+        raise ValueError(f"its data file {found.group(2)!r} is not one file beside it")
+    name = _copy(data, target.parent, target.stem, confined)
+    target.write_bytes((text[: found.start(2)] + name + text[found.end(2) :]).encode("latin-1"))
+    _forget_time(target)
+    return True
+
+
+def _linked(real: Path, target: Path) -> bool:
+    try:
+        os.link(real, target)
+    except OSError:  # another file system, or links are refused there
+        return False
+    return True
+
+
+def _forget_time(file: Path) -> None:
+    os.utime(file, (0, 0))

@@ -1,0 +1,329 @@
+"""`Pipeline`: one request in, one verified model out."""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from m3b.delivery import versions
+from m3b.errors import Cancelled, Failed, LLMError, M3bError, RunEnd, SandboxError, WrongUse
+from m3b.events import Event
+from m3b.history import History
+from m3b.llm import LLM, connect
+from m3b.options import Options
+from m3b.result import Result
+from m3b.runs import Run
+from m3b.sandbox import Sandbox, choose
+from m3b.session import Session
+from m3b.workspace import Source, Workspace
+
+Model = str | LLM | Callable[..., Any]
+Models = Model | Mapping[str, Model] | None
+
+
+class Pipeline:
+    """Builds a model from a request.
+
+    Args:
+        llm: `provider:model`, `rules`, an `LLM`, any Python function, or a mapping of role to one of these with a
+            `default`; None takes the first provider whose usual key variable is set, else `rules`.
+        data: folders with raw data, JSON data cards, or `Card`s.
+        workspace: instead of `data`, a whole workspace.
+        out: the run folder; None makes a dated one below `runs/`.
+        ask: takes a question of the agents and returns the answer, or None.
+        approve: takes a shell command before it runs; False refuses it.
+        on_event: called with every event, in the thread that runs.
+        options: see `Options`; single ones can be given by name instead, e.g. `train_minutes=20`.
+
+    Raises:
+        WrongUse: an option that does not exist or is out of range, an unknown provider.
+        DataError: data that cannot be read as a folder or card.
+    """
+
+    def __init__(
+        self,
+        llm: Models = None,
+        *,
+        data: Iterable[Source] | Source = (),
+        workspace: Workspace | None = None,
+        out: str | Path | None = None,
+        ask: Callable[[str], str | None] | None = None,
+        approve: Callable[[str], bool] | None = None,
+        on_event: Callable[[Event], None] | None = None,
+        options: Options | None = None,
+        **single_options: Any,
+    ) -> None:
+        sources = [data] if isinstance(data, str | Path | Mapping) or hasattr(data, "description") else list(data)
+        self.workspace = workspace or Workspace(data=sources)
+        self.options = _options(options, single_options)
+        self.llms = _connect(llm)
+        self.out = Path(out) if out is not None else None
+        self.ask, self.approve, self.on_event = ask, approve, on_event
+        self._cancel = threading.Event()
+
+    def run(self, request: str) -> Result:
+        """Work until there is a model, or a reason why there is none. Ctrl-C ends it as `cancelled`.
+
+        Raises:
+            WrongUse: the request is empty or the run folder cannot be made.
+            SandboxError: this machine allows no sandbox and `sandbox="off"` was not asked for.
+        """
+        return self._start(request, self.on_event or (lambda event: None))
+
+    def iter(self, request: str) -> Iterator[Event]:
+        """The events of a run as they happen; the last is `run_ended`, whose data is the Result.
+
+        Closing the iterator cancels the run.
+        """
+        events: queue.Queue[Event | BaseException | None] = queue.Queue()
+
+        def work() -> None:
+            try:
+                self._start(request, events.put)
+            except M3bError as error:
+                events.put(error)
+            finally:
+                events.put(None)
+
+        thread = threading.Thread(target=work, name="m3b-run")
+        thread.start()
+        try:
+            while (item := events.get()) is not None:
+                if isinstance(item, BaseException):
+                    raise item
+                if self.on_event:
+                    self.on_event(item)
+                yield item
+        finally:
+            self.cancel()
+            thread.join()
+
+    def cancel(self) -> None:
+        """End the run soon, from any thread; its status becomes `cancelled`."""
+        self._cancel.set()
+
+    def as_tool(self) -> tuple[dict[str, Any], Callable[..., dict[str, Any]]]:
+        """A JSON schema and a callable, for hosting m3b inside another agent system.
+
+        The callable takes `request` and returns the Result as a plain dict.
+        """
+        schema = {
+            "name": "build_medical_imaging_model",
+            "description": "Build, test and deliver a medical-imaging model from a request in plain words. Takes minutes to hours.",
+            "parameters": {
+                "type": "object",
+                "properties": {"request": {"type": "string", "description": "what the model shall tell from which images"}},
+                "required": ["request"],
+                "additionalProperties": False,
+            },
+        }
+        return schema, lambda request: self.run(request).to_json()
+
+    def _start(self, request: str, on_event: Callable[[Event], None]) -> Result:
+        if not request.strip():
+            raise WrongUse("The request is empty. Say in a sentence what the model shall tell from which images.")
+        self._cancel.clear()
+        sandbox = choose(self.options.sandbox)
+        run = Run.create(self.out)
+        record = _record(run, request, self.options, self.llms, self.workspace, sandbox)
+        run.save(record)
+        return self._go(run, record, sandbox, on_event)
+
+    def _go(self, run: Run, record: dict[str, Any], sandbox: Sandbox, on_event: Callable[[Event], None]) -> Result:
+        run.lock()
+        try:
+            return execute(
+                run,
+                record,
+                options=self.options,
+                workspace=self.workspace,
+                llms=self.llms,
+                sandbox=sandbox,
+                ask=self.ask,
+                approve=self.approve,
+                on_event=on_event,
+                cancel=self._cancel,
+            )
+        finally:
+            run.unlock()
+
+    @classmethod
+    def reopen(cls, run: Run, llm: Models = None, **hooks: Any) -> tuple[Pipeline, dict[str, Any]]:
+        """The pipeline of an earlier run, from its run.json."""
+        record = run.load()
+        data = [dict(card) for card in record.get("data", [])]
+        known = {k: v for k, v in record.get("options", {}).items() if k in Options.__dataclass_fields__}
+        pipeline = cls(llm or record["llm"], data=data, out=run.folder, options=Options(**known), **hooks)
+        return pipeline, record
+
+    def go_on(self, run: Run, record: dict[str, Any]) -> Result:
+        """Take an earlier run up again; see `resume`."""
+        self._cancel.clear()
+        return self._go(run, record, choose(self.options.sandbox), self.on_event or (lambda event: None))
+
+
+def resume(run: str | Path, llm: Models = None, **hooks: Any) -> Result:
+    """Go on with a run that was interrupted, from the last event that reached its journal.
+
+    Accepted artifacts stay as they are and conversations are taken up where they stopped. A run that has ended
+    otherwise than by interruption is returned as it is.
+
+    Args:
+        run: a run folder, an id, or `last`.
+        llm: None takes what the run was started with. A run whose model was a Python object needs it given again.
+        hooks: `ask`, `approve`, `on_event` as for `Pipeline`.
+
+    Raises:
+        WrongUse: there is no such run, or another process is at work on it.
+    """
+    folder = Run.open(run)
+    record = folder.load()
+    if record.get("status") in ("completed", "below_range", "no_dataset", "rejected_data"):
+        return Result.from_json(record["result"])
+    pipeline, record = Pipeline.reopen(folder, llm, **hooks)
+    return pipeline.go_on(folder, record)
+
+
+def execute(run: Run, record: dict[str, Any], *, options: Options, on_event: Callable[[Event], None], **parts: Any) -> Result:
+    """Run a session to its end, whatever that is, and leave run.json and the report behind."""
+    history = History.of(run.events())
+    started = time.monotonic()
+    result = None
+    session = None
+    try:
+        session = Session(run, record["request"], options, history=history, on_event=on_event, **parts)
+        session.emit("run_started", request=record["request"], id=run.id, sandbox=record["sandbox"])
+        delivered = session.work()
+        status = "completed" if delivered.ok else "below_range" if delivered.integrity == "clean" else "failed"
+        result = _result(record, history, status, delivered.reason)
+        result = _with_model(result, run, delivered)
+    except KeyboardInterrupt:
+        result = _result(record, history, Cancelled.status, _cancelled(run))
+    except Cancelled:
+        result = _result(record, history, Cancelled.status, _cancelled(run))
+    except RunEnd as end:
+        result = _result(record, history, end.status, str(end))
+    except (LLMError, SandboxError) as error:
+        result = _result(record, history, Failed.status, str(error))
+    except OSError as error:
+        where = f" ({error.filename})" if error.filename else ""
+        reason = f"The system refused: {error.strerror or error}{where}. Mend that, then `m3b resume {run.id}`."
+        result = _result(record, history, Failed.status, reason)
+    finally:
+        if result is None:
+            result = _result(record, history, Failed.status, f"m3b itself failed; `m3b resume {run.id}` goes on.")
+        result = _finish(run, record, result, session, history.seconds + time.monotonic() - started)
+    return result
+
+
+def _cancelled(run: Run) -> str:
+    return f"Stopped on request. Everything made so far is kept; `m3b resume {run.id}` goes on."
+
+
+def _finish(run: Run, record: dict[str, Any], result: Result, session: Session | None, wall_s: float) -> Result:
+    """Stop what still runs, then write the end down. A full disk or an impatient Ctrl-C must not hide the result."""
+    result.usage["wall_s"] = round(wall_s, 1)
+    if session is not None:
+        session.role = ""
+        session.tools.close()
+    with contextlib.suppress(OSError, Failed):
+        record.update(status=result.status, reason=result.reason, result=result.to_json(), ended=time.time())
+        run.save(record)
+        from m3b.report import write_report
+
+        report = write_report(run.folder)
+        result = Result.from_json({**result.to_json(), "report": str(report)})
+        record["result"] = result.to_json()
+        run.save(record)
+    if session is not None:
+        with contextlib.suppress(Failed):
+            session.emit("run_ended", **result.to_json())
+        session.close()
+    return result
+
+
+def _result(record: Mapping[str, Any], history: History, status: str, reason: str) -> Result:
+    selection = history.artifacts.get("selection")
+    return Result(
+        status=status,
+        reason=reason,
+        request=record["request"],
+        task=getattr(selection, "task", ""),
+        data_card=getattr(selection, "card", ""),
+        usage={
+            "actions": history.actions,
+            "iterations": history.iterations,
+            "input_tokens": history.usage.input_tokens,
+            "cached_tokens": history.usage.cached_tokens,
+            "output_tokens": history.usage.output_tokens,
+            "cost_usd": round(history.usage.cost_usd, 6),
+        },
+        roles=history.roles_json(),
+        run_dir=record["run_dir"],
+    )
+
+
+def _with_model(result: Result, run: Run, delivered: Any) -> Result:
+    extra = {
+        "primary": delivered.primary(),
+        "metrics": delivered.metrics(),
+        "integrity": delivered.integrity,
+        "model_dir": str(run.model),
+    }
+    return Result.from_json({**result.to_json(), **extra})
+
+
+def _record(
+    run: Run, request: str, options: Options, llms: Mapping[str, LLM], workspace: Workspace, sandbox: Sandbox
+) -> dict[str, Any]:
+    cards = [
+        {"name": c.name, "description": c.description, "path": str(c.path) if c.path else None, "task": c.task,
+         "modality": c.modality, "anatomy": c.anatomy, "dimension": c.dimension, "metric": c.metric,
+         "acceptable": list(c.acceptable) if c.acceptable else None, "patient_key": c.patient_key,
+         "classes": list(c.classes)}
+        for c in workspace.cards.values() if c.own
+    ]  # fmt: skip
+    return {
+        "format": 1,
+        "id": run.id,
+        "request": request,
+        "status": "working",
+        "reason": "",
+        "options": options.to_json(),
+        "llm": {name: llm.name for name, llm in llms.items()},
+        "data": cards,
+        "sandbox": {"name": sandbox.name, "level": sandbox.level},
+        "versions": versions(),
+        "seed": options.seed,
+        "started": time.time(),
+        "run_dir": str(run.folder),
+    }
+
+
+def _options(options: Options | None, single: dict[str, Any]) -> Options:
+    unknown = sorted(set(single) - set(Options.__dataclass_fields__))
+    if unknown:
+        known = ", ".join(Options.__dataclass_fields__)
+        raise WrongUse(f"There is no option {', '.join(unknown)}. Options: {known}.")
+    if options is not None and single:
+        raise WrongUse("Give either `options` or single options by name, not both.")
+    return options or Options(**single)
+
+
+def _connect(llm: Models) -> dict[str, LLM]:
+    from m3b.agents.roles import STAGES
+
+    if not isinstance(llm, Mapping):
+        return {"default": connect(llm)}
+    known = {"default", *(role.name for role in STAGES)}
+    unknown = sorted(set(llm) - known)
+    if unknown:
+        raise WrongUse(f"`llm` names the roles {', '.join(unknown)}; known are {', '.join(sorted(known))}.")
+    llms = {name: connect(model) for name, model in llm.items()}
+    llms.setdefault("default", next(iter(llms.values())) if llms else connect(None))
+    return llms

@@ -1,0 +1,208 @@
+"""The parts of the report about the run: request, data, training, roles, what was delivered, versions, limits."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Any
+
+from .charts import line_chart
+from .gather import RunFiles, as_dict, as_list, number
+from .markup import Child, Html, facts, join, section, table, tag
+from .words import brief, count, duration, size
+
+ROLE_NAMES = {
+    "task_manager": "Task Manager",
+    "data_engineer": "Data Engineer",
+    "module_architect": "Module Architect",
+    "model_trainer": "Model Trainer",
+    "single": "Single agent",
+}
+_NOT_DRAWN = {"fold", "epoch", "step", "lr", "learning_rate", "seconds", "time"}
+_WEIGHTS = {"reject": ("Rejects the data", "bad"), "fix": ("Has to be fixed", "warn"), "warn": ("Note", "calm")}
+
+LIMITS = (
+    "This is a research model and no medical device: no decision about a patient may rest on it.",
+    "The figures hold for the test cases described here. Other scanners, hospitals and populations can differ.",
+    "Patients are kept apart as far as the data names them; a wrong patient key cannot be seen from inside.",
+)
+
+
+def role_name(role: Any) -> str:
+    """A role as people read it."""
+    return ROLE_NAMES.get(role, role) if isinstance(role, str) else str(role)
+
+
+def request_section(files: RunFiles) -> Html:
+    """What was asked for, and what m3b took it to mean."""
+    request = files.run.get("request") or files.result.get("request")
+    pairs = [("Task", files.result.get("task")), ("Data card", files.result.get("data_card"))]
+    known: list[tuple[str, Child]] = [(name, brief(value)) for name, value in pairs if value]
+    return section("request", "Request", tag("blockquote", brief(request, 4000)) if request else None, facts(known))
+
+
+def data_section(files: RunFiles) -> Html:
+    """Class counts by split, patients, and what the audit found."""
+    audit = files.audit
+    counts = {split: as_dict(table_) for split, table_ in as_dict(audit.get("counts")).items()}
+    names = list(dict.fromkeys(name for table_ in counts.values() for name in table_))
+    patients = as_dict(audit.get("patients"))
+    rows = [[name, *(count(table_.get(name, 0)) for table_ in counts.values())] for name in names]
+    if rows and patients:
+        rows.append(["patients", *(count(patients.get(split)) for split in counts)])
+    shown = table(("Cases", *counts), rows) if rows else None
+    shapes = ", ".join(f"{shape} ({count(n)} cases)" for shape, n in as_dict(audit.get("shapes")).items())
+    opened = None
+    if number(audit.get("cases")) is not None:
+        opened = f"{count(audit.get('opened'))} of {count(audit.get('cases'))} images"
+    return section(
+        "data", "Data", shown, facts([("Opened by the audit", opened), ("Shapes", shapes)]), _findings(audit)
+    )
+
+
+def _findings(audit: dict[str, Any]) -> Html:
+    items = []
+    for item in map(as_dict, as_list(audit.get("findings"))):
+        weight = item.get("weight")
+        words, tone = _WEIGHTS.get(weight, (str(weight), "calm")) if isinstance(weight, str) else ("Note", "calm")
+        cases = ", ".join(brief(case, 60) for case in as_list(item.get("cases"))[:6])
+        about = tag("span", f" {cases}", class_="quiet") if cases else None
+        items.append(
+            tag("li", tag("span", words, class_=f"badge {tone}"), " ", brief(item.get("message", ""), 600), about)
+        )
+    if not items:
+        return tag("p", "The data audit found nothing to object to.") if audit else Html("")
+    return join(tag("h3", "Audit"), tag("ul", *items, class_="findings"))
+
+
+def training_section(files: RunFiles) -> Html:
+    """Curves of the training log: losses in one chart, validation figures in another, one line a fold."""
+    columns = [name for name in (files.log[0] if files.log else {}) if name.lower() not in _NOT_DRAWN]
+    losses = {name: _runs(files.log, name) for name in columns if "loss" in name.lower()}
+    others = {name: _runs(files.log, name) for name in columns if "loss" not in name.lower()}
+    x = _x_name(files.log)
+    charts = [
+        line_chart(title, x, {name: runs for name, runs in group.items() if runs})
+        for title, group in (("loss", losses), ("validation", others))
+        if any(group.values())
+    ]
+    if not charts:
+        return Html("")
+    note = "Validation cases are part of the training split; the test cases are locked away until the end."
+    return section("training", "Training", tag("p", note, class_="quiet"), tag("div", *charts, class_="charts"))
+
+
+def _x_name(log: list[dict[str, str]]) -> str:
+    return next((name for name in ("epoch", "step") if log and name in log[0]), "row")
+
+
+def _parsed(text: str | None) -> float | None:
+    try:
+        return number(float(text)) if text else None
+    except ValueError:
+        return None
+
+
+def _runs(log: list[dict[str, str]], name: str) -> list[list[tuple[float, float]]]:
+    axis, runs = _x_name(log), defaultdict(list)
+    for place, row in enumerate(log):
+        x, y = _parsed(row.get(axis)) if axis != "row" else float(place), _parsed(row.get(name))
+        if x is not None and y is not None and abs(y) < 1e12:
+            runs[row.get("fold", "")].append((x, y))
+    return list(runs.values())
+
+
+def roles_section(files: RunFiles) -> Html:
+    """Who did how much; counted from the journal where the Result does not say."""
+    roles = as_dict(files.result.get("roles")) or _counted(files.events)
+    rows = [
+        (
+            role_name(role),
+            brief(as_dict(item).get("status") or "–", 40),
+            *(count(as_dict(item).get(key)) for key in _ROLE_KEYS),
+        )
+        for role, item in roles.items()
+    ]
+    head = ("Role", "Status", "Actions", "Debug rounds", "Tokens in", "Tokens out")
+    return section("roles", "Agents", table(head, rows) if rows else None)
+
+
+_ROLE_KEYS = ("actions", "iterations", "input_tokens", "output_tokens")
+
+
+def _counted(events: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    roles: dict[str, dict[str, Any]] = {}
+    for event in events:
+        role, data = event.get("role"), as_dict(event.get("data"))
+        if not isinstance(role, str) or not role:
+            continue
+        entry = roles.setdefault(role, {"actions": 0, "input_tokens": 0, "output_tokens": 0})
+        entry["actions"] += event.get("kind") == "call"
+        for key in ("input_tokens", "output_tokens"):
+            entry[key] += number(as_dict(data.get("usage")).get(key)) or 0
+    return roles
+
+
+def integrity_section(files: RunFiles) -> Html:
+    """The integrity label, and how it is found."""
+    found = files.result.get("integrity")
+    if not found:
+        return Html("")
+    clean = found == "clean"
+    words = (
+        "The test index and the raw data are unchanged, and no test case was part of the training split."
+        if clean
+        else brief(found, 2000)
+    )
+    badge = tag("span", "Clean" if clean else "Look at this", class_=f"badge {'good' if clean else 'bad'}")
+    return section("integrity", "Integrity", tag("p", badge, " ", words))
+
+
+def usage_section(files: RunFiles) -> Html:
+    """Tokens, money and time."""
+    usage = as_dict(files.result.get("usage"))
+    cost = number(usage.get("cost_usd"))
+    pairs: list[tuple[str, Child]] = [
+        (name, count(usage[key]))
+        for key, name in (
+            ("actions", "Actions"), ("iterations", "Debug rounds"), ("input_tokens", "Tokens in"),
+            ("cached_tokens", "of them cached"), ("output_tokens", "Tokens out"),
+        )
+        if key in usage
+    ]  # fmt: skip
+    pairs.append(("Cost", f"{cost:.4f} USD" if cost is not None else None))
+    pairs.append(("Wall time", duration(usage.get("wall_s")) if "wall_s" in usage else None))
+    return section("usage", "Usage", facts(pairs) if usage else None)
+
+
+def delivered_section(files: RunFiles) -> Html:
+    """The files of the deliverable."""
+    rows = [(name, size(bytes_)) for name, bytes_ in files.delivered]
+    return section("delivered", "Delivered model", table(("File", "Size"), rows) if rows else None)
+
+
+def made_section(files: RunFiles) -> Html:
+    """What it takes to run this again: model, seed, options, versions, sandbox."""
+    run = files.run
+    sandbox = as_dict(run.get("sandbox"))
+    boxed = brief(sandbox.get("backend") or sandbox.get("name") or sandbox, 300) if sandbox else ""
+    pairs: list[tuple[str, Child]] = [
+        ("Language model", brief(run["llm"], 300) if run.get("llm") else None),
+        ("Seed", brief(run["seed"], 40) if run.get("seed") is not None else None),
+        ("Sandbox", boxed or (brief(run["sandbox"], 300) if run.get("sandbox") else None)),
+    ]
+    folds = []
+    for key, title in (("options", "Options"), ("versions", "Versions")):
+        rows = [(name, brief(value, 400)) for name, value in as_dict(run.get(key)).items()]
+        if rows:
+            folds.append(tag("details", tag("summary", title), table(("Name", "Value"), rows, numbers=False)))
+    return section("made", "How it was made", facts(pairs), *folds)
+
+
+def limits_section(files: RunFiles) -> Html:
+    """What the figures do not say."""
+    limits = [*LIMITS]
+    if files.torn_lines:
+        limits.append(
+            f"{files.torn_lines} lines of the journal could not be read, as after a crash; the timeline lacks them."
+        )
+    return section("limits", "Limits", tag("ul", *(tag("li", limit) for limit in limits)))

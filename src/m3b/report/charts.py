@@ -1,0 +1,149 @@
+"""Charts as inline SVG; colours come from the style sheet's classes, so both themes and print work."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from .markup import Child, Html, tag
+
+Point = tuple[float, float]
+SERIES = 6
+"""Number of series colours in the style sheet."""
+
+
+def _svg(width: int, height: int, title: str, *children: Child) -> Html:
+    box = f"0 0 {width} {height}"
+    return tag("svg", tag("title", title), *children, viewBox=box, role="img", aria_label=title, class_="chart")
+
+
+def _text(x: float, y: float, text: object, anchor: str = "middle", class_: str = "tick") -> Html:
+    return tag("text", text, x=f"{x:.1f}", y=f"{y:.1f}", text_anchor=anchor, class_=class_)
+
+
+def _path(points: Sequence[Point], class_: str) -> Html:
+    steps = "".join(f"{'L' if i else 'M'}{x:.1f} {y:.1f}" for i, (x, y) in enumerate(points))
+    return tag("path", d=steps, class_=class_)
+
+
+def _short(value: float) -> str:
+    return f"{value:.3g}"
+
+
+class _Frame:
+    """A plot area with axes: maps data to the drawing."""
+
+    def __init__(self, x: tuple[float, float], y: tuple[float, float], width: int = 360, height: int = 300) -> None:
+        self.x, self.y, self.width, self.height = x, y, width, height
+        self.left, self.right, self.top, self.bottom = 48, width - 14, 14, height - 44
+
+    def at(self, x: float, y: float) -> Point:
+        across = (x - self.x[0]) / ((self.x[1] - self.x[0]) or 1)
+        up = (y - self.y[0]) / ((self.y[1] - self.y[0]) or 1)
+        return self.left + across * (self.right - self.left), self.bottom - up * (self.bottom - self.top)
+
+    def axes(self, x_name: str, y_name: str) -> list[Html]:
+        drawn = []
+        for i in range(5):
+            value_x = self.x[0] + (self.x[1] - self.x[0]) * i / 4
+            value_y = self.y[0] + (self.y[1] - self.y[0]) * i / 4
+            x, y = self.at(value_x, value_y)
+            drawn.append(tag("line", x1=self.left, x2=self.right, y1=f"{y:.1f}", y2=f"{y:.1f}", class_="grid"))
+            drawn.append(_text(x, self.bottom + 16, _short(value_x)))
+            drawn.append(_text(self.left - 6, y + 4, _short(value_y), "end"))
+        drawn.append(tag("line", x1=self.left, x2=self.right, y1=self.bottom, y2=self.bottom, class_="axis"))
+        drawn.append(_text((self.left + self.right) / 2, self.height - 8, x_name, class_="label"))
+        middle = (self.top + self.bottom) / 2
+        turn = f"rotate(-90 12 {middle:.0f})"
+        drawn.append(tag("text", y_name, x=12, y=f"{middle:.0f}", transform=turn, text_anchor="middle", class_="label"))
+        return drawn
+
+
+def legend(names: Sequence[str]) -> Html:
+    """Names with their series colour, as a list below a chart."""
+    items = [
+        tag(
+            "li",
+            tag(
+                "svg",
+                tag("rect", width=12, height=4, y=4, class_=f"fill{i % SERIES}"),
+                viewBox="0 0 12 12",
+                aria_hidden="true",
+            ),
+            name,
+        )
+        for i, name in enumerate(names)
+    ]
+    return tag("ul", *items, class_="legend")
+
+
+def roc_chart(curves: Sequence[tuple[str, Sequence[Point]]]) -> Html:
+    """ROC curves, false positive rate to the right, true positive rate up, with the diagonal of a guess."""
+    frame = _Frame((0, 1), (0, 1), 340, 330)
+    drawn: list[Child] = [*frame.axes("false positive rate", "true positive rate")]
+    drawn.append(_path([frame.at(0, 0), frame.at(1, 1)], "reference"))
+    for i, (_, points) in enumerate(curves):
+        drawn.append(_path([frame.at(x, y) for x, y in points], f"series stroke{i % SERIES}"))
+    return _svg(frame.width, frame.height, f"ROC curve of {', '.join(name for name, _ in curves)}", *drawn)
+
+
+def calibration_chart(bins: Sequence[tuple[float, float, float]]) -> Html:
+    """(confidence, share correct, cases) bins against the diagonal of perfect calibration; area goes with cases."""
+    frame = _Frame((0, 1), (0, 1), 340, 330)
+    drawn: list[Child] = [*frame.axes("predicted probability", "observed share")]
+    drawn.append(_path([frame.at(0, 0), frame.at(1, 1)], "reference"))
+    points = [frame.at(x, y) for x, y, _ in bins]
+    drawn.append(_path(points, "series stroke0"))
+    most = max((n for _, _, n in bins), default=1) or 1
+    for (x, y), (confidence, share, n) in zip(points, bins, strict=True):
+        about = tag("title", f"predicted {confidence:.2f}, observed {share:.2f}, {n:.0f} decisions")
+        radius = 2.5 + 6.5 * (n / most) ** 0.5
+        drawn.append(tag("circle", about, cx=f"{x:.1f}", cy=f"{y:.1f}", r=f"{radius:.1f}", class_="fill0 dot"))
+    return _svg(frame.width, frame.height, "Calibration: observed share against predicted probability", *drawn)
+
+
+def line_chart(title: str, x_name: str, lines: Mapping[str, Sequence[Sequence[Point]]]) -> Html:
+    """Named lines over a common x axis; several runs of one name (folds) share its colour."""
+    points = [point for runs in lines.values() for run in runs for point in run]
+    if not points:
+        return Html("")
+    xs, ys = [x for x, _ in points], [y for _, y in points]
+    pad = (max(ys) - min(ys)) * 0.05 or abs(max(ys)) * 0.05 or 0.05
+    bottom = 0.0 if min(ys) >= 0 and min(ys) - pad < 0 else min(ys) - pad
+    frame = _Frame((min(xs), max(xs)), (bottom, max(ys) + pad), 420, 280)
+    drawn: list[Child] = [*frame.axes(x_name, title)]
+    for i, runs in enumerate(lines.values()):
+        for run in runs:
+            at = [frame.at(x, y) for x, y in run]
+            if len(at) == 1:
+                drawn.append(tag("circle", cx=f"{at[0][0]:.1f}", cy=f"{at[0][1]:.1f}", r=3, class_=f"fill{i % SERIES}"))
+            else:
+                drawn.append(_path(at, f"series stroke{i % SERIES}" + (" faint" if len(runs) > 1 else "")))
+    about = f"{title} over {x_name}: {', '.join(lines)}"
+    return tag("figure", _svg(frame.width, frame.height, about, *drawn), legend(list(lines)))
+
+
+def gauge(
+    value: float, interval: tuple[float, float] | None, baseline: float | None, acceptable: tuple[float, float] | None
+) -> Html:
+    """The primary figure from 0 to 1 with its interval, the constant answer and the acceptable range."""
+    left, width, y = 16.0, 528.0, 34.0
+
+    def at(x: float) -> float:
+        return left + width * min(max(x, 0.0), 1.0)
+
+    drawn: list[Child] = [tag("rect", x=left, y=y - 4, width=width, height=8, rx=4, class_="track")]
+    if acceptable:
+        start, end = at(acceptable[0]), at(acceptable[1])
+        wide = f"{max(end - start, 2):.1f}"
+        drawn.append(tag("rect", x=f"{start:.1f}", y=y - 9, width=wide, height=18, rx=4, class_="band"))
+        drawn.append(_text(min(max((start + end) / 2, 70), 490), y - 16, "acceptable"))
+    if baseline is not None:
+        x = f"{at(baseline):.1f}"
+        drawn.append(tag("line", x1=x, x2=x, y1=y - 11, y2=y + 11, class_="baseline"))
+        drawn.append(_text(min(max(at(baseline), 80), 480), y + 26, f"constant answer {baseline:.3f}"))
+    if interval:
+        x1, x2 = f"{at(interval[0]):.1f}", f"{at(interval[1]):.1f}"
+        drawn.append(tag("line", x1=x1, x2=x2, y1=y, y2=y, class_="interval"))
+    drawn.append(tag("circle", cx=f"{at(value):.1f}", cy=y, r=6, class_="fill0 dot"))
+    title = f"{value:.3f} on a scale from 0 to 1"
+    return _svg(560, 68, title, *drawn, _text(left, y + 26, "0", "start"), _text(left + width, y + 26, "1", "end"))

@@ -1,0 +1,119 @@
+"""Read what a run left behind in whatever state: missing, torn or odd files give empty values, never an error."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+MAX_JSON_BYTES = 64 * 2**20
+MAX_LINE = 4 * 2**20
+
+
+@dataclass(frozen=True)
+class RunFiles:
+    """Everything that a report is made of."""
+
+    folder: Path
+    run: dict[str, Any] = field(default_factory=dict)
+    events: list[dict[str, Any]] = field(default_factory=list)
+    audit: dict[str, Any] = field(default_factory=dict)
+    scores: dict[str, Any] = field(default_factory=dict)
+    log: list[dict[str, str]] = field(default_factory=list)
+    delivered: list[tuple[str, int]] = field(default_factory=list)
+    torn_lines: int = 0
+
+    @property
+    def result(self) -> dict[str, Any]:
+        """The Result of the run; empty while it is not over."""
+        return as_dict(self.run.get("result"))
+
+
+def as_dict(value: Any) -> dict[str, Any]:
+    """The value if it is a mapping, else an empty one."""
+    return value if isinstance(value, dict) else {}
+
+
+def as_list(value: Any) -> list[Any]:
+    """The value if it is a list, else an empty one."""
+    return value if isinstance(value, list) else []
+
+
+def number(value: Any) -> float | None:
+    """A finite number, else None; booleans and texts are no numbers."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        return float(value) if math.isfinite(value) else None
+    except OverflowError:  # an integer beyond every float
+        return None
+
+
+def gather(folder: Path) -> RunFiles:
+    """Read a run folder."""
+    events, torn = _journal(folder / "journal.jsonl")
+    scores = _json(folder / "locked" / "scores.json") or _json(folder / "model" / "metrics.json")
+    return RunFiles(
+        folder=folder,
+        run=_json(folder / "run.json"),
+        events=events,
+        audit=_json(folder / "work" / "data_audit.json") or _json(folder / "data_audit.json"),
+        scores=scores,
+        log=_log(folder / "work" / "Logout" / "log.csv"),
+        delivered=_delivered(folder / "model"),
+        torn_lines=torn,
+    )
+
+
+def _json(file: Path) -> dict[str, Any]:
+    try:
+        if file.stat().st_size > MAX_JSON_BYTES:
+            return {}
+        return as_dict(json.loads(file.read_text(encoding="utf-8", errors="replace")))
+    except (OSError, ValueError, RecursionError):
+        return {}
+
+
+def _lines(file: Path) -> Iterator[str]:
+    try:
+        with file.open(encoding="utf-8", errors="replace") as stream:
+            while line := stream.readline(MAX_LINE):
+                yield line
+    except OSError:
+        return
+
+
+def _journal(file: Path) -> tuple[list[dict[str, Any]], int]:
+    """Events in order, and how many lines could not be read (a killed run tears its last one)."""
+    events, torn = [], 0
+    for line in _lines(file):
+        if not line.strip():
+            continue
+        try:
+            event = json.loads(line)
+        except (ValueError, RecursionError):
+            torn += 1
+            continue
+        if isinstance(event, dict):
+            events.append(event)
+    return events, torn
+
+
+def _log(file: Path) -> list[dict[str, str]]:
+    try:
+        rows = list(csv.DictReader(_lines(file)))
+    except csv.Error:
+        return []
+    return [{str(key): str(value) for key, value in row.items() if key and isinstance(value, str)} for row in rows]
+
+
+def _delivered(folder: Path) -> list[tuple[str, int]]:
+    try:
+        files = sorted(item for item in folder.rglob("*") if item.is_file() and "__pycache__" not in item.parts)
+        return [(item.relative_to(folder).as_posix(), item.stat().st_size) for item in files[:200]]
+    except OSError:
+        return []

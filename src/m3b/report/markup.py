@@ -1,0 +1,80 @@
+"""HTML and SVG as strings that cannot be broken out of: everything is escaped unless it is `Html` already."""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Iterable, Sequence
+
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\x80-\x9f\ud800-\udfff\ufffe\uffff]")
+# Marks that reorder text could make a reader see something else than what was written.
+_DIRECTION = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+_VOID = {"meta", "br", "hr", "path", "circle", "rect", "line", "polyline"}
+
+
+class Html(str):
+    """Markup that is safe as it stands."""
+
+
+Child = object
+"""`Html` is kept, None and False vanish, lists and tuples are joined, anything else is escaped as text."""
+
+
+def escape(value: object) -> Html:
+    """Any value as text: control characters shown as a replacement mark, everything special escaped."""
+    text = str(value).replace("\r\n", "\n").replace("\r", "\n")
+    text = _CONTROL.sub("\ufffd", _DIRECTION.sub("\ufffd", text))
+    return Html(html.escape(text, quote=True))
+
+
+def join(*children: Child) -> Html:
+    """Children one after the other."""
+    parts: list[str] = []
+    for child in children:
+        if child is None or child is False:
+            continue
+        if isinstance(child, Html):
+            parts.append(child)
+        elif isinstance(child, list | tuple):
+            parts.append(join(*child))
+        else:
+            parts.append(escape(child))
+    return Html("".join(parts))
+
+
+def tag(name: str, /, *children: Child, **attributes: object) -> Html:
+    """One element. `class_` is `class`, and `_` in other attribute names becomes `-`; None leaves an attribute out."""
+    written = "".join(
+        f' {key.rstrip("_").replace("_", "-")}="{escape(value)}"'
+        for key, value in attributes.items()
+        if value is not None and value is not False
+    )
+    if name in _VOID and not children:
+        return Html(f"<{name}{written}/>" if name not in ("meta", "br", "hr") else f"<{name}{written}>")
+    return Html(f"<{name}{written}>{join(*children)}</{name}>")
+
+
+def table(head: Sequence[Child], rows: Iterable[Sequence[Child]], caption: str = "", numbers: bool = True) -> Html:
+    """A table whose first column names the row; `numbers` sets the other columns flush right."""
+    body = [
+        tag("tr", tag("th", row[0], scope="row"), *(tag("td", cell) for cell in row[1:]))
+        for row in map(list, rows)
+        if row
+    ]
+    header = tag("thead", tag("tr", *(tag("th", cell, scope="col") for cell in head)))
+    inside = join(tag("caption", caption) if caption else None, header, tag("tbody", *body))
+    return tag("div", tag("table", inside, class_="numbers" if numbers else None), class_="scroll")
+
+
+def facts(pairs: Iterable[tuple[str, Child]]) -> Html:
+    """Name and value pairs, those without a value left out."""
+    rows = [tag("div", tag("dt", name), tag("dd", value)) for name, value in pairs if value not in (None, "", (), [])]
+    return tag("dl", *rows, class_="facts") if rows else Html("")
+
+
+def section(anchor: str, title: str, *children: Child) -> Html:
+    """A headed part of the page, or nothing where there is nothing to show."""
+    inside = join(*children)
+    if not inside.strip():
+        return Html("")
+    return tag("section", tag("h2", title, id=anchor), inside, aria_labelledby=anchor)

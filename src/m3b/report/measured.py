@@ -1,0 +1,155 @@
+"""The parts of the report about figures: headline, metrics, ROC, calibration, confusion matrix."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .charts import SERIES, calibration_chart, gauge, legend, roc_chart
+from .gather import RunFiles, as_dict, as_list, number
+from .markup import Child, Html, join, section, table, tag
+from .words import count, figure, metric_name, span
+
+MOST_CLASSES = 24
+
+
+def primary(files: RunFiles) -> dict[str, Any]:
+    """The primary measure: of the trusted scores, else of the Result; with `acceptable` where the Result has it."""
+    stated = as_dict(files.result.get("primary"))
+    return {**stated, **as_dict(files.scores.get("primary"))}
+
+
+def _acceptable(measure: dict[str, Any]) -> tuple[float, float | None] | None:
+    both = as_list(measure.get("acceptable"))
+    low = number(both[0]) if both else None
+    return None if low is None else (low, number(both[1]) if len(both) > 1 else None)
+
+
+def headline(files: RunFiles) -> Html:
+    """The primary figure, large, on its scale."""
+    measure = primary(files)
+    value, low, high = (number(measure.get(key)) for key in ("value", "low", "high"))
+    if value is None:
+        return Html("")
+    acceptable = _acceptable(measure)
+    known = (low, high) if low is not None and high is not None else None
+    words = [f"95 % interval {span(low, high)}" if known else "no interval can be given"]
+    if number(measure.get("n")) is not None:
+        words.append(f"{count(measure.get('n'))} test cases")
+    if acceptable:
+        below, above = acceptable
+        words.append(f"acceptable from {below:g}" + (f" to {above:g}" if above is not None else ""))
+    shown = (acceptable[0], acceptable[1] if acceptable[1] is not None else 1.0) if acceptable else None
+    return tag(
+        "div",
+        tag(
+            "p",
+            tag("span", metric_name(measure.get("name", "")), class_="what"),
+            tag("strong", figure(value)),
+            class_="figure",
+        ),
+        tag("p", " · ".join(words), class_="quiet"),
+        gauge(value, known, number(measure.get("baseline")), shown) if 0 <= value <= 1 else None,
+        class_="headline",
+    )
+
+
+def measured_section(files: RunFiles) -> Html:
+    """Every metric, and the charts."""
+    scores = files.scores
+    rows = []
+    for name, raw in (as_dict(scores.get("metrics")) or as_dict(files.result.get("metrics"))).items():
+        item = raw if isinstance(raw, dict) else {"value": raw}
+        if number(item.get("value")) is None and not isinstance(raw, dict):
+            continue
+        interval = span(item.get("low"), item.get("high"))
+        rows.append((metric_name(name), figure(item.get("value")), interval, figure(item.get("baseline"))))
+    about = None
+    if number(scores.get("n_cases")) is not None:
+        about = tag(
+            "p",
+            f"Computed by m3b from predictions on {count(scores.get('n_cases'))} locked test cases of "
+            f"{count(scores.get('n_patients'))} patients. Intervals: bootstrap over patients.",
+            class_="quiet",
+        )
+    figures = table(("Metric", "Value", "95 % interval", "Constant answer"), rows) if rows else None
+    drawn = [_roc(scores), _calibration(scores), _confusion(scores)]
+    charts = tag("div", *drawn, class_="charts") if any(drawn) else None
+    return section("measured", "Measured on the test cases", about, figures, charts, _classes(scores))
+
+
+def _points(raw: Any) -> list[tuple[float, float]]:
+    found = []
+    for pair in as_list(raw):
+        both = [number(value) for value in as_list(pair)[:2]]
+        if len(both) == 2 and both[0] is not None and both[1] is not None:
+            found.append((min(max(both[0], 0.0), 1.0), min(max(both[1], 0.0), 1.0)))
+    return found
+
+
+def _roc(scores: dict[str, Any]) -> Html:
+    items = [as_dict(item) for item in as_list(scores.get("per_class"))]
+    if len(items) == 2 and not scores.get("multi_label"):
+        items = items[1:]  # the other class's curve is the mirror image
+    curves = [(str(item.get("name", "")), _points(item.get("roc"))) for item in items]
+    curves = [curve for curve in curves if len(curve[1]) > 1][:SERIES]
+    if not curves:
+        return Html("")
+    more = tag("p", f"The first {SERIES} classes.", class_="quiet") if len(items) > SERIES else None
+    names = legend([name for name, _ in curves])
+    return tag("figure", tag("figcaption", "ROC curve"), roc_chart(curves), names, more)
+
+
+def _calibration(scores: dict[str, Any]) -> Html:
+    bins = []
+    for item in map(as_dict, as_list(scores.get("calibration"))):
+        values = [number(item.get(key)) for key in ("confidence", "correct", "n")]
+        known = [value for value in values if value is not None and value >= 0]
+        if len(known) == 3:
+            bins.append((min(known[0], 1.0), min(known[1], 1.0), known[2]))
+    if not bins:
+        return Html("")
+    return tag("figure", tag("figcaption", "Calibration (area of a dot: number of decisions)"), calibration_chart(bins))
+
+
+def _confusion(scores: dict[str, Any]) -> Html:
+    names = [str(name) for name in as_list(scores.get("classes"))][:MOST_CLASSES]
+    matrix = [as_list(row) for row in as_list(scores.get("confusion"))][:MOST_CLASSES]
+    if not names or not matrix:
+        return Html("")
+    if scores.get("multi_label"):
+        head: list[Child] = ["Finding", "True pos.", "False pos.", "Missed", "True neg."]
+        rows = [[name, *map(count, row[:4])] for name, row in zip(names, matrix, strict=False)]
+        return tag("figure", tag("figcaption", "Decisions at probability 0.5"), table(head, rows))
+    rows_html = [
+        [name, *(_cell(value, row, i == j) for j, value in enumerate(row[: len(names)]))]
+        for i, (name, row) in enumerate(zip(names, matrix, strict=False))
+    ]
+    caption = tag("figcaption", "Confusion matrix (rows: truth, columns: decision)")
+    return tag("figure", caption, table(["", *names], rows_html), class_="confusion")
+
+
+def _cell(value: Any, row: list[Any], right: bool) -> Html:
+    total = sum(known for known in map(number, row) if known is not None)
+    share = (number(value) or 0) / total if total > 0 else 0.0
+    shade = min(max(round(share * 5), 0), 5)
+    kind = "hit" if right else "miss"
+    return tag("span", count(value), tag("small", f" {share:.0%}"), class_=f"cell {kind}{shade}")
+
+
+def _classes(scores: dict[str, Any]) -> Html:
+    items = [as_dict(item) for item in as_list(scores.get("per_class"))]
+    if len(items) < 3 and not scores.get("multi_label"):
+        return Html("")
+    rows = []
+    for item in items:
+        area = as_dict(item.get("auroc"))
+        rows.append(
+            (
+                item.get("name", ""),
+                count(item.get("n")),
+                figure(area.get("value")),
+                span(area.get("low"), area.get("high")),
+            )
+        )
+    inside = table(("Class", "Test cases", "AUROC against the rest", "95 % interval"), rows) if rows else None
+    return join(tag("h3", "Each class"), inside) if inside else Html("")

@@ -1,0 +1,83 @@
+"""One self-contained page about a run: no script, nothing loaded from elsewhere."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+from pathlib import Path
+
+from . import about, measured
+from .gather import RunFiles, gather
+from .markup import Html, escape, tag
+from .timeline import timeline_section
+from .words import brief, moment, status_words
+
+
+def write_report(run_dir: Path) -> Path:
+    """Write `report.html` into a run folder, in whatever state the run is, and return its path.
+
+    Read: run.json, journal.jsonl, work/data_audit.json, work/Logout/log.csv, locked/scores.json and model/. Whatever
+    of it is missing, torn or odd is left out of the page.
+
+    Raises:
+        OSError: the folder cannot be written to.
+    """
+    page = render(gather(run_dir))
+    target, part = run_dir / "report.html", run_dir / ".report.html.part"
+    part.write_bytes(page.encode("utf-8", errors="replace"))
+    os.replace(part, target)
+    return target
+
+
+def render(files: RunFiles) -> str:
+    """The page as text."""
+    css = Path(__file__).with_name("style.css").read_text(encoding="utf-8")
+    digest = base64.b64encode(hashlib.sha256(css.encode()).digest()).decode()
+    policy = f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
+    title = f"m3b run {brief(files.run.get('id') or files.folder.name, 80)}"
+    head = [
+        tag("meta", charset="utf-8"),
+        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        tag("meta", http_equiv="Content-Security-Policy", content=policy),
+        tag("meta", name="color-scheme", content="light dark"),
+        tag("title", title),
+        Html(f"<style>{css}</style>"),
+    ]
+    sections = [
+        about.request_section(files),
+        measured.measured_section(files),
+        about.data_section(files),
+        about.training_section(files),
+        about.integrity_section(files),
+        about.roles_section(files),
+        timeline_section(files),
+        about.usage_section(files),
+        about.delivered_section(files),
+        about.made_section(files),
+        about.limits_section(files),
+    ]
+    main = tag("main", *sections)
+    body = tag("body", _header(files, title), main)
+    return f"<!doctype html>\n{tag('html', tag('head', *head), body, lang='en')}\n"
+
+
+def _header(files: RunFiles, title: str) -> Html:
+    result = files.result
+    status = result.get("status") or files.run.get("status")
+    words, tone = status_words(status)
+    reason = result.get("reason") or files.run.get("reason")
+    times = [moment(event.get("at")) for event in files.events[:1] + files.events[-1:]]
+    when = " – ".join(dict.fromkeys(time for time in times if time))
+    return tag(
+        "header",
+        tag(
+            "p",
+            tag("span", words, class_=f"badge large {tone}"),
+            tag("span", escape(when), class_="quiet"),
+            class_="status",
+        ),
+        tag("h1", title),
+        tag("p", brief(reason, 1200)) if reason else None,
+        measured.headline(files),
+    )

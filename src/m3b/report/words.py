@@ -1,0 +1,104 @@
+"""Numbers, times and states as a reader wants them."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+from .gather import number
+
+STATUS = {
+    "completed": ("Completed", "good"),
+    "below_range": ("Below the acceptable range", "warn"),
+    "no_dataset": ("No fitting data set", "warn"),
+    "rejected_data": ("Data rejected", "bad"),
+    "out_of_budget": ("Budget spent", "warn"),
+    "failed": ("Failed", "bad"),
+    "cancelled": ("Cancelled", "warn"),
+    "running": ("Still running", "calm"),
+}
+
+METRIC = {
+    "auroc": "AUROC",
+    "balanced_accuracy": "Balanced accuracy",
+    "accuracy": "Accuracy",
+    "f1": "F1 (macro)",
+    "sensitivity": "Sensitivity",
+    "specificity": "Specificity",
+    "ece": "Calibration error",
+    "brier": "Brier score",
+}
+
+
+def status_words(status: Any) -> tuple[str, str]:
+    """Label and tone of a status."""
+    if isinstance(status, str) and status in STATUS:
+        return STATUS[status]
+    return (str(status) if status else "No result yet", "calm")
+
+
+def metric_name(name: Any) -> str:
+    """A metric as a table shows it."""
+    return METRIC.get(name, name) if isinstance(name, str) else str(name)
+
+
+def figure(value: Any) -> str:
+    """Three decimals, or a dash."""
+    known = number(value)
+    return "–" if known is None else f"{known:.3f}"
+
+
+def span(low: Any, high: Any) -> str:
+    """An interval, or a dash."""
+    return "–" if number(low) is None or number(high) is None else f"{figure(low)} to {figure(high)}"
+
+
+def count(value: Any) -> str:
+    """A whole number with separators, or a dash."""
+    known = number(value)
+    return "–" if known is None else f"{known:,.0f}"
+
+
+def duration(seconds: Any) -> str:
+    """`4.2 s`, `3 min 12 s`, `2 h 5 min`; a dash where unknown."""
+    known = number(seconds)
+    if known is None or known < 0:
+        return "–"
+    if known < 60:
+        return f"{known:.1f} s"
+    minutes, rest = divmod(round(known), 60)
+    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def size(number_of_bytes: int) -> str:
+    """`1.5 MB` and the like."""
+    value = float(number_of_bytes)
+    for unit in ("B", "kB", "MB"):
+        if value < 1000:
+            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1000
+    return f"{value:.1f} GB"
+
+
+def moment(at: Any) -> str:
+    """Seconds since the epoch as a UTC time; empty where unknown."""
+    known = number(at)
+    if known is None or not 0 < known < 32_503_680_000:
+        return ""
+    return datetime.fromtimestamp(known, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def brief(value: Any, limit: int = 160) -> str:
+    """A value on one line, cut at the end."""
+    if not isinstance(value, str):
+        value = json.dumps(value, ensure_ascii=False, default=str)
+    text = " ".join(value.split())
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def head_tail(text: str, head: int = 1200, tail: int = 800) -> str:
+    """A long text with its middle left out."""
+    if len(text) <= head + tail + 40:
+        return text
+    return f"{text[:head]}\n… {len(text) - head - tail:,} characters left out …\n{text[-tail:]}"

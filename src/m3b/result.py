@@ -1,0 +1,48 @@
+"""What a run comes to."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+STATUSES = ("completed", "below_range", "no_dataset", "rejected_data", "out_of_budget", "failed", "cancelled")
+
+
+@dataclass(frozen=True)
+class Result:
+    """The end of a run; `status` is one of `STATUSES`, and never `completed` on an agent's word.
+
+    Args:
+        reason: one or two sentences on how the run came to this status.
+        primary: `{"name", "value", "low", "high", "n", "baseline", "acceptable"}` of m3b's own test figure.
+        metrics: every metric by name, likewise.
+        usage: actions, iterations, tokens, cost (US dollars) and wall time (seconds).
+        roles: the same a role, with its status.
+        integrity: `clean`, or what was found.
+    """
+
+    status: str
+    reason: str
+    request: str
+    task: str = ""
+    data_card: str = ""
+    primary: dict[str, Any] | None = None
+    metrics: dict[str, Any] = field(default_factory=dict)
+    usage: dict[str, Any] = field(default_factory=dict)
+    roles: dict[str, dict[str, Any]] = field(default_factory=dict)
+    integrity: str = ""
+    run_dir: str = ""
+    model_dir: str | None = None
+    report: str | None = None
+
+    @property
+    def ok(self) -> bool:
+        return self.status == "completed"
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, raw: dict[str, Any]) -> Result:
+        """A result as run.json holds it; keys of other versions are left out."""
+        return cls(**{key: value for key, value in raw.items() if key in cls.__dataclass_fields__})

@@ -1,0 +1,217 @@
+"""Run folders: their names, their journal, their record."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import secrets
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from m3b.errors import WrongUse
+from m3b.events import Event
+
+UNWRITTEN = ("output", "waiting")
+"""Kinds of event that are shown but not kept."""
+
+
+class Journal:
+    """The append-only record of a run: one JSON object a line, on disk before `write` returns.
+
+    Opening it again after a crash cuts off a torn last line, so that what follows is whole.
+    """
+
+    def __init__(self, file: Path, *, fsync: bool = True) -> None:
+        self.file, self.fsync = file, fsync
+        _mend(file)
+        self._stream = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+
+    def write(self, event: Event) -> None:
+        """Append one event.
+
+        Raises:
+            OSError: the disk is full, for instance; nothing of the event is kept then.
+        """
+        line = {"kind": event.kind, "role": event.role, "at": round(event.at, 3), "data": event.data}
+        block = json.dumps(line, ensure_ascii=False, default=str).encode("utf-8", "replace") + b"\n"
+        end = os.lseek(self._stream, 0, os.SEEK_END)
+        try:
+            written = os.write(self._stream, block)
+            while written < len(block):
+                written += os.write(self._stream, block[written:])
+            if self.fsync:
+                os.fsync(self._stream)
+        except OSError:
+            with contextlib.suppress(OSError):
+                os.ftruncate(self._stream, end)
+            raise
+
+    def close(self) -> None:
+        if self._stream >= 0:
+            os.close(self._stream)
+            self._stream = -1
+
+
+def _mend(file: Path) -> None:
+    if not file.exists():
+        return
+    with file.open("rb+") as stream:
+        size = stream.seek(0, os.SEEK_END)
+        keep = size
+        while keep > 0:
+            start = max(0, keep - 65536)
+            stream.seek(start)
+            block = stream.read(keep - start)
+            cut = block.rfind(b"\n")
+            if cut >= 0:
+                keep = start + cut + 1
+                break
+            keep = start
+        if keep < size:
+            stream.truncate(keep)
+
+
+def read_journal(file: Path) -> Iterator[Event]:
+    """The events of a journal; a torn or foreign line is left out."""
+    if not file.is_file():
+        return
+    with file.open("rb") as stream:
+        for line in stream:
+            with contextlib.suppress(ValueError, KeyError, TypeError):
+                raw = json.loads(line)
+                yield Event(raw["kind"], raw["role"], raw["data"], raw["at"])
+
+
+class Run:
+    """One run folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder.absolute()
+        self.work = self.folder / "work"
+        self.locked = self.folder / "locked"
+        self.model = self.folder / "model"
+        self.resources = self.folder / "resources"
+        self.journal_file = self.folder / "journal.jsonl"
+        self._lock: int | None = None
+
+    @property
+    def id(self) -> str:
+        return self.folder.name
+
+    @classmethod
+    def create(cls, out: Path | None = None) -> Run:
+        """A new folder: `out` itself, or a dated one below `runs/`.
+
+        Raises:
+            WrongUse: `out` exists and is not empty, or cannot be made.
+        """
+        if out is None:
+            name = f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
+            out = runs_root() / name
+        try:
+            if out.exists() and (not out.is_dir() or any(out.iterdir())):
+                raise WrongUse(f"{out} exists and is not an empty folder. Choose another --out, or resume that run.")
+            run = cls(out)
+            for folder in (run.work, run.locked):
+                folder.mkdir(parents=True, exist_ok=True)
+            os.chmod(run.folder, 0o700)
+        except OSError as error:
+            raise WrongUse(f"The run folder {out} cannot be made: {error}.") from error
+        return run
+
+    @classmethod
+    def open(cls, name: str | Path) -> Run:
+        """An existing run, by its folder or by its id below `runs/`; `last` is the newest.
+
+        Raises:
+            WrongUse: there is no such run.
+        """
+        if str(name) == "last":
+            runs = list_runs()
+            if not runs:
+                raise WrongUse(f"There are no runs in {runs_root()}.")
+            return runs[-1]
+        for folder in (Path(name).expanduser(), runs_root() / str(name)):
+            if (folder / "run.json").is_file():
+                return cls(folder)
+        raise WrongUse(f"There is no run {name}. `m3b runs` lists those in {runs_root()}; a path works too.")
+
+    def lock(self) -> None:
+        """Make sure that no other process is at work on this run.
+
+        Raises:
+            WrongUse: another process is.
+        """
+        handle = os.open(self.folder / ".lock", os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(handle)
+            raise WrongUse(f"The run {self.id} is at work in another process; wait for it, or stop that one.") from error
+        self._lock = handle
+
+    def unlock(self) -> None:
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    @property
+    def busy(self) -> bool:
+        """Whether a process is at work on this run now."""
+        try:
+            self.lock()
+        except WrongUse:
+            return True
+        self.unlock()
+        return False
+
+    def save(self, record: dict[str, Any]) -> None:
+        """Replace run.json as a whole, so that no reader ever sees half of it."""
+        replace_text(self.folder / "run.json", json.dumps(record, indent=1, ensure_ascii=False, default=str))
+
+    def load(self) -> dict[str, Any]:
+        """What run.json holds.
+
+        Raises:
+            WrongUse: it cannot be read.
+        """
+        try:
+            record = json.loads((self.folder / "run.json").read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise WrongUse(f"{self.folder / 'run.json'} cannot be read: {error}.") from error
+        if not isinstance(record, dict):
+            raise WrongUse(f"{self.folder / 'run.json'} is no JSON object.")
+        return record
+
+    def events(self) -> Iterator[Event]:
+        return read_journal(self.journal_file)
+
+
+def replace_text(file: Path, text: str) -> None:
+    """Write a file by way of a temporary one beside it."""
+    part = file.with_name(f".{file.name}.{os.getpid()}")
+    try:
+        with part.open("w", encoding="utf-8") as stream:
+            stream.write(text)
+            stream.flush()
+            os.fsync(stream.fileno())
+        part.replace(file)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def runs_root() -> Path:
+    """Where runs go that were given no folder: `$M3B_RUNS`, or `runs` in the current folder."""
+    return Path(os.environ.get("M3B_RUNS") or "runs")
+
+
+def list_runs(root: Path | None = None) -> list[Run]:
+    """Every run below a folder, oldest first."""
+    folder = root or runs_root()
+    if not folder.is_dir():
+        return []
+    return [Run(path.parent) for path in sorted(folder.glob("*/run.json"), key=lambda p: p.parent.name)]

@@ -1,0 +1,21 @@
+"""Run one command, confined. `choose()` finds a sandbox that works on this machine; `Sandbox.start` runs a command."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from m3b.sandbox.base import Exit, Limits, Mounts, Probe, Reason, Sandbox
+from m3b.sandbox.choose import MODES, choose, diagnose
+
+if TYPE_CHECKING:
+    from m3b.sandbox.process import Process
+
+__all__ = ["MODES", "Exit", "Limits", "Mounts", "Probe", "Process", "Reason", "Sandbox", "choose", "diagnose"]
+
+
+def __getattr__(name: str) -> object:
+    if name == "Process":  # imported when asked for: it loads subprocess
+        from m3b.sandbox.process import Process
+
+        return Process
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

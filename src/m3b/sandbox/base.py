@@ -1,0 +1,90 @@
+"""What a sandbox is to the rest of m3b: limits, mounts, a running process, and the protocol of the backends."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, Protocol
+
+if TYPE_CHECKING:
+    from m3b.sandbox.process import Process
+
+Reason = Literal["exit", "wall_time", "memory", "processes", "disk", "stopped", "lost"]
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one command may use.
+
+    `memory_mib` holds for the whole tree of processes, `processes` counts processes (4 threads each, on average),
+    `file_mib` is the largest file, `disk_mib` the growth of all writable folders together, `output_kib` the size of
+    the output file: its first half is the beginning of the output, its second half the end.
+    """
+
+    memory_mib: int = 16384
+    processes: int = 512
+    file_mib: int = 8192
+    disk_mib: int = 32768
+    wall_s: float = 14400
+    output_kib: int = 256
+
+
+@dataclass(frozen=True)
+class Mounts:
+    """Files and folders that the command sees, besides the interpreter and the system's folders.
+
+    `hide` names files and folders below those of `read` or `write` that it must not see.
+    """
+
+    read: tuple[Path, ...] = ()
+    write: tuple[Path, ...] = ()
+    hide: tuple[Path, ...] = ()
+
+
+@dataclass(frozen=True)
+class Exit:
+    """How a command ended. `code` is 128 + signal where a signal ended it, as in a shell; 137 where m3b did.
+
+    `lost`: the supervisor was killed, or a process would not die.
+    """
+
+    code: int
+    reason: Reason
+    wall_s: float
+
+
+@dataclass(frozen=True)
+class Probe:
+    """One line of `m3b doctor`."""
+
+    name: str
+    works: bool
+    detail: str
+
+
+class Sandbox(Protocol):
+    """A way to run commands. `level` says in one sentence what is confined and what is left open."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def level(self) -> str: ...
+
+    def start(
+        self,
+        command: Sequence[str],
+        *,
+        cwd: Path,
+        mounts: Mounts,
+        output: Path,
+        env: Mapping[str, str] = ...,
+        limits: Limits = ...,
+    ) -> Process:
+        """Start `command` (an argument list) in `cwd` and return once it runs.
+
+        Standard output and error go to the file `output`, live. Raises SandboxError where a path does not exist or
+        the confinement could not be set up; a command that is not found ends with code 127 as in a shell.
+        """
+        ...

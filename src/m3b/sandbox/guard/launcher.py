@@ -1,0 +1,71 @@
+"""The last step inside: limit and confine this process, then become the command.
+
+It gets two descriptors: one to read the `Confinement` from, and one that takes a byte once all is set.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import resource
+import signal
+import sys
+
+from . import rules, seccomp
+from .job import Confinement
+from .kernel import PR_SET_NO_NEW_PRIVS, drop_capabilities, prctl
+from .tree import threads_of
+
+NOT_FOUND, NOT_EXECUTABLE = 127, 126  # what a shell answers
+
+
+def main(arguments: list[str]) -> int:
+    config_fd, ready_fd = map(int, arguments)
+    with open(config_fd, encoding="utf-8") as file:
+        file.seek(0)  # the description is shared with whoever wrote it
+        confinement: Confinement = json.load(file)
+    os.chdir(confinement["cwd"])
+    _limit(confinement)
+    _confine(confinement)
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores both, and exec would pass that on
+        signal.signal(number, signal.SIG_DFL)
+    os.write(ready_fd, b"+")
+    os.close(ready_fd)
+    return _become(confinement["command"], confinement["env"])
+
+
+def _limit(confinement: Confinement) -> None:
+    # Some containers forbid it; it only decides whom a machine without memory kills first.
+    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
+        file.write("1000")
+    wanted = dict(confinement["rlimits"])
+    wanted["NPROC"] = threads_of(os.getuid()) + confinement["threads"]
+    for name, value in wanted.items():
+        which = getattr(resource, f"RLIMIT_{name}")
+        hard = resource.getrlimit(which)[1]
+        value = value if hard == resource.RLIM_INFINITY else min(value, hard)
+        resource.setrlimit(which, (value, value))
+
+
+def _confine(confinement: Confinement) -> None:
+    if confinement["unprivileged"]:
+        drop_capabilities()
+        prctl(PR_SET_NO_NEW_PRIVS, 1)
+    landlock = confinement["landlock"]
+    if landlock is not None:
+        rules.restrict(landlock["read"], landlock["write"], landlock["devices"])
+    calls = confinement["seccomp"]
+    if calls is not None:
+        seccomp.apply(calls["families"], calls["fake_metadata"])
+
+
+def _become(command: list[str], env: dict[str, str]) -> int:
+    try:
+        os.execvpe(command[0], command, env)
+    except FileNotFoundError:
+        print(f"m3b: command not found: {command[0]}", file=sys.stderr)
+        return NOT_FOUND
+    except OSError as error:
+        print(f"m3b: cannot run {command[0]}: {error.strerror}", file=sys.stderr)
+        return NOT_EXECUTABLE

@@ -1,0 +1,55 @@
+"""The output file: its first half stays, the second half rolls, so that a flood cannot fill the disk."""
+
+from __future__ import annotations
+
+import os
+import time
+
+_REWRITE_S = 0.25
+
+
+class Output:
+    """Writes to the descriptor `target` at most `size` bytes plus one line that says how much was left out."""
+
+    def __init__(self, target: int, size: int) -> None:
+        self._target = target
+        self._half = max(1, size // 2)
+        self._head = 0
+        self._tail = bytearray()
+        self._dropped = 0
+        self._on_disk = 0  # bytes of the tail that lie in the file as they are, while nothing was dropped
+        self._written = 0.0
+
+    def add(self, data: bytes) -> None:
+        """Take the next piece of output."""
+        room = self._half - self._head
+        if room > 0:
+            self._put(data[:room], self._head)
+            self._head += min(room, len(data))
+            data = data[room:]
+        if data:
+            self._tail += data
+            self.flush(force=False)
+
+    def flush(self, force: bool = True) -> None:
+        """Bring the file up to date; without `force` at most four times a second once bytes are dropped."""
+        excess = len(self._tail) - self._half
+        if excess <= 0 and self._dropped == 0:
+            self._put(bytes(self._tail[self._on_disk :]), self._head + self._on_disk)
+            self._on_disk = len(self._tail)
+            return
+        if excess > 0:
+            del self._tail[:excess]
+            self._dropped += excess
+        now = time.monotonic()
+        if force or now - self._written >= _REWRITE_S:
+            self._written = now
+            content = f"\n[... {self._dropped} bytes of output left out ...]\n".encode() + bytes(self._tail)
+            self._put(content, self._head)
+            os.ftruncate(self._target, self._head + len(content))
+
+    def _put(self, data: bytes, offset: int) -> None:
+        view = memoryview(data)
+        while view:
+            done = os.pwrite(self._target, view, offset)
+            view, offset = view[done:], offset + done

@@ -1,0 +1,97 @@
+"""The parent of the confined command: adopts its orphans, and ends them all when the supervisor says so or dies.
+
+Two processes watch each other. The supervisor's death closes the lifeline, and the reaper kills the tree; the
+reaper's death hands the tree to the supervisor, which kills it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+from typing import NoReturn
+
+from .job import Job
+from .kernel import PR_SET_PDEATHSIG, become_subreaper, go_first, prctl
+from .tree import kill_below, reap
+
+
+class Pipes:
+    """The descriptors between supervisor and reaper, each a (read, write) pair."""
+
+    def __init__(self) -> None:
+        self.output = os.pipe()
+        self.lifeline = os.pipe()  # supervisor -> reaper: any byte, or the end, means kill
+        self.ready = os.pipe()  # launcher -> supervisor: one byte just before it becomes the command
+        self.done = os.pipe()  # reaper -> supervisor: {"status": wait status or null, "clean": bool}
+
+
+def run(job: Job, pipes: Pipes) -> NoReturn:
+    """Start the command, wait for its end or the lifeline's, leave no process behind, report and exit."""
+    for descriptor in (pipes.output[0], pipes.lifeline[1], pipes.ready[0], pipes.done[0]):
+        os.close(descriptor)
+    become_subreaper()
+    go_first()
+    woken, wake = os.pipe()
+    os.set_blocking(wake, False)
+    os.set_blocking(woken, False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+    command = _start(job, pipes)
+    os.close(pipes.output[1])
+    os.close(pipes.ready[1])
+    status = _watch(command, pipes.lifeline[0], woken)
+    clean = kill_below(os.getpid())
+    report = json.dumps({"status": status, "clean": clean}).encode()
+    try:
+        os.write(pipes.done[1], report)
+    except OSError:
+        _forget(job["private"])  # the supervisor is dead, and nobody else is left to remove it
+    os._exit(0)
+
+
+def _watch(command: int, lifeline: int, woken: int) -> int | None:
+    poll = select.poll()
+    poll.register(lifeline, select.POLLIN)
+    poll.register(woken, select.POLLIN)
+    while True:
+        ended = reap()
+        if command in ended:
+            return ended[command]
+        for descriptor, _ in poll.poll():
+            if descriptor == lifeline:
+                return None
+            os.read(woken, 4096)
+
+
+def _start(job: Job, pipes: Pipes) -> int:
+    config = os.memfd_create("m3b-confinement")  # not an argument: those have a length limit and show in ps
+    os.write(config, json.dumps(job["confinement"]).encode())
+    ready = pipes.ready[1]
+    argv = [*job["outer"], *job["launcher"], str(config), str(ready)]
+    parent = os.getpid()
+    pid = os.fork()
+    if pid:
+        os.close(config)
+        return pid
+    try:
+        os.setsid()
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        os.dup2(pipes.output[1], 1)
+        os.dup2(pipes.output[1], 2)
+        os.set_inheritable(config, True)
+        os.set_inheritable(ready, True)
+        prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() == parent:
+            os.execve(argv[0], argv, {"PATH": "/usr/bin:/bin"})
+    except OSError as error:
+        os.write(2, f"cannot start {argv[0]}: {error}\n".encode())
+    finally:
+        os._exit(126)
+
+
+def _forget(private: str) -> None:
+    from .cleanup import remove  # imported late: only this rare path needs shutil
+
+    remove(private)

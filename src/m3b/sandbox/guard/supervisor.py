@@ -1,0 +1,192 @@
+"""Watches one confined command from outside: time, memory, processes, disk, output. Single-threaded.
+
+It is told what to do by one line of JSON on the control pipe, whose end (the caller's death) or next byte (stop)
+means the end of the command. It answers on the status pipe with lines of JSON: `{"started": true}` once the command
+itself runs, then `{"code": ..., "reason": ..., "wall_s": ...}`, or `{"failed": "..."}` when it never came to run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import time
+
+from . import reaper
+from .cleanup import remove
+from .disk import Growth
+from .job import Job
+from .kernel import become_subreaper, go_first
+from .output import Output
+from .reaper import Pipes
+from .tree import Stat, below, kill_below, memory, reap, threads_everywhere, unlinked
+
+_TICK_S = 0.05
+_SCAN_S = 0.2
+_KILLED = 137
+_PATIENCE_S = 30.0  # for the reaper to end the tree
+
+
+def main(arguments: list[str]) -> int:
+    control, status, output = map(int, arguments)
+    for descriptor in (control, status, output):
+        os.set_inheritable(descriptor, False)  # the command must not be able to answer in our place
+    job: Job = json.loads(_line(control))
+    become_subreaper()
+    go_first()
+    growth = Growth(job["watched"], job["disk"])
+    pipes = Pipes()
+    pid = os.fork()
+    if pid == 0:
+        os.close(control)  # the status pipe stays open: its end tells the caller that the tree is gone
+        reaper.run(job, pipes)
+    for descriptor in (pipes.output[1], pipes.lifeline[0], pipes.ready[1], pipes.done[1]):
+        os.close(descriptor)
+    supervisor = Supervisor(job, pipes, pid, control, Output(output, job["output"]), growth)
+    answer = supervisor.watch(status)
+    remove(job["private"])
+    _say(status, answer)
+    return 0
+
+
+def _line(descriptor: int) -> bytes:
+    data = bytearray()
+    while not data.endswith(b"\n"):
+        piece = os.read(descriptor, 1 << 16)
+        if not piece:
+            raise SystemExit(1)  # the caller died before it said what to do
+        data += piece
+    return bytes(data)
+
+
+def _say(status: int, answer: dict[str, object]) -> None:
+    with contextlib.suppress(OSError):  # the caller is dead
+        os.write(status, json.dumps(answer).encode() + b"\n")
+
+
+class Supervisor:
+    """The state of one command under watch."""
+
+    def __init__(self, job: Job, pipes: Pipes, pid: int, control: int, output: Output, growth: Growth) -> None:
+        self._job, self._pipes, self._reaper, self._control = job, pipes, pid, control
+        self._output, self._growth = output, growth
+        self._started: float | None = None
+        self._reason = ""  # why the tree was ended, if it was
+        self._report: bytes | None = None  # what the reaper said at its end
+        self._parent = os.getppid()
+        self._next_scan = self._next_files = 0.0
+        self._threads = threads_everywhere()
+        self._in_memory = self._on_disk = 0
+        self._first_output = bytearray()  # says why the command never came to run
+
+    def watch(self, status: int) -> dict[str, object]:
+        """Serve all descriptors until the command's tree is gone; return the last answer."""
+        began = time.monotonic()
+        deadline = began + _PATIENCE_S
+        poll = select.poll()
+        for descriptor in (self._control, self._pipes.output[0], self._pipes.ready[0], self._pipes.done[0]):
+            poll.register(descriptor, select.POLLIN)
+        while self._report is None:
+            for descriptor, _ in poll.poll(int(_TICK_S * 1000)):
+                if not self._serve(descriptor, status):
+                    poll.unregister(descriptor)
+            self._output.flush(force=False)
+            if not self._reason:
+                self._check(time.monotonic() - (self._started or began))
+                deadline = time.monotonic() + _PATIENCE_S
+            elif time.monotonic() > deadline:
+                os.kill(self._reaper, signal.SIGKILL)
+                break
+        clean = kill_below(os.getpid())  # nothing is left unless the reaper was killed
+        reap()
+        self._drain()
+        return self._answer(time.monotonic() - (self._started or began), clean)
+
+    def _serve(self, descriptor: int, status: int) -> bool:
+        """Read what came; False where nothing more will come."""
+        data = os.read(descriptor, 1 << 20 if descriptor == self._pipes.output[0] else 1 << 12)
+        if descriptor == self._pipes.output[0]:
+            self._output.add(data)
+            if self._started is None:
+                self._first_output += data[: 4096 - len(self._first_output)]
+        elif descriptor == self._pipes.ready[0]:
+            if data:
+                self._started = time.monotonic()
+                _say(status, {"started": True})
+        elif descriptor == self._pipes.done[0]:
+            self._report = data
+        else:
+            self._end("stopped")
+        return bool(data)
+
+    def _end(self, reason: str) -> None:
+        if not self._reason:
+            self._reason = reason
+            with contextlib.suppress(OSError):  # the reaper has ended already
+                os.write(self._pipes.lifeline[1], b"k")
+
+    def _check(self, wall_s: float) -> None:
+        if os.getppid() != self._parent:
+            self._end("stopped")  # a copy of the control pipe survived in a fork of the dead caller
+        if wall_s > self._job["wall_s"]:
+            self._end("wall_time")
+        now, threads = time.monotonic(), threads_everywhere()
+        if now >= self._next_scan or threads - self._threads > self._job["processes"] // 4:
+            self._threads = threads
+            self._scan(now)
+        if self._growth.step(self._on_disk):
+            self._end("disk")
+
+    def _scan(self, now: float) -> None:
+        tree = below(self._reaper)
+        threads = sum(s.threads for s in tree.values())
+        if len(tree) > self._job["processes"] or threads > self._job["confinement"]["threads"]:
+            self._end("processes")
+            return
+        if now >= self._next_files:
+            self._look_at_files(tree)
+        if memory(tree, self._in_memory, self._job["memory"]) > self._job["memory"]:
+            self._end("memory")
+        ended = time.monotonic()
+        self._next_scan = ended + max(_SCAN_S, 20 * (ended - now))
+
+    def _look_at_files(self, tree: dict[int, Stat]) -> None:
+        now = time.monotonic()
+        files = unlinked(tree).values()
+        self._in_memory = sum(size for size, in_memory in files if in_memory)
+        self._on_disk = sum(size for size, in_memory in files if not in_memory)
+        ended = time.monotonic()
+        self._next_files = ended + max(0.5, 20 * (ended - now))
+
+    def _drain(self) -> None:
+        """Take what still lies in the pipe; its other end is closed once the tree is gone."""
+        source = self._pipes.output[0]
+        os.set_blocking(source, False)
+        with contextlib.suppress(BlockingIOError):
+            while data := os.read(source, 1 << 20):
+                self._output.add(data)
+                if self._started is None:
+                    self._first_output += data[: 4096 - len(self._first_output)]
+        self._output.flush()
+
+    def _answer(self, wall_s: float, clean: bool) -> dict[str, object]:
+        report = json.loads(self._report) if self._report else None
+        if not self._reason and report is not None and report["status"] is not None:
+            if self._started is None and not self._launched():
+                return {"failed": self._first_output.decode(errors="replace").strip() or "it ended without a word"}
+            code = os.waitstatus_to_exitcode(report["status"])
+            return {"code": code if code >= 0 else 128 - code, "reason": "exit", "wall_s": wall_s}
+        reason = self._reason or "lost"
+        if not clean or (report is not None and not report["clean"]):
+            reason = "lost"
+        return {"code": _KILLED, "reason": reason, "wall_s": wall_s}
+
+    def _launched(self) -> bool:
+        """Whether the launcher's byte came, though nobody read it before the command ended."""
+        ready = self._pipes.ready[0]
+        os.set_blocking(ready, False)
+        with contextlib.suppress(BlockingIOError):
+            return os.read(ready, 1) != b""
+        return False

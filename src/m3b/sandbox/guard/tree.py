@@ -1,0 +1,169 @@
+"""The tree of processes below one process, read from /proc: who is in it, what it uses, and how to end it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import stat
+import time
+from collections.abc import Iterable, Iterator
+
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+_UNLINKED = " (deleted)"
+_GROWING = 16  # new processes between two looks that mean: stop them all first
+_IN_MEMORY = ("/memfd:", "/dev/shm/")
+
+
+class Stat:
+    """One line of /proc/PID/stat: parent, process group, state letter, threads, resident bytes."""
+
+    __slots__ = ("group", "parent", "resident", "state", "threads")
+
+    def __init__(self, line: str) -> None:
+        fields = line[line.rindex(")") + 2 :].split()  # the name before may hold blanks and brackets
+        self.state = fields[0]
+        self.parent = int(fields[1])
+        self.group = int(fields[2])
+        self.threads = int(fields[17])
+        self.resident = int(fields[21]) * _PAGE
+
+
+def _everybody() -> Iterator[tuple[int, Stat]]:
+    for name in os.listdir("/proc"):
+        if not name.isdigit():
+            continue
+        try:
+            with open(f"/proc/{name}/stat", encoding="utf-8", errors="replace") as file:
+                found = Stat(file.read())
+        except (OSError, ValueError, IndexError):  # it ended meanwhile
+            continue
+        yield int(name), found
+
+
+def threads_of(uid: int) -> int:
+    """Count the threads that belong to the user `uid`, as far as /proc shows them."""
+    count = 0
+    for pid, found in _everybody():
+        with contextlib.suppress(OSError):
+            count += found.threads if os.stat(f"/proc/{pid}").st_uid == uid else 0
+    return count
+
+
+def threads_everywhere() -> int:
+    """Count the threads of the whole machine: one short read, so that a fork bomb shows at once."""
+    with open("/proc/loadavg", encoding="ascii") as file:
+        return int(file.read().split()[3].split("/")[1])
+
+
+def below(root: int) -> dict[int, Stat]:
+    """Return the living descendants of `root`, zombies and `root` itself left out."""
+    everybody = dict(_everybody())
+    children: dict[int, list[int]] = {}
+    for pid, found in everybody.items():
+        children.setdefault(found.parent, []).append(pid)
+    result: dict[int, Stat] = {}
+    waiting = [root]
+    while waiting:
+        for pid in children.get(waiting.pop(), ()):
+            waiting.append(pid)
+            if everybody[pid].state not in "ZX":
+                result[pid] = everybody[pid]
+    return result
+
+
+def kill_below(root: int, patience_s: float = 20.0) -> bool:
+    """End every descendant of `root` (this process, a subreaper) and reap them; False where some are left.
+
+    Whole process groups go first, in one call that no fork escapes. What is left in groups of its own is stopped
+    before it is killed, so that a fork bomb of daemons cannot outrun the killing.
+    """
+    deadline = time.monotonic() + patience_s
+    own = os.getpgrp()
+    stopped: set[int] = set()
+    while time.monotonic() < deadline:
+        found = below(root)
+        for group in {s.group for s in found.values()} - {own, 0}:
+            with contextlib.suppress(OSError):
+                os.killpg(group, signal.SIGKILL)
+        fresh = found.keys() - stopped
+        if len(fresh) > _GROWING:
+            _signal(fresh, signal.SIGSTOP)
+            stopped |= fresh
+            continue
+        _signal(found, signal.SIGKILL)
+        reap()
+        if not found:
+            return True
+        time.sleep(0.002)
+    return False
+
+
+def _signal(pids: Iterable[int], number: int) -> None:
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            os.kill(pid, number)
+
+
+def reap() -> dict[int, int]:
+    """Collect the children that have ended: pid -> wait status."""
+    ended: dict[int, int] = {}
+    with contextlib.suppress(ChildProcessError):
+        while True:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+            if pid == 0:
+                break
+            ended[pid] = status
+    return ended
+
+
+def memory(tree: dict[int, Stat], unmapped: int, enough: int) -> int:
+    """Estimate the bytes of memory that the tree holds, or 0 where it clearly is not more than `enough`.
+
+    Resident sizes count a page that forked workers share once for each of them, so where their sum is too large the
+    proportional sizes decide. `unmapped` bytes lie behind open descriptors of nameless files in memory; they count
+    even where nobody maps them, and once where somebody does.
+    """
+    if sum(s.resident for s in tree.values()) + unmapped <= enough:
+        return 0
+    total = shared = 0
+    for pid, found in tree.items():
+        proportional = _proportional(pid)
+        total += found.resident if proportional is None else proportional[0]
+        shared += 0 if proportional is None else proportional[1]
+    return max(total, total - shared + unmapped)
+
+
+def _proportional(pid: int) -> tuple[int, int] | None:
+    """Return (Pss, Pss_Shmem) in bytes, or None where the kernel does not tell."""
+    fields: dict[str, int] = {}
+    try:
+        with open(f"/proc/{pid}/smaps_rollup", encoding="ascii", errors="replace") as file:
+            for line in file:
+                name, _, rest = line.partition(":")
+                if name in ("Pss", "Pss_Shmem"):
+                    fields[name] = int(rest.split()[0]) * 1024
+    except (OSError, ValueError):
+        return None
+    return (fields["Pss"], fields.get("Pss_Shmem", 0)) if "Pss" in fields else None
+
+
+def unlinked(tree: dict[int, Stat]) -> dict[tuple[int, int], tuple[int, bool]]:
+    """Find files that are open but have no name: (device, inode) -> (bytes held, whether in memory).
+
+    No walk of a folder sees them.
+    """
+    found: dict[tuple[int, int], tuple[int, bool]] = {}
+    for pid in tree:
+        folder = f"/proc/{pid}/fd"
+        with contextlib.suppress(OSError):
+            for name in os.listdir(folder):
+                with contextlib.suppress(OSError):
+                    target = os.readlink(f"{folder}/{name}")
+                    if not target.endswith(_UNLINKED):
+                        continue
+                    about = os.stat(f"{folder}/{name}")
+                    if stat.S_ISREG(about.st_mode):
+                        held = about.st_blocks * 512
+                        found[about.st_dev, about.st_ino] = (held, target.startswith(_IN_MEMORY))
+    return found

@@ -1,0 +1,98 @@
+"""What the backends have in common: checking the paths, and the job for the supervisor."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from m3b.errors import SandboxError
+from m3b.sandbox.base import Limits, Mounts
+from m3b.sandbox.environment import bootstrap, gpu_nodes, variables
+from m3b.sandbox.guard.job import Confinement, Job, Landlock, Seccomp
+
+_MIB = 1 << 20
+_THREADS_PER_PROCESS = 4
+
+
+def resolve(mounts: Mounts, cwd: Path) -> Mounts:
+    """Return the mounts with absolute paths and all links resolved.
+
+    Raises SandboxError for a path that does not exist and for a `cwd` that lies in none of them.
+    """
+    found: dict[str, tuple[Path, ...]] = {}
+    for kind in ("read", "write"):
+        paths: tuple[Path, ...] = getattr(mounts, kind)
+        for path in paths:
+            if not path.exists():
+                raise SandboxError(f"{path} should be mounted for the sandbox ({kind}), but does not exist; create it")
+            if path.resolve() == Path("/"):
+                raise SandboxError(f"{path} is the root folder: mounting it would confine nothing; name the folders")
+        found[kind] = tuple(dict.fromkeys(p.resolve() for p in paths))
+    inside = [*found["read"], *found["write"]]
+    where = cwd.resolve()
+    if not any(where.is_relative_to(p) for p in inside):
+        raise SandboxError(f"the working directory {where} lies in no mounted folder; add it to Mounts.write or read")
+    hidden = tuple(p.resolve() for p in mounts.hide if p.exists())
+    return replace(mounts, read=found["read"], write=found["write"], hide=hidden)
+
+
+def private_folder() -> str:
+    """Make the folder that serves as the command's /tmp; the supervisor removes it."""
+    return os.path.realpath(tempfile.mkdtemp(prefix="m3b-sandbox-"))
+
+
+def make(
+    command: Sequence[str],
+    *,
+    cwd: Path,
+    mounts: Mounts,
+    env: Mapping[str, str],
+    limits: Limits,
+    private: str,
+    home: str,
+    outer: Sequence[str] = (),
+    unprivileged: bool = True,
+    landlock: Landlock | None = None,
+    seccomp: Seccomp | None = None,
+) -> Job:
+    """Return the job for the supervisor. `home` is the private folder's name inside; mounts are resolved.
+
+    Raises SandboxError for an empty command or one with a NUL byte.
+    """
+    if not command or any("\0" in word for word in command):
+        raise SandboxError(f"not a command line: {list(command)!r}; give a list of words without NUL bytes")
+    threads = limits.processes * _THREADS_PER_PROCESS
+    confinement = Confinement(
+        command=list(command),
+        cwd=str(cwd.resolve()),
+        env=variables(home, env),
+        rlimits=_rlimits(limits),
+        threads=threads,
+        unprivileged=unprivileged,
+        landlock=landlock,
+        seccomp=seccomp,
+    )
+    return Job(
+        outer=list(outer),
+        launcher=bootstrap("launcher"),
+        confinement=confinement,
+        private=private,
+        watched=[str(p) for p in mounts.write if p.is_dir()] + [private],
+        memory=limits.memory_mib * _MIB,
+        processes=limits.processes,
+        disk=limits.disk_mib * _MIB,
+        wall_s=limits.wall_s,
+        output=limits.output_kib * 1024,
+    )
+
+
+def _rlimits(limits: Limits) -> dict[str, int]:
+    result = {"CORE": 0, "FSIZE": limits.file_mib * _MIB, "NOFILE": 16384}
+    if not gpu_nodes():
+        # CUDA reserves far more addresses than it uses. Without it, this stops one process that grows faster than the
+        # watchdog looks; mapped data sets and shared libraries need the head room.
+        result["AS"] = (2 * limits.memory_mib + 8192) * _MIB
+    return result

@@ -1,0 +1,108 @@
+"""The backend for machines that refuse namespaces: Landlock rules, system call filter and limits."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from m3b.errors import SandboxError
+from m3b.sandbox import job
+from m3b.sandbox.base import Limits, Mounts
+from m3b.sandbox.environment import gpu_nodes, interpreter_folders, system_files
+from m3b.sandbox.guard.cleanup import remove
+from m3b.sandbox.guard.job import Landlock as Rules
+from m3b.sandbox.guard.job import Seccomp
+from m3b.sandbox.process import Process
+
+OLDEST = 3  # before it, files could be emptied with truncate() whatever the rules say
+FULL = 6  # before it, signals and abstract unix sockets reach processes outside
+_FAMILIES = [int(socket.AF_UNIX), int(socket.AF_NETLINK)]
+_DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
+_PROTECTION = (
+    "landlock (ABI {abi}): only mounted folders, the interpreter and the system's programs can be opened, and no "
+    "network; open are unix sockets with a path (a Docker socket that the user may use is a way out), the shared "
+    "/dev/shm, the command lines of other processes, and the kernel itself; chmod and the like do nothing."
+)
+_WEAKER = " This kernel's version also lets a script signal other processes of the same user."
+
+
+class Landlock:
+    """Runs commands that the kernel lets open nothing but the mounted folders."""
+
+    name = "landlock"
+
+    def __init__(self, abi: int) -> None:
+        self.abi = abi
+        self.level = _PROTECTION.format(abi=abi) + (_WEAKER if abi < FULL else "")
+
+    def start(
+        self,
+        command: Sequence[str],
+        *,
+        cwd: Path,
+        mounts: Mounts,
+        output: Path,
+        env: Mapping[str, str] | None = None,
+        limits: Limits | None = None,
+    ) -> Process:
+        """See `Sandbox.start`. Raises SandboxError also for a read-only or hidden path inside a writable folder."""
+        mounts = job.resolve(mounts, cwd)
+        _refuse_holes(mounts)
+        private = job.private_folder()
+        try:
+            prepared = job.make(
+                command,
+                cwd=cwd,
+                mounts=mounts,
+                env=env or {},
+                limits=limits or Limits(),
+                private=private,
+                home=private,
+                landlock=_rules(mounts, private),
+                seccomp=Seccomp(families=_FAMILIES, fake_metadata=True),
+            )
+            return Process(prepared, output)
+        except BaseException:
+            remove(private)
+            raise
+
+
+def _refuse_holes(mounts: Mounts) -> None:
+    """Landlock's rights only ever add up: nothing inside a writable folder can be taken away again."""
+    for kind, paths in (("read-only", (*mounts.read, *interpreter_folders())), ("hidden", mounts.hide)):
+        for path in paths:
+            for folder in mounts.write:
+                if path.is_relative_to(folder):
+                    raise SandboxError(
+                        f"{path} should be {kind} inside the writable folder {folder}, which Landlock cannot do; "
+                        "move one of them, or use bubblewrap"
+                    )
+
+
+def _rules(mounts: Mounts, private: str) -> Rules:
+    read = [*system_files(), *interpreter_folders(), Path("/proc"), Path("/sys")]
+    read += [p for p in map(Path, ("/bin", "/sbin", "/lib", "/lib64", "/lib32")) if p.is_dir()]
+    for path in mounts.read:
+        read += without(path, mounts.hide)
+    write = [*mounts.write, Path(private), Path("/dev/shm")]
+    devices = [*map(Path, _DEVICES), *gpu_nodes()]
+    return Rules(read=[str(p) for p in read], write=[str(p) for p in write], devices=[str(p) for p in devices])
+
+
+def without(path: Path, hidden: Sequence[Path]) -> list[Path]:
+    """Return the paths that together are `path` less the hidden ones.
+
+    A folder that holds a hidden path cannot be listed any more, and what appears in it later cannot be opened.
+    """
+    if any(path.is_relative_to(h) for h in hidden):
+        return []
+    if not any(h.is_relative_to(path) for h in hidden):
+        return [path]
+    result: list[Path] = []
+    for name in sorted(os.listdir(path)):
+        child = path / name
+        if not child.is_symlink():  # a rule would be for what it points at
+            result += without(child, hidden)
+    return result

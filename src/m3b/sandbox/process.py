@@ -1,0 +1,145 @@
+"""The caller's side of a running command: starts the supervisor, and asks it how the command ended."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import subprocess
+import threading
+import time
+from pathlib import Path
+from typing import Any, cast
+
+from m3b.errors import SandboxError
+from m3b.sandbox.base import Exit, Reason
+from m3b.sandbox.environment import bootstrap
+from m3b.sandbox.guard.cleanup import remove
+from m3b.sandbox.guard.job import Job
+
+_START_S = 120.0  # the supervisor first counts what the writable folders hold
+
+
+class Process:
+    """A command in the sandbox. It dies with this object and with the process that made it.
+
+    `pid` is the supervisor's process id; `output` the file with standard output and error, which grows while the
+    command runs. All methods may be called from any thread.
+    """
+
+    def __init__(self, job: Job, output: Path) -> None:
+        self.output = output
+        self._private = job["private"]
+        self._lock = threading.Lock()
+        self._began = time.monotonic()
+        self._messages = b""
+        self._exit: Exit | None = None
+        self._failed: str | None = None
+        self._started = False
+        control_read, control = os.pipe()
+        status, status_write = os.pipe()
+        self._control, self._status = os.fdopen(control, "wb", buffering=0), os.fdopen(status, "rb", buffering=0)
+        try:
+            self._supervisor = self._spawn(control_read, status_write)
+        finally:
+            os.close(control_read)
+            os.close(status_write)
+        os.set_blocking(status, False)
+        self.pid = self._supervisor.pid
+        self._hand_over(job)
+
+    def _spawn(self, control: int, status: int) -> subprocess.Popen[bytes]:
+        try:
+            self.output.parent.mkdir(parents=True, exist_ok=True)
+            target = os.open(self.output, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o644)
+        except OSError as error:
+            remove(self._private)
+            raise SandboxError(f"cannot write the output file {self.output}: {error.strerror}") from error
+        try:
+            return subprocess.Popen(
+                [*bootstrap("supervisor"), str(control), str(status), str(target)],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=target,
+                env={"PATH": "/usr/bin:/bin"},
+                cwd="/",
+                pass_fds=(control, status, target),
+                start_new_session=True,  # Ctrl-C in the terminal is the caller's to handle
+            )
+        finally:
+            os.close(target)
+
+    def _hand_over(self, job: Job) -> None:
+        with contextlib.suppress(BrokenPipeError):  # it died; the status pipe says so below
+            self._control.write(json.dumps(job).encode() + b"\n")
+        deadline = time.monotonic() + _START_S
+        while not self._started and self._exit is None and self._failed is None:
+            self._listen(deadline - time.monotonic())
+            if time.monotonic() > deadline:
+                self._supervisor.kill()
+                self._failed = f"nothing happened for {_START_S:.0f} s"
+        if self._failed is None and not self._started and self._exit is not None and self._exit.reason == "lost":
+            self._failed = "the supervisor ended: " + self.output.read_text(errors="replace")[-500:].strip()
+        if self._failed is not None:
+            self._supervisor.wait()
+            raise SandboxError(
+                f"the sandbox did not start the command: {self._failed}. `m3b doctor` shows what this machine allows."
+            )
+
+    def _listen(self, timeout_s: float | None) -> None:
+        """Wait for the supervisor's next message, at most `timeout_s`, and take in what it said."""
+        poll = select.poll()
+        poll.register(self._status, select.POLLIN)
+        poll.poll(None if timeout_s is None else max(0, int(timeout_s * 1000)))
+        with self._lock:
+            data = self._status.read(1 << 16)
+            if data is None or self._exit is not None:
+                return  # nothing yet, or another thread was quicker
+            self._messages += data
+            *lines, self._messages = self._messages.split(b"\n")
+            for line in lines:
+                self._take(json.loads(line))
+            if not data and self._exit is None and self._failed is None:
+                self._finish(Exit(137, "lost", time.monotonic() - self._began))
+
+    def _take(self, message: dict[str, Any]) -> None:
+        if "started" in message:
+            self._started = True
+        elif "failed" in message:
+            self._failed = str(message["failed"])
+        else:
+            code, reason, wall_s = message["code"], message["reason"], message["wall_s"]
+            self._started = True
+            self._finish(Exit(int(code), cast(Reason, reason), float(wall_s)))
+
+    def _finish(self, end: Exit) -> None:
+        self._supervisor.wait()
+        if end.reason == "lost":
+            remove(self._private)
+        self._exit = end
+
+    def poll(self) -> Exit | None:
+        """Return how the command ended, or None while it runs."""
+        return self.wait(0)
+
+    def wait(self, timeout_s: float | None = None) -> Exit | None:
+        """Wait for the end, at most `timeout_s` seconds; None while the command still runs."""
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        while self._exit is None:
+            left = None if deadline is None else deadline - time.monotonic()
+            self._listen(left)
+            if left is not None and left <= 0:
+                break
+        return self._exit
+
+    def stop(self) -> Exit:
+        """End the command and everything it started; return how it ended (it may have ended by itself)."""
+        if self._exit is None:
+            with contextlib.suppress(OSError):  # it has ended meanwhile
+                self._control.write(b"s")
+        end = self.wait(60)
+        if end is None:  # a process that not even SIGKILL ends, in a hung driver for example
+            self._supervisor.kill()
+            end = self.wait(60)
+        return end or Exit(137, "lost", time.monotonic() - self._began)

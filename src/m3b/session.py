@@ -1,0 +1,325 @@
+"""One run at work: the roles one after the other, every event written down before anything else happens."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, cast
+
+from m3b.agents import briefing, prompts
+from m3b.agents.artifacts import Artifact, DataIndex, Selection, TrainedModel, TrainingModule, to_json
+from m3b.agents.budget import Budget
+from m3b.agents.checks.index import check_index
+from m3b.agents.checks.integrity import fingerprint, integrity, lock_index, save_hashes
+from m3b.agents.checks.model import Trial, check_model
+from m3b.agents.checks.module import check_module
+from m3b.agents.checks.selection import Ask, check_selection
+from m3b.agents.checks.site import check_site
+from m3b.agents.conversation import Conversation
+from m3b.agents.loop import Agent
+from m3b.agents.roles import SINGLE, STAGES, Role
+from m3b.agents.verdict import Verdict
+from m3b.data.cards import Card
+from m3b.data.index import read_index
+from m3b.delivery import Delivered, acceptable_range, deliver, keep_trial
+from m3b.errors import Failed, RunEnd
+from m3b.events import Event
+from m3b.execution import Executor, device
+from m3b.history import History
+from m3b.llm import LLM
+from m3b.messages import ToolCall
+from m3b.options import Options
+from m3b.runs import UNWRITTEN, Journal, Run
+from m3b.sandbox import Limits, Sandbox
+from m3b.setup import lay_out
+from m3b.tools import Toolbox
+from m3b.workspace import Workspace
+
+Check = Callable[[str], Verdict]
+LLMs = Mapping[str, LLM]
+"""A model a role; `default` is for those that are not named."""
+
+
+class Session:
+    """Everything that one run needs while it works.
+
+    Args:
+        history: what an earlier process did of the same run; empty for a new one.
+        cancel: set from anywhere to end the run.
+    """
+
+    def __init__(
+        self,
+        run: Run,
+        request: str,
+        options: Options,
+        *,
+        workspace: Workspace,
+        llms: LLMs,
+        sandbox: Sandbox,
+        history: History,
+        ask: Ask | None = None,
+        approve: Callable[[str], bool] | None = None,
+        on_event: Callable[[Event], None] = lambda event: None,
+        cancel: threading.Event | None = None,
+        fsync: bool = True,
+    ) -> None:
+        self.run, self.request, self.options, self.workspace = run, request, options, workspace
+        self.llms, self.history, self.ask, self.on_event = llms, history, ask, on_event
+        self.cancel = cancel or threading.Event()
+        self.journal = Journal(run.journal_file, fsync=fsync)
+        self.role = ""
+        self.raw = ""
+        cards = [card for card in workspace.cards.values() if card.path]
+        roots = lay_out(run, cards, workspace.root)
+        read = [*(card.path for card in cards if card.path and card.path.is_dir()), run.resources]
+        self.tools = Toolbox(
+            roots,
+            sandbox=sandbox,
+            limits=Limits(wall_s=max(3600.0, options.train_minutes * 60 * 3)),
+            mounts_read=read,
+            phi=options.phi,
+            approve=approve,
+            on_output=lambda job, text: self.emit("output", job=job, text=text),
+            cancelled=self.cancel.is_set,
+        )
+        self.executor = Executor(sandbox, run, read, self.cancel.is_set)
+        self.budget = Budget(
+            actions=options.max_actions,
+            iterations=options.max_iterations if options.debug else 0,
+            tokens=options.max_tokens,
+            cost_usd=options.max_cost,
+            wall_s=options.max_wall,
+            usage=history.usage,
+            used=history.actions,
+        )
+        self.budget.started -= history.seconds
+        self._single: Agent | None = None
+
+    def emit(self, kind: str, **data: Any) -> None:
+        """Write an event down, fold it into the history, show it.
+
+        Raises:
+            Failed: the journal cannot be written, because the disk is full for instance.
+        """
+        event = Event(kind, self.role, data)
+        if kind not in UNWRITTEN:
+            try:
+                self.journal.write(event)
+            except OSError as error:
+                raise Failed(
+                    f"The journal {self.run.journal_file} cannot be written ({error.strerror}). Make room on the disk, "
+                    f"then `m3b resume {self.run.id}`."
+                ) from error
+        self.history.take(event)
+        self.on_event(event)
+
+    def close(self) -> None:
+        """Stop every process of the run and close the journal."""
+        self.tools.close()
+        self.journal.close()
+
+    # --- the stages ----------------------------------------------------------------------------------------------
+
+    def work(self) -> Delivered:
+        """All four stages and the delivery.
+
+        Raises:
+            RunEnd: why there is no model.
+        """
+        cards = self.workspace.cards
+        check_site(list(cards.values()))
+        resources = self.run.resources
+        selection = cast(
+            Selection,
+            self._stage(
+                STAGES[0],
+                lambda: briefing.selection_briefing(self.request, list(cards.values()), self._look),
+                lambda text: check_selection(text, cards, self.ask),
+            ),
+        )
+        card = cards[selection.card]
+        self._watch(card)
+        data = cast(
+            DataIndex,
+            self._stage(
+                STAGES[1],
+                lambda: briefing.index_briefing(self.request, selection, card, self._look, resources),
+                lambda text: self._check_index(selection),
+            ),
+        )
+        minutes = self.options.train_minutes
+        module = cast(
+            TrainingModule,
+            self._stage(
+                STAGES[2],
+                lambda: briefing.module_briefing(selection, data, self.history.audit, minutes, device(), resources),
+                lambda text: check_module(self.run.work, data.classes, self.executor.probe),
+            ),
+        )
+        model = cast(
+            TrainedModel,
+            self._stage(
+                STAGES[3],
+                lambda: briefing.model_briefing(selection, data, module, minutes),
+                lambda text: self._check_model(selection, card, data),
+            ),
+        )
+        return self._deliver(selection, card, data, model)
+
+    def _stage(self, role: Role, brief: Callable[[], str], check: Check) -> Artifact:
+        """One role from its briefing to its accepted artifact; skipped where the journal holds the artifact."""
+        done = self.history.artifacts.get(role.artifact)
+        if done is not None:
+            return done
+        self.role = role.name
+        self.emit("role_started", title=role.title, llm=self._llm(role).name)
+        status = "failed"
+        try:
+            agent = self._agent(role, brief)
+            verdict = agent.run(check)
+            status = "done"
+        except RunEnd as end:
+            status = end.status
+            raise
+        except KeyboardInterrupt:
+            status = "cancelled"
+            raise
+        finally:
+            self._role_ended(status)
+        artifact: Artifact = verdict.artifact
+        extra = {"hashes": artifact.hashes} if isinstance(artifact, DataIndex) else {}
+        self.emit("artifact", artifact=role.artifact, value=to_json(artifact), **extra)
+        self.role = ""
+        return artifact
+
+    def _role_ended(self, status: str) -> None:
+        """Said also when the journal itself is what failed; the first error is the one to be told."""
+        try:
+            self.emit("role_ended", status=status)
+        except Failed:
+            self.history.take(Event("role_ended", self.role, {"status": status}))
+
+    def _agent(self, role: Role, brief: Callable[[], str]) -> Agent:
+        """A new agent with its briefing, or the one whose conversation the journal holds."""
+        single = self.options.roles == "single"
+        if single and self._single is not None:
+            self._brief(self._single, brief, system="")
+            return self._single
+        agent = self._new_agent(SINGLE if single else role, role)
+        told = self._told() if single else self.history.dialogue.get(role.name, [])
+        agent.conversation = Conversation.restore(told)
+        mine = self.history.dialogue.get(role.name, [])
+        if not told:
+            self._brief(agent, brief, system=self._system(STAGES if single else (role,)))
+        elif not mine:
+            self._brief(agent, brief, system="")
+        else:
+            agent.counters.iterations = self.history.roles[role.name].iterations
+        if single:
+            self._single = agent
+        return agent
+
+    def _new_agent(self, tools: Role, role: Role) -> Agent:
+        reflection = prompts.reflection(self.workspace.root / "prompts", role) if self.options.reflect else ""
+        return Agent(
+            llm=self._llm(role),
+            tools=self.tools,
+            allowed=tools.tools,
+            budget=self.budget,
+            emit=self.emit,
+            reflection=reflection,
+            cancelled=self.cancel.is_set,
+        )
+
+    def _told(self) -> list[Event]:
+        """The dialogue of all stages so far, for the single agent."""
+        return [event for role in STAGES for event in self.history.dialogue.get(role.name, [])]
+
+    def _brief(self, agent: Agent, brief: Callable[[], str], *, system: str) -> None:
+        text = brief()
+        event = Event("prompt", self.role, {"system": system, "text": text})
+        self.emit("prompt", **event.data)
+        if system:
+            agent.conversation = Conversation.restore([event])
+        else:
+            agent.conversation.say(text)
+
+    def _system(self, roles: Sequence[Role]) -> str:
+        return prompts.system_prompt(self.workspace.root / "prompts", roles, examples=self.options.examples)
+
+    def _llm(self, role: Role) -> LLM:
+        return self.llms.get(role.name) or self.llms["default"]
+
+    def _look(self, tool: str, arguments: Mapping[str, object]) -> str:
+        """A preview on m3b's own account."""
+        return self.tools.call(ToolCall("look", tool, dict(arguments)), (tool,)).text
+
+    # --- the checks ----------------------------------------------------------------------------------------------
+
+    def _watch(self, card: Card) -> None:
+        """Remember what the raw data looks like before any script has run."""
+        file = self.run.locked / "raw.json"
+        if file.is_file():
+            self.raw = str(json.loads(file.read_text(encoding="utf-8"))["fingerprint"])
+        elif card.path:
+            self.raw = fingerprint(card.path)
+            file.write_text(json.dumps({"fingerprint": self.raw}), encoding="utf-8")
+
+    def _check_index(self, selection: Selection) -> Verdict:
+        self.emit("stage", text="auditing the data")
+        tick = lambda done, total: self.emit("output", job=0, text=f"audit: {done} of {total} images")  # noqa: E731
+        verdict = check_index(self.run.work, selection, tick=tick)
+        audit = self.run.work / "data_audit.json"
+        if audit.is_file():
+            found = json.loads(audit.read_text(encoding="utf-8"))
+            self.emit("audit", summary=_audit_line(found), findings=found["findings"])
+        if verdict.accepted:
+            hashes = lock_index(self.run.work, self.run.locked)
+            save_hashes(self.run.locked, hashes, self.raw)
+            return replace(verdict, artifact=replace(verdict.artifact, hashes=hashes))
+        return verdict
+
+    def _check_model(self, selection: Selection, card: Card, data: DataIndex) -> Verdict:
+        self.emit("stage", text="running the model on cases that it has not seen")
+
+        def keep(trial: Trial) -> None:
+            keep_trial(self.run, trial)
+
+        return check_model(
+            self.run.work,
+            selection,
+            data,
+            read_index(self.run.locked),
+            self.executor.predict,
+            keep,
+            acceptable_range(card, selection),
+        )
+
+    def _deliver(self, selection: Selection, card: Card, data: DataIndex, model: TrainedModel) -> Delivered:
+        self.emit("stage", text="measuring and delivering the model")
+        self.tools.close()
+        after = fingerprint(card.path) if card.path else ""
+        label = integrity(self.run.work, self.run.locked, data.hashes, self.raw, after)
+        facts = {
+            "request": self.request,
+            "run": self.run.id,
+            "seed": self.options.seed,
+            "llm": {name: llm.name for name, llm in self.llms.items()},
+            "options": self.options.to_json(),
+        }
+        return deliver(
+            self.run, selection=selection, card=card, data=data, model=model, integrity=label, facts=facts
+        )
+
+
+def _audit_line(found: Mapping[str, Any]) -> str:
+    parts = []
+    for split in ("train", "test"):
+        table = ", ".join(f"{name} {count}" for name, count in found["counts"][split].items())
+        parts.append(f"{split}: {table}; {found['patients'][split]} patients")
+    shapes = ", ".join(f"{shape} ({count})" for shape, count in list(found["shapes"].items())[:3])
+    return f"{'. '.join(parts)}. Opened {found['opened']} of {found['cases']} images; shapes {shapes or 'unknown'}."
+

@@ -1,0 +1,65 @@
+"""Laying out a run folder: the links to the raw data, and the run's own copy of the read-only material."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+
+from m3b.data.cards import Card
+from m3b.errors import WrongUse
+from m3b.runs import Run
+from m3b.tools import Roots
+
+SHARED = "shared"
+LOCAL = "Utils"
+
+
+def lay_out(run: Run, cards: Iterable[Card], resources: Path) -> Roots:
+    """Make the links and copies that a run needs, and say where its tools may go. May be called again.
+
+    `work/data/<name>` leads to the raw data, `work/resources` to a copy of the material as it was when the run
+    began, with the templates' shared parts put into each of them.
+
+    Raises:
+        WrongUse: the run folder lies inside a data folder, which scripts could then write to.
+    """
+    read: dict[str, Path] = {}
+    (run.work / "data").mkdir(parents=True, exist_ok=True)
+    for card in cards:
+        if card.path is None or not card.path.is_dir():
+            continue
+        if run.folder.resolve().is_relative_to(card.path.resolve()):
+            raise WrongUse(f"The run folder {run.folder} lies inside the data {card.path}. Choose another --out.")
+        read[f"data/{card.root}"] = card.path
+        _link(run.work / "data" / card.root, card.path)
+    if not run.resources.is_dir():
+        _snapshot(resources, run.resources)
+    read["resources"] = run.resources
+    _link(run.work / "resources", run.resources)
+    (run.work / "Logout").mkdir(exist_ok=True)
+    return Roots(run.work, read)
+
+
+def _link(link: Path, target: Path) -> None:
+    if link.is_symlink():
+        if os.readlink(link) == str(target):
+            return
+        link.unlink()
+    link.symlink_to(target, target_is_directory=True)
+
+
+def _snapshot(resources: Path, target: Path) -> None:
+    part = target.with_name(".resources.part")
+    shutil.rmtree(part, ignore_errors=True)
+    leave = shutil.ignore_patterns("__pycache__", "*.pyc", ".*")
+    part.mkdir(parents=True)
+    shutil.copytree(resources / "indexes", part / "indexes", ignore=leave)
+    shared = resources / "templates" / SHARED
+    for template in sorted((resources / "templates").iterdir()):
+        if template.is_dir() and template.name != SHARED:
+            place = part / "templates" / template.name
+            shutil.copytree(template, place, ignore=leave)
+            shutil.copytree(shared, place / LOCAL, ignore=leave, dirs_exist_ok=True)
+    part.rename(target)

@@ -1,0 +1,172 @@
+"""The toolbox: from a call that a model asks for to the text that it reads back."""
+
+from __future__ import annotations
+
+import difflib
+import errno
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from m3b.errors import ToolError
+from m3b.messages import ToolCall, ToolSpec
+from m3b.sandbox import Limits, Sandbox
+from m3b.tools import schema
+from m3b.tools.context import Context, ToolResult
+from m3b.tools.edit import edit_files
+from m3b.tools.files import copy_files, list_files, read_files, write_files
+from m3b.tools.jobs import Job, Jobs, free_number
+from m3b.tools.paths import Roots, write_whole
+from m3b.tools.phi import Phi
+from m3b.tools.preview_dirs import preview_dirs
+from m3b.tools.preview_files import preview_files
+from m3b.tools.script import run_script
+from m3b.tools.text import clip
+
+TOOLS: dict[str, Callable[..., ToolResult]] = {
+    tool.__name__: tool
+    for tool in (
+        list_files,
+        read_files,
+        copy_files,
+        write_files,
+        edit_files,
+        run_script,
+        preview_dirs,
+        preview_files,
+    )
+}
+"""The eight tools, in the order in which they are shown."""
+
+_UNCUT = ("read_files", "run_script")
+"""Tools that bound their own results: one pages, the other's whole output is in a file already."""
+
+
+def _never() -> bool:
+    return False
+
+
+class Toolbox:
+    """The tools of one run, bound to its folders and its sandbox.
+
+    Args:
+        roots: where paths may lead.
+        sandbox: what confines scripts.
+        limits: what one script may use.
+        mounts_read: read-only folders that scripts may read.
+        phi: `mask` hides what names a person in previews, `allow` shows it.
+        approve: asked with every command before it runs; false refuses it.
+        on_output: told a job's number and its latest output while it is waited for, at most twice a second.
+        cancelled: asked while waiting; true stops the script that is waited for.
+        max_result_chars: longer results are cut head and tail, the whole kept in a file that the agent can read.
+        env: variables that scripts get besides the sandbox's own.
+    """
+
+    def __init__(
+        self,
+        roots: Roots,
+        *,
+        sandbox: Sandbox,
+        limits: Limits | None = None,
+        mounts_read: Sequence[Path] = (),
+        phi: Phi = "mask",
+        approve: Callable[[str], bool] | None = None,
+        on_output: Callable[[int, str], None] | None = None,
+        cancelled: Callable[[], bool] = _never,
+        max_result_chars: int = 8000,
+        env: Mapping[str, str] | None = None,
+    ) -> None:
+        jobs = Jobs(roots, sandbox, limits or Limits(), mounts_read, env or {})
+        self.context = Context(roots, jobs, phi, approve, on_output, cancelled, max_result_chars)
+
+    @property
+    def jobs(self) -> list[Job]:
+        """Every script that was started, ended ones included."""
+        return self.context.jobs.all
+
+    def specs(self, names: Sequence[str]) -> tuple[ToolSpec, ...]:
+        """The named tools as a model is told of them: always in the same order, byte for byte the same.
+
+        Raises:
+            ToolError: a name that is no tool.
+        """
+        for name in names:
+            if name not in TOOLS:
+                raise ToolError(f"There is no tool {name!r}. Tools: {', '.join(TOOLS)}.")
+        return tuple(schema.spec_of(tool) for name, tool in TOOLS.items() if name in names)
+
+    def call(self, call: ToolCall, allowed: Sequence[str]) -> ToolResult:
+        """Run one call. The model's faults and the file system's come back as results that name the remedy.
+
+        Raises:
+            SandboxError: the sandbox would not start, which no agent can mend.
+        """
+        try:
+            result = self._run(call, allowed)
+        except ToolError as error:
+            return ToolResult(clip(str(error), self.context.max_result_chars), is_error=True)
+        except OSError as error:
+            return ToolResult(self._system(error), is_error=True)
+        except MemoryError:
+            return ToolResult(f"{call.name}: not enough memory. Look at less at a time.", is_error=True)
+        return result if call.name in _UNCUT else self._bounded(result)
+
+    def close(self) -> None:
+        """Stop every script; nothing is left running."""
+        self.context.jobs.close()
+
+    def __enter__(self) -> Toolbox:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _run(self, call: ToolCall, allowed: Sequence[str]) -> ToolResult:
+        offered = [name for name in TOOLS if name in allowed]
+        if call.name not in offered:
+            close = difflib.get_close_matches(call.name, offered, 1)
+            hint = f" Did you mean {close[0]}?" if close else ""
+            raise ToolError(f"There is no tool {call.name!r} here.{hint} Tools: {', '.join(offered)}.")
+        tool = TOOLS[call.name]
+        if call.parse_error:
+            raise ToolError(
+                f"The arguments of {call.name} were not a JSON object ({call.parse_error}). "
+                f"Send the call again with {_usage(tool)}."
+            )
+        try:
+            arguments = schema.arguments_for(tool, call.arguments)
+        except ToolError as error:
+            raise ToolError(f"{call.name}: {error} Use: {_usage(tool)}.") from None
+        return tool(self.context, **arguments)
+
+    def _bounded(self, result: ToolResult) -> ToolResult:
+        limit = self.context.max_result_chars
+        if len(result.text) <= limit:
+            return result
+        try:
+            _, path = free_number(self.context.roots, "Logout/results", ".txt")
+            write_whole(path, result.text.encode("utf-8", "replace"))
+        except (OSError, ToolError) as error:
+            return ToolResult(clip(result.text, limit, f"the rest could not be kept: {error}"), result.is_error)
+        full = self.context.roots.show(path)
+        data: dict[str, Any] = {**result.data, "full": full}
+        return ToolResult(clip(result.text, limit, f"all of it is in {full}"), result.is_error, data)
+
+    def _system(self, error: OSError) -> str:
+        """A fault of the file system, in the agent's spelling of the path."""
+        name = error.filename if isinstance(error.filename, str) else ""
+        where = self.context.roots.show(Path(name)) if name.startswith("/") else name
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            return "The disk is full: nothing more can be written. Delete what is not needed (old checkpoints, caches)."
+        if error.errno in (errno.ELOOP, errno.ENOTDIR):
+            return f"{where}: a file or a link stands where a folder is needed. Use another path."
+        if error.errno == errno.ENAMETOOLONG:
+            return "The path is too long. Use shorter names."
+        return f"{where + ': ' if where else ''}{error.strerror or error}."
+
+
+def _usage(tool: Callable[..., ToolResult]) -> str:
+    parameters = list(inspect.signature(tool).parameters.values())[1:]
+    shown = [p.name if p.default is inspect.Parameter.empty else f"{p.name}={p.default!r}" for p in parameters]
+    return f"{tool.__name__}({', '.join(shown)})"

@@ -1,0 +1,33 @@
+"""What every tool gets, and what it gives back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from m3b.tools.jobs import Jobs
+from m3b.tools.paths import Roots
+from m3b.tools.phi import Phi
+
+
+@dataclass(frozen=True)
+class ToolResult:
+    """What a model reads back; `data` holds the same facts for programs (`exit_code`, `job`, `running`, `full`)."""
+
+    text: str
+    is_error: bool = False
+    data: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Context:
+    """The run that a tool works for: see `Toolbox` for the meaning of each."""
+
+    roots: Roots
+    jobs: Jobs
+    phi: Phi
+    approve: Callable[[str], bool] | None
+    on_output: Callable[[int, str], None] | None
+    cancelled: Callable[[], bool]
+    max_result_chars: int

@@ -1,0 +1,111 @@
+"""Change a file by exact replacements."""
+
+from __future__ import annotations
+
+import difflib
+from typing import TypedDict
+
+from m3b.errors import ToolError
+from m3b.tools.context import Context, ToolResult
+from m3b.tools.files import missing
+from m3b.tools.paths import open_read, write_whole
+from m3b.tools.text import plural, shorten
+
+_LARGEST = 16 * 2**20
+
+
+class Edit(TypedDict):
+    """One replacement."""
+
+    old: str
+    new: str
+
+
+def edit_files(ctx: Context, path: str, content: str | None = None, edits: list[Edit] | None = None) -> ToolResult:
+    """Change one text file: give either its full new content, or a list of replacements.
+
+    Each "old" must occur exactly once, white space included. If any does not, nothing is changed.
+
+    Args:
+        path: the file to change, relative to the working folder.
+        content: the whole new text.
+        edits: replacements, applied in order, each with "old" and "new".
+    """
+    if (content is None) == (not edits):
+        raise ToolError("edit_files needs either content or edits (a list of {old, new}), not both.")
+    target = ctx.roots.resolve(path, write=True)
+    if target.is_dir():
+        raise ToolError(f"{path} is a folder.")
+    if not target.exists():
+        raise missing(ctx.roots, path, target)
+    with open_read(target, path) as file:
+        data = file.read(_LARGEST + 1)
+    if len(data) > _LARGEST:
+        raise ToolError(f"{path} is larger than 16 MiB; change it with a script.")
+    try:
+        before = data.decode("utf-8")
+    except UnicodeDecodeError:
+        raise ToolError(f"{path} is not a UTF-8 text; it cannot be edited. Write it anew or use a script.") from None
+    after = content if content is not None else apply(before, edits or [], path)
+    if after == before:
+        return ToolResult(f"{path} already reads like that; nothing changed.")
+    write_whole(target, after.encode("utf-8", "replace"))
+    return ToolResult(f"Changed {ctx.roots.show(target)}: {_summary(before, after)}")
+
+
+def apply(text: str, edits: list[Edit], path: str) -> str:
+    """The text after all replacements.
+
+    Raises:
+        ToolError: an `old` that is empty, missing or not unique; says where, and that nothing was changed.
+    """
+    windows = "\r\n" in text and "\n" not in text.replace("\r\n", "")
+    for number, edit in enumerate(edits, 1):
+        old, new = edit["old"], edit["new"]
+        if windows and "\r" not in old:
+            old, new = old.replace("\n", "\r\n"), new.replace("\r\n", "\n").replace("\n", "\r\n")
+        which = f"edit {number} of {len(edits)}" if len(edits) > 1 else "the edit"
+        if not old:
+            raise ToolError(f"{path}: 'old' of {which} is empty. Nothing was changed.")
+        places = _places(text, old)
+        if len(places) != 1:
+            raise ToolError(f"{path}: {_why(text, old, places, which)} Nothing was changed.")
+        text = text[: places[0]] + new + text[places[0] + len(old) :]
+    return text
+
+
+def _places(text: str, old: str) -> list[int]:
+    """Where `old` begins, overlapping occurrences too."""
+    places: list[int] = []
+    at = text.find(old)
+    while at >= 0 and len(places) < 100:
+        places.append(at)
+        at = text.find(old, at + 1)
+    return places
+
+
+def _why(text: str, old: str, places: list[int], which: str) -> str:
+    if places:
+        numbers = ", ".join(str(text.count("\n", 0, at) + 1) for at in places[:8])
+        more = "100 or more" if len(places) >= 100 else str(len(places))
+        return f"'old' of {which} occurs {more} times (lines {numbers}). Add surrounding lines to make it unique."
+    wanted = max(old.strip("\n").split("\n"), key=lambda line: len(line.strip()))
+    lines = text.split("\n")
+    close = difflib.get_close_matches(wanted, lines[:20000], 1, 0.5)
+    if not close:
+        return f"'old' of {which} does not occur, and no line is like it. Read the file again."
+    number = lines.index(close[0]) + 1
+    hint = "differs in white space only" if close[0].split() == wanted.split() and close[0] != wanted else "is nearest"
+    same = "; that line fits, so another line of 'old' differs" if close[0] == wanted else ""
+    return f"'old' of {which} does not occur. Line {number} {hint}: {shorten(close[0], 200)!r}{same}."
+
+
+def _summary(before: str, after: str) -> str:
+    """Which lines of the new text differ."""
+    old, new = before.split("\n"), after.split("\n")
+    start = next((i for i, (a, b) in enumerate(zip(old, new, strict=False)) if a != b), min(len(old), len(new)))
+    end = next((i for i, (a, b) in enumerate(zip(old[::-1], new[::-1], strict=False)) if a != b), 0)
+    end = min(end, len(old) - start, len(new) - start)
+    last = len(new) - end
+    span = f"line {start + 1}" if last <= start + 1 else f"lines {start + 1}-{last}"
+    return f"{span}; {plural(len(new) - after.endswith(chr(10)), 'line')} now"

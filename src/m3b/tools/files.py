@@ -1,0 +1,287 @@
+"""List, read, copy and write files."""
+
+from __future__ import annotations
+
+import io
+import os
+import shutil
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TypedDict
+
+from m3b.errors import ToolError
+from m3b.tools.context import Context, ToolResult
+from m3b.tools.natural import natural
+from m3b.tools.paths import Roots, open_plain, open_read, write_whole
+from m3b.tools.previews.masking import masked_lines
+from m3b.tools.text import plural, size
+
+_MOST_LISTED = 300
+_LONG_LINE = 2000
+_COUNT_UP_TO = 64 * 2**20
+
+
+class NewFile(TypedDict):
+    """One file to write."""
+
+    path: str
+    content: str
+
+
+def list_files(ctx: Context, path: str = ".", depth: int = 2) -> ToolResult:
+    """List a folder: its files with sizes, and its sub-folders.
+
+    For large data folders use preview_dirs, which counts and groups.
+
+    Args:
+        path: folder, relative to the working folder, or under data/ or resources/.
+        depth: how many levels to show, 1 to 6.
+    """
+    top = ctx.roots.resolve(path)
+    if not top.exists():
+        raise missing(ctx.roots, path, top)
+    if not top.is_dir():
+        return ToolResult(f"{path}: a file, {size(top.stat().st_size)}. Read it with read_files or preview_files.")
+    lines: list[str] = []
+    more = _list_into(ctx, top, "", max(1, min(depth, 6)), lines)
+    if more:
+        lines.append(f"... the list stops at {_MOST_LISTED} entries; use preview_dirs to count and group the rest")
+    return ToolResult("\n".join([f"{ctx.roots.show(top)}/", *lines]) if lines else f"{path}: empty folder")
+
+
+def _list_into(ctx: Context, folder: Path, indent: str, depth: int, lines: list[str]) -> bool:
+    """Add one folder's entries; whether the list is full."""
+    try:
+        with os.scandir(folder) as entries:
+            found = sorted(entries, key=lambda entry: natural(entry.name))
+    except OSError as error:
+        lines.append(f"{indent}  (unreadable: {error.strerror})")
+        return False
+    for entry in found:
+        if len(lines) >= _MOST_LISTED:
+            return True
+        target = folder / entry.name
+        if entry.is_symlink():
+            mark = _link(ctx, target)
+            lines.append(f"{indent}  {entry.name}{mark}")
+            continue
+        if entry.is_dir(follow_symlinks=False):
+            lines.append(f"{indent}  {entry.name}/" + (_inside(target) if depth <= 1 else ""))
+            if depth > 1 and _list_into(ctx, target, indent + "  ", depth - 1, lines):
+                return True
+        else:
+            lines.append(f"{indent}  {entry.name}  {size(entry.stat(follow_symlinks=False).st_size)}")
+    return False
+
+
+def _inside(folder: Path) -> str:
+    """How much a folder holds that is not shown itself."""
+    try:
+        with os.scandir(folder) as entries:
+            return f"  ({plural(sum(1 for _ in entries), 'entry', 'entries')})"
+    except OSError:
+        return "  (unreadable)"
+
+
+def _link(ctx: Context, path: Path) -> str:
+    try:
+        real = ctx.roots.resolve(str(path))
+    except ToolError:
+        return "  (a link that leads outside: cannot be used)"
+    return "/  (read-only)" if real.is_dir() else "  (link)"
+
+
+def read_files(ctx: Context, paths: list[str], offset: int = 0, limit: int = 400) -> ToolResult:
+    """Read text files exactly as they are.
+
+    Long files come in pages: call again with a larger offset. For tables, images, volumes and other data use
+    preview_files.
+
+    Args:
+        paths: the files to read.
+        offset: how many lines to skip at the start of each file.
+        limit: how many lines to read of each file, at most 2000.
+    """
+    if not paths:
+        raise ToolError("read_files needs at least one path.")
+    room = 3 * ctx.max_result_chars
+    parts: list[str] = []
+    failed = 0
+    for path in paths:
+        try:
+            part = _read_one(ctx, path, max(offset, 0), max(1, min(limit, 2000)), room)
+        except (ToolError, OSError) as error:
+            reason = error.strerror if isinstance(error, OSError) else str(error)
+            part, failed = f"{path}: {reason}" if isinstance(error, OSError) else str(error), failed + 1
+        parts.append(part)
+        room -= len(part)
+        if room < 200 and len(parts) < len(paths):
+            parts.append(f"No room for more in one result. Not read: {', '.join(paths[len(parts) :])[:2000]}")
+            break
+    return ToolResult("\n\n".join(parts), is_error=failed == len(paths))
+
+
+def _read_one(ctx: Context, path: str, offset: int, limit: int, room: int) -> str:
+    real = ctx.roots.resolve(path)
+    if not real.exists():
+        raise missing(ctx.roots, path, real)
+    if real.is_dir():
+        raise ToolError(f"{path} is a folder. Use list_files or preview_dirs.")
+    with open_read(real, path) as file:
+        length = os.fstat(file.fileno()).st_size
+        head = file.read(4096)
+        if b"\0" in head and not head.startswith((b"\xff\xfe", b"\xfe\xff")):
+            raise ToolError(f"{path}: a binary file of {size(length)}. Use preview_files.")
+        file.seek(0)
+        lines, cut, ended = _page(file, offset, limit, room)
+        last = offset + len(lines)
+        total = last if ended else _total_lines(file, length)
+    if not length:
+        return f"== {path}: empty file =="
+    if not lines:
+        return f"== {path}: offset {offset} is past the end; the file has {plural(total or 0, 'line')} =="
+    lines, masked = masked_lines(real, lines, ctx)
+    where = f"lines {offset + 1}-{last} of {total:,}" if total else f"lines {offset + 1}-{last}, {size(length)} in all"
+    notes = [f"{plural(cut, 'long line')} cut"] if cut else []
+    notes += [masked] if masked else []
+    notes += [] if ended else [f"go on with offset={last}"]
+    return f"== {path} ({'; '.join([where, *notes])}) ==\n" + "\n".join(lines)
+
+
+def _page(file: io.FileIO, offset: int, limit: int, room: int) -> tuple[list[str], int, bool]:
+    """Lines of one page, how many of them were cut, and whether the file ends there."""
+    lines: list[str] = []
+    cut = 0
+    source = _lines(file)
+    for number, raw in enumerate(source):
+        if number < offset:
+            continue
+        text = raw.decode("utf-8", "replace").rstrip("\r\n").lstrip("\ufeff" if number == 0 else "")
+        if len(text) > _LONG_LINE:
+            text, cut = text[:_LONG_LINE] + "…", cut + 1
+        lines.append(text)
+        room -= len(text) + 1
+        if len(lines) >= limit or room <= 0:
+            return lines, cut, next(source, None) is None
+    return lines, cut, True
+
+
+def _lines(file: io.FileIO) -> Iterator[bytes]:
+    """Lines, none longer in memory than 64 KiB; the rest of a longer line is skipped."""
+    buffered = io.BufferedReader(file, 1 << 20)
+    try:
+        while line := buffered.readline(1 << 16):
+            yield line
+            while line and not line.endswith(b"\n"):
+                line = buffered.readline(1 << 16)
+    finally:
+        buffered.detach()
+
+
+def _total_lines(file: io.FileIO, length: int) -> int | None:
+    if length > _COUNT_UP_TO:
+        return None
+    file.seek(0)
+    total, last = 0, b"\n"
+    while block := file.read(1 << 20):
+        total += block.count(b"\n")
+        last = block[-1:]
+    return total + (last != b"\n")
+
+
+def copy_files(ctx: Context, source: str, destination: str) -> ToolResult:
+    """Copy a file or a whole folder into the working folder; copies of read-only material can be changed.
+
+    Args:
+        source: file or folder to copy, such as resources/templates/NAME.
+        destination: new path. A folder's content is added to a folder that exists; files of the same name are
+            replaced.
+    """
+    start = ctx.roots.resolve(source)
+    if not start.exists():
+        raise missing(ctx.roots, source, start)
+    target = ctx.roots.resolve(destination, write=True)
+    if start.is_file() and (target.is_dir() or destination.endswith("/")):
+        target = ctx.roots.resolve(f"{destination.rstrip('/') or '.'}/{start.name}", write=True)
+    if target == start or target.is_relative_to(start):
+        raise ToolError(f"{destination} lies inside {source}; copy to another place.")
+    if start.is_dir() and target.is_file():
+        raise ToolError(f"{destination} is a file; a folder cannot be copied over it.")
+    count, total, skipped = 0, 0, 0
+    for one, to in _pairs(start, target):
+        if stat.S_ISREG(one.lstat().st_mode):
+            count, total = count + 1, total + _copy_one(ctx, one, to)
+        else:
+            skipped += 1
+    note = f"; {plural(skipped, 'link or special file', 'links or special files')} left out" if skipped else ""
+    return ToolResult(f"Copied {plural(count, 'file')} ({size(total)}) to {ctx.roots.show(target)}{note}")
+
+
+def _pairs(start: Path, target: Path) -> Iterator[tuple[Path, Path]]:
+    if not start.is_dir():
+        yield start, target
+        return
+    target.mkdir(parents=True, exist_ok=True)
+    for folder, names, files in os.walk(start):
+        names[:] = sorted(name for name in names if name != "__pycache__")
+        inner = Path(folder)
+        for name in [*files, *(name for name in names if (inner / name).is_symlink())]:
+            yield inner / name, target / (inner / name).relative_to(start)
+
+
+def _copy_one(ctx: Context, source: Path, target: Path) -> int:
+    """Copy one file; returns its size in bytes. Blocks go from file to file, so that size does not matter."""
+    to = ctx.roots.resolve(str(target), write=True)
+    to.parent.mkdir(parents=True, exist_ok=True)
+    if to.is_dir():
+        raise ToolError(f"{ctx.roots.show(to)} is a folder; a file cannot be copied over it.")
+    with open_read(source, ctx.roots.show(source)) as file:
+        status = os.fstat(file.fileno())
+        if status.st_size <= 2**24:
+            write_whole(to, file.read())
+        else:
+            with os.fdopen(open_plain(to, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), "wb") as out:
+                shutil.copyfileobj(file, out, 1 << 20)
+    os.chmod(to, 0o644 | (status.st_mode & 0o111))
+    return status.st_size
+
+
+def write_files(ctx: Context, files: list[NewFile]) -> ToolResult:
+    """Write one or more new text files; folders are made as needed, existing files are replaced.
+
+    Args:
+        files: each with "path" (relative to the working folder) and "content" (the whole text).
+    """
+    if not files:
+        raise ToolError("write_files needs at least one file.")
+    targets = [ctx.roots.resolve(one["path"], write=True) for one in files]
+    for one, target in zip(files, targets, strict=True):
+        if target.is_dir():
+            raise ToolError(f"{one['path']} is a folder; name a file. Nothing was written.")
+    lines = []
+    for one, target in zip(files, targets, strict=True):
+        old = target.exists()
+        write_whole(target, one["content"].encode("utf-8", "replace"))
+        count = one["content"].count("\n") + (not one["content"].endswith("\n") and bool(one["content"]))
+        lines.append(f"{'Replaced' if old else 'Wrote'} {ctx.roots.show(target)} ({plural(count, 'line')})")
+    return ToolResult("\n".join(lines))
+
+
+def missing(roots: Roots, path: str, real: Path) -> ToolError:
+    """The error for a path that leads nowhere, with what lies where it should be."""
+    import difflib
+
+    folder = real.parent
+    while not folder.is_dir() and folder != folder.parent:
+        folder = folder.parent
+    try:
+        names = sorted(os.listdir(folder)[:5000], key=natural) if roots.resolve(str(folder)) else []
+    except (OSError, ToolError):
+        names = []
+    close = difflib.get_close_matches(real.name, names, 3, 0.75) if folder == real.parent else []
+    shown = roots.show(folder)
+    if close:
+        return ToolError(f"{path} does not exist. Close: {', '.join(close)} (in {shown}).")
+    some = ", ".join(names[:15]) + (f" and {len(names) - 15} more" if len(names) > 15 else "")
+    return ToolError(f"{path} does not exist. {shown} holds: {some or 'nothing'}.")

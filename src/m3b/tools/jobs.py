@@ -1,0 +1,169 @@
+"""Scripts that run in the sandbox, numbered, until they end or are stopped."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from m3b.errors import ToolError
+from m3b.sandbox import Exit, Limits, Mounts, Process, Sandbox
+from m3b.tools.paths import Roots
+
+MOST_RUNNING = 4
+"""Scripts that may run at the same time: more only take the machine from each other."""
+
+_READ = 512 * 1024
+
+
+@dataclass
+class Job:
+    """One script. `started` is in seconds of `time.monotonic`."""
+
+    number: int
+    command: str
+    process: Process
+    started: float
+    exit: Exit | None = None
+    spoke: float = field(default=0.0)
+    _size: int = -1
+
+    @property
+    def running(self) -> bool:
+        """Whether the script still runs, as far as was last looked."""
+        if self.exit is None:
+            self.exit = self.process.poll()
+        return self.exit is None
+
+    @property
+    def silence_s(self) -> float:
+        """Seconds since the output last grew."""
+        try:
+            status = self.process.output.stat()
+            stamp = status.st_size * 31 + status.st_mtime_ns
+        except OSError:
+            stamp = -1
+        if stamp != self._size:
+            self._size, self.spoke = stamp, time.monotonic()
+        return time.monotonic() - self.spoke
+
+    def output(self) -> str:
+        """What the script has printed; only head and tail when that is long."""
+        try:
+            with self.process.output.open("rb") as file:
+                length = file.seek(0, 2)
+                file.seek(0)
+                data = file.read(_READ)
+                if length > 2 * _READ:
+                    file.seek(length - _READ)
+                    data += b"\n[...]\n"
+                data += file.read(_READ)
+        except OSError:
+            return ""
+        return data.decode("utf-8", "replace")
+
+
+class Jobs:
+    """All scripts of one toolbox.
+
+    Args:
+        roots: `work` is the scripts' directory and the only folder that they may write.
+        sandbox: what confines them.
+        limits: what each of them may use.
+        mounts_read: read-only folders that they may read.
+        env: variables that they get besides the sandbox's own.
+    """
+
+    def __init__(
+        self, roots: Roots, sandbox: Sandbox, limits: Limits, mounts_read: Sequence[Path], env: Mapping[str, str]
+    ) -> None:
+        self.all: list[Job] = []
+        self._roots, self._sandbox, self._limits, self._env = roots, sandbox, limits, dict(env)
+        self._mounts = Mounts(read=tuple(mounts_read), write=(roots.work,))
+        self._lock = threading.Lock()
+        self._closed = False
+
+    def start(self, command: str) -> Job:
+        """Start a command of bash.
+
+        Raises:
+            ToolError: as many scripts run already as may, or the output file cannot be made.
+            SandboxError: the sandbox did not start.
+        """
+        with self._lock:
+            if self._closed:
+                raise ToolError("The run is over; no script can be started any more.")
+            running = [job.number for job in self.all if job.running]
+            if len(running) >= MOST_RUNNING:
+                raise ToolError(
+                    f"{len(running)} scripts run already (jobs {', '.join(map(str, running))}). Wait for one with "
+                    f"run_script(job={running[0]}) or stop one with run_script(job={running[0]}, stop=true)."
+                )
+            number, output = free_number(self._roots, "Logout/jobs", ".log")
+            process = self._sandbox.start(
+                ["bash", "-c", command],
+                cwd=self._roots.work,
+                mounts=self._mounts,
+                output=output,
+                env=self._env,
+                limits=self._limits,
+            )
+            now = time.monotonic()
+            job = Job(number, command, process, now, spoke=now)
+            self.all.append(job)
+            return job
+
+    def find(self, number: int) -> Job:
+        """A job by its number.
+
+        Raises:
+            ToolError: there is none; the message lists those that there are.
+        """
+        for job in self.all:
+            if job.number == number:
+                return job
+        known = ", ".join(f"{job.number} ({'running' if job.running else 'ended'})" for job in self.all) or "none"
+        raise ToolError(f"There is no job {number}. Jobs: {known}.")
+
+    def wait(
+        self, job: Job, wait_s: float, cancelled: Callable[[], bool], look: Callable[[Job], None] | None = None
+    ) -> bool:
+        """Wait until a job ends, the time is up or the run is cancelled (which stops the job).
+
+        `look` is called about twice a second. Returns whether the run was cancelled.
+        """
+        end = time.monotonic() + wait_s
+        looked = time.monotonic()
+        while job.running:
+            if cancelled():
+                job.exit = job.process.stop()
+                return True
+            left = end - time.monotonic()
+            if left <= 0:
+                return False
+            job.exit = job.process.wait(min(0.25, left))
+            if time.monotonic() - looked >= 0.5:
+                looked = time.monotonic()
+                _ = job.silence_s
+                if look:
+                    look(job)
+        return False
+
+    def close(self) -> None:
+        """Stop everything that runs; nothing can be started afterwards."""
+        with self._lock:
+            self._closed = True
+        for job in self.all:
+            if job.running:
+                job.exit = job.process.stop()
+
+
+def free_number(roots: Roots, folder: str, suffix: str) -> tuple[int, Path]:
+    """The next number that no file in a folder of `work` has, and the path that it gives."""
+    place = roots.resolve(folder, write=True)
+    place.mkdir(parents=True, exist_ok=True)
+    taken = [int(file.stem) for file in place.glob(f"*{suffix}") if file.stem.isdecimal()]
+    number = max(taken, default=0) + 1
+    return number, roots.resolve(f"{folder}/{number:03d}{suffix}", write=True)

@@ -1,0 +1,172 @@
+"""Where the paths of an agent may lead: the run's own folder, and the read-only material put into it."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+
+from m3b.errors import ToolError
+
+
+class Roots:
+    """The folders that an agent may name, and how it names them.
+
+    Args:
+        work: the only folder that may be written; relative paths start here.
+        read: read-only folders by the spelling that leads to them, such as `{"data/chest": Path("/mnt/chest")}`.
+
+    Every path that `resolve` returns is real (no link in it) and lies inside one of these folders.
+    """
+
+    def __init__(self, work: Path, read: Mapping[str, Path]) -> None:
+        self.work = Path(os.path.realpath(work))
+        self.read = {name.strip("/"): Path(os.path.realpath(path)) for name, path in read.items()}
+        self._taken = {name.split("/")[0] for name in self.read}
+
+    def resolve(self, path: str, *, write: bool = False) -> Path:
+        """The real path behind the agent's spelling; it need not exist.
+
+        Raises:
+            ToolError: an empty path, `..`, a path or link that leads out of the roots, or read-only material that
+                is to be written. The message names the allowed roots or the way round.
+        """
+        parts = self._parts(path)
+        name = self._root_of(parts)
+        if write and parts and parts[0] in self._taken:
+            raise ToolError(
+                f"{path}: {parts[0]}/ is read-only. Copy what you need with copy_files and change the copy, "
+                "or write somewhere else."
+            )
+        if name is None:
+            base, rest = self.work, parts
+        else:
+            base, rest = self.read[name], parts[name.count("/") + 1 :]
+        plain = base.joinpath(*rest)
+        try:
+            real = Path(os.path.realpath(plain))
+        except (OSError, ValueError) as error:
+            raise ToolError(f"{path!r}: not a usable path ({error}).") from None
+        if write and real != plain:
+            raise ToolError(f"{path}: a link lies on the way, and links are not written through. Use a plain path.")
+        if real.is_relative_to(base) or (not write and self._holder(real) is not None):
+            return real
+        raise ToolError(f"{path}: a link in it leads outside of the allowed folders. {self._allowed()}")
+
+    def show(self, path: Path) -> str:
+        """A real path in the agent's spelling; a path outside every root comes back as its last name only."""
+        best: tuple[int, str] | None = None
+        for name, base in [("", self.work), *self.read.items()]:
+            if path.is_relative_to(base):
+                tail = path.relative_to(base).as_posix()
+                text = (f"{name}/{tail}" if tail != "." else name) if name else tail
+                if best is None or len(base.parts) > best[0]:
+                    best = (len(base.parts), text)
+        return best[1] if best else path.name
+
+    def writable(self, path: Path) -> bool:
+        """Whether a resolved path lies in the folder that may be written."""
+        return self._holder(path) == self.work
+
+    def _parts(self, path: str) -> list[str]:
+        if not path.strip():
+            raise ToolError(f"The path is empty. Use '.' for the working folder. {self._allowed()}")
+        if "\0" in path:
+            raise ToolError("The path holds a NUL byte; remove it.")
+        try:
+            os.fsencode(path)
+        except UnicodeEncodeError:
+            raise ToolError(f"{path!r}: characters that no file name can hold.") from None
+        if path.startswith("/"):
+            path = self._relative(path)
+        parts = [part for part in path.split("/") if part not in ("", ".")]
+        if ".." in parts:
+            raise ToolError(f"{path}: '..' is not allowed. Write the path from the working folder. {self._allowed()}")
+        return parts
+
+    def _relative(self, path: str) -> str:
+        if ".." in path.split("/"):
+            raise ToolError(f"{path}: '..' is not allowed. Write the path from the working folder. {self._allowed()}")
+        plain = Path(os.path.normpath(path))
+        for candidate in (plain, Path(os.path.realpath(plain))):
+            if self._holder(candidate) is not None:
+                return self.show(candidate)
+        raise ToolError(f"{path}: outside of the allowed folders. {self._allowed()}")
+
+    def _root_of(self, parts: list[str]) -> str | None:
+        for length in range(len(parts), 0, -1):
+            name = "/".join(parts[:length])
+            if name in self.read:
+                return name
+        return None
+
+    def _holder(self, real: Path) -> Path | None:
+        """The innermost root around a path."""
+        bases = [base for base in (self.work, *self.read.values()) if real.is_relative_to(base)]
+        return max(bases, key=lambda base: len(base.parts), default=None)
+
+    def _allowed(self) -> str:
+        names = ", ".join(f"{name}/" for name in self.read)
+        return "Allowed: paths relative to the working folder" + (f", and read-only {names}" if names else "") + "."
+
+
+def open_plain(path: Path, flags: int, mode: int = 0o644) -> int:
+    """A descriptor of a real path, refusing any link on the way: a script may have swapped one in since `resolve`.
+
+    Raises:
+        OSError: as `os.open`; `ELOOP` or `ENOTDIR` for a link.
+    """
+    folder = os.open("/", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        for part in path.parent.parts[1:]:
+            inner = os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+            os.close(folder)
+            folder = inner
+        return os.open(path.name or ".", flags | os.O_NOFOLLOW | os.O_CLOEXEC, mode, dir_fd=folder)
+    finally:
+        os.close(folder)
+
+
+def open_read(path: Path, shown: str) -> io.FileIO:
+    """A regular file, open for reading, unbuffered.
+
+    Raises:
+        ToolError: a folder, a pipe or a device (which could block for ever).
+    """
+    fd = open_plain(path, os.O_RDONLY | os.O_NONBLOCK)
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise ToolError(f"{shown}: not a regular file.")
+    return io.FileIO(fd, "rb")
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Put a file there in one step: readers see the old content or the new, never half of it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    folder = open_plain(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    spare = f".{path.name[:100]}.{os.getpid()}.tmp"
+    try:
+        mode = _mode(path.name, folder)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+        fd = os.open(spare, flags, mode, dir_fd=folder)
+        with os.fdopen(fd, "wb") as file:
+            file.write(content)
+        os.chmod(spare, mode, dir_fd=folder)
+        os.replace(spare, path.name, src_dir_fd=folder, dst_dir_fd=folder)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(spare, dir_fd=folder)
+        raise
+    finally:
+        os.close(folder)
+
+
+def _mode(name: str, folder: int) -> int:
+    """The permissions of a file that is being replaced (scripts stay executable), else ordinary ones."""
+    try:
+        return stat.S_IMODE(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode) & 0o777 | 0o600
+    except FileNotFoundError:
+        return 0o644

@@ -1,0 +1,137 @@
+"""File names grouped by pattern: `case_0001.nii.gz ... case_0200.nii.gz` is `case_{0001..0200}.nii.gz x 200`.
+
+Names are grouped by their *shape* (every digit replaced by 0), found for a whole folder in a few calls that run in C:
+a walk over hundreds of thousands of files must not cost more than reading their folders does.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from m3b.tools.natural import natural
+
+MOST_SHAPES = 40
+"""More different names than this in one folder are taken to be free (hashes, dates, words): grouped by extension."""
+
+_TABLE = bytes(48 if 48 <= code <= 57 else code for code in range(256))
+_ZEROS = re.compile("0+")
+_EXTENSION = re.compile(
+    r"(\.(?:nii|tar|json|csv|mha|nrrd|ome|txt)\.(?:gz|bz2|xz|zst|tiff?)|\.[A-Za-z][A-Za-z0-9_]{0,9})$"
+)
+
+
+@dataclass(slots=True)
+class Group:
+    """Files of one pattern. `ranges` has one entry for each run of digits: (smallest, largest) as they were spelled."""
+
+    pattern: str
+    count: int = 0
+    ranges: list[tuple[str, str]] = field(default_factory=list)
+    example: str = ""
+
+    def add(self, count: int, ranges: Sequence[tuple[str, str]], example: str) -> None:
+        """Add `count` files, whose digits span `ranges`."""
+        if not self.count or natural(example) < natural(self.example):
+            self.example = example
+        self.count += count
+        if not self.ranges:
+            self.ranges = list(ranges)
+            return
+        self.ranges = [
+            (min(low, other[0], key=_number), max(high, other[1], key=_number))
+            for (low, high), other in zip(self.ranges, ranges, strict=False)
+        ]
+
+    def shown(self) -> str:
+        """The pattern with its ranges filled in."""
+        parts = self.pattern.split("#")
+        text = parts[0]
+        for index, part in enumerate(parts[1:]):
+            low, high = self.ranges[index] if index < len(self.ranges) else ("", "")
+            text += (low if low == high else f"{{{low}..{high}}}") + part
+        return text
+
+
+def _number(digits: str) -> tuple[int, int]:
+    return (int(digits or 0) if len(digits) < 4000 else 0, len(digits))
+
+
+def extension(name: str) -> str:
+    """`.nii.gz`, `.png` (lower case), or empty: the UID names of DICOM files have none."""
+    match = _EXTENSION.search(name)
+    return match[1].lower() if match and match.start() > 0 else ""
+
+
+def collapse(shape: str) -> str:
+    """A shape with every run of zeros (digits) as one `#`; a `#` of the name itself as `?`."""
+    return _ZEROS.sub("#", shape.replace("#", "?"))
+
+
+def shapes(names: Sequence[str]) -> Sequence[str]:
+    """Each name with its digits as 0, in order."""
+    joined = "\n".join(names)
+    if joined.isascii() and joined.count("\n") == len(names) - 1:
+        return joined.encode().translate(_TABLE).decode().split("\n")
+    return [name.translate(_DIGITS) for name in names]
+
+
+_DIGITS = {code: 48 for code in range(48, 58)}
+
+
+def group_names(names: Sequence[str]) -> list[Group]:
+    """The groups of one folder's names."""
+    if not names:
+        return []
+    shaped = shapes(names)
+    counts = Counter(shaped)
+    merged: dict[str, list[str]] = {}
+    for shape in counts:
+        merged.setdefault(collapse(shape), []).append(shape)
+    if len(merged) > MOST_SHAPES:
+        return _by_extension(names)
+    members = _members(names, shaped, counts)
+    groups = []
+    for pattern, variants in merged.items():
+        group = Group(pattern)
+        for shape in variants:
+            mine = members[shape]
+            group.add(len(mine), _ranges(shape, mine), min(mine))
+        groups.append(group)
+    return groups
+
+
+def _members(names: Sequence[str], shaped: Sequence[str], counts: Counter[str]) -> dict[str, Sequence[str]]:
+    if len(counts) == 1:
+        return {shaped[0]: names}
+    members: dict[str, list[str]] = {shape: [] for shape in counts}
+    for name, shape in zip(names, shaped, strict=True):
+        members[shape].append(name)
+    return dict(members)
+
+
+def _ranges(shape: str, names: Sequence[str]) -> list[tuple[str, str]]:
+    """Smallest and largest spelling of each digit run; all names have the runs at the same places."""
+    found = []
+    for run in _ZEROS.finditer(shape):
+        start, end = run.span()
+        values = {name[start:end] for name in names}
+        found.append((min(values), max(values)))
+    return found
+
+
+def _by_extension(names: Iterable[str]) -> list[Group]:
+    groups: dict[str, Group] = {}
+    for name in names:
+        end = extension(name)
+        group = groups.get(end)
+        if group is None:
+            group = groups[end] = Group("*" + end, example=name)
+        elif name < group.example:
+            group.example = name
+        group.count += 1
+    for group in groups.values():
+        group.ranges = [] if "#" not in group.pattern else group.ranges
+    return list(groups.values())

@@ -1,0 +1,115 @@
+"""What a data folder holds, in a few hundred tokens."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from m3b.errors import ToolError
+from m3b.tools.context import Context, ToolResult
+from m3b.tools.files import missing
+from m3b.tools.natural import natural
+from m3b.tools.patterns import Group
+from m3b.tools.survey import Node, Survey, survey
+from m3b.tools.text import plural, size
+
+_MOST_PATTERNS = 24
+_MOST_CHILDREN = 10
+_MOST_LINES = 40
+
+
+def preview_dirs(ctx: Context, path: str, samples: int = 5) -> ToolResult:
+    """Count what a folder holds, however large: files by extension, name patterns, sub-folders, oddities.
+
+    Args:
+        path: folder, such as data/NAME.
+        samples: how many example paths to show.
+    """
+    top = ctx.roots.resolve(path)
+    if not top.exists():
+        raise missing(ctx.roots, path, top)
+    if not top.is_dir():
+        raise ToolError(f"{path} is a file. Use preview_files.")
+    shown = ctx.roots.show(top)
+    linked = [name for name, real in ctx.roots.read.items() if top == ctx.roots.work / name.split("/")[0] and real]
+    if linked:
+        return ToolResult(f"{shown} holds: {', '.join(linked)}. Preview one of them.")
+    found = survey(top)
+    return ToolResult(report(found, shown, top, max(0, min(samples, 50))), data={"files": found.files})
+
+
+def report(found: Survey, shown: str, top: Path, samples: int) -> str:
+    """A survey as text."""
+    about = "" if found.exact else "about "
+    total = sum(one.estimate for one in found.sizes.values())
+    lines = [f"{shown}: {plural(found.files, 'file')} in {plural(found.folders, 'sub-folder')}, {about}{size(total)}"]
+    if found.sizes:
+        lines.append("by extension: " + _extensions(found, about))
+    if found.root.children:
+        lines.append("folders (files below):")
+        tree: list[str] = []
+        _tree(found.root, "  ", 3, tree)
+        lines += tree[:_MOST_LINES] + (
+            [f"  ... {len(tree) - _MOST_LINES} more lines"] if len(tree) > _MOST_LINES else []
+        )
+    if found.groups:
+        lines.append("patterns:")
+        lines += _patterns(found)
+        lines += _samples(found, top, samples)
+    return "\n".join(lines + _oddities(found))
+
+
+def _extensions(found: Survey, about: str) -> str:
+    largest = sorted(found.sizes.items(), key=lambda item: (-item[1].count, item[0]))
+    text = ", ".join(f"{end or '(none)'} {one.count:,} ({about}{size(one.estimate)})" for end, one in largest[:12])
+    return text + (f", and {len(largest) - 12} more" if len(largest) > 12 else "")
+
+
+def _tree(node: Node, indent: str, depth: int, lines: list[str]) -> None:
+    largest = sorted(node.children, key=lambda one: (-one.files, natural(one.name)))[:_MOST_CHILDREN]
+    chosen = {id(one) for one in largest}
+    for child in sorted(largest, key=lambda one: natural(one.name)):
+        inside = f" in {plural(child.folders, 'folder')}" if child.folders and depth == 1 else ""
+        lines.append(f"{indent}{child.name}/ {child.files:,}{inside}")
+        if depth > 1:
+            _tree(child, indent + "  ", depth - 1, lines)
+    rest = [one for one in node.children if id(one) not in chosen]
+    if rest:
+        counts = [one.files for one in rest]
+        each = f"{min(counts):,}" if min(counts) == max(counts) else f"{min(counts):,} to {max(counts):,}"
+        lines.append(f"{indent}... {plural(len(rest), 'more folder')} with {each} files each, {sum(counts):,} in all")
+
+
+def _patterns(found: Survey) -> list[str]:
+    largest = sorted(found.groups.values(), key=lambda one: (-one.count, one.pattern))
+    chosen = sorted(largest[:_MOST_PATTERNS], key=lambda one: natural(one.shown()))
+    lines = [f"  {one.shown()}" + (f" x {one.count:,}" if one.count > 1 else "") for one in chosen]
+    rest = sum(one.count for one in largest[_MOST_PATTERNS:]) + found.ungrouped
+    if rest:
+        lines.append(f"  ... {rest:,} files of other patterns")
+    return lines
+
+
+def _samples(found: Survey, top: Path, samples: int) -> list[str]:
+    """First paths of the largest patterns, in natural order; those whose pattern says it all are left out."""
+    many: list[Group] = [one for one in found.groups.values() if one.count > 1]
+    many.sort(key=lambda one: (-one.count, one.pattern))
+    paths = sorted((os.path.relpath(one.example, top) for one in many[:samples]), key=natural)
+    return ["examples: " + ", ".join(paths)] if paths else []
+
+
+def _oddities(found: Survey) -> list[str]:
+    lines = []
+    if found.empty:
+        least = "" if found.exact else "at least "
+        lines.append(f"empty files: {least}{found.empty:,}, such as {', '.join(found.empty_at)}")
+    if found.stray:
+        kinds = ", ".join(f"{name} x {count:,}" for name, count in found.stray.most_common(5))
+        lines.append(f"hidden or stray files, no data, in no pattern above: {kinds}; such as {found.stray_at[0]}")
+    if found.unreadable_count:
+        lines.append(f"unreadable folders, not counted: {found.unreadable_count:,}: {', '.join(found.unreadable)}")
+    if found.links:
+        lines.append(f"links, not followed: {found.links:,}")
+    if found.special:
+        lines.append(f"pipes, sockets or devices: {found.special:,}")
+    return lines

@@ -1,0 +1,141 @@
+"""What a data file holds, whatever its kind."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import zipfile
+from pathlib import Path
+
+from m3b.errors import ToolError
+from m3b.tools.context import Context, ToolResult
+from m3b.tools.files import missing
+from m3b.tools.paths import open_read
+from m3b.tools.patterns import extension
+from m3b.tools.text import shorten, size
+
+_KINDS = {
+    "tables": (".csv", ".tsv", ".tab"),
+    "records": (".json", ".jsonl", ".ndjson", ".geojson"),
+    "pictures": (".png", ".jpg", ".jpeg", ".tif", ".tiff", ".bmp", ".gif", ".webp"),
+    "volumes": (".nii", ".nii.gz", ".nrrd", ".mha", ".mhd", ".nhdr", ".hdr", ".img", ".mgz"),
+    "arrays": (".npy", ".npz"),
+    "pickles": (".pt", ".pth", ".pkl", ".pickle", ".ckpt"),
+    "hdf5": (".h5", ".hdf5", ".hdf"),
+    "dicom": (".dcm", ".dicom", ".ima"),
+}
+_BY_EXTENSION = {end: kind for kind, ends in _KINDS.items() for end in ends}
+
+
+def preview_files(ctx: Context, paths: list[str]) -> ToolResult:
+    """Say what data files hold: columns, types and value counts of tables, structure of JSON, shape, spacing,
+    intensities and labels of images and volumes, keys of archives, DICOM headers.
+
+    Args:
+        paths: files, or folders that hold one DICOM or image series each.
+    """
+    if not paths:
+        raise ToolError("preview_files needs at least one path.")
+    parts: list[str] = []
+    failed = 0
+    for path in paths[:40]:
+        try:
+            parts.append(preview(ctx, path))
+        except ToolError as error:
+            parts.append(str(error))
+            failed += 1
+        except OSError as error:
+            parts.append(f"{path}: {error.strerror or error}")
+            failed += 1
+    if len(paths) > 40:
+        parts.append(f"Only the first 40 of {len(paths)} paths were previewed.")
+    return ToolResult("\n\n".join(parts), is_error=failed == len(paths[:40]))
+
+
+def preview(ctx: Context, path: str) -> str:
+    """One file or series folder as text.
+
+    Raises:
+        ToolError: it does not exist or cannot be read as what it seems to be.
+    """
+    real = ctx.roots.resolve(path)
+    if not real.exists():
+        raise missing(ctx.roots, path, real)
+    shown = ctx.roots.show(real)
+    if real.is_dir():
+        return _folder(ctx, real, shown)
+    with open_read(real, shown) as file:
+        head = file.read(4096)
+        length = os.fstat(file.fileno()).st_size
+    if not length:
+        return f"{shown}: empty file"
+    kind = kind_of(real, head)
+    if kind == "other":
+        return f"{shown}: a binary file of {size(length)} of unknown kind; begins with {head[:16].hex(' ')}"
+    module = importlib.import_module(f"m3b.tools.previews.{kind}")
+    try:
+        lines: list[str] = module.preview(real, ctx.phi)
+    except (ToolError, OSError, MemoryError):
+        raise
+    except Exception as error:  # noqa: BLE001 - the readers of a dozen formats raise what they like on broken files
+        raise ToolError(
+            f"{shown}: {size(length)}, cannot be read as {extension(real.name) or kind}: {shorten(str(error), 300)}"
+        ) from None
+    return f"{shown}: {size(length)}, {lines[0]}" + "".join(f"\n  {line}" for line in lines[1:])
+
+
+def kind_of(path: Path, head: bytes) -> str:
+    """The preview module for a file: by its extension, else by its first bytes."""
+    kind = _BY_EXTENSION.get(extension(path.name))
+    if kind == "pickles" or kind is None:
+        return _by_content(path, head, kind)
+    return kind
+
+
+def _by_content(path: Path, head: bytes, kind: str | None) -> str:
+    if head[128:132] == b"DICM":
+        return "dicom"
+    if head.startswith((b"\x89PNG", b"\xff\xd8\xff", b"II*\0", b"MM\0*", b"BM", b"GIF8")):
+        return "pictures"
+    if head.startswith(b"\x93NUMPY"):
+        return "arrays"
+    if head.startswith(b"\x89HDF\r\n"):
+        return "hdf5"
+    if kind:
+        return kind
+    if head.startswith(b"PK") and zipfile.is_zipfile(path):
+        return "archives"
+    if len(head) >= 352 and head[344:347] in (b"n+1", b"ni1"):
+        return "volumes"
+    if head[:2] in (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05"):
+        return "pickles"
+    if head[:2] == b"\x1f\x8b" or head[257:262] == b"ustar":
+        return "archives"
+    if b"\0" in head and not head.startswith((b"\xff\xfe", b"\xfe\xff")):
+        return "other"
+    return "plain"
+
+
+def _folder(ctx: Context, folder: Path, shown: str) -> str:
+    """A DICOM series, a folder of slices, or the advice to use preview_dirs."""
+    from m3b.tools.natural import natural
+
+    files: list[Path] = []
+    for inner, names, found in os.walk(folder):
+        names.sort(key=natural)
+        files += [Path(inner) / name for name in sorted(found, key=natural) if not name.startswith(".")]
+        if len(files) > 5000:
+            break
+    if not files:
+        return f"{shown}: a folder without files"
+    from m3b.tools.previews import dicom
+
+    probes = [file for file in (files[0], files[len(files) // 2]) if not file.is_symlink() and file.is_file()]
+    if any(dicom.is_dicom(file) for file in probes):
+        return f"{shown}: " + "\n  ".join(dicom.preview_series(files, ctx.phi))
+    middle = files[len(files) // 2]
+    more = " or more" if len(files) > 5000 else ""
+    return (
+        f"{shown}: a folder of {len(files):,}{more} files; preview_dirs counts them. "
+        f"One of them:\n{preview(ctx, str(middle))}"
+    )

@@ -1,0 +1,34 @@
+"""COCO annotations: images, boxes or masks, and named categories."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from m3b.tools.text import plural
+
+
+def coco(value: Any) -> list[str] | None:
+    """What a COCO file holds; nothing when the value is not one."""
+    if not isinstance(value, dict) or not all(isinstance(value.get(key), list) for key in ("images", "annotations")):
+        return None
+    categories = [one for one in value.get("categories") or [] if isinstance(one, dict)]
+    images = [one for one in value["images"] if isinstance(one, dict)]
+    found = [one for one in value["annotations"] if isinstance(one, dict)]
+    names = {one.get("id"): str(one.get("name", one.get("id"))) for one in categories}
+    counts = Counter(names.get(one.get("category_id"), f"unknown id {one.get('category_id')}") for one in found)
+    for name in names.values():
+        counts.setdefault(name, 0)
+    marked = len({one.get("image_id") for one in found})
+    kinds = [
+        key for key in ("bbox", "segmentation", "keypoints", "caption") if any(one.get(key) for one in found[:1000])
+    ]
+    shapes = Counter((one.get("width"), one.get("height")) for one in images)
+    common = ", ".join(f"{w} x {h} px ({n:,})" for (w, h), n in shapes.most_common(3) if w and h)
+    listed = ", ".join(f"{name} x {count:,}" for name, count in counts.most_common(40))
+    return [
+        f"COCO: {plural(len(images), 'image')}, {marked:,} of them annotated; {plural(len(found), 'annotation')}"
+        f" ({', '.join(kinds) or 'empty'}); {plural(len(categories), 'category', 'categories')}",
+        f"annotations by category: {listed or 'none'}",
+        *([f"image sizes: {common}"] if common else []),
+    ]

@@ -1,0 +1,163 @@
+"""DICOM files and series. Tags that name a person are masked; the patient's id as a stable short hash."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from m3b.tools.phi import Phi, mask, scrub
+from m3b.tools.previews.numbers import describe
+from m3b.tools.text import plural, shorten
+
+_MOST_READ = 2000
+_SHOWN = (
+    "Modality", "BodyPartExamined", "StudyDescription", "SeriesDescription", "ProtocolName", "Manufacturer",
+    "ManufacturerModelName", "PatientSex", "PatientAge", "ViewPosition", "ImageLaterality", "PresentationIntentType",
+    "PhotometricInterpretation", "RescaleSlope", "RescaleIntercept", "WindowCenter", "WindowWidth", "KVP", "ImageType",
+    "PatientPosition", "BurnedInAnnotation", "NumberOfFrames",
+)  # fmt: skip
+_PERSONAL = (
+    "PatientID", "PatientName", "PatientBirthDate", "PatientAddress", "PatientTelephoneNumbers", "OtherPatientIDs",
+    "OtherPatientNames", "PatientMotherBirthName", "MedicalRecordLocator", "AccessionNumber", "ReferringPhysicianName",
+    "PerformingPhysicianName", "OperatorsName", "PhysiciansOfRecord", "NameOfPhysiciansReadingStudy", "InstitutionName",
+    "InstitutionAddress", "RequestingPhysician", "MilitaryRank", "Occupation", "PatientComments", "StudyID",
+)  # fmt: skip
+"""The direct identifiers among the attributes of the basic confidentiality profile, DICOM PS3.15 table E.1-1."""
+
+
+def is_dicom(path: Path) -> bool:
+    """Whether a file has the DICOM mark, or the name of one."""
+    if path.suffix.lower() in (".dcm", ".dicom", ".ima"):
+        return True
+    try:
+        with path.open("rb") as file:
+            return file.read(132)[128:] == b"DICM"
+    except OSError:
+        return False
+
+
+def preview(path: Path, phi: Phi) -> list[str]:
+    """Lines about one DICOM file."""
+    import pydicom
+
+    data = pydicom.dcmread(path, force=path.suffix.lower() != "")
+    if "SOPClassUID" not in data and "Rows" not in data:
+        return ["not a DICOM image: neither a SOP class nor rows in its header"]
+    kind = getattr(data.get("SOPClassUID"), "name", "unknown class")
+    lines = [f"DICOM, {kind}, {_geometry(data)}", *_tags(data, phi)]
+    if "PixelData" in data:
+        lines.append(_pixels(data))
+    return lines
+
+
+def preview_series(files: Sequence[Path], phi: Phi) -> list[str]:
+    """Lines about all series in a list of files; of more than 2,000 files, that many spread evenly are read."""
+    import pydicom
+
+    step = max(-(-len(files) // _MOST_READ), 1)
+    series: dict[str, list[Any]] = {}
+    patients: set[str] = set()
+    bad = 0
+    for file in files[::step]:
+        try:
+            if file.is_symlink():
+                raise OSError("a link")
+            data = pydicom.dcmread(file, stop_before_pixels=True, force=file.suffix.lower() == ".dcm")
+            uid = str(data.SeriesInstanceUID)
+        except Exception:  # noqa: BLE001 - pydicom raises many kinds on files that are no DICOM
+            bad += 1
+            continue
+        series.setdefault(uid, []).append(data)
+        patients.add(str(data.get("PatientID", "")))
+    read = sum(map(len, series.values()))
+    of = f" (headers of every {step}th file read)" if step > 1 else ""
+    lines = [f"DICOM folder, {plural(len(files), 'file')}{of}, {plural(len(series), 'series', 'series')}, "
+             f"{plural(len(patients), 'patient')}"]  # fmt: skip
+    for slices in sorted(series.values(), key=len, reverse=True)[:12]:
+        lines.append(_series(slices, phi))
+    if len(series) > 12:
+        lines.append(f"... {len(series) - 12} more series")
+    if bad:
+        lines.append(f"{plural(bad, 'file')} of {read + bad:,} not readable as DICOM")
+    return lines
+
+
+def _series(slices: list[Any], phi: Phi) -> str:
+    first = slices[0]
+    text = f"series of {plural(len(slices), 'file')}: {first.get('Modality', '?')}, {_geometry(first)}"
+    shapes = Counter((one.get("Rows"), one.get("Columns")) for one in slices)
+    if len(shapes) > 1:
+        text += f", {len(shapes)} different sizes"
+    if description := first.get("SeriesDescription"):
+        text += f", {shorten(_hidden(str(description), phi), 60)!r}"
+    text += f", patient {_hidden(str(first.get('PatientID', '')), phi, whole=True) or 'not stated'}"
+    return text + _gaps(slices)
+
+
+def _gaps(slices: list[Any]) -> str:
+    """Distances between neighbouring slices along their normal, in mm."""
+    import numpy as np
+
+    found = []
+    for one in slices:
+        position, axes = one.get("ImagePositionPatient"), one.get("ImageOrientationPatient")
+        if position is None or axes is None or len(position) != 3 or len(axes) != 6:
+            return ""
+        row, column = np.array(axes[:3], float), np.array(axes[3:], float)
+        found.append(float(np.dot(np.cross(row, column), np.array(position, float))))
+    if len(found) < 2:
+        return ""
+    gaps = np.diff(np.sort(found))
+    low, high = float(gaps.min()), float(gaps.max())
+    if high - low < 0.01:
+        return f", slices {low:.4g} mm apart"
+    return f", slices {low:.4g} to {high:.4g} mm apart: missing or doubled slices"
+
+
+def _geometry(data: Any) -> str:
+    text = f"{data.get('Rows', '?')} rows x {data.get('Columns', '?')} columns"
+    if (frames := data.get("NumberOfFrames")) and int(frames) > 1:
+        text += f" x {int(frames)} frames"
+    if (samples := data.get("SamplesPerPixel")) and int(samples) > 1:
+        text += f", {samples} channels"
+    spacing = data.get("PixelSpacing") or data.get("ImagerPixelSpacing")
+    if spacing is not None and len(spacing) == 2:
+        text += f", {float(spacing[0]):.4g} x {float(spacing[1]):.4g} mm"
+    if thickness := data.get("SliceThickness"):
+        text += f", slice thickness {float(thickness):.4g} mm"
+    return text + f", {data.get('BitsStored', '?')} bits"
+
+
+def _tags(data: Any, phi: Phi) -> list[str]:
+    shown = [
+        f"{name}={shorten(_hidden(str(data.get(name)), phi), 60)}"
+        for name in _SHOWN
+        if data.get(name) not in (None, "")
+    ]
+    present = [name for name in _PERSONAL if data.get(name) not in (None, "")]
+    lines = [", ".join(shown)] if shown else []
+    if present and phi == "mask":
+        identity = [f"{name}={mask(str(data.get(name)))}" for name in present if name in ("PatientID", "PatientName")]
+        lines.append(f"masked: {', '.join([*identity, *(name for name in present if name not in _PERSONAL[:2])])}")
+    elif present:
+        lines.append(", ".join(f"{name}={shorten(str(data.get(name)), 60)}" for name in present))
+    return lines
+
+
+def _hidden(text: str, phi: Phi, *, whole: bool = False) -> str:
+    if phi == "allow":
+        return text
+    return mask(text) if whole else scrub(text)
+
+
+def _pixels(data: Any) -> str:
+    if int(data.get("Rows", 0)) * int(data.get("Columns", 0)) * int(data.get("NumberOfFrames", 1) or 1) > 2**27:
+        return "pixels not read: too many"
+    syntax = getattr(getattr(data, "file_meta", None), "TransferSyntaxUID", None)
+    name = getattr(syntax, "name", "") or "unknown transfer syntax"
+    try:
+        return f"stored values {describe(data.pixel_array)}; {name}"
+    except Exception as error:  # noqa: BLE001 - decoders raise many kinds
+        return f"pixels not decoded ({shorten(str(error), 120)}); {name}"

@@ -1,0 +1,60 @@
+"""HDF5: datasets with shapes, types and ranges; links to other files are not followed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from m3b.tools.phi import Phi, is_personal
+from m3b.tools.previews.numbers import LOOKED_AT, describe, shape
+from m3b.tools.text import plural, shorten
+
+_MOST = 40
+
+
+def preview(path: Path, phi: Phi) -> list[str]:
+    """Lines about an HDF5 file, its first 40 datasets one a line."""
+    import h5py
+
+    with h5py.File(path, "r") as file:
+        names: list[str] = []
+        file.visititems(lambda name, one: names.append(name) if isinstance(one, h5py.Dataset) else None)
+        lines = [f"HDF5, {plural(len(names), 'dataset')}"]
+        lines += [f"{name}: {_dataset(file[name], name, phi)}" for name in names[:_MOST]]
+        if len(names) > _MOST:
+            lines.append(f"... {len(names) - _MOST:,} more datasets, up to {names[-1]}")
+        attributes = [
+            f"{key}={shorten(str(value), 60)}" for key, value in list(file.attrs.items())[:10] if not is_personal(key)
+        ]
+        if attributes:
+            lines.append("attributes: " + ", ".join(attributes))
+    return lines
+
+
+def _dataset(dataset: Any, name: str, phi: Phi) -> str:
+    text = f"{shape(dataset.shape)}, {dataset.dtype}" if dataset.shape is not None else "empty"
+    if dataset.shape is None or dataset.external or dataset.is_virtual:
+        return text + (" (its values lie in other files: not read)" if dataset.shape is not None else "")
+    if not dataset.size:
+        return text
+    per = max(dataset.dtype.itemsize, 1) * dataset.size
+    part: Any = dataset[()] if per <= LOOKED_AT or not dataset.shape else None
+    note = ""
+    if part is None:
+        rows = max(int(dataset.shape[0] * LOOKED_AT / per), 1)
+        part, note = dataset[:rows], f" (of the first {rows:,} of {dataset.shape[0]:,})"
+    if dataset.dtype.kind == "O" or dataset.dtype.kind == "S":
+        return f"{text}; {_texts(part, name, phi)}{note}"
+    few = len(dataset.shape) <= 1 or (len(dataset.shape) == 2 and dataset.shape[1] <= 64)
+    found = describe(part, counts=few)
+    return f"{text}; {found}{note}" if found else text
+
+
+def _texts(values: Any, name: str, phi: Phi) -> str:
+    import numpy as np
+
+    flat = np.asarray(values).reshape(-1)
+    words = [one.decode("utf-8", "replace") if isinstance(one, bytes) else str(one) for one in flat[:100_000]]
+    if phi == "mask" and is_personal(name.rsplit("/", 1)[-1], words):
+        return "looks like personal data: masked"
+    return describe(np.asarray([shorten(word, 60) for word in words], dtype=str))

@@ -1,0 +1,71 @@
+"""Lines of a data file as they are read, with what names a person masked."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from m3b.tools.paths import open_read
+from m3b.tools.phi import is_personal, mask, personal_columns, scrub
+
+if TYPE_CHECKING:
+    from m3b.tools.context import Context
+
+_TABLES = {".csv", ".tsv", ".tab"}
+_RECORDS = {".json", ".jsonl", ".ndjson"}
+_PAIR = re.compile(r'"((?:[^"\\]|\\.){1,80})"(\s*:\s*)("(?:[^"\\]|\\.)*"|-?[\d.eE+-]+)')
+
+
+def masked_lines(path: Path, lines: list[str], ctx: Context) -> tuple[list[str], str]:
+    """The same lines, personal cells and values masked; and a note that says so, empty when nothing was.
+
+    Only raw data is masked, that is read-only material and copied tables; what an agent wrote itself is shown as
+    it is, for edits need its exact text.
+    """
+    suffix = path.suffix.lower()
+    if ctx.phi == "allow" or suffix not in _TABLES | _RECORDS:
+        return lines, ""
+    if suffix in _RECORDS and (ctx.roots.writable(path) or ctx.roots.show(path).startswith("resources")):
+        return lines, ""
+    shown = _table(path, lines) if suffix in _TABLES else [_record(line) for line in lines]
+    return shown, "personal data masked" if shown != lines else ""
+
+
+def _table(path: Path, lines: list[str]) -> list[str]:
+    from m3b.tools.previews import tables
+
+    with open_read(path, path.name) as file:
+        head = file.read(1 << 18)
+    layout = tables.sniff(head, path.suffix.lower(), whole=len(head) < 1 << 18)
+    text = head.decode(layout.encoding, "replace").splitlines()
+    rows = list(csv.reader(text[1:200], delimiter=layout.delimiter))
+    found = personal_columns(layout.names, rows)
+    if not found:
+        return [scrub(line) for line in lines]
+    result = []
+    for line in lines:
+        cells = next(csv.reader([line], delimiter=layout.delimiter), [])
+        if [cell.strip() for cell in cells] == layout.names:
+            result.append(line)
+            continue
+        out = io.StringIO()
+        kept = [mask(cell) if index in found else scrub(cell) for index, cell in enumerate(cells)]
+        csv.writer(out, delimiter=layout.delimiter, lineterminator="").writerow(kept)
+        result.append(out.getvalue())
+    return result
+
+
+def _record(line: str) -> str:
+    keys = [match[1] for match in _PAIR.finditer(line)]
+
+    def one(match: re.Match[str]) -> str:
+        value = match[3].strip('"')
+        if not is_personal(match[1], [value], keys):
+            return match[0]
+        return f'"{match[1]}"{match[2]}{json.dumps(mask(value))}'
+
+    return scrub(_PAIR.sub(one, line))

@@ -1,0 +1,63 @@
+"""PNG, JPEG, TIFF and their like: size, mode, bits, range, values of masks."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+from m3b.tools.phi import Phi
+from m3b.tools.previews.numbers import describe
+from m3b.tools.text import plural
+
+_MOST_PIXELS = 64_000_000
+_MODES = {
+    "1": "1-bit",
+    "L": "8-bit grey",
+    "LA": "8-bit grey with alpha",
+    "P": "8-bit palette",
+    "RGB": "8-bit RGB",
+    "RGBA": "8-bit RGB with alpha",
+    "CMYK": "8-bit CMYK",
+    "I": "32-bit integer grey",
+    "I;16": "16-bit grey",
+    "I;16B": "16-bit grey",
+    "F": "32-bit float grey",
+}
+
+
+def preview(path: Path, phi: Phi) -> list[str]:
+    """Lines about a picture; pixels are read up to 64 million of them."""
+    from PIL import Image
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", Image.DecompressionBombWarning)
+        limit, Image.MAX_IMAGE_PIXELS = Image.MAX_IMAGE_PIXELS, None
+        try:
+            with Image.open(path) as image:
+                return _describe(image)
+        finally:
+            Image.MAX_IMAGE_PIXELS = limit
+
+
+def _describe(image: Any) -> list[str]:
+    import numpy as np
+
+    width, height = image.size
+    frames = int(getattr(image, "n_frames", 1))
+    line = f"{image.format} picture, width {width} x height {height} px, {_MODES.get(image.mode, image.mode)}"
+    if frames > 1:
+        line += f", {plural(frames, 'frame')}"
+    if width * height > _MOST_PIXELS:
+        return [line, "pixels not read: the picture is too large"]
+    pixels = np.asarray(image)
+    if pixels.dtype == bool:
+        pixels = pixels.astype(np.uint8)
+    lines = [line, ("first frame: " if frames > 1 else "") + describe(pixels, counts=pixels.ndim == 2)]
+    if pixels.ndim == 3 and pixels.shape[2] >= 3 and _same(pixels):
+        lines.append("the three channels are equal: a grey picture stored as RGB")
+    return lines
+
+
+def _same(pixels: Any) -> bool:
+    return bool((pixels[..., 0] == pixels[..., 1]).all() and (pixels[..., 1] == pixels[..., 2]).all())

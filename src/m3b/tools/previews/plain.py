@@ -1,0 +1,27 @@
+"""Text, Markdown and anything else that people read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from m3b.tools.paths import open_read
+from m3b.tools.phi import Phi, scrub
+from m3b.tools.previews.blocks import count_lines, decode
+from m3b.tools.text import plural, shorten
+
+
+def preview(path: Path, phi: Phi) -> list[str]:
+    """First lines and the number of all lines; tables without a telling extension are shown as tables."""
+    from m3b.tools.previews import tables
+
+    with open_read(path, path.name) as file:
+        head = file.read(1 << 16)
+    text, encoding = decode(head)
+    if path.suffix.lower() in (".txt", ".data", ".dat", "", ".list") and tables.is_table(text):
+        return tables.preview(path, phi)
+    lines = text.split("\n")[:25]
+    total = count_lines(path, quotes=False).lines
+    shown = [shorten(line.rstrip("\r"), 200) for line in lines]
+    if phi == "mask":
+        shown = [scrub(line) for line in shown]
+    return [f"text, {encoding}, {plural(total, 'line')}; the first:", *shown]

@@ -1,0 +1,209 @@
+"""JSON and JSON lines: structure with types and counts, a sample, COCO recognised."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from m3b.tools.paths import open_read
+from m3b.tools.phi import Phi, is_personal, masked_json, scrub
+from m3b.tools.previews.blocks import count_lines, decode, spread
+from m3b.tools.previews.coco import coco
+from m3b.tools.text import plural, shorten
+
+_WHOLE_UP_TO = 32 * 2**20
+_PREFIX = 2 * 2**20
+_SAMPLE = 2000
+_SEEN = 20_000
+_MOST_KEYS = 40
+
+
+def preview(path: Path, phi: Phi) -> list[str]:
+    """Lines about a JSON or JSON-lines file; large ones are judged by their beginning, which is said."""
+    with open_read(path, path.name) as file:
+        length = os.fstat(file.fileno()).st_size
+        head = file.read(min(length, _PREFIX))
+        lines = path.suffix.lower() in (".jsonl", ".ndjson") or _is_lines(head)
+        if not lines and length <= _WHOLE_UP_TO:
+            head += file.read()
+    if lines:
+        return _lines(path, head, phi)
+    text, _ = decode(head)
+    note = ""
+    if length <= _WHOLE_UP_TO:
+        value = json.loads(text)
+    else:
+        value, note = json.loads(closed(text)), f" (of the first {len(head) // 2**20} MiB only)"
+    return [f"JSON{note}: {_kind(value)}", *(coco(value) or []), *structure(value, phi), *_sample(value, phi)]
+
+
+def _is_lines(head: bytes) -> bool:
+    """Whether the first two lines are JSON objects of their own."""
+    first = head.split(b"\n", 2)[:2]
+    try:
+        return len(first) == 2 and all(isinstance(json.loads(line), dict) for line in first if line.strip())
+    except ValueError:
+        return False
+
+
+def _lines(path: Path, head: bytes, phi: Phi) -> list[str]:
+    total = count_lines(path, quotes=False).lines
+    start = head if len(head) < _PREFIX else head[: head.rfind(b"\n") + 1]
+    bad: Counter[str] = Counter()
+    records = list(_parsed(start.split(b"\n")[:_SEEN], bad))
+    of = "all" if len(head) < _PREFIX and total <= _SEEN else f"the first {len(records):,}"
+    if of != "all":
+        more = [one for block in spread(path, len(start), 20, 1 << 15) for one in _parsed(block.split(b"\n"), bad)]
+        records += more
+        of += f" and {len(more):,} spread over the rest" if more else ""
+    if not records:
+        return [f"JSON lines: {plural(total, 'line')}, none of those read is valid JSON ({_first(bad)})"]
+    lines = [f"JSON lines: {plural(total, 'record')}; fields, of {of}:", *structure(records, phi, top=False)]
+    if bad:
+        lines.append(f"{plural(bad.total(), 'line')} not valid JSON: {_first(bad)}")
+    return lines + _sample(records, phi)
+
+
+def _parsed(lines: Iterable[bytes], bad: Counter[str]) -> Iterator[Any]:
+    for line in lines:
+        if line.strip():
+            try:
+                yield json.loads(line)
+            except (ValueError, RecursionError) as error:
+                bad[shorten(str(error), 80)] += 1
+
+
+def _first(bad: Counter[str]) -> str:
+    return next(iter(bad), "")
+
+
+def closed(text: str) -> str:
+    """The beginning of a JSON text, made valid: cut behind the last complete element and closed."""
+    stack: list[str] = []
+    best: tuple[int, str] = (0, "null")
+    at = 0
+    while at < len(text):
+        ch = text[at]
+        if ch == '"':
+            at = _string_end(text, at)
+        elif ch in "[{":
+            stack.append("]" if ch == "[" else "}")
+            best = (at + 1, "".join(reversed(stack)))
+        elif ch in "]}" and stack:
+            stack.pop()
+            best = (at + 1, "".join(reversed(stack)))
+        elif ch == ",":
+            best = (at, "".join(reversed(stack)))
+        at += 1
+    return text[: best[0]] + best[1]
+
+
+def _string_end(text: str, at: int) -> int:
+    """Where the string that opens at `at` closes; the text's end if it does not."""
+    end = text.find('"', at + 1)
+    while end > 0:
+        slashes = 0
+        while text[end - 1 - slashes] == "\\":
+            slashes += 1
+        if slashes % 2 == 0:
+            return end
+        end = text.find('"', end + 1)
+    return len(text)
+
+
+def structure(value: Any, phi: Phi, *, top: bool = True) -> list[str]:
+    """The fields of a value, one a line, with types, counts and small vocabularies."""
+    lines: list[str] = ["structure:"] if top else []
+    _describe([value] if top else list(value), "", lines, phi, 0)
+    return lines[:80] + (["  ..."] if len(lines) > 80 else [])
+
+
+def _describe(values: list[Any], indent: str, lines: list[str], phi: Phi, depth: int) -> None:
+    """Describe what several values at the same place have in common."""
+    if depth > 6:
+        return
+    if records := [value for value in values if isinstance(value, dict)]:
+        _fields(records, indent + "  ", lines, phi, depth)
+    if lists := [value for value in values if isinstance(value, list)]:
+        items = [item for one in lists for item in one[:_SAMPLE]][:_SEEN]
+        if items and any(isinstance(item, dict | list) for item in items):
+            lines.append(f"{indent}  each item: {_types(items)}")
+            _describe(items, indent + "  ", lines, phi, depth + 1)
+
+
+def _fields(records: list[dict[str, Any]], indent: str, lines: list[str], phi: Phi, depth: int) -> None:
+    counts = Counter(key for record in records for key in record)
+    if len(counts) > _MOST_KEYS and _is_map(records, counts):
+        values = [one for record in records for one in list(record.values())[:_SAMPLE]][:_SEEN]
+        some = ", ".join(repr(shorten(scrub(str(key)), 60)) for key in list(counts)[:3])
+        lines.append(f"{indent}{len(counts):,} keys such as {some}; each: {_types(values)}")
+        _describe(values, indent, lines, phi, depth + 1)
+        return
+    keys = list(counts)
+    for key in keys[:_MOST_KEYS]:
+        values = [record[key] for record in records if key in record]
+        words = [value for value in values if isinstance(value, str)]
+        hidden = phi == "mask" and is_personal(str(key), words[:200], keys)
+        absent = f", in {counts[key]:,} of {len(records):,}" if counts[key] < len(records) else ""
+        about = "; looks like personal data: masked" if hidden else _values(values)
+        lines.append(f"{indent}{key}: {_types(values)}{absent}{about}")
+        if not hidden:
+            _describe(values, indent, lines, phi, depth + 1)
+    if len(keys) > _MOST_KEYS:
+        lines.append(f"{indent}... {len(keys) - _MOST_KEYS} more keys")
+
+
+def _is_map(records: list[dict[str, Any]], counts: Counter[str]) -> bool:
+    """Whether the keys are data (file names, ids) and not field names."""
+    return len(records) == 1 or len(counts) > 4 * _MOST_KEYS
+
+
+def _values(values: list[Any]) -> str:
+    """Small vocabularies with counts, ranges of numbers, lengths of lists."""
+    flat = [item for value in values for item in (value if isinstance(value, list) else [value])][:_SEEN]
+    words = [item for item in flat if isinstance(item, str)]
+    numbers = [item for item in flat if isinstance(item, int | float) and not isinstance(item, bool)]
+    if words:
+        found = Counter(words)
+        if len(found) <= 20 and (len(found) < len(words) or len(words) <= 3):
+            return ": " + ", ".join(f"{shorten(scrub(one), 60)} x {n:,}" for one, n in found.most_common())
+        return f": {len(found):,} distinct, such as {shorten(scrub(words[0]), 80)!r}"
+    if numbers:
+        return f": {min(numbers):g} to {max(numbers):g}"
+    return ""
+
+
+def _types(values: list[Any]) -> str:
+    counts = Counter(_kind(value) if not isinstance(value, list) else "list" for value in values)
+    names = [name if len(counts) == 1 else f"{name} x {count:,}" for name, count in counts.most_common(4)]
+    text = " or ".join(names)
+    lengths = [len(value) for value in values if isinstance(value, list)]
+    if lengths:
+        low, high = min(lengths), max(lengths)
+        text += f" of {low:,}" + (f" to {high:,}" if high > low else "") + (" items" if high != 1 else " item")
+        inner = Counter(_kind(item) for value in values if isinstance(value, list) for item in value[:50])
+        text += f" ({' or '.join(name for name, _ in inner.most_common(3))})" if inner else ""
+    return text
+
+
+def _kind(value: Any) -> str:
+    if isinstance(value, dict):
+        return "object"
+    if isinstance(value, list):
+        return f"list of {plural(len(value), 'item')}"
+    names = {bool: "boolean", int: "integer", float: "number", str: "text", type(None): "null"}
+    return names.get(type(value), type(value).__name__)
+
+
+def _sample(value: Any, phi: Phi) -> list[str]:
+    one = value[0] if isinstance(value, list) and value else value
+    if isinstance(one, dict):
+        one = {key: one[key] for key in list(one)[:_MOST_KEYS]}
+        one = {key: item[:2] if isinstance(item, list) else item for key, item in one.items()}
+    if phi == "mask":
+        one = masked_json(one)
+    return ["sample: " + shorten(json.dumps(one, ensure_ascii=False, default=str), 500)]

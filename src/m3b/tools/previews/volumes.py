@@ -1,0 +1,107 @@
+"""NIfTI, MGH, NRRD and MetaImage volumes: shape, spacing, orientation, type, intensities, labels."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from m3b.errors import ToolError
+from m3b.tools.phi import Phi
+from m3b.tools.previews.numbers import LOOKED_AT, describe, shape
+
+_NIBABEL = (".nii", ".nii.gz", ".mgz", ".hdr", ".img")
+
+
+def preview(path: Path, phi: Phi) -> list[str]:
+    """Lines about a volume; of more than 64 MiB of voxels, evenly spread slices are looked at."""
+    name = path.name.lower()
+    if name.endswith((".mha", ".mhd", ".nrrd", ".nhdr")):
+        return _itk(path)
+    return _nibabel(path)
+
+
+def _nibabel(path: Path) -> list[str]:
+    import nibabel
+    import numpy as np
+
+    image: Any = nibabel.load(path)
+    header = image.header
+    zooms = tuple(float(one) for one in header.get_zooms())
+    axes = "".join(code or "?" for code in nibabel.aff2axcodes(image.affine))
+    units = header.get_xyzt_units()[0] if hasattr(header, "get_xyzt_units") else "mm"
+    dims = image.shape
+    lines = [
+        f"{type(image).__name__.replace('Image', '')} volume, {shape(dims)} voxels, spacing {_spacing(zooms)} "
+        f"{units if units != 'unknown' else 'mm (unit not stated)'}, orientation {axes}, {header.get_data_dtype()}"
+    ]
+    if len(dims) > 3:
+        lines.append(f"{len(dims)} dimensions: the last ones are time or channels")
+    cells = int(np.prod(dims, dtype=np.int64)) * header.get_data_dtype().itemsize
+    data, note = _slices(image.dataobj, dims, cells)
+    lines.append(f"{describe(np.asarray(data))}{note}")
+    slope, inter = (header.get_slope_inter() if hasattr(header, "get_slope_inter") else (None, None)) or (None, None)
+    if slope not in (None, 1.0) or inter not in (None, 0.0):
+        lines.append(f"stored values are scaled by {slope} and shifted by {inter}; the range is of scaled values")
+    if hasattr(header, "get_sform") and not (int(header["qform_code"]) or int(header["sform_code"])):
+        lines.append("no orientation is stated in the header (qform and sform code 0)")
+    return lines
+
+
+def _slices(source: Any, dims: tuple[int, ...], cells: int) -> tuple[Any, str]:
+    """All voxels, or slices spread evenly along the third axis."""
+    import numpy as np
+
+    if cells <= LOOKED_AT or len(dims) < 3 or dims[2] < 2:
+        return source, ""
+    count = max(int(dims[2] * LOOKED_AT / cells), 1)
+    chosen = np.linspace(0, dims[2] - 1, min(count, 24)).round().astype(int)
+    picked = [np.asarray(source[(slice(None), slice(None), int(z)) + (0,) * (len(dims) - 3)]) for z in chosen]
+    return np.stack(picked), f" (of {len(picked)} slices of {dims[2]})"
+
+
+def _itk(path: Path) -> list[str]:
+    import SimpleITK
+
+    if path.suffix.lower() in (".mhd", ".nhdr"):
+        _check_detached(path)
+    reader = SimpleITK.ImageFileReader()
+    reader.SetFileName(str(path))
+    reader.ReadImageInformation()
+    dims, spacing = reader.GetSize(), reader.GetSpacing()
+    direction = reader.GetDirection()
+    axes = ""
+    if len(dims) == 3:
+        filter_ = SimpleITK.DICOMOrientImageFilter()
+        axes = ", orientation " + filter_.GetOrientationFromDirectionCosines(direction) + " (DICOM axes)"
+    pixel = SimpleITK.GetPixelIDValueAsString(reader.GetPixelID())
+    channels = reader.GetNumberOfComponents()
+    more = f", {channels} channels" if channels > 1 else ""
+    lines = [f"volume, {shape(dims)} voxels (x, y, z), spacing {_spacing(spacing)} mm{axes}, {pixel}{more}"]
+    cells = channels * 4
+    for one in dims:
+        cells *= int(one)
+    note = ""
+    if cells > 4 * LOOKED_AT and len(dims) == 3:
+        depth = max(int(dims[2] * LOOKED_AT / cells), 1)
+        start = (dims[2] - depth) // 2
+        reader.SetExtractIndex([0, 0, start])
+        reader.SetExtractSize([dims[0], dims[1], depth])
+        note = f" (of slices {start} to {start + depth - 1} of {dims[2]})"
+    lines.append(f"{describe(SimpleITK.GetArrayViewFromImage(reader.Execute()))}{note}")
+    return lines
+
+
+def _check_detached(path: Path) -> None:
+    """A header must not name voxels outside of its own folder."""
+    head = path.read_bytes()[:65536].decode("latin-1")
+    for line in head.splitlines():
+        key, _, value = line.replace("=", ":", 1).partition(":")
+        if key.strip().lower() in ("elementdatafile", "data file", "datafile"):
+            target = value.strip()
+            inside = "/" not in target and ".." not in target and not (path.parent / target.split(" ")[0]).is_symlink()
+            if not inside:
+                raise ToolError(f"{path.name}: its voxels are in {target!r}, outside of its folder; not opened.")
+
+
+def _spacing(values: Any) -> str:
+    return " x ".join(f"{float(one):.4g}" for one in values)

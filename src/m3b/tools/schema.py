@@ -1,0 +1,192 @@
+"""From a typed function to the JSON schema that a model sees, and from a model's arguments to typed ones."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import json
+import re
+import types
+import typing
+from collections.abc import Callable, Mapping
+from typing import Any, get_args, get_origin, is_typeddict
+
+from m3b.errors import ToolError
+from m3b.messages import ToolSpec
+
+_SIMPLE: dict[Any, str] = {str: "string", int: "integer", float: "number", bool: "boolean"}
+_ARGUMENT = re.compile(r"^ {4}(\w+): (.*)$")
+
+
+def spec_of(function: Callable[..., Any]) -> ToolSpec:
+    """The schema of a tool. Its first parameter is m3b's own and not shown.
+
+    The docstring's text becomes the description; its `Args:` section describes the parameters.
+    """
+    text, described = _docstring(function)
+    hints = typing.get_type_hints(function)
+    properties: dict[str, Any] = {}
+    required: list[str] = []
+    for name, parameter in _parameters(function).items():
+        one = _schema(hints[name])
+        if name in described:
+            one["description"] = described[name]
+        if parameter.default is inspect.Parameter.empty:
+            required.append(name)
+        elif parameter.default is not None:
+            one["default"] = parameter.default
+        properties[name] = one
+    parameters = {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
+    return ToolSpec(getattr(function, "__name__", "tool"), text, parameters)
+
+
+def arguments_for(function: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments as the function wants them, mended where what was meant is certain.
+
+    Raises:
+        ToolError: naming an unknown, missing or mistyped argument, and what is wanted.
+    """
+    hints = typing.get_type_hints(function)
+    known = _parameters(function)
+    for name in given:
+        if name not in known:
+            close = difflib.get_close_matches(name, known, 1)
+            hint = f" Did you mean {close[0]!r}?" if close else ""
+            raise ToolError(f"Unknown argument {name!r}.{hint} Accepted: {', '.join(known)}.")
+    result: dict[str, Any] = {}
+    for name, parameter in known.items():
+        value = given.get(name)
+        if value is None:
+            if parameter.default is inspect.Parameter.empty:
+                raise ToolError(f"Argument {name!r} is missing: {_wanted(hints[name])} is needed.")
+            continue
+        result[name] = coerce(value, hints[name], name)
+    return result
+
+
+def coerce(value: Any, hint: Any, where: str) -> Any:
+    """A JSON value as the wanted type: `"5"` as 5, `"a"` as `["a"]`, a JSON text as the list or object it spells.
+
+    Raises:
+        ToolError: when it is not certain what was meant.
+    """
+    hint = _bare(hint)
+    if hint is Any:
+        return value
+    if hint in _SIMPLE:
+        return _simple(value, hint, where)
+    if get_origin(hint) is list:
+        return _list(value, get_args(hint)[0], where)
+    if isinstance(value, str):
+        value = _parsed(value)
+    if not isinstance(value, dict):
+        raise _mistyped(value, hint, where)
+    return _record(value, hint, where)
+
+
+def _simple(value: Any, hint: Any, where: str) -> Any:
+    if hint is str and isinstance(value, int | float) and not isinstance(value, bool):
+        return str(value)
+    if type(value) is hint:
+        return value
+    if isinstance(value, str) and hint is not str:
+        word = value.strip().lower()
+        if hint is bool and word in ("true", "false"):
+            return word == "true"
+        if hint is int and re.fullmatch(r"[+-]?\d{1,18}(\.0+)?", word):
+            return int(float(word)) if "." in word else int(word)
+        if hint is float and re.fullmatch(r"[+-]?(\d{1,18}(\.\d*)?|\.\d+)(e[+-]?\d{1,2})?", word):
+            return float(word)
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        if hint is float:
+            return float(value)
+        if hint is int and abs(value) < 2**53 and value == int(value):
+            return int(value)
+        if hint is bool and value in (0, 1):
+            return bool(value)
+    raise _mistyped(value, hint, where)
+
+
+def _list(value: Any, item: Any, where: str) -> list[Any]:
+    if isinstance(value, str):
+        parsed = _parsed(value) if value.lstrip()[:1] in ("[", "{") else value
+        value = parsed if isinstance(parsed, list | dict) else value
+    if isinstance(value, str) and _bare(item) is not str:
+        raise _mistyped(value, list[item], where)
+    if isinstance(value, str | dict):
+        value = [value]
+    if not isinstance(value, list):
+        raise _mistyped(value, list[item], where)
+    return [coerce(one, item, f"{where}[{index}]") for index, one in enumerate(value)]
+
+
+def _record(value: dict[str, Any], hint: Any, where: str) -> dict[str, Any]:
+    fields = typing.get_type_hints(hint)
+    for name in value:
+        if name not in fields:
+            raise ToolError(f"Unknown key {name!r} in {where}. Accepted: {', '.join(fields)}.")
+    missing = [name for name in fields if value.get(name) is None]
+    if missing:
+        raise ToolError(f"{where} lacks {', '.join(map(repr, missing))}: {_wanted(hint)} is needed.")
+    return {name: coerce(value[name], kind, f"{where}.{name}") for name, kind in fields.items()}
+
+
+def _parsed(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+
+
+def _bare(hint: Any) -> Any:
+    """The type without its `| None`."""
+    if get_origin(hint) in (types.UnionType, typing.Union):
+        return next(one for one in get_args(hint) if one is not type(None))
+    return hint
+
+
+def _schema(hint: Any) -> dict[str, Any]:
+    hint = _bare(hint)
+    if hint in _SIMPLE:
+        return {"type": _SIMPLE[hint]}
+    if get_origin(hint) is list:
+        return {"type": "array", "items": _schema(get_args(hint)[0])}
+    if is_typeddict(hint):
+        fields = {name: _schema(kind) for name, kind in typing.get_type_hints(hint).items()}
+        return {"type": "object", "properties": fields, "required": list(fields), "additionalProperties": False}
+    raise TypeError(f"a tool's parameter cannot be a {hint}")
+
+
+def _wanted(hint: Any) -> str:
+    hint = _bare(hint)
+    if hint in _SIMPLE:
+        return f"a {_SIMPLE[hint]}".replace("a integer", "an integer")
+    if get_origin(hint) is list:
+        return f"a list of {_wanted(get_args(hint)[0]).split(' ', 1)[1]}s"
+    names = ", ".join(f'"{name}"' for name in typing.get_type_hints(hint))
+    return f"an object with {names}"
+
+
+def _mistyped(value: Any, hint: Any, where: str) -> ToolError:
+    shown = json.dumps(value, default=str)
+    shown = shown if len(shown) <= 80 else shown[:79] + "…"
+    return ToolError(f"Argument {where}: {_wanted(hint)} is needed, got {shown}.")
+
+
+def _parameters(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
+    return dict(list(inspect.signature(function).parameters.items())[1:])
+
+
+def _docstring(function: Callable[..., Any]) -> tuple[str, dict[str, str]]:
+    text, _, rest = inspect.getdoc(function).partition("\nArgs:\n")  # type: ignore[union-attr]
+    described: dict[str, str] = {}
+    last = ""
+    for line in rest.split("\n"):
+        if match := _ARGUMENT.match(line):
+            last = match[1]
+            described[last] = match[2].strip()
+        elif last and line.startswith(" " * 8):
+            described[last] += " " + line.strip()
+        elif line.strip():
+            last = ""
+    return " ".join(text.split()), described

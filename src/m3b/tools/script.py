@@ -1,0 +1,99 @@
+"""Run a command in the sandbox, and say what became of it."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from m3b.errors import ToolError
+from m3b.sandbox import Exit
+from m3b.tools.context import Context, ToolResult
+from m3b.tools.jobs import Job
+from m3b.tools.text import bad_loss, clip, last_traceback, tidy
+
+SILENT_S = 120.0
+_LONGEST_WAIT_S = 3600
+
+_REASONS = {
+    "wall_time": "killed: it ran longer than a script may",
+    "memory": "killed: it used more memory than a script may. Use smaller batches, patches or fewer workers",
+    "processes": "killed: it started more processes than a script may. Use fewer workers",
+    "disk": "killed: it wrote more to disk than a script may. Keep fewer checkpoints or smaller caches",
+    "stopped": "stopped on request",
+    "lost": "lost: its supervisor ended before it did. Run it again",
+}
+
+
+def run_script(ctx: Context, command: str = "", wait_s: int = 600, job: int = 0, stop: bool = False) -> ToolResult:
+    """Run a bash command in the working folder, without network, and wait for it.
+
+    A command that still runs after wait_s goes on as a job: the result gives its number. Wait on with
+    run_script(job=N), end it with run_script(job=N, stop=true). Waiting costs no action.
+
+    Args:
+        command: the command, such as "python train.py --epochs 3". Leave out with job.
+        wait_s: how many seconds to wait at most.
+        job: number of a running job to wait for instead of starting a command.
+        stop: end that job now.
+    """
+    if bool(command.strip()) == bool(job):
+        raise ToolError("run_script needs either a command, or the number of a job to wait for or stop.")
+    if stop and not job:
+        raise ToolError("stop=true needs the number of a job.")
+    if "\0" in command:
+        raise ToolError("The command holds a NUL byte; remove it.")
+    if job:
+        one = ctx.jobs.find(job)
+    else:
+        if ctx.approve is not None and not ctx.approve(command):
+            raise ToolError("The user did not approve this command; it was not run. Find another way.")
+        one = ctx.jobs.start(command)
+    if stop and one.running:
+        one.exit = one.process.stop()
+    cancelled = ctx.jobs.wait(one, max(0, min(wait_s, _LONGEST_WAIT_S)), ctx.cancelled, lambda j: _look(ctx, j))
+    return _result(ctx, one, cancelled)
+
+
+def _look(ctx: Context, job: Job) -> None:
+    if ctx.on_output:
+        ctx.on_output(job.number, tidy(job.output())[-2000:])
+
+
+def _result(ctx: Context, job: Job, cancelled: bool) -> ToolResult:
+    output = tidy(job.output()).strip("\n")
+    error = last_traceback(output)
+    log = ctx.roots.show(job.process.output)
+    lines = [_headline(job, cancelled)]
+    if loss := bad_loss(output):
+        lines.append(f"The loss is not a number: {loss[:200]}")
+    if job.running and job.silence_s > SILENT_S:
+        lines.append(f"No output for {job.silence_s:.0f} s.")
+    body = output
+    if error and output.endswith(error):
+        body = output[: -len(error)].rstrip("\n")
+    room = max(ctx.max_result_chars - min(len(error), ctx.max_result_chars // 2) - 300, 500)
+    if body:
+        lines.append(f"--- output ({log}) ---\n{clip(body, room, f'all that was kept is in {log}')}")
+    elif not error:
+        lines.append("It printed nothing." if not job.running else "Nothing printed so far.")
+    if error:
+        lines.append(f"--- last traceback ---\n{clip(error, ctx.max_result_chars // 2)}")
+    data: dict[str, Any] = {"job": job.number, "running": job.running, "output": log, "error": error}
+    data["wall_s"] = round(job.exit.wall_s if job.exit else time.monotonic() - job.started, 2)
+    if job.exit:
+        data |= {"exit_code": job.exit.code, "reason": job.exit.reason}
+    return ToolResult("\n".join(lines), is_error=bool(job.exit and job.exit.code != 0), data=data)
+
+
+def _headline(job: Job, cancelled: bool) -> str:
+    if job.exit is None:
+        return (
+            f"Job {job.number} is still running after {time.monotonic() - job.started:.0f} s. "
+            f"Wait on with run_script(job={job.number}); end it with run_script(job={job.number}, stop=true)."
+        )
+    return _ending(job.exit) + (" because the run was cancelled." if cancelled else "")
+
+
+def _ending(end: Exit) -> str:
+    text = f"Exit code {end.code} after {end.wall_s:.1f} s"
+    return text if end.reason == "exit" else f"{text}, {_REASONS.get(end.reason, end.reason)}."

@@ -1,0 +1,108 @@
+"""Cutting and reading the output of scripts for a reader with little room."""
+
+from __future__ import annotations
+
+import re
+
+_ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[@-Z\\-_]")
+_BAR = re.compile(r"^[^\n]{0,80}?\d{1,3}%\s*\|.*|^\s*\d+it \[.*", re.ASCII)
+_NAN = re.compile(
+    r"\bloss\b[^\n\w]{0,12}(?:tensor\()?[+-]?(?:nan|inf)\b|\b\w+_loss\b[^\n\w]{0,12}[+-]?(?:nan|inf)\b", re.I
+)
+_TRACEBACK = "Traceback (most recent call last):"
+_CHAINED = (
+    "The above exception was the direct cause of the following exception:",
+    "During handling of the above exception, another exception occurred:",
+)
+
+
+def plural(count: int, one: str, many: str = "") -> str:
+    """`1 file`, `1,200 files`."""
+    return f"{count:,} {one if count == 1 else many or one + 's'}"
+
+
+def size(count: float) -> str:
+    """Bytes for people: `812 B`, `5.2 MiB`."""
+    if count < 1024:
+        return f"{count:.0f} B"
+    for unit in ("KiB", "MiB", "GiB"):
+        count /= 1024
+        if count < 1024:
+            return f"{count:.1f} {unit}"
+    return f"{count / 1024:.1f} TiB"
+
+
+def shorten(text: str, limit: int) -> str:
+    """One line of at most `limit` characters."""
+    text = " ".join(text.split()) if "\n" in text or "\r" in text else text
+    return text if len(text) <= limit else text[: max(limit - 1, 0)] + "…"
+
+
+def clip(text: str, limit: int, note: str = "") -> str:
+    """Head and tail of a long text, cut at line ends where those are near; `note` says where the rest is."""
+    if len(text) <= limit:
+        return text
+    head, tail = text[: limit * 2 // 5], text[-(limit * 3 // 5) :]
+    if (end := head.rfind("\n")) > len(head) // 2:
+        head = head[:end]
+    if 0 <= (start := tail.find("\n")) < len(tail) // 2:
+        tail = tail[start + 1 :]
+    left = len(text) - len(head) - len(tail)
+    return f"{head}\n[... {left:,} characters left out{'; ' + note if note else ''} ...]\n{tail}"
+
+
+def tidy(text: str) -> str:
+    """Output as a terminal would have left it: no escape codes, progress bars at their last state only."""
+    text = _ANSI.sub("", text.replace("\r\n", "\n")).replace("\0", "")
+    lines: list[str] = []
+    bars = 0
+    for raw in text.split("\n"):
+        line = raw
+        if "\r" in raw:
+            line = next((part for part in reversed(raw.split("\r")) if part.strip()), "")
+        if _BAR.match(line):
+            if bars:
+                lines[-1] = line
+            else:
+                lines.append(line)
+            bars += 1
+            continue
+        bars = 0
+        lines.append(line)
+    return "\n".join(lines)
+
+
+def last_traceback(text: str) -> str:
+    """The last Python traceback in a text, the exceptions that it chains from included; empty without one."""
+    lines = text.split("\n")
+    starts = [i for i, line in enumerate(lines) if line.lstrip().startswith(_TRACEBACK)]
+    if not starts:
+        return ""
+    end = _traceback_end(lines, starts[-1])
+    first = starts[-1]
+    for start in reversed(starts[:-1]):
+        between = [line.strip() for line in lines[_traceback_end(lines, start) : first] if line.strip()]
+        if len(between) != 1 or between[0] not in _CHAINED:
+            break
+        first = start
+    return "\n".join(lines[first:end]).rstrip()
+
+
+def _traceback_end(lines: list[str], start: int) -> int:
+    """One past the line that names the exception, and past the further lines of a long message."""
+    indent = len(lines[start]) - len(lines[start].lstrip())
+    at = start + 1
+    while at < len(lines) and (not lines[at].strip() or lines[at].startswith(" " * (indent + 1))):
+        at += 1
+    at += 1
+    while at < len(lines) and lines[at].startswith((" " * (indent + 1), "\t")):
+        at += 1
+    return min(at, len(lines))
+
+
+def bad_loss(text: str) -> str:
+    """The first line that reports a loss of NaN or infinity; empty without one."""
+    for line in text.split("\n"):
+        if _NAN.search(line):
+            return line.strip()
+    return ""

@@ -1,0 +1,27 @@
+"""Fixtures for the language models' tests."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+from llm_server import Clock, Provider
+
+
+@pytest.fixture
+def provider(monkeypatch: pytest.MonkeyPatch) -> Iterator[Provider]:
+    for name in ("OPENAI_BASE_URL", "ANTHROPIC_BASE_URL", "M3B_API_KEY", "M3B_MODELS", "ANTHROPIC_CUSTOM_HEADERS"):
+        monkeypatch.delenv(name, raising=False)
+    made = Provider()
+    thread = threading.Thread(target=made.server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
+    thread.start()
+    yield made
+    made.server.shutdown()
+    made.server.server_close()
+    thread.join()
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()

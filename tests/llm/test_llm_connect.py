@@ -1,0 +1,250 @@
+"""Specs, keys, facts, and what is imported when."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import subprocess
+import sys
+from importlib.metadata import EntryPoint
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from m3b.errors import Authentication, M3bError, Transient, WrongUse
+from m3b.llm import LLM, PROVIDERS, CallableLLM, Scripted, connect, default_spec, facts, keys, registry, tokens
+from m3b.llm.base import Facts
+from m3b.messages import Message, Reply, ToolCall, ToolSpec
+
+START = [Message("user", "Go.")]
+
+
+@pytest.fixture(autouse=True)
+def no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    for provider in PROVIDERS.values():
+        for variable in provider.variables:
+            monkeypatch.delenv(variable, raising=False)
+    for variable in ("M3B_API_KEY", "M3B_MODELS"):
+        monkeypatch.delenv(variable, raising=False)
+
+
+def test_nothing_heavy_is_imported() -> None:
+    code = (
+        "import sys, m3b.llm as l\n"
+        "l.connect('openai:gpt-4o@http://127.0.0.1:9/v1'); l.connect('anthropic:claude-sonnet-5-5@http://localhost:9')\n"
+        "print([m for m in ('httpx', 'httpx2', 'openai', 'anthropic', 'torch', 'numpy') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_specs() -> None:
+    local = connect("openai:some/model:8b@http://127.0.0.1:1234/v1")
+    assert local.name == "openai:some/model:8b"
+    assert connect("ollama:llama3:8b").name == "ollama:llama3:8b"
+    script = Scripted(["x"])
+    assert connect(script) is script
+
+
+def test_the_first_key_that_is_set_decides(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert default_spec() == "rules"
+    monkeypatch.setenv("OPENAI_API_KEY", "k-openai-123")
+    assert default_spec().startswith("openai:")
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "k-anthropic-123")
+    assert connect(None).name == f"anthropic:{PROVIDERS['anthropic'].default}"
+    assert connect(None).facts.known
+
+
+@pytest.mark.parametrize(
+    ("spec", "said"),
+    [
+        ("nobody:x", "There are: anthropic"),
+        ("gpt-4o", "no provider"),
+        ("openai", "names no model"),
+        ("openai:", "names no model"),
+        ("openai:m@127.0.0.1:1234/v1", "Write it in full"),
+        ("openai:m@localhost", "Write it in full"),
+        ("", "no provider"),
+    ],
+)
+def test_wrong_specs(spec: str, said: str) -> None:
+    with pytest.raises(WrongUse, match=said):
+        connect(spec)
+    with pytest.raises(WrongUse):
+        connect(7)  # type: ignore[arg-type]
+    with pytest.raises(WrongUse):
+        connect(Scripted)
+
+
+@given(st.text(max_size=30))
+def test_no_spec_breaks_it(spec: str) -> None:
+    with contextlib.suppress(M3bError):
+        assert isinstance(connect(spec if spec.strip() != "rules" else "openai:x"), LLM)
+
+
+def test_missing_keys_are_named() -> None:
+    with pytest.raises(Authentication, match="ANTHROPIC_API_KEY"):
+        connect("anthropic:claude-sonnet-5-5")
+    with pytest.raises(Authentication, match="GEMINI_API_KEY or GOOGLE_API_KEY"):
+        connect("gemini:x")
+
+
+def test_a_providers_key_never_goes_to_another_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-the-real-one")
+    with pytest.raises(Authentication, match="M3B_API_KEY"):
+        connect("openai:m@https://example.org/v1")
+    assert keys.find(("OPENAI_API_KEY",), "http://127.0.0.1:1/v1", "openai").value == keys.NO_KEY
+    monkeypatch.setenv("M3B_API_KEY", "sk-other")
+    key = keys.find(("OPENAI_API_KEY",), "https://example.org/v1", "openai")
+    assert key.value == "sk-other"
+    assert "sk-other" not in repr(key) + str(key) + f"{key}"
+
+
+@pytest.mark.parametrize(
+    ("url", "local"),
+    [
+        ("http://127.0.0.1:1/v1", True),
+        ("http://localhost/v1", True),
+        ("http://[::1]:8/v1", True),
+        ("http://127.0.0.1.example.org", False),
+        ("https://localhost@example.org", False),
+    ],
+)
+def test_loopback(url: str, local: bool) -> None:
+    assert keys.is_loopback(url) is local
+
+
+def test_entry_points(monkeypatch: pytest.MonkeyPatch) -> None:
+    point = EntryPoint("mine", f"{__name__}:make_mine", registry.GROUP)
+    monkeypatch.setattr(registry, "entry_points", lambda group: [point] if group == registry.GROUP else [])
+    monkeypatch.setitem(sys.modules, __name__, sys.modules[__name__])
+    assert connect("mine:a@http://h:1").name == "a http://h:1"
+    with pytest.raises(WrongUse, match="mine"):
+        connect("other:a")
+
+
+def make_mine(model: str, base_url: str | None) -> LLM:
+    return Scripted(name=f"{model} {base_url}")
+
+
+# --- facts -------------------------------------------------------------------------------------------------------
+
+
+def test_known_models() -> None:
+    dated = facts.lookup("openai", "gpt-4o-2024-11-20")
+    assert (dated.window, dated.max_output, dated.price_in, dated.known) == (128_000, 16_384, 2.5, True)
+    assert facts.lookup("openrouter", "openai/gpt-4o").price_out == 10.0
+    open_model = facts.lookup("vllm", "Qwen/Qwen3-32B")
+    assert (open_model.window, open_model.price_in, open_model.known) == (40_960, None, True)
+    assert facts.lookup("openai", "gpt-4o", priced=False).price_in is None
+    assert len(facts.as_of()) == 10
+
+
+def test_every_shipped_entry_makes_sense() -> None:
+    data = json.loads(Path(facts.__file__).with_name("models.json").read_text())
+    for name in data["models"]:
+        provider, model = name.split(":", 1)
+        found = facts.lookup(provider, model)
+        assert found.known
+        assert 0 < found.max_output <= min(found.window / 4, facts.LONGEST_REPLY)
+        if found.price_in is not None:
+            assert found.price_cached is not None
+            assert found.price_out is not None
+            assert found.price_cached < found.price_in < found.price_out
+    for provider in PROVIDERS:
+        if PROVIDERS[provider].default:
+            assert facts.lookup(provider, PROVIDERS[provider].default).price_in
+
+
+def test_unknown_models_work_and_say_so_once(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        for _ in range(3):
+            found = facts.lookup("vllm", "never-heard-of")
+    assert (found.window, found.max_output, found.known) == (128_000, 8_192, False)
+    assert len(caplog.records) == 1
+
+
+def test_own_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "models.json"
+    monkeypatch.setenv("M3B_MODELS", str(path))
+    path.write_text('{"models": {"openai:gpt-4o": {"window": 64000, "max_output": 4000, "in": 9, "out": 9}}}')
+    assert facts.lookup("openai", "gpt-4o").price_in == 9
+    assert facts.lookup("openai", "gpt-4o", priced=False).price_in == 9
+    for wrong in ("{", "[]", '{"a": 1}', '{"a": {"window": "big"}}', '{"a": {"price": 1}}', '{"a": {"window": 0}}'):
+        path.write_text(wrong)
+        with pytest.raises(WrongUse, match="M3B_MODELS"):
+            facts.lookup("openai", "gpt-4o")
+
+
+def test_token_estimate_is_near_and_grows() -> None:
+    prose = "The quick brown fox jumps over the lazy dog. " * 100
+    assert 900 < tokens.of_text(prose) < 1500
+    assert tokens.of_text("") == 0
+    spec = ToolSpec("t", "d", {"type": "object"})
+    call = Message("assistant", "", (ToolCall("a", "write", {"text": prose}),))
+    assert tokens.of_request([Message("user", prose), call], [spec]) > 2 * tokens.of_text(prose)
+
+
+# --- functions ---------------------------------------------------------------------------------------------------
+
+
+def test_a_function_is_a_model() -> None:
+    def mine(messages: list[Message], tools: list[ToolSpec]) -> str:
+        return f"{len(messages)} {len(tools)}"
+
+    llm = connect(mine)
+    reply = llm.ask(START, [])
+    assert (reply.text, reply.stop) == ("1 0", "end")
+    assert reply.usage.input_tokens > 0
+    assert "mine" in llm.name
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {"text": "t", "calls": [{"name": "x", "arguments": {"a": 1}}]},
+        {"content": "t", "tool_calls": [{"id": "", "function": {"name": "x", "arguments": '{"a": 1}'}}]},
+        Reply("t", (ToolCall("", "x", {"a": 1}),)),
+        Message("assistant", "t", (ToolCall("", "x", {"a": 1}),)),
+    ],
+)
+def test_shapes(answer: object) -> None:
+    reply = CallableLLM(lambda messages, tools: answer).ask(START, [])
+    assert (reply.text, reply.stop) == ("t", "tools")
+    assert [(call.name, call.arguments) for call in reply.calls] == [("x", {"a": 1})]
+    assert reply.calls[0].id
+
+
+@pytest.mark.parametrize(
+    "answer", [None, 3, {"txt": "x"}, {"calls": "x"}, {"calls": [{}]}, {"calls": [3]}, {"text": 3}]
+)
+def test_wrong_shapes(answer: object) -> None:
+    with pytest.raises(WrongUse):
+        CallableLLM(lambda messages, tools: answer).ask(START, [])
+
+
+def test_a_functions_repeated_ids_are_replaced() -> None:
+    llm = CallableLLM(lambda messages, tools: {"calls": [{"id": "c", "name": "x"}, {"id": "c", "name": "y"}]})
+    talk = [*START, Message("assistant", "", (ToolCall("c", "x"),)), Message("tool", "r", call_id="c")]
+    assert len({"c", *(call.id for call in llm.ask(talk, []).calls)}) == 3
+
+
+def test_a_functions_faults_are_its_own(clock: object) -> None:
+    def broken(messages: object, tools: object) -> str:
+        raise KeyError("mine")
+
+    with pytest.raises(KeyError):
+        CallableLLM(broken).ask(START, [])
+    steps: list[object] = [ConnectionError("x"), Transient("y"), "ok"]
+
+    def flaky(messages: object, tools: object) -> object:
+        step = steps.pop(0)
+        if isinstance(step, Exception):
+            raise step
+        return step
+
+    retry = clock.retry()  # type: ignore[attr-defined]
+    assert CallableLLM(flaky, retry=retry, facts=Facts()).ask(START, []).text == "ok"

@@ -1,0 +1,121 @@
+"""The same figures as scikit-learn, on anything Hypothesis thinks of, ties included."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from sklearn import metrics as sk
+
+from m3b.metrics import Case, score_diagnosis
+from m3b.metrics.cases import tabulate
+from m3b.metrics.estimators import estimate
+
+Drawn = tuple[NDArray[np.bool_], NDArray[np.float64]]
+
+
+def make(truth: NDArray[np.bool_], p: NDArray[np.float64]) -> tuple[list[Case], list[str]]:
+    names = [f"c{k}" for k in range(truth.shape[1])]
+    cases = [
+        Case(str(i), str(i), tuple(n for n, t in zip(names, row, strict=True) if t), dict(zip(names, q, strict=True)))
+        for i, (row, q) in enumerate(zip(truth, p, strict=True))
+    ]
+    return cases, names
+
+
+@st.composite
+def exclusive(draw: st.DrawFn, classes: int) -> Drawn:
+    n = draw(st.integers(classes, 40))
+    target = np.array(
+        list(range(classes)) + draw(st.lists(st.integers(0, classes - 1), min_size=n - classes, max_size=n - classes))
+    )
+    raw = np.array(draw(st.lists(st.integers(1, 6), min_size=n * classes, max_size=n * classes)), dtype=float)
+    raw = raw.reshape(n, classes)  # few different values: many ties
+    return np.eye(classes, dtype=bool)[target], raw / raw.sum(axis=1, keepdims=True)
+
+
+@st.composite
+def findings(draw: st.DrawFn) -> Drawn:
+    n, k = draw(st.integers(1, 30)), draw(st.integers(1, 4))
+    truth = np.array(draw(st.lists(st.booleans(), min_size=n * k, max_size=n * k))).reshape(n, k)
+    p = np.array(draw(st.lists(st.integers(0, 8), min_size=n * k, max_size=n * k)), dtype=float).reshape(n, k) / 8
+    return truth, p
+
+
+@settings(max_examples=60, deadline=None)
+@given(exclusive(2))
+def test_two_classes(drawn: Drawn) -> None:
+    truth, p = drawn
+    target, chosen = truth.argmax(1), p.argmax(1)
+    got = {n: m.value for n, m in score_diagnosis(*make(truth, p), False, draws=0).metrics.items()}
+    assert got["auroc"] == pytest.approx(sk.roc_auc_score(target, p[:, 1]))
+    assert got["accuracy"] == pytest.approx(sk.accuracy_score(target, chosen))
+    assert got["balanced_accuracy"] == pytest.approx(sk.balanced_accuracy_score(target, chosen))
+    assert got["f1"] == pytest.approx(sk.f1_score(target, chosen, average="macro"))
+    assert got["sensitivity"] == pytest.approx(sk.recall_score(target, chosen, zero_division=0))
+    assert got["specificity"] == pytest.approx(sk.recall_score(target, chosen, pos_label=0, zero_division=0))
+    assert got["brier"] == pytest.approx(sk.brier_score_loss(target, p[:, 1]))
+
+
+@settings(max_examples=60, deadline=None)
+@given(exclusive(4))
+def test_four_classes(drawn: Drawn) -> None:
+    truth, p = drawn
+    target, chosen = truth.argmax(1), p.argmax(1)
+    scores = score_diagnosis(*make(truth, p), False, draws=0)
+    got = {n: m.value for n, m in scores.metrics.items()}
+    assert got["auroc"] == pytest.approx(sk.roc_auc_score(target, p, multi_class="ovr"))
+    assert got["balanced_accuracy"] == pytest.approx(sk.balanced_accuracy_score(target, chosen))
+    assert got["f1"] == pytest.approx(sk.f1_score(target, chosen, average="macro"))
+    assert np.array_equal(scores.confusion, sk.confusion_matrix(target, chosen))
+    assert "sensitivity" not in got
+
+
+@settings(max_examples=60, deadline=None)
+@given(findings())
+def test_multi_label(drawn: Drawn) -> None:
+    truth, p = drawn
+    chosen = p >= 0.5
+    got = {n: m.value for n, m in score_diagnosis(*make(truth, p), True, draws=0).metrics.items()}
+    both = [k for k in range(truth.shape[1]) if 0 < truth[:, k].sum() < len(truth)]
+    if both:
+        assert got["auroc"] == pytest.approx(np.mean([sk.roc_auc_score(truth[:, k], p[:, k]) for k in both]))
+        balanced = [sk.balanced_accuracy_score(truth[:, k], chosen[:, k]) for k in both]
+        assert got["balanced_accuracy"] == pytest.approx(np.mean(balanced))
+    else:
+        assert np.isnan(got["auroc"])
+    assert got["accuracy"] == pytest.approx(1 - sk.hamming_loss(truth, chosen))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        f1 = [sk.f1_score(truth[:, k], chosen[:, k], zero_division=np.nan) for k in range(truth.shape[1])]
+    assert np.isnan(got["f1"]) if np.isnan(f1).all() else got["f1"] == pytest.approx(np.nanmean(f1))
+    assert got["brier"] == pytest.approx(np.mean((p - truth) ** 2))
+
+
+@settings(max_examples=40, deadline=None)
+@given(exclusive(3), st.integers(0, 2**32 - 1))
+def test_a_weight_is_a_repetition(drawn: Drawn, seed: int) -> None:
+    truth, p = drawn
+    times = np.random.default_rng(seed).integers(0, 3, size=len(truth))
+    times[0] = 1
+    cases, names = make(truth, p)
+    weighted = estimate(tabulate(cases, names, False), times[None].astype(float))
+    repeated = [case for case, n in zip(cases, times, strict=True) for _ in range(n)]
+    plain = estimate(tabulate(repeated, names, False), np.ones((1, len(repeated))))
+    for name, value in plain.items():
+        assert weighted[name] == pytest.approx(value, nan_ok=True), name
+
+
+@settings(max_examples=40, deadline=None)
+@given(exclusive(2))
+def test_roc_curve_encloses_the_area(drawn: Drawn) -> None:
+    truth, p = drawn
+    scores = score_diagnosis(*make(truth, p), False, draws=0)
+    x, y = np.array(scores.per_class[1].roc).T
+    assert np.trapezoid(y, x) == pytest.approx(scores.primary.value, abs=1e-4)
+    assert (np.diff(x) >= 0).all()
+    assert (np.diff(y) >= 0).all()

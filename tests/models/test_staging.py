@@ -1,0 +1,116 @@
+"""Staged test images: anonymous, shuffled, copied, and put back in order."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from m3b.data.reading import read_image
+from m3b.errors import ModelError
+from m3b.models import Staged, stage_cases, staging
+
+
+def picture(file: Path, value: int) -> str:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(np.full((4, 5), value, np.uint8)).save(file)
+    return file.name
+
+
+def value_of(staged: Staged, position: int) -> float:
+    path = staged.paths[position]
+    return float(read_image(path, str(staged.folder)).array.mean())
+
+
+def test_names_say_nothing_and_order_comes_back(tmp_path: Path) -> None:
+    names = [picture(tmp_path / f"raw/{'sick' if i % 2 else 'well'}_{i}.png", i) for i in range(40)]
+    staged = stage_cases([f"raw/{name}" for name in names], tmp_path / "staged", False, base=tmp_path)
+    assert sorted(map(str, staged.paths)) == [f"case_{n:04d}.png" for n in range(1, 41)]
+    assert staged.order != tuple(range(40))
+    values = [value_of(staged, i) for i in range(40)]
+    assert staged.restore(values) == list(range(40))
+    assert {file.stat().st_mtime for file in (tmp_path / "staged").iterdir()} == {0.0}
+    again = stage_cases([f"raw/{name}" for name in names], tmp_path / "again", False, base=tmp_path)
+    assert again.order != staged.order
+
+
+def test_every_kind_of_case(tmp_path: Path) -> None:
+    for i in range(12):
+        picture(tmp_path / f"volume/s{i}.png", i)
+    items = np.arange(3 * 6 * 7, dtype=np.int16).reshape(3, 6, 7)
+    np.savez(tmp_path / "set.npz", test_images=items)
+    np.save(tmp_path / "bare.npy", items)
+    (tmp_path / "scan.nii.gz").write_bytes(b"kept as it is")
+    (tmp_path / "IM.1.2.840").write_bytes(b"a name that only looks like an extension")
+    cases = [
+        "volume",
+        ["volume/s10.png", "volume/s2.png"],
+        "set.npz#test_images[2]",
+        "bare.npy#[1]",
+        "scan.nii.gz",
+        "IM.1.2.840",
+    ]
+    staged = stage_cases(cases, tmp_path / "staged", True, base=tmp_path)
+    paths = staged.restore(staged.paths)
+    volume = read_image(str(paths[0]), str(staged.folder)).array
+    assert volume[0, 0, 0].tolist() == list(range(12))  # natural order, not s0 s1 s10
+    slices = read_image(paths[1], str(staged.folder)).array
+    assert slices[0, 0, 0].tolist() == [10, 2]
+    for position, item in ((2, items[2]), (3, items[1])):
+        loaded = np.load(staged.folder / str(paths[position]))
+        assert np.array_equal(loaded, item)
+        assert loaded.dtype == item.dtype
+    assert str(paths[4]).endswith(".nii.gz")
+    assert "." not in str(paths[5])
+
+
+def test_a_header_keeps_its_data_file(tmp_path: Path) -> None:
+    import SimpleITK as sitk
+
+    array = np.arange(24, dtype=np.int16).reshape(2, 3, 4)
+    sitk.WriteImage(sitk.GetImageFromArray(array), str(tmp_path / "patient7.mhd"))
+    staged = stage_cases(["patient7.mhd"], tmp_path / "staged", False, base=tmp_path)
+    assert sorted(p.suffix for p in staged.folder.iterdir()) == [".mhd", ".raw"]
+    assert np.array_equal(sitk.GetArrayFromImage(sitk.ReadImage(str(staged.folder / str(staged.paths[0])))), array)
+    assert "patient7" not in (staged.folder / str(staged.paths[0])).read_text()
+
+
+def test_unconfined_is_never_a_link(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(staging, "LINK_FROM_BYTES", 1)
+    raw = tmp_path / "a.png"
+    picture(raw, 1)
+    (tmp_path / "link.png").symlink_to(raw)
+    for confined in (False, True):
+        staged = stage_cases(["link.png"], tmp_path / f"staged{confined}", confined, base=tmp_path)
+        target = staged.folder / str(staged.paths[0])
+        assert not target.is_symlink()
+        assert (target.stat().st_ino == raw.stat().st_ino) is confined
+    assert raw.stat().st_mtime > 0
+
+
+@pytest.mark.parametrize("case", ["absent.png", "empty", "set.npz#no[0]", "set.npz#a[9]", "bad.mhd"])
+def test_what_cannot_be_staged_is_named(tmp_path: Path, case: str) -> None:
+    (tmp_path / "empty").mkdir()
+    np.savez(tmp_path / "set.npz", a=np.zeros((2, 3)))
+    (tmp_path / "bad.mhd").write_text("NDims = 2\nElementDataFile = ../../secret.raw\n")
+    with pytest.raises(ModelError, match="test case 0"):
+        stage_cases([case], tmp_path / "staged", False, base=tmp_path)
+
+
+def test_folder_must_be_empty(tmp_path: Path) -> None:
+    picture(tmp_path / "a.png", 1)
+    with pytest.raises(ModelError, match="not empty"):
+        stage_cases(["a.png"], tmp_path, False, base=tmp_path)
+
+
+@settings(deadline=None)
+@given(st.permutations(range(9)))
+def test_restore_inverts_any_order(order: list[int]) -> None:
+    staged = Staged(Path("x"), tuple(map(str, order)), tuple(order))
+    assert staged.restore([f"result {i}" for i in order]) == [f"result {i}" for i in range(9)]
+    with pytest.raises(ModelError, match="8 results for 9"):
+        staged.restore(order[:-1])

