@@ -111,9 +111,8 @@ def measure(path: Path) -> None:
     bare = best(walk if path.is_dir() else read, path)
     took = best(preview, path)
     size = len(result if isinstance(result, str) else "\n".join(result))  # type: ignore[call-overload]
-    print(
-        f"{path.name:12} bare {bare:6.2f} s  preview {took:6.2f} s  ratio {took / bare:5.2f}  +{peak / 1024:.0f} MiB  {size} characters"
-    )
+    times = f"bare {bare:6.2f} s  preview {took:6.2f} s  ratio {took / bare:5.2f}"
+    print(f"{path.name:12} {times}  +{peak / 1024:.0f} MiB  {size} characters", flush=True)
 
 
 def main() -> None:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from m3b.data.cards import Card
 from m3b.delivery import versions
 from m3b.errors import Cancelled, Failed, LLMError, M3bError, RunEnd, SandboxError, WrongUse
 from m3b.events import Event
@@ -58,8 +59,7 @@ class Pipeline:
         options: Options | None = None,
         **single_options: Any,
     ) -> None:
-        sources = [data] if isinstance(data, str | Path | Mapping) or hasattr(data, "description") else list(data)
-        self.workspace = workspace or Workspace(data=sources)
+        self.workspace = workspace or Workspace(data=_sources(data))
         self.options = _options(options, single_options)
         self.llms = _connect(llm)
         self.out = Path(out) if out is not None else None
@@ -117,7 +117,9 @@ class Pipeline:
             "description": "Build, test and deliver a medical-imaging model from a request in plain words. Takes minutes to hours.",
             "parameters": {
                 "type": "object",
-                "properties": {"request": {"type": "string", "description": "what the model shall tell from which images"}},
+                "properties": {
+                    "request": {"type": "string", "description": "what the model shall tell from which images"}
+                },
                 "required": ["request"],
                 "additionalProperties": False,
             },
@@ -189,7 +191,9 @@ def resume(run: str | Path, llm: Models = None, **hooks: Any) -> Result:
     return pipeline.go_on(folder, record)
 
 
-def execute(run: Run, record: dict[str, Any], *, options: Options, on_event: Callable[[Event], None], **parts: Any) -> Result:
+def execute(
+    run: Run, record: dict[str, Any], *, options: Options, on_event: Callable[[Event], None], **parts: Any
+) -> Result:
     """Run a session to its end, whatever that is, and leave run.json and the report behind."""
     history = History.of(run.events())
     started = time.monotonic()
@@ -303,6 +307,13 @@ def _record(
         "started": time.time(),
         "run_dir": str(run.folder),
     }
+
+
+def _sources(data: Iterable[Source] | Source) -> list[Source]:
+    """One source or several, as a list."""
+    if isinstance(data, str | Path | Mapping | Card):
+        return [data]
+    return list(data)
 
 
 def _options(options: Options | None, single: dict[str, Any]) -> Options:

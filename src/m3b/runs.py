@@ -151,7 +151,9 @@ class Run:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             os.close(handle)
-            raise WrongUse(f"The run {self.id} is at work in another process; wait for it, or stop that one.") from error
+            raise WrongUse(
+                f"The run {self.id} is at work in another process; wait for it, or stop that one."
+            ) from error
         self._lock = handle
 
     def unlock(self) -> None:

@@ -310,9 +310,7 @@ class Session:
             "llm": {name: llm.name for name, llm in self.llms.items()},
             "options": self.options.to_json(),
         }
-        return deliver(
-            self.run, selection=selection, card=card, data=data, model=model, integrity=label, facts=facts
-        )
+        return deliver(self.run, selection=selection, card=card, data=data, model=model, integrity=label, facts=facts)
 
 
 def _audit_line(found: Mapping[str, Any]) -> str:
@@ -322,4 +320,3 @@ def _audit_line(found: Mapping[str, Any]) -> str:
         parts.append(f"{split}: {table}; {found['patients'][split]} patients")
     shapes = ", ".join(f"{shape} ({count})" for shape, count in list(found["shapes"].items())[:3])
     return f"{'. '.join(parts)}. Opened {found['opened']} of {found['cases']} images; shapes {shapes or 'unknown'}."
-

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -108,10 +109,20 @@ def test_no_keys_reach_the_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 def test_a_slow_model_is_ended_with_its_children(tmp_path: Path) -> None:
     code = "import subprocess, sys, time; p = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)']);"
     code += "open('pid', 'w').write(str(p.pid)); time.sleep(60)"
-    with pytest.raises(ModelError, match=r"still running after 1\.5 s"):
-        run_plain([sys.executable, "-c", code], tmp_path, tmp_path / "o", timeout_s=1.5)
+    with pytest.raises(ModelError, match=r"still running after 3 s"):
+        run_plain([sys.executable, "-c", code], tmp_path, tmp_path / "o", timeout_s=3)
     child = Path("/proc") / (tmp_path / "pid").read_text() / "stat"
-    assert not child.exists() or child.read_text().split()[2] in "ZX"
+    until = time.monotonic() + 10  # the kill is sent; on a busy machine the death takes a moment
+    while _lives(child) and time.monotonic() < until:
+        time.sleep(0.05)
+    assert not _lives(child)
+
+
+def _lives(stat: Path) -> bool:
+    try:
+        return stat.read_text().split()[2] not in "ZX"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
 
 
 @pytest.mark.parametrize(

@@ -4,68 +4,18 @@ from __future__ import annotations
 
 import json
 import shutil
-from html.parser import HTMLParser
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from m3b.metrics import Case, score_diagnosis
 from m3b.report import write_report
-from m3b.report.gather import RunFiles, gather
-from m3b.report.markup import escape, tag
-from m3b.report.page import render
 from m3b.report.words import brief, duration, head_tail, moment, size
 
-
-class Page(HTMLParser):
-    """Checks nesting, and collects tags, text and everything that could load or run something."""
-
-    VOID = frozenset({"meta", "br", "hr"})
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.tags: list[str] = []
-        self.text = ""
-        self.active: list[str] = []
-        self.feed(text)
-        self.close()
-        assert self.open == []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append(tag)
-        if tag not in self.VOID:
-            self.open.append(tag)
-        self._attributes(tag, attrs)
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append(tag)
-        self._attributes(tag, attrs)
-
-    def _attributes(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        if tag in ("script", "iframe", "img", "link", "object", "embed", "base", "form", "a"):
-            self.active.append(tag)
-        self.active += [
-            name for name, _ in attrs if name.startswith("on") or name in ("src", "href", "style", "action")
-        ]
-        assert len({name for name, _ in attrs}) == len(attrs)
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        self.text += data
-
-
-def check(text: str) -> Page:
-    page = Page(text)
-    assert page.active == []
-    assert page.tags.count("h1") == page.tags.count("main") == 1
-    return page
+Check = Callable[[str], Any]
 
 
 def scored(multi: bool = False) -> dict[str, Any]:
@@ -176,7 +126,7 @@ def run_dir(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_complete_run(run_dir: Path) -> None:
+def test_a_complete_run(check: Check, run_dir: Path) -> None:
     target = write_report(run_dir)
     assert target == run_dir / "report.html"
     page = check(target.read_text())
@@ -213,26 +163,26 @@ def test_a_complete_run(run_dir: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["run.json", "journal.jsonl", "locked", "model", "work"])
-def test_anything_can_be_missing(run_dir: Path, name: str) -> None:
+def test_anything_can_be_missing(check: Check, run_dir: Path, name: str) -> None:
     target = run_dir / name
     shutil.rmtree(target) if target.is_dir() else target.unlink()
     check(write_report(run_dir).read_text())
 
 
 @pytest.mark.parametrize("content", [b"", b"[1]", b"{", b"\xff\xfe\x00", b"[" * 100_000, b"null"])
-def test_anything_can_be_torn(run_dir: Path, content: bytes) -> None:
+def test_anything_can_be_torn(check: Check, run_dir: Path, content: bytes) -> None:
     for name in ("run.json", "journal.jsonl", "locked/scores.json", "work/data_audit.json", "work/Logout/log.csv"):
         (run_dir / name).write_bytes(content)
     check(write_report(run_dir).read_text())
 
 
-def test_an_empty_folder(tmp_path: Path) -> None:
+def test_an_empty_folder(check: Check, tmp_path: Path) -> None:
     page = check(write_report(tmp_path).read_text())
     assert "No result yet" in page.text
     assert "no medical device" in page.text
 
 
-def test_roles_are_counted_while_the_run_goes_on(run_dir: Path) -> None:
+def test_roles_are_counted_while_the_run_goes_on(check: Check, run_dir: Path) -> None:
     run = json.loads((run_dir / "run.json").read_text())
     del run["result"]
     (run_dir / "run.json").write_text(json.dumps(run | {"status": "running"}))
@@ -241,116 +191,18 @@ def test_roles_are_counted_while_the_run_goes_on(run_dir: Path) -> None:
     assert "700" in page.text
 
 
-def test_no_interval_is_said(run_dir: Path) -> None:
+def test_no_interval_is_said(check: Check, run_dir: Path) -> None:
     scores = scored()
     scores["primary"] |= {"low": None, "high": None, "baseline": None}
     (run_dir / "locked/scores.json").write_text(json.dumps(scores))
     assert "no interval can be given" in check(write_report(run_dir).read_text()).text
 
 
-def test_multi_label(run_dir: Path) -> None:
+def test_multi_label(check: Check, run_dir: Path) -> None:
     (run_dir / "locked/scores.json").write_text(json.dumps(scored(multi=True)))
     page = check(write_report(run_dir).read_text())
     assert "AUROC against the rest" in page.text
     assert "Decisions at probability 0.5" in page.text
-
-
-HOSTILE = (
-    "</pre></style><script>alert(1)</script><img src=x onerror=alert(1)>\"' onload=x & \u202egnp.exe\x00\x1b[31m\ud800"
-)
-
-
-def poisoned(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {(key if len(key) > 1 else HOSTILE): poisoned(item) for key, item in value.items()} | {HOSTILE: HOSTILE}
-    if isinstance(value, list):
-        return [poisoned(item) for item in value]
-    return value + HOSTILE if isinstance(value, str) else value
-
-
-def test_hostile_text_stays_text(run_dir: Path) -> None:
-    whole = gather(run_dir)
-    kinds = [event | {"data": poisoned(event["data"])} for event in whole.events]
-    files = RunFiles(
-        whole.folder,
-        poisoned(whole.run),
-        kinds,
-        poisoned(whole.audit),
-        poisoned(whole.scores),
-        poisoned(whole.log),
-        [(HOSTILE, 3)],
-    )
-    page = check(render(files))
-    assert "<script>alert(1)</script>" in page.text
-    assert "\u202e" not in page.text
-    assert "\x00" not in page.text
-    assert "\ud800" not in page.text
-
-
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=12) | st.just(10**400),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6), inner, max_size=3),
-    max_leaves=6,
-)
-
-
-def shaped(*keys: str) -> st.SearchStrategy[dict[str, Any]]:
-    return st.fixed_dictionaries({}, optional={key: JSON | st.lists(JSON, max_size=3) for key in keys})
-
-
-MEASURE = shaped("name", "value", "low", "high", "n", "baseline", "acceptable", "auroc", "roc", "confidence", "correct")
-SCORES = st.fixed_dictionaries(
-    {},
-    optional={
-        "primary": MEASURE | JSON,
-        "metrics": st.dictionaries(st.text(max_size=4), MEASURE | JSON, max_size=3),
-        "classes": st.lists(JSON, max_size=3),
-        "per_class": st.lists(MEASURE | JSON, max_size=4),
-        "calibration": st.lists(MEASURE | JSON, max_size=3),
-        "confusion": st.lists(st.lists(JSON, max_size=3) | JSON, max_size=3),
-        "multi_label": JSON,
-        "n_cases": JSON,
-    },
-)
-RUN = shaped(
-    "id", "request", "status", "reason", "options", "llm", "versions", "seed", "sandbox"
-) | st.fixed_dictionaries(
-    {"result": shaped("status", "reason", "primary", "metrics", "usage", "roles", "integrity", "task", "data_card")}
-)
-EVENT = st.fixed_dictionaries(
-    {"kind": st.sampled_from(["call", "reply", "result", "check", "note", "run_ended"]) | JSON},
-    optional={
-        "role": JSON,
-        "at": JSON,
-        "data": JSON
-        | shaped("id", "name", "arguments", "text", "is_error", "action", "accepted", "faults", "usage", "reason"),
-    },
-)
-AUDIT = shaped("findings", "counts", "patients", "shapes", "cases", "opened")
-LOG = st.lists(
-    st.dictionaries(st.sampled_from(["epoch", "fold", "loss", "auroc"]), st.text(max_size=5) | st.floats().map(str)),
-    max_size=4,
-)
-
-
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(RUN, st.lists(EVENT, max_size=4), AUDIT, SCORES, LOG)
-def test_any_json_makes_a_page(
-    run: dict[str, Any],
-    events: list[dict[str, Any]],
-    audit: dict[str, Any],
-    scores: dict[str, Any],
-    log: list[dict[str, str]],
-) -> None:
-    check(render(RunFiles(Path("r"), run, events, audit, scores, log)))
-
-
-@given(st.text())
-def test_escape_leaves_nothing_special(text: str) -> None:
-    escaped = escape(text)
-    assert not set("<>\"'") & set(escaped)
-    escaped.encode("utf-8")
-    Page(tag("p", text, title=text))
 
 
 def test_words() -> None:

@@ -136,10 +136,11 @@ def test_cleanup_removes_what_is_closed_and_follows_no_link(tmp_path: Path) -> N
     (gone / "link").symlink_to(kept)
     (gone / "a").chmod(0)
     gone.chmod(0o500)
-    remove(str(gone))
-    remove(str(gone))
-    remove("")
+    tmp_path.chmod(0o755)
+    for folder in (str(gone), str(gone), str(gone) + "/", ""):
+        remove(folder)
     assert not gone.exists()
+    assert tmp_path.stat().st_mode & 0o777 == 0o755  # the folder around it stays as it is
     assert (kept / "file").read_text() == "x"
 
 

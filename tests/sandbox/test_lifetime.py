@@ -168,7 +168,7 @@ while True:
 
 
 @pytest.mark.parametrize("kind", ["one process", "workers", "memfd"])
-def test_memory_hog(bench: Any, kind: str) -> None:
+def test_memory_hog(confined: Any, kind: str) -> None:
     script = {
         "one process": "import time; held = bytearray(700 << 20); time.sleep(30)",
         "workers": "import os, time; [os.fork() for _ in range(2)]; held = bytearray(150 << 20); time.sleep(30)",
@@ -178,18 +178,18 @@ f = os.memfd_create("x")
 for _ in range(500): os.write(f, bytes(1 << 20))
 time.sleep(30)""",
     }[kind]
-    end, said = bench.run(script, Limits(memory_mib=300, wall_s=30))
+    end, said = confined.run(script, Limits(memory_mib=300, wall_s=30))
     assert end.reason == "memory", said
 
 
-def test_forked_workers_share_their_pages_in_the_count(bench: Any) -> None:
+def test_forked_workers_share_their_pages_in_the_count(confined: Any) -> None:
     script = "import os, time; held = bytearray(150 << 20); [os.fork() for _ in range(2)]; time.sleep(1.5)"
-    end, said = bench.run(script, Limits(memory_mib=300, wall_s=30))
+    end, said = confined.run(script, Limits(memory_mib=300, wall_s=30))
     assert end.reason == "exit", said
 
 
 @pytest.mark.parametrize("place", ["named", "unlinked", "tmp"])
-def test_disk_flood(bench: Any, place: str) -> None:
+def test_disk_flood(confined: Any, place: str) -> None:
     path = "os.environ['TMPDIR'] + '/flood'" if place == "tmp" else "'flood'"
     script = f"""
 import os, time
@@ -200,7 +200,7 @@ for _ in range(4000):
     time.sleep(0.002)
 time.sleep(30)
 """
-    end, said = bench.run(script, Limits(disk_mib=40, wall_s=30))
+    end, said = confined.run(script, Limits(disk_mib=40, wall_s=30))
     assert end.reason == "disk", said
 
 
@@ -211,7 +211,7 @@ def test_one_large_file_is_refused_to_the_script(bench: Any) -> None:
     assert (bench.work / "large").stat().st_size <= 4 << 20
 
 
-def test_output_flood_keeps_head_and_tail(bench: Any) -> None:
+def test_output_flood_keeps_head_and_tail(confined: Any) -> None:
     script = """
 import sys
 print("FIRST")
@@ -219,7 +219,7 @@ line = "x" * 99 + "\\n"
 for _ in range(3000): sys.stdout.write(line * 1000)
 print("LAST")
 """
-    end, said = bench.run(script, Limits(output_kib=64, wall_s=60))
+    end, said = confined.run(script, Limits(output_kib=64, wall_s=60))
     assert end.code == 0
     assert said.startswith("FIRST")
     assert said.endswith("LAST\n")
@@ -233,10 +233,10 @@ def test_wall_time_against_a_busy_command(bench: Any) -> None:
     assert 0.5 <= end.wall_s < 10
 
 
-def test_many_at_once(bench: Any) -> None:
+def test_many_at_once(confined: Any) -> None:
     processes = []
     for n in range(4):
-        processes.append(bench.command(["bash", "-c", f"sleep 0.3; exit {n}"]))
+        processes.append(confined.command(["bash", "-c", f"sleep 0.3; exit {n}"]))
     assert [p.wait(60).code for p in processes] == [0, 1, 2, 3]
 
 
@@ -249,9 +249,9 @@ if __name__ == "__main__":
 """
 
 
-def test_data_loader_workers(bench: Any) -> None:
+def test_data_loader_workers(confined: Any) -> None:
     pytest.importorskip("torch")
-    (bench.work / "train.py").write_text(LOADER)
-    end = bench.command([sys.executable, "train.py"], limits=Limits(wall_s=120)).wait(120)
-    assert end.code == 0, bench.output.read_text()
-    assert "SUM 2016.0" in bench.output.read_text()
+    (confined.work / "train.py").write_text(LOADER)
+    end = confined.command([sys.executable, "train.py"], limits=Limits(wall_s=120)).wait(120)
+    assert end.code == 0, confined.output.read_text()
+    assert "SUM 2016.0" in confined.output.read_text()

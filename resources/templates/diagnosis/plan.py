@@ -137,6 +137,7 @@ def make_plan(facts: dict[str, Any], minutes: float, gpu: bool) -> dict[str, Any
         "augment": _augment(facts, small),
         "device": "auto",
         "workers": 0,
+        "threads": 0,
         "seed": 0,
     }
 

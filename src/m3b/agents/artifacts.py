@@ -70,5 +70,5 @@ def to_json(artifact: Artifact) -> dict[str, Any]:
 
 def from_json(kind: str, raw: dict[str, Any]) -> Artifact:
     """An artifact as the journal holds it; lists become tuples again."""
-    values = {key: tuple(value) if isinstance(value, list) else value for key, value in raw.items()}
+    values: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in raw.items()}
     return KINDS[kind](**values)

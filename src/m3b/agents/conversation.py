@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from m3b.events import Event
-from m3b.llm.tokens import of_message, of_request
+from m3b.llm.tokens import of_message, of_tools
 from m3b.messages import Message, ToolCall, ToolSpec
 
 STUB = "[This result was dropped to make room. Call the tool again if it is needed.]"
@@ -22,6 +22,7 @@ class Conversation:
     def __init__(self, messages: Iterable[Message] = ()) -> None:
         self.messages: list[Message] = list(messages)
         self.dropped = 0
+        self._sizes: list[tuple[Message, int]] = []
 
     def say(self, text: str) -> None:
         """A user turn. Two in a row become one, since not every provider takes two."""
@@ -37,6 +38,16 @@ class Conversation:
     def answer(self, call: ToolCall, text: str, is_error: bool) -> None:
         self.messages.append(Message("tool", text, call_id=call.id, is_error=is_error))
 
+    def size(self, tools: Sequence[ToolSpec]) -> int:
+        """Estimated tokens of a request; each message is measured once, so a turn costs the same late as early."""
+        del self._sizes[len(self.messages) :]
+        for at, message in enumerate(self.messages):
+            if at == len(self._sizes):
+                self._sizes.append((message, of_message(message)))
+            elif self._sizes[at][0] is not message:
+                self._sizes[at] = (message, of_message(message))
+        return sum(size for _, size in self._sizes) + of_tools(tools)
+
     def trim(self, tools: Sequence[ToolSpec], window: int, max_output: int) -> int:
         """Replace the oldest tool results by stubs until input plus output fits the window.
 
@@ -44,7 +55,7 @@ class Conversation:
             How many results were dropped by this call.
         """
         room = int(window * SAFETY) - max_output
-        size = of_request(self.messages, tools)
+        size = self.size(tools)
         if size <= room:
             return 0
         # Dropping half of what is too much more keeps the prefix stable for several turns to come.
@@ -84,7 +95,8 @@ class Conversation:
                 conversation.say(data["text"])
             elif event.kind == "reply":
                 calls = tuple(
-                    ToolCall(c["id"], c["name"], c.get("arguments", {}), c.get("parse_error", "")) for c in data["calls"]
+                    ToolCall(c["id"], c["name"], c.get("arguments", {}), c.get("parse_error", ""))
+                    for c in data["calls"]
                 )
                 conversation.add(Message("assistant", data.get("text", ""), calls))
             elif event.kind == "result":

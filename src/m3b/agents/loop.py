@@ -104,7 +104,9 @@ class Agent:
                 self._reject(verdict)
             elif verdict.warnings and not reflected:
                 reflected = True
-                self._tell(f"{self.reflection}\n\nThe check accepts your work, and noted:\n{_bullets(verdict.warnings)}")
+                self._tell(
+                    f"{self.reflection}\n\nThe check accepts your work, and noted:\n{_bullets(verdict.warnings)}"
+                )
             else:
                 return verdict
 
@@ -221,7 +223,9 @@ class Agent:
         if self.counters.iterations >= self.budget.iterations:
             raise end(f"The hand-over was still not acceptable after {self.budget.iterations} rounds: {faults}")
         self._count()
-        self._tell(f"The check does not accept this yet:\n{_bullets(verdict.faults)}\nMend it, then say that you are done.")
+        self._tell(
+            f"The check does not accept this yet:\n{_bullets(verdict.faults)}\nMend it, then say that you are done."
+        )
 
     def _wrap_up(self) -> None:
         """One last turn without tools, so that a person can pick the work up."""

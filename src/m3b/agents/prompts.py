@@ -40,7 +40,9 @@ def system_prompt(folder: Path, roles: Sequence[Role], *, examples: bool) -> str
     parts = [(folder / "common.md").read_text(encoding="utf-8").strip()]
     if len(roles) > 1:
         names = ", ".join(role.title for role in roles)
-        parts.append(f"You take the parts of {names}, one after the other. Each message that begins with `Stage:` says which.")
+        parts.append(
+            f"You take the parts of {names}, one after the other. Each message that begins with `Stage:` says which."
+        )
     for role in roles:
         part = sections(folder / f"{role.name}.md")
         heading = f"# {role.title}\n" if len(roles) > 1 else ""

@@ -247,7 +247,9 @@ def _duplicates(index: Index, looks: dict[str, Look]) -> list[Finding]:
         )
         findings.append(Finding("same_image_two_classes", "fix", text, _some(k for group in torn for k in group)))
     if across:
-        text = f"{len(across)} images are in train and in test with the same pixels. Keep one copy of each, on one side."
+        text = (
+            f"{len(across)} images are in train and in test with the same pixels. Keep one copy of each, on one side."
+        )
         findings.append(Finding("duplicate_across", "fix", text, _some(key for group in across for key in group)))
     within = len(same) - len(across)
     if within > 0:

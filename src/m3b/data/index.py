@@ -147,7 +147,9 @@ def read_labels(file: Path) -> tuple[str, ...]:
     raw = _json(file)
     if not isinstance(raw, dict) or not raw:
         raise DataError(f"{file.name} must be a JSON object such as {{'normal': 0, 'pneumonia': 1}}; {_kind(raw)}.")
-    if sorted(raw.values(), key=str) != sorted(range(len(raw)), key=str) or any(isinstance(v, bool) for v in raw.values()):
+    if sorted(raw.values(), key=str) != sorted(range(len(raw)), key=str) or any(
+        isinstance(v, bool) for v in raw.values()
+    ):
         raise DataError(f"{file.name} must number its {len(raw)} labels 0 to {len(raw) - 1}; found {raw}.")
     return tuple(sorted(raw, key=lambda name: raw[name]))
 
@@ -167,7 +169,9 @@ def read_index(work: Path) -> Index:
 def write_records(file: Path, records: Iterable[Record]) -> None:
     """Write an index file that `read_records` reads back."""
     file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(json.dumps([record.to_json() for record in records], indent=1, ensure_ascii=False), encoding="utf-8")
+    file.write_text(
+        json.dumps([record.to_json() for record in records], indent=1, ensure_ascii=False), encoding="utf-8"
+    )
 
 
 def counts(records: Sequence[Record], classes: Sequence[str]) -> dict[str, int]:

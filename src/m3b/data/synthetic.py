@@ -86,7 +86,7 @@ def radiograph(random: np.random.Generator, sick: bool) -> NDArray[np.uint8]:
             image += _patch(random, x, y) * lungs
     image += _texture(random, 0.03) + random.normal(0, 0.035, image.shape)
     image = (image - 0.1) * random.uniform(0.9, 1.1) + random.normal(0, 0.02)
-    return np.clip(image * 235, 0, 255).astype(np.uint8)
+    return np.asarray(np.clip(image * 235, 0, 255), dtype=np.uint8)
 
 
 def _patch(random: np.random.Generator, x: NDArray[np.float64], y: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -8,14 +8,19 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
-
-from m3b.metrics import Scores
+from typing import Any, Protocol
 
 _LIMITS = (
     "A research model, not a medical device: no decision about a patient may rest on it.",
     "Measured on one test split of the data named above; other scanners, hospitals and populations may differ.",
 )
+
+
+class HasDict(Protocol):
+    """What `m3b.metrics.Scores` is to this module."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON values."""
 
 
 def _line(value: Any) -> str:
@@ -116,9 +121,9 @@ def write_model_card(folder: Path, info: Mapping[str, Any]) -> Path:
     return folder / "README.md"
 
 
-def write_metrics(folder: Path, scores: Scores | Mapping[str, Any]) -> Path:
-    """Write metrics.json: `Scores.to_dict()`."""
-    content = scores.to_dict() if isinstance(scores, Scores) else dict(scores)
+def write_metrics(folder: Path, scores: HasDict | Mapping[str, Any]) -> Path:
+    """Write metrics.json: `Scores.to_dict()`, from the scores or as a mapping."""
+    content = dict(scores) if isinstance(scores, Mapping) else scores.to_dict()
     _write(folder / "metrics.json", json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
     return folder / "metrics.json"
 

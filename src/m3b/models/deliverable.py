@@ -26,7 +26,7 @@ _IMAGES = (
 _MAGIC = {b"\x89PNG": "PNG image", b"\xff\xd8\xff": "JPEG image", b"II*\x00": "TIFF image", b"MM\x00*": "TIFF image"}
 _TEXT = {".json", ".py", ".md", ".txt", ".csv", ".yaml", ".yml", ".toml", ".sh"}
 _OWN_PATH = re.compile(
-    r"(?<![\w.:/])/(?:home|root|Users|mnt|media|srv|tmp|scratch|data|work|private|var)/[\w.\-]+[^\s\"')]*"
+    r"(?<![\w.:/])/(?:home|root|Users|mnt|media|srv|tmp|scratch|data|private|var)/[\w.\-]+[^\s\"')]*"
 )
 _IMAGE_PATH = re.compile(
     r"[\w.\-]+/[\w.\-/ ]*\w\.(?:png|jpe?g|tiff?|dcm|nii(?:\.gz)?|nrrd|mha|mhd)\b|[\w.\-/]+\.\w+#[\w/]*\[\d+\]",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 from .markup import Child, Html, tag
@@ -26,7 +27,29 @@ def _path(points: Sequence[Point], class_: str) -> Html:
 
 
 def _short(value: float) -> str:
-    return f"{value:.3g}"
+    return f"{value:.4g}"
+
+
+def _step(low: float, high: float) -> float:
+    """Distance of about four ticks: 1, 2, 2.5 or 5 times a power of ten."""
+    rough = (high - low) / 4
+    if not rough > 1e-300:
+        return 1.0
+    power = 10.0 ** math.floor(math.log10(rough))
+    return next((power * nice for nice in (1, 2, 2.5, 5) if power * nice >= rough * 0.999), power * 10)
+
+
+def _ticks(low: float, high: float) -> list[float]:
+    step = _step(low, high)
+    first = math.ceil(low / step - 1e-6)
+    values = [(first + i) * step for i in range(8)]
+    return [value for value in values if value <= high + step * 1e-6]
+
+
+def _rounded(low: float, high: float) -> tuple[float, float]:
+    """The range from tick to tick."""
+    step = _step(low, high)
+    return math.floor(low / step + 1e-6) * step, math.ceil(high / step - 1e-6) * step
 
 
 class _Frame:
@@ -34,7 +57,7 @@ class _Frame:
 
     def __init__(self, x: tuple[float, float], y: tuple[float, float], width: int = 360, height: int = 300) -> None:
         self.x, self.y, self.width, self.height = x, y, width, height
-        self.left, self.right, self.top, self.bottom = 48, width - 14, 14, height - 44
+        self.left, self.right, self.top, self.bottom = 58, width - 14, 14, height - 44
 
     def at(self, x: float, y: float) -> Point:
         across = (x - self.x[0]) / ((self.x[1] - self.x[0]) or 1)
@@ -43,13 +66,12 @@ class _Frame:
 
     def axes(self, x_name: str, y_name: str) -> list[Html]:
         drawn = []
-        for i in range(5):
-            value_x = self.x[0] + (self.x[1] - self.x[0]) * i / 4
-            value_y = self.y[0] + (self.y[1] - self.y[0]) * i / 4
-            x, y = self.at(value_x, value_y)
+        for value in _ticks(*self.y):
+            y = self.at(self.x[0], value)[1]
             drawn.append(tag("line", x1=self.left, x2=self.right, y1=f"{y:.1f}", y2=f"{y:.1f}", class_="grid"))
-            drawn.append(_text(x, self.bottom + 16, _short(value_x)))
-            drawn.append(_text(self.left - 6, y + 4, _short(value_y), "end"))
+            drawn.append(_text(self.left - 6, y + 4, _short(value), "end"))
+        for value in _ticks(*self.x):
+            drawn.append(_text(self.at(value, self.y[0])[0], self.bottom + 16, _short(value)))
         drawn.append(tag("line", x1=self.left, x2=self.right, y1=self.bottom, y2=self.bottom, class_="axis"))
         drawn.append(_text((self.left + self.right) / 2, self.height - 8, x_name, class_="label"))
         middle = (self.top + self.bottom) / 2
@@ -107,9 +129,9 @@ def line_chart(title: str, x_name: str, lines: Mapping[str, Sequence[Sequence[Po
     if not points:
         return Html("")
     xs, ys = [x for x, _ in points], [y for _, y in points]
-    pad = (max(ys) - min(ys)) * 0.05 or abs(max(ys)) * 0.05 or 0.05
-    bottom = 0.0 if min(ys) >= 0 and min(ys) - pad < 0 else min(ys) - pad
-    frame = _Frame((min(xs), max(xs)), (bottom, max(ys) + pad), 420, 280)
+    flat = max(ys) - min(ys) < 1e-9 * max(abs(max(ys)), 1e-9)
+    height = _rounded(min(ys) - 0.5, max(ys) + 0.5) if flat else _rounded(min(ys), max(ys))
+    frame = _Frame((min(xs), max(xs)), height, 420, 280)
     drawn: list[Child] = [*frame.axes(x_name, title)]
     for i, runs in enumerate(lines.values()):
         for run in runs:
@@ -144,6 +166,6 @@ def gauge(
     if interval:
         x1, x2 = f"{at(interval[0]):.1f}", f"{at(interval[1]):.1f}"
         drawn.append(tag("line", x1=x1, x2=x2, y1=y, y2=y, class_="interval"))
-    drawn.append(tag("circle", cx=f"{at(value):.1f}", cy=y, r=6, class_="fill0 dot"))
+    drawn.append(tag("circle", cx=f"{at(value):.1f}", cy=y, r=5, class_="fill0 dot"))
     title = f"{value:.3f} on a scale from 0 to 1"
     return _svg(560, 68, title, *drawn, _text(left, y + 26, "0", "start"), _text(left + width, y + 26, "1", "end"))

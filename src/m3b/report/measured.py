@@ -119,13 +119,13 @@ def _confusion(scores: dict[str, Any]) -> Html:
     if scores.get("multi_label"):
         head: list[Child] = ["Finding", "True pos.", "False pos.", "Missed", "True neg."]
         rows = [[name, *map(count, row[:4])] for name, row in zip(names, matrix, strict=False)]
-        return tag("figure", tag("figcaption", "Decisions at probability 0.5"), table(head, rows))
+        return tag("figure", tag("figcaption", "Decisions at probability 0.5"), table(head, rows), class_="wide")
     rows_html = [
         [name, *(_cell(value, row, i == j) for j, value in enumerate(row[: len(names)]))]
         for i, (name, row) in enumerate(zip(names, matrix, strict=False))
     ]
     caption = tag("figcaption", "Confusion matrix (rows: truth, columns: decision)")
-    return tag("figure", caption, table(["", *names], rows_html), class_="confusion")
+    return tag("figure", caption, table(["", *names], rows_html), class_="confusion wide")
 
 
 def _cell(value: Any, row: list[Any], right: bool) -> Html:

@@ -17,7 +17,7 @@ Reason = Literal["exit", "wall_time", "memory", "processes", "disk", "stopped", 
 class Limits:
     """What one command may use.
 
-    `memory_mib` holds for the whole tree of processes, `processes` counts processes (4 threads each, on average),
+    `memory_mib` holds for the whole tree of processes, `processes` counts processes (8 threads each, on average),
     `file_mib` is the largest file, `disk_mib` the growth of all writable folders together, `output_kib` the size of
     the output file: its first half is the beginning of the output, its second half the end.
     """
@@ -46,7 +46,7 @@ class Mounts:
 class Exit:
     """How a command ended. `code` is 128 + signal where a signal ended it, as in a shell; 137 where m3b did.
 
-    `lost`: the supervisor was killed, or a process would not die.
+    `memory` also where the kernel ran out of memory and chose the command. `lost`: the supervisor was killed, or a process would not die.
     """
 
     code: int

@@ -7,6 +7,8 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from m3b.errors import SandboxError
+
 SYSTEM = ("/usr", "/nix/store", "/gnu/store", "/run/opengl-driver")
 ETC = (
     "alternatives",
@@ -66,7 +68,10 @@ def launcher_python() -> str:
 
 
 def interpreter_folders() -> list[Path]:
-    """Return the folders that Python needs: the environment and the installation below it, and our launcher."""
+    """Return the folders that Python needs: the environment and the installation below it, and our launcher.
+
+    Raises SandboxError where this user cannot read one: Python would then quietly run on another installation's parts.
+    """
     folders = [Path(sys.prefix), Path(sys.base_prefix), Path(sys.base_exec_prefix), guard_folder()]
     python = Path(launcher_python())
     if not any(python.is_relative_to(f) for f in folders) and not python.is_relative_to("/usr"):
@@ -74,7 +79,12 @@ def interpreter_folders() -> list[Path]:
     unique: list[Path] = []
     for folder in folders:
         for spelling in (folder, folder.resolve()):  # scripts may spell the installation by a link to it
-            if spelling not in unique and not spelling.is_relative_to("/usr") and spelling.exists():
+            if not os.access(spelling, os.R_OK | os.X_OK):
+                raise SandboxError(
+                    f"this user cannot read {spelling}, which Python ({sys.executable}) needs; use a Python that is "
+                    "installed where every user can read it"
+                )
+            if spelling not in unique and not spelling.is_relative_to("/usr"):
                 unique.append(spelling)
     return unique
 

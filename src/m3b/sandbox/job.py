@@ -14,7 +14,7 @@ from m3b.sandbox.environment import bootstrap, gpu_nodes, variables
 from m3b.sandbox.guard.job import Confinement, Job, Landlock, Seccomp
 
 _MIB = 1 << 20
-_THREADS_PER_PROCESS = 4
+_THREADS_PER_PROCESS = 8
 
 
 def resolve(mounts: Mounts, cwd: Path) -> Mounts:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from m3b.tools.natural import natural
@@ -85,6 +85,8 @@ def group_names(names: Sequence[str]) -> list[Group]:
     """The groups of one folder's names."""
     if not names:
         return []
+    if shape := _only_shape(names):
+        return [_grouped(collapse(shape), [shape], {shape: names})]
     shaped = shapes(names)
     counts = Counter(shaped)
     merged: dict[str, list[str]] = {}
@@ -93,14 +95,28 @@ def group_names(names: Sequence[str]) -> list[Group]:
     if len(merged) > MOST_SHAPES:
         return _by_extension(names)
     members = _members(names, shaped, counts)
-    groups = []
-    for pattern, variants in merged.items():
-        group = Group(pattern)
-        for shape in variants:
-            mine = members[shape]
-            group.add(len(mine), _ranges(shape, mine), min(mine))
-        groups.append(group)
-    return groups
+    return [_grouped(pattern, variants, members) for pattern, variants in merged.items()]
+
+
+def _only_shape(names: Sequence[str]) -> str:
+    """The shape of all names if they have the same one, found without cutting them apart; else empty."""
+    first, last = names[0].translate(_DIGITS), names[-1].translate(_DIGITS)
+    if first != last or not first.isascii() or "\n" in first:
+        return ""
+    joined = ("\n".join(names) + "\n").encode("utf-8", "surrogateescape")
+    row = first.encode() + b"\n"
+    if len(joined) != len(row) * len(names) or joined.translate(_TABLE) != row * len(names):
+        return ""
+    return first
+
+
+def _grouped(pattern: str, variants: Sequence[str], members: Mapping[str, Sequence[str]]) -> Group:
+    group = Group(pattern)
+    for shape in variants:
+        mine = members[shape]
+        low = min(mine)
+        group.add(len(mine), _ranges(shape, mine, low), low)
+    return group
 
 
 def _members(names: Sequence[str], shaped: Sequence[str], counts: Counter[str]) -> dict[str, Sequence[str]]:
@@ -112,11 +128,14 @@ def _members(names: Sequence[str], shaped: Sequence[str], counts: Counter[str]) 
     return dict(members)
 
 
-def _ranges(shape: str, names: Sequence[str]) -> list[tuple[str, str]]:
+def _ranges(shape: str, names: Sequence[str], low: str) -> list[tuple[str, str]]:
     """Smallest and largest spelling of each digit run; all names have the runs at the same places."""
+    runs = [run.span() for run in _ZEROS.finditer(shape)]
+    if len(runs) == 1:
+        high = max(names)
+        return [(low[slice(*runs[0])], high[slice(*runs[0])])]
     found = []
-    for run in _ZEROS.finditer(shape):
-        start, end = run.span()
+    for start, end in runs:
         values = {name[start:end] for name in names}
         found.append((min(values), max(values)))
     return found
@@ -132,6 +151,4 @@ def _by_extension(names: Iterable[str]) -> list[Group]:
         elif name < group.example:
             group.example = name
         group.count += 1
-    for group in groups.values():
-        group.ranges = [] if "#" not in group.pattern else group.ranges
     return list(groups.values())

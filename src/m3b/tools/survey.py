@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 
 from m3b.tools.patterns import MOST_SHAPES, Group, collapse, extension, group_names, shapes
@@ -73,6 +74,8 @@ class Survey:
 @dataclass(slots=True)
 class _Folder:
     path: str
+    where: str
+    """The path below the top, empty or with a slash at its end."""
     shown: str
     """The pattern of the path below the top, `p#/scans/`."""
     spans: list[tuple[str, str]]
@@ -83,7 +86,8 @@ class _Folder:
 def survey(top: Path) -> Survey:
     """Walk a folder without following links. Unreadable folders are noted, not raised."""
     found = Survey(Node(top.name, None))
-    waiting = [_Folder(str(top), "", [], 0, found.root)]
+    waiting = [_Folder(str(top), "", "", [], 0, found.root)]
+    measure = _Measure(found)
     nodes = 1
     while waiting:
         folder = waiting.pop()
@@ -93,9 +97,10 @@ def survey(top: Path) -> Survey:
         except OSError as error:
             found.unreadable_count += 1
             if len(found.unreadable) < _KEPT:
-                found.unreadable.append(f"{os.path.relpath(folder.path, top)} ({error.strerror})")
+                found.unreadable.append(f"{folder.where or '.'} ({error.strerror})")
             continue
-        _add_files(found, folder, names, os.path.relpath(folder.path, top))
+        if names:
+            measure.add(folder, _add_files(found, folder, names))
         found.folders += len(inner)
         folder.node.folders += len(inner)
         patterns = _folder_patterns(inner)
@@ -106,8 +111,10 @@ def survey(top: Path) -> Survey:
                 folder.node.children.append(node)
                 nodes += 1
             pattern, spans = patterns[name]
-            path = f"{folder.path}/{name}"
-            waiting.append(_Folder(path, f"{folder.shown}{pattern}/", folder.spans + spans, folder.depth + 1, node))
+            path, where = f"{folder.path}/{name}", f"{folder.where}{name}/"
+            below = f"{folder.shown}{pattern}/"
+            waiting.append(_Folder(path, where, below, folder.spans + spans, folder.depth + 1, node))
+    measure.close()
     _total(found.root)
     return found
 
@@ -116,23 +123,24 @@ def _scan(path: str, found: Survey) -> tuple[list[str], list[str]]:
     """Names of the files and of the sub-folders."""
     names: list[str] = []
     inner: list[str] = []
-    keep = names.append
     with os.scandir(path) as entries:
-        for entry in entries:
-            if entry.is_file(follow_symlinks=False):
-                keep(entry.name)
-            elif entry.is_dir(follow_symlinks=False):
-                inner.append(entry.name)
-            elif entry.is_symlink():
-                found.links += 1
-            else:
-                found.special += 1
+        while part := list(islice(entries, 2000)):
+            plain = [entry.name for entry in part if entry.is_file(follow_symlinks=False)]
+            names += plain
+            if len(plain) == len(part):
+                continue
+            for entry in part:
+                if entry.is_dir(follow_symlinks=False):
+                    inner.append(entry.name)
+                elif entry.is_symlink():
+                    found.links += 1
+                elif not entry.is_file(follow_symlinks=False):
+                    found.special += 1
     return names, inner
 
 
-def _add_files(found: Survey, folder: _Folder, names: list[str], where: str) -> None:
-    if not names:
-        return
+def _add_files(found: Survey, folder: _Folder, names: list[str]) -> list[str]:
+    """Count and group one folder's files; returns those that are data."""
     found.files += len(names)
     folder.node.own += len(names)
     hidden = folder.shown.startswith("__MACOSX") or "/__MACOSX" in folder.shown
@@ -141,16 +149,18 @@ def _add_files(found: Survey, folder: _Folder, names: list[str], where: str) -> 
         for name in stray:
             found.stray["__MACOSX/" if hidden else "._*" if name.startswith("._") else name] += 1
         if len(found.stray_at) < _KEPT:
-            found.stray_at.append(os.path.join(where, stray[0]))
+            found.stray_at.append(folder.where + stray[0])
         out = set(stray)
         names = [name for name in names if name not in out]
     for group in group_names(names):
+        found.sizes.setdefault(extension(group.example), Sizes()).count += group.count
         _merge(found, folder, group)
-    _measure(found, folder, names, where)
+    return names
 
 
 def _strays(names: list[str]) -> list[str]:
-    if not ("\n." in "\n" + "\n".join(names) or _STRAY.intersection(names)):
+    joined = "\n" + "\n".join(names)
+    if "\n." not in joined and not any(word in joined for word in _STRAY):
         return []
     return [name for name in names if name.startswith(".") or name in _STRAY]
 
@@ -166,30 +176,48 @@ def _merge(found: Survey, folder: _Folder, group: Group) -> None:
     whole.add(group.count, [*folder.spans, *group.ranges], f"{folder.path}/{group.example}")
 
 
-def _measure(found: Survey, folder: _Folder, names: list[str], where: str) -> None:
-    """Count by extension, and look at the size of every file, or of a sample in large trees."""
-    joined = "\n".join(names)
-    first = extension(names[0]) if names else ""
-    step = 1 if found.files <= _STAT_ALL else _STAT_EACH
-    if first and joined.count(first + "\n") + joined.endswith(first) == len(names):
-        found.sizes.setdefault(first, Sizes()).count += len(names)
-        ends: list[str] | None = None
-    else:
-        ends = [extension(name) for name in names]
-        for end, count in Counter(ends).items():
-            found.sizes.setdefault(end, Sizes()).count += count
-    for index in range(0, len(names), step):
-        try:
-            length = os.lstat(f"{folder.path}/{names[index]}").st_size
-        except OSError:
-            continue
-        sizes = found.sizes[first if ends is None else ends[index]]
-        sizes.measured += 1
-        sizes.total += length
-        if not length:
-            found.empty += 1
-            if len(found.empty_at) < _KEPT:
-                found.empty_at.append(os.path.join(where, names[index]))
+class _Measure:
+    """Looks at the size of every file, or in large trees of every 64th."""
+
+    def __init__(self, found: Survey) -> None:
+        self.found = found
+        self.kept: list[tuple[_Folder, list[str]]] = []
+        self.seen = 0
+
+    def add(self, folder: _Folder, names: list[str]) -> None:
+        """Remember a folder's files; once the tree is known to be large, look at a sample at once."""
+        before = self.seen
+        self.seen += len(names)
+        if before > _STAT_ALL:
+            self._look(folder, names[-before % _STAT_EACH :: _STAT_EACH])
+            return
+        self.kept.append((folder, names))
+        if self.seen > _STAT_ALL:
+            self._drain(_STAT_EACH)
+
+    def close(self) -> None:
+        """Look at everything that is still only remembered."""
+        self._drain(1)
+
+    def _drain(self, step: int) -> None:
+        for folder, names in self.kept:
+            self._look(folder, names[::step])
+        self.kept.clear()
+
+    def _look(self, folder: _Folder, names: list[str]) -> None:
+        found = self.found
+        for name in names:
+            try:
+                length = os.lstat(f"{folder.path}/{name}").st_size
+            except OSError:
+                continue
+            sizes = found.sizes.setdefault(extension(name), Sizes())
+            sizes.measured += 1
+            sizes.total += length
+            if not length:
+                found.empty += 1
+                if len(found.empty_at) < _KEPT:
+                    found.empty_at.append(folder.where + name)
 
 
 def _folder_patterns(names: list[str]) -> dict[str, tuple[str, list[tuple[str, str]]]]:

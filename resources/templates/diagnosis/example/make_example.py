@@ -27,7 +27,7 @@ def draw(rng: np.random.Generator, dims: int, size: int, classes: set[str]) -> n
 
 
 def make_example(folder: Path, cases: int = 60, dims: int = 2, size: int = 32, multi_label: bool = False) -> None:
-    """`folder/data/example/*` and `folder/Datapath/{train,test,label_dict}.json`; a fifth of the cases is for the test."""
+    """`folder/data/example/*` and `folder/Datapath/{train,test,label_dict}.json`; a fifth is for the test."""
     rng = np.random.default_rng(0)
     place = folder / "data" / "example"
     place.mkdir(parents=True, exist_ok=True)

@@ -99,5 +99,7 @@ def _judge(report: dict[str, Any], classes: tuple[str, ...]) -> tuple[list[str],
             f"{report['steps']} steps. Look at the loss, the labels' order and the gradient's way to the weights."
         )
     if report["same_outputs"]:
-        warnings.append("Different images give the same output before training; check that the image reaches the model.")
+        warnings.append(
+            "Different images give the same output before training; check that the image reaches the model."
+        )
     return faults, warnings

@@ -34,11 +34,9 @@ def _fault(folder: Path) -> str:
         return f"The folder {folder} is not there; mend the `path` of its data card."
     if not os.access(folder, os.R_OK | os.X_OK):
         return f"The folder {folder} cannot be read; check its permissions (ls -ld)."
-    seen = 0
-    for _, _, files in os.walk(folder):
+    for seen, (_, _, files) in enumerate(os.walk(folder)):
         if any(not name.startswith(".") for name in files):
             return ""
-        seen += 1
         if seen > LOOKED_AT:
             break
     return f"The folder {folder} holds no files; point --data at the folder with the images."

@@ -12,13 +12,14 @@ def remove(folder: str) -> None:
     """Delete the folder if it exists; never follows a link out of it, never raises OSError."""
 
     def open_up(_: Callable[..., object], path: str, error: object) -> None:
-        with contextlib.suppress(OSError):
-            os.chmod(os.path.dirname(path), 0o700)
-            if os.path.isdir(path) and not os.path.islink(path):
-                os.chmod(path, 0o700)
+        for one in (os.path.dirname(path), path):
+            inside = one == folder or one.startswith(folder + os.sep)  # never touch the folder that ours lies in
+            if inside and os.path.isdir(one) and not os.path.islink(one):
+                with contextlib.suppress(OSError):
+                    os.chmod(one, 0o700)
 
-    if folder:
-        for _ in range(3):  # each pass opens what the one before could not enter
-            shutil.rmtree(folder, onerror=open_up)
-            if not os.path.lexists(folder):
-                return
+    folder = folder.rstrip(os.sep)
+    for _ in range(3 if folder else 0):  # each pass opens what the one before could not enter
+        shutil.rmtree(folder, onerror=open_up)
+        if not os.path.lexists(folder):
+            return

@@ -21,7 +21,7 @@ from .job import Job
 from .kernel import become_subreaper, go_first
 from .output import Output
 from .reaper import Pipes
-from .tree import Stat, below, kill_below, memory, reap, threads_everywhere, unlinked
+from .tree import Stat, below, kill_below, memory, out_of_memory_kills, reap, threads_everywhere, unlinked
 
 _TICK_S = 0.05
 _SCAN_S = 0.2
@@ -79,6 +79,7 @@ class Supervisor:
         self._next_scan = self._next_files = 0.0
         self._threads = threads_everywhere()
         self._in_memory = self._on_disk = 0
+        self._oom_kills = out_of_memory_kills()
         self._first_output = bytearray()  # says why the command never came to run
 
     def watch(self, status: int) -> dict[str, object]:
@@ -177,7 +178,9 @@ class Supervisor:
             if self._started is None and not self._launched():
                 return {"failed": self._first_output.decode(errors="replace").strip() or "it ended without a word"}
             code = os.waitstatus_to_exitcode(report["status"])
-            return {"code": code if code >= 0 else 128 - code, "reason": "exit", "wall_s": wall_s}
+            code = code if code >= 0 else 128 - code
+            by_kernel = code == _KILLED and out_of_memory_kills() > self._oom_kills
+            return {"code": code, "reason": "memory" if by_kernel else "exit", "wall_s": wall_s}
         reason = self._reason or "lost"
         if not clean or (report is not None and not report["clean"]):
             reason = "lost"

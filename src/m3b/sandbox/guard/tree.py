@@ -56,6 +56,15 @@ def threads_everywhere() -> int:
         return int(file.read().split()[3].split("/")[1])
 
 
+def out_of_memory_kills() -> int:
+    """Count the processes that the kernel has killed since it started because memory ran out."""
+    with contextlib.suppress(OSError), open("/proc/vmstat", encoding="ascii") as file:
+        for line in file:
+            if line.startswith("oom_kill "):
+                return int(line.split()[1])
+    return 0
+
+
 def below(root: int) -> dict[int, Stat]:
     """Return the living descendants of `root`, zombies and `root` itself left out."""
     everybody = dict(_everybody())

@@ -18,7 +18,7 @@ from m3b.tools.text import plural, shorten
 _WHOLE_UP_TO = 32 * 2**20
 _PREFIX = 2 * 2**20
 _SAMPLE = 2000
-_SEEN = 20_000
+_SEEN = 10_000
 _MOST_KEYS = 40
 
 
@@ -178,25 +178,29 @@ def _values(values: list[Any]) -> str:
 
 
 def _types(values: list[Any]) -> str:
-    counts = Counter(_kind(value) if not isinstance(value, list) else "list" for value in values)
+    counts = Counter(_NAMES.get(kind, kind.__name__) for kind in map(type, values))
     names = [name if len(counts) == 1 else f"{name} x {count:,}" for name, count in counts.most_common(4)]
     text = " or ".join(names)
     lengths = [len(value) for value in values if isinstance(value, list)]
     if lengths:
         low, high = min(lengths), max(lengths)
         text += f" of {low:,}" + (f" to {high:,}" if high > low else "") + (" items" if high != 1 else " item")
-        inner = Counter(_kind(item) for value in values if isinstance(value, list) for item in value[:50])
-        text += f" ({' or '.join(name for name, _ in inner.most_common(3))})" if inner else ""
+        inner = Counter(type(item) for value in values if isinstance(value, list) for item in value[:50])
+        text += (
+            f" ({' or '.join(_NAMES.get(kind, kind.__name__) for kind, _ in inner.most_common(3))})" if inner else ""
+        )
     return text
 
 
+_NAMES: dict[type, str] = {
+    dict: "object", list: "list", bool: "boolean", int: "integer", float: "number", str: "text", type(None): "null"
+}  # fmt: skip
+
+
 def _kind(value: Any) -> str:
-    if isinstance(value, dict):
-        return "object"
     if isinstance(value, list):
         return f"list of {plural(len(value), 'item')}"
-    names = {bool: "boolean", int: "integer", float: "number", str: "text", type(None): "null"}
-    return names.get(type(value), type(value).__name__)
+    return _NAMES.get(type(value), type(value).__name__)
 
 
 def _sample(value: Any, phi: Phi) -> list[str]:

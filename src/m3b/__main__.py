@@ -1,0 +1,5 @@
+"""`python -m m3b`."""
+
+from m3b.cli import main
+
+main()

@@ -1,0 +1,22 @@
+"""The command line: a thin layer over the library."""
+
+from __future__ import annotations
+
+import sys
+
+
+def main() -> None:
+    """Entry point of the `m3b` command; exits with 0 (completed), 1 (any other end of a run) or 2 (wrong use)."""
+    from m3b.cli.app import app
+    from m3b.errors import M3bError
+
+    try:
+        app(prog_name="m3b")
+    except M3bError as error:
+        from m3b.cli.show import complain
+
+        complain(error)
+        sys.exit(2)
+    except BrokenPipeError:  # the reader of our output has gone, as with `| head`
+        sys.stderr.close()
+        sys.exit(0)

@@ -1,0 +1,5 @@
+"""`python -m m3b.cli`."""
+
+from m3b.cli import main
+
+main()

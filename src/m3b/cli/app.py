@@ -1,0 +1,42 @@
+"""All commands, by name. Their code is imported when they run, so that `m3b --help` is quick."""
+
+from __future__ import annotations
+
+import typer
+
+from m3b import __version__
+from m3b.cli import data, models, run, runs
+
+app = typer.Typer(
+    name="m3b",
+    help="One request in, one verified medical-imaging model out.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"m3b {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Print the version."),
+) -> None:
+    """One request in, one verified medical-imaging model out."""
+
+
+app.command("demo")(run.demo)
+app.command("run")(run.run)
+app.command("resume")(run.resume)
+app.command("runs")(runs.runs)
+app.command("show")(runs.show)
+app.command("report")(runs.report)
+app.command("predict")(models.predict)
+app.command("score")(models.score)
+app.add_typer(data.app, name="data")
+app.command("doctor")(runs.doctor)

@@ -1,0 +1,97 @@
+"""`m3b data`: cards, generated data, audits."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from m3b.cli.run import Json
+from m3b.cli.show import print_json, table
+from m3b.errors import WrongUse
+
+app = typer.Typer(help="Data cards, generated data, audits.", no_args_is_help=True, rich_markup_mode=None)
+MAKERS = ("chest", "volumes")
+
+
+@app.command("list")
+def list_cards(
+    data: Annotated[list[str] | None, typer.Option(help="Your own folders or cards, listed too.")] = None,
+    json: Json = False,
+) -> None:
+    """List the data cards that agents are offered."""
+    from m3b.workspace import Workspace
+
+    cards = list(Workspace(data=data or []).cards.values())
+    if json:
+        rows = [{"name": c.name, "task": c.task, "modality": c.modality, "anatomy": c.anatomy, "metric": c.metric,
+                 "path": str(c.path) if c.path else None} for c in cards]  # fmt: skip
+        print_json({"cards": rows})
+        return
+    lines = [[c.name, c.task, c.modality, c.anatomy, "here" if c.path else ""] for c in cards]
+    typer.echo(table(["name", "task", "modality", "anatomy", "data"], lines))
+
+
+@app.command()
+def make(
+    name: Annotated[str, typer.Argument(help=f"One of: {', '.join(MAKERS)}.")],
+    folder: Annotated[Path, typer.Argument(help="A folder that does not exist yet.")],
+    cases: Annotated[int, typer.Option(help="How many patients.")] = 240,
+    seed: Annotated[int, typer.Option(help="The same seed gives the same data.")] = 0,
+) -> None:
+    """Generate a small data set that looks raw: invented images, real faults."""
+    from m3b.data import synthetic
+
+    if name not in MAKERS:
+        raise WrongUse(f"There is no generator {name!r}; choose one of {', '.join(MAKERS)}.")
+    maker = {"chest": synthetic.make_chest, "volumes": synthetic.make_volumes}[name]
+    typer.echo(str(maker(folder, patients=cases, seed=seed)))
+
+
+@app.command()
+def audit(
+    folder: Annotated[
+        Path, typer.Argument(help="A run folder, or any folder that holds Datapath/train.json and so on.")
+    ],
+    seconds: Annotated[float, typer.Option(help="How long to open images.")] = 600.0,
+    json: Json = False,
+) -> None:
+    """Audit an index: unreadable images, copies, patients on both sides, class counts."""
+    from m3b.data.audit import audit_index
+    from m3b.data.index import read_index
+
+    work = folder / "work" if (folder / "work").is_dir() else folder
+    found = audit_index(read_index(work), work, seconds=seconds)
+    if json:
+        print_json(found.to_json())
+    else:
+        typer.echo(found.summary())
+        for finding in found.findings:
+            typer.echo(f"{finding.weight}: {finding.message}")
+    raise typer.Exit(1 if found.of("reject") or found.of("fix") else 0)
+
+
+@app.command()
+def card(
+    folder: Annotated[Path, typer.Argument(help="A folder with raw data.")],
+    out: Annotated[
+        Path | None, typer.Option("-o", "--out", help="Where to write the card. Default: standard output.")
+    ] = None,
+) -> None:
+    """Write a data card for a folder, to be completed by hand."""
+    import json as js
+
+    from m3b.data.cards import card_for_folder
+
+    made = card_for_folder(folder)
+    text = js.dumps(
+        {"name": made.name, "description": made.description, "path": str(made.path), "task": "diagnosis", "modality": "",
+         "anatomy": "", "dimension": 2, "metric": "auroc", "acceptable": None, "patient_key": "", "classes": []},
+        indent=1, ensure_ascii=False,
+    )  # fmt: skip
+    if out is None:
+        typer.echo(text)
+    else:
+        out.write_text(text + "\n", encoding="utf-8")
+        typer.echo(str(out))

@@ -1,0 +1,136 @@
+"""The live view of a run: a status line on a terminal, plain lines in a log file or a notebook."""
+
+from __future__ import annotations
+
+import time
+from types import TracebackType
+from typing import Any
+
+from m3b.cli.show import console
+from m3b.events import Event
+
+BEAT_S = 30.0
+"""How often a log file hears of a script that goes on."""
+WIDTH = 110
+
+
+class Live:
+    """Takes events and shows them on standard error.
+
+    Args:
+        quiet: show nothing at all.
+    """
+
+    def __init__(self, *, quiet: bool = False) -> None:
+        self.quiet = quiet
+        self.console = console(to_stderr=True)
+        self.moving = self.console.is_terminal and not quiet
+        self.role, self.actions, self.tokens = "", 0, 0
+        self.doing, self.tail = "", ""
+        self.started = time.monotonic()
+        self._beat = 0.0
+        self._status: Any = None
+
+    def __enter__(self) -> Live:
+        if self.moving:
+            self._status = self.console.status("")
+            self._status.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._status is not None:
+            self._status.stop()
+
+    def __call__(self, event: Event) -> None:
+        if self.quiet:
+            return
+        handler = getattr(self, f"_{event.kind}", None)
+        if handler:
+            handler(event.data)
+        if self._status is not None:
+            self._status.update(self._line())
+
+    # --- one method a kind of event that is shown ----------------------------------------------------------------
+
+    def _run_started(self, data: dict[str, Any]) -> None:
+        self._say(f"run {data['id']}  sandbox: {data['sandbox']['name']}")
+        if data["sandbox"]["name"] == "off":
+            self._say("WARNING: scripts run unconfined (sandbox off): they can read and write whatever you can.")
+
+    def _role_started(self, data: dict[str, Any]) -> None:
+        self.role = data["title"]
+        self._say(f"{self.role} ({data['llm']})")
+
+    def _role_ended(self, data: dict[str, Any]) -> None:
+        if data["status"] != "done":
+            self._say(f"  {self.role} ended: {data['status']}")
+        self.role = ""
+
+    def _call(self, data: dict[str, Any]) -> None:
+        self.actions += data.get("cost", 1)
+        self.doing = f"{data['name']} {_brief(data['arguments'])}"
+        self._say(f"  {self.actions:>3}  {self.doing}")
+
+    def _result(self, data: dict[str, Any]) -> None:
+        self.doing = self.tail = ""
+        if data["is_error"]:
+            self._say(f"       failed: {_first_line(data['text'])}")
+
+    def _reply(self, data: dict[str, Any]) -> None:
+        usage = data["usage"]
+        self.tokens += usage["input_tokens"] + usage["output_tokens"]
+
+    def _output(self, data: dict[str, Any]) -> None:
+        lines = [line.strip() for line in data["text"].splitlines() if line.strip()]
+        self.tail = lines[-1] if lines else ""
+        now = time.monotonic()
+        if not self.moving and self.tail and now - self._beat > BEAT_S:
+            self._beat = now
+            self._say(f"       {self.tail[:WIDTH]}")
+
+    def _waiting(self, data: dict[str, Any]) -> None:
+        self._say(f"       waiting {data['seconds']:.0f} s: {data['reason']}")
+
+    def _stage(self, data: dict[str, Any]) -> None:
+        self.doing = data["text"]
+        self._say(f"       {data['text']}")
+
+    def _audit(self, data: dict[str, Any]) -> None:
+        self._say(f"       {data['summary']}")
+
+    def _check(self, data: dict[str, Any]) -> None:
+        for fault in data["faults"]:
+            self._say(f"       not accepted: {_first_line(fault)}")
+        for warning in data["warnings"]:
+            self._say(f"       noted: {_first_line(warning)}")
+
+    # -------------------------------------------------------------------------------------------------------------
+
+    def _say(self, text: str) -> None:
+        spent = int(time.monotonic() - self.started)
+        self.console.print(f"{spent // 60:>2}:{spent % 60:02d} {text}", markup=False, overflow="fold")
+
+    def _line(self) -> str:
+        from rich.markup import escape
+
+        parts = [self.role or "m3b", f"{self.actions} actions", f"{self.tokens:,} tokens"]
+        text = " | ".join([*parts, self.tail or self.doing])
+        return escape(text[: max(20, self.console.width - 6)])
+
+
+def _brief(arguments: dict[str, Any]) -> str:
+    """What a call is about, in one line."""
+    for key in ("command", "job", "path", "paths", "source"):
+        if arguments.get(key):
+            return _first_line(str(arguments[key]))
+    if arguments.get("files"):
+        files = arguments["files"] if isinstance(arguments["files"], list) else []
+        return ", ".join(str(item.get("path", "?")) for item in files if isinstance(item, dict))
+    return ""
+
+
+def _first_line(text: str) -> str:
+    line = next((line.strip() for line in text.splitlines() if line.strip()), "")
+    return line if len(line) <= WIDTH else f"{line[: WIDTH - 3]}..."

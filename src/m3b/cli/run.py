@@ -1,0 +1,169 @@
+"""`m3b run`, `m3b demo` and `m3b resume`."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from m3b.cli.show import console, print_json, result_lines
+from m3b.errors import WrongUse
+
+if TYPE_CHECKING:
+    from m3b.result import Result
+
+DEMO_REQUEST = "Build a model that detects lung opacities on chest X-rays"
+DEMO_MINUTES = 0.75
+
+Json = Annotated[
+    bool, typer.Option("--json", help="Print one JSON object on standard output, all else on standard error.")
+]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
+
+
+def run(
+    request: Annotated[str, typer.Argument(help="What the model shall tell from which images, in plain words.")],
+    llm: Annotated[
+        str | None,
+        typer.Option(help="provider:model, or rules. Default: by the key variables that are set, else rules."),
+    ] = None,
+    data: Annotated[
+        list[str] | None, typer.Option(help="A folder with raw data, or a data card in JSON. Repeatable.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="The run folder. Default: a dated one below runs/.")] = None,
+    max_actions: Annotated[int, typer.Option(help="Tool calls of all roles together.")] = 100,
+    max_tokens: Annotated[int | None, typer.Option(help="Input over all requests, plus output.")] = None,
+    max_cost: Annotated[float | None, typer.Option(help="US dollars, where the model's prices are known.")] = None,
+    max_wall: Annotated[float | None, typer.Option(help="Minutes of the whole run.")] = None,
+    train_minutes: Annotated[float, typer.Option(help="Minutes that training may take.")] = 5.0,
+    seed: Annotated[int, typer.Option(help="Of splits and bootstrap.")] = 0,
+    single_agent: Annotated[
+        bool, typer.Option("--single-agent", help="One agent for all stages instead of four.")
+    ] = False,
+    no_reflect: Annotated[bool, typer.Option("--no-reflect", help="No reflection turns.")] = False,
+    no_examples: Annotated[bool, typer.Option("--no-examples", help="No worked examples in prompts.")] = False,
+    no_debug: Annotated[bool, typer.Option("--no-debug", help="No second try after a failed script or check.")] = False,
+    sandbox: Annotated[str, typer.Option(help="auto, bubblewrap, landlock or off.")] = "auto",
+    phi: Annotated[
+        str, typer.Option(help="mask hides what identifies a person from previews; allow shows it.")
+    ] = "mask",
+    quiet: Quiet = False,
+    json: Json = False,
+) -> None:
+    """Build a model: from a request and raw data to a tested folder that predicts."""
+    options = dict(
+        max_actions=max_actions, max_tokens=max_tokens, max_cost=max_cost,
+        max_wall=None if max_wall is None else max_wall * 60, train_minutes=train_minutes, seed=seed,
+        roles="single" if single_agent else "four", reflect=not no_reflect, examples=not no_examples,
+        debug=not no_debug, sandbox=sandbox, phi=phi,
+    )  # fmt: skip
+    _finish(_build(request, llm, data or [], out, options, quiet or json), as_json=json)
+
+
+def demo(
+    folder: Annotated[Path, typer.Argument(help="Where to put the data and the run.")] = Path("demo"),
+    train_minutes: Annotated[float, typer.Option(help="Minutes that training may take.")] = DEMO_MINUTES,
+    sandbox: Annotated[str, typer.Option(help="auto, bubblewrap, landlock or off.")] = "auto",
+    quiet: Quiet = False,
+) -> None:
+    """A whole run on generated data with the embedded rules: no key, no network, two minutes."""
+    from m3b.data.synthetic import make_chest
+    from m3b.models import load_model
+
+    place = _fresh(folder)
+    data = make_chest(place / "chest-xrays")
+    out = console()
+    out.print(f"Invented chest radiographs: {data}", markup=False)
+    out.print(f'Request: "{DEMO_REQUEST}"\n', markup=False)
+    options = {"train_minutes": train_minutes, "sandbox": sandbox}
+    result = _build(DEMO_REQUEST, "rules", [str(data)], place / "run", options, quiet)
+    out.print()
+    for line in result_lines(result):
+        out.print(line, markup=False, soft_wrap=True)
+    if result.model_dir is None:
+        raise typer.Exit(1)
+    unseen = sorted((data / "unseen").glob("*.png"))[-1]
+    command = f"m3b predict {result.model_dir} {unseen}"
+    out.print(f"\n$ {command}", markup=False, soft_wrap=True)
+    for prediction in load_model(result.model_dir).predict([str(unseen)]):
+        shown = ", ".join(f"{name} {value:.3f}" for name, value in prediction.probabilities.items())
+        out.print(f"{unseen.name}: {', '.join(prediction.prediction)} ({shown})", markup=False)
+    raise typer.Exit(0 if result.ok else 1)
+
+
+def resume(
+    run: Annotated[str, typer.Argument(help="A run's folder or id, or `last`.")] = "last",
+    llm: Annotated[str | None, typer.Option(help="Another model than the run was started with.")] = None,
+    quiet: Quiet = False,
+    json: Json = False,
+) -> None:
+    """Go on with a run that was interrupted."""
+    from m3b.cli.live import Live
+    from m3b.pipeline import resume as go_on
+
+    with _stoppable(), Live(quiet=quiet or json) as live:
+        result = go_on(run, llm, on_event=live, ask=_ask())
+    _finish(result, as_json=json)
+
+
+def _build(
+    request: str, llm: str | None, data: list[str], out: Path | None, options: dict[str, Any], quiet: bool
+) -> Result:
+    from m3b.cli.live import Live
+    from m3b.pipeline import Pipeline
+
+    with _stoppable(), Live(quiet=quiet) as live:
+        pipeline = Pipeline(llm, data=data, out=out, on_event=live, ask=_ask(), **options)
+        return pipeline.run(request)
+
+
+def _ask() -> Callable[[str], str | None] | None:
+    """Questions go to the person at the terminal, if there is one."""
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        return None
+
+    def ask(question: str) -> str | None:
+        sys.stderr.write(f"\nThe agent asks: {question}\nYour answer (empty for none): ")
+        sys.stderr.flush()
+        return sys.stdin.readline().strip() or None
+
+    return ask
+
+
+@contextlib.contextmanager
+def _stoppable() -> Iterator[None]:
+    """A polite kill ends a run as Ctrl-C does: processes stopped, journal closed, status `cancelled`."""
+
+    def stop(number: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _fresh(folder: Path) -> Path:
+    """The folder, or a numbered one beside it, so that a second demo does not stumble over the first."""
+    for number in range(1, 1000):
+        place = folder if number == 1 else folder.with_name(f"{folder.name}-{number}")
+        if not place.exists() or (place.is_dir() and not any(place.iterdir())):
+            return place.absolute()
+    raise WrongUse(f"{folder} and 998 numbered folders beside it exist; name another.")
+
+
+def _finish(result: Result, *, as_json: bool) -> None:
+    if as_json:
+        print_json(result.to_json())
+    else:
+        out = console()
+        for line in result_lines(result):
+            out.print(line, markup=False, soft_wrap=True)
+    raise typer.Exit(0 if result.ok else 1)

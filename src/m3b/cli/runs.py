@@ -1,0 +1,141 @@
+"""`m3b runs`, `m3b show`, `m3b report` and `m3b doctor`."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from m3b.cli.run import Json
+from m3b.cli.show import console, measure_line, print_json, result_lines, table
+
+
+def runs(
+    root: Annotated[Path | None, typer.Argument(help="Folder of runs. Default: $M3B_RUNS, or runs/.")] = None,
+    json: Json = False,
+) -> None:
+    """List runs, oldest first."""
+    from m3b.runs import list_runs, runs_root
+
+    found = [(run, run.load()) for run in list_runs(root)]
+    if json:
+        print_json({"runs": [_summary(run.id, run.busy, record) for run, record in found]})
+        return
+    if not found:
+        typer.echo(f"No runs in {root or runs_root()}. `m3b run REQUEST --data DIR` makes one.")
+        return
+    rows = []
+    for run, record in found:
+        row = _summary(run.id, run.busy, record)
+        primary = (record.get("result") or {}).get("primary")
+        rows.append(
+            [row["id"], row["started"], row["status"], measure_line(primary) if primary else "", row["request"][:60]]
+        )
+    typer.echo(table(["run", "started", "status", "test", "request"], rows))
+
+
+def _summary(name: str, busy: bool, record: dict[str, Any]) -> dict[str, Any]:
+    status = record.get("status", "?")
+    if status == "working" and not busy:
+        status = "interrupted"
+    started = time.strftime("%Y-%m-%d %H:%M", time.localtime(record.get("started", 0)))
+    primary = (record.get("result") or {}).get("primary")
+    return {"id": name, "started": started, "status": status, "request": record.get("request", ""), "primary": primary}
+
+
+def show(
+    run: Annotated[str, typer.Argument(help="A run's folder or id, or `last`.")] = "last",
+    full: Annotated[bool, typer.Option("--full", help="Whole prompts, replies and results.")] = False,
+    json: Json = False,
+) -> None:
+    """Show what happened in a run, from its journal."""
+    from m3b.result import Result
+    from m3b.runs import Run
+
+    place = Run.open(run)
+    record = place.load()
+    if json:
+        print_json(
+            {**record, "events": [{"kind": e.kind, "role": e.role, "at": e.at, "data": e.data} for e in place.events()]}
+        )
+        return
+    out = console()
+    out.print(f"{place.id}: {record['request']}", markup=False)
+    for event in place.events():
+        text = _event_text(event.kind, event.data, full)
+        if text:
+            out.print(text, markup=False, soft_wrap=True)
+    if record.get("result"):
+        for line in ["", *result_lines(Result.from_json(record["result"]))]:
+            out.print(line, markup=False, soft_wrap=True)
+    else:
+        out.print(f"\nThis run has not ended; `m3b resume {place.id}` goes on.", markup=False)
+
+
+def _event_text(kind: str, data: dict[str, Any], full: bool) -> str:
+    limit = 10**9 if full else 300
+
+    def cut(text: str) -> str:
+        return text if len(text) <= limit else f"{text[:limit]}... ({len(text):,} characters)"
+
+    texts = {
+        "role_started": lambda: f"\n== {data['title']} ({data['llm']})",
+        "prompt": lambda: f"[briefing] {cut(data['text'])}",
+        "reply": lambda: f"[reply] {cut(data['text'])}" if data.get("text") else "",
+        "call": lambda: f"[call] {data['name']} {cut(str(data['arguments']))}",
+        "result": lambda: f"[result] {cut(data['text'])}",
+        "message": lambda: f"[m3b] {cut(data['text'])}",
+        "check": lambda: f"[check] {'accepted' if data['accepted'] else 'rejected'} {' '.join(data['faults'])}",
+        "artifact": lambda: f"[handed over] {data['artifact']}",
+        "audit": lambda: f"[audit] {data['summary']}",
+        "note": lambda: f"[note] {data['text']}",
+    }
+    return texts[kind]() if kind in texts else ""
+
+
+def report(run: Annotated[str, typer.Argument(help="A run's folder or id, or `last`.")] = "last") -> None:
+    """Write a run's report.html anew and print where it is."""
+    from m3b.report import write_report
+    from m3b.runs import Run
+
+    typer.echo(str(write_report(Run.open(run).folder)))
+
+
+def doctor(json: Json = False) -> None:
+    """Say what works on this machine: sandbox, keys, training packages, device."""
+    from m3b.delivery import versions
+    from m3b.errors import SandboxError
+    from m3b.execution import device
+    from m3b.llm import default_spec
+    from m3b.sandbox import choose, diagnose
+
+    probes = diagnose()
+    try:
+        active = choose("auto")
+        sandbox, level = active.name, active.level
+    except SandboxError as error:
+        sandbox, level = "none", str(error)
+    found = versions()
+    missing = [name for name in ("torch", "transformers", "monai") if name not in found]
+    state = {
+        "sandbox": {"active": sandbox, "level": level, "probes": [dataclasses.asdict(probe) for probe in probes]},
+        "llm": default_spec(),
+        "device": device(),
+        "versions": found,
+        "missing": missing,
+    }  # fmt: skip
+    if json:
+        print_json(state)
+    else:
+        typer.echo(f"sandbox: {sandbox}\n  {level}")
+        for probe in probes:
+            typer.echo(f"  {'yes' if probe.works else 'no ':<3}  {probe.name}: {probe.detail}")
+        typer.echo(f"language model without --llm: {default_spec()}")
+        typer.echo(f"device: {device()}")
+        typer.echo("packages: " + ", ".join(f"{name} {version}" for name, version in found.items()))
+        if missing:
+            typer.echo(f"missing for training: {', '.join(missing)}; install m3b[train]")
+    raise typer.Exit(1 if sandbox == "none" or missing else 0)

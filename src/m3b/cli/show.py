@@ -1,0 +1,68 @@
+"""Printing: JSON for programs on standard output, everything for people on standard error."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from m3b.result import Result
+
+
+def console(*, to_stderr: bool = False) -> Console:
+    """A console that does not break lines in logs."""
+    from rich.console import Console
+
+    plain = Console(stderr=to_stderr, highlight=False)
+    return plain if plain.is_terminal else Console(stderr=to_stderr, highlight=False, width=200)
+
+
+def print_json(value: Any) -> None:
+    """One JSON object on standard output."""
+    sys.stdout.write(json.dumps(value, ensure_ascii=False, indent=1, default=str) + "\n")
+
+
+def complain(error: BaseException) -> None:
+    """An error in one line on standard error."""
+    sys.stderr.write(f"m3b: {error}\n")
+
+
+def measure_line(measure: dict[str, Any]) -> str:
+    """A metric with its interval: `auroc 0.962 (95 % CI 0.946-0.976, n=624; a constant answer gets 0.500)`."""
+    value, low, high = measure.get("value"), measure.get("low"), measure.get("high")
+    if value is None:
+        return f"{measure.get('name')}: undefined on these cases"
+    span = "no interval" if low is None or high is None else f"95 % CI {low:.3f}-{high:.3f}"
+    base = measure.get("baseline")
+    trivial = "" if base is None else f"; a constant answer gets {base:.3f}"
+    return f"{measure['name']} {value:.3f} ({span}, n={measure['n']}{trivial})"
+
+
+def result_lines(result: Result) -> list[str]:
+    """A result in a few lines."""
+    usage = result.usage
+    lines = [f"{result.status}: {result.reason}"]
+    if result.primary:
+        lines.append(f"test {measure_line(result.primary)}")
+    if result.integrity:
+        lines.append(f"integrity: {result.integrity}")
+    lines.append(
+        f"{usage.get('actions', 0)} actions, {usage.get('iterations', 0)} iterations, "
+        f"{usage.get('input_tokens', 0) + usage.get('output_tokens', 0):,} tokens, ${usage.get('cost_usd', 0):.2f}, "
+        f"{usage.get('wall_s', 0):.0f} s"
+    )
+    places = (("model", result.model_dir), ("report", result.report), ("run", result.run_dir))
+    return [*lines, *(f"{name}: {place}" for name, place in places if place)]
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A plain table with aligned columns, readable in a log file."""
+    widths = [max(len(str(row[at])) for row in (head, *rows)) for at in range(len(head))]
+    lines = [
+        "  ".join(str(cell).ljust(width) for cell, width in zip(row, widths, strict=True)) for row in (head, *rows)
+    ]
+    return "\n".join(line.rstrip() for line in lines)

@@ -1,0 +1,101 @@
+"""Writing the index: one attempt for each layout that the previews may be read as."""
+
+from __future__ import annotations
+
+import re
+import shlex
+
+from m3b.llm.rules import tables
+from m3b.llm.rules.view import View, call
+from m3b.llm.rules.words import STOP, words
+from m3b.messages import ToolCall
+
+SCRIPT = "python resources/templates/indexing/build_index.py"
+HALVES = ("train", "training", "test", "testing", "val", "valid", "validation")
+NOT_CLASSES = ("images", "image", "imgs", "img", "masks", "mask", "labels", "annotations", "data", "unseen")
+BEYOND = (
+    "This layout is beyond the rules: they read class folders, a table that names images and labels, and MedMNIST-like "
+    "NPZ archives. Use a language model, or write a data card that says more."
+)
+
+
+def write_index(view: View) -> str | list[ToolCall]:
+    """The next attempt at an index, or the closing words when one went through."""
+    tried = [step for step in view.steps if SCRIPT in step.command]
+    if tried and not tried[-1].failed:
+        if not view.rejected:
+            lines = [line for line in tried[-1].result.splitlines() if line.startswith(("train:", "test:"))]
+            return "The index is written. " + " ".join(lines)
+        if not _mendable(view.rejected):
+            return f"The rules cannot mend this. {BEYOND}"
+    commands = [step.command for step in tried]
+    for command in attempts(view):
+        if command not in commands:
+            return [call("run_script", command=command)]
+    return BEYOND
+
+
+def _mendable(rejection: str) -> bool:
+    return "class" in rejection or "label" in rejection or "patient" in rejection
+
+
+def attempts(view: View) -> list[str]:
+    """Commands for every reading of the layout, most likely first."""
+    root = view.part(r"## Preview of (data/[\w-]+)\n")
+    found = [*_archives(view), *_tables(view), *_folders(view, root)]
+    return [f"{SCRIPT} {shlex.join(options)}" for options in found]
+
+
+def _archives(view: View) -> list[list[str]]:
+    found = []
+    for head in re.finditer(r"^(data/\S.*?\.npz): .*\n((?:  .*\n?)+)", view.briefing, re.MULTILINE):
+        body = head.group(2)
+        if "train_images" in body and "train_labels" in body:
+            names = _label_names(view.briefing)
+            found.append(["--archive", head.group(1), *(["--names", names] if names else [])])
+    return found
+
+
+def _label_names(text: str) -> str:
+    """Names of numbered labels where the card lists them: `0 normal, 1 pneumonia` or `0: normal; 1: pneumonia`."""
+    found = re.search(r"\b0\s*[:=]?\s*([A-Za-z][\w -]*?)\s*[,;]\s*1\s*[:=]?\s*([A-Za-z][\w -]*?)(?=[.,;)\n]|$)", text)
+    if not found:
+        return ""
+    names = [found.group(1), found.group(2)]
+    rest = text[found.end() :]
+    while more := re.match(rf"\s*[,;]\s*{len(names)}\s*[:=]?\s*([A-Za-z][\w -]*?)(?=[.,;)\n]|$)", rest):
+        names.append(more.group(1))
+        rest = rest[more.end() :]
+    return ",".join(f"{number}={name.strip()}" for number, name in enumerate(names))
+
+
+def _tables(view: View) -> list[list[str]]:
+    found = []
+    for table in tables.tables(view.briefing):
+        image, label = tables.image_column(table), tables.label_column(table, view.request)
+        if image is None or label is None or image.name == label.name:
+            continue
+        options = ["--table", table.path, "--image", image.name, "--label", label.name]
+        patient, split = tables.patient_column(table, image), tables.split_column(table)
+        options += ["--patient", patient.name] if patient else []
+        options += ["--split-column", split.name] if split else []
+        names = _label_names(view.briefing) if all(value.isdigit() for value in label.values) else ""
+        options += ["--names", names] if names else []
+        mapped = tables.mapping(label, view.request)
+        found += [[*options, *mapped], options] if mapped else [options]
+    return found
+
+
+def _folders(view: View, root: str) -> list[list[str]]:
+    """Class folders: at least two sub-folders with images, at the top, below a wrapping folder, or below train/."""
+    preview = view.part(r"## Preview of data/[\w-]+\n(.*?)(?:\n\n|\Z)")
+    listed = re.search(r"folders \(files below\):\n((?:  .*\n?)+)", preview)
+    names = re.findall(r"^( +)(.+?)/ ([\d,]+)", listed.group(1), re.MULTILINE) if listed else []
+    top = [name for indent, name, _ in names if len(indent) == 2 and name.lower() not in NOT_CLASSES]
+    if len(top) == 1 or (top and all(name.lower() in HALVES for name in top)):
+        return [["--class-folders", root]]
+    if len(top) >= 2:
+        asked = words(view.request) - STOP
+        positive = next((name for name in top if words(name) & asked), "") if len(top) == 2 else ""
+        return [["--class-folders", root, *(["--positive", positive] if positive else [])]]
+    return []

@@ -1,0 +1,146 @@
+"""Preprocessing, cache, augmentation, ranks and the plan, without training."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from template_kit import Run, load
+
+cache, preprocess, ranks = load("cache"), load("preprocess"), load("ranks")
+PLAN = {"dims": 2, "channels": 1, "size": [8, 8], "spacing": None, "intensity": {"mode": "percentile"}, "workers": 2}
+
+
+def _files(folder: Path, count: int) -> list[str]:
+    for k in range(count):
+        np.save(folder / f"{k}.npy", np.random.default_rng(k).normal(size=(12, 10)).astype(np.float32))
+    return [f"{k}.npy" for k in range(count)]
+
+
+def test_cache_is_built_once_and_follows_the_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    paths = _files(tmp_path, 6)
+    calls: list[str] = []
+    real = cache.prepare
+    monkeypatch.setattr(cache, "prepare", lambda path, *rest: calls.append(path) or real(path, *rest))
+    first, readable = cache.build_cache(paths, PLAN, tmp_path / "cache", str(tmp_path))
+    again, _ = cache.build_cache(paths, PLAN, tmp_path / "cache", str(tmp_path))
+    assert sorted(calls) == sorted(paths)
+    assert readable.all()
+    assert np.array_equal(first, again)
+    cache.build_cache(paths, {**PLAN, "size": [6, 6]}, tmp_path / "cache", str(tmp_path))
+    assert len(calls) == 12
+
+
+def test_interrupted_cache_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    paths = _files(tmp_path, 6)
+    real, calls = cache.prepare, []
+
+    def dies(path: str, *rest: object) -> np.ndarray:
+        calls.append(path)
+        if len(calls) == 5:
+            raise KeyboardInterrupt
+        return real(path, *rest)
+
+    monkeypatch.setattr(cache, "_FLUSH", 2)
+    monkeypatch.setattr(cache, "prepare", dies)
+    with pytest.raises(KeyboardInterrupt):
+        cache.build_cache(paths, {**PLAN, "workers": 1}, tmp_path / "cache", str(tmp_path))
+    data, _ = cache.build_cache(paths, {**PLAN, "workers": 1}, tmp_path / "cache", str(tmp_path))
+    assert 2 <= len(calls) - 5 <= 3
+    assert np.array_equal(data[0], real("0.npy", PLAN, str(tmp_path)))
+
+
+def test_unreadable_cases_are_left_out_or_refused(tmp_path: Path) -> None:
+    paths = _files(tmp_path, 30)
+    (tmp_path / "3.npy").write_bytes(b"no")
+    _, readable = cache.build_cache(paths, PLAN, tmp_path / "cache", str(tmp_path))
+    assert np.flatnonzero(~readable).tolist() == [3]
+    with pytest.raises(cache.CacheError, match=r"3\.npy"):
+        cache.build_cache(paths[:4], PLAN, tmp_path / "cache", str(tmp_path))
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(2, 3), st.data())
+def test_prepared_arrays_have_the_planned_form(dims: int, data: st.DataObject) -> None:
+    side = st.integers(5, 24)
+    shape = tuple(data.draw(side) for _ in range(dims))
+    size = [data.draw(st.integers(4, 16)) for _ in range(dims)]
+    channels, fit = data.draw(st.sampled_from([1, 3])), data.draw(st.sampled_from(["stretch", "pad"]))
+    mode = data.draw(st.sampled_from(["unit", "percentile", "window"]))
+    image = load("formats").Image(np.random.default_rng(0).normal(0, 300, (1, *shape)), (1.0,) * dims, dims)
+    plan = {"dims": dims, "channels": channels, "size": size, "fit": fit}
+    plan |= {
+        "intensity": {"mode": mode, "low": -100, "high": 100},
+        "spacing": data.draw(st.sampled_from([None, [2.0] * dims])),
+    }
+    array = preprocess.preprocess(image, plan)
+    assert (array.shape, array.dtype) == ((channels, *size), np.float32)
+    assert np.isfinite(array).all()
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.tuples(st.booleans(), st.integers(0, 5)), min_size=2, max_size=40))
+def test_auroc_agrees_with_scikit_learn(cases: list[tuple[bool, int]]) -> None:
+    from sklearn.metrics import roc_auc_score
+
+    truth, score = np.array([c[0] for c in cases]), np.array([c[1] for c in cases], float)
+    if truth.all() or not truth.any():
+        assert np.isnan(ranks.auroc(truth, score))
+    else:
+        assert ranks.auroc(truth, score) == pytest.approx(roc_auc_score(truth, score))
+
+
+@pytest.mark.parametrize("shape", [(4, 1, 20, 16), (4, 2, 12, 10, 8)])
+def test_augmentation_keeps_form_and_centre(shape: tuple[int, ...]) -> None:
+    import torch
+
+    augment = load("augment").Augment
+    batch = torch.randn(shape)
+    everything = {"flip": ["h", "w"], "rotate": 20, "zoom": 0.2, "shift": 0.1, "contrast": 0.2, "gamma": 0.3}
+    changed = augment({**everything, "noise": 0.1, "brightness": 0.1, "erase": 0.3})(batch)
+    assert changed.shape == batch.shape
+    assert torch.isfinite(changed).all()
+    assert not torch.allclose(changed, batch)
+    assert torch.equal(augment({})(batch), batch)
+
+
+def test_a_quarter_turn_keeps_a_long_image_in_proportion() -> None:
+    import torch
+
+    image = torch.zeros(1, 1, 32, 64)
+    image[:, :, 12:20, 28:36] = 1.0  # a square of 8 by 8
+    for _ in range(5):
+        turned = load("augment").Augment({"rotate": 45})(image)[0, 0]
+        assert float(turned.sum()) == pytest.approx(64, rel=0.1)
+
+
+def test_plan_from_the_example_and_its_overrides(project: Path, run: Run) -> None:
+    run("example/make_example.py", "--cases", "40")
+    (project / "Datapath" / "test.json").unlink()  # it must not be needed
+    said = run("plan.py", "--minutes", "3", "--set", "lr=0.01", "network.name=resnet18", "size=[24,24]").stdout
+    plan = json.loads((project / "plan.json").read_text())
+    assert (plan["lr"], plan["network"]["name"], plan["size"]) == (0.01, "resnet18", [24, 24])
+    assert (plan["classes"], plan["dims"], plan["channels"], plan["folds"]) == (["disc", "square"], 2, 1, 1)
+    assert "32 cases of 16 patients" in said
+    assert run("plan.py", "--set", "speed=3", check=False).returncode != 0
+
+
+def test_validation_shares_no_patient_and_keeps_classes(project: Path, run: Run) -> None:
+    run("example/make_example.py", "--cases", "60")
+    run("plan.py", "--set", "folds=4")
+    code = (
+        "import json; from Datapath.dataloader import build_datasets; plan = json.load(open('plan.json'))\n"
+        "seen = []\n"
+        "for fold in range(4):\n"
+        "    train, valid = build_datasets(plan, fold)\n"
+        "    assert not {r['patient'] for r in train.records} & {r['patient'] for r in valid.records}\n"
+        "    assert {r['labels'][0] for r in valid.records} == {'disc', 'square'}\n"
+        "    item = valid[0]; assert item['pixel_values'].shape == (1, 32, 32) and item['labels'].shape == (2,)\n"
+        "    seen += [r['image_path'] for r in valid.records]\n"
+        "assert len(seen) == len(set(seen)) == 48"
+    )
+    run("-c", code)

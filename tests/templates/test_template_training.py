@@ -1,0 +1,121 @@
+"""Plan, train, export, predict: the four commands, for real, on tiny data."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from template_kit import Run
+
+FAST = ("--minutes", "0.18", "--set", "device=cpu", "lr=0.003", "network.width=8")
+
+
+def _train(run: Run, *example: str, plan: tuple[str, ...] = ()) -> None:
+    run("example/make_example.py", *example)
+    run("plan.py", *FAST, *plan)
+    run("train.py")
+    run("export.py")
+
+
+def test_2d_from_data_to_prediction_in_a_clean_process(project: Path, run: Run, tmp_path: Path) -> None:
+    _train(run, "--cases", "60", plan=("max_epochs=3",))
+    metrics = json.loads((project / "Logout/metrics.json").read_text())
+    assert set(metrics) >= {"validation", "epochs", "seconds"}
+    assert (project / "Logout/curves.png").stat().st_size > 1000
+    rows = json.loads((project / "Logout/valid_predictions.json").read_text())
+    assert set(rows[0]) == {"image", "patient", "labels", "probabilities"}
+    moved = tmp_path / "elsewhere"
+    (project / "Deliver").rename(moved)
+    paths = [record["image_path"] for record in json.loads((project / "Datapath/test.json").read_text())]
+    (project / "list.json").write_text(json.dumps([*paths, "data/example/gone.png"]))
+    done = run(str(moved / "predict.py"), "--list", "list.json", "-o", "out.json", "--batch", "3", check=False)
+    assert done.returncode == 1, done.stderr
+    results = json.loads((project / "out.json").read_text())
+    assert "gone.png" in results[-1]["error"]
+    assert [result["image"] for result in results[:-1]] == paths
+    assert all(sum(result["probabilities"].values()) == pytest.approx(1) for result in results[:-1])
+    code = f"import sys, json; sys.path.insert(0, {str(moved)!r}); from predict import predict; "
+    code += f"print(json.dumps(predict({paths!r}, batch=1)))"
+    single = json.loads(run("-c", code).stdout)
+    for one, other in zip(single, results, strict=False):
+        assert one["probabilities"] == pytest.approx(other["probabilities"], abs=1e-5)
+
+
+@pytest.mark.slow
+def test_3d_multi_label_with_folds(project: Path, run: Run) -> None:
+    options = ("folds=2", "minutes=0.3", "max_epochs=3")
+    _train(run, "--cases", "40", "--dims", "3", "--size", "16", "--multi-label", plan=options)
+    plan = json.loads((project / "plan.json").read_text())
+    assert (plan["dims"], plan["multi_label"], plan["size"]) == (3, True, [16, 16, 16])
+    rows = json.loads((project / "Logout/valid_predictions.json").read_text())
+    assert len(rows) == len(json.loads((project / "Datapath/train.json").read_text()))  # out of fold: every case once
+    result = json.loads(run("Deliver/predict.py", rows[0]["image"]).stdout)[0]
+    assert set(result["probabilities"]) == {"disc", "square"}
+    assert isinstance(result["prediction"], list)
+    assert len(list((project / "Deliver").glob("model-*.safetensors"))) == 2
+
+
+def test_a_killed_training_goes_on_with_the_same_schedule(project: Path, run: Run) -> None:
+    run("example/make_example.py", "--cases", "60")
+    run("plan.py", *FAST, "--set", "device=cpu", "minutes=0.5", "folds=1")
+    process = subprocess.Popen(
+        [sys.executable, "train.py"], cwd=project, stdout=subprocess.DEVNULL, start_new_session=True
+    )
+    deadline = time.monotonic() + 60
+    while not list(project.glob("Logout/fold0/checkpoint-*/complete.json")) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    time.sleep(1.0)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    assert not (project / "Logout/metrics.json").exists()
+    before = list(csv.DictReader((project / "Logout/log.csv").open()))
+    said = run("train.py", "--resume").stdout
+    assert "going on from checkpoint" in said
+    rows = list(csv.DictReader((project / "Logout/log.csv").open()))
+    after = rows[len(before) :]
+    assert float(after[0]["lr"]) <= 0.0003 * 10  # never above the peak
+    assert float(after[-1]["lr"]) < 0.1 * max(float(row["lr"]) for row in rows)  # and annealed at the end
+    assert float(after[0]["seconds"]) > 0.5
+    assert json.loads((project / "Logout/metrics.json").read_text())["seconds"] < 36
+
+
+def test_a_loss_that_is_not_finite_ends_clearly(run: Run, project: Path) -> None:
+    run("example/make_example.py", "--cases", "30")
+    run("plan.py", *FAST, "--set", "lr=1e38", "device=cpu", "ema=0")
+    done = run("train.py", check=False)
+    assert done.returncode == 3, done.stdout + done.stderr
+    assert "loss" in done.stdout
+    assert not (project / "Logout/metrics.json").exists()
+
+
+@pytest.mark.slow
+def test_out_of_memory_halves_the_batch_then_ends(run: Run, project: Path) -> None:
+    run("example/make_example.py", "--cases", "30")
+    run("plan.py", *FAST, "--set", "batch=8", "device=cpu")
+    network = project / "Model" / "network.py"
+    text = network.read_text().replace(
+        "        logits = self.backbone(pixel_values)",
+        "        if len(pixel_values) > 0 and self.training:\n            raise MemoryError('out of memory')\n"
+        "        logits = self.backbone(pixel_values)",
+    )
+    network.write_text(text)
+    done = run("train.py", check=False)
+    assert done.returncode == 4, done.stdout + done.stderr
+    assert "going on with batch 4" in done.stdout
+    assert "even with batch 2" in done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["densenet121", "resnet18"])
+def test_monai_networks_train(run: Run, name: str) -> None:
+    run("example/make_example.py", "--cases", "30", "--dims", "3", "--size", "32")
+    run("plan.py", *FAST, "--set", f"network.name={name}", "max_epochs=1", "minutes=2", "device=cpu")
+    run("train.py")
+    run("export.py")
