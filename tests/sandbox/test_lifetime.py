@@ -195,12 +195,12 @@ def test_disk_flood(confined: Any, place: str) -> None:
 import os, time
 f = open({path}, "wb")
 if {place == "unlinked"}: os.unlink("flood")
-for _ in range(4000):
-    f.write(os.urandom(1 << 16)); f.flush()
+for _ in range(1000):
+    f.write(os.urandom(1 << 18)); f.flush()
     time.sleep(0.002)
 time.sleep(30)
 """
-    end, said = confined.run(script, Limits(disk_mib=40, wall_s=30))
+    end, said = confined.run(script, Limits(disk_mib=20, wall_s=30))
     assert end.reason == "disk", said
 
 

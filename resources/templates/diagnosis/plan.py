@@ -39,7 +39,7 @@ def has_gpu() -> bool:
     """Asked of torch, and only here: the rest of this file needs NumPy alone."""
     import torch
 
-    return torch.cuda.is_available()
+    return bool(torch.cuda.is_available())
 
 
 def fingerprint(records: list[dict[str, Any]], label_dict: dict[str, int]) -> dict[str, Any]:

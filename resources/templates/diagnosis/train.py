@@ -58,6 +58,11 @@ def main(argv: list[str] | None = None) -> int:
     return 0
 
 
+def _cores() -> int:
+    """Processor cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 class OutOfMemory(RuntimeError):
     """No smaller batch is left to try."""
 
@@ -73,7 +78,7 @@ def _clean() -> None:
 
 def train_folds(plan: dict[str, Any], minutes: float) -> list[dict[str, Any]]:
     """Every fold in turn, each with an equal part of the time that is left; finished ones are not trained again."""
-    torch.set_num_threads(max(1, int(plan.get("threads") or len(os.sched_getaffinity(0)))))
+    torch.set_num_threads(max(1, int(plan.get("threads") or _cores())))
     results: list[dict[str, Any]] = []
     folds = int(plan["folds"])
     before = _spent_before(folds)

@@ -49,7 +49,7 @@ def _strata(case: Case) -> list[str]:
 
 def limit(cases: list[Case], most: int, balanced: bool, seed: int) -> list[Case]:
     """At most `most` cases, chosen at random; with `balanced`, the same number of each label as far as there are."""
-    if most and len(cases) <= most and not balanced:
+    if not balanced and (not most or len(cases) <= most):
         return cases
     order = list(range(len(cases)))
     random.Random(seed + 1).shuffle(order)

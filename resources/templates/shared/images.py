@@ -40,6 +40,8 @@ else:
     arrays, formats = _neighbour("arrays"), _neighbour("formats")
     Image, ImageError = formats.Image, formats.ImageError
 
+__all__ = ["Image", "ImageError", "kind_of", "natural_key", "probe", "read_image"]
+
 PICTURES = (".png", ".jpg", ".jpeg", ".tif", ".tiff", ".bmp", ".gif", ".webp", ".pgm", ".ppm")
 DICOMS = (".dcm", ".dicom", ".ima")
 NIFTIS = (".nii", ".nii.gz")

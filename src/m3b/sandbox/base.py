@@ -46,7 +46,8 @@ class Mounts:
 class Exit:
     """How a command ended. `code` is 128 + signal where a signal ended it, as in a shell; 137 where m3b did.
 
-    `memory` also where the kernel ran out of memory and chose the command. `lost`: the supervisor was killed, or a process would not die.
+    `memory` also where the machine ran out of memory and the kernel chose the command. `lost`: the supervisor was
+    killed, or a process would not die.
     """
 
     code: int

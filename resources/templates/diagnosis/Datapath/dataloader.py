@@ -45,7 +45,7 @@ def assign_folds(records: Sequence[Mapping[str, Any]], labels: np.ndarray, folds
     for row, record in enumerate(records):
         groups.setdefault(str(record.get("patient") or json.dumps(record["image_path"])), []).append(row)
     members = [np.array(rows) for rows in groups.values()]
-    np.random.default_rng(seed).shuffle(members)  # type: ignore[arg-type]
+    np.random.default_rng(seed).shuffle(members)
     members.sort(key=len, reverse=True)
     columns = np.concatenate([labels, np.ones((len(labels), 1), np.float32)], axis=1)  # the last one counts cases
     weight = 1.0 / np.maximum(columns.sum(axis=0), 1.0)

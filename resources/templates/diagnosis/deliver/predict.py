@@ -22,7 +22,7 @@ sys.path.insert(0, str(HERE))
 import numpy as np
 import torch
 from Model.network import build_model
-from Utils.images import ImageError
+from Utils.formats import ImageError
 from Utils.preprocess import prepare
 
 ImagePath = str | list[str]
