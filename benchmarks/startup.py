@@ -1,0 +1,43 @@
+"""What starting costs: `import m3b` and `m3b --help` against bare Python, in one run.
+
+    python benchmarks/startup.py [--runs 15]
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import subprocess
+import sys
+import time
+
+
+def seconds(command: list[str], runs: int) -> float:
+    """Median wall time of a command."""
+    times = []
+    for _ in range(runs):
+        started = time.perf_counter()
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        times.append(time.perf_counter() - started)
+    return statistics.median(times)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runs", type=int, default=15)
+    runs = parser.parse_args().runs
+    bare = seconds([sys.executable, "-c", "pass"], runs)
+    print(f"bare Python            {bare * 1e3:7.1f} ms")
+    for name, command, limit in (
+        ("import m3b", [sys.executable, "-c", "import m3b"], 0.150),
+        ("from m3b import Pipeline", [sys.executable, "-c", "from m3b import Pipeline"], None),
+        ("m3b --help", [sys.executable, "-m", "m3b", "--help"], 0.400),
+    ):
+        took = seconds(command, runs)
+        over = took - bare if name.startswith("import") else took
+        verdict = "" if limit is None else f"  {'within' if over <= limit else 'OVER'} {limit * 1e3:.0f} ms"
+        print(f"{name:<24}{took * 1e3:6.1f} ms  {took / bare:5.1f} x bare{verdict}")
+
+
+if __name__ == "__main__":
+    main()

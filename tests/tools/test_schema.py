@@ -1,0 +1,115 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from m3b.errors import ToolError
+from m3b.tools.base import TOOLS
+from m3b.tools.edit import Edit, edit_files
+from m3b.tools.files import NewFile, write_files
+from m3b.tools.schema import arguments_for, coerce, spec_of
+from m3b.tools.script import run_script
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+def test_every_tool_has_a_full_schema() -> None:
+    assert list(TOOLS) == [
+        "list_files", "read_files", "copy_files", "write_files", "edit_files", "run_script", "preview_dirs", "preview_files",
+    ]  # fmt: skip
+    for name, tool in TOOLS.items():
+        spec = spec_of(tool)
+        assert spec.name == name
+        assert len(spec.description) > 20
+        assert "ctx" not in spec.parameters["properties"]
+        for one in spec.parameters["properties"].values():
+            assert one["description"]
+            assert one["type"] in ("string", "integer", "boolean", "array")
+        assert json.dumps(spec.parameters) == json.dumps(spec_of(tool).parameters)
+
+
+def test_schema_of_objects_and_defaults() -> None:
+    parameters = spec_of(edit_files).parameters
+    assert parameters["required"] == ["path"]
+    item = parameters["properties"]["edits"]["items"]
+    assert item["required"] == ["old", "new"]
+    assert not item["additionalProperties"]
+    assert spec_of(run_script).parameters["properties"]["wait_s"]["default"] == 600
+
+
+@pytest.mark.parametrize(
+    ("value", "hint", "wanted"),
+    [
+        ("5", int, 5),
+        ("5.0", int, 5),
+        (5.0, int, 5),
+        ("-3", int, -3),
+        ("1e-3", float, 0.001),
+        (2, float, 2.0),
+        ("true", bool, True),
+        ("False", bool, False),
+        (1, bool, True),
+        (5, str, "5"),
+        ("a", list[str], ["a"]),
+        ('["a", "b"]', list[str], ["a", "b"]),
+        ("[a].png", list[str], ["[a].png"]),
+        ('{"path": "a", "content": "b"}', list[NewFile], [{"path": "a", "content": "b"}]),
+        ({"old": "a", "new": 1}, list[Edit], [{"old": "a", "new": "1"}]),
+        ('[{"old": "a", "new": ""}]', list[Edit], [{"old": "a", "new": ""}]),
+        ("[1]", str, "[1]"),
+    ],
+)
+def test_mended(value: Any, hint: Any, wanted: Any) -> None:
+    found = coerce(value, hint, "x")
+    assert found == wanted
+    assert type(found) is type(wanted)
+
+
+@pytest.mark.parametrize(
+    ("value", "hint"),
+    [
+        ("five", int),
+        (5.5, int),
+        (True, int),
+        ({"a": 1}, str),
+        (["a"], str),
+        ("yes", bool),
+        (2, bool),
+        ("x", list[Edit]),
+        ([1, {}], list[str]),
+        ({"old": "a"}, list[Edit]),
+        ({"old": "a", "new": "b", "all": True}, list[Edit]),
+    ],
+)
+def test_refused_where_unsure(value: Any, hint: Any) -> None:
+    with pytest.raises(ToolError):
+        coerce(value, hint, "x")
+
+
+@given(value=JSON, hint=st.sampled_from([str, int, float, bool, list[str], list[Edit]]))
+def test_coercion_gives_the_type_or_a_tool_error(value: Any, hint: Any) -> None:
+    try:
+        found = coerce(value, hint, "x")
+    except ToolError:
+        return
+    if hint in (str, int, float, bool):
+        assert type(found) is hint
+    else:
+        assert isinstance(found, list)
+        assert all(isinstance(one, str) or set(one) == {"old", "new"} for one in found)
+
+
+def test_unknown_missing_and_null() -> None:
+    with pytest.raises(ToolError, match=r"Unknown argument 'file'. Did you mean 'files'"):
+        arguments_for(write_files, {"file": []})
+    with pytest.raises(ToolError, match="'files' is missing: a list of objects"):
+        arguments_for(write_files, {"files": None})
+    assert arguments_for(edit_files, {"path": "a", "content": None, "edits": "[]"}) == {"path": "a", "edits": []}
