@@ -124,7 +124,7 @@ def make_plan(facts: dict[str, Any], minutes: float, gpu: bool) -> dict[str, Any
         "intensity": _intensity(facts),
         "network": network,
         "batch": batch,
-        "lr": 3e-4 if small else 1e-3,
+        "lr": 3e-4 if small and gpu else 1e-3,
         "weight_decay": 0.1 if small else 0.02,
         "label_smoothing": 0.05,
         "class_weights": [round(float(v), 4) for v in weights],
@@ -149,21 +149,20 @@ def _size(facts: dict[str, Any], gpu: bool) -> list[int]:
         if longest <= 64:
             return [max(16, round(float(v) / 4) * 4) for v in median]
         side = min(320 if gpu else 224, longest)
-        if not gpu and facts["cases"] > 5000:
-            side = min(side, 128)
+        if not gpu and not 500 <= facts["cases"] <= 3000:
+            side = min(side, 128)  # few cases: more epochs in the same time were worth more than more pixels
         return [max(32, round(side / 16) * 16)] * 2
     limit = 128 if gpu else 64
     return [int(np.clip(round(float(v) / 8) * 8, 16, limit)) for v in median]
 
 
 def _intensity(facts: dict[str, Any]) -> dict[str, Any]:
-    """CT: a window in Hounsfield units. 8-bit pictures of one size: 0..1. Mixed sources, and MR: each by itself."""
+    """CT: a window in Hounsfield units. 8-bit pictures: 0..1, since brightness can tell. MR and the rest: each by itself."""
     if facts["modality"] == "ct":
         low, high = max(facts["low"], -1024.0), min(facts["high"], 1500.0)
         low, high = (low, high) if high - low > 100 else (-1000.0, 1000.0)
         return {"mode": "window", "low": round(low), "high": round(high), "mean": 0.4, "std": 0.3}
-    one_size = bool((facts["shapes"] == facts["shapes"][0]).all())
-    if facts["eight_bit"] and (one_size or facts["channels"] >= 3):
+    if facts["eight_bit"]:
         return {"mode": "unit", "mean": round(facts["mean"] / 255, 4), "std": max(round(facts["std"] / 255, 4), 0.02)}
     return {"mode": "percentile"}
 
@@ -219,7 +218,7 @@ def summary(facts: dict[str, Any], plan: dict[str, Any]) -> str:
         f"spacing {facts['spacing'] or 'unknown'}",
         f"input {plan['size']} (resized: the whole field of view is kept), intensity {plan['intensity']}",
         f"network {plan['network']}, batch {plan['batch']}, lr {plan['lr']}, weight decay {plan['weight_decay']}"
-        + (" (few cases: slow and strongly regularised)" if facts["cases"] < 500 else ""),
+        + (" (few cases: strongly regularised)" if facts["cases"] < 500 else ""),
         f"{plan['minutes']} minutes, "
         + (
             f"{plan['folds']} models, one a fold of patients" if plan["folds"] > 1 else "one model, validation held out"
