@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, cast
 
 from m3b.agents import briefing, prompts
 from m3b.agents.artifacts import Artifact, DataIndex, Selection, TrainedModel, TrainingModule, to_json
 from m3b.agents.budget import Budget
-from m3b.agents.checks.index import check_index
-from m3b.agents.checks.integrity import fingerprint, integrity, lock_index, save_hashes
-from m3b.agents.checks.model import Trial, check_model
+from m3b.agents.checks.integrity import fingerprint, integrity
 from m3b.agents.checks.module import check_module
 from m3b.agents.checks.selection import Ask, check_selection
 from m3b.agents.checks.site import check_site
@@ -22,12 +18,12 @@ from m3b.agents.loop import Agent
 from m3b.agents.roles import SINGLE, STAGES, Role
 from m3b.agents.verdict import Verdict
 from m3b.data.cards import Card
-from m3b.data.index import read_index
-from m3b.delivery import Delivered, acceptable_range, deliver, keep_trial
+from m3b.delivery import Delivered, deliver
 from m3b.errors import Failed, RunEnd
 from m3b.events import Event
 from m3b.execution import Executor, device
 from m3b.history import History
+from m3b.inspection import Inspector
 from m3b.llm import LLM
 from m3b.messages import ToolCall
 from m3b.options import Options
@@ -71,7 +67,6 @@ class Session:
         self.cancel = cancel or threading.Event()
         self.journal = Journal(run.journal_file, fsync=fsync)
         self.role = ""
-        self.raw = ""
         cards = [card for card in workspace.cards.values() if card.path]
         roots = lay_out(run, cards, workspace.root)
         read = [*(card.path for card in cards if card.path and card.path.is_dir()), run.resources]
@@ -86,6 +81,7 @@ class Session:
             cancelled=self.cancel.is_set,
         )
         self.executor = Executor(sandbox, run, read, self.cancel.is_set)
+        self.inspector = Inspector(run, self.executor.predict, self.emit)
         self.budget = Budget(
             actions=options.max_actions,
             iterations=options.max_iterations if options.debug else 0,
@@ -141,13 +137,13 @@ class Session:
             ),
         )
         card = cards[selection.card]
-        self._watch(card)
+        self.inspector.watch(card)
         data = cast(
             DataIndex,
             self._stage(
                 STAGES[1],
                 lambda: briefing.index_briefing(self.request, selection, card, self._look, resources),
-                lambda text: self._check_index(selection),
+                lambda text: self.inspector.check_index(selection),
             ),
         )
         minutes = self.options.train_minutes
@@ -164,7 +160,7 @@ class Session:
             self._stage(
                 STAGES[3],
                 lambda: briefing.model_briefing(selection, data, module, minutes),
-                lambda text: self._check_model(selection, card, data),
+                lambda text: self.inspector.check_model(selection, card, data),
             ),
         )
         return self._deliver(selection, card, data, model)
@@ -257,52 +253,11 @@ class Session:
         """A preview on m3b's own account."""
         return self.tools.call(ToolCall("look", tool, dict(arguments)), (tool,)).text
 
-    # --- the checks ----------------------------------------------------------------------------------------------
-
-    def _watch(self, card: Card) -> None:
-        """Remember what the raw data looks like before any script has run."""
-        file = self.run.locked / "raw.json"
-        if file.is_file():
-            self.raw = str(json.loads(file.read_text(encoding="utf-8"))["fingerprint"])
-        elif card.path:
-            self.raw = fingerprint(card.path)
-            file.write_text(json.dumps({"fingerprint": self.raw}), encoding="utf-8")
-
-    def _check_index(self, selection: Selection) -> Verdict:
-        self.emit("stage", text="auditing the data")
-        tick = lambda done, total: self.emit("output", job=0, text=f"audit: {done} of {total} images")  # noqa: E731
-        verdict = check_index(self.run.work, selection, tick=tick)
-        audit = self.run.work / "data_audit.json"
-        if audit.is_file():
-            found = json.loads(audit.read_text(encoding="utf-8"))
-            self.emit("audit", summary=_audit_line(found), findings=found["findings"])
-        if verdict.accepted:
-            hashes = lock_index(self.run.work, self.run.locked)
-            save_hashes(self.run.locked, hashes, self.raw)
-            return replace(verdict, artifact=replace(verdict.artifact, hashes=hashes))
-        return verdict
-
-    def _check_model(self, selection: Selection, card: Card, data: DataIndex) -> Verdict:
-        self.emit("stage", text="running the model on cases that it has not seen")
-
-        def keep(trial: Trial) -> None:
-            keep_trial(self.run, trial)
-
-        return check_model(
-            self.run.work,
-            selection,
-            data,
-            read_index(self.run.locked),
-            self.executor.predict,
-            keep,
-            acceptable_range(card, selection),
-        )
-
     def _deliver(self, selection: Selection, card: Card, data: DataIndex, model: TrainedModel) -> Delivered:
         self.emit("stage", text="measuring and delivering the model")
         self.tools.close()
         after = fingerprint(card.path) if card.path else ""
-        label = integrity(self.run.work, self.run.locked, data.hashes, self.raw, after)
+        label = integrity(self.run.work, self.run.locked, data.hashes, self.inspector.raw, after)
         facts = {
             "request": self.request,
             "run": self.run.id,
@@ -311,12 +266,3 @@ class Session:
             "options": self.options.to_json(),
         }
         return deliver(self.run, selection=selection, card=card, data=data, model=model, integrity=label, facts=facts)
-
-
-def _audit_line(found: Mapping[str, Any]) -> str:
-    parts = []
-    for split in ("train", "test"):
-        table = ", ".join(f"{name} {count}" for name, count in found["counts"][split].items())
-        parts.append(f"{split}: {table}; {found['patients'][split]} patients")
-    shapes = ", ".join(f"{shape} ({count})" for shape, count in list(found["shapes"].items())[:3])
-    return f"{'. '.join(parts)}. Opened {found['opened']} of {found['cases']} images; shapes {shapes or 'unknown'}."

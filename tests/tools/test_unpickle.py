@@ -61,7 +61,7 @@ def test_scalars_and_containers() -> None:
         (os.system, ("touch PWNED",)),
         (eval, ("open('PWNED','w')",)),
         (exec, ("open('PWNED','w')",)),
-        (getattr, (os, "system")),
+        (getattr, ("os", "system")),
         (__import__, ("os",)),
         (open, ("PWNED", "w")),
         (Path, ("x",)),
@@ -76,6 +76,16 @@ def test_code_is_refused_and_not_run(what: tuple, tmp_path: Path, monkeypatch) -
         with pytest.raises(Refused, match="could run code"):
             load(pickle.dumps({"a": [1, Evil(what)]}, protocol))
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    "name", [b"numpy\ndtype", b"_codecs\nencode", b"builtins\nset", b"numpy._core.multiarray\nscalar"]
+)
+def test_the_readers_own_parts_cannot_be_changed(name: bytes) -> None:
+    for state in (b"}", b"N}\x8c\x0c__defaults__NsNs\x86", b"N}\x8c\x08__init__Ns\x86"):
+        with pytest.raises(ToolError):
+            load(b"\x80\x04c" + name + b"\n" + state + b"b.")
+    test_scalars_and_containers()
 
 
 def test_memory_bombs_stay_small() -> None:

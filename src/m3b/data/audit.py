@@ -197,7 +197,7 @@ def _open_all(
             break
         if record.key not in looks:
             looks[record.key] = examine(record.image, work)
-        if tick and number % 50 == 0:
+        if tick and number and number % 50 == 0:
             tick(number, len(records))
     return looks
 

@@ -162,7 +162,8 @@ def _wanted(hint: Any) -> str:
     if hint in _SIMPLE:
         return f"a {_SIMPLE[hint]}".replace("a integer", "an integer")
     if get_origin(hint) is list:
-        return f"a list of {_wanted(get_args(hint)[0]).split(' ', 1)[1]}s"
+        noun, _, more = _wanted(get_args(hint)[0]).split(" ", 1)[1].partition(" ")
+        return f"a list of {noun}s{', each ' + more if more else ''}"
     names = ", ".join(f'"{name}"' for name in typing.get_type_hints(hint))
     return f"an object with {names}"
 

@@ -207,7 +207,9 @@ def _sample(value: Any, phi: Phi) -> list[str]:
     one = value[0] if isinstance(value, list) and value else value
     if isinstance(one, dict):
         one = {key: one[key] for key in list(one)[:_MOST_KEYS]}
-        one = {key: [*item[:5], "..."] if isinstance(item, list) and len(item) > 6 else item for key, item in one.items()}
+        one = {
+            key: [*item[:5], "..."] if isinstance(item, list) and len(item) > 6 else item for key, item in one.items()
+        }
     if phi == "mask":
         one = masked_json(one)
     return ["sample: " + shorten(json.dumps(one, ensure_ascii=False, default=str), 500)]

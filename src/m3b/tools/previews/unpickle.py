@@ -10,6 +10,7 @@ import collections
 import io
 import pickle
 import re
+from collections.abc import Callable
 from typing import Any
 
 from m3b.errors import ToolError
@@ -76,6 +77,9 @@ class Scalar:
         self.dtype = dtype if isinstance(dtype, DType) else DType()
         self.data = data
 
+    def __setstate__(self, state: object) -> None:
+        """A scalar has no state; without this method a pickle could set attributes of the class."""
+
 
 class Storage:
     """The memory of a torch tensor: its type, its key in the archive and its number of elements."""
@@ -96,6 +100,21 @@ class Tensor:
 
     def __setstate__(self, state: object) -> None:
         """Attributes of a tensor are not needed."""
+
+
+class _Call:
+    """A function that a pickle may call but not change: pickles can set attributes of what they name."""
+
+    __slots__ = ("_run",)
+
+    def __init__(self, run: Callable[..., Any]) -> None:
+        self._run = run
+
+    def __call__(self, *arguments: Any) -> Any:
+        return self._run(*arguments)
+
+    def __setstate__(self, state: object) -> None:
+        raise Refused("it changes a function, and that could run code")
 
 
 def _dims(value: object) -> tuple[int, ...]:
@@ -130,11 +149,11 @@ def _buffer(data: object = b"", *_: object) -> bytes:
     return data if isinstance(data, bytes) else b""
 
 
-def _sequence(kind: type[Any]) -> Any:
+def _sequence(kind: type[Any]) -> _Call:
     def build(items: object = (), *_: object) -> Any:
         return kind(items) if isinstance(items, list | tuple | set) else kind()
 
-    return build
+    return _Call(build)
 
 
 def _allowed(module: str, name: str) -> Any:
@@ -143,7 +162,7 @@ def _allowed(module: str, name: str) -> Any:
     if module in ("builtins", "__builtin__") and name in ("dict", "int", "float", "bool", "str", "complex"):
         return {"dict": dict, "int": int, "float": float, "bool": bool, "str": str, "complex": complex}[name]
     if module in ("builtins", "__builtin__") and name in ("bytearray", "bytes"):
-        return _buffer
+        return _Call(_buffer)
     if module == "torch" and name in _STORAGES:
         return _STORAGES[name]
     if module == "torch" and name in _TORCH_WORDS:
@@ -157,17 +176,17 @@ _TORCH_WORDS = {
 }  # fmt: skip
 _NAMES: dict[tuple[str, str], Any] = {
     ("collections", "OrderedDict"): collections.OrderedDict,
-    ("_codecs", "encode"): _encode,
+    ("_codecs", "encode"): _Call(_encode),
     ("numpy", "dtype"): DType,
     ("numpy", "ndarray"): Array,
     ("torch._utils", "_rebuild_tensor_v2"): Tensor,
     ("torch._utils", "_rebuild_tensor"): Tensor,
-    ("torch._utils", "_rebuild_parameter"): _parameter,
+    ("torch._utils", "_rebuild_parameter"): _Call(_parameter),
     ("torch", "Size"): _sequence(tuple),
     ("torch.storage", "UntypedStorage"): "<u1",
     **{(f"numpy.{core}.multiarray", "_reconstruct"): Array for core in ("core", "_core")},
     **{(f"numpy.{core}.multiarray", "scalar"): Scalar for core in ("core", "_core")},
-    **{(f"numpy.{core}.numeric", "_frombuffer"): _frombuffer for core in ("core", "_core")},
+    **{(f"numpy.{core}.numeric", "_frombuffer"): _Call(_frombuffer) for core in ("core", "_core")},
 }
 
 

@@ -1,0 +1,86 @@
+"""What a run checks with its own eyes: the raw data, the index as it is locked, the deliverable as it predicts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from m3b.agents.artifacts import DataIndex, Selection
+from m3b.agents.checks.index import check_index
+from m3b.agents.checks.integrity import fingerprint, lock_index, save_hashes, sha256
+from m3b.agents.checks.model import FOLDER, Predict, Trial, check_model
+from m3b.agents.loop import Emit
+from m3b.agents.verdict import Verdict
+from m3b.data.cards import Card
+from m3b.data.index import read_index
+from m3b.delivery import acceptable_range, keep_trial
+from m3b.runs import Run
+
+
+class Inspector:
+    """The checks that need more than the working directory.
+
+    Args:
+        predict: runs a deliverable on cases, confined.
+        emit: takes events.
+    """
+
+    def __init__(self, run: Run, predict: Predict, emit: Emit) -> None:
+        self.run, self.predict, self.emit = run, predict, emit
+        self.raw = ""
+        self._last: tuple[str, Verdict] | None = None
+
+    def watch(self, card: Card) -> None:
+        """Remember what the raw data looks like before any script has run."""
+        file = self.run.locked / "raw.json"
+        if file.is_file():
+            self.raw = str(json.loads(file.read_text(encoding="utf-8"))["fingerprint"])
+        elif card.path:
+            self.raw = fingerprint(card.path)
+            file.write_text(json.dumps({"fingerprint": self.raw}), encoding="utf-8")
+
+    def check_index(self, selection: Selection) -> Verdict:
+        self.emit("stage", text="auditing the data")
+        tick = lambda done, total: self.emit("output", job=0, text=f"audit: {done} of {total} images")  # noqa: E731
+        verdict = check_index(self.run.work, selection, tick=tick)
+        audit = self.run.work / "data_audit.json"
+        if audit.is_file():
+            found = json.loads(audit.read_text(encoding="utf-8"))
+            self.emit("audit", summary=_audit_line(found), findings=found["findings"])
+        if verdict.accepted:
+            hashes = lock_index(self.run.work, self.run.locked)
+            save_hashes(self.run.locked, hashes, self.raw)
+            return replace(verdict, artifact=replace(verdict.artifact, hashes=hashes))
+        return verdict
+
+    def check_model(self, selection: Selection, card: Card, data: DataIndex) -> Verdict:
+        digest = _digest(self.run.work / FOLDER)
+        if self._last and self._last[0] == digest:
+            return self._last[1]  # nothing was changed since it was accepted
+        self.emit("stage", text="running the model on cases that it has not seen")
+
+        def keep(trial: Trial) -> None:
+            keep_trial(self.run, trial)
+
+        index, acceptable = read_index(self.run.locked), acceptable_range(card, selection)
+        verdict = check_model(self.run.work, selection, data, index, self.predict, keep, acceptable)
+        self._last = (digest, verdict) if verdict.accepted else None
+        return verdict
+
+
+def _digest(folder: Path) -> str:
+    """What a deliverable holds, so that an unchanged one is not run twice."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
+    return "\n".join(f"{path.relative_to(folder)} {sha256(path)}" for path in files)
+
+
+def _audit_line(found: Mapping[str, Any]) -> str:
+    parts = []
+    for split in ("train", "test"):
+        table = ", ".join(f"{name} {count}" for name, count in found["counts"][split].items())
+        parts.append(f"{split}: {table}; {found['patients'][split]} patients")
+    shapes = ", ".join(f"{shape} ({count})" for shape, count in list(found["shapes"].items())[:3])
+    return f"{'. '.join(parts)}. Opened {found['opened']} of {found['cases']} images; shapes {shapes or 'unknown'}."

@@ -1,0 +1,254 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import h5py
+import nibabel
+import numpy as np
+import pydicom
+import pytest
+import SimpleITK
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+from pydicom.dataset import FileDataset, FileMetaDataset
+from pydicom.uid import CTImageStorage, ExplicitVRLittleEndian, generate_uid
+
+from m3b.tools.previews.records import closed
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=6),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=4), inner, max_size=4),
+    max_leaves=20,
+)
+
+
+def dicom(path: Path, series: str, z: float, name: str = "DOE^JANE") -> None:
+    meta = FileMetaDataset()
+    meta.TransferSyntaxUID = ExplicitVRLittleEndian
+    meta.MediaStorageSOPClassUID = CTImageStorage
+    data = FileDataset(str(path), {}, file_meta=meta, preamble=b"\0" * 128)
+    data.SOPClassUID, data.SOPInstanceUID, data.SeriesInstanceUID = CTImageStorage, generate_uid(), series
+    data.PatientName, data.PatientID, data.PatientBirthDate, data.Modality = name, "12345", "19700101", "CT"
+    data.ImagePositionPatient, data.ImageOrientationPatient = [0, 0, z], [1, 0, 0, 0, 1, 0]
+    data.PixelSpacing, data.SliceThickness, data.SeriesDescription = [0.7, 0.7], 2.5, "Chest"
+    data.Rows, data.Columns, data.BitsAllocated, data.BitsStored, data.HighBit = 4, 6, 16, 12, 11
+    data.SamplesPerPixel, data.PhotometricInterpretation, data.PixelRepresentation = 1, "MONOCHROME2", 0
+    data.PixelData = np.arange(24, dtype="<u2").tobytes()
+    data.save_as(path, enforce_file_format=True)
+
+
+def test_nifti(desk) -> None:
+    data = np.zeros((10, 12, 5), np.int16)
+    data[2, 2, 2] = 2
+    image = nibabel.Nifti1Image(data, np.diag([-0.5, -0.5, 2, 1]))
+    image.header.set_xyzt_units("mm")
+    nibabel.save(image, desk.data / "a.nii.gz")
+    text = desk.preview("data/chest/a.nii.gz")
+    assert "10 x 12 x 5 voxels, spacing 0.5 x 0.5 x 2 mm, orientation LPS, int16" in text
+    assert "range 0 to 2" in text
+    assert "values 0 x 599, 2 x 1" in text
+
+
+def test_large_volumes_are_looked_at_by_slices(desk, monkeypatch) -> None:
+    from m3b.tools.previews import volumes
+
+    monkeypatch.setattr(volumes, "LOOKED_AT", 1000)
+    nibabel.save(nibabel.Nifti1Image(np.ones((20, 20, 30), np.float32), np.eye(4)), desk.data / "a.nii")
+    assert "(of 1 slices of 30)" in desk.preview("data/chest/a.nii")
+
+
+@pytest.mark.parametrize("name", ["a.nrrd", "a.mha"])
+def test_itk(desk, name: str) -> None:
+    image = SimpleITK.GetImageFromArray(np.arange(60, dtype=np.int16).reshape(3, 4, 5))
+    image.SetSpacing((0.5, 0.6, 3.0))
+    SimpleITK.WriteImage(image, str(desk.data / name))
+    text = desk.preview(f"data/chest/{name}")
+    assert (
+        "5 x 4 x 3 voxels (x, y, z), spacing 0.5 x 0.6 x 3 mm, orientation LPS (DICOM axes), 16-bit signed integer"
+        in text
+    )
+    assert "range 0 to 59" in text
+
+
+def test_detached_voxels_outside_are_not_opened(desk) -> None:
+    (desk.data / "a.mhd").write_text(
+        "NDims = 3\nDimSize = 1 1 1\nElementType = MET_UCHAR\nElementDataFile = /etc/passwd\n"
+    )
+    assert "outside of its folder; not opened" in desk.preview("data/chest/a.mhd")
+
+
+def test_pictures(desk) -> None:
+    Image.fromarray(np.arange(48, dtype=np.uint8).reshape(6, 8)).save(desk.data / "a.png")
+    Image.fromarray((np.arange(48).reshape(6, 8) * 1000).astype(np.uint16)).save(desk.data / "b.tif")
+    grey = np.repeat(np.arange(48, dtype=np.uint8).reshape(6, 8, 1), 3, 2)
+    Image.fromarray(grey).save(desk.data / "c.png")
+    mask = np.zeros((6, 8), np.uint8)
+    mask[1:3] = 255
+    Image.fromarray(mask).save(desk.data / "m.png")
+    assert "PNG picture, width 8 x height 6 px, 8-bit grey\n  range 0 to 47" in desk.preview("data/chest/a.png")
+    assert "TIFF picture, width 8 x height 6 px, 16-bit grey\n  range 0 to 47000" in desk.preview("data/chest/b.tif")
+    assert "a grey picture stored as RGB" in desk.preview("data/chest/c.png")
+    assert "values 0 x 32, 255 x 16" in desk.preview("data/chest/m.png")
+
+
+def test_npz_and_npy(desk) -> None:
+    labels = np.array([[0], [1], [1]], np.uint8)
+    np.savez_compressed(desk.data / "a.npz", train_images=np.zeros((3, 28, 28), np.uint8), train_labels=labels)
+    np.save(desk.data / "b.npy", np.array([{"a": 1}], object), allow_pickle=True)
+    np.save(desk.data / "c.npy", np.array([0.5, np.nan, 1.5]))
+    text = desk.preview("data/chest/a.npz")
+    assert "NPZ archive, 2 arrays" in text
+    assert "train_images: 3 x 28 x 28, uint8; range 0 to 0" in text
+    assert "train_labels: 3 x 1, uint8; range 0 to 1; values 0 x 1, 1 x 2" in text
+    assert "not opened" in desk.preview("data/chest/b.npy")
+    assert "range 0.5 to 1.5, mean 1, 1 NaN or infinite" in desk.preview("data/chest/c.npy")
+
+
+def test_cut_off_array(desk) -> None:
+    np.save(desk.data / "a.npy", np.arange(1000))
+    data = (desk.data / "a.npy").read_bytes()
+    (desk.data / "a.npy").write_bytes(data[:2000])
+    assert "cut off" in desk.preview("data/chest/a.npy")
+
+
+def test_hdf5(desk) -> None:
+    with h5py.File(desk.data / "a.h5", "w") as file:
+        file["x/images"] = np.zeros((4, 8, 8), np.float32)
+        file["y"] = np.array([0, 1, 1, 2])
+        file["patient_name"] = ["DOE^JANE", "ROE^JIM"]
+        file["out"] = h5py.ExternalLink("/etc/passwd", "/x")
+    text = desk.preview("data/chest/a.h5")
+    assert "HDF5, 3 datasets" in text
+    assert "x/images: 4 x 8 x 8, float32" in text
+    assert "y: 4, int64; range 0 to 2; values 0 x 1, 1 x 2, 2 x 1" in text
+    assert "JANE" not in text
+
+
+def test_dicom_file(desk) -> None:
+    dicom(desk.data / "a.dcm", "1.2.3", 0)
+    text = desk.preview("data/chest/a.dcm")
+    assert "CT Image Storage, 4 rows x 6 columns, 0.7 x 0.7 mm, slice thickness 2.5 mm, 12 bits" in text
+    assert "stored values range 0 to 23" in text
+    for secret in ("JANE", "12345", "1970"):
+        assert secret not in text
+    assert "masked: PatientID=[masked " in text
+
+
+def test_dicom_series(make_desk) -> None:
+    desk = make_desk()
+    (desk.data / "scan").mkdir()
+    for index in range(5):
+        dicom(desk.data / f"scan/{index}.dcm", "1.2.3", index * 2.5)
+    dicom(desk.data / "scan/x.dcm", "1.2.4", 0)
+    text = desk.preview("data/chest/scan")
+    assert "DICOM folder, 6 files, 2 series, 1 patient" in text
+    assert "series of 5 files: CT, 4 rows x 6 columns" in text
+    assert "slices 2.5 mm apart" in text
+    assert "12345" not in text
+    (desk.data / "scan/2.dcm").unlink()
+    assert "missing or doubled slices" in desk.preview("data/chest/scan")
+
+
+def test_dicom_is_shown_when_allowed(make_desk) -> None:
+    desk = make_desk(phi="allow")
+    dicom(desk.data / "a.dcm", "1.2.3", 0)
+    assert "DOE^JANE" in desk.preview("data/chest/a.dcm")
+    assert pydicom.dcmread(desk.data / "a.dcm").PatientID == "12345"
+
+
+def test_json_records_and_lines(desk) -> None:
+    records = [
+        {"image": f"{i}.png", "label": "ab"[i % 2], "patient_name": "Jane Doe", "boxes": [[1, 2, 3, 4]]}
+        for i in range(10)
+    ]
+    (desk.data / "a.json").write_text(json.dumps(records))
+    (desk.data / "b.jsonl").write_text("\n".join(map(json.dumps, records)) + "\nbroken\n")
+    text = desk.preview("data/chest/a.json")
+    assert "JSON: list of 10 items" in text
+    assert "label: text: a x 5, b x 5" in text
+    assert "patient_name: text; looks like personal data: masked" in text
+    lines = desk.preview("data/chest/b.jsonl")
+    assert "JSON lines: 11 records" in lines
+    assert "1 line not valid JSON" in lines
+    assert "Jane" not in text + lines
+
+
+def test_coco(desk) -> None:
+    value = {
+        "images": [{"id": i, "file_name": f"{i}.png", "width": 10, "height": 20} for i in range(3)],
+        "annotations": [{"id": 1, "image_id": 0, "category_id": 7, "bbox": [1, 2, 3, 4]}],
+        "categories": [{"id": 7, "name": "Nodule"}, {"id": 8, "name": "Mass"}],
+    }
+    (desk.data / "a.json").write_text(json.dumps(value))
+    text = desk.preview("data/chest/a.json")
+    assert "COCO: 3 images, 1 of them annotated; 1 annotation (bbox); 2 categories" in text
+    assert "Nodule x 1, Mass x 0" in text
+    assert "10 x 20 px (3)" in text
+
+
+def test_large_json_is_judged_by_its_beginning(desk, monkeypatch) -> None:
+    from m3b.tools.previews import records
+
+    monkeypatch.setattr(records, "_WHOLE_UP_TO", 1000)
+    monkeypatch.setattr(records, "_PREFIX", 2000)
+    (desk.data / "a.json").write_text(json.dumps([{"image": f"{i}.png", "label": i % 2} for i in range(1000)]))
+    text = desk.preview("data/chest/a.json")
+    assert "only)" in text
+    assert "label: integer: 0 to 1" in text
+
+
+@given(value=JSON, data=st.data())
+def test_any_beginning_of_json_can_be_closed(value: object, data: st.DataObject) -> None:
+    text = json.dumps(value)
+    cut = text[: data.draw(st.integers(0, len(text)))]
+    json.loads(closed(cut))
+
+
+def test_text_unknown_broken_and_missing(desk) -> None:
+    (desk.data / "README.md").write_text("# Title\ncall +1 555 123 4567\n")
+    (desk.data / "list.txt").write_text("a.png 1\nb.png 2\n")
+    (desk.data / "split.txt").write_text("image,label\na,1\nb,2\nc,1\n")
+    (desk.data / "x.bin").write_bytes(b"\0\1\2\3")
+    (desk.data / "broken.png").write_bytes(b"\x89PNG nothing")
+    (desk.data / "broken.nii.gz").write_bytes(b"\x1f\x8b nothing")
+    (desk.data / "zero.nii").touch()
+    assert "# Title" in desk.preview("data/chest/README.md")
+    assert "555 123" not in desk.preview("data/chest/README.md")
+    assert "text, utf-8, 2 lines" in desk.preview("data/chest/list.txt")
+    assert "table, comma-separated" in desk.preview("data/chest/split.txt")
+    assert "unknown kind; begins with 00 01 02 03" in desk.preview("data/chest/x.bin")
+    assert "cannot be read as .png" in desk.preview("data/chest/broken.png")
+    assert "cannot be read as .nii.gz" in desk.preview("data/chest/broken.nii.gz")
+    assert "empty file" in desk.preview("data/chest/zero.nii")
+    assert "Close: README.md" in desk.preview("data/chest/REDME.md")
+
+
+def test_some_broken_some_not(desk) -> None:
+    (desk.data / "a.csv").write_text("a,b\n1,2\n")
+    assert not desk.use("preview_files", paths=["data/chest/a.csv", "data/chest/no.csv"]).is_error
+    assert desk.use("preview_files", paths=["data/chest/no.csv"]).is_error
+
+
+def test_read_files_masks_raw_tables(make_desk) -> None:
+    desk = make_desk()
+    content = "patient,Patient Name,label\nP1,Jane Doe,1\nP2,Joe Roe,0\n"
+    (desk.data / "a.csv").write_text(content)
+    (desk.data / "a.json").write_text('[{"patient_name": "Jane Doe", "label": 1}]')
+    text = desk.use("read_files", paths=["data/chest/a.csv", "data/chest/a.json"]).text
+    assert "Jane" not in text
+    assert "personal data masked" in text
+    assert "P2,[masked" in text
+    open_desk = make_desk(phi="allow")
+    (open_desk.data / "a.csv").write_text(content)
+    assert "Jane Doe" in open_desk.use("read_files", paths=["data/chest/a.csv"]).text
+
+
+def test_archives(desk) -> None:
+    import zipfile
+
+    with zipfile.ZipFile(desk.data / "a.zip", "w") as archive:
+        for index in range(30):
+            archive.writestr(f"images/case_{index:02d}.png", b"x")
+    assert "images/case_{00..29}.png x 30" in desk.preview("data/chest/a.zip")
