@@ -1,8 +1,8 @@
 """Make the generated parts of the documentation anew.
 
-`python docs/refresh.py` writes what is cheap: the help texts in docs/cli.md, and the index schema and example in
-resources/indexes/. `--check` writes nothing and ends with 1 if anything is out of date. `--demo` also makes a whole
-run in a temporary folder (some minutes) and writes its transcript and its result into README.md and docs/.
+`python docs/refresh.py` writes what is cheap: the help texts in docs/cli.md. `--check` writes nothing and ends with 1 if
+they are out of date. `--demo` also makes a whole run in a temporary folder (some minutes) and writes its transcript into
+README.md and its result into docs/python.md.
 
 Generated parts stand between `<!-- generated: NAME -->` and `<!-- /generated -->`.
 """
@@ -20,8 +20,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
-INDEXES = ROOT / "resources" / "indexes"
-WIDTH = 100
+WIDTH = 80
 CUT = 110
 
 
@@ -57,7 +56,7 @@ def commands() -> Iterator[tuple[str, ...]]:
 
 
 def help_text(words: tuple[str, ...]) -> str:
-    """What `m3b WORDS --help` prints on a terminal of 100 columns."""
+    """What `m3b WORDS --help` prints on a terminal of 80 columns."""
     from typer.testing import CliRunner
 
     from m3b.cli.app import app
@@ -76,17 +75,6 @@ def cli_page(text: str) -> str:
     return put(text, "help", "\n\n".join(blocks))
 
 
-# --- the index files ---------------------------------------------------------------------------------------------
-
-
-def index_files() -> dict[Path, str]:
-    """What agents find in resources/indexes/: the schema of an index, and an example of it."""
-    from m3b.data.index import example, json_schema
-
-    made = {"diagnosis.schema.json": json_schema(), "diagnosis.example.json": example()}
-    return {INDEXES / name: json.dumps(value, indent=1) + "\n" for name, value in made.items()}
-
-
 # --- a whole run -------------------------------------------------------------------------------------------------
 
 
@@ -95,7 +83,11 @@ def demo() -> tuple[str, str]:
     with tempfile.TemporaryDirectory(prefix="m3b-docs-") as folder:
         place = Path(folder).resolve()
         ran = subprocess.run(
-            [sys.executable, "-m", "m3b", "demo"], cwd=place, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+            [sys.executable, "-m", "m3b", "demo"],
+            cwd=place,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
         )
         if ran.returncode != 0:
             raise RuntimeError(f"the demo ended with {ran.returncode}:\n{ran.stdout}")
@@ -109,7 +101,7 @@ def demo() -> tuple[str, str]:
 def pages(*, with_demo: bool = False) -> dict[Path, str]:
     """Every generated file with what it should hold."""
     cli = DOCS / "cli.md"
-    made = {cli: cli_page(cli.read_text(encoding="utf-8")), **index_files()}
+    made = {cli: cli_page(cli.read_text(encoding="utf-8"))}
     if with_demo:
         transcript, result = demo()
         readme, api = ROOT / "README.md", DOCS / "python.md"

@@ -196,7 +196,8 @@ def test_large_json_is_judged_by_its_beginning(desk, monkeypatch) -> None:
     (desk.data / "a.json").write_text(json.dumps([{"image": f"{i}.png", "label": i % 2} for i in range(1000)]))
     text = desk.preview("data/chest/a.json")
     assert "only)" in text
-    assert "label: integer: 0 to 1" in text
+    assert "label: integer" in text
+    assert ": 0 to 1" in text
 
 
 @given(value=JSON, data=st.data())

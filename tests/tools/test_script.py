@@ -7,7 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from m3b.errors import SandboxError
 from m3b.messages import ToolCall
+from m3b.sandbox import choose
 from m3b.tools import jobs as jobs_module
 from m3b.tools import script
 from m3b.tools.text import bad_loss, clip, last_traceback, tidy
@@ -124,6 +126,20 @@ def test_output_links_are_not_written_through(desk, tmp_path) -> None:
     result = desk.box.call(ToolCall("1", "run_script", {"command": "echo hi"}), ("run_script",))
     assert result.is_error
     assert not list((tmp_path / "outside").iterdir())
+
+
+def test_confined_where_this_machine_allows_it(make_desk) -> None:
+    try:
+        sandbox = choose("auto")
+    except SandboxError as error:
+        pytest.skip(str(error))
+    desk = make_desk(sandbox=sandbox)
+    (desk.data / "a.txt").write_text("raw")
+    result = desk.use("run_script", command="cat data/chest/a.txt && echo ok > new.txt; echo x > data/chest/b.txt")
+    assert "raw" in result.text
+    assert (desk.work / "new.txt").exists()
+    assert not (desk.data / "b.txt").exists()
+    assert result.is_error
 
 
 def test_progress_bars_and_colours() -> None:

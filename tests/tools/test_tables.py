@@ -123,8 +123,7 @@ def test_large_tables_say_what_they_looked_at(monkeypatch) -> None:
     text = preview("id,label,note\n" + rows)
     assert "300,000 rows x 3 columns" in text
     assert "columns, of the first 100 rows and " in text
-    assert "2 distinct: a x " in text
-    assert "b x " in text
+    assert "label: text, 2 distinct: " in text
 
 
 def test_distinct_values_beyond_the_limit_are_estimated() -> None:

@@ -108,7 +108,7 @@ def make_plan(facts: dict[str, Any], minutes: float, gpu: bool) -> dict[str, Any
         weights = np.clip((facts["cases"] - counts) / counts, 0.2, 10.0)
     else:
         weights = np.clip((counts.sum() / (len(counts) * counts)) ** 0.5, 0.2, 5.0)
-    network: dict[str, Any] = {"name": "small_cnn", "width": 16 if voxels > 4096 else 24}
+    network: dict[str, Any] = {"name": "small_cnn", "width": 16}
     if gpu:
         network = {"name": "resnet18" if small else "densenet121"}
     network["dropout"] = 0.4 if small else 0.2

@@ -16,6 +16,8 @@ Look = Callable[[str, Mapping[str, object]], str]
 
 TABLES = (".csv", ".tsv", ".json", ".jsonl", ".npz")
 INDEXING = "templates/indexing"
+FEW_CARDS = 2
+"""So many data sets are shown to the Task Manager with their tables; of more, the folders alone."""
 TEMPLATE = {"diagnosis": "templates/diagnosis"}
 
 
@@ -26,6 +28,9 @@ def selection_briefing(request: str, cards: Sequence[Card], look: Look) -> str:
     parts = ["Stage: selection", f"Request of the user:\n{request.strip()}", "## Data on this machine"]
     for card in here:
         parts += [card.text(), look("preview_dirs", {"path": f"data/{card.root}"})]
+        tables = _tables(card) if len(here) <= FEW_CARDS else []
+        if tables:
+            parts.append(look("preview_files", {"paths": tables}))
     if others:
         parts.append("## Other data cards (their data is not on this machine)")
         parts.append("\n".join(f"- {card.line()}".replace("; data not on this machine", "") for card in others))

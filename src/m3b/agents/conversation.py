@@ -10,6 +10,9 @@ from m3b.llm.tokens import of_message, of_tools
 from m3b.messages import Message, ToolCall, ToolSpec
 
 STUB = "[This result was dropped to make room. Call the tool again if it is needed.]"
+INTERRUPTED = "m3b was interrupted while this ran. Its processes are gone; files that it wrote are still there."
+EMPTY = "(empty)"
+"""Stands for a reply without text and calls: not every provider takes an empty turn back."""
 KEPT = 4
 """The latest tool results, which are never dropped."""
 SAFETY = 0.92
@@ -34,6 +37,10 @@ class Conversation:
 
     def add(self, message: Message) -> None:
         self.messages.append(message)
+
+    def reply(self, text: str, calls: Sequence[ToolCall]) -> None:
+        """What the model answered."""
+        self.add(Message("assistant", text if text.strip() or calls else EMPTY, tuple(calls)))
 
     def answer(self, call: ToolCall, text: str, is_error: bool) -> None:
         self.messages.append(Message("tool", text, call_id=call.id, is_error=is_error))
@@ -74,36 +81,50 @@ class Conversation:
 
     def unanswered(self) -> list[ToolCall]:
         """Calls of the last assistant turn that have no result yet."""
-        answered = {message.call_id for message in self.messages if message.role == "tool"}
+        answered: set[str] = set()
         for message in reversed(self.messages):
             if message.role == "assistant":
                 return [call for call in message.calls if call.id not in answered]
+            if message.role == "tool":
+                answered.add(message.call_id)
         return []
+
+    def unchecked(self) -> str | None:
+        """The hand-over with which the conversation ends, which nobody has answered yet: m3b was interrupted there."""
+        last = self.messages[-1] if self.messages else None
+        if last is None or last.role != "assistant" or last.calls:
+            return None
+        return "" if last.text == EMPTY else last.text
 
     @classmethod
     def restore(cls, events: Iterable[Event]) -> Conversation:
         """The conversation of one role as the journal holds it, for going on after a crash.
 
-        A call whose result was never written is answered with a note that m3b was interrupted.
+        A call whose result was never written is answered with a note that m3b was interrupted: at the end, and where
+        an earlier resume went on from such a place.
         """
         conversation = cls()
         for event in events:
             data = event.data
+            if event.kind == "result":
+                conversation.add(Message("tool", data["text"], call_id=data["id"], is_error=bool(data["is_error"])))
+            if event.kind in ("prompt", "reply", "message"):
+                conversation._close_calls()
             if event.kind == "prompt":
                 if data.get("system"):
                     conversation.add(Message("system", data["system"]))
                 conversation.say(data["text"])
             elif event.kind == "reply":
-                calls = tuple(
+                calls = [
                     ToolCall(c["id"], c["name"], c.get("arguments", {}), c.get("parse_error", ""))
                     for c in data["calls"]
-                )
-                conversation.add(Message("assistant", data.get("text", ""), calls))
-            elif event.kind == "result":
-                conversation.add(Message("tool", data["text"], call_id=data["id"], is_error=bool(data["is_error"])))
+                ]
+                conversation.reply(data.get("text", ""), calls)
             elif event.kind == "message":
                 conversation.say(data["text"])
-        for call in conversation.unanswered():
-            text = "m3b was interrupted while this ran. Its processes are gone; files that it wrote are still there."
-            conversation.answer(call, text, True)
+        conversation._close_calls()
         return conversation
+
+    def _close_calls(self) -> None:
+        for call in self.unanswered():
+            self.answer(call, INTERRUPTED, True)

@@ -15,9 +15,9 @@ from m3b.agents.budget import Budget
 from m3b.agents.conversation import Conversation
 from m3b.agents.stuck import StuckDetector
 from m3b.agents.verdict import Verdict
-from m3b.errors import Cancelled, ContextOverflow, Failed, OutOfBudget
+from m3b.errors import Cancelled, ContextOverflow, Failed, LLMError, OutOfBudget
 from m3b.llm.base import LLM
-from m3b.messages import Message, Reply, ToolCall, ToolSpec
+from m3b.messages import Reply, ToolCall, ToolSpec
 from m3b.tools import ToolResult
 
 Emit = Callable[..., None]
@@ -27,7 +27,7 @@ WRAP_UP = (
 )
 EMPTY = "Your reply was empty. Call a tool, or say that you are done."
 CUT = "Your reply was cut off at its length limit and was not used. Take a smaller step: shorter files, fewer calls."
-REFUSED = "The model refused to go on, twice. Rephrase the request, or use another model."
+REFUSED = "The model refused to go on. Rephrase the request, or use another model."
 FREE_WAIT_S = 10
 
 
@@ -82,6 +82,7 @@ class Agent:
         self.stuck = StuckDetector()
         self.specs = tools.specs(self.allowed)
         self._failed_script = False
+        self._jobs: set[int] = set()
         self._odd_replies = 0
 
     def run(self, check: Callable[[str], Verdict]) -> Verdict:
@@ -91,8 +92,10 @@ class Agent:
             OutOfBudget, Failed, Cancelled, or the `end` of the verdict: why no hand-over was accepted.
         """
         reflected = not self.reflection
+        unchecked = self.conversation.unchecked()
         while True:
-            reply = self._ask()
+            reply = self._ask() if unchecked is None else Reply(unchecked)
+            unchecked = None
             if reply.calls:
                 self._act(reply.calls)
                 continue
@@ -128,7 +131,7 @@ class Agent:
             reply = self._request(self.specs)
         if reply.stop == "length" and reply.calls:
             reply = Reply(reply.text, (), reply.usage, "length", reply.model)
-        self.conversation.add(reply.message())
+        self.conversation.reply(reply.text, reply.calls)
         self.emit("reply", text=reply.text, calls=[asdict(call) for call in reply.calls], usage=asdict(reply.usage))
         return reply
 
@@ -151,8 +154,6 @@ class Agent:
         self._odd_replies += 1
         if self._odd_replies >= 3:
             raise Failed(REFUSED if reply.stop == "refusal" else f"The model gave three unusable replies. {fault}")
-        if not reply.text.strip():
-            self.conversation.messages[-1] = Message("assistant", "(empty)")
         self._tell(fault)
         return True
 
@@ -165,36 +166,50 @@ class Agent:
     def _act(self, calls: Sequence[ToolCall]) -> None:
         """Run the calls of one reply in order, then say so if they went round in circles."""
         self._odd_replies = 0
-        granted = self.budget.reserve(sum(not _is_wait(call) for call in calls))
+        free = [self._is_wait(call) for call in calls]
+        granted = self.budget.reserve(free.count(False))
         repeats = ""
         spent = False
-        for call in calls:
-            if not _is_wait(call):
+        for call, costs_nothing in zip(calls, free, strict=True):
+            if not costs_nothing:
                 if granted == 0:
                     self._answer(call, ToolResult("Not run: the action budget is spent.", True))
                     spent = True
                     continue
                 granted -= 1
                 self.counters.actions += 1
-            result = self._run(call)
+            result = self._run(call, costs_nothing)
             self._answer(call, result)
-            repeats = self.stuck.note(call, result.text, bool(result.data.get("malformed"))) or repeats
+            if not result.data.get("running"):
+                repeats = self.stuck.note(call, result.text, bool(result.data.get("malformed"))) or repeats
         if spent:
             self._wrap_up()
         if repeats:
             self._circle(repeats)
 
-    def _run(self, call: ToolCall) -> ToolResult:
+    def _run(self, call: ToolCall, free: bool) -> ToolResult:
         if self.cancelled():
             raise Cancelled("The run was cancelled.")
-        free = _is_wait(call)
         self.emit("call", id=call.id, name=call.name, arguments=call.arguments, cost=0 if free else 1)
         if self._failed_script and call.name == "run_script" and not free:
-            self._iterate("a script failed again and again")
+            self._iterate()
         result = self.tools.call(call, self.allowed)
         if call.name == "run_script" and "exit_code" in result.data:
             self._failed_script = result.data["exit_code"] != 0
+        if "job" in result.data:
+            (self._jobs.add if result.data.get("running") else self._jobs.discard)(result.data["job"])
         return result
+
+    def _is_wait(self, call: ToolCall) -> bool:
+        """Waiting for a job that runs costs no action, unless the wait is so short that it is polling."""
+        arguments: dict[str, Any] = call.arguments
+        if call.name != "run_script" or arguments.get("command"):
+            return False
+        try:
+            wait_s = float(arguments.get("wait_s", 600))
+            return wait_s >= FREE_WAIT_S and int(arguments.get("job", 0)) in self._jobs
+        except (TypeError, ValueError):
+            return False
 
     def _answer(self, call: ToolCall, result: ToolResult) -> None:
         self.conversation.answer(call, result.text, result.is_error)
@@ -206,9 +221,11 @@ class Agent:
         self.stuck.warned = True
         self._tell(f"You are going round in circles: {repeats} Do something else: {_way_out(self.allowed)}")
 
-    def _iterate(self, why: str) -> None:
+    def _iterate(self) -> None:
+        if not self.budget.iterations:
+            raise Failed("A script failed, and no debug round is allowed in this run.")
         if self.counters.iterations >= self.budget.iterations:
-            raise Failed(f"{self.budget.iterations} debug rounds are spent: {why}.")
+            raise Failed(f"{self.budget.iterations} debug rounds are spent: a script failed again and again.")
         self._count()
 
     def _count(self) -> None:
@@ -230,18 +247,13 @@ class Agent:
     def _wrap_up(self) -> None:
         """One last turn without tools, so that a person can pick the work up."""
         self._tell(WRAP_UP)
-        reply = self._request(self.specs)  # the same tools: some providers refuse a history whose tools are gone
+        spent = f"All {self.budget.actions} actions are spent."
+        try:
+            reply = self._request(self.specs)  # the same tools: some providers refuse a history whose tools are gone
+        except LLMError as error:
+            raise OutOfBudget(spent) from error
         self.emit("reply", text=reply.text, calls=[], usage=asdict(reply.usage))
-        raise OutOfBudget(f"All {self.budget.actions} actions are spent. {reply.text.strip()}")
-
-
-def _is_wait(call: ToolCall) -> bool:
-    """Waiting for a job costs no action, unless the wait is so short that it is polling."""
-    arguments: dict[str, Any] = call.arguments
-    if call.name != "run_script" or not arguments.get("job") or arguments.get("command"):
-        return False
-    wait_s = arguments.get("wait_s", 600)
-    return not isinstance(wait_s, int | float) or wait_s >= FREE_WAIT_S
+        raise OutOfBudget(f"{spent} {reply.text.strip()}".strip())
 
 
 def _way_out(allowed: Sequence[str]) -> str:

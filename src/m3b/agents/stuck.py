@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections import Counter
 from dataclasses import dataclass, field
 
@@ -12,6 +13,9 @@ from m3b.messages import ToolCall
 SAME_LIMIT = 4
 """Strong models correct themselves after three repeats; a fourth is a circle."""
 MALFORMED_LIMIT = 3
+
+_VARIES = re.compile(r"(?<=\bafter )\d+(\.\d+)? s\b|(?<=Logout/)\w+/\d+(?=\.\w)|(?<=\bjob=)\d+|(?<=\bJob )\d+")
+"""What differs each time though nothing else does: how long a script ran, its number, the name of its log."""
 
 
 @dataclass
@@ -42,5 +46,5 @@ class StuckDetector:
 
 
 def _key(call: ToolCall, result: str) -> str:
-    text = json.dumps([call.name, call.arguments, result], sort_keys=True, default=str)
+    text = json.dumps([call.name, call.arguments, _VARIES.sub("#", result)], sort_keys=True, default=str)
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()

@@ -26,8 +26,11 @@ def predict(
     missing = [str(path) for path in images if not Path(str(path).split("#")[0]).exists()]
     if missing:
         raise WrongUse(f"There is no {missing[0]}" + (f" (and {len(missing) - 1} more)." if len(missing) > 1 else "."))
-    paths = [str(path) for path in _expand(images)]
-    predictions = [item.to_dict() for item in load_model(model).predict(paths)]
+    loaded = load_model(model)
+    plan = loaded.config.get("plan")
+    flat = isinstance(plan, dict) and plan.get("dims") == 2
+    paths = [str(path) for path in _expand(images, flat)]
+    predictions = [item.to_dict() for item in loaded.predict(paths)]
     if out is not None:
         _write(predictions, out)
     if json:
@@ -38,13 +41,23 @@ def predict(
     raise typer.Exit(1 if any(item.get("error") for item in predictions) else 0)
 
 
-def _expand(images: list[Path]) -> list[Path]:
-    """Folders that hold single images become their files; a series or a stack of slices stays a folder."""
+FLAT = (".png", ".jpg", ".jpeg", ".tif", ".tiff", ".bmp", ".dcm", ".dicom")
+
+
+def _expand(images: list[Path], flat: bool) -> list[Path]:
+    """Folders that hold single images become their files; a series or a stack of slices stays a folder.
+
+    Args:
+        flat: whether the model takes 2D images, so that a folder of them is no stack.
+    """
     paths: list[Path] = []
     for path in images:
         inside = sorted(p for p in path.iterdir() if not p.name.startswith(".")) if path.is_dir() else []
         volumes = (".nii", ".gz", ".nrrd", ".mha", ".npy")
-        if inside and (any(p.is_dir() for p in inside) or inside[0].suffix.lower() in volumes):
+        pictures = [p for p in inside if p.is_file() and p.suffix.lower() in FLAT]
+        if flat and pictures:
+            paths += pictures
+        elif inside and (any(p.is_dir() for p in inside) or inside[0].suffix.lower() in volumes):
             paths += inside
         else:
             paths.append(path)

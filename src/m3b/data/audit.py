@@ -79,7 +79,7 @@ def audit_index(
         tick: called with the images opened so far and their total.
     """
     started = time.monotonic()
-    findings = [*_vocabulary(index), *_amounts(index), *_patients(index), *_repeats(index)]
+    findings = [*_vocabulary(index), *_unlabelled(index), *_amounts(index), *_patients(index), *_repeats(index)]
     missing = {record.key: absent for record in index.records if (absent := _absent(record, work))}
     if missing:
         findings.append(_missing_files(missing, len(index.records)))
@@ -88,8 +88,7 @@ def audit_index(
     findings += _duplicates(index, looks)
     findings += _blank(looks)
     opened = sum(1 for look in looks.values() if not look.error)
-    if len(looks) < len(index.records) - len(missing):
-        left = len(index.records) - len(missing) - len(looks)
+    if left := len({record.key for record in index.records} - missing.keys() - looks.keys()):
         findings.append(Finding("not_opened", "warn", f"{left} images were left unopened: {seconds:g} s were spent."))
     return Audit(
         findings=tuple(findings),
@@ -119,6 +118,18 @@ def _vocabulary(index: Index) -> list[Finding]:
     return [Finding("unknown_label", "fix", text, _some(key for keys in unknown.values() for key in keys))]
 
 
+def _unlabelled(index: Index) -> list[Finding]:
+    """Cases without a label, where nothing says that several labels, or none, may apply."""
+    bare = [record.key for record in index.records if not record.labels]
+    if not bare or any(len(record.labels) > 1 for record in index.records):
+        return []
+    text = (
+        f"{len(bare)} of {len(index.records)} cases have no label, and none has two. Leave them out, or give them a "
+        "class of their own (such as 'none') if they are known to have none of the findings."
+    )
+    return [Finding("no_label", "fix", text, _some(bare))]
+
+
 def _amounts(index: Index) -> list[Finding]:
     findings = []
     together = counts(index.records, index.classes)
@@ -133,7 +144,8 @@ def _amounts(index: Index) -> list[Finding]:
         text = f"Only {len(index.records)} cases; at least {FEWEST_CASES} are needed to train and test anything."
         findings.append(Finding("too_few_cases", "reject", text))
     for split, records in (("train", index.train), ("test", index.test)):
-        table = counts(records, index.classes)
+        everything = counts(records, index.classes)
+        table = {name: everything[name] for name in index.classes}
         absent = [name for name, count in table.items() if not count]
         rare = [f"{name} {count}" for name, count in table.items() if 0 < count < FEWEST_A_CLASS]
         if absent:
@@ -251,10 +263,10 @@ def _duplicates(index: Index, looks: dict[str, Look]) -> list[Finding]:
             f"{len(across)} images are in train and in test with the same pixels. Keep one copy of each, on one side."
         )
         findings.append(Finding("duplicate_across", "fix", text, _some(key for group in across for key in group)))
-    within = len(same) - len(across)
-    if within > 0:
-        text = f"{within} groups of images have the same pixels on one side of the split."
-        findings.append(Finding("duplicate_within", "warn", text, _some(key for group in same for key in group)))
+    within = [group for group in same if group not in across and group not in torn]
+    if within:
+        text = f"{len(within)} groups of images have the same pixels on one side of the split."
+        findings.append(Finding("duplicate_within", "warn", text, _some(key for group in within for key in group)))
     pairs = [pair for pair in near_pairs(looks) if (pair[0] in train) != (pair[1] in train)]
     pairs = [pair for pair in pairs if patient_of[pair[0]] != patient_of[pair[1]]]
     if pairs:

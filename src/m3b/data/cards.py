@@ -20,7 +20,7 @@ ALIASES = {
 """Keys that are read; the spellings with a blank or an underscore are those of the M3Builder cards."""
 
 NOTES = ("SOURCE.md", "README.md", "README.txt", "README", "readme.md", "readme.txt", "dataset_description.json")
-NOTE_LIMIT = 2400
+NOTE_LIMIT = 4000
 
 
 @dataclass(frozen=True)
@@ -104,17 +104,30 @@ def parse_card(raw: Mapping[str, Any], *, base: Path, own: bool) -> Card:
     return Card(
         name=name,
         description=values["description"].strip(),
-        path=(base / path).expanduser().resolve() if path else None,
+        path=_folder(path, base, name) if path else None,
         task=_text(raw, "task"),
         modality=_text(raw, "modality"),
         anatomy=_text(raw, "anatomy"),
-        dimension=raw["dimension"] if isinstance(raw.get("dimension"), int) else None,
+        dimension=raw["dimension"] if type(raw.get("dimension")) is int else None,
         metric=_text(raw, "metric"),
         acceptable=_acceptable(raw.get("acceptable"), name),
         patient_key=_text(raw, "patient_key"),
-        classes=tuple(str(value) for value in raw.get("classes") or ()),
+        classes=_classes(raw.get("classes"), name),
         own=own,
     )
+
+
+def _folder(path: str, base: Path, name: str) -> Path:
+    try:
+        return (base / Path(path).expanduser()).resolve()
+    except (ValueError, RuntimeError, OSError) as error:
+        raise DataError(f"`path` of the data card {name!r} cannot be used: {path!r} ({error}).") from error
+
+
+def _classes(value: Any, name: str) -> tuple[str, ...]:
+    if value is not None and not isinstance(value, list | tuple):
+        raise DataError(f"`classes` of the data card {name!r} must be a list of names; found {value!r}.")
+    return tuple(str(item) for item in value or ())
 
 
 def _first(raw: Mapping[str, Any], names: Sequence[str]) -> Any:
@@ -129,11 +142,10 @@ def _text(raw: Mapping[str, Any], key: str) -> str:
 def _acceptable(value: Any, name: str) -> tuple[float, float | None] | None:
     if value is None:
         return None
-    numbers = [value] if isinstance(value, int | float) else value
-    if not isinstance(numbers, list) or not numbers or not isinstance(numbers[0], int | float):
-        raise DataError(f"`acceptable` of the data card {name!r} must be [lowest, highest or null]; found {value!r}.")
-    high = numbers[1] if len(numbers) > 1 else None
-    if high is not None and not isinstance(high, int | float):
+    bounds = list(value) if isinstance(value, list | tuple) else [value]
+    low, high = (*bounds, None, None)[:2]
+    numbers = [low] if high is None else [low, high]
+    if not all(isinstance(bound, int | float) and not isinstance(bound, bool) for bound in numbers):
         raise DataError(f"`acceptable` of the data card {name!r} must be [lowest, highest or null]; found {value!r}.")
     return float(numbers[0]), None if high is None else float(high)
 
@@ -145,8 +157,8 @@ def load_cards(file: Path, *, own: bool = True) -> list[Card]:
         DataError: the file is not JSON or a card in it is incomplete.
     """
     try:
-        raw = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        raw = json.loads(file.read_text(encoding="utf-8-sig"))
+    except (OSError, ValueError, RecursionError) as error:
         raise DataError(f"The data card {file} cannot be read as JSON: {error}.") from error
     items = raw if isinstance(raw, list) else [raw]
     if not all(isinstance(item, dict) for item in items):
@@ -174,7 +186,9 @@ def _notes(folder: Path) -> str:
     for file in found[:2]:
         with file.open(encoding="utf-8", errors="replace") as stream:
             text = tidy(stream.read(4 * NOTE_LIMIT))
-        parts.append(f"From {file.name}:\n{text[: NOTE_LIMIT // len(found[:2])]}")
+        room = NOTE_LIMIT // len(found[:2])
+        more = " [...]" if len(text) > room else ""
+        parts.append(f"From {file.name}:\n{text[:room]}{more}")
     return "\n\n".join(parts)
 
 

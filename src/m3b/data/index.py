@@ -185,8 +185,8 @@ def counts(records: Sequence[Record], classes: Sequence[str]) -> dict[str, int]:
 
 def _json(file: Path) -> Any:
     try:
-        return json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        return json.loads(file.read_text(encoding="utf-8-sig"))
+    except (OSError, ValueError, RecursionError) as error:
         raise DataError(f"{file.name} cannot be read as JSON: {error}.") from error
 
 

@@ -19,6 +19,7 @@ NEAR = 0.9985
 """Correlation of two 24 x 24 thumbnails above which two images count as nearly the same. Two radiographs of
 different people stay below 0.99 as a rule; re-compressed or slightly rescaled copies lie above 0.999."""
 MOST_COMPARED = 12_000
+MOST_PAIRS = 20_000
 
 
 @dataclass(frozen=True)
@@ -45,29 +46,37 @@ def examine(image: str | tuple[str, ...], work: Path) -> Look:
 
 
 def _thumbnail(array: Any) -> tuple[NDArray[np.float32], bool]:
-    """Zero-mean, unit-norm block means of the first channel (of the middle slice of a volume)."""
+    """Zero-mean, unit-norm area means of the first channel (of the middle slice of a volume)."""
     import numpy as np
 
-    plane = np.asarray(array[0], dtype=np.float32)
+    plane = np.asarray(array[0])
     if plane.ndim == 3:
         plane = plane[:, :, plane.shape[2] // 2]
-    plane = np.nan_to_num(plane)
     flat = bool(np.ptp(np.asarray(array[0])) == 0)
-    rows = np.linspace(0, plane.shape[0], SIDE + 1).astype(int)
-    columns = np.linspace(0, plane.shape[1], SIDE + 1).astype(int)
-    rows_at, columns_at = np.minimum(rows[:-1], plane.shape[0] - 1), np.minimum(columns[:-1], plane.shape[1] - 1)
-    sums = np.add.reduceat(np.add.reduceat(plane, rows_at, axis=0), columns_at, axis=1)
-    heights = np.maximum(np.diff(rows), 1)[:, None]
-    small = sums / (heights * np.maximum(np.diff(columns), 1)[None, :])
+    plane = np.nan_to_num(plane.astype(np.float64), posinf=0.0, neginf=0.0)
+    small = _area_means(_area_means(plane).T)
     small = (small - small.mean()).ravel()
     norm = float(np.linalg.norm(small))
-    return (small / norm if norm > 0 else small).astype(np.float32), flat
+    return (small / norm if norm > 1e-9 else np.zeros_like(small)).astype(np.float32), flat
+
+
+def _area_means(plane: NDArray[np.float64]) -> NDArray[np.float64]:
+    """`SIDE` rows of exact means: a row that two of them share counts for each by its share."""
+    import numpy as np
+
+    height = len(plane)
+    sums = np.concatenate([np.zeros((1, plane.shape[1])), np.cumsum(plane, axis=0)])
+    edges = np.linspace(0, height, SIDE + 1)
+    below = np.minimum(edges.astype(int), height - 1)
+    at_edges = sums[below] + (edges - below)[:, None] * plane[below]
+    return np.asarray(np.diff(at_edges, axis=0) * (SIDE / height))
 
 
 def near_pairs(looks: dict[str, Look]) -> list[tuple[str, str]]:
     """Pairs of different images whose thumbnails correlate above `NEAR`; exact copies are left out.
 
-    At most `MOST_COMPARED` images are compared, in blocks, so memory stays below a few hundred MiB.
+    At most `MOST_COMPARED` images are compared, in blocks, so memory stays below a few hundred MiB; the search ends
+    at `MOST_PAIRS`.
     """
     import numpy as np
 
@@ -75,13 +84,16 @@ def near_pairs(looks: dict[str, Look]) -> list[tuple[str, str]]:
     if len(keys) < 2:
         return []
     matrix = np.stack([_pixels(looks[key]) for key in keys])
-    pairs = []
-    for start in range(0, len(keys), 1024):
-        alike = np.argwhere(matrix[start : start + 1024] @ matrix.T > NEAR)
-        for row, column in alike:
-            one, other = keys[start + int(row)], keys[int(column)]
-            if start + row < column and looks[one].digest != looks[other].digest:
-                pairs.append((one, other))
+    digests = np.unique([looks[key].digest for key in keys], return_inverse=True)[1]
+    pairs: list[tuple[str, str]] = []
+    for start in range(0, len(keys), 512):
+        alike = matrix[start : start + 512] @ matrix.T > NEAR
+        alike &= digests[start : start + 512, None] != digests[None]
+        rows, columns = np.nonzero(np.triu(alike, start + 1))
+        room = MOST_PAIRS - len(pairs)
+        pairs += [(keys[start + row], keys[column]) for row, column in zip(rows[:room], columns[:room], strict=True)]
+        if len(pairs) >= MOST_PAIRS:
+            break
     return pairs
 
 

@@ -43,6 +43,10 @@ _UNCUT = ("read_files", "run_script")
 """Tools that bound their own results: one pages, the other's whole output is in a file already."""
 
 
+class _Malformed(ToolError):
+    """A call that could not be understood, let alone run."""
+
+
 def _never() -> bool:
     return False
 
@@ -104,6 +108,8 @@ class Toolbox:
         """
         try:
             result = self._run(call, allowed)
+        except _Malformed as error:
+            return ToolResult(clip(str(error), self.context.max_result_chars), True, {"malformed": True})
         except ToolError as error:
             return ToolResult(clip(str(error), self.context.max_result_chars), is_error=True)
         except OSError as error:
@@ -127,17 +133,17 @@ class Toolbox:
         if call.name not in offered:
             close = difflib.get_close_matches(call.name, offered, 1)
             hint = f" Did you mean {close[0]}?" if close else ""
-            raise ToolError(f"There is no tool {call.name!r} here.{hint} Tools: {', '.join(offered)}.")
+            raise _Malformed(f"There is no tool {call.name!r} here.{hint} Tools: {', '.join(offered)}.")
         tool = TOOLS[call.name]
         if call.parse_error:
-            raise ToolError(
+            raise _Malformed(
                 f"The arguments of {call.name} were not a JSON object ({call.parse_error}). "
                 f"Send the call again with {_usage(tool)}."
             )
         try:
             arguments = schema.arguments_for(tool, call.arguments)
         except ToolError as error:
-            raise ToolError(f"{call.name}: {error} Use: {_usage(tool)}.") from None
+            raise _Malformed(f"{call.name}: {error} Use: {_usage(tool)}.") from None
         return tool(self.context, **arguments)
 
     def _bounded(self, result: ToolResult) -> ToolResult:

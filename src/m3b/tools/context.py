@@ -13,7 +13,7 @@ from m3b.tools.phi import Phi
 
 @dataclass(frozen=True)
 class ToolResult:
-    """What a model reads back; `data` holds the same facts for programs (`exit_code`, `job`, `running`, `full`)."""
+    """What a model reads back; `data` holds the same facts for programs (`exit_code`, `job`, `running`, `full`, `malformed`)."""
 
     text: str
     is_error: bool = False

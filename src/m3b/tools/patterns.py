@@ -19,7 +19,7 @@ MOST_SHAPES = 40
 _TABLE = bytes(48 if 48 <= code <= 57 else code for code in range(256))
 _ZEROS = re.compile("0+")
 _EXTENSION = re.compile(
-    r"(\.(?:nii|tar|json|csv|mha|nrrd|ome|txt)\.(?:gz|bz2|xz|zst|tiff?)|\.[A-Za-z][A-Za-z0-9_]{0,9})$"
+    r"(\.(?:nii|tar|json|csv|mha|nrrd|ome|txt)\.(?:gz|bz2|xz|zst|tiff?)|\.[A-Za-z][A-Za-z0-9_]{0,9})$", re.I
 )
 
 

@@ -75,11 +75,12 @@ def preview(ctx: Context, path: str) -> str:
     module = importlib.import_module(f"m3b.tools.previews.{kind}")
     try:
         lines: list[str] = module.preview(real, ctx.phi)
-    except (ToolError, OSError, MemoryError):
+    except (ToolError, MemoryError):
         raise
     except Exception as error:  # noqa: BLE001 - the readers of a dozen formats raise what they like on broken files
+        reason = shorten(str(error).replace(str(real), shown), 300) or type(error).__name__
         raise ToolError(
-            f"{shown}: {size(length)}, cannot be read as {extension(real.name) or kind}: {shorten(str(error), 300)}"
+            f"{shown}: {size(length)}, cannot be read as {extension(real.name) or kind}: {reason}"
         ) from None
     return f"{shown}: {size(length)}, {lines[0]}" + "".join(f"\n  {line}" for line in lines[1:])
 

@@ -50,11 +50,11 @@ class SmallCNN(nn.Module):
             layers.append(nn.MaxPool2d(2) if dims == 2 else nn.MaxPool3d(2))
             shortest //= 4
         inside = width
-        layers.append(Block(dims, inside, inside, 1))
         while shortest > 8:
             outside = min(inside * 2, 256)
             layers += [Block(dims, inside, outside, 2)]
             inside, shortest = outside, (shortest + 1) // 2
+        layers.append(Block(dims, inside, inside, 1))  # at the lowest resolution, where it costs least
         self.features = nn.Sequential(*layers)
         self.head = nn.Sequential(nn.Dropout(dropout), nn.Linear(2 * inside, classes))
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from m3b.agents.artifacts import DataIndex, Selection
 from m3b.agents.checks.integrity import INDEX_FILES, sha256
+from m3b.agents.checks.selection import find_object
 from m3b.agents.verdict import Verdict, accepted, rejected
 from m3b.data.audit import Audit, Finding, audit_index
 from m3b.data.index import Index, read_index
@@ -18,16 +19,27 @@ DATA_AT_FAULT = ("one_class", "nothing_opens", "too_few_cases")
 
 
 def check_index(
-    work: Path, selection: Selection, *, seconds: float = 120.0, tick: Callable[[int, int], None] | None = None
+    work: Path,
+    selection: Selection,
+    *,
+    said: str = "",
+    seconds: float = 120.0,
+    tick: Callable[[int, int], None] | None = None,
 ) -> Verdict:
     """Accept an index that fits the schema, whose images open, and that keeps patients and copies apart.
 
     Writes `data_audit.json` into `work`.
+
+    Args:
+        said: the agent's closing words; `{"unusable": "<why>"}` in them gives the data up, where no index was written.
     """
     try:
         index = read_index(work)
     except DataError as error:
-        return rejected(f"{error} Write {', '.join(INDEX_FILES)} (schema and example in resources/indexes/).")
+        given_up = find_object(said, "unusable")
+        if given_up and str(given_up["unusable"]).strip() and not any((work / name).is_file() for name in INDEX_FILES):
+            return rejected(str(given_up["unusable"]).strip(), end=RejectedData, fatal=True)
+        return rejected(f"{error} Write {', '.join(INDEX_FILES)} (schema and example in resources/indexes/).{_words(said)}")
     fault = _escapes(index) or _classes(index, selection)
     if fault:
         return rejected(fault)
@@ -38,6 +50,12 @@ def check_index(
         hopeless = any(finding.code in DATA_AT_FAULT for finding in faults)
         return rejected(*map(_line, faults), end=RejectedData if hopeless else None)
     return accepted(_artifact(work, index, audit), *map(_line, audit.of("warn")))
+
+
+def _words(said: str) -> str:
+    """The agent's own words, so that the user hears why there is no index."""
+    text = " ".join(said.split())
+    return f' The agent said: "{text[:300]}{"..." if len(text) > 300 else ""}"' if text else ""
 
 
 def _line(finding: Finding) -> str:

@@ -85,8 +85,8 @@ def _faults(raw: Mapping[str, Any]) -> list[str]:
     return faults
 
 
-def find_object(text: str) -> dict[str, Any] | None:
-    """The first JSON object in a text that may also hold prose or a code fence."""
+def find_object(text: str, key: str = "data_card") -> dict[str, Any] | None:
+    """The first JSON object with `key` in a text that may also hold prose or a code fence."""
     decoder = json.JSONDecoder()
     at = text.find("{")
     while at >= 0:
@@ -94,7 +94,7 @@ def find_object(text: str) -> dict[str, Any] | None:
             value, _ = decoder.raw_decode(text, at)
         except ValueError:
             value = None
-        if isinstance(value, dict) and "data_card" in value:
+        if isinstance(value, dict) and key in value:
             return value
         at = text.find("{", at + 1)
     return None

@@ -21,7 +21,7 @@ class Offer:
 
 
 def select(view: View) -> str | list[ToolCall]:
-    """The closing JSON of the Task Manager."""
+    """The closing JSON of the selection stage."""
     if view.rejected:
         return _json(None, f"The rules cannot mend this: {view.rejected[:300]}")
     request = view.request

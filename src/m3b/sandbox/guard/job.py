@@ -6,12 +6,16 @@ from typing import TypedDict
 
 
 class Landlock(TypedDict):
+    """What the kernel's Landlock shall let through: files and folders by what may be done to them."""
+
     read: list[str]
     write: list[str]
     devices: list[str]
 
 
 class Seccomp(TypedDict):
+    """Which address families a socket may have, and whether changes of owner and mode only seem to work."""
+
     families: list[int]
     fake_metadata: bool
 

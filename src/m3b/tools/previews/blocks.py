@@ -10,7 +10,7 @@ from typing import Any
 
 from m3b.tools.paths import open_read
 
-_BLOCK = 1 << 18
+_BLOCK = 1 << 19
 """Small enough for block and masks to stay in the processor's cache."""
 
 
@@ -45,48 +45,51 @@ def count_lines(path: Path, *, quotes: bool) -> LineCount:
 
     total, inside = 0, False
     last = b"\n\n"
-    buffer = bytearray(2 + _BLOCK)
-    flags = np.empty(_BLOCK + 2, bool)
-    view = memoryview(buffer)
+    buffer = bytearray(_BLOCK)
     with open_read(path, path.name) as file:
-        while got := file.readinto(view[2:]):
-            buffer[:2] = last
-            end = got + 2
-            data = np.frombuffer(buffer, np.uint8, got, 2)
-            if quotes and buffer.find(b'"', 2, end) >= 0:
-                count, inside = _outside(data, inside)
-                total += count
-            elif not inside:
-                newline = np.equal(np.frombuffer(buffer, np.uint8, end), 10, out=flags[:end])
-                total += int(np.count_nonzero(newline[2:])) - _blank(buffer, newline, end)
-            last = bytes(buffer[end - 2 : end])
+        crlf = b"\r\n" in file.read(1 << 16)
+        file.seek(0)
+        while got := file.readinto(buffer):
+            data = np.frombuffer(buffer, np.uint8, got)
+            ends = _bits(data == 10)
+            full = ends & ~_blank(ends, _bits(data == 13) if crlf else None, last)
+            if quotes and (inside or buffer.find(b'"', 0, got) >= 0):
+                within, inside = _within(_bits(data == 34), inside)
+                full &= ~within
+            total += int(np.bitwise_count(full).sum())
+            last = (last + bytes(buffer[max(got - 2, 0) : got]))[-2:]
     return LineCount(total + (last[1:] != b"\n"), not inside)
 
 
-def _blank(buffer: bytearray, newline: Any, end: int) -> int:
-    """Empty lines that end in this block; its first two bytes are the last two of the block before."""
+def _blank(ends: Any, returns: Any, last: bytes) -> Any:
+    """The newlines that end an empty line; `last` is the two bytes before the block."""
+    before = [one == 10 for one in last]
+    blank = ends & _shifted(ends, 1, before[1])
+    if returns is not None:
+        blank = blank | (ends & _shifted(returns, 1, last[1] == 13) & _shifted(ends, 2, before[0] + 2 * before[1]))
+    return blank
+
+
+def _within(quote: Any, inside: bool) -> tuple[Any, bool]:
+    """The bytes within quotes, and whether the block ends within them."""
     import numpy as np
 
-    found = int(np.count_nonzero(newline[2:] & newline[1:-1]))
-    if buffer.find(b"\r", 0, 4096) >= 0:
-        feed = np.frombuffer(buffer, np.uint8, end)[1:-1] == 13
-        found += int(np.count_nonzero(newline[2:] & feed & newline[:-2]))
-    return found
-
-
-def _outside(data: Any, inside: bool) -> tuple[int, bool]:
-    """Newlines outside of quotes in one block, and whether the block ends within quotes."""
-    import numpy as np
-
-    quote = _bits(data == 34)
     within = quote
     for shift in (1, 2, 4, 8, 16, 32):
         within = within ^ (within << np.uint64(shift))
     carry = np.bitwise_xor.accumulate(within >> np.uint64(63))
     before = np.concatenate((np.zeros(1, np.uint64), carry[:-1])) ^ np.uint64(inside)
-    within = within ^ (np.uint64(0) - before)
-    count = int(np.bitwise_count(_bits(data == 10) & ~within).sum())
-    return count, bool(int(np.count_nonzero(data == 34)) % 2) ^ inside
+    return within ^ (np.uint64(0) - before), bool(carry[-1]) ^ inside
+
+
+def _shifted(bits: Any, by: int, first: int) -> Any:
+    """Each bit moved `by` places on; `first` fills the places at the start."""
+    import numpy as np
+
+    moved = bits << np.uint64(by)
+    moved[1:] |= bits[:-1] >> np.uint64(64 - by)
+    moved[0] |= np.uint64(first)
+    return moved
 
 
 def _bits(flags: Any) -> Any:

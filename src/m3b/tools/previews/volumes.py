@@ -87,7 +87,8 @@ def _itk(path: Path) -> list[str]:
         reader.SetExtractIndex([0, 0, start])
         reader.SetExtractSize([dims[0], dims[1], depth])
         note = f" (of slices {start} to {start + depth - 1} of {dims[2]})"
-    lines.append(f"{describe(SimpleITK.GetArrayViewFromImage(reader.Execute()))}{note}")
+    image = reader.Execute()  # kept by name: the view below does not keep it alive
+    lines.append(f"{describe(SimpleITK.GetArrayViewFromImage(image))}{note}")
     return lines
 
 

@@ -1,0 +1,49 @@
+"""Bring your own language model: any Python function will do.
+
+    python examples/own_model.py [--minutes 1] [--folder own-model-run]
+
+`answer` gets the conversation and the tools, and returns a text, calls, or both. Here it hands the question to the
+embedded rules, so that the example runs without a key, and counts what a provider would have been sent. Put the request
+to your own model in their place; it may return OpenAI's `{"content": ..., "tool_calls": [...]}` as it is.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections import Counter
+from pathlib import Path
+
+from m3b import Pipeline
+from m3b.data.synthetic import make_chest
+from m3b.llm import CallableLLM, Facts, connect
+from m3b.messages import Message, Reply, ToolSpec
+
+sent: Counter[str] = Counter()
+rules = connect("rules")
+
+
+def answer(messages: list[Message], tools: list[ToolSpec]) -> Reply:
+    """One turn. `messages` holds the conversation so far: system, user, assistant, and the tools' answers."""
+    sent["requests"] += 1
+    sent["characters"] += sum(len(message.text) for message in messages)
+    return rules.ask(messages, tools)  # <- your model
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--minutes", type=float, default=1.0, help="minutes of training")
+    parser.add_argument("--folder", type=Path, default=Path("own-model-run"), help="a folder that does not exist yet")
+    asked = parser.parse_args()
+
+    mine = CallableLLM(answer, name="my-model", facts=Facts(window=32_000))  # or simply Pipeline(answer, ...)
+    data = make_chest(asked.folder / "chest-xrays")
+    pipeline = Pipeline(mine, data=data, out=asked.folder / "run", train_minutes=asked.minutes)
+    result = pipeline.run("Build a model that detects lung opacities on chest X-rays")
+
+    print(f"{result.status}: {result.reason}")
+    print(f"{sent['requests']} requests, {sent['characters']:,} characters sent; {result.usage['actions']} actions")
+    raise SystemExit(0 if result.model_dir else 1)
+
+
+if __name__ == "__main__":
+    main()

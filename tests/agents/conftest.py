@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from m3b.agents.budget import Budget
+from m3b.agents.conversation import Conversation
+from m3b.agents.loop import Agent
+from m3b.agents.verdict import Verdict, accepted
+from m3b.events import Event
+from m3b.llm import Facts, Scripted
+from m3b.sandbox import Limits, choose
+from m3b.tools import TOOLS, Roots, Toolbox
+
+
+@dataclass
+class Stage:
+    """One agent with a scripted model and real tools, and everything that it let out."""
+
+    agent: Agent
+    llm: Scripted
+    work: Path
+    events: list[Event] = field(default_factory=list)
+
+    def run(self, check: Callable[[str], Verdict] | None = None) -> Verdict:
+        return self.agent.run(check or (lambda text: accepted(text)))
+
+    def of(self, kind: str) -> list[dict[str, Any]]:
+        return [event.data for event in self.events if event.kind == kind]
+
+    def told(self) -> list[str]:
+        """What m3b said to the model after the briefing."""
+        return [data["text"] for data in self.of("message")]
+
+    def results(self) -> list[str]:
+        return [data["text"] for data in self.of("result")]
+
+    def restored(self) -> Conversation:
+        return Conversation.restore(self.events)
+
+
+MakeStage = Callable[..., Stage]
+
+
+@pytest.fixture
+def make_stage(tmp_path: Path) -> Iterator[MakeStage]:
+    boxes: list[Toolbox] = []
+
+    def make(
+        *steps: Any,
+        budget: Budget | None = None,
+        reflection: str = "",
+        allowed: Sequence[str] = tuple(TOOLS),
+        facts: Facts | None = None,
+        cancelled: Callable[[], bool] = lambda: False,
+        conversation: Conversation | None = None,
+        llm: Scripted | None = None,
+        **script: Any,
+    ) -> Stage:
+        work = tmp_path / f"work{len(boxes)}"
+        work.mkdir()
+        (work / "notes.txt").write_text("a line\n")
+        box = Toolbox(Roots(work, {}), sandbox=choose("off"), limits=Limits(wall_s=60), cancelled=cancelled)
+        boxes.append(box)
+        llm = llm or Scripted(steps, facts=facts, **script)
+        events: list[Event] = []
+        agent = Agent(
+            llm=llm,
+            tools=box,
+            allowed=allowed,
+            budget=budget or Budget(),
+            emit=lambda kind, **data: events.append(Event(kind, "role", data)),
+            reflection=reflection,
+            cancelled=cancelled,
+            conversation=conversation,
+        )
+        if conversation is None:
+            prompt = {"system": "You are an agent.", "text": "Stage: test"}
+            events.append(Event("prompt", "role", prompt))
+            agent.conversation = Conversation.restore(events)
+        return Stage(agent, llm, work, events)
+
+    yield make
+    for box in boxes:
+        box.close()

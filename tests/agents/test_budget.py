@@ -1,0 +1,87 @@
+"""What a run may spend."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from m3b.agents.budget import Budget
+from m3b.errors import OutOfBudget
+from m3b.messages import Usage
+
+
+@given(st.integers(0, 60), st.lists(st.integers(-3, 25), max_size=30))
+def test_reservations_never_overshoot(actions: int, wanted: list[int]) -> None:
+    budget = Budget(actions=actions)
+    granted = [budget.reserve(one) for one in wanted]
+    assert all(0 <= got <= max(0, asked) for got, asked in zip(granted, wanted, strict=True))
+    asked = sum(max(0, one) for one in wanted)
+    assert sum(granted) == budget.used == min(actions, asked)
+    assert budget.left == actions - sum(granted)
+
+
+def test_threads_together_get_no_more_than_there_is() -> None:
+    budget = Budget(actions=1000)
+    got: list[int] = []
+    start = threading.Barrier(8)
+
+    def take() -> None:
+        start.wait()
+        mine = 0
+        for wanted in [1, 3, 2] * 200:
+            mine += budget.reserve(wanted)
+            budget.spend(Usage(1, 0, 1, 1, 0.5))
+        got.append(mine)
+
+    threads = [threading.Thread(target=take) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sum(got) == budget.used == 1000
+    assert budget.left == 0
+    assert budget.usage == Usage(4800, 0, 4800, 4800, 2400.0)
+
+
+def test_a_resumed_budget_that_is_smaller_grants_nothing() -> None:
+    assert Budget(actions=5, used=9).reserve(3) == 0
+
+
+def test_without_limits_nothing_is_spent_out() -> None:
+    budget = Budget()
+    budget.spend(Usage(10**9, 0, 10**9, 1, 10**6))
+    budget.check()
+
+
+@pytest.mark.parametrize(
+    ("limits", "usage", "words"),
+    [
+        ({"tokens": 100}, Usage(60, 0, 40), "100 of 100 tokens are spent. Raise max_tokens"),
+        ({"cost_usd": 0.5}, Usage(cost_usd=0.51), r"\$0.51 of \$0.50 are spent. Raise max_cost"),
+    ],
+)
+def test_a_limit_that_is_reached_is_named(limits: dict[str, float], usage: Usage, words: str) -> None:
+    budget = Budget(**limits)  # type: ignore[arg-type]
+    budget.check()
+    budget.spend(usage)
+    with pytest.raises(OutOfBudget, match=words):
+        budget.check()
+
+
+def test_cached_tokens_are_not_counted_twice() -> None:
+    budget = Budget(tokens=101)
+    budget.spend(Usage(60, 60, 40))
+    budget.check()
+
+
+def test_time_counts_from_the_start() -> None:
+    now = [50.0]
+    budget = Budget(wall_s=10, clock=lambda: now[0])
+    now[0] = 59.9
+    budget.check()
+    now[0] = 60.0
+    with pytest.raises(OutOfBudget, match="10 of 10 seconds"):
+        budget.check()

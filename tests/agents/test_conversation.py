@@ -1,0 +1,201 @@
+"""The history of one agent: what a provider is sent, what is dropped, what a journal gives back."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from m3b.agents.conversation import KEPT, SAFETY, STUB, Conversation
+from m3b.events import Event
+from m3b.llm import tokens
+from m3b.llm.conversation import check as check_wire
+from m3b.messages import Message, ToolCall, ToolSpec
+
+TOOLS = (ToolSpec("list_files", "Lists files.", {"type": "object", "properties": {"path": {"type": "string"}}}),)
+
+
+def long_talk(turns: int, chars: int) -> Conversation:
+    talk = Conversation([Message("system", "You are an agent."), Message("user", "Stage: test")])
+    for number in range(turns):
+        call = ToolCall(f"c{number}", "list_files", {"path": f"folder{number}"})
+        talk.add(Message("assistant", f"look {number}", (call,)))
+        talk.answer(call, f"{number}: " + "x" * chars, False)
+    return talk
+
+
+# --- saying ------------------------------------------------------------------------------------------------------
+
+
+def test_two_user_turns_become_one() -> None:
+    talk = Conversation()
+    talk.say("one")
+    talk.say("two")
+    assert talk.messages == [Message("user", "one\n\ntwo")]
+
+
+def test_unanswered_are_the_last_turns_calls_without_a_result() -> None:
+    talk = long_talk(2, 10)
+    one, two = ToolCall("c8", "list_files"), ToolCall("c9", "list_files")
+    talk.add(Message("assistant", "", (one, two)))
+    talk.answer(one, "here", False)
+    assert talk.unanswered() == [two]
+
+
+def test_an_id_that_a_provider_uses_again_counts_by_turn() -> None:
+    talk = Conversation([Message("user", "go")])
+    call = ToolCall("call_1", "list_files")
+    talk.add(Message("assistant", "", (call,)))
+    talk.answer(call, "here", False)
+    talk.add(Message("assistant", "", (call,)))
+    assert talk.unanswered() == [call]
+
+
+# --- size --------------------------------------------------------------------------------------------------------
+
+texts = st.text(max_size=80)
+message = st.builds(Message, st.sampled_from(["user", "assistant", "tool"]), texts, call_id=st.just("c"))
+
+
+@given(st.lists(st.one_of(message, texts), max_size=25))
+def test_size_is_that_of_the_request_at_every_moment(steps: list[Any]) -> None:
+    talk = Conversation()
+    for step in steps:
+        if isinstance(step, str):
+            talk.say(step)
+        else:
+            talk.add(step)
+        assert talk.size(TOOLS) == tokens.of_request(talk.messages, TOOLS)
+    if talk.messages:
+        talk.messages[-1] = Message("assistant", "something else")
+        assert talk.size(TOOLS) == tokens.of_request(talk.messages, TOOLS)
+        talk.messages.pop()
+        assert talk.size(TOOLS) == tokens.of_request(talk.messages, TOOLS)
+
+
+# --- trimming ----------------------------------------------------------------------------------------------------
+
+
+def test_nothing_is_dropped_while_it_fits() -> None:
+    talk = long_talk(5, 100)
+    before = list(talk.messages)
+    assert talk.trim(TOOLS, 100_000, 1000) == 0
+    assert talk.messages == before
+
+
+@settings(max_examples=60)
+@given(st.integers(1, 30), st.integers(0, 3000), st.integers(500, 20_000), st.integers(0, 2000))
+def test_trimming(turns: int, chars: int, window: int, output: int) -> None:
+    talk = long_talk(turns, chars)
+    before = list(talk.messages)
+    room = int(window * SAFETY) - output
+    fitted = talk.size(TOOLS) <= room
+    dropped = talk.trim(TOOLS, window, output)
+    after = talk.messages
+    assert talk.size(TOOLS) == tokens.of_request(after, TOOLS)
+    assert [one.role for one in after] == [one.role for one in before]
+    changed = [at for at, (old, new) in enumerate(zip(before, after, strict=True)) if old != new]
+    assert dropped == len(changed) == talk.dropped
+    assert all(before[at].role == "tool" and after[at].text == STUB for at in changed)
+    assert all(after[at].call_id == before[at].call_id for at in changed), "each call keeps its answer"
+    results = [at for at, one in enumerate(before) if one.role == "tool"]
+    assert changed == results[: len(changed)], "the oldest go first"
+    assert not set(changed) & set(results[-KEPT:]), "the last stay"
+    assert not (fitted and dropped)
+    if not fitted and dropped < max(0, turns - KEPT):
+        assert talk.size(TOOLS) <= room * 3 // 4
+    check_wire(after)
+
+
+def test_a_trim_lasts_for_several_turns() -> None:
+    """A prefix that changed at each turn could never be cached."""
+    talk = long_talk(20, 1000)
+    window, output = talk.size(TOOLS), 0
+    assert talk.trim(TOOLS, window, output) > 0
+    prefix = list(talk.messages)
+    for number in range(3):
+        call = ToolCall(f"d{number}", "list_files")
+        talk.add(Message("assistant", "", (call,)))
+        talk.answer(call, "x" * 200, False)
+        assert talk.trim(TOOLS, window, output) == 0
+    assert talk.messages[: len(prefix)] == prefix
+
+
+# --- restoring ---------------------------------------------------------------------------------------------------
+
+STEP = st.one_of(
+    st.tuples(st.just("turn"), texts, st.integers(0, 3), st.integers(0, 3)),
+    st.tuples(st.just("say"), texts, st.just(0), st.just(0)),
+    st.tuples(st.just("stop"), st.just(""), st.just(0), st.just(0)),
+)
+
+
+def play(steps: list[tuple[str, str, int, int]]) -> tuple[Conversation, list[Event]]:
+    """A conversation as it goes live, and its events as a journal gives them back. `stop` is a crash and a resume."""
+    live = Conversation([Message("system", "sys"), Message("user", "task")])
+    events = [Event("prompt", "r", {"system": "sys", "text": "task"})]
+
+    def write(kind: str, **data: Any) -> None:
+        events.append(Event(kind, "r", json.loads(json.dumps(data))))
+
+    for kind, text, calls, answered in steps:
+        if kind == "stop":
+            live = Conversation.restore(events)
+        elif kind == "say":
+            live.say(text)
+            write("message", text=text)
+        else:
+            asked = tuple(ToolCall(f"call_{at}", "list_files", {"n": at}) for at in range(calls))
+            live.reply(text, asked)
+            write("reply", text=text, calls=[asdict(call) for call in asked], usage={})
+            done = asked if answered >= calls else asked[:answered]
+            for call in done:
+                live.answer(call, text * 2, at_fault(call))
+                write("result", id=call.id, name=call.name, text=text * 2, is_error=at_fault(call), data={})
+            if len(done) < len(asked):  # killed between two calls: only a resume goes on from here
+                live = Conversation.restore(events)
+    return live, events
+
+
+def at_fault(call: ToolCall) -> bool:
+    return call.id.endswith("1")
+
+
+@settings(max_examples=150)
+@given(st.lists(STEP, max_size=14))
+def test_a_restored_conversation_is_the_live_one(steps: list[tuple[str, str, int, int]]) -> None:
+    live, events = play(steps)
+    restored = Conversation.restore(events)
+    assert restored.messages == live.messages
+    assert restored.unanswered() == []
+    check_wire(restored.messages)
+
+
+def test_a_call_without_a_result_is_told_of_the_interruption() -> None:
+    calls = [{"id": "a", "name": "run_script", "arguments": {"command": "sleep 9"}, "parse_error": ""}]
+    events = [
+        Event("prompt", "r", {"system": "s", "text": "t"}),
+        Event("reply", "r", {"text": "", "calls": calls, "usage": {}}),
+    ]
+    restored = Conversation.restore(events)
+    assert restored.messages[-1].role == "tool"
+    assert restored.messages[-1].is_error
+    assert "interrupted" in restored.messages[-1].text
+
+
+def test_a_run_that_is_interrupted_twice_stays_sound() -> None:
+    """The note of the first resume is in no journal: the second has to put it into the same place."""
+    call = {"id": "a", "name": "list_files", "arguments": {}, "parse_error": ""}
+    events = [
+        Event("prompt", "r", {"system": "s", "text": "t"}),
+        Event("reply", "r", {"text": "", "calls": [call, {**call, "id": "b"}], "usage": {}}),
+        Event("result", "r", {"id": "a", "text": "x", "is_error": False}),
+    ]
+    once = Conversation.restore(events).messages
+    events.append(Event("reply", "r", {"text": "going on", "calls": [], "usage": {}}))
+    twice = Conversation.restore(events).messages
+    assert twice == [*once, Message("assistant", "going on")]
+    check_wire(twice)

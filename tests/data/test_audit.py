@@ -1,0 +1,217 @@
+"""Every finding of the audit, found where it is and not found where it is not."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from m3b.data.audit import Audit, audit_index
+from m3b.data.index import Index, Record
+from m3b.data.synthetic import radiograph
+
+RANDOM = np.random.default_rng(11)
+CHESTS = [radiograph(RANDOM, number % 2 == 1) for number in range(40)]
+CLASSES = ("clear", "opacity")
+
+
+@pytest.fixture
+def work(tmp_path: Path) -> Path:
+    for at, array in enumerate(CHESTS):
+        Image.fromarray(array).save(tmp_path / f"{at}.png")
+    return tmp_path
+
+
+def record(at: int, **changes: object) -> Record:
+    return replace(Record(f"{at}.png", (CLASSES[at % 2],), f"p{at}"), **changes)  # type: ignore[arg-type]
+
+
+def index(*, train: Sequence[Record] | None = None, test: Sequence[Record] | None = None) -> Index:
+    return Index(
+        tuple(train if train is not None else map(record, range(20))),
+        tuple(test if test is not None else map(record, range(20, 40))),
+        CLASSES,
+    )
+
+
+def weights(audit: Audit) -> dict[str, str]:
+    return {finding.code: finding.weight for finding in audit.findings}
+
+
+def test_clean_data_has_no_finding(work: Path) -> None:
+    audit = audit_index(index(), work)
+    assert audit.findings == ()
+    assert (audit.cases, audit.opened) == (40, 40)
+    assert audit.counts == {"train": {"clear": 10, "opacity": 10}, "test": {"clear": 10, "opacity": 10}}
+    assert audit.patients == {"train": 20, "test": 20}
+    assert audit.shapes == {"1x128x128": 40}
+    for part in ("train: 20 labels (clear 10, opacity 10), 20 patients", "Opened 40 of 40"):
+        assert part in audit.summary()
+    assert json.loads(json.dumps(audit.to_json()))["cases"] == 40
+
+
+def test_a_label_outside_the_vocabulary(work: Path) -> None:
+    audit = audit_index(index(train=[*map(record, range(19)), record(19, labels=("Opacity",))]), work)
+    assert weights(audit) == {"unknown_label": "fix"}, "the unknown label is no class of its own"
+    assert "'Opacity'" in audit.findings[0].message
+    assert audit.findings[0].cases == ("19.png",)
+
+
+def test_a_case_without_a_label_among_single_labels(work: Path) -> None:
+    audit = audit_index(index(train=[*map(record, range(19)), record(19, labels=())]), work)
+    assert weights(audit) == {"no_label": "fix"}
+    assert audit.findings[0].cases == ("19.png",)
+
+
+def test_no_label_is_an_answer_where_several_may_apply(work: Path) -> None:
+    train = [*map(record, range(18)), record(18, labels=()), record(19, labels=CLASSES)]
+    assert weights(audit_index(index(train=train), work)) == {}
+
+
+def test_one_class_is_beyond_repair(work: Path) -> None:
+    only = index(train=[record(at) for at in range(0, 20, 2)], test=[record(at) for at in range(20, 40, 2)])
+    assert weights(audit_index(only, work)) == {"one_class": "reject"}
+
+
+def test_too_few_cases(work: Path) -> None:
+    few = index(train=[record(at) for at in range(4)], test=[record(at) for at in range(4, 6)])
+    found = weights(audit_index(few, work))
+    assert found["too_few_cases"] == "reject"
+    assert found["small_test"] == "warn"
+
+
+def test_a_class_that_one_side_lacks_or_hardly_has(work: Path) -> None:
+    clear = [record(at) for at in range(20, 40, 2)]
+    audit = audit_index(index(test=clear), work)
+    assert weights(audit) == {"class_absent_test": "fix", "small_test": "warn"}
+    assert "opacity" in audit.findings[0].message
+    audit = audit_index(index(train=[*(record(at) for at in range(0, 20, 2)), record(1)]), work)
+    assert weights(audit) == {"class_rare_train": "warn"}
+
+
+def test_a_patient_on_both_sides(work: Path) -> None:
+    audit = audit_index(index(test=[record(20, patient="p3"), *map(record, range(21, 40))]), work)
+    assert weights(audit) == {"patient_overlap": "fix"}
+    assert "p3" in audit.findings[0].message
+
+
+def test_one_patient_for_everything(work: Path) -> None:
+    cases = [record(at % 40, patient="unknown") for at in range(60)]
+    assert weights(audit_index(index(train=cases[:30], test=cases[30:]), work))["one_patient"] == "fix"
+
+
+def test_a_case_listed_twice(work: Path) -> None:
+    assert weights(audit_index(index(train=[*map(record, range(20)), record(0)]), work)) == {"repeated": "fix"}
+    torn = [*map(record, range(20)), record(0, labels=("opacity",))]
+    assert weights(audit_index(index(train=torn), work)) == {"contradiction": "fix"}
+    both = index(test=[*map(record, range(20, 40)), record(0)])
+    assert {"repeated", "patient_overlap"} <= set(weights(audit_index(both, work)))
+
+
+def test_files_that_are_not_there(work: Path) -> None:
+    (work / "5.png").unlink()
+    audit = audit_index(index(), work)
+    assert weights(audit) == {"missing_file": "fix"}
+    assert audit.findings[0].cases == ("5.png",)
+    assert audit.opened == 39
+
+
+def test_a_slice_that_is_not_there(work: Path) -> None:
+    audit = audit_index(index(train=[*map(record, range(19)), record(19, image=("19.png", "absent.png"))]), work)
+    assert audit.findings[0].cases == ("absent.png",)
+
+
+def test_images_that_do_not_open(work: Path) -> None:
+    (work / "7.png").write_bytes((work / "7.png").read_bytes()[:900])
+    (work / "8.png").write_text("not an image", encoding="utf-8")
+    audit = audit_index(index(), work)
+    assert weights(audit) == {"unreadable": "fix"}
+    assert set(audit.findings[0].cases) == {"7.png", "8.png"}
+
+
+def test_nothing_opens(work: Path) -> None:
+    for file in work.glob("*.png"):
+        file.write_bytes(b"")
+    audit = audit_index(index(), work)
+    assert weights(audit) == {"nothing_opens": "reject"}
+    assert audit.opened == 0
+
+
+def test_the_same_pixels_under_two_labels(work: Path) -> None:
+    Image.fromarray(CHESTS[0]).save(work / "1.bmp")
+    audit = audit_index(index(train=[record(0), record(1, image="1.bmp"), *map(record, range(2, 20))]), work)
+    assert weights(audit) == {"same_image_two_classes": "fix"}
+    assert set(audit.findings[0].cases) == {"0.png", "1.bmp"}
+
+
+def test_exact_copies_across_and_within(work: Path) -> None:
+    Image.fromarray(CHESTS[0]).save(work / "20.png")
+    audit = audit_index(index(), work)
+    assert weights(audit) == {"duplicate_across": "fix"}
+    assert set(audit.findings[0].cases) == {"0.png", "20.png"}
+    Image.fromarray(CHESTS[20]).save(work / "20.png")
+    Image.fromarray(CHESTS[0]).save(work / "2.png")
+    assert weights(audit_index(index(), work)) == {"duplicate_within": "warn"}
+
+
+def test_nearly_the_same_image_on_both_sides(work: Path) -> None:
+    Image.fromarray(CHESTS[0]).save(work / "20.jpg", quality=80)
+    changed = index(test=[record(20, image="20.jpg"), *map(record, range(21, 40))])
+    audit = audit_index(changed, work)
+    assert weights(audit) == {"near_duplicate_across": "warn"}
+    assert set(audit.findings[0].cases) == {"0.png", "20.jpg"}
+
+
+def test_nearly_the_same_image_on_one_side_is_no_finding(work: Path) -> None:
+    Image.fromarray(CHESTS[0]).save(work / "2.jpg", quality=80)
+    train = [record(0), record(1), record(2, image="2.jpg"), *map(record, range(3, 20))]
+    assert weights(audit_index(index(train=train), work)) == {}
+
+
+def test_blank_images(work: Path) -> None:
+    for at in (0, 20):
+        Image.fromarray(np.zeros((64, 64), np.uint8)).save(work / f"{at}.png")
+    audit = audit_index(index(), work)
+    assert weights(audit) == {"blank": "warn"}, "blank images are not duplicates of each other"
+
+
+def test_time_runs_out(work: Path) -> None:
+    audit = audit_index(index(), work, seconds=0)
+    assert weights(audit) == {"not_opened": "warn"}
+    assert audit.findings[0].message.startswith("40 images")
+    assert audit.opened == 0
+
+
+def test_progress_is_told(work: Path) -> None:
+    np.savez(work / "a.npz", images=RANDOM.integers(0, 255, (60, 16, 16), dtype=np.uint8))
+    train = [record(at, image=f"a.npz#images[{at}]") for at in range(60)]
+    seen: list[tuple[int, int]] = []
+    audit_index(index(train=train), work, tick=lambda done, total: seen.append((done, total)))
+    assert seen == [(50, 80)]
+
+
+def test_sixteen_bits_and_archives_and_volumes(work: Path) -> None:
+    for at in range(10):
+        Image.fromarray(CHESTS[at].astype(np.uint16) * 100).save(work / f"{at}.png")
+    np.savez(work / "a.npz", images=np.stack(CHESTS[10:20]))
+    archive = [record(at, image=f"a.npz#images[{at - 10}]") for at in range(10, 20)]
+    for at in range(20, 30):
+        np.save(work / f"{at}.npy", RANDOM.normal(0, 300, (16, 18, 20)).astype(np.int16))
+    volumes = [record(at, image=f"{at}.npy") for at in range(20, 30)]
+    slices = [record(at, image=(f"{at}.png", f"{at + 1}.png", f"{at + 2}.png")) for at in range(30, 36)]
+    audit = audit_index(index(train=[*map(record, range(10)), *archive], test=[*volumes, *slices]), work)
+    assert weights(audit) == {"small_test": "warn"}
+    assert audit.opened == 36
+    assert set(audit.shapes) == {"1x128x128", "1x18x20x16", "1x128x128x3"}
+
+
+def test_an_item_that_an_archive_does_not_hold(work: Path) -> None:
+    np.savez(work / "a.npz", images=np.stack(CHESTS[:3]))
+    train = [*map(record, range(19)), record(19, image="a.npz#images[3]")]
+    audit = audit_index(index(train=train), work)
+    assert weights(audit) == {"unreadable": "fix"}

@@ -1,0 +1,168 @@
+"""Data cards from every kind of source, and what is said of those that cannot be used."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from m3b.data.cards import NOTE_LIMIT, Card, card_for_folder, gather, load_cards, parse_card, slug, tidy
+from m3b.errors import DataError
+
+SPELLINGS = [
+    {"name": "Chest", "description": "About.", "path": "raw"},
+    {"dataset name": "Chest", "dataset description": "About.", "dataset path": "raw"},
+    {"dataset_name": "Chest", "dataset_description": "About.", "dataset_path": "raw"},
+]
+
+
+@pytest.mark.parametrize("raw", SPELLINGS)
+def test_every_spelling_of_the_keys_is_read(raw: dict[str, Any], tmp_path: Path) -> None:
+    card = parse_card(raw, base=tmp_path, own=True)
+    assert (card.name, card.description, card.path, card.root) == ("Chest", "About.", tmp_path / "raw", "chest")
+
+
+def test_a_path_may_start_at_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    card = parse_card({"name": "a", "description": "", "path": "~/scans"}, base=tmp_path, own=True)
+    assert card.path == tmp_path / "home" / "scans"
+
+
+def test_facts_reach_the_text_that_agents_read(tmp_path: Path) -> None:
+    raw = {
+        "name": "Knees", "description": "MR of knees.", "path": "k", "task": "diagnosis", "modality": "MRI",
+        "anatomy": "knee", "dimension": 3, "metric": "auroc", "acceptable": [0.8, None], "patient_key": "exam",
+        "classes": ["healthy", "torn"],
+    }  # fmt: skip
+    text = parse_card(raw, base=tmp_path, own=True).text()
+    for part in (
+        "Knees (diagnosis, MRI, knee, 3D; data at data/knees)",
+        "acceptable from 0.8.",
+        "exam",
+        "healthy, torn",
+    ):
+        assert part in text
+
+
+@pytest.mark.parametrize(
+    ("raw", "told"),
+    [
+        ({"description": "x"}, "`name`"),
+        ({"name": " ", "description": "x"}, "`name`"),
+        ({"name": "a"}, "`description`"),
+        ({"name": "a", "description": 3}, "`description`"),
+        ({"name": "a", "description": "x", "path": 3}, "`path`"),
+        ({"name": "a", "description": "x", "acceptable": "high"}, "`acceptable`"),
+        ({"name": "a", "description": "x", "acceptable": []}, "`acceptable`"),
+        ({"name": "a", "description": "x", "acceptable": [0.5, "1"]}, "`acceptable`"),
+        ({"name": "a", "description": "x", "acceptable": [True]}, "`acceptable`"),
+        ({"name": "a", "description": "x", "classes": "a, b"}, "`classes`"),
+        ({"name": "a", "description": "x", "classes": 2}, "`classes`"),
+    ],
+)
+def test_a_fault_names_its_key(raw: dict[str, Any], told: str, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=told):
+        parse_card(raw, base=tmp_path, own=True)
+
+
+def test_one_bound_alone_will_do(tmp_path: Path) -> None:
+    card = parse_card({"name": "a", "description": "x", "acceptable": 0.7, "dimension": True}, base=tmp_path, own=True)
+    assert card.acceptable == (0.7, None)
+    assert card.dimension is None, "a truth value is no number of dimensions"
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=6,
+)
+KEYS = st.sampled_from([
+    "name", "description", "path", "dataset name", "dataset_path", "classes", "acceptable", "dimension", "task",
+])  # fmt: skip
+
+
+@given(st.dictionaries(KEYS, JSON))
+def test_any_object_is_a_card_or_a_data_error(raw: dict[str, Any]) -> None:
+    with contextlib.suppress(DataError):
+        card = parse_card(raw, base=Path("/nowhere"), own=True)
+        assert card.name
+        assert card.line() in card.text()
+
+
+@given(st.text())
+def test_a_slug_is_a_safe_folder_name_and_stays_itself(name: str) -> None:
+    made = slug(name)
+    assert 0 < len(made) <= 48
+    assert set(made) <= set("abcdefghijklmnopqrstuvwxyz0123456789-")
+    assert not made.startswith("-")
+    assert not made.endswith("-")
+    assert slug(made) == made
+
+
+def test_a_file_holds_one_card_or_several(tmp_path: Path) -> None:
+    one, many = tmp_path / "one.json", tmp_path / "many.json"
+    one.write_text(json.dumps({"name": "a", "description": "x", "path": "in"}), encoding="utf-8")
+    many.write_text(json.dumps([{"name": n, "description": "x"} for n in "bc"]), encoding="utf-8-sig")
+    cards = gather([str(one), many])
+    assert [card.name for card in cards] == ["a", "b", "c"]
+    assert cards[0].path == tmp_path / "in", "a relative path counts from the card's own folder"
+    assert all(card.own for card in cards)
+
+
+@pytest.mark.parametrize("content", ["{", "[1]", '"a"', "\xff\xfe", "[" * 100_000])
+def test_a_broken_card_file_is_named(content: str, tmp_path: Path) -> None:
+    file = tmp_path / "card.json"
+    file.write_text(content, encoding="latin-1")
+    with pytest.raises(DataError, match=r"card\.json"):
+        load_cards(file)
+
+
+def test_a_missing_card_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"absent\.json"):
+        gather([tmp_path / "absent.json"])
+
+
+def test_a_folder_brings_its_notes(tmp_path: Path) -> None:
+    folder = tmp_path / "Knee scans"
+    folder.mkdir()
+    assert "without a card" in card_for_folder(folder).description
+    notes = "# Knees\n\n\n![logo](a.png)\n[terms](https://example.org/terms)\n<b>200</b> patients"
+    (folder / "README.md").write_text(notes, encoding="utf-8")
+    card = card_for_folder(folder)
+    assert card.name == "Knee scans"
+    assert card.own
+    assert card.path == folder
+    for part in ("From README.md", "terms", "200 patients"):
+        assert part in card.description
+    assert "example.org" not in card.description
+
+
+def test_long_notes_are_cut(tmp_path: Path) -> None:
+    (tmp_path / "README.md").write_text("word " * 100_000, encoding="utf-8")
+    assert len(card_for_folder(tmp_path).description) < NOTE_LIMIT + 100
+
+
+@given(st.text())
+def test_tidying_never_adds(text: str) -> None:
+    assert len(tidy(text)) <= len(text)
+
+
+def test_no_such_folder_and_two_of_one_name(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="nothing-here"):
+        gather([tmp_path / "nothing-here"])
+    for place in ("one", "two"):
+        (tmp_path / place / "chest").mkdir(parents=True)
+    with pytest.raises(DataError, match="both called"):
+        gather([tmp_path / "one" / "chest", tmp_path / "two" / "chest"])
+
+
+def test_cards_and_mappings_are_taken_as_they_are(tmp_path: Path) -> None:
+    card = Card("x", "about", tmp_path)
+    cards = gather([card, {"name": "y", "description": "about"}])
+    assert cards[0] is card
+    assert (cards[1].name, cards[1].own, cards[1].path) == ("y", True, None)

@@ -1,0 +1,183 @@
+"""Index files: the schema, what is read back, and the faults that are named."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from m3b.data.index import (
+    LABELS,
+    TEST,
+    TRAIN,
+    Index,
+    Record,
+    counts,
+    example,
+    json_schema,
+    read_index,
+    read_labels,
+    read_records,
+    write_records,
+)
+from m3b.errors import DataError
+from m3b.resources import resources_dir
+
+FOLDER = resources_dir() / "indexes"
+
+
+def read_json(name: str) -> Any:
+    return json.loads((FOLDER / name).read_text(encoding="utf-8"))
+
+
+def test_the_shipped_schema_and_example_are_those_of_the_code() -> None:
+    assert read_json("diagnosis.schema.json") == json_schema()
+    assert read_json("diagnosis.example.json") == example()
+
+
+def test_the_shipped_examples_are_read_together() -> None:
+    records = read_records(FOLDER / "diagnosis.example.json")
+    labels = read_labels(FOLDER / "label_dict.example.json")
+    assert len(records) == len(example())
+    assert {label for record in records for label in record.labels} == set(labels)
+
+
+def test_the_readme_names_every_key_and_file() -> None:
+    text = (FOLDER / "README.md").read_text(encoding="utf-8")
+    for name in (*json_schema()["items"]["properties"], *(f.name for f in FOLDER.glob("*.json"))):
+        assert name in text
+
+
+def test_the_schema_and_the_reader_agree_on_the_keys() -> None:
+    one = example()[0]
+    for key in json_schema()["items"]["required"]:
+        with pytest.raises(DataError, match=key):
+            read([{k: v for k, v in one.items() if k != key}])
+
+
+def read(records: Any, folder: Path | None = None) -> tuple[Record, ...]:
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as place:
+        file = (folder or Path(place)) / "train.json"
+        file.write_text(json.dumps(records), encoding="utf-8")
+        return read_records(file)
+
+
+NAME = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12)
+RECORD = st.builds(
+    Record,
+    NAME | st.lists(NAME, min_size=1, max_size=4).map(tuple),
+    st.lists(NAME, unique=True, max_size=3).map(tuple),
+    NAME,
+)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(RECORD, min_size=1, max_size=6))
+def test_what_is_written_is_read_back(tmp_path: Path, records: list[Record]) -> None:
+    file = tmp_path / "deep" / "train.json"
+    write_records(file, records)
+    assert read_records(file) == tuple(records)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=4),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(["image_path", "labels", "patient", "x"]), inner, max_size=4)
+    ),
+    max_leaves=8,
+)
+
+
+@settings(max_examples=150)
+@given(JSON)
+def test_any_json_is_an_index_or_a_data_error(value: Any) -> None:
+    with contextlib.suppress(DataError):
+        assert len(read(value)) == len(value)
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"image_path": ""}, "image_path"),
+        ({"image_path": []}, "image_path"),
+        ({"image_path": ["a", 1]}, "image_path"),
+        ({"labels": "normal"}, "labels must be a list"),
+        ({"labels": [1]}, "labels must be a list"),
+        ({"labels": ["a", "a"]}, "twice"),
+        ({"patient": ""}, "patient"),
+        ({"patient": True}, "patient"),
+        ({"patient": None}, "patient"),
+    ],
+)
+def test_a_fault_names_record_and_key(change: dict[str, Any], told: str) -> None:
+    good = {"image_path": "a.png", "labels": ["normal"], "patient": "p"}
+    with pytest.raises(DataError, match=rf"record 1: .*{told}"):
+        read([good, {**good, **change}])
+
+
+def test_many_faults_are_counted() -> None:
+    with pytest.raises(DataError, match="and 4 more"):
+        read([{}] * 9)
+
+
+def test_a_number_is_a_patient_too() -> None:
+    assert read([{"image_path": "a.png", "labels": [], "patient": 17}])[0].patient == "17"
+
+
+@pytest.mark.parametrize("content", ["", "{", "[" * 100_000, "\xff\xfe\x00"])
+def test_broken_json_is_a_data_error(content: str, tmp_path: Path) -> None:
+    (tmp_path / "train.json").write_text(content, encoding="latin-1")
+    with pytest.raises(DataError, match=r"train\.json"):
+        read_records(tmp_path / "train.json")
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [[], {}, {"a": 1}, {"a": 0, "b": 0}, {"a": 0, "b": 2}, {"a": "0"}, {"a": False, "b": True}, {"a": None}, 3],
+)
+def test_labels_must_be_numbered_from_0(labels: Any, tmp_path: Path) -> None:
+    file = tmp_path / "label_dict.json"
+    file.write_text(json.dumps(labels), encoding="utf-8")
+    with pytest.raises(DataError, match=r"label_dict\.json"):
+        read_labels(file)
+
+
+@given(st.lists(NAME, min_size=1, max_size=14, unique=True), st.randoms())
+def test_labels_come_in_the_order_of_their_numbers(names: list[str], random: Any) -> None:
+    import tempfile
+
+    pairs = list(zip(names, range(len(names)), strict=True))
+    random.shuffle(pairs)
+    with tempfile.TemporaryDirectory() as place:
+        file = Path(place) / "label_dict.json"
+        file.write_text(json.dumps(dict(pairs)), encoding="utf-8")
+        assert read_labels(file) == tuple(names)
+
+
+def test_an_index_is_read_as_a_whole_or_the_missing_file_is_named(tmp_path: Path) -> None:
+    one, two = Record("a.png", ("x",), "p"), Record(("b.png", "c.png"), ("y",), "q")
+    write_records(tmp_path / TRAIN, [one])
+    write_records(tmp_path / TEST, [two])
+    with pytest.raises(DataError, match=LABELS):
+        read_index(tmp_path)
+    (tmp_path / LABELS).write_text('{"x": 0, "y": 1}', encoding="utf-8")
+    assert read_index(tmp_path) == Index((one,), (two,), ("x", "y"))
+
+
+def test_what_a_record_tells() -> None:
+    archive = Record("data/a.npz#images[3]", ("x",), "p")
+    slices = Record(("1.png", "2.png"), ("x", "y"), "p")
+    assert archive.files == ("data/a.npz",)
+    assert slices.files == ("1.png", "2.png")
+    assert archive.key != Record("data/a.npz#images[4]", ("x",), "p").key
+    assert not Index((archive,), (archive,), ("x", "y")).multi_label
+    assert Index((archive,), (slices,), ("x", "y")).multi_label
+    assert counts([archive, slices], ("y", "x")) == {"y": 1, "x": 2}

@@ -1,0 +1,74 @@
+"""m3b opens an image exactly as the templates do."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from m3b.data.reading import read_image, shared
+from m3b.errors import DataError
+from m3b.resources import resources_dir
+
+RANDOM = np.random.default_rng(3)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    import nibabel as nib
+
+    top = tmp_path_factory.mktemp("images")
+    grey = RANDOM.integers(0, 255, (20, 30), dtype=np.uint8)
+    Image.fromarray(grey).save(top / "grey.png")
+    Image.fromarray(RANDOM.integers(0, 255, (20, 30, 3), dtype=np.uint8)).save(top / "colour.png")
+    Image.fromarray(grey.astype(np.uint16) * 200).save(top / "deep.tif")
+    np.save(top / "volume.npy", RANDOM.normal(0, 1, (9, 20, 30)).astype(np.float32))
+    np.savez(top / "a.npz", images=RANDOM.integers(0, 255, (4, 20, 30), dtype=np.uint8))
+    volume = RANDOM.integers(-1000, 1000, (20, 30, 9)).astype(np.int16)
+    nib.save(nib.Nifti1Image(volume, np.diag([-1.0, -1.0, 2.5, 1.0])), top / "ct.nii.gz")
+    (top / "slices").mkdir()
+    for number in range(12):
+        Image.fromarray(RANDOM.integers(0, 255, (20, 30), dtype=np.uint8)).save(top / "slices" / f"s{number}.png")
+    return top
+
+
+IMAGES = ["grey.png", "colour.png", "deep.tif", "volume.npy", "a.npz#images[2]", "ct.nii.gz", "slices"]
+
+
+def test_the_same_as_the_assembled_template_in_a_process_of_its_own(folder: Path, tmp_path: Path) -> None:
+    shutil.copytree(resources_dir() / "templates" / "shared", tmp_path / "Utils")
+    code = (
+        "import hashlib, sys; from Utils.images import read_image\n"
+        "for name in sys.argv[2:]:\n"
+        "    image = read_image(name, sys.argv[1])\n"
+        "    print(hashlib.sha256(image.array.tobytes()).hexdigest(), image.array.shape, image.array.dtype, image.spacing)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(folder), *IMAGES], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    import hashlib
+
+    for line, name in zip(done.stdout.splitlines(), IMAGES, strict=True):
+        image = read_image(name, str(folder))
+        digest = hashlib.sha256(image.array.tobytes()).hexdigest()
+        assert line == f"{digest} {image.array.shape} {image.array.dtype} {image.spacing}", name
+
+
+def test_a_list_of_slices_is_their_folder(folder: Path) -> None:
+    names = [f"slices/s{number}.png" for number in range(12)]
+    assert np.array_equal(read_image(names, str(folder)).array, read_image("slices", str(folder)).array)
+
+
+@pytest.mark.parametrize("name", ["absent.png", "a.npz#images[9]", "a.npz#masks[0]", "absent.npz#x[0]", ".", ""])
+def test_what_cannot_be_opened_is_a_data_error(name: str, folder: Path) -> None:
+    with pytest.raises(DataError):
+        read_image(name, str(folder))
+
+
+def test_the_module_is_loaded_once() -> None:
+    assert shared() is shared()

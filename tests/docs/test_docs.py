@@ -1,0 +1,356 @@
+"""What README.md, docs/ and examples/ show is true of the program."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import importlib
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import refresh
+from docs_kit import FENCE, GENERATED, PAGES, ROOT, Block, blocks
+from hypothesis import given
+from hypothesis import strategies as st
+from typer.main import get_command
+from typer.testing import CliRunner
+
+import m3b
+from m3b import Options, Pipeline
+from m3b.cli.app import app
+from m3b.data.cards import Card, parse_card
+from m3b.data.index import example
+from m3b.events import KINDS
+from m3b.llm import PROVIDERS
+from m3b.result import STATUSES, Result
+
+EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+PYTHON = list(blocks("python"))
+CONSOLE = [
+    (f"{block.where} {line}", line.removeprefix("$ "))
+    for block in blocks("console")
+    for line in block.text.splitlines()
+    if line.startswith("$ ")
+]
+M3B = [(where, shlex.split(line, comments=True)[1:]) for where, line in CONSOLE if line.startswith("m3b ")]
+
+
+def page(name: str) -> str:
+    return (ROOT / name).read_text(encoding="utf-8")
+
+
+def param(items: list[Any]) -> list[Any]:
+    """One test a block or line, called by its place."""
+    return [pytest.param(item, id=item.where if isinstance(item, Block) else item[0]) for item in items]
+
+
+def run_cli(words: list[str]) -> Any:
+    return CliRunner().invoke(app, [os.path.expanduser(word) for word in words], prog_name="m3b")
+
+
+# --- generated parts ---------------------------------------------------------------------------------------------
+
+
+def test_the_help_texts_are_up_to_date() -> None:
+    assert not refresh.stale(refresh.pages()), "run `python docs/refresh.py`"
+
+
+def test_every_command_is_on_the_page() -> None:
+    shown = page("docs/cli.md")
+    names = [" ".join(words) for words in refresh.commands() if words]
+    assert {"demo", "run", "predict", "data list"} <= set(names)
+    for name in names:
+        assert f"$ m3b {name} --help\nUsage: m3b {name} " in shown
+
+
+def test_a_changed_help_text_is_noticed() -> None:
+    text = page("docs/cli.md")
+    changed = text.replace("--max-actions", "--most-actions")
+    assert changed != text
+    assert refresh.cli_page(changed) == text
+    assert refresh.stale({ROOT / "docs" / "cli.md": changed}) == [ROOT / "docs" / "cli.md"]
+
+
+@given(st.text(st.characters(exclude_characters="\r", exclude_categories=["Cs"])))
+def test_put_replaces_its_part_only(content: str) -> None:
+    text = (
+        "before\n<!-- generated: a -->\nold\n<!-- /generated -->\nbetween\n<!-- generated: b -->\n<!-- /generated -->\n"
+    )
+    made = refresh.put(text, "a", content)
+    assert made == text.replace("old\n", f"```text\n{content.rstrip()}\n```\n")
+
+
+@pytest.mark.parametrize("text", ["", "<!-- generated: a -->\n<!-- /generated -->\n" * 2])
+def test_put_wants_exactly_one_part(text: str) -> None:
+    with pytest.raises(ValueError, match="not one"):
+        refresh.put(text, "a", "new")
+
+
+def test_the_transcript_is_of_a_completed_run() -> None:
+    parts = dict(GENERATED.findall(page("README.md")))
+    assert list(parts) == ["demo"]
+    for words in (
+        "$ m3b demo",
+        "Task Manager (rules)",
+        "completed: ",
+        "integrity: clean",
+        "\n$ m3b predict demo/run/model",
+    ):
+        assert words in parts["demo"]
+    assert "/tmp" not in parts["demo"]
+
+
+def test_the_result_shown_has_the_fields_of_a_result() -> None:
+    (shown,) = FENCE.findall(dict(GENERATED.findall(page("docs/python.md")))["result"])
+    result = Result.from_json(json.loads(shown[1]))
+    assert set(json.loads(shown[1])) == {field.name for field in dataclasses.fields(Result)}
+    assert result.ok
+    assert result.primary
+    assert set(result.primary) == {"name", "value", "low", "high", "n", "baseline", "acceptable"}
+
+
+# --- words and tables --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("file", PAGES, ids=lambda file: file.name)
+def test_links_lead_somewhere(file: Path) -> None:
+    text = FENCE.sub("", file.read_text(encoding="utf-8"))
+    links = re.findall(r"\]\(([^)\s]+)\)", text)
+    for link in (link for link in links if not link.startswith("https://")):
+        path, _, anchor = link.partition("#")
+        target = (file.parent / path).resolve() if path else file
+        assert target.exists(), link
+        if anchor:
+            heads = re.findall(r"^#+ (.+)$", target.read_text(encoding="utf-8"), re.MULTILINE)
+            assert anchor in [re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads], link
+
+
+def test_every_page_is_in_the_index() -> None:
+    index, readme = page("docs/index.md"), page("README.md")
+    for file in PAGES[1:]:
+        if file.name != "index.md":
+            assert f"({file.name})" in index
+            assert f"(docs/{file.name})" in readme
+
+
+def test_the_readme_is_short() -> None:
+    assert len(GENERATED.sub("", page("README.md")).splitlines()) <= 150
+
+
+def test_every_option_is_explained_with_its_default() -> None:
+    shown = page("docs/python.md")
+    for field in dataclasses.fields(Options):
+        row = next((line for line in shown.splitlines() if line.startswith("|") and f"`{field.name}`" in line), "")
+        default = json.dumps(field.default) if isinstance(field.default, str) else repr(field.default)
+        assert default in row.split("|")[2] if row else False, field.name
+
+
+def test_every_event_status_and_card_key_is_explained() -> None:
+    for kind in KINDS:
+        assert f"`{kind}`" in page("docs/python.md"), kind
+    for status in STATUSES:
+        assert f"`{status}`" in page("README.md"), status
+        if status != "completed":
+            assert f"| `{status}` |" in page("docs/getting-started.md"), status
+    for field in dataclasses.fields(Card):
+        if field.name != "own":  # set by m3b, not by a card
+            assert f"`{field.name}`" in page("docs/data.md"), field.name
+
+
+def test_every_provider_and_variable_is_explained() -> None:
+    for name in PROVIDERS:
+        assert f"`{name}`" in page("docs/llm.md"), name
+    source = "".join(file.read_text(encoding="utf-8") for file in (ROOT / "src").rglob("*.py"))
+    variables = set(re.findall(r"""["'](M3B_[A-Z_]+)["']""", source))
+    assert "M3B_RUNS" in variables
+    for name in variables:
+        assert f"`{name}`" in page("docs/cli.md"), name
+
+
+def test_the_changelog_knows_this_version() -> None:
+    assert re.search(rf"^## {re.escape(m3b.__version__)}\b", page("CHANGELOG.md"), re.MULTILINE)
+
+
+# --- JSON --------------------------------------------------------------------------------------------------------
+
+
+def test_json_blocks_are_json(tmp_path: Path) -> None:
+    shown = {block.where: json.loads(block.text) for block in blocks("json")}
+    assert example() in shown.values()
+    cards = [value for value in shown.values() if isinstance(value, dict) and "description" in value]
+    assert cards
+    for raw in cards:
+        card = parse_card(raw, base=tmp_path, own=True)
+        assert card.path == tmp_path / raw["path"]
+        assert card.acceptable == tuple(raw["acceptable"])
+        assert set(raw) <= {field.name for field in dataclasses.fields(Card)}
+
+
+# --- console -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("line", param(M3B))
+def test_commands_are_understood_by_the_parser(line: tuple[str, list[str]]) -> None:
+    words = list(line[1])
+    command, name = get_command(app), "m3b"
+    while words and words[0] in (inner := getattr(command, "commands", {})):
+        name = words.pop(0)
+        command = inner[name]
+    assert not getattr(command, "commands", {}), f"no command: {words}"
+    asked = command.make_context(name, words)
+    for key in ("llm", "sandbox"):
+        if asked.params.get(key) and key == "llm":
+            assert asked.params[key].partition(":")[0] in PROVIDERS
+
+
+def test_other_commands_exist() -> None:
+    project = tomllib.loads(page("pyproject.toml"))["project"]
+    targets = re.findall(r"^([\w-]+):", page("Makefile"), re.MULTILINE)
+    for where, line in CONSOLE:
+        words = shlex.split(line, comments=True)
+        if words[0] == "make":
+            assert words[1] in targets, where
+        elif words[:2] == ["pip", "install"]:
+            extra = re.search(r"\[(\w+)\]$", words[-1])
+            assert extra, where
+            assert extra.group(1) in project["optional-dependencies"], where
+        else:
+            assert words[0] in ("m3b", "export"), where
+
+
+def test_a_wrong_option_is_noticed() -> None:
+    with pytest.raises(Exception, match="--no-such-option"):
+        get_command(app).commands["run"].make_context("run", ["request", "--no-such-option"])
+
+
+def test_cheap_commands_run(elsewhere: Path) -> None:
+    (elsewhere / "xrays").mkdir()
+    (elsewhere / "xrays" / "README.md").write_text("Radiographs of chests.", encoding="utf-8")
+    cheap = [words for _, words in M3B if words[:2] in (["data", "make"], ["data", "card"])]
+    assert len({tuple(words[:3]) for words in cheap}) >= 3
+    made = set()
+    for words in cheap:
+        if words[-1] in made or tuple(words[:4]) in made:
+            continue
+        made.add(tuple(words[:4]))
+        few = [*words, "--cases", "12"] if words[1] == "make" else words
+        shown = run_cli(few)
+        assert shown.exit_code == 0, shown.output
+    assert parse_card(json.loads((elsewhere / "xrays.json").read_text()), base=elsewhere, own=True).path
+    assert len(list((elsewhere / "balls").rglob("*.npy"))) == 12
+    assert (elsewhere / "chest-xrays" / "cases.csv").is_file()
+
+
+def test_the_list_of_cards_is_as_said() -> None:
+    listed = json.loads(run_cli(["data", "list", "--json"]).stdout)["cards"]
+    assert len(listed) > 40
+    assert not any(card["path"] for card in listed)  # "their data is not included"
+
+
+# --- Python ------------------------------------------------------------------------------------------------------
+
+
+def code(block: Block, minutes: float = 0.05) -> Any:
+    """A block, compiled so that errors name its place; training is cut short."""
+    text = re.sub(r"train_minutes=\d+", f"train_minutes={minutes}", block.text)
+    return compile("\n" * block.line + text, str(block.page), "exec")
+
+
+@pytest.mark.parametrize("block", param(PYTHON))
+def test_python_blocks_name_what_is_there(block: Block) -> None:
+    known = set(Options.__dataclass_fields__) | set(Pipeline.__init__.__annotations__)
+    for node in ast.walk(ast.parse(block.text)):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            module = importlib.import_module(node.module)
+            for name in node.names:
+                assert hasattr(module, name.name), f"{block.where}: {node.module}.{name.name}"
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "Pipeline":
+            assert {keyword.arg for keyword in node.keywords} <= known, block.where
+
+
+@pytest.mark.parametrize("name", ["llm.md", "metrics.md"])
+def test_blocks_without_training_run(name: str, elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for variable in ("ANTHROPIC_API_KEY", "OPENAI_API_KEY"):
+        monkeypatch.setenv(variable, "none")
+    scope: dict[str, Any] = {"my_function": lambda messages, tools: "", "Pipeline": Pipeline}
+    mine = [block for block in PYTHON if block.page.name == name]
+    assert mine
+    for block in mine:
+        exec(code(block), scope)
+    if name == "llm.md":
+        assert scope["mine"]([], [])["calls"][0]["name"] in m3b.tools.TOOLS
+    else:
+        assert scope["scores"].primary.name == "auroc"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["README.md", "python.md"])
+def test_blocks_with_training_run(name: str, elsewhere: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    if name == "python.md":
+        m3b.data.synthetic.make_chest(elsewhere / "chest-xrays", patients=80)
+    scope: dict[str, Any] = {}
+    for block in PYTHON:
+        if block.page.name == name:
+            exec(code(block), scope)
+    shown = capsys.readouterr().out
+    assert scope["result"].model_dir
+    assert scope["result"].integrity == "clean"
+    assert "clear_1.png" in shown
+    if name == "python.md":
+        assert "model_trainer run_script" in shown
+        assert scope["event"].kind == "run_ended"
+        assert scope["event"].data["status"] in ("completed", "below_range")
+        assert scope["call"].__name__
+        assert scope["schema"]["parameters"]["required"] == ["request"]
+
+
+@pytest.mark.slow
+def test_getting_started_can_be_followed(elsewhere: Path) -> None:
+    shown = {}
+    for where, words in M3B:
+        if where.startswith("getting-started.md") and words != ["doctor"]:
+            short = ["0.05" if words[at - 1] == "--train-minutes" else word for at, word in enumerate(words)]
+            ran = run_cli(short)
+            shown[words[0]] = ran.output
+            # so little training may leave the model below its range, which is no error of the page
+            assert ran.exit_code == 0 or (words[0] == "run" and "below_range" in ran.output), ran.output
+    assert set(shown) == {"data", "run", "show", "predict", "score"}
+    assert shown["predict"].count("chest-xrays/unseen/") == 4
+    assert shown["score"].startswith("auroc ")
+    listed = next(block.text for block in blocks("text") if block.text.startswith("first/"))
+    for name in re.findall(r"[\w-]+(?:\.\w+|/)", re.sub(r"  [a-z;:,].*|: .*|IMAGE.*|python .*|the .*", "", listed)):
+        found = [name == "first/", *(elsewhere / "first").rglob(name.rstrip("/"))]
+        assert any(found), name
+
+
+# --- examples ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("file", EXAMPLES, ids=lambda file: file.name)
+def test_examples_start(file: Path, elsewhere: Path) -> None:
+    ran = subprocess.run([sys.executable, str(file), "--help"], capture_output=True, text=True, timeout=60)
+    assert ran.returncode == 0, ran.stderr
+    assert "--minutes" in ran.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("file", EXAMPLES, ids=lambda file: file.name)
+def test_examples_run(file: Path, elsewhere: Path) -> None:
+    ran = subprocess.run(
+        [sys.executable, str(file), "--minutes", "0.05", "--folder", "x"], capture_output=True, text=True, timeout=600
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert re.search(r"^(completed|below_range): ", ran.stdout, re.MULTILINE)
+    assert (elsewhere / "x" / "run" / "model" / "predict.py").is_file()
+    if file.stem == "own_model":
+        counted = re.search(r"(\d+) requests, ([\d,]+) characters sent; (\d+) actions", ran.stdout)
+        assert counted
+        assert int(counted.group(1)) > int(counted.group(3)) > 2

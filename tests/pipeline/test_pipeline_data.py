@@ -1,0 +1,306 @@
+"""Bad input: data that cannot serve. Each ends in the right status, with what was found and what to do."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from pipeline_kit import (
+    MAKE_INDEX, REQUEST, actor, both, call, check_end, check_left, choice, clean_environment, m3b_command, make_spots,
+    make_table, of_kind, play, say, script, write,
+)  # fmt: skip
+
+from m3b import Pipeline
+from m3b.errors import DataError, LLMError, WrongUse
+from m3b.llm.scripted import fault
+
+STOP = "Far enough for this test."
+XRAYS = "Build a model that detects opacities on chest X-rays"
+
+
+@pytest.fixture
+def by_rules(tmp_path: Path):
+    """The embedded rules do the selection and the index; the run then ends on purpose."""
+
+    def run(data: Path | list[Path], request: str = REQUEST, **more):
+        llm = {"default": "rules", "module_architect": actor(play(module=[fault(LLMError, STOP)]))}
+        sources = data if isinstance(data, list) else [data]
+        return Pipeline(llm, data=sources, out=tmp_path / "run", **more).run(request)
+
+    return run
+
+
+def indexed(result) -> dict:
+    """The index that was accepted, before the run ended on purpose."""
+    assert result.reason == STOP
+    (found,) = [a["value"] for a in of_kind(Path(result.run_dir), "artifact") if a["artifact"] == "index"]
+    return found
+
+
+# --- folders -----------------------------------------------------------------------------------------------------
+
+
+def test_no_data_at_all(tmp_path: Path) -> None:
+    model = actor()
+    result = Pipeline(model, out=tmp_path / "run").run(REQUEST)
+    check_end(result, "no_dataset", "--data", "folder")
+    assert model.seen == [], "not a token is spent on it"
+
+
+def test_a_folder_that_is_empty(tmp_path: Path, build) -> None:
+    (tmp_path / "nothing" / "below").mkdir(parents=True)
+    (tmp_path / "nothing" / ".DS_Store").write_text("x")
+    model = actor()
+    result = build(llm=model, data=tmp_path / "nothing")
+    check_end(result, "rejected_data", str(tmp_path / "nothing"), "no files", "--data")
+    assert model.seen == []
+
+
+def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="no folder .*gone.*--data"):
+        Pipeline(actor(), data=[tmp_path / "gone"], out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_card_whose_folder_is_gone(tmp_path: Path) -> None:
+    card = {"name": "Spots", "description": "Drawn spots.", "path": str(tmp_path / "gone")}
+    result = Pipeline(actor(), data=[card], out=tmp_path / "run").run(REQUEST)
+    check_end(result, "rejected_data", "gone", "not there", "path")
+
+
+def test_a_folder_that_nobody_may_read(tmp_path: Path) -> None:
+    """As an ordinary user, since root may read everything."""
+    closed = make_spots(tmp_path / "closed", patients=4)
+    closed.chmod(0)
+    out = tmp_path / "open" / "run"
+    out.parent.mkdir()
+    out.parent.chmod(0o777)
+    for folder in (tmp_path, *tmp_path.parents[:2]):
+        folder.chmod(folder.stat().st_mode | 0o055)
+    who = {"user": 65534, "group": 65534, "extra_groups": []} if os.geteuid() == 0 else {}
+    trial = subprocess.run([sys.executable, "-c", "import m3b"], **who, capture_output=True, cwd="/")
+    if trial.returncode:
+        pytest.skip(f"an ordinary user cannot run this Python: {trial.stderr.decode()[-200:]}")
+    command = m3b_command("run", REQUEST, "--llm", "rules", "--data", closed, "--out", out, "--sandbox", "off", "--json")
+    env = {**clean_environment(), "HOME": str(out.parent), "PYTHONDONTWRITEBYTECODE": "1"}
+    try:
+        ended = subprocess.run(command, **who, env=env, cwd=out.parent, capture_output=True, text=True, timeout=60)
+    finally:
+        closed.chmod(0o755)
+    assert ended.returncode == 1, ended.stderr
+    assert "Traceback" not in ended.stderr
+    result = json.loads(ended.stdout)
+    assert result["status"] == "rejected_data"
+    assert str(closed) in result["reason"]
+    assert "permissions" in result["reason"]
+    check_left(out, "rejected_data")
+
+
+def test_the_run_folder_inside_the_data(spots: Path) -> None:
+    with pytest.raises(WrongUse, match="lies inside the data"):
+        Pipeline(actor(), data=[spots], out=spots / "run").run(REQUEST)
+    shutil.rmtree(spots / "run", ignore_errors=True)
+
+
+def test_an_empty_request(build) -> None:
+    with pytest.raises(WrongUse, match="empty"):
+        build(request="  \n")
+
+
+# --- what is asked -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "request_text",
+    ["Build a model that finds retinal bleeding on fundus photographs", "Segment the liver on abdominal CT volumes"],
+)
+def test_no_data_set_fits_by_rules(tmp_path: Path, by_rules, request_text: str) -> None:
+    folder = tmp_path / "chest"
+    make_spots(folder / "images", patients=4)
+    (folder / "README.md").write_text("# Chest X-rays\nFrontal chest radiographs, with and without pneumonia.\n")
+    result = by_rules(folder, request_text)
+    check_end(result, "no_dataset")
+    assert len(result.reason) > 40
+
+
+def test_a_model_that_finds_no_data_set(build) -> None:
+    reason = "No card holds knee MRI; only drawn spots are here."
+    result = build(selection=[choice("spots", data_card=None, reason=reason)])
+    check_end(result, "no_dataset", reason)
+
+
+def test_a_model_that_insists_on_a_card_that_is_not_there(build) -> None:
+    result = build(selection=[choice("Atlantis")], max_iterations=2)
+    check_end(result, "no_dataset", "Atlantis", "spots")
+
+
+@pytest.mark.parametrize(
+    "request_text",
+    [
+        "Erstelle ein Modell, das Verschattungen auf Röntgenbildern der Lunge erkennt",
+        "建立一个在胸部X光片上检测肺炎的模型",
+    ],
+)
+def test_a_request_in_another_language(tmp_path: Path, by_rules, request_text: str) -> None:
+    rows = [[f"c{n:03d}.png", f"P{n:03d}", ("clear", "spot")[n % 2]] for n in range(40)]
+    folder = make_table(tmp_path / "chest-xrays", rows)
+    (folder / "README.md").write_text("# Chest X-rays\nFrontal chest radiographs; `finding` is clear or spot (pneumonia).\n")
+    result = by_rules(folder, request_text)
+    check_end(result, "failed")
+    assert indexed(result)["cases"]["train"] >= 24
+    assert result.request == request_text
+    assert json.loads((Path(result.run_dir) / "run.json").read_text(encoding="utf-8"))["request"] == request_text
+
+
+# --- what the images and labels are ------------------------------------------------------------------------------
+
+
+def test_one_class_only(tmp_path: Path, by_rules) -> None:
+    folder = make_table(tmp_path / "one", [[f"c{n:03d}.png", f"P{n:03d}", "plain"] for n in range(30)])
+    result = by_rules(folder, max_iterations=1)
+    check_end(result, "rejected_data", "class")
+
+
+def test_one_class_in_the_index(tmp_path: Path, build) -> None:
+    """The model writes an index all the same, and insists."""
+    folder = make_spots(tmp_path / "spots", patients=30)
+    shutil.rmtree(folder / "spot")
+    result = build(data=folder, max_iterations=1)
+    check_end(result, "rejected_data", "Only one class", "at least two", "plain 15")
+
+
+def test_some_images_do_not_open(tmp_path: Path, by_rules) -> None:
+    folder = make_spots(tmp_path / "spots", patients=60)
+    for number in (0, 1, 2):
+        file = next(folder.glob(f"*/p{number:03d}.png"))
+        file.write_bytes((file.read_bytes()[:60], b"", b"<html>404</html>")[number])
+    result = by_rules(folder)
+    check_end(result, "failed")
+    assert sum(indexed(result)["cases"].values()) == 57
+    assert any("do not open" in e["text"] or "not open" in e["text"] for e in of_kind(Path(result.run_dir), "result"))
+
+
+def test_a_model_is_told_which_images_do_not_open(tmp_path: Path, build) -> None:
+    folder = make_spots(tmp_path / "spots", patients=60)
+    (folder / "plain" / "p000.png").write_bytes(b"not a picture")
+    result = build(data=folder, max_iterations=1)
+    check_end(result, "failed", "1 of 60 images do not open", "p000.png")
+    faults = [fault for e in of_kind(Path(result.run_dir), "check") for fault in e["faults"]]
+    assert any("p000.png" in fault for fault in faults)
+
+
+def test_no_image_opens(tmp_path: Path, build) -> None:
+    folder = make_spots(tmp_path / "spots", patients=24)
+    for file in folder.glob("*/*.png"):
+        file.write_bytes(b"gone bad " + file.name.encode())
+    result = build(data=folder, max_iterations=1)
+    check_end(result, "rejected_data", "None of the 24 images opens")
+
+
+def test_no_image_opens_by_rules(tmp_path: Path, by_rules) -> None:
+    folder = make_spots(tmp_path / "spots", patients=24)
+    for file in folder.glob("*/*.png"):
+        file.write_bytes(b"gone bad " + file.name.encode())
+    result = by_rules(folder, max_iterations=2)
+    assert result.status in ("rejected_data", "failed")
+    check_end(result, result.status, "open")
+
+
+def test_a_table_that_names_absent_images(tmp_path: Path, by_rules) -> None:
+    rows = [[f"c{n:03d}.png", f"P{n:03d}", ("plain", "spot")[n % 2]] for n in range(40)]
+    rows += [[f"absent{n}.png", f"Q{n}", "spot"] for n in range(5)]
+    result = by_rules(make_table(tmp_path / "scans", rows))
+    check_end(result, "failed")
+    found = indexed(result)
+    assert sum(found["cases"].values()) == 40
+    assert sum(found["counts"][split]["spot"] for split in ("train", "test")) == 20
+
+
+def test_an_index_that_names_absent_images(build) -> None:
+    bad = MAKE_INDEX.replace("for split, rows in cases.items():", _PLUS_ONE + "for split, rows in cases.items():", 1)
+    result = build(index=[both(write({"m.py": bad}), script("python m.py")), say("Indexed.")], max_iterations=1)
+    check_end(result, "failed", "1 of 61 cases name files that are not there", "lost.png")
+
+
+_PLUS_ONE = (
+    'cases["train"].append({"image_path": "data/spots/plain/lost.png", "labels": ["plain"], "patient": "lost"})\n'
+)
+
+
+def test_labels_outside_the_vocabulary(build) -> None:
+    bad = MAKE_INDEX.replace('"labels": [label]', '"labels": [label if n else "mystery"]')
+    result = build(index=[both(write({"m.py": bad}), script("python m.py")), say("Indexed.")], max_iterations=1)
+    check_end(result, "failed", "'mystery'", "label_dict.json", "Map or drop")
+
+
+def test_other_classes_than_selected(build) -> None:
+    result = build(selection=[choice("spots", classes=["dull", "shiny"])], max_iterations=1)
+    check_end(result, "failed", "dull, shiny", "plain, spot")
+
+
+def test_the_same_image_in_two_classes(tmp_path: Path, build) -> None:
+    folder = make_spots(tmp_path / "spots", patients=60)
+    shutil.copy(folder / "plain" / "p000.png", folder / "spot" / "p001.png")
+    result = build(data=folder, max_iterations=1)
+    check_end(result, "failed", "under different labels", "p000.png")
+
+
+def test_the_same_image_in_two_classes_by_rules(tmp_path: Path, by_rules) -> None:
+    folder = make_spots(tmp_path / "spots", patients=60)
+    shutil.copy(folder / "plain" / "p000.png", folder / "spot" / "p001.png")
+    result = by_rules(folder)
+    check_end(result, "failed")
+    assert sum(indexed(result)["cases"].values()) == 58, "both copies are left out: nobody knows which is right"
+
+
+def test_a_patient_on_both_sides(build) -> None:
+    bad = MAKE_INDEX.replace('"patient": file.stem', '"patient": file.stem[:3]')
+    result = build(index=[both(write({"m.py": bad}), script("python m.py")), say("Indexed.")], max_iterations=0)
+    check_end(result, "failed", "in train and in test", "Split by patient")
+
+
+@pytest.mark.parametrize(
+    ("path", "words"),
+    [("/etc/passwd", "may"), ("../../run.json", "may"), ("data/spots/../../../locked/x", "may"), ("locked/test.json", "")],
+)
+def test_a_path_outside_the_roots(build, path: str, words: str) -> None:
+    """Refused, with the roots that are allowed; the agent can go on."""
+    result = build(
+        selection=[call("read_files", paths=[path]), choice("spots")], index=[fault(LLMError, STOP)]
+    )  # fmt: skip
+    check_end(result, "failed", STOP)
+    (answer,) = of_kind(Path(result.run_dir), "result", "task_manager")
+    assert answer["is_error"]
+    assert "root:" not in answer["text"]
+    assert "data/spots" in answer["text"] or "no file" in answer["text"].lower() or "not" in answer["text"]
+    if words:
+        assert "data/spots" in answer["text"], answer["text"]
+        assert "resources" in answer["text"]
+
+
+def test_raw_data_cannot_be_written(build, spots: Path) -> None:
+    before = sorted(spots.rglob("*"))
+    result = build(
+        index=[
+            write({"data/spots/new.txt": "x"}),
+            script("echo x > data/spots/new.txt; rm -f data/spots/plain/p000.png; ls data/spots/plain | wc -l"),
+            fault(LLMError, STOP),
+        ]
+    )
+    check_end(result, "failed", STOP)
+    assert sorted(spots.rglob("*")) == before
+    refused, ran = of_kind(Path(result.run_dir), "result", "data_engineer")
+    assert refused["is_error"]
+    assert "Read-only" in ran["text"] or "denied" in ran["text"] or "not permitted" in ran["text"]
+
+
+def test_two_data_sets_of_one_name(tmp_path: Path) -> None:
+    make_spots(tmp_path / "a" / "spots", patients=2)
+    make_spots(tmp_path / "b" / "spots", patients=2)
+    with pytest.raises(DataError, match="both called"):
+        Pipeline(actor(), data=[tmp_path / "a" / "spots", tmp_path / "b" / "spots"])

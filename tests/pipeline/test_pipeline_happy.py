@@ -1,0 +1,164 @@
+"""A run that succeeds, and everything that it leaves behind."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from pipeline_kit import REQUEST, actor, check_end, draw, of_kind, play, texts
+
+from m3b import Pipeline, load_model
+from m3b.models import check_deliverable
+from m3b.result import STATUSES, Result
+
+CANARIES = {"ANTHROPIC_API_KEY": "sk-canary-one-9f3a", "OPENAI_API_KEY": "sk-canary-two-77b1", "MY_TOKEN": "canary-3-e4"}
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory, spots: Path) -> Result:
+    """One complete run, with keys in the environment, looked at by the tests below."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in CANARIES.items():
+            patch.setenv(name, value)
+        return Pipeline(actor(), data=[spots], out=tmp_path_factory.mktemp("whole") / "run").run(REQUEST)
+
+
+def test_the_result(whole: Result) -> None:
+    events = check_end(whole, "completed", "auroc")
+    assert whole.ok
+    assert whole.integrity == "clean"
+    assert whole.task == "diagnosis"
+    assert whole.data_card == "spots"
+    assert whole.request == REQUEST
+    handed_over = [e["data"]["artifact"] for e in events if e["kind"] == "artifact"]
+    assert handed_over == ["selection", "index", "module", "model"]
+    assert {tally["status"] for tally in whole.roles.values()} == {"done"}
+    assert sum(tally["actions"] for tally in whole.roles.values()) == whole.usage["actions"] == 5
+    assert set(whole.usage) == {
+        "actions", "iterations", "input_tokens", "cached_tokens", "output_tokens", "cost_usd", "wall_s",
+    }  # fmt: skip
+    primary = whole.primary
+    assert primary is not None
+    assert set(primary) >= {"name", "value", "low", "high", "n", "baseline", "acceptable"}
+    assert primary["low"] <= primary["value"] <= primary["high"]
+    assert primary["n"] == 20
+    assert whole.metrics["auroc"]["value"] == primary["value"]
+
+
+def test_the_figure_is_that_of_the_predictions(whole: Result) -> None:
+    """Recomputed here from the stored probabilities: the share of pairs in the right order."""
+    rows = json.loads((Path(whole.run_dir) / "locked" / "predictions.json").read_text())
+    sick = [r["probabilities"]["spot"] for r in rows if r["labels"] == ["spot"]]
+    well = [r["probabilities"]["spot"] for r in rows if r["labels"] == ["plain"]]
+    pairs = [(a > b) + 0.5 * (a == b) for a in sick for b in well]
+    assert whole.primary is not None
+    assert whole.primary["value"] == pytest.approx(sum(pairs) / len(pairs))
+
+
+def test_the_model_is_whole_and_predicts(whole: Result, tmp_path: Path) -> None:
+    folder = Path(str(whole.model_dir))
+    assert check_deliverable(folder) == []
+    for name in ("predict.py", "config.json", "model.safetensors", "requirements.txt", "README.md", "metrics.json",
+                 "provenance.json"):  # fmt: skip
+        assert (folder / name).stat().st_size > 0
+    moved = folder.rename(folder.with_name("moved"))
+    try:
+        random = np.random.default_rng(7)
+        files = []
+        for number in range(12):
+            files.append(tmp_path / f"{number}.png")
+            draw(number % 2 == 1, random).save(files[-1])
+        answers = load_model(moved).predict(files)
+    finally:
+        moved.rename(folder)
+    right = sum(a.prediction == (("plain", "spot")[number % 2],) for number, a in enumerate(answers))
+    assert right >= 8
+    provenance = json.loads((folder / "provenance.json").read_text())
+    assert provenance["integrity"] == "clean"
+    assert provenance["request"] == REQUEST
+    assert json.loads((folder / "metrics.json").read_text())
+    assert "auroc" in (folder / "README.md").read_text().lower()
+
+
+def test_no_model_was_told_the_test_figure(whole: Result) -> None:
+    assert whole.primary is not None
+    figure = whole.primary["value"]
+    assert 0.5 < figure < 1, "a figure that could not be told from others proves nothing"
+    spellings = {repr(figure), f"{figure:.3f}", f"{figure:.4f}", f"{figure:.1%}"}
+    for text in texts(Path(whole.run_dir)):
+        assert not [s for s in spellings if s in text]
+    for file in (Path(whole.run_dir) / "work").rglob("*"):
+        if file.is_file() and "data" not in file.parts and "resources" not in file.parts:
+            content = file.read_bytes()
+            assert not [s for s in spellings if s.encode() in content], file
+
+
+def test_the_agents_never_hear_of_this_machine(whole: Result) -> None:
+    for text in texts(Path(whole.run_dir)):
+        assert str(whole.run_dir) not in text
+
+
+def test_no_key_is_in_any_file(whole: Result) -> None:
+    run = Path(whole.run_dir)
+    files = [file for file in run.rglob("*") if file.is_file() and not file.is_symlink()]
+    assert len(files) > 20
+    for file in files:
+        content = file.read_bytes()
+        assert not [name for name, value in CANARIES.items() if value.encode() in content], file
+
+
+def test_run_json(whole: Result) -> None:
+    record = json.loads((Path(whole.run_dir) / "run.json").read_text())
+    assert record["request"] == REQUEST
+    assert record["llm"] == {"default": "scripted"}
+    assert record["options"]["max_actions"] == 100
+    assert record["seed"] == 0
+    assert "python" in record["versions"]
+    assert record["sandbox"]["name"]
+    assert Result.from_json(record["result"]) == whole
+    assert (Path(whole.run_dir)).stat().st_mode & 0o077 == 0
+
+
+def test_the_report(whole: Result) -> None:
+    page = Path(str(whole.report)).read_text(encoding="utf-8")
+    assert REQUEST in page
+    assert "completed" in page.lower()
+    assert "<script src" not in page
+    assert "http://" not in page.replace("http://www.w3.org/", "")
+
+
+def test_one_agent_for_all(build) -> None:
+    result = build(roles="single")
+    events = check_end(result, "completed")
+    prompts = [e["data"] for e in events if e["kind"] == "prompt"]
+    assert len(prompts) == 4
+    assert prompts[0]["system"]
+    assert [p["system"] for p in prompts[1:]] == ["", "", ""]
+    asked = [e for e in events if e["kind"] == "reply"]
+    sizes = [e["data"]["usage"]["input_tokens"] for e in asked]
+    assert sizes == sorted(sizes), "one conversation, which only grows"
+
+
+def test_models_by_role_and_a_plain_function(build) -> None:
+    """Any Python function is a model, and each role can have its own."""
+    played = actor(play())
+
+    def somebody(messages, tools):
+        return played.ask(messages, tools)
+
+    special = actor(play(), name="special")
+    result = build(llm={"default": somebody, "model_trainer": special})
+    run = Path(check_end(result, "completed") and result.run_dir)
+    named = {e["title"]: e["llm"] for e in of_kind(run, "role_started")}
+    assert named["Model Trainer"] == "special"
+    assert "somebody" in named["Task Manager"]
+    assert len(special.seen) == 2
+    assert len(played.seen) == 5
+
+
+def test_statuses_are_the_documented_ones() -> None:
+    assert STATUSES == (
+        "completed", "below_range", "no_dataset", "rejected_data", "out_of_budget", "failed", "cancelled",
+    )  # fmt: skip

@@ -1,0 +1,279 @@
+"""The shape of the code: what may import what, which words live where, how large things may grow."""
+
+from __future__ import annotations
+
+import ast
+import json
+import math
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+SRC = ROOT / "src" / "m3b"
+
+FLOORS = {
+    "messages": 0, "errors": 0, "events": 0, "resources": 0,
+    "llm": 1, "sandbox": 1, "data": 1,
+    "tools": 2, "metrics": 2, "models": 2,
+    "agents": 3,
+    "pipeline": 4, "workspace": 4, "runs": 4, "session": 4, "setup": 4, "delivery": 4, "execution": 4, "history": 4,
+    "options": 4, "result": 4, "ending": 4, "inspection": 4, "report": 4,
+    "bench": 5, "serve": 5, "cli": 5, "__main__": 5,
+}  # fmt: skip
+"""The floor of each part. Below floor 4, the parts of one floor do not know each other. A run ends by writing its own
+report, so `report` stands beside the pipeline."""
+
+ROLE_WORDS = re.compile(r"task[_ ]manager|data[_ ]engineer|module[_ ]architect|model[_ ]trainer", re.IGNORECASE)
+HEAVY = ("torch", "monai", "transformers", "numpy", "anthropic", "openai", "httpx", "nibabel", "SimpleITK", "PIL")
+LAZY = ("torch", "monai", "transformers", "nnunetv2", "ray", "mcp")
+
+FILES = sorted(SRC.rglob("*.py"))
+
+
+@cache
+def tree(file: Path) -> ast.Module:
+    return ast.parse(file.read_text(encoding="utf-8"))
+
+
+def part(file: Path) -> str:
+    name = file.relative_to(SRC).parts[0]
+    return name.removesuffix(".py")
+
+
+def imports(file: Path) -> Iterator[tuple[ast.stmt, str]]:
+    """Every import of a file with the full dotted name of what it takes, relative ones resolved."""
+    package = ["m3b", *file.relative_to(SRC).parts[:-1]]
+    for node in ast.walk(tree(file)):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield node, alias.name
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else []
+            module = ".".join([*base, *([node.module] if node.module else [])])
+            for alias in node.names:
+                yield node, f"{module}.{alias.name}"
+
+
+def type_only(file: Path) -> set[int]:
+    """Lines below `if TYPE_CHECKING:`, which never run."""
+    lines: set[int] = set()
+    for node in ast.walk(tree(file)):
+        if isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING"):
+            lines |= set(range(node.lineno, (node.end_lineno or node.lineno) + 1))
+    return lines
+
+
+def functions() -> Iterator[tuple[Path, ast.FunctionDef | ast.AsyncFunctionDef]]:
+    for file in FILES:
+        for node in ast.walk(tree(file)):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                yield file, node
+
+
+def length(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    return (node.end_lineno or node.lineno) - node.lineno + 1
+
+
+def percentile(values: list[int], share: float) -> int:
+    return sorted(values)[math.ceil(share * len(values)) - 1]
+
+
+# --- imports -----------------------------------------------------------------------------------------------------
+
+
+def test_every_part_has_a_floor() -> None:
+    parts = {part(file) for file in FILES} - {"__init__"}
+    assert parts <= set(FLOORS), f"give {parts - set(FLOORS)} a floor"
+
+
+def test_imports_point_down_only() -> None:
+    wrong = []
+    for file in FILES:
+        mine = part(file)
+        if mine == "__init__":
+            continue
+        for node, name in imports(file):
+            parts = name.split(".")
+            if parts[0] != "m3b" or len(parts) < 2:
+                continue
+            theirs = parts[1] if parts[1] in FLOORS else "__init__"
+            if theirs in (mine, "__init__"):
+                continue
+            if FLOORS[theirs] > FLOORS[mine] or FLOORS[theirs] == FLOORS[mine] < 4:
+                wrong.append(f"{file.relative_to(SRC)}:{node.lineno} imports {name}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_floor_zero_imports_nothing_of_m3b() -> None:
+    for file in FILES:
+        if FLOORS.get(part(file)) == 0:
+            assert not [name for _, name in imports(file) if name.split(".")[0] == "m3b"], file.name
+
+
+def test_no_import_cycle_between_parts() -> None:
+    graph: dict[str, set[str]] = {}
+    for file in FILES:
+        skip = type_only(file)
+        for node, name in imports(file):
+            parts = name.split(".")
+            if parts[0] == "m3b" and len(parts) > 1 and parts[1] in FLOORS and node.lineno not in skip:
+                graph.setdefault(part(file), set()).add(parts[1])
+    done: set[str] = set()
+
+    def visit(name: str, path: tuple[str, ...]) -> None:
+        assert name not in path, f"cycle: {' -> '.join((*path, name))}"
+        if name in done:
+            return
+        for other in sorted(graph.get(name, set()) - {name}):
+            visit(other, (*path, name))
+        done.add(name)
+
+    for name in graph:
+        visit(name, ())
+
+
+def test_training_packages_are_imported_where_they_are_used() -> None:
+    """Never at the top of a module: `import m3b` and everything but training work without them."""
+    wrong = []
+    for file in FILES:
+        for node in tree(file).body:
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module or ""] if isinstance(node, ast.ImportFrom) and not node.level else []
+            wrong += [f"{file.relative_to(SRC)}: {name}" for name in names if name.split(".")[0] in LAZY]
+    assert not wrong
+
+
+@pytest.mark.parametrize("command", ["import m3b", "from m3b.cli import main; main()"])
+def test_nothing_heavy_is_imported_at_the_start(command: str) -> None:
+    code = (
+        "import json, sys\nsys.argv = ['m3b', '--help']\n"
+        f"try:\n    {command}\nexcept SystemExit as end:\n    assert end.code in (0, None), end.code\n"
+        f"print('\\n' + json.dumps([n for n in {HEAVY!r} if n in sys.modules]))"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert ran.returncode == 0, ran.stderr
+    assert json.loads(ran.stdout.splitlines()[-1]) == []
+
+
+# --- words -------------------------------------------------------------------------------------------------------
+
+
+def test_provider_packages_are_used_in_llm_only() -> None:
+    used: dict[str, set[str]] = {}
+    for file in FILES:
+        for _, name in imports(file):
+            if name.split(".")[0] in ("anthropic", "openai", "httpx"):
+                used.setdefault(part(file), set()).add(file.name)
+    assert set(used) == {"llm"}, used
+
+
+def test_provider_names_occur_in_llm_only() -> None:
+    wrong = []
+    for file in FILES:
+        if part(file) == "llm":
+            continue
+        for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
+            if re.search(r"anthropic|openai", line, re.IGNORECASE):
+                wrong.append(f"{file.relative_to(SRC)}:{number}: {line.strip()}")
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("name", ["llm", "tools", "sandbox"])
+def test_lower_floors_know_no_roles(name: str) -> None:
+    wrong = []
+    for file in FILES:
+        if part(file) == name:
+            for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
+                if ROLE_WORDS.search(line):
+                    wrong.append(f"{file.relative_to(SRC)}:{number}: {line.strip()}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_nothing_is_left_to_be_done() -> None:
+    texts = [*FILES, *(ROOT / "resources").rglob("*.py"), *(ROOT / "resources").rglob("*.md")]
+    wrong = [
+        f"{file.relative_to(ROOT)}:{number}"
+        for file in texts
+        for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1)
+        if re.search(r"\b(TODO|FIXME|XXX|HACK)\b|raise NotImplementedError", line)
+    ]
+    assert not wrong
+
+
+# --- size --------------------------------------------------------------------------------------------------------
+
+
+def test_files_are_short() -> None:
+    lines = {file: len(file.read_text(encoding="utf-8").splitlines()) for file in FILES}
+    assert max(lines.values()) <= 350, max(lines, key=lambda file: lines[file])
+    assert percentile(list(lines.values()), 0.9) <= 200
+
+
+def test_functions_are_short() -> None:
+    sizes = [(length(node), f"{file.name}:{node.lineno} {node.name}") for file, node in functions()]
+    assert max(sizes)[0] <= 70, max(sizes)
+    assert percentile([size for size, _ in sizes], 0.95) <= 40, sorted(sizes)[-12:]
+
+
+def test_every_function_is_annotated() -> None:
+    bare = []
+    for file, node in functions():
+        arguments = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
+        named = [one for one in arguments if one.arg not in ("self", "cls")]
+        if node.returns is None or any(one.annotation is None for one in named):
+            bare.append(f"{file.relative_to(SRC)}:{node.lineno} {node.name}")
+    assert not bare
+
+
+def test_public_things_say_what_they_are() -> None:
+    """Modules and public classes have a docstring."""
+    silent = [str(file.relative_to(SRC)) for file in FILES if not ast.get_docstring(tree(file))]
+    for file in FILES:
+        for node in tree(file).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_") and not ast.get_docstring(node):
+                silent.append(f"{file.relative_to(SRC)}: {node.name}")
+    assert not silent
+
+
+# --- errors ------------------------------------------------------------------------------------------------------
+
+
+def broad_excepts() -> dict[str, int]:
+    """`except Exception`, `except BaseException` and bare ones that do not re-raise as they end, by file."""
+    found: dict[str, int] = {}
+    for file in FILES:
+        for node in ast.walk(tree(file)):
+            if not isinstance(node, ast.ExceptHandler):
+                continue
+            names = {one.id for one in ast.walk(node.type) if isinstance(one, ast.Name)} if node.type else set()
+            last = node.body[-1]
+            passes_on = isinstance(last, ast.Raise) and last.exc is None
+            if (node.type is None or names & {"Exception", "BaseException"}) and not passes_on:
+                name = file.relative_to(SRC).as_posix()
+                found[name] = found.get(name, 0) + 1
+    return found
+
+
+def test_broad_excepts_stand_at_boundaries_only() -> None:
+    """Where foreign code runs: a provider's SDK, an agent's project, a reader of somebody else's format."""
+    allowed = ("agents/checks/probe.py", "llm/", "tools/preview", "data/reading.py", "sandbox/guard/")
+    found = broad_excepts()
+    assert [name for name in found if not name.startswith(allowed)] == []
+    assert sum(found.values()) <= 12, found
+
+
+def test_broad_excepts_say_why() -> None:
+    silent = []
+    for file in FILES:
+        for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
+            if "noqa" in line and not re.search(r"noqa: [A-Z]+\d+( -|$)", line):
+                silent.append(f"{file.name}:{number}")
+            if "noqa: BLE001" in line and not re.search(r"noqa: BLE001 - \w+ \w+", line):
+                silent.append(f"{file.name}:{number}")
+    assert not silent
