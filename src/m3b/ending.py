@@ -29,6 +29,8 @@ def execute(
     result = None
     session = None
     try:
+        record.update(status="working", reason="", result=None)
+        run.save(record)
         session = Session(run, record["request"], options, history=history, on_event=on_event, **parts)
         session.emit("run_started", request=record["request"], id=run.id, sandbox=record["sandbox"])
         delivered = session.work()

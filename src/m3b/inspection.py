@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from m3b.agents.artifacts import DataIndex, Selection
-from m3b.agents.checks.index import check_index
+from m3b.agents.checks.index import AUDIT, check_index
 from m3b.agents.checks.integrity import fingerprint, lock_index, save_hashes, sha256
 from m3b.agents.checks.model import FOLDER, Predict, Trial, check_model
 from m3b.agents.loop import Emit
@@ -42,12 +42,12 @@ class Inspector:
             self.raw = fingerprint(card.path)
             file.write_text(json.dumps({"fingerprint": self.raw}), encoding="utf-8")
 
-    def check_index(self, selection: Selection) -> Verdict:
+    def check_index(self, selection: Selection, said: str) -> Verdict:
         self.emit("stage", text="auditing the data")
         tick = lambda done, total: self.emit("output", job=0, text=f"audit: {done} of {total} images")  # noqa: E731
-        verdict = check_index(self.run.work, selection, tick=tick)
-        audit = self.run.work / "data_audit.json"
-        if audit.is_file():
+        verdict = check_index(self.run.work, selection, said=said, tick=tick)
+        audit = self.run.work / AUDIT
+        if audit.is_file() and not audit.is_symlink():
             found = json.loads(audit.read_text(encoding="utf-8"))
             self.emit("audit", summary=_audit_line(found), findings=found["findings"])
         if verdict.accepted:

@@ -129,7 +129,6 @@ class Pipeline:
         sandbox = choose(self.options.sandbox)
         run = Run.create(self.out)
         record = new_record(run, request, self.options, self.llms, self.workspace, sandbox)
-        run.save(record)
         return self._go(run, record, sandbox, on_event)
 
     def _go(self, run: Run, record: dict[str, Any], sandbox: Sandbox, on_event: Callable[[Event], None]) -> Result:

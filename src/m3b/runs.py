@@ -144,9 +144,12 @@ class Run:
         """Make sure that no other process is at work on this run.
 
         Raises:
-            WrongUse: another process is.
+            WrongUse: another process is, or the run folder cannot be written.
         """
-        handle = os.open(self.folder / ".lock", os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            handle = os.open(self.folder / ".lock", os.O_RDWR | os.O_CREAT, 0o600)
+        except OSError as error:
+            raise WrongUse(f"The run folder {self.folder} cannot be written: {error.strerror}.") from error
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:

@@ -143,7 +143,7 @@ class Session:
             self._stage(
                 STAGES[1],
                 lambda: briefing.index_briefing(self.request, selection, card, self._look, resources),
-                lambda text: self.inspector.check_index(selection),
+                lambda text: self.inspector.check_index(selection, text),
             ),
         )
         minutes = self.options.train_minutes

@@ -153,6 +153,7 @@ def play(steps: list[tuple[str, str, int, int]]) -> tuple[Conversation, list[Eve
             write("reply", text=text, calls=[asdict(call) for call in asked], usage={})
             done = asked if answered >= calls else asked[:answered]
             for call in done:
+                write("call", id=call.id, name=call.name, arguments=call.arguments, cost=1)
                 live.answer(call, text * 2, at_fault(call))
                 write("result", id=call.id, name=call.name, text=text * 2, is_error=at_fault(call), data={})
             if len(done) < len(asked):  # killed between two calls: only a resume goes on from here

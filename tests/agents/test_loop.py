@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -74,7 +75,7 @@ def test_the_prefix_never_changes(make_stage: Any) -> None:
     stage = make_stage(LOOK, say("no"), LOOK, say("ok"))
     stage.run(until("ok"))
     asked = [list(messages) for messages, _ in stage.llm.seen]
-    for one, other in zip(asked, asked[1:], strict=False):
+    for one, other in pairwise(asked):
         assert other[: len(one)] == one
     assert all(tools == stage.llm.seen[0][1] for _, tools in stage.llm.seen)
 
@@ -122,7 +123,7 @@ def test_wrong_arguments_are_answered_with_the_right_ones(make_stage: Any) -> No
     "bad",
     [
         lambda number: unknown_tool(f"tool{number}"),
-        lambda number: broken_json("list_files", '{"path": ' + " " * number),
+        lambda number: broken_json("list_files", f'{{"path": "{number}'),
         lambda number: call("list_files", **{f"x{number}": 1}),
     ],
 )
@@ -155,7 +156,7 @@ def test_a_call_between_empty_replies_starts_the_count_anew(make_stage: Any) -> 
 
 
 def test_a_refusal_ends_the_role_with_advice(make_stage: Any) -> None:
-    with pytest.raises(Failed, match="refused to go on.*another model"):
+    with pytest.raises(Failed, match=r"refused to go on.*another model"):
         make_stage(refusal(), repeat=True).run()
 
 
@@ -283,7 +284,7 @@ def test_a_job_that_has_ended_or_never_was_is_not_waited_for(make_stage: Any) ->
 
 def test_a_long_silent_job_is_no_circle(make_stage: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("m3b.agents.loop.FREE_WAIT_S", 0.05)
-    stage = make_stage(run_script(command="sleep 20", wait_s=0), *[run_script(job=1, wait_s=1)] * 6, say("done"))
+    stage = make_stage(run_script(command="sleep 20", wait_s=0), *[run_script(job=1, wait_s=1)] * 4, say("done"))
     stage.run()
     assert stage.agent.budget.used == 1
     assert stage.told() == []
@@ -325,7 +326,7 @@ def test_rounds_of_mending_end(make_stage: Any) -> None:
 def test_without_debugging_a_failed_script_is_the_last_one(make_stage: Any) -> None:
     steps = [run_script(command="exit 3"), run_script(command="touch second")]
     stage = make_stage(*steps, budget=Budget(iterations=0))
-    with pytest.raises(Failed, match="script failed.*no debug round is allowed"):
+    with pytest.raises(Failed, match=r"script failed.*no debug round is allowed"):
         stage.run()
     assert not (stage.work / "second").exists()
 

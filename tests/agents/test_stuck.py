@@ -41,9 +41,7 @@ def test_the_same_failing_script_is_a_circle_though_its_time_and_log_differ() ->
     call = ToolCall("1", "run_script", {"command": "python train.py"})
     told = ""
     for number in range(SAME_LIMIT):
-        result = (
-            f"Exit code 1 after {0.3 + number / 10:.1f} s\n--- output (Logout/jobs/{number + 1:03d}.log) ---\nboom"
-        )
+        result = f"Exit code 1 after {0.3 + number / 10:.1f} s\n--- output (Logout/jobs/{number + 1:03d}.log) ---\nboom"
         told = stuck.note(call, result, False)
     assert "run_script" in told
 

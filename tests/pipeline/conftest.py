@@ -37,8 +37,6 @@ def build(tmp_path: Path, spots: Path) -> Callable[..., Result]:
     return run
 
 
-
-
 @pytest.fixture(scope="session")
 def halfway_run(tmp_path_factory: pytest.TempPathFactory, spots: Path) -> Path:
     """A run whose first three roles are done and whose model then lost its key."""

@@ -66,7 +66,7 @@ def make_table(folder: Path, rows: Sequence[Sequence[str]], columns: str = "imag
 
 # --- what the scripted model writes --------------------------------------------------------------------------------
 
-MAKE_INDEX = '''
+MAKE_INDEX = """
 import json, sys
 from pathlib import Path
 root = next(p for p in sorted(Path("data").iterdir()))
@@ -81,7 +81,7 @@ for split, rows in cases.items():
     Path(f"Datapath/{split}.json").write_text(json.dumps(rows))
 Path("Datapath/label_dict.json").write_text(json.dumps({name: k for k, name in enumerate(labels)}))
 print({split: len(rows) for split, rows in cases.items()})
-'''
+"""
 
 FEATURES = '''
 import numpy as np

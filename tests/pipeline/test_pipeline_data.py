@@ -6,13 +6,27 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from pipeline_kit import (
-    MAKE_INDEX, REQUEST, actor, both, call, check_end, check_left, choice, clean_environment, m3b_command, make_spots,
-    make_table, of_kind, play, say, script, write,
+    MAKE_INDEX,
+    REQUEST,
+    actor,
+    both,
+    call,
+    check_end,
+    check_left,
+    choice,
+    clean_environment,
+    m3b_command,
+    make_spots,
+    make_table,
+    of_kind,
+    play,
+    say,
+    script,
+    write,
 )  # fmt: skip
 
 from m3b import Pipeline
@@ -62,7 +76,7 @@ def test_a_folder_that_is_empty(tmp_path: Path, build) -> None:
 
 
 def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="no folder .*gone.*--data"):
+    with pytest.raises(DataError, match=r"no folder .*gone.*--data"):
         Pipeline(actor(), data=[tmp_path / "gone"], out=tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
@@ -73,23 +87,30 @@ def test_a_card_whose_folder_is_gone(tmp_path: Path) -> None:
     check_end(result, "rejected_data", "gone", "not there", "path")
 
 
+def as_ordinary_user() -> list[str]:
+    """Words before a command that take root's rights over files away; skips where root cannot be reined in."""
+    if os.geteuid() != 0:
+        return []
+    if shutil.which("setpriv") is None:
+        pytest.skip("setpriv is not there to take root's rights away")
+    less = "-dac_override,-dac_read_search"
+    return ["setpriv", f"--inh-caps={less}", f"--bounding-set={less}"]
+
+
 def test_a_folder_that_nobody_may_read(tmp_path: Path) -> None:
-    """As an ordinary user, since root may read everything."""
+    """Without root's right to read everything."""
     closed = make_spots(tmp_path / "closed", patients=4)
     closed.chmod(0)
     out = tmp_path / "open" / "run"
     out.parent.mkdir()
-    out.parent.chmod(0o777)
-    for folder in (tmp_path, *tmp_path.parents[:2]):
-        folder.chmod(folder.stat().st_mode | 0o055)
-    who = {"user": 65534, "group": 65534, "extra_groups": []} if os.geteuid() == 0 else {}
-    trial = subprocess.run([sys.executable, "-c", "import m3b"], **who, capture_output=True, cwd="/")
-    if trial.returncode:
-        pytest.skip(f"an ordinary user cannot run this Python: {trial.stderr.decode()[-200:]}")
-    command = m3b_command("run", REQUEST, "--llm", "rules", "--data", closed, "--out", out, "--sandbox", "off", "--json")
-    env = {**clean_environment(), "HOME": str(out.parent), "PYTHONDONTWRITEBYTECODE": "1"}
+    command = m3b_command(
+        "run", REQUEST, "--llm", "rules", "--data", closed, "--out", out, "--sandbox", "off", "--json"
+    )
+    env = {**clean_environment(), "PYTHONDONTWRITEBYTECODE": "1"}
     try:
-        ended = subprocess.run(command, **who, env=env, cwd=out.parent, capture_output=True, text=True, timeout=60)
+        ended = subprocess.run(
+            [*as_ordinary_user(), *command], env=env, cwd=out.parent, capture_output=True, text=True, timeout=60
+        )
     finally:
         closed.chmod(0o755)
     assert ended.returncode == 1, ended.stderr
@@ -149,7 +170,9 @@ def test_a_model_that_insists_on_a_card_that_is_not_there(build) -> None:
 def test_a_request_in_another_language(tmp_path: Path, by_rules, request_text: str) -> None:
     rows = [[f"c{n:03d}.png", f"P{n:03d}", ("clear", "spot")[n % 2]] for n in range(40)]
     folder = make_table(tmp_path / "chest-xrays", rows)
-    (folder / "README.md").write_text("# Chest X-rays\nFrontal chest radiographs; `finding` is clear or spot (pneumonia).\n")
+    (folder / "README.md").write_text(
+        "# Chest X-rays\nFrontal chest radiographs; `finding` is clear or spot (pneumonia).\n"
+    )
     result = by_rules(folder, request_text)
     check_end(result, "failed")
     assert indexed(result)["cases"]["train"] >= 24
@@ -162,8 +185,21 @@ def test_a_request_in_another_language(tmp_path: Path, by_rules, request_text: s
 
 def test_one_class_only(tmp_path: Path, by_rules) -> None:
     folder = make_table(tmp_path / "one", [[f"c{n:03d}.png", f"P{n:03d}", "plain"] for n in range(30)])
-    result = by_rules(folder, max_iterations=1)
-    check_end(result, "rejected_data", "class")
+    result = by_rules(folder)
+    check_end(result, "rejected_data", "one class", "finding", "cases.csv", "another class")
+
+
+def test_one_class_folder_only(tmp_path: Path, by_rules) -> None:
+    folder = make_spots(tmp_path / "spots", patients=30)
+    shutil.rmtree(folder / "spot")
+    check_end(by_rules(folder, max_iterations=1), "rejected_data", "class")
+
+
+def test_a_model_that_gives_the_data_up(build) -> None:
+    why = "Every picture is of the phantom; export patients' scans."
+    result = build(index=[say(json.dumps({"unusable": why}))])
+    check_end(result, "rejected_data", why)
+    assert result.usage["iterations"] == 0
 
 
 def test_one_class_in_the_index(tmp_path: Path, build) -> None:
@@ -206,9 +242,7 @@ def test_no_image_opens_by_rules(tmp_path: Path, by_rules) -> None:
     folder = make_spots(tmp_path / "spots", patients=24)
     for file in folder.glob("*/*.png"):
         file.write_bytes(b"gone bad " + file.name.encode())
-    result = by_rules(folder, max_iterations=2)
-    assert result.status in ("rejected_data", "failed")
-    check_end(result, result.status, "open")
+    check_end(by_rules(folder), "rejected_data", "No image of this data set opens", "24")
 
 
 def test_a_table_that_names_absent_images(tmp_path: Path, by_rules) -> None:
@@ -266,7 +300,12 @@ def test_a_patient_on_both_sides(build) -> None:
 
 @pytest.mark.parametrize(
     ("path", "words"),
-    [("/etc/passwd", "may"), ("../../run.json", "may"), ("data/spots/../../../locked/x", "may"), ("locked/test.json", "")],
+    [
+        ("/etc/passwd", "may"),
+        ("../../run.json", "may"),
+        ("data/spots/../../../locked/x", "may"),
+        ("locked/test.json", ""),
+    ],
 )
 def test_a_path_outside_the_roots(build, path: str, words: str) -> None:
     """Refused, with the roots that are allowed; the agent can go on."""
@@ -304,3 +343,26 @@ def test_two_data_sets_of_one_name(tmp_path: Path) -> None:
     make_spots(tmp_path / "b" / "spots", patients=2)
     with pytest.raises(DataError, match="both called"):
         Pipeline(actor(), data=[tmp_path / "a" / "spots", tmp_path / "b" / "spots"])
+
+
+def test_scripts_cannot_make_m3b_write_elsewhere(build, tmp_path: Path) -> None:
+    """m3b itself writes the audit into the working directory: not through a link that a script has put there."""
+    victim = tmp_path / "victim.txt"
+    victim.write_text("untouched")
+    result = build(
+        index=[
+            both(write({"m.py": MAKE_INDEX}), script(f"python m.py; ln -s {victim} data_audit.json")),
+            say("Indexed."),
+        ],
+        module=[fault(LLMError, STOP)],
+    )
+    check_end(result, "failed", STOP)
+    assert victim.read_text() == "untouched"
+    assert not (Path(result.run_dir) / "work" / "data_audit.json").is_symlink()
+
+
+@pytest.mark.parametrize("forged", ["[]", '{"findings": 3}', "no json", '{"counts": {}, "findings": []}'])
+def test_an_audit_that_a_script_wrote_is_nothing_to_m3b(build, forged: str) -> None:
+    result = build(index=[write({"data_audit.json": forged}), say("Indexed.")], max_iterations=0)
+    check_end(result, "failed", "train.json is missing", "Indexed.")
+    assert of_kind(Path(result.run_dir), "audit") == []

@@ -13,7 +13,11 @@ from m3b import Pipeline, load_model
 from m3b.models import check_deliverable
 from m3b.result import STATUSES, Result
 
-CANARIES = {"ANTHROPIC_API_KEY": "sk-canary-one-9f3a", "OPENAI_API_KEY": "sk-canary-two-77b1", "MY_TOKEN": "canary-3-e4"}
+CANARIES = {
+    "ANTHROPIC_API_KEY": "sk-canary-one-9f3a",
+    "OPENAI_API_KEY": "sk-canary-two-77b1",
+    "MY_TOKEN": "canary-3-e4",
+}
 
 
 @pytest.fixture(scope="module")

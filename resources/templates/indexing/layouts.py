@@ -1,19 +1,27 @@
-"""Reading raw layouts into cases: tables, class folders, JSON lists and array archives."""
+"""Reading raw layouts into cases: class folders and array archives. Tables are in tables.py."""
 
 from __future__ import annotations
 
-import csv
-import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 IMAGES = (
-    ".png", ".jpg", ".jpeg", ".tif", ".tiff", ".bmp", ".dcm", ".dicom", ".nii", ".nii.gz", ".nrrd", ".mha", ".mhd",
-    ".npy", ".npz", ".pt", ".pth", ".pkl", ".pck", ".pickle", ".h5", ".hdf5",
+    ".png", ".jpg", ".jpeg", ".tif", ".tiff", ".bmp", ".gif", ".webp", ".pgm", ".ppm", ".dcm", ".dicom", ".ima",
+    ".nii", ".nii.gz", ".nrrd", ".nhdr", ".mha", ".mhd", ".npy", ".npz", ".pt", ".pth", ".pkl", ".pck", ".pickle",
+    ".h5", ".hdf5",
 )  # fmt: skip
-SLICES = (".png", ".jpg", ".jpeg", ".tif", ".tiff", ".bmp", ".dcm", ".dicom", "")
+LONGEST_FIRST = sorted(IMAGES, key=len, reverse=True)
+SLICES = (".png", ".jpg", ".jpeg", ".tif", ".tiff", ".bmp", ".dcm", ".dicom", ".ima")
+HALVES = ("train", "training", "test", "testing", "val", "valid", "validation")
+MASKS = (
+    "mask", "masks", "segmentation", "segmentations", "annotation", "annotations", "label", "labels", "ground_truth",
+    "groundtruth", "gt",
+)  # fmt: skip
+PLAIN = ("image", "images", "img", "imgs", "data", "png", "jpg", "jpeg", "dicom", "slices", "scans")
+"""Names of folders that say nothing of the patient."""
+FEWEST_PATIENTS = 4
 
 
 @dataclass
@@ -27,185 +35,130 @@ class Case:
     split: str = ""
 
 
-def natural(text: str) -> list[object]:
+def natural(text: str) -> list[tuple[int, int, str]]:
     """A sort key by which slice10 follows slice9."""
-    return [int(part) if part.isdigit() else part.lower() for part in re.split(r"(\d+)", text)]
+    parts = re.split(r"(\d+)", text)
+    return [(0, int(part), "") if part.isdecimal() else (1, 0, part.lower()) for part in parts]
 
 
 def is_image(name: str) -> bool:
     return not name.startswith(".") and name.lower().endswith(IMAGES)
 
 
-def image_files(folder: Path) -> Iterator[Path]:
-    """Every image below a folder, in natural order."""
-    for path in sorted(folder.rglob("*"), key=lambda p: natural(p.as_posix())):
-        if path.is_file() and is_image(path.name):
-            yield path
-
-
-# --- tables ------------------------------------------------------------------------------------------------------
-
-
-def read_rows(file: Path) -> list[dict[str, str]]:
-    """Rows of a CSV, TSV, JSON list or JSONL file, all values as text."""
-    if file.suffix.lower() in (".json", ".jsonl"):
-        text = file.read_text(encoding="utf-8-sig")
-        items = (
-            [json.loads(line) for line in text.splitlines() if line.strip()]
-            if file.suffix == ".jsonl"
-            else json.loads(text)
-        )
-        if isinstance(items, dict):
-            lists = [value for value in items.values() if isinstance(value, list)]
-            if len(lists) != 1:
-                raise SystemExit(f"{file} is a JSON object; name a file that holds a list of records.")
-            items = lists[0]
-        return [{str(k): _text(v) for k, v in item.items()} for item in items]
-    with file.open(newline="", encoding="utf-8-sig", errors="replace") as stream:
-        head = stream.read(64 * 1024)
-        stream.seek(0)
-        first = head.split("\n", 1)[0]
-        delimiter = max(",;\t|", key=first.count)
-        reader = csv.DictReader(stream, delimiter=delimiter)
-        return [{(k or "").strip(): (v or "").strip() for k, v in row.items() if k is not None} for row in reader]
-
-
-def _text(value: object) -> str:
-    if isinstance(value, list):
-        return "|".join(map(str, value))
-    return "" if value is None else str(value).strip()
-
-
-class Finder:
-    """Finds the file that a table means by a path, a name, or a name without its ending."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.by_name: dict[str, list[Path]] = {}
-        for path in sorted(folder.rglob("*"), key=lambda p: natural(p.as_posix())):
-            if path.name.startswith("."):
-                continue
-            if path.is_file() and is_image(path.name):
-                self.by_name.setdefault(path.name.lower(), []).append(path)
-                self.by_name.setdefault(stem(path.name).lower(), []).append(path)
-            elif path.is_dir():
-                self.by_name.setdefault(path.name.lower(), []).append(path)
-
-    def find(self, name: str) -> Path | None:
-        if not name:
-            return None
-        direct = self.folder / name
-        if direct.exists():
-            return direct
-        last = name.replace("\\", "/").rstrip("/").split("/")[-1]
-        found = self.by_name.get(last.lower()) or self.by_name.get(stem(last).lower()) or []
-        if len(found) > 1:  # the same name in several folders: the one whose path ends like the table's
-            parts = name.replace("\\", "/").lower().split("/")
-            found = sorted(found, key=lambda p: -_same_tail([q.lower() for q in p.parts], parts))
-        return found[0] if found else None
-
-
-def _same_tail(one: list[str], other: list[str]) -> int:
-    count = 0
-    for a, b in zip(reversed(one), reversed(other), strict=False):
-        if a != b:
-            break
-        count += 1
-    return count
-
-
 def stem(name: str) -> str:
     """The name without its ending, `.nii.gz` as one."""
     lower = name.lower()
-    return next((name[: -len(end)] for end in sorted(IMAGES, key=len, reverse=True) if lower.endswith(end)), name)
+    return next((name[: -len(end)] for end in LONGEST_FIRST if lower.endswith(end)), name)
 
 
-def from_table(
-    rows: Iterable[dict[str, str]],
-    finder: Finder,
-    *,
-    image: str,
-    labels: list[str],
-    separator: str,
-    patient: str,
-    split: str,
-) -> tuple[list[Case], list[str]]:
-    """Cases of a table, and the image names for which there is no file.
+def in_mask_folder(path: Path) -> bool:
+    return any(part.lower() in MASKS for part in path.parts[:-1])
 
-    Several `labels` columns are read as one yes/no column a class.
-    """
-    cases, absent = [], []
-    for row in rows:
-        path = finder.find(row[image])
-        if path is None:
-            absent.append(row[image])
-            continue
-        if len(labels) == 1:
-            text = row[labels[0]]
-            values = [part.strip() for part in text.split(separator) if part.strip()] if separator else [text]
-        else:
-            values = [
-                name for name in labels if row[name].strip().lower() in ("1", "1.0", "true", "yes", "y", "positive")
-            ]
-        cases.append(Case(path.as_posix(), values, row.get(patient, ""), row, row.get(split, "")))
-    return cases, absent
+
+def image_files(folder: Path) -> Iterator[Path]:
+    """Every image below a folder, in natural order."""
+    for path in sorted(folder.rglob("*"), key=lambda p: natural(p.as_posix())):
+        if is_image(path.name) and path.is_file():
+            yield path
 
 
 # --- folders -----------------------------------------------------------------------------------------------------
 
 
-def from_class_folders(folder: Path, *, unit: str) -> list[Case]:
+def from_class_folders(folder: Path, *, unit: str, skip: tuple[str, ...] = ()) -> list[Case]:
     """Cases of `folder/CLASS/...`, or of `folder/{train,test}/CLASS/...`; the class folder's name is the label.
 
     Args:
         unit: `file` (each image is a case), `folder` (each innermost folder is a volume of slices) or `auto`.
+        skip: names of folders that are no class, in lower case.
     """
-    parts = {p.name.lower(): p for p in sorted(folder.iterdir()) if p.is_dir() and not p.name.startswith(".")}
-    halves = {
-        name: p
-        for name, p in parts.items()
-        if name in ("train", "training", "test", "testing", "val", "valid", "validation")
-    }
-    if len(halves) >= 2:
+    cases = _classes(folder, unit, skip)
+    patients = {case.patient for case in cases if case.patient}
+    if 0 < len(patients) < FEWEST_PATIENTS:
+        print(f"folders below the classes ({', '.join(sorted(patients))}): too few to be patients")
+        for case in cases:
+            case.patient = ""
+    elif patients:
+        print(f"patient: the folder below the class ({len(patients)} different ones)")
+    return cases
+
+
+def _classes(folder: Path, unit: str, skip: tuple[str, ...]) -> list[Case]:
+    parts = _with_images(folder, skip)
+    halves = [part for part in parts if part.name.lower() in HALVES]
+    if len(halves) >= 2 or (halves and len(parts) == 1):
         cases = []
-        for name, half in halves.items():
-            for case in from_class_folders(half, unit=unit):
-                case.split = name
+        for half in halves:
+            for case in _classes(half, unit, skip):
+                case.split = half.name.lower()
                 cases.append(case)
         return cases
-    only = list(parts.values())
-    if len(only) == 1 and not any(is_image(p.name) for p in folder.iterdir()):
-        return from_class_folders(only[0], unit=unit)  # archives are often wrapped in a folder of the same name
+    loose = any(is_image(item.name) for item in folder.iterdir() if item.is_file())
+    if len(parts) == 1 and not loose and _wraps(parts[0], skip):
+        return _classes(parts[0], unit, skip)  # archives are often wrapped in a folder of the same name
+    return [case for part in parts for case in _of_class(part, unit)]
+
+
+def _with_images(folder: Path, skip: tuple[str, ...]) -> list[Path]:
+    """The sub-folders that hold images; those of masks only where there is nothing else."""
+    parts = sorted((p for p in folder.iterdir() if p.is_dir()), key=lambda p: natural(p.name))
+    parts = [p for p in parts if not p.name.startswith((".", "__MACOSX")) and p.name.lower() not in skip]
+    parts = [p for p in parts if next((f for f in p.rglob("*") if is_image(f.name) and f.is_file()), None)]
+    return [p for p in parts if p.name.lower() not in MASKS] or parts
+
+
+def _wraps(folder: Path, skip: tuple[str, ...]) -> bool:
+    """Whether classes lie further down; many folders of slices are volumes instead."""
+    inner = _with_images(folder, skip)
+    if not any(part.name.lower() not in PLAIN or _with_images(part, skip) for part in inner):
+        return False
+    files = list(image_files(folder))
+    return len({file.parent for file in files}) <= 30 or not _looks_like_slices(folder, files)
+
+
+def _of_class(part: Path, unit: str) -> list[Case]:
+    everything = list(image_files(part))
+    files = [file for file in everything if not in_mask_folder(file.relative_to(part))] or everything
+    if len(files) < len(everything):
+        print(f"{part}: {len(everything) - len(files)} images in folders of masks are left out")
+    kind = unit if unit != "auto" else ("folder" if _looks_like_slices(part, files) else "file")
+    places = files if kind == "file" else list(dict.fromkeys(file.parent for file in files))
     cases = []
-    for part in only:
-        files = list(image_files(part))
-        kind = unit if unit != "auto" else ("folder" if _looks_like_slices(part, files) else "file")
-        places = files if kind == "file" else list(dict.fromkeys(file.parent for file in files))
-        for place in places:
-            below = place.relative_to(part).parts
-            patient = f"{part.name}/{below[0]}" if len(below) > 1 else ""
-            cases.append(Case(place.as_posix(), [part.name], patient))
+    for place in places:
+        below = place.relative_to(part).parts
+        above = [name for name in (below if kind == "folder" else below[:-1]) if name.lower() not in PLAIN]
+        cases.append(Case(place.as_posix(), [part.name], above[0] if above else ""))
     return cases
 
 
 def _looks_like_slices(part: Path, files: list[Path]) -> bool:
-    """Whether images lie in sub-folders of at least eight, numbered from a low number on."""
+    """Whether images lie in three sub-folders or more, each of at least eight as a rule, and numbered."""
     folders: dict[Path, list[Path]] = {}
     for file in files:
         folders.setdefault(file.parent, []).append(file)
+    folders = {place: members for place, members in folders.items() if place.name.lower() not in PLAIN}
     folders.pop(part, None)
-    if not folders or any(file.suffix.lower() not in SLICES for file in files):
+    if len(folders) < 3 or any(file.suffix.lower() not in SLICES for file in files):
         return False
     sizes = sorted(len(members) for members in folders.values())
-    numbered = sum(all(re.search(r"\d+", file.stem) for file in members) for members in folders.values())
+    numbered = sum(all(re.search(r"\d", file.stem) for file in members) for members in folders.values())
     return sizes[len(sizes) // 2] >= 8 and numbered >= 0.8 * len(folders)
 
 
 # --- archives ----------------------------------------------------------------------------------------------------
 
+PAIRS = (
+    ("images", "labels"),
+    ("images", "label"),
+    ("image", "label"),
+    ("x", "y"),
+    ("data", "labels"),
+    ("data", "targets"),
+)
+
 
 def from_archive(file: Path, names: dict[str, str]) -> list[Case]:
-    """Cases of a MedMNIST-like NPZ: arrays `train_images`, `train_labels`, `test_images`, ... of equal length.
+    """Cases of an NPZ archive: arrays `train_images`, `train_labels`, `test_images`, ... (or `x_train`, `y_train`).
 
     Args:
         names: from a label's number (as text) to its name.
@@ -214,20 +167,42 @@ def from_archive(file: Path, names: dict[str, str]) -> list[Case]:
 
     cases = []
     with np.load(file, allow_pickle=False) as archive:
-        keys = set(archive.files)
-        halves = [
-            (k, k[: -len("images")] + "labels", k[: -len("images")].strip("_"))
-            for k in sorted(keys)
-            if k.endswith("images")
-        ]
-        if not halves or any(label not in keys for _, label, _ in halves):
-            raise SystemExit(f"{file} holds {sorted(keys)}; expected pairs such as train_images and train_labels.")
-        for images, label, split in halves:
-            for number, row in enumerate(archive[label].reshape(len(archive[label]), -1)):
+        pairs = _pairs(list(archive.files))
+        if not pairs:
+            raise SystemExit(
+                f"{file} holds {', '.join(sorted(archive.files))}; expected pairs such as train_images and train_labels."
+            )
+        for images, label, split in pairs:
+            table = archive[label]
+            for number, row in enumerate(table.reshape(len(table), -1)):
                 if len(row) > 1:
                     values = [names.get(str(at), str(at)) for at, on in enumerate(row) if on]
                 else:
-                    values = [names.get(str(int(row[0])), str(int(row[0])))]
+                    values = [_label(row[0], names)]
                 place = f"{file.as_posix()}#{images}[{number}]"
                 cases.append(Case(place, values, f"{split or 'case'}-{number}", {}, split))
     return cases
+
+
+def _pairs(keys: list[str]) -> list[tuple[str, str, str]]:
+    """(images, labels, split) for every array of images that has labels."""
+    found = []
+    for key in sorted(keys, key=natural):
+        words = key.lower().split("_")
+        for image, label in PAIRS:
+            if image in words:
+                at = words.index(image)
+                mate = "_".join(label if place == at else word for place, word in enumerate(words))
+                other = next((k for k in keys if k.lower() == mate), None)
+                if other:
+                    found.append((key, other, "_".join(words[:at] + words[at + 1 :])))
+                    break
+    return found
+
+
+def _label(value: object, names: dict[str, str]) -> str:
+    """A label as text; whole numbers without a fraction."""
+    text = str(value)
+    if re.fullmatch(r"-?\d+\.0+", text):
+        text = text.split(".")[0]
+    return names.get(text, text)

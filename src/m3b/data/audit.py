@@ -263,7 +263,8 @@ def _duplicates(index: Index, looks: dict[str, Look]) -> list[Finding]:
             f"{len(across)} images are in train and in test with the same pixels. Keep one copy of each, on one side."
         )
         findings.append(Finding("duplicate_across", "fix", text, _some(key for group in across for key in group)))
-    within = [group for group in same if group not in across and group not in torn]
+    apart = {id(group) for group in (*torn, *across)}
+    within = [group for group in same if id(group) not in apart]
     if within:
         text = f"{len(within)} groups of images have the same pixels on one side of the split."
         findings.append(Finding("duplicate_within", "warn", text, _some(key for group in within for key in group)))

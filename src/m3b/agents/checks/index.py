@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +14,9 @@ from m3b.agents.verdict import Verdict, accepted, rejected
 from m3b.data.audit import Audit, Finding, audit_index
 from m3b.data.index import Index, read_index
 from m3b.errors import DataError, RejectedData
+from m3b.tools.paths import write_whole
 
+AUDIT = "data_audit.json"
 DATA_AT_FAULT = ("one_class", "nothing_opens", "too_few_cases")
 """Findings for which the data rather than the index is to blame, if they stay."""
 
@@ -28,23 +31,26 @@ def check_index(
 ) -> Verdict:
     """Accept an index that fits the schema, whose images open, and that keeps patients and copies apart.
 
-    Writes `data_audit.json` into `work`.
+    Writes `data_audit.json` into `work`, or removes an old one where it does not come that far.
 
     Args:
         said: the agent's closing words; `{"unusable": "<why>"}` in them gives the data up, where no index was written.
     """
+    with contextlib.suppress(OSError):
+        (work / AUDIT).unlink()  # what lies there is an earlier audit's, or a script's
     try:
         index = read_index(work)
     except DataError as error:
         given_up = find_object(said, "unusable")
         if given_up and str(given_up["unusable"]).strip() and not any((work / name).is_file() for name in INDEX_FILES):
             return rejected(str(given_up["unusable"]).strip(), end=RejectedData, fatal=True)
-        return rejected(f"{error} Write {', '.join(INDEX_FILES)} (schema and example in resources/indexes/).{_words(said)}")
+        files = ", ".join(INDEX_FILES)
+        return rejected(f"{error} Write {files} (schema and example in resources/indexes/).{_words(said)}")
     fault = _escapes(index) or _classes(index, selection)
     if fault:
         return rejected(fault)
     audit = audit_index(index, work, seconds=seconds, tick=tick)
-    (work / "data_audit.json").write_text(json.dumps(audit.to_json(), indent=1), encoding="utf-8")
+    write_whole(work / AUDIT, json.dumps(audit.to_json(), indent=1).encode())
     faults = [*audit.of("reject"), *audit.of("fix")]
     if faults:
         hopeless = any(finding.code in DATA_AT_FAULT for finding in faults)

@@ -84,7 +84,7 @@ def validation_records(work: Path, index: Index) -> list[Record]:
     try:
         rows = json.loads(file.read_text(encoding="utf-8"))
         names = {_key(row["image"]) for row in rows}
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return []
     return [record for record in index.train if record.key in names][:VALID_CASES]
 

@@ -20,6 +20,12 @@ ENOUGH = 0.7
 """The loss of one batch must fall to this part of what it was: a project that cannot memorise one batch has its
 labels, its loss or its gradient wrong."""
 
+MEASURED = {
+    "shape", "dtype", "label_width", "finite", "range", "parameters", "outputs", "same_outputs", "loss_before",
+    "loss_after", "steps", "loss_finite",
+}  # fmt: skip
+"""What a probe that ran to its end has reported."""
+
 
 @dataclass(frozen=True)
 class Ran:
@@ -67,9 +73,10 @@ def _report(output: str) -> dict[str, Any] | None:
         if line.startswith("M3B-PROBE "):
             try:
                 value = json.loads(line.removeprefix("M3B-PROBE "))
-            except ValueError:
+            except (ValueError, RecursionError):
                 return None
-            return value if isinstance(value, dict) else None
+            whole = isinstance(value, dict) and (value.get("error") or value.keys() >= MEASURED) and "step" in value
+            return value if whole else None
     return None
 
 

@@ -6,6 +6,7 @@ Stands alone: it imports the project and torch, nothing of m3b. Its last line is
 from __future__ import annotations
 
 import json
+import random
 import sys
 import time
 import traceback
@@ -67,9 +68,9 @@ def probe(report: dict[str, Any]) -> None:
 
 
 def mixed(data: Any) -> list[Any]:
-    """Up to `BATCH` cases spread over the data set, so that more than one label is among them."""
-    count = min(BATCH, len(data))
-    return [data[place * len(data) // count] for place in range(count)]
+    """Up to `BATCH` cases from all over the data set, so that more than one label is among them."""
+    # Drawn, not evenly spaced: in an index whose labels take turns, even steps meet a single label.
+    return [data[place] for place in random.Random(0).sample(range(len(data)), min(BATCH, len(data)))]
 
 
 def overfit(model: Any, pixels: Any, labels: Any, report: dict[str, Any]) -> None:

@@ -92,7 +92,7 @@ def find_object(text: str, key: str = "data_card") -> dict[str, Any] | None:
     while at >= 0:
         try:
             value, _ = decoder.raw_decode(text, at)
-        except ValueError:
+        except (ValueError, RecursionError):
             value = None
         if isinstance(value, dict) and key in value:
             return value

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 
 from m3b.llm.rules import tables
 from m3b.llm.rules.view import View, call
-from m3b.llm.rules.words import STOP, words
+from m3b.llm.rules.words import LABEL_COLUMNS, STOP, rank, words
 from m3b.messages import ToolCall
 
 SCRIPT = "python resources/templates/indexing/build_index.py"
@@ -32,7 +33,23 @@ def write_index(view: View) -> str | list[ToolCall]:
     for command in attempts(view):
         if command not in commands:
             return [call("run_script", command=command)]
-    return BEYOND
+    unusable = _unusable(view, tried[-1].result if tried else "")
+    return json.dumps({"unusable": unusable}, ensure_ascii=False) if unusable else BEYOND
+
+
+def _unusable(view: View, result: str) -> str:
+    """What is wrong with the data itself, where that is plain to see; the words for the user."""
+    dropped = re.search(r"^dropped, do not open: .*$", result, re.MULTILINE)
+    if dropped and "No case is left" in result:
+        return f"No image of this data set opens ({dropped.group()}). Check the files, or export them again."
+    for table in tables.tables(view.briefing):
+        alike = [c for c in table.columns if c.distinct == 1 and rank(c.name, LABEL_COLUMNS) is not None]
+        if alike and tables.image_column(table):
+            return (
+                f"{table.path} has only one class: `{alike[0].name}` is the same in all {table.rows} rows. A classifier "
+                "needs at least two; add data of another class."
+            )
+    return ""
 
 
 def _mendable(rejection: str) -> bool:

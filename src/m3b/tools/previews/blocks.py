@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from m3b.tools.paths import open_read
 
@@ -45,20 +46,46 @@ def count_lines(path: Path, *, quotes: bool) -> LineCount:
 
     total, inside = 0, False
     last = b"\n\n"
-    buffer = bytearray(_BLOCK)
     with open_read(path, path.name) as file:
         crlf = b"\r\n" in file.read(1 << 16)
         file.seek(0)
-        while got := file.readinto(buffer):
-            data = np.frombuffer(buffer, np.uint8, got)
-            ends = _bits(data == 10)
-            full = ends & ~_blank(ends, _bits(data == 13) if crlf else None, last)
-            if quotes and (inside or buffer.find(b'"', 0, got) >= 0):
-                within, inside = _within(_bits(data == 34), inside)
-                full &= ~within
-            total += int(np.bitwise_count(full).sum())
-            last = (last + bytes(buffer[max(got - 2, 0) : got]))[-2:]
+        for block in _read_ahead(file):
+            data = np.frombuffer(block, np.uint8)
+            ends = data == 10
+            if (quotes and (inside or _holds(block, b'"'))) or _may_be_blank(data, ends, last, crlf):
+                packed = _bits(ends)
+                full = packed & ~_blank(packed, _bits(data == 13) if crlf else None, last)
+                if quotes:
+                    within, inside = _within(_bits(data == 34), inside)
+                    full &= ~within
+                total += int(np.bitwise_count(full).sum())
+            else:
+                total += int(np.count_nonzero(ends))
+            last = (last + bytes(block[-2:]))[-2:]
     return LineCount(total + (last[1:] != b"\n"), not inside)
+
+
+def _read_ahead(file: BinaryIO) -> Iterator[memoryview]:
+    """Blocks of a file; the next one is read while the present one is looked at."""
+    buffers = bytearray(_BLOCK), bytearray(_BLOCK)
+    with ThreadPoolExecutor(1) as reader:
+        coming = reader.submit(file.readinto, buffers[0])  # type: ignore[attr-defined]
+        turn = 0
+        while got := coming.result():
+            coming = reader.submit(file.readinto, buffers[1 - turn])  # type: ignore[attr-defined]
+            yield memoryview(buffers[turn])[:got]
+            turn = 1 - turn
+
+
+def _holds(block: memoryview, byte: bytes) -> bool:
+    return isinstance(block.obj, bytearray) and block.obj.find(byte, 0, len(block)) >= 0
+
+
+def _may_be_blank(data: Any, ends: Any, last: bytes, crlf: bool) -> bool:
+    """Whether a block may hold an empty line; most hold none, and then newlines need only be counted."""
+    if data[0] in (10, 13) and (last[1:] == b"\n" or last == b"\n\r"):
+        return True
+    return bool((ends[1:] & ends[:-1]).any()) or (crlf and bool((ends[2:] & ends[:-2]).any()))
 
 
 def _blank(ends: Any, returns: Any, last: bytes) -> Any:

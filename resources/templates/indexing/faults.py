@@ -1,0 +1,71 @@
+"""Cases that cannot serve: images that do not open, exact copies, and copies under different labels."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections import defaultdict
+from collections.abc import Iterable
+
+from layouts import Case
+from Utils.images import ImageError, read_image
+
+OPEN_AT_MOST = 30_000
+OPEN_SECONDS = 300.0
+
+
+def drop_faulty(cases: list[Case], open_images: bool, seconds: float = OPEN_SECONDS) -> list[Case]:
+    """The cases that are left; what was dropped is printed. After `seconds` the rest is taken unopened."""
+    same: dict[str, list[Case]] = defaultdict(list)
+    bad: list[str] = []
+    unopened = 0
+    end = time.monotonic() + seconds
+    for case in cases:
+        key = f"path {case.image}"
+        if open_images and time.monotonic() < end:
+            try:
+                array = read_image(case.image).array
+            except ImageError as error:
+                bad.append(str(error))
+                continue
+            key = hashlib.blake2b(f"{array.shape}{array.dtype}".encode() + array.tobytes(), digest_size=16).hexdigest()
+        else:
+            unopened += open_images
+        same[key].append(case)
+    if bad:
+        print(f"dropped, do not open: {len(bad)} (e.g. {bad[0]})")
+    if unopened:
+        print(f"not opened, because {seconds:g} s were spent: {unopened}")
+    groups = list(same.values())
+    torn = [group for group in groups if len({tuple(sorted(case.values)) for case in group}) > 1]
+    if torn:
+        print(f"dropped, the same pixels under different labels: {sum(map(len, torn))} images")
+        if any(len({str(case.image) for case in group}) < len(group) for group in torn):
+            print("  (some are one file that several rows name: --join-rows gives it the labels of all its rows)")
+    apart = {id(group) for group in torn}
+    kept = [group for group in groups if id(group) not in apart]
+    if copies := sum(len(group) - 1 for group in kept):
+        print(f"dropped, exact copies: {copies}")
+    join_patients(kept)
+    return [group[0] for group in kept]
+
+
+def join_patients(groups: Iterable[list[Case]]) -> None:
+    """Patients who share an image are one, so that the copy that is kept stands for all of them."""
+    groups = list(groups)
+    leader: dict[str, str] = {}
+
+    def head(name: str) -> str:
+        while (above := leader.get(name, name)) != name:
+            leader[name] = leader.get(above, above)
+            name = above
+        return name
+
+    for group in groups:
+        for case in group[1:]:
+            one, other = head(group[0].patient), head(case.patient)
+            if one != other:
+                leader[other] = one
+    for group in groups:
+        for case in group:
+            case.patient = head(case.patient)

@@ -1,0 +1,137 @@
+"""What each role is told when its stage begins."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from m3b.agents.artifacts import DataIndex, Selection, TrainingModule
+from m3b.agents.briefing import Look, index_briefing, model_briefing, module_briefing, selection_briefing
+from m3b.data.cards import Card, card_for_folder
+from m3b.messages import ToolCall
+from m3b.resources import resources_dir
+from m3b.sandbox import choose
+from m3b.tools import Roots, Toolbox
+
+REQUEST = "  Tell pneumonia from normal.\nOn X-rays. "
+CHOICE = Selection("Chest X-Ray", "diagnosis", "auroc", "Labels are in cases.csv.", ("normal", "pneumonia"))
+DATA = DataIndex(("normal", "pneumonia"), False, {}, {}, {"train": 321, "test": 80}, {})
+MODULE = TrainingModule((8, 1, 64, 64), 1_234_567, (0.7012, 0.0213))
+
+
+@pytest.fixture
+def card(tmp_path: Path) -> Card:
+    folder = tmp_path / "secret_mount" / "chest"
+    (folder / "images").mkdir(parents=True)
+    for number in range(30):
+        (folder / "images" / f"case_{number:03d}.png").write_bytes(b"x")
+    rows = "\n".join(f"case_{number:03d}.png,p{number},{number % 2}" for number in range(30))
+    (folder / "cases.csv").write_text(f"image,patient,finding\n{rows}\n")
+    (folder / "many").mkdir()
+    for number in range(9):
+        (folder / "many" / f"{number}.npz").write_bytes(b"x")
+    (folder / ".hidden.csv").write_text("a,b\n")
+    return Card("Chest X-Ray", "Radiographs of adults.", folder, metric="auroc", patient_key="patient")
+
+
+@pytest.fixture
+def look(card: Card, tmp_path: Path) -> Iterator[Look]:
+    work = tmp_path / "work"
+    work.mkdir()
+    assert card.path is not None
+    with Toolbox(Roots(work, {f"data/{card.root}": card.path}), sandbox=choose("off")) as box:
+
+        def look(tool: str, arguments: Mapping[str, object]) -> str:
+            return box.call(ToolCall("look", tool, dict(arguments)), (tool,)).text
+
+        yield look
+
+
+def briefings(card: Card, look: Look) -> dict[str, str]:
+    resources = resources_dir()
+    other = Card("KneeMRI", "Ligaments.", task="diagnosis", modality="MRI")
+    return {
+        "selection": selection_briefing(REQUEST, [card, other], look),
+        "index": index_briefing(REQUEST, CHOICE, card, look, resources),
+        "module": module_briefing(CHOICE, DATA, "train: 321", 7.5, "2 CPU cores, no GPU", resources),
+        "model": model_briefing(CHOICE, DATA, MODULE, 7.5),
+    }
+
+
+def test_the_first_line_names_the_stage(card: Card, look: Look) -> None:
+    for stage, text in briefings(card, look).items():
+        assert text.splitlines()[0] == f"Stage: {stage}"
+
+
+def test_nothing_tells_where_on_the_machine_things_lie(card: Card, look: Look, tmp_path: Path) -> None:
+    for text in briefings(card, look).values():
+        assert "secret_mount" not in text
+        assert str(tmp_path) not in text
+        assert str(resources_dir()) not in text
+        assert str(Path.home()) + "/" not in text
+
+
+def test_selection(card: Card, look: Look) -> None:
+    text = briefings(card, look)["selection"]
+    assert "Request of the user:\nTell pneumonia from normal.\nOn X-rays.\n" in text
+    assert "Radiographs of adults." in text
+    assert "case_{000..029}.png" in text, "the preview of the folder"
+    here, others = text.split("## Other data cards")
+    assert "data at data/chest-x-ray" in here
+    assert "KneeMRI" not in here
+    assert "- KneeMRI (diagnosis, MRI)" in others
+    assert "data not on this machine)" not in others.split("\n", 1)[1]
+
+
+def test_selection_without_other_cards(card: Card, look: Look) -> None:
+    assert "Other data cards" not in selection_briefing(REQUEST, [card], look)
+
+
+def test_index(card: Card, look: Look) -> None:
+    text = briefings(card, look)["index"]
+    assert '"plan": "Labels are in cases.csv."' in text
+    assert "Patient key: patient." in text
+    assert "case_{000..029}.png" in text
+    assert "data/chest-x-ray/cases.csv" in text
+    assert "30" in text.split("cases.csv", 1)[1], "the table was opened"
+    assert "build_index.py" in text
+    assert "data/chest-x-ray/.hidden.csv" not in text
+    assert "data/chest-x-ray/many/" not in text, "nine archives are cases, not tables"
+
+
+def test_index_of_a_folder_without_tables(tmp_path: Path, look: Look) -> None:
+    folder = tmp_path / "Plain Folder"
+    (folder / "a").mkdir(parents=True)
+    (folder / "a" / "1.png").write_bytes(b"x")
+    text = index_briefing(REQUEST, CHOICE, card_for_folder(folder), look, resources_dir())
+    assert "## Preview of data/plain-folder" in text
+
+
+def test_module(card: Card, look: Look) -> None:
+    text = briefings(card, look)["module"]
+    assert "classes: normal, pneumonia." in text
+    assert "Training time: 7.5 minutes on 2 CPU cores, no GPU." in text
+    assert "## Template resources/templates/diagnosis" in text
+    assert (resources_dir() / "templates/diagnosis/README.md").read_text().strip() in text
+
+
+def test_several_labels_are_said() -> None:
+    data = DataIndex(("a", "b"), True, {}, {}, {"train": 1, "test": 1}, {})
+    assert "a, b (several may apply)." in module_briefing(CHOICE, data, "", 1, "", resources_dir())
+
+
+def test_model(card: Card, look: Look) -> None:
+    text = briefings(card, look)["model"]
+    assert "A batch is 8 x 1 x 64 x 64, the model has 1,234,567 parameters" in text
+    assert "from 0.701 to 0.021" in text
+    assert "321 for training" in text
+    assert "80" not in text, "the test split is nobody's business"
+
+
+def test_user_text_in_other_scripts_arrives_whole(card: Card, look: Look) -> None:
+    request = "肺炎をX線で検出するモデル — für Kinder"
+    assert request in selection_briefing(request, [card], look)
+    chosen = Selection("x", "diagnosis", "auroc", "Plan: ä 肺", ("нет", "да"))
+    assert "肺" in index_briefing(request, chosen, card, look, resources_dir())

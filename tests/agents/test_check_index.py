@@ -1,0 +1,142 @@
+"""What the second role hands over: index files whose images open and whose patients stay on one side."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from m3b.agents.artifacts import DataIndex, Selection
+from m3b.agents.checks.index import check_index
+from m3b.agents.checks.integrity import sha256
+from m3b.errors import RejectedData
+
+CHOICE = Selection("Cards", "diagnosis", "auroc", "plan")
+Records = list[dict[str, Any]]
+Change = Callable[[Records, Records], None]
+
+
+def make_work(work: Path, cases: int = 24, change: Change = lambda train, test: None) -> Path:
+    """Images of noise in two classes; every fourth case is for testing."""
+    random = np.random.default_rng(7)
+    (work / "data" / "x").mkdir(parents=True)
+    (work / "Datapath").mkdir()
+    train: Records = []
+    test: Records = []
+    for number in range(cases):
+        pixels = random.integers(0, 256, (20, 20), dtype=np.uint8)
+        Image.fromarray(pixels).save(work / "data" / "x" / f"{number}.png")
+        record = {"image_path": f"data/x/{number}.png", "labels": ["ab"[number % 2]], "patient": f"p{number}"}
+        (test if number % 4 < 2 and number < cases // 2 else train).append(record)
+    change(train, test)
+    write(work, train, test)
+    return work
+
+
+def write(work: Path, train: Any, test: Any, labels: Any = None) -> None:
+    for name, value in (("train", train), ("test", test), ("label_dict", labels or {"a": 0, "b": 1})):
+        (work / "Datapath" / f"{name}.json").write_text(json.dumps(value))
+
+
+def test_a_good_index(tmp_path: Path) -> None:
+    work = make_work(tmp_path)
+    verdict = check_index(work, CHOICE)
+    assert verdict.accepted, verdict.faults
+    data = verdict.artifact
+    assert isinstance(data, DataIndex)
+    assert data.classes == ("a", "b")
+    assert not data.multi_label
+    assert data.cases == {"train": 18, "test": 6}
+    assert data.patients == {"train": 18, "test": 6}
+    assert data.counts == {"train": {"a": 9, "b": 9}, "test": {"a": 3, "b": 3}}
+    assert data.hashes["Datapath/test.json"] == sha256(work / "Datapath/test.json")
+    assert any("6 cases" in note for note in verdict.warnings), "a test split so small is worth a word"
+    audit = json.loads((work / "data_audit.json").read_text())
+    assert audit["opened"] == audit["cases"] == 24
+
+
+def first_train(**changes: Any) -> Change:
+    return lambda train, test: train[0].update(changes)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (first_train(image_path="data/x/nothing.png"), "files that are not there"),
+        (first_train(labels=["c"]), "not in label_dict.json"),
+        (lambda train, test: train[0].update(patient=test[0]["patient"]), "Split by patient"),
+        (lambda train, test: train.append({**test[0], "patient": "new"}), "listed more than once"),
+        (first_train(image_path="/etc/hostname"), "must be relative"),
+        (first_train(image_path="data/x/../../../../etc/hostname"), "must be relative"),
+        (first_train(image_path=["data/x/1.png", "../0.png"]), "must be relative"),
+        (first_train(patient=""), "patient"),
+        (first_train(labels="a"), "labels must be a list"),
+        (lambda train, test: test.clear(), "at least one record"),
+    ],
+)
+def test_faults_that_go_back(tmp_path: Path, change: Change, words: str) -> None:
+    verdict = check_index(make_work(tmp_path, change=change), CHOICE)
+    assert not verdict.accepted
+    assert verdict.end is None, "the index is to blame, not the data"
+    assert words in " ".join(verdict.faults)
+
+
+def test_the_cases_concerned_are_named(tmp_path: Path) -> None:
+    work = make_work(tmp_path)
+    (work / "data/x/3.png").write_bytes(b"not a picture")
+    verdict = check_index(work, CHOICE)
+    assert "do not open" in verdict.faults[0]
+    assert "Cases: data/x/3.png." in verdict.faults[0]
+
+
+def test_the_same_image_in_two_classes(tmp_path: Path) -> None:
+    work = make_work(tmp_path)
+    (work / "data/x/23.png").write_bytes((work / "data/x/22.png").read_bytes())
+    verdict = check_index(work, CHOICE)
+    assert "under different labels" in verdict.faults[0]
+    assert "data/x/22.png" in verdict.faults[0]
+
+
+@pytest.mark.parametrize("name", ["train.json", "test.json", "label_dict.json"])
+def test_missing_and_broken_files(tmp_path: Path, name: str) -> None:
+    work = make_work(tmp_path)
+    for content in ("{", "null", '"text"', "[" * 100_000):
+        (work / "Datapath" / name).write_text(content)
+        verdict = check_index(work, CHOICE)
+        assert name in verdict.faults[0]
+        assert "resources/indexes/" in verdict.faults[0]
+    (work / "Datapath" / name).unlink()
+    assert f"Datapath/{name} is missing" in check_index(work, CHOICE).faults[0]
+
+
+def one_class(train: Records, test: Records) -> None:
+    for record in (*train, *test):
+        record["labels"] = ["a"]
+
+
+def test_data_that_nobody_can_train_on_is_rejected_as_data(tmp_path: Path) -> None:
+    verdict = check_index(make_work(tmp_path, change=one_class), CHOICE)
+    assert verdict.end is RejectedData
+    assert "Only one class" in verdict.faults[0]
+
+
+def test_images_of_which_none_opens(tmp_path: Path) -> None:
+    work = make_work(tmp_path)
+    for file in (work / "data/x").iterdir():
+        file.write_bytes(b"\x00")
+    verdict = check_index(work, CHOICE)
+    assert verdict.end is RejectedData
+    assert "None of the 24 images opens" in " ".join(verdict.faults)
+
+
+def test_classes_must_be_those_of_the_selection(tmp_path: Path) -> None:
+    work = make_work(tmp_path)
+    chosen = Selection("Cards", "diagnosis", "auroc", "plan", classes=("healthy", "ill"))
+    assert "the selection asks for healthy, ill" in check_index(work, chosen).faults[0]
+    same = Selection("Cards", "diagnosis", "auroc", "plan", classes=("B", "A"))
+    assert check_index(work, same).accepted, "order and case are the index's own"

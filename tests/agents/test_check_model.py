@@ -1,0 +1,191 @@
+"""What the last role hands over: a deliverable that is run on cases which it has not seen."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+from safetensors.numpy import save_file
+
+from m3b.agents.artifacts import DataIndex, Selection, TrainedModel
+from m3b.agents.checks.model import FOLDER, Trial, check_model, validation_records
+from m3b.agents.verdict import Verdict
+from m3b.data.index import Index, Record
+from m3b.execution import Executor
+from m3b.runs import Run
+from m3b.sandbox import choose
+
+PREDICT = """
+import argparse, json
+from pathlib import Path
+import numpy as np
+from PIL import Image
+from safetensors.numpy import load_file
+
+here = Path(__file__).parent
+weight = float(load_file(here / "model.safetensors")["w"][0])
+parser = argparse.ArgumentParser()
+parser.add_argument("--list")
+parser.add_argument("-o")
+asked = parser.parse_args()
+rows = []
+for path in json.loads(Path(asked.list).read_text()):
+    bright = float(np.asarray(Image.open(path)).mean())
+    p = float(1 / (1 + np.exp(-weight * (bright - 128))))
+    rows.append({"image": path, "probabilities": {"dark": 1 - p, "bright": p}})
+Path(asked.o).write_text(json.dumps(rows))
+"""
+CHOICE = Selection("Cards", "diagnosis", "auroc", "plan")
+DATA = DataIndex(("dark", "bright"), False, {}, {}, {"train": 60, "test": 10}, {})
+
+
+def make_deliverable(folder: Path, *, predict: str = PREDICT, weight: float = 0.1) -> Path:
+    folder.mkdir(parents=True)
+    (folder / "predict.py").write_text(predict)
+    (folder / "config.json").write_text('{"classes": ["dark", "bright"], "inputs": [".png"]}')
+    (folder / "README.md").write_text("# A model of brightness")
+    (folder / "requirements.txt").write_text("numpy\npillow\nsafetensors\n")
+    save_file({"w": np.array([weight], np.float32)}, folder / "model.safetensors")
+    return folder
+
+
+class Desk:
+    """A run folder with images, a locked index, and m3b's own way of running predict.py."""
+
+    def __init__(self, folder: Path, sandbox: str = "off") -> None:
+        self.run = Run.create(folder)
+        self.executor = Executor(choose(sandbox), self.run, (), lambda: False)
+        self.kept: list[Trial] = []
+        random = np.random.default_rng(3)
+        (self.run.work / "data").mkdir()
+        self.records = []
+        for number in range(70):
+            bright = number % 2
+            pixels = np.clip(random.normal(80 + 90 * bright, 15, (8, 8)), 0, 255).astype(np.uint8)
+            Image.fromarray(pixels).save(self.run.work / "data" / f"{number}.png")
+            self.records.append(Record(f"data/{number}.png", (("dark", "bright")[bright],), f"p{number}"))
+        self.index = Index(tuple(self.records[:60]), tuple(self.records[60:]), ("dark", "bright"))
+
+    @property
+    def folder(self) -> Path:
+        return self.run.work / FOLDER
+
+    def held_out(self, value: Any) -> None:
+        (self.run.work / "Logout").mkdir(exist_ok=True)
+        (self.run.work / "Logout/valid_predictions.json").write_text(json.dumps(value))
+
+    def check(self, acceptable: tuple[float, float | None] | None = None) -> Verdict:
+        predict, keep = self.executor.predict, self.kept.append
+        return check_model(self.run.work, CHOICE, DATA, self.index, predict, keep, acceptable)
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Desk:
+    return Desk(tmp_path / "run")
+
+
+def test_a_good_model_in_the_sandbox(tmp_path: Path) -> None:
+    desk = Desk(tmp_path / "run", "auto")
+    make_deliverable(desk.folder)
+    desk.held_out([{"image": f"data/{number}.png"} for number in range(30)])
+    verdict = desk.check((0.9, None))
+    assert verdict.accepted, verdict.faults
+    assert verdict.warnings == ()
+    model = verdict.artifact
+    assert isinstance(model, TrainedModel)
+    assert model.files == 5
+    assert (model.validation["name"], model.validation["value"]) == ("auroc", 1.0)
+    (trial,) = desk.kept
+    assert [case.image for case in trial.cases] == [record.key for record in desk.index.test]
+    for case in trial.cases:
+        assert max(case.probabilities, key=lambda name: case.probabilities[name]) == case.labels[0]
+    assert "test" not in json.dumps(model.validation)
+
+
+def test_a_model_without_skill_is_accepted_with_a_word(desk: Desk) -> None:
+    """Whether it is a success is decided at delivery; here its agent hears what m3b measured."""
+    make_deliverable(desk.folder, weight=0.0)
+    desk.held_out([{"image": record.key} for record in desk.index.train])
+    verdict = desk.check((0.9, None))
+    assert verdict.accepted
+    assert "On the validation cases m3b measures: auroc 0.5" in verdict.warnings[0]
+
+
+def test_without_validation_cases_it_says_so(desk: Desk) -> None:
+    make_deliverable(desk.folder)
+    verdict = desk.check()
+    assert verdict.accepted
+    assert "valid_predictions.json names none" in verdict.warnings[0]
+    assert verdict.artifact.validation == {}
+
+
+def test_no_folder(desk: Desk) -> None:
+    assert "There is no folder Deliver/" in desk.check().faults[0]
+
+
+def test_an_incomplete_folder_is_never_run(desk: Desk) -> None:
+    folder = make_deliverable(desk.folder, predict="raise SystemExit('it ran')")
+    (folder / "model.safetensors").unlink()
+    (folder / "model.pt").write_bytes(b"x")
+    faults = " ".join(desk.check().faults)
+    assert "no weights" in faults
+    assert "pickle" in faults
+    assert "it ran" not in faults
+
+
+@pytest.mark.parametrize(
+    ("predict", "words"),
+    [
+        ("raise SystemExit('no such thing')", "no such thing"),
+        ("import nowhere", "No module named 'nowhere'"),
+        (PREDICT.replace("1 - p", "float('nan')"), "not a number from 0 to 1"),
+        (PREDICT.replace("1 - p", "0.9 - p / 2"), "sum to"),
+        (PREDICT.replace("rows.append", "if len(rows) < 3: rows.append"), "3 predictions for 10 images"),
+        (PREDICT.replace('"dark"', '"grey"'), "['bright', 'grey']"),
+        ("open('../../../../data/0.png').read()" + PREDICT, "No such file"),
+    ],
+)
+def test_a_predict_that_does_not_do_its_work(desk: Desk, predict: str, words: str) -> None:
+    make_deliverable(desk.folder, predict=predict)
+    verdict = desk.check()
+    assert words in verdict.faults[0]
+    assert "predict.py" in verdict.faults[0]
+    assert desk.kept == []
+
+
+def test_classes_of_another_index(desk: Desk) -> None:
+    make_deliverable(desk.folder)
+    other = DataIndex(("dark", "light"), False, {}, {}, {}, {})
+    verdict = check_model(
+        desk.run.work, CHOICE, other, desk.index, desk.executor.predict, desk.kept.append, None
+    )  # fmt: skip
+    assert "predict.py answers for ['bright', 'dark']; the index has ['dark', 'light']" in verdict.faults[0]
+    assert desk.kept == []
+
+
+# --- validation cases --------------------------------------------------------------------------------------------
+
+
+def test_only_training_cases_count_as_validation(desk: Desk) -> None:
+    desk.held_out(
+        [{"image": "data/1.png"}, {"image": "data/65.png"}, {"image": "data/none.png"}, {"image": ["a", "b"]}]
+    )
+    assert [record.key for record in validation_records(desk.run.work, desk.index)] == ["data/1.png"]
+
+
+@pytest.mark.parametrize("value", [None, 3, "text", {"image": "data/1.png"}, [1], [{"x": 1}], [{"image": 3}]])
+def test_whatever_the_project_writes_there(desk: Desk, value: Any) -> None:
+    desk.held_out(value)
+    assert validation_records(desk.run.work, desk.index) == []
+
+
+def test_too_few_validation_cases_say_nothing(desk: Desk) -> None:
+    make_deliverable(desk.folder)
+    desk.held_out([{"image": "data/0.png"}])
+    verdict = desk.check()
+    assert verdict.accepted
+    assert verdict.warnings

@@ -1,0 +1,190 @@
+"""What the first role hands over: a JSON object, somewhere in its last words."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from m3b.agents.artifacts import Selection
+from m3b.agents.checks.selection import check_selection, find_object
+from m3b.data.cards import Card
+from m3b.errors import NoDataset
+
+PLAN = "labels.csv names an image and a patient a row; split by patient."
+
+
+@pytest.fixture
+def cards(tmp_path: Path) -> dict[str, Card]:
+    here = tmp_path / "chest"
+    here.mkdir()
+    cards = [Card("Chest X-Ray", "Radiographs.", here), Card("KneeMRI", "Volumes."), Card("Gone", "x", tmp_path / "no")]
+    return {card.name: card for card in cards}
+
+
+def answer(**changes: Any) -> str:
+    raw = {"data_card": "Chest X-Ray", "task": "diagnosis", "metric": "auroc", "classes": [], "plan": PLAN}
+    return json.dumps({**raw, **changes})
+
+
+# --- finding the object ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"data_card": "a"}',
+        'Here is my choice: {"data_card": "a"} and that is all.',
+        '```json\n{"data_card": "a"}\n```',
+        'The set {train, test} is split. {"other": 1} {"data_card": "a"} {"data_card": "b"}',
+        '{"unfinished": {"data_card": "a"}',
+    ],
+)
+def test_the_object_is_found(text: str) -> None:
+    assert find_object(text) == {"data_card": "a"}
+
+
+@pytest.mark.parametrize(
+    "text", ["", "done", "{", "{}", '{"data_card": "a"', "['data_card']", "{" * 3000, '{"a":' * 5000, "[" * 100_000]
+)
+def test_no_object(text: str) -> None:
+    assert find_object(text) is None
+
+
+@given(st.text(alphabet='{}[]":,a\\ \n1', max_size=60), st.text(alphabet="}] \n`x", max_size=20))
+def test_any_text_around_it(before: str, after: str) -> None:
+    wanted = {"data_card": "a", "plan": 'with "quotes" and {braces}'}
+    assert find_object(f"{before}{after}") is None
+    found = find_object(f"prose {after}\n{json.dumps(wanted)}{after}")
+    assert found == wanted
+
+
+# --- accepted ----------------------------------------------------------------------------------------------------
+
+
+def test_a_good_selection(cards: dict[str, Card]) -> None:
+    text = f"I choose:\n```json\n{answer(classes=['normal', 'pneumonia'], reason=' fits ')}\n```"
+    verdict = check_selection(text, cards)
+    assert verdict.accepted
+    expected = Selection("Chest X-Ray", "diagnosis", "auroc", PLAN, ("normal", "pneumonia"), "fits")
+    assert verdict.artifact == expected
+
+
+@pytest.mark.parametrize("name", ["Chest X-Ray", "chest x-ray", "chest-x-ray", "data/chest-x-ray/", " Chest X-Ray "])
+def test_spellings_of_a_card(cards: dict[str, Card], name: str) -> None:
+    assert check_selection(answer(data_card=name), cards).artifact.card == "Chest X-Ray"
+
+
+# --- rejected ----------------------------------------------------------------------------------------------------
+
+
+def test_no_json_names_the_shape(cards: dict[str, Card]) -> None:
+    verdict = check_selection("I am done.", cards)
+    assert verdict.end is None
+    assert '"data_card": "<name>"' in verdict.faults[0]
+
+
+def test_an_unknown_card_names_those_with_data(cards: dict[str, Card]) -> None:
+    verdict = check_selection(answer(data_card="BrainTumour"), cards)
+    assert "no data card 'BrainTumour'" in verdict.faults[0]
+    assert "Chest X-Ray" in verdict.faults[0]
+    assert "KneeMRI" not in verdict.faults[0]
+    assert (verdict.end, verdict.fatal) == (NoDataset, False)
+
+
+@pytest.mark.parametrize(("name", "words"), [("KneeMRI", "not on this machine"), ("Gone", "not readable at")])
+def test_a_card_without_its_data(cards: dict[str, Card], name: str, words: str) -> None:
+    verdict = check_selection(answer(data_card=name), cards)
+    assert words in verdict.faults[0]
+    assert verdict.end is NoDataset
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="nothing is unreadable to root")
+def test_a_folder_that_may_not_be_read(cards: dict[str, Card]) -> None:
+    folder = cards["Chest X-Ray"].path
+    assert folder is not None
+    folder.chmod(0)
+    assert "not readable" in check_selection(answer(), cards).faults[0]
+    folder.chmod(0o700)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"task": "segmentation"}, "`task` is 'segmentation'"),
+        ({"task": None}, "`task` is None"),
+        ({"task": ["diagnosis"]}, "`task` is"),
+        ({"metric": "loss"}, "`metric` is 'loss'; choose one of auroc"),
+        ({"metric": {}}, "`metric` is"),
+        ({"plan": "short"}, "`plan` is missing"),
+        ({"plan": [PLAN]}, "`plan` is missing"),
+        ({"classes": ["only"]}, "at least two different names"),
+        ({"classes": ["a", "a"]}, "at least two different names"),
+        ({"classes": "pneumonia"}, "at least two different names"),
+        ({"classes": {"a": 1, "b": 2}}, "at least two different names"),
+    ],
+)
+def test_each_fault(cards: dict[str, Card], changes: dict[str, Any], words: str) -> None:
+    verdict = check_selection(answer(**changes), cards)
+    assert len(verdict.faults) == 1
+    assert words in verdict.faults[0]
+
+
+def test_all_faults_at_once(cards: dict[str, Card]) -> None:
+    assert len(check_selection('{"data_card": "Chest X-Ray"}', cards).faults) == 3
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=30),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@given(st.fixed_dictionaries({"data_card": json_values | st.just("Here")}, optional={
+    "task": json_values, "metric": json_values, "plan": json_values, "classes": json_values, "reason": json_values,
+    "question": json_values,
+}))  # fmt: skip
+def test_whatever_is_in_the_object_gets_a_verdict(raw: dict[str, Any]) -> None:
+    verdict = check_selection(json.dumps(raw), {"Here": Card("Here", "x", Path("/"))})
+    assert verdict.accepted == isinstance(verdict.artifact, Selection)
+    assert verdict.accepted or all(verdict.faults)
+
+
+# --- no data set, and questions ----------------------------------------------------------------------------------
+
+
+def test_no_data_set_ends_the_run_with_the_reason(cards: dict[str, Card]) -> None:
+    verdict = check_selection(answer(data_card=None, reason="There is no brain MRI."), cards)
+    assert verdict.faults == ("There is no brain MRI.",)
+    assert (verdict.end, verdict.fatal) == (NoDataset, True)
+
+
+def test_the_user_may_name_another_data_set(cards: dict[str, Card]) -> None:
+    asked: list[str] = []
+
+    def ask(question: str) -> str:
+        asked.append(question)
+        return "Take the chest one."
+
+    verdict = check_selection(answer(data_card=None, reason="No brain MRI."), cards, ask)
+    assert "No brain MRI. Which data set should be used?" in asked[0]
+    assert "The user answers: Take the chest one." in verdict.faults[0]
+    assert (verdict.end, verdict.fatal) == (NoDataset, False)
+
+
+def test_a_user_who_does_not_answer(cards: dict[str, Card]) -> None:
+    verdict = check_selection(answer(data_card=None), cards, lambda question: None)
+    assert verdict.fatal
+
+
+def test_a_question_is_put_to_the_user(cards: dict[str, Card]) -> None:
+    text = answer(question="Viral only, or any pneumonia?")
+    verdict = check_selection(text, cards, lambda question: f"Any. ({question})")
+    assert "Any. (Viral only, or any pneumonia?)" in verdict.faults[0]
+    assert check_selection(text, cards).accepted, "where nobody can be asked, the choice stands"

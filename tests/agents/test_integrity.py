@@ -1,0 +1,131 @@
+"""The locked test split, and what shows when somebody touched what is locked."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from m3b.agents.checks.integrity import CLEAN, INDEX_FILES, fingerprint, integrity, lock_index, save_hashes, sha256
+
+
+def record(name: str) -> dict[str, object]:
+    return {"image_path": f"data/x/{name}.png", "labels": ["a"], "patient": name}
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    (tmp_path / "work" / "Datapath").mkdir(parents=True)
+    texts = {"train": [record("1"), record("2")], "test": [record("3")], "label_dict": {"a": 0, "b": 1}}
+    for name, value in texts.items():
+        (tmp_path / "work" / "Datapath" / f"{name}.json").write_text(json.dumps(value))
+    raw = tmp_path / "raw" / "deep"
+    raw.mkdir(parents=True)
+    (raw / "a.png").write_bytes(b"aaaa")
+    (tmp_path / "raw" / "b.csv").write_text("x")
+    return tmp_path
+
+
+def label(place: Path, hashes: dict[str, str], before: str = "same", after: str = "same") -> str:
+    return integrity(place / "work", place / "locked", hashes, before, after)
+
+
+def test_what_nobody_touched_is_clean(place: Path) -> None:
+    hashes = lock_index(place / "work", place / "locked")
+    assert hashes == {name: sha256(place / "work" / name) for name in INDEX_FILES}
+    assert label(place, hashes) == CLEAN
+
+
+def test_hashes_are_kept_beside_the_locked_files(place: Path) -> None:
+    hashes = lock_index(place / "work", place / "locked")
+    save_hashes(place / "locked", hashes, "raw")
+    assert json.loads((place / "locked/hashes.json").read_text()) == {"index": hashes, "raw_data": "raw"}
+
+
+@pytest.mark.parametrize("name", INDEX_FILES)
+def test_a_change_of_either_copy_is_named(place: Path, name: str) -> None:
+    hashes = lock_index(place / "work", place / "locked")
+    file = place / "work" / name
+    before = file.read_bytes()
+    file.write_bytes(before + b" ")
+    assert label(place, hashes) == f"{Path(name).name} changed after it was locked"
+    file.write_bytes(before)
+    assert label(place, hashes) == CLEAN
+    (place / "locked" / name).write_bytes(before + b" ")
+    assert label(place, hashes) == f"locked copy of {Path(name).name} changed"
+
+
+def test_a_file_that_is_gone_is_a_change(place: Path) -> None:
+    hashes = lock_index(place / "work", place / "locked")
+    shutil.rmtree(place / "work" / "Datapath")
+    assert label(place, hashes).count("changed after it was locked") == 3
+
+
+def test_test_images_that_came_into_training(place: Path) -> None:
+    hashes = lock_index(place / "work", place / "locked")
+    (place / "work/Datapath/train.json").write_text(json.dumps([record("1"), record("3")]))
+    assert label(place, hashes) == "train.json changed after it was locked; 1 test images in the training index"
+
+
+def test_raw_data_that_changed(place: Path) -> None:
+    hashes = lock_index(place / "work", place / "locked")
+    assert label(place, hashes, "one", "other") == "raw data changed during the run"
+
+
+# --- the raw data ------------------------------------------------------------------------------------------------
+
+
+def overwrite(raw: Path) -> None:
+    """The same size and, put back, the same time: only the kernel's own change time tells."""
+    file = raw / "deep/a.png"
+    stat = file.stat()
+    file.write_bytes(b"bbbb")
+    os.utime(file, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+    assert file.stat().st_mtime_ns == stat.st_mtime_ns
+
+
+def swap(raw: Path) -> None:
+    copy = raw / "copy"
+    shutil.copy2(raw / "deep/a.png", copy)
+    copy.rename(raw / "deep/a.png")
+
+
+CHANGES: list[Callable[[Path], object]] = [
+    overwrite,
+    swap,
+    lambda raw: (raw / "deep/a.png").unlink(),
+    lambda raw: (raw / "new").touch(),
+    lambda raw: (raw / "b.csv").rename(raw / "c.csv"),
+    lambda raw: (raw / "b.csv").chmod(0o600),
+]
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_every_change_shows(place: Path, change: Callable[[Path], object]) -> None:
+    raw = place / "raw"
+    before = fingerprint(raw)
+    change(raw)
+    assert fingerprint(raw) != before
+
+
+def test_reading_does_not_show(place: Path) -> None:
+    raw = place / "raw"
+    before = fingerprint(raw)
+    for file in raw.rglob("*"):
+        if file.is_file():
+            file.read_bytes()
+    assert fingerprint(raw) == before
+
+
+def test_names_that_are_no_text(place: Path) -> None:
+    raw = place / "raw"
+    before = fingerprint(raw)
+    try:
+        Path(os.fsdecode(bytes(raw) + b"/\xff\xfe.png")).touch()
+    except OSError:
+        pytest.skip("this file system takes no such names")
+    assert fingerprint(raw) != before

@@ -1,0 +1,189 @@
+"""Going on with a run: after a failure, after a kill, elsewhere, twice."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+from pipeline_kit import (
+    REQUEST,
+    TRAIN,
+    actor,
+    check_end,
+    choice,
+    copy_run,
+    journal,
+    left_running,
+    m3b_command,
+    of_kind,
+    play,
+    plugin,
+    script,
+    wait_until,
+)  # fmt: skip
+
+from m3b import Pipeline, resume
+from m3b.errors import LLMError, WrongUse
+from m3b.llm.scripted import fault
+from m3b.result import Result
+
+
+def test_accepted_work_is_not_done_again(finish) -> None:
+    model = actor(play())
+    result: Result = finish(llm=model)
+    events = check_end(result, "completed")
+    artifacts = [e["data"]["artifact"] for e in events if e["kind"] == "artifact"]
+    assert artifacts == ["selection", "index", "module", "model"], "each once"
+    assert [e["kind"] for e in events].count("run_started") == 2
+    assert len(model.seen) == 2, "only the last role was asked"
+    assert result.usage["actions"] == 5
+    assert result.roles["task_manager"]["status"] == "done"
+
+
+def test_the_conversation_goes_on_where_it_stopped(build) -> None:
+    """The model fails in the middle of a role; after that the model sees what it had done."""
+    acts = [script("echo first"), script("echo second"), fault(LLMError, "The line is dead.")]
+    first = build(index=acts)
+    check_end(first, "failed", "The line is dead.")
+    model = actor(play(index=[*acts[:2], *play()["index"]], module=[fault(LLMError, "Enough.")]))
+    second = resume(first.run_dir, model)
+    check_end(second, "failed", "Enough.")
+    seen = [message.text for message in model.seen[0][0]]
+    assert any("first" in text for text in seen)
+    assert any("second" in text for text in seen)
+    prompts = of_kind(Path(first.run_dir), "prompt", "data_engineer")
+    assert len(prompts) == 1, "no second briefing"
+    calls = [c["arguments"].get("command") for c in of_kind(Path(first.run_dir), "call", "data_engineer")]
+    assert calls.count("echo first") == calls.count("echo second") == 1
+
+
+def test_a_run_that_has_ended_well_is_returned_as_it_is(finish) -> None:
+    first: Result = finish()
+    before = (Path(first.run_dir) / "journal.jsonl").read_bytes()
+    again = resume(first.run_dir, actor({}))
+    assert again == first
+    assert (Path(first.run_dir) / "journal.jsonl").read_bytes() == before
+
+
+def test_a_moved_run_knows_where_it_is(finish, tmp_path: Path) -> None:
+    result: Result = finish()
+    assert Path(result.run_dir) == tmp_path / "copy"
+    assert Path(str(result.model_dir)).is_relative_to(tmp_path / "copy")
+
+
+def test_one_agent_goes_on_too(build) -> None:
+    first = build(roles="single", module=[fault(LLMError, "Gone.")])
+    check_end(first, "failed", "Gone.")
+    model = actor(play())
+    second = resume(first.run_dir, model)
+    check_end(second, "completed")
+    starts = [m.text for m in model.seen[-1][0] if m.role == "user" and m.text.startswith("Stage: ")]
+    assert [text.splitlines()[0] for text in starts] == [
+        "Stage: selection", "Stage: index", "Stage: module", "Stage: model",
+    ]  # fmt: skip
+
+
+def test_the_budget_goes_on_too(build) -> None:
+    first = build(index=[script("echo 1"), script("echo 2"), fault(LLMError, "Gone.")], max_actions=3)
+    second = resume(first.run_dir, actor(play(index=[script(f"echo {n}") for n in range(3, 9)])))
+    check_end(second, "out_of_budget", "3 actions")
+    assert second.usage["actions"] == 3
+
+
+def test_a_model_that_was_an_object_has_to_be_given_again(halfway_run: Path, tmp_path: Path) -> None:
+    place = copy_run(halfway_run, tmp_path / "copy")
+    with pytest.raises(WrongUse, match="scripted"):
+        resume(place)
+    assert json.loads((place / "run.json").read_text())["status"] == "failed", "nothing is changed by the attempt"
+
+
+def test_there_is_no_such_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("M3B_RUNS", str(tmp_path / "runs"))
+    with pytest.raises(WrongUse, match="no run nowhere"):
+        resume("nowhere")
+    with pytest.raises(WrongUse, match="no runs in"):
+        resume("last")
+
+
+def test_a_run_that_another_process_works_on(spots: Path, tmp_path: Path) -> None:
+    pipeline = Pipeline(actor(play(index=[script("sleep 600")])), data=[spots], out=tmp_path / "run")
+    events = pipeline.iter(REQUEST)
+    try:
+        next(event for event in events if event.kind == "call")
+        with pytest.raises(WrongUse, match="at work in another process"):
+            resume(tmp_path / "run", actor())
+    finally:
+        events.close()
+
+
+# --- killed ------------------------------------------------------------------------------------------------------
+
+KILLED = """
+GO = Path({go!r})
+def patient(command):
+    return script(command if GO.exists() else f"echo begun; sleep 987 # {{command}}")
+acts = play(**{{ {stage!r}: {steps} }})
+"""
+
+
+@pytest.mark.parametrize(
+    ("stage", "steps"),
+    [
+        ("index", "[lambda m, t: both(write({'m.py': MAKE_INDEX}), patient('python m.py')), "
+                  "lambda m, t: patient('python m.py'), say('Indexed.')]"),
+        ("model", f"[lambda m, t: patient({TRAIN!r}), lambda m, t: patient({TRAIN!r}), say('Done.')]"),
+    ],
+)  # fmt: skip
+def test_kill_and_resume(tmp_path: Path, spots: Path, halfway_run: Path, stage: str, steps: str) -> None:
+    """SIGKILL while a script runs: nothing is left running, the journal is whole, and the next process finishes."""
+    go = tmp_path / "go"
+    env = plugin(tmp_path / "plugin", KILLED.format(go=str(go), stage=stage, steps=steps))
+    run = tmp_path / "run"
+    if stage == "model":
+        copy_run(halfway_run, run)
+        command = m3b_command("resume", run, "--llm", "played:x")
+    else:
+        command = m3b_command("run", REQUEST, "--llm", "played:x", "--data", spots, "--out", run)
+    process = subprocess.Popen(command, env=env, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    try:
+        wait_until(lambda: any("sleep 987" in line for line in left_running(run)), 60, "the script runs")
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+    wait_until(lambda: not left_running(run), 10, "the script has gone with m3b")
+    assert journal(run)[-1]["kind"] == "call"
+    assert json.loads((run / "run.json").read_text())["status"] == "working"
+    with (run / "journal.jsonl").open("ab") as stream:
+        stream.write(b'{"kind": "reply", "role": "data_eng')  # a torn line, as a crash of the machine leaves it
+    go.touch()
+    ended = subprocess.run(
+        m3b_command("resume", run, "--json", "--llm", "played:x"), env=env, cwd=tmp_path, capture_output=True, text=True
+    )
+    assert ended.returncode == 0, ended.stderr
+    result = Result.from_json(json.loads(ended.stdout))
+    events = check_end(result, "completed")
+    assert [e["data"]["artifact"] for e in events if e["kind"] == "artifact"] == [
+        "selection",
+        "index",
+        "module",
+        "model",
+    ]
+    assert len([e for e in events if e["kind"] == "prompt"]) == 4
+    assert result.integrity == "clean"
+
+
+def test_a_kill_between_run_json_and_the_first_event(tmp_path: Path, spots: Path) -> None:
+    """A run folder without a journal is a run that has not begun: it can be resumed."""
+    first = Pipeline(actor(play(index=[fault(LLMError, "Gone.")])), data=[spots], out=tmp_path / "run").run(REQUEST)
+    run = Path(first.run_dir)
+    (run / "journal.jsonl").unlink()
+    record = json.loads((run / "run.json").read_text())
+    record.update(status="working", reason="", result=None)
+    (run / "run.json").write_text(json.dumps(record))
+    second = resume(run, actor(play(selection=[choice("spots")], module=[fault(LLMError, "Enough.")])))
+    check_end(second, "failed", "Enough.")
+    assert os.listdir(run / "work" / "Datapath")
