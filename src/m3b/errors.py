@@ -39,14 +39,16 @@ class Authentication(LLMError):
 
 
 class Transient(LLMError):
-    """Rate limit, overload, time-out or a dropped connection: the same request may pass later.
+    """Trouble that passes: the same request may succeed later.
 
-    `retry_after` is the wait in seconds that the provider asked for, if it did.
+    `retry_after` is the wait in seconds that the provider asked for, if it did. `kind` says what the trouble is: `rate
+    limit`, `overload`, `time-out`, `lost connection`, `garbled answer` or `server error`; empty where nobody knows.
     """
 
-    def __init__(self, message: str, retry_after: float | None = None) -> None:
+    def __init__(self, message: str, retry_after: float | None = None, kind: str = "") -> None:
         super().__init__(message)
         self.retry_after = retry_after
+        self.kind = kind
 
 
 class ContextOverflow(LLMError):
@@ -55,6 +57,10 @@ class ContextOverflow(LLMError):
 
 class BadRequest(LLMError):
     """The provider will never accept this request."""
+
+
+class Refused(BadRequest):
+    """The provider's content filter declined the conversation before any model answered."""
 
 
 # --- ends of a run -----------------------------------------------------------------------------------------------

@@ -7,11 +7,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 KINDS = (
-    "run_started", "role_started", "prompt", "waiting", "reply", "call", "output", "result", "message", "check",
+    "run_started", "role_started", "prompt", "waiting", "delta", "reply", "call", "output", "result", "message", "check",
     "artifact", "audit", "stage", "note", "role_ended", "run_ended",
 )  # fmt: skip
-"""Every kind that occurs, in about the order in which a run meets them. `output` (the tail of a running script) and
-`waiting` are shown but not journalled."""
+"""Every kind that occurs, in about the order in which a run meets them. `output` (the tail of a running script),
+`waiting` and `delta` (a piece of a reply that is being written; an empty one voids those before it) are shown but not
+journalled."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -83,4 +83,4 @@ def _audit_line(found: Mapping[str, Any]) -> str:
         table = ", ".join(f"{name} {count}" for name, count in found["counts"][split].items())
         parts.append(f"{split}: {table}; {found['patients'][split]} patients")
     shapes = ", ".join(f"{shape} ({count})" for shape, count in list(found["shapes"].items())[:3])
-    return f"{'. '.join(parts)}. Opened {found['opened']} of {found['cases']} images; shapes {shapes or 'unknown'}."
+    return f"{'. '.join(parts)}. Opened {found['opened']} of {found['cases']} images, most often of shape {shapes or 'unknown'}."

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
 Speaker = Literal["system", "user", "assistant", "tool"]
@@ -24,21 +26,62 @@ class ToolCall:
 
 
 @dataclass(frozen=True, slots=True)
+class Picture:
+    """An image that a model is shown.
+
+    Args:
+        data: the bytes of the file.
+        media_type: what they are; told by their first bytes where not given.
+
+    Raises:
+        ValueError: no type was given, and the bytes are none of PNG, JPEG, GIF and WebP.
+    """
+
+    data: bytes
+    media_type: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.media_type:
+            object.__setattr__(self, "media_type", _media_type(self.data))
+
+    @classmethod
+    def read(cls, file: str | os.PathLike[str]) -> Picture:
+        """The picture in a file, as it is now.
+
+        Raises:
+            OSError, ValueError: it cannot be read, or is of no kind that models take.
+        """
+        return cls(Path(file).read_bytes())
+
+
+def _media_type(data: bytes) -> str:
+    for start, name in ((b"\x89PNG\r\n", "png"), (b"\xff\xd8\xff", "jpeg"), (b"GIF8", "gif")):
+        if data.startswith(start):
+            return f"image/{name}"
+    if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
+        return "image/webp"
+    raise ValueError("The image is no PNG, JPEG, GIF or WebP, which are what models take. Convert it to PNG.")
+
+
+@dataclass(frozen=True, slots=True)
 class Message:
-    """One turn. `calls` belongs to the assistant; `call_id` and `is_error` to a tool's answer."""
+    """One turn. `calls` belongs to the assistant; `call_id` and `is_error` to a tool's answer; `images` to the user's
+    turns and to tools' answers, and only models whose facts say `vision` get to see them."""
 
     role: Speaker
     text: str = ""
     calls: tuple[ToolCall, ...] = ()
     call_id: str = ""
     is_error: bool = False
+    images: tuple[Picture, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
     """Tokens and money of one or several requests.
 
-    `input_tokens` is everything that was sent, cached or not; `cached_tokens` is the part of it served from a cache.
+    `input_tokens` is everything that was sent, cached or not; `cached_tokens` is the part of it served from a cache,
+    `written_tokens` the part written to one. `reasoning_tokens` is the part of `output_tokens` that nobody gets to see.
     """
 
     input_tokens: int = 0
@@ -46,6 +89,13 @@ class Usage:
     output_tokens: int = 0
     requests: int = 0
     cost_usd: float = 0.0
+    reasoning_tokens: int = 0
+    written_tokens: int = 0
+
+    @property
+    def cached_share(self) -> float:
+        """Part of the input that a cache served, 0 to 1."""
+        return self.cached_tokens / self.input_tokens if self.input_tokens else 0.0
 
     @property
     def total_tokens(self) -> int:
@@ -59,6 +109,8 @@ class Usage:
             self.output_tokens + other.output_tokens,
             self.requests + other.requests,
             self.cost_usd + other.cost_usd,
+            self.reasoning_tokens + other.reasoning_tokens,
+            self.written_tokens + other.written_tokens,
         )
 
 

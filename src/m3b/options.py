@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from m3b.errors import WrongUse
 
+ToolMode = Literal["auto", "native", "text"]
 SandboxMode = Literal["auto", "bubblewrap", "landlock", "off"]
 
 
@@ -24,6 +25,9 @@ class Options:
         roles: `four` agents one after the other, or a `single` one for all stages.
         reflect, examples, debug: reflection turns, worked examples in prompts, debug rounds.
         sandbox: which backend confines scripts; `off` only on purpose.
+        tools: how the model is told of tools: `native` by its provider's protocol, `text` in plain words for models
+            that know or keep no such protocol, `auto` by what is known of the model.
+        stream: ask for the model's words as they come; they appear as `delta` events.
         phi: `mask` hides what identifies a person from previews, `allow` shows it.
         seed: of splits and bootstrap.
     """
@@ -39,6 +43,8 @@ class Options:
     examples: bool = True
     debug: bool = True
     sandbox: SandboxMode = "auto"
+    tools: ToolMode = "auto"
+    stream: bool = False
     phi: Literal["mask", "allow"] = "mask"
     seed: int = 0
 
@@ -49,6 +55,7 @@ class Options:
         if self.max_iterations < 0:
             raise WrongUse(f"max_iterations must not be negative; it is {self.max_iterations!r}.")
         choices = {"roles": ("four", "single"), "sandbox": ("auto", "bubblewrap", "landlock", "off")}
+        choices["tools"] = ("auto", "native", "text")
         for name, known in {**choices, "phi": ("mask", "allow")}.items():
             if getattr(self, name) not in known:
                 raise WrongUse(f"{name} must be one of {', '.join(known)}; it is {getattr(self, name)!r}.")

@@ -13,7 +13,7 @@ from m3b.ending import execute, new_record
 from m3b.errors import M3bError, WrongUse
 from m3b.events import Event
 from m3b.llm import LLM, connect
-from m3b.options import Options
+from m3b.options import Options, ToolMode
 from m3b.result import Result
 from m3b.runs import Run
 from m3b.sandbox import Sandbox, choose
@@ -57,7 +57,7 @@ class Pipeline:
     ) -> None:
         self.workspace = workspace or Workspace(data=_sources(data))
         self.options = _options(options, single_options)
-        self.llms = _connect(llm)
+        self.llms = _connect(llm, self.options.tools)
         self.out = Path(out) if out is not None else None
         self.ask, self.approve, self.on_event = ask, approve, on_event
         self._cancel = threading.Event()
@@ -204,15 +204,15 @@ def _options(options: Options | None, single: dict[str, Any]) -> Options:
     return options or Options(**single)
 
 
-def _connect(llm: Models) -> dict[str, LLM]:
+def _connect(llm: Models, tools: ToolMode) -> dict[str, LLM]:
     from m3b.agents.roles import STAGES
 
     if not isinstance(llm, Mapping):
-        return {"default": connect(llm)}
+        return {"default": connect(llm, tools=tools)}
     known = {"default", *(role.name for role in STAGES)}
     unknown = sorted(set(llm) - known)
     if unknown:
         raise WrongUse(f"`llm` names the roles {', '.join(unknown)}; known are {', '.join(sorted(known))}.")
-    llms = {name: connect(model) for name, model in llm.items()}
-    llms.setdefault("default", next(iter(llms.values())) if llms else connect(None))
+    llms = {name: connect(model, tools=tools) for name, model in llm.items()}
+    llms.setdefault("default", next(iter(llms.values())) if llms else connect(None, tools=tools))
     return llms

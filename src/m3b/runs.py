@@ -15,7 +15,7 @@ from typing import Any
 from m3b.errors import WrongUse
 from m3b.events import Event
 
-UNWRITTEN = ("output", "waiting")
+UNWRITTEN = ("output", "waiting", "delta")
 """Kinds of event that are shown but not kept."""
 
 

@@ -228,6 +228,7 @@ class Session:
             emit=self.emit,
             reflection=reflection,
             cancelled=self.cancel.is_set,
+            stream=self.options.stream,
         )
 
     def _told(self) -> list[Event]:

@@ -23,6 +23,7 @@ def lay_out(run: Run, cards: Iterable[Card], resources: Path) -> Roots:
     began, with the templates' shared parts put into each of them.
 
     Raises:
+        OSError: the run folder cannot be written.
         WrongUse: the run folder lies inside a data folder, which scripts could then write to.
     """
     read: dict[str, Path] = {}
@@ -35,7 +36,11 @@ def lay_out(run: Run, cards: Iterable[Card], resources: Path) -> Roots:
         read[f"data/{card.root}"] = card.path
         _link(run.work / "data" / card.root, card.path)
     if not run.resources.is_dir():
-        _snapshot(resources, run.resources)
+        try:
+            _snapshot(resources, run.resources)
+        except shutil.Error as error:
+            *_, target, why = error.args[0][0]  # the first of all files that could not be copied
+            raise OSError(f"{target} cannot be written: {why}") from error
     read["resources"] = run.resources
     _link(run.work / "resources", run.resources)
     (run.work / "Logout").mkdir(exist_ok=True)
@@ -58,7 +63,7 @@ def _snapshot(resources: Path, target: Path) -> None:
     shutil.copytree(resources / "indexes", part / "indexes", ignore=leave)
     shared = resources / "templates" / SHARED
     for template in sorted((resources / "templates").iterdir()):
-        if template.is_dir() and template.name != SHARED:
+        if template.is_dir() and template.name != SHARED and not template.name.startswith((".", "_")):
             place = part / "templates" / template.name
             shutil.copytree(template, place, ignore=leave)
             shutil.copytree(shared, place / LOCAL, ignore=leave, dirs_exist_ok=True)

@@ -124,7 +124,7 @@ def test_several_labels_are_said() -> None:
 
 def test_model(card: Card, look: Look) -> None:
     text = briefings(card, look)["model"]
-    assert "A batch is 8 x 1 x 64 x 64, the model has 1,234,567 parameters" in text
+    assert "A batch of the check was 8 x 1 x 64 x 64, the model has 1,234,567 parameters" in text
     assert "from 0.701 to 0.021" in text
     assert "321 for training" in text
     assert "80" not in text, "the test split is nobody's business"

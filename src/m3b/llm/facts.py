@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import re
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -22,21 +23,26 @@ LONGEST_REPLY = 32_000
 _DATED = re.compile(r"[-@](?:\d{8}|\d{4}-\d{2}-\d{2}|latest)$")
 _FIELDS = {
     "window": "window", "max_output": "max_output", "in": "price_in", "cached": "price_cached",
-    "cache_write": "price_cache_write", "out": "price_out", "tools": "tools",
+    "cache_write": "price_cache_write", "out": "price_out", "tools": "tools", "vision": "vision", "wire": "wire",
+}  # fmt: skip
+_REMARKS = ("why", "ended")
+_UNPRICED: dict[str, Any] = {
+    "price_in": None, "price_cached": None, "price_out": None, "price_cache_write": None, "wire": "",
 }  # fmt: skip
 _said: set[str] = set()
 
 
-def lookup(provider: str, model: str, *, priced: bool = True) -> Facts:
+def lookup(provider: str, model: str, *, priced: bool = True, unknown: Facts | None = None) -> Facts:
     """The facts of a model.
 
     Looked for as `provider:model`, then `model`, each as given and then without a date at its end or an owner before a
-    slash. A model that is nowhere gets a window of 128k and 8k of output, and a warning, once.
+    slash. A model that is nowhere gets careful guesses, and a warning, once; so does one that its vendor has ended.
 
     Args:
         provider: e.g. `openai`.
         model: its name there.
         priced: False where another server than the provider's answers, whose prices nobody here knows.
+        unknown: what to guess of a model that is nowhere; 128k of window and 8k of output where not given.
 
     Raises:
         WrongUse: the file that `M3B_MODELS` names cannot be used.
@@ -46,16 +52,27 @@ def lookup(provider: str, model: str, *, priced: bool = True) -> Facts:
         if name in own:
             return _facts(own[name])
         if name in _shipped():
-            facts = _facts(_shipped()[name])
-            return facts if priced else Facts(facts.window, facts.max_output, tools=facts.tools)
-    if f"{provider}:{model}" not in _said:
-        _said.add(f"{provider}:{model}")
-        logging.getLogger("m3b.llm").warning(
-            "%s:%s is not in m3b's list of models: a window of 128000 tokens and 8192 of output are assumed, its price"
-            " is unknown, and a cost limit cannot hold it. Name a JSON file in %s to say better (docs/llm.md).",
-            provider, model, OVERRIDE,
-        )  # fmt: skip
-    return Facts(known=False)
+            entry = _shipped()[name]
+            facts = _facts(entry)
+            if priced and "ended" in entry:
+                _say(provider, model, f"its vendor ended it on {entry['ended']}. Newer ones are in docs/llm.md.")
+            return facts if priced else replace(facts, **_UNPRICED)
+    guess = unknown or Facts(known=False)
+    _say(
+        provider,
+        model,
+        f"it is not in m3b's list of models: a window of {guess.window} tokens and {guess.max_output} of output are"
+        f" assumed, its price is unknown, and a cost limit cannot hold it. Name a JSON file in {OVERRIDE} to say better"
+        " (docs/llm.md).",
+    )
+    return guess
+
+
+def _say(provider: str, model: str, what: str) -> None:
+    """Warn, once for each model."""
+    if (name := f"{provider}:{model}") not in _said:
+        _said.add(name)
+        logging.getLogger("m3b.llm").warning("%s: %s", name, what)
 
 
 def as_of() -> str:
@@ -96,19 +113,21 @@ def _read(path: str) -> dict[str, dict[str, Any]]:
             f'{OVERRIDE}={path}: no JSON object of models. Write {{"provider:model": {{"window": 128000}}}}.'
         )
     for name, facts in models.items():
-        if not isinstance(facts, dict) or not set(facts) <= {*_FIELDS, "why"}:
+        if not isinstance(facts, dict) or not set(facts) <= {*_FIELDS, *_REMARKS}:
             raise WrongUse(f"{OVERRIDE}={path}: {name!r} must be an object of {', '.join(_FIELDS)}; it is {facts!r}.")
         if bad := [key for key in facts if not _number(key, facts[key])]:
             raise WrongUse(
                 f"{OVERRIDE}={path}: {name!r}: {bad[0]} is {facts[bad[0]]!r}. window and max_output are whole numbers"
-                " above 0, prices are numbers, tools is true or false."
+                " above 0, prices are numbers, tools and vision are true or false."
             )
     return {name.lower(): facts for name, facts in models.items()}
 
 
 def _number(key: str, value: Any) -> bool:
-    if key in ("tools", "why"):
-        return isinstance(value, bool) or key == "why"
+    if key in ("tools", "vision"):
+        return isinstance(value, bool)
+    if key in ("wire", *_REMARKS):
+        return isinstance(value, str)
     if key in ("window", "max_output"):
         return isinstance(value, int) and not isinstance(value, bool) and value > 0
     return value is None or (isinstance(value, int | float) and not isinstance(value, bool) and value >= 0)

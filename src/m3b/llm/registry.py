@@ -5,15 +5,17 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from importlib.metadata import entry_points
 from typing import Any
 
 from m3b.errors import WrongUse
 
+from . import facts as known
 from . import keys
-from .base import LLM
+from .base import LLM, Facts
 from .callable import CallableLLM
+from .presets import PROVIDERS, Provider
+from .retry import Retry
 
 GROUP = "m3b.llm"
 """The entry point group in which other packages offer a provider: `factory(model, base_url) -> LLM`."""
@@ -21,44 +23,21 @@ GROUP = "m3b.llm"
 RULES = "rules"
 
 
-@dataclass(frozen=True, slots=True)
-class Provider:
-    """One provider.
-
-    Args:
-        wire: `openai` or `anthropic`, the protocol it speaks.
-        variables: where its key usually is; empty where it needs none.
-        base_url: its address where that is not the wire's own.
-        default: the model that is used when the user names none.
-    """
-
-    wire: str
-    variables: tuple[str, ...] = ()
-    base_url: str | None = None
-    default: str = ""
+IMPATIENT = Retry(total_s=60.0)
+"""How long a model is waited for that another one can replace."""
 
 
-PROVIDERS: dict[str, Provider] = {
-    "anthropic": Provider("anthropic", ("ANTHROPIC_API_KEY",), default="claude-sonnet-5-5"),
-    "openai": Provider("openai", ("OPENAI_API_KEY",), default="gpt-5.4"),
-    "gemini": Provider(
-        "openai", ("GEMINI_API_KEY", "GOOGLE_API_KEY"), "https://generativelanguage.googleapis.com/v1beta/openai/"
-    ),
-    "deepseek": Provider("openai", ("DEEPSEEK_API_KEY",), "https://api.deepseek.com"),
-    "qwen": Provider("openai", ("DASHSCOPE_API_KEY",), "https://dashscope-intl.aliyuncs.com/compatible-mode/v1"),
-    "openrouter": Provider("openai", ("OPENROUTER_API_KEY",), "https://openrouter.ai/api/v1"),
-    "ollama": Provider("openai", (), "http://127.0.0.1:11434/v1"),
-    "vllm": Provider("openai", (), "http://127.0.0.1:8000/v1"),
-}
-
-
-def connect(spec: str | LLM | Callable[..., Any] | None = None) -> LLM:
+def connect(
+    spec: str | LLM | Callable[..., Any] | None = None, *, fallback: str | LLM | Callable[..., Any] | None = None
+) -> LLM:
     """The model that `spec` names.
 
     Args:
         spec: `provider:model`, or `provider:model@BASE_URL` for a server that speaks the provider's protocol; `rules`
             for the embedded core; an `LLM` as it is; any function of `(messages, tools)`; None for the first provider
-            whose usual key variable is set, and `rules` where none is.
+            whose usual key variable is set, and `rules` where none is. `first|second` names a model that takes over
+            when the first one fails for good.
+        fallback: the same as `first|second`, for what is not written as one text.
 
     Raises:
         WrongUse: no such provider, or no model named.
@@ -66,6 +45,18 @@ def connect(spec: str | LLM | Callable[..., Any] | None = None) -> LLM:
     """
     if spec is None:
         spec = default_spec()
+    first, *others = spec.split("|") if isinstance(spec, str) else (spec,)
+    if fallback is not None:
+        others = [*others, *(fallback.split("|") if isinstance(fallback, str) else (fallback,))]
+    if not others:
+        return _connect(first, None)
+    from .fallback import Fallback
+
+    impatient = [_connect(each, IMPATIENT) for each in (first, *others[:-1])]
+    return Fallback([*impatient, _connect(others[-1], None)])
+
+
+def _connect(spec: str | LLM | Callable[..., Any], retry: Retry | None) -> LLM:
     if not isinstance(spec, str):
         if isinstance(spec, LLM) and not isinstance(spec, type):
             return spec
@@ -84,7 +75,7 @@ def connect(spec: str | LLM | Callable[..., Any] | None = None) -> LLM:
         raise WrongUse(
             f"{spec!r} names no model. Write provider:model, e.g. {name}:{PROVIDERS[name].default or 'MODEL'}."
         )
-    return _open(name, PROVIDERS[name], model, base_url)
+    return open_provider(name, model, base_url, retry)
 
 
 def _parts(spec: str) -> tuple[str, str, str | None]:
@@ -108,16 +99,43 @@ def default_spec() -> str:
     return RULES
 
 
-def _open(name: str, provider: Provider, model: str, base_url: str | None) -> LLM:
+def open_provider(
+    name: str, model: str, base_url: str | None = None, retry: Retry | None = None, timeout_s: float = 600.0
+) -> LLM:
+    """A model of one of `PROVIDERS`.
+
+    Args:
+        base_url: another server that speaks this provider's protocol.
+        retry: how patient to be.
+        timeout_s: seconds without a byte after which a request counts as lost.
+
+    Raises:
+        Authentication: the key is missing.
+    """
+    provider = PROVIDERS[name]
     key = keys.find(provider.variables, base_url, name)
     address = base_url or provider.base_url
+    unknown = Facts(provider.window, provider.max_output, known=False)
+    facts = known.lookup(name, model, priced=base_url is None, unknown=unknown)
     if provider.wire == "anthropic":
         from .anthropic import Anthropic
 
-        return Anthropic(model, base_url=address, key=key, provider=name)
+        return Anthropic(
+            model, base_url=address, key=key, provider=name, facts=facts, retry=retry, timeout_s=timeout_s
+        )
     from .openai import OpenAI
 
-    return OpenAI(model, base_url=address, key=key, provider=name)
+    return OpenAI(
+        model,
+        base_url=address,
+        key=key,
+        provider=name,
+        facts=facts,
+        retry=retry,
+        timeout_s=timeout_s,
+        limit=provider.limit,
+        extra=provider.extra if base_url is None else {},
+    )
 
 
 def _third_party(spec: str, name: str, model: str, base_url: str | None) -> LLM:

@@ -86,7 +86,8 @@ def validation_records(work: Path, index: Index) -> list[Record]:
         names = {_key(row["image"]) for row in rows}
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return []
-    return [record for record in index.train if record.key in names][:VALID_CASES]
+    held = [record for record in index.train if record.key in names]
+    return held[:: -(-len(held) // VALID_CASES)] if held else []  # spread out: an index is often sorted by label
 
 
 def _key(image: Any) -> str:

@@ -8,12 +8,13 @@ import shlex
 
 from m3b.llm.rules import tables
 from m3b.llm.rules.view import View, call
-from m3b.llm.rules.words import LABEL_COLUMNS, STOP, rank, words
+from m3b.llm.rules.words import LABEL_COLUMNS, rank
 from m3b.messages import ToolCall
 
 SCRIPT = "python resources/templates/indexing/build_index.py"
 HALVES = ("train", "training", "test", "testing", "val", "valid", "validation")
-NOT_CLASSES = ("images", "image", "imgs", "img", "masks", "mask", "labels", "annotations", "data", "unseen")
+PICTURES = ("images", "image", "imgs", "img", "data")
+NOT_CLASSES = (*PICTURES, "masks", "mask", "labels", "annotations", "segmentations", "unseen", "docs", "__macosx")
 BEYOND = (
     "This layout is beyond the rules: they read class folders, a table that names images and labels, and MedMNIST-like "
     "NPZ archives. Use a language model, or write a data card that says more."
@@ -88,31 +89,59 @@ def _label_names(text: str) -> str:
 
 def _tables(view: View) -> list[list[str]]:
     found = []
+    listed = _label_names(view.briefing)
     for table in tables.tables(view.briefing):
         image, label = tables.image_column(table), tables.label_column(table, view.request)
-        if image is None or label is None or image.name == label.name:
+        if image is None:
             continue
-        options = ["--table", table.path, "--image", image.name, "--label", label.name]
         patient, split = tables.patient_column(table, image), tables.split_column(table)
-        options += ["--patient", patient.name] if patient else []
-        options += ["--split-column", split.name] if split else []
-        names = _label_names(view.briefing) if all(value.isdigit() for value in label.values) else ""
-        options += ["--names", names] if names else []
-        mapped = tables.mapping(label, view.request)
-        found += [[*options, *mapped], options] if mapped else [options]
-    return found
+        more = ["--patient", patient.name] if patient else []
+        more += ["--split-column", split.name] if split else []
+        start = ["--table", table.path, "--image", image.name, "--label"]
+        if label is not None and label.name != image.name:
+            mark = tables.separator(label)
+            options = [*start, label.name, *more, *(["--separator", mark] if mark else [])]
+            options += tables.names_of(label, listed)
+            mapped = tables.mapping(list(label.values), view.request) if not mark and label.whole else []
+            found += [[*options, *mapped], options] if mapped else [options]
+        if flags := tables.flag_columns(table):
+            several = [*start, ",".join(flag.name for flag in flags), *more]
+            found += [several, [*several, "--none", "no finding"]]
+    anew = [[*options, "--ignore-split"] for options in found if "--split-column" in options]
+    return found + anew
 
 
 def _folders(view: View, root: str) -> list[list[str]]:
-    """Class folders: at least two sub-folders with images, at the top, below a wrapping folder, or below train/."""
+    """Class folders: at least two sub-folders with images, at the top, below wrapping folders, or below train/."""
     preview = view.part(r"## Preview of data/[\w-]+\n(.*?)(?:\n\n|\Z)")
     listed = re.search(r"folders \(files below\):\n((?:  .*\n?)+)", preview)
-    names = re.findall(r"^( +)(.+?)/ ([\d,]+)", listed.group(1), re.MULTILINE) if listed else []
-    top = [name for indent, name, _ in names if len(indent) == 2 and name.lower() not in NOT_CLASSES]
-    if len(top) == 1 or (top and all(name.lower() in HALVES for name in top)):
-        return [["--class-folders", root]]
-    if len(top) >= 2:
-        asked = words(view.request) - STOP
-        positive = next((name for name in top if words(name) & asked), "") if len(top) == 2 else ""
-        return [["--class-folders", root, *(["--positive", positive] if positive else [])]]
-    return []
+    lines = re.findall(r"^( +)(.+?)/ [\d,]+", listed.group(1), re.MULTILINE) if listed else []
+    place, names, halves = _descend([(len(indent) // 2, name) for indent, name in lines], root)
+    if len(names) < 2:
+        return []
+    strange = [name for name in names if name.lower() in NOT_CLASSES]
+    classes = [name for name in names if name not in strange]
+    options = ["--class-folders", place, *(["--skip", "|".join(strange)] if strange else [])]
+    mapped = tables.mapping(classes, view.request)
+    found = [[*options, *mapped], options] if mapped else [options]
+    return found + ([[*one, "--ignore-split"] for one in found] if halves else [])
+
+
+def _descend(tree: list[tuple[int, str]], place: str) -> tuple[str, list[str], bool]:
+    """The folder below which the classes lie, their names, and whether train/ and test/ are above them."""
+    names = [name for depth, name in tree if depth == 1]
+    halves = [name for name in names if name.lower() in HALVES]
+    likely = [name for name in names if name.lower() not in NOT_CLASSES]
+    if halves and len(halves) == len(likely):
+        return place, _descend(_below(tree, halves[0]), "")[1], True
+    through = names if len(names) == 1 else [n for n in names if n.lower() in PICTURES] if not likely else []
+    if through and (inner := _below(tree, through[0])):
+        return _descend(inner, f"{place}/{through[0]}")
+    return place, names if len(likely) > 1 else [], False
+
+
+def _below(tree: list[tuple[int, str]], name: str) -> list[tuple[int, str]]:
+    """The part of the tree below one of its first folders."""
+    start = tree.index((1, name)) + 1
+    end = next((at for at in range(start, len(tree)) if tree[at][0] <= 1), len(tree))
+    return [(depth - 1, inner) for depth, inner in tree[start:end]]

@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 
 from m3b.llm.rules.view import View
-from m3b.llm.rules.words import STOP, anatomy, other_task, words
+from m3b.llm.rules.words import STOP, anatomy, modality, of_images, other_task, words
 from m3b.messages import ToolCall
 
 
@@ -29,7 +29,7 @@ def select(view: View) -> str | list[ToolCall]:
     if task:
         return _json(None, f"The request asks for a {task} model; the rules build diagnosis models.")
     offers = _offers(view.briefing)
-    fitting = [offer for offer in offers if _fits(request, offer)]
+    fitting = [offer for offer in offers if _fits(request, offer, alone=len(offers) == 1)]
     if not fitting:
         here = ", ".join(offer.name for offer in offers) or "none"
         return _json(None, f"No data on this machine speaks of what the request asks for. Data here: {here}.")
@@ -46,18 +46,25 @@ def _offers(briefing: str) -> list[Offer]:
     ]
 
 
-def _fits(request: str, offer: Offer) -> bool:
-    """A card that is of another task or speaks of other organs only does not serve."""
+def _fits(request: str, offer: Offer, *, alone: bool) -> bool:
+    """Whether a card serves: not of another task, organ or kind of image, and with something in common.
+
+    Data that came without words may be in common with any request for a model on images, if there is no other.
+    """
     if offer.task not in ("", "diagnosis", "no facts given"):
         return False
-    asked, there = anatomy(request), anatomy(offer.text)
-    return not asked or not there or bool(asked & there)
+    for kinds in (anatomy, modality):
+        asked, there = kinds(request), kinds(offer.text)
+        if asked and there and not asked & there:
+            return False
+    return _score(request, offer) > 0 or (alone and of_images(request))
 
 
 def _score(request: str, offer: Offer) -> float:
     asked = words(request) - STOP
     shared = asked & words(offer.text)
-    return len(shared) / max(1, len(asked)) + len(anatomy(request) & anatomy(offer.text))
+    same = len(anatomy(request) & anatomy(offer.text)) + 0.5 * len(modality(request) & modality(offer.text))
+    return len(shared) / max(1, len(asked)) + same
 
 
 def _json(card: str | None, reason: str) -> str:

@@ -7,34 +7,48 @@ import unicodedata
 
 ANATOMY = {
     "chest": (
-        "chest lung lungs thorax thoracic pulmonary pneumonia covid pneumothorax cxr rib poumon poumons "
-        "lunge lungen torax pulmon pulmones neumonia pneumonie lungenentzündung 肺 肺炎 胸"
+        "chest lung lungs thorax thoracic pulmonary pneumonia covid pneumothorax cxr rib ribs tuberculosis poumon "
+        "poumons pneumonie thoracique lunge lungen brust brustkorb torax torácica tórax pulmon pulmón pulmones neumonía "
+        "lungenentzündung 肺 胸"
     ),
     "brain": (
-        "brain cerebral head cranial stroke alzheimer dementia glioma hirn gehirn schädel cerveau "
-        "cerebro cerebral 脑 大脑"
+        "brain cerebral head cranial stroke alzheimer dementia glioma hirn gehirn schädel demenz schlaganfall cerveau "
+        "cérébral cérébrale cerebro 脑"
     ),
-    "knee": "knee meniscus acl knie genou rodilla 膝",
-    "breast": "breast mammography mammogram mamma brust sein mama 乳腺",
-    "eye": "retina retinal fundus eye oct ocular auge œil oeil ojo 眼 视网膜",
-    "skin": "skin dermoscopy melanoma haut peau piel 皮肤",
+    "knee": "knee knees meniscus acl knie kniegelenk genou genoux rodilla rodillas 膝",
+    "breast": "breast mammography mammogram mammographie mamma brust mammaire mamografía mama 乳腺",
+    "eye": "retina retinal fundus eye oct ocular auge augen netzhaut œil oeil rétine ojo retinopathy 眼 视网膜",
+    "skin": "skin dermoscopy melanoma haut hautkrebs peau piel 皮肤",
     "abdomen": (
-        "abdomen abdominal liver kidney renal pancreas pancreatic spleen hepatic leber niere foie rein "
-        "hígado riñón 肝 肾 腹"
+        "abdomen abdominal liver kidney kidneys renal pancreas pancreatic spleen hepatic leber niere nieren foie reins "
+        "rénal hígado riñón riñones 肝 肾 腹"
     ),
-    "heart": "heart cardiac myocardial ventricle herz cœur coeur corazón 心脏",
-    "spine": "spine vertebra vertebrae lumbar wirbelsäule colonne columna 脊柱",
+    "heart": "heart cardiac myocardial ventricle herz cœur coeur cardiaque corazón 心脏",
+    "spine": "spine vertebra vertebrae lumbar wirbelsäule wirbel vertébrale columna 脊柱",
     "prostate": "prostate prostata próstata 前列腺",
-    "bone": "fracture bone wrist hip hand knochen os hueso 骨",
+    "bone": "fracture fractures bone bones wrist hip knochen fraktur frakturen osseux osseuse hueso huesos 骨",
 }
-OTHER_TASKS = {
-    "segmentation": (
-        "segment segmentation segmenting delineate delineation contour outline mask segmentieren "
-        "segmenter segmentar 分割"
-    ),
-    "report": "report reports radiology-report impression befund bericht rapport informe 报告",
+MODALITY = {
+    "x-ray": "x-ray x-rays xray xrays cxr radiograph radiographs radiographie radiographies röntgen röntgenbild "
+    "röntgenbilder röntgenbildern radiografía radiografías x光 胸片",
+    "ct": "ct cts tomography computertomographie tomodensitométrie tdm scanner tac 断层",
+    "mri": "mri mris mr mrt irm rm magnetic kernspin 磁共振",
+    "ultrasound": "ultrasound ultrasonography sonography echocardiography ultraschall échographie ecografía 超声",
+    "pathology": "histology histopathology histological pathology smear 病理",
+    "photograph": "dermoscopy dermoscopic fundus endoscopy endoscopic colonoscopy",
 }
-BOXES = ("bounding box", "bounding boxes", "localise", "localize", "locate")
+IMAGING = (
+    "image images imaging picture pictures scan scans slice slices volume volumes radiology bild bilder bildern "
+    "aufnahme aufnahmen clichés cliché imagerie imagen imágenes 影像 图像 图片 扫描"
+)
+COMPOUNDED = frozenset(["hirn", "knie", "herz", "lung"])
+"""Short words that German and others build longer ones with; those of five letters and more may all begin one."""
+SEGMENTATION = "segment delineat contour outlin segmentier segmenta 分割 勾画"
+REPORTS = (  # of texts without accents
+    r"(?:writ|generat|draft|produc|compos|schreib|verfass|erstell|gener|redig|redact|escrib)\w*\W+(?:\w+\W+){0,4}"
+    r"(?:report|bericht|befundbericht|informe|comptes?[- ]rendu)|report (?:generation|writing)|(?:生成|撰写|写)\S{0,6}报告"
+)
+BOXES = ("bounding box", "bounding boxes", "localise", "localize", "locate the", "检测框")
 
 IMAGE_COLUMNS = (
     "image_path",
@@ -91,13 +105,21 @@ LABEL_COLUMNS = (
 )
 SPLIT_COLUMNS = ("split", "set", "subset", "partition", "fold", "phase")
 _SAY_NOTHING = """
-a an and are as at be between build by can classification classifier classify could create ct detect detection
-detects develop different distinguish do each find for from give i identify if image images in into is it make
-me model models mri my need of on or other others please predict rest scan scans tell tells that the them this
-to train trained using want we whether which with x-ray x-rays xray
+a all an and any are as at be between build by can classification classifier classify could create ct detect detection
+detects develop different diagnose diagnosis disease distinguish do each else find findings for from give have i identify
+if image images in into is it make me medical model models mri my need no not of on or other others patient patients
+please predict rest scan scans tell tells that the them this to train trained using want we whether which with without
+x-ray x-rays xray
 """
 STOP = frozenset(_SAY_NOTHING.split())
 """Words of a request that say nothing of its subject."""
+_AGAINST = (
+    "rest other others all else any übrige übrigen andere anderen anderem restlichen autre autres reste otro otros "
+    "otras resto demás vs versus against 其他 其它 其余"
+)
+REST = frozenset(_AGAINST.split())
+"""Words by which a request sets one class against all others."""
+UNCLEAR = frozenset(["todo", "unknown", "tbd", "unclear", "unsure", "indeterminate"])
 
 
 def plain(text: str) -> str:
@@ -115,23 +137,46 @@ def words(text: str) -> set[str]:
 
 
 def anatomy(text: str) -> set[str]:
-    """The parts of the body that a text speaks of."""
-    found, low = words(text), plain(text)
-    named = set()
-    for part, known in ANATOMY.items():
-        for word in known.split():
-            word = plain(word)
-            if word in found or (ord(word[0]) > 0x2E80 and word in low):
-                named.add(part)
-    return named
+    """The parts of the body that a text speaks of most."""
+    return _spoken_of(text, ANATOMY)
+
+
+def modality(text: str) -> set[str]:
+    """The kinds of image that a text speaks of most."""
+    return _spoken_of(text, MODALITY)
+
+
+def of_images(text: str) -> bool:
+    """Whether a text speaks of images at all."""
+    return bool(modality(text) or anatomy(text) or _hits(text, IMAGING))
+
+
+def _spoken_of(text: str, known: dict[str, str]) -> set[str]:
+    """Those named at least a third as often as the one named most, so that a word in passing does not count."""
+    times = {name: hits for name, listed in known.items() if (hits := _hits(text, listed))}
+    most = max(times.values(), default=0)
+    return {name for name, hits in times.items() if 3 * hits >= most}
+
+
+def _hits(text: str, listed: str) -> int:
+    """How many words of a text are listed, or begin with a listed one of five letters and more."""
+    low = plain(text)
+    letters = [word for word in map(plain, listed.split()) if ord(word[-1]) > 0x2E80]
+    exact = {word for word in map(plain, listed.split()) if ord(word[-1]) <= 0x2E80}
+    roots = tuple(word for word in exact if len(word) >= 5 or word in COMPOUNDED)
+    found: list[str] = re.findall(r"[^\W_]+(?:-[^\W_]+)*", low)
+    parts = [part for word in found for part in ({word, *word.split("-")} if "-" in word else (word,))]
+    hits = sum(part in exact or (part.startswith(roots) and part.isalpha()) for part in parts)
+    return hits + sum(low.count(word) for word in letters)
 
 
 def other_task(request: str) -> str:
     """The task that a request names if it is none of classification, as far as its words tell."""
-    found, low = words(request), plain(request)
-    for task, known in OTHER_TASKS.items():
-        if any(plain(word) in found or (ord(word[0]) > 0x2E80 and word in low) for word in known.split()):
-            return task
+    low = plain(request)
+    if any(re.search(rf"\b{word}" if word.isascii() else word, low) for word in map(plain, SEGMENTATION.split())):
+        return "segmentation"
+    if re.search(REPORTS, low):
+        return "report"
     return "detection" if any(phrase in low for phrase in BOXES) else ""
 
 

@@ -1,0 +1,119 @@
+"""Rooms in which the rules get real briefings of real folders, and their calls are really made."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from m3b.agents import briefing
+from m3b.agents.artifacts import Selection
+from m3b.data.cards import Card, card_for_folder
+from m3b.data.index import Index, read_index
+from m3b.llm.rules import Rules
+from m3b.messages import Message, ToolCall
+from m3b.resources import resources_dir
+from m3b.runs import Run
+from m3b.sandbox import Limits, choose
+from m3b.setup import lay_out
+from m3b.tools import TOOLS, Toolbox
+
+PLAN = Selection("x", "diagnosis", "auroc", "Read the labels where the preview shows them.", (), "")
+
+
+class Room:
+    """A folder of raw data `x`, a run laid out for it, and the rules."""
+
+    def __init__(self, top: Path, name: str = "x") -> None:
+        self.top, self.raw = top, top / "raw" / name
+        self.raw.mkdir(parents=True)
+        self.random = np.random.default_rng(2)
+        self.others: list[Card] = []
+        self._box: Toolbox | None = None
+
+    def image(self, name: str) -> None:
+        file = self.raw / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(self.random.integers(0, 255, (8, 8), dtype=np.uint8)).save(file)
+
+    def images(self, pattern: str, count: int) -> None:
+        for at in range(count):
+            self.image(pattern.format(at, half=at // 2))
+
+    def write(self, name: str, text: str) -> None:
+        (self.raw / name).parent.mkdir(parents=True, exist_ok=True)
+        (self.raw / name).write_text(text, encoding="utf-8")
+
+    def card(self) -> Card:
+        return card_for_folder(self.raw)
+
+    @property
+    def box(self) -> Toolbox:
+        if self._box is None:
+            self.run = Run.create(self.top / "run")
+            roots = lay_out(self.run, [self.card(), *self.others], resources_dir())
+            mounts = tuple(card.path for card in (self.card(), *self.others) if card.path)
+            self._box = Toolbox(roots, sandbox=choose("off"), limits=Limits(wall_s=60), mounts_read=mounts)
+        return self._box
+
+    def close(self) -> None:
+        if self._box is not None:
+            self._box.close()
+
+    def look(self, tool: str, arguments: Any) -> str:
+        return self.box.call(ToolCall("look", tool, dict(arguments)), (tool,)).text
+
+    def select(self, request: str, shipped: list[Card] | None = None) -> dict[str, Any]:
+        """The closing JSON of the rules for a request."""
+        text = briefing.selection_briefing(request, [self.card(), *self.others, *(shipped or [])], self.look)
+        reply = Rules().ask([Message("user", text)], ())
+        assert not reply.calls
+        return dict(json.loads(reply.text))
+
+    def brief(self, request: str) -> str:
+        return briefing.index_briefing(request, PLAN, self.card(), self.look, resources_dir())
+
+    def first(self, request: str) -> str:
+        """The options of the first command for the index, or the closing text where there is none."""
+        reply = Rules().ask([Message("user", self.brief(request))], ())
+        if not reply.calls:
+            return reply.text
+        command = str(reply.calls[0].arguments["command"])
+        return command.split("build_index.py ", 1)[1].replace("data/x", "@")
+
+    def index(self, request: str) -> Index:
+        """Let the rules work until they close, calls really made; the index that is left."""
+        messages = [Message("user", self.brief(request))]
+        for _ in range(6):
+            reply = Rules().ask(messages, ())
+            messages.append(Message("assistant", reply.text, reply.calls))
+            if not reply.calls:
+                break
+            for call in reply.calls:
+                result = self.box.call(call, tuple(TOOLS))
+                messages.append(Message("tool", result.text, call_id=call.id, is_error=result.is_error))
+        self.messages = messages
+        return read_index(self.run.work)
+
+
+@pytest.fixture
+def make_room(tmp_path: Path) -> Iterator[Callable[..., Room]]:
+    made: list[Room] = []
+
+    def make(name: str = "x") -> Room:
+        made.append(Room(tmp_path / f"room{len(made)}", name))
+        return made[-1]
+
+    yield make
+    for room in made:
+        room.close()
+
+
+@pytest.fixture
+def room(make_room: Callable[..., Room]) -> Room:
+    return make_room()

@@ -1,0 +1,310 @@
+"""The rules on real previews of many layouts: the right command, and an index that the audit accepts."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from m3b.data.audit import audit_index
+from m3b.data.synthetic import make_chest, make_volumes
+from m3b.messages import ToolCall
+
+PNEUMONIA = "Build a model that detects pneumonia on chest X-rays"
+
+
+def accepted(room: Any, request: str) -> Any:
+    """The index the rules make, free of anything that the check would turn down."""
+    index = room.index(request)
+    audit = audit_index(index, room.run.work)
+    assert not [finding for finding in audit.findings if finding.weight != "warn"], audit.findings
+    return index
+
+
+# --- class folders -----------------------------------------------------------------------------------------------
+
+
+def test_two_class_folders_and_the_finding_named(room: Any) -> None:
+    room.images("NORMAL/n{}.png", 20)
+    room.images("PNEUMONIA/p{}.png", 20)
+    assert room.first(PNEUMONIA) == "--class-folders @ --positive PNEUMONIA"
+    assert accepted(room, PNEUMONIA).classes == ("NORMAL", "PNEUMONIA")
+
+
+def test_several_class_folders(room: Any) -> None:
+    for name in ("cyst", "stone", "tumor"):
+        room.images(name + "/{}.png", 12)
+    assert room.first("Classify kidney CT slices by what they show") == "--class-folders @"
+
+
+@pytest.mark.parametrize(
+    ("request_text", "expected"),
+    [
+        ("Tell COVID from the rest on chest X-rays", "--map COVID=COVID --map 'other=Normal|Viral Pneumonia' --positive COVID"),
+        ("Detect viral pneumonia", "--map 'Viral Pneumonia=Viral Pneumonia' --map 'other=COVID|Normal' --positive 'Viral Pneumonia'"),
+        ("Distinguish COVID from normal", "--map COVID=COVID --map Normal=Normal"),
+        ("Sort chest X-rays into COVID, normal and viral pneumonia", ""),
+        ("Erkenne COVID gegen alle anderen", "--map COVID=COVID --map 'other=Normal|Viral Pneumonia' --positive COVID"),
+    ],
+)  # fmt: skip
+def test_one_class_against_the_rest(room: Any, request_text: str, expected: str) -> None:
+    for name in ("COVID", "Normal", "Viral Pneumonia"):
+        room.images(name + "/{}.png", 12)
+    assert room.first(request_text) == f"--class-folders @ {expected}".strip()
+    wanted = 2 if expected else 3
+    assert len(accepted(room, request_text).classes) == wanted
+
+
+@pytest.mark.parametrize("top", ["archive/", "archive/chest/", "images/", "archive/images/"])
+def test_wrapped_class_folders(room: Any, top: str) -> None:
+    for name in ("ill", "well"):
+        room.images(top + name + "/{}.png", 12)
+    room.write("README.md", "Chest radiographs.")
+    room.write("docs/terms.txt", "Terms.")
+    assert room.first("Classify chest X-rays").startswith("--class-folders @")
+    assert accepted(room, "Classify chest X-rays").classes == ("ill", "well")
+
+
+def test_halves_and_unseen_images(room: Any) -> None:
+    for half in ("train", "val", "test"):
+        for name in ("NORMAL", "PNEUMONIA"):
+            room.images(f"{half}/{name}/{half}" + "{}.png", 10)
+    assert room.first(PNEUMONIA) == "--class-folders @ --positive PNEUMONIA"
+    index = accepted(room, PNEUMONIA)
+    assert all("/test/" in str(record.image) for record in index.test)
+
+
+def test_folders_that_are_no_class_are_skipped(room: Any) -> None:
+    for name in ("ill", "well", "unseen", "masks"):
+        room.images(name + "/{}.png", 12)
+    assert room.first("Classify") == "--class-folders @ --skip 'masks|unseen'"
+    assert accepted(room, "Classify").classes == ("ill", "well")
+
+
+def test_volumes(room: Any) -> None:
+    room.raw.rmdir()
+    make_volumes(room.raw, patients=24, side=10)
+    assert room.first("Tell large from small balls") == "--class-folders @"
+    assert accepted(room, "Tell large from small balls").classes == ("large", "small")
+
+
+def test_a_halved_class_is_split_anew(room: Any) -> None:
+    room.images("train/a/{}.png", 12)
+    room.images("train/b/{}.png", 12)
+    room.images("test/a/x{}.png", 12)
+    index = room.index("Classify")
+    steps = [message for message in room.messages if message.role == "tool"]
+    assert steps
+    assert index.classes == ("a", "b")
+
+
+# --- tables ------------------------------------------------------------------------------------------------------
+
+
+def test_the_drawn_chests(room: Any) -> None:
+    room.raw.rmdir()
+    make_chest(room.raw, patients=40)
+    request = "Build a model that finds opacity on chest X-rays"
+    assert room.first(request) == (
+        "--table @/cases.csv --image image --label finding --patient patient_id --positive opacity"
+    )
+    index = accepted(room, request)
+    assert index.classes == ("clear", "opacity")
+    assert not any("unseen" in str(record.image) for record in index.records)
+
+
+def table(room: Any, header: str, row: str, count: int = 24, name: str = "t.csv", **sets: list[str]) -> None:
+    """A table of `count` images; `{name}` in a row takes its values in turn."""
+    lines = [header] if header else []
+    for at in range(count):
+        room.image(f"files/im{at:03d}.png")
+        lines.append(row.format(at, half=at // 2, **{k: v[at % len(v)] for k, v in sets.items()}))
+    room.write(name, "\n".join(lines) + "\n")
+
+
+def test_a_table_with_many_columns(room: Any) -> None:
+    table(
+        room, "study,patientid,sex,age,finding,view,site,date,filename,notes",
+        "{},{half},{sex},{},{f},{v},north,2020-01-{half:02d},im{0:03d}.png,note {}".replace("{}", "{0}"),
+        sex=["F", "M"], f=["COVID-19", "COVID-19, ARDS", "SARS", "No Finding", "todo"], v=["PA", "AP"], count=40,
+    )  # fmt: skip
+    # the comma inside a finding needs quoting
+    text = (room.raw / "t.csv").read_text(encoding="utf-8").replace("COVID-19, ARDS", '"COVID-19, ARDS"')
+    room.write("t.csv", text)
+    request = "Tell COVID-19 from all other findings on chest X-rays"
+    assert shlex.split(room.first(request)) == [
+        "--table", "@/t.csv", "--image", "filename", "--label", "finding", "--patient", "patientid",
+        "--map", "COVID-19=COVID-19|COVID-19, ARDS", "--map", "other=SARS|No Finding", "--positive", "COVID-19",
+    ]  # fmt: skip
+    assert accepted(room, request).classes == ("other", "COVID-19")
+
+
+def test_no_patient_column(room: Any) -> None:
+    table(room, "img,label", "im{0:03d},{l}", l=["benign", "malignant"])
+    request = "Is the skin lesion malignant?"
+    assert room.first(request) == "--table @/t.csv --image img --label label --positive malignant"
+    assert len({record.patient for record in accepted(room, request).records}) == 24
+
+
+def test_no_header(room: Any) -> None:
+    table(room, "", "im{0:03d}.png,{l},p{half}", l=["ill", "ill", "well", "well"])
+    command = room.first("Tell ill from well")
+    assert command.startswith("--table @/t.csv --image 0")
+
+
+@pytest.mark.parametrize("mark", [";", "\t", "|"])
+def test_other_delimiters(room: Any, mark: str) -> None:
+    table(room, "image;diagnosis;subject", "im{0:03d}.png;{l};s{half}", l=["ill", "ill", "well", "well"])
+    room.write("t.csv", (room.raw / "t.csv").read_text(encoding="utf-8").replace(";", mark))
+    assert room.first("Classify") == "--table @/t.csv --image image --label diagnosis --patient subject"
+    assert accepted(room, "Classify").classes == ("ill", "well")
+
+
+def test_numbered_labels_named_by_the_card(room: Any) -> None:
+    table(room, "image,label", "im{0:03d}.png,{l}", l=["0", "1", "2"])
+    room.write("README.md", "Retina images. Labels: 0 none, 1 mild, 2 severe.")
+    assert "--names 0=none,1=mild,2=severe" in room.first("Grade retinopathy")
+    assert accepted(room, "Grade retinopathy").classes == ("none", "mild", "severe")
+
+
+def test_a_column_named_after_its_finding(room: Any) -> None:
+    table(room, "image,age,pneumonia", "im{0:03d}.png,5{0},{l}", l=["0", "1"])
+    assert "--label pneumonia --names '0=no pneumonia,1=pneumonia'" in room.first(PNEUMONIA)
+    assert accepted(room, PNEUMONIA).classes == ("no pneumonia", "pneumonia")
+
+
+def test_one_flag_of_several(room: Any) -> None:
+    table(
+        room,
+        "image,Edema,Mass,Effusion",
+        "im{0:03d}.png,{a},{b},{c}",
+        a=["0", "1"],
+        b=["0", "0", "1"],
+        c=["1", "0", "0", "0"],
+    )
+    assert "--label Mass --names '0=no Mass,1=Mass'" in room.first("Detect a mass on chest films")
+
+
+def test_several_flags(room: Any) -> None:
+    table(
+        room,
+        "image,Edema,Mass,Effusion",
+        "im{0:03d}.png,{a},{b},{c}",
+        a=["0", "1"],
+        b=["0", "0", "1"],
+        c=["1", "0", "0", "0"],
+    )
+    request = "Classify chest films by all findings"
+    assert room.first(request) == "--table @/t.csv --image image --label Edema,Mass,Effusion"
+    assert accepted(room, request).multi_label
+
+
+def test_several_labels_in_a_cell(room: Any) -> None:
+    table(
+        room,
+        "Image Index,Finding Labels,Patient ID",
+        "im{0:03d}.png,{l},{half}",
+        l=["Edema", "Edema|Mass", "Mass", "No Finding"],
+        count=40,
+    )
+    request = "Find what is wrong on chest X-rays"
+    assert "--separator '|'" in room.first(request)
+    assert accepted(room, request).multi_label
+
+
+def test_an_own_split(room: Any) -> None:
+    table(
+        room,
+        "image,label,split",
+        "im{0:03d}.png,{l},{s}",
+        l=["a", "b"],
+        s=["train", "train", "train", "train", "test", "test"],
+    )
+    assert room.first("Classify").endswith("--split-column split")
+    assert len(accepted(room, "Classify").test) == 8
+
+
+@pytest.mark.parametrize("name", ["t.json", "t.jsonl"])
+def test_json(room: Any, name: str) -> None:
+    records = []
+    for at in range(24):
+        room.image(f"files/im{at:03d}.png")
+        records.append(
+            {"file_name": f"im{at:03d}.png", "finding": ["ill", "well"][at // 2 % 2], "patient": f"p{at // 2}"}
+        )
+    room.write(name, json.dumps(records) if name == "t.json" else "\n".join(map(json.dumps, records)))
+    assert room.first("Tell ill from well").startswith(
+        f"--table @/{name} --image file_name --label finding --patient patient"
+    )
+    assert accepted(room, "Tell ill from well").classes == ("ill", "well")
+
+
+def test_folders_are_tried_when_the_table_says_nothing(room: Any) -> None:
+    for name in ("ill", "well"):
+        room.images(name + "/{}.png", 12)
+    room.write("sizes.csv", "width,height\n8,8\n8,8\n8,8\n")
+    assert room.first("Classify") == "--class-folders @"
+
+
+# --- archives ----------------------------------------------------------------------------------------------------
+
+
+def archive(room: Any, classes: int = 2) -> None:
+    arrays = {}
+    for half, count in (("train", 30), ("val", 10), ("test", 20)):
+        arrays[f"{half}_images"] = room.random.integers(0, 255, (count, 8, 8), dtype=np.uint8)
+        arrays[f"{half}_labels"] = (np.arange(count)[:, None] % classes).astype(np.uint8)
+    np.savez(room.raw / "set.npz", **arrays)
+
+
+@pytest.mark.parametrize(
+    ("about", "names"),
+    [
+        ("Labels: 0 normal, 1 pneumonia.", "0=normal,1=pneumonia"),
+        ("Classes are 0: normal; 1: pneumonia", "0=normal,1=pneumonia"),
+        ("label 0 = normal, 1 = bacterial, 2 = viral", "0=normal,1=bacterial,2=viral"),
+    ],
+)
+def test_an_archive_with_names_from_its_card(room: Any, about: str, names: str) -> None:
+    archive(room, classes=names.count("="))
+    room.write("SOURCE.md", f"Chest radiographs of children. {about}\n")
+    assert room.first(PNEUMONIA).startswith("--archive @/set.npz")
+    assert shlex.split(room.first(PNEUMONIA))[-1] == names or names in room.first(PNEUMONIA)
+    assert len(accepted(room, PNEUMONIA).test) == 20
+
+
+# --- what is beyond ----------------------------------------------------------------------------------------------
+
+
+def test_a_layout_that_is_beyond_the_rules(room: Any) -> None:
+    room.images("{}.png", 12)
+    assert room.first(PNEUMONIA).startswith("This layout is beyond the rules")
+
+
+def test_every_reading_is_tried_once(room: Any) -> None:
+    room.write("t.csv", "image,label\n" + "".join(f"gone{at}.png,{'ab'[at % 2]}\n" for at in range(12)))
+    with pytest.raises(Exception, match="missing"):
+        room.index("Classify")
+    calls = [call for message in room.messages for call in message.calls]
+    commands = [str(call.arguments["command"]) for call in calls]
+    assert len(commands) == len(set(commands)) >= 1
+    assert room.messages[-1].text.startswith("This layout is beyond the rules")
+
+
+def test_commands_survive_names_with_blanks_and_quotes(room: Any) -> None:
+    for name in ("it's ill", "quite well"):
+        room.images(name + "/{}.png", 12)
+    assert accepted(room, "Classify").classes == ("it's ill", "quite well")
+
+
+def test_a_script_call_is_all_that_they_make(room: Any) -> None:
+    room.images("a/{}.png", 12)
+    room.images("b/{}.png", 12)
+    room.index("Classify")
+    calls: list[ToolCall] = [call for message in room.messages for call in message.calls]
+    assert {call.name for call in calls} == {"run_script"}
+    assert Path(room.run.work, "Datapath", "train.json").is_file()
