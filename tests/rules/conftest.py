@@ -13,6 +13,7 @@ from PIL import Image
 
 from m3b.agents import briefing
 from m3b.agents.artifacts import Selection
+from m3b.agents.checks.index import check_index
 from m3b.data.cards import Card, card_for_folder
 from m3b.data.index import Index, read_index
 from m3b.llm.rules import Rules
@@ -89,11 +90,15 @@ class Room:
     def index(self, request: str) -> Index:
         """Let the rules work until they close, calls really made; the index that is left."""
         messages = [Message("user", self.brief(request))]
-        for _ in range(6):
+        for _ in range(9):
             reply = Rules().ask(messages, ())
             messages.append(Message("assistant", reply.text, reply.calls))
             if not reply.calls:
-                break
+                verdict = check_index(self.run.work, PLAN)
+                if verdict.accepted or len(messages) > 12:
+                    break
+                text = "\n".join(f"- {fault}" for fault in verdict.faults)
+                messages.append(Message("user", f"The check does not accept this yet:\n{text}\nMend it."))
             for call in reply.calls:
                 result = self.box.call(call, tuple(TOOLS))
                 messages.append(Message("tool", result.text, call_id=call.id, is_error=result.is_error))

@@ -96,10 +96,16 @@ def test_a_halved_class_is_split_anew(room: Any) -> None:
     room.images("train/a/{}.png", 12)
     room.images("train/b/{}.png", 12)
     room.images("test/a/x{}.png", 12)
-    index = room.index("Classify")
-    steps = [message for message in room.messages if message.role == "tool"]
-    assert steps
+    index = accepted(room, "Classify")
     assert index.classes == ("a", "b")
+    assert any("--ignore-split" in str(call.arguments) for message in room.messages for call in message.calls)
+
+
+def test_flags_of_which_one_applies_at_most(room: Any) -> None:
+    table(room, "image,Edema,Mass", "im{0:03d}.png,{a},{b}", a=["0", "1", "0"], b=["0", "0", "1"], count=30)
+    index = accepted(room, "Classify chest films by all findings")
+    assert index.classes == ("no finding", "Edema", "Mass")
+    assert not index.multi_label
 
 
 # --- tables ------------------------------------------------------------------------------------------------------
@@ -290,6 +296,7 @@ def test_every_reading_is_tried_once(room: Any) -> None:
     with pytest.raises(Exception, match="missing"):
         room.index("Classify")
     calls = [call for message in room.messages for call in message.calls]
+    assert room.messages[-1].role == "assistant"
     commands = [str(call.arguments["command"]) for call in calls]
     assert len(commands) == len(set(commands)) >= 1
     assert room.messages[-1].text.startswith("This layout is beyond the rules")

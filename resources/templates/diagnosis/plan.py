@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import json
 import random
+import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -33,6 +34,7 @@ def main(argv: list[str] | None = None) -> None:
         override(plan, setting)
     Path("plan.json").write_text(json.dumps(plan, indent=2) + "\n")
     print(summary(facts, plan))
+    print(pace(plan, facts["cases"]))
 
 
 def has_gpu() -> bool:
@@ -192,6 +194,30 @@ def _augment(facts: dict[str, Any], small: bool) -> dict[str, Any]:
     }
 
 
+def pace(plan: dict[str, Any], cases: int) -> str:
+    """How far the minutes will go, from three training steps on noise."""
+    import torch
+    from Model.network import build_model
+
+    device = "cuda" if torch.cuda.is_available() and plan["device"] != "cpu" else "cpu"
+    model = build_model(plan).to(device).train()
+    images = torch.randn(int(plan["batch"]), int(plan["channels"]), *plan["size"], device=device)
+    labels = torch.zeros(int(plan["batch"]), len(plan["classes"]), device=device)
+    labels[:, 0] = 1.0
+    taken = []
+    for _ in range(3):
+        start = time.monotonic()
+        model(images, labels)["loss"].backward()
+        taken.append(time.monotonic() - start)
+    folds = int(plan["folds"])
+    share = 1 - 1 / folds if folds > 1 else 1 - float(plan["validation_share"])
+    steps = max(1, int(cases * share) // int(plan["batch"]))
+    epoch = 1.3 * steps * min(taken)  # validation and the averaging of weights take about a third more
+    epochs = float(plan["minutes"]) * 60 / folds / max(epoch, 1e-3)
+    model_is = f"each of {folds} models" if folds > 1 else "the model"
+    return f"an epoch takes about {epoch:.1f} s here, so {model_is} gets about {min(epochs, plan['max_epochs']):.0f} epochs"
+
+
 def override(plan: dict[str, Any], setting: str) -> None:
     """`network.name=resnet18`: JSON where it parses, text where it does not."""
     key, sign, text = setting.partition("=")
@@ -219,6 +245,7 @@ def summary(facts: dict[str, Any], plan: dict[str, Any]) -> str:
         f"input {plan['size']} (resized: the whole field of view is kept), intensity {plan['intensity']}",
         f"network {plan['network']}, batch {plan['batch']}, lr {plan['lr']}, weight decay {plan['weight_decay']}"
         + (" (few cases: strongly regularised)" if facts["cases"] < 500 else ""),
+        f"augmentation {plan['augment']}, class weights {plan['class_weights']}; weights start at random",
         f"{plan['minutes']} minutes, "
         + (
             f"{plan['folds']} models, one a fold of patients" if plan["folds"] > 1 else "one model, validation held out"
@@ -229,7 +256,7 @@ def summary(facts: dict[str, Any], plan: dict[str, Any]) -> str:
     empty = [name for name, count in facts["counts"].items() if not count]
     if empty:
         lines.append(f"no training case for: {', '.join(empty)}")
-    return "\n".join([*lines, "wrote plan.json"])
+    return "\n".join([*lines, "wrote plan.json (every run of plan.py starts afresh; --set changes single values)"])
 
 
 if __name__ == "__main__":

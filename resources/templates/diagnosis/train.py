@@ -179,6 +179,10 @@ def train_fold(plan: dict[str, Any], fold: int, train: Cases, valid: Cases, cloc
     if not (folder / "best.safetensors").exists():
         trainer.score()
     epochs = round(float(trainer.state.epoch or 0), 2)
+    print(
+        f"fold {fold}: best validation AUROC {trainer.best[0]:.3f} at epoch {trainer.best_epoch:.0f} of {epochs:.0f}",
+        flush=True,
+    )
     state = {"epochs": epochs, "seconds": round(clock.spent(), 1), "best_epoch": trainer.best_epoch}
     (folder / "done.json").write_text(json.dumps({**state, "steps": trainer.state.global_step}))
     for old in folder.glob("checkpoint-*"):
@@ -229,7 +233,11 @@ def finish(plan: dict[str, Any], results: list[dict[str, Any]]) -> None:
     (LOGOUT / "metrics.json").write_text(json.dumps(metrics, indent=2))
     (LOGOUT / "valid_predictions.json").write_text(json.dumps(rows, indent=1))
     draw_curves()
-    print(f"done: validation AUROC {figures['auroc']}, balanced accuracy {figures['balanced_accuracy']}", flush=True)
+    held = f"{len(labels)} held-out cases" + (f" of {len(results)} folds together" if len(results) > 1 else "")
+    print(
+        f"done: validation AUROC {figures['auroc']}, balanced accuracy {figures['balanced_accuracy']} on {held}",
+        flush=True,
+    )
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ when the first request is made.
 from .base import LLM, Facts
 from .callable import CallableLLM
 from .calls import parse_arguments
+from .fallback import Fallback
 from .registry import PROVIDERS, connect, default_spec
 from .retry import Retry
 from .scripted import Scripted, ScriptExhausted
@@ -17,6 +18,7 @@ __all__ = [
     "PROVIDERS",
     "CallableLLM",
     "Facts",
+    "Fallback",
     "Retry",
     "ScriptExhausted",
     "Scripted",

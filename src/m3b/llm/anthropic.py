@@ -11,7 +11,7 @@ from m3b.errors import BadRequest
 from m3b.messages import Message, Reply, ToolSpec
 
 from . import facts as known
-from . import keys, tokens, wire_anthropic
+from . import keys, ledger, tokens, wire_anthropic
 from .base import Cancelled, Facts, OnWait
 from .conversation import check
 from .retry import Retry
@@ -34,6 +34,7 @@ class Anthropic:
         facts: window, prices and so on; looked up where not given.
         retry: how patient to be.
         timeout_s: seconds without a byte after which a request counts as lost.
+        spec: what `connect` makes the same model again from; its name where not given.
 
     Raises:
         Authentication: no key.
@@ -49,8 +50,10 @@ class Anthropic:
         facts: Facts | None = None,
         retry: Retry | None = None,
         timeout_s: float = 600.0,
+        spec: str = "",
     ) -> None:
         self.name = f"{provider}:{model}"
+        self.spec = spec or self.name
         self.facts = facts or known.lookup(provider, model, priced=base_url is None)
         self._model = model
         self._base_url = base_url
@@ -112,7 +115,13 @@ class Anthropic:
                 timeout = anthropic.Timeout(self._timeout_s, connect=CONNECT_S)
                 local = self._base_url is not None and keys.is_loopback(self._base_url)
                 # A proxy of the environment must not be asked for this very machine.
-                http = anthropic.DefaultHttpxClient(trust_env=False, timeout=timeout) if local else None
+                # A redirect is not followed: it would take the key to another host.
+                http = anthropic.DefaultHttpxClient(
+                    trust_env=not local,
+                    timeout=timeout,
+                    follow_redirects=False,
+                    event_hooks={"request": [ledger.hook(self.name)]},
+                )
                 self._client = anthropic.Anthropic(
                     api_key=self._key.value, base_url=self._base_url, max_retries=0, timeout=timeout, http_client=http
                 )

@@ -101,3 +101,10 @@ class LLM(Protocol):
             m3b.errors.Cancelled: `cancelled` said so.
         """
         ...
+
+
+def spec_of(llm: LLM) -> str:
+    """What `connect` makes the same model again from, as far as a text can say it."""
+    while not hasattr(llm, "spec") and isinstance(inner := getattr(llm, "llm", None), LLM):
+        llm = inner  # a wrapper
+    return str(getattr(llm, "spec", llm.name))

@@ -7,6 +7,7 @@ import logging
 import os
 import re
 from dataclasses import replace
+from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -54,7 +55,7 @@ def lookup(provider: str, model: str, *, priced: bool = True, unknown: Facts | N
         if name in _shipped():
             entry = _shipped()[name]
             facts = _facts(entry)
-            if priced and "ended" in entry:
+            if priced and entry.get("ended", "9999") <= datetime.now(UTC).date().isoformat():
                 _say(provider, model, f"its vendor ended it on {entry['ended']}. Newer ones are in docs/llm.md.")
             return facts if priced else replace(facts, **_UNPRICED)
     guess = unknown or Facts(known=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -12,13 +12,15 @@ from m3b.errors import BadRequest
 from m3b.messages import Message, Reply, ToolSpec
 
 from . import facts as known
-from . import keys, tokens, wire_openai
+from . import keys, ledger, tokens, wire_openai
 from .base import Cancelled, Facts, OnWait
 from .conversation import check
 from .retry import Retry
 from .trouble import translate
 
 CONNECT_S = 15.0
+_ELSEWHERE = re.compile(r"(?:only|must|use)\b[^.]{0,60}v1/responses\b[^.]{0,20}(?:not|instead)", re.IGNORECASE)
+"""How OpenAI says that it serves a model on its responses protocol alone."""
 
 
 class OpenAI:
@@ -32,6 +34,9 @@ class OpenAI:
         facts: window, prices and so on; looked up where not given.
         retry: how patient to be.
         timeout_s: seconds without a byte after which a request counts as lost.
+        spec: what `connect` makes the same model again from; its name where not given.
+        limit: the name of the field that limits a reply; `max_tokens` on other servers than OpenAI's if not given.
+        extra: fields that every request carries besides the protocol's own.
 
     Raises:
         Authentication: no key.
@@ -47,8 +52,12 @@ class OpenAI:
         facts: Facts | None = None,
         retry: Retry | None = None,
         timeout_s: float = 600.0,
+        spec: str = "",
+        limit: str = "",
+        extra: Mapping[str, Any] | None = None,
     ) -> None:
         self.name = f"{provider}:{model}"
+        self.spec = spec or self.name
         self.facts = facts or known.lookup(provider, model, priced=provider != "openai" or base_url is None)
         self._model = model
         self._base_url = base_url
@@ -59,8 +68,10 @@ class OpenAI:
         self._lock = threading.Lock()
         self._extras: wire_openai.Extras = {}
         # Other servers often know only the older name; see `_adapt` for what a refusal changes.
-        self._options: dict[str, Any] = {}
-        self._limit_name = "max_completion_tokens" if base_url is None else "max_tokens"
+        self._options: dict[str, Any] = {"extra_body": dict(extra)} if extra else {}
+        self._limit_name = limit or ("max_completion_tokens" if base_url is None else "max_tokens")
+        self._thoughts: dict[tuple[str, ...], list[dict[str, Any]]] = {}
+        self._responses = self.facts.wire == "responses"
 
     def ask(
         self,
@@ -76,7 +87,7 @@ class OpenAI:
 
     def _adapted(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> Reply:
         """One request; a refusal that names a parameter changes that parameter, once each."""
-        for _ in range(2):
+        for _ in range(4):
             try:
                 return self._request(messages, tools)
             except BadRequest as refusal:
@@ -94,13 +105,40 @@ class OpenAI:
         ):
             self._limit_name = "max_tokens"
             return True
-        if re.search(r"tools.*reasoning_effort|reasoning_effort.*tools", refusal) and not self._options:
+        without = re.search(r"tools.*reasoning_effort|reasoning_effort.*tools", refusal)
+        elsewhere = _ELSEWHERE.search(refusal) or (without and self._base_url is None)
+        if elsewhere and not self._responses:
+            self._responses = True
+            return True
+        if without and "reasoning_effort" not in self._options:
             # Some models take tools on this protocol only without reasoning, and reason unless told not to.
-            self._options = {"reasoning_effort": "none"}
+            self._options["reasoning_effort"] = "none"
+            return True
+        if "enable_thinking" in refusal and "enable_thinking" not in self._extra():
+            self._options["extra_body"] = {**self._extra(), "enable_thinking": False}
             return True
         return False
 
+    def _extra(self) -> dict[str, Any]:
+        return dict(self._options.get("extra_body", {}))
+
+    def _respond(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> Reply:
+        """One request by the responses protocol."""
+        from . import wire_responses
+
+        request = wire_responses.to_request(
+            messages, tools, self.facts.max_output, self._thoughts, self.facts.vision
+        )
+        body = self._send(lambda: self._open().responses.create(model=self._model, **request))
+        sent = tokens.of_request(messages, tools)
+        taken = frozenset(call.id for message in messages for call in message.calls)
+        reply, thoughts = wire_responses.to_reply(body, self.name, self.facts, sent, taken)
+        self._thoughts.update(thoughts)
+        return reply
+
     def _request(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> Reply:
+        if self._responses:
+            return self._respond(messages, tools)
         request: dict[str, Any] = {
             "model": self._model,
             "messages": wire_openai.to_messages(messages, self._extras),
@@ -134,7 +172,13 @@ class OpenAI:
                 timeout = openai.Timeout(self._timeout_s, connect=CONNECT_S)
                 local = self._base_url is not None and keys.is_loopback(self._base_url)
                 # A proxy of the environment must not be asked for this very machine.
-                http = openai.DefaultHttpxClient(trust_env=False, timeout=timeout) if local else None
+                # A redirect is not followed: it would take the key to another host.
+                http = openai.DefaultHttpxClient(
+                    trust_env=not local,
+                    timeout=timeout,
+                    follow_redirects=False,
+                    event_hooks={"request": [ledger.hook(self.name)]},
+                )
                 self._client = openai.OpenAI(
                     api_key=self._key.value, base_url=self._base_url, max_retries=0, timeout=timeout, http_client=http
                 )

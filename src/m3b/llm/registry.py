@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable
+from functools import partial
 from importlib.metadata import entry_points
 from typing import Any
 
@@ -14,13 +15,17 @@ from . import facts as known
 from . import keys
 from .base import LLM, Facts
 from .callable import CallableLLM
-from .presets import PROVIDERS, Provider
+from .presets import PROVIDERS
 from .retry import Retry
+from .text_tools import ToolMode, fit
 
 GROUP = "m3b.llm"
 """The entry point group in which other packages offer a provider: `factory(model, base_url) -> LLM`."""
 
 RULES = "rules"
+
+STEADY = ("anthropic", "openai")
+"""Providers whose models, at their own address, call tools by the protocol or not at all."""
 
 
 IMPATIENT = Retry(total_s=60.0)
@@ -28,7 +33,10 @@ IMPATIENT = Retry(total_s=60.0)
 
 
 def connect(
-    spec: str | LLM | Callable[..., Any] | None = None, *, fallback: str | LLM | Callable[..., Any] | None = None
+    spec: str | LLM | Callable[..., Any] | None = None,
+    *,
+    fallback: str | LLM | Callable[..., Any] | None = None,
+    tools: ToolMode = "auto",
 ) -> LLM:
     """The model that `spec` names.
 
@@ -36,8 +44,12 @@ def connect(
         spec: `provider:model`, or `provider:model@BASE_URL` for a server that speaks the provider's protocol; `rules`
             for the embedded core; an `LLM` as it is; any function of `(messages, tools)`; None for the first provider
             whose usual key variable is set, and `rules` where none is. `first|second` names a model that takes over
-            when the first one fails for good.
+            when the first one fails for good. `record:FILE:SPEC` also writes down what is said, and `replay:FILE` says
+            it again (see `m3b.llm.recording`).
         fallback: the same as `first|second`, for what is not written as one text.
+        tools: `native` tells the model of tools by its provider's protocol and takes its calls by it alone; `text` does
+            both in plain words; `auto` chooses by the model's facts, and takes calls that a model other than OpenAI's
+            and Anthropic's own wrote into its text.
 
     Raises:
         WrongUse: no such provider, or no model named.
@@ -45,23 +57,27 @@ def connect(
     """
     if spec is None:
         spec = default_spec()
+    if isinstance(spec, str) and spec.strip().startswith(("record:", "replay:")):
+        from .recording import opened
+
+        return opened(spec.strip(), partial(connect, fallback=fallback, tools=tools))
     first, *others = spec.split("|") if isinstance(spec, str) else (spec,)
     if fallback is not None:
         others = [*others, *(fallback.split("|") if isinstance(fallback, str) else (fallback,))]
     if not others:
-        return _connect(first, None)
+        return _connect(first, None, tools)
     from .fallback import Fallback
 
-    impatient = [_connect(each, IMPATIENT) for each in (first, *others[:-1])]
-    return Fallback([*impatient, _connect(others[-1], None)])
+    impatient = [_connect(each, IMPATIENT, tools) for each in (first, *others[:-1])]
+    return Fallback([*impatient, _connect(others[-1], None, tools)])
 
 
-def _connect(spec: str | LLM | Callable[..., Any], retry: Retry | None) -> LLM:
+def _connect(spec: str | LLM | Callable[..., Any], retry: Retry | None, tools: ToolMode) -> LLM:
     if not isinstance(spec, str):
         if isinstance(spec, LLM) and not isinstance(spec, type):
-            return spec
+            return fit(spec, tools)
         if callable(spec) and not isinstance(spec, type):
-            return CallableLLM(spec)
+            return fit(CallableLLM(spec), tools)
         raise WrongUse(f"{spec!r} is no language model. Give 'provider:model', 'rules', an LLM object or a function.")
     if spec.strip() == RULES:
         from m3b.llm.rules import Rules
@@ -70,12 +86,13 @@ def _connect(spec: str | LLM | Callable[..., Any], retry: Retry | None) -> LLM:
         return rules
     name, model, base_url = _parts(spec)
     if name not in PROVIDERS:
-        return _third_party(spec, name, model, base_url)
+        return fit(_third_party(spec, name, model, base_url), tools)
     if not model:
         raise WrongUse(
             f"{spec!r} names no model. Write provider:model, e.g. {name}:{PROVIDERS[name].default or 'MODEL'}."
         )
-    return open_provider(name, model, base_url, retry)
+    steady = base_url is None and name in STEADY
+    return fit(open_provider(name, model, base_url, retry), tools, mends=not steady)
 
 
 def _parts(spec: str) -> tuple[str, str, str | None]:
@@ -117,25 +134,25 @@ def open_provider(
     address = base_url or provider.base_url
     unknown = Facts(provider.window, provider.max_output, known=False)
     facts = known.lookup(name, model, priced=base_url is None, unknown=unknown)
+    common: dict[str, Any] = {"key": key, "provider": name, "facts": facts, "retry": retry, "timeout_s": timeout_s}
+    common["spec"] = _spec(name, model, base_url)
     if provider.wire == "anthropic":
         from .anthropic import Anthropic
 
-        return Anthropic(
-            model, base_url=address, key=key, provider=name, facts=facts, retry=retry, timeout_s=timeout_s
-        )
+        return Anthropic(model, base_url=address, **common)
     from .openai import OpenAI
 
-    return OpenAI(
-        model,
-        base_url=address,
-        key=key,
-        provider=name,
-        facts=facts,
-        retry=retry,
-        timeout_s=timeout_s,
-        limit=provider.limit,
-        extra=provider.extra if base_url is None else {},
-    )
+    extra = provider.extra if base_url is None else {}
+    return OpenAI(model, base_url=address, limit=provider.limit, extra=extra, **common)
+
+
+def _spec(name: str, model: str, base_url: str | None) -> str:
+    """What `connect` makes the same model again from; without the name and password that an address may hold."""
+    if base_url is None:
+        return f"{name}:{model}"
+    scheme, _, rest = base_url.partition("://")
+    host, slash, path = rest.partition("/")
+    return f"{name}:{model}@{scheme}://{host.rpartition('@')[2]}{slash}{path.partition('?')[0]}"
 
 
 def _third_party(spec: str, name: str, model: str, base_url: str | None) -> LLM:

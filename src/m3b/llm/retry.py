@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextvars
 import math
 import random
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
@@ -16,6 +18,16 @@ from .base import Cancelled as IsCancelled
 from .base import OnWait
 
 T = TypeVar("T")
+
+PATIENCE: dict[str, tuple[float, int]] = {
+    "rate limit": (2.0, 50),  # a minute's quota comes back within a minute
+    "overload": (2.0, 50),
+    "server error": (1.0, 12),
+    "lost connection": (1.0, 12),
+    "garbled answer": (0.5, 6),
+    "time-out": (1.0, 3),  # each has cost minutes already
+}
+"""For each kind of trouble: by what the first wait is multiplied, and how many requests may end in it."""
 
 POLL_S = 0.25
 """How often `cancelled` is asked; the contract is twice a second at least."""
@@ -30,7 +42,7 @@ class Retry:
             the doubled value, so that many runs do not come back at once.
         longest_s: no single wait of our own choosing is longer. A wait that the provider asks for may be.
         total_s: seconds of waiting after which the last error is raised.
-        attempts: requests after which the last error is raised.
+        attempts: requests after which the last error is raised; `PATIENCE` may set fewer for a kind of trouble.
         sleep, clock, random: replaced by tests.
     """
 
@@ -50,21 +62,26 @@ class Retry:
             Cancelled: `cancelled` said so, before, during or between requests.
         """
         waited = 0.0
+        seen: Counter[str] = Counter()
         for attempt in range(1, self.attempts + 1):
             _stop_if(cancelled)
             try:
                 return _watched(request, cancelled)
             except Transient as trouble:
-                seconds = self._wait_after(attempt, trouble.retry_after)
-                if attempt == self.attempts or waited + seconds > self.total_s:
+                factor, most = PATIENCE.get(trouble.kind, (1.0, self.attempts))
+                seen[trouble.kind] += 1
+                seconds = self._wait_after(seen[trouble.kind], trouble.retry_after, factor)
+                hopeless = seen[trouble.kind] >= most or attempt == self.attempts
+                if hopeless or waited + seconds > self.total_s:
                     raise Transient(
                         f"{trouble} Given up after {_count(attempt, 'request')} and {waited:.0f} s of waiting"
                         f" (the next wait would have been {seconds:.0f} s; the limit is {self.total_s:.0f} s)."
                         " Nothing is lost: resume the run later.",
                         trouble.retry_after,
+                        trouble.kind,
                     ) from trouble
                 if on_wait is not None:
-                    on_wait(str(trouble), seconds)
+                    on_wait(f"{trouble.kind}: {trouble}" if trouble.kind else str(trouble), seconds)
                 self.pause(seconds, cancelled)
                 waited += seconds
         raise Transient("Retry.attempts is below 1, so no request was made. Set it to at least 1.")
@@ -81,9 +98,9 @@ class Retry:
             self.sleep(min(POLL_S, left))
         _stop_if(cancelled)
 
-    def _wait_after(self, attempt: int, asked: float | None) -> float:
+    def _wait_after(self, attempt: int, asked: float | None, factor: float = 1.0) -> float:
         """Seconds to wait; what the provider asks for is a lower bound, with a little on top."""
-        ceiling = min(self.longest_s, self.first_s * 2.0 ** min(attempt - 1, 30))
+        ceiling = min(self.longest_s, factor * self.first_s * 2.0 ** min(attempt - 1, 30))
         own = ceiling * (0.5 + 0.5 * self.random())
         if asked is None:
             return own
@@ -115,7 +132,8 @@ def _watched(request: Callable[[], T], cancelled: IsCancelled | None) -> T:
         except BaseException as error:  # noqa: BLE001 - carried over to the waiting thread and raised there
             errors.append(error)
 
-    thread = threading.Thread(target=work, name="m3b-llm-request", daemon=True)
+    context = contextvars.copy_context()  # the ledger of this request, see `m3b.llm.ledger`
+    thread = threading.Thread(target=context.run, args=(work,), name="m3b-llm-request", daemon=True)
     thread.start()
     while True:
         thread.join(POLL_S)

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterable
 from typing import Any
 
-from m3b.errors import Authentication, BadRequest, ContextOverflow, LLMError, Transient
+from m3b.errors import Authentication, BadRequest, ContextOverflow, LLMError, Refused, Transient
 
 LONGEST = 600
 """Characters of a provider's message that are passed on."""
@@ -22,6 +22,19 @@ _OVERFLOW = re.compile(
 )
 _TOO_LARGE = re.compile(r"request too large", re.IGNORECASE)  # for the rate limit itself, so waiting cannot help
 _NO_MONEY = re.compile(r"insufficient_quota|credit balance", re.IGNORECASE)
+_FILTERED = re.compile(
+    r"content_filter|content_policy|content management policy|responsible ?ai ?policy|prohibited_content"
+    r"|data_inspection_failed|inappropriate content|requires moderation|input was flagged|usage policy",
+    re.IGNORECASE,
+)
+_BAD_CALL = re.compile(r"tool_use_failed|failed to call a function", re.IGNORECASE)  # the model's slip: ask again
+_KINDS = {408: "time-out", 429: "rate limit", 503: "overload", 504: "time-out", 529: "overload"}
+_TYPES = {
+    "invalid_request_error": 400, "authentication_error": 401, "permission_error": 403, "not_found_error": 404,
+    "request_too_large": 413, "rate_limit_error": 429, "rate_limit_exceeded": 429, "api_error": 500,
+    "server_error": 500, "timeout_error": 504, "overloaded_error": 529,
+}  # fmt: skip
+"""What an error that comes within a stream, and so without a status of its own, would have had."""
 _SECRETS = re.compile(r"(?i)\b(?:sk|pk|rk|gsk|xai|hf)[-_][A-Za-z0-9_\-*.]{6,}|AIza[\w-]{8,}|(?<=bearer )[^\s\"',]+")
 _DROPPED = ("Timeout", "ConnectionError", "ConnectError", "TransportError", "ProtocolError", "NetworkError")
 _GARBLED = ("JSONDecodeError", "ResponseValidationError", "DecodingError", "UnicodeDecodeError")
@@ -42,20 +55,52 @@ def translate(error: Exception, who: str, key_source: str, secrets: Iterable[str
         return error
     said = redact(_message(error), secrets)
     status = getattr(error, "status_code", None)
-    if isinstance(status, int) and not isinstance(status, bool) and status >= 400:
-        return _by_status(status, said, who, key_source, retry_after(_headers(error)))
+    if not isinstance(status, int) or isinstance(status, bool) or status < 400:
+        status = _status_within(getattr(error, "body", None))
+    if status:
+        return by_status(status, said, who, key_source, retry_after(_headers(error)))
     kinds = [kind.__name__ for kind in type(error).__mro__]
     if any(name.endswith(_DROPPED) for name in kinds) or isinstance(error, TimeoutError | ConnectionError):
-        return Transient(f"{who}: no answer ({type(error).__name__}: {said}). Check the network and the address.")
+        kind = "time-out" if any("Timeout" in name for name in kinds) else "lost connection"
+        said = f"{who}: no answer ({type(error).__name__}: {said}). Check the network and the address."
+        return Transient(said, kind=kind)
     if any(name.endswith(_GARBLED) for name in kinds):
-        return Transient(f"{who}: the answer was no valid JSON ({type(error).__name__}: {said}).")
+        said = f"{who}: the answer was no valid JSON ({type(error).__name__}: {said})."
+        return Transient(said, kind="garbled answer")
     if any(name in ("OpenAIError", "AnthropicError") for name in kinds):
         return BadRequest(f"{who}: {type(error).__name__}: {said}")
     return None
 
 
-def _by_status(status: int, said: str, who: str, key_source: str, after: float | None) -> LLMError:
+def within(body: Any, who: str) -> LLMError | None:
+    """The error that a response holds although its status says that all is well, if it holds one."""
+    if not (status := _status_within(body)):
+        return None
+    error = body.get("error", body)
+    said = error.get("message") if isinstance(error, dict) else None
+    return by_status(status, redact(str(said or error)), who, "its usual variable", None)
+
+
+def _status_within(body: Any) -> int:
+    """The status that a body's error stands for: a number as its code, or a known type. 0 where there is none."""
+    error = body.get("error", body) if isinstance(body, dict) else None
+    if not isinstance(error, dict):
+        return 0
+    for mark in (error.get("code"), error.get("type")):
+        if isinstance(mark, int) and not isinstance(mark, bool) and 400 <= mark < 600:
+            return mark
+        if isinstance(mark, str) and mark in _TYPES:
+            return _TYPES[mark]
+    return 0
+
+
+def by_status(status: int, said: str, who: str, key_source: str, after: float | None) -> LLMError:
+    """The m3b error for a status and the provider's words."""
     heading = f"{who}: HTTP {status}: {said}"
+    if status in (400, 403, 422, 451) and _FILTERED.search(said):
+        return Refused(f"{heading} The provider's content filter declined. Rephrase the request, or use another model.")
+    if status == 400 and _BAD_CALL.search(said):
+        return Transient(heading, after, "garbled answer")
     if status in (401, 403):
         return Authentication(f"{heading} The key came from {key_source}; set it to a valid key for this model.")
     too_long = (_TOO_LARGE if status == 429 else _OVERFLOW).search(said)
@@ -64,7 +109,7 @@ def _by_status(status: int, said: str, who: str, key_source: str, after: float |
     if status == 402 or (status in (400, 429) and _NO_MONEY.search(said)):
         return BadRequest(f"{heading} The account cannot pay for requests; waiting will not help. Check its billing.")
     if status in (408, 409, 425, 429) or (status >= 500 and status != 501):
-        return Transient(heading, after)
+        return Transient(heading, after, _KINDS.get(status, "server error"))
     if status == 404:
         return BadRequest(f"{heading} Check the model's name and the address (most servers want it to end in /v1).")
     return BadRequest(heading)

@@ -13,6 +13,7 @@ from m3b.messages import Message, Reply, Stop, ToolCall, ToolSpec, Usage
 from . import tokens
 from .base import Facts
 from .calls import parse_arguments
+from .trouble import within
 from .wire import NOTHING, answer_of, arguments_of, clean, id_of, name_of, stop_of
 
 STOPS: dict[str, Stop] = {
@@ -110,9 +111,11 @@ def to_reply(body: Any, who: str, facts: Facts, sent: int) -> tuple[Reply, list[
         raise BadRequest(f"{who}: the answer is no JSON object but {str(body)[:80]!r}. Check the address.")
     content = body.get("content")
     if not isinstance(content, list):
+        if (failure := within(body, who)) is not None:
+            raise failure
         error = body.get("error")
         said = error.get("message") if isinstance(error, dict) else error
-        raise Transient(f"{who}: the answer holds no content{f': {said}' if said else ''}.")
+        raise Transient(f"{who}: the answer holds no content{f': {said}' if said else ''}.", kind="garbled answer")
     blocks = [block for block in content if isinstance(block, dict)]
     text = "".join(str(block.get("text") or "") for block in blocks if block.get("type") == "text")
     calls = tuple(_call(block) for block in blocks if block.get("type") == "tool_use")
@@ -140,4 +143,5 @@ def _usage(given: Any, facts: Facts, sent: int, reply: Reply) -> Usage:
         return facts.usage(sent, 0, tokens.of_reply(reply))
     cached = given.get("cache_read_input_tokens") or 0
     written = given.get("cache_creation_input_tokens") or 0
-    return facts.usage(given["input_tokens"], cached, given.get("output_tokens") or 0, written)
+    reasoning = (given.get("output_tokens_details") or {}).get("thinking_tokens") or 0
+    return facts.usage(given["input_tokens"], cached, given.get("output_tokens") or 0, written, reasoning)

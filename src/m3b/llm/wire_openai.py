@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from m3b.errors import BadRequest, Transient
@@ -12,6 +13,7 @@ from m3b.messages import Message, Reply, Stop, ToolCall, ToolSpec, Usage
 from . import tokens
 from .base import Facts
 from .calls import parse_arguments
+from .trouble import within
 from .wire import NOTHING, answer_of, arguments_of, clean, id_of, name_of, stop_of
 
 STOPS: dict[str, Stop] = {"length": "length", "content_filter": "refusal"}
@@ -76,9 +78,11 @@ def to_reply(body: Any, who: str, facts: Facts, sent: int, taken: frozenset[str]
     choice = choices[0] if isinstance(choices, list) and choices else None
     message = choice.get("message") if isinstance(choice, dict) else None
     if not isinstance(choice, dict) or not isinstance(message, dict):
+        if (failure := within(body, who)) is not None:
+            raise failure
         error = body.get("error")
         said = error.get("message") if isinstance(error, dict) else error
-        raise Transient(f"{who}: the answer holds no choice{f': {said}' if said else ''}.")
+        raise Transient(f"{who}: the answer holds no choice{f': {said}' if said else ''}.", kind="garbled answer")
     calls, extras = _calls(message, taken)
     text = message.get("content")
     refusal = message.get("refusal")
@@ -126,4 +130,10 @@ def _usage(given: Any, facts: Facts, sent: int, reply: Reply) -> Usage:
     cached = details.get("cached_tokens") or given.get("prompt_cache_hit_tokens") or 0
     cached = min(cached, everything)
     written = min(details.get("cache_write_tokens") or 0, everything - cached)
-    return facts.usage(everything - cached - written, cached, given.get("completion_tokens") or 0, written)
+    reasoning = (given.get("completion_tokens_details") or {}).get("reasoning_tokens") or 0
+    output = given.get("completion_tokens") or 0
+    usage = facts.usage(everything - cached - written, cached, output, written, reasoning)
+    billed = given.get("cost")  # in US dollars, from relays that say what they charge
+    if facts.price_in is None and isinstance(billed, int | float) and not isinstance(billed, bool) and billed > 0:
+        return replace(usage, cost_usd=float(billed))
+    return usage

@@ -20,6 +20,7 @@ from Utils.augment import Augment
 from Utils.ranks import balanced_accuracy, macro_auroc
 
 hf_logging.set_verbosity_error()
+LINES_A_FOLD = 10
 COLUMNS = ("fold", "epoch", "step", "train_loss", "valid_loss", "auroc", "balanced_accuracy", "lr", "seconds")
 
 
@@ -167,6 +168,7 @@ class ByTheClock(TrainerCallback):
 
     def __init__(self, trainer: FoldTrainer) -> None:
         self.trainer, self.evaluation_s, self.last_save = trainer, 0.0, time.monotonic()
+        self.next_line = 0.0
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         clock = self.trainer.clock
@@ -185,12 +187,14 @@ class ByTheClock(TrainerCallback):
         row = {"fold": trainer.fold, "epoch": round(float(state.epoch or 0)), "step": state.global_step}
         row |= {"train_loss": round(loss, 5), **{key: round(value, 5) for key, value in figures.items()}}
         append_row({**row, "lr": f"{lr:.3g}", "seconds": round(spent, 1)})
-        print(
-            f"fold {trainer.fold} epoch {row['epoch']}: loss {loss:.4f}, validation loss {figures['valid_loss']:.4f} "
-            f"AUROC {figures['auroc']:.4f} balanced accuracy {figures['balanced_accuracy']:.4f}, lr {lr:.2g}, "
-            f"{spent:.0f} of {trainer.clock.budget:.0f} s",
-            flush=True,
-        )
+        if spent >= self.next_line:  # the log has every epoch; the console about a dozen lines a fold
+            self.next_line = spent + trainer.clock.budget / LINES_A_FOLD
+            print(
+                f"fold {trainer.fold} epoch {row['epoch']}: loss {loss:.3f}, validation loss "
+                f"{figures['valid_loss']:.3f} AUROC {figures['auroc']:.3f}, lr {lr:.1g}, "
+                f"{spent:.0f} of {trainer.clock.budget:.0f} s",
+                flush=True,
+            )
         over = trainer.clock.spent() + self.evaluation_s >= trainer.clock.budget
         if over or float(state.epoch or 0) - trainer.best_epoch >= trainer.plan["patience"]:
             control.should_training_stop = True

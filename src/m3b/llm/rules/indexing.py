@@ -15,6 +15,14 @@ SCRIPT = "python resources/templates/indexing/build_index.py"
 HALVES = ("train", "training", "test", "testing", "val", "valid", "validation")
 PICTURES = ("images", "image", "imgs", "img", "data")
 NOT_CLASSES = (*PICTURES, "masks", "mask", "labels", "annotations", "segmentations", "unseen", "docs", "__macosx")
+ARRAYS = (
+    {"train_images", "train_labels"},
+    {"images", "labels"},
+    {"x_train", "y_train"},
+    {"X_train", "y_train"},
+    {"X", "y"},
+    {"x", "y"},
+)
 BEYOND = (
     "This layout is beyond the rules: they read class folders, a table that names images and labels, and MedMNIST-like "
     "NPZ archives. Use a language model, or write a data card that says more."
@@ -68,14 +76,16 @@ def _archives(view: View) -> list[list[str]]:
     found = []
     for head in re.finditer(r"^(data/\S.*?\.npz): .*\n((?:  .*\n?)+)", view.briefing, re.MULTILINE):
         body = head.group(2)
-        if "train_images" in body and "train_labels" in body:
-            names = _label_names(view.briefing)
+        arrays = set(re.findall(r"^  (\S+):", body, re.MULTILINE))
+        if any(pair <= arrays for pair in ARRAYS):
+            names = _label_names(view)
             found.append(["--archive", head.group(1), *(["--names", names] if names else [])])
     return found
 
 
-def _label_names(text: str) -> str:
+def _label_names(view: View) -> str:
     """Names of numbered labels where the card lists them: `0 normal, 1 pneumonia` or `0: normal; 1: pneumonia`."""
+    text = view.part(r"## Data card\n(.*?)(?:\n\n## Preview of |\Z)")
     found = re.search(r"\b0\s*[:=]?\s*([A-Za-z][\w -]*?)\s*[,;]\s*1\s*[:=]?\s*([A-Za-z][\w -]*?)(?=[.,;)\n]|$)", text)
     if not found:
         return ""
@@ -89,7 +99,7 @@ def _label_names(text: str) -> str:
 
 def _tables(view: View) -> list[list[str]]:
     found = []
-    listed = _label_names(view.briefing)
+    listed = _label_names(view)
     for table in tables.tables(view.briefing):
         image, label = tables.image_column(table), tables.label_column(table, view.request)
         if image is None:
@@ -107,8 +117,7 @@ def _tables(view: View) -> list[list[str]]:
         if flags := tables.flag_columns(table):
             several = [*start, ",".join(flag.name for flag in flags), *more]
             found += [several, [*several, "--none", "no finding"]]
-    anew = [[*options, "--ignore-split"] for options in found if "--split-column" in options]
-    return found + anew
+    return found + [[*options, "--ignore-split"] for options in found if "--split-column" in options]
 
 
 def _folders(view: View, root: str) -> list[list[str]]:
@@ -133,8 +142,9 @@ def _descend(tree: list[tuple[int, str]], place: str) -> tuple[str, list[str], b
     halves = [name for name in names if name.lower() in HALVES]
     likely = [name for name in names if name.lower() not in NOT_CLASSES]
     if halves and len(halves) == len(likely):
-        return place, _descend(_below(tree, halves[0]), "")[1], True
-    through = names if len(names) == 1 else [n for n in names if n.lower() in PICTURES] if not likely else []
+        inside = [_descend(_below(tree, half), "")[1] for half in halves]
+        return place, max(inside, key=len), True
+    through = likely if len(likely) == 1 else [n for n in names if n.lower() in PICTURES] if not likely else []
     if through and (inner := _below(tree, through[0])):
         return _descend(inner, f"{place}/{through[0]}")
     return place, names if len(likely) > 1 else [], False

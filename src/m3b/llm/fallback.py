@@ -1,0 +1,81 @@
+"""A model that takes over when another one fails for good."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from m3b.errors import ContextOverflow, LLMError, Refused, WrongUse
+from m3b.messages import Message, Reply, ToolSpec
+
+from .base import LLM, Cancelled, Facts, OnText, OnWait, spec_of
+from .streaming import ask
+
+
+class Fallback:
+    """Asks the first model; once it has failed for good, the next, and so on.
+
+    For good is: its patience is at an end, its key is refused, it will never take the request, its provider's filter or
+    the model itself declines. A model that failed is not asked again, so that a dead provider costs its waiting time
+    once; the one exception is a refusal, which is about one conversation and not about the provider. A conversation
+    that is too long is no failure: it is the agent's to shorten.
+
+    Args:
+        models: at least two; each with the patience it was made with.
+
+    Raises:
+        WrongUse: fewer than two models.
+    """
+
+    streams = True
+
+    def __init__(self, models: Sequence[LLM]) -> None:
+        if len(models) < 2:
+            raise WrongUse("A fallback needs at least two models: first|second.")
+        self._models = tuple(models)
+        self._at = 0
+
+    @property
+    def name(self) -> str:
+        return "|".join(model.name for model in self._models)
+
+    @property
+    def spec(self) -> str:
+        """What `connect` makes the same again from."""
+        return "|".join(spec_of(model) for model in self._models)
+
+    @property
+    def facts(self) -> Facts:
+        """Those of the model at work, within the smallest window of those that may still take over."""
+        left = [model.facts for model in self._models[self._at :]]
+        window = min(facts.window for facts in left)
+        return replace(left[0], window=window, max_output=min(facts.max_output for facts in left))
+
+    def ask(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[ToolSpec],
+        *,
+        on_wait: OnWait | None = None,
+        cancelled: Cancelled | None = None,
+        on_text: OnText | None = None,
+    ) -> Reply:
+        """See `LLM.ask`; the error of the last model is the one that is raised."""
+        for place in range(self._at, len(self._models)):
+            model, last = self._models[place], place == len(self._models) - 1
+            try:
+                reply = ask(model, messages, tools, on_wait=on_wait, cancelled=cancelled, on_text=on_text)
+            except ContextOverflow:
+                raise
+            except LLMError as failure:
+                if last:
+                    raise
+                self._at = self._at if isinstance(failure, Refused) else place + 1
+                why = str(failure)
+            else:
+                if reply.stop != "refusal" or last:
+                    return reply
+                why = f"{model.name} declined."
+            if on_wait is not None:
+                on_wait(f"{why} {self._models[place + 1].name} takes over.", 0.0)
+        raise AssertionError("unreachable: the last model answers or raises")

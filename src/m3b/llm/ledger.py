@@ -1,0 +1,179 @@
+"""What was sent to whom: one line for each request that leaves, one for each answer, and no content.
+
+A line of `ledger.jsonl` is a JSON object. `sent` is written before the first byte leaves, for every attempt, with the
+host, the bytes of the body and their SHA-256; a model that is a function of this process has no host. `answered` and
+`failed` follow once for each time that an agent asked, with tokens and cost as the provider reports them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import hashlib
+import json
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from m3b.errors import Failed
+from m3b.messages import Message, Reply, ToolSpec, Usage
+
+from .base import LLM, Facts
+
+FILE = "ledger.jsonl"
+
+_sink: contextvars.ContextVar[Callable[[dict[str, Any]], None] | None] = contextvars.ContextVar("m3b_sent")
+
+
+def hook(model: str) -> Callable[[Any], None]:
+    """A request hook for an HTTP client: tells the ledger of whoever asks what is about to leave.
+
+    Args:
+        model: the name of the model that the client serves.
+    """
+
+    def note(request: Any) -> None:
+        if (sink := _sink.get(None)) is not None:
+            body = request.read()
+            place = {"host": request.url.netloc.decode("ascii", "replace").rsplit("@")[-1], "path": request.url.path}
+            sink({"model": model, **place, **_measure(body)})
+
+    return note
+
+
+class Ledger:
+    """The ledger of one run; lines are appended by any thread."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+        self._lock = threading.Lock()
+        self.failure: OSError | None = None
+
+    def of(self, llm: LLM, role: str) -> Metered:
+        """The model, with everything that it is asked written down under the role's name."""
+        return Metered(llm, self, role)
+
+    def write(self, what: str, role: str, line: dict[str, Any]) -> None:
+        """Append a line. A failure is kept and not raised: this is called from within HTTP clients, which would take
+        it for trouble of the network."""
+        text = json.dumps({"what": what, "at": round(time.time(), 3), "role": role, **line}, ensure_ascii=False)
+        try:
+            with self._lock:
+                stream = os.open(self.file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+                try:
+                    os.write(stream, text.encode("utf-8", "replace") + b"\n")
+                finally:
+                    os.close(stream)
+        except OSError as error:
+            self.failure = error
+
+    def check(self) -> None:
+        """To be called after each answer.
+
+        Raises:
+            Failed: a line could not be written, so that what leaves the machine would go unrecorded.
+        """
+        if self.failure is not None:
+            raise Failed(f"The ledger {self.file} cannot be written ({self.failure.strerror}). Make room on the disk.")
+
+
+class Metered:
+    """An LLM whose requests are written to a ledger."""
+
+    def __init__(self, llm: LLM, ledger: Ledger, role: str) -> None:
+        self.llm, self.ledger, self.role = llm, ledger, role
+
+    @property
+    def name(self) -> str:
+        return self.llm.name
+
+    @property
+    def facts(self) -> Facts:
+        return self.llm.facts
+
+    @property
+    def streams(self) -> bool:
+        """Whether the model can tell its words as they come."""
+        return bool(getattr(self.llm, "streams", False))
+
+    def ask(self, messages: Sequence[Message], tools: Sequence[ToolSpec], **more: Any) -> Reply:
+        """See `LLM.ask`.
+
+        Raises:
+            Failed: the ledger cannot be written.
+        """
+        sent = 0
+        begin = time.monotonic()
+
+        def note(line: dict[str, Any]) -> None:
+            nonlocal sent
+            sent += 1
+            self.ledger.write("sent", self.role, line)
+
+        try:
+            with _watching(note):
+                reply = self.llm.ask(messages, tools, **more)
+        except BaseException as error:
+            end = {"model": self.name, "error": type(error).__name__, "requests": sent}
+            self.ledger.write("failed", self.role, {**end, "seconds": round(time.monotonic() - begin, 3)})
+            raise
+        if not sent:
+            body = json.dumps([asdict(each) for each in (*messages, *tools)], default=str).encode()
+            self.ledger.write("sent", self.role, {"model": self.name, "host": "", "path": "", **_measure(body)})
+        self.ledger.write("answered", self.role, {**_answer(self.name, reply, begin), "requests": max(sent, 1)})
+        self.ledger.check()
+        return reply
+
+
+def _answer(name: str, reply: Reply, begin: float) -> dict[str, Any]:
+    usage = asdict(reply.usage)
+    usage.pop("requests")
+    usage["cost_usd"] = round(usage["cost_usd"], 8)
+    seconds = round(time.monotonic() - begin, 3)
+    return {"model": name, "answered_by": reply.model, "stop": reply.stop, **usage, "seconds": seconds}
+
+
+def _measure(body: bytes) -> dict[str, Any]:
+    return {"bytes": len(body), "sha256": hashlib.sha256(body).hexdigest()}
+
+
+@contextlib.contextmanager
+def _watching(sink: Callable[[dict[str, Any]], None]) -> Iterator[None]:
+    token = _sink.set(sink)
+    try:
+        yield
+    finally:
+        _sink.reset(token)
+
+
+def read(file: Path) -> list[dict[str, Any]]:
+    """The lines of a ledger; a torn one is left out, a missing file is empty."""
+    lines = []
+    if file.is_file():
+        for line in file.read_bytes().splitlines():
+            with contextlib.suppress(ValueError):
+                lines.append(json.loads(line))
+    return lines
+
+
+def summary(file: Path) -> dict[str, dict[str, Any]]:
+    """For each model: hosts, requests, bytes, tokens, cost, and the share of the input that a cache served."""
+    found: dict[str, dict[str, Any]] = {}
+    for line in read(file):
+        entry = found.setdefault(line["model"], {"hosts": [], "requests": 0, "bytes": 0, "usage": Usage()})
+        if line["what"] == "sent":
+            entry["requests"] += 1
+            entry["bytes"] += line["bytes"]
+            entry["hosts"] = sorted({*entry["hosts"], line["host"]})
+        elif line["what"] == "answered":
+            known = {key: line[key] for key in Usage.__dataclass_fields__ if key in line and key != "requests"}
+            entry["usage"] = entry["usage"] + Usage(**known)
+    for entry in found.values():
+        usage = entry.pop("usage")
+        tokens = {key: value for key, value in asdict(usage).items() if key != "requests"}
+        entry |= tokens | {"cached_share": round(usage.cached_share, 4)}
+    return found

@@ -1,0 +1,176 @@
+"""The lines of a recording: messages and replies as JSON and back, and what counts as a difference between two.
+
+What changes from run to run without meaning is made equal before it is compared:
+
+- everywhere: numbers with a decimal point, numbers of seconds, minutes and bytes, the machine's processors (`4 CPU
+  cores, no GPU`), and object addresses (`0x7f...`);
+- in the results of scripts also: every number, and neighbouring lines that are then the same, so that a training may
+  take more or fewer epochs on another machine.
+
+All else has to be the same to the letter: files, previews, checks, the order of events, every word of a prompt.
+"""
+
+from __future__ import annotations
+
+import base64
+import difflib
+import itertools
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from m3b.messages import Message, Picture, Reply, ToolCall, Usage
+
+Json = dict[str, Any]
+
+SCRIPTS = ("run_script",)
+"""Tools whose results hold what a program printed."""
+
+LONGEST_DIFF = 60
+"""Lines of a difference that are shown."""
+
+_EVERYWHERE = (
+    (re.compile(r"\b(?:\d+ GPUs? and )?\d+ CPU cores?(?:, no GPU)?"), "(processors)"),
+    (re.compile(r"\b0x[0-9a-fA-F]+\b"), "(address)"),
+    (re.compile(r"(?<![\w.])[-+]?\d[\d,]*\.\d+(?:[eE][-+]?\d+)?"), "#"),
+    (re.compile(r"(?<![\w.])\d[\d,]*(?= (?:s|ms|min|minutes|seconds|h|bytes|kB|KB|KiB|MB|MiB|GB|GiB)\b)"), "#"),
+)
+_NUMBER = re.compile(r"[-+]?(?<![A-Za-z_])\d[\d,]*(?:\.\d+)?(?:[eE][-+]?\d+)?|\bnan\b|\binf\b")
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """One request and what came of it: a reply, or the name and text of an error."""
+
+    messages: list[Json]
+    tools: list[Json]
+    reply: Reply = field(default_factory=Reply)
+    waits: tuple[tuple[str, float], ...] = ()
+    error: str = ""
+    text: str = ""
+
+
+def exchanges(lines: Sequence[Json]) -> list[Exchange]:
+    """The exchanges of a recording's lines, requests whole again.
+
+    Raises:
+        KeyError, TypeError, IndexError: a line is no exchange.
+    """
+    made: list[Exchange] = []
+    tools: list[list[Json]] = []
+    messages: list[Json] = []
+    for line in lines:
+        if "define" in line:
+            tools.append(line["define"])
+        messages = [*messages[: line["kept"]], *line["new"]]
+        waits = tuple((str(reason), float(seconds)) for reason, seconds in line.get("waits", ()))
+        offered = tools[line["tools"]]
+        if "error" in line:
+            made.append(Exchange(messages, offered, waits=waits, error=line["error"], text=line["text"]))
+        else:
+            made.append(Exchange(messages, offered, reply_of(line["reply"]), waits))
+    return made
+
+
+def common(before: Sequence[Json], now: Sequence[Json]) -> int:
+    """How many messages at the beginning are the same."""
+    return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(before, now, strict=False)))
+
+
+# --- JSON and back -----------------------------------------------------------------------------------------------
+
+
+def message_json(message: Message) -> Json:
+    """A message without its empty parts."""
+    calls = [_call_json(call) for call in message.calls]
+    images = [
+        {"media_type": one.media_type, "data": base64.b64encode(one.data).decode("ascii")} for one in message.images
+    ]
+    given = {"role": message.role, "text": message.text, "calls": calls, "call_id": message.call_id}
+    given |= {"is_error": message.is_error, "images": images}
+    return {key: value for key, value in given.items() if value or key == "role"}
+
+
+def message_of(raw: Json) -> Message:
+    """The message that `message_json` wrote."""
+    images = tuple(Picture(base64.b64decode(one["data"]), one["media_type"]) for one in raw.get("images", ()))
+    calls = tuple(ToolCall(**call) for call in raw.get("calls", ()))
+    text, call_id = raw.get("text", ""), raw.get("call_id", "")
+    return Message(raw["role"], text, calls, call_id, bool(raw.get("is_error", False)), images)
+
+
+def reply_json(reply: Reply) -> Json:
+    """A reply, its usage included."""
+    calls = [_call_json(call) for call in reply.calls]
+    return {"text": reply.text, "calls": calls, "stop": reply.stop, "model": reply.model, "usage": asdict(reply.usage)}
+
+
+def reply_of(raw: Json) -> Reply:
+    """The reply that `reply_json` wrote."""
+    known = {key: value for key, value in raw["usage"].items() if key in Usage.__dataclass_fields__}
+    calls = tuple(ToolCall(**call) for call in raw["calls"])
+    return Reply(raw["text"], calls, Usage(**known), raw["stop"], raw["model"])
+
+
+def _call_json(call: ToolCall) -> Json:
+    given = {"id": call.id, "name": call.name, "arguments": call.arguments, "parse_error": call.parse_error}
+    return {key: value for key, value in given.items() if value or key != "parse_error"}
+
+
+# --- what counts as a difference ---------------------------------------------------------------------------------
+
+
+def difference(recorded: Sequence[Json], told: Sequence[Json]) -> str:
+    """A diff of the first message that is not as recorded; empty where all are."""
+    theirs, ours = settled(recorded), settled(told)
+    for place, (was, now) in enumerate(itertools.zip_longest(theirs, ours)):
+        if was != now:
+            who = recorded[place]["role"] if was is not None else told[place]["role"]
+            return f"Message {place + 1} (from {who}):\n{_diff(_lines(was), _lines(now))}"
+    return ""
+
+
+def tools_difference(recorded: Sequence[Json], told: Sequence[Json]) -> str:
+    """A diff of the tools that were offered."""
+    if list(recorded) == list(told):
+        return ""
+    return f"The tools:\n{_diff(_pretty(recorded), _pretty(told))}"
+
+
+def settled(messages: Sequence[Json]) -> list[Json]:
+    """The messages with everything volatile made equal."""
+    names = {call["id"]: call["name"] for message in messages for call in message.get("calls", ())}
+    made = []
+    for message in messages:
+        script = names.get(message.get("call_id", "")) in SCRIPTS
+        made.append({**message, "text": settle(message.get("text", ""), script=script)})
+    return made
+
+
+def settle(text: str, *, script: bool = False) -> str:
+    """A text with everything volatile made equal."""
+    for pattern, stand_in in _EVERYWHERE:
+        text = pattern.sub(stand_in, text)
+    if not script:
+        return text
+    lines = [re.sub(r"[ \t]+", " ", _NUMBER.sub("#", line)).strip() for line in text.splitlines()]
+    return "\n".join(line for line, _ in itertools.groupby(lines))
+
+
+def _lines(message: Json | None) -> list[str]:
+    if message is None:
+        return []
+    rest = {key: value for key, value in message.items() if key != "text"}
+    return [*message.get("text", "").splitlines(), *_pretty(rest)]
+
+
+def _pretty(value: Any) -> list[str]:
+    return json.dumps(value, indent=1, ensure_ascii=False, sort_keys=True).splitlines()
+
+
+def _diff(was: list[str], now: list[str]) -> str:
+    lines = list(difflib.unified_diff(was, now, "recorded", "told now", lineterm="", n=2))
+    more = [f"... and {len(lines) - LONGEST_DIFF} lines more"] if len(lines) > LONGEST_DIFF else []
+    return "\n".join([*lines[:LONGEST_DIFF], *more])

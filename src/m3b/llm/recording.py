@@ -1,0 +1,219 @@
+"""What was said to a model and what it answered, written to a file; and a model that says it again from there.
+
+`record:FILE:SPEC` is the model of SPEC, whose every exchange is appended to FILE; `replay:FILE` is a model without a
+network that gives the recorded replies in order, as long as it is told what the recorded one was told. When the
+conversation departs from the recording it fails with a diff: a reply to something else would prove nothing.
+
+A recording is JSON lines: a header, then one exchange a line. A request holds only what is new since the request before
+it. Keys are blotted out, as far as they can be told by their value or their shape.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from m3b import errors
+from m3b.errors import LLMError, WrongUse
+from m3b.messages import Message, Reply, ToolSpec
+
+from . import recorded
+from .base import LLM, Cancelled, Facts, OnText, OnWait
+from .streaming import ask
+
+FORMAT = 1
+
+_NAMES = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL", re.IGNORECASE)
+_SHAPES = re.compile(
+    r"\b(?:sk|pk|rk|gsk|xai|hf|ghp|glpat)[-_](?=[\w-]*\d)[\w-]{16,}|\bAIza[\w-]{30,}|\bAKIA[A-Z0-9]{16}\b"
+    r"|(?<=Bearer )[\w.~+/-]{16,}"
+)
+
+
+def opened(spec: str, connect: Callable[[str], LLM]) -> LLM:
+    """The model that `record:FILE:SPEC` or `replay:FILE` names.
+
+    Raises:
+        WrongUse: the file is there already, or is not; or no model is named.
+    """
+    kind, _, rest = spec.partition(":")
+    if kind == "replay":
+        return Replay(rest)
+    file, _, inner = rest.partition(":")
+    if not file or not inner:
+        raise WrongUse(f"{spec!r}: write record:FILE:SPEC, e.g. record:run.jsonl:openai:MODEL.")
+    return Recorder(connect(inner), file)
+
+
+def scrub(text: str) -> str:
+    """The text with `[key]` for whatever is in a variable of the environment named like a secret, or looks like a key."""
+    for name, value in os.environ.items():
+        if _NAMES.search(name) and len(value) >= 8 and value in text:
+            text = text.replace(value, "[key]")
+    return _SHAPES.sub("[key]", text)
+
+
+class Recorder:
+    """A model whose exchanges are written down.
+
+    Args:
+        llm: the model that answers.
+        file: the recording; it is made with the first exchange, and must not be there before.
+
+    Raises:
+        WrongUse: the file is there.
+    """
+
+    def __init__(self, llm: LLM, file: str | Path) -> None:
+        self.llm, self.file = llm, Path(file).expanduser()
+        self.name, self.facts = llm.name, llm.facts
+        self.streams = bool(getattr(llm, "streams", False))
+        self._before: list[dict[str, Any]] = []
+        self._tools: list[list[dict[str, Any]]] = []
+        if self.file.exists():
+            raise WrongUse(f"The recording {self.file} exists. Name another file, or remove it.")
+
+    def ask(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[ToolSpec],
+        *,
+        on_wait: OnWait | None = None,
+        cancelled: Cancelled | None = None,
+        on_text: OnText | None = None,
+    ) -> Reply:
+        """See `LLM.ask`. A failure is written down too; a cancellation is not.
+
+        Raises:
+            LLMError: the recording cannot be written.
+        """
+        waits: list[tuple[str, float]] = []
+
+        def wait(reason: str, seconds: float) -> None:
+            waits.append((reason, seconds))
+            if on_wait is not None:
+                on_wait(reason, seconds)
+
+        try:
+            reply = ask(self.llm, messages, tools, on_wait=wait, cancelled=cancelled, on_text=on_text)
+        except LLMError as error:
+            self._write(messages, tools, waits, {"error": type(error).__name__, "text": str(error)})
+            raise
+        self._write(messages, tools, waits, {"reply": recorded.reply_json(reply)})
+        return reply
+
+    def _write(
+        self, messages: Sequence[Message], tools: Sequence[ToolSpec], waits: Sequence[Any], outcome: dict[str, Any]
+    ) -> None:
+        told = [recorded.message_json(message) for message in messages]
+        kept = recorded.common(self._before, told)
+        entry: dict[str, Any] = {"kept": kept, "new": told[kept:]}
+        offered = [asdict(tool) for tool in tools]
+        if offered not in self._tools:
+            self._tools.append(offered)
+            entry["define"] = offered
+        entry["tools"] = self._tools.index(offered)
+        if waits:
+            entry["waits"] = list(waits)
+        self._before = told
+        lines = [entry | outcome]
+        if not self.file.exists():
+            lines.insert(0, {"m3b_recording": FORMAT, "model": self.name, "facts": asdict(self.facts)})
+        text = "".join(scrub(json.dumps(line, ensure_ascii=False)) + "\n" for line in lines)
+        try:
+            handle = os.open(self.file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+            with open(handle, "a", encoding="utf-8", errors="replace") as stream:
+                stream.write(text)
+        except OSError as error:
+            raise LLMError(f"The recording {self.file} cannot be written: {error.strerror}.") from error
+
+
+class Departed(LLMError):
+    """The conversation is not the recorded one; the message shows the difference."""
+
+
+class Replay:
+    """A model that gives recorded replies.
+
+    Args:
+        file: the recording.
+        strict: fail when the conversation departs; without, the replies are given whatever they answer, which serves to
+            record a conversation anew after a change of what m3b says.
+
+    Raises:
+        WrongUse: the file is no recording.
+    """
+
+    def __init__(self, file: str | Path, *, strict: bool = True) -> None:
+        self.file, self.strict = Path(file).expanduser(), strict
+        self.name = f"replay:{self.file}"
+        header, self.exchanges = _read(self.file)
+        known = {key: value for key, value in header["facts"].items() if key in Facts.__dataclass_fields__}
+        self.facts = Facts(**known)
+        self.model = str(header.get("model", ""))
+        self._at = 0
+
+    @property
+    def left(self) -> int:
+        """How many replies are still to come."""
+        return len(self.exchanges) - self._at
+
+    def ask(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[ToolSpec],
+        *,
+        on_wait: OnWait | None = None,
+        cancelled: Cancelled | None = None,
+    ) -> Reply:
+        """The next recorded reply, or the recorded failure; recorded waits are reported, and not waited.
+
+        Raises:
+            Departed: this is not what the recorded model was asked.
+            LLMError: what the recorded model raised.
+        """
+        if self.left <= 0:
+            raise Departed(
+                f"{self.name}: the recording ends after {len(self.exchanges)} exchanges, and one more was asked for. Its"
+                f" last message is from {messages[-1].role!r}: {messages[-1].text[:300]!r}."
+            )
+        exchange = self.exchanges[self._at]
+        if self.strict:
+            told = [json.loads(scrub(json.dumps(recorded.message_json(message)))) for message in messages]
+            difference = recorded.difference(exchange.messages, told)
+            difference = difference or recorded.tools_difference(exchange.tools, [asdict(tool) for tool in tools])
+            if difference:
+                raise Departed(
+                    f"{self.name}: exchange {self._at + 1} of {len(self.exchanges)} departs from the recording."
+                    f" Record it anew if the change is meant.\n{difference}"
+                )
+        self._at += 1
+        for reason, seconds in exchange.waits:
+            if on_wait is not None:
+                on_wait(reason, seconds)
+        if exchange.error:
+            kind = getattr(errors, exchange.error, LLMError)
+            raise (
+                kind(exchange.text)
+                if isinstance(kind, type) and issubclass(kind, LLMError)
+                else LLMError(exchange.text)
+            )
+        return replace(exchange.reply, model=exchange.reply.model or self.model)
+
+
+def _read(file: Path) -> tuple[dict[str, Any], list[recorded.Exchange]]:
+    try:
+        lines = [json.loads(line) for line in file.read_text("utf-8").splitlines() if line.strip()]
+        header = lines[0]
+        if header.get("m3b_recording") != FORMAT:
+            raise WrongUse(f"{file} is no recording of m3b, or one of another version. Record the conversation anew.")
+        return header, recorded.exchanges(lines[1:])
+    except OSError as error:
+        raise WrongUse(f"The recording {file} cannot be read: {error.strerror}.") from error
+    except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
+        raise WrongUse(f"{file} is no recording of m3b: {type(error).__name__}: {error}.") from error

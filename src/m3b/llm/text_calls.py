@@ -1,0 +1,245 @@
+"""Calls of tools that a model wrote into its text: in m3b's own text form, and in the forms that models fall back to.
+
+Only what can be nothing else is taken for a call. Marked-up forms count whatever tool they name, so that a wrong name is
+answered; JSON in a fence, JSON that is the whole reply, and lines of `tool(argument=...)` count only where they name a
+tool that was offered. Everything that follows a result which the model made up itself is dropped.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from m3b.messages import ToolSpec
+
+from .calls import parse_arguments
+
+NAME_KEYS = ("name", "tool", "tool_name", "function", "action")
+ARGUMENT_KEYS = ("arguments", "args", "parameters", "params", "input", "action_input")
+
+_OWN = re.compile(r"<call\s+(?:tool|name)\s*=\s*[\"']?([\w.-]+)[\"']?\s*>(.*?)(?:</call\s*>|(?=<call\s)|\Z)", re.DOTALL)
+_BLOCK = re.compile(r"<text\s+id\s*=\s*[\"']?([\w-]+)[\"']?\s*>\n?(.*?)\n?</text>", re.DOTALL)
+_TAGGED = re.compile(r"<(tool_call|function_call|tool_use)>(.*?)(?:</\1>|(?=<\1>)|\Z)", re.DOTALL)
+_FUNCTION = re.compile(r"<function\s*=\s*\"?([\w.-]+)\"?\s*>(.*?)(?:</function>|\Z)", re.DOTALL)
+_LISTED = re.compile(r"\[TOOL_CALLS\]\s*(\[.*)", re.DOTALL)
+_FENCE = re.compile(r"^```[ \t]*([\w-]*)[ \t]*\n(.*?)^```[ \t]*$", re.DOTALL | re.MULTILINE)
+_MADE_UP = re.compile(r"^\s*<(?:result|tool_response|tool_result)\b", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """One call in a text, and where it stands."""
+
+    start: int
+    end: int
+    name: str
+    arguments: dict[str, Any]
+    error: str = ""
+
+
+def find_calls(text: str, tools: Sequence[ToolSpec]) -> tuple[str, list[Found]]:
+    """The calls in a model's text, in order, and the text without them.
+
+    Args:
+        text: the reply.
+        tools: those that were offered.
+    """
+    offered = {tool.name: list(tool.parameters.get("properties", {})) for tool in tools}
+    made_up = _MADE_UP.search(_masked(text))
+    known = text[: made_up.start()] if made_up else text
+    found: list[Found] = []
+    for form in (_own, _tagged, _functions, _listed, _fenced):
+        for call in form(known, offered):
+            if all(call.end <= other.start or call.start >= other.end for other in found):
+                found.append(call)
+    if not found:
+        found = list(_whole(known, offered)) or list(_lines(known, offered, 0))
+    if not found:
+        return text, []
+    found.sort(key=lambda call: call.start)
+    rest, at = "", 0
+    for call in found:
+        rest += known[at : call.start]
+        at = max(at, call.end)
+    return re.sub(r"\n{3,}", "\n\n", rest + known[at:]).strip(), found
+
+
+# --- one function a form: every call of that form ----------------------------------------------------------------
+
+Offered = Mapping[str, list[str]]
+"""The names of a tool's arguments, in order, by its name."""
+
+
+def _own(text: str, offered: Offered) -> Iterator[Found]:
+    """`<call tool="NAME">{...}</call>`, with long texts in `<text id="1">` blocks of their own."""
+    for match in _OWN.finditer(_masked(text)):
+        body = text[slice(*match.span(2))]
+        blocks = {name: content for name, content in _BLOCK.findall(body)}
+        arguments, error = parse_arguments(_BLOCK.sub("", body).strip())
+        if not error:
+            arguments, error = _put_in(arguments, blocks)
+        yield Found(*match.span(), match[1], {} if error else arguments, error)
+
+
+def _masked(text: str) -> str:
+    """The text with its `<text>` blocks blotted out, so that nothing in them is taken for markup."""
+    return _BLOCK.sub(lambda block: "#" * len(block[0]), text)
+
+
+def _put_in(arguments: dict[str, Any], blocks: Mapping[str, str]) -> tuple[dict[str, Any], str]:
+    """The arguments with `"@1"` replaced by the block of that id."""
+    used: set[str] = set()
+
+    def walk(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: walk(each) for key, each in value.items()}
+        if isinstance(value, list):
+            return [walk(each) for each in value]
+        if isinstance(value, str) and value[:1] == "@" and value[1:] in blocks:
+            used.add(value[1:])
+            return blocks[value[1:]] + "\n"
+        return value
+
+    filled = walk(arguments) if blocks else arguments
+    if unused := sorted(set(blocks) - used):
+        return {}, f'The block <text id="{unused[0]}"> is used nowhere: write "@{unused[0]}" where its text belongs'
+    return filled, ""
+
+
+def _tagged(text: str, offered: Offered) -> Iterator[Found]:
+    """`<tool_call>{"name": ..., "arguments": ...}</tool_call>`, as Hermes and Qwen were taught."""
+    for match in _TAGGED.finditer(text):
+        yield from _spread(match[2], *match.span(), offered, marked=True)
+
+
+def _functions(text: str, offered: Offered) -> Iterator[Found]:
+    """`<function=NAME>{...}</function>`, as Llama was taught."""
+    for match in _FUNCTION.finditer(text):
+        arguments, error = parse_arguments(match[2].strip())
+        yield Found(*match.span(), match[1], arguments, error)
+
+
+def _listed(text: str, offered: Offered) -> Iterator[Found]:
+    """`[TOOL_CALLS] [{...}, ...]`, as Mistral was taught."""
+    for match in _LISTED.finditer(text):
+        yield from _spread(match[1], *match.span(), offered, marked=True)
+
+
+def _fenced(text: str, offered: Offered) -> Iterator[Found]:
+    """A fence with one or several JSON calls, or with lines of `tool(argument=...)`."""
+    for match in _FENCE.finditer(text):
+        found = list(
+            _spread(match[2], *match.span(), offered, marked=match[1].lower() in ("tool", "tool_call", "call"))
+        )
+        if not found and match[1].lower() in ("", "python", "py", "tool_code", "tool"):
+            found = list(_lines(match[2], offered, match.start(2)))
+            found = [Found(*match.span(), call.name, call.arguments, call.error) for call in found]
+        yield from found
+
+
+def _whole(text: str, offered: Offered) -> Iterator[Found]:
+    """The whole reply is JSON that names a tool, perhaps with a sentence before it."""
+    opening = re.search(r"^\s*[\[{]", text, re.MULTILINE)
+    if opening:
+        yield from _spread(text[opening.start() :], opening.start(), len(text), offered, marked=False)
+
+
+def _lines(text: str, offered: Offered, start: int) -> Iterator[Found]:
+    """Lines of `tool(argument="...", ...)`: each the whole statement, over several lines where its brackets say so."""
+    lines = text.split("\n")
+    at, number = start, 0
+    while number < len(lines):
+        name = re.match(r"\s*(?:\w+\s*=\s*)?([A-Za-z_]\w*)\(", lines[number])
+        took = 1
+        if name and name[1] in offered:
+            for count in range(1, min(len(lines) - number, 400) + 1):
+                statement = "\n".join(lines[number : number + count])
+                arguments = _python_call(statement, name[1], offered[name[1]])
+                if arguments is not None:
+                    took = count
+                    yield Found(at, at + len(statement), name[1], arguments)
+                    break
+        at += sum(len(line) + 1 for line in lines[number : number + took])
+        number += took
+
+
+def _python_call(statement: str, name: str, parameters: list[str]) -> dict[str, Any] | None:
+    """The arguments of a call written as Python, of literals only; None where it is none."""
+    try:
+        body = ast.parse(statement.strip().rstrip(";")).body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+    value = body[0].value if len(body) == 1 and isinstance(body[0], ast.Expr | ast.Assign) else None
+    if not (isinstance(value, ast.Call) and isinstance(value.func, ast.Name) and value.func.id == name):
+        return None
+    if len(value.args) > len(parameters) or any(word.arg is None for word in value.keywords):
+        return None
+    pairs = [*zip(parameters, value.args, strict=False), *((str(word.arg), word.value) for word in value.keywords)]
+    try:
+        given = {key: ast.literal_eval(node) for key, node in pairs}
+    except (ValueError, TypeError, RecursionError, MemoryError):
+        return None
+    arguments, error = parse_arguments(given)
+    return None if error or len(given) != len(pairs) else arguments
+
+
+# --- JSON that names a tool --------------------------------------------------------------------------------------
+
+
+def _spread(raw: str, start: int, end: int, offered: Offered, *, marked: bool) -> Iterator[Found]:
+    """Every call in a JSON object, a list of them, or one after the other; a marked one that cannot be read is told."""
+    values = _values(raw)
+    if values is None:
+        if marked:
+            _, error = parse_arguments(raw)
+            error = error or "The call names no tool"
+            yield Found(start, end, _named_in(raw), {}, error)
+        return
+    read = [_as_call(value, offered, marked) for value in values]
+    if all(read):
+        yield from (Found(start, end, *each) for each in read if each)
+    elif marked:
+        shown = json.dumps(values, ensure_ascii=False)[:80]
+        yield Found(start, end, _named_in(raw), {}, f'This call is not {{"name": ..., "arguments": {{...}}}}: {shown}')
+
+
+def _values(raw: str) -> list[Any] | None:
+    """JSON values one after the other, lists opened; None where there is anything else, or nothing."""
+    decoder, text, values = json.JSONDecoder(strict=False), raw.strip(), []
+    while text:
+        try:
+            value, used = decoder.raw_decode(text)
+        except (ValueError, RecursionError):
+            value, error = parse_arguments(text)
+            if error or not value:
+                return None
+            used = len(text)
+        values += value if isinstance(value, list) else [value]
+        text = text[used:].lstrip(" \t\r\n,;")
+        if not re.search(r"\w", text):
+            break
+    return values or None
+
+
+def _as_call(value: Any, offered: Offered, marked: bool) -> tuple[str, dict[str, Any], str] | None:
+    if not isinstance(value, dict):
+        return None
+    if isinstance(value.get("function"), dict):
+        value = value["function"]
+    name = next((value[key] for key in NAME_KEYS if isinstance(value.get(key), str)), None)
+    if name is None or not (marked or name in offered):
+        return None
+    given = [key for key in ARGUMENT_KEYS if key in value]
+    if given:
+        return name, *parse_arguments(value[given[0]])
+    rest = {key: each for key, each in value.items() if key not in (*NAME_KEYS, "id", "type")}
+    return (name, *parse_arguments(rest)) if marked or set(rest) <= set(offered.get(name, ())) else None
+
+
+def _named_in(raw: str) -> str:
+    named = re.search(r"[\"'](?:name|tool)[\"']\s*:\s*[\"']([\w.-]+)[\"']", raw)
+    return named[1] if named else "unknown"

@@ -1,0 +1,224 @@
+"""Tools for models that know no protocol for them, or keep it badly: told in plain words, called in plain text.
+
+Both wrappers are an `LLM` around another one, so that the loop above them is the same. `TextTools` turns calls and
+results into text and back. `Mended` leaves the protocol to the provider, and takes calls that the model wrote into its
+text all the same. What either of them says to bring a call about is not kept in the conversation.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Literal
+
+from m3b.messages import Message, Reply, ToolCall, ToolSpec
+
+from .base import LLM, Cancelled, Facts, OnText, OnWait
+from .streaming import ask
+from .text_calls import Found, find_calls
+
+ToolMode = Literal["auto", "native", "text"]
+
+PROTOCOL = """\
+# Tools
+You have the tools below. To call one, write exactly this, with the arguments as one JSON object:
+
+<call tool="NAME">
+{"ARGUMENT": "VALUE"}
+</call>
+
+A long text (code, for instance) may stand below the JSON as it is, without any escaping; its place in the JSON then \
+holds "@" and its id:
+
+<call tool="NAME">
+{"ARGUMENT": "@1"}
+<text id="1">
+any text, line by line
+</text>
+</call>
+
+Several calls may follow one another. End your reply after the last call: its results come to you in the next turn, \
+between <result> and </result>. Never write a result yourself. A reply without a call means that you are done.
+
+Each tool, with the JSON Schema of its arguments:"""
+
+ANNOUNCED = (
+    "You speak of calling a tool, but your reply holds no call that could be read, so nothing was run. If you want to "
+    "call {tool} now, write the call itself{form}. If you are done, repeat your closing reply and name no tool."
+)
+_INTENT = re.compile(
+    r"\b(?:I(?:'|’)ll|I will|I am going to|I(?:'|’)m going to|I would|I want to|I need to|let me|let us|let(?:'|’)s"
+    r"|first,|next,|now,? I|then I|we (?:should|will|need to)|should (?:now )?(?:call|use|run)|calling|please (?:call|run))",
+    re.IGNORECASE,
+)
+
+
+def fit(llm: LLM, tools: ToolMode, *, mends: bool = False) -> LLM:
+    """The model, wrapped as its way with tools demands.
+
+    Args:
+        llm: any model.
+        tools: see `m3b.llm.connect`.
+        mends: whether `auto` takes calls from the text of a model that knows tools.
+    """
+    if isinstance(llm, TextTools | Mended) or tools == "native":
+        return llm
+    if tools == "text" or not llm.facts.tools:
+        return TextTools(llm)
+    return Mended(llm) if mends else llm
+
+
+class _Wrapper:
+    """What both wrappers share: asking, and asking once more when a call was only announced."""
+
+    streams = True
+    form = ""
+    """How a call is written, for the reminder."""
+
+    def __init__(self, llm: LLM) -> None:
+        self.llm = llm
+
+    @property
+    def name(self) -> str:
+        """The model's own name."""
+        return self.llm.name
+
+    @property
+    def facts(self) -> Facts:
+        """The model's own facts."""
+        return self.llm.facts
+
+    def ask(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[ToolSpec],
+        *,
+        on_wait: OnWait | None = None,
+        cancelled: Cancelled | None = None,
+        on_text: OnText | None = None,
+    ) -> Reply:
+        """See `LLM.ask`."""
+        told, offered = self._told(messages, tools)
+        reply = ask(self.llm, told, offered, on_wait=on_wait, cancelled=cancelled, on_text=on_text)
+        read = self._read(reply, messages, tools)
+        tool = announced(read, tools)
+        if not tool:
+            return read
+        if on_text is not None:
+            on_text("")
+        reminder = Message("user", ANNOUNCED.format(tool=tool, form=self.form))
+        told = [*told, Message("assistant", reply.text), reminder]
+        again = ask(self.llm, told, offered, on_wait=on_wait, cancelled=cancelled, on_text=on_text)
+        better = self._read(again, messages, tools)
+        # What was announced twice is a closing reply after all, and the first one is as good.
+        kept = better if better.calls or not announced(better, tools) else read
+        return replace(kept, usage=read.usage + better.usage)
+
+    def _told(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> tuple[list[Message], Sequence[ToolSpec]]:
+        return list(messages), tools
+
+    def _read(self, reply: Reply, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> Reply:
+        """The reply with the calls that stand in its text."""
+        if reply.calls or not tools:
+            return reply
+        text, found = find_calls(reply.text, tools)
+        if not found:
+            return reply
+        stop: Any = "length" if reply.stop == "length" else "tools"
+        return replace(reply, text=text, calls=_numbered(found, messages), stop=stop)
+
+
+class Mended(_Wrapper):
+    """A model that is told of tools by its provider's protocol, and whose calls count in its text as well."""
+
+    form = ", by your function-calling format"
+
+
+class TextTools(_Wrapper):
+    """A model that is told of tools in the system's turn, and whose calls and results are text.
+
+    The wording is the same in every request, byte for byte, so that a cache can serve it.
+    """
+
+    form = ', beginning with <call tool="{tool}">'
+
+    def _told(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> tuple[list[Message], Sequence[ToolSpec]]:
+        return as_text(messages, tools), ()
+
+
+# --- a conversation without the protocol -------------------------------------------------------------------------
+
+
+def as_text(messages: Sequence[Message], tools: Sequence[ToolSpec]) -> list[Message]:
+    """The conversation with its tools, calls and results as text; turns of one speaker in a row become one."""
+    made: list[Message] = []
+    names = {call.id: call.name for message in messages for call in message.calls}
+    places = sum(message.role == "system" for message in messages)
+    system = [message for message in messages[:places]]
+    if tools:
+        head = system.pop() if system else Message("system")
+        system.append(replace(head, text="\n\n".join(filter(None, [head.text, told(tools)]))))
+    for message in messages[places:]:
+        turn = message
+        if message.role == "tool":
+            turn = Message("user", _result(message, names), images=message.images)
+        elif message.calls:
+            turn = Message("assistant", "\n\n".join(filter(None, [message.text, *map(written, message.calls)])))
+        if made and made[-1].role == turn.role:
+            last = made[-1]
+            made[-1] = replace(last, text=f"{last.text}\n\n{turn.text}", images=(*last.images, *turn.images))
+        else:
+            made.append(turn)
+    return [*system, *made]
+
+
+def told(tools: Sequence[ToolSpec]) -> str:
+    """What a model is told of its tools."""
+    listed = []
+    for tool in tools:
+        schema = json.dumps(tool.parameters, ensure_ascii=False, separators=(",", ":"))
+        listed.append(f"## {tool.name}\n{tool.description}\n{schema}")
+    return "\n\n".join([PROTOCOL, *listed])
+
+
+def written(call: ToolCall) -> str:
+    """A call as the model should have written it; a malformed one stands there without arguments."""
+    arguments = {} if call.parse_error else call.arguments
+    name = re.sub(r"[^\w.-]", "_", call.name) or "unknown"
+    return f'<call tool="{name}">\n{json.dumps(arguments, ensure_ascii=False, default=str)}\n</call>'
+
+
+def _result(message: Message, names: dict[str, str]) -> str:
+    mark = ' error="true"' if message.is_error else ""
+    return f'<result tool="{names.get(message.call_id, "")}"{mark}>\n{message.text}\n</result>'
+
+
+def announced(reply: Reply, tools: Sequence[ToolSpec]) -> str:
+    """The tool that a reply without a call says it will call now, or an empty text."""
+    if reply.calls or reply.stop != "end" or len(reply.text) > 4000:
+        return ""
+    # The closing JSON of a stage may name a tool in its plan.
+    if re.match(r"\s*(?:```\w*\s*)?\{", reply.text):
+        return ""
+    for sentence in re.split(r"(?<=[.!?:])\s+|\n+", reply.text):
+        if not _INTENT.search(sentence):
+            continue
+        for tool in tools:
+            if re.search(rf"\b{re.escape(tool.name)}\b", sentence):
+                return tool.name
+    return ""
+
+
+def _numbered(found: Sequence[Found], messages: Sequence[Message]) -> tuple[ToolCall, ...]:
+    """Calls with ids that the conversation does not hold yet."""
+    taken = {call.id for message in messages for call in message.calls}
+    calls: list[ToolCall] = []
+    number = len(taken)
+    for each in found:
+        number += 1
+        while f"text_{number}" in taken:
+            number += 1
+        calls.append(ToolCall(f"text_{number}", each.name, each.arguments, each.error))
+    return tuple(calls)

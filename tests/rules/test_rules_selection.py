@@ -1,0 +1,183 @@
+"""Choosing data by real selection briefings: what fits is taken, what does not is declined, in any language."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from m3b.agents.checks.selection import check_selection
+from m3b.data.cards import parse_card
+from m3b.llm.rules import Rules
+from m3b.llm.rules.words import anatomy, modality, other_task, words
+from m3b.messages import Message, ToolCall
+from m3b.workspace import Workspace
+
+SHIPPED = list(Workspace.default().cards.values())
+
+
+@pytest.fixture
+def chest(make_room: Callable[..., Any]) -> Any:
+    """A folder with a note on chest radiographs, beside two other data sets."""
+    room = make_room("chest-films")
+    room.images("NORMAL/{}.png", 3)
+    room.images("PNEUMONIA/{}.png", 3)
+    room.write("README.md", "Frontal chest radiographs of children, with and without pneumonia.")
+    for name, about in (("knees", "MRI volumes of knees with torn menisci."), ("moles", "Dermoscopy of skin lesions.")):
+        folder = room.top / "raw" / name
+        folder.mkdir()
+        raw = {"name": name, "description": about, "path": str(folder)}
+        room.others.append(parse_card(raw, base=room.top, own=True))
+    return room
+
+
+@pytest.mark.parametrize(
+    ("request_text", "card"),
+    [
+        ("Build a model that detects pneumonia on chest X-rays", "chest-films"),
+        ("Erstelle ein Modell, das eine Lungenentzündung auf Röntgenbildern des Thorax erkennt", "chest-films"),
+        ("Construire un modèle qui détecte la pneumonie sur des radiographies thoraciques", "chest-films"),
+        ("Construye un modelo que detecte neumonía en radiografías de tórax", "chest-films"),
+        ("建立一个在胸部X光片上检测肺炎的模型", "chest-films"),
+        ("Does this knee have a meniscus tear?", "knees"),
+        ("Finde Meniskusrisse in MRT-Aufnahmen des Kniegelenks", "knees"),
+        ("Reconnaître les lésions du ménisque du genou à l'IRM", "knees"),
+        ("Melanom der Haut erkennen", "moles"),
+        ("classify melanoma against other skin lesions", "moles"),
+        ("Predict the stock market", None),
+        ("Übersetze diesen Text", None),
+        ("Detect brain tumours on MRI", None),
+        ("Detect tumours of the prostate", None),
+        ("Detect pneumonia on chest CT", None),
+        ("Segment the lungs on chest X-rays", None),
+        ("Segmentiere die Lunge auf Röntgenbildern", None),
+        ("Segmenter les poumons", None),
+        ("Segmentación de los pulmones en radiografías", None),
+        ("请在胸片上分割肺", None),
+        ("Write a radiology report for each chest X-ray", None),
+        ("Rédige un compte-rendu pour chaque radiographie thoracique", None),
+        ("为每张胸片生成报告", None),
+        ("Draw bounding boxes around pneumonia on chest X-rays", None),
+    ],
+)
+def test_what_fits_is_chosen(chest: Any, request_text: str, card: str | None) -> None:
+    answer = chest.select(request_text, shipped=[c for c in SHIPPED if not c.path])
+    assert answer["data_card"] == card
+    assert answer["reason"]
+    cards = {c.name: c for c in (chest.card(), *chest.others, *SHIPPED)}
+    assert check_selection(json.dumps(answer), cards).accepted == (card is not None)
+
+
+def test_labels_that_come_from_reports_are_no_report_task() -> None:
+    assert other_task("Classify chest X-rays; the labels were taken from reports") == ""
+    assert other_task("Find out whether the mask of the ventilator is worn") == ""
+
+
+def test_a_folder_without_words_serves_if_it_is_the_only_one(make_room: Callable[..., Any]) -> None:
+    room = make_room("xq")
+    room.images("a/{}.png", 3)
+    room.images("b/{}.png", 3)
+    assert room.select("Classify these images")["data_card"] == "xq"
+    assert room.select("Predict the stock market")["data_card"] is None
+
+
+def test_a_card_of_another_task_is_not_taken(make_room: Callable[..., Any]) -> None:
+    room = make_room("films")
+    raw = {
+        "name": "boxes",
+        "description": "Chest radiographs with pneumonia.",
+        "path": str(room.raw),
+        "task": "detection",
+    }
+    room.others.append(parse_card(raw, base=room.top, own=True))
+    room.write("README.md", "Knee films.")
+    assert room.select("Detect pneumonia on chest X-rays")["data_card"] is None
+
+
+def test_the_rules_do_not_argue(chest: Any) -> None:
+    text = chest.brief("x").replace("Stage: index", "Stage: selection")
+    messages = [
+        Message("user", text),
+        Message("assistant", "{}"),
+        Message("user", "The check does not accept this yet:\n- x"),
+    ]
+    assert json.loads(Rules().ask(messages, ()).text)["data_card"] is None
+
+
+# --- any text ----------------------------------------------------------------------------------------------------
+
+STAGES = st.sampled_from(["selection", "index", "module", "model", "other", ""])
+PIECE = st.one_of(
+    st.text(max_size=30),
+    st.sampled_from([
+        "Request of the user:\n", "## Data on this machine\n", "# x (diagnosis; data at data/x)\n", "## Data card\n",
+        "## Preview of data/x\n", "data/x/t.csv: 1 KiB, table, comma-separated, utf-8, 10 rows x 2 columns\n",
+        "  columns, of all rows:\n", "    image: text, 10 distinct\n", "    label: text, 2 distinct: a x 5, b x 5\n",
+        "  first rows:\n", "    a.png,a\n", "data/x/t.json: 1 KiB, JSON: list of 10 items\n", "    each item: object\n",
+        "      image: text: 10 distinct, such as 'a.png'\n", "folders (files below):\n", "  a/ 3\n", "    b/ 3\n",
+        "  train/ 3 in 2 folders\n", "data/x/a.npz: 1 KiB, NPZ archive\n", "  train_images: 3\n  train_labels: 3\n",
+        "0 normal, 1 sick.", "\n\n", "exit code 1", "job 3 still running", "The check does not accept", "\x00", "(((",
+    ]),
+)  # fmt: skip
+TEXT = st.lists(PIECE, max_size=14).map("".join)
+TURN = st.one_of(
+    TEXT.map(lambda text: Message("user", text)),
+    TEXT.map(lambda text: Message("assistant", text)),
+    st.builds(
+        lambda name, command: Message("assistant", "", (ToolCall("1", name, {"command": command}),)),
+        st.sampled_from(["run_script", "copy_files"]), TEXT,
+    ),
+    st.builds(lambda text, bad: Message("tool", text, call_id="1", is_error=bad), TEXT, st.booleans()),
+)  # fmt: skip
+
+
+@settings(max_examples=400, deadline=None)
+@given(STAGES, TEXT, st.lists(TURN, max_size=4))
+def test_no_text_makes_them_raise(stage: str, text: str, turns: list[Message]) -> None:
+    messages = [Message("system", "m3b"), Message("user", f"Stage: {stage}\n\n{text}"), *turns]
+    reply = Rules().ask(messages, ())
+    assert reply.text or reply.calls
+    assert reply.stop == ("tools" if reply.calls else "end")
+    again = Rules().ask(messages, ())
+    assert (again.text, again.calls) == (reply.text, reply.calls)
+
+
+@given(st.text())
+def test_words_of_any_text(text: str) -> None:
+    assert anatomy(text) <= {
+        "chest",
+        "brain",
+        "knee",
+        "breast",
+        "eye",
+        "skin",
+        "abdomen",
+        "heart",
+        "spine",
+        "prostate",
+        "bone",
+    }
+    assert all(words(text))
+    modality(text)
+    other_task(text)
+
+
+def test_an_empty_conversation() -> None:
+    assert Rules().ask([], ()).text
+    assert Rules().ask([Message("user", "hello")], ()).stop == "end"
+
+
+def test_they_know_no_data_set_by_name() -> None:
+    """Nothing in the rules may single out a data set: no name of a shipped card stands in their source."""
+    source = ""
+    for file in (Path(__file__).resolve().parents[2] / "src" / "m3b" / "llm" / "rules").glob("*.py"):
+        source += file.read_text(encoding="utf-8")
+    plain = re.sub(r"[^a-z0-9]", "", source.lower())
+    names = [re.sub(r"[^a-z0-9]", "", card.name.lower()) for card in SHIPPED]
+    assert [name for name in names if name in plain] == []
