@@ -12,6 +12,7 @@ from m3b.errors import Cancelled, Failed, LLMError, RunEnd, SandboxError
 from m3b.events import Event
 from m3b.history import History
 from m3b.llm import LLM
+from m3b.llm.base import spec_of
 from m3b.options import Options
 from m3b.result import Result
 from m3b.runs import Run
@@ -96,6 +97,8 @@ def _result(record: Mapping[str, Any], history: History, status: str, reason: st
             "input_tokens": history.usage.input_tokens,
             "cached_tokens": history.usage.cached_tokens,
             "output_tokens": history.usage.output_tokens,
+            "reasoning_tokens": history.usage.reasoning_tokens,
+            "cached_share": round(history.usage.cached_share, 4),
             "cost_usd": round(history.usage.cost_usd, 6),
         },
         roles=history.roles_json(),
@@ -131,7 +134,7 @@ def new_record(
         "status": "working",
         "reason": "",
         "options": options.to_json(),
-        "llm": {name: llm.name for name, llm in llms.items()},
+        "llm": {name: spec_of(llm) for name, llm in llms.items()},
         "data": cards,
         "sandbox": {"name": sandbox.name, "level": sandbox.level},
         "versions": versions(),

@@ -24,7 +24,8 @@ from m3b.events import Event
 from m3b.execution import Executor, device
 from m3b.history import History
 from m3b.inspection import Inspector
-from m3b.llm import LLM
+from m3b.llm import LLM, ledger
+from m3b.llm.ledger import Ledger
 from m3b.messages import ToolCall
 from m3b.options import Options
 from m3b.runs import UNWRITTEN, Journal, Run
@@ -66,6 +67,7 @@ class Session:
         self.llms, self.history, self.ask, self.on_event = llms, history, ask, on_event
         self.cancel = cancel or threading.Event()
         self.journal = Journal(run.journal_file, fsync=fsync)
+        self.ledger = Ledger(run.folder / ledger.FILE)
         self.role = ""
         cards = [card for card in workspace.cards.values() if card.path]
         roots = lay_out(run, cards, workspace.root)
@@ -221,7 +223,7 @@ class Session:
     def _new_agent(self, tools: Role, role: Role) -> Agent:
         reflection = prompts.reflection(self.workspace.root / "prompts", role) if self.options.reflect else ""
         return Agent(
-            llm=self._llm(role),
+            llm=self.ledger.of(self._llm(role), role.name),
             tools=self.tools,
             allowed=tools.tools,
             budget=self.budget,

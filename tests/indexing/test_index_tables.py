@@ -78,10 +78,12 @@ def test_numbers_find_zero_padded_names(desk: Any) -> None:
     assert built.by_image["data/x/scans/0003.png"]["labels"] == ["ill"]
 
 
-@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "cp1252", "utf-16"])
-@pytest.mark.parametrize("delimiter", [";", "\t", "|"])
+@pytest.mark.parametrize(
+    ("encoding", "delimiter"),
+    [("utf-8", ";"), ("utf-8-sig", ","), ("cp1252", "\t"), ("utf-16", "|"), ("utf-8-sig", ";")],
+)
 def test_delimiters_and_encodings(filled: Any, encoding: str, delimiter: str) -> None:
-    text = rows(delimiter=delimiter).replace("sick", "Ödem, beidseitig").replace("\n", "\r\n")
+    text = rows(delimiter=delimiter).replace("sick", '"Ödem, beidseitig"').replace("\n", "\r\n")
     filled.write("cases.csv", text, encoding)
     built = filled.build(*TABLE, "--patient", "pid")
     assert built.labels == ["normal", "Ödem, beidseitig"]
@@ -187,6 +189,23 @@ def test_where_map_rest_and_positive(filled: Any) -> None:
     assert built.counts() == {"rest": 10, "viral": 5}
     assert built.labels[-1] == "viral"
     assert filled.build(*TABLE, "--map", "a=viral*|bact*", "--map", "b=normal", "--positive", "a").labels == ["b", "a"]
+
+
+def test_a_label_whose_images_are_absent_may_be_mapped(filled: Any) -> None:
+    filled.write("cases.csv", rows() + "gone.png,SARS,p90\n")
+    built = filled.build(*TABLE, "--map", "ill=sick|SARS", "--map", "well=normal")
+    assert built.counts() == {"ill": 10, "well": 10}
+    assert "has the label 'SARS'" in built.out
+
+
+def test_rare_labels_can_be_left_out(filled: Any) -> None:
+    filled.write(
+        "cases.csv", rows().replace("c00.png,normal,p0", "c00.png,odd,p0").replace("c17.png,normal", "c17.png,odder")
+    )
+    built = filled.build(*TABLE, "--patient", "pid", "--least", "2")
+    assert built.labels == ["normal", "sick"]
+    assert len(built.all) == 18
+    assert "fewer than 2 patients: odd 1, odder 1" in built.out
 
 
 def test_a_table_without_a_header(filled: Any) -> None:
@@ -323,7 +342,7 @@ def test_a_file_name_that_is_no_utf8(desk: Any) -> None:
         ({"--image": "pid"}, "None of the names in column 'pid' is an image below data/x"),
         ({"--where": "sex=F"}, "no column 'sex'"),
         ({"--where": "finding=absent"}, "keeps no row"),
-        ({"--map": "a=mass*"}, "no label value fits 'mass*'. Values: normal, sick"),
+        ({"--map": "a=mass*"}, "no label value fits. Values: normal, sick"),
         ({"--positive": "pneumonia"}, "--positive 'pneumonia' is none of the labels: normal, sick"),
         ({"--patient-regex": "("}, "cannot be read this way"),
         ({"--test-share": "1.5"}, "between 0 and 1"),

@@ -153,7 +153,7 @@ def test_every_shipped_entry_makes_sense() -> None:
         if found.price_in is not None:
             assert found.price_cached is not None
             assert found.price_out is not None
-            assert found.price_cached < found.price_in < found.price_out
+            assert found.price_cached <= found.price_in <= found.price_out
     for provider in PROVIDERS:
         if PROVIDERS[provider].default:
             assert facts.lookup(provider, PROVIDERS[provider].default).price_in

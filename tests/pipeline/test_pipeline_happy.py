@@ -43,7 +43,8 @@ def test_the_result(whole: Result) -> None:
     assert {tally["status"] for tally in whole.roles.values()} == {"done"}
     assert sum(tally["actions"] for tally in whole.roles.values()) == whole.usage["actions"] == 5
     assert set(whole.usage) == {
-        "actions", "iterations", "input_tokens", "cached_tokens", "output_tokens", "cost_usd", "wall_s",
+        "actions", "iterations", "input_tokens", "cached_tokens", "output_tokens", "reasoning_tokens", "cached_share",
+        "cost_usd", "wall_s",
     }  # fmt: skip
     primary = whole.primary
     assert primary is not None

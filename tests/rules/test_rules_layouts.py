@@ -149,6 +149,29 @@ def test_a_table_with_many_columns(room: Any) -> None:
     assert accepted(room, request).classes == ("other", "COVID-19")
 
 
+def test_a_finding_without_images_spoils_nothing(room: Any) -> None:
+    table(room, "image,finding", "im{0:03d}.png,{f}", f=["COVID-19", "Normal", "Influenza"], count=30)
+    text = (room.raw / "t.csv").read_text(encoding="utf-8")
+    room.write("t.csv", text + "gone1.png,SARS\ngone2.png,SARS\n")
+    assert accepted(room, "Tell COVID-19 from the rest").classes == ("other", "COVID-19")
+
+
+def test_labels_too_rare_to_split_are_left_out_in_the_end(room: Any) -> None:
+    table(room, "image,finding", "im{0:03d}.png,{f}", f=["mass", "cyst"], count=30)
+    room.image("files/im900.png")
+    room.write("t.csv", (room.raw / "t.csv").read_text(encoding="utf-8") + "im900.png,odd\n")
+    assert accepted(room, "Classify").classes == ("cyst", "mass")
+
+
+def test_a_request_for_one_class_is_never_answered_with_all(room: Any) -> None:
+    for name in ("COVID", "Normal", "Viral"):
+        room.images(name + "/{}.png", 2)
+    with pytest.raises(AssertionError):
+        accepted(room, "Tell COVID from the rest")
+    commands = [str(call.arguments["command"]) for message in room.messages for call in message.calls]
+    assert all("--map" in command for command in commands)
+
+
 def test_no_patient_column(room: Any) -> None:
     table(room, "img,label", "im{0:03d},{l}", l=["benign", "malignant"])
     request = "Is the skin lesion malignant?"

@@ -48,6 +48,7 @@ def arguments() -> argparse.Namespace:
     add("--where", action="append", default=[], metavar="COL=A|B", help="keep rows with one of the values; != without")
     add("--map", action="append", default=[], metavar="NAME=A|B", help="rename or merge labels; * matches any text")
     add("--rest", default="", metavar="NAME", help="label of all values that no --map names; default: left out")
+    add("--least", type=int, default=0, metavar="N", help="leave out labels that fewer than N patients have")
     add("--none", default="", metavar="NAME", help="label of cases to which no label applies")
     add("--positive", default="", metavar="NAME", help="of two labels, the finding to detect; it is numbered last")
     add("--names", default="", metavar="0=a,1=b", help="names of numbered labels")
@@ -172,13 +173,17 @@ def mapping(values: Counter[str], maps: list[str], rest: str) -> dict[str, str]:
     names = dict.fromkeys(values, rest)
     for item in maps:
         name, _, patterns = item.partition("=")
+        fitting = 0
         for pattern in (patterns or name).split("|"):
             glob = re.compile(re.escape(pattern.strip()).replace(r"\*", ".*"), re.IGNORECASE | re.DOTALL)
             hits = [value for value in values if value and glob.fullmatch(value)]
-            if not hits:
-                shown = ", ".join(value for value in values if value)
-                raise SystemExit(f"--map {item!r}: no label value fits {pattern.strip()!r}. Values: {shown[:400]}.")
             names.update(dict.fromkeys(hits, name.strip()))
+            fitting += len(hits)
+            if not hits:
+                print(f"--map {name}: no case with an image has the label {pattern.strip()!r}")
+        if not fitting:
+            shown = ", ".join(value for value in values if value)
+            raise SystemExit(f"--map {item!r}: no label value fits. Values: {shown[:400]}.")
     return names
 
 
@@ -195,6 +200,22 @@ def set_patients(cases: list[Case], regex: str) -> None:
             case.patient = f"case-{number:06d}"
     if unknown:
         print(f"patient unknown: {unknown} cases, each counted as a patient of its own")
+
+
+def drop_rare(cases: list[Case], least: int) -> list[Case]:
+    """Without the labels that fewer than `least` patients have, and the cases that had nothing else."""
+    patients: dict[str, set[str]] = {}
+    for case in cases:
+        for value in case.values:
+            patients.setdefault(value, set()).add(case.patient)
+    rare = {value: len(found) for value, found in patients.items() if len(found) < least}
+    if not rare:
+        return cases
+    kept = [case for case in cases if not case.values or not set(case.values) <= set(rare)]
+    for case in kept:
+        case.values = [value for value in case.values if value not in rare]
+    print(f"dropped, fewer than {least} patients: {', '.join(f'{v} {n}' for v, n in sorted(rare.items()))}")
+    return kept
 
 
 def divide(cases: list[Case], args: argparse.Namespace) -> tuple[list[Case], list[Case]]:
@@ -260,7 +281,7 @@ def main() -> None:
         set_patients(cases, args.patient_regex)
     except (OSError, ValueError, KeyError, zipfile.BadZipFile, re.error) as error:
         raise SystemExit(f"The raw data cannot be read this way: {type(error).__name__}: {error}") from error
-    cases = drop_faulty(cases, not args.no_open and len(cases) <= OPEN_AT_MOST)
+    cases = drop_rare(drop_faulty(cases, not args.no_open and len(cases) <= OPEN_AT_MOST), args.least)
     if not cases:
         raise SystemExit("No case is left. Check --image, --label, --map and --images against the data.")
     labels = label_order({value for case in cases for value in case.values}, args.positive)

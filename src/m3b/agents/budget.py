@@ -55,16 +55,43 @@ class Budget:
         with self._lock:
             self.usage = self.usage + usage
 
-    def check(self) -> None:
+    def check(self, coming: Usage | None = None) -> None:
         """To be called before every request.
 
+        Args:
+            coming: what the request will use for certain, as estimated: its input, at the price without a cache.
+
         Raises:
-            OutOfBudget: tokens, money or time are spent; the message names which, and the limit.
+            OutOfBudget: tokens, money or time are spent, or would be with what is coming; the message names which, and
+                the limit.
         """
-        if self.tokens is not None and self.usage.total_tokens >= self.tokens:
-            raise OutOfBudget(f"{self.usage.total_tokens:,} of {self.tokens:,} tokens are spent. Raise max_tokens.")
-        if self.cost_usd is not None and self.usage.cost_usd >= self.cost_usd:
-            raise OutOfBudget(f"${self.usage.cost_usd:.2f} of ${self.cost_usd:.2f} are spent. Raise max_cost.")
+        after = self.usage + (coming or Usage())
+        if self.tokens is not None and after.total_tokens >= self.tokens:
+            raise OutOfBudget(
+                f"{self.usage.total_tokens:,} of {self.tokens:,} tokens are spent{_more(coming, tokens=True)}."
+                " Raise max_tokens."
+            )
+        if self.cost_usd is not None and after.cost_usd >= self.cost_usd:
+            raise OutOfBudget(
+                f"${self.usage.cost_usd:.2f} of ${self.cost_usd:.2f} are spent{_more(coming, tokens=False)}."
+                " Raise max_cost."
+            )
+        self.check_time()
+
+    def check_time(self) -> None:
+        """To be called before and during every wait.
+
+        Raises:
+            OutOfBudget: the time is spent.
+        """
         spent = self.clock() - self.started
         if self.wall_s is not None and spent >= self.wall_s:
             raise OutOfBudget(f"{spent:.0f} of {self.wall_s:.0f} seconds are spent. Raise max_wall.")
+
+
+def _more(coming: Usage | None, *, tokens: bool) -> str:
+    if coming is None:
+        return ""
+    return f", and the next request needs about {coming.total_tokens:,} more" if tokens else (
+        f", and the next request costs ${coming.cost_usd:.4f} or more" if coming.cost_usd else ""
+    )

@@ -16,6 +16,7 @@ from m3b.agents.conversation import Conversation
 from m3b.agents.stuck import StuckDetector
 from m3b.agents.verdict import Verdict
 from m3b.errors import Cancelled, ContextOverflow, Failed, LLMError, OutOfBudget
+from m3b.llm import tokens
 from m3b.llm.base import LLM
 from m3b.llm.streaming import ask
 from m3b.messages import Reply, ToolCall, ToolSpec
@@ -28,6 +29,10 @@ WRAP_UP = (
 )
 EMPTY = "Your reply was empty. Call a tool, or say that you are done."
 CUT = "Your reply was cut off at its length limit and was not used. Take a smaller step: shorter files, fewer calls."
+DECLINED = (
+    "You declined. What is asked for is software: a model for medical images, built from the data that you were told of. "
+    "Go on with the task, or say in one sentence what exactly you will not do."
+)
 REFUSED = "The model refused to go on. Rephrase the request, or use another model."
 FREE_WAIT_S = 10
 
@@ -140,11 +145,17 @@ class Agent:
 
     def _request(self, specs: Sequence[ToolSpec]) -> Reply:
         messages, piece = self.conversation.messages, self._piece if self.stream else None
-        reply = ask(self.llm, messages, specs, on_wait=self._waiting, cancelled=self.cancelled, on_text=piece)
+        self.budget.check(self.llm.facts.usage(tokens.of_request(messages, specs), 0, 0))
+        reply = ask(self.llm, messages, specs, on_wait=self._waiting, cancelled=self._interrupted, on_text=piece)
         self.budget.spend(reply.usage)
         self.counters.input_tokens += reply.usage.input_tokens
         self.counters.output_tokens += reply.usage.output_tokens
         return reply
+
+    def _interrupted(self) -> bool:
+        """Asked while the model is waited for: neither a cancellation nor the end of the run's time waits with it."""
+        self.budget.check_time()
+        return self.cancelled()
 
     def _waiting(self, reason: str, seconds: float) -> None:
         self.emit("waiting", reason=reason, seconds=seconds)
@@ -154,7 +165,8 @@ class Agent:
 
     def _odd(self, reply: Reply) -> bool:
         """Answer a reply that is neither a call nor a hand-over; three in a row end the role."""
-        fault = CUT if reply.stop == "length" else "" if reply.text.strip() and reply.stop != "refusal" else EMPTY
+        by_stop = {"length": CUT, "refusal": DECLINED}
+        fault = by_stop.get(reply.stop, "" if reply.text.strip() else EMPTY)
         if not fault:
             self._odd_replies = 0
             return False

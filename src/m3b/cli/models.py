@@ -26,11 +26,13 @@ def predict(
     missing = [str(path) for path in images if not Path(str(path).split("#")[0]).exists()]
     if missing:
         raise WrongUse(f"There is no {missing[0]}" + (f" (and {len(missing) - 1} more)." if len(missing) > 1 else "."))
+    if out is not None and out.suffix.lower() not in (".json", ".csv"):
+        raise WrongUse(f"-o {out}: the name must end in .json or .csv.")
     loaded = load_model(model)
     plan = loaded.config.get("plan")
     flat = isinstance(plan, dict) and plan.get("dims") == 2
     paths = [str(path) for path in _expand(images, flat)]
-    predictions = [item.to_dict() for item in loaded.predict(paths)]
+    predictions = [item.to_dict() for item in loaded.predict(paths, strict=False)]
     if out is not None:
         _write(predictions, out)
     if json:
@@ -78,7 +80,7 @@ def _write(predictions: list[dict[str, Any]], file: Path) -> None:
 
     if file.suffix.lower() == ".json":
         file.write_text(json.dumps(predictions, indent=1, ensure_ascii=False), encoding="utf-8")
-    elif file.suffix.lower() == ".csv":
+    else:
         names = list(dict.fromkeys(name for item in predictions for name in item.get("probabilities", {})))
         with file.open("w", newline="", encoding="utf-8") as stream:
             writer = csv.writer(stream)
@@ -88,8 +90,6 @@ def _write(predictions: list[dict[str, Any]], file: Path) -> None:
                 decided = item.get("prediction", "")
                 text = decided if isinstance(decided, str) else "|".join(decided)
                 writer.writerow([item["image"], *values, text, item.get("error", "")])
-    else:
-        raise WrongUse(f"-o {file}: the name must end in .json or .csv.")
 
 
 def score(
@@ -111,7 +111,7 @@ def score(
     root = base or _base(index, records[0].files[0])
     loaded = load_model(model)
     paths = [_under(root, r.image) if isinstance(r.image, str) else [_under(root, p) for p in r.image] for r in records]
-    answers = loaded.predict(paths)
+    answers = loaded.predict(paths, strict=False)
     bad = [answer.error for answer in answers if answer.error]
     if bad:
         complain(ModelError(f"{len(bad)} of {len(answers)} images could not be predicted: {bad[0]}"))

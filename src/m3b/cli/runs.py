@@ -5,12 +5,16 @@ from __future__ import annotations
 import dataclasses
 import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from m3b.cli.run import Json
 from m3b.cli.show import console, measure_line, print_json, result_lines, table
+from m3b.errors import WrongUse
+
+if TYPE_CHECKING:
+    from m3b.runs import Run
 
 
 def runs(
@@ -20,7 +24,7 @@ def runs(
     """List runs, oldest first."""
     from m3b.runs import list_runs, runs_root
 
-    found = [(run, run.load()) for run in list_runs(root)]
+    found = [(run, _record(run)) for run in list_runs(root)]
     if json:
         print_json({"runs": [_summary(run.id, run.busy, record) for run, record in found]})
         return
@@ -35,6 +39,14 @@ def runs(
             [row["id"], row["started"], row["status"], measure_line(primary) if primary else "", row["request"][:60]]
         )
     typer.echo(table(["run", "started", "status", "test", "request"], rows))
+
+
+def _record(run: Run) -> dict[str, Any]:
+    """What run.json holds; one that cannot be read must not hide the other runs."""
+    try:
+        return run.load()
+    except WrongUse as error:
+        return {"status": "unreadable", "request": str(error)}
 
 
 def _summary(name: str, busy: bool, record: dict[str, Any]) -> dict[str, Any]:

@@ -9,7 +9,8 @@ from .base import LLM, Facts
 from .callable import CallableLLM
 from .calls import parse_arguments
 from .fallback import Fallback
-from .registry import PROVIDERS, connect, default_spec
+from .presets import PROVIDERS
+from .registry import connect, default_spec
 from .retry import Retry
 from .scripted import Scripted, ScriptExhausted
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -11,10 +11,11 @@ from m3b.errors import BadRequest
 from m3b.messages import Message, Reply, ToolSpec
 
 from . import facts as known
-from . import keys, ledger, tokens, wire_anthropic
-from .base import Cancelled, Facts, OnWait
+from . import keys, ledger, stream_anthropic, tokens, wire_anthropic
+from .base import Cancelled, Facts, OnText, OnWait
 from .conversation import check
 from .retry import Retry
+from .streaming import NotStreamed, Relay
 from .trouble import translate
 
 CONNECT_S = 15.0
@@ -40,6 +41,8 @@ class Anthropic:
         Authentication: no key.
     """
 
+    streams = True
+
     def __init__(
         self,
         model: str,
@@ -62,6 +65,7 @@ class Anthropic:
         self._timeout_s = timeout_s
         self._client: Any = None
         self._lock = threading.Lock()
+        self._streams = True
         self._thoughts: dict[str, list[wire_anthropic.Block]] = {}
 
     def ask(
@@ -71,35 +75,46 @@ class Anthropic:
         *,
         on_wait: OnWait | None = None,
         cancelled: Cancelled | None = None,
+        on_text: OnText | None = None,
     ) -> Reply:
-        """See `LLM.ask`."""
+        """See `LLM.ask`; the request is for a stream where `on_text` is given, and the reply is the same."""
         check(messages)
-        return self._retry.run(partial(self._forgiving, messages, tools), on_wait, cancelled)
+        relay = Relay(on_text, cancelled)
+        reply = self._retry.run(partial(self._forgiving, messages, tools, relay), on_wait, relay.poll)
+        relay.drain()
+        return reply
 
-    def _forgiving(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> Reply:
+    def _forgiving(self, messages: Sequence[Message], tools: Sequence[ToolSpec], relay: Relay) -> Reply:
         """One request; when the provider refuses its own thoughts back, they are forgotten and it is made again."""
         try:
-            return self._request(messages, tools)
+            return self._request(messages, tools, relay)
         except BadRequest as refusal:
             if not self._thoughts or "thinking" not in str(refusal):
                 raise
         self._thoughts.clear()
-        return self._request(messages, tools)
+        return self._request(messages, tools, relay)
 
-    def _request(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> Reply:
-        request = wire_anthropic.to_request(messages, tools, self._thoughts.get)
+    def _request(self, messages: Sequence[Message], tools: Sequence[ToolSpec], relay: Relay) -> Reply:
+        request = wire_anthropic.to_request(messages, tools, self._thoughts.get, self.facts.vision)
         request |= {"model": self._model, "max_tokens": self.facts.max_output}
-        body = self._send(lambda: self._open().messages.create(**request))
+        body = self._send(request, relay)
         reply, blocks = wire_anthropic.to_reply(body, self.name, self.facts, tokens.of_request(messages, tools))
         if blocks:
             self._thoughts[wire_anthropic.fingerprints([*messages, reply.message()], tools)[-1]] = blocks
         return reply
 
-    def _send(self, send: Callable[[], Any]) -> Any:
-        """The decoded response. Errors are raised outside the handler, so that none drags the SDK's along: its request
-        holds the key."""
+    def _send(self, request: dict[str, Any], relay: Relay) -> Any:
+        """The decoded response, streamed or not. Errors are raised outside the handler, so that none drags the SDK's
+        along: its request holds the key."""
         try:
-            answer = send()
+            create = self._open().messages.create
+            if relay.wanted and self._streams:
+                relay.restart()
+                try:
+                    return stream_anthropic.assembled(create(stream=True, **request), relay, self.name)
+                except NotStreamed:
+                    self._streams = False
+            answer = create(**request)
             if not hasattr(answer, "model_dump"):
                 return answer
             return answer.model_dump(mode="json", exclude_unset=True, warnings=False)

@@ -122,7 +122,8 @@ class Metered:
             self.ledger.write("failed", self.role, {**end, "seconds": round(time.monotonic() - begin, 3)})
             raise
         if not sent:
-            body = json.dumps([asdict(each) for each in (*messages, *tools)], default=str).encode()
+            whole = [*map(asdict, messages), *map(asdict, tools)]
+            body = json.dumps(whole, default=repr).encode("utf-8", "replace")
             self.ledger.write("sent", self.role, {"model": self.name, "host": "", "path": "", **_measure(body)})
         self.ledger.write("answered", self.role, {**_answer(self.name, reply, begin), "requests": max(sent, 1)})
         self.ledger.check()

@@ -12,13 +12,15 @@ from m3b.errors import BadRequest
 from m3b.messages import Message, Reply, ToolSpec
 
 from . import facts as known
-from . import keys, ledger, tokens, wire_openai
-from .base import Cancelled, Facts, OnWait
+from . import keys, ledger, stream_openai, tokens, wire_openai
+from .base import Cancelled, Facts, OnText, OnWait
 from .conversation import check
 from .retry import Retry
+from .streaming import NotStreamed, Relay
 from .trouble import translate
 
 CONNECT_S = 15.0
+Assemble = Callable[[Any, Relay, str], Any]
 _ELSEWHERE = re.compile(r"(?:only|must|use)\b[^.]{0,60}v1/responses\b[^.]{0,20}(?:not|instead)", re.IGNORECASE)
 """How OpenAI says that it serves a model on its responses protocol alone."""
 
@@ -41,6 +43,8 @@ class OpenAI:
     Raises:
         Authentication: no key.
     """
+
+    streams = True
 
     def __init__(
         self,
@@ -66,6 +70,8 @@ class OpenAI:
         self._timeout_s = timeout_s
         self._client: Any = None
         self._lock = threading.Lock()
+        self._streams = True
+        self._stream_options: dict[str, Any] = {"stream_options": {"include_usage": True}}
         self._extras: wire_openai.Extras = {}
         # Other servers often know only the older name; see `_adapt` for what a refusal changes.
         self._options: dict[str, Any] = {"extra_body": dict(extra)} if extra else {}
@@ -80,20 +86,24 @@ class OpenAI:
         *,
         on_wait: OnWait | None = None,
         cancelled: Cancelled | None = None,
+        on_text: OnText | None = None,
     ) -> Reply:
-        """See `LLM.ask`."""
+        """See `LLM.ask`; the request is for a stream where `on_text` is given, and the reply is the same."""
         check(messages)
-        return self._retry.run(partial(self._adapted, messages, tools), on_wait, cancelled)
+        relay = Relay(on_text, cancelled)
+        reply = self._retry.run(partial(self._adapted, messages, tools, relay), on_wait, relay.poll)
+        relay.drain()
+        return reply
 
-    def _adapted(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> Reply:
+    def _adapted(self, messages: Sequence[Message], tools: Sequence[ToolSpec], relay: Relay) -> Reply:
         """One request; a refusal that names a parameter changes that parameter, once each."""
         for _ in range(4):
             try:
-                return self._request(messages, tools)
+                return self._request(messages, tools, relay)
             except BadRequest as refusal:
                 if not self._adapt(str(refusal)):
                     raise
-        return self._request(messages, tools)
+        return self._request(messages, tools, relay)
 
     def _adapt(self, refusal: str) -> bool:
         """Whether the refusal named something that can be said otherwise; from then on it is."""
@@ -117,48 +127,62 @@ class OpenAI:
         if "enable_thinking" in refusal and "enable_thinking" not in self._extra():
             self._options["extra_body"] = {**self._extra(), "enable_thinking": False}
             return True
+        if "stream" in refusal and self._streams:
+            # First without the wish for the usage, which older servers do not know; then without a stream.
+            self._streams, self._stream_options = bool(self._stream_options), {}
+            return True
         return False
 
     def _extra(self) -> dict[str, Any]:
         return dict(self._options.get("extra_body", {}))
 
-    def _respond(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> Reply:
+    def _respond(self, messages: Sequence[Message], tools: Sequence[ToolSpec], relay: Relay) -> Reply:
         """One request by the responses protocol."""
         from . import wire_responses
 
-        request = wire_responses.to_request(
-            messages, tools, self.facts.max_output, self._thoughts, self.facts.vision
-        )
-        body = self._send(lambda: self._open().responses.create(model=self._model, **request))
+        request = wire_responses.to_request(messages, tools, self.facts.max_output, self._thoughts, self.facts.vision)
+        request["model"] = self._model
+        body = self._send(lambda: self._open().responses.create, request, relay, stream_openai.responded)
         sent = tokens.of_request(messages, tools)
         taken = frozenset(call.id for message in messages for call in message.calls)
         reply, thoughts = wire_responses.to_reply(body, self.name, self.facts, sent, taken)
         self._thoughts.update(thoughts)
         return reply
 
-    def _request(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> Reply:
+    def _request(self, messages: Sequence[Message], tools: Sequence[ToolSpec], relay: Relay) -> Reply:
         if self._responses:
-            return self._respond(messages, tools)
+            return self._respond(messages, tools, relay)
         request: dict[str, Any] = {
             "model": self._model,
-            "messages": wire_openai.to_messages(messages, self._extras),
+            "messages": wire_openai.to_messages(messages, self._extras, self.facts.vision),
             self._limit_name: self.facts.max_output,
             **self._options,
         }
         if tools:
             request["tools"] = wire_openai.to_tools(tools)
-        body = self._send(lambda: self._open().chat.completions.create(**request))
+        body = self._send(lambda: self._open().chat.completions.create, request, relay, stream_openai.assembled)
         sent = tokens.of_request(messages, tools)
         taken = frozenset(call.id for message in messages for call in message.calls)
         reply, extras = wire_openai.to_reply(body, self.name, self.facts, sent, taken)
         self._extras.update(extras)
         return reply
 
-    def _send(self, send: Callable[[], Any]) -> Any:
-        """The decoded response. Errors are raised outside the handler, so that none drags the SDK's along: its request
-        holds the key."""
+    def _send(self, method: Callable[[], Any], request: dict[str, Any], relay: Relay, assemble: Assemble) -> Any:
+        """The decoded response, streamed or not. Errors are raised outside the handler, so that none drags the SDK's
+        along: its request holds the key.
+
+        Args:
+            method: gives the SDK's method; opening the client may fail as the request may.
+        """
         try:
-            answer = send()
+            if relay.wanted and self._streams:
+                relay.restart()
+                more = self._stream_options if assemble is stream_openai.assembled else {}
+                try:
+                    return assemble(method()(stream=True, **request, **more), relay, self.name)
+                except NotStreamed:
+                    self._streams = False
+            answer = method()(**request)
             return answer.model_dump(mode="python", warnings=False) if hasattr(answer, "model_dump") else answer
         except Exception as error:  # noqa: BLE001 - the provider's boundary: whatever it is not, is raised unchanged
             failure: Exception = translate(error, self.name, self._key.source, (self._key.value,)) or error

@@ -35,7 +35,7 @@ class Provider:
 
 PROVIDERS: dict[str, Provider] = {
     "anthropic": Provider("anthropic", ("ANTHROPIC_API_KEY",), default="claude-sonnet-5-5", window=200_000),
-    "openai": Provider("openai", ("OPENAI_API_KEY",), default="gpt-5.4"),
+    "openai": Provider("openai", ("OPENAI_API_KEY",), default="gpt-5.4", limit="max_completion_tokens"),
     "gemini": Provider(
         "openai", ("GEMINI_API_KEY", "GOOGLE_API_KEY"), "https://generativelanguage.googleapis.com/v1beta/openai/",
         window=1_000_000,

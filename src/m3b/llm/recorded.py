@@ -88,7 +88,7 @@ def message_json(message: Message) -> Json:
     images = [
         {"media_type": one.media_type, "data": base64.b64encode(one.data).decode("ascii")} for one in message.images
     ]
-    given = {"role": message.role, "text": message.text, "calls": calls, "call_id": message.call_id}
+    given: Json = {"role": message.role, "text": message.text, "calls": calls, "call_id": message.call_id}
     given |= {"is_error": message.is_error, "images": images}
     return {key: value for key, value in given.items() if value or key == "role"}
 

@@ -15,7 +15,7 @@ from . import facts as known
 from . import keys
 from .base import LLM, Facts
 from .callable import CallableLLM
-from .presets import PROVIDERS
+from .presets import PROVIDERS, Provider
 from .retry import Retry
 from .text_tools import ToolMode, fit
 
@@ -117,33 +117,46 @@ def default_spec() -> str:
 
 
 def open_provider(
-    name: str, model: str, base_url: str | None = None, retry: Retry | None = None, timeout_s: float = 600.0
+    name: str,
+    model: str,
+    base_url: str | None = None,
+    retry: Retry | None = None,
+    timeout_s: float = 600.0,
+    *,
+    provider: Provider | None = None,
+    key: keys.Key | None = None,
 ) -> LLM:
-    """A model of one of `PROVIDERS`.
+    """A model of a provider that speaks one of m3b's wires.
 
     Args:
-        base_url: another server that speaks this provider's protocol.
+        base_url: another server that speaks this provider's protocol, but has none of its peculiarities.
         retry: how patient to be.
         timeout_s: seconds without a byte after which a request counts as lost.
+        provider: what to know of it; of `PROVIDERS` where not given.
+        key: looked for in the environment where not given.
 
     Raises:
         Authentication: the key is missing.
     """
-    provider = PROVIDERS[name]
-    key = keys.find(provider.variables, base_url, name)
-    address = base_url or provider.base_url
+    provider = provider or PROVIDERS[name]
+    own = base_url is None
     unknown = Facts(provider.window, provider.max_output, known=False)
-    facts = known.lookup(name, model, priced=base_url is None, unknown=unknown)
-    common: dict[str, Any] = {"key": key, "provider": name, "facts": facts, "retry": retry, "timeout_s": timeout_s}
-    common["spec"] = _spec(name, model, base_url)
+    common: dict[str, Any] = {
+        "base_url": base_url or provider.base_url,
+        "key": key or keys.find(provider.variables, base_url, name),
+        "provider": name,
+        "facts": known.lookup(name, model, priced=own, unknown=unknown),
+        "retry": retry,
+        "timeout_s": timeout_s,
+        "spec": _spec(name, model, base_url),
+    }
     if provider.wire == "anthropic":
         from .anthropic import Anthropic
 
-        return Anthropic(model, base_url=address, **common)
+        return Anthropic(model, **common)
     from .openai import OpenAI
 
-    extra = provider.extra if base_url is None else {}
-    return OpenAI(model, base_url=address, limit=provider.limit, extra=extra, **common)
+    return OpenAI(model, limit=provider.limit if own else "", extra=provider.extra if own else {}, **common)
 
 
 def _spec(name: str, model: str, base_url: str | None) -> str:

@@ -13,6 +13,8 @@ BYTES_A_TOKEN = 3.5
 PER_MESSAGE = 6
 PER_CALL = 12
 PER_TOOL = 16
+PER_IMAGE = 1600
+"""What providers charge at most for an image that they have scaled to their usual size."""
 
 
 def of_text(text: str) -> int:
@@ -26,7 +28,7 @@ def of_message(message: Message) -> int:
         PER_CALL + of_text(call.name) + of_text(json.dumps(call.arguments, ensure_ascii=False, default=str))
         for call in message.calls
     )
-    return PER_MESSAGE + of_text(message.text) + calls
+    return PER_MESSAGE + of_text(message.text) + calls + PER_IMAGE * len(message.images)
 
 
 def of_tools(tools: Sequence[ToolSpec]) -> int:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 from typing import Any
 
-from m3b.messages import Stop, ToolCall
+from m3b.messages import Message, Picture, Stop, ToolCall
 
 NOTHING = "(empty)"
 """Stands for a text that is empty, which some providers refuse."""
@@ -17,6 +18,21 @@ _NAME = re.compile(r"[^A-Za-z0-9_-]")
 def clean(text: str) -> str:
     """The text without lone surrogates, which no UTF-8 request can carry."""
     return text.encode("utf-8", "replace").decode("utf-8")
+
+
+def encoded(image: Picture) -> str:
+    """The image's bytes as base64."""
+    return base64.b64encode(image.data).decode("ascii")
+
+
+def unseen(message: Message) -> str:
+    """The text of a turn for a model that sees nothing: it is told that there was something to see."""
+    text = clean(message.text)
+    if not message.images:
+        return text
+    count = len(message.images)
+    left = "One image is" if count == 1 else f"{count} images are"
+    return f"{text}\n[{left} left out here: this model does not take images.]".lstrip()
 
 
 def name_of(call: ToolCall) -> str:

@@ -14,7 +14,7 @@ from . import tokens
 from .base import Facts
 from .calls import parse_arguments
 from .trouble import within
-from .wire import NOTHING, answer_of, arguments_of, clean, id_of, name_of, stop_of
+from .wire import NOTHING, answer_of, arguments_of, clean, encoded, id_of, name_of, stop_of, unseen
 
 STOPS: dict[str, Stop] = {
     "max_tokens": "length", "model_context_window_exceeded": "length", "refusal": "refusal",
@@ -36,7 +36,10 @@ def fingerprints(messages: Sequence[Message], tools: Sequence[ToolSpec]) -> list
 
 
 def to_request(
-    messages: Sequence[Message], tools: Sequence[ToolSpec], recall: Callable[[str], list[Block] | None] | None = None
+    messages: Sequence[Message],
+    tools: Sequence[ToolSpec],
+    recall: Callable[[str], list[Block] | None] | None = None,
+    vision: bool = False,
 ) -> dict[str, Any]:
     """`system`, `messages` and `tools` of the request.
 
@@ -48,6 +51,7 @@ def to_request(
         messages: the conversation.
         tools: the tools.
         recall: the blocks in which a turn came, by its fingerprint, where they must go back as they came.
+        vision: whether the model takes images.
     """
     digests = fingerprints(messages, tools)
     system: list[Block] = []
@@ -57,7 +61,7 @@ def to_request(
             system.append({"type": "text", "text": clean(message.text) or NOTHING})
             continue
         role = "assistant" if message.role == "assistant" else "user"
-        blocks = (recall(digest) if recall and role == "assistant" else None) or _blocks(message)
+        blocks = (recall(digest) if recall and role == "assistant" else None) or _blocks(message, vision)
         if turns and turns[-1]["role"] == role:
             turns[-1]["content"].extend(blocks)
         else:
@@ -77,15 +81,22 @@ def _marked(block: Block) -> Block:
     return {**block, "cache_control": CACHE}
 
 
-def _blocks(message: Message) -> list[Block]:
+def _images(message: Message, vision: bool) -> list[Block]:
+    sources = [{"type": "base64", "media_type": one.media_type, "data": encoded(one)} for one in message.images]
+    return [{"type": "image", "source": source} for source in sources] if vision else []
+
+
+def _blocks(message: Message, vision: bool) -> list[Block]:
+    images = _images(message, vision)
+    said = clean(message.text) if vision else unseen(message)
     if message.role == "tool":
-        text = answer_of(message.text, message.is_error, marks_errors=True)
-        block: Block = {"type": "tool_result", "tool_use_id": id_of(message.call_id), "content": text}
+        content: Any = answer_of(said, message.is_error, marks_errors=True)
+        content = [{"type": "text", "text": content}, *images] if images else content
+        block: Block = {"type": "tool_result", "tool_use_id": id_of(message.call_id), "content": content}
         return [{**block, "is_error": True} if message.is_error else block]
     # A turn of nothing but white space is refused, and so is white space at the end of an assistant's turn.
-    text = clean(message.text)
-    text = text.rstrip() if message.role == "assistant" else text
-    blocks: list[Block] = [{"type": "text", "text": text}] if text.strip() else []
+    text = said.rstrip() if message.role == "assistant" else said
+    blocks: list[Block] = [*images, *([{"type": "text", "text": text}] if text.strip() else [])]
     for call in message.calls:
         blocks.append({"type": "tool_use", "id": id_of(call.id), "name": name_of(call), "input": arguments_of(call)})
     return blocks or [{"type": "text", "text": NOTHING}]

@@ -8,31 +8,60 @@ from dataclasses import replace
 from typing import Any
 
 from m3b.errors import BadRequest, Transient
-from m3b.messages import Message, Reply, Stop, ToolCall, ToolSpec, Usage
+from m3b.messages import Message, Picture, Reply, Stop, ToolCall, ToolSpec, Usage
 
 from . import tokens
 from .base import Facts
 from .calls import parse_arguments
 from .trouble import within
-from .wire import NOTHING, answer_of, arguments_of, clean, id_of, name_of, stop_of
+from .wire import NOTHING, answer_of, arguments_of, clean, encoded, id_of, name_of, stop_of, unseen
 
 STOPS: dict[str, Stop] = {"length": "length", "content_filter": "refusal"}
+
+SHOWN = "The images of the results above:"
 
 Extras = dict[tuple[str, ...], dict[str, Any]]
 """What a server wants back with a turn's calls and m3b has no word for, by the ids of these calls."""
 
 
-def to_messages(messages: Sequence[Message], extras: Extras | None = None) -> list[dict[str, Any]]:
-    """The conversation as the request's `messages`; equal turns always give equal bytes."""
-    return [_turn(message, extras or {}) for message in messages]
+def to_messages(
+    messages: Sequence[Message], extras: Extras | None = None, vision: bool = False
+) -> list[dict[str, Any]]:
+    """The conversation as the request's `messages`; equal turns always give equal bytes.
+
+    The protocol has no images in tools' answers: they go into a turn of the user after the last answer of the turn.
+    """
+    turns: list[dict[str, Any]] = []
+    waiting: tuple[Picture, ...] = ()
+    for message in messages:
+        mine = message.images if message.role == "user" else ()
+        if waiting and message.role != "tool":
+            if message.role == "user":
+                mine = (*waiting, *mine)
+            else:
+                turns.append({"role": "user", "content": _seen(SHOWN, waiting)})
+            waiting = ()
+        turn = _turn(message, extras or {}, vision)
+        if mine and vision:
+            turn["content"] = _seen(turn["content"], mine)
+        turns.append(turn)
+        waiting += message.images if vision and message.role == "tool" else ()
+    return [*turns, {"role": "user", "content": _seen(SHOWN, waiting)}] if waiting else turns
 
 
-def _turn(message: Message, extras: Extras) -> dict[str, Any]:
+def _seen(text: str, images: Sequence[Picture]) -> list[dict[str, Any]]:
+    """A content of text and images."""
+    urls = [f"data:{image.media_type};base64,{encoded(image)}" for image in images]
+    return [{"type": "text", "text": text}, *({"type": "image_url", "image_url": {"url": url}} for url in urls)]
+
+
+def _turn(message: Message, extras: Extras, vision: bool) -> dict[str, Any]:
+    text = clean(message.text) if vision else unseen(message)
     if message.role == "tool":
-        text = answer_of(message.text, message.is_error, marks_errors=False)
+        text = answer_of(text, message.is_error, marks_errors=False)
         return {"role": "tool", "tool_call_id": id_of(message.call_id), "content": text}
     if message.role != "assistant":
-        return {"role": message.role, "content": clean(message.text) or NOTHING}
+        return {"role": message.role, "content": text or NOTHING}
     if not message.calls:
         return {"role": "assistant", "content": clean(message.text) or NOTHING}
     more = extras.get(tuple(call.id for call in message.calls), {})

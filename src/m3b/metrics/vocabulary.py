@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 
-_ALIASES: dict[str, tuple[str, ...]] = {
+_Names = dict[str, tuple[str, ...]]
+
+_DIAGNOSIS: _Names = {
     "auroc": (
         "AUC",
         "ROC-AUC",
@@ -24,37 +26,103 @@ _ALIASES: dict[str, tuple[str, ...]] = {
     "brier": ("Brier score", "Brier loss"),
 }
 
-CANONICAL: tuple[str, ...] = tuple(_ALIASES)
-"""Every metric of a diagnosis model, in the order in which tables show them."""
+_SEGMENTATION: _Names = {
+    "dice": ("DSC", "Dice score", "Dice coefficient", "mean Dice", "Dice similarity coefficient", "Sørensen-Dice"),
+    "nsd": ("normalised surface distance", "normalized surface distance", "surface Dice", "normalised surface Dice"),
+    "hd95": ("95 % Hausdorff distance", "HD 95", "Hausdorff 95", "Hausdorff distance 95", "robust Hausdorff distance"),
+}
 
-LOWER_IS_BETTER = frozenset({"ece", "brier"})
+_DETECTION: _Names = _SEGMENTATION | {
+    "lesion_f1": ("F1", "lesion-wise F1", "lesionwise F1", "F1 score", "object F1", "detection F1"),
+    "lesion_precision": ("precision", "lesion-wise precision", "positive predictive value", "PPV"),
+    "lesion_recall": ("recall", "sensitivity", "lesion-wise recall", "lesion sensitivity", "LTPR"),
+    "map_50": ("mAP@0.5", "mAP50", "AP50", "AP@0.5", "mAP at 0.5"),
+    "map": ("mean average precision", "COCO mAP", "mAP@[.5:.95]", "AP", "mAP 50-95"),
+    "froc": ("CPM", "FROC score", "competition performance metric", "average FROC sensitivity"),
+    "image_auroc": ("image-level AUROC", "image AUROC", "image-level AUC", "auroc", "AUC", "anomaly AUROC"),
+}
 
-COMPANION = {"sensitivity": "balanced_accuracy", "specificity": "balanced_accuracy", "ece": "auroc"}
+_REPORT: _Names = {
+    "bleu_1": ("BLEU1", "BLEU@1"),
+    "bleu_2": ("BLEU2", "BLEU@2"),
+    "bleu_3": ("BLEU3", "BLEU@3"),
+    "bleu_4": ("BLEU", "BLEU4", "BLEU@4"),
+    "rouge_l": ("ROUGE", "ROUGEL"),
+    "meteor": ("METEOR score",),
+    "cider": ("CIDEr-D",),
+    "label_f1": ("F1", "clinical F1", "clinical efficacy F1", "CE F1", "label F1 macro", "finding F1"),
+    "label_f1_micro": ("micro label F1", "micro clinical F1"),
+}
+
+_TASKS: dict[str, _Names] = {
+    "diagnosis": _DIAGNOSIS,
+    "segmentation": _SEGMENTATION,
+    "detection": _DETECTION,
+    "report": _REPORT,
+}
+
+TASK_METRICS: dict[str, tuple[str, ...]] = {task: tuple(names) for task, names in _TASKS.items()}
+"""Task -> its metrics, in the order in which tables show them."""
+
+CANONICAL: tuple[str, ...] = tuple(dict.fromkeys(name for names in TASK_METRICS.values() for name in names))
+"""Every metric, diagnosis first."""
+
+LOWER_IS_BETTER = frozenset({"ece", "brier", "hd95"})
+
+UNBOUNDED = frozenset({"hd95", "cider"})
+"""Metrics that are not shares between 0 and 1: millimetres, and CIDEr with its scale to 10."""
+
+COMPANION = {
+    "sensitivity": "balanced_accuracy",
+    "specificity": "balanced_accuracy",
+    "ece": "auroc",
+    "lesion_precision": "lesion_f1",
+    "lesion_recall": "lesion_f1",
+}
 """Metrics that a model without any skill can win, and the one that has to be better than trivial in their place."""
 
 
 def _folded(name: str) -> str:
-    return re.sub(r"[^a-z0-9]", "", name.casefold())
+    return re.sub(r"[^\w]|_", "", name.casefold())
 
 
-def metric_names() -> dict[str, str]:
+def _tables(task: str | None) -> list[_Names]:
+    if task is None:
+        return list(_TASKS.values())
+    if task not in _TASKS:
+        raise ValueError(f"unknown task {task!r}; the tasks are {', '.join(_TASKS)}")
+    return [_TASKS[task]]
+
+
+def metric_names(task: str | None = None) -> dict[str, str]:
     """Every spelling that is understood, with the canonical name that it stands for.
 
-    Case, spaces, hyphens and underscores do not matter when a name is looked up with `canonical_metric`.
-    """
-    table = {name: name for name in CANONICAL}
-    table.update({alias: name for name, aliases in _ALIASES.items() for alias in aliases})
-    return table
-
-
-def canonical_metric(name: str) -> str:
-    """The canonical name of a metric.
+    Case, spaces, hyphens and underscores do not matter when a name is looked up with `canonical_metric`. A canonical
+    name wins over an alias; without a task an alias that several share ("F1", "recall") means the first: diagnosis.
 
     Raises:
-        ValueError: a name that is not in the vocabulary; the message lists those that are.
+        ValueError: an unknown task.
     """
-    known = {_folded(alias): canonical for alias, canonical in metric_names().items()}
+    tables = _tables(task)
+    names = {name: name for table in tables for name in table}
+    folded = {_folded(name) for name in names}
+    for table in tables:
+        fresh = {alias: name for name, aliases in table.items() for alias in aliases if _folded(alias) not in folded}
+        names.update(fresh)
+        folded.update(_folded(alias) for alias in fresh)
+    return names
+
+
+def canonical_metric(name: str, task: str | None = None) -> str:
+    """The canonical name of a metric, of one task where it is given.
+
+    Raises:
+        ValueError: a name that is not in the vocabulary (of the task); the message lists those that are.
+    """
+    known = {_folded(alias): canonical for alias, canonical in metric_names(task).items()}
     found = known.get(_folded(name))
     if found is None:
-        raise ValueError(f"unknown metric {name!r}; a diagnosis model is measured by one of: {', '.join(CANONICAL)}")
+        names = CANONICAL if task is None else TASK_METRICS[task]
+        model = "a model" if task is None else f"a {task} model"
+        raise ValueError(f"unknown metric {name!r}; {model} is measured by one of: {', '.join(names)}")
     return found

@@ -23,6 +23,8 @@ ARRAYS = (
     {"X", "y"},
     {"x", "y"},
 )
+FEWEST = "5"
+"""Labels that fewer patients have are left out when keeping them has failed."""
 BEYOND = (
     "This layout is beyond the rules: they read class folders, a table that names images and labels, and MedMNIST-like "
     "NPZ archives. Use a language model, or write a data card that says more."
@@ -113,7 +115,7 @@ def _tables(view: View) -> list[list[str]]:
             options = [*start, label.name, *more, *(["--separator", mark] if mark else [])]
             options += tables.names_of(label, listed)
             mapped = tables.mapping(list(label.values), view.request) if not mark and label.whole else []
-            found += [[*options, *mapped], options] if mapped else [options]
+            found += _with(options, mapped)
         if flags := tables.flag_columns(table):
             several = [*start, ",".join(flag.name for flag in flags), *more]
             found += [several, [*several, "--none", "no finding"]]
@@ -132,8 +134,15 @@ def _folders(view: View, root: str) -> list[list[str]]:
     classes = [name for name in names if name not in strange]
     options = ["--class-folders", place, *(["--skip", "|".join(strange)] if strange else [])]
     mapped = tables.mapping(classes, view.request)
-    found = [[*options, *mapped], options] if mapped else [options]
+    found = _with(options, mapped)
     return found + ([[*one, "--ignore-split"] for one in found] if halves else [])
+
+
+def _with(options: list[str], mapped: list[str]) -> list[list[str]]:
+    """The attempts at one reading. Where the request wants some of the labels only, all of them are no answer to it."""
+    if "--map" in mapped:
+        return [[*options, *mapped]]
+    return [*([[*options, *mapped]] if mapped else []), options, [*options, "--least", FEWEST]]
 
 
 def _descend(tree: list[tuple[int, str]], place: str) -> tuple[str, list[str], bool]:

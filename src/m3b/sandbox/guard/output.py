@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 
@@ -9,7 +10,10 @@ _REWRITE_S = 0.25
 
 
 class Output:
-    """Writes to the descriptor `target` at most `size` bytes plus one line that says how much was left out."""
+    """Writes to the descriptor `target` at most `size` bytes plus one line that says how much was left out.
+
+    `failed` is set where the file cannot be written any more, on a full disk for instance; what came is lost then.
+    """
 
     def __init__(self, target: int, size: int) -> None:
         self._target = target
@@ -19,6 +23,7 @@ class Output:
         self._dropped = 0
         self._on_disk = 0  # bytes of the tail that lie in the file as they are, while nothing was dropped
         self._written = 0.0
+        self.failed = False
 
     def add(self, data: bytes) -> None:
         """Take the next piece of output."""
@@ -46,10 +51,15 @@ class Output:
             self._written = now
             content = f"\n[... {self._dropped} bytes of output left out ...]\n".encode() + bytes(self._tail)
             self._put(content, self._head)
-            os.ftruncate(self._target, self._head + len(content))
+            with contextlib.suppress(OSError):
+                os.ftruncate(self._target, self._head + len(content))
 
     def _put(self, data: bytes, offset: int) -> None:
         view = memoryview(data)
         while view:
-            done = os.pwrite(self._target, view, offset)
+            try:
+                done = os.pwrite(self._target, view, offset)
+            except OSError:
+                self.failed = True
+                return
             view, offset = view[done:], offset + done

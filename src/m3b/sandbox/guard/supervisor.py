@@ -137,7 +137,7 @@ class Supervisor:
         if now >= self._next_scan or threads - self._threads > self._job["processes"] // 4:
             self._threads = threads
             self._scan(now)
-        if self._growth.step(self._on_disk):
+        if self._growth.step(self._on_disk) or self._output.failed:
             self._end("disk")
 
     def _scan(self, now: float) -> None:

@@ -1,0 +1,39 @@
+"""What every provider of m3b must do, held to it over real HTTP, against a server that misbehaves.
+
+A package that offers a provider of its own runs the same suite:
+
+    from m3b.llm.conformance import BEHAVIOURS, CANARY, DIALECTS, Subject
+
+    SUBJECT = Subject("mine", lambda url, retry, timeout_s: Mine(url, key=CANARY, retry=retry), DIALECTS["openai"])
+
+    @pytest.mark.parametrize("behaviour", BEHAVIOURS, ids=str)
+    def test_conformance(behaviour):
+        behaviour.check(SUBJECT)
+
+`python -m m3b.llm.conformance` prints the table of m3b's own providers, `... MODULE:SUBJECT` that of others.
+"""
+
+from .behaviours import BEHAVIOURS, Behaviour, Case
+from .dialects import DIALECTS, Dialect
+from .server import Answer, Clock, Heard, Server, joined
+from .subject import CANARY, Subject, built_in
+from .table import Outcome, page, run
+
+__all__ = [
+    "BEHAVIOURS",
+    "CANARY",
+    "DIALECTS",
+    "Answer",
+    "Behaviour",
+    "Case",
+    "Clock",
+    "Dialect",
+    "Heard",
+    "Outcome",
+    "Server",
+    "Subject",
+    "built_in",
+    "joined",
+    "page",
+    "run",
+]

@@ -1,0 +1,207 @@
+"""How the servers of each protocol answer, and how a request of it is read: the other side of the wires."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Protocol
+
+Body = dict[str, Any]
+Call = tuple[str, str, str]
+"""Id, name, and arguments as JSON text."""
+
+
+class Dialect(Protocol):
+    """One protocol, as its servers speak it."""
+
+    name: str
+
+    def text(self, text: str, *, stop: str = "end") -> Body:
+        """A response of text; `stop` is `end`, `length` or `refusal`. Usage: 100 tokens in, 60 of them cached, 7 out,
+        3 of them reasoning."""
+        ...
+
+    def calls(self, *calls: Call) -> Body:
+        """A response that makes calls."""
+        ...
+
+    def empty(self) -> Body:
+        """A response without anything in it."""
+        ...
+
+    def error(self, message: str, kind: str = "some_error") -> Body:
+        """The body of a refusal."""
+        ...
+
+    def events(self, body: Body) -> tuple[bytes, ...]:
+        """The same response as a stream; empty where m3b's adapter asks for none."""
+        ...
+
+    def turns(self, request: Body) -> list[Any]:
+        """The turns of a request, in the order in which they were sent, without marks for caches."""
+        ...
+
+
+class Chat:
+    """OpenAI's chat completions."""
+
+    name = "openai"
+
+    def text(self, text: str, *, stop: str = "end") -> Body:
+        reason = {"end": "stop", "length": "length", "refusal": "content_filter"}[stop]
+        return self._body({"role": "assistant", "content": text}, reason)
+
+    def calls(self, *calls: Call) -> Body:
+        made = [{"id": i, "type": "function", "function": {"name": n, "arguments": a}} for i, n, a in calls]
+        return self._body({"role": "assistant", "content": None, "tool_calls": made}, "tool_calls")
+
+    def empty(self) -> Body:
+        return {**self.text(""), "choices": []}
+
+    def error(self, message: str, kind: str = "some_error") -> Body:
+        return {"error": {"message": message, "type": kind, "code": None, "param": None}}
+
+    def _body(self, message: Body, reason: str) -> Body:
+        usage = {
+            "prompt_tokens": 100, "completion_tokens": 7, "total_tokens": 107,
+            "prompt_tokens_details": {"cached_tokens": 60}, "completion_tokens_details": {"reasoning_tokens": 3},
+        }  # fmt: skip
+        choice = {"index": 0, "finish_reason": reason, "message": message}
+        return {"id": "1", "object": "chat.completion", "created": 1, "model": "m-1", "choices": [choice],
+                "usage": usage}  # fmt: skip
+
+    def events(self, body: Body) -> tuple[bytes, ...]:
+        if not body.get("choices"):
+            return (_event({**body, "object": "chat.completion.chunk"}), b"data: [DONE]\n\n")
+        choice = body["choices"][0]
+        deltas: list[Body] = [{"role": "assistant", "content": ""}]
+        text = choice["message"].get("content") or ""
+        deltas += [{"content": piece} for piece in _halves(text)]
+        for at, call in enumerate(choice["message"].get("tool_calls") or ()):
+            first, second = _halves(call["function"]["arguments"])
+            begin = {"name": call["function"]["name"], "arguments": first}
+            deltas.append({"tool_calls": [{"index": at, "id": call["id"], "type": "function", "function": begin}]})
+            deltas.append({"tool_calls": [{"index": at, "function": {"arguments": second}}]})
+        head = {key: body[key] for key in ("id", "created", "model")} | {"object": "chat.completion.chunk"}
+        chunks = [{**head, "choices": [{"index": 0, "delta": delta, "finish_reason": None}]} for delta in deltas]
+        chunks.append({**head, "choices": [{"index": 0, "delta": {}, "finish_reason": choice["finish_reason"]}]})
+        chunks.append({**head, "choices": [], "usage": body["usage"]})
+        return (*map(_event, chunks), b"data: [DONE]\n\n")
+
+    def turns(self, request: Body) -> list[Any]:
+        return list(request["messages"])
+
+
+class Responses:
+    """OpenAI's responses."""
+
+    name = "openai-responses"
+
+    def text(self, text: str, *, stop: str = "end") -> Body:
+        kind = "refusal" if stop == "refusal" else "output_text"
+        part = {"type": kind, kind.removeprefix("output_"): text} | ({} if stop == "refusal" else {"annotations": []})
+        item = {"type": "message", "id": "msg_1", "role": "assistant", "status": "completed", "content": [part]}
+        return self._body([item], "max_output_tokens" if stop == "length" else "")
+
+    def calls(self, *calls: Call) -> Body:
+        return self._body(
+            [
+                {"type": "function_call", "id": f"fc_{i}", "call_id": i, "name": n, "arguments": a,
+                 "status": "completed"}
+                for i, n, a in calls
+            ]
+        )  # fmt: skip
+
+    def empty(self) -> Body:
+        return self._body([])
+
+    def error(self, message: str, kind: str = "some_error") -> Body:
+        return {"error": {"message": message, "type": kind, "code": None, "param": None}}
+
+    def _body(self, output: list[Body], cut: str = "") -> Body:
+        usage = {
+            "input_tokens": 100, "output_tokens": 7, "total_tokens": 107,
+            "input_tokens_details": {"cached_tokens": 60}, "output_tokens_details": {"reasoning_tokens": 3},
+        }  # fmt: skip
+        return {
+            "id": "resp_1", "object": "response", "created_at": 1, "model": "m-1", "output": output, "usage": usage,
+            "status": "incomplete" if cut else "completed", "incomplete_details": {"reason": cut} if cut else None,
+            "error": None, "parallel_tool_calls": True, "tool_choice": "auto", "tools": [],
+        }  # fmt: skip
+
+    def events(self, body: Body) -> tuple[bytes, ...]:
+        return ()
+
+    def turns(self, request: Body) -> list[Any]:
+        first = [request["instructions"]] if "instructions" in request else []
+        return [*first, *request["input"]]
+
+
+class Messages:
+    """Anthropic's messages."""
+
+    name = "anthropic"
+
+    def text(self, text: str, *, stop: str = "end") -> Body:
+        reason = {"end": "end_turn", "length": "max_tokens", "refusal": "refusal"}[stop]
+        return self._body([{"type": "text", "text": text}], reason)
+
+    def calls(self, *calls: Call) -> Body:
+        made = [{"type": "tool_use", "id": i, "name": n, "input": json.loads(a)} for i, n, a in calls]
+        return self._body(made, "tool_use")
+
+    def empty(self) -> Body:
+        return {**self.text(""), "content": None}
+
+    def error(self, message: str, kind: str = "some_error") -> Body:
+        return {"type": "error", "error": {"type": kind, "message": message}}
+
+    def _body(self, content: list[Body], reason: str) -> Body:
+        usage = {
+            "input_tokens": 40, "cache_read_input_tokens": 60, "cache_creation_input_tokens": 0, "output_tokens": 7,
+            "output_tokens_details": {"thinking_tokens": 3},
+        }  # fmt: skip
+        return {"id": "1", "type": "message", "role": "assistant", "model": "m-1", "stop_reason": reason,
+                "stop_sequence": None, "content": content, "usage": usage}  # fmt: skip
+
+    def events(self, body: Body) -> tuple[bytes, ...]:
+        start = {**body, "content": [], "stop_reason": None, "usage": {**body["usage"], "output_tokens": 1}}
+        events: list[Body] = [{"type": "message_start", "message": start}]
+        for at, block in enumerate(body["content"] or ()):
+            if block["type"] == "text":
+                begin: Body = {"type": "text", "text": ""}
+                deltas = [{"type": "text_delta", "text": piece} for piece in _halves(block["text"])]
+            else:
+                begin = {**block, "input": {}}
+                deltas = [
+                    {"type": "input_json_delta", "partial_json": piece} for piece in _halves(json.dumps(block["input"]))
+                ]
+            events.append({"type": "content_block_start", "index": at, "content_block": begin})
+            events += [{"type": "content_block_delta", "index": at, "delta": delta} for delta in deltas]
+            events.append({"type": "content_block_stop", "index": at})
+        end = {"stop_reason": body["stop_reason"], "stop_sequence": None}
+        events.append({"type": "message_delta", "delta": end, "usage": body["usage"]})
+        events.append({"type": "message_stop"})
+        return tuple(_event(event, event["type"]) for event in events)
+
+    def turns(self, request: Body) -> list[Any]:
+        system = request.get("system", [])
+        return [_bare(each) for each in (*system, *request["messages"])]
+
+
+def _bare(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _bare(each) for key, each in value.items() if key != "cache_control"}
+    return [_bare(each) for each in value] if isinstance(value, list) else value
+
+
+def _halves(text: str) -> tuple[str, str]:
+    middle = len(text) // 2
+    return text[:middle], text[middle:]
+
+
+def _event(data: Body, name: str = "") -> bytes:
+    head = f"event: {name}\n" if name else ""
+    return f"{head}data: {json.dumps(data)}\n\n".encode()
+
+
+DIALECTS: dict[str, Dialect] = {each.name: each for each in (Chat(), Responses(), Messages())}

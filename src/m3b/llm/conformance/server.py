@@ -1,0 +1,185 @@
+"""A loopback HTTP server that answers as it is told, and misbehaves on purpose."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What the server does with one request.
+
+    Args:
+        body: JSON, or bytes as they are; for a request that wants a stream, `events` go out instead, where given.
+        status, headers: of the response.
+        events: pieces of a stream.
+        drop: close the connection without a word.
+        silence_s: seconds before the first byte.
+        cut: bytes of the body after which the connection breaks, although more was promised.
+        pieces, pause_s: send the body in so many pieces with a pause after each.
+    """
+
+    body: Any = None
+    status: int = 200
+    headers: dict[str, str] = field(default_factory=dict)
+    events: tuple[bytes, ...] = ()
+    drop: bool = False
+    silence_s: float = 0.0
+    cut: int | None = None
+    pieces: int = 1
+    pause_s: float = 0.0
+
+
+@dataclass(frozen=True)
+class Heard:
+    """One request as it came."""
+
+    path: str
+    headers: dict[str, str]
+    raw: bytes
+
+    @property
+    def body(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self.raw)
+        return found
+
+
+Respond = Callable[[Heard], Answer]
+
+
+class Server:
+    """Answers with what `respond` gives, or with the next of `answers`; keeps every request in `heard`.
+
+    Use it as a context manager; `url` is its address, without a path.
+    """
+
+    def __init__(self, respond: Respond | None = None) -> None:
+        self.answers: list[Answer] = []
+        self.heard: list[Heard] = []
+        self._respond = respond or self._next
+        self._lock = threading.Lock()
+        self._stopping = threading.Event()
+        self._http = _Http(("127.0.0.1", 0), _handler(self))
+        self._thread = threading.Thread(target=self._http.serve_forever, kwargs={"poll_interval": 0.005}, daemon=True)
+        self.url = f"http://127.0.0.1:{self._http.server_address[1]}"
+
+    def will(self, *answers: Answer) -> None:
+        """Queue answers."""
+        self.answers.extend(answers)
+
+    def answer(self, heard: Heard) -> Answer:
+        """Take a request; called by the handler's threads."""
+        with self._lock:
+            self.heard.append(heard)
+            return self._respond(heard)
+
+    def pause(self, seconds: float) -> None:
+        """Sleep, but not past the end of the server."""
+        self._stopping.wait(seconds)
+
+    def _next(self, heard: Heard) -> Answer:
+        if not self.answers:
+            return Answer({"error": {"message": "The test queued no answer for this request."}}, status=418)
+        return self.answers.pop(0)
+
+    def __enter__(self) -> Server:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._stopping.set()
+        self._http.shutdown()
+        self._http.server_close()
+        self._thread.join()
+
+
+class _Http(ThreadingHTTPServer):
+    daemon_threads = True
+    block_on_close = False
+    request_queue_size = 64
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that went away is part of the tests."""
+
+
+def _handler(server: Server) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_POST(self) -> None:
+            raw = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            headers = {name.lower(): value for name, value in self.headers.items()}
+            answer = server.answer(Heard(self.path, headers, raw))
+            server.pause(answer.silence_s)
+            with contextlib.suppress(OSError):
+                if answer.drop:
+                    self._hang_up()
+                else:
+                    self._send(answer, raw)
+
+        def _send(self, answer: Answer, raw: bytes) -> None:
+            streams = bool(answer.events) and b'"stream":true' in raw.replace(b" ", b"")
+            body = b"".join(answer.events) if streams else _encoded(answer.body)
+            kind = "text/event-stream" if streams else "application/json"
+            self.send_response(answer.status)
+            for name, value in {"Content-Type": kind, **answer.headers}.items():
+                self.send_header(name, value)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            for piece in _pieces(body if answer.cut is None else body[: answer.cut], answer.pieces):
+                self.wfile.write(piece)
+                self.wfile.flush()
+                server.pause(answer.pause_s)
+            if answer.cut is not None:
+                self._hang_up()
+
+        def _hang_up(self) -> None:
+            self.close_connection = True
+            self.connection.shutdown(socket.SHUT_RDWR)
+
+        def log_message(self, format: str, *args: Any) -> None:
+            pass
+
+    return Handler
+
+
+def _encoded(body: Any) -> bytes:
+    return body if isinstance(body, bytes) else json.dumps(body).encode()
+
+
+def _pieces(body: bytes, count: int) -> Iterator[bytes]:
+    size = max(1, -(-len(body) // max(1, count)))
+    for start in range(0, len(body), size):
+        yield body[start : start + size]
+
+
+@dataclass
+class Clock:
+    """Time that passes only by sleeping, so that no test waits."""
+
+    now: float = 0.0
+    slept: list[float] = field(default_factory=list)
+
+    def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        self.now += seconds
+        time.sleep(0)
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def joined(pieces: Iterable[str]) -> str:
+    """What a listener to a stream has in the end; an empty piece says that the answer begins anew."""
+    text = ""
+    for piece in pieces:
+        text = text + piece if piece else ""
+    return text

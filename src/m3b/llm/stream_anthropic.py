@@ -1,0 +1,82 @@
+"""Pieces of a message, put together again into the body that it would have been without streaming."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+from .streaming import NotStreamed, Relay, broken
+
+Json = dict[str, Any]
+
+_GROWS = {"text_delta": "text", "thinking_delta": "thinking", "signature_delta": "signature"}
+
+
+def assembled(events: Iterable[Any], relay: Relay, who: str) -> Json:
+    """The whole body.
+
+    Args:
+        events: the SDK's stream.
+        relay: told the text as it comes.
+        who: the model's name, for errors.
+
+    Raises:
+        NotStreamed: nothing came that is part of a stream.
+        Transient: the stream ended before the message was finished.
+    """
+    body: Json | None = None
+    blocks: dict[int, Json] = {}
+    raw: dict[int, str] = {}
+    ended = False
+    for event in events:
+        part = event.model_dump(mode="json", exclude_unset=True, warnings=False) if _is_model(event) else event
+        kind = part.get("type") if isinstance(part, dict) else None
+        if kind == "message_start":
+            body = dict(part["message"])
+        elif kind == "content_block_start":
+            blocks[part["index"]] = dict(part["content_block"])
+        elif kind == "content_block_delta" and part["index"] in blocks:
+            _add(blocks[part["index"]], part["index"], part["delta"], raw, relay)
+        elif kind == "message_delta" and body is not None:
+            body |= {key: value for key, value in part["delta"].items() if value is not None}
+            # Counts at the end are totals, not what was added.
+            said = {key: value for key, value in (part.get("usage") or {}).items() if value is not None}
+            body["usage"] = {**(body.get("usage") or {}), **said}
+        elif kind == "message_stop":
+            ended = True
+    if body is None:
+        raise NotStreamed
+    if not ended and not body.get("stop_reason"):
+        raise broken(who)
+    for index, text in raw.items():
+        blocks[index]["input"] = _input(text)
+    body["content"] = [blocks[index] for index in sorted(blocks)]
+    return body
+
+
+def _is_model(event: Any) -> bool:
+    return hasattr(event, "model_dump")
+
+
+def _add(block: Json, index: int, delta: Json, raw: dict[int, str], relay: Relay) -> None:
+    kind = delta.get("type")
+    if kind in _GROWS:
+        key = _GROWS[kind]
+        block[key] = (block.get(key) or "") + (delta.get(key) or "")
+        if kind == "text_delta":
+            relay.put(delta.get("text") or "")
+    elif kind == "input_json_delta":
+        raw[index] = raw.get(index, "") + (delta.get("partial_json") or "")
+    elif kind == "citations_delta":
+        block["citations"] = [*(block.get("citations") or []), delta.get("citation")]
+
+
+def _input(text: str) -> Any:
+    """The arguments of a call; text that is no JSON stays text, whose fault is told to the model."""
+    if not text.strip():
+        return {}
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text

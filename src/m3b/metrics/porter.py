@@ -1,0 +1,105 @@
+"""Word stems: the algorithm of M. F. Porter, An algorithm for suffix stripping, Program 14 (1980), as published.
+
+A word is [C](VC)^m[V] with C and V runs of consonants and vowels; `m` is its measure. Each step takes the rule with
+the longest suffix that fits and applies it if the measure of what precedes allows it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import lru_cache
+
+_Rule = tuple[str, str, Callable[[str], bool]]
+
+
+def _shape(stem: str) -> str:
+    """The word as a string of c and v; a y after a consonant is a vowel."""
+    kinds = ""
+    for letter in stem:
+        vowel = letter in "aeiou" or (letter == "y" and kinds.endswith("c"))
+        kinds += "v" if vowel else "c"
+    return kinds
+
+
+def _m(stem: str) -> int:
+    return len(re.findall("v+c+", _shape(stem)))
+
+
+def _has_vowel(stem: str) -> bool:
+    return "v" in _shape(stem)
+
+
+def _double(stem: str) -> bool:
+    return len(stem) > 1 and stem[-1] == stem[-2] and _shape(stem)[-1] == "c"
+
+
+def _cvc(stem: str) -> bool:
+    return _shape(stem)[-3:] == "cvc" and stem[-1] not in "wxy"
+
+
+def _above(least: int) -> Callable[[str], bool]:
+    return lambda stem: _m(stem) > least
+
+
+def _rules(text: str, fits: Callable[[str], bool]) -> list[_Rule]:
+    pairs = [item.split(">") for item in text.split()]
+    return sorted(((old, new, fits) for old, new in pairs), key=lambda rule: -len(rule[0]))
+
+
+_STEP_1A = _rules("sses>ss ies>i ss>ss s>", lambda stem: True)
+_STEP_2 = _rules(
+    "ational>ate tional>tion enci>ence anci>ance izer>ize abli>able alli>al entli>ent eli>e ousli>ous ization>ize "
+    "ation>ate ator>ate alism>al iveness>ive fulness>ful ousness>ous aliti>al iviti>ive biliti>ble",
+    _above(0),
+)
+_STEP_3 = _rules("icate>ic ative> alize>al iciti>ic ical>ic ful> ness>", _above(0))
+_STEP_4 = _rules(
+    "al> ance> ence> er> ic> able> ible> ant> ement> ment> ent> ou> ism> ate> iti> ous> ive> ize>", _above(1)
+)
+_STEP_4.append(("ion", "", lambda stem: _m(stem) > 1 and stem[-1] in "st"))
+_STEP_4.sort(key=lambda rule: -len(rule[0]))
+
+
+def _apply(word: str, rules: list[_Rule]) -> str:
+    for old, new, fits in rules:
+        if word.endswith(old):
+            stem = word[: len(word) - len(old)]
+            return stem + new if fits(stem) else word
+    return word
+
+
+def _step_1b(word: str) -> str:
+    if word.endswith("eed"):
+        return word[:-1] if _m(word[:-3]) > 0 else word
+    for ending in ("ed", "ing"):
+        stem = word.removesuffix(ending)
+        if stem != word and _has_vowel(stem):
+            break
+    else:
+        return word
+    if stem.endswith(("at", "bl", "iz")):
+        return stem + "e"
+    if _double(stem) and stem[-1] not in "lsz":
+        return stem[:-1]
+    return stem + "e" if _m(stem) == 1 and _cvc(stem) else stem
+
+
+def _step_5(word: str) -> str:
+    if word.endswith("e"):
+        stem = word[:-1]
+        if _m(stem) > 1 or (_m(stem) == 1 and not _cvc(stem)):
+            word = stem
+    return word[:-1] if word.endswith("ll") and _m(word[:-1]) > 1 else word
+
+
+@lru_cache(maxsize=65536)
+def stem(word: str) -> str:
+    """The stem of a lower-case English word: effusions -> effus, opacities -> opac."""
+    word = _apply(word, _STEP_1A)
+    word = _step_1b(word)
+    if word.endswith("y") and _has_vowel(word[:-1]):
+        word = word[:-1] + "i"
+    for rules in (_STEP_2, _STEP_3, _STEP_4):
+        word = _apply(word, rules)
+    return _step_5(word)

@@ -1,0 +1,371 @@
+"""The `m3b` command as a process: what it prints where, and what it exits with."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from pipeline_kit import (
+    REQUEST,
+    check_left,
+    clean_environment,
+    copy_run,
+    draw,
+    left_running,
+    m3b_command,
+    plugin,
+    wait_until,
+)  # fmt: skip
+
+import m3b
+from m3b.result import Result
+
+M3b = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def m3b_(tmp_path: Path) -> M3b:
+    """Run the command in an empty folder with nobody's keys."""
+
+    def run(*arguments: object, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+        environment = {**(env or clean_environment()), "M3B_RUNS": str(tmp_path / "runs")}
+        return subprocess.run(
+            m3b_command(*arguments), env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=120,
+            stdin=subprocess.DEVNULL,
+        )  # fmt: skip
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def finished(
+    tmp_path_factory: pytest.TempPathFactory, halfway_run: Path
+) -> tuple[Path, subprocess.CompletedProcess[str]]:
+    """A run that `m3b resume` has completed, and what that printed."""
+    place = tmp_path_factory.mktemp("cli")
+    run = copy_run(halfway_run, place / "runs" / "20260101-000000-abcd")
+    env = {**plugin(place / "plugin", "acts = play()"), "M3B_RUNS": str(place / "runs")}
+    command = m3b_command("resume", run.name, "--llm", "played:x")
+    return run, subprocess.run(command, env=env, cwd=place, capture_output=True, text=True, timeout=120)
+
+
+def refused(ended: subprocess.CompletedProcess[str], *words: str) -> None:
+    """Wrong use: exit code 2, nothing on standard output, and one clear line instead of a traceback."""
+    assert ended.returncode == 2, (ended.stdout, ended.stderr)
+    assert "Traceback" not in ended.stderr
+    assert ended.stdout == ""
+    lines = [line for line in ended.stderr.splitlines() if line.strip()]
+    assert 1 <= len(lines) <= 5, ended.stderr
+    for word in words:
+        assert word in ended.stderr, ended.stderr
+
+
+# --- wrong use ---------------------------------------------------------------------------------------------------
+
+
+def test_version_and_help(m3b_: M3b) -> None:
+    assert m3b_("--version").stdout.strip() == f"m3b {m3b.__version__}"
+    shown = m3b_("--help")
+    assert shown.returncode == 0
+    for name in ("demo", "run", "resume", "runs", "show", "predict", "score", "data", "doctor"):
+        assert re.search(rf"^\s*{name}\b", shown.stdout, re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["run", "x", "--no-such-option"], ["--no-such-option"]),
+        (["run"], ["request"]),
+        (["fly"], ["fly"]),
+        (["run", "x", "--llm", "acme:large"], ["acme", "openai"]),
+        (["run", "x", "--llm", "openai"], ["openai"]),
+        (["run", "x", "--llm", "anthropic:some-model"], ["ANTHROPIC_API_KEY"]),
+        (["run", "x", "--data", "not/here"], ["not/here", "--data"]),
+        (["run", "x", "--data", "cards.json"], ["cards.json"]),
+        (["run", " "], ["empty"]),
+        (["run", "x", "--max-actions", "0"], ["max_actions"]),
+        (["run", "x", "--max-actions", "many"], ["--max-actions", "integer"]),
+        (["run", "x", "--sandbox", "paper"], ["paper", "bubblewrap"]),
+        (["run", "x", "--phi", "show"], ["phi"]),
+        (["resume", "nowhere"], ["nowhere", "m3b runs"]),
+        (["resume"], ["no runs"]),
+        (["show", "nowhere"], ["nowhere"]),
+        (["predict", "nowhere", "also-not.png"], ["also-not.png"]),
+        (["score", "nowhere", "index.json"], ["index.json"]),
+        (["data", "make", "teeth", "here"], ["teeth", "chest"]),
+        (["data", "card", "not/here"], ["not/here"]),
+        (["data", "audit", "not/here"], ["train.json"]),
+    ],
+    ids=" ".join,
+)
+def test_wrong_use(m3b_: M3b, tmp_path: Path, arguments: list[str], words: list[str]) -> None:
+    refused(m3b_(*arguments), *words)
+    assert not (tmp_path / "runs").exists(), "nothing is made for a command that was wrong"
+
+
+def test_a_run_folder_that_is_taken(m3b_: M3b, tmp_path: Path, spots: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.tex").write_text("x")
+    refused(m3b_("run", "x", "--llm", "rules", "--data", spots, "--out", "mine"), "mine", "--out")
+
+
+def test_a_broken_card(m3b_: M3b, tmp_path: Path) -> None:
+    (tmp_path / "card.json").write_text('{"name": "x"}')
+    refused(m3b_("run", "x", "--data", "card.json"), "'x'", "description")
+
+
+# --- runs --------------------------------------------------------------------------------------------------------
+
+
+def test_a_completed_run(finished) -> None:
+    run, ended = finished
+    assert ended.returncode == 0, ended.stderr
+    check_left(run, "completed")
+    assert ended.stdout.startswith("completed: ")
+    assert "test auroc" in ended.stdout
+    assert "95 % CI" in ended.stdout
+    assert f"m3b predict {run}/model" in ended.stdout or str(run / "model") in ended.stdout
+
+
+def test_the_live_view_in_a_log_file(finished) -> None:
+    """Standard error is no terminal here: plain lines, each with its time, none of them moving."""
+    _, ended = finished
+    log = ended.stderr
+    assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f]", log), "control characters"
+    lines = log.splitlines()
+    assert all(re.match(r"( ?\d+:\d\d )", line) for line in lines), log
+    assert any("Model Trainer (played:x)" in line for line in lines)
+    assert any("run_script" in line and "train.py" in line for line in lines)
+    assert any("running the model on cases that it has not seen" in line for line in lines)
+    assert max(map(len, lines)) <= 200
+
+
+def test_json_and_quiet(m3b_: M3b, tmp_path: Path, spots: Path) -> None:
+    env = plugin(
+        tmp_path / "plugin", "acts = play(selection=[choice('spots', data_card=None, reason='No such card.')])"
+    )
+    ended = m3b_("run", REQUEST, "--llm", "played:x", "--data", spots, "--out", "one", "--json", env=env)
+    assert ended.returncode == 1
+    result = Result.from_json(json.loads(ended.stdout))
+    assert result.status == "no_dataset"
+    assert ended.stderr == ""
+    check_left(tmp_path / "one", "no_dataset")
+    ended = m3b_("run", REQUEST, "--llm", "played:x", "--data", spots, "--out", "two", "--quiet", env=env)
+    assert ended.returncode == 1
+    assert ended.stderr == ""
+    assert ended.stdout.startswith("no_dataset: No such card.")
+
+
+def test_flags_reach_the_run(m3b_: M3b, tmp_path: Path, spots: Path) -> None:
+    env = plugin(tmp_path / "plugin", "acts = play(selection=[choice('spots', data_card=None, reason='No.')])")
+    ended = m3b_(
+        "run", REQUEST, "--llm", "played:x", "--data", spots, "--out", "one", "-q", "--max-actions", 7, "--max-tokens",
+        99999, "--max-cost", 1.5, "--max-wall", 2, "--train-minutes", 0.5, "--seed", 3, "--single-agent", "--no-reflect",
+        "--no-examples", "--no-debug", "--phi", "allow", env=env,
+    )  # fmt: skip
+    assert ended.returncode == 1, ended.stderr
+    options = json.loads((tmp_path / "one" / "run.json").read_text())["options"]
+    wanted = {
+        "max_actions": 7, "max_tokens": 99999, "max_cost": 1.5, "max_wall": 120.0, "train_minutes": 0.5, "seed": 3,
+        "roles": "single", "reflect": False, "examples": False, "debug": False, "phi": "allow",
+    }  # fmt: skip
+    assert {name: options[name] for name in wanted} == wanted
+
+
+def test_the_sandbox_off_is_said_out_loud(m3b_: M3b, tmp_path: Path, spots: Path) -> None:
+    env = plugin(tmp_path / "plugin", "acts = play(selection=[choice('spots', data_card=None, reason='No.')])")
+    ended = m3b_("run", "x", "--llm", "played:x", "--data", spots, "--out", "one", "--sandbox", "off", env=env)
+    assert "WARNING: scripts run unconfined" in ended.stderr
+    assert json.loads((tmp_path / "one" / "run.json").read_text())["sandbox"]["name"] == "off"
+
+
+def test_runs_and_show(finished) -> None:
+    run, _ = finished
+    env = {**clean_environment(), "M3B_RUNS": str(run.parent)}
+
+    def ask(*arguments: object) -> str:
+        ended = subprocess.run(m3b_command(*arguments), env=env, capture_output=True, text=True, timeout=60)
+        assert ended.returncode == 0, ended.stderr
+        assert ended.stderr == ""
+        return ended.stdout
+
+    listed = ask("runs")
+    assert run.name in listed
+    assert "completed" in listed
+    assert "auroc" in listed
+    (row,) = json.loads(ask("runs", "--json"))["runs"]
+    assert row["id"] == run.name
+    assert row["status"] == "completed"
+    shown = ask("show")
+    for words in (
+        REQUEST,
+        "== Task Manager",
+        "== Model Trainer",
+        "[call] run_script",
+        "[handed over] model",
+        "completed:",
+    ):
+        assert words in shown
+    assert "... (" in shown
+    assert "... (" not in ask("show", run.name, "--full").replace("... (Logout", "")
+    record = json.loads(ask("show", run, "--json"))
+    assert record["status"] == "completed"
+    assert record["events"][-1]["kind"] == "run_ended"
+    assert ask("report", run).strip() == str(run / "report.html")
+
+
+def test_no_runs(m3b_: M3b) -> None:
+    ended = m3b_("runs")
+    assert ended.returncode == 0
+    assert "m3b run" in ended.stdout
+    assert json.loads(m3b_("runs", "--json").stdout) == {"runs": []}
+
+
+def test_a_broken_run_does_not_hide_the_others(finished, tmp_path: Path) -> None:
+    run, _ = finished
+    (tmp_path / "runs" / "good").mkdir(parents=True)
+    shutil.copy(run / "run.json", tmp_path / "runs" / "good")
+    (tmp_path / "runs" / "bad").mkdir()
+    (tmp_path / "runs" / "bad" / "run.json").write_text("{")
+    ended = subprocess.run(m3b_command("runs", tmp_path / "runs"), capture_output=True, text=True, timeout=60)
+    assert ended.returncode == 0, ended.stderr
+    assert "completed" in ended.stdout
+    assert "bad" in ended.stdout
+
+
+def test_a_run_at_work_and_one_that_was_killed(m3b_: M3b, tmp_path: Path, spots: Path) -> None:
+    env = {
+        **plugin(tmp_path / "plugin", "acts = play(index=[script('sleep 987')])"),
+        "M3B_RUNS": str(tmp_path / "runs"),
+    }
+    command = m3b_command("run", REQUEST, "--llm", "played:x", "--data", spots, "-q")
+    process = subprocess.Popen(command, env=env, cwd=tmp_path, start_new_session=True)
+    try:
+        wait_until(lambda: any("sleep 987" in line for line in left_running(tmp_path / "runs")), 60, "the script runs")
+        (row,) = json.loads(m3b_("runs", "--json").stdout)["runs"]
+        assert row["status"] == "working"
+        refused(m3b_("resume", "last", "--llm", "played:x", env=env), "another process")
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    wait_until(lambda: not left_running(tmp_path / "runs"), 10, "nothing is left running")
+    (row,) = json.loads(m3b_("runs", "--json").stdout)["runs"]
+    assert row["status"] == "interrupted"
+    assert "m3b resume" in m3b_("show", "last").stdout
+
+
+def test_a_reader_that_goes_away(finished) -> None:
+    run, _ = finished
+    words = " ".join(m3b_command("show", run, "--full"))
+    ended = subprocess.run(["bash", "-c", f"{words} | head -1"], capture_output=True, text=True, timeout=60)
+    assert ended.stdout.startswith(run.name)
+    assert "Traceback" not in ended.stderr
+    assert "Exception" not in ended.stderr
+
+
+# --- using a model -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def pictures(tmp_path: Path) -> list[Path]:
+    import numpy as np
+
+    random = np.random.default_rng(5)
+    for number in range(3):
+        draw(number == 1, random).save(tmp_path / f"new_{number}.png")
+    return [tmp_path / f"new_{number}.png" for number in range(3)]
+
+
+def test_predict(finished, m3b_: M3b, pictures: list[Path], tmp_path: Path) -> None:
+    model = finished[0] / "model"
+    ended = m3b_("predict", model, *pictures)
+    assert ended.returncode == 0, ended.stderr
+    assert len(ended.stdout.splitlines()) == 3
+    assert re.match(r".*new_0\.png: (plain|spot) \(plain 0\.\d+, spot 0\.\d+\)", ended.stdout.splitlines()[0])
+    shown = json.loads(m3b_("predict", model, "new_1.png", "--json").stdout)["predictions"]
+    assert shown[0]["image"] == "new_1.png"
+    assert sum(shown[0]["probabilities"].values()) == pytest.approx(1)
+    assert m3b_("predict", model, *pictures, "-o", "out.csv").returncode == 0
+    rows = list(csv.DictReader((tmp_path / "out.csv").open()))
+    assert [Path(row["image"]).name for row in rows] == ["new_0.png", "new_1.png", "new_2.png"]
+    assert set(rows[0]) == {"image", "plain", "spot", "prediction", "error"}
+    assert m3b_("predict", model, "new_0.png", "-o", "out.json").returncode == 0
+    assert len(json.loads((tmp_path / "out.json").read_text())) == 1
+
+
+def test_predict_tells_which_image_does_not_open(finished, m3b_: M3b, pictures: list[Path], tmp_path: Path) -> None:
+    """The others are predicted all the same."""
+    (tmp_path / "bad.png").write_bytes(b"no picture")
+    ended = m3b_("predict", finished[0] / "model", "new_0.png", "bad.png", "new_1.png")
+    assert ended.returncode == 1
+    lines = ended.stdout.splitlines()
+    assert [line.split(":")[0] for line in lines] == ["new_0.png", "bad.png", "new_1.png"]
+    assert "not predicted" in lines[1]
+    assert "Traceback" not in ended.stderr
+
+
+def test_predict_refuses_an_unknown_ending_before_it_works(finished, m3b_: M3b, pictures: list[Path]) -> None:
+    refused(m3b_("predict", finished[0] / "model", "new_0.png", "-o", "out.xlsx"), "out.xlsx", ".csv")
+
+
+def test_predict_with_something_that_is_no_model(m3b_: M3b, pictures: list[Path], tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    ended = m3b_("predict", "empty", "new_0.png")
+    assert ended.returncode == 2
+    assert "predict.py" in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+def test_score(finished, m3b_: M3b) -> None:
+    run, _ = finished
+    result = json.loads((run / "run.json").read_text())["result"]
+    ended = m3b_("score", run / "model", run / "locked" / "Datapath" / "test.json", "--base", run / "work", "--json")
+    assert ended.returncode == 0, ended.stderr
+    assert json.loads(ended.stdout)["metrics"]["auroc"]["value"] == pytest.approx(result["primary"]["value"])
+    told = m3b_("score", run / "model", run / "work" / "Datapath" / "test.json")
+    assert told.returncode == 0, told.stderr
+    assert "auroc" in told.stdout
+    assert "95 % CI" in told.stdout
+
+
+# --- data and doctor ---------------------------------------------------------------------------------------------
+
+
+def test_data_list(m3b_: M3b, spots: Path) -> None:
+    cards = json.loads(m3b_("data", "list", "--data", spots, "--json").stdout)["cards"]
+    assert {"name": "spots", "path": str(spots)}.items() <= cards[0].items()
+    assert len(cards) > 40
+    assert "spots" in m3b_("data", "list", "--data", spots).stdout
+
+
+def test_data_make_card_audit(m3b_: M3b, tmp_path: Path, halfway_run: Path) -> None:
+    ended = m3b_("data", "make", "chest", "made", "--cases", 8)
+    assert ended.returncode == 0, ended.stderr
+    assert len(list((tmp_path / "made" / "images").glob("*.png"))) >= 8
+    refused(m3b_("data", "make", "chest", "made", "--cases", 8), "not empty")
+    card = json.loads(m3b_("data", "card", "made").stdout)
+    assert card["path"] == str(tmp_path / "made")
+    assert "radiographs" in card["description"]
+    assert m3b_("data", "card", "made", "-o", "card.json").returncode == 0
+    assert m3b_("data", "list", "--data", "card.json").returncode == 0
+    audited = m3b_("data", "audit", halfway_run, "--json")
+    assert audited.returncode == 0, audited.stderr
+    assert json.loads(audited.stdout)["opened"] == 60
+
+
+def test_doctor(m3b_: M3b) -> None:
+    ended = m3b_("doctor", "--json")
+    state = json.loads(ended.stdout)
+    assert state["sandbox"]["active"] in ("bubblewrap", "landlock", "none")
+    assert state["llm"] == "rules"
+    assert all({"name", "works", "detail"} == set(probe) for probe in state["sandbox"]["probes"])
+    assert ended.returncode == (1 if state["sandbox"]["active"] == "none" or state["missing"] else 0)
+    assert "sandbox:" in m3b_("doctor").stdout

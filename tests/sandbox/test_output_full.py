@@ -1,0 +1,24 @@
+"""The supervisor's output file on a disk that is full."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from m3b.sandbox.guard.output import Output
+
+
+def test_a_full_disk_is_noted_and_nothing_raised() -> None:
+    if not Path("/dev/full").exists():
+        pytest.skip("no /dev/full here")
+    target = os.open("/dev/full", os.O_RDWR)
+    try:
+        output = Output(target, 100)
+        assert not output.failed
+        output.add(b"x" * 500)
+        output.flush()
+        assert output.failed
+    finally:
+        os.close(target)

@@ -1,0 +1,262 @@
+"""Run folders and their journal."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from m3b.errors import WrongUse
+from m3b.events import KINDS, Event
+from m3b.runs import Journal, Run, list_runs, read_journal, replace_text, runs_root
+
+QUICK = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+TEXT = st.text(st.characters(codec="utf-8"), max_size=40)
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.floats(allow_nan=False, allow_infinity=False) | TEXT,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT, inner, max_size=3),
+    max_leaves=8,
+)
+EVENTS = st.builds(
+    Event,
+    kind=st.sampled_from(KINDS),
+    role=TEXT,
+    data=st.dictionaries(TEXT, VALUES, max_size=4),
+    at=st.integers(0, 2**40).map(lambda n: n / 1000),
+)
+
+
+def fill(file: Path, events: list[Event]) -> None:
+    journal = Journal(file, fsync=False)
+    for event in events:
+        journal.write(event)
+    journal.close()
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "journal.jsonl"
+
+
+# --- the journal -------------------------------------------------------------------------------------------------
+
+
+@QUICK
+@given(st.lists(EVENTS, max_size=8))
+def test_any_events_are_read_back(file: Path, events: list[Event]) -> None:
+    file.unlink(missing_ok=True)
+    fill(file, events)
+    assert list(read_journal(file)) == events
+    assert file.read_bytes().count(b"\n") == len(events), "one line an event, whatever is in it"
+
+
+@QUICK
+@given(st.lists(EVENTS, min_size=1, max_size=5), st.lists(EVENTS, max_size=3), st.data())
+def test_a_torn_journal_goes_on_whole(file: Path, before: list[Event], after: list[Event], data: st.DataObject) -> None:
+    """Cut anywhere, as a crash does: whole events stay, the torn one goes, and what follows is whole."""
+    file.unlink(missing_ok=True)
+    fill(file, before)
+    whole = file.read_bytes()
+    at = data.draw(st.integers(0, len(whole)))
+    file.write_bytes(whole[:at])
+    kept = whole[:at].count(b"\n")
+    fill(file, after)
+    assert list(read_journal(file)) == before[:kept] + after
+    for line in file.read_bytes().splitlines():
+        json.loads(line)
+
+
+def test_opening_again_appends(file: Path) -> None:
+    fill(file, [Event("note", "", {"n": 1})])
+    fill(file, [Event("note", "", {"n": 2})])
+    assert [event.data["n"] for event in read_journal(file)] == [1, 2]
+
+
+def test_a_torn_line_longer_than_a_block(file: Path) -> None:
+    fill(file, [Event("note", "", {"n": 1})])
+    with file.open("ab") as stream:
+        stream.write(b'{"kind": "' + b"x" * 200_000)
+    fill(file, [Event("note", "", {"n": 2})])
+    assert [event.data["n"] for event in read_journal(file)] == [1, 2]
+
+
+def test_a_file_that_is_one_torn_line(file: Path) -> None:
+    file.write_bytes(b"x" * 100_000)
+    fill(file, [Event("note", "", {"n": 2})])
+    assert [event.data["n"] for event in read_journal(file)] == [2]
+
+
+@pytest.mark.parametrize("line", [b"null", b"[]", b"3", b'"text"', b"{}", b'{"kind": "note"}', b"\xff\xfe", b"{", b""])
+def test_foreign_lines_are_left_out(file: Path, line: bytes) -> None:
+    fill(file, [Event("note", "", {"n": 1})])
+    with file.open("ab") as stream:
+        stream.write(line + b"\n")
+    fill(file, [Event("note", "", {"n": 2})])
+    assert [event.data["n"] for event in read_journal(file)] == [1, 2]
+
+
+def test_half_a_character_does_not_hurt(file: Path) -> None:
+    """A lone surrogate, as a careless decoder leaves it."""
+    fill(file, [Event("result", "", {"text": "a\ud83db"})])
+    (event,) = read_journal(file)
+    assert event.data["text"].startswith("a")
+
+
+def test_values_that_json_does_not_know(file: Path) -> None:
+    fill(file, [Event("note", "", {"path": Path("/x"), "set": {1}})])
+    (event,) = read_journal(file)
+    assert event.data["path"] == "/x"
+
+
+def test_no_journal_is_an_empty_one(file: Path) -> None:
+    assert list(read_journal(file)) == []
+
+
+def test_a_full_disk_keeps_the_journal_whole(file: Path) -> None:
+    """In a process of its own, whose files may not grow beyond 1000 bytes."""
+    code = (
+        "import resource, signal, sys\nfrom pathlib import Path\nfrom m3b.events import Event\nfrom m3b.runs import Journal\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))\n"
+        "journal = Journal(Path(sys.argv[1]))\n"
+        "for n in range(100):\n"
+        "    try:\n        journal.write(Event('note', '', {'n': n, 'fill': 'x' * 90}))\n"
+        "    except OSError as error:\n        print(n, error.strerror)\n        break\n"
+        "journal.write(Event('note', '', {'n': -1}))\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", code, str(file)], capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stderr
+    refused, why = ended.stdout.split(" ", 1)
+    assert "too large" in why
+    found = [event.data["n"] for event in read_journal(file)]
+    assert found == [*range(int(refused)), -1], "the one that did not fit is gone, a smaller one fits after it"
+    assert file.read_bytes().endswith(b"\n")
+
+
+def test_the_journal_is_the_owners_alone(file: Path) -> None:
+    fill(file, [Event("note")])
+    assert file.stat().st_mode & 0o077 == 0
+
+
+def test_events_are_on_disk_at_once(file: Path) -> None:
+    journal = Journal(file)
+    journal.write(Event("note", "", {"n": 1}))
+    assert [event.data["n"] for event in read_journal(file)] == [1]
+    journal.close()
+    journal.close()
+
+
+# --- run folders -------------------------------------------------------------------------------------------------
+
+
+def test_create_and_open(tmp_path: Path) -> None:
+    run = Run.create(tmp_path / "a" / "run")
+    assert run.id == "run"
+    assert run.work.is_dir()
+    assert run.locked.is_dir()
+    assert run.folder.stat().st_mode & 0o077 == 0
+    run.save({"status": "working", "request": "Lungen – 肺"})
+    assert Run.open(run.folder).load() == {"status": "working", "request": "Lungen – 肺"}
+
+
+def test_an_empty_folder_will_do_and_a_full_one_not(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    Run.create(tmp_path / "run")
+    with pytest.raises(WrongUse, match=r"not an empty folder.*--out"):
+        Run.create(tmp_path / "run")
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(WrongUse, match="not an empty folder"):
+        Run.create(tmp_path / "file")
+
+
+def test_a_place_where_nothing_can_be_made(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(WrongUse, match="cannot be made"):
+        Run.create(tmp_path / "file" / "run")
+
+
+def test_names_of_runs_do_not_clash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("M3B_RUNS", str(tmp_path / "runs"))
+    made = {Run.create().id for _ in range(20)}
+    assert len(made) == 20
+    assert runs_root() == tmp_path / "runs"
+
+
+def test_open_by_id_by_path_and_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("M3B_RUNS", str(tmp_path / "runs"))
+    with pytest.raises(WrongUse, match="no runs in"):
+        Run.open("last")
+    for name in ("20250101-a", "20260101-b", "20240101-c"):
+        Run.create(tmp_path / "runs" / name).save({"status": "working"})
+    Run.create(tmp_path / "runs" / "20990101-unsaved")
+    assert [run.id for run in list_runs()] == ["20240101-c", "20250101-a", "20260101-b"]
+    assert Run.open("last").id == "20260101-b"
+    assert Run.open("20250101-a").folder == tmp_path / "runs" / "20250101-a"
+    assert Run.open(str(tmp_path / "runs" / "20240101-c")).id == "20240101-c"
+    with pytest.raises(WrongUse, match=r"no run 20990101-unsaved.*m3b runs"):
+        Run.open("20990101-unsaved")
+    assert list_runs(tmp_path / "nowhere") == []
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", "3", "\x00"])
+def test_a_broken_record_is_named(tmp_path: Path, content: str) -> None:
+    run = Run.create(tmp_path / "run")
+    (run.folder / "run.json").write_text(content)
+    with pytest.raises(WrongUse, match=r"run\.json"):
+        run.load()
+
+
+def test_saving_is_all_or_nothing(tmp_path: Path) -> None:
+    run = Run.create(tmp_path / "run")
+    run.save({"n": 1})
+
+    class Unwritable:
+        def __str__(self) -> str:
+            raise ValueError("no text for this")
+
+    with pytest.raises(ValueError, match="no text"):
+        run.save({"n": Unwritable()})
+    assert run.load() == {"n": 1}
+    assert [p.name for p in run.folder.iterdir() if p.name.startswith(".")] == []
+
+
+def test_replace_leaves_no_part_behind(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(OSError, match="folder"):
+        replace_text(tmp_path / "folder", "text")
+    assert [p.name for p in tmp_path.iterdir()] == ["folder"]
+
+
+def test_one_process_at_a_time(tmp_path: Path) -> None:
+    run = Run.create(tmp_path / "run")
+    assert not run.busy
+    run.lock()
+    other = Run(run.folder)
+    assert other.busy
+    with pytest.raises(WrongUse, match="another process"):
+        other.lock()
+    code = f"from pathlib import Path; from m3b.runs import Run; print(Run(Path({str(run.folder)!r})).busy)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "True"
+    run.unlock()
+    run.unlock()
+    assert not other.busy
+    other.lock()
+    other.unlock()
+
+
+def test_the_lock_goes_with_its_process(tmp_path: Path) -> None:
+    run = Run.create(tmp_path / "run")
+    code = (
+        "import os, signal; from pathlib import Path; from m3b.runs import Run\n"
+        f"run = Run(Path({str(run.folder)!r})); run.lock(); os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    assert subprocess.run([sys.executable, "-c", code]).returncode == -9
+    assert (run.folder / ".lock").exists()
+    assert not run.busy
+    assert os.listdir(run.work) == []
