@@ -312,3 +312,16 @@ def test_readme_and_help_name_the_same_options(desk: Any) -> None:
 
 def test_an_option_that_does_not_exist(desk: Any) -> None:
     assert "--labels" in desk.fail("--class-folders", "data/x", "--labels", "a")
+
+
+def test_an_own_test_part_keeps_its_copies_and_training_loses_its(desk: Any) -> None:
+    """The test part stays as its owners made it, so that figures can be compared with theirs."""
+    random = np.random.default_rng(3)
+    images = random.integers(0, 255, (20, 16, 16), dtype=np.uint8)
+    test = random.integers(0, 255, (8, 16, 16), dtype=np.uint8)
+    test[2] = test[0]  # a copy within the test part
+    images[4] = test[0]  # and one in training
+    labels, test_labels = np.arange(20) % 2, np.arange(8) % 2
+    np.savez(desk.raw / "a.npz", train_images=images, train_labels=labels, test_images=test, test_labels=test_labels)
+    built = desk.build("--archive", "data/x/a.npz")
+    assert (len(built.test), len(built.train)) == (8, 19)

@@ -316,6 +316,11 @@ def test_predict_refuses_an_unknown_ending_before_it_works(finished, m3b_: M3b, 
     refused(m3b_("predict", finished[0] / "model", "new_0.png", "-o", "out.xlsx"), "out.xlsx", ".csv")
 
 
+def test_a_place_where_nothing_can_be_written(finished, m3b_: M3b, pictures: list[Path]) -> None:
+    ended = m3b_("predict", finished[0] / "model", "new_0.png", "-o", "no/such/folder/out.csv")
+    refused(ended, "no/such/folder/out.csv")
+
+
 def test_predict_with_something_that_is_no_model(m3b_: M3b, pictures: list[Path], tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     ended = m3b_("predict", "empty", "new_0.png")

@@ -59,6 +59,13 @@ def test_one_class_against_the_rest(room: Any, request_text: str, expected: str)
     assert len(accepted(room, request_text).classes) == wanted
 
 
+def test_one_class_alone_is_left_to_the_audit(room: Any) -> None:
+    room.images("PNEUMONIA/{}.png", 12)
+    assert room.first(PNEUMONIA) == "--class-folders @"
+    assert room.index(PNEUMONIA).classes == ("PNEUMONIA",)
+    assert "Only one class" in [message.text for message in room.messages if message.role == "user"][-1]
+
+
 @pytest.mark.parametrize("top", ["archive/", "archive/chest/", "images/", "archive/images/"])
 def test_wrapped_class_folders(room: Any, top: str) -> None:
     for name in ("ill", "well"):
@@ -161,6 +168,7 @@ def test_labels_too_rare_to_split_are_left_out_in_the_end(room: Any) -> None:
     room.image("files/im900.png")
     room.write("t.csv", (room.raw / "t.csv").read_text(encoding="utf-8") + "im900.png,odd\n")
     assert accepted(room, "Classify").classes == ("cyst", "mass")
+    assert room.messages[-1].text.startswith("The index is written"), "a rejection counts until it is acted on"
 
 
 def test_a_request_for_one_class_is_never_answered_with_all(room: Any) -> None:

@@ -218,9 +218,14 @@ def drop_rare(cases: list[Case], least: int) -> list[Case]:
     return kept
 
 
+def own_test_values(args: argparse.Namespace) -> set[str]:
+    """Values of a case's split, in lower case, that put it into the data set's own test part."""
+    return {v.strip().lower() for v in args.test_values.split("|") if v.strip()} or set(TEST_WORDS)
+
+
 def divide(cases: list[Case], args: argparse.Namespace) -> tuple[list[Case], list[Case]]:
     """The data set's own split where it has one, otherwise a new one by patient."""
-    words = {v.strip().lower() for v in args.test_values.split("|") if v.strip()} or set(TEST_WORDS)
+    words = own_test_values(args)
     test = [case for case in cases if case.split.lower() in words]
     train = [case for case in cases if case.split.lower() not in words]
     if test and train and not args.ignore_split:
@@ -281,7 +286,8 @@ def main() -> None:
         set_patients(cases, args.patient_regex)
     except (OSError, ValueError, KeyError, zipfile.BadZipFile, re.error) as error:
         raise SystemExit(f"The raw data cannot be read this way: {type(error).__name__}: {error}") from error
-    cases = drop_rare(drop_faulty(cases, not args.no_open and len(cases) <= OPEN_AT_MOST), args.least)
+    keep = set[str]() if args.ignore_split else own_test_values(args)
+    cases = drop_rare(drop_faulty(cases, not args.no_open and len(cases) <= OPEN_AT_MOST, keep), args.least)
     if not cases:
         raise SystemExit("No case is left. Check --image, --label, --map and --images against the data.")
     labels = label_order({value for case in cases for value in case.values}, args.positive)

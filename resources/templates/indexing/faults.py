@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from layouts import Case
 from Utils.images import ImageError, read_image
@@ -14,8 +14,14 @@ OPEN_AT_MOST = 30_000
 OPEN_SECONDS = 300.0
 
 
-def drop_faulty(cases: list[Case], open_images: bool, seconds: float = OPEN_SECONDS) -> list[Case]:
-    """The cases that are left; what was dropped is printed. After `seconds` the rest is taken unopened."""
+def drop_faulty(
+    cases: list[Case], open_images: bool, own_test: Collection[str] = (), seconds: float = OPEN_SECONDS
+) -> list[Case]:
+    """The cases that are left; what was dropped is printed. After `seconds` the rest is taken unopened.
+
+    A data set's own test part stays as its owners made it: of copies, those whose split is in `own_test` all stay and
+    the training ones go.
+    """
     same: dict[str, list[Case]] = defaultdict(list)
     bad: list[str] = []
     unopened = 0
@@ -44,10 +50,11 @@ def drop_faulty(cases: list[Case], open_images: bool, seconds: float = OPEN_SECO
             print("  (some are one file that several rows name: --join-rows gives it the labels of all its rows)")
     apart = {id(group) for group in torn}
     kept = [group for group in groups if id(group) not in apart]
-    if copies := sum(len(group) - 1 for group in kept):
+    chosen = [[case for case in group if case.split.lower() in own_test] or group[:1] for group in kept]
+    if copies := sum(map(len, kept)) - sum(map(len, chosen)):
         print(f"dropped, exact copies: {copies}")
     join_patients(kept)
-    return [group[0] for group in kept]
+    return [case for group in chosen for case in group]
 
 
 def join_patients(groups: Iterable[list[Case]]) -> None:

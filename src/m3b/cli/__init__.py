@@ -20,3 +20,8 @@ def main() -> None:
     except BrokenPipeError:  # the reader of our output has gone, as with `| head`
         sys.stderr.close()
         sys.exit(0)
+    except OSError as error:  # a place that cannot be read or written
+        from m3b.cli.show import complain
+
+        complain(error)
+        sys.exit(2)

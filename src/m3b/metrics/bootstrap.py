@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Protocol, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from .cases import Floats, Table
 
@@ -15,10 +17,23 @@ ENOUGH_DEFINED = 0.9
 _BLOCK = 4_000_000
 
 Interval = tuple[float | None, float | None]
-Estimator = Callable[[Table, Floats], dict[str, Floats]]
 
 
-def weightings(table: Table, draws: int, seed: int) -> Iterator[Floats]:
+class Grouped(Protocol):
+    """Cases that belong to patients; `patient` is (cases,) numbers from 0."""
+
+    @property
+    def n_cases(self) -> int: ...
+    @property
+    def n_patients(self) -> int: ...
+    @property
+    def patient(self) -> NDArray[np.int64]: ...
+
+
+_Cases = TypeVar("_Cases", bound=Grouped)
+
+
+def weightings(table: Grouped, draws: int, seed: int) -> Iterator[Floats]:
     """Blocks of (some draws, cases): how often each case is in a draw of as many patients as there are.
 
     Blocks bound the memory; the draws do not depend on their size.
@@ -33,13 +48,15 @@ def weightings(table: Table, draws: int, seed: int) -> Iterator[Floats]:
         yield times[:, table.patient].astype(np.float64)
 
 
-def resample(table: Table, estimator: Estimator, draws: int, seed: int) -> dict[str, Floats]:
+def resample(
+    table: _Cases, estimator: Callable[[_Cases, Floats], dict[str, Floats]], draws: int, seed: int
+) -> dict[str, Floats]:
     """The values of every metric over all draws: name -> (draws, ...)."""
     blocks = [estimator(table, weights) for weights in weightings(table, draws, seed)]
     return {name: np.concatenate([block[name] for block in blocks]) for name in blocks[0]} if blocks else {}
 
 
-def interval(value: float, drawn: Floats, effective: int) -> Interval:
+def interval(value: float, drawn: Floats, effective: int, share: bool = True) -> Interval:
     """The percentile interval of one metric, or (None, None) where there is none.
 
     None where the value is undefined, where fewer than 90 % of the draws define it, and where every draw gives the
@@ -52,6 +69,7 @@ def interval(value: float, drawn: Floats, effective: int) -> Interval:
         drawn: (draws,) its bootstrap values, NaN where undefined.
         effective: number of independent observations behind the figure: patients, of the rarest class where classes
             count alike.
+        share: whether the metric runs from 0 to 1, so that the exact bound means something.
     """
     known = drawn[~np.isnan(drawn)]
     if np.isnan(value) or len(known) < max(2, ENOUGH_DEFINED * len(drawn)):
@@ -59,7 +77,7 @@ def interval(value: float, drawn: Floats, effective: int) -> Interval:
     low, high = (float(bound) for bound in np.quantile(known, [(1 - LEVEL) / 2, (1 + LEVEL) / 2]))
     if high - low > 1e-12:
         return low, high
-    if effective < 2 or float(known.max() - known.min()) > 1e-12:
+    if not share or effective < 2 or float(known.max() - known.min()) > 1e-12:
         return None, None
     reach = ((1 - LEVEL) / 2) ** (1 / effective)
     if abs(value - 1) < 1e-12:

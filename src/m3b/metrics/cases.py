@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -89,10 +90,18 @@ def tabulate(cases: Sequence[Case], classes: Sequence[str], multi_label: bool) -
             raise ValueError(f"case {number} ({case.image}): {problem}")
     truth = np.array([[name in case.labels for name in names] for case in cases], dtype=np.bool_)
     probability = np.array([[case.probabilities[name] for name in names] for case in cases], dtype=np.float64)
-    return Table(names, multi_label, truth, np.clip(probability, 0.0, 1.0), _patients(cases))
+    return Table(names, multi_label, truth, np.clip(probability, 0.0, 1.0), patient_numbers(cases))
 
 
-def _patients(cases: Sequence[Case]) -> NDArray[np.int64]:
+class OfPatient(Protocol):
+    """Anything that belongs to a patient; an empty name means a patient of its own."""
+
+    @property
+    def patient(self) -> str: ...
+
+
+def patient_numbers(cases: Sequence[OfPatient]) -> NDArray[np.int64]:
+    """(cases,) number of each case's patient, from 0 in the order of their first cases."""
     numbers: dict[tuple[str, int], int] = {}
     keys = [(case.patient, -1) if case.patient else ("", index) for index, case in enumerate(cases)]
     return np.array([numbers.setdefault(key, len(numbers)) for key in keys], dtype=np.int64)

@@ -40,14 +40,14 @@ def score_diagnosis(
         cases: one for each test case.
         classes: class names in the order of the model's outputs.
         multi_label: whether a case can have any number of labels.
-        primary: the metric that counts, any spelling in `metric_names()`.
+        primary: the metric that counts, any spelling in `metric_names("diagnosis")`.
         seed: of the bootstrap; the same seed gives the same intervals.
         draws: bootstrap samples; 0 for no intervals.
 
     Raises:
         ValueError: a case that cannot be scored (the message says which), or an unknown or unfitting metric.
     """
-    name = canonical_metric(primary)
+    name = canonical_metric(primary, "diagnosis")
     table = tabulate(cases, classes, multi_label)
     values = {key: float(value[0]) for key, value in estimate(table, np.ones((1, table.n_cases))).items()}
     if name not in values:

@@ -40,7 +40,7 @@ AFTER = (
 )
 """What denies a phrase that comes before it in the same clause."""
 
-_CLAUSES = re.compile(r"[.;:\n]+(?!\d)|\bbut\b|\bhowever\b|\balthough\b|\bexcept\b|\bthere (?:is|are)\b(?= (?!no\b))")
+_CLAUSES = re.compile(r"[.;:\n]+(?!\d)|\bbut\b|\bhowever\b|\balthough\b|\bexcept\b|\bthere (?:is|are)\b")
 
 
 def _pattern(phrases: Sequence[str]) -> re.Pattern[str]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from itertools import pairwise
 
 from .porter import stem
 from .wording import Words
 
-_BEAM = 40
+_BEAM = 20
 
 _State = tuple[int, int, int, tuple[int, ...]]
 """Chunks so far, reference position of the previous word (-2: none), used positions as bits, the choices."""
@@ -26,32 +27,31 @@ def _align(ours: list[str], theirs: list[str], fixed: dict[int, int]) -> dict[in
     for position, key in enumerate(theirs):
         if position not in taken:
             places[key].append(position)
-    left = Counter(key for position, key in enumerate(ours) if position not in fixed)
-    spare = {key: max(0, count - len(places[key])) for key, count in left.items()}
-    beam: list[tuple[_State, Counter[str]]] = [((0, -2, 0, ()), Counter())]
+    masks = {key: sum(1 << place for place in where) for key, where in places.items()}
+    free = Counter(key for position, key in enumerate(ours) if position not in fixed)
+    spare = {key: max(0, count - len(places[key])) for key, count in free.items()}
+    met: Counter[str] = Counter()
+    beam: list[_State] = [(0, -2, 0, ())]
     for position, key in enumerate(ours):
-        grown: dict[tuple[int, int, tuple[tuple[str, int], ...]], tuple[_State, Counter[str]]] = {}
-        for (chunks, last, used, choices), skipped in beam:
-            options = [fixed[position]] if position in fixed else [p for p in places[key] if not used >> p & 1]
+        grown: dict[tuple[int, int], _State] = {}
+        for chunks, last, used, choices in beam:
+            loose = position not in fixed
+            options = [p for p in places[key] if not used >> p & 1] if loose else [fixed[position]]
             for place in options:
-                state = (chunks + (place != last + 1), place, used | 1 << place, (*choices, place))
-                _keep(grown, state, skipped)
-            if position not in fixed and skipped[key] < spare[key]:
-                _keep(grown, (chunks, -2, used, (*choices, -1)), skipped + Counter([key]))
-        beam = sorted(grown.values(), key=lambda item: item[0][:2])[:_BEAM]
-    best = min(beam, key=lambda item: item[0][0])[0][3]
+                _keep(grown, (chunks + (place != last + 1), place, used | 1 << place, (*choices, place)))
+            if loose and met[key] - (used & masks.get(key, 0)).bit_count() < spare[key]:  # may stay unmatched
+                _keep(grown, (chunks, -2, used, (*choices, -1)))
+        met[key] += position not in fixed
+        beam = sorted(grown.values(), key=lambda state: state[:2])[:_BEAM]
+    best = min(beam, key=lambda state: state[0])[3]
     return {position: place for position, place in enumerate(best) if place >= 0}
 
 
-def _keep(
-    grown: dict[tuple[int, int, tuple[tuple[str, int], ...]], tuple[_State, Counter[str]]],
-    state: _State,
-    skipped: Counter[str],
-) -> None:
+def _keep(grown: dict[tuple[int, int], _State], state: _State) -> None:
     """Of states that can go on in the same ways, the one with the fewest chunks."""
-    key = (state[1], state[2], tuple(sorted(skipped.items())))
-    if key not in grown or state[0] < grown[key][0][0]:
-        grown[key] = (state, skipped)
+    key = (state[1], state[2])
+    if key not in grown or state[0] < grown[key][0]:
+        grown[key] = state
 
 
 def meteor(candidate: Words, reference: Words, alpha: float = 0.9, beta: float = 3.0, gamma: float = 0.5) -> float:
@@ -60,7 +60,7 @@ def meteor(candidate: Words, reference: Words, alpha: float = 0.9, beta: float =
     Words are matched first where they are equal, then where their Porter stems are. With m matches,
     P = m / words of the candidate, R = m / words of the reference, F = P R / (alpha P + (1 - alpha) R), and
     METEOR = F x (1 - gamma x (chunks / m) ^ beta); a chunk is a run of matches that is contiguous in both texts.
-    Among the alignments with the most matches one with the fewest chunks counts, found by a beam of 40.
+    Among the alignments with the most matches one with the fewest chunks counts, found by a beam of 20.
 
     The original's third stage, WordNet synonyms, is left out, so figures are a little lower than those of tools that
     have it.
@@ -73,7 +73,8 @@ def meteor(candidate: Words, reference: Words, alpha: float = 0.9, beta: float =
     pairs = sorted(_align(ours, theirs, exact).items())
     if not pairs:
         return 0.0
-    breaks = sum(b != (a[0] + 1, a[1] + 1) for a, b in zip(pairs, pairs[1:], strict=False))
+    breaks = sum(b != (a[0] + 1, a[1] + 1) for a, b in pairwise(pairs))
     precision, recall = len(pairs) / len(candidate), len(pairs) / len(reference)
     mean = precision * recall / (alpha * precision + (1 - alpha) * recall)
-    return mean * (1 - gamma * ((breaks + 1) / len(pairs)) ** beta)
+    penalty: float = gamma * ((breaks + 1) / len(pairs)) ** beta
+    return mean * (1 - penalty)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 
@@ -65,6 +65,19 @@ class ClassScore:
 
 
 @dataclass(frozen=True)
+class LabelScore:
+    """One label of a mask, one class of boxes or one finding of a report: its cases and its metrics by name."""
+
+    name: str
+    n: int
+    metrics: Mapping[str, Measure]
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON values."""
+        return {"name": self.name, "n": self.n, "metrics": {k: m.to_dict() for k, m in self.metrics.items()}}
+
+
+@dataclass(frozen=True)
 class Scores:
     """Everything that was measured.
 
@@ -74,6 +87,9 @@ class Scores:
         classes: class names; of two exclusive classes the second is the positive one.
         confusion: rows truth, columns decision; in a multi-label task one row [tp, fp, fn, tn] a finding.
         calibration: bins of {"confidence", "correct", "n"}.
+        task: diagnosis, segmentation, detection or report.
+        per_label: of the tasks other than diagnosis, the metrics that exist for each label.
+        details: JSON values that belong to one task: counts, settings, curves.
     """
 
     primary: Measure
@@ -85,6 +101,9 @@ class Scores:
     per_class: tuple[ClassScore, ...] = ()
     confusion: tuple[tuple[int, ...], ...] = ()
     calibration: tuple[Mapping[str, float], ...] = ()
+    task: str = "diagnosis"
+    per_label: tuple[LabelScore, ...] = ()
+    details: Mapping[str, Any] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """JSON values; `locked/scores.json` and `model/metrics.json` hold this."""
@@ -98,4 +117,7 @@ class Scores:
             "per_class": [score.to_dict() for score in self.per_class],
             "confusion": [list(row) for row in self.confusion],
             "calibration": [dict(row) for row in self.calibration],
+            "task": self.task,
+            "per_label": [score.to_dict() for score in self.per_label],
+            "details": dict(self.details),
         }

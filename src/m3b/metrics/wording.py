@@ -108,7 +108,9 @@ def cider(candidates: Sequence[Words], references: Sequence[Words], sigma: float
             ours, theirs = (_weighted(c, frequency, len(references)) for c in (ngrams(words, order), count))
             norms = float(np.sqrt(sum(v * v for v in ours.values()) * sum(v * v for v in theirs.values())))
             if norms > 0:
-                shared = sum(min(weight, theirs[gram]) * theirs[gram] for gram, weight in ours.items() if gram in theirs)
+                shared = sum(
+                    min(weight, theirs[gram]) * theirs[gram] for gram, weight in ours.items() if gram in theirs
+                )
                 gap = len(words) - len(references[number])
                 total[number] += shared / norms * np.exp(-(gap**2) / (2 * sigma**2))
     return total * 10 / ORDERS

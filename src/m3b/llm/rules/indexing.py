@@ -128,10 +128,10 @@ def _folders(view: View, root: str) -> list[list[str]]:
     listed = re.search(r"folders \(files below\):\n((?:  .*\n?)+)", preview)
     lines = re.findall(r"^( +)(.+?)/ [\d,]+", listed.group(1), re.MULTILINE) if listed else []
     place, names, halves = _descend([(len(indent) // 2, name) for indent, name in lines], root)
-    if len(names) < 2:
-        return []
     strange = [name for name in names if name.lower() in NOT_CLASSES]
     classes = [name for name in names if name not in strange]
+    if not classes:
+        return []  # one class alone is tried, for the audit to say what is wrong with it
     options = ["--class-folders", place, *(["--skip", "|".join(strange)] if strange else [])]
     mapped = tables.mapping(classes, view.request)
     found = _with(options, mapped)
@@ -156,7 +156,7 @@ def _descend(tree: list[tuple[int, str]], place: str) -> tuple[str, list[str], b
     through = likely if len(likely) == 1 else [n for n in names if n.lower() in PICTURES] if not likely else []
     if through and (inner := _below(tree, through[0])):
         return _descend(inner, f"{place}/{through[0]}")
-    return place, names if len(likely) > 1 else [], False
+    return place, names if likely else [], False
 
 
 def _below(tree: list[tuple[int, str]], name: str) -> list[tuple[int, str]]:

@@ -36,7 +36,7 @@ class View:
         stage: from its first line, `Stage: ...`.
         briefing: the whole of it.
         steps: calls and results since.
-        told: what m3b has said since (rejections, reflections, warnings).
+        told: what m3b has said since (rejections, reflections, warnings), and an empty text for each step.
     """
 
     stage: str = ""
@@ -90,6 +90,7 @@ def _since(messages: Sequence[Message]) -> tuple[list[Step], list[str]]:
             calls.update({call.id: call for call in message.calls})
         elif message.role == "tool" and message.call_id in calls:
             steps.append(Step(calls[message.call_id], message.text, message.is_error))
+            told.append("")  # whatever was said before has been acted on
         elif message.role == "user":
             told.append(message.text)
     return steps, told

@@ -1,0 +1,282 @@
+"""Runs against providers that fail: one request in five meets trouble, and the Result must be the same as without.
+
+Every run is a real `Pipeline` with a journal and a ledger of its own. Its model is a script behind a loopback HTTP
+server, asked through the real adapters (OpenAI's two protocols and Anthropic's, in turn); waiting takes no time. Most
+runs end after the first role, with `no_dataset`, which takes half a second; `--whole` of them go through all four roles
+to a measured model. One run in 25 meets trouble that stays, must end with a typed status and a reason, and is then
+resumed with a healthy provider to the same Result.
+
+The server checks the conversation on the wire: what was said once must be said again unchanged, every reply that it
+delivered must be there once, and every call must be answered once. Every byte that a run wrote is searched for the key.
+
+    python benchmarks/faults.py                  1,000 runs and 4 whole ones; about ten minutes on two cores
+    python benchmarks/faults.py --runs 50 --whole 0 --seed 7
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import shutil
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "pipeline"))
+
+from pipeline_kit import REQUEST, choice, make_spots, place, play  # noqa: E402
+
+from m3b import Pipeline, resume  # noqa: E402
+from m3b.llm import LLM, Retry, registry  # noqa: E402
+from m3b.llm.conformance import CANARY, DIALECTS, Answer, Clock, Dialect, Heard, Server  # noqa: E402
+from m3b.llm.keys import Key  # noqa: E402
+from m3b.llm.presets import PROVIDERS  # noqa: E402
+from m3b.llm.scripted import both, call  # noqa: E402
+from m3b.messages import Message, Reply  # noqa: E402
+from m3b.result import STATUSES, Result  # noqa: E402
+
+TROUBLED = 0.2
+STAYS = 0.04
+TIMEOUT_S = 1.5
+WIRES = (("openai", "gpt-4o", "openai"), ("anthropic", "claude-sonnet-5-5", "anthropic"),
+         ("openai", "gpt-5-pro", "openai-responses"), ("groq", "llama-3.3-70b-versatile", "openai"))  # fmt: skip
+
+Fault = Callable[[Dialect, Answer], Answer]
+
+
+def status(number: int, said: str, kind: str = "some_error", **headers: str) -> Fault:
+    """A refusal with a status."""
+    return lambda dialect, good: Answer(dialect.error(said, kind), status=number, headers=headers)
+
+
+PASSING: dict[str, Fault] = {
+    "429 with Retry-After": status(429, "slow down", "rate_limit_error", **{"Retry-After": "7"}),
+    "429 without": status(429, "slow down", "rate_limit_error"),
+    "529": status(529, "overloaded", "overloaded_error"),
+    "500": status(500, "oops", "api_error"),
+    "502 with a web page": lambda dialect, good: Answer(b"<html>", 502, {"Content-Type": "text/html"}),
+    "dropped connection": lambda dialect, good: Answer(drop=True),
+    "half an answer": lambda dialect, good: replace(good, cut=40),
+    "malformed JSON": lambda dialect, good: Answer(b'{"id": "1", "choi'),
+    "nothing in it": lambda dialect, good: Answer(dialect.empty()),
+    "slow bytes": lambda dialect, good: replace(good, pieces=5, pause_s=0.005),
+    "silence": lambda dialect, good: replace(good, silence_s=2 * TIMEOUT_S),
+}
+STAYING: dict[str, tuple[Fault, str]] = {
+    "401": (status(401, f"wrong key {CANARY}", "authentication_error"), "_API_KEY"),
+    "402": (status(402, "Your credit balance is too low"), "billing"),
+    "404": (status(404, "no such model", "not_found_error"), "model"),
+    "content filter": (status(400, "blocked: content_policy_violation"), "filter"),
+    "529 for ever": (status(529, "overloaded", "overloaded_error"), "Given up"),
+    "dropped for ever": (PASSING["dropped connection"], "Given up"),
+}
+
+
+def scripts() -> list[dict[str, Any]]:
+    """What the model does in the first role, in different lengths; each ends without a data set."""
+    look = [
+        call("list_files", path="data"),
+        both(call("list_files", path="data/spots"), call("list_files", path="data/spots/plain"), text="Both folders."),
+        call("read_files", paths=["data/spots/plain/p000.png"]),
+        call("list_files", path="data/nowhere"),
+        call("no_such_tool", x=1),
+    ]
+    return [play(selection=[*look[:n], choice(None, reason=f"Nothing fits, after {n} looks.")]) for n in range(1, 6)]
+
+
+@dataclass
+class Actor:
+    """The model behind the server: plays its script, checks what it is told, and misbehaves."""
+
+    acts: dict[str, Any]
+    dialect: Dialect
+    random: random.Random | None = None
+    stays_from: int | None = None
+    staying: Fault | None = None
+    faults: Counter[str] = field(default_factory=Counter)
+    broken: list[str] = field(default_factory=list)
+    delivered: int = 0
+    requests: int = 0
+    last: list[Any] = field(default_factory=list)
+
+    def __call__(self, heard: Heard) -> Answer:
+        self.requests += 1
+        turns = self.dialect.turns(heard.body)
+        said = messages(turns)
+        self._check(turns, said)
+        good = self._good(said)
+        if self.staying is not None and self.stays_from is not None and self.requests >= self.stays_from:
+            return self.staying(self.dialect, good)
+        if self.random is not None and self.random.random() < TROUBLED:
+            name = self.random.choice([*list(PASSING)[:-1] * 3, "silence"])
+            self.faults[name] += 1
+            if name != "slow bytes":
+                return PASSING[name](self.dialect, good)
+            good = PASSING[name](self.dialect, good)
+        self.delivered += 1
+        return good
+
+    def _check(self, turns: list[Any], said: list[Message]) -> None:
+        replies = sum(message.role == "assistant" for message in said)
+        stage_starts = [message.text for message in said if message.text.startswith("Stage: ")]
+        if len(stage_starts) == 1 and turns[: len(self.last)] != self.last and self.last[:1] == turns[:1]:
+            self.broken.append(f"request {self.requests} changes what was said before")
+        if self.last[:1] != turns[:1]:
+            self.delivered = replies  # another role, or a resumed run: its conversation begins anew
+        if replies != self.delivered:
+            self.broken.append(f"request {self.requests} holds {replies} replies; {self.delivered} were delivered")
+        self.last = turns
+
+    def _good(self, said: list[Message]) -> Answer:
+        stage, replies = place(said)
+        act = self.acts[stage]
+        step: Reply = act[min(replies, len(act) - 1)]
+        if not step.calls:
+            return Answer(self.dialect.text(step.text))
+        at = sum(message.role == "assistant" for message in said)
+        calls = [(f"c{at}_{n}", each.name, json.dumps(each.arguments)) for n, each in enumerate(step.calls)]
+        return Answer(self.dialect.calls(*calls))
+
+
+def messages(turns: list[Any]) -> list[Message]:
+    """The turns of any of the wires as far as the script needs them: who spoke, and the user's words."""
+    found: list[Message] = []
+    for turn in turns:
+        kind = turn.get("type") if isinstance(turn, dict) else "text"
+        if kind == "function_call":
+            if not found or found[-1].role != "assistant":
+                found.append(Message("assistant"))
+        elif kind == "function_call_output":
+            found.append(Message("tool"))
+        elif isinstance(turn, dict) and "role" in turn:
+            content = turn["content"]
+            parts = content if isinstance(content, list) else [{"text": content or ""}]
+            found += [Message(turn["role"], str(part.get("text", ""))) for part in parts[: None if turn["role"] == "user" else 1]]
+    return found
+
+
+def model(server: Server, wire: tuple[str, str, str], key: str) -> LLM:
+    """One of the real adapters, talking to the server, on a clock of its own."""
+    name, title, _ = wire
+    clock = Clock()
+    retry = Retry(sleep=clock.sleep, clock=clock)
+    here = replace(PROVIDERS[name], base_url=server.url + ("" if name == "anthropic" else "/v1"))
+    return registry.open_provider(
+        name, title, retry=retry, timeout_s=TIMEOUT_S, provider=here, key=Key(key, PROVIDERS[name].variables[0])
+    )
+
+
+def essence(result: Result) -> dict[str, Any]:
+    """A Result without what differs from run to run: times and places."""
+    raw = result.to_json()
+    for name in ("run_dir", "model_dir", "report"):
+        raw.pop(name)
+    raw["usage"].pop("wall_s")
+    return raw
+
+
+def play_run(acts: dict[str, Any], wire: tuple[str, str, str], data: Path, out: Path, actor: Actor, whole: bool) -> Result:
+    """One run against one server."""
+    with Server(actor) as server:
+        sandbox = "auto" if whole else "off"
+        pipeline = Pipeline(model(server, wire, CANARY), data=[data], out=out, sandbox=sandbox, max_wall=3600)
+        return pipeline.run(REQUEST)
+
+
+def one(number: int, seed: int, data: Path, base: Path, acts: dict[str, Any], want: dict[str, Any], whole: bool) -> Counter[str]:
+    """One run with trouble, held against the Result without; what happened, counted."""
+    dice = random.Random(f"{seed}/{number}")
+    wire = WIRES[number % len(WIRES)]
+    actor = Actor(acts, DIALECTS[wire[2]], dice)
+    stays = None
+    if not whole and dice.random() < STAYS:
+        stays = dice.choice(list(STAYING))
+        actor.staying, actor.stays_from = STAYING[stays][0], dice.randint(1, 3)
+    out = base / f"run{number}"
+    result = play_run(acts, wire, data, out, actor, whole)
+    tally: Counter[str] = Counter({f"fault: {name}": count for name, count in actor.faults.items()})
+    tally["requests"] += actor.requests
+    if stays is not None:
+        told = result.status == "failed" and STAYING[stays][1] in result.reason
+        tally["typed status"] += told
+        tally["BROKEN: " + f"{result.status}: {result.reason}"] += not told
+        healthy = Actor(acts, actor.dialect)
+        with Server(healthy) as server:
+            result = resume(out, model(server, wire, CANARY))
+        tally["resumed to the same Result"] += essence(result) == want
+        actor.broken += healthy.broken
+    else:
+        tally["same Result"] += essence(result) == want
+    if essence(result) != want or result.status not in STATUSES:
+        tally[f"BROKEN: run {number} over {wire[2]}: {result.status}: {result.reason}; {result.usage}"] += 1
+    for fault in actor.broken:
+        tally[f"BROKEN: run {number} over {wire[2]}: {fault}"] += 1
+    if leaked := leaks(out):
+        tally[f"BROKEN: run {number}: the key is in {leaked}"] += 1
+    shutil.rmtree(out)
+    return tally
+
+
+def leaks(folder: Path) -> list[str]:
+    """Files of a run that hold the key."""
+    files = [path for path in folder.rglob("*") if path.is_file() and not path.is_symlink()]
+    return [path.name for path in files if CANARY.encode() in path.read_bytes()]
+
+
+def measure(runs: int, whole: int, seed: int, workers: int = 2) -> Counter[str]:
+    """All runs; keys that begin with `BROKEN` are what must not be."""
+    base = Path(tempfile.mkdtemp(prefix="m3b-faults-"))
+    total: Counter[str] = Counter()
+    try:
+        data = make_spots(base / "spots", patients=60)
+        acts = scripts()
+        plans = [(play(), True)] if whole else []
+        wanted: dict[tuple[str, int], dict[str, Any]] = {}
+        for wire in WIRES:
+            for at, (each, complete) in enumerate([*((a, False) for a in acts), *plans]):
+                actor = Actor(each, DIALECTS[wire[2]])
+                result = play_run(each, wire, data, base / f"clean-{wire[1]}-{at}", actor, complete)
+                wanted[wire[1], at] = essence(result)
+                assert not actor.broken, actor.broken
+        with ThreadPoolExecutor(workers) as pool:
+            jobs = []
+            for number in range(runs + whole):
+                complete = number >= runs
+                at = len(acts) if complete else number // len(WIRES) % len(acts)
+                chosen = plans[0][0] if complete else acts[at]
+                want = wanted[WIRES[number % len(WIRES)][1], at]
+                jobs.append(pool.submit(one, number, seed, data, base, chosen, want, complete))
+            for job in jobs:
+                total += job.result()
+    finally:
+        shutil.rmtree(base, ignore_errors=True)
+    return total
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runs", type=int, default=1000)
+    parser.add_argument("--whole", type=int, default=4)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--workers", type=int, default=2)
+    given = parser.parse_args()
+    begin = time.monotonic()
+    total = measure(given.runs, given.whole, given.seed, given.workers)
+    faults = sum(count for name, count in total.items() if name.startswith("fault: "))
+    broken = {name: count for name, count in total.items() if name.startswith("BROKEN")}
+    for name in sorted(total):
+        print(f"{total[name]:7,}  {name}")
+    print(f"{given.runs} runs and {given.whole} whole ones, {total['requests']:,} requests, {faults:,} of them with passing"
+          f" trouble, {sum(broken.values())} broken promises; {time.monotonic() - begin:.0f} s")  # fmt: skip
+    return 1 if broken else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,133 @@
+"""ADNI: three-way diagnosis from T1 brain MRI, as `.pt` tensors beside a collection export in CSV.
+
+Planted signal: the ventricles' radius, one rung of a ladder per group. Planted faults: groups that must be dropped,
+several visits per subject, rows without a file, files without a row.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from .checking import Collected, files, need, only_file, read_rows, relative
+from .doubt import Ladder
+from .drawing import Blob, Floats, Random, noise, texture
+from .spec import CARD, Case, Made, Order, Reading, StandIn, describe
+from .writing import save_csv
+
+GROUPS = ("CN", "MCI", "AD")
+OTHERS = ("LMCI", "EMCI", "SMC", "Patient")
+HEAD = (
+    "Image Data ID", "Subject", "Group", "Sex", "Age", "Visit", "Modality", "Description", "Type", "Acq Date", "Format",
+    "Downloaded",
+)  # fmt: skip
+TABLE = "ADNI1_Complete_1Yr_1.5T.csv"
+VISITS = ("sc", "m06", "m12")
+LADDER = Ladder((4.2, 5.9, 7.6), 0.85)
+SHAPE = (48, 52, 44)
+
+
+def make(order: Order) -> Made:
+    """Subjects with two visits each, and a third as many of other groups."""
+    random = np.random.default_rng(order.seed)
+    numbers = random.permutation(900_000)[: 4 * order.patients + 20] + 100_000
+    ids = iter(f"I{number}" for number in numbers)
+    rows: list[list[object]] = []
+    rungs: list[int] = []
+    sizes: list[float] = []
+    for subject in range(order.patients):
+        rung = subject % 3
+        size = LADDER.draw(random, rung)
+        rows += _visits(order.folder, random, ids, GROUPS[rung], size, subject, 2)
+        rungs += [rung, rung]
+        sizes += [size, size]
+    for extra in range(max(2, round(order.patients / 4.5))):
+        size = random.uniform(4, 8)
+        rows += _visits(order.folder, random, ids, OTHERS[extra % 4], size, order.patients + extra, 1 + extra % 2)
+    others = len(rows) - len(rungs)
+    for rung in (0, 2):
+        rows.append(_row(next(ids), random, _subject(random, 990 + rung), GROUPS[rung], "sc"))
+    for _ in range(2):
+        _save(order.folder, next(ids), draw(random, random, 5.0))
+    random.shuffle(rows)
+    save_csv(order.folder / TABLE, HEAD, rows, quote_all=True)
+    odd = (f"{others} rows of other groups", "2 rows without a file", "2 files without a row", "2 visits a subject")
+    return Made(len(rungs), order.patients, LADDER.ceiling(rungs, sizes), odd)
+
+
+def _visits(
+    folder: Path, random: Random, ids: object, group: str, size: float, subject: int, visits: int
+) -> list[list[object]]:
+    """Write one subject's volumes; visits share the head, so that a leak between splits pays."""
+    name = _subject(random, subject)
+    head_seed = int(random.integers(1 << 31))
+    rows = []
+    for visit in VISITS[:visits]:
+        image = str(next(ids))  # type: ignore[call-overload]
+        _save(folder, image, draw(np.random.default_rng(head_seed), random, size + random.normal(0, 0.05)))
+        rows.append(_row(image, random, name, group, visit))
+    return rows
+
+
+def _subject(random: Random, number: int) -> str:
+    return f"{int(random.integers(2, 137)):03d}_S_{number + 1001:04d}"
+
+
+def _row(image: str, random: Random, subject: str, group: str, visit: str) -> list[object]:
+    date = f"{random.integers(1, 13)}/{random.integers(1, 29)}/{random.integers(2005, 2016)}"
+    return [image, subject, group, "MF"[int(random.integers(2))], int(random.integers(56, 91)), visit, "MRI", "MPRAGE",
+            "Original", date, "DCM", "Yes"]  # fmt: skip
+
+
+def draw(head: Random, scan: Random, ventricles: float) -> Floats:
+    """A skull-stripped brain `(48, 52, 44)`, float32, background 0. `head` draws what is the subject's own."""
+    image = np.zeros(SHAPE, dtype=np.float32)
+    centre = [size / 2 + head.uniform(-1.5, 1.5) for size in SHAPE]
+    brain = Blob(SHAPE, centre, [size * 0.45 * head.uniform(0.93, 1.02) for size in SHAPE], random=head, rough=0.04)
+    brain.fill(image, 0.62)
+    inside = image > 0
+    image += texture(head, SHAPE, 0.09, cells=9)
+    for side in (-1, 1):
+        at = [centre[0] + side * 4.6, centre[1], centre[2] + 2]
+        Blob(SHAPE, at, [ventricles * 0.55, ventricles * 1.35, ventricles * 0.75]).add(image, -0.45)
+    image = np.clip(image + noise(scan, SHAPE, 0.06), 0.01, None) * np.float32(scan.uniform(0.9, 1.1))
+    return np.asarray(np.where(inside, image, 0), dtype=np.float32)
+
+
+def _save(folder: Path, image: str, array: Floats) -> None:
+    import torch
+
+    (folder / "ADNI_PT").mkdir(exist_ok=True)
+    torch.save(torch.from_numpy(array), folder / "ADNI_PT" / f"{image}.pt")
+
+
+def read(folder: Path) -> Reading:
+    """Rows of the groups CN, MCI and AD that have a file. Ids match with or without their leading I."""
+    need(folder, "ADNI_PT", what="ADNI (a folder ADNI_PT of .pt files and one CSV)")
+    table = only_file(folder, ".csv", "the collection export")
+    there = {file.stem.removeprefix("I"): relative(folder, file) for file in files(folder / "ADNI_PT", ".pt")}
+    got = Collected(folder, "ADNI", CARD)
+    used = set()
+    for row in read_rows(table, ("Image Data ID", "Subject", "Group")):
+        image = row["Image Data ID"].removeprefix("I")
+        used.add(image)
+        if row["Group"] not in GROUPS:
+            got.drop("rows of other groups", f"{row['Image Data ID']} ({row['Group']})")
+        elif not row["Subject"]:
+            got.drop("rows without a subject", row["Image Data ID"])
+        elif image not in there:
+            got.drop("rows without a file", row["Image Data ID"], missing=True)
+        else:
+            got.cases.append(Case(f"I{image}", (there[image],), row["Subject"], labels=(row["Group"],)))
+    for image in sorted(set(there) - used):
+        got.drop("files without a row", there[image])
+    return got.close()
+
+
+SPEC = describe(
+    "adni",
+    stand_in=StandIn(patients=45, acceptable=(0.65, None), baseline=0.5, ceiling=0.97),
+    maker=make,
+    reader=read,
+)

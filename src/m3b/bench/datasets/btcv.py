@@ -1,0 +1,108 @@
+"""BTCV: thirteen abdominal organs in CT, `Training/{img,label}` and `Testing/img`.
+
+Planted signal: each organ its own place, size and HU. Planted faults: image and label differ by prefix, gaps in the
+numbers, Testing without labels, no gallbladder in one case. The official layout lies in `RawData` and has no list of
+names.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .checking import Collected, files, need, only_file, relative
+from .drawing import Blob, Random, noise, texture, to_hu
+from .masks import NIFTI, Outline, ceiling, check_labels, number_in, pair, paint
+from .spec import CARD, OFFICIAL, Made, Order, Reading, StandIn, describe
+from .writing import save_json, save_nifti
+
+SHAPE = (96, 96, 48)
+SPACING = (1.5, 1.5, 5.0)
+SLIP = 0.05
+ORGANS: tuple[tuple[str, float, tuple[float, float, float], tuple[float, float, float]], ...] = (
+    ("spleen", 125, (21, 34, 33), (9, 11, 8)),
+    ("right kidney", 185, (69, 30, 20), (8, 8, 9)),
+    ("left kidney", 190, (28, 30, 22), (8, 8, 9)),
+    ("gallbladder", 8, (66, 62, 24), (5, 6, 4)),
+    ("esophagus", 45, (45, 38, 43), (4, 4, 4)),
+    ("liver", 105, (67, 55, 35), (21, 21, 9)),
+    ("stomach", 28, (33, 62, 33), (12, 11, 7)),
+    ("aorta", 160, (46, 33, 22), (4, 4, 21)),
+    ("inferior vena cava", 135, (56, 35, 22), (4.5, 4, 19)),
+    ("portal and splenic vein", 150, (52, 47, 27), (9, 3.2, 2.6)),
+    ("pancreas", 82, (43, 50, 23), (13, 5, 3.4)),
+    ("right adrenal gland", 60, (63, 36, 31), (3.4, 3.4, 2.6)),
+    ("left adrenal gland", 62, (36, 36, 32), (3.4, 3.4, 2.6)),
+)
+"""Name, HU, centre and radii in voxels (x to the patient's left hand is small; y to the front; z to the head)."""
+VALUES = {number: organ[0] for number, organ in enumerate(ORGANS, 1)}
+ORDER_OF_DRAWING = (6, 7, 1, 2, 3, 4, 5, 9, 8, 11, 10, 12, 13)
+IDS = (*range(1, 11), *range(21, 41), *range(81, 1000))
+
+
+def make(order: Order) -> Made:
+    """Three quarters of the patients with labels, a quarter without."""
+    random = np.random.default_rng(order.seed)
+    root = order.folder if order.layout == CARD else order.folder / "RawData"
+    labelled = order.patients - order.patients // 4
+    found = []
+    for number in range(order.patients):
+        image, outline = draw(random, gallbladder=number != 1)
+        if number < labelled:
+            name = f"{IDS[number]:04d}"
+            save_nifti(root / "Training" / "img" / f"img{name}.nii.gz", image, SPACING)
+            save_nifti(root / "Training" / "label" / f"label{name}.nii.gz", outline.mask, SPACING)
+            found.append(outline.agreement())
+        else:
+            save_nifti(root / "Testing" / "img" / f"img{61 + number - labelled:04d}.nii.gz", image, SPACING)
+    if order.layout == CARD:
+        save_json(order.folder / "labels.json", list(VALUES.values()))
+    odd = ("image and label names differ by prefix", "Testing has no labels", "no gallbladder in one case")
+    return Made(labelled, labelled, ceiling(found), odd)
+
+
+def draw(random: Random, *, gallbladder: bool) -> tuple[NDArray[np.int16], Outline]:
+    """A portal-venous abdomen `(96, 96, 48)` in HU, x left to right of the viewer as RAS says."""
+    outline = Outline(SHAPE, random, SLIP)
+    shift, scale = random.uniform(-3, 3, 3) * (1, 1, 0.5), random.uniform(0.92, 1.05)
+    brightness = {}
+    for value in ORDER_OF_DRAWING:
+        _, hu, centre, radii = ORGANS[value - 1]
+        if value == 4 and not gallbladder:
+            continue
+        at = [48 + (centre[0] - 48) * scale, 44 + (centre[1] - 44) * scale, centre[2]] + shift + random.uniform(-1, 1, 3)
+        size = [radius * scale * random.uniform(0.92, 1.08) for radius in radii]
+        outline.add(Blob(SHAPE, at, size, random=random, rough=0.03), value)
+        brightness[value] = hu + random.normal(0, 5)
+    body = np.full(SHAPE, -1000, dtype=np.float32)
+    Blob(SHAPE, (48, 46, 24), (44, 38, 70)).fill(body, -90)
+    spine = Blob(SHAPE, (50, 17, 24), (8, 8, 60))
+    spine.fill(body, 260)
+    image = paint(outline, brightness, body) + texture(random, SHAPE, 6) + noise(random, SHAPE, 16)
+    return to_hu(image), outline
+
+
+def read(folder: Path) -> Reading:
+    """The labelled cases of Training; Testing has no labels and cannot be scored."""
+    root, layout = (folder / "RawData", OFFICIAL) if (folder / "RawData").is_dir() else (folder, CARD)
+    need(root, "Training", what="BTCV (Training/img, Training/label and Testing/img)")
+    need(root / "Training", "img", "label", what="BTCV's Training (img and label)")
+    if files(root, ".json"):
+        check_labels(only_file(root, ".json", "the label names in order"), VALUES)
+    got = Collected(folder, "BTCV", layout)
+    pair(got, root / "Training" / "img", root / "Training" / "label", patient=number_in, key=number_in)
+    for image in files(root / "Testing" / "img", *NIFTI):
+        got.drop("images of Testing, which has no labels", relative(folder, image))
+    return got.close()
+
+
+SPEC = describe(
+    "btcv",
+    stand_in=StandIn(patients=16, acceptable=(0.35, None), baseline=0.0, ceiling=0.87, least=8, most=900),
+    maker=make,
+    reader=read,
+    values=VALUES,
+    layouts=(CARD, OFFICIAL),
+)

@@ -1,0 +1,128 @@
+"""CC-CCII: COVID-19, other pneumonia or normal from chest CT, each scan a folder of slices.
+
+Planted signal: one large dense area (CP), many small peripheral ones on both sides (NCP), or nothing; a few patients
+show what another class shows. Planted faults: several scans of a patient, names without leading zeros, a scan in JPEG,
+RGB slices, a doubled slice, an empty scan folder.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from m3b.errors import DataError
+
+from .checking import Collected, files, folders, need, relative
+from .doubt import mistaken_ceiling, shuffle_some
+from .drawing import Blob, Floats, Random, noise, texture, to_bytes
+from .spec import CARD, Case, Made, Order, Reading, StandIn, describe
+from .writing import save_csv, save_picture
+
+CLASSES = ("Normal", "CP", "NCP")
+SIDE = 128
+MISTAKEN = 0.06
+PICTURES = (".png", ".jpg", ".jpeg")
+
+
+def make(order: Order) -> Made:
+    """Two thirds of the patients have one scan, the others up to three."""
+    random = np.random.default_rng(order.seed)
+    truth = [number % 3 for number in range(order.patients)]
+    shown = shuffle_some(random, truth, MISTAKEN, 3)
+    patients = random.permutation(3000)[: order.patients] + 1
+    of_scan: list[int] = []
+    rows = []
+    for number, patient in enumerate(patients):
+        disease = int(random.integers(1 << 31))
+        for _ in range(int(random.choice([1, 1, 1, 1, 2, 3]))):
+            scan = 1001 + len(of_scan)
+            place = order.folder / CLASSES[truth[number]] / str(patient) / str(scan)
+            volume = draw(np.random.default_rng(disease), random, CLASSES[shown[number]])
+            _save(place, volume, len(of_scan))
+            of_scan.append(number)
+        rows.append([patient, scan, int(random.integers(20, 85)), int(random.integers(1, 3)), "", "", "", ""])
+    (order.folder / "NCP" / "3101" / "4801").mkdir(parents=True)
+    save_csv(order.folder / "metadata.csv", ("patient_id", "scan_id", "Age", "Sex(Male1/Female2)", "Critical_illness",
+             "Liver_function", "Lung_function", "Progression (Days)"), rows[: len(rows) // 3])  # fmt: skip
+    ceiling = mistaken_ceiling([truth[n] for n in of_scan], [shown[n] for n in of_scan], 3, MISTAKEN)
+    odd = ("patients with several scans", "slice names without zeros (2.png after 10.png as text)", "a scan in JPEG",
+           "a scan in RGB", "a doubled slice", "an empty scan folder")  # fmt: skip
+    return Made(len(of_scan), order.patients, ceiling, odd)
+
+
+def _save(place: Path, volume: NDArray[np.uint8], scan: int) -> None:
+    suffix = ".jpg" if scan == 1 else ".png"
+    for number, picture in enumerate(volume):
+        name = str(number + 1) if scan == 0 else f"{number:04d}"
+        save_picture(place / f"{name}{suffix}", np.stack([picture] * 3, axis=2) if scan == 2 else picture)
+    if scan == 3:
+        save_picture(place / f"{len(volume):04d}.png", volume[-1])
+
+
+def draw(patient: Random, scan: Random, kind: str) -> NDArray[np.uint8]:
+    """A windowed chest CT `(slices, 128, 128)`. `patient` draws the disease, `scan` the reconstruction."""
+    depth = int(scan.integers(16, 41))
+    shape = (24, SIDE, SIDE)
+    image = np.full(shape, 0.05, dtype=np.float32)
+    Blob(shape, (12, 64, 64), (60, 46, 58)).add(image, 0.6, sharp=20)
+    lungs = [_lung(patient, shape, side) for side in (-1, 1)]
+    for lung in lungs:
+        lung.add(image, -0.5, sharp=12)
+    change = np.zeros(shape, dtype=np.float32)
+    for blob in _lesions(patient, shape, kind):
+        blob.add(change, 0.42, sharp=5)
+    inside = np.zeros(shape, dtype=np.float32)
+    for lung in lungs:
+        inside[lung.box] = np.maximum(inside[lung.box], lung.soft(12))
+    image += change * inside + texture(patient, shape, 0.035, cells=12)
+    taken = np.linspace(0, 23, depth).round().astype(int)
+    thick: Floats = image[taken] + noise(scan, (depth, SIDE, SIDE), 0.03)
+    return to_bytes(thick)
+
+
+def _lung(random: Random, shape: tuple[int, int, int], side: int) -> Blob:
+    return Blob(shape, (12, 62, 64 + side * 25), (13, 33 * random.uniform(0.92, 1.05), 20), random=random, rough=0.03)
+
+
+def _lesions(random: Random, shape: tuple[int, int, int], kind: str) -> list[Blob]:
+    if kind == "CP":
+        side = int(random.choice([-1, 1]))
+        at = (random.uniform(9, 15), random.uniform(52, 76), 64 + side * random.uniform(20, 27))
+        return [Blob(shape, at, (7, 17, 15), random=random, rough=0.08)]
+    if kind == "NCP":
+        spots = []
+        for number in range(int(random.integers(9, 14))):
+            side, turn = (-1, 1)[number % 2], random.uniform(-1.2, 1.2)
+            at = (random.uniform(4, 20), 62 + 28 * np.sin(turn), 64 + side * (25 + 15 * np.cos(turn)))
+            spots.append(Blob(shape, at, (3, 6.5, 6.5), random=random, rough=0.1))
+        return spots
+    return []
+
+
+def read(folder: Path) -> Reading:
+    """A case per scan folder, its slices in the order of their numbers."""
+    need(folder, *CLASSES, what="CC-CCII (the class folders CP, NCP and Normal)")
+    got = Collected(folder, "CC-CCII", CARD)
+    owner: dict[str, str] = {}
+    for label in CLASSES:
+        for patient in folders(folder / label):
+            if owner.setdefault(patient.name, label) != label:
+                raise DataError(f"Patient {patient.name} lies in {owner[patient.name]} and in {label} of {folder}.")
+            for scan in folders(patient):
+                slices = tuple(relative(folder, file) for file in files(scan, *PICTURES))
+                if slices:
+                    name = f"{label}/{patient.name}/{scan.name}"
+                    got.cases.append(Case(name, slices, patient.name, labels=(label,)))
+                else:
+                    got.drop("scan folders without a slice", relative(folder, scan), missing=True)
+    return got.close()
+
+
+SPEC = describe(
+    "cc-ccii",
+    stand_in=StandIn(patients=60, acceptable=(0.65, None), baseline=0.5, ceiling=0.95),
+    maker=make,
+    reader=read,
+)

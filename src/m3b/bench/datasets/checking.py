@@ -1,0 +1,183 @@
+"""Shared parts of the readers: listing, tables, JSON, and the words in which a broken layout is refused."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from m3b.errors import DataError
+
+from .spec import Case, Reading
+
+MOST_MISSING = 0.5
+"""A listed set of which more than this share has no files is an incomplete download, not a set with faults."""
+
+csv.field_size_limit(10_000_000)
+
+
+def natural(text: str) -> list[tuple[int, int, str]]:
+    """Sort key that counts: `2.png` before `10.png`."""
+    return [(0, int(part), "") if part.isdigit() else (1, 0, part) for part in re.split(r"(\d+)", text) if part]
+
+
+def is_junk(name: str) -> bool:
+    """Files that operating systems leave behind: `.DS_Store`, `._x.nii.gz`, `__MACOSX`, `Thumbs.db`."""
+    return name.startswith(".") or name in ("__MACOSX", "Thumbs.db", "desktop.ini")
+
+
+def seen(folder: Path, limit: int = 8) -> str:
+    """What lies in a folder, in a few words, for error messages."""
+    try:
+        names = sorted((entry.name for entry in folder.iterdir() if not is_junk(entry.name)), key=natural)
+    except OSError as error:
+        return f"it cannot be listed: {error.strerror}"
+    more = f" and {len(names) - limit} more" if len(names) > limit else ""
+    return f"it holds {', '.join(names[:limit])}{more}" if names else "it is empty"
+
+
+def need_folder(folder: Path, name: str) -> Path:
+    """`folder`, or an error that says that there is none.
+
+    Raises:
+        DataError: no such folder.
+    """
+    if not folder.is_dir():
+        raise DataError(f"There is no folder {folder} to read {name} from. Name the unpacked data set's folder.")
+    return folder
+
+
+def need(folder: Path, *names: str, what: str) -> None:
+    """Refuse a folder in which one of `names` is missing.
+
+    Raises:
+        DataError: names the missing ones and what lies there instead.
+    """
+    missing = [name for name in names if not (folder / name).exists()]
+    if missing:
+        raise DataError(f"{folder} is not {what}: {', '.join(missing)} missing; {seen(folder)}.")
+
+
+def files(folder: Path, *suffixes: str) -> list[Path]:
+    """Files with one of the suffixes (lower case, with dots) in natural order; junk is passed over."""
+    if not folder.is_dir():
+        return []
+    found = [file for file in folder.iterdir() if not is_junk(file.name) and file.name.lower().endswith(suffixes)]
+    return sorted((file for file in found if file.is_file()), key=lambda file: natural(file.name))
+
+
+def folders(folder: Path) -> list[Path]:
+    """Folders inside `folder` in natural order; junk is passed over."""
+    found = [entry for entry in folder.iterdir() if entry.is_dir() and not is_junk(entry.name)]
+    return sorted(found, key=lambda entry: natural(entry.name))
+
+
+def only_file(folder: Path, suffix: str, what: str) -> Path:
+    """The one file with that suffix.
+
+    Raises:
+        DataError: none, or several.
+    """
+    found = files(folder, suffix)
+    if len(found) != 1:
+        some = ", ".join(file.name for file in found[:5]) or seen(folder)
+        raise DataError(f"{folder} must hold exactly one {suffix} file with {what}; found {len(found)}: {some}.")
+    return found[0]
+
+
+def read_rows(file: Path, columns: Sequence[str]) -> list[dict[str, str]]:
+    """The rows of a CSV file with a header, every value as text.
+
+    Raises:
+        DataError: it cannot be read, or a column is missing.
+    """
+    try:
+        with file.open(newline="", encoding="utf-8-sig") as stream:
+            reader = csv.DictReader(stream)
+            found = [name.strip() for name in reader.fieldnames or ()]
+            reader.fieldnames = found
+            missing = [name for name in columns if name not in found]
+            if missing:
+                raise DataError(f"{file} has no column {', '.join(missing)}; its columns are {', '.join(found)}.")
+            return [{key: (value or "").strip() for key, value in row.items() if isinstance(key, str)} for row in reader]
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise DataError(f"The table {file} cannot be read: {error}.") from error
+
+
+def read_json(file: Path, kind: type[list[Any]] | type[dict[str, Any]]) -> Any:
+    """A JSON file whose top level is a list or an object.
+
+    Raises:
+        DataError: it is not that.
+    """
+    try:
+        value = json.loads(file.read_text(encoding="utf-8-sig"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise DataError(f"{file} cannot be read as JSON: {error}.") from error
+    if not isinstance(value, kind):
+        raise DataError(f"{file} must hold a JSON {'list' if kind is list else 'object'}, not {type(value).__name__}.")
+    return value
+
+
+def inside(folder: Path, path: str, source: Path) -> str:
+    """A path from a data set's own list, tidied; it must stay inside the set's folder.
+
+    Raises:
+        DataError: it is absolute or climbs out.
+    """
+    tidy = PurePosixPath(path.replace("\\", "/"))
+    if not path or tidy.is_absolute() or ".." in tidy.parts:
+        raise DataError(f"{source} names {path!r}, which does not lie inside {folder}. Paths must be relative to it.")
+    return tidy.as_posix()
+
+
+def relative(folder: Path, file: Path) -> str:
+    """`file` relative to the set's folder, with forward slashes."""
+    return file.relative_to(folder).as_posix()
+
+
+@dataclass
+class Collected:
+    """Cases while a reader goes through a set; `close` refuses what cannot be the whole set."""
+
+    folder: Path
+    name: str
+    layout: str
+    cases: list[Case] = field(default_factory=list)
+    dropped: dict[str, list[str]] = field(default_factory=dict)
+    missing: int = 0
+
+    def drop(self, why: str, which: str, *, missing: bool = False) -> None:
+        """Leave one out; `missing` says that its file is not there."""
+        self.dropped.setdefault(why, []).append(which)
+        self.missing += missing
+
+    def close(self) -> Reading:
+        """The reading.
+
+        Raises:
+            DataError: no case; two cases of one name; most of the listed files missing.
+        """
+        notes = tuple(f"{len(some)} {why}: {_few(some)}" for why, some in self.dropped.items())
+        told = f" Left out: {'; '.join(notes)}." if notes else ""
+        if not self.cases:
+            raise DataError(f"No case of {self.name} was found in {self.folder}; {seen(self.folder)}.{told}")
+        if self.missing > MOST_MISSING * (self.missing + len(self.cases)):
+            raise DataError(
+                f"{self.folder} lists {self.missing + len(self.cases)} cases of {self.name}, but {self.missing} of them"
+                f" have no file. Is the download complete?{told}"
+            )
+        names = [case.name for case in self.cases]
+        twice = sorted({name for name in names if names.count(name) > 1}) if len(set(names)) < len(names) else []
+        if twice:
+            raise DataError(f"{self.folder} holds several cases of the same name: {_few(twice)}.")
+        return Reading(tuple(self.cases), self.layout, notes)
+
+
+def _few(names: Iterable[str], limit: int = 3) -> str:
+    some = list(names)
+    return ", ".join(some[:limit]) + (f" and {len(some) - limit} more" if len(some) > limit else "")

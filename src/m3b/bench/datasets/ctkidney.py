@@ -1,0 +1,138 @@
+"""CT-Kidney: normal, cyst, stone or tumour from single CT cuts in four class folders.
+
+Planted signal: a dark round spot (cyst), a small very bright one (stone), a larger brighter one (tumour), or none; a
+few show what another class shows. Planted faults: runs of neighbouring numbers from one invented patient whom nobody
+recorded, three equal channels, a picture of another size; in the official layout the nested folder name and a table
+with stale paths and a row without a file.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from m3b.errors import DataError
+
+from .checking import Collected, files, need, read_rows, relative, seen
+from .doubt import mistaken_ceiling, shuffle_some
+from .drawing import Blob, Random, noise, texture, to_bytes
+from .spec import CARD, OFFICIAL, Case, Made, Order, Reading, StandIn, describe
+from .writing import save_csv, save_picture
+
+CLASSES = ("Normal", "Cyst", "Stone", "Tumor")
+TARGETS = {"Cyst": 0, "Normal": 1, "Stone": 2, "Tumor": 3}
+SHARES = {"Normal": 5077, "Cyst": 3709, "Stone": 1377, "Tumor": 2283}
+OUTER = "CT-KIDNEY-DATASET-Normal-Cyst-Tumor-Stone"
+TABLE = "kidneyData.csv"
+MISTAKEN = 0.04
+SIDE = 128
+RUN = 4
+BLOCKS = 20
+"""Each class is cut into this many runs of consecutive numbers; a run stays on one side of a split."""
+
+
+def make(order: Order) -> Made:
+    """Four consecutive numbers share an invented patient; `order.patients` counts pictures here."""
+    random = np.random.default_rng(order.seed)
+    counts = {name: max(4, round(order.patients * share / sum(SHARES.values()))) for name, share in SHARES.items()}
+    truth = [CLASSES.index(name) for name, count in counts.items() for _ in range(-(-count // RUN))]
+    shown = shuffle_some(random, truth, MISTAKEN, 4)
+    root = order.folder if order.layout == CARD else order.folder / OUTER / OUTER
+    rows: list[list[object]] = []
+    seen_as: list[int] = []
+    people = iter(shown)
+    for name, count in counts.items():
+        for number in range(count):
+            if number % RUN == 0:
+                kind, body = next(people), int(random.integers(1 << 31))
+            picture = draw(np.random.default_rng(body), random, CLASSES[kind])
+            if name == "Cyst" and number == 2:
+                picture = np.pad(picture, ((0, 0), (8, 8)))
+            save_picture(root / name / f"{name}- ({number + 1}).jpg", np.stack([picture] * 3, axis=2))
+            seen_as.append(kind)
+            rows.append(_row(len(rows), name, number + 1))
+    if order.layout == OFFICIAL:
+        rows.append(_row(len(rows), "Stone", counts["Stone"] + 1))
+        save_csv(order.folder / TABLE, ("", "image_id", "path", "diag", "target", "Class"), rows)
+    labels = [CLASSES.index(name) for name, count in counts.items() for _ in range(count)]
+    odd = ("neighbours from one patient", "three equal channels", "a picture of another size")
+    extra = ("stale paths in the table", "a row without a file") if order.layout == OFFICIAL else ()
+    return Made(len(labels), 0, mistaken_ceiling(labels, seen_as, 4, MISTAKEN), (*odd, *extra))
+
+
+def _row(index: int, name: str, number: int) -> list[object]:
+    stale = f"/content/data/{OUTER}/{OUTER}/{name.upper()}/{name}- ({number}).jpg"
+    return [index, f"{name}- ({number})", stale, name, TARGETS[name], name]
+
+
+def draw(body: Random, cut: Random, kind: str) -> NDArray[np.uint8]:
+    """One axial cut `(128, 128)`; `body` draws what the neighbours share, `cut` the rest."""
+    shape = (SIDE, SIDE)
+    image = np.full(shape, 0.03, dtype=np.float32)
+    Blob(shape, (66, 64), (48 * body.uniform(0.93, 1.05), 60)).add(image, 0.34, sharp=20)
+    kidneys = [(78 + body.uniform(-3, 3), 64 + side * body.uniform(29, 33)) for side in (-1, 1)]
+    for at in kidneys:
+        Blob(shape, at, (16, 11), random=body, rough=0.05).add(image, 0.22, sharp=8)
+        Blob(shape, at, (6, 3)).add(image, -0.1)
+    Blob(shape, (98, 64), (11, 10)).add(image, 0.35, sharp=8)
+    y, x = kidneys[int(body.integers(2))]
+    y, x = y + body.uniform(-6, 6), x + body.uniform(-3, 3)
+    drift = cut.uniform(-1, 1, 2)
+    at = (y + drift[0], x + drift[1])
+    if kind == "Cyst":
+        Blob(shape, at, (9, 9)).add(image, -0.3, sharp=8)
+    elif kind == "Stone":
+        Blob(shape, at, (3.4, 3.4)).add(image, 0.75, sharp=4)
+    elif kind == "Tumor":
+        Blob(shape, (at[0], at[1]), (15, 15), random=body, rough=0.12).add(image, 0.2, sharp=6)
+    image += texture(body, shape, 0.025, cells=14) + noise(cut, shape, 0.03)
+    return to_bytes(image)
+
+
+def read(folder: Path) -> Reading:
+    """A case per picture, its class from its folder; `patient` is the run of consecutive numbers that it lies in."""
+    root, layout = _root(folder)
+    got = Collected(folder, "CT-Kidney", layout)
+    known = set()
+    for label in CLASSES:
+        numbered = {}
+        for file in files(root / label, ".jpg", ".jpeg", ".png"):
+            number = re.search(r"\((\d+)\)", file.name)
+            if number is None:
+                raise DataError(f"{file} carries no number in brackets, as in `{label}- (12).jpg`.")
+            numbered[int(number[1])] = file
+        for rank, number in enumerate(sorted(numbered)):
+            file = numbered[number]
+            known.add(file.stem)
+            block = f"{label} run {rank * BLOCKS // len(numbered) + 1:02d}"
+            got.cases.append(Case(file.stem, (relative(folder, file),), block, labels=(label,)))
+    for table in (root / TABLE, folder / TABLE):
+        for row in read_rows(table, ("image_id", "Class")) if table.is_file() else ():
+            if row["image_id"] not in known:
+                got.drop("rows without a file", row["image_id"], missing=True)
+        if table.is_file():
+            break
+    return got.close()
+
+
+def _root(folder: Path) -> tuple[Path, str]:
+    """Where the four class folders lie: here, or up to two folders down."""
+    for root, layout in ((folder, CARD), (folder / OUTER, OFFICIAL), (folder / OUTER / OUTER, OFFICIAL)):
+        if all((root / name).is_dir() for name in CLASSES):
+            return root, layout
+    if (folder / OUTER).is_dir():
+        raise DataError(f"{folder / OUTER} has no class folders {', '.join(CLASSES)}; {seen(folder / OUTER)}.")
+    need(folder, *CLASSES, what="CT-Kidney (the class folders Cyst, Normal, Stone and Tumor)")
+    raise DataError(f"The class folders of {folder} are not folders.")
+
+
+SPEC = describe(
+    "ct-kidney",
+    stand_in=StandIn(patients=400, acceptable=(0.7, None), baseline=0.5, ceiling=0.97, least=16),
+    maker=make,
+    reader=read,
+    layouts=(CARD, OFFICIAL),
+)

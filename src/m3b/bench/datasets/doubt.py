@@ -1,0 +1,59 @@
+"""Planted class signals whose best possible score is known."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Ladder:
+    """One measurable size per class, normally distributed around the class's own mean; neighbours overlap."""
+
+    means: tuple[float, ...]
+    sd: float
+
+    def draw(self, random: np.random.Generator, rung: int) -> float:
+        """A size for a case of class number `rung`, at most 2.5 standard deviations away."""
+        return self.means[rung] + self.sd * float(np.clip(random.standard_normal(), -2.5, 2.5))
+
+    def posterior(self, sizes: Sequence[float]) -> Floats:
+        """(cases, classes): what an observer who measures the size exactly believes, all classes equally common."""
+        away = (np.asarray(sizes)[:, None] - np.asarray(self.means)[None]) / self.sd
+        weight = np.exp(-0.5 * (away**2 - (away**2).min(axis=1, keepdims=True)))
+        return np.asarray(weight / weight.sum(axis=1, keepdims=True))
+
+    def ceiling(self, rungs: Sequence[int], sizes: Sequence[float]) -> float:
+        """Macro AUROC of that observer on these cases."""
+        return macro_auroc(rungs, self.posterior(sizes))
+
+
+def shuffle_some(random: np.random.Generator, rungs: Sequence[int], share: float, classes: int) -> list[int]:
+    """What each patient's images show: its class, except in about `share` of the patients, who show another one."""
+    shown = list(rungs)
+    for at in random.choice(len(shown), size=round(share * len(shown)), replace=False):
+        shown[at] = int((shown[at] + random.integers(1, classes)) % classes)
+    return shown
+
+
+def mistaken_ceiling(truth: Sequence[int], shown: Sequence[int], classes: int, share: float) -> float:
+    """Macro AUROC of an observer who sees exactly what is shown; for many cases `1 - share * K / (2 (K - 1))`."""
+    table = np.full((classes, classes), share / (classes - 1)) + np.eye(classes) * (1 - share - share / (classes - 1))
+    return macro_auroc(truth, table[np.asarray(shown)])
+
+
+def macro_auroc(truth: Sequence[int], belief: Floats) -> float:
+    """Mean one-vs-rest area under the ROC curve, ties counted half (Mann-Whitney), over the classes that occur."""
+    target = np.asarray(truth)
+    areas = []
+    for number in range(belief.shape[1]):
+        inside, outside = belief[target == number, number], belief[target != number, number]
+        if len(inside) and len(outside):
+            above = (inside[:, None] > outside[None]).mean() + 0.5 * (inside[:, None] == outside[None]).mean()
+            areas.append(float(above))
+    return float(np.mean(areas))

@@ -1,0 +1,107 @@
+"""Shapes and textures that the stand-ins are drawn with. Positions and radii are in voxels, any number of axes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float32]
+Bools = NDArray[np.bool_]
+Random = np.random.Generator
+
+
+def texture(random: Random, shape: Sequence[int], strength: float, cells: int = 8) -> Floats:
+    """Smooth noise of standard deviation about `strength`: random numbers on a coarse grid, linearly enlarged."""
+    field = random.standard_normal((cells,) * len(shape)).astype(np.float32)
+    for axis, size in enumerate(shape):
+        field = np.moveaxis(np.tensordot(_stretch(size, cells), field, axes=(1, axis)), 0, axis)
+    deviation = float(field.std()) or 1.0
+    return np.asarray(field * (strength / deviation), dtype=np.float32)
+
+
+def _stretch(size: int, cells: int) -> Floats:
+    """(size, cells) weights of linear interpolation."""
+    at = np.linspace(0, cells - 1, size)
+    low = np.minimum(at.astype(int), cells - 2)
+    weights = np.zeros((size, cells), dtype=np.float32)
+    weights[np.arange(size), low] = 1 - (at - low)
+    weights[np.arange(size), low + 1] = at - low
+    return weights
+
+
+def noise(random: Random, shape: Sequence[int], strength: float) -> Floats:
+    """Independent Gaussian noise."""
+    return random.standard_normal(tuple(shape), dtype=np.float32) * np.float32(strength)
+
+
+class Blob:
+    """An ellipsoid as a level inside its own box: below 1 is inside, and the squared distance grows outwards.
+
+    Args:
+        centre, radii: voxels, one per axis.
+        rough: standard deviation of the outline, as a share of the radius (0 for a smooth one).
+    """
+
+    MARGIN = 1.35
+
+    def __init__(
+        self, shape: Sequence[int], centre: Sequence[float], radii: Sequence[float], *, random: Random | None = None,
+        rough: float = 0.0,
+    ) -> None:  # fmt: skip
+        starts = [max(0, int(c - r * self.MARGIN)) for c, r in zip(centre, radii, strict=True)]
+        stops = [
+            min(size, int(c + r * self.MARGIN) + 2) for size, c, r in zip(shape, centre, radii, strict=True)
+        ]
+        self.box: tuple[slice, ...] = tuple(
+            slice(start, max(start, stop)) for start, stop in zip(starts, stops, strict=True)
+        )
+        axes = np.ogrid[self.box]
+        terms = [((axis - c) / r) ** 2 for axis, c, r in zip(axes, centre, radii, strict=True)]
+        level: NDArray[Any] = terms[0]
+        for term in terms[1:]:
+            level = level + term
+        self.level: Floats = np.asarray(level, dtype=np.float32)
+        if rough and random is not None and self.level.size:
+            self.level = self.level * (1 + texture(random, self.level.shape, 2 * rough, cells=4))
+
+    def hard(self) -> Bools:
+        """Inside or not, over the box."""
+        return np.asarray(self.level < 1, dtype=np.bool_)
+
+    def soft(self, sharp: float = 6.0) -> Floats:
+        """1 inside, 0 outside, with a soft edge, over the box."""
+        return np.asarray(1 / (1 + np.exp(np.clip((self.level - 1) * sharp, -30, 30))), dtype=np.float32)
+
+    def by_another_hand(self, random: Random, slip: float) -> Bools:
+        """The outline that a second reader would draw: the radius is off by a smooth error of sd `slip`."""
+        if not self.level.size:
+            return self.hard()
+        error = texture(random, self.level.shape, 2 * slip, cells=4)
+        return np.asarray(self.level * (1 + error) < 1, dtype=np.bool_)
+
+    def add(self, image: Floats, amount: float, sharp: float = 6.0) -> None:
+        """Add `amount` inside, with a soft edge."""
+        image[self.box] += np.float32(amount) * self.soft(sharp)
+
+    def fill(self, image: NDArray[Any], value: float) -> None:
+        """Set the inside to `value`."""
+        image[self.box][self.hard()] = value
+
+
+def dice(one: Bools, two: Bools) -> float:
+    """Overlap of two masks; 1 where both are empty."""
+    total = int(one.sum()) + int(two.sum())
+    return 2 * int((one & two).sum()) / total if total else 1.0
+
+
+def to_bytes(image: Floats, low: float = 0.0, high: float = 1.0) -> NDArray[np.uint8]:
+    """8-bit grey from the window `low..high`."""
+    return np.asarray(np.clip((image - low) / (high - low) * 255, 0, 255), dtype=np.uint8)
+
+
+def to_hu(image: Floats) -> NDArray[np.int16]:
+    """16-bit HU, -1024 to 3071."""
+    return np.asarray(np.clip(np.rint(image), -1024, 3071), dtype=np.int16)

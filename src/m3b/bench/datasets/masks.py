@@ -1,0 +1,160 @@
+"""Shared parts of the mask sets: pairing images with masks, opening a mask strictly, and drawing one with doubt."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from m3b.errors import DataError
+
+from .checking import Collected, files, need, read_json, relative
+from .drawing import Blob, Floats, Random, dice
+from .spec import Case
+
+NIFTI = (".nii.gz", ".nii")
+
+
+def stem(file: Path) -> str:
+    """The name without `.nii.gz`, `.nii` or any other single suffix."""
+    return re.sub(r"\.(nii\.gz|[A-Za-z0-9]+)$", "", file.name)
+
+
+def pair(
+    got: Collected, images: Path, masks: Path, *, patient: Callable[[str], str], key: Callable[[str], str] = str,
+    suffixes: tuple[str, ...] = NIFTI, split: str = "",
+) -> None:  # fmt: skip
+    """Add a case per image of one folder whose mask of the same name lies in the other.
+
+    Args:
+        patient: case name -> patient.
+        key: reduces an image's and a mask's name to what they share.
+    """
+    of = {key(stem(file)): file for file in files(masks, *suffixes)}
+    for image in files(images, *suffixes):
+        name = key(stem(image))
+        mask = of.pop(name, None)
+        if mask is None:
+            got.drop(f"images without a mask in {masks.name}", relative(got.folder, image), missing=True)
+            continue
+        case = Case(name, (relative(got.folder, image),), patient(name), split, mask=relative(got.folder, mask))
+        got.cases.append(case)
+    for mask in of.values():
+        got.drop(f"masks without an image in {images.name}", relative(got.folder, mask), missing=True)
+
+
+def need_paired(folder: Path, masks: str, name: str, values: Mapping[int, str]) -> None:
+    """Refuse a card layout without `images`, the folder `masks` and a `labels.json` that names the structures.
+
+    Raises:
+        DataError: a part is missing, or `labels.json` lists other names.
+    """
+    need(folder, "images", masks, "labels.json", what=f"{name} (images, {masks} and labels.json)")
+    check_labels(folder / "labels.json", values)
+
+
+def check_labels(file: Path, values: Mapping[int, str]) -> None:
+    """`file` must be a JSON list of names, as many as there are structures; wording may differ.
+
+    Raises:
+        DataError: it is not.
+    """
+    listed = read_json(file, list)
+    if not all(isinstance(name, str) for name in listed) or len(listed) != len(values):
+        raise DataError(
+            f"{file} must list {len(values)} names, one a structure ({', '.join(values.values())}); it lists {listed}."
+        )
+
+
+def number_in(name: str) -> str:
+    """The last number of a case name, which names the patient where there is one scan each.
+
+    Raises:
+        DataError: the name has no number.
+    """
+    found = re.findall(r"\d+", name)
+    if not found:
+        raise DataError(f"The case name {name!r} has no number, which should name the patient.")
+    return str(found[-1])
+
+
+def read_mask(file: Path, values: Mapping[int, str]) -> NDArray[np.uint8]:
+    """A label file as whole numbers; masks stored as floats are rounded.
+
+    Raises:
+        DataError: it does not open, holds fractions, or a value that no structure has.
+    """
+    array = _open(file)
+    whole = np.rint(array)
+    if float(np.abs(array - whole).max(initial=0)) > 1e-3:
+        raise DataError(f"{file} is no mask: it holds fractions, for example {array[array != whole].flat[0]:g}.")
+    unknown = sorted(set(np.unique(whole).astype(int).tolist()) - {0, *values})
+    if unknown:
+        raise DataError(f"{file} holds the values {unknown[:5]}, which no structure has; known are {sorted(values)}.")
+    return np.asarray(whole, dtype=np.uint8)
+
+
+def _open(file: Path) -> NDArray[Any]:
+    """The raw numbers of a NIfTI or picture file."""
+    try:
+        if file.name.lower().endswith(NIFTI):
+            import nibabel as nib
+
+            return np.asanyarray(nib.load(file).dataobj)
+        from PIL import Image
+
+        with Image.open(file) as picture:
+            array = np.asarray(picture)
+    except (OSError, ValueError, EOFError) as error:
+        raise DataError(f"The mask {file} does not open: {error}.") from error
+    except Exception as error:  # nibabel raises its own family
+        if type(error).__module__.startswith("nibabel"):
+            raise DataError(f"The mask {file} does not open: {error}.") from error
+        raise
+    if array.ndim != 2:
+        raise DataError(f"{file} is no mask: it has {array.shape[-1]} colour channels.")
+    return array
+
+
+class Outline:
+    """A mask drawn as a second reader would, and how well the drawn truth agrees with it.
+
+    The image shows the true shapes, the mask holds outlines that are off by a smooth error: no model can know that
+    error, so the agreement (`ceiling`) is the best Dice to be had.
+    """
+
+    def __init__(self, shape: tuple[int, ...], random: Random, slip: float) -> None:
+        self.random, self.slip = random, slip
+        self.true = np.zeros(shape, dtype=np.uint8)
+        self.mask = np.zeros(shape, dtype=np.uint8)
+
+    def add(self, blob: Blob, value: int, within: int | None = None) -> None:
+        """A structure; later ones lie over earlier ones. `within` keeps it inside structures of that value."""
+        hand = blob.by_another_hand(self.random, self.slip)
+        for array, inside in ((self.true, blob.hard()), (self.mask, hand)):
+            part = array[blob.box]
+            part[inside & ((part == within) if within is not None else True)] = value
+
+    def agreement(self) -> dict[int, float]:
+        """Dice of truth and mask, per value that occurs in either."""
+        there = sorted({*np.unique(self.true).tolist(), *np.unique(self.mask).tolist()} - {0})
+        return {value: dice(self.true == value, self.mask == value) for value in there}
+
+
+def ceiling(agreements: list[dict[int, float]], only: tuple[int, ...] = ()) -> float:
+    """Mean over structures of their mean over cases; `only` restricts the structures."""
+    values = sorted({value for one in agreements for value in one if not only or value in only})
+    return float(np.mean([np.mean([one[value] for one in agreements if value in one]) for value in values]))
+
+
+def paint(outline: Outline, brightness: Mapping[int, float], background: float | Floats) -> Floats:
+    """An image in which every true structure has its brightness."""
+    table = np.zeros(256, dtype=np.float32)
+    for value, amount in brightness.items():
+        table[value] = amount
+    image = table[outline.true]
+    return np.asarray(np.where(outline.true == 0, np.float32(1) * background, image), dtype=np.float32)

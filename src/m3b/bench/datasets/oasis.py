@@ -1,0 +1,140 @@
+"""OASIS (Learn2Reg): 35 brain regions in aligned, skull-stripped T1 MRI.
+
+Planted signal: mirrored regions of fixed place and brightness, so that a mean atlas does well, as with the real set.
+Planted faults: labels carry the suffix `_0000` as images do, both vessels missing in one, and in the official layout a
+folder of brain masks that are not the labels.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from m3b.errors import DataError
+
+from .checking import Collected, files, relative, seen
+from .drawing import Blob, Floats, Random, noise, texture
+from .masks import NIFTI, Outline, ceiling, need_paired, number_in, pair, paint
+from .spec import CARD, OFFICIAL, Made, Order, Reading, StandIn, describe
+from .writing import save_json, save_nifti
+
+SHAPE = (80, 112, 96)
+SLIP = 0.05
+SIDED: tuple[tuple[str, int, int, float, tuple[float, float, float], tuple[float, float, float]], ...] = (
+    ("cortex", 2, 21, 0.42, (15, 0, 4), (20, 46, 36)),
+    ("cerebral white matter", 1, 20, 0.66, (14, 0, 4), (14, 39, 29)),
+    ("cerebellum cortex", 6, 25, 0.46, (11, -27, -29), (13, 15, 12)),
+    ("cerebellum white matter", 5, 24, 0.7, (10, -27, -29), (7, 9, 6.5)),
+    ("lateral ventricle", 3, 22, 0.14, (7, 2, 12), (4.2, 18, 5.5)),
+    ("inferior lateral ventricle", 4, 23, 0.16, (21, -9, -8), (3, 7, 3)),
+    ("thalamus", 7, 26, 0.58, (7.5, -7, 0.5), (5, 8, 5)),
+    ("caudate", 8, 27, 0.5, (12, 14, 9), (3.4, 8, 4.4)),
+    ("putamen", 9, 28, 0.54, (17.5, 6, 1), (3.6, 9.5, 5.4)),
+    ("pallidum", 10, 29, 0.62, (12.2, 3.5, -1), (2.8, 5, 3.6)),
+    ("hippocampus", 14, 30, 0.45, (17, -14, -12.5), (4.2, 9, 3.4)),
+    ("amygdala", 15, 31, 0.47, (16, 3, -13), (4, 4.2, 3.8)),
+    ("accumbens", 16, 32, 0.51, (7, 16, -2), (2.8, 3.6, 2.8)),
+    ("ventral diencephalon", 17, 33, 0.6, (6.5, -5, -8), (4, 5, 3.6)),
+    ("vessel", 18, 34, 0.3, (20, 4, -6.5), (1.6, 1.8, 1.6)),
+    ("choroid plexus", 19, 35, 0.26, (10.2, -12, 11), (2.1, 4.2, 2.2)),
+)
+"""Name, left value, right value, brightness, offset of the right one from the centre, radii; in order of drawing."""
+MIDDLE = (
+    ("third ventricle", 11, 0.15, (0, -4, 0), (2.2, 7, 5)),
+    ("fourth ventricle", 12, 0.17, (0, -19, -23), (3.6, 3, 4)),
+    ("brain stem", 13, 0.68, (0, -9, -23), (6, 5.5, 14)),
+)
+VALUES = dict(
+    sorted(
+        [(left, f"left {name}") for name, left, *_ in SIDED]
+        + [(right, f"right {name}") for name, _, right, *_ in SIDED]
+        + [(value, name) for name, value, *_ in MIDDLE]
+    )
+)
+
+
+def make(order: Order) -> Made:
+    """One scan a subject."""
+    random = np.random.default_rng(order.seed)
+    official = order.layout == OFFICIAL
+    images, masks = ("imagesTr", "labelsTr") if official else ("images", "masks")
+    found = []
+    names = [f"OASIS_{number + 1:04d}_0000.nii.gz" for number in range(order.patients)]
+    for number, name in enumerate(names):
+        image, outline = draw(random, vessels=number != 2)
+        save_nifti(order.folder / images / name, image)
+        save_nifti(order.folder / masks / name, outline.mask)
+        if official:
+            save_nifti(order.folder / "masksTr" / name, (image > 0).astype(np.uint8))
+        found.append(outline.agreement())
+    if official:
+        listed = [{"image": f"./imagesTr/{name}", "label": f"./labelsTr/{name}", "mask": f"./masksTr/{name}"}
+                  for name in names]  # fmt: skip
+        save_json(order.folder / "OASIS_dataset.json", {"name": "OASIS", "numTraining": len(names), "training": listed})
+    else:
+        save_json(order.folder / "labels.json", list(VALUES.values()))
+    extra = ("brain masks that are not the labels",) if official else ()
+    odd = ("labels carry _0000 as images do", "vessels missing in one case", *extra)
+    return Made(len(names), len(names), ceiling(found), odd)
+
+
+def draw(random: Random, *, vessels: bool) -> tuple[Floats, Outline]:
+    """An aligned brain `(80, 112, 96)`, float32 in 0..1 with steps of 1/1000, background 0."""
+    outline = Outline(SHAPE, random, SLIP)
+    brightness: dict[int, float] = {}
+    centre = np.array([39.5, 58.0, 47.0]) + random.uniform(-0.7, 0.7, 3)
+    scale = random.uniform(0.96, 1.03)
+    for name, left, right, level, offset, radii in SIDED:
+        if name == "cortex":
+            _midline(outline, random, centre, scale, brightness)
+        for value, side in ((left, -1), (right, 1)):
+            if name == "vessel" and not vessels:
+                continue
+            at = centre + np.array([side * offset[0], offset[1], offset[2]]) * scale + random.uniform(-0.5, 0.5, 3)
+            size = [radius * scale * random.uniform(0.95, 1.05) for radius in radii]
+            outline.add(Blob(SHAPE, at, size, random=random, rough=0.02), value)
+            brightness[value] = level
+        if name == "lateral ventricle":
+            _midline(outline, random, centre, scale, brightness)
+    image = paint(outline, brightness, 0.0) + texture(random, SHAPE, 0.015) + noise(random, SHAPE, 0.035)
+    image = np.where((outline.true > 0) | (outline.mask > 0), np.clip(image, 0.01, 1), 0)
+    return np.asarray(np.rint(image * 1000) / 1000, dtype=np.float32), outline
+
+
+def _midline(outline: Outline, random: Random, centre: Floats, scale: float, brightness: dict[int, float]) -> None:
+    for _, value, level, offset, radii in MIDDLE:
+        at = centre + np.array(offset) * scale + random.uniform(-0.4, 0.4, 3)
+        outline.add(Blob(SHAPE, at, [radius * scale for radius in radii]), value)
+        brightness[value] = level
+
+
+def subject(name: str) -> str:
+    """`0001` of `OASIS_0001_0000`."""
+    return number_in(name.removesuffix("_0000"))
+
+
+def read(folder: Path) -> Reading:
+    """A case per image with a label file; brain masks are not labels."""
+    if (folder / "images").is_dir():
+        need_paired(folder, "masks", "OASIS", VALUES)
+        got = Collected(folder, "OASIS", CARD)
+        pair(got, folder / "images", folder / "masks", patient=subject)
+        return got.close()
+    if not (folder / "imagesTr").is_dir() or not (folder / "labelsTr").is_dir():
+        raise DataError(f"{folder} is not OASIS: neither images and masks, nor imagesTr and labelsTr; {seen(folder)}.")
+    got = Collected(folder, "OASIS", OFFICIAL)
+    pair(got, folder / "imagesTr", folder / "labelsTr", patient=subject)
+    for image in files(folder / "imagesTs", *NIFTI):
+        got.drop("images of imagesTs, which has no labels", relative(folder, image))
+    return got.close()
+
+
+SPEC = describe(
+    "oasis",
+    stand_in=StandIn(patients=20, acceptable=(0.4, None), baseline=0.0, ceiling=0.87, most=414),
+    maker=make,
+    reader=read,
+    values=VALUES,
+    layouts=(CARD, OFFICIAL),
+)

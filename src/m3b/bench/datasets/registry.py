@@ -1,0 +1,44 @@
+"""Names of the data sets, and the module that knows each; a module is imported when its set is asked for."""
+
+from __future__ import annotations
+
+import importlib
+
+from m3b.data.cards import slug
+from m3b.errors import WrongUse
+
+from .spec import DatasetSpec
+
+MODULES = {
+    "ADNI": "adni",
+    "KneeMRI": "kneemri",
+    "CC-CCII": "ccccii",
+    "CT-Kidney": "ctkidney",
+    "BTCV": "btcv",
+    "VerSe": "verse",
+    "OASIS": "oasis",
+    "COVID19": "covid19",
+    "INSTANCE22": "instance22",
+    "MSD-Pancreas": "pancreas",
+    "ChestX-Det10": "chestxdet",
+    "CT-RATE": "ctrate",
+    "RadGenome-BrainMRI": "radgenome",
+    "IU-Xray": "iuxray",
+}
+"""Name on the data card -> module of this package, in the paper's order: diagnosis, organs, anomalies, reports."""
+
+NAMES = tuple(MODULES)
+
+
+def dataset(name: str) -> DatasetSpec:
+    """The data set of that name; case and punctuation do not matter (`ct-kidney`, `ctkidney`).
+
+    Raises:
+        WrongUse: there is no such set; the message lists them.
+    """
+    plain = {slug(known).replace("-", ""): module for known, module in MODULES.items()}
+    module = plain.get(slug(name).replace("-", ""))
+    if module is None:
+        raise WrongUse(f"There is no data set {name!r} in M3Bench; choose one of {', '.join(NAMES)}.")
+    spec: DatasetSpec = importlib.import_module(f"m3b.bench.datasets.{module}").SPEC
+    return spec

@@ -1,0 +1,190 @@
+"""VerSe: every visible vertebra of a spine CT, with the publisher's numbering and its gap.
+
+Planted signal: a chain of vertebrae that grow downwards; the thoracic ones carry ribs. Planted faults: mixed
+orientations, float64 masks, a T13 with value 28, an L6, two scans of one subject, vertebrae cut by the border drawn but
+not labelled. The official layout is BIDS: `rawdata`, `derivatives` with centroids, one archive folder per split.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from m3b.errors import DataError
+
+from .checking import Collected, files, folders, relative, seen
+from .drawing import Blob, Floats, Random, noise, texture, to_hu
+from .masks import NIFTI, Outline, ceiling, need_paired, pair, paint, stem
+from .spec import CARD, OFFICIAL, Case, Made, Order, Reading, StandIn, describe
+from .writing import save_json, save_nifti
+
+NAMES = (
+    *(f"C{number}" for number in range(1, 8)),
+    *(f"T{number}" for number in range(1, 13)),
+    *(f"L{number}" for number in range(1, 7)),
+)
+VALUES = {**dict(enumerate(NAMES, 1)), 28: "T13"}
+SHAPE = (64, 64, 128)
+SPACING = (1.8, 1.8, 2.6)
+SLIP = 0.05
+ORIENTATIONS = ("RAS", "LPS", "PIR", "ASL")
+SPLITS = ("training", "training", "training", "validation", "test")
+
+
+@dataclass(frozen=True)
+class Scan:
+    """One scan: its file name's stem, patient, split folder, and the mask values of its spine from top to bottom."""
+
+    name: str
+    patient: str
+    split: str
+    spine: tuple[int, ...]
+    top: int
+
+
+def make(order: Order) -> Made:
+    """One scan a subject, two for one of them."""
+    random = np.random.default_rng(order.seed)
+    scans = list(_scans(random, order.patients))
+    found = []
+    for number, scan in enumerate(scans):
+        image, outline, centres = draw(random, scan)
+        mask = outline.mask.astype(np.float64) if number % 2 == 0 else outline.mask
+        orientation = ORIENTATIONS[number % 4]
+        if order.layout == CARD:
+            save_nifti(order.folder / "images" / f"{scan.name}.nii.gz", image, SPACING, orientation)
+            save_nifti(order.folder / "masks" / f"{scan.name}.nii.gz", mask, SPACING, orientation)
+        else:
+            root = order.folder / f"dataset-verse19{scan.split}"
+            raw, derived = root / "rawdata" / scan.patient, root / "derivatives" / scan.patient
+            save_nifti(raw / f"{scan.name}_ct.nii.gz", image, SPACING, orientation)
+            save_nifti(derived / f"{scan.name}_seg-vert_msk.nii.gz", mask, SPACING, orientation)
+            points = [{"label": v, "X": x, "Y": y, "Z": z} for v, (x, y, z) in centres.items()]
+            save_json(derived / f"{scan.name}_seg-subreg_ctd.json", [{"direction": ["R", "A", "S"]}, *points])
+        found.append(outline.agreement())
+    if order.layout == CARD:
+        save_json(order.folder / "labels.json", list(VALUES.values()))
+    odd = ("mixed orientations", "masks as float64", "a T13 with the value 28", "an L6", "two scans of one subject",
+           "cut vertebrae without a label")  # fmt: skip
+    return Made(len(scans), order.patients, ceiling(found), odd)
+
+
+def _scans(random: Random, patients: int) -> list[Scan]:
+    usual = tuple(range(1, 25))
+    with_t13 = (*range(1, 20), 28, *range(20, 25))
+    scans = []
+    for number in range(patients):
+        patient, split = f"sub-verse{4 + 7 * number:03d}", SPLITS[number % 5]
+        spine = {0: with_t13, 1: (*range(1, 26),)}.get(number, usual)
+        tops = [14, 15] if number < 2 else [int(random.integers(0, 17))]
+        if number == 2:
+            names = [f"{patient}_split-verse{201 + part}" for part in (0, 1)]
+            scans += [Scan(name, patient, split, spine, top) for name, top in zip(names, (2, 13), strict=True)]
+        else:
+            scans.append(Scan(patient, patient, split, spine, tops[0]))
+    return scans
+
+
+def draw(random: Random, scan: Scan) -> tuple[NDArray[np.int16], Outline, dict[int, tuple[float, float, float]]]:
+    """A spine CT `(64, 64, 128)` in HU, its masks, and the centres of the labelled vertebrae in voxels."""
+    outline = Outline(SHAPE, random, SLIP)
+    body = np.full(SHAPE, -1000, dtype=np.float32)
+    Blob(SHAPE, (32, 34, 64), (30, 27, 200)).fill(body, 25)
+    height = SHAPE[2] + random.uniform(-2, 5)
+    sway, phase = random.uniform(1, 4), random.uniform(0, 6)
+    centres: dict[int, tuple[float, float, float]] = {}
+    for level in range(scan.top, len(scan.spine)):
+        value = scan.spine[level]
+        tall = 9.0 + 5.0 * level / 24
+        middle = height - tall / 2
+        height -= tall + 1.6
+        at = (32 + random.uniform(-0.5, 0.5), 24 + sway * np.sin(middle / 25 + phase), middle)
+        if middle < -tall / 2:
+            break
+        _vertebra(outline, body, value, level, at, tall, labelled=tall / 2 < middle < SHAPE[2] - tall / 2)
+        if tall / 2 < middle < SHAPE[2] - tall / 2:
+            centres[value] = (round(at[0], 1), round(float(at[1]), 1), round(middle, 1))
+    brightness = dict.fromkeys(VALUES, 340.0)
+    image = paint(outline, brightness, body) + texture(random, SHAPE, 12) + noise(random, SHAPE, 25)
+    return to_hu(image), outline, centres
+
+
+def _vertebra(
+    outline: Outline, body: Floats, value: int, level: int, at: Sequence[float], tall: float, *, labelled: bool
+) -> None:
+    """A body and a spinous process; ribs beside a thoracic one, which no mask holds."""
+    wide = 7.5 + 5.5 * level / 24
+    parts = [
+        Blob(SHAPE, at, (wide, wide * 0.75, tall * 0.53), random=outline.random, rough=0.03),
+        Blob(SHAPE, (at[0], at[1] - wide * 1.1, at[2] - 1), (wide * 0.35, wide * 0.7, tall * 0.36)),
+    ]
+    for part in parts:
+        if labelled:
+            outline.add(part, value)
+        else:
+            part.fill(body, 340)
+    if 8 <= value <= 19 or value == 28:
+        for side in (-1, 1):
+            Blob(SHAPE, (at[0] + side * (wide + 7), at[1] - 3, at[2]), (8, 3.2, 2.6)).fill(body, 270)
+
+
+def patient_of(name: str) -> str:
+    """`sub-verse401` of `sub-verse401_split-verse253_ct`.
+
+    Raises:
+        DataError: the name does not begin with `sub-`.
+    """
+    found = re.match(r"sub-[A-Za-z0-9]+", name)
+    if found is None:
+        raise DataError(f"The VerSe file {name!r} does not begin with `sub-<id>`, which names the patient.")
+    return found[0]
+
+
+def read(folder: Path) -> Reading:
+    """A case per scan with a mask; the official archives' names give the split."""
+    if (folder / "images").is_dir():
+        need_paired(folder, "masks", "VerSe", VALUES)
+        got = Collected(folder, "VerSe", CARD)
+        pair(got, folder / "images", folder / "masks", patient=patient_of, key=_entity)
+        return got.close()
+    roots = [root for root in (folder, *folders(folder)) if (root / "rawdata").is_dir()]
+    if not roots:
+        raise DataError(f"{folder} is not VerSe: neither images and masks, nor archives with rawdata; {seen(folder)}.")
+    got = Collected(folder, "VerSe", OFFICIAL)
+    for root in roots:
+        _read_archive(got, root)
+    return got.close()
+
+
+def _read_archive(got: Collected, root: Path) -> None:
+    split = "test" if "test" in root.name else "train" if "training" in root.name else "validation"
+    for subject in folders(root / "rawdata"):
+        masks = {_entity(stem(file)): file for file in files(root / "derivatives" / subject.name, *NIFTI)}
+        for image in files(subject, *NIFTI):
+            name = _entity(stem(image))
+            if name not in masks:
+                got.drop("scans without a mask in derivatives", relative(got.folder, image), missing=True)
+                continue
+            path, mask = relative(got.folder, image), relative(got.folder, masks[name])
+            case = f"{root.name}/{name}" if len(root.relative_to(got.folder).parts) else name
+            got.cases.append(Case(case, (path,), patient_of(name), split, mask=mask))
+
+
+def _entity(name: str) -> str:
+    """What the names of a scan and of its mask share."""
+    return re.sub(r"(_dir-[a-z]+)?(_ct|_seg-vert_msk|_seg-vert)?$", "", name)
+
+
+SPEC = describe(
+    "verse",
+    stand_in=StandIn(patients=16, acceptable=(0.2, None), baseline=0.0, ceiling=0.9, most=140),
+    maker=make,
+    reader=read,
+    values=VALUES,
+    layouts=(CARD, OFFICIAL),
+)

@@ -1,0 +1,124 @@
+"""The mean shape: the best segmentation that never looks at the image, only at its frame."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from .cases import Floats
+from .masks import Labels, whole_numbers
+
+GRID = 64
+
+
+@dataclass(frozen=True)
+class Atlas:
+    """How often each label is at each place of the frame, over the training masks.
+
+    Args:
+        labels: label -> its number in masks, or numbers of which the first is written.
+        shares: label -> (grid) share of the training images, 0 to 1.
+        cuts: label -> the share from which a place belongs to the label.
+        n: training masks.
+    """
+
+    labels: Labels
+    shares: Mapping[str, NDArray[np.float32]]
+    cuts: Mapping[str, float]
+    n: int
+
+    def predict(self, shape: tuple[int, ...]) -> NDArray[np.int64]:
+        """The same answer for every image: a label mask of the given shape.
+
+        Where several labels reach their cut, the one that is the furthest above it (as a ratio) is taken.
+
+        Raises:
+            ValueError: another number of dimensions than the training masks had.
+        """
+        result = np.zeros(shape, dtype=np.int64)
+        best = np.zeros(shape)
+        for name, number in self.labels.items():
+            ratio = resample_linear(self.shares[name], shape) / self.cuts[name]
+            chosen = (ratio >= 1) & (ratio > best)
+            result[chosen] = first_number(number)
+            best[chosen] = ratio[chosen]
+        return result
+
+
+def first_number(number: object) -> int:
+    """A label's number, the first where it has several."""
+    return int(np.atleast_1d(np.asarray(number))[0])
+
+
+def resample_linear(image: NDArray[np.float32], shape: tuple[int, ...]) -> Floats:
+    """Bring an image to another shape with the same frame: voxel centres are matched, linear in between.
+
+    An axis that shrinks is averaged over what each new voxel covers, so that small structures do not get lost.
+
+    Raises:
+        ValueError: another number of dimensions.
+    """
+    if image.ndim != len(shape):
+        raise ValueError(f"an atlas of {image.ndim} dimensions does not fit an image of shape {shape}")
+    result = image.astype(np.float64)
+    for axis, size in enumerate(shape):
+        result = np.moveaxis(np.tensordot(_overlaps(result.shape[axis], size), result, axes=(1, axis)), 0, axis)
+    return result
+
+
+def _overlaps(old: int, new: int) -> Floats:
+    """(new, old) weights, rows summing to 1."""
+    if new >= old:
+        place = np.clip((np.arange(new) + 0.5) * old / new - 0.5, 0, old - 1)
+        return np.asarray(np.maximum(0.0, 1 - np.abs(place[:, None] - np.arange(old))))
+    edges = np.arange(new + 1) * old / new
+    low, high = np.maximum(edges[:-1, None], np.arange(old)), np.minimum(edges[1:, None], np.arange(1, old + 1))
+    return np.asarray(np.maximum(0.0, high - low) * new / old)
+
+
+def best_cut(share: NDArray[np.float32]) -> float:
+    """The share above which to mark, for the largest expected Dice.
+
+    Marking the places V against a random training mask overlaps in sum over V of share, so the Dice to expect is about
+    2 x that / (|V| + sum of share); V is best a level set. A label that never occurs is never marked.
+    """
+    values = np.sort(share[share > 0].astype(np.float64))[::-1]
+    if not len(values):
+        return math.inf
+    dice = 2 * np.cumsum(values) / (np.arange(1, len(values) + 1) + values.sum())
+    return float(values[int(dice.argmax())])
+
+
+def build_atlas(masks: Iterable[ArrayLike], labels: Labels, grid: int = GRID) -> Atlas:
+    """Average training masks on a common grid; one mask is in memory at a time.
+
+    Each mask is stretched to `grid` voxels along every axis (as few as it has, where that is less for the first mask),
+    so the atlas knows places relative to the image's frame, whatever the spacing.
+
+    Args:
+        masks: label masks, all 2D or all 3D, of any shapes.
+        labels: label -> number, or numbers of one region.
+        grid: voxels along an axis.
+
+    Raises:
+        ValueError: no masks, masks of different numbers of dimensions, fractions in a mask.
+    """
+    shape: tuple[int, ...] = ()
+    sums: dict[str, Floats] = {}
+    count = 0
+    for mask in masks:
+        array = whole_numbers(mask, f"training mask {count}")
+        if not count:
+            shape = tuple(min(grid, size) for size in array.shape)
+        for name, number in labels.items():
+            image = resample_linear(np.isin(array, number).astype(np.float32), shape)
+            sums[name] = sums[name] + image if count else image
+        count += 1
+    if not count:
+        raise ValueError("a mean shape needs at least one training mask")
+    shares = {name: (total / count).astype(np.float32) for name, total in sums.items()}
+    return Atlas(labels, shares, {name: best_cut(share) for name, share in shares.items()}, count)

@@ -1,0 +1,134 @@
+"""Measure one mask: Dice, normalised surface distance and 95 % Hausdorff distance of one image at a time."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from .surfaces import Mask, hd95, nsd
+
+TOLERANCE_MM = 1.0
+
+Labels = Mapping[str, int | Sequence[int]]
+"""Label -> its number in the mask, or several numbers that together are one region."""
+
+
+@dataclass(frozen=True)
+class LabelFigures:
+    """One label in one image.
+
+    Args:
+        dice: 0 to 1; NaN where prediction and reference are both empty.
+        nsd: likewise.
+        hd95: mm; NaN where both are empty, infinite where one is.
+        reference: voxels of the reference.
+        prediction: voxels of the prediction.
+        extent: mm between opposite corners of the image, no distance in it is larger; stands for an infinite `hd95`.
+    """
+
+    dice: float
+    nsd: float
+    hd95: float
+    reference: int
+    prediction: int
+    extent: float
+
+    def value(self, metric: str) -> float:
+        """A figure that can be averaged: an infinite distance counts as the extent of the image."""
+        value = float(getattr(self, metric))
+        return self.extent if math.isinf(value) else value
+
+
+def measure_mask(
+    prediction: Mask, reference: Mask, spacing: Sequence[float], tolerance: float = TOLERANCE_MM
+) -> LabelFigures:
+    """Measure one label.
+
+    Dice = 2 |A and B| / (|A| + |B|) (Dice, Ecology 26, 1945); NSD and HD95 as in `surfaces`. Both masks empty: all
+    three undefined (NaN). One of them empty: Dice 0, NSD 0, HD95 infinite. A volume of one
+    slice is measured as an image in 2D.
+
+    Args:
+        prediction: boolean, 2D or 3D.
+        reference: boolean, the same shape.
+        spacing: mm, one for each axis.
+        tolerance: of the NSD, mm.
+
+    Raises:
+        ValueError: shapes differ, not 2D or 3D, a spacing or tolerance that is not a positive number.
+    """
+    _check(prediction.shape, reference.shape, spacing, tolerance)
+    extent = math.sqrt(sum((size * step) ** 2 for size, step in zip(reference.shape, spacing, strict=True)))
+    ours, theirs = int(np.count_nonzero(prediction)), int(np.count_nonzero(reference))
+    if not ours or not theirs:
+        nothing = math.nan if ours == theirs else 0.0
+        distance = math.nan if ours == theirs else math.inf
+        return LabelFigures(nothing, nothing, distance, theirs, ours, extent)
+    dice = 2 * int(np.count_nonzero(prediction & reference)) / (ours + theirs)
+    steps = tuple(float(step) for step in spacing)
+    if reference.ndim == 3 and 1 in reference.shape:
+        flat = reference.shape.index(1)
+        prediction, reference = prediction.squeeze(flat), reference.squeeze(flat)
+        steps = steps[:flat] + steps[flat + 1 :]
+    return LabelFigures(
+        dice, nsd(prediction, reference, steps, tolerance), hd95(prediction, reference, steps), theirs, ours, extent
+    )
+
+
+def _check(ours: tuple[int, ...], theirs: tuple[int, ...], spacing: Sequence[float], tolerance: float) -> None:
+    if ours != theirs:
+        raise ValueError(f"the prediction's shape {ours} differs from the reference's {theirs}: bring it to that grid")
+    if len(theirs) not in (2, 3) or 0 in theirs:
+        raise ValueError(f"masks of 2 or 3 dimensions can be measured, not of shape {theirs}")
+    if len(spacing) != len(theirs) or not all(math.isfinite(step) and step > 0 for step in spacing):
+        raise ValueError(f"the spacing {tuple(spacing)} should be {len(theirs)} positive numbers of mm")
+    if not math.isfinite(tolerance) or tolerance < 0:
+        raise ValueError(f"the tolerance {tolerance} should be a number of mm, 0 or more")
+
+
+def whole_numbers(mask: ArrayLike, what: str) -> NDArray[Any]:
+    """A label mask as integers.
+
+    Raises:
+        ValueError: it holds fractions, NaN or anything that is not a number.
+    """
+    array = np.asarray(mask)
+    if array.dtype.kind in "biu":
+        return array
+    if array.dtype.kind != "f" or not np.array_equal(array, np.floor(array)):
+        raise ValueError(f"the {what} is not a mask of whole numbers (dtype {array.dtype})")
+    return array.astype(np.int64)
+
+
+def measure_masks(
+    prediction: ArrayLike,
+    reference: ArrayLike,
+    labels: Labels,
+    spacing: Sequence[float],
+    tolerance: float = TOLERANCE_MM,
+) -> dict[str, LabelFigures]:
+    """Measure every label of one image: two label masks of one shape -> label -> figures.
+
+    For classes that overlap, give each class's own mask to `measure_mask`.
+
+    Raises:
+        ValueError: as `measure_mask`; fractions in a mask.
+    """
+    ours, theirs = whole_numbers(prediction, "prediction"), whole_numbers(reference, "reference")
+    _check(ours.shape, theirs.shape, spacing, tolerance)
+    return {
+        name: measure_mask(np.isin(ours, number), np.isin(theirs, number), spacing, tolerance)
+        for name, number in labels.items()
+    }
+
+
+def nothing_marked(figures: LabelFigures) -> LabelFigures:
+    """The figures of an empty prediction for the same reference."""
+    if not figures.reference:
+        return LabelFigures(math.nan, math.nan, math.nan, 0, 0, figures.extent)
+    return LabelFigures(0.0, 0.0, math.inf, figures.reference, 0, figures.extent)

@@ -1,0 +1,130 @@
+"""Score a segmentation model from the figures of its cases.
+
+Masks are measured one case at a time (`masks.measure_masks`) and only the figures are kept, so no set of masks has to
+fit into memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .cases import Floats
+from .masks import LabelFigures, nothing_marked
+from .measuring import Estimator, Settings, group, measure, plain_figures, weighted_means
+from .scores import Scores
+from .vocabulary import LOWER_IS_BETTER, TASK_METRICS, canonical_metric
+
+METRICS = TASK_METRICS["segmentation"]
+
+
+@dataclass(frozen=True)
+class SegmentationCase:
+    """One test image: what names it, its patient (empty: one of its own), and label -> figures, for every label."""
+
+    image: str
+    patient: str
+    figures: Mapping[str, LabelFigures]
+
+
+def background_cases(cases: Sequence[SegmentationCase]) -> list[SegmentationCase]:
+    """The same images with nothing marked at all."""
+    return [
+        SegmentationCase(case.image, case.patient, {k: nothing_marked(f) for k, f in case.figures.items()})
+        for case in cases
+    ]
+
+
+def mask_estimator(rows: Sequence[Mapping[str, LabelFigures]], labels: Sequence[str]) -> Estimator:
+    """Dice, NSD and HD95: (draws, labels) means over the cases in which a label is in either mask."""
+    tables = {name: np.array([[row[label].value(name) for label in labels] for row in rows]) for name in METRICS}
+    return lambda weights: {name: weighted_means(table, weights) for name, table in tables.items()}
+
+
+def better(name: str, first: Floats, second: Floats | None) -> Floats:
+    """The better figure of two, NaN giving way."""
+    if second is None:
+        return first
+    return np.fmin(first, second) if name in LOWER_IS_BETTER else np.fmax(first, second)
+
+
+def mask_baseline(
+    rows: Sequence[Mapping[str, LabelFigures]],
+    labels: Sequence[str],
+    trivial: Sequence[Mapping[str, LabelFigures]] | None = None,
+) -> dict[str, Floats]:
+    """Metric -> (labels,) the better of marking nothing and of a trivial answer such as the mean shape."""
+    nothing = [{label: nothing_marked(figures) for label, figures in row.items()} for row in rows]
+    floor = plain_figures(mask_estimator(nothing, labels), len(rows))
+    other = plain_figures(mask_estimator(trivial, labels), len(trivial)) if trivial else {}
+    return {name: better(name, value, other.get(name)) for name, value in floor.items()}
+
+
+def check_labels(cases: Sequence[Any], labels: Sequence[str], field: str = "figures") -> None:
+    """Every case has every label.
+
+    Raises:
+        ValueError: the first case and label that is missing or unknown.
+    """
+    for number, case in enumerate(cases):
+        odd = sorted(set(labels) ^ set(getattr(case, field)))
+        if odd:
+            where = "no figures for" if odd[0] in labels else "figures for the unknown"
+            raise ValueError(f"case {number} ({case.image}): {where} label {odd[0]!r}; the labels are {list(labels)}")
+
+
+def score_segmentation(
+    cases: Sequence[SegmentationCase],
+    labels: Sequence[str],
+    *,
+    primary: str = "dice",
+    trivial: Sequence[SegmentationCase] | None = None,
+    seed: int = 0,
+    draws: int = 1000,
+) -> Scores:
+    """Average over cases for each label, then over labels, with intervals from `draws` bootstrap samples of patients.
+
+    A label counts in the cases where prediction or reference has it. An infinite HD95 counts as the extent of its
+    image; `details` says how many there were.
+
+    Args:
+        cases: one for each test image.
+        labels: names of the labels, background left out.
+        primary: the metric that counts, any spelling in `metric_names("segmentation")`.
+        trivial: the same images with the masks of `atlas.Atlas.predict`, for the baseline; marking nothing without.
+
+    Raises:
+        ValueError: no cases, a case without one of the labels, or an unknown metric.
+    """
+    name = canonical_metric(primary, "segmentation")
+    patients = group(cases)
+    for some in (cases, trivial or ()):
+        check_labels(some, labels)
+    if trivial is not None and [case.image for case in trivial] != [case.image for case in cases]:
+        raise ValueError("the trivial cases must be the same images in the same order")
+    rows = [case.figures for case in cases]
+    floor = mask_baseline(rows, labels, None if trivial is None else [case.figures for case in trivial])
+    concerned = np.array([[row[k].reference > 0 or row[k].prediction > 0 for k in labels] for row in rows])
+    settings = Settings(draws, seed, floor, concerned)
+    metrics, per_label = measure(patients, labels, mask_estimator(rows, labels), settings)
+    return Scores(
+        primary=metrics[name],
+        metrics=metrics,
+        classes=tuple(labels),
+        n_cases=len(cases),
+        n_patients=patients.n_patients,
+        task="segmentation",
+        per_label=per_label,
+        details=mask_details(rows, labels) | {"baseline": "nothing marked" if trivial is None else "mean shape"},
+    )
+
+
+def mask_details(rows: Sequence[Mapping[str, LabelFigures]], labels: Sequence[str]) -> dict[str, Any]:
+    """Label -> in how many cases it was missed altogether, and in how many it was marked where there is none."""
+    return {
+        "missed": {k: sum(row[k].reference > 0 and not row[k].prediction for row in rows) for k in labels},
+        "invented": {k: sum(row[k].prediction > 0 and not row[k].reference for row in rows) for k in labels},
+    }
