@@ -31,16 +31,16 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "pipeline"))
 
-from pipeline_kit import REQUEST, choice, make_spots, place, play  # noqa: E402
+from pipeline_kit import REQUEST, choice, make_spots, place, play
 
-from m3b import Pipeline, resume  # noqa: E402
-from m3b.llm import LLM, Retry, registry  # noqa: E402
-from m3b.llm.conformance import CANARY, DIALECTS, Answer, Clock, Dialect, Heard, Server  # noqa: E402
-from m3b.llm.keys import Key  # noqa: E402
-from m3b.llm.presets import PROVIDERS  # noqa: E402
-from m3b.llm.scripted import both, call  # noqa: E402
-from m3b.messages import Message, Reply  # noqa: E402
-from m3b.result import STATUSES, Result  # noqa: E402
+from m3b import Pipeline, resume
+from m3b.llm import LLM, Retry, registry
+from m3b.llm.conformance import CANARY, DIALECTS, Answer, Clock, Dialect, Heard, Server
+from m3b.llm.keys import Key
+from m3b.llm.presets import PROVIDERS
+from m3b.llm.scripted import both, call
+from m3b.messages import Message, Reply
+from m3b.result import STATUSES, Result
 
 TROUBLED = 0.2
 STAYS = 0.04
@@ -158,7 +158,10 @@ def messages(turns: list[Any]) -> list[Message]:
         elif isinstance(turn, dict) and "role" in turn:
             content = turn["content"]
             parts = content if isinstance(content, list) else [{"text": content or ""}]
-            found += [Message(turn["role"], str(part.get("text", ""))) for part in parts[: None if turn["role"] == "user" else 1]]
+            found += [
+                Message(turn["role"], str(part.get("text", "")))
+                for part in parts[: None if turn["role"] == "user" else 1]
+            ]
     return found
 
 
@@ -182,7 +185,9 @@ def essence(result: Result) -> dict[str, Any]:
     return raw
 
 
-def play_run(acts: dict[str, Any], wire: tuple[str, str, str], data: Path, out: Path, actor: Actor, whole: bool) -> Result:
+def play_run(
+    acts: dict[str, Any], wire: tuple[str, str, str], data: Path, out: Path, actor: Actor, whole: bool
+) -> Result:
     """One run against one server."""
     with Server(actor) as server:
         sandbox = "auto" if whole else "off"
@@ -190,7 +195,9 @@ def play_run(acts: dict[str, Any], wire: tuple[str, str, str], data: Path, out: 
         return pipeline.run(REQUEST)
 
 
-def one(number: int, seed: int, data: Path, base: Path, acts: dict[str, Any], want: dict[str, Any], whole: bool) -> Counter[str]:
+def one(
+    number: int, seed: int, data: Path, base: Path, acts: dict[str, Any], want: dict[str, Any], whole: bool
+) -> Counter[str]:
     """One run with trouble, held against the Result without; what happened, counted."""
     dice = random.Random(f"{seed}/{number}")
     wire = WIRES[number % len(WIRES)]

@@ -32,6 +32,7 @@ class Pipeline:
         data: folders with raw data, JSON data cards, or `Card`s.
         workspace: instead of `data`, a whole workspace.
         out: the run folder; None makes a dated one below `runs/`.
+        fallback: a model that takes over when the first one fails for good; the same as `first|second`.
         ask: takes a question of the agents and returns the answer, or None.
         approve: takes a shell command before it runs; False refuses it.
         on_event: called with every event, in the thread that runs.
@@ -49,6 +50,7 @@ class Pipeline:
         data: Iterable[Source] | Source = (),
         workspace: Workspace | None = None,
         out: str | Path | None = None,
+        fallback: Model | None = None,
         ask: Callable[[str], str | None] | None = None,
         approve: Callable[[str], bool] | None = None,
         on_event: Callable[[Event], None] | None = None,
@@ -57,7 +59,7 @@ class Pipeline:
     ) -> None:
         self.workspace = workspace or Workspace(data=_sources(data))
         self.options = _options(options, single_options)
-        self.llms = _connect(llm, self.options.tools)
+        self.llms = _connect(llm, self.options.tools, fallback)
         self.out = Path(out) if out is not None else None
         self.ask, self.approve, self.on_event = ask, approve, on_event
         self._cancel = threading.Event()
@@ -204,15 +206,15 @@ def _options(options: Options | None, single: dict[str, Any]) -> Options:
     return options or Options(**single)
 
 
-def _connect(llm: Models, tools: ToolMode) -> dict[str, LLM]:
+def _connect(llm: Models, tools: ToolMode, fallback: Model | None = None) -> dict[str, LLM]:
     from m3b.agents.roles import STAGES
 
     if not isinstance(llm, Mapping):
-        return {"default": connect(llm, tools=tools)}
+        return {"default": connect(llm, tools=tools, fallback=fallback)}
     known = {"default", *(role.name for role in STAGES)}
     unknown = sorted(set(llm) - known)
     if unknown:
         raise WrongUse(f"`llm` names the roles {', '.join(unknown)}; known are {', '.join(sorted(known))}.")
-    llms = {name: connect(model, tools=tools) for name, model in llm.items()}
-    llms.setdefault("default", next(iter(llms.values())) if llms else connect(None, tools=tools))
+    llms = {name: connect(model, tools=tools, fallback=fallback) for name, model in llm.items()}
+    llms.setdefault("default", next(iter(llms.values())) if llms else connect(None, tools=tools, fallback=fallback))
     return llms

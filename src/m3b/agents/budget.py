@@ -92,6 +92,8 @@ class Budget:
 def _more(coming: Usage | None, *, tokens: bool) -> str:
     if coming is None:
         return ""
-    return f", and the next request needs about {coming.total_tokens:,} more" if tokens else (
-        f", and the next request costs ${coming.cost_usd:.4f} or more" if coming.cost_usd else ""
+    return (
+        f", and the next request needs about {coming.total_tokens:,} more"
+        if tokens
+        else (f", and the next request costs ${coming.cost_usd:.4f} or more" if coming.cost_usd else "")
     )

@@ -42,6 +42,12 @@ def measure_line(measure: dict[str, Any]) -> str:
     return f"{measure['name']} {value:.3f} ({span}, n={measure['n']}{trivial})"
 
 
+def _cached(usage: dict[str, Any]) -> str:
+    """The part of the input that the provider's cache served, where it served some."""
+    share = usage.get("cached_share") or 0
+    return f" ({share:.0%} of the input cached)" if share else ""
+
+
 def result_lines(result: Result) -> list[str]:
     """A result in a few lines."""
     usage = result.usage
@@ -52,7 +58,7 @@ def result_lines(result: Result) -> list[str]:
         lines.append(f"integrity: {result.integrity}")
     lines.append(
         f"{usage.get('actions', 0)} actions, {usage.get('iterations', 0)} iterations, "
-        f"{usage.get('input_tokens', 0) + usage.get('output_tokens', 0):,} tokens, ${usage.get('cost_usd', 0):.2f}, "
+        f"{usage.get('input_tokens', 0) + usage.get('output_tokens', 0):,} tokens{_cached(usage)}, ${usage.get('cost_usd', 0):.2f}, "
         f"{usage.get('wall_s', 0):.0f} s"
     )
     places = (("model", result.model_dir), ("report", result.report), ("run", result.run_dir))

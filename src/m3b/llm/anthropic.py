@@ -17,6 +17,7 @@ from .conversation import check
 from .retry import Retry
 from .streaming import NotStreamed, Relay
 from .trouble import translate
+from .wire import decoded
 
 CONNECT_S = 15.0
 
@@ -116,7 +117,7 @@ class Anthropic:
                     self._streams = False
             answer = create(**request)
             if not hasattr(answer, "model_dump"):
-                return answer
+                return decoded(answer)
             return answer.model_dump(mode="json", exclude_unset=True, warnings=False)
         except Exception as error:  # noqa: BLE001 - the provider's boundary: whatever it is not, is raised unchanged
             failure: Exception = translate(error, self.name, self._key.source, (self._key.value,)) or error

@@ -18,6 +18,7 @@ from .conversation import check
 from .retry import Retry
 from .streaming import NotStreamed, Relay
 from .trouble import translate
+from .wire import decoded
 
 CONNECT_S = 15.0
 Assemble = Callable[[Any, Relay, str], Any]
@@ -183,7 +184,9 @@ class OpenAI:
                 except NotStreamed:
                     self._streams = False
             answer = method()(**request)
-            return answer.model_dump(mode="python", warnings=False) if hasattr(answer, "model_dump") else answer
+            return (
+                answer.model_dump(mode="python", warnings=False) if hasattr(answer, "model_dump") else decoded(answer)
+            )
         except Exception as error:  # noqa: BLE001 - the provider's boundary: whatever it is not, is raised unchanged
             failure: Exception = translate(error, self.name, self._key.source, (self._key.value,)) or error
         raise failure

@@ -23,7 +23,7 @@ from m3b.errors import LLMError, WrongUse
 from m3b.messages import Message, Reply, ToolSpec
 
 from . import recorded
-from .base import LLM, Cancelled, Facts, OnText, OnWait
+from .base import LLM, Cancelled, Facts, OnText, OnWait, spec_of
 from .streaming import ask
 
 FORMAT = 1
@@ -71,7 +71,7 @@ class Recorder:
 
     def __init__(self, llm: LLM, file: str | Path) -> None:
         self.llm, self.file = llm, Path(file).expanduser()
-        self.name, self.facts = llm.name, llm.facts
+        self.name, self.facts, self.spec = llm.name, llm.facts, spec_of(llm)
         self.streams = bool(getattr(llm, "streams", False))
         self._before: list[dict[str, Any]] = []
         self._tools: list[list[dict[str, Any]]] = []

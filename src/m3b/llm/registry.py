@@ -89,7 +89,7 @@ def _connect(spec: str | LLM | Callable[..., Any], retry: Retry | None, tools: T
         return fit(_third_party(spec, name, model, base_url), tools)
     if not model:
         raise WrongUse(
-            f"{spec!r} names no model. Write provider:model, e.g. {name}:{PROVIDERS[name].default or 'MODEL'}."
+            f"{_shown(spec)} names no model. Write provider:model, e.g. {name}:{PROVIDERS[name].default or 'MODEL'}."
         )
     steady = base_url is None and name in STEADY
     return fit(open_provider(name, model, base_url, retry), tools, mends=not steady)
@@ -98,14 +98,20 @@ def _connect(spec: str | LLM | Callable[..., Any], retry: Retry | None, tools: T
 def _parts(spec: str) -> tuple[str, str, str | None]:
     """Provider, model and address; the last two may be missing."""
     provider, _, rest = spec.strip().partition(":")
-    model, at, address = rest.rpartition("@")
-    if not at:
-        return provider.lower(), rest.strip(), None
-    if re.fullmatch(r"https?://[^\s/]+\S*", address):
-        return provider.lower(), model.strip(), address
+    found = re.fullmatch(r"(.*?)@(https?://[^\s/]\S*)", rest.strip(), re.DOTALL)
+    if found:
+        return provider.lower(), found[1].strip(), found[2]
+    address = rest.rpartition("@")[2] if "@" in rest else ""
     if re.search(r"[:/]|^localhost", address):
-        raise WrongUse(f"{spec!r}: {address!r} is no address. Write it in full, e.g. @http://127.0.0.1:1234/v1.")
+        raise WrongUse(
+            f"{_shown(spec)}: {_shown(address)} is no address. Write it in full, e.g. @http://127.0.0.1:1234/v1."
+        )
     return provider.lower(), rest.strip(), None  # a model may have an @ in its own name
+
+
+def _shown(spec: str) -> str:
+    """A spec as an error may show it: without the name and password of an address."""
+    return repr(re.sub(r"//[^/\s]*@", "//", spec))
 
 
 def default_spec() -> str:
@@ -173,7 +179,7 @@ def _third_party(spec: str, name: str, model: str, base_url: str | None) -> LLM:
     if name not in others:
         known = ", ".join([*PROVIDERS, RULES, *sorted(others)])
         raise WrongUse(
-            f"{spec!r}: no provider {name!r}. There are: {known}. Write provider:model, or"
+            f"{_shown(spec)}: no provider {name!r}. There are: {known}. Write provider:model, or"
             " openai:MODEL@http://HOST:PORT/v1 for any server that speaks the OpenAI protocol."
         )
     made = others[name].load()(model, base_url)

@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from m3b.messages import Message, Reply, ToolCall, ToolSpec
 
-from .base import LLM, Cancelled, Facts, OnText, OnWait
+from .base import LLM, Cancelled, Facts, OnText, OnWait, spec_of
 from .streaming import ask
 from .text_calls import Found, find_calls
 
@@ -84,6 +84,11 @@ class _Wrapper:
     def name(self) -> str:
         """The model's own name."""
         return self.llm.name
+
+    @property
+    def spec(self) -> str:
+        """What `connect` makes the model again from."""
+        return spec_of(self.llm)
 
     @property
     def facts(self) -> Facts:

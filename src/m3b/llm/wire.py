@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import re
 from typing import Any
@@ -65,3 +66,12 @@ def stop_of(reason: Any, table: dict[str, Stop], has_calls: bool) -> Stop:
     if stop in ("end", "tools"):
         return "tools" if has_calls else "end"
     return stop
+
+
+def decoded(answer: Any) -> Any:
+    """A response that came as text, because it was sent under another content type than JSON, read as JSON where it is
+    some; anything else as it is."""
+    if isinstance(answer, str):
+        with contextlib.suppress(ValueError):
+            return json.loads(answer)
+    return answer

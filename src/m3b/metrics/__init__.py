@@ -1,21 +1,85 @@
-"""Trusted metrics: what m3b itself measures on predictions, never what a script says about itself."""
+"""Trusted metrics: what m3b itself measures on predictions, never what a script says about itself.
+
+Diagnosis needs NumPy only; what measures masks imports SciPy, and is loaded when it is first asked for.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from .cases import Case
 from .diagnosis import score_diagnosis
-from .scores import ClassScore, Measure, Scores
+from .scores import ClassScore, LabelScore, Measure, Scores
 from .verdict import Verdict, judge
-from .vocabulary import CANONICAL, LOWER_IS_BETTER, canonical_metric, metric_names
+from .vocabulary import CANONICAL, LOWER_IS_BETTER, TASK_METRICS, canonical_metric, metric_names
+
+if TYPE_CHECKING:
+    from .atlas import Atlas, build_atlas
+    from .boxes import Box, box_iou
+    from .constants import ImageUse, best_constants, image_use, random_reports, shuffled
+    from .detection import DetectionCase, score_detection
+    from .findings import Findings, stated
+    from .lesions import LesionCounts, match_lesions, measure_channels
+    from .masks import LabelFigures, measure_mask, measure_masks
+    from .segmentation import SegmentationCase, score_segmentation
+    from .text import ReportCase, distinct_texts, score_reports
+
+_LATER = {
+    "atlas": ("Atlas", "build_atlas"),
+    "boxes": ("Box", "box_iou"),
+    "constants": ("ImageUse", "best_constants", "image_use", "random_reports", "shuffled"),
+    "detection": ("DetectionCase", "score_detection"),
+    "findings": ("Findings", "stated"),
+    "lesions": ("LesionCounts", "match_lesions", "measure_channels"),
+    "masks": ("LabelFigures", "measure_mask", "measure_masks"),
+    "segmentation": ("SegmentationCase", "score_segmentation"),
+    "text": ("ReportCase", "distinct_texts", "score_reports"),
+}
+_HOMES = {name: module for module, names in _LATER.items() for name in names}
 
 __all__ = [
     "CANONICAL",
     "LOWER_IS_BETTER",
+    "TASK_METRICS",
+    "Atlas",
+    "Box",
     "Case",
     "ClassScore",
+    "DetectionCase",
+    "Findings",
+    "ImageUse",
+    "LabelFigures",
+    "LabelScore",
+    "LesionCounts",
     "Measure",
+    "ReportCase",
     "Scores",
+    "SegmentationCase",
     "Verdict",
+    "best_constants",
+    "box_iou",
+    "build_atlas",
     "canonical_metric",
+    "distinct_texts",
+    "image_use",
     "judge",
+    "match_lesions",
+    "measure_channels",
+    "measure_mask",
+    "measure_masks",
     "metric_names",
+    "random_reports",
+    "score_detection",
     "score_diagnosis",
+    "score_reports",
+    "score_segmentation",
+    "shuffled",
+    "stated",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f".{_HOMES[name]}", __name__), name)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -70,12 +70,14 @@ class Settings:
         trivial: metric -> (labels,) or () figures of the best answer that ignores the image.
         concerned: (cases, labels) which cases say something about a label: its rarest label bounds how sure a
             perfect mean can be.
+        effective: the same number for metrics without labels, where it is not that of all patients.
     """
 
     draws: int
     seed: int
     trivial: Mapping[str, Floats]
     concerned: NDArray[np.bool_]
+    effective: Mapping[str, int] = field(default_factory=dict)
 
 
 def measure(
@@ -91,7 +93,9 @@ def measure(
     for name, values in plain_figures(estimator, n).items():
         samples, trivial = drawn.get(name), settings.trivial.get(name)
         if values.ndim == 0:
-            overall[name] = _one(name, float(values), samples, trivial, (n, patients.n_patients))
+            overall[name] = _one(
+                name, float(values), samples, trivial, (n, settings.effective.get(name, patients.n_patients))
+            )
             continue
         means = None if samples is None else mean_defined(samples)
         mean_trivial = None if trivial is None else mean_defined(np.where(np.isnan(values), np.nan, trivial))

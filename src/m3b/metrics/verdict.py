@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from .scores import Measure, Scores
 from .vocabulary import COMPANION, LOWER_IS_BETTER
 
+_BLIND = "an answer that ignores the image"
+
 
 @dataclass(frozen=True)
 class Verdict:
@@ -18,11 +20,12 @@ class Verdict:
 
 
 def judge(scores: Scores, acceptable: tuple[float, float | None] | None) -> Verdict:
-    """Accept a model whose primary metric is in range and certainly better than a constant answer.
+    """Accept a model whose primary metric is in range and certainly better than an answer that ignores the image.
 
     Both must hold: the value lies in the acceptable range (where one is known), and the whole 95 % interval lies on
     the good side of the trivial baseline. A metric that a model without skill can win (sensitivity, specificity,
-    calibration error) is judged by its range, and its companion (balanced accuracy, AUROC) by the baseline.
+    calibration error, lesion precision and recall) is judged by its range, and its companion (balanced accuracy, AUROC,
+    lesion F1) by the baseline.
     """
     main = scores.primary
     if not math.isfinite(main.value):
@@ -31,7 +34,7 @@ def judge(scores: Scores, acceptable: tuple[float, float | None] | None) -> Verd
     if problem:
         return Verdict(False, problem)
     compared = scores.metrics[COMPANION[main.name]] if main.name in COMPANION else main
-    problem = _not_above_trivial(compared)
+    problem = _not_above_trivial(compared, "a constant prediction" if scores.task == "diagnosis" else _BLIND)
     if problem:
         return Verdict(False, problem)
     inside = "" if acceptable is None else f", inside the acceptable range {_span(acceptable)}"
@@ -57,7 +60,7 @@ def _out_of_range(main: Measure, acceptable: tuple[float, float | None] | None) 
     return ""
 
 
-def _not_above_trivial(compared: Measure) -> str:
+def _not_above_trivial(compared: Measure, rival: str) -> str:
     low, high, trivial = compared.low, compared.high, compared.baseline
     if low is None or high is None:
         return f"{compared}: without an interval nobody can say that it beats chance; more test patients are needed"
@@ -65,8 +68,8 @@ def _not_above_trivial(compared: Measure) -> str:
         return f"{compared}: there is no trivial baseline to compare with"
     if compared.name in LOWER_IS_BETTER:
         if high >= trivial:
-            return f"{compared} is not certainly below the {trivial:.3f} of a constant prediction"
+            return f"{compared} is not certainly below the {trivial:.3f} of {rival}"
         return ""
     if low <= trivial:
-        return f"{compared} is not certainly above the {trivial:.3f} of a constant prediction"
+        return f"{compared} is not certainly above the {trivial:.3f} of {rival}"
     return ""

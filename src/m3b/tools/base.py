@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import errno
 import inspect
+import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -138,12 +139,12 @@ class Toolbox:
         if call.parse_error:
             raise _Malformed(
                 f"The arguments of {call.name} were not a JSON object ({call.parse_error}). "
-                f"Send the call again with {_usage(tool)}."
+                f"Send the call again with {_usage(tool)}. {_expected(tool)}"
             )
         try:
             arguments = schema.arguments_for(tool, call.arguments)
         except ToolError as error:
-            raise _Malformed(f"{call.name}: {error} Use: {_usage(tool)}.") from None
+            raise _Malformed(f"{call.name}: {error} Use: {_usage(tool)}. {_expected(tool)}") from None
         return tool(self.context, **arguments)
 
     def _bounded(self, result: ToolResult) -> ToolResult:
@@ -176,3 +177,19 @@ def _usage(tool: Callable[..., ToolResult]) -> str:
     parameters = list(inspect.signature(tool).parameters.values())[1:]
     shown = [p.name if p.default is inspect.Parameter.empty else f"{p.name}={p.default!r}" for p in parameters]
     return f"{tool.__name__}({', '.join(shown)})"
+
+
+def _expected(tool: Callable[..., ToolResult]) -> str:
+    """The schema of the arguments, without the descriptions that the model has been given already."""
+    bare = json.dumps(_bare(schema.spec_of(tool).parameters), separators=(",", ":"))
+    return f"Schema of the arguments: {bare}"
+
+
+def _bare(part: Any) -> Any:
+    if not isinstance(part, dict):
+        return part
+    # `properties` holds names, one of which may be `description` itself.
+    kept = {key: value for key, value in part.items() if key not in ("description", "additionalProperties", "default")}
+    if "properties" in kept:
+        kept["properties"] = {name: _bare(value) for name, value in kept["properties"].items()}
+    return kept | ({"items": _bare(kept["items"])} if "items" in kept else {})

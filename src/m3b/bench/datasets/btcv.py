@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from .checking import Collected, files, need, only_file, relative
 from .drawing import Blob, Random, noise, texture, to_hu
-from .masks import NIFTI, Outline, ceiling, check_labels, number_in, pair, paint
+from .masks import NIFTI, Outline, ceiling, check_labels, number_in, paint, pair
 from .spec import CARD, OFFICIAL, Made, Order, Reading, StandIn, describe
 from .writing import save_json, save_nifti
 
@@ -64,7 +64,7 @@ def make(order: Order) -> Made:
 
 
 def draw(random: Random, *, gallbladder: bool) -> tuple[NDArray[np.int16], Outline]:
-    """A portal-venous abdomen `(96, 96, 48)` in HU, x left to right of the viewer as RAS says."""
+    """A portal-venous abdomen `(96, 96, 48)` in HU; the patient's right, and so the liver, is at large x."""
     outline = Outline(SHAPE, random, SLIP)
     shift, scale = random.uniform(-3, 3, 3) * (1, 1, 0.5), random.uniform(0.92, 1.05)
     brightness = {}
@@ -72,7 +72,8 @@ def draw(random: Random, *, gallbladder: bool) -> tuple[NDArray[np.int16], Outli
         _, hu, centre, radii = ORGANS[value - 1]
         if value == 4 and not gallbladder:
             continue
-        at = [48 + (centre[0] - 48) * scale, 44 + (centre[1] - 44) * scale, centre[2]] + shift + random.uniform(-1, 1, 3)
+        scaled = np.array([48 + (centre[0] - 48) * scale, 44 + (centre[1] - 44) * scale, centre[2]])
+        at = scaled + shift + random.uniform(-1, 1, 3)
         size = [radius * scale * random.uniform(0.92, 1.08) for radius in radii]
         outline.add(Blob(SHAPE, at, size, random=random, rough=0.03), value)
         brightness[value] = hu + random.normal(0, 5)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import zlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -109,7 +110,7 @@ def _open(file: Path) -> NDArray[Any]:
 
         with Image.open(file) as picture:
             array = np.asarray(picture)
-    except (OSError, ValueError, EOFError) as error:
+    except (OSError, ValueError, EOFError, zlib.error) as error:
         raise DataError(f"The mask {file} does not open: {error}.") from error
     except Exception as error:  # nibabel raises its own family
         if type(error).__module__.startswith("nibabel"):

@@ -15,7 +15,7 @@ from m3b.errors import DataError
 
 from .checking import Collected, files, relative, seen
 from .drawing import Blob, Floats, Random, noise, texture
-from .masks import NIFTI, Outline, ceiling, need_paired, number_in, pair, paint
+from .masks import NIFTI, Outline, ceiling, need_paired, number_in, paint, pair
 from .spec import CARD, OFFICIAL, Made, Order, Reading, StandIn, describe
 from .writing import save_json, save_nifti
 
@@ -86,8 +86,6 @@ def draw(random: Random, *, vessels: bool) -> tuple[Floats, Outline]:
     centre = np.array([39.5, 58.0, 47.0]) + random.uniform(-0.7, 0.7, 3)
     scale = random.uniform(0.96, 1.03)
     for name, left, right, level, offset, radii in SIDED:
-        if name == "cortex":
-            _midline(outline, random, centre, scale, brightness)
         for value, side in ((left, -1), (right, 1)):
             if name == "vessel" and not vessels:
                 continue

@@ -19,7 +19,7 @@ from m3b.errors import DataError
 
 from .checking import Collected, files, folders, relative, seen
 from .drawing import Blob, Floats, Random, noise, texture, to_hu
-from .masks import NIFTI, Outline, ceiling, need_paired, pair, paint, stem
+from .masks import NIFTI, Outline, ceiling, need_paired, paint, pair, stem
 from .spec import CARD, OFFICIAL, Case, Made, Order, Reading, StandIn, describe
 from .writing import save_json, save_nifti
 

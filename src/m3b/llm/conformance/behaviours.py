@@ -157,7 +157,9 @@ def parallel_calls(case: Case) -> None:
     llm = case.llm()
     reply = case.ask(llm)
     assert reply.stop == "tools", f"stop is {reply.stop!r}"
-    assert reply.calls == (ToolCall("a1", "list_files", {"path": "data"}), ToolCall("a2", "read_files", {})), reply.calls
+    assert reply.calls == (ToolCall("a1", "list_files", {"path": "data"}), ToolCall("a2", "read_files", {})), (
+        reply.calls
+    )
     answers = [Message("tool", "x.png", call_id="a1"), Message("tool", "nothing", call_id="a2", is_error=True)]
     assert case.ask(llm, messages=[*START, reply.message(), *answers]).text == "done"
     sent = json.dumps(case.turns()[1])
@@ -200,13 +202,10 @@ def slow_bytes(case: Case) -> None:
     assert not case.waits, "it asked again"
 
 
-@_promise("answers", "JSON under another content type is read, or told as trouble")
+@_promise("answers", "JSON under another content type is read")
 def wrong_content_type(case: Case) -> None:
     case.server.will(case.text("plain", headers={"Content-Type": "text/plain"}))
-    try:
-        assert case.ask(case.llm(attempts=1)).text == "plain"
-    except LLMError:
-        return
+    assert case.ask(case.llm(attempts=1)).text == "plain"
 
 
 @_promise("answers", "a web page in place of an answer is an error that speaks of the address")
@@ -227,7 +226,7 @@ def stream(case: Case) -> str | None:
     for body in bodies:
         case.server.will(Answer(body), Answer(body, events=case.subject.dialect.events(body)))
     llm = case.llm()
-    for body in bodies:
+    for _ in bodies:
         pieces: list[str] = []
         plain, streamed = case.ask(llm), ask(llm, START, TOOLS, on_text=pieces.append)
         assert streamed == plain, f"{streamed} is not {plain}"

@@ -33,7 +33,7 @@ class Dialect(Protocol):
         ...
 
     def events(self, body: Body) -> tuple[bytes, ...]:
-        """The same response as a stream; empty where m3b's adapter asks for none."""
+        """The same response as a stream; empty for a protocol without streams."""
         ...
 
     def turns(self, request: Body) -> list[Any]:
@@ -98,7 +98,9 @@ class Responses:
 
     def text(self, text: str, *, stop: str = "end") -> Body:
         kind = "refusal" if stop == "refusal" else "output_text"
-        part = {"type": kind, kind.removeprefix("output_"): text} | ({} if stop == "refusal" else {"annotations": []})
+        part: Body = {"type": kind, kind.removeprefix("output_"): text} | (
+            {} if stop == "refusal" else {"annotations": []}
+        )
         item = {"type": "message", "id": "msg_1", "role": "assistant", "status": "completed", "content": [part]}
         return self._body([item], "max_output_tokens" if stop == "length" else "")
 
@@ -129,7 +131,16 @@ class Responses:
         }  # fmt: skip
 
     def events(self, body: Body) -> tuple[bytes, ...]:
-        return ()
+        begun = {**body, "status": "in_progress", "output": [], "usage": None}
+        events: list[Body] = [{"type": "response.created", "response": begun}]
+        for at, item in enumerate(body["output"]):
+            for part in item.get("content") or ():
+                place = {"item_id": item["id"], "output_index": at, "content_index": 0, "logprobs": []}
+                pieces = _halves(part.get("text") or "")
+                events += [{"type": "response.output_text.delta", "delta": piece, **place} for piece in pieces]
+        end = "response.incomplete" if body["status"] == "incomplete" else "response.completed"
+        events.append({"type": end, "response": body})
+        return tuple(_event({**event, "sequence_number": n}, event["type"]) for n, event in enumerate(events))
 
     def turns(self, request: Body) -> list[Any]:
         first = [request["instructions"]] if "instructions" in request else []

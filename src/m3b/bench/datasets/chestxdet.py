@@ -1,0 +1,188 @@
+"""ChestX-Det10: ten kinds of abnormality in frontal chest X-rays, as boxes or as masks made of them.
+
+Planted signal: box-shaped patches of a brightness, grain and place of their own; the recorded box is off by a little.
+Planted faults: overlapping boxes of different kinds (the smaller wins in the mask), images without a finding, an image
+in RGBA, mask values that look black, numbers without a patient.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from m3b.errors import DataError
+
+from .checking import Collected, need, read_json, seen
+from .drawing import Blob, Floats, Random, dice, noise, texture, to_bytes
+from .masks import need_paired, pair
+from .spec import CARD, OFFICIAL, Box, Case, Made, Order, Reading, StandIn, describe
+from .writing import save_json, save_picture
+
+
+@dataclass(frozen=True)
+class Kind:
+    """How an abnormality looks at 256 pixels: median box, brightness, grain, and how often it occurs."""
+
+    width: int
+    height: int
+    bright: float
+    grain: float
+    often: int
+
+
+KINDS = {
+    "Consolidation": Kind(58, 74, 0.2, 0.02, 2091),
+    "Fibrosis": Kind(50, 50, 0.06, 0.14, 618),
+    "Effusion": Kind(60, 58, 0.3, 0.0, 1720),
+    "Nodule": Kind(14, 14, 0.4, 0.0, 789),
+    "Mass": Kind(34, 40, 0.36, 0.03, 129),
+    "Emphysema": Kind(76, 150, -0.14, 0.02, 232),
+    "Calcification": Kind(10, 12, 0.55, 0.0, 280),
+    "Atelectasis": Kind(56, 24, 0.26, 0.06, 289),
+    "Fracture": Kind(20, 18, -0.3, 0.1, 546),
+    "Pneumothorax": Kind(46, 70, -0.24, 0.0, 169),
+}
+VALUES = dict(enumerate(KINDS, 1))
+SIDE = 256
+EMPTY = 0.2
+SLIP = 0.05
+TEST_SHARE = 5
+
+
+def make(order: Order) -> Made:
+    """One image a number, a fifth of them without a finding; a fifth of them is the official test part."""
+    random = np.random.default_rng(order.seed)
+    numbers = random.permutation(60_000)[: order.patients] + 36_000
+    listed: dict[str, list[dict[str, Any]]] = {"train": [], "test": []}
+    agreed = []
+    for at, number in enumerate(numbers):
+        name = f"{number}.png"
+        boxes = [] if at % round(1 / EMPTY) == 3 else place(random, at)
+        picture, true = draw(random, boxes)
+        noted = [off(random, box) for box in boxes]
+        mask = fill(noted)
+        agreed += [dice(true, mask > 0)] if boxes else []
+        part = "test" if at % TEST_SHARE == 4 else "train"
+        if at == 1:
+            picture = np.dstack([picture] * 3 + [np.full_like(picture, 255)])
+        if order.layout == CARD:
+            save_picture(order.folder / "images" / name, picture)
+            save_picture(order.folder / "masks" / name, mask)
+        else:
+            save_picture(order.folder / f"{part}_data" / name, picture)
+        corners = [[box.x1, box.y1, box.x2, box.y2] for box in noted]
+        listed[part].append({"file_name": name, "syms": [box.label for box in noted], "boxes": corners})
+    if order.layout == CARD:
+        save_json(order.folder / "labels.json", list(KINDS))
+    else:
+        for part, records in listed.items():
+            save_json(order.folder / f"{part}.json", records)
+    odd = ("boxes of different kinds overlap", "images without a finding", "an image in RGBA", "no patient anywhere")
+    return Made(len(numbers), 0, float(np.mean(agreed)), odd)
+
+
+def place(random: Random, at: int) -> list[Box]:
+    """One to four findings inside the lungs; in every other image the second lies over the first."""
+    often = np.array([kind.often for kind in KINDS.values()], dtype=float) ** 0.7
+    labels = [str(one) for one in random.choice(list(KINDS), size=int(random.integers(1, 5)), p=often / often.sum())]
+    if at % 2 == 0 and len(set(labels)) == 1:
+        labels = [labels[0], next(name for name in ("Nodule", "Effusion") if name != labels[0])]
+    boxes: list[Box] = []
+    for label in labels:
+        kind = KINDS[label]
+        w, h = (max(8, round(size * random.uniform(0.8, 1.2))) for size in (kind.width, kind.height))
+        x, y = 128 + random.choice([-1, 1]) * random.uniform(42, 62), random.uniform(85, 165)
+        if label == "Effusion":
+            y = random.uniform(170, 190)
+        if at % 2 == 0 and len(boxes) == 1:
+            x, y = (boxes[0].x1 + boxes[0].x2) / 2 + 4, (boxes[0].y1 + boxes[0].y2) / 2 + 4
+        x1, y1 = int(np.clip(x - w / 2, 4, SIDE - 8 - w)), int(np.clip(y - h / 2, 4, SIDE - 8 - h))
+        boxes.append(Box(label, x1, y1, x1 + w, y1 + h))
+    return boxes
+
+
+def off(random: Random, box: Box) -> Box:
+    """The box as a reader would note it: every edge off by a few per cent of the side."""
+    w, h = box.x2 - box.x1, box.y2 - box.y1
+    slip = random.normal(0, SLIP, 4) * (w, h, w, h)
+    x1, y1, x2, y2 = (int(np.clip(round(v), 0, SIDE - 2)) for v in np.add((box.x1, box.y1, box.x2, box.y2), slip))
+    return Box(box.label, x1, y1, max(x2, x1 + 3), max(y2, y1 + 3))
+
+
+def fill(boxes: list[Box]) -> NDArray[np.uint8]:
+    """A mask of filled boxes, smaller ones over larger ones, with the kinds' small numbers."""
+    mask = np.zeros((SIDE, SIDE), dtype=np.uint8)
+    for box in sorted(boxes, key=lambda box: -(box.x2 - box.x1) * (box.y2 - box.y1)):
+        mask[box.y1 : box.y2, box.x1 : box.x2] = list(KINDS).index(box.label) + 1
+    return mask
+
+
+def draw(random: Random, boxes: list[Box]) -> tuple[NDArray[np.uint8], NDArray[np.bool_]]:
+    """A frontal chest `(256, 256)` with the findings, and where they truly are."""
+    shape = (SIDE, SIDE)
+    image: Floats = np.full(shape, 0.55, dtype=np.float32)
+    for side in (-1, 1):
+        Blob(shape, (122, 128 + side * 52), (90, 40), random=random, rough=0.02).add(image, -0.3, sharp=8)
+    Blob(shape, (165, 140), (42, 40)).add(image, 0.18, sharp=8)
+    rows = np.arange(SIDE, dtype=np.float32)[:, None]
+    image += 0.02 * np.sin(rows / random.uniform(3.6, 4.4) + random.uniform(0, 6))
+    true = np.zeros(shape, dtype=np.bool_)
+    for box in boxes:
+        kind, part = KINDS[box.label], (slice(box.y1, box.y2), slice(box.x1, box.x2))
+        size = (box.y2 - box.y1, box.x2 - box.x1)
+        image[part] += np.float32(kind.bright * random.uniform(0.85, 1.15))
+        image[part] += texture(random, size, kind.grain, cells=9) if kind.grain else 0
+        true[part] = True
+    image += texture(random, shape, 0.02, cells=10) + noise(random, shape, 0.03)
+    return to_bytes(image), true
+
+
+def read(folder: Path) -> Reading:
+    """A case per image; the official layout gives boxes and a split, the card's gives masks."""
+    if (folder / "masks").is_dir() or (folder / "images").is_dir():
+        need_paired(folder, "masks", "ChestX-Det10", VALUES)
+        got = Collected(folder, "ChestX-Det10", CARD)
+        pair(got, folder / "images", folder / "masks", patient=str, suffixes=(".png",))
+        return got.close()
+    if not (folder / "train.json").is_file():
+        raise DataError(f"{folder} is not ChestX-Det10: neither images and masks nor train.json; {seen(folder)}.")
+    got = Collected(folder, "ChestX-Det10", OFFICIAL)
+    for part in ("train", "test"):
+        need(folder, f"{part}.json", f"{part}_data", what="ChestX-Det10 as published")
+        for record in read_json(folder / f"{part}.json", list):
+            _add(got, part, record, folder / f"{part}.json")
+    return got.close()
+
+
+def _add(got: Collected, part: str, record: Any, source: Path) -> None:
+    keys = {"file_name", "syms", "boxes"}
+    if not isinstance(record, dict) or not keys <= set(record) or len(record["syms"]) != len(record["boxes"]):
+        raise DataError(f"{source}: a record needs file_name, and syms and boxes of one length; found {record!r:.200}.")
+    unknown = sorted(set(record["syms"]) - set(KINDS))
+    if unknown:
+        raise DataError(f"{source}: {record['file_name']} names unknown findings {unknown}; known are {list(KINDS)}.")
+    path = f"{part}_data/{record['file_name']}"
+    if not (got.folder / path).is_file():
+        got.drop("listed images without a file", path, missing=True)
+        return
+    try:
+        boxes = tuple(Box(label, *map(int, box)) for label, box in zip(record["syms"], record["boxes"], strict=True))
+    except (TypeError, ValueError) as error:
+        raise DataError(f"{source}: a box of {record['file_name']} is not x1, y1, x2, y2.") from error
+    name = Path(path).stem
+    labels = tuple(dict.fromkeys(record["syms"]))
+    got.cases.append(Case(name, (path,), name, part, labels, boxes=boxes))
+
+
+SPEC = describe(
+    "chestx-det10",
+    stand_in=StandIn(patients=100, acceptable=(0.25, None), baseline=0.0, ceiling=0.93, least=10),
+    maker=make,
+    reader=read,
+    values=VALUES,
+    layouts=(CARD, OFFICIAL),
+)

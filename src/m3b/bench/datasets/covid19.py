@@ -1,0 +1,130 @@
+"""COVID19 (Ma et al.): both lungs and the infection in twenty chest CTs with their real names.
+
+Planted signal: soft dense areas inside dark lungs. Planted faults: half of the set is HU, the other half is windowed
+from -1250..250 to 0..255 with fewer slices and a placeholder spacing; two pairs of scans share a patient.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from m3b.errors import DataError
+
+from .checking import Collected, need, seen
+from .drawing import Blob, Random, noise, texture, to_hu
+from .masks import Outline, ceiling, need_paired, paint, pair
+from .spec import CARD, OFFICIAL, Made, Order, Reading, StandIn, describe
+from .writing import save_json, save_nifti
+
+VALUES = {1: "left lung", 2: "right lung", 3: "infection"}
+SCANS = ("4_85506_1", "7_85703_0", "10_85902_1", "10_85902_3", "14_85914_0", "27_86410_0", "29_86490_1", "29_86491_1",
+         "36_86526_0", "40_86625_0")  # fmt: skip
+NAMES = tuple(
+    name
+    for number, scan in enumerate(SCANS, 1)
+    for name in (f"coronacases_{number:03d}", f"radiopaedia_{scan}")
+)
+"""All twenty, the two halves in turn."""
+IMAGES, MASKS = "COVID-19-CT-Seg_20cases", "Lung_and_Infection_Mask"
+WINDOW = (-1250.0, 250.0)
+SIDE = 128
+SLIP = 0.05
+
+
+def make(order: Order) -> Made:
+    """The first `order.patients` of the twenty scans."""
+    random = np.random.default_rng(order.seed)
+    names = NAMES[: order.patients]
+    found = []
+    for name in names:
+        windowed = name.startswith("radiopaedia")
+        hu, outline = draw(random, 20 if windowed else 40)
+        low, high = WINDOW
+        image = np.clip((hu - low) / (high - low) * 255, 0, 255).astype(np.uint8) if windowed else hu
+        spacing = (1.0, 1.0, 1.0) if windowed else (2.8, 2.8, 7.5)
+        _save(order, f"{name}.nii.gz", image, outline.mask, spacing)
+        found.append(outline.agreement())
+    if order.layout == CARD:
+        save_json(order.folder / "labels.json", list(VALUES.values()))
+    odd = ("two intensity scales", "placeholder spacing", "two scans of one patient under different names")
+    return Made(len(names), len({patient_of(name) for name in names}), ceiling(found, (3,)), odd)
+
+
+def _save(order: Order, name: str, image: NDArray[np.int16 | np.uint8], mask: NDArray[np.uint8],
+          spacing: tuple[float, float, float]) -> None:  # fmt: skip
+    if order.layout == CARD:
+        save_nifti(order.folder / "images" / name, image, spacing)
+        save_nifti(order.folder / "segmentation_masks" / name, mask, spacing)
+        return
+    lungs = np.where(mask == 3, _nearest_lung(mask), mask).astype(np.uint8)
+    save_nifti(order.folder / IMAGES / name, image, spacing)
+    save_nifti(order.folder / MASKS / name, mask, spacing)
+    save_nifti(order.folder / "Lung_Mask" / name, lungs, spacing)
+    save_nifti(order.folder / "Infection_Mask" / name, (mask == 3).astype(np.uint8), spacing)
+
+
+def _nearest_lung(mask: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """The lung that a voxel would belong to: left where x is small."""
+    x = np.arange(mask.shape[0])[:, None, None]
+    return np.broadcast_to(np.where(x < mask.shape[0] / 2, 1, 2), mask.shape).astype(np.uint8)
+
+
+def draw(random: Random, depth: int) -> tuple[NDArray[np.int16], Outline]:
+    """A chest CT `(128, 128, depth)` in HU with one to five infected areas a lung."""
+    shape = (SIDE, SIDE, depth)
+    outline = Outline(shape, random, SLIP)
+    body = np.full(shape, -1000, dtype=np.float32)
+    Blob(shape, (64, 64, depth / 2), (60, 46, depth * 2)).fill(body, 35)
+    Blob(shape, (64, 28, depth / 2), (8, 8, depth * 2)).fill(body, 280)
+    for value, side in ((1, -1), (2, 1)):
+        at = (64 + side * 26 + random.uniform(-2, 2), 64 + random.uniform(-2, 2), depth / 2)
+        radii = (20 * random.uniform(0.95, 1.05), 33 * random.uniform(0.95, 1.05), depth * 0.52)
+        outline.add(Blob(shape, at, radii, random=random, rough=0.02), value)
+        for _ in range(int(random.integers(1, 6))):
+            spot = (at[0] + random.uniform(-12, 12), at[1] + random.uniform(-22, 22), depth * random.uniform(0.2, 0.8))
+            size = (random.uniform(6, 11), random.uniform(6, 11), depth * random.uniform(0.1, 0.2))
+            outline.add(Blob(shape, spot, size, random=random, rough=0.08), 3, within=value)
+    brightness = {1: -830.0, 2: -830.0, 3: random.uniform(-420, -250)}
+    image = paint(outline, brightness, body) + texture(random, shape, 35, cells=12) + noise(random, shape, 45)
+    return to_hu(image), outline
+
+
+def patient_of(name: str) -> str:
+    """`radiopaedia_10` of `radiopaedia_10_85902_3`; `coronacases_001` is its own patient.
+
+    Raises:
+        DataError: neither kind of name.
+    """
+    found = re.match(r"(coronacases|radiopaedia)(?:_org)?_(?:covid-19-pneumonia-)?(\d+)", name)
+    if found is None:
+        raise DataError(f"{name!r} is no name of the COVID19 set; expected coronacases_NNN or radiopaedia_N_....")
+    return f"{found[1]}_{found[2]}"
+
+
+def read(folder: Path) -> Reading:
+    """A case per scan with a mask of lungs and infection."""
+    if (folder / "images").is_dir():
+        need_paired(folder, "segmentation_masks", "COVID19", VALUES)
+        got = Collected(folder, "COVID19", CARD)
+        pair(got, folder / "images", folder / "segmentation_masks", patient=patient_of)
+        return got.close()
+    if not (folder / IMAGES).is_dir():
+        raise DataError(f"{folder} is not COVID19: neither images nor {IMAGES} is there; {seen(folder)}.")
+    need(folder, MASKS, what="COVID19 as published (the archive of lungs and infection together is used)")
+    got = Collected(folder, "COVID19", OFFICIAL)
+    pair(got, folder / IMAGES, folder / MASKS, patient=patient_of)
+    return got.close()
+
+
+SPEC = describe(
+    "covid19",
+    stand_in=StandIn(patients=20, acceptable=(0.35, None), baseline=0.0, ceiling=0.93, least=6, most=20),
+    maker=make,
+    reader=read,
+    values=VALUES,
+    layouts=(CARD, OFFICIAL),
+)

@@ -1,0 +1,95 @@
+"""INSTANCE22: intracranial haemorrhage in head CT with thick slices.
+
+Planted signal: one bleeding of about 54 HU in brain of about 32 HU, from tiny to large. Planted faults: image and mask
+share their name, ten-to-one anisotropy, a wide border of air with a head rest in one case, evaluation cases without
+labels in the official layout.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from m3b.errors import DataError
+
+from .checking import Collected, files, relative, seen
+from .drawing import Blob, Random, noise, texture, to_hu
+from .masks import NIFTI, Outline, ceiling, need_paired, number_in, paint, pair
+from .spec import CARD, OFFICIAL, Made, Order, Reading, StandIn, describe
+from .writing import save_json, save_nifti
+
+VALUES = {1: "haemorrhage"}
+SHAPE = (128, 128, 28)
+SPACING = (0.45, 0.45, 5.0)
+SLIP = 0.06
+
+
+def make(order: Order) -> Made:
+    """One scan a patient, each with a bleeding; the official layout adds two without labels."""
+    random = np.random.default_rng(order.seed)
+    official = order.layout == OFFICIAL
+    images, masks = ("train/data", "train/label") if official else ("images", "masks")
+    found = []
+    for number in range(order.patients):
+        image, outline = draw(random, wide=number == 3)
+        save_nifti(order.folder / images / f"{number + 1:03d}.nii.gz", image, SPACING)
+        save_nifti(order.folder / masks / f"{number + 1:03d}.nii.gz", outline.mask, SPACING)
+        found.append(outline.agreement())
+    if official:
+        for number in (101, 102):
+            save_nifti(order.folder / "evaluation" / f"{number}.nii.gz", draw(random, wide=False)[0], SPACING)
+    else:
+        save_json(order.folder / "labels.json", list(VALUES.values()))
+    extra = ("2 evaluation cases without labels",) if official else ()
+    odd = ("image and mask share their name", "anisotropy of 11 to 1", "a wide border of air", *extra)
+    return Made(order.patients, order.patients, ceiling(found), odd)
+
+
+def draw(random: Random, *, wide: bool) -> tuple[NDArray[np.int16], Outline]:
+    """A head `(128, 128, 28)` in HU with one bleeding; `wide` leaves much air and a head rest around it."""
+    outline = Outline(SHAPE, random, SLIP)
+    shrink = 0.75 if wide else 1.0
+    centre = (64 + random.uniform(-2, 2), 64 + random.uniform(-2, 2), 14.0)
+    body = np.full(SHAPE, -1000, dtype=np.float32)
+    Blob(SHAPE, centre, (52 * shrink, 60 * shrink, 19)).fill(body, 950)
+    Blob(SHAPE, centre, (47 * shrink, 55 * shrink, 17.5)).fill(body, 32)
+    for side in (-1, 1):
+        at = (centre[0] + side * 8 * shrink, centre[1] + 2, centre[2])
+        Blob(SHAPE, at, (5 * shrink, 18 * shrink, 4)).fill(body, 8)
+    if wide:
+        body[20:108, 4:9, :] = 300
+    size = float(np.exp(random.uniform(np.log(4.0), np.log(15)))) * shrink
+    angle, out = random.uniform(0, 2 * np.pi), random.uniform(14, 28) * shrink
+    at = (centre[0] + out * np.cos(angle), centre[1] + out * np.sin(angle), 14 + random.uniform(-4, 4))
+    outline.add(Blob(SHAPE, at, (size, size * random.uniform(0.8, 1.2), 1 + size / 4), random=random, rough=0.08), 1)
+    image = paint(outline, {1: 60 + random.normal(0, 3)}, body) + texture(random, SHAPE, 2, cells=12)
+    return to_hu(image + noise(random, SHAPE, 6)), outline
+
+
+def read(folder: Path) -> Reading:
+    """A case per labelled scan."""
+    if (folder / "images").is_dir():
+        need_paired(folder, "masks", "INSTANCE22", VALUES)
+        got = Collected(folder, "INSTANCE22", CARD)
+        pair(got, folder / "images", folder / "masks", patient=number_in)
+        return got.close()
+    train = next((folder / name for name in ("train", "train_2") if (folder / name / "data").is_dir()), None)
+    if train is None or not (train / "label").is_dir():
+        raise DataError(f"{folder} is not INSTANCE22: neither images nor train/data and train/label; {seen(folder)}.")
+    got = Collected(folder, "INSTANCE22", OFFICIAL)
+    pair(got, train / "data", train / "label", patient=number_in)
+    for image in files(folder / "evaluation", *NIFTI):
+        got.drop("evaluation scans, which have no labels", relative(folder, image))
+    return got.close()
+
+
+SPEC = describe(
+    "instance22",
+    stand_in=StandIn(patients=20, acceptable=(0.3, None), baseline=0.0, ceiling=0.9, most=100),
+    maker=make,
+    reader=read,
+    values=VALUES,
+    layouts=(CARD, OFFICIAL),
+)

@@ -1,0 +1,131 @@
+"""MSD-Pancreas (Task07): the pancreas and the tumour inside it, in abdominal CT.
+
+Planted signal: a long organ of about 100 HU in fat, a darker lesion nested in it. Planted faults: numbers with gaps,
+`._` files of macOS, and in the official layout a `dataset.json` with `./` paths and a misspelt key, and test scans
+without labels.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from m3b.errors import DataError
+
+from .checking import Collected, inside, read_json, seen
+from .drawing import Blob, Random, noise, texture, to_hu
+from .masks import Outline, ceiling, need_paired, number_in, paint, pair, stem
+from .spec import CARD, OFFICIAL, Case, Made, Order, Reading, StandIn, describe
+from .writing import apple_double, save_json, save_nifti
+
+VALUES = {1: "pancreas", 2: "cancer"}
+SHAPE = (128, 128, 40)
+SPACING = (0.8, 0.8, 2.5)
+SLIP = 0.05
+
+
+def make(order: Order) -> Made:
+    """One scan a patient, each with a tumour; the official layout adds two without labels."""
+    random = np.random.default_rng(order.seed)
+    official = order.layout == OFFICIAL
+    images, masks = ("imagesTr", "labelsTr") if official else ("images", "masks")
+    found = []
+    numbers = np.sort(random.permutation(421)[: order.patients + 2] + 1)
+    numbers = np.concatenate([numbers[-1:], numbers[:-1]])
+    for number in numbers[: order.patients]:
+        image, outline = draw(random)
+        for place, array in ((images, image), (masks, outline.mask)):
+            file = order.folder / place / f"pancreas_{number:03d}.nii.gz"
+            save_nifti(file, array, SPACING)
+            if len(found) < 3:
+                apple_double(file)
+        found.append(outline.agreement())
+    if official:
+        for number in numbers[order.patients :]:
+            save_nifti(order.folder / "imagesTs" / f"pancreas_{number:03d}.nii.gz", draw(random)[0], SPACING)
+        _describe(order, [f"pancreas_{number:03d}.nii.gz" for number in numbers])
+    else:
+        save_json(order.folder / "labels.json", list(VALUES.values()))
+    extra = ("paths that begin with ./", "the key `relase`", "2 test scans without labels") if official else ()
+    odd = ("numbers with gaps", "6 files ._* that macOS left", *extra)
+    return Made(order.patients, order.patients, ceiling(found), odd)
+
+
+def _describe(order: Order, names: list[str]) -> None:
+    train, test = names[: order.patients], names[order.patients :]
+    save_json(order.folder / "dataset.json", {
+        "name": "Pancreas", "description": "Synthetic stand-in: pancreas and cancer", "reference": "none",
+        "licence": "CC0 1.0", "relase": "1.0", "tensorImageSize": "3D", "modality": {"0": "CT"},
+        "labels": {"0": "background", "1": "pancreas", "2": "cancer"}, "numTraining": len(train), "numTest": len(test),
+        "training": [{"image": f"./imagesTr/{name}", "label": f"./labelsTr/{name}"} for name in train],
+        "test": [f"./imagesTs/{name}" for name in test],
+    })  # fmt: skip
+
+
+def draw(random: Random) -> tuple[NDArray[np.int16], Outline]:
+    """A portal-venous upper abdomen `(128, 128, 40)` in HU."""
+    outline = Outline(SHAPE, random, SLIP)
+    body = np.full(SHAPE, -1000, dtype=np.float32)
+    Blob(SHAPE, (64, 62, 20), (60, 50, 80)).fill(body, -90)
+    Blob(SHAPE, (96, 76, 26), (24, 26, 18), random=random, rough=0.04).fill(body, 110)  # liver
+    Blob(SHAPE, (32, 76, 26), (15, 14, 13), random=random, rough=0.04).fill(body, 35)  # stomach
+    Blob(SHAPE, (64, 22, 20), (10, 10, 90)).fill(body, 260)
+    Blob(SHAPE, (58, 40, 20), (5, 5, 90)).fill(body, 170)
+    shift = random.uniform(-3, 3, 3) * (1, 1, 0.6)
+    thick, turns = random.uniform(8.0, 9.5), random.uniform(-3, 3)
+    course = [np.array([84 - 40 * t, 52 + 8 * t + turns * np.sin(3 * t), 17 + 7 * t]) + shift
+              for t in np.linspace(0, 1, 7)]  # fmt: skip
+    for number, at in enumerate(course):
+        wide = thick * (1.1 - 0.06 * number)
+        outline.add(Blob(SHAPE, at, (wide, wide * 0.85, wide * 0.5), random=random, rough=0.03), 1)
+    at = course[int(random.integers(0, 5))] + random.uniform(-1, 1, 3)
+    size = float(random.uniform(4.5, 8.5))
+    outline.add(Blob(SHAPE, at, (size, size, size * 0.55), random=random, rough=0.05), 2, within=1)
+    image = paint(outline, {1: 105 + random.normal(0, 4), 2: 45 + random.normal(0, 4)}, body)
+    return to_hu(image + texture(random, SHAPE, 5) + noise(random, SHAPE, 13)), outline
+
+
+def read(folder: Path) -> Reading:
+    """A case per labelled scan; officially those that `dataset.json` lists for training."""
+    inner = folder / "Task07_Pancreas"
+    root = inner if inner.is_dir() else folder
+    if (root / "images").is_dir():
+        need_paired(root, "masks", "MSD-Pancreas", VALUES)
+        got = Collected(folder, "MSD-Pancreas", CARD)
+        pair(got, root / "images", root / "masks", patient=number_in)
+        return got.close()
+    if not (root / "dataset.json").is_file():
+        raise DataError(f"{root} is not MSD-Pancreas: neither images and masks, nor dataset.json; {seen(root)}.")
+    got = Collected(folder, "MSD-Pancreas", OFFICIAL)
+    _read_list(got, root)
+    return got.close()
+
+
+def _read_list(got: Collected, root: Path) -> None:
+    file = root / "dataset.json"
+    listed = read_json(file, dict)
+    prefix = "" if root == got.folder else f"{root.name}/"
+    pairs = listed.get("training")
+    if not isinstance(pairs, list) or not all(isinstance(one, dict) and {"image", "label"} <= set(one) for one in pairs):
+        raise DataError(f"`training` of {file} must be a list of objects with `image` and `label`.")
+    for one in pairs:
+        image, mask = (inside(root, str(one[key]), file) for key in ("image", "label"))
+        name = stem(Path(image))
+        if (root / image).is_file() and (root / mask).is_file():
+            got.cases.append(Case(name, (prefix + image,), number_in(name), mask=prefix + mask))
+        else:
+            got.drop("listed scans without image or label", image, missing=True)
+    for image in listed.get("test", []):
+        got.drop("test scans, which have no labels", str(image))
+
+
+SPEC = describe(
+    "msd-pancreas",
+    stand_in=StandIn(patients=20, acceptable=(0.25, None), baseline=0.0, ceiling=0.9, most=281),
+    maker=make,
+    reader=read,
+    values=VALUES,
+    layouts=(CARD, OFFICIAL),
+)

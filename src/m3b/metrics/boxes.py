@@ -1,0 +1,182 @@
+"""Boxes: overlap in 2D and 3D, average precision, and FROC."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .cases import Floats
+from .estimators import divide
+
+COCO_IOUS = tuple(round(0.5 + 0.05 * step, 2) for step in range(10))
+FROC_RATES = (1 / 8, 1 / 4, 1 / 2, 1.0, 2.0, 4.0, 8.0)
+"""False positives per image at which FROC reads the sensitivity (LUNA16; Setio et al., Med. Image Anal. 42, 2017)."""
+
+_BLOCK = 2_000_000
+
+
+@dataclass(frozen=True)
+class Box:
+    """One box.
+
+    Args:
+        corners: the lower corner, then the upper: (x0, y0, x1, y1) or (x0, y0, z0, x1, y1, z1), continuous
+            coordinates (a box over pixels 2 to 4 reaches from 2 to 5), in the same unit for truth and prediction.
+        label: its class.
+        score: how sure the model is; 1 for truth.
+    """
+
+    corners: tuple[float, ...]
+    label: str
+    score: float = 1.0
+
+    def problem(self, classes: Sequence[str]) -> str:
+        """What is wrong with it, or nothing."""
+        half = len(self.corners) // 2
+        if len(self.corners) not in (4, 6) or not all(map(math.isfinite, self.corners)):
+            return f"the box {self.corners} is not 4 or 6 finite numbers"
+        if any(high < low for low, high in zip(self.corners[:half], self.corners[half:], strict=True)):
+            return f"the box {self.corners} has an upper corner below its lower one (corners, not width and height?)"
+        if self.label not in classes:
+            return f"a box of the unknown class {self.label!r}; the classes are {list(classes)}"
+        return "" if math.isfinite(self.score) else f"a box has the score {self.score}"
+
+
+def box_iou(first: Floats, second: Floats) -> Floats:
+    """Intersection over union of every pair, 0 where both are empty.
+
+    Args:
+        first: (n, 2 d) corners, d = 2 or 3.
+        second: (m, 2 d).
+
+    Returns:
+        (n, m)
+    """
+    d = first.shape[1] // 2
+    low = np.maximum(first[:, None, :d], second[None, :, :d])
+    high = np.minimum(first[:, None, d:], second[None, :, d:])
+    shared = np.clip(high - low, 0, None).prod(axis=2)
+    sizes = [(boxes[:, d:] - boxes[:, :d]).prod(axis=1) for boxes in (first, second)]
+    return np.nan_to_num(divide(shared, sizes[0][:, None] + sizes[1][None] - shared))
+
+
+def match_boxes(iou: Floats, least: float) -> NDArray[np.bool_]:
+    """Which predictions are hits: (predictions, truths) IoU, predictions from the surest down, -> (predictions,).
+
+    Each takes the free truth with the largest IoU of at least `least`, as in the COCO evaluation.
+    """
+    hits = np.zeros(len(iou), dtype=np.bool_)
+    free = np.ones(iou.shape[1], dtype=np.bool_)
+    for number, row in enumerate(iou):
+        offers = np.where(free & (row >= least - 1e-10), row, -1.0)
+        if len(offers) and offers.max() >= 0:
+            hits[number] = True
+            free[int(offers.argmax())] = False
+    return hits
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """All predictions of one class, the surest first.
+
+    Args:
+        image: (predictions,) number of the image.
+        last: (predictions,) whether the next one has another score: equal scores can only be cut off together.
+        hit: (thresholds, predictions).
+        truths: (images,) number of true boxes.
+    """
+
+    image: NDArray[np.int64]
+    last: NDArray[np.bool_]
+    hit: NDArray[np.bool_]
+    truths: Floats
+
+
+def rank(
+    predicted: Sequence[Sequence[Box]], truth: Sequence[Sequence[Box]], label: str, ious: Sequence[float]
+) -> Ranking:
+    """Match the boxes of one class in every image at every IoU threshold."""
+    images, scores, hits = [], [], []
+    counts = np.zeros(len(truth))
+    for number, (ours, theirs) in enumerate(zip(predicted, truth, strict=True)):
+        mine = sorted((box for box in ours if box.label == label), key=lambda box: -box.score)
+        real = [box for box in theirs if box.label == label]
+        counts[number] = len(real)
+        if mine:
+            images += [number] * len(mine)
+            scores += [box.score for box in mine]
+            if real:
+                iou = box_iou(np.array([box.corners for box in mine]), np.array([box.corners for box in real]))
+                hits.append(np.stack([match_boxes(iou, least) for least in ious]))
+            else:
+                hits.append(np.zeros((len(ious), len(mine)), dtype=np.bool_))
+    order = np.argsort(-np.array(scores), kind="stable") if scores else np.empty(0, dtype=np.int64)
+    score = np.array(scores)[order] if scores else np.empty(0)
+    hit = np.concatenate(hits, axis=1)[:, order] if hits else np.empty((len(ious), 0), dtype=np.bool_)
+    last = np.append(np.diff(score) != 0, True) if scores else np.empty(0, dtype=np.bool_)
+    return Ranking(np.array(images, dtype=np.int64)[order], last, hit, counts)
+
+
+def _blocks(ranking: Ranking, weights: Floats, curve: Callable[[Floats], Floats]) -> Floats:
+    """`curve` of some draws at a time, so that draws x predictions stays small."""
+    size = max(1, _BLOCK // max(1, len(ranking.image)))
+    return np.concatenate([curve(weights[start : start + size]) for start in range(0, len(weights), size)])
+
+
+def average_precision(ranking: Ranking, weights: Floats) -> Floats:
+    """AP at each IoU threshold: the area under the precision-recall curve, interpolated at all points.
+
+    Precision at a recall is the best precision at that recall or a higher one (Everingham et al., IJCV 88, 2010, since
+    VOC 2010). COCO reads the same curve at 101 recalls (Lin et al., ECCV 2014), which differs by 0.01 at most for each.
+
+    Args:
+        ranking: of one class.
+        weights: (draws, images).
+
+    Returns:
+        (draws, thresholds), NaN without truth.
+    """
+
+    def curve(block: Floats) -> Floats:
+        each = block[:, ranking.image]
+        marked = np.cumsum(each, axis=1)[:, ranking.last]
+        positives = block @ ranking.truths
+        areas = []
+        for hit in ranking.hit:
+            found = np.cumsum(each * hit, axis=1)[:, ranking.last]
+            precision = np.nan_to_num(divide(found, marked))
+            best = np.maximum.accumulate(precision[:, ::-1], axis=1)[:, ::-1]
+            areas.append(divide((np.diff(found, axis=1, prepend=0.0) * best).sum(axis=1), positives))
+        return np.stack(areas, axis=1)
+
+    return _blocks(ranking, weights, curve)
+
+
+def froc(ranking: Ranking, weights: Floats, threshold: int = 0) -> Floats:
+    """Sensitivity at 1/8, 1/4, 1/2, 1, 2, 4 and 8 false positives per image.
+
+    The largest share of true boxes found at any score threshold with at most so many false positives per image; no
+    interpolation. A second prediction of a box that is found already is a false positive.
+
+    Args:
+        ranking: of one class.
+        weights: (draws, images).
+        threshold: which IoU threshold of the ranking.
+
+    Returns:
+        (draws, 7), NaN without truth; their mean is the CPM (Niemeijer et al., IEEE TMI 30, 2011).
+    """
+    hit = ranking.hit[threshold]
+
+    def curve(block: Floats) -> Floats:
+        each = block[:, ranking.image]
+        found = np.cumsum(each * hit, axis=1)[:, ranking.last]
+        false = np.cumsum(each * ~hit, axis=1)[:, ranking.last] / np.maximum(block.sum(axis=1, keepdims=True), 1e-300)
+        most = [np.where(false <= rate + 1e-12, found, 0.0).max(axis=1, initial=0.0) for rate in FROC_RATES]
+        return divide(np.stack(most, axis=1), (block @ ranking.truths)[:, None])
+
+    return _blocks(ranking, weights, curve)

@@ -1,0 +1,140 @@
+"""What reports are worth that were written without the image: constant, random, and somebody else's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from .cases import Floats, patient_numbers
+from .findings import Findings
+from .text import ReportCase, distinct_texts, figures, with_text
+from .vocabulary import canonical_metric
+from .wording import ORDERS, bleu, bleu_counts, tokens
+
+CANDIDATES = 200
+REFERENCES = 400
+
+
+def best_constants(
+    training: Sequence[str], *, candidates: int = CANDIDATES, references: int = REFERENCES, seed: int = 0
+) -> tuple[str, ...]:
+    """The training reports that do best as the one answer to everything: one for each of BLEU-1 to BLEU-4.
+
+    Chosen on the training reports, never on test cases. All different reports are tried against all reports, or, where
+    there are more, a random sample of each.
+
+    Args:
+        training: the reports of the training part; empty ones are passed over.
+        candidates: how many to try at most.
+        references: how many to try them against at most.
+        seed: of the samples.
+
+    Returns:
+        1 to 4 different reports, that for BLEU-4 first.
+
+    Raises:
+        ValueError: no report with words.
+    """
+    texts = [text for text in training if tokens(text)]
+    if not texts:
+        raise ValueError("a constant report is chosen from training reports, and there is none with words")
+    rng = np.random.default_rng(seed)
+    against = [tokens(text) for text in _some(texts, references, rng)]
+    tried = _some(list(dict.fromkeys(texts)), candidates, rng)
+    scores: Floats = np.stack([_against(tokens(text), against) for text in tried])
+    order = range(ORDERS - 1, -1, -1)
+    return tuple(dict.fromkeys(tried[int(scores[:, column].argmax())] for column in order))
+
+
+def _some(texts: list[str], most: int, rng: np.random.Generator) -> list[str]:
+    if len(texts) <= most:
+        return texts
+    return [texts[int(index)] for index in np.sort(rng.choice(len(texts), most, replace=False))]
+
+
+def _against(words: list[str], references: Sequence[list[str]]) -> Floats:
+    """(4,) BLEU-1 to BLEU-4 of one text as the answer to every reference."""
+    return bleu(np.array([bleu_counts(words, other) for other in references], dtype=np.float64).sum(axis=0))
+
+
+def random_reports(training: Sequence[str], n: int, seed: int = 0) -> list[str]:
+    """A training report drawn at random for each of `n` cases: the answer of a model that has learnt only the style.
+
+    Raises:
+        ValueError: no training reports.
+    """
+    if not training:
+        raise ValueError("random reports are drawn from training reports, and there are none")
+    return [training[int(index)] for index in np.random.default_rng(seed).integers(0, len(training), n)]
+
+
+def shuffled(cases: Sequence[ReportCase], seed: int = 0) -> list[ReportCase]:
+    """Every case with the text that was written for the image of another patient.
+
+    A report depends on the image and nothing else of the case, so this is what the model writes when the images are
+    shuffled, at no cost. The patients are put into random order and the texts moved on by as many places as the
+    patient with the most images has, so none comes back to its own patient.
+
+    Raises:
+        ValueError: one patient has more than half of the cases.
+    """
+    patient = patient_numbers(cases)
+    most = int(np.bincount(patient).max()) if len(patient) else 0
+    if not most or 2 * most > len(cases):
+        raise ValueError("reports can be shuffled between patients only if no patient has more than half of the cases")
+    places = np.random.default_rng(seed).permutation(int(patient.max()) + 1)
+    order = np.argsort(places[patient], kind="stable")
+    texts = [""] * len(cases)
+    for index, donor in zip(order, np.roll(order, most), strict=True):
+        texts[int(index)] = cases[int(donor)].prediction
+    return with_text(cases, texts)
+
+
+@dataclass(frozen=True)
+class ImageUse:
+    """Whether a model looks at the image.
+
+    Args:
+        metric: canonical name.
+        value: with each case's own image.
+        shuffled: mean over the shuffles with the image of another patient.
+        distinct: different texts among `n`.
+        n: cases.
+    """
+
+    metric: str
+    value: float
+    shuffled: float
+    distinct: int
+    n: int
+
+    @property
+    def lost(self) -> float:
+        """Share of the figure that is lost by shuffling: 0 for a model that ignores the image, NaN for a figure of 0."""
+        return (self.value - self.shuffled) / self.value if self.value > 0 else float("nan")
+
+
+def image_use(
+    cases: Sequence[ReportCase], findings: Findings | None = None, *, metric: str = "label_f1", shuffles: int = 5
+) -> ImageUse:
+    """The image-shuffle control: how much of a metric is lost when every image is another patient's.
+
+    Args:
+        cases: the test cases with the model's texts.
+        findings: needed for the label F1.
+        metric: any spelling in `metric_names("report")`.
+        shuffles: how many shuffles to average over; their seeds are 0, 1, 2...
+
+    Raises:
+        ValueError: as `shuffled` and `text.figures`, fewer than one shuffle, a metric that needs findings without them.
+    """
+    name = canonical_metric(metric, "report")
+    if shuffles < 1:
+        raise ValueError(f"at least one shuffle is needed, not {shuffles}")
+    own = figures(cases, findings, only=name)
+    if name not in own:
+        raise ValueError(f"{name} needs the findings and their phrases")
+    others = [figures(shuffled(cases, seed), findings, only=name)[name] for seed in range(shuffles)]
+    return ImageUse(name, own[name], float(np.mean(others)), distinct_texts(cases), len(cases))

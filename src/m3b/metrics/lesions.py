@@ -1,0 +1,158 @@
+"""Lesions one by one: connected components of masks, matched by a stated rule, counted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import ndimage, sparse
+
+from .cases import Floats
+from .estimators import divide
+from .masks import TOLERANCE_MM, LabelFigures, measure_mask
+from .surfaces import Mask
+
+IOU = "iou"
+OVERLAP = "overlap"
+LEAST_IOU = 0.1
+
+
+@dataclass(frozen=True)
+class LesionCounts:
+    """Lesions of one class in one image.
+
+    Args:
+        found: reference lesions that were found.
+        missed: reference lesions that were not.
+        right: predicted lesions that are one.
+        wrong: predicted lesions that are none.
+        rule: how they were matched, "iou" or "overlap".
+    """
+
+    found: int
+    missed: int
+    right: int
+    wrong: int
+    rule: str = IOU
+
+    def row(self) -> list[int]:
+        """The four counts."""
+        return [self.found, self.missed, self.right, self.wrong]
+
+    def everything_marked(self) -> LesionCounts:
+        """The counts of an answer that marks the whole image as one lesion.
+
+        Under the overlap rule it finds everything; by IoU it is taken to find nothing.
+        """
+        lesions = self.found + self.missed
+        hit = lesions > 0 and self.rule == OVERLAP
+        return LesionCounts(lesions if hit else 0, 0 if hit else lesions, int(hit), int(not hit), self.rule)
+
+
+def components(mask: Mask) -> tuple[NDArray[np.int32], int]:
+    """Number the lesions of a mask from 1; voxels that touch at a face, an edge or a corner belong together."""
+    numbered, count = ndimage.label(mask, structure=np.ones((3,) * mask.ndim))
+    return np.asarray(numbered, dtype=np.int32), int(count)
+
+
+def match_lesions(prediction: Mask, reference: Mask, rule: str = IOU, least: float = LEAST_IOU) -> LesionCounts:
+    """Count found, missed, right and wrong lesions.
+
+    Rule "iou": lesions are paired one to one, each pair with an intersection over union of at least `least`, as many
+    pairs as there can be. Rule "overlap": a lesion counts as soon as one voxel lies in any lesion of the other mask
+    (as in the ISBI 2015 MS lesion challenge; Carass et al., NeuroImage 148, 2017). The second rule is won by marking
+    everything, so it is not the default and its baseline says so.
+
+    Args:
+        prediction: boolean, of one class.
+        reference: boolean, the same shape.
+        rule: "iou" or "overlap".
+        least: smallest IoU of a pair, above 0 and up to 1.
+
+    Raises:
+        ValueError: shapes differ, an unknown rule, an IoU out of range.
+    """
+    if prediction.shape != reference.shape:
+        raise ValueError(f"the prediction's shape {prediction.shape} differs from the reference's {reference.shape}")
+    if rule not in (IOU, OVERLAP):
+        raise ValueError(f"unknown rule {rule!r} for matching lesions; it is {IOU!r} or {OVERLAP!r}")
+    if not 0 < least <= 1:
+        raise ValueError(f"the smallest IoU {least} is not above 0 and up to 1")
+    (ours, n_ours), (theirs, n_theirs) = components(prediction), components(reference)
+    both = (ours > 0) & (theirs > 0)
+    pairs, shared = np.unique(np.stack([ours[both], theirs[both]]), axis=1, return_counts=True)
+    if rule == OVERLAP:
+        right, found = len(np.unique(pairs[0])), len(np.unique(pairs[1]))
+    else:
+        right = found = _most_pairs(pairs, shared, np.bincount(ours.ravel()), np.bincount(theirs.ravel()), least)
+    return LesionCounts(found, n_theirs - found, right, n_ours - right, rule)
+
+
+def _most_pairs(
+    pairs: NDArray[np.int32],
+    shared: NDArray[np.int64],
+    our_sizes: NDArray[np.int64],
+    their_sizes: NDArray[np.int64],
+    least: float,
+) -> int:
+    """Size of the largest one-to-one matching among the overlapping pairs with enough IoU."""
+    iou = shared / (our_sizes[pairs[0]] + their_sizes[pairs[1]] - shared)
+    rows, columns = pairs[:, iou >= least - 1e-12]
+    graph = sparse.csr_matrix(
+        (np.ones(len(rows), dtype=np.int8), (rows, columns)), shape=(len(our_sizes), len(their_sizes))
+    )
+    partner = sparse.csgraph.maximum_bipartite_matching(graph, perm_type="column")
+    return int((partner >= 0).sum())
+
+
+def measure_channels(
+    prediction: Mask,
+    reference: Mask,
+    classes: Sequence[str],
+    spacing: Sequence[float],
+    *,
+    rule: str = IOU,
+    least: float = LEAST_IOU,
+    tolerance: float = TOLERANCE_MM,
+) -> tuple[dict[str, LabelFigures], dict[str, LesionCounts]]:
+    """Measure masks with a channel for each class, which may overlap: class -> figures, class -> lesions.
+
+    Args:
+        prediction: (classes, *image) boolean.
+        reference: the same shape.
+        classes: names of the channels.
+        spacing: mm, one for each axis of the image.
+        rule: how lesions are matched, as `least` (see `match_lesions`).
+        tolerance: of the NSD, mm.
+
+    Raises:
+        ValueError: shapes differ from each other or from the number of classes.
+    """
+    if prediction.shape != reference.shape or len(reference) != len(classes):
+        raise ValueError(
+            f"masks of shapes {prediction.shape} (prediction) and {reference.shape} (reference) for "
+            f"{len(classes)} classes: both need one channel for each class, first axis"
+        )
+    figures, lesions = {}, {}
+    for name, ours, theirs in zip(classes, prediction.astype(bool), reference.astype(bool), strict=True):
+        figures[name] = measure_mask(ours, theirs, spacing, tolerance)
+        lesions[name] = match_lesions(ours, theirs, rule, least)
+    return figures, lesions
+
+
+def lesion_rates(totals: Floats) -> dict[str, Floats]:
+    """Lesion-wise F1, precision and recall from sums of counts (..., 4).
+
+    recall = found / (found + missed), undefined without reference lesions; precision = right / (right + wrong), 0
+    where nothing is predicted although there are lesions; F1 = 2 P R / (P + R), 0 where either is 0 or there is only
+    one kind of lesion, undefined where there is neither.
+    """
+    found, missed, right, wrong = (totals[..., k] for k in range(4))
+    exist, marked = found + missed, right + wrong
+    recall = divide(found, exist)
+    precision = np.where((marked == 0) & (exist > 0), 0.0, divide(right, marked))
+    product, total = np.nan_to_num(precision) * np.nan_to_num(recall), np.nan_to_num(precision) + np.nan_to_num(recall)
+    f1 = np.where(exist + marked > 0, np.nan_to_num(divide(2 * product, total)), np.nan)
+    return {"lesion_f1": f1, "lesion_precision": precision, "lesion_recall": recall}

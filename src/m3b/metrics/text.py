@@ -1,0 +1,197 @@
+"""Score written reports against the true ones."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .cases import Floats
+from .estimators import divide, mean_defined
+from .findings import Findings, stated
+from .measuring import Estimator, Settings, group, measure, plain_figures, weighted_means
+from .meteor import meteor
+from .scores import Scores
+from .vocabulary import canonical_metric
+from .wording import ORDERS, bleu, bleu_counts, cider, rouge_l, tokens
+
+
+@dataclass(frozen=True)
+class ReportCase:
+    """One test case.
+
+    Args:
+        image: what names the case in messages.
+        patient: empty means a patient of its own.
+        reference: the true report, not empty.
+        prediction: the written one; an empty one is worth 0.
+    """
+
+    image: str
+    patient: str
+    reference: str
+    prediction: str
+
+
+def _check(cases: Sequence[ReportCase]) -> None:
+    for number, case in enumerate(cases):
+        if not isinstance(case.prediction, str):
+            raise ValueError(f"case {number} ({case.image}): the prediction is not a text: {case.prediction!r}")
+        if not tokens(case.reference):
+            raise ValueError(
+                f"case {number} ({case.image}): the true report has no words; leave cases without a report out of the "
+                "test part"
+            )
+
+
+_SLOW = ("meteor", "cider")
+
+
+def _wording_estimator(cases: Sequence[ReportCase], slow: bool = True) -> Estimator:
+    """BLEU, ROUGE-L, and with `slow` METEOR and CIDEr-D, each (draws,)."""
+    ours, theirs = [tokens(case.prediction) for case in cases], [tokens(case.reference) for case in cases]
+    counts = np.array([bleu_counts(a, b) for a, b in zip(ours, theirs, strict=True)], dtype=np.float64)
+    single = {"rouge_l": np.array([rouge_l(a, b) for a, b in zip(ours, theirs, strict=True)])}
+    if slow:
+        single["meteor"] = np.array([meteor(a, b) for a, b in zip(ours, theirs, strict=True)])
+        single["cider"] = cider(ours, theirs)
+
+    def estimate(weights: Floats) -> dict[str, Floats]:
+        corpus = bleu(weights @ counts)
+        figures = {f"bleu_{order + 1}": corpus[:, order] for order in range(ORDERS)}
+        return figures | {name: weighted_means(value[:, None], weights)[:, 0] for name, value in single.items()}
+
+    return estimate
+
+
+@dataclass(frozen=True)
+class _Stated:
+    """(cases, findings) what the true and what the written reports state."""
+
+    truth: NDArray[np.bool_]
+    chosen: NDArray[np.bool_]
+
+
+def _stated(cases: Sequence[ReportCase], findings: Findings) -> _Stated:
+    names = list(findings)
+    tables = []
+    for texts in ([case.reference for case in cases], [case.prediction for case in cases]):
+        each = [stated(text, findings) for text in texts]
+        tables.append(np.array([[name in some for name in names] for some in each], dtype=np.bool_))
+    return _Stated(tables[0], tables[1])
+
+
+def _label_counts(table: _Stated, weights: Floats) -> tuple[Floats, Floats]:
+    """2 TP, and 2 TP + FP + FN; each (draws, findings)."""
+    hits = weights @ (table.truth & table.chosen).astype(np.float64)
+    return 2 * hits, weights @ table.truth.astype(np.float64) + weights @ table.chosen.astype(np.float64)
+
+
+def _label_estimator(table: _Stated) -> Estimator:
+    """label_f1 (draws, findings), mean over findings that any report states; label_f1_micro (draws,), all pooled."""
+
+    def estimate(weights: Floats) -> dict[str, Floats]:
+        above, below = _label_counts(table, weights)
+        return {"label_f1": divide(above, below), "label_f1_micro": divide(above.sum(axis=1), below.sum(axis=1))}
+
+    return estimate
+
+
+def _estimator(cases: Sequence[ReportCase], findings: Findings | None, only: str | None = None) -> Estimator:
+    parts: list[Estimator] = []
+    if only is None or not only.startswith("label_"):
+        parts.append(_wording_estimator(cases, only is None or only in _SLOW))
+    if findings:
+        parts.append(_label_estimator(_stated(cases, findings)))
+    return lambda weights: {name: value for part in parts for name, value in part(weights).items()}
+
+
+def figures(
+    cases: Sequence[ReportCase], findings: Findings | None = None, *, only: str | None = None
+) -> dict[str, float]:
+    """Metrics without interval or baseline; a label F1 is the mean over the findings.
+
+    Args:
+        cases: one for each test case.
+        findings: needed for the label F1.
+        only: a canonical name; what takes long and does not serve it is left out.
+
+    Raises:
+        ValueError: no cases, or one without a true report.
+    """
+    group(cases)
+    _check(cases)
+    values = plain_figures(_estimator(cases, findings, only), len(cases))
+    return {name: float(value if value.ndim == 0 else mean_defined(value)) for name, value in values.items()}
+
+
+def with_text(cases: Sequence[ReportCase], texts: Sequence[str]) -> list[ReportCase]:
+    """The same cases with other predictions.
+
+    Raises:
+        ValueError: another number of texts than of cases.
+    """
+    if len(texts) != len(cases):
+        raise ValueError(f"{len(texts)} texts for {len(cases)} cases")
+    return [replace(case, prediction=text) for case, text in zip(cases, texts, strict=True)]
+
+
+def distinct_texts(cases: Sequence[ReportCase]) -> int:
+    """How many different reports were written; case, spaces and punctuation do not make a difference."""
+    return len({tuple(tokens(case.prediction)) for case in cases})
+
+
+def score_reports(
+    cases: Sequence[ReportCase],
+    findings: Findings | None = None,
+    *,
+    primary: str = "bleu_1",
+    trivial: Sequence[str] = (),
+    random: Sequence[str] | None = None,
+    seed: int = 0,
+    draws: int = 1000,
+) -> Scores:
+    """BLEU-1..4, ROUGE-L, METEOR, CIDEr-D and label F1, with intervals from `draws` bootstrap samples of patients.
+
+    Args:
+        cases: one for each test case.
+        findings: finding -> phrases that state it (`findings.stated`); no label F1 without.
+        primary: the metric that counts, any spelling in `metric_names("report")`.
+        trivial: constant reports, usually those of `constants.best_constants`: the baseline of each metric is what the
+            best of them gets as the answer to every case. Without one there is no baseline, and no verdict.
+        random: a text for each case that was drawn at random (`constants.random_reports`): a baseline as well.
+        seed: of the bootstrap.
+        draws: bootstrap samples; 0 for no intervals.
+
+    Raises:
+        ValueError: no cases, a case without a true report, an unknown or unfitting metric.
+    """
+    name = canonical_metric(primary, "report")
+    patients = group(cases)
+    _check(cases)
+    if name.startswith("label_") and not findings:
+        raise ValueError(f"{name} needs the findings and their phrases")
+    floor: dict[str, Floats] = {}
+    answers = [[text] * len(cases) for text in dict.fromkeys(trivial)] + ([] if random is None else [list(random)])
+    for answer in answers:
+        other = plain_figures(_estimator(with_text(cases, answer), findings), len(cases))
+        floor = {key: np.fmax(value, floor.get(key, value)) for key, value in other.items()}
+    table = _stated(cases, findings) if findings else None
+    concerned = np.zeros((len(cases), 0), dtype=np.bool_) if table is None else table.truth | table.chosen
+    settings = Settings(draws, seed, floor, concerned)
+    metrics, per_label = measure(patients, list(findings or ()), _estimator(cases, findings), settings)
+    details: dict[str, Any] = {"distinct": distinct_texts(cases), "constant": list(dict.fromkeys(trivial))}
+    return Scores(
+        primary=metrics[name],
+        metrics=metrics,
+        classes=tuple(findings or ()),
+        n_cases=len(cases),
+        n_patients=patients.n_patients,
+        multi_label=True,
+        task="report",
+        per_label=per_label,
+        details=details,
+    )

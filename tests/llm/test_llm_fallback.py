@@ -1,0 +1,157 @@
+"""A second model that takes over, and the kinds of trouble that are waited for differently."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from m3b.errors import (
+    Authentication,
+    BadRequest,
+    Cancelled,
+    ContextOverflow,
+    LLMError,
+    Refused,
+    Transient,
+    WrongUse,
+)
+from m3b.llm import Fallback, Retry, Scripted, connect
+from m3b.llm.base import Facts, spec_of
+from m3b.llm.retry import PATIENCE
+from m3b.llm.scripted import fault, refusal, transient
+from m3b.llm.trouble import translate, within
+from m3b.messages import Message
+
+START = [Message("user", "Go.")]
+
+
+@pytest.mark.parametrize(
+    "trouble", [fault(Authentication), fault(BadRequest), fault(Refused), transient(9999.0), refusal()]
+)
+def test_the_next_model_takes_over(trouble: Any) -> None:
+    first, second = Scripted([trouble], name="a"), Scripted(["from b"], name="b")
+    told: list[str] = []
+    llm = Fallback([first, second])
+    assert llm.ask(START, [], on_wait=lambda reason, seconds: told.append(reason)).text == "from b"
+    assert "b takes over" in told[-1]
+    assert llm.name == "a|b"
+
+
+def test_a_dead_model_is_not_asked_again_but_one_that_declined_is() -> None:
+    first = Scripted([refusal(), fault(Authentication)], name="a")
+    llm = Fallback([first, Scripted(["1", "2", "3"], name="b")])
+    assert [llm.ask(START, []).text for _ in range(3)] == ["1", "2", "3"]
+    assert len(first.seen) == 2
+
+
+def test_what_is_no_failure_goes_through() -> None:
+    for trouble in (fault(ContextOverflow), Cancelled("stop")):
+        second = Scripted(["x"])
+        with pytest.raises(type(trouble)):
+            Fallback([Scripted([trouble]), second]).ask(START, [])
+        assert second.seen == []
+
+
+def test_the_last_error_and_the_last_refusal_stand() -> None:
+    with pytest.raises(BadRequest, match="second"):
+        Fallback([Scripted([fault(BadRequest, "first")]), Scripted([fault(BadRequest, "second")])]).ask(START, [])
+    assert Fallback([Scripted([refusal()]), Scripted([refusal("no")])]).ask(START, []).stop == "refusal"
+
+
+def test_facts_are_those_at_work_within_the_smallest_window() -> None:
+    big, small = Facts(window=1000, max_output=100, price_in=1.0), Facts(window=500, max_output=200, price_in=2.0)
+    llm = Fallback([Scripted([fault()], facts=big), Scripted(["x"], facts=small)])
+    assert (llm.facts.window, llm.facts.max_output, llm.facts.price_in) == (500, 100, 1.0)
+    llm.ask(START, [])
+    assert (llm.facts.window, llm.facts.max_output, llm.facts.price_in) == (500, 200, 2.0)
+
+
+def test_specs() -> None:
+    here, there = "openai:m@http://127.0.0.1:1/v1", "anthropic:n@http://localhost:2"
+    llm = connect(f"{here}|{there}")
+    assert isinstance(llm, Fallback)
+    assert spec_of(llm) == f"{here}|{there}"
+    assert spec_of(connect(here, fallback=there)) == f"{here}|{there}"
+    assert spec_of(connect(Scripted(name="s"), fallback=lambda messages, tools: "x")).startswith("s|callable:")
+    with pytest.raises(WrongUse):
+        Fallback([Scripted([])])
+    with pytest.raises(WrongUse):
+        connect("openai:m@http://127.0.0.1:1/v1|")
+
+
+def test_a_spec_can_be_connected_to_again_and_holds_no_password() -> None:
+    llm = connect("openai:m@http://user:hidden@127.0.0.1:1/v1?key=hidden", tools="text")
+    assert spec_of(llm) == "openai:m@http://127.0.0.1:1/v1"
+    assert spec_of(connect(spec_of(llm))) == spec_of(llm)
+
+
+# --- kinds of trouble --------------------------------------------------------------------------------------------------
+
+
+class Said(Exception):
+    """An SDK's exception as far as it matters."""
+
+    def __init__(self, status: int | None, body: Any = None, said: str = "x") -> None:
+        super().__init__(said)
+        self.status_code, self.body = status, body
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (Said(429), "rate limit"),
+        (Said(529), "overload"),
+        (Said(503), "overload"),
+        (Said(500), "server error"),
+        (Said(504), "time-out"),
+        (TimeoutError("x"), "time-out"),
+        (ConnectionResetError("x"), "lost connection"),
+        (Said(None, {"type": "overloaded_error", "message": "busy"}), "overload"),
+        (Said(200, {"error": {"type": "rate_limit_error", "message": "busy"}}), "rate limit"),
+        (Said(400, {"message": "Failed to call a function", "code": "tool_use_failed"}), "garbled answer"),
+    ],
+)
+def test_kinds(error: Exception, kind: str) -> None:
+    found = translate(error, "m", "K")
+    assert isinstance(found, Transient)
+    assert found.kind == kind
+    assert kind in PATIENCE
+
+
+@pytest.mark.parametrize(
+    ("body", "kind"),
+    [
+        ({"error": {"code": 429, "message": "busy"}}, Transient),
+        ({"error": {"code": 401, "message": "no"}}, Authentication),
+        ({"error": {"code": 403, "message": "requires moderation and your input was flagged"}}, Refused),
+        (
+            {"type": "error", "error": {"type": "invalid_request_error", "message": "prompt is too long"}},
+            ContextOverflow,
+        ),
+    ],
+)
+def test_errors_under_a_good_status(body: Any, kind: type[LLMError]) -> None:
+    assert isinstance(within(body, "m"), kind)
+    assert within({"choices": []}, "m") is None
+    assert within("text", "m") is None
+
+
+def test_each_kind_has_its_own_patience() -> None:
+    """Time-outs, which cost minutes each, end sooner than rate limits; mixed trouble is counted apart."""
+
+    def tries(kinds: list[str]) -> int:
+        asked = 0
+
+        def request() -> None:
+            nonlocal asked
+            asked += 1
+            raise Transient("x", 0.0, kinds[(asked - 1) % len(kinds)])
+
+        with pytest.raises(Transient):
+            Retry(sleep=lambda s: None, clock=lambda: 0.0, random=lambda: 0.0, total_s=1e9).run(request)
+        return asked
+
+    assert tries(["time-out"]) == PATIENCE["time-out"][1]
+    assert tries(["rate limit"]) == PATIENCE["rate limit"][1]
+    assert tries(["time-out", "overload"]) == 2 * PATIENCE["time-out"][1] - 1

@@ -1,0 +1,94 @@
+"""The ledger: what left the machine, to whom, and nothing of its content."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from m3b.errors import Authentication, Failed
+from m3b.llm import CallableLLM, Fallback, Retry, Scripted, ledger
+from m3b.llm.conformance import CANARY, Answer, Clock, Server, Subject, built_in
+from m3b.llm.ledger import Ledger
+from m3b.messages import Message
+
+START = [Message("system", "You are a tester."), Message("user", "The secret of the patient is xyzzy.")]
+
+SUBJECTS_OF_WIRES = built_in()[:3]
+
+
+def made(subject: Subject, server: Server) -> Any:
+    clock = Clock()
+    return subject.make(server.url, Retry(sleep=clock.sleep, clock=clock), 30.0)
+
+
+@pytest.mark.parametrize("subject", SUBJECTS_OF_WIRES, ids=lambda subject: subject.name)
+@pytest.mark.parametrize("watched", [False, True])
+def test_each_request_is_written_down_as_it_left(subject: Subject, watched: bool, tmp_path: Path) -> None:
+    book = Ledger(tmp_path / "ledger.jsonl")
+    good = Answer(subject.dialect.text("the plain answer"))
+    with Server() as server:
+        server.will(Answer(subject.dialect.error("slow down"), status=429), Answer(drop=True), good)
+        cancelled = (lambda: False) if watched else None
+        reply = book.of(made(subject, server), "tester").ask(START, [], cancelled=cancelled)
+        heard, host = server.heard, server.url.removeprefix("http://")
+    lines = ledger.read(book.file)
+    assert [line["what"] for line in lines] == ["sent", "sent", "sent", "answered"]
+    for line, request in zip(lines, heard, strict=False):
+        assert (line["host"], line["path"], line["role"]) == (host, request.path, "tester")
+        assert line["bytes"] == len(request.raw)
+        assert line["sha256"] == hashlib.sha256(request.raw).hexdigest()
+    end = lines[-1]
+    assert (end["requests"], end["input_tokens"], end["cached_tokens"], end["reasoning_tokens"]) == (3, 100, 60, 3)
+    assert end["cost_usd"] == pytest.approx(reply.usage.cost_usd, abs=1e-8)
+    written = book.file.read_bytes()
+    assert not any(secret in written for secret in (CANARY.encode(), b"xyzzy", b"plain answer"))
+
+
+def test_functions_and_failures(tmp_path: Path) -> None:
+    book = Ledger(tmp_path / "ledger.jsonl")
+    book.of(CallableLLM(lambda messages, tools: "ok", name="mine"), "a").ask(START, [])
+    with pytest.raises(Authentication):
+        book.of(Scripted([Authentication("no")]), "a").ask(START, [])
+    sent, answered, failed = ledger.read(book.file)
+    assert (sent["model"], sent["host"], answered["requests"]) == ("mine", "", 1)
+    assert (failed["what"], failed["error"], failed["requests"]) == ("failed", "Authentication", 0)
+
+
+def test_the_model_that_answered_is_named(tmp_path: Path) -> None:
+    book = Ledger(tmp_path / "ledger.jsonl")
+    subject = SUBJECTS_OF_WIRES[0]
+    with Server() as server:
+        server.will(Answer(subject.dialect.error("no"), status=401), Answer(subject.dialect.text("ok")))
+        book.of(Fallback([made(subject, server), made(subject, server)]), "a").ask(START, [])
+    assert [line["what"] for line in ledger.read(book.file)] == ["sent", "sent", "answered"]
+
+
+def test_the_summary_adds_up(tmp_path: Path) -> None:
+    book = Ledger(tmp_path / "ledger.jsonl")
+    subject = SUBJECTS_OF_WIRES[0]
+    with Server() as server:
+        llm = book.of(made(subject, server), "a")
+        for _ in range(3):
+            server.will(Answer(subject.dialect.text("ok")))
+            llm.ask(START, [])
+        sizes = [len(heard.raw) for heard in server.heard]
+    (found,) = ledger.summary(book.file).values()
+    assert (found["requests"], found["bytes"], found["input_tokens"]) == (3, sum(sizes), 300)
+    assert found["cached_share"] == 0.6
+    assert ledger.summary(tmp_path / "missing") == {}
+
+
+def test_a_full_disk_ends_the_run_in_words(tmp_path: Path) -> None:
+    book = Ledger(tmp_path)  # a folder cannot be appended to
+    with pytest.raises(Failed, match="Make room"):
+        book.of(Scripted(["ok"]), "a").ask(START, [])
+
+
+def test_a_torn_line_is_left_out(tmp_path: Path) -> None:
+    file = tmp_path / "ledger.jsonl"
+    file.write_text(json.dumps({"what": "sent"}) + '\n{"what": "answ')
+    assert len(ledger.read(file)) == 1
