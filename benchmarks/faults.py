@@ -100,6 +100,7 @@ class Actor:
     random: random.Random | None = None
     stays_from: int | None = None
     staying: Fault | None = None
+    stayed: bool = False
     faults: Counter[str] = field(default_factory=Counter)
     broken: list[str] = field(default_factory=list)
     delivered: int = 0
@@ -113,6 +114,7 @@ class Actor:
         self._check(turns, said)
         good = self._good(said)
         if self.staying is not None and self.stays_from is not None and self.requests >= self.stays_from:
+            self.stayed = True
             return self.staying(self.dialect, good)
         if self.random is not None and self.random.random() < TROUBLED:
             name = self.random.choice([*list(PASSING)[:-1] * 3, "silence"])
@@ -210,7 +212,7 @@ def one(
     result = play_run(acts, wire, data, out, actor, whole)
     tally: Counter[str] = Counter({f"fault: {name}": count for name, count in actor.faults.items()})
     tally["requests"] += actor.requests
-    if stays is not None:
+    if stays is not None and actor.stayed:  # else the run had ended before its provider failed for good
         told = result.status == "failed" and STAYING[stays][1] in result.reason
         tally["typed status"] += told
         tally["BROKEN: " + f"{result.status}: {result.reason}"] += not told

@@ -208,7 +208,7 @@ def test_commands_are_understood_by_the_parser(line: tuple[str, list[str]]) -> N
     assert not getattr(command, "commands", {}), f"no command: {words}"
     asked = command.make_context(name, words)
     if asked.params.get("llm"):
-        assert asked.params["llm"].partition(":")[0] in {"rules", *PROVIDERS}
+        assert asked.params["llm"].partition(":")[0] in {"rules", "record", "replay", *PROVIDERS}
 
 
 def test_other_commands_exist() -> None:

@@ -199,7 +199,7 @@ def test_names() -> None:
         assert canonical_metric(alias.upper().replace(" ", "_")) == name
     assert canonical_metric("ROC-AUC") == canonical_metric("auc") == "auroc"
     with pytest.raises(ValueError, match="one of: auroc"):
-        canonical_metric("dice")
+        canonical_metric("dice", "diagnosis")
 
 
 def test_fourteen_findings_of_a_thousand_cases_are_quick() -> None:

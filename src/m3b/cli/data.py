@@ -1,4 +1,4 @@
-"""`m3b data`: cards, generated data, audits."""
+"""`m3b data`: cards, generated and downloaded data, audits."""
 
 from __future__ import annotations
 
@@ -7,12 +7,16 @@ from typing import Annotated
 
 import typer
 
+from m3b.bench.datasets.registry import NAMES
 from m3b.cli.run import Json
-from m3b.cli.show import print_json, table
+from m3b.cli.show import print_json, table, transfer
 from m3b.errors import WrongUse
 
-app = typer.Typer(help="Data cards, generated data, audits.", no_args_is_help=True, rich_markup_mode=None)
-MAKERS = ("chest", "volumes")
+app = typer.Typer(
+    help="Data cards, generated and downloaded data, audits.", no_args_is_help=True, rich_markup_mode=None
+)
+MAKERS = {"chest": 240, "volumes": 240}
+"""Small sets for trying things, and how many patients they get."""
 
 
 @app.command("list")
@@ -35,18 +39,57 @@ def list_cards(
 
 @app.command()
 def make(
-    name: Annotated[str, typer.Argument(help=f"One of: {', '.join(MAKERS)}.")],
+    name: Annotated[str, typer.Argument(help=f"One of: {', '.join((*MAKERS, *NAMES))}.")],
     folder: Annotated[Path, typer.Argument(help="A folder that does not exist yet.")],
-    cases: Annotated[int, typer.Option(help="How many patients.")] = 240,
+    cases: Annotated[int | None, typer.Option(help="How many patients. Default: what suits the set.")] = None,
     seed: Annotated[int, typer.Option(help="The same seed gives the same data.")] = 0,
+    layout: Annotated[
+        str, typer.Option(help="Of a benchmark set: card, or official where the publisher's differs.")
+    ] = "card",
+    json: Json = False,
 ) -> None:
     """Generate a small data set that looks raw: invented images, real faults."""
     from m3b.data import synthetic
 
-    if name not in MAKERS:
-        raise WrongUse(f"There is no generator {name!r}; choose one of {', '.join(MAKERS)}.")
-    maker = {"chest": synthetic.make_chest, "volumes": synthetic.make_volumes}[name]
-    typer.echo(str(maker(folder, patients=cases, seed=seed)))
+    if name in MAKERS:
+        maker = {"chest": synthetic.make_chest, "volumes": synthetic.make_volumes}[name]
+        made = maker(folder, patients=MAKERS[name] if cases is None else cases, seed=seed)
+        print_json({"folder": str(made)}) if json else typer.echo(str(made))
+        return
+    from m3b.bench.datasets import dataset
+
+    try:
+        spec = dataset(name)
+    except WrongUse:
+        raise WrongUse(f"There is no generator {name!r}; choose one of {', '.join((*MAKERS, *NAMES))}.") from None
+    drawn = spec.make(folder, patients=cases, seed=seed, layout=layout)
+    if json:
+        print_json({"name": spec.name, "folder": str(folder), "layout": layout, "cases": drawn.cases,
+                    "patients": drawn.patients or None, "metric": spec.metric, "ceiling": round(drawn.ceiling, 4),
+                    "odd": list(drawn.odd)})  # fmt: skip
+        return
+    typer.echo(str(folder))
+    typer.echo(f"{drawn.cases} cases; {spec.metric} of a perfect reader {drawn.ceiling:.2f}", err=True)
+    typer.echo(f"planted faults: {'; '.join(drawn.odd)}", err=True)
+
+
+@app.command()
+def fetch(
+    name: Annotated[str, typer.Argument(help=f"One of: {', '.join(NAMES)}.")],
+    folder: Annotated[Path, typer.Argument(help="Where to unpack it. Call again to go on after a break.")],
+    json: Json = False,
+) -> None:
+    """Download a benchmark set that is openly available; for the others, say where it lies and under which terms."""
+    from m3b.bench.datasets.fetching import fetch as download
+
+    with transfer() as progress:
+        said = download(name, folder, progress=progress)
+    if json:
+        print_json({"name": name, "folder": str(folder), "said": said})
+        return
+    for line in said:
+        typer.echo(line, err=True)
+    typer.echo(str(folder))
 
 
 @app.command()

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -19,6 +20,30 @@ def console(*, to_stderr: bool = False) -> Console:
 
     plain = Console(stderr=to_stderr, highlight=False)
     return plain if plain.is_terminal else Console(stderr=to_stderr, highlight=False, width=200)
+
+
+@contextmanager
+def transfer() -> Iterator[Callable[[str, int, int | None], None]]:
+    """A progress bar on standard error, fed with file name, bytes so far and bytes in all; silent where nobody looks."""
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(),
+    )
+    screen = console(to_stderr=True)
+    tasks: dict[str, Any] = {}
+    with Progress(*columns, console=screen, disable=not screen.is_terminal) as bar:
+
+        def told(name: str, done: int, total: int | None) -> None:
+            if name not in tasks:
+                tasks[name] = bar.add_task(name)
+            bar.update(tasks[name], completed=done, total=total)
+
+        yield told
 
 
 def print_json(value: Any) -> None:

@@ -53,8 +53,9 @@ def opened(spec: str, connect: Callable[[str], LLM]) -> LLM:
 def scrub(text: str) -> str:
     """The text with `[key]` for whatever is in a variable of the environment named like a secret, or looks like a key."""
     for name, value in os.environ.items():
-        if _NAMES.search(name) and len(value) >= 8 and value in text:
-            text = text.replace(value, "[key]")
+        if _NAMES.search(name) and len(value) >= 8:
+            # As it is, and as it looks within JSON.
+            text = text.replace(value, "[key]").replace(json.dumps(value, ensure_ascii=False)[1:-1], "[key]")
     return _SHAPES.sub("[key]", text)
 
 

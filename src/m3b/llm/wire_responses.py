@@ -18,7 +18,7 @@ from . import tokens
 from .base import Facts
 from .calls import parse_arguments
 from .trouble import within
-from .wire import NOTHING, answer_of, arguments_of, clean, id_of, name_of, stop_of
+from .wire import NOTHING, answer_of, arguments_of, clean, id_of, name_of, stop_of, unseen
 
 Item = dict[str, Any]
 Thoughts = dict[tuple[str, ...], list[Item]]
@@ -55,13 +55,13 @@ def to_request(
 
 
 def _items(message: Message, thoughts: Thoughts, vision: bool) -> list[Item]:
+    text = clean(message.text) if vision else unseen(message)
+    images = message.images if vision else ()
     if message.role == "tool":
-        text = answer_of(message.text, message.is_error, marks_errors=False)
-        output = _content(message.images, text) if vision else text
+        output = _content(images, answer_of(text, message.is_error, marks_errors=False))
         return [{"type": "function_call_output", "call_id": id_of(message.call_id), "output": output}]
-    text = clean(message.text)
     if message.role == "user":
-        return [{"role": "user", "content": _content(message.images, text) if vision else text or NOTHING}]
+        return [{"role": "user", "content": _content(images, text)}]
     items: list[Item] = list(thoughts.get(tuple(call.id for call in message.calls), [])) if message.calls else []
     if text.strip() or not message.calls:
         items.append({"role": "assistant", "content": text or NOTHING})

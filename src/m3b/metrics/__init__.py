@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from .atlas import Atlas, build_atlas
     from .boxes import Box, box_iou
     from .constants import ImageUse, best_constants, image_use, random_reports, shuffled
-    from .detection import DetectionCase, score_detection
+    from .detection import score_detection
+    from .detection_cases import DetectionCase
     from .findings import Findings, stated
     from .lesions import LesionCounts, match_lesions, measure_channels
     from .masks import LabelFigures, measure_mask, measure_masks
@@ -29,7 +30,8 @@ _LATER = {
     "atlas": ("Atlas", "build_atlas"),
     "boxes": ("Box", "box_iou"),
     "constants": ("ImageUse", "best_constants", "image_use", "random_reports", "shuffled"),
-    "detection": ("DetectionCase", "score_detection"),
+    "detection": ("score_detection",),
+    "detection_cases": ("DetectionCase",),
     "findings": ("Findings", "stated"),
     "lesions": ("LesionCounts", "match_lesions", "measure_channels"),
     "masks": ("LabelFigures", "measure_mask", "measure_masks"),

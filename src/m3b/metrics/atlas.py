@@ -84,20 +84,23 @@ def best_cut(share: NDArray[np.float32]) -> float:
     """The share above which to mark, for the largest expected Dice.
 
     Marking the places V against a random training mask overlaps in sum over V of share, so the Dice to expect is about
-    2 x that / (|V| + sum of share); V is best a level set. A label that never occurs is never marked.
+    2 x that / (|V| + sum of share); V is best a level set. The cut lies halfway between the last share inside and the
+    first outside, so that it stays where it is when the shares are interpolated. A label that never occurs is never
+    marked.
     """
     values = np.sort(share[share > 0].astype(np.float64))[::-1]
     if not len(values):
         return math.inf
     dice = 2 * np.cumsum(values) / (np.arange(1, len(values) + 1) + values.sum())
-    return float(values[int(dice.argmax())])
+    last = values[int(dice.argmax())]
+    return float(last + values[values < last].max(initial=0.0)) / 2
 
 
 def build_atlas(masks: Iterable[ArrayLike], labels: Labels, grid: int = GRID) -> Atlas:
     """Average training masks on a common grid; one mask is in memory at a time.
 
-    Each mask is stretched to `grid` voxels along every axis (as few as it has, where that is less for the first mask),
-    so the atlas knows places relative to the image's frame, whatever the spacing.
+    Each mask is stretched to `grid` voxels along every axis, so the atlas knows places relative to the image's frame,
+    whatever the spacing.
 
     Args:
         masks: label masks, all 2D or all 3D, of any shapes.
@@ -113,7 +116,7 @@ def build_atlas(masks: Iterable[ArrayLike], labels: Labels, grid: int = GRID) ->
     for mask in masks:
         array = whole_numbers(mask, f"training mask {count}")
         if not count:
-            shape = tuple(min(grid, size) for size in array.shape)
+            shape = (grid,) * array.ndim
         for name, number in labels.items():
             image = resample_linear(np.isin(array, number).astype(np.float32), shape)
             sums[name] = sums[name] + image if count else image

@@ -2,83 +2,23 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .boxes import COCO_IOUS, FROC_RATES, Box, average_precision, froc, rank
+from .boxes import COCO_IOUS, FROC_RATES, average_precision, froc, rank
 from .cases import Floats
+from .detection_cases import DetectionCase, check_cases
 from .estimators import auroc
-from .lesions import OVERLAP, LesionCounts, lesion_rates
-from .masks import LabelFigures
+from .lesions import OVERLAP, lesion_rates
 from .measuring import Estimator, Group, Settings, group, measure, plain_figures
 from .scores import Scores
-from .segmentation import better, check_labels, mask_baseline, mask_details, mask_estimator
+from .segmentation import better, mask_baseline, mask_details, mask_estimator
 from .vocabulary import canonical_metric
 
 FROC_IOU = 0.5
-
-
-@dataclass(frozen=True)
-class DetectionCase:
-    """One test image; every part that is there in one case has to be there in all.
-
-    Args:
-        image: what names the case in messages.
-        patient: empty means a patient of its own.
-        figures: class -> figures of its mask (`lesions.measure_channels`).
-        lesions: class -> lesions of its mask.
-        predicted: boxes with scores; None where the task has no boxes.
-        truth: true boxes.
-        anomaly_score: how abnormal the image is as a whole, any scale, higher is more.
-        abnormal: whether it is.
-    """
-
-    image: str
-    patient: str
-    figures: Mapping[str, LabelFigures] = field(default_factory=dict)
-    lesions: Mapping[str, LesionCounts] = field(default_factory=dict)
-    predicted: tuple[Box, ...] | None = None
-    truth: tuple[Box, ...] | None = None
-    anomaly_score: float | None = None
-    abnormal: bool | None = None
-
-    def parts(self) -> tuple[bool, bool, bool, bool]:
-        """Whether it has mask figures, lesions, boxes, a score of the image."""
-        return bool(self.figures), bool(self.lesions), self.truth is not None, self.anomaly_score is not None
-
-
-def _problem(case: DetectionCase, first: DetectionCase, classes: Sequence[str]) -> str:
-    if case.parts() != first.parts():
-        return f"mask figures, lesions, boxes, image score are {case.parts()}, in the first case {first.parts()}"
-    if not any(case.parts()):
-        return "nothing to score: no mask figures, no lesions, no boxes and no score of the image"
-    if (case.predicted is None) != (case.truth is None) or (case.anomaly_score is None) != (case.abnormal is None):
-        return "a prediction without its truth, or the reverse"
-    if case.anomaly_score is not None and not math.isfinite(case.anomaly_score):
-        return f"the anomaly score is {case.anomaly_score}"
-    boxes = (*(case.predicted or ()), *(case.truth or ()))
-    problems = [problem for box in boxes if (problem := box.problem(classes))]
-    if problems:
-        return problems[0]
-    if len({len(box.corners) for box in boxes}) > 1:
-        return "boxes in 2D and in 3D"
-    rules = {counts.rule for counts in (*case.lesions.values(), *first.lesions.values())}
-    return f"lesions matched by different rules: {sorted(rules)}" if len(rules) > 1 else ""
-
-
-def _check(cases: Sequence[DetectionCase], classes: Sequence[str]) -> None:
-    for number, case in enumerate(cases):
-        problem = _problem(case, cases[0], classes)
-        if problem:
-            raise ValueError(f"case {number} ({case.image}): {problem}")
-    for name in ("figures", "lesions"):
-        if cases and getattr(cases[0], name):
-            check_labels(cases, classes, name)
 
 
 def _lesion_table(cases: Sequence[DetectionCase], classes: Sequence[str]) -> Floats:
@@ -188,9 +128,9 @@ def score_detection(
     """
     name = canonical_metric(primary, "detection")
     patients = group(cases)
-    _check(cases, classes)
+    check_cases(cases, classes)
     if trivial is not None:
-        _check(trivial, classes)
+        check_cases(trivial, classes)
         if [case.image for case in trivial] != [case.image for case in cases]:
             raise ValueError("the trivial cases must be the same images in the same order")
     settings = Settings(

@@ -60,15 +60,16 @@ _BEHIND = _pattern(AFTER)
 
 def _clauses(text: str) -> list[str]:
     """Clauses as words joined by single spaces."""
-    return [" ".join(tokens(part)) for part in _CLAUSES.split(text.casefold())]
+    return [" ".join(tokens(part)) for part in _CLAUSES.split(text.lower())]
 
 
 def stated(text: str, findings: Findings) -> frozenset[str]:
     """The findings that a report states and does not deny.
 
     A finding counts where one of its phrases occurs, on word borders, in a clause in which no negation stands before
-    it and no denial behind it. Clauses end at full stops, colons, semicolons, line ends and words such as "but". This is
-    a keyword rule, not a clinical labeller: doubt ("cannot exclude") counts as a statement.
+    it and no denial behind it. Clauses end at full stops, colons, semicolons, line ends and words such as "but", not at
+    commas ("no effusion, fracture or mass" denies all three). This is a keyword rule, not a clinical labeller: doubt
+    ("cannot exclude") counts as a statement.
 
     Raises:
         ValueError: a phrase without words.

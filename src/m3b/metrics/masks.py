@@ -50,8 +50,8 @@ def measure_mask(
     """Measure one label.
 
     Dice = 2 |A and B| / (|A| + |B|) (Dice, Ecology 26, 1945); NSD and HD95 as in `surfaces`. Both masks empty: all
-    three undefined (NaN). One of them empty: Dice 0, NSD 0, HD95 infinite. A volume of one
-    slice is measured as an image in 2D.
+    three undefined (NaN). One of them empty: Dice 0, NSD 0, HD95 infinite. A volume of one slice
+    is measured as an image in 2D.
 
     Args:
         prediction: boolean, 2D or 3D.
@@ -75,9 +75,21 @@ def measure_mask(
         flat = reference.shape.index(1)
         prediction, reference = prediction.squeeze(flat), reference.squeeze(flat)
         steps = steps[:flat] + steps[flat + 1 :]
+    window = _window(prediction, reference)
+    prediction, reference = prediction[window], reference[window]
     return LabelFigures(
         dice, nsd(prediction, reference, steps, tolerance), hd95(prediction, reference, steps), theirs, ours, extent
     )
+
+
+def _window(first: Mask, second: Mask) -> tuple[slice, ...]:
+    """The part of the image that holds both masks: what is measured is the same there, and sooner."""
+    box = []
+    for axis in range(first.ndim):
+        others = tuple(other for other in range(first.ndim) if other != axis)
+        used = np.flatnonzero(first.any(axis=others) | second.any(axis=others))
+        box.append(slice(int(used[0]), int(used[-1]) + 1))
+    return tuple(box)
 
 
 def _check(ours: tuple[int, ...], theirs: tuple[int, ...], spacing: Sequence[float], tolerance: float) -> None:

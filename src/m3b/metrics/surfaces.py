@@ -109,7 +109,7 @@ def border_voxels(mask: Mask, spacing: tuple[float, ...]) -> Floats:
 
 def nearest(points: Floats, others: Floats) -> Floats:
     """(points,) distance of each point to the nearest of the others, mm."""
-    distances, _ = spatial.cKDTree(others).query(points)
+    distances, _ = spatial.cKDTree(others, balanced_tree=False, compact_nodes=False).query(points)  # quicker to build
     return np.asarray(distances, dtype=np.float64)
 
 

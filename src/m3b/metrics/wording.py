@@ -28,7 +28,7 @@ def tokens(text: str) -> list[str]:
     Published tables differ by their tokenisers (report lines are cleaned to words and full stops in most of them), so
     figures compare only within one.
     """
-    return _TOKEN.findall(text.casefold())
+    return _TOKEN.findall(text.lower())
 
 
 def ngrams(words: Words, order: int) -> Counter[tuple[str, ...]]:

@@ -103,7 +103,9 @@ def read_rows(file: Path, columns: Sequence[str]) -> list[dict[str, str]]:
             missing = [name for name in columns if name not in found]
             if missing:
                 raise DataError(f"{file} has no column {', '.join(missing)}; its columns are {', '.join(found)}.")
-            return [{key: (value or "").strip() for key, value in row.items() if isinstance(key, str)} for row in reader]
+            return [
+                {key: (value or "").strip() for key, value in row.items() if isinstance(key, str)} for row in reader
+            ]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise DataError(f"The table {file} cannot be read: {error}.") from error
 

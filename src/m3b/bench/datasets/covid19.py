@@ -24,9 +24,7 @@ VALUES = {1: "left lung", 2: "right lung", 3: "infection"}
 SCANS = ("4_85506_1", "7_85703_0", "10_85902_1", "10_85902_3", "14_85914_0", "27_86410_0", "29_86490_1", "29_86491_1",
          "36_86526_0", "40_86625_0")  # fmt: skip
 NAMES = tuple(
-    name
-    for number, scan in enumerate(SCANS, 1)
-    for name in (f"coronacases_{number:03d}", f"radiopaedia_{scan}")
+    name for number, scan in enumerate(SCANS, 1) for name in (f"coronacases_{number:03d}", f"radiopaedia_{scan}")
 )
 """All twenty, the two halves in turn."""
 IMAGES, MASKS = "COVID-19-CT-Seg_20cases", "Lung_and_Infection_Mask"

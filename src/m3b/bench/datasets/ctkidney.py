@@ -100,10 +100,10 @@ def read(folder: Path) -> Reading:
     for label in CLASSES:
         numbered = {}
         for file in files(root / label, ".jpg", ".jpeg", ".png"):
-            number = re.search(r"\((\d+)\)", file.name)
-            if number is None:
+            bracket = re.search(r"\((\d+)\)", file.name)
+            if bracket is None:
                 raise DataError(f"{file} carries no number in brackets, as in `{label}- (12).jpg`.")
-            numbered[int(number[1])] = file
+            numbered[int(bracket[1])] = file
         for rank, number in enumerate(sorted(numbered)):
             file = numbered[number]
             known.add(file.stem)

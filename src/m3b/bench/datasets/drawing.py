@@ -48,13 +48,16 @@ class Blob:
     MARGIN = 1.35
 
     def __init__(
-        self, shape: Sequence[int], centre: Sequence[float], radii: Sequence[float], *, random: Random | None = None,
+        self,
+        shape: Sequence[int],
+        centre: Sequence[float] | NDArray[Any],
+        radii: Sequence[float] | NDArray[Any],
+        *,
+        random: Random | None = None,
         rough: float = 0.0,
-    ) -> None:  # fmt: skip
+    ) -> None:
         starts = [max(0, int(c - r * self.MARGIN)) for c, r in zip(centre, radii, strict=True)]
-        stops = [
-            min(size, int(c + r * self.MARGIN) + 2) for size, c, r in zip(shape, centre, radii, strict=True)
-        ]
+        stops = [min(size, int(c + r * self.MARGIN) + 2) for size, c, r in zip(shape, centre, radii, strict=True)]
         self.box: tuple[slice, ...] = tuple(
             slice(start, max(start, stop)) for start, stop in zip(starts, stops, strict=True)
         )

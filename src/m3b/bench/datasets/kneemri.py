@@ -109,7 +109,9 @@ def read(folder: Path) -> Reading:
     for row in read_rows(folder / "metadata.csv", ("examId", "aclDiagnosis", "volumeFilename")):
         name = row["volumeFilename"]
         if row["aclDiagnosis"] not in ("0", "1", "2"):
-            raise DataError(f"{folder / 'metadata.csv'}: aclDiagnosis of {name} is {row['aclDiagnosis']!r}, not 0, 1, 2.")
+            raise DataError(
+                f"{folder / 'metadata.csv'}: aclDiagnosis of {name} is {row['aclDiagnosis']!r}, not 0, 1, 2."
+            )
         if name not in there:
             got.drop("rows without a file", name, missing=True)
             continue

@@ -10,6 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from m3b.errors import DataError
 
@@ -100,7 +101,9 @@ def draw(random: Random, *, vessels: bool) -> tuple[Floats, Outline]:
     return np.asarray(np.rint(image * 1000) / 1000, dtype=np.float32), outline
 
 
-def _midline(outline: Outline, random: Random, centre: Floats, scale: float, brightness: dict[int, float]) -> None:
+def _midline(
+    outline: Outline, random: Random, centre: NDArray[np.float64], scale: float, brightness: dict[int, float]
+) -> None:
     for _, value, level, offset, radii in MIDDLE:
         at = centre + np.array(offset) * scale + random.uniform(-0.4, 0.4, 3)
         outline.add(Blob(SHAPE, at, [radius * scale for radius in radii]), value)

@@ -31,7 +31,7 @@ def make(order: Order) -> Made:
     random = np.random.default_rng(order.seed)
     official = order.layout == OFFICIAL
     images, masks = ("imagesTr", "labelsTr") if official else ("images", "masks")
-    found = []
+    found: list[dict[int, float]] = []
     numbers = np.sort(random.permutation(421)[: order.patients + 2] + 1)
     numbers = np.concatenate([numbers[-1:], numbers[:-1]])
     for number in numbers[: order.patients]:
@@ -108,7 +108,9 @@ def _read_list(got: Collected, root: Path) -> None:
     listed = read_json(file, dict)
     prefix = "" if root == got.folder else f"{root.name}/"
     pairs = listed.get("training")
-    if not isinstance(pairs, list) or not all(isinstance(one, dict) and {"image", "label"} <= set(one) for one in pairs):
+    if not isinstance(pairs, list) or not all(
+        isinstance(one, dict) and {"image", "label"} <= set(one) for one in pairs
+    ):
         raise DataError(f"`training` of {file} must be a list of objects with `image` and `label`.")
     for one in pairs:
         image, mask = (inside(root, str(one[key]), file) for key in ("image", "label"))

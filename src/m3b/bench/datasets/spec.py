@@ -36,7 +36,7 @@ class Case:
         images: one file; or the slices of one volume in order; or the views of one study.
         patient: cases with the same value must stay on one side of a split. Where nobody recorded patients it is the
             best substitute, and `DatasetSpec.patient_key` is empty.
-        split: `train` or `test` where the publisher gives a split, else empty.
+        split: `train`, `validation` or `test` where the publisher gives a split, else empty.
         labels: the true class (diagnosis), or the findings that occur (boxes).
         mask: the label file, or empty.
         rescale: slope and intercept that turn stored voxels into HU, where the image file does not know them.
@@ -159,7 +159,9 @@ class DatasetSpec:
         if layout not in self.layouts:
             raise WrongUse(f"{self.name} has no layout {layout!r}; choose {' or '.join(self.layouts)}.")
         if size < self.stand_in.least or (self.stand_in.most and size > self.stand_in.most):
-            bounds = f"at least {self.stand_in.least}" + (f", at most {self.stand_in.most}" if self.stand_in.most else "")
+            bounds = f"at least {self.stand_in.least}" + (
+                f", at most {self.stand_in.most}" if self.stand_in.most else ""
+            )
             raise WrongUse(f"{size} patients cannot be made for {self.name}: {bounds}.")
         new_folder(folder)
         return finish(self, self.maker(Order(folder, size, seed, layout)), folder, broken=broken)

@@ -1,0 +1,326 @@
+"""A deliberately weak model: the same run with the repairs of `m3b.llm` and without them.
+
+The model knows what to do (it is the embedded rules, with some looking around) and cannot say it: one call in three is
+JSON cut in the middle, and the others have arguments of the wrong type, Python's quotes, JSON in a fence, calls that
+stand in its prose, or prose that only speaks of a call. Told in plain words what was wrong and what is expected, it says
+that one call properly; told nothing, it says the same again, as a model does. It is asked over HTTP, by the
+chat-completions protocol, as any small model on a server of one's own.
+
+    python benchmarks/weak_model.py                 both runs on generated radiographs; about two minutes
+    python benchmarks/weak_model.py --text          also with the tools told and called as text
+
+"Without" means what a loop without repairs does: `json.loads`, types as given, calls in the provider's format only, and
+"Invalid arguments." for an answer.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from m3b import Pipeline
+from m3b.data.synthetic import make_chest
+from m3b.errors import ToolError
+from m3b.llm import LLM
+from m3b.llm.conformance.server import Answer, Heard, Server
+from m3b.llm.rules import Rules
+from m3b.llm.text_calls import find_calls
+from m3b.messages import Message, Reply, ToolCall, ToolSpec
+from m3b.result import Result
+from m3b.tools import schema
+from m3b.tools.base import Toolbox
+
+REQUEST = "Build a model that detects lung opacities on chest X-rays"
+LOOKS = (
+    ToolCall("", "list_files", {"path": "resources", "depth": 1}),
+    ToolCall("", "read_files", {"paths": ["resources/templates/indexing/README.md"], "limit": 5}),
+    ToolCall("", "list_files", {"path": ".", "depth": 2}),
+    ToolCall("", "read_files", {"paths": ["resources/templates/diagnosis/README.md"], "offset": 0, "limit": 3}),
+)
+"""What the model looks at in each stage before it works: nothing of use, and many chances to slip."""
+
+INFORMED = ("Schema of the arguments", "You speak of calling a tool", "Tools: ")
+REFUSED = (*INFORMED, "Invalid arguments.")
+SLIPS = ("types", "fence", "announced", "python", "in text")
+PROSE = "I will now call {name} to go on with the task."
+
+
+# --- the model ---------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Weak:
+    """The other side of the wire.
+
+    Args:
+        brain: decides what to do.
+        textual: the tools are told as text, so that every call is text.
+    """
+
+    brain: LLM
+    textual: bool = False
+    slips: Counter[str] = field(default_factory=Counter)
+    requests: int = 0
+
+    def respond(self, heard: Heard) -> Answer:
+        """One request."""
+        self.requests += 1
+        tools = [_spec(tool) for tool in heard.body.get("tools", ())]
+        messages = _messages(heard.body["messages"])
+        sober, turns, informed = _sober(messages, tools or ALL)
+        reply = self._intended(sober, turns)
+        if not reply.calls:
+            return Answer(_body(f"Sure! Here is my answer:\n\n```\n{reply.text}\n```\nI hope this helps."))
+        at = turns + 2 * _stage(messages)
+        slip = "none" if informed else "cut" if turns % 3 == 2 else SLIPS[at % len(SLIPS)]
+        self.slips[slip] += 1
+        return Answer(self._said(list(reply.calls), slip))
+
+    def _intended(self, sober: Sequence[Message], turns: int) -> Reply:
+        """What a better model would say now: first it looks around, then it does what the brain does."""
+        looks = [_about(look) for look in LOOKS]
+        done, rest = 0, list[Message]()
+        mine: set[str] = set()
+        for message in sober:
+            if message.calls and all(_about(call) in looks for call in message.calls):
+                done += 1
+                mine |= {call.id for call in message.calls}
+            elif message.call_id not in mine or not message.call_id:
+                rest.append(message)
+        if done < len(LOOKS):
+            return Reply(calls=(LOOKS[done],))
+        return self.brain.ask(rest, ())
+
+    def _said(self, calls: list[ToolCall], slip: str) -> dict[str, Any]:
+        if slip == "announced":
+            return _body(PROSE.format(name=calls[0].name))
+        if slip == "in text" or self.textual:
+            return _body("Let me do this.\n\n" + "\n\n".join(self._in_text(call, slip) for call in calls))
+        made = []
+        for at, call in enumerate(calls):
+            text = _distorted(call.arguments, slip)
+            call_id = f"call_{self.requests}_{at}"
+            made.append({"id": call_id, "type": "function", "function": {"name": call.name, "arguments": text}})
+        return _body("", made)
+
+    def _in_text(self, call: ToolCall, slip: str) -> str:
+        if slip == "none":
+            return f'<call tool="{call.name}">\n{json.dumps(call.arguments)}\n</call>'
+        if slip == "cut":
+            return f'<call tool="{call.name}">\n{_distorted(call.arguments, slip)}'
+        arguments = call.arguments if slip == "in text" else _mistyped(call.arguments)
+        return f"```json\n{json.dumps({'name': call.name, 'arguments': arguments})}\n```"
+
+
+def _distorted(arguments: dict[str, Any], slip: str) -> str:
+    text = json.dumps(arguments)
+    if slip == "cut":
+        return text[: max(2, len(text) * 2 // 3)].rstrip('"}] ')
+    if slip == "fence":
+        return f"```json\n{text}\n```"
+    if slip == "python":
+        return repr(arguments)
+    return json.dumps(_mistyped(arguments)) if slip == "types" else text
+
+
+def _mistyped(arguments: dict[str, Any]) -> dict[str, Any]:
+    """Numbers as text, lists of one as the one, objects as JSON text."""
+    made: dict[str, Any] = {}
+    for name, value in arguments.items():
+        if isinstance(value, bool | int | float):
+            value = json.dumps(value)
+        elif isinstance(value, list):
+            value = value[0] if len(value) == 1 and isinstance(value[0], str) else json.dumps(value)
+        made[name] = value
+    return made
+
+
+def _sober(messages: Sequence[Message], tools: Sequence[ToolSpec]) -> tuple[list[Message], int, bool]:
+    """The conversation without what went wrong, how many turns of calls went well, and whether the last thing said was
+    what to do better."""
+    results = {message.call_id: message for message in messages if message.role == "tool"}
+    kept: list[Message] = []
+    turns, informed, skip = 0, False, False
+    for message in messages:
+        if message.role == "assistant":
+            good = tuple(call for call in message.calls if not _says(results.get(call.id), REFUSED))
+            last = [results[call.id] for call in message.calls if call.id in results]
+            informed = any(_says(result, INFORMED) for result in last)
+            skip = not message.calls and bool(find_calls(message.text, tools)[1] or message.text.startswith(PROSE[:15]))
+            if good or not (message.calls or skip):
+                kept.append(Message("assistant", message.text, good))
+                turns += bool(good)
+        elif message.role == "user":
+            informed = _says(message, INFORMED)
+            if not skip:  # the answer to a turn that was none
+                kept.append(message)
+            skip = False
+        elif message.role == "system" or not _says(message, REFUSED):
+            kept.append(message)
+    return kept, turns, informed
+
+
+def _about(call: ToolCall) -> tuple[str, str]:
+    """A call's tool and what it is about, however that was written."""
+    about = call.arguments.get("path") or call.arguments.get("paths")
+    return call.name, str(about[0] if isinstance(about, list) and about else about)
+
+
+def _stage(messages: Sequence[Message]) -> int:
+    """The number of the stage that the conversation is in."""
+    said = next((message.text for message in messages if message.text.startswith("Stage: ")), "")
+    return [said.startswith(f"Stage: {name}") for name in ("selection", "index", "module", "model")].index(True)
+
+
+def _says(message: Message | None, marks: Sequence[str]) -> bool:
+    return message is not None and any(mark in message.text[-1500:] for mark in marks)
+
+
+# --- its wire ----------------------------------------------------------------------------------------------------
+
+
+def _spec(tool: dict[str, Any]) -> ToolSpec:
+    function = tool["function"]
+    return ToolSpec(function["name"], function["description"], function["parameters"])
+
+
+ALL = tuple(
+    ToolSpec(name, "", {"properties": {}})
+    for name in ("list_files", "read_files", "copy_files", "write_files", "edit_files", "run_script", "preview_dirs",
+                 "preview_files")
+)  # fmt: skip
+
+
+def _messages(raw: Sequence[dict[str, Any]]) -> list[Message]:
+    """The conversation of a request; calls and results that are told as text become calls and results again."""
+    made: list[Message] = []
+    for number, turn in enumerate(raw):
+        text = turn.get("content") or ""
+        if turn["role"] == "tool":
+            made.append(Message("tool", text, call_id=turn["tool_call_id"], is_error=text.startswith("Error")))
+        elif turn["role"] == "user" and text.startswith("<result "):
+            made += _results(text, made)
+        elif turn["role"] == "assistant":
+            found = find_calls(text, ALL)[1] if "<call tool=" in text else []
+            calls = [ToolCall(f"t{number}_{at}", one.name, one.arguments) for at, one in enumerate(found)]
+            for call in turn.get("tool_calls") or ():
+                function = call["function"]
+                calls.append(ToolCall(call["id"], function["name"], json.loads(function["arguments"])))
+            made.append(Message("assistant", text, tuple(calls)))
+        else:
+            made.append(Message(turn["role"], text))
+    return made
+
+
+def _results(text: str, made: Sequence[Message]) -> list[Message]:
+    ids = [call.id for call in next(m for m in reversed(made) if m.role == "assistant").calls]
+    parts = text.split('<result tool="')[1:]
+    found = [
+        Message(
+            "tool", part.split(">\n", 1)[1].split("\n</result>")[0], call_id=call_id, is_error=" error=" in part[:60]
+        )
+        for call_id, part in zip(ids, parts, strict=True)
+    ]
+    after = parts[-1].split("\n</result>", 1)[1].strip()
+    return [*found, *([Message("user", after)] if after else [])]
+
+
+def _body(text: str, calls: Sequence[dict[str, Any]] = ()) -> dict[str, Any]:
+    message = {"role": "assistant", "content": text or None, **({"tool_calls": calls} if calls else {})}
+    choice = {"index": 0, "message": message, "finish_reason": "tool_calls" if calls else "stop"}
+    return {"id": "1", "object": "chat.completion", "created": 1, "model": "weak", "choices": [choice]}
+
+
+# --- with and without --------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def without_repairs() -> Iterator[None]:
+    """m3b as it would be without them."""
+    lenient, call_tool = schema.coerce, Toolbox.call
+
+    def strict_json(raw: Any) -> tuple[dict[str, Any], str]:
+        with contextlib.suppress(ValueError, TypeError):
+            value = json.loads(raw or "{}")
+            return (value, "") if isinstance(value, dict) else ({}, "no object")
+        return {}, "no JSON"
+
+    def strict_types(value: Any, hint: Any, where: str) -> Any:
+        if lenient(value, hint, where) != value:
+            raise ToolError("Wrong type.")
+        return value
+
+    def curt(self: Toolbox, call: ToolCall, allowed: Sequence[str]) -> Any:
+        result = call_tool(self, call, allowed)
+        text = "Invalid arguments." if result.data.get("malformed") else result.text
+        return type(result)(text, result.is_error, result.data)
+
+    with (
+        mock.patch("m3b.llm.wire_openai.parse_arguments", strict_json),
+        mock.patch.object(schema, "coerce", strict_types),
+        mock.patch.object(Toolbox, "call", curt),
+    ):
+        yield
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One run of the weak model."""
+
+    result: Result
+    slips: Counter[str]
+    told: int
+    """Calls that were answered with what is wrong with them."""
+
+    def line(self) -> str:
+        slips = sum(count for name, count in self.slips.items() if name != "none")
+        used = self.result.usage
+        return (
+            f"{self.result.status:<12} {used['actions']:>3} actions; {slips} of {sum(self.slips.values())} turns of calls"
+            f" flawed ({', '.join(f'{name} {count}' for name, count in sorted(self.slips.items()) if name != 'none')});"
+            f" {self.told} told what is wrong"
+        )
+
+
+def run(brain: LLM, data: Path, out: Path, *, request: str = REQUEST, tools: str = "auto", **options: Any) -> Outcome:
+    """A whole run with the weak model; `tools` as in `m3b.llm.connect`."""
+    weak = Weak(brain, textual=tools == "text")
+    with Server(weak.respond) as server:
+        llm = f"openai:weak@{server.url}/v1"
+        result = Pipeline(llm, data=[data], out=out, tools=tools, **options).run(request)
+    lines = [json.loads(line) for line in (out / "journal.jsonl").read_text("utf-8").splitlines()]
+    told = sum(1 for line in lines if line["kind"] == "result" and line["data"]["data"].get("malformed"))
+    return Outcome(result, weak.slips, told)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--minutes", type=float, default=0.5, help="of training")
+    parser.add_argument("--text", action="store_true", help="a third run, with tools as text")
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="weak-model-") as folder:
+        place = Path(folder)
+        data = make_chest(place / "chest")
+        options = {"train_minutes": args.minutes}
+        mended = run(Rules(), data, place / "with", **options)
+        print(f"with repairs     {mended.line()}\n                 {mended.result.reason}", flush=True)
+        if args.text:
+            textual = run(Rules(), data, place / "text", tools="text", **options)
+            print(f"tools as text    {textual.line()}\n                 {textual.result.reason}", flush=True)
+        with without_repairs():
+            bare = run(Rules(), data, place / "without", tools="native", **options)
+        print(f"without repairs  {bare.line()}\n                 {bare.result.reason}")
+    return 0 if mended.result.ok and not bare.result.ok else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,270 @@
+"""CT-RATE: reports of chest CT, with nested case folders.
+
+Planted signal: an effusion, an opacity, a nodule and a large heart, each with a side where it has one, in the image and
+in the words. Planted faults: reconstructions that share a report, a listed volume without a file; in the official
+layout stored values that only the table turns into HU (intercept -1024 or -8192), spacings that only the table knows,
+a head scan, and `Not given.` for no text.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from m3b.errors import DataError
+
+from .checking import Collected, inside, need, read_rows, seen
+from .drawing import Blob, Random, noise, texture, to_hu
+from .spec import CARD, OFFICIAL, Case, Made, Order, Reading, StandIn, describe
+from .wording import bleu_1, read_reports, say
+from .writing import save_csv, save_json, save_nifti
+
+BANK = {
+    "effusion": (
+        "Free pleural fluid reaching {0} 4 cm in depth is observed with compression atelectasis beneath it on the {0}.",
+        "There is {0} pleural effusion; adjacent parenchyma of the {0} base is compressed.",
+    ),
+    "opacity": (
+        "Consolidation with ground glass density around and air bronchograms occupies much of the {0} upper lobe.",
+        "Infiltration with air bronchograms is seen in the {0} upper lobe.",
+    ),
+    "nodule": (
+        "A solid round nodule measuring 9 mm lies subpleurally next to the fissure in the middle zone, {0} lung.",
+        "One nodule of 9 mm was measured in the {0} lung.",
+    ),
+    "heart": (
+        "Cardiothoracic ratio has increased in favor of the heart and all chambers appear dilated.",
+        "Heart size is increased.",
+    ),
+    "no heart": ("Heart contour normal.", "Heart size normal."),
+    "no effusion": ("No pleural effusion.", "Pleural effusion was not detected."),
+    "clear": ("Both lungs are clear.", "No infiltrative lesion in both lungs."),
+}
+SUMMARY = {
+    "effusion": ("Pleural effusion on the {}.",), "opacity": ("Pneumonic infiltration in the {} lung.",),
+    "nodule": ("Nodule in the {} lung.",), "heart": ("Cardiomegaly.",), "clear": ("Findings within normal limits.",),
+}  # fmt: skip
+SHAPE = (80, 80, 40)
+SPACING = (3.9, 3.9, 7.5)
+PARTS = {"train": ("train", "train_reports.csv", "train_metadata.csv", "no_chest_train.txt"),
+         "test": ("valid", "validation_reports.csv", "validation_metadata.csv", "no_chest_valid.txt")}  # fmt: skip
+NOT_GIVEN = "Not given."
+NAME = re.compile(r"^((?:train|valid)_\d+)_([a-z]+)_(\d+)\.nii(?:\.gz)?$")
+
+
+def make(order: Order) -> Made:
+    """A fifth of the patients are the test part; every third scan has two reconstructions."""
+    random = np.random.default_rng(order.seed)
+    lists: dict[str, list[dict[str, str]]] = {"train": [], "test": []}
+    meta: dict[str, list[list[object]]] = {"train": [], "test": []}
+    references, usual = [], []
+    tests = max(2, order.patients // 4)
+    for number in range(order.patients):
+        part = "test" if number >= order.patients - tests else "train"
+        patient = f"{PARTS[part][0]}_{number + 1}"
+        facts = invent(random)
+        report = {"finding": say(BANK, findings(facts), random), "impression": say(SUMMARY, facts or ["clear"])}
+        if number == 4:
+            report["impression"] = NOT_GIVEN if order.layout == OFFICIAL else ""
+        references.append(report["finding"])
+        usual.append(say(BANK, findings(facts)))
+        body = int(random.integers(1 << 31))
+        for recon in range(1, 3 if number % 3 == 0 else 2):
+            name = f"{patient}_a_{recon}.nii.gz"
+            path = f"dataset/{PARTS[part][0]}/{patient}/{patient}_a/{name}"
+            hu = to_hu(draw(np.random.default_rng(body), facts) + noise(random, SHAPE, 40))
+            meta[part].append(_store(order, order.folder / path, hu, number))
+            lists[part].append({"image_path": path, **report})
+    ghost = {"image_path": "dataset/train/train_999/train_999_a/train_999_a_1.nii.gz", "finding": "Heart size is normal.",
+             "impression": "Normal."}  # fmt: skip
+    lists["train"].append(ghost)
+    _lists(order, lists, meta)
+    extra = (
+        ("values that only the table turns into HU", "a head scan", "Not given.") if order.layout == OFFICIAL else ()
+    )
+    odd = ("reconstructions that share a report", "a listed volume without a file", *extra)
+    return Made(order.patients, order.patients, bleu_1(references, usual), odd)
+
+
+def _store(order: Order, file: Path, hu: NDArray[np.int16], number: int) -> list[object]:
+    """Save a volume; officially as stored values with a meaningless header. Gives its row of the metadata table."""
+    intercept = 0
+    if order.layout == OFFICIAL:
+        intercept = -8192 if number % 4 == 1 else -1024
+        save_nifti(file, (hu.astype(np.int32) - intercept).astype(np.int16), (1, 1, 1))
+    else:
+        save_nifti(file, hu, SPACING)
+    return [
+        file.name,
+        "Drawn",
+        SHAPE[0],
+        SHAPE[1],
+        str([SPACING[0], SPACING[1]]),
+        intercept,
+        1,
+        "HU",
+        SHAPE[2],
+        SPACING[2],
+    ]
+
+
+def _lists(order: Order, lists: dict[str, list[dict[str, str]]], meta: dict[str, list[list[object]]]) -> None:
+    if order.layout == CARD:
+        for part, records in lists.items():
+            save_json(order.folder / f"{part}_reports.json", records)
+        return
+    for part, (_, reports, metadata, no_chest) in PARTS.items():
+        rows = [[Path(one["image_path"]).name, NOT_GIVEN, NOT_GIVEN, one["finding"], one["impression"]]
+                for one in lists[part]]  # fmt: skip
+        if part == "train":
+            head = lists[part][1]["image_path"]
+            (order.folder / "dataset" / "metadata").mkdir(parents=True)
+            rows.append(["train_998_a_1.nii.gz", NOT_GIVEN, NOT_GIVEN, "Ventricles are of normal width.", "Normal."])
+            place = order.folder / "dataset/train/train_998/train_998_a/train_998_a_1.nii.gz"
+            place.parent.mkdir(parents=True)
+            place.write_bytes((order.folder / head).read_bytes())
+        listed = "train_998_a_1.nii.gz\n" if part == "train" else ""
+        save_csv(order.folder / "dataset/radiology_text_reports" / reports, (
+            "VolumeName", "ClinicalInformation_EN", "Technique_EN", "Findings_EN", "Impressions_EN"), rows)  # fmt: skip
+        save_csv(order.folder / "dataset/metadata" / metadata, (
+            "VolumeName", "Manufacturer", "Rows", "Columns", "XYSpacing", "RescaleIntercept", "RescaleSlope",
+            "RescaleType", "NumberofSlices", "ZSpacing"), meta[part])  # fmt: skip
+        (order.folder / "dataset/metadata" / no_chest).write_text(listed, encoding="utf-8")
+
+
+def invent(random: Random) -> list[str]:
+    """The facts of one patient; about a fifth have none."""
+    facts = [f"{name}:{random.choice(['left', 'right'])}" for name, often in
+             (("effusion", 0.45), ("opacity", 0.45), ("nodule", 0.2)) if random.random() < often]  # fmt: skip
+    return facts + (["heart"] if random.random() < 0.35 else [])
+
+
+def findings(facts: list[str]) -> list[str]:
+    """What the report's text goes through, present or absent."""
+    named = {fact.partition(":")[0]: fact for fact in facts}
+    lungs = [named[name] for name in ("opacity", "nodule") if name in named] or ["clear"]
+    return [named.get("heart", "no heart"), named.get("effusion", "no effusion"), *lungs]
+
+
+def draw(random: Random, facts: list[str]) -> NDArray[np.float32]:
+    """A chest `(96, 96, 48)` in HU with those findings; the patient's left is at small x."""
+    sides = {name: -1 if side == "left" else 1 for name, _, side in (fact.partition(":") for fact in facts)}
+    image = np.full(SHAPE, -1000, dtype=np.float32)
+
+    def blob(at: tuple[float, float, float], radii: tuple[float, float, float], rough: float = 0.0) -> Blob:
+        """Positions count from the middle, in tenths of the half width."""
+        size, middle = np.array(SHAPE) / 20, (np.array(SHAPE) - 1) / 2
+        return Blob(SHAPE, middle + np.array(at) * size, np.array(radii) * size, random=random, rough=rough)
+
+    blob((0, 0, 0), (9.4, 7.5, 30)).fill(image, 35)
+    for side in (-1, 1):
+        blob((side * 4.2, 0, 0.4), (3.4, 5.4, 10), 0.02).fill(image, -820)
+        if sides.get("effusion") == side:
+            blob((side * 4.4, -3.6, -5.8), (3.2, 2.6, 5.4)).fill(image, 12)
+        if sides.get("opacity") == side:
+            at = (side * 4.2 + random.uniform(-0.5, 0.5), random.uniform(-0.4, 1.6), 4)
+            blob(at, (2.3, 2.9, 3.8), 0.08).add(image, 600)
+        if sides.get("nodule") == side:
+            blob((side * 4.4, 2.1 + random.uniform(-1, 1), -1), (1.3, 1.3, 2)).fill(image, 60)
+    grown = 1.45 if "heart" in facts else 1.0
+    blob((-1, 1.7, -2.9), (2.5 * grown, 2.3 * grown, 3.8 * grown)).fill(image, 45)
+    blob((0, -6.2, 0), (1.3, 1.3, 40)).fill(image, 260)
+    return image + texture(random, SHAPE, 20)
+
+
+def read(folder: Path) -> Reading:
+    """A case per scan: of several reconstructions with one report the first that is there."""
+    if (folder / "train_reports.json").is_file() or (folder / "train.json").is_file():
+        return _read_card(folder)
+    root = folder / "dataset" if (folder / "dataset").is_dir() else folder
+    if not (root / "radiology_text_reports").is_dir():
+        raise DataError(
+            f"{folder} is not CT-RATE: neither two JSON lists (train_reports.json, test_reports.json) nor"
+            f" radiology_text_reports; {seen(folder)}."
+        )
+    return _read_official(folder, root)
+
+
+def _read_card(folder: Path) -> Reading:
+    suffix = "_reports.json" if (folder / "train_reports.json").is_file() else ".json"
+    need(folder, f"train{suffix}", f"test{suffix}", what="CT-RATE (a JSON list for each part)")
+    got = Collected(folder, "CT-RATE", CARD)
+    taken: dict[str, str] = {}
+    for part in PARTS:
+        file = folder / f"{part}{suffix}"
+        for record in read_reports(file):
+            path = inside(folder, record["image_path"], file)
+            _add(got, taken, part, path, record["findings"], record["impression"], None)
+    return got.close()
+
+
+def _read_official(folder: Path, root: Path) -> Reading:
+    got = Collected(folder, "CT-RATE", OFFICIAL)
+    taken: dict[str, str] = {}
+    prefix = "" if root == folder else f"{root.name}/"
+    need(root, "metadata", what="CT-RATE as published (radiology_text_reports and metadata)")
+    for part, (place, reports, metadata, no_chest) in PARTS.items():
+        if (root / f"{place}_fixed").is_dir():
+            place = f"{place}_fixed"
+        scale = _scales(root / "metadata" / metadata)
+        listed = root / "metadata" / no_chest
+        heads = set(listed.read_text(encoding="utf-8").split()) if listed.is_file() else set()
+        columns = ("VolumeName", "Findings_EN", "Impressions_EN")
+        for row in read_rows(root / "radiology_text_reports" / reports, columns):
+            name = row["VolumeName"]
+            if name in heads:
+                got.drop("scans of another region", name)
+                continue
+            patient, scan, _ = _parts(name)
+            path = f"{prefix}{place}/{patient}/{patient}_{scan}/{name}"
+            texts = ["" if row[key] == NOT_GIVEN else row[key] for key in columns[1:]]
+            known = None if place.endswith("_fixed") else scale.get(name)
+            _add(got, taken, part, path, texts[0], texts[1], known)
+    return got.close()
+
+
+def _scales(file: Path) -> dict[str, tuple[float, float]]:
+    """Volume -> slope and intercept that give HU."""
+    scales = {}
+    for row in read_rows(file, ("VolumeName", "RescaleSlope", "RescaleIntercept")):
+        try:
+            scales[row["VolumeName"]] = float(row["RescaleSlope"]), float(row["RescaleIntercept"])
+        except ValueError as error:
+            raise DataError(f"{file}: slope and intercept of {row['VolumeName']} are no numbers.") from error
+    return scales
+
+
+def _parts(name: str) -> tuple[str, str, str]:
+    found = NAME.match(name)
+    if found is None:
+        raise DataError(f"{name!r} is no volume of CT-RATE; expected train_1_a_1.nii.gz: part, patient, scan, number.")
+    return found[1], found[2], found[3]
+
+
+def _add(
+    got: Collected, taken: dict[str, str], part: str, path: str, text: str, summary: str,
+    scale: tuple[float, float] | None,
+) -> None:  # fmt: skip
+    patient, scan, _ = _parts(path.rpartition("/")[2])
+    key = f"{patient}_{scan}"
+    if not (got.folder / path).is_file():
+        got.drop("listed volumes without a file", path, missing=True)
+    elif not text and not summary:
+        got.drop("scans without any text", path)
+    elif key in taken:
+        got.drop("further reconstructions of a scan", path)
+    else:
+        taken[key] = path
+        got.cases.append(Case(key, (path,), patient, part, findings=text, impression=summary, rescale=scale))
+
+
+SPEC = describe(
+    "ct-rate",
+    stand_in=StandIn(patients=60, acceptable=(0.62, None), baseline=0.57, ceiling=0.86, least=8),
+    maker=make,
+    reader=read,
+    layouts=(CARD, OFFICIAL),
+)

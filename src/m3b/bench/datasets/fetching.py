@@ -1,0 +1,218 @@
+"""Downloads that survive a lost connection: HTTP ranges, checksums, one unpacking, a record of what came from where."""
+
+from __future__ import annotations
+
+import hashlib
+import http.client
+import json
+import shutil
+import tarfile
+import time
+import urllib.error
+import urllib.request
+import zipfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from m3b.errors import DataError, WrongUse
+
+from .registry import dataset
+from .sources import NOTES, SOURCES, Source
+
+Progress = Callable[[str, int, int | None], None]
+"""Called with the file's name, bytes so far, bytes in all if known."""
+
+BLOCK = 1 << 20
+TRIES = 5
+RECORD = "FETCHED.json"
+UNPACKABLE = (".zip", ".tar", ".tgz", ".tar.gz")
+
+
+def how_to_get(name: str) -> str:
+    """What to do for a set that no program may download: where it lies and under which terms."""
+    spec = dataset(name)
+    return (
+        f"{spec.name} has to be fetched by you: {spec.url}\nTerms: {spec.terms}\nUnpack it into a folder and give that"
+        f" folder to m3b. Without it, `m3b data make {spec.name} DIR` draws a stand-in of the same layout."
+    )
+
+
+def fetch(
+    name: str, folder: Path, *, sources: Sequence[Source] | None = None, progress: Progress | None = None,
+    pause_s: float = 2.0,
+) -> list[str]:  # fmt: skip
+    """Download and unpack a data set; a second call goes on where the first one stopped.
+
+    Args:
+        sources: other places than the known ones.
+        pause_s: wait before the second try of a lost connection; it doubles each time.
+
+    Returns:
+        What there is to say: files fetched, those without a published checksum, what is left to do by hand.
+
+    Raises:
+        WrongUse: the set cannot be downloaded by a program (the message says where it lies), or the disk is too small.
+        DataError: the server refuses, the connection stays lost, or a checksum does not fit.
+    """
+    spec = dataset(name)
+    found = SOURCES.get(spec.name) if sources is None else sources
+    if not found:
+        raise WrongUse(how_to_get(name))
+    folder.mkdir(parents=True, exist_ok=True)
+    record = _record(folder)
+    said = []
+    for source in found:
+        done = record.get(source.url)
+        if not done:
+            file = folder / source.file
+            download(source.url, file, progress=progress, pause_s=pause_s)
+            digest = verify(file, source.checksum)
+            done = {"bytes": file.stat().st_size, **digest}
+            unpack(file, folder / source.into)
+            record[source.url] = done
+            (folder / RECORD).write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+        sure = "checksum right" if source.checksum else f"no published checksum; sha256 {done.get('sha256')}"
+        said.append(f"{source.file}: {done['bytes']:,} bytes, {sure}")
+    return said + ([NOTES[spec.name]] if spec.name in NOTES and sources is None else [])
+
+
+def _record(folder: Path) -> dict[str, Any]:
+    file = folder / RECORD
+    if not file.is_file():
+        return {}
+    try:
+        value = json.loads(file.read_text(encoding="utf-8"))
+    except ValueError:
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def download(url: str, file: Path, *, progress: Progress | None = None, pause_s: float = 2.0) -> None:
+    """Fetch `url` into `file` by way of `file.part`, going on from what lies there.
+
+    Raises:
+        DataError: an answer that no second try will mend, or five tries in a row without a byte more.
+    """
+    if file.is_file():
+        return
+    part = file.with_name(file.name + ".part")
+    tries = 0
+    while True:
+        before = part.stat().st_size if part.is_file() else 0
+        try:
+            _go_on(url, part, progress)
+            part.replace(file)
+            _tag(part).unlink(missing_ok=True)
+            return
+        except urllib.error.HTTPError as error:
+            if error.code < 500 and error.code not in (408, 429):
+                raise DataError(f"{url} answers {error.code} {error.reason}; it may have moved.") from error
+            reason = f"{error.code} {error.reason}"
+        except (OSError, http.client.HTTPException) as error:
+            reason = str(error) or type(error).__name__
+        after = part.stat().st_size if part.is_file() else 0
+        tries = 1 if after > before else tries + 1
+        if tries >= TRIES:
+            raise DataError(f"{url} could not be fetched: {reason}. {after:,} bytes are kept; call again to go on.")
+        time.sleep(pause_s * 2 ** (tries - 1))
+
+
+def _go_on(url: str, part: Path, progress: Progress | None) -> None:
+    """One connection: append what is missing; begin anew if the server's file is another one by now.
+
+    Raises:
+        OSError: the connection ended early.
+        WrongUse: the disk is too small.
+    """
+    have = part.stat().st_size if part.is_file() else 0
+    tag = _tag(part).read_text(encoding="utf-8") if _tag(part).is_file() else ""
+    headers = {"User-Agent": "m3b", "Accept-Encoding": "identity"}
+    if have and tag:
+        headers |= {"Range": f"bytes={have}-", "If-Range": tag}
+    try:
+        answer = _open(url, headers)
+    except urllib.error.HTTPError as error:
+        if error.code != 416:
+            raise
+        if str(error.headers.get("Content-Range", "")).endswith(f"/{have}"):
+            return  # all of it was here already
+        part.unlink()
+        raise OSError("the server's file has become shorter") from error
+    with answer:
+        if answer.status != 206 or not str(answer.headers.get("Content-Range", "")).startswith(f"bytes {have}-"):
+            have = 0
+        length = answer.headers.get("Content-Length")
+        total = have + int(length) if length else None
+        room = shutil.disk_usage(part.parent).free
+        if total and total - have > room:
+            raise WrongUse(f"{part.parent} has {room:,} bytes left, but {url} needs {total - have:,} more.")
+        _tag(part).write_text(_strong(answer.headers), encoding="utf-8")
+        with part.open("ab" if have else "wb") as file:
+            while block := answer.read(BLOCK):
+                file.write(block)
+                have += len(block)
+                if progress:
+                    progress(part.name.removesuffix(".part"), have, total)
+    if total is not None and have < total:
+        raise OSError(f"the connection ended after {have:,} of {total:,} bytes")
+
+
+def _open(url: str, headers: dict[str, str]) -> Any:
+    if not url.startswith(("http://", "https://")):
+        raise WrongUse(f"{url} is no web address.")
+    return urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=60)
+
+
+def _tag(part: Path) -> Path:
+    """Beside the part lies what names the server's version of the file."""
+    return part.with_name(part.name + ".tag")
+
+
+def _strong(headers: Any) -> str:
+    """A strong ETag or the date of the last change; either may stand in If-Range. Weak tags may not (RFC 9110, 13.1.5)."""
+    tag = str(headers.get("ETag") or "")
+    return tag if tag and not tag.startswith("W/") else str(headers.get("Last-Modified") or "")
+
+
+def verify(file: Path, checksum: str) -> dict[str, str]:
+    """The file's digests: sha256, and the published kind.
+
+    Raises:
+        DataError: it is not what was published; the file is removed, so that the next call fetches it anew.
+    """
+    kind, _, wanted = checksum.partition(":")
+    sums = {name: hashlib.new(name) for name in {"sha256", kind or "sha256"}}
+    with file.open("rb") as stream:
+        while block := stream.read(BLOCK):
+            for one in sums.values():
+                one.update(block)
+    found = {name: one.hexdigest() for name, one in sums.items()}
+    if wanted and found[kind] != wanted.lower():
+        file.unlink()
+        raise DataError(f"{file.name} has the {kind} {found[kind]}, not {wanted}; it was removed. Fetch it again.")
+    return found
+
+
+def unpack(file: Path, into: Path) -> None:
+    """Unpack an archive and remove it; put any other file into place. Nothing is written outside `into`.
+
+    Raises:
+        DataError: the archive is damaged, or would write elsewhere; it is removed.
+    """
+    into.mkdir(parents=True, exist_ok=True)
+    if not file.name.lower().endswith(UNPACKABLE):
+        if file.parent != into:
+            file.replace(into / file.name)
+        return
+    try:
+        if file.name.lower().endswith(".zip"):
+            with zipfile.ZipFile(file) as archive:
+                archive.extractall(into)
+        else:
+            with tarfile.open(file) as archive:
+                archive.extractall(into, filter="data")
+    except (zipfile.BadZipFile, tarfile.TarError, EOFError) as error:
+        file.unlink()
+        raise DataError(f"{file.name} does not unpack ({error}); it was removed. Fetch it again.") from error
+    file.unlink()

@@ -1,0 +1,226 @@
+"""IU-Xray: chest X-rays with de-identified reports in CSV.
+
+Planted signal: a large heart, an effusion and an opacity, with sides, in the image and in the words; 35 % are normal.
+Planted faults: one or two views a study, studies without findings, without an impression or without both, `XXXX` for
+removed identity, commas and quotes in the text, a row without a file. The official layout (as on Kaggle) has reports
+and projections in two tables; the card's has one row an image. The archives of Open-i are read as well.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from xml.etree import ElementTree
+
+import numpy as np
+from numpy.typing import NDArray
+
+from m3b.errors import DataError
+
+from .checking import Collected, files, folders, need, only_file, read_rows, relative
+from .drawing import Blob, Floats, Random, noise, texture, to_bytes
+from .spec import CARD, OFFICIAL, Case, Made, Order, Reading, StandIn, describe
+from .wording import bleu_1, say
+from .writing import save_csv, save_picture
+
+BANK = {
+    "effusion": (
+        "Blunting of the {0} costophrenic XXXX with layering fluid, suggesting a moderate {0} pleural effusion.",
+        "Moderate {0} pleural effusion, obscuring the {0} hemidiaphragm.",
+    ),
+    "no effusion": ("No pleural effusion.", "There is no pneumothorax or pleural effusion."),
+    "opacity": (
+        'Patchy airspace opacity projects over much of the {0} midlung zone, with "fluffy" ill-defined margins.',
+        "There is {0} midlung opacity.",
+    ),
+    "clear": ("Lungs are clear.", "The lungs are clear, without focal consolidation."),
+    "heart": (
+        "Cardiac silhouette markedly enlarged, its transverse diameter exceeds half the thoracic width.",
+        "There is cardiomegaly.",
+    ),
+    "no heart": ("Heart size normal.", "The cardiac silhouette is within normal limits."),
+    "bones": ("No acute bony abnormality.", "The XXXX are intact."),
+}
+SUMMARY = {
+    "effusion": ("{} pleural effusion.",), "opacity": ("{} lung opacity, consider pneumonia.",),
+    "heart": ("Cardiomegaly.",), "normal": ("No acute cardiopulmonary abnormality.",),
+}  # fmt: skip
+REPORTS, PROJECTIONS = "indiana_reports.csv", "indiana_projections.csv"
+OPENI = "ecgen-radiology"
+SIDE = 256
+NAMES = ("image_id", "image", "filename", "id", "image_path")
+"""Columns that may name the image in the card's single table."""
+
+
+def make(order: Order) -> Made:
+    """Two of three studies have a lateral view as well."""
+    random = np.random.default_rng(order.seed)
+    place = order.folder / "images" / ("images_normalized" if order.layout == OFFICIAL else "")
+    reports: list[list[object]] = []
+    views: list[list[object]] = []
+    card: list[list[object]] = []
+    references, usual = [], []
+    uids = np.sort(random.permutation(3999)[: order.patients + 1] + 1)
+    for number, uid in enumerate(uids[:-1]):
+        facts = invent(random)
+        text, summary = say(BANK, findings(facts), random), say(SUMMARY, facts or ["normal"]).capitalize()
+        text, summary = _gaps(number, text, summary)
+        if text:
+            references.append(text)
+            usual.append(say(BANK, findings(facts)))
+        body = int(random.integers(1 << 31))
+        for view in ("Frontal", "Lateral")[: 1 if number % 3 == 2 else 2]:
+            name = f"{uid}_IM-{uid % 2400:04d}-{1001 if view == 'Frontal' else 2001}.dcm.png"
+            save_picture(place / name, draw(np.random.default_rng(body), random, facts, view))
+            views.append([uid, name, view])
+            card.append([name, text, summary])
+        mesh = "normal" if not facts else ";".join(facts)
+        reports.append([uid, mesh, mesh, "Xray Chest PA and Lateral", "XXXX-year-old", "None.", text, summary])
+    ghost = f"{uids[-1]}_IM-0001-1001.dcm.png"
+    reports.append([uids[-1], "normal", "normal", "Xray Chest", "", "", "The lungs are clear.", "Normal."])
+    views.append([uids[-1], ghost, "Frontal"])
+    card.append([ghost, "The lungs are clear.", "Normal."])
+    if order.layout == OFFICIAL:
+        head = ("uid", "MeSH", "Problems", "image", "indication", "comparison", "findings", "impression")
+        save_csv(order.folder / REPORTS, head, reports)
+        save_csv(order.folder / PROJECTIONS, ("uid", "filename", "projection"), views)
+    else:
+        save_csv(order.folder / "reports.csv", ("image_id", "findings", "impression"), card)
+    silent = sum(1 for number in range(order.patients) if _gaps(number, "x", "x") == ("", ""))
+    odd = ("studies of one or two views", "empty findings", "empty impressions", "studies without any text", "XXXX",
+           "a row without a file", "commas and quotes in the text")  # fmt: skip
+    return Made(order.patients - silent, order.patients - silent, bleu_1(references, usual), odd)
+
+
+def _gaps(number: int, text: str, summary: str) -> tuple[str, str]:
+    """Every eighth study lacks findings, every fiftieth both, some the impression."""
+    return "" if number % 8 == 5 else text, "" if number % 48 in (5, 30) else summary
+
+
+def invent(random: Random) -> list[str]:
+    """The facts of one study; 35 % have none."""
+    if random.random() < 0.35:
+        return []
+    kinds = [name for name in ("effusion", "opacity", "heart") if random.random() < 0.5] or ["opacity"]
+    return [name if name == "heart" else f"{name}:{random.choice(['left', 'right'])}" for name in kinds]
+
+
+def findings(facts: list[str]) -> list[str]:
+    """What the report's text goes through, present or absent."""
+    named = {fact.partition(":")[0]: fact for fact in facts}
+    return [
+        named.get("heart", "no heart"),
+        named.get("opacity", "clear"),
+        named.get("effusion", "no effusion"),
+        "bones",
+    ]
+
+
+def draw(body: Random, scan: Random, facts: list[str], view: str) -> NDArray[np.uint8]:
+    """A frontal or lateral chest `(256, 256)`; the patient's left is on the right of a frontal view."""
+    sides = {name: 1 if side == "left" else -1 for name, _, side in (fact.partition(":") for fact in facts)}
+    shape = (SIDE, SIDE)
+    lateral = view == "Lateral"
+    image: Floats = np.full(shape, 0.6, dtype=np.float32)
+    for side in (0,) if lateral else (-1, 1):
+        at = (120 + body.uniform(-3, 3), 128 + side * 52)
+        Blob(shape, at, (88, 60 if lateral else 40), random=body, rough=0.02).add(image, -0.34, sharp=8)
+    size = (1.4 if "heart" in facts else 1.0) * body.uniform(0.95, 1.05)
+    Blob(shape, (160, 142), (40 * size, 36 * size)).add(image, 0.24, sharp=8)
+    if "effusion" in sides:
+        x = 128 if lateral else 128 + sides["effusion"] * 54
+        Blob(shape, (200, x), (30, 44)).add(image, 0.34, sharp=6)
+    if "opacity" in sides:
+        x = 128 if lateral else 128 + sides["opacity"] * 52
+        Blob(shape, (100 + body.uniform(-15, 15), x), (26, 22), random=body, rough=0.1).add(image, 0.3, sharp=4)
+    rows = np.arange(SIDE, dtype=np.float32)[:, None]
+    image += 0.02 * np.sin(rows / body.uniform(3.6, 4.4) + body.uniform(0, 6))
+    return to_bytes(image + texture(scan, shape, 0.02, cells=10) + noise(scan, shape, 0.03))
+
+
+def read(folder: Path) -> Reading:
+    """A case per study, its views frontal first; studies without any text or any image are left out."""
+    if (folder / OPENI).is_dir():
+        return _read_openi(folder)
+    if (folder / REPORTS).is_file() or (folder / PROJECTIONS).is_file():
+        return _read_official(folder)
+    need(folder, "images", what="IU-Xray (a folder images and one CSV)")
+    table = only_file(folder, ".csv", "image names, findings and impressions")
+    columns = set(read_rows(table, ("findings",))[0]) if read_rows(table, ("findings",)) else set()
+    name = next((name for name in NAMES if name in columns), None)
+    summary = next((name for name in ("impression", "impressions") if name in columns), None)
+    if name is None or summary is None:
+        raise DataError(f"{table} needs a column with the image's name ({', '.join(NAMES)}) and an impression column.")
+    studies: dict[str, tuple[list[str], str, str]] = {}
+    for row in read_rows(table, (name, "findings", summary)):
+        uid = uid_of(row[name])
+        studies.setdefault(uid, ([], row["findings"], row[summary]))[0].append(Path(row[name]).name)
+    return _collect(folder, CARD, studies)
+
+
+def _read_official(folder: Path) -> Reading:
+    need(folder, REPORTS, PROJECTIONS, "images", what="IU-Xray as on Kaggle (two tables and images)")
+    views: dict[str, list[tuple[str, str]]] = {}
+    for row in read_rows(folder / PROJECTIONS, ("uid", "filename", "projection")):
+        views.setdefault(row["uid"], []).append((row["projection"], row["filename"]))
+    studies = {}
+    for row in read_rows(folder / REPORTS, ("uid", "findings", "impression")):
+        names = [name for _, name in sorted(views.get(row["uid"], []))]
+        studies[row["uid"]] = (names, row["findings"], row["impression"])
+    return _collect(folder, OFFICIAL, studies)
+
+
+def _read_openi(folder: Path) -> Reading:
+    """The archives of Open-i: an XML report a study, which names its images."""
+    studies = {}
+    for file in files(folder / OPENI, ".xml"):
+        try:
+            root = ElementTree.parse(file).getroot()
+        except (ElementTree.ParseError, OSError) as error:
+            raise DataError(f"The report {file} cannot be read as XML: {error}.") from error
+        texts = {part.get("Label", ""): (part.text or "").strip() for part in root.iter("AbstractText")}
+        names = sorted(f"{image.get('id')}.png" for image in root.iter("parentImage"))
+        studies[file.stem] = (names, texts.get("FINDINGS", ""), texts.get("IMPRESSION", ""))
+    place = folder / "NLMCXR_png" if (folder / "NLMCXR_png").is_dir() else folder
+    return _collect(folder, "openi", studies, place)
+
+
+def uid_of(name: str) -> str:
+    """The study that an image belongs to: `1` of `1_IM-0001-4001.dcm.png`, of `CXR1_1_IM-0001-3001.png`.
+
+    Raises:
+        DataError: the name does not begin with a number.
+    """
+    found = re.match(r"(?:CXR)?(\d+)_", Path(name).name)
+    if found is None:
+        raise DataError(
+            f"The image name {name!r} does not begin with the study's number, as in 1_IM-0001-4001.dcm.png."
+        )
+    return found[1]
+
+
+def _collect(
+    folder: Path, layout: str, studies: dict[str, tuple[list[str], str, str]], images: Path | None = None
+) -> Reading:
+    got = Collected(folder, "IU-Xray", layout)
+    images = images or folder / "images"
+    places = [images, *folders(images)]
+    there = {file.name: relative(folder, file) for place in places for file in files(place, ".png", ".jpg")}
+    for uid, (names, text, summary) in studies.items():
+        found = tuple(there[name] for name in names if name in there)
+        if not found:
+            got.drop("studies without an image", uid, missing=True)
+        elif not text and not summary:
+            got.drop("studies without any text", uid)
+        else:
+            got.cases.append(Case(uid, found, uid, findings=text, impression=summary))
+    return got.close()
+
+
+SPEC = describe(
+    "iu-xray",
+    stand_in=StandIn(patients=120, acceptable=(0.62, None), baseline=0.57, ceiling=0.85, least=10),
+    maker=make,
+    reader=read,
+    layouts=(CARD, OFFICIAL),
+)

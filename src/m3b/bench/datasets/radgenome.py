@@ -1,0 +1,158 @@
+"""RadGenome-BrainMRI ("BrainGnome"): findings and impressions of brain MRI, several sequences of a case.
+
+Planted signal: a lesion's side, lobe and signal, which differ by sequence, in the image and in the words. Planted
+faults: sequences of one case that must stay together, `finding` in the singular, sentences that point to another
+sequence, impressions that hold for the whole case, a listed volume without a file.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .checking import Collected, inside, need
+from .drawing import Blob, Random, noise, texture
+from .masks import stem
+from .spec import CARD, Case, Made, Order, Reading, StandIn, describe
+from .wording import bleu_1, read_reports, say
+from .writing import save_json, save_nifti
+
+BANK = {
+    "frontal": (
+        "An irregular mass occupies the {0} frontal lobe in front of the central sulcus.",
+        "The {0} frontal lobe shows a lesion.",
+    ),
+    "parietal": (
+        "Beside the {0} ventricular body, deep inside parietal white matter, a rounded focus is found.",
+        "Parietal focus on the {0}.",
+    ),
+    "occipital": (
+        "Abnormal tissue was identified at the {0} occipital pole, posterior to the splenium.",
+        "Occipital abnormality, {0} hemisphere.",
+    ),
+    "high": (
+        "It is strikingly hyperintense on {0} against surrounding parenchyma.",
+        "Signal is high on {0}.",
+    ),
+    "low": (
+        "Compared with normal brain, reduced signal intensity was noted using {0} sequence.",
+        "Signal is low on {0}.",
+    ),
+    "again": ("Same location as the aforementioned lesion.", "See the aforementioned lesion."),
+    "shift": (
+        "Midline structures are displaced contralaterally because of considerable space-occupying effect.",
+        "A midline shift is present.",
+    ),
+    "no shift": ("No midline shift.", "The midline is central."),
+}
+SUMMARY = {"is": ("{0} {1} lobe lesion, considered {2}.",)}
+LOBES = {"frontal": 15.0, "parietal": 0.0, "occipital": -15.0}
+SHAPE = (80, 80, 52)
+DISEASES: dict[str, tuple[str, tuple[tuple[str, str, float, float], ...]]] = {
+    "BraTS-GLI": ("glioma", (("t1n", "T1WI", 0.45, -0.3), ("t1c", "T1C", 0.5, 0.45), ("t2w", "T2WI", 0.3, 0.5),
+                             ("t2f", "T2FLAIR", 0.38, 0.5))),
+    "BraTS-MEN": ("meningioma", (("t1n", "T1WI", 0.45, -0.3), ("t1c", "T1C", 0.5, 0.45), ("t2f", "T2FLAIR", 0.38, 0.5))),
+    "BraTS-MET": ("metastasis", (("t1c", "T1C", 0.5, 0.45), ("t2f", "T2FLAIR", 0.38, 0.5))),
+    "sub-strokecase": ("infarct", (("dwi", "DWI", 0.2, 0.6), ("adc", "ADC", 0.6, -0.4))),
+    "Singapore": ("white matter hyperintensity", (("T1", "T1WI", 0.45, -0.3), ("FLAIR", "T2FLAIR", 0.38, 0.5))),
+}  # fmt: skip
+"""Prefix of the case -> disease, and its sequences: suffix, name in the text, brain level, lesion's difference."""
+RADII = {"glioma": 12.0, "meningioma": 9.0, "metastasis": 6.0, "infarct": 8.0, "white matter hyperintensity": 4.5}
+CASE = re.compile(r"^(.+?)[-_](t1n|t1c|t1ce|t2w|t2f|T1|T1WI|T2|FLAIR|dwi|adc|DWI|ADC)$")
+
+
+def make(order: Order) -> Made:
+    """Cases of five sources with two to four sequences; a quarter of them are the test part."""
+    random = np.random.default_rng(order.seed)
+    lists: dict[str, list[dict[str, str]]] = {"train": [], "test": []}
+    references, usual = [], []
+    tests = max(2, order.patients // 4)
+    for number in range(order.patients):
+        part = "test" if number >= order.patients - tests else "train"
+        source = list(DISEASES)[number % 5]
+        disease, sequences = DISEASES[source]
+        side, lobe = str(random.choice(["left", "right"])), str(random.choice(list(LOBES)))
+        pushed = bool(disease in ("glioma", "meningioma") and random.random() < 0.5)
+        summary = say(SUMMARY, [f"is:{side}:{lobe}:{disease}"]).capitalize()
+        head = int(random.integers(1 << 31))
+        for at, (suffix, spoken, level, change) in enumerate(sequences):
+            signal = f"{'high' if change > 0 else 'low'}:{spoken}"
+            facts = [f"{lobe}:{side}", signal, *(["again"] if at else []), "shift" if pushed else "no shift"]
+            image = draw(np.random.default_rng(head), random, side, LOBES[lobe], RADII[disease], level, change, pushed)
+            path = f"images/{_name(source, number)}{'-' if source.startswith('BraTS') else '_'}{suffix}.nii.gz"
+            save_nifti(order.folder / path, image)
+            text = say(BANK, facts, random)
+            lists[part].append({"image_path": path, "finding": text, "impression": summary})
+            references.append(text)
+            usual.append(say(BANK, facts))
+    lists["train"].append({"image_path": "images/BraTS-GLI-09999-000-t1n.nii.gz", "finding": "-", "impression": "-"})
+    for part, records in lists.items():
+        save_json(order.folder / f"reports_{part}.json", records)
+    odd = ("sequences of one case", "`finding` in the singular", "sentences that point to another sequence",
+           "a listed volume without a file")  # fmt: skip
+    return Made(len(references), order.patients, bleu_1(references, usual), odd)
+
+
+def _name(source: str, number: int) -> str:
+    if source.startswith("BraTS"):
+        return f"{source}-{number + 11:05d}-000"
+    return f"{source}{number + 101:04d}_ses-0001" if source == "sub-strokecase" else f"{source}_{number + 50}"
+
+
+def draw(
+    head: Random, scan: Random, side: str, along: float, radius: float, level: float, change: float, pushed: bool
+) -> NDArray[np.float32]:
+    """A skull-stripped brain `(80, 80, 52)`, float32, background 0; the patient's left is at small x."""
+    image = np.zeros(SHAPE, dtype=np.float32)
+    centre = np.array([39.5, 39.5, 25.5]) + head.uniform(-1, 1, 3)
+    brain = Blob(SHAPE, centre, (31, 36, 22), random=head, rough=0.02)
+    brain.fill(image, level)
+    inside = image > 0
+    image += texture(head, SHAPE, 0.03)
+    sign = -1 if side == "left" else 1
+    middle = centre[0] - sign * (5 if pushed else 0)
+    for part in (-1, 1):
+        Blob(SHAPE, (middle + part * 5, centre[1], centre[2] + 2), (3, 12, 5)).fill(image, 0.9 - level)
+    at = centre + np.array([sign * 17, along, 2]) + head.uniform(-1.5, 1.5, 3)
+    size = radius * head.uniform(0.9, 1.1)
+    Blob(SHAPE, at, (size, size, size * 0.8), random=head, rough=0.06).add(image, change, sharp=8)
+    image = np.clip(image + noise(scan, SHAPE, 0.03), 0.01, None)
+    return np.asarray(np.where(inside, np.rint(image * 1000), 0), dtype=np.float32)
+
+
+def patient_of(name: str) -> str:
+    """The case without its sequence, and without the time point of BraTS: `BraTS-GLI-00291` of `...-000-t1n`."""
+    found = CASE.match(name)
+    case = found[1] if found else name
+    return re.sub(r"^(BraTS-[A-Z]+-\d+)-\d{3}$|^(sub-[^_]+)_ses-\d+$", lambda hit: hit[1] or hit[2], case)
+
+
+def read(folder: Path) -> Reading:
+    """A case per listed volume; all sequences of a case share a patient."""
+    need(folder, "images", "reports_train.json", "reports_test.json",
+         what="RadGenome-BrainMRI (images, reports_train.json and reports_test.json)")  # fmt: skip
+    got = Collected(folder, "RadGenome-BrainMRI", CARD)
+    for part in ("train", "test"):
+        file = folder / f"reports_{part}.json"
+        for record in read_reports(file):
+            path = inside(folder, record["image_path"], file)
+            if not path.startswith("images/"):
+                path = f"images/{path}"
+            if not (folder / path).is_file():
+                got.drop("listed volumes without a file", path, missing=True)
+                continue
+            name = stem(Path(path))
+            text, summary = record["findings"], record["impression"]
+            got.cases.append(Case(name, (path,), patient_of(name), part, findings=text, impression=summary))
+    return got.close()
+
+
+SPEC = describe(
+    "radgenome-brainmri",
+    stand_in=StandIn(patients=25, acceptable=(0.64, None), baseline=0.58, ceiling=0.83, least=10),
+    maker=make,
+    reader=read,
+)

@@ -1,0 +1,279 @@
+"""Recordings: complete, without secrets, and replayed only to what they were made of."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from llm_server import Answer as answer
+from llm_wires import START, TOOLS, OpenAIWire
+
+from m3b.errors import ContextOverflow, LLMError, WrongUse
+from m3b.llm import Facts, Scripted, connect
+from m3b.llm.recorded import difference, message_json, message_of, reply_json, reply_of, settle
+from m3b.llm.recording import Departed, Recorder, Replay, scrub
+from m3b.llm.scripted import broken_json, call, overflow, say, transient
+from m3b.llm.streaming import ask
+from m3b.messages import Message, Picture, Reply, ToolCall, ToolSpec, Usage
+
+RUN = [ToolSpec("run_script", "Runs.", {"type": "object", "properties": {"command": {"type": "string"}}})]
+PNG = Picture(b"\x89PNG\r\n\x1a\n and so on")
+
+
+def converse(llm: Any, results: tuple[str, str] = ("2 files", "took 3.5 s, 14 epochs")) -> tuple[list[Any], list[Any]]:
+    """A conversation with a result, a malformed call, a wait and an overflow; what came of it, and the waits."""
+    waits: list[Any] = []
+    came: list[Any] = []
+    talk = [*START]
+
+    def turn(tools: Any = TOOLS) -> None:
+        try:
+            reply = llm.ask(talk, tools, on_wait=lambda *wait: waits.append(wait))
+        except LLMError as error:
+            came.append((type(error), str(error)))
+            return
+        came.append(reply)
+        talk.append(reply.message())
+        for at, made in enumerate(reply.calls):
+            text = results[0] if made.name == "list_files" else results[1]
+            talk.append(Message("tool", made.parse_error or text, call_id=made.id, images=(PNG,) if at else ()))
+
+    for _ in range(5):
+        turn()
+    talk.append(Message("user", "And now?"))
+    turn(RUN)
+    turn(RUN)
+    return came, waits
+
+
+def script() -> Scripted:
+    steps = [
+        call("list_files", path="data"),
+        transient(30),
+        broken_json("write_files"),
+        call("run_script", command="python train.py"),
+        Reply("", (ToolCall("x1", "list_files"), ToolCall("x2", "run_script", {"command": "ls"})), stop="tools"),
+        overflow(),
+        call("run_script", command="ls"),
+        Reply("Done, fertig, 好了.", usage=Usage(5, 1, 2, 1, 0.25)),
+    ]
+    return Scripted(steps, facts=Facts(window=999, price_in=1.0, price_out=2.0))
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "talk.jsonl"
+
+
+@pytest.fixture
+def taped(file: Path) -> tuple[list[Any], list[Any]]:
+    return converse(Recorder(script(), file))
+
+
+def test_what_was_recorded_is_said_again(file: Path, taped: tuple[list[Any], list[Any]]) -> None:
+    replay = Replay(file)
+    assert converse(replay) == taped
+    assert replay.left == 0
+    assert replay.facts == Facts(window=999, price_in=1.0, price_out=2.0)
+    assert [kind for kind, _ in [one for one in taped[0] if isinstance(one, tuple)]] == [ContextOverflow]
+    assert len(taped[1]) == 1
+
+
+def test_the_recording_holds_everything_once(file: Path, taped: Any) -> None:
+    text = file.read_text("utf-8")
+    assert text.count("You are a tester.") == 1
+    assert text.count("2 files") == 2
+    assert text.count('"define"') == 2
+    assert "fertig, 好了" in text
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+
+
+def test_a_recording_is_never_written_over(file: Path, taped: Any) -> None:
+    with pytest.raises(WrongUse, match="exists"):
+        Recorder(script(), file)
+    with pytest.raises(WrongUse, match="exists"):
+        connect(f"record:{file}:rules")
+
+
+def test_a_recording_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
+    llm = Recorder(Scripted(["hello"]), tmp_path / "absent" / "talk.jsonl")
+    with pytest.raises(LLMError, match="cannot be written"):
+        llm.ask(START, TOOLS)
+
+
+def test_another_conversation_is_noticed(file: Path, taped: Any) -> None:
+    came, _ = converse(Replay(file), results=("3 files", "took 3.5 s, 14 epochs"))
+    assert isinstance(came[0], Reply)
+    kind, text = came[1]
+    assert kind is Departed
+    assert "exchange 2 of 7" in text
+    assert "-2 files" in text
+    assert "+3 files" in text
+    assert "Message 4 (from tool)" in text
+
+
+def test_other_numbers_of_a_script_are_the_same(file: Path, taped: tuple[list[Any], list[Any]]) -> None:
+    assert converse(Replay(file), results=("2 files", "took 41 s, 9 epochs"))[0] == taped[0]
+    assert converse(Replay(file), results=("2 files", "took 41 s, 9 folds"))[0][3][0] is Departed
+
+
+def test_another_offer_of_tools_is_noticed(file: Path, taped: Any) -> None:
+    with pytest.raises(Departed, match="The tools:"):
+        Replay(file).ask(START, TOOLS[:1])
+
+
+def test_one_request_too_many_is_noticed(file: Path, taped: Any) -> None:
+    replay = Replay(file)
+    converse(replay)
+    with pytest.raises(Departed, match="ends after 7 exchanges"):
+        replay.ask(START, TOOLS)
+
+
+def test_without_strictness_the_replies_come_whatever_is_asked(file: Path, taped: tuple[list[Any], list[Any]]) -> None:
+    assert converse(Replay(file, strict=False), results=("other", "things"))[0] == taped[0]
+
+
+def test_a_recording_can_be_recorded_anew(file: Path, taped: tuple[list[Any], list[Any]], tmp_path: Path) -> None:
+    new = tmp_path / "new.jsonl"
+    came, _ = converse(Recorder(Replay(file, strict=False), new), results=("other", "things"))
+    assert came == taped[0]
+    assert converse(Replay(new), results=("other", "things"))[0] == taped[0]
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[]", "no json", '{"m3b_recording": 99, "facts": {}}'])
+def test_other_files_are_refused(file: Path, text: str) -> None:
+    file.write_text(text)
+    with pytest.raises(WrongUse, match="no recording"):
+        Replay(file)
+    with pytest.raises(WrongUse, match="cannot be read"):
+        connect(f"replay:{file}.absent")
+
+
+@pytest.mark.parametrize("spec", ["record:", "record:file", "record::rules"])
+def test_a_spec_names_file_and_model(spec: str) -> None:
+    with pytest.raises(WrongUse, match="record:FILE:SPEC"):
+        connect(spec)
+
+
+def test_connect_opens_both(file: Path) -> None:
+    talk = [Message("system", "s"), Message("user", "Stage: nothing")]
+    first = connect(f"record:{file}:rules")
+    said = first.ask(talk, TOOLS)
+    assert first.name == "rules"
+    again = connect(f"replay:{file}")
+    assert again.name == f"replay:{file}"
+    assert again.ask(talk, TOOLS) == said
+
+
+def test_keys_are_not_recorded(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    canary, other = "canary-in-the-environment-42", "sk-proj-abcdefghij0123456789"
+    monkeypatch.setenv("SOME_API_KEY", canary)
+    monkeypatch.setenv("HARMLESS", "harmless-and-long-value")
+    talk = [*START[:1], Message("user", f"keys: {canary} {other} harmless-and-long-value hf_hub_download")]
+    Recorder(Scripted([say(f"I saw {canary}.")]), file).ask(talk, TOOLS)
+    text = file.read_text("utf-8")
+    assert canary not in text
+    assert other not in text
+    assert "keys: [key] [key] harmless-and-long-value hf_hub_download" in text
+    assert Replay(file).ask(talk, TOOLS).text == "I saw [key]."
+
+
+def test_the_key_of_a_provider_is_in_no_recording(provider: Any, clock: Any, file: Path) -> None:
+    provider.will(answer(OpenAIWire.error("bad key sk-canary-0123456789abcdefCANARY"), status=401))
+    llm = Recorder(OpenAIWire.llm(provider.url, clock.retry()), file)
+    with pytest.raises(LLMError):
+        llm.ask(START, TOOLS)
+    assert "canary" not in file.read_text("utf-8").lower()
+
+
+def test_scrubbing_leaves_code_alone() -> None:
+    code = "from huggingface_hub import hf_hub_download\nkey = d['sk-learn']  # pk_field, rk-value\n"
+    assert scrub(code) == code
+    assert all(value not in scrub(f"x {value}") for name, value in os.environ.items() if name.endswith("_API_KEY"))
+
+
+def test_words_come_through_a_recorder(provider: Any, clock: Any, file: Path) -> None:
+    from m3b.llm.conformance.dialects import DIALECTS
+
+    events = b"".join(DIALECTS["openai"].events(OpenAIWire.text("some words")))
+    provider.will(answer(events, headers={"Content-Type": "text/event-stream"}))
+    pieces: list[str] = []
+    reply = ask(Recorder(OpenAIWire.llm(provider.url, clock.retry()), file), START, TOOLS, on_text=pieces.append)
+    assert "".join(pieces) == reply.text == "some words"
+    assert Replay(file).ask(START, TOOLS) == reply
+
+
+# --- what counts as a difference ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("loss fell from 0.690 to 0.117", "loss fell from 1.2 to 0.3"),
+        ("Exit code 0 after 10 s", "Exit code 0 after 9.7 s"),
+        ("0.5 minutes on 2 CPU cores, no GPU.", "0.5 minutes on 1 GPU and 16 CPU cores."),
+        ("<Net at 0x7f12ab>", "<Net at 0x7fffff>"),
+    ],
+)
+def test_volatile_everywhere(one: str, other: str) -> None:
+    assert settle(one) == settle(other)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("306 images", "305 images"),
+        ("Exit code 0 after 1 s", "Exit code 1 after 1 s"),
+        ("cases 12, v2", "cases 12, v3"),
+        ("1x128x128", "1x64x64"),
+    ],
+)
+def test_not_volatile_outside_scripts(one: str, other: str) -> None:
+    assert settle(one) != settle(other)
+
+
+def test_a_training_may_take_more_or_fewer_epochs() -> None:
+    def log(epochs: int) -> str:
+        lines = [f"fold 0 epoch {n}: loss {1 / n:.3f}, lr {1e-3 / n:.0e}, {n} of 20 s" for n in range(1, epochs)]
+        return "\n".join(["starts", *lines, f"best at epoch {epochs}"])
+
+    assert settle(log(4), script=True) == settle(log(30), script=True)
+    assert settle(log(4), script=True) != settle(log(4) + "\nTraceback", script=True)
+
+
+texts = st.text(alphabet=st.characters(exclude_categories=["Cs"]), max_size=30)
+made_calls = st.builds(ToolCall, texts, texts, st.dictionaries(texts, st.integers() | texts, max_size=2), texts)
+pictures = st.builds(Picture, st.binary(max_size=9), st.just("image/png"))
+messages = st.builds(
+    Message, st.sampled_from(["system", "user", "assistant", "tool"]), texts, st.lists(made_calls, max_size=2).map(tuple),
+    texts, st.booleans(), st.lists(pictures, max_size=2).map(tuple),
+)  # fmt: skip
+replies = st.builds(
+    Reply, texts, st.lists(made_calls, max_size=2).map(tuple),
+    st.builds(Usage, st.integers(0, 9), st.integers(0, 9), st.integers(0, 9), st.integers(0, 9), st.floats(0, 9)),
+    st.sampled_from(["end", "tools", "length", "refusal"]), texts,
+)  # fmt: skip
+
+
+@given(messages, replies)
+def test_lines_hold_all_there_is(message: Message, reply: Reply) -> None:
+    assert message_of(json.loads(json.dumps(message_json(message)))) == message
+    assert reply_of(json.loads(json.dumps(reply_json(reply)))) == reply
+
+
+@given(st.lists(messages, max_size=4))
+def test_nothing_differs_from_itself(talk: list[Message]) -> None:
+    told = [message_json(message) for message in talk]
+    assert difference(told, told) == ""
+    assert difference(told, [*told, {"role": "user", "text": "more"}]) != ""
+
+
+@given(texts)
+def test_settling_twice_is_settling_once(text: str) -> None:
+    assert settle(settle(text)) == settle(text)

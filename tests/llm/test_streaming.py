@@ -1,0 +1,250 @@
+"""Replies as they come: the same in the end as without, whatever happens on the way."""
+
+from __future__ import annotations
+
+import json
+import threading
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from llm_server import Answer as answer
+from llm_wires import FACTS, START, TOOLS, AnthropicWire, OpenAIWire, both
+
+from m3b.errors import Authentication, Cancelled, ContextOverflow, Transient
+from m3b.llm import Scripted, connect, stream_anthropic, stream_openai, wire_openai
+from m3b.llm.conformance.dialects import DIALECTS
+from m3b.llm.scripted import say
+from m3b.llm.streaming import NotStreamed, Relay, ask
+from m3b.messages import Message
+
+SSE = {"Content-Type": "text/event-stream"}
+
+
+def event(body: dict[str, Any]) -> bytes:
+    head = f"event: {body['type']}\n" if "type" in body else ""
+    return f"{head}data: {json.dumps(body)}\n\n".encode()
+
+
+def streamed(wire: Any, body: dict[str, Any], *, cut: int | None = None, **more: Any) -> answer:
+    """The body as its server would stream it; `cut` keeps only so many events."""
+    events = DIALECTS[wire.name].events(body)
+    return answer(b"".join(events[:cut]), headers=SSE, **more)
+
+
+def talk(wire: Any, provider: Any, clock: Any) -> tuple[Any, list[str], Any]:
+    pieces: list[str] = []
+    llm = wire.llm(provider.url, clock.retry())
+    return llm, pieces, lambda: ask(llm, START, TOOLS, on_text=pieces.append)
+
+
+@both
+@pytest.mark.parametrize("kind", ["text", "calls"])
+def test_the_reply_is_the_same(wire: Any, provider: Any, clock: Any, kind: str) -> None:
+    calls = (("a1", "list_files", '{"path": "dätä"}'), ("a2", "read_files", "{}"))
+    body = wire.text("Grüße, many words.\nAnd more.") if kind == "text" else wire.calls(*calls)
+    provider.will(answer(body), streamed(wire, body))
+    llm, pieces, stream = talk(wire, provider, clock)
+    plain, reply = llm.ask(START, TOOLS), stream()
+    assert reply == plain
+    assert "".join(pieces) == plain.text
+    assert not provider.requests[0].get("stream")
+    assert provider.requests[1]["stream"] is True
+
+
+@both
+def test_a_broken_stream_is_asked_for_again_and_its_words_are_void(wire: Any, provider: Any, clock: Any) -> None:
+    body = wire.text("one two three four")
+    provider.will(streamed(wire, body, cut=3), streamed(wire, body))
+    waits: list[Any] = []
+    llm, pieces, _ = talk(wire, provider, clock)
+    reply = ask(llm, START, TOOLS, on_text=pieces.append, on_wait=lambda *wait: waits.append(wait))
+    assert reply.text == "one two three four"
+    assert len(waits) == 1
+    assert "broke off" in waits[0][0]
+    kept = pieces[len(pieces) - pieces[::-1].index("") :] if "" in pieces else pieces
+    assert "".join(kept) == reply.text
+    assert pieces.count("") <= 1
+
+
+@both
+def test_a_server_that_does_not_stream_is_asked_without(wire: Any, provider: Any, clock: Any) -> None:
+    provider.will(*[answer(wire.text("hello"))] * 3)
+    _, pieces, stream = talk(wire, provider, clock)
+    assert stream().text == "hello"
+    assert stream().text == "hello"
+    assert ["stream" in request for request in provider.requests] == [True, False, False]
+    assert pieces == []
+
+
+def test_older_servers_are_spared_the_wish_for_usage(provider: Any, clock: Any) -> None:
+    refused = answer(OpenAIWire.error("Unrecognized request argument supplied: stream_options"), status=400)
+    body = OpenAIWire.text("hello")
+    del body["usage"]
+    provider.will(refused, answer(OpenAIWire.error("stream is not supported with tools"), status=400), answer(body))
+    _, _, stream = talk(OpenAIWire, provider, clock)
+    reply = stream()
+    assert reply.text == "hello"
+    assert reply.usage.input_tokens > 0
+    assert ["stream_options" in request for request in provider.requests] == [True, False, False]
+    assert ["stream" in request for request in provider.requests] == [True, True, False]
+
+
+@both
+@pytest.mark.parametrize(
+    ("kind", "said", "error"),
+    [
+        ("overloaded_error", "Overloaded", None),
+        ("authentication_error", "bad key", Authentication),
+        ("invalid_request_error", "prompt is too long: 300000 tokens > 200000 maximum", ContextOverflow),
+    ],
+)
+def test_an_error_within_the_stream(wire: Any, provider: Any, clock: Any, kind: str, said: str, error: Any) -> None:
+    body = wire.text("one two three")
+    failure = {"type": "error", "error": {"type": kind, "message": said}}
+    if wire is OpenAIWire:
+        failure = {"error": failure["error"]}
+    begun = b"".join(DIALECTS[wire.name].events(body)[:3])
+    provider.will(answer(begun + event(failure), headers=SSE), streamed(wire, body))
+    _, _, stream = talk(wire, provider, clock)
+    if error is None:
+        assert stream().text == "one two three"
+        assert len(provider.requests) == 2
+    else:
+        with pytest.raises(error):
+            stream()
+        assert len(provider.requests) == 1
+
+
+@both
+def test_words_are_told_in_the_thread_that_asked(wire: Any, provider: Any, clock: Any) -> None:
+    provider.will(streamed(wire, wire.text("some words")))
+    llm = wire.llm(provider.url, clock.retry())
+    threads: set[int] = set()
+    ask(llm, START, TOOLS, on_text=lambda piece: threads.add(threading.get_ident()), cancelled=lambda: False)
+    assert threads == {threading.get_ident()}
+
+
+def test_a_cancelled_request_is_not_heard_any_more(provider: Any, clock: Any) -> None:
+    provider.will(streamed(OpenAIWire, OpenAIWire.text("too late"), delay=0.6))
+    llm, pieces, _ = talk(OpenAIWire, provider, clock)
+    asked: list[int] = []
+
+    def cancelled() -> bool:
+        asked.append(1)
+        return len(asked) > 1
+
+    with pytest.raises(Cancelled):
+        ask(llm, START, TOOLS, on_text=pieces.append, cancelled=cancelled)
+    threading.Event().wait(0.8)
+    assert pieces == []
+
+
+def test_models_without_streams_are_asked_without() -> None:
+    model = Scripted([say("hello")])
+    assert ask(model, START, TOOLS, on_text=lambda piece: None).text == "hello"
+
+
+def test_wrappers_stream_what_is_within(provider: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    provider.will(streamed(OpenAIWire, OpenAIWire.text("Some words.")))
+    pieces: list[str] = []
+    llm = connect(f"openai:m@{provider.url}/v1", tools="text")
+    assert ask(llm, START, TOOLS, on_text=pieces.append).text == "Some words."
+    assert "".join(pieces) == "Some words."
+
+
+# --- putting together, without a server --------------------------------------------------------------------------
+
+
+def chunk(delta: dict[str, Any] | None = None, finish: str | None = None, **more: Any) -> dict[str, Any]:
+    choices = [] if delta is None else [{"index": 0, "delta": delta, "finish_reason": finish}]
+    return {"id": "1", "model": "m", "object": "chat.completion.chunk", "choices": choices, **more}
+
+
+def piece(index: int | None, arguments: str, call_id: str | None = None, name: str | None = None) -> dict[str, Any]:
+    return {"tool_calls": [{"index": index, "id": call_id, "function": {"name": name, "arguments": arguments}}]}
+
+
+@pytest.mark.parametrize(
+    "deltas",
+    [
+        [piece(0, '{"path"', "a", "list_files"), piece(0, ': "x"}'), piece(1, "{}", "b", "read_files")],
+        [piece(0, '{"path": "x"}', "a", "list_files"), piece(0, "{}", "b", "read_files")],  # all numbered 0
+        [piece(None, '{"path": "x"}', "a", "list_files"), piece(None, "{}", "b", "read_files")],  # not numbered
+        [piece(0, '{"pa', "a", "list_files"), piece(1, "{", "b", "read_files"), piece(0, 'th": "x"}'), piece(1, "}")],
+        [piece(0, '{"path":', "a", "list_files"), piece(0, '"x"}', "a", "list_files"), piece(1, "", "b", "read_files")],
+    ],
+)
+def test_servers_number_the_pieces_of_calls_in_their_own_ways(deltas: list[Any]) -> None:
+    body = stream_openai.assembled([*map(chunk, deltas), chunk({}, "tool_calls")], Relay(None, None), "m")
+    reply, _ = wire_openai.to_reply(body, "m", FACTS, 1)
+    assert [(call.id, call.name, call.arguments) for call in reply.calls] == [
+        ("a", "list_files", {"path": "x"}),
+        ("b", "read_files", {}),
+    ]
+
+
+def test_thoughts_and_what_goes_with_calls_come_through() -> None:
+    deltas = [{"reasoning_content": "hm"}, {"reasoning_content": "m."}, piece(0, "{}", "a", "list_files")]
+    deltas[2]["tool_calls"][0]["extra_content"] = {"signature": "s"}  # type: ignore[index]
+    body = stream_openai.assembled([*map(chunk, deltas), chunk({}, "tool_calls")], Relay(None, None), "m")
+    _, extras = wire_openai.to_reply(body, "m", FACTS, 1)
+    assert extras[("a",)] == {
+        "turn": {"reasoning_content": "hmm."}, "calls": {"a": {"extra_content": {"signature": "s"}}},
+    }  # fmt: skip
+
+
+def test_thinking_blocks_come_through() -> None:
+    start = {**AnthropicWire.text(""), "content": [], "stop_reason": None}
+    events = [
+        {"type": "message_start", "message": start},
+        {"type": "content_block_start", "index": 0, "content_block": {"type": "thinking", "thinking": "", "signature": ""}},
+        {"type": "content_block_delta", "index": 0, "delta": {"type": "thinking_delta", "thinking": "hm"}},
+        {"type": "content_block_delta", "index": 0, "delta": {"type": "thinking_delta", "thinking": "m"}},
+        {"type": "content_block_delta", "index": 0, "delta": {"type": "signature_delta", "signature": "s1"}},
+        {"type": "content_block_start", "index": 1,
+         "content_block": {"type": "tool_use", "id": "a", "name": "list_files", "input": {}}},
+        {"type": "content_block_delta", "index": 1, "delta": {"type": "input_json_delta", "partial_json": '{"pa'}},
+        {"type": "content_block_delta", "index": 1, "delta": {"type": "input_json_delta", "partial_json": 'th": 1}'}},
+        {"type": "message_delta", "delta": {"stop_reason": "tool_use"}, "usage": {"output_tokens": 9}},
+        {"type": "message_stop"},
+    ]  # fmt: skip
+    body = stream_anthropic.assembled(events, Relay(None, None), "m")
+    assert body["content"] == [
+        {"type": "thinking", "thinking": "hmm", "signature": "s1"},
+        {"type": "tool_use", "id": "a", "name": "list_files", "input": {"path": 1}},
+    ]
+    assert body["usage"] == {**start["usage"], "output_tokens": 9}
+    for cut in range(1, 9):
+        with pytest.raises(Transient):
+            stream_anthropic.assembled(events[:cut], Relay(None, None), "m")
+    with pytest.raises(NotStreamed):
+        stream_anthropic.assembled([], Relay(None, None), "m")
+
+
+@given(st.lists(st.text(max_size=5), max_size=12), st.data())
+def test_the_relay_loses_and_doubles_nothing(pieces: list[str], data: Any) -> None:
+    told: list[str] = []
+    relay = Relay(told.append, None)
+    text = ""
+    for each in pieces:
+        if data.draw(st.booleans()):
+            relay.put(each)
+            text += each
+        else:
+            relay.restart()
+            text = ""
+        if data.draw(st.booleans()):
+            assert relay.poll is not None
+            relay.poll()
+    relay.drain()
+    kept = told[len(told) - told[::-1].index("") :] if "" in told else told
+    assert "".join(kept) == text
+
+
+def test_a_message_without_words_tells_nothing() -> None:
+    told: list[str] = []
+    stream_openai.assembled([chunk({"content": ""}), chunk({}, "stop")], Relay(told.append, None), "m")
+    assert told == []
+    assert Message("user").images == ()

@@ -1,0 +1,162 @@
+"""Boxes against pycocotools, and FROC against its definition."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from m3b.metrics import Box, box_iou
+from m3b.metrics.boxes import COCO_IOUS, FROC_RATES, average_precision, froc, match_boxes, rank
+
+Boxes = list[tuple[Box, ...]]
+
+
+@st.composite
+def sets(draw: st.DrawFn, distinct: bool = True) -> tuple[Boxes, Boxes]:
+    """Images with true boxes and predictions that are true ones shifted, or noise."""
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    predicted, truth = [], []
+    for _ in range(draw(st.integers(1, 8))):
+        corners = [rng.uniform(0, 50, 2) for _ in range(rng.integers(0, 5))]
+        real = [np.concatenate([low, low + rng.uniform(4, 20, 2)]) for low in corners]
+        ours = [box + rng.normal(0, 1.5, 4) for box in real if rng.random() < 0.8]
+        ours += [np.concatenate([low, low + 9]) for low in rng.uniform(0, 60, (rng.integers(0, 4), 2))]
+        ours = [np.concatenate([np.minimum(b[:2], b[2:]), np.maximum(b[:2], b[2:])]) for b in ours]
+        scores = rng.random(len(ours)) if distinct else rng.integers(0, 4, len(ours)) / 4
+        truth.append(tuple(Box(tuple(map(float, box)), "a") for box in real))
+        predicted.append(tuple(Box(tuple(map(float, b)), "a", float(s)) for b, s in zip(ours, scores, strict=True)))
+    return predicted, truth
+
+
+def coco(predicted: Boxes, truth: Boxes) -> NDArray[np.float64] | None:
+    """AP at the ten thresholds by pycocotools, read between the steps of the recall: interpolated at all points."""
+    from pycocotools.coco import COCO
+    from pycocotools.cocoeval import COCOeval
+
+    def rows(boxes: Boxes) -> list[dict[str, object]]:
+        found = []
+        for image, some in enumerate(boxes):
+            for box in some:
+                x, y, right, top = box.corners
+                row = {"image_id": image + 1, "category_id": 1, "bbox": [x, y, right - x, top - y], "score": box.score}
+                found.append(row | {"id": len(found) + 1, "iscrowd": 0, "area": (right - x) * (top - y)})
+        return found
+
+    real, ours = rows(truth), rows(predicted)
+    if not real:
+        return None
+    if not ours:
+        return np.zeros(10)
+    with contextlib.redirect_stdout(io.StringIO()):
+        base = COCO()
+        images = [{"id": image + 1, "width": 100, "height": 100} for image in range(len(truth))]
+        base.dataset = {"info": {}, "images": images, "annotations": real, "categories": [{"id": 1, "name": "a"}]}
+        base.createIndex()
+        judge = COCOeval(base, base.loadRes(ours), "bbox")
+        judge.params.recThrs = (np.arange(len(real)) + 0.5) / len(real)
+        judge.params.maxDets = [1000]
+        judge.evaluate()
+        judge.accumulate()
+    return np.asarray(judge.eval["precision"][:, :, 0, 0, 0].mean(axis=1))
+
+
+@settings(max_examples=60, deadline=None)
+@given(sets())
+def test_average_precision_as_coco(drawn: tuple[Boxes, Boxes]) -> None:
+    predicted, truth = drawn
+    got = average_precision(rank(predicted, truth, "a", COCO_IOUS), np.ones((1, len(truth))))[0]
+    expected = coco(predicted, truth)
+    if expected is None:
+        assert np.isnan(got).all()
+    else:
+        assert got == pytest.approx(expected, abs=1e-9)
+
+
+@settings(max_examples=60, deadline=None)
+@given(sets(distinct=False))
+def test_froc_by_trying_every_threshold(drawn: tuple[Boxes, Boxes]) -> None:
+    predicted, truth = drawn
+    total = sum(map(len, truth))
+    got = froc(rank(predicted, truth, "a", (0.5,)), np.ones((1, len(truth))))[0]
+    if not total:
+        assert np.isnan(got).all()
+        return
+    best = dict.fromkeys(FROC_RATES, 0.0)
+    for cut in {box.score for some in predicted for box in some}:
+        hits = false = 0
+        for ours, theirs in zip(predicted, truth, strict=True):
+            sure = sorted((box for box in ours if box.score >= cut), key=lambda box: -box.score)
+            iou = box_iou(
+                np.array([b.corners for b in sure]).reshape(-1, 4), np.array([b.corners for b in theirs]).reshape(-1, 4)
+            )
+            right = int(match_boxes(iou, 0.5).sum())
+            hits, false = hits + right, false + len(sure) - right
+        for rate in FROC_RATES:
+            if false / len(truth) <= rate:
+                best[rate] = max(best[rate], hits / total)
+    assert got == pytest.approx(list(best.values()))
+
+
+@settings(max_examples=40, deadline=None)
+@given(sets(distinct=False), st.integers(0, 2**32 - 1))
+def test_a_weight_is_a_repetition(drawn: tuple[Boxes, Boxes], seed: int) -> None:
+    predicted, truth = drawn
+    times = np.random.default_rng(seed).integers(0, 3, len(truth))
+    times[0] = 1
+    again = [[some for some, n in zip(boxes, times, strict=True) for _ in range(n)] for boxes in drawn]
+    whole, repeated = rank(predicted, truth, "a", (0.5, 0.75)), rank(*again, "a", (0.5, 0.75))
+    for figure in (average_precision, froc):
+        weighted = figure(whole, times[None].astype(float))
+        assert weighted == pytest.approx(figure(repeated, np.ones((1, len(again[0])))), nan_ok=True)
+
+
+def test_equal_scores_do_not_depend_on_the_order() -> None:
+    truth = [(Box((0, 0, 10, 10), "a"),), (Box((0, 0, 10, 10), "a"),)]
+    hit, miss = Box((0, 0, 10, 10), "a", 0.5), Box((50, 50, 60, 60), "a", 0.5)
+    once = np.ones((1, 2))
+    first = average_precision(rank([(hit,), (miss,)], truth, "a", (0.5,)), once)
+    second = average_precision(rank([(miss,), (hit,)], truth, "a", (0.5,)), once)
+    assert first == second == pytest.approx(0.25)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 2**32 - 1), st.sampled_from([2, 3]))
+def test_iou_by_counting_voxels(seed: int, dimensions: int) -> None:
+    rng = np.random.default_rng(seed)
+
+    def some(n: int) -> NDArray[np.float64]:
+        low = rng.integers(0, 6, (n, dimensions))
+        return np.concatenate([low, low + rng.integers(0, 6, (n, dimensions))], axis=1).astype(float)
+
+    def drawn(box: NDArray[np.float64]) -> NDArray[np.bool_]:
+        image = np.zeros((12,) * dimensions, bool)
+        image[tuple(slice(int(a), int(b)) for a, b in zip(box[:dimensions], box[dimensions:], strict=True))] = True
+        return image
+
+    first, second = some(4), some(3)
+    got = box_iou(first, second)
+    for i, a in enumerate(first):
+        for j, b in enumerate(second):
+            both, either = (drawn(a) & drawn(b)).sum(), (drawn(a) | drawn(b)).sum()
+            assert got[i, j] == pytest.approx(both / either if either else 0.0)
+
+
+@pytest.mark.parametrize(
+    ("box", "words"),
+    [
+        (Box((0, 0, 1), "a"), "4 or 6"),
+        (Box((0, 0, float("nan"), 1), "a"), "finite"),
+        (Box((5, 5, 2, 9), "a"), "width and height"),
+        (Box((0, 0, 1, 1), "b"), "unknown class"),
+        (Box((0, 0, 1, 1), "a", float("inf")), "score"),
+    ],
+)
+def test_a_bad_box_is_named(box: Box, words: str) -> None:
+    assert words in box.problem(["a"])
+    assert not Box((0, 0, 1, 1), "a", 0.5).problem(["a"])

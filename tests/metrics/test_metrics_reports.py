@@ -1,0 +1,231 @@
+"""Scores of written reports, findings, constant and random reports, and the image-shuffle control."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.metrics import f1_score
+
+from m3b.metrics import (
+    ReportCase,
+    best_constants,
+    distinct_texts,
+    image_use,
+    judge,
+    random_reports,
+    score_reports,
+    shuffled,
+    stated,
+)
+from m3b.metrics.text import figures, with_text
+from m3b.metrics.wording import bleu, bleu_counts, tokens
+
+FINDINGS = {
+    "effusion": ("effusion*",),
+    "pneumothorax": ("pneumothorax", "pneumothoraces"),
+    "cardiomegaly": ("cardiomegaly", "heart is enlarged", "enlarged heart"),
+    "fracture": ("fracture*",),
+}
+
+
+def write(truth: dict[str, bool], rng: np.random.Generator) -> str:
+    heart = "The heart is enlarged." if truth["cardiomegaly"] else "Heart size is normal."
+    effusion = f"There is a {rng.choice(['small', 'large'])} effusion." if truth["effusion"] else "No effusion."
+    air = "Left pneumothorax is seen." if truth["pneumothorax"] else "No pneumothorax."
+    bones = "Old rib fractures." if truth["fracture"] else "Bones are intact."
+    return " ".join([heart, effusion, air, bones])
+
+
+def reports(n: int = 60, skill: float = 0.9, seed: int = 0) -> list[ReportCase]:
+    rng = np.random.default_rng(seed)
+    cases = []
+    for number in range(n):
+        truth = {name: bool(rng.random() < 0.4) for name in FINDINGS}
+        guess = {name: value if rng.random() < skill else bool(rng.random() < 0.4) for name, value in truth.items()}
+        cases.append(ReportCase(f"i{number}", f"p{number}", write(truth, rng), write(guess, rng)))
+    return cases
+
+
+TRAINING = [case.reference for case in reports(120, seed=9)]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Small left pleural effusion.", {"effusion"}),
+        ("Bilateral EFFUSIONS; no fracture", {"effusion"}),
+        ("No pleural effusion or pneumothorax.", set()),
+        ("No pneumothorax. Effusion is larger.", {"effusion"}),
+        ("No pneumothorax but a large effusion", {"effusion"}),
+        (
+            "Without evidence of fracture, the heart is enlarged.",
+            set(),
+        ),  # a comma ends no clause: the price of 'no a, b or c'
+        ("The heart is not enlarged. Enlarged heart on prior.", {"cardiomegaly"}),
+        ("Effusion has resolved.", set()),
+        ("A pneumothorax is not seen", set()),
+        ("There is a 2.5 cm effusion", {"effusion"}),
+        ("noeffusion pneumothoraxes", set()),
+        ("", set()),
+    ],
+)
+def test_findings(text: str, expected: set[str]) -> None:
+    assert stated(text, FINDINGS) == expected
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.text(max_size=80))
+def test_findings_of_any_text(text: str) -> None:
+    assert stated(text, FINDINGS) <= set(FINDINGS)
+    assert stated("no effusion. " + text + " . fracture", FINDINGS) >= {"fracture"}
+
+
+def test_a_phrase_without_words_is_named() -> None:
+    with pytest.raises(ValueError, match="no words"):
+        stated("effusion", {"a": ("*",)})
+
+
+def test_label_f1_as_scikit_learn() -> None:
+    cases = reports()
+    names = list(FINDINGS)
+    truth, chosen = (
+        np.array([[name in stated(getattr(case, field), FINDINGS) for name in names] for case in cases])
+        for field in ("reference", "prediction")
+    )
+    got = figures(cases, FINDINGS)
+    assert got["label_f1"] == pytest.approx(f1_score(truth, chosen, average="macro"))
+    assert got["label_f1_micro"] == pytest.approx(f1_score(truth, chosen, average="micro"))
+
+
+def test_scores_of_a_good_model() -> None:
+    cases = reports()
+    constant = best_constants(TRAINING)
+    scores = score_reports(cases, FINDINGS, primary="BLEU-4", trivial=constant, random=random_reports(TRAINING, 60))
+    assert set(scores.metrics) == {
+        "bleu_1", "bleu_2", "bleu_3", "bleu_4", "rouge_l", "meteor", "cider", "label_f1", "label_f1_micro",
+    }  # fmt: skip
+    for measure in scores.metrics.values():
+        assert measure.low is not None
+        assert measure.high is not None
+        assert measure.low < measure.value < measure.high
+        assert measure.baseline is not None
+        assert measure.baseline < measure.low, measure
+    assert judge(scores, (0.3, None)).ok
+    assert scores.details["distinct"] == distinct_texts(cases) > 10
+    assert [score.name for score in scores.per_label] == list(FINDINGS)
+    json.dumps(scores.to_dict(), allow_nan=False)
+
+
+def test_a_constant_report_is_not_better_than_itself() -> None:
+    text = best_constants(TRAINING)[0]
+    cases = with_text(reports(), [text] * 60)
+    scores = score_reports(cases, FINDINGS, trivial=[text], draws=200)
+    assert scores.details["distinct"] == 1
+    for measure in scores.metrics.values():
+        assert measure.value == pytest.approx(measure.baseline)
+    verdict = judge(scores, None)
+    assert not verdict.ok
+    assert "ignores the image" in verdict.reason
+
+
+def test_no_verdict_without_a_baseline() -> None:
+    scores = score_reports(reports(20), draws=100)
+    assert scores.primary.baseline is None
+    assert not judge(scores, None).ok
+    assert "label_f1" not in scores.metrics
+
+
+def test_the_constant_is_the_best_of_the_training_reports() -> None:
+    def value(text: str, order: int) -> float:
+        return float(bleu(np.array([bleu_counts(tokens(text), tokens(t)) for t in TRAINING]).sum(axis=0) * 1.0)[order])
+
+    best = best_constants(TRAINING)
+    assert 1 <= len(best) <= 4
+    for order in range(4):
+        top = max(value(text, order) for text in set(TRAINING))
+        assert max(value(text, order) for text in best) == pytest.approx(top)
+    few = best_constants(TRAINING, candidates=5, references=10, seed=1)
+    assert few == best_constants(TRAINING, candidates=5, references=10, seed=1)
+    assert set(few) <= set(TRAINING)
+    with pytest.raises(ValueError, match="none with words"):
+        best_constants(["", " . ".replace(".", ",")])
+
+
+def test_random_reports_come_from_training() -> None:
+    drawn = random_reports(TRAINING, 30, seed=2)
+    assert drawn == random_reports(TRAINING, 30, seed=2) != random_reports(TRAINING, 30, seed=3)
+    assert set(drawn) <= set(TRAINING)
+    with pytest.raises(ValueError, match="there are none"):
+        random_reports([], 3)
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.lists(st.sampled_from(["", "a", "b", "c", "d"]), min_size=2, max_size=14), st.integers(0, 99))
+def test_nobody_keeps_a_text_of_the_same_patient(patients: list[str], seed: int) -> None:
+    cases = [ReportCase(str(k), patient, "x", f"written for {k}") for k, patient in enumerate(patients)]
+    names = [patient or f"own {k}" for k, patient in enumerate(patients)]
+    if 2 * max(map(names.count, names)) > len(names):
+        with pytest.raises(ValueError, match="more than half"):
+            shuffled(cases, seed)
+        return
+    mixed = shuffled(cases, seed)
+    assert sorted(c.prediction for c in mixed) == sorted(c.prediction for c in cases)
+    for k, case in enumerate(mixed):
+        assert names[int(case.prediction.split()[-1])] != names[k]
+
+
+def test_the_shuffle_control_tells_who_looks_at_the_image() -> None:
+    looks = image_use(reports(80, skill=0.98), FINDINGS, metric="cider")
+    assert looks.lost > 0.4
+    assert looks.distinct > 10
+    blind_cases = with_text(reports(80), random_reports(TRAINING, 80))
+    blind = image_use(blind_cases, FINDINGS)
+    assert blind.metric == "label_f1"
+    assert abs(blind.lost) < 0.25
+    constant = image_use(with_text(reports(20), [TRAINING[0]] * 20), FINDINGS, metric="BLEU-1")
+    assert constant.lost == 0
+    assert constant.distinct == 1
+    silent = image_use(with_text(reports(4), ["fine"] * 4), FINDINGS)
+    assert math.isnan(silent.lost)
+    with pytest.raises(ValueError, match="findings"):
+        image_use(blind_cases)
+    with pytest.raises(ValueError, match="one shuffle"):
+        image_use(blind_cases, FINDINGS, shuffles=0)
+
+
+def test_wrong_use_is_named() -> None:
+    good = ReportCase("fine", "", "Normal.", "Normal.")
+    with pytest.raises(ValueError, match="no cases"):
+        score_reports([])
+    with pytest.raises(ValueError, match=r"case 1 \(bad\): the true report has no words"):
+        score_reports([good, ReportCase("bad", "", " ", "x")])
+    with pytest.raises(ValueError, match="not a text"):
+        score_reports([ReportCase("bad", "", "x", None)])  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="findings"):
+        score_reports([good], primary="clinical F1")
+    with pytest.raises(ValueError, match="one of: bleu_1"):
+        score_reports([good], primary="dice")
+    with pytest.raises(ValueError, match="2 texts for 1 cases"):
+        score_reports([good], random=["a", "b"])
+
+
+def test_an_empty_report_is_worth_nothing() -> None:
+    cases = [ReportCase(str(k), "", f"finding {k} is seen .", "") for k in range(4)]
+    scores = score_reports(cases, draws=50)
+    assert {measure.value for measure in scores.metrics.values()} == {0.0}
+
+
+def test_two_hundred_long_reports_are_quick() -> None:
+    rng = np.random.default_rng(0)
+    words = [f"w{k}" for k in range(300)] + ["the", "is", "no", "."] * 20
+    texts = [" ".join(rng.choice(words, 80)) for _ in range(400)]
+    cases = [ReportCase(str(k), "", texts[k], texts[200 + k]) for k in range(200)]
+    start = time.process_time()
+    score_reports(cases)
+    assert time.process_time() - start < 15  # about 2 s on one core at rest

@@ -1,0 +1,211 @@
+"""BLEU, ROUGE-L, METEOR, CIDEr-D and stems against sacrebleu, rouge-score, NLTK and definitions written out."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Iterator
+from itertools import combinations, pairwise, permutations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from nltk.stem.porter import PorterStemmer
+from nltk.translate.meteor_score import single_meteor_score
+from rouge_score.rouge_scorer import _score_lcs
+from sacrebleu.metrics import BLEU
+
+from m3b.metrics.meteor import meteor
+from m3b.metrics.porter import stem
+from m3b.metrics.wording import bleu, bleu_counts, cider, common_subsequence, ngrams, rouge_l, tokens
+
+logging.getLogger("sacrebleu").setLevel(logging.ERROR)
+WORDS = [
+    "the",
+    "heart",
+    "lung",
+    "lungs",
+    "is",
+    "are",
+    "normal",
+    "normally",
+    "effusion",
+    "effusions",
+    "enlarged",
+    "enlarging",
+    "no",
+    ".",
+    "size",
+]
+text = st.lists(st.sampled_from(WORDS), min_size=1, max_size=14)
+corpora = st.lists(st.tuples(text, text), min_size=1, max_size=8)
+NLTK_STEMS = PorterStemmer(mode=PorterStemmer.ORIGINAL_ALGORITHM)
+
+
+def test_tokens() -> None:
+    assert tokens("Heart size: NORMAL; no T2-weighted 2.5 cm mass.") == [
+        "heart", "size", "normal", "no", "t2", "weighted", "2.5", "cm", "mass", ".",
+    ]  # fmt: skip
+    assert tokens("Größe 1,200 _ (…)") == ["größe", "1,200"]
+    assert tokens(" \n,") == []
+
+
+@settings(max_examples=100, deadline=None)
+@given(corpora)
+def test_bleu_as_sacrebleu(corpus: list[tuple[list[str], list[str]]]) -> None:
+    got = bleu(np.array([bleu_counts(ours, theirs) for ours, theirs in corpus], dtype=float).sum(axis=0))
+    ours, theirs = ([" ".join(pair[k]) for pair in corpus] for k in (0, 1))
+    for order in range(1, 5):
+        other = BLEU(tokenize="none", smooth_method="none", max_ngram_order=order, effective_order=False)
+        expected = other.corpus_score(ours, [theirs]).score / 100
+        assert got[order - 1] == pytest.approx(expected, abs=1e-9)
+
+
+def test_empty_candidates() -> None:
+    assert bleu(np.array(bleu_counts([], ["a"]), dtype=float)).tolist() == [0, 0, 0, 0]
+    assert rouge_l([], ["a"]) == meteor([], ["a"]) == cider([[]], [["a"]])[0] == 0
+    both = np.array([bleu_counts([], ["a"] * 5), bleu_counts(["a"] * 5, ["a"] * 5)], dtype=float).sum(axis=0)
+    assert bleu(both) == pytest.approx(np.exp([-1.0] * 4))  # an empty report costs brevity
+
+
+@settings(max_examples=100, deadline=None)
+@given(text, text)
+def test_rouge_l_as_rouge_score(ours: list[str], theirs: list[str]) -> None:
+    other = _score_lcs(theirs, ours)
+    assert rouge_l(ours, theirs, beta=1.0) == pytest.approx(other.fmeasure)
+    common = common_subsequence(ours, theirs)
+    assert common == round(other.recall * len(theirs))
+    if common:
+        assert rouge_l(ours, theirs, beta=1000.0) == pytest.approx(other.recall, rel=1e-4)
+
+
+ENDINGS = (
+    *("", "sses", "ies", "ss", "s", "eed", "ed", "ing", "ational", "tional", "ization", "iveness", "fulness", "iciti"),
+    *("ical", "ement", "ment", "ent", "ion", "sion", "able", "ible", "ous", "ive", "ize", "ll", "e", "y", "at"),
+    *("ating", "bled", "ness", "abli", "eli"),
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.text("abcdefgilmnorstuyz", max_size=6), st.sampled_from(ENDINGS))
+def test_stems_as_nltk(start: str, ending: str) -> None:
+    word = start + ending
+    if word:
+        assert stem(word) == NLTK_STEMS.stem(word)
+
+
+def test_stems_of_report_words() -> None:
+    words = ["effusions", "opacities", "enlarged", "enlarging", "consolidation", "cardiac", "atelectasis", "stability"]
+    assert [stem(word) for word in words] == [
+        "effus", "opac", "enlarg", "enlarg", "consolid", "cardiac", "atelectasi", "stabil",
+    ]  # fmt: skip
+
+
+class NoSynonyms:
+    """WordNet with nothing in it."""
+
+    def synsets(self, word: str) -> list[object]:
+        return []
+
+
+def nltk_meteor(ours: list[str], theirs: list[str], gamma: float = 0.5) -> float:
+    return float(single_meteor_score(theirs, ours, stemmer=NLTK_STEMS, wordnet=NoSynonyms(), gamma=gamma))
+
+
+@settings(max_examples=150, deadline=None)
+@given(text, text)
+def test_meteor_matches_as_many_words_as_nltk(ours: list[str], theirs: list[str]) -> None:
+    """Without the penalty for broken order it does not matter which of equal words is matched."""
+    assert meteor(ours, theirs, gamma=0.0) == pytest.approx(nltk_meteor(ours, theirs, gamma=0.0))
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.permutations(range(8)), st.permutations(range(8)), st.integers(1, 8), st.integers(1, 8))
+def test_meteor_as_nltk_where_words_are_unique(a: list[int], b: list[int], m: int, n: int) -> None:
+    words = ["heart", "lung", "effusion", "no", "normal", "large", "left", "seen"]
+    plural = [word + "s" for word in words]
+    ours, theirs = [words[k] for k in a[:m]], [(plural if k % 3 == 0 else words)[k] for k in b[:n]]
+    assert meteor(ours, theirs) == pytest.approx(nltk_meteor(ours, theirs))
+
+
+def alignments(ours: list[str], theirs: list[str]) -> Iterator[list[tuple[int, int]]]:
+    for size in range(min(len(ours), len(theirs)), -1, -1):
+        found = False
+        for mine in combinations(range(len(ours)), size):
+            for other in permutations(range(len(theirs)), size):
+                if all(ours[i] == theirs[j] for i, j in zip(mine, other, strict=True)):
+                    found = True
+                    yield list(zip(mine, other, strict=True))
+        if found:
+            return
+
+
+@settings(max_examples=60, deadline=None)
+@given(*[st.lists(st.sampled_from("abc"), min_size=1, max_size=5)] * 2)
+def test_meteor_has_the_fewest_chunks(ours: list[str], theirs: list[str]) -> None:
+    every = list(alignments(ours, theirs))
+    matched = len(every[0])
+    if not matched:
+        assert meteor(ours, theirs) == 0
+        return
+    chunks = min(1 + sum((c, d) != (a + 1, b + 1) for (a, b), (c, d) in pairwise(pairs)) for pairs in every)
+    precision, recall = matched / len(ours), matched / len(theirs)
+    mean = 10 * precision * recall / (recall + 9 * precision)
+    assert meteor(ours, theirs) == pytest.approx(mean * (1 - 0.5 * (chunks / matched) ** 3))
+
+
+def vectors(words: list[str], references: list[list[str]], order: int) -> dict[tuple[str, ...], float]:
+    everywhere = [set(ngrams(other, order)) for other in references]
+    found: dict[tuple[str, ...], float] = {}
+    for start in range(len(words) - order + 1):
+        gram = tuple(words[start : start + order])
+        having = sum(gram in grams for grams in everywhere)
+        found[gram] = found.get(gram, 0.0) + math.log(len(references)) - math.log(max(1, having))
+    return found
+
+
+@settings(max_examples=60, deadline=None)
+@given(corpora)
+def test_cider_by_its_definition(corpus: list[tuple[list[str], list[str]]]) -> None:
+    ours, theirs = [pair[0] for pair in corpus], [pair[1] for pair in corpus]
+    got = cider(ours, theirs)
+    for number, (mine, other) in enumerate(corpus):
+        total = 0.0
+        for order in (1, 2, 3, 4):
+            a, b = vectors(mine, theirs, order), vectors(other, theirs, order)
+            lengths = math.hypot(*a.values()) * math.hypot(*b.values())
+            if lengths:
+                total += sum(min(a.get(gram, 0.0), b[gram]) * b[gram] for gram in b) / lengths
+        expected = 10 / 4 * total * math.exp(-((len(mine) - len(other)) ** 2) / 72)
+        assert got[number] == pytest.approx(expected, abs=1e-9)
+
+
+def test_figures_of_the_coco_caption_evaluation() -> None:
+    """What pycocoevalcap 1.2 gives for these three texts (the package itself is 100 MB)."""
+    ours = [
+        "the heart is normal in size .",
+        "no pleural effusion or pneumothorax .",
+        "there is a large left effusion .",
+    ]
+    theirs = [
+        "heart size is normal .",
+        "no effusion or pneumothorax is seen .",
+        "large left pleural effusion is seen .",
+    ]
+    split = [text.split() for text in ours], [text.split() for text in theirs]
+    assert cider(*split) == pytest.approx([2.31457555, 3.77475798, 1.94537688], abs=1e-7)
+    rouge = [rouge_l(a, b) for a, b in zip(*split, strict=True)]
+    assert rouge == pytest.approx([0.6873239436619719, 0.7587064676616916, 0.5714285714285714])
+
+
+@settings(max_examples=60, deadline=None)
+@given(text)
+def test_the_same_text(words: list[str]) -> None:
+    counts = np.array(bleu_counts(words, words), dtype=float)
+    assert bleu(counts)[: min(4, len(words))] == pytest.approx(np.ones(min(4, len(words))))
+    assert rouge_l(words, words) == pytest.approx(1)
+    assert meteor(words, words) == pytest.approx(1 - 0.5 / len(words) ** 3)
+    others = [[f"x{k}" for k in range(9)], words]
+    if len(words) >= 4:
+        assert cider(others, others) == pytest.approx([10, 10])
