@@ -25,10 +25,13 @@ def stand_in(tmp_path_factory: pytest.TempPathFactory) -> StandIns:
     root: Path = tmp_path_factory.mktemp("stand-ins")
 
     @cache
-    def get(name: str, layout: str = "card") -> tuple[DatasetSpec, Made, Reading]:
+    def make(name: str, layout: str) -> tuple[DatasetSpec, Made, Reading]:
         spec = dataset(name)
         folder = root / f"{name}-{layout}"
         made = spec.make(folder, patients=SMALL[name], seed=1, layout=layout)
         return spec, made, spec.read(folder)
+
+    def get(name: str, layout: str = "card") -> tuple[DatasetSpec, Made, Reading]:
+        return make(name, layout)
 
     return get

@@ -104,9 +104,13 @@ def test_patients_are_resampled() -> None:
 
 
 def test_perfect_masks_get_the_exact_bound_but_no_interval_in_mm() -> None:
-    cases = [SegmentationCase(str(i), "", {"a": LabelFigures(1.0, 1.0, 0.0, 9, 9, 50.0)}) for i in range(20)]
-    scores = score_segmentation(cases, ["a"])
-    assert scores.primary.low == pytest.approx(0.025 ** (1 / 20))
+    gone, perfect = LabelFigures(math.nan, math.nan, math.nan, 0, 0, 50.0), LabelFigures(1.0, 1.0, 0.0, 9, 9, 50.0)
+    cases = [SegmentationCase(str(i), "", {"a": perfect, "rare": perfect if i < 12 else gone}) for i in range(20)]
+    scores = score_segmentation(cases, ["a", "rare"])
+    assert [score.metrics["dice"].low for score in scores.per_label] == pytest.approx(
+        [0.025 ** (1 / n) for n in (20, 12)]
+    )
+    assert scores.primary.low == pytest.approx(0.025 ** (1 / 12))
     assert (scores.metrics["hd95"].low, scores.metrics["hd95"].high) == (None, None)
 
 

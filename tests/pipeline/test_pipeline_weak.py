@@ -105,3 +105,16 @@ def test_a_replay_that_departs_fails_with_a_diff(spots: Path, tmp_path: Path, bu
 def test_options_are_checked(spots: Path) -> None:
     with pytest.raises(WrongUse, match="tools must be one of auto, native, text"):
         Pipeline("rules", data=[spots], tools="words")
+
+
+def test_a_log_file_is_spared_the_words(capsys: pytest.CaptureFixture[str]) -> None:
+    from m3b.cli.live import Live
+    from m3b.events import Event
+
+    with Live() as live:
+        for text in ("I look at", " the folder\nand th", "en I"):
+            live(Event("delta", "r", {"text": text}))
+        assert live.doing == "and then I"
+        live(Event("delta", "r", {"text": ""}))
+        assert live.doing == ""
+    assert capsys.readouterr().err == ""

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from m3b.errors import DataError
 
-from .checking import Collected, need, read_json, seen
+from .checking import Collected, inside, need, read_json, seen
 from .drawing import Blob, Floats, Random, dice, noise, texture, to_bytes
 from .masks import need_paired, pair
 from .spec import CARD, OFFICIAL, Box, Case, Made, Order, Reading, StandIn, describe
@@ -159,22 +159,23 @@ def read(folder: Path) -> Reading:
 
 
 def _add(got: Collected, part: str, record: Any, source: Path) -> None:
-    keys = {"file_name", "syms", "boxes"}
-    if not isinstance(record, dict) or not keys <= set(record) or len(record["syms"]) != len(record["boxes"]):
+    syms, corners = (record.get(key) if isinstance(record, dict) else None for key in ("syms", "boxes"))
+    listed = isinstance(syms, list) and isinstance(corners, list) and len(syms) == len(corners)
+    if not listed or not all(isinstance(value, str) for value in (record.get("file_name"), *syms)):
         raise DataError(f"{source}: a record needs file_name, and syms and boxes of one length; found {record!r:.200}.")
-    unknown = sorted(set(record["syms"]) - set(KINDS))
+    unknown = sorted(set(syms) - set(KINDS))
     if unknown:
         raise DataError(f"{source}: {record['file_name']} names unknown findings {unknown}; known are {list(KINDS)}.")
-    path = f"{part}_data/{record['file_name']}"
+    path = inside(got.folder, f"{part}_data/{record['file_name']}", source)
     if not (got.folder / path).is_file():
         got.drop("listed images without a file", path, missing=True)
         return
     try:
-        boxes = tuple(Box(label, *map(int, box)) for label, box in zip(record["syms"], record["boxes"], strict=True))
+        boxes = tuple(Box(label, *map(int, box)) for label, box in zip(syms, corners, strict=True))
     except (TypeError, ValueError) as error:
         raise DataError(f"{source}: a box of {record['file_name']} is not x1, y1, x2, y2.") from error
     name = Path(path).stem
-    labels = tuple(dict.fromkeys(record["syms"]))
+    labels = tuple(dict.fromkeys(syms))
     got.cases.append(Case(name, (path,), name, part, labels, boxes=boxes))
 
 
