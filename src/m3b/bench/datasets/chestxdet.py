@@ -158,10 +158,15 @@ def read(folder: Path) -> Reading:
     return got.close()
 
 
-def _add(got: Collected, part: str, record: Any, source: Path) -> None:
+def _columns(record: Any) -> tuple[list[Any], list[Any]]:
+    """The two lists of a record; of different lengths where it has none."""
     syms, corners = (record.get(key) if isinstance(record, dict) else None for key in ("syms", "boxes"))
-    listed = isinstance(syms, list) and isinstance(corners, list) and len(syms) == len(corners)
-    if not listed or not all(isinstance(value, str) for value in (record.get("file_name"), *syms)):
+    return (syms, corners) if isinstance(syms, list) and isinstance(corners, list) else ([], [None])
+
+
+def _add(got: Collected, part: str, record: Any, source: Path) -> None:
+    syms, corners = _columns(record)
+    if len(syms) != len(corners) or not all(isinstance(text, str) for text in (record.get("file_name"), *syms)):
         raise DataError(f"{source}: a record needs file_name, and syms and boxes of one length; found {record!r:.200}.")
     unknown = sorted(set(syms) - set(KINDS))
     if unknown:

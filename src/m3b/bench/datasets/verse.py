@@ -81,12 +81,12 @@ def _scans(random: Random, patients: int) -> list[Scan]:
     for number in range(patients):
         patient, split = f"sub-verse{4 + 7 * number:03d}", SPLITS[number % 5]
         spine = {0: with_t13, 1: (*range(1, 26),)}.get(number, usual)
-        tops = [14, 15] if number < 2 else [int(random.integers(0, 17))]
+        top = (14, 18)[number] if number < 2 else int(random.integers(0, 17))  # so that T13 and L6 are in view
         if number == 2:
             names = [f"{patient}_split-verse{201 + part}" for part in (0, 1)]
             scans += [Scan(name, patient, split, spine, top) for name, top in zip(names, (2, 13), strict=True)]
         else:
-            scans.append(Scan(patient, patient, split, spine, tops[0]))
+            scans.append(Scan(patient, patient, split, spine, top))
     return scans
 
 
