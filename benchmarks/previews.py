@@ -2,8 +2,8 @@
 
     python benchmarks/previews.py [--files 200000] [--mib 2048] [--folder DIR]
 
-Prints one line each with the ratio of times (best of three, files in the page cache) and the peak of memory that the
-preview added, each measured in a process of its own.
+Prints the ratio of times (median of runs that take turns; files read from the disk, and again from the page cache,
+where reading is a mere copy in memory) and the peak of memory that the preview added, each in a process of its own.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import argparse
 import json
 import os
 import resource
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -78,14 +79,25 @@ def read(path: Path) -> int:
     return count
 
 
-def best(work: Callable[[Path], object], path: Path) -> float:
-    """Seconds of the fastest of three runs."""
-    times = []
-    for _ in range(3):
-        start = time.perf_counter()
-        work(path)
-        times.append(time.perf_counter() - start)
-    return min(times)
+def best(works: list[Callable[[Path], object]], path: Path, *, cold: bool = False) -> list[float]:
+    """Median seconds of nine runs of each, taking turns; `cold` drops the file from the page cache before each."""
+    times: list[list[float]] = [[] for _ in works]
+    for _ in range(3 if cold else 9):
+        for work, taken in zip(works, times, strict=True):
+            if cold:
+                forget(path)
+            start = time.perf_counter()
+            work(path)
+            taken.append(time.perf_counter() - start)
+    return [statistics.median(taken) for taken in times]
+
+
+def forget(path: Path) -> None:
+    """Drop a file from the page cache, so that the next read comes from the disk."""
+    handle = os.open(path, os.O_RDONLY)
+    os.fsync(handle)
+    os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
+    os.close(handle)
 
 
 def preview(path: Path) -> object:
@@ -108,11 +120,13 @@ def measure(path: Path) -> None:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     result = preview(path)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
-    bare = best(walk if path.is_dir() else read, path)
-    took = best(preview, path)
+    works: list[Callable[[Path], object]] = [walk if path.is_dir() else read, preview]
     size = len(result if isinstance(result, str) else "\n".join(result))  # type: ignore[call-overload]
-    times = f"bare {bare:6.2f} s  preview {took:6.2f} s  ratio {took / bare:5.2f}"
-    print(f"{path.name:12} {times}  +{peak / 1024:.0f} MiB  {size} characters", flush=True)
+    for cold in (False,) if path.is_dir() else (True, False):
+        bare, took = best(works, path, cold=cold)
+        where = "from disk" if cold else "cached"
+        times = f"bare {bare:6.2f} s  preview {took:6.2f} s  ratio {took / bare:5.2f}"
+        print(f"{path.name:12} {where:10} {times}  +{peak / 1024:.0f} MiB  {size} characters", flush=True)
 
 
 def main() -> None:

@@ -1,6 +1,6 @@
 """What starting costs: `import m3b` and `m3b --help` against bare Python, in one run.
 
-    python benchmarks/startup.py [--runs 15]
+python benchmarks/startup.py [--runs 15]
 """
 
 from __future__ import annotations

@@ -247,7 +247,9 @@ def test_trouble_in_the_last_turn_hides_nothing(make_stage: Any, trouble: Except
 
 
 def test_tokens_are_looked_at_before_each_request(make_stage: Any) -> None:
-    stage = make_stage(Reply(calls=LOOK.calls, usage=Usage(90_000, 0, 20_000)), say("done"), budget=Budget(tokens=100_000))
+    stage = make_stage(
+        Reply(calls=LOOK.calls, usage=Usage(90_000, 0, 20_000)), say("done"), budget=Budget(tokens=100_000)
+    )
     with pytest.raises(OutOfBudget, match="max_tokens"):
         stage.run()
     assert stage.llm.left == 1

@@ -262,7 +262,9 @@ def test_the_known_sources_are_well_formed() -> None:
 
 def test_the_command_line_makes_and_refuses(tmp_path: Path) -> None:
     run = CliRunner()
-    made = run.invoke(app, ["data", "make", "ct-kidney", str(tmp_path / "k"), "--cases", "40", "--layout", "official", "--json"])
+    made = run.invoke(
+        app, ["data", "make", "ct-kidney", str(tmp_path / "k"), "--cases", "40", "--layout", "official", "--json"]
+    )
     assert made.exit_code == 0
     told = json.loads(made.stdout)
     assert told["cases"] == len(dataset("CT-Kidney").read(tmp_path / "k").cases)

@@ -63,7 +63,8 @@ def test_a_missing_part_is_named(name: str, gone: str, words: str, copy) -> None
 
 
 @pytest.mark.parametrize(
-    ("name", "inner"), [("ADNI", "ADNI_PT"), ("KneeMRI", "volumetric_data"), ("COVID19", "images"), ("IU-Xray", "images")]
+    ("name", "inner"),
+    [("ADNI", "ADNI_PT"), ("KneeMRI", "volumetric_data"), ("COVID19", "images"), ("IU-Xray", "images")],
 )
 def test_an_incomplete_download_is_not_read_as_a_small_set(name: str, inner: str, copy) -> None:
     folder = copy(name)

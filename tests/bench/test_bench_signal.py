@@ -140,9 +140,7 @@ def test_chest_findings_stand_out_from_an_average_chest(stand_in) -> None:
     assert 0.65 < np.mean(areas) < 0.999
 
 
-@pytest.mark.parametrize(
-    "name", ["BTCV", "VerSe", "OASIS", "COVID19", "INSTANCE22", "MSD-Pancreas", "ChestX-Det10"]
-)
+@pytest.mark.parametrize("name", ["BTCV", "VerSe", "OASIS", "COVID19", "INSTANCE22", "MSD-Pancreas", "ChestX-Det10"])
 def test_no_outline_can_be_met_exactly(name: str, stand_in) -> None:
     spec, made, _ = stand_in(name)
     assert spec.stand_in.acceptable[0] + 0.3 < made.ceiling < 0.98

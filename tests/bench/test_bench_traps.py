@@ -122,7 +122,9 @@ def test_verse_has_the_gap_floats_orientations_and_two_scans_of_one(stand_in) ->
     masks = [nib.load(made.folder / case.mask) for case in reading.cases]
     assert {"float64", "uint8"} == {str(mask.get_data_dtype()) for mask in masks}
     assert len({nib.aff2axcodes(mask.affine) for mask in masks}) == 4
-    values = {int(value) for case in reading.cases for value in np.unique(read_mask(made.folder / case.mask, spec.values))}
+    values = {
+        int(value) for case in reading.cases for value in np.unique(read_mask(made.folder / case.mask, spec.values))
+    }
     assert {25, 28} <= values
     assert not {26, 27} & values
     assert Counter(case.patient for case in reading.cases).most_common(1)[0][1] == 2
@@ -245,7 +247,9 @@ def test_iu_studies_have_gaps_views_and_removed_words(stand_in) -> None:
         assert any('"' in case.findings and "," in case.findings for case in reading.cases)
         assert left_out(reading, "without any text") == 2
         assert left_out(reading, "without an image") == 1
-        assert all(path.rpartition("/")[2].startswith(f"{case.patient}_") for case in reading.cases for path in case.images)
+        assert all(
+            path.rpartition("/")[2].startswith(f"{case.patient}_") for case in reading.cases for path in case.images
+        )
     one, two = (stand_in("IU-Xray", layout)[2].cases for layout in ("card", "official"))
     assert {(c.name, c.findings) for c in one} == {(c.name, c.findings) for c in two}
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from m3b.result import Result
 
 DEMO_REQUEST = "Build a model that detects lung opacities on chest X-rays"
-DEMO_MINUTES = 0.75
+DEMO_MINUTES = 1.0
 
 Json = Annotated[
     bool, typer.Option("--json", help="Print one JSON object on standard output, all else on standard error.")
@@ -56,7 +56,8 @@ def run(
         str, typer.Option(help="How the model is told of tools: auto, native (its provider's way) or text.")
     ] = "auto",
     stream: Annotated[
-        bool | None, typer.Option(help="Show the model's words as they come. Default: on a terminal.", show_default=False)
+        bool | None,
+        typer.Option(help="Show the model's words as they come. Default: on a terminal.", show_default=False),
     ] = None,
     quiet: Quiet = False,
     json: Json = False,

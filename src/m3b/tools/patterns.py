@@ -11,8 +11,6 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from m3b.tools.natural import natural
-
 MOST_SHAPES = 40
 """More different names than this in one folder are taken to be free (hashes, dates, words): grouped by extension."""
 
@@ -34,14 +32,15 @@ class Group:
 
     def add(self, count: int, ranges: Sequence[tuple[str, str]], example: str) -> None:
         """Add `count` files, whose digits span `ranges`."""
-        if not self.count or natural(example) < natural(self.example):
+        # Of names of one pattern the shorter is the smaller number, and of equal length the text tells.
+        if not self.count or (len(example), example) < (len(self.example), self.example):
             self.example = example
         self.count += count
         if not self.ranges:
             self.ranges = list(ranges)
             return
         self.ranges = [
-            (min(low, other[0], key=_number), max(high, other[1], key=_number))
+            (low if _before(low, other[0]) else other[0], other[1] if _before(high, other[1]) else high)
             for (low, high), other in zip(self.ranges, ranges, strict=False)
         ]
 
@@ -53,6 +52,11 @@ class Group:
             low, high = self.ranges[index] if index < len(self.ranges) else ("", "")
             text += (low if low == high else f"{{{low}..{high}}}") + part
         return text
+
+
+def _before(one: str, other: str) -> bool:
+    """Whether digits stand for a smaller number; of the same length, the text tells."""
+    return one <= other if len(one) == len(other) else _number(one) <= _number(other)
 
 
 def _number(digits: str) -> tuple[int, int]:
@@ -81,11 +85,11 @@ def shapes(names: Sequence[str]) -> Sequence[str]:
 _DIGITS = {code: 48 for code in range(48, 58)}
 
 
-def group_names(names: Sequence[str]) -> list[Group]:
-    """The groups of one folder's names."""
+def group_names(names: Sequence[str], joined: str = "") -> list[Group]:
+    """The groups of one folder's names; `joined` is all of them with line ends between, if the caller has that."""
     if not names:
         return []
-    if shape := _only_shape(names):
+    if shape := _only_shape(names, joined or "\n".join(names)):
         return [_grouped(collapse(shape), [shape], {shape: names})]
     shaped = shapes(names)
     counts = Counter(shaped)
@@ -98,12 +102,12 @@ def group_names(names: Sequence[str]) -> list[Group]:
     return [_grouped(pattern, variants, members) for pattern, variants in merged.items()]
 
 
-def _only_shape(names: Sequence[str]) -> str:
+def _only_shape(names: Sequence[str], text: str) -> str:
     """The shape of all names if they have the same one, found without cutting them apart; else empty."""
     first, last = names[0].translate(_DIGITS), names[-1].translate(_DIGITS)
     if first != last or not first.isascii() or "\n" in first:
         return ""
-    joined = ("\n".join(names) + "\n").encode("utf-8", "surrogateescape")
+    joined = (text + "\n").encode("utf-8", "surrogateescape")
     row = first.encode() + b"\n"
     if len(joined) != len(row) * len(names) or joined.translate(_TABLE) != row * len(names):
         return ""

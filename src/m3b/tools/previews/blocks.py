@@ -11,8 +11,10 @@ from typing import Any, BinaryIO
 
 from m3b.tools.paths import open_read
 
-_BLOCK = 1 << 19
+_BLOCK = 1 << 20
 """Small enough for block and masks to stay in the processor's cache."""
+_SPAN = 1 << 24
+"""What one core counts at a time."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +49,10 @@ def count_lines(path: Path, *, quotes: bool) -> LineCount:
     total, inside = 0, False
     last = b"\n\n"
     with open_read(path, path.name) as file:
-        crlf = b"\r\n" in file.read(1 << 16)
+        head = file.read(1 << 16)
+        crlf = b"\r\n" in head
+        if not (quotes and b'"' in head) and (plain := _plain_lines(file.fileno(), quotes)) is not None:
+            return plain
         file.seek(0)
         for block in _read_ahead(file):
             data = np.frombuffer(block, np.uint8)
@@ -63,6 +68,41 @@ def count_lines(path: Path, *, quotes: bool) -> LineCount:
                 total += int(np.count_nonzero(ends))
             last = (last + bytes(block[-2:]))[-2:]
     return LineCount(total + (last[1:] != b"\n"), not inside)
+
+
+def _plain_lines(file: int, quotes: bool) -> LineCount | None:
+    """The count of a file without quotes and without empty lines, on every core; None where it has either."""
+    size = os.fstat(file).st_size
+    if size < 2:
+        return None
+    with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
+        counts = list(pool.map(lambda start: _plain_span(file, start, quotes), range(0, size, _SPAN)))
+    if any(count is None for count in counts):
+        return None
+    return LineCount(sum(count or 0 for count in counts) + (os.pread(file, 1, size - 1) != b"\n"), True)
+
+
+def _plain_span(file: int, start: int, quotes: bool) -> int | None:
+    """Newlines of one span; None at the first quote or empty line."""
+    import numpy as np
+
+    total, place, buffer = 0, start, bytearray(_BLOCK + 2)
+    while place < start + _SPAN:
+        before = min(place, 2)  # the two bytes before, so that an empty line across the border is seen
+        room = min(_BLOCK, start + _SPAN - place) + before
+        got = os.preadv(file, [memoryview(buffer)[:room]], place - before)
+        if got <= before:
+            break
+        data = np.frombuffer(buffer, np.uint8, got)
+        ends = data == 10
+        first_is_empty = place == 0 and data[0] in (10, 13)
+        if first_is_empty or (ends[1:] & ends[:-1]).any() or (quotes and buffer.find(b'"', 0, got) >= 0):
+            return None
+        if buffer.find(b"\r", 0, got) >= 0 and buffer.find(b"\n\r\n", 0, got) >= 0:
+            return None
+        total += int(np.count_nonzero(ends[before:]))
+        place += got - before
+    return total
 
 
 def _read_ahead(file: BinaryIO) -> Iterator[memoryview]:

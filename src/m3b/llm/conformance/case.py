@@ -1,0 +1,121 @@
+"""One promise at work: a server, a model that talks to it, and what can be asked of both."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from m3b.errors import LLMError
+from m3b.llm.base import LLM
+from m3b.llm.retry import Retry
+from m3b.messages import Message, Reply, ToolSpec
+
+from .server import Answer, Clock, Server
+from .subject import Subject
+
+START = (Message("system", "You are a tester."), Message("user", "Go."))
+_PATH = {"type": "object", "properties": {"path": {"type": "string"}}}
+TOOLS = (ToolSpec("list_files", "Lists.", _PATH), ToolSpec("read_files", "Reads.", _PATH))
+TIMEOUT_S = 0.25
+
+
+@dataclass
+class Case:
+    """One behaviour at work: a server, a clock on which waiting takes no time, and the model."""
+
+    subject: Subject
+    server: Server
+    clock: Clock = field(default_factory=Clock)
+    waits: list[tuple[str, float]] = field(default_factory=list)
+
+    def llm(self, timeout_s: float = 30.0, **patience: Any) -> LLM:
+        """The model, with the test's patience."""
+        retry = Retry(sleep=self.clock.sleep, clock=self.clock, random=lambda: 0.5, **patience)
+        return self.subject.make(self.server.url, retry, timeout_s)
+
+    def ask(self, llm: LLM | None = None, **more: Any) -> Reply:
+        """Ask the standard question; what is waited for goes to `waits`."""
+        messages = more.pop("messages", START)
+        return (llm or self.llm()).ask(messages, TOOLS, on_wait=lambda *wait: self.waits.append(wait), **more)
+
+    def text(self, text: str = "hello", **more: Any) -> Answer:
+        """A good answer of text."""
+        body = self.subject.dialect.text(text)
+        return Answer(body, events=self.subject.dialect.events(body), **more)
+
+    def error(self, status: int, message: str, kind: str = "some_error", **headers: str) -> Answer:
+        """A refusal in the provider's dialect."""
+        return Answer(self.subject.dialect.error(message, kind), status=status, headers=headers)
+
+    def turns(self) -> list[list[Any]]:
+        """The turns of each request so far."""
+        return [self.subject.dialect.turns(heard.body) for heard in self.server.heard]
+
+    def passes(self, *trouble: Answer) -> Reply:
+        """The answer after trouble that passes; nothing may be lost or doubled on the way."""
+        self.server.will(*trouble, self.text("at last"))
+        reply = self.ask(self.llm(timeout_s=TIMEOUT_S if any(each.silence_s for each in trouble) else 30.0))
+        assert reply.text == "at last", f"the reply is {reply.text!r}"
+        assert len(self.waits) == len(trouble), f"{len(self.waits)} waits were told of, not {len(trouble)}"
+        assert len(self.server.heard) == len(trouble) + 1, f"{len(self.server.heard)} requests came"
+        assert all(turns == self.turns()[0] for turns in self.turns()), "the repeated request differs"
+        assert reply.usage.requests == 1, "a failed attempt was counted"
+        return reply
+
+    def ends(self, kind: type[LLMError], answer: Answer, requests: int = 1) -> LLMError:
+        """The error of trouble that does not pass, which must be told at once."""
+        self.server.will(answer)
+        error = self.fails(kind)
+        assert len(self.server.heard) == requests, f"{len(self.server.heard)} requests came, not {requests}"
+        assert not self.clock.slept, f"{sum(self.clock.slept)} s were waited"
+        return error
+
+    def fails(self, kind: type[LLMError], llm: LLM | None = None) -> LLMError:
+        """The error with which asking ends."""
+        try:
+            reply = self.ask(llm)
+        except kind as error:
+            return error
+        raise AssertionError(f"it answered {reply.text!r} where {kind.__name__} was due")
+
+
+@dataclass(frozen=True)
+class Behaviour:
+    """One promise.
+
+    Args:
+        group: a heading of the table.
+        promise: the promise, in words.
+    """
+
+    group: str
+    promise: str
+    test: Callable[[Case], str | None]
+
+    def check(self, subject: Subject) -> str:
+        """Hold a provider to it, over HTTP.
+
+        Returns:
+            An empty string; or why it does not apply to this provider.
+
+        Raises:
+            AssertionError: the promise is broken. Other exceptions of the provider come through as they are.
+        """
+        with Server() as server:
+            return self.test(Case(subject, server)) or ""
+
+    def __str__(self) -> str:
+        return self.test.__name__
+
+
+BEHAVIOURS: list[Behaviour] = []
+"""Every promise, in the order of the table; filled by the modules that hold them."""
+
+
+def promise(group: str, promise: str) -> Callable[[Callable[[Case], str | None]], Callable[[Case], str | None]]:
+    def note(test: Callable[[Case], str | None]) -> Callable[[Case], str | None]:
+        BEHAVIOURS.append(Behaviour(group, promise, test))
+        return test
+
+    return note

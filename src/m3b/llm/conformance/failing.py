@@ -1,0 +1,196 @@
+"""What a provider does when its server fails, and when its caller loses patience."""
+
+from __future__ import annotations
+
+import json
+import time
+import traceback
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+
+from m3b.errors import Authentication, BadRequest, Cancelled, ContextOverflow, LLMError, Refused, Transient
+from m3b.messages import Message, ToolCall
+
+from .case import START, Case, promise
+from .dialects import Body
+from .server import Answer, Server
+from .subject import CANARY
+
+SILENCE_S = 0.8
+
+# --- trouble that passes -------------------------------------------------------------------------------------------
+
+
+@promise("trouble that passes", "429 with Retry-After: that long is waited, at least")
+def rate_limit_with_seconds(case: Case) -> None:
+    case.passes(case.error(429, "slow down", "rate_limit_error", **{"Retry-After": "20"}))
+    assert 20 <= case.waits[0][1] <= 30, f"{case.waits[0][1]} s were waited, 20 asked"
+    assert sum(case.clock.slept) >= 20
+
+
+@promise("trouble that passes", "429 with Retry-After as a date")
+def rate_limit_with_date(case: Case) -> None:
+    when = format_datetime(datetime.now(UTC) + timedelta(seconds=40), usegmt=True)
+    case.passes(case.error(429, "slow down", "rate_limit_error", **{"Retry-After": when}))
+    assert 30 <= case.waits[0][1] <= 60, f"{case.waits[0][1]} s were waited, 40 asked"
+
+
+@promise("trouble that passes", "429 without Retry-After: each wait is longer")
+def rate_limit(case: Case) -> None:
+    case.passes(*[case.error(429, "slow down", "rate_limit_error")] * 4)
+    waits = [seconds for _, seconds in case.waits]
+    assert waits == sorted(waits), f"waits of {waits} s"
+    assert waits[-1] > waits[0]
+
+
+@promise("trouble that passes", "529 and 503, overload")
+def overload(case: Case) -> None:
+    case.passes(case.error(529, "overloaded", "overloaded_error"), case.error(503, "overloaded"))
+
+
+@promise("trouble that passes", "500, a server error")
+def server_error(case: Case) -> None:
+    case.passes(case.error(500, "oops", "api_error"))
+
+
+@promise("trouble that passes", "502 with a web page")
+def bad_gateway(case: Case) -> None:
+    case.passes(Answer(b"<html>bad gateway</html>", status=502, headers={"Content-Type": "text/html"}))
+
+
+@promise("trouble that passes", "a connection dropped before the answer")
+def dropped(case: Case) -> None:
+    case.passes(Answer(drop=True))
+
+
+@promise("trouble that passes", "half an answer")
+def half_an_answer(case: Case) -> None:
+    case.passes(case.text("never whole", cut=60))
+
+
+@promise("trouble that passes", "malformed JSON")
+def malformed_json(case: Case) -> None:
+    case.passes(Answer(b'{"id": "1", "choi'))
+
+
+@promise("trouble that passes", "an answer with nothing in it")
+def nothing(case: Case) -> None:
+    case.passes(Answer(case.subject.dialect.empty()))
+
+
+@promise("trouble that passes", "silence beyond the time-out")
+def silence(case: Case) -> None:
+    case.passes(case.text("too late", silence_s=SILENCE_S))
+
+
+# --- trouble that stays --------------------------------------------------------------------------------------------
+
+
+@promise("trouble that stays", "patience ends in Transient, which names the wait")
+def patience_ends(case: Case) -> None:
+    case.server.will(case.error(429, "slow down", "rate_limit_error", **{"Retry-After": "7200"}))
+    error = case.fails(Transient)
+    assert getattr(error, "retry_after", None) == 7200
+    assert sum(case.clock.slept) == 0, "it began to wait for longer than it has patience"
+
+
+@promise("trouble that stays", "401 ends at once, and names the variable to set")
+def bad_key(case: Case) -> None:
+    error = case.ends(Authentication, case.error(401, "bad key", "authentication_error"))
+    assert "_API_KEY" in str(error), f"{error} does not name the variable"
+
+
+@promise("trouble that stays", "402, an account that cannot pay")
+def no_money(case: Case) -> None:
+    case.ends(BadRequest, case.error(402, "Your credit balance is too low"))
+
+
+@promise("trouble that stays", "404, no such model")
+def unknown_model(case: Case) -> None:
+    case.ends(BadRequest, case.error(404, "no such model", "not_found_error"))
+
+
+@promise("trouble that stays", "a conversation that is too long is ContextOverflow")
+def overflow(case: Case) -> None:
+    said = "This model's maximum context length is 8192 tokens, however you requested 9000"
+    case.ends(ContextOverflow, case.error(400, said, "invalid_request_error"))
+
+
+@promise("trouble that stays", "a content filter's refusal is Refused")
+def content_filter(case: Case) -> None:
+    case.ends(Refused, case.error(400, "The request was blocked: content_policy_violation", "invalid_request_error"))
+
+
+@promise("trouble that stays", "an impossible conversation is refused before anything is sent")
+def impossible(case: Case) -> None:
+    talk = [*START, Message("assistant", "", (ToolCall("a", "list_files"),)), Message("user", "well?")]
+    try:
+        case.ask(messages=talk)
+    except BadRequest:
+        assert not case.server.heard, "it was sent all the same"
+        return
+    raise AssertionError("a call without an answer was accepted")
+
+
+# --- the caller ----------------------------------------------------------------------------------------------------
+
+
+@promise("the caller", "a cancellation ends a wait")
+def cancel_waiting(case: Case) -> None:
+    case.server.will(case.error(429, "slow down", "rate_limit_error", **{"Retry-After": "300"}))
+    try:
+        case.ask(cancelled=lambda: case.clock.now > 5)
+    except Cancelled:
+        assert case.clock.now < 7, f"it waited {case.clock.now} s"
+        return
+    raise AssertionError("the cancellation was not heard")
+
+
+@promise("the caller", "a cancellation ends a request on which the provider is silent")
+def cancel_silence(case: Case) -> None:
+    case.server.will(case.text("late", silence_s=30.0))
+    begin = time.monotonic()
+    try:
+        case.ask(cancelled=lambda: time.monotonic() - begin > 0.1)
+    except Cancelled:
+        assert time.monotonic() - begin < 5, "it took more than five seconds"
+        return
+    raise AssertionError("the cancellation was not heard")
+
+
+@promise("the caller", "what was sent once is sent again byte for byte, so that caches serve it")
+def stable_prefix(case: Case) -> None:
+    talk = list(START)
+    llm = case.llm()
+    body: Body
+    for turn in range(3):
+        body = case.subject.dialect.calls((f"c{turn}", "list_files", '{"path": "ä", "n": [1, 2.5, null]}'))
+        case.server.will(Answer(body))
+        reply = case.ask(llm, messages=talk)
+        talk += [reply.message(), Message("tool", f"result {turn}", call_id=f"c{turn}")]
+    first, second, third = (json.dumps(turns)[:-1] for turns in case.turns())
+    assert second.startswith(first), "the second request changes what the first one said"
+    assert third.startswith(second), "the third request changes what the second one said"
+    assert len({json.dumps(heard.body.get("tools"))[:40] for heard in case.server.heard}) == 1
+
+
+@promise("the caller", "the key goes into the request, and into no error or representation")
+def key_is_nowhere(case: Case) -> None:
+    case.server.will(case.error(401, f"Incorrect API key provided: {CANARY}; header Bearer {CANARY}"))
+    llm = case.llm()
+    error: BaseException | None = case.fails(LLMError, llm)
+    assert any(CANARY in value for value in case.server.heard[0].headers.values()), "the key was not sent"
+    shown = "".join(traceback.format_exception(error)) + repr(llm) + str(getattr(llm, "__dict__", ""))
+    while error is not None:
+        shown += repr(error) + str(vars(error))
+        error = error.__cause__ or error.__context__
+    assert CANARY not in shown, "the key is in an error"
+
+
+@promise("the caller", "a redirect does not take the key to another host")
+def redirect(case: Case) -> None:
+    with Server() as other:
+        other.will(case.text("from elsewhere"))
+        case.server.will(Answer({}, status=307, headers={"Location": f"{other.url}/v1/elsewhere"}))
+        case.fails(LLMError, case.llm(attempts=1))
+        assert not other.heard, "another host was asked"
