@@ -19,16 +19,22 @@ UNWRITTEN = ("output", "waiting", "delta")
 """Kinds of event that are shown but not kept."""
 
 
+_ENCODE = json.JSONEncoder(ensure_ascii=False, default=str).encode
+
+
 class Journal:
     """The append-only record of a run: one JSON object a line, on disk before `write` returns.
 
-    Opening it again after a crash cuts off a torn last line, so that what follows is whole.
+    A reply that asks for calls waits for the first of them, which follows at once: one wait for the disk serves both,
+    and nothing is done in the world before what led to it is safe. Opening the journal again after a crash cuts off a
+    torn last line, so that what follows is whole.
     """
 
     def __init__(self, file: Path, *, fsync: bool = True) -> None:
         self.file, self.fsync = file, fsync
         _mend(file)
         self._stream = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        self._end = os.fstat(self._stream).st_size
 
     def write(self, event: Event) -> None:
         """Append one event.
@@ -37,14 +43,15 @@ class Journal:
             OSError: the disk is full, for instance; nothing of the event is kept then.
         """
         line = {"kind": event.kind, "role": event.role, "at": round(event.at, 3), "data": event.data}
-        block = json.dumps(line, ensure_ascii=False, default=str).encode("utf-8", "replace") + b"\n"
-        end = os.lseek(self._stream, 0, os.SEEK_END)
+        block = _ENCODE(line).encode("utf-8", "replace") + b"\n"
+        end = self._end
         try:
             written = os.write(self._stream, block)
             while written < len(block):
                 written += os.write(self._stream, block[written:])
-            if self.fsync:
-                os.fsync(self._stream)
+            if self.fsync and not (event.kind == "reply" and event.data.get("calls")):
+                os.fdatasync(self._stream)
+            self._end = end + len(block)
         except OSError:
             with contextlib.suppress(OSError):
                 os.ftruncate(self._stream, end)

@@ -90,22 +90,20 @@ def test_one_look_separates_the_classes_but_not_fully(name: str, look: Look, sta
 
 
 def volumes(case: Case, folder: Path, values: dict[int, str]) -> tuple[np.ndarray, np.ndarray]:
-    """Image and mask as they are stored, the image smoothed a little."""
+    """Image and mask as they are stored."""
     if case.images[0].endswith(".png"):
         image = picture(case, folder)
     else:
         image = nib.load(folder / case.images[0]).get_fdata(dtype=np.float32)
-    for axis in range(image.ndim):
-        image = (np.roll(image, 1, axis) + image + np.roll(image, -1, axis)) / 3
     return image, read_mask(folder / case.mask, values)
 
 
 @pytest.mark.parametrize(
     ("name", "inside", "beside"),
     [
-        ("BTCV", (6,), (7,)), ("BTCV", (8,), (6,)), ("VerSe", None, (0,)), ("OASIS", (1, 20), (2, 21)),
+        ("BTCV", (6,), (7,)), ("BTCV", (8,), (0,)), ("VerSe", None, (0,)), ("OASIS", (1, 20), (2, 21)),
         ("OASIS", (3, 22), (1, 20)), ("COVID19", (3,), (1, 2)), ("INSTANCE22", (1,), (0,)),
-        ("MSD-Pancreas", (1,), (2,)), ("MSD-Pancreas", (1, 2), (0,)),
+        ("MSD-Pancreas", (2,), (1,)), ("MSD-Pancreas", (1, 2), (0,)),
     ],
 )  # fmt: skip
 def test_structures_differ_from_their_surroundings(name: str, inside, beside, stand_in) -> None:

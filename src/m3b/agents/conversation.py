@@ -26,6 +26,7 @@ class Conversation:
         self.messages: list[Message] = list(messages)
         self.dropped = 0
         self._sizes: list[tuple[Message, int]] = []
+        self._tools: tuple[Sequence[ToolSpec], int] = ((), 0)
 
     def say(self, text: str) -> None:
         """A user turn. Two in a row become one, since not every provider takes two."""
@@ -53,7 +54,9 @@ class Conversation:
                 self._sizes.append((message, of_message(message)))
             elif self._sizes[at][0] is not message:
                 self._sizes[at] = (message, of_message(message))
-        return sum(size for _, size in self._sizes) + of_tools(tools)
+        if self._tools[0] is not tools:
+            self._tools = (tools, of_tools(tools))
+        return sum([size for _, size in self._sizes]) + self._tools[1]
 
     def trim(self, tools: Sequence[ToolSpec], window: int, max_output: int) -> int:
         """Replace the oldest tool results by stubs until input plus output fits the window.

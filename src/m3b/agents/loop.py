@@ -8,7 +8,7 @@ the `RunEnd` exceptions.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from m3b.agents.budget import Budget
@@ -16,10 +16,9 @@ from m3b.agents.conversation import Conversation
 from m3b.agents.stuck import StuckDetector
 from m3b.agents.verdict import Verdict
 from m3b.errors import Cancelled, ContextOverflow, Failed, LLMError, OutOfBudget
-from m3b.llm import tokens
 from m3b.llm.base import LLM
 from m3b.llm.streaming import ask
-from m3b.messages import Reply, ToolCall, ToolSpec
+from m3b.messages import Reply, ToolCall, ToolSpec, Usage
 from m3b.tools import ToolResult
 
 Emit = Callable[..., None]
@@ -140,12 +139,12 @@ class Agent:
         if reply.stop == "length" and reply.calls:
             reply = Reply(reply.text, (), reply.usage, "length", reply.model)
         self.conversation.reply(reply.text, reply.calls)
-        self.emit("reply", text=reply.text, calls=[asdict(call) for call in reply.calls], usage=asdict(reply.usage))
+        self.emit("reply", text=reply.text, calls=[_plain(call) for call in reply.calls], usage=_plain(reply.usage))
         return reply
 
     def _request(self, specs: Sequence[ToolSpec]) -> Reply:
         messages, piece = self.conversation.messages, self._piece if self.stream else None
-        self.budget.check(self.llm.facts.usage(tokens.of_request(messages, specs), 0, 0))
+        self.budget.check(self.llm.facts.usage(self.conversation.size(specs), 0, 0))
         reply = ask(self.llm, messages, specs, on_wait=self._waiting, cancelled=self._interrupted, on_text=piece)
         self.budget.spend(reply.usage)
         self.counters.input_tokens += reply.usage.input_tokens
@@ -271,13 +270,18 @@ class Agent:
             reply = self._request(self.specs)  # the same tools: some providers refuse a history whose tools are gone
         except LLMError as error:
             raise OutOfBudget(spent) from error
-        self.emit("reply", text=reply.text, calls=[], usage=asdict(reply.usage))
+        self.emit("reply", text=reply.text, calls=[], usage=_plain(reply.usage))
         raise OutOfBudget(f"{spent} {reply.text.strip()}".strip())
 
 
 def _way_out(allowed: Sequence[str]) -> str:
     look = "look at the files that are there" if "list_files" in allowed else "use what you know already"
     return f"{look}, choose another approach, or say what stops you."
+
+
+def _plain(value: ToolCall | Usage) -> dict[str, Any]:
+    """The fields as a dict, as the journal keeps them: `asdict` would copy every argument deeply."""
+    return {name: getattr(value, name) for name in value.__slots__}
 
 
 def _bullets(lines: Sequence[str]) -> str:

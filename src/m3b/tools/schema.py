@@ -9,6 +9,7 @@ import re
 import types
 import typing
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Any, get_args, get_origin, is_typeddict
 
 from m3b.errors import ToolError
@@ -24,7 +25,7 @@ def spec_of(function: Callable[..., Any]) -> ToolSpec:
     The docstring's text becomes the description; its `Args:` section describes the parameters.
     """
     text, described = _docstring(function)
-    hints = typing.get_type_hints(function)
+    hints = _hints(function)
     properties: dict[str, Any] = {}
     required: list[str] = []
     for name, parameter in _parameters(function).items():
@@ -46,8 +47,7 @@ def arguments_for(function: Callable[..., Any], given: Mapping[str, Any]) -> dic
     Raises:
         ToolError: naming an unknown, missing or mistyped argument, and what is wanted.
     """
-    hints = typing.get_type_hints(function)
-    known = _parameters(function)
+    hints, known = _hints(function), _parameters(function)
     for name in given:
         if name not in known:
             close = difflib.get_close_matches(name, known, 1)
@@ -62,6 +62,11 @@ def arguments_for(function: Callable[..., Any], given: Mapping[str, Any]) -> dic
             continue
         result[name] = coerce(value, hints[name], name)
     return result
+
+
+@lru_cache(maxsize=64)
+def _hints(function: Callable[..., Any]) -> dict[str, Any]:
+    return typing.get_type_hints(function)
 
 
 def coerce(value: Any, hint: Any, where: str) -> Any:
@@ -174,6 +179,7 @@ def _mistyped(value: Any, hint: Any, where: str) -> ToolError:
     return ToolError(f"Argument {where}: {_wanted(hint)} is needed, got {shown}.")
 
 
+@lru_cache(maxsize=64)
 def _parameters(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
     return dict(list(inspect.signature(function).parameters.items())[1:])
 
