@@ -14,6 +14,7 @@ from sklearn.metrics import roc_auc_score
 
 from m3b.bench.datasets import Case
 from m3b.bench.datasets.doubt import Ladder, macro_auroc, mistaken_ceiling, shuffle_some
+from m3b.bench.datasets.drawing import dice
 from m3b.bench.datasets.masks import read_mask
 from m3b.bench.datasets.wording import bleu_1
 from m3b.data.reading import read_image
@@ -142,7 +143,31 @@ def test_chest_findings_stand_out_from_an_average_chest(stand_in) -> None:
 def test_no_outline_can_be_met_exactly(name: str, stand_in) -> None:
     spec, made, _ = stand_in(name)
     assert spec.stand_in.acceptable[0] + 0.3 < made.ceiling < 0.98
-    assert spec.stand_in.baseline == 0
+
+
+@pytest.mark.parametrize("name", ["BTCV", "VerSe", "OASIS", "COVID19", "INSTANCE22", "MSD-Pancreas", "ChestX-Det10"])
+def test_an_atlas_without_a_look_at_the_image_does_not_pass(name: str, stand_in) -> None:
+    """How often each voxel is labelled, cut where it serves the held-out cases best: the most that a blind model gets."""
+    spec, made, reading = stand_in(name)
+    masks = [np.asarray(upright(made.folder / case.mask)) for case in reading.cases]
+    shape = max((mask.shape for mask in masks), key=[mask.shape for mask in masks].count)
+    masks = [(mask > 0) * 1 if name == "ChestX-Det10" else mask for mask in masks if mask.shape == shape]
+    test, train = masks[: len(masks) // 4 + 1], masks[len(masks) // 4 + 1 :]
+    best = []
+    for value in [3] if name == "COVID19" else sorted({int(v) for mask in test for v in np.unique(mask)} - {0}):
+        often = np.mean([mask == value for mask in train], axis=0)
+        scores = [np.mean([dice(often >= cut, mask == value) for mask in test if (mask == value).any()])
+                  for cut in (0.15, 0.25, 0.35, 0.5)]  # fmt: skip
+        best.append(max(scores))
+    assert np.mean(best) < spec.stand_in.baseline + 0.08
+    assert np.mean(best) < spec.stand_in.acceptable[0] - 0.03
+
+
+def upright(file: Path) -> np.ndarray:
+    """A mask in RAS order."""
+    if file.suffix == ".png":
+        return picture(Case("", (file.name,), ""), file.parent)
+    return np.rint(nib.as_closest_canonical(nib.load(file)).get_fdata(dtype=np.float32)).astype(np.uint8)
 
 
 # --- reports -----------------------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """The committed recording of a whole real run: replayed through the real pipeline, training included.
 
 When this fails because a prompt, a template or a tool's words were changed on purpose, `python
-tests/recordings/refresh.py` writes the recording anew with the same replies; look at its diff.
+tests/recordings/rerecord.py` writes the recording anew with the same replies; look at its diff.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from refresh import FILE, replay
+from rerecord import FILE, replay
 
 from m3b.llm.recording import Replay
 from m3b.result import Result

@@ -96,7 +96,7 @@ def _patch(random: np.random.Generator, x: NDArray[np.float64], y: NDArray[np.fl
     at_x, at_y = side * random.uniform(0.13, 0.26), random.uniform(-0.22, 0.2)
     width, height = random.uniform(0.05, 0.1), random.uniform(0.05, 0.1)
     patch = np.exp(-(((x - at_x) / width) ** 2) - ((y - at_y) / height) ** 2)
-    strength: float = random.uniform(0.16, 0.4)
+    strength: float = random.uniform(0.1, 0.3)
     return np.asarray(strength * patch, dtype=np.float64)
 
 

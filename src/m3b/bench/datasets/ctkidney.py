@@ -131,7 +131,7 @@ def _root(folder: Path) -> tuple[Path, str]:
 
 SPEC = describe(
     "ct-kidney",
-    stand_in=StandIn(patients=400, acceptable=(0.7, None), baseline=0.5, ceiling=0.97, least=16),
+    stand_in=StandIn(patients=400, acceptable=(0.7, None), baseline=0.5, ceiling=0.97, least=12),
     maker=make,
     reader=read,
     layouts=(CARD, OFFICIAL),

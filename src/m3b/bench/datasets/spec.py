@@ -104,7 +104,8 @@ class StandIn:
     Args:
         patients: how many are made unless asked otherwise.
         acceptable: range of the metric on held-out stand-in cases; the lower end is well above `baseline`.
-        baseline: what a model reaches that never looks at an image.
+        baseline: what a model reaches that never looks at an image: chance, the mean atlas of the training masks, or the
+            best constant report.
         ceiling: about what `Made.ceiling` comes to at the default size.
         most: the largest number of patients, where the real names are finite.
     """

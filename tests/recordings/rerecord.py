@@ -1,7 +1,7 @@
 """Record the committed run anew, with the replies that are in it, after a change of what m3b tells a model.
 
-    python tests/recordings/refresh.py            # writes tests/recordings/chest.jsonl; look at the diff before a commit
-    python tests/recordings/refresh.py --check    # only replays it, as the test does
+    python tests/recordings/rerecord.py            # writes tests/recordings/chest.jsonl; look at the diff before a commit
+    python tests/recordings/rerecord.py --check    # only replays it, as the test does
 
 The replies of the recording were given to a real run, over HTTP, by somebody who read what m3b said and nothing else.
 They are kept; only the requests are written again. Where a reply no longer makes sense after a change, the run must be
