@@ -87,7 +87,7 @@ def read(folder: Path) -> Reading:
 
 SPEC = describe(
     "instance22",
-    stand_in=StandIn(patients=20, acceptable=(0.3, None), baseline=0.05, ceiling=0.93, most=100),
+    stand_in=StandIn(patients=20, acceptable=(0.3, None), baseline=0.03, ceiling=0.93, most=100),
     maker=make,
     reader=read,
     values=VALUES,
