@@ -11,7 +11,7 @@ import pytest
 from m3b.bench.datasets import DatasetSpec, Made, Reading, dataset
 
 SMALL = {
-    "ADNI": 24, "KneeMRI": 33, "CC-CCII": 24, "CT-Kidney": 160, "BTCV": 8, "VerSe": 6, "OASIS": 6, "COVID19": 12,
+    "ADNI": 24, "KneeMRI": 33, "CC-CCII": 24, "CT-Kidney": 160, "BTCV": 8, "VerSe": 6, "OASIS": 6, "COVID19": 16,
     "INSTANCE22": 12, "MSD-Pancreas": 8, "ChestX-Det10": 30, "CT-RATE": 32, "RadGenome-BrainMRI": 20, "IU-Xray": 64,
 }  # fmt: skip
 """Patients of the stand-ins that the tests look at."""

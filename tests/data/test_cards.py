@@ -166,3 +166,8 @@ def test_cards_and_mappings_are_taken_as_they_are(tmp_path: Path) -> None:
     cards = gather([card, {"name": "y", "description": "about"}])
     assert cards[0] is card
     assert (cards[1].name, cards[1].own, cards[1].path) == ("y", True, None)
+
+
+def test_notes_are_shown_without_comments_and_link_targets() -> None:
+    text = tidy("# Title\n<!--\nhidden [a](http://b)\n-->\nSee [the page](https://x.org/y) ![badge](b.png)\n\n\nEnd")
+    assert text == "# Title\nSee the page \nEnd"

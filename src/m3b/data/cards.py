@@ -194,7 +194,8 @@ def _notes(folder: Path) -> str:
 
 def tidy(markdown: str) -> str:
     """Markdown without images, link targets, badges, HTML tags and blank runs: what is worth a token."""
-    text = re.sub(r"!\[[^\]]*\]\([^)]*\)", "", markdown)
+    text = re.sub(r"<!--.*?-->", "", markdown, flags=re.DOTALL)
+    text = re.sub(r"!\[[^\]]*\]\([^)]*\)", "", text)
     text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", text)
     text = re.sub(r"<[^>\n]{1,200}>|https?://\S+", "", text)
     return re.sub(r"\n\s*\n+", "\n", text).strip()

@@ -11,15 +11,14 @@ from m3b.errors import BadRequest
 from m3b.messages import Message, Reply, ToolSpec
 
 from . import facts as known
-from . import keys, ledger, stream_anthropic, tokens, wire_anthropic
+from . import keys, stream_anthropic, tokens, wire_anthropic
 from .base import Cancelled, Facts, OnText, OnWait
+from .client import open_client
 from .conversation import check
 from .retry import Retry
 from .streaming import NotStreamed, Relay
 from .trouble import translate
 from .wire import decoded
-
-CONNECT_S = 15.0
 
 
 class Anthropic:
@@ -128,17 +127,12 @@ class Anthropic:
             if self._client is None:
                 import anthropic
 
-                timeout = anthropic.Timeout(self._timeout_s, connect=CONNECT_S)
-                local = self._base_url is not None and keys.is_loopback(self._base_url)
-                # A proxy of the environment must not be asked for this very machine.
-                # A redirect is not followed: it would take the key to another host.
-                http = anthropic.DefaultHttpxClient(
-                    trust_env=not local,
-                    timeout=timeout,
-                    follow_redirects=False,
-                    event_hooks={"request": [ledger.hook(self.name)]},
-                )
-                self._client = anthropic.Anthropic(
-                    api_key=self._key.value, base_url=self._base_url, max_retries=0, timeout=timeout, http_client=http
+                self._client = open_client(
+                    anthropic,
+                    "Anthropic",
+                    name=self.name,
+                    key=self._key,
+                    base_url=self._base_url,
+                    timeout_s=self._timeout_s,
                 )
             return self._client

@@ -72,7 +72,7 @@ def _nearest_lung(mask: NDArray[np.uint8]) -> NDArray[np.uint8]:
 
 
 def draw(random: Random, depth: int) -> tuple[NDArray[np.int16], Outline]:
-    """A chest CT `(128, 128, depth)` in HU with one to five infected areas a lung."""
+    """A chest CT `(128, 128, depth)` in HU with one to four infected areas a lung."""
     shape = (SIDE, SIDE, depth)
     outline = Outline(shape, random, SLIP)
     body = np.full(shape, -1000, dtype=np.float32)
@@ -82,9 +82,9 @@ def draw(random: Random, depth: int) -> tuple[NDArray[np.int16], Outline]:
         at = (64 + side * 26 + random.uniform(-2, 2), 64 + random.uniform(-2, 2), depth / 2)
         radii = (20 * random.uniform(0.95, 1.05), 33 * random.uniform(0.95, 1.05), depth * 0.52)
         outline.add(Blob(shape, at, radii, random=random, rough=0.02), value)
-        for _ in range(int(random.integers(1, 6))):
-            spot = (at[0] + random.uniform(-12, 12), at[1] + random.uniform(-22, 22), depth * random.uniform(0.2, 0.8))
-            size = (random.uniform(6, 11), random.uniform(6, 11), depth * random.uniform(0.1, 0.2))
+        for _ in range(int(random.integers(1, 5))):
+            spot = (at[0] + random.uniform(-13, 13), at[1] + random.uniform(-24, 24), depth * random.uniform(0.15, 0.85))
+            size = (random.uniform(5, 9.5), random.uniform(5, 9.5), depth * random.uniform(0.09, 0.17))
             outline.add(Blob(shape, spot, size, random=random, rough=0.08), 3, within=value)
     brightness = {1: -830.0, 2: -830.0, 3: random.uniform(-420, -250)}
     image = paint(outline, brightness, body) + texture(random, shape, 35, cells=12) + noise(random, shape, 45)
@@ -120,7 +120,7 @@ def read(folder: Path) -> Reading:
 
 SPEC = describe(
     "covid19",
-    stand_in=StandIn(patients=20, acceptable=(0.35, None), baseline=0.17, ceiling=0.94, least=6, most=20),
+    stand_in=StandIn(patients=20, acceptable=(0.35, None), baseline=0.07, ceiling=0.94, least=6, most=20),
     maker=make,
     reader=read,
     values=VALUES,
