@@ -83,7 +83,11 @@ def draw(random: Random, depth: int) -> tuple[NDArray[np.int16], Outline]:
         radii = (20 * random.uniform(0.95, 1.05), 33 * random.uniform(0.95, 1.05), depth * 0.52)
         outline.add(Blob(shape, at, radii, random=random, rough=0.02), value)
         for _ in range(int(random.integers(1, 5))):
-            spot = (at[0] + random.uniform(-13, 13), at[1] + random.uniform(-24, 24), depth * random.uniform(0.15, 0.85))
+            spot = (
+                at[0] + random.uniform(-13, 13),
+                at[1] + random.uniform(-24, 24),
+                depth * random.uniform(0.15, 0.85),
+            )
             size = (random.uniform(5, 9.5), random.uniform(5, 9.5), depth * random.uniform(0.09, 0.17))
             outline.add(Blob(shape, spot, size, random=random, rough=0.08), 3, within=value)
     brightness = {1: -830.0, 2: -830.0, 3: random.uniform(-420, -250)}
