@@ -174,7 +174,9 @@ def main() -> None:
     )
     print(f"{os.cpu_count()} CPUs; one bare append and fsync in {args.folder} takes {bare:.0f} µs at best.")
     print("LangGraph: recorded is its in-memory checkpointer, synced its SQLite one. mini-swe-agent: recorded is its")
-    print("trajectory file. m3b writes three events an action (reply, call, result), each synced.")
+    print(
+        "trajectory file. m3b writes three events an action (reply, call, result); synced waits twice: reply and call are one."
+    )
     if args.json:
         args.json.write_text(json.dumps([asdict(outcome) for outcome in outcomes], indent=1) + "\n", encoding="utf-8")
 

@@ -10,6 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 MOST_SHAPES = 40
 """More different names than this in one folder are taken to be free (hashes, dates, words): grouped by extension."""
@@ -63,6 +64,7 @@ def _number(digits: str) -> tuple[int, int]:
     return (int(digits or 0) if len(digits) < 4000 else 0, len(digits))
 
 
+@lru_cache(maxsize=4096)
 def extension(name: str) -> str:
     """`.nii.gz`, `.png` (lower case), or empty: the UID names of DICOM files have none."""
     match = _EXTENSION.search(name)

@@ -13,7 +13,7 @@ from pathlib import Path
 from m3b.tools.patterns import MOST_SHAPES, Group, collapse, extension, group_names, shapes
 
 _STAT_ALL = 20_000
-_STAT_EACH = 256
+_STAT_EACH = 1024
 _DEEPEST_NODE = 4
 _MOST_NODES = 20_000
 _MOST_PATTERNS = 4_000
@@ -195,7 +195,7 @@ def _merge(found: Survey, folder: _Folder, group: Group) -> None:
 
 
 class _Measure:
-    """Looks at the size of every file, or in large trees of every 256th."""
+    """Looks at the size of every file, or in large trees of every 1,024th."""
 
     def __init__(self, found: Survey) -> None:
         self.found = found
