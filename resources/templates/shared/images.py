@@ -34,10 +34,10 @@ def _neighbour(name: str) -> ModuleType:
 
 
 if TYPE_CHECKING:
-    from . import arrays, formats
+    from . import arrays, formats, geometry
     from .formats import Image, ImageError
 else:
-    arrays, formats = _neighbour("arrays"), _neighbour("formats")
+    arrays, formats, geometry = _neighbour("arrays"), _neighbour("formats"), _neighbour("geometry")
     Image, ImageError = formats.Image, formats.ImageError
 
 __all__ = ["Image", "ImageError", "kind_of", "natural_key", "probe", "read_image"]
@@ -154,8 +154,8 @@ def _stack(files: list[str]) -> Image:
     return Image(np.stack(grids, axis=-1), None, 3, slices[0].modality)
 
 
-def _read_series(files: list[Path]) -> Image:
-    """One series as a volume: slices sorted along their common normal; of several series the longest is taken."""
+def _longest_series(files: list[Path]) -> list[tuple[float, Path]]:
+    """Position and file of the slices of the series with the most files, in the order along their common normal."""
     import pydicom
 
     series: dict[str, list[tuple[float, Path]]] = {}
@@ -164,19 +164,60 @@ def _read_series(files: list[Path]) -> Image:
         if "Rows" in header:
             uid = str(header.get("SeriesInstanceUID", ""))
             series.setdefault(uid, []).append((_slice_position(header), file))
-    if not series:
+    longest = sorted(series.values(), key=len)[-1] if series else []
+    return sorted(longest, key=lambda item: (item[0], natural_key(item[1].name)))
+
+
+def _read_series(files: list[Path]) -> Image:
+    """One series as a volume: slices sorted along their common normal; of several series the longest is taken."""
+    chosen = _longest_series(files)
+    if not chosen:
         raise ImageError(f"{files[0].parent}: no DICOM file here holds an image")
-    longest = sorted(series.values(), key=len)[-1]
-    chosen = sorted(longest, key=lambda item: (item[0], natural_key(item[1].name)))
     slices = [formats.read_dicom(str(file)) for _, file in chosen]
     if len(slices) == 1:
         return slices[0]
     if any(piece.dims == 3 for piece in slices) or len({piece.array.shape for piece in slices}) > 1:
         raise ImageError(f"{files[0].parent}: the slices of this series differ in size; split the folder by size")
+    volume = np.stack([piece.array for piece in slices], axis=-1)
+    affine = _stack_affine([file for _, file in chosen])
+    if affine is not None:
+        volume, affine = geometry.reorient(volume, affine)
+        return Image(volume, geometry.spacing_of(affine), 3, slices[0].modality)
     gaps = np.abs(np.diff([position for position, _ in chosen]))
     gap = float(np.median(gaps)) if gaps.size and np.median(gaps) > 0 else 1.0
     spacing = (*slices[0].spacing, gap) if slices[0].spacing else None
-    return Image(np.stack([piece.array for piece in slices], axis=-1), spacing, 3, slices[0].modality)
+    return Image(volume, spacing, 3, slices[0].modality)
+
+
+def series_affine(folder: Path) -> tuple[np.ndarray, tuple[int, ...]] | None:
+    """Affine and sizes of a DICOM series as it is stacked (rows, columns, slices), before it is turned to LPS."""
+    files = [item for item in folder.iterdir() if _is_image(item) and kind_of(item) == "dicom"]
+    chosen = _longest_series(files) if len(files) > 1 else []
+    affine = _stack_affine([file for _, file in chosen]) if len(chosen) > 1 else None
+    if affine is None:
+        return None
+    import pydicom
+
+    header = pydicom.dcmread(chosen[0][1], force=True, stop_before_pixels=True)
+    return affine, (int(header.Rows), int(header.Columns), len(chosen))
+
+
+def _stack_affine(files: list[Path]) -> np.ndarray | None:
+    """From (row, column, slice) to LPS mm, from the first and last slice's headers; None without that geometry."""
+    import pydicom
+
+    headers = [pydicom.dcmread(file, force=True, stop_before_pixels=True) for file in (files[0], files[-1])]
+    places = [header.get("ImagePositionPatient") for header in headers]
+    cosines, pixels = headers[0].get("ImageOrientationPatient"), headers[0].get("PixelSpacing")
+    if not all(places) or not cosines or not pixels:
+        return None
+    first, last = (np.array([float(v) for v in place]) for place in places)
+    affine = np.eye(4)
+    affine[:3, 0] = np.array([float(v) for v in cosines[3:]]) * float(pixels[0])
+    affine[:3, 1] = np.array([float(v) for v in cosines[:3]]) * float(pixels[1])
+    affine[:3, 2] = (last - first) / (len(files) - 1)
+    affine[:3, 3] = first
+    return affine if abs(np.linalg.det(affine)) > 1e-9 else None
 
 
 def _slice_position(header: Any) -> float:

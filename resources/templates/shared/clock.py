@@ -1,0 +1,68 @@
+"""Training by the clock: how much of the time is used up, and the learning rate that follows from it."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from pathlib import Path
+
+
+class NotFinite(RuntimeError):
+    """The loss became NaN or infinite."""
+
+
+class OutOfMemory(RuntimeError):
+    """Nothing is left that could be made smaller."""
+
+
+class Clock:
+    """Seconds spent on one model, earlier starts of a resumed training included.
+
+    Args:
+        budget: seconds of wall time.
+        max_epochs: ends the training before the time does.
+        spent: seconds that earlier starts used.
+        max_steps: where it is not 0, steps are counted instead of seconds, so that a seeded training repeats exactly.
+    """
+
+    def __init__(self, budget: float, max_epochs: int, spent: float = 0.0, max_steps: int = 0) -> None:
+        self.budget, self.max_epochs, self.max_steps = max(budget, 1.0), max_epochs, max_steps
+        self.epoch, self.step = 0.0, 0
+        self._start = time.monotonic() - spent
+
+    def spent(self) -> float:
+        return time.monotonic() - self._start
+
+    def progress(self) -> float:
+        """0 at the start, 1 when time (or steps) or epochs are used up, whichever comes first."""
+        used = self.step / self.max_steps if self.max_steps else self.spent() / self.budget
+        return min(1.0, max(used, self.epoch / self.max_epochs))
+
+    def over(self, reserve: float = 0.0) -> bool:
+        """Whether the training has to end now so that `reserve` seconds are left."""
+        if self.max_steps:
+            return self.step >= self.max_steps
+        return self.spent() + reserve >= self.budget
+
+
+def rate(progress: float, warm: float = 0.08) -> float:
+    """One cycle: linear rise over the first `warm` of the time, then a half cosine down to 0.2 % of the peak."""
+    if progress < warm:
+        return 0.1 + 0.9 * progress / warm
+    return 0.002 + 0.998 * 0.5 * (1 + math.cos(math.pi * (progress - warm) / (1 - warm)))
+
+
+def last_checkpoint(folder: Path) -> Path | None:
+    """The newest checkpoint below a folder that was written to its end."""
+    found = [file.parent for file in folder.glob("checkpoint-*/complete.json")]
+    return max(found, key=lambda place: int(place.name.split("-")[1])) if found else None
+
+
+def seconds_spent(folder: Path) -> float:
+    """Seconds that the model of this folder has been trained for so far, finished or not."""
+    done = folder / "done.json"
+    if done.exists():
+        return float(json.loads(done.read_text())["seconds"])
+    last = last_checkpoint(folder)
+    return float(json.loads((last / "complete.json").read_text())["spent"]) if last else 0.0

@@ -1,0 +1,42 @@
+"""What every train.py does around its training: threads, a clean or a resumed Logout, exit codes."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+from Utils.clock import NotFinite, OutOfMemory
+
+KEPT = ("cache",)
+"""What a fresh start leaves in Logout: decoded images."""
+
+
+def cores() -> int:
+    """Processor cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def begin(resume: bool, logout: Path = Path("Logout")) -> None:
+    """An empty Logout, caches apart; with `resume`, everything stays."""
+    if not resume:
+        for item in logout.glob("*"):
+            if item.is_dir() and item.name not in KEPT:
+                shutil.rmtree(item)
+            elif item.suffix in (".csv", ".json", ".npz", ".png"):
+                item.unlink()
+    logout.mkdir(exist_ok=True)
+
+
+def guarded(train: Callable[[], None]) -> int:
+    """The exit code of a training: 0, 3 where the loss is not finite, 4 where memory does not suffice."""
+    try:
+        train()
+    except NotFinite as error:
+        print(f"training ended: {error}. Lower lr in plan.json, or look for broken intensities in the data.")
+        return 3
+    except OutOfMemory as error:
+        print(f"training ended: out of memory even with {error}. Make size, patch or network smaller in plan.json.")
+        return 4
+    return 0
