@@ -36,7 +36,9 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit("m3b needs Python 3.11 or newer, this is " + sys.version.split()[0]) if sys.version_info < (3, 11) else None'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet -c constraints.txt torch
-	$(BIN)/pip install --quiet -c constraints.txt -e '.[train,dev]'
+	$(BIN)/pip install --quiet -c constraints.txt -e '.[train,nnunet,export,cluster,dev]'
+	@# nnU-Net's timm asks for torchvision, whose usual build needs CUDA and then breaks transformers beside a CPU torch
+	@$(BIN)/python -c 'import torch, sys; sys.exit(torch.version.cuda is None)' || $(BIN)/pip uninstall --quiet --yes torchvision
 	@touch $(STAMP)
 
 clean:

@@ -21,6 +21,7 @@ FLOORS = {
     "messages": 0, "errors": 0, "events": 0, "resources": 0,
     "llm": 1, "sandbox": 1, "data": 1,
     "tools": 2, "metrics": 2, "models": 2,
+    "tasks": 2.5,  # measures with metrics what models answer
     "agents": 3,
     "pipeline": 4, "workspace": 4, "runs": 4, "session": 4, "setup": 4, "delivery": 4, "execution": 4, "history": 4,
     "options": 4, "result": 4, "ending": 4, "inspection": 4, "report": 4,

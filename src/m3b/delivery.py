@@ -16,9 +16,11 @@ from m3b.agents.artifacts import DataIndex, Selection, TrainedModel
 from m3b.agents.checks.integrity import CLEAN
 from m3b.agents.checks.model import Trial
 from m3b.data.cards import Card
-from m3b.metrics import Case, Scores, judge, score_diagnosis
+from m3b.data.index import read_index
+from m3b.metrics import Scores, judge
 from m3b.models import write_metrics, write_model_card, write_provenance
 from m3b.runs import Run, replace_text
+from m3b.tasks import family
 
 PACKAGES = ("m3b", "torch", "transformers", "monai", "numpy", "accelerate")
 
@@ -42,18 +44,13 @@ class Delivered:
 
 
 def keep_trial(run: Run, trial: Trial) -> None:
-    """Store the predictions on the test cases, where no agent can see them."""
-    rows = [
-        {"image": c.image, "patient": c.patient, "labels": list(c.labels), "probabilities": dict(c.probabilities)}
-        for c in trial.cases
-    ]
-    replace_text(run.locked / "predictions.json", json.dumps(rows, indent=1))
+    """Store the measured answers on the test cases, where no agent can see them."""
+    replace_text(run.locked / "predictions.json", json.dumps(list(trial.rows), indent=1))
 
 
 def read_trial(run: Run) -> Trial:
     """What `keep_trial` stored."""
-    rows = json.loads((run.locked / "predictions.json").read_text(encoding="utf-8"))
-    return Trial(tuple(Case(r["image"], r["patient"], tuple(r["labels"]), r["probabilities"]) for r in rows))
+    return Trial(tuple(json.loads((run.locked / "predictions.json").read_text(encoding="utf-8"))))
 
 
 def acceptable_range(card: Card, selection: Selection) -> tuple[float, float | None] | None:
@@ -77,9 +74,9 @@ def deliver(
         facts: `request`, `llm`, `options`, `seed` and `run` for the papers.
     """
     trial = read_trial(run)
-    scores = score_diagnosis(
-        trial.cases, data.classes, data.multi_label, primary=selection.metric, seed=int(facts["seed"])
-    )
+    index, of_task = read_index(run.locked, selection.task), family(selection.task)
+    trivial = of_task.trivial(index.train, index.test, index, run.work)
+    scores = of_task.score(trial.rows, index, primary=selection.metric, trivial=trivial, seed=int(facts["seed"]))
     acceptable = acceptable_range(card, selection)
     verdict = judge(scores, acceptable)
     reason = verdict.reason if integrity == CLEAN else f"The run was tampered with: {integrity}. {verdict.reason}"
@@ -113,7 +110,7 @@ def _card_info(
         limits.append(f"Measured on {delivered.scores.n_patients} patients only: the interval is wide for that reason.")
     validation = model.validation.get("value")
     return {
-        "title": f"{card.name}: {' or '.join(data.classes)}",
+        "title": _title(selection, card, data),
         "request": facts["request"],
         "task": selection.task,
         "data": card.name,
@@ -129,6 +126,11 @@ def _card_info(
         "verdict": ("accepted: " if delivered.ok else "NOT accepted: ") + delivered.reason,
         "limits": limits,
     }
+
+
+def _title(selection: Selection, card: Card, data: DataIndex) -> str:
+    joined = " or ".join(data.classes) if selection.task == "diagnosis" else ", ".join(data.classes)
+    return f"{card.name}: {joined or selection.task}"
 
 
 def _provenance(

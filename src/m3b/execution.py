@@ -9,13 +9,13 @@ import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from m3b.agents.checks.model import Probabilities
 from m3b.agents.checks.module import Ran
-from m3b.data.index import Record
+from m3b.data.index import Index, Record
 from m3b.errors import Cancelled
 from m3b.models import run_predict, stage_cases
 from m3b.runs import Run
 from m3b.sandbox import Limits, Mounts, Sandbox
+from m3b.tasks import Row, family
 
 POLL_S = 0.5
 PROBE_S = 300.0
@@ -42,8 +42,8 @@ class Executor:
         mounts = Mounts(read=(*self.read, place), write=(self.run.work,))
         return self._start([sys.executable, str(copy)], self.run.work, mounts, PROBE_S)
 
-    def predict(self, folder: Path, records: Sequence[Record]) -> list[Probabilities]:
-        """Run a deliverable on anonymous copies of cases; the raw data is out of its reach.
+    def predict(self, folder: Path, records: Sequence[Record], index: Index) -> list[Row]:
+        """Run a deliverable on anonymous copies of cases, the raw data out of its reach, and measure its answers.
 
         Raises:
             ModelError: predict.py fails, or answers something that cannot be right.
@@ -52,6 +52,8 @@ class Executor:
         with tempfile.TemporaryDirectory(dir=self.run.folder, prefix=".staged-") as place:
             images = [r.image if isinstance(r.image, str) else list(r.image) for r in records]
             staged = stage_cases(images, Path(place) / "cases", confined, base=self.run.work)
+            answered = Path(place) / "answers"
+            answered.mkdir()
 
             def confine(argv: list[str], cwd: Path, out: Path) -> tuple[int, str]:
                 mounts = Mounts(read=(folder.resolve(), cwd), write=(out.parent,))
@@ -59,8 +61,10 @@ class Executor:
                 why = "" if ran.reason == "exit" else f"\nm3b ended it: {ran.reason}"
                 return ran.code, ran.output + why
 
-            answers = run_predict(folder, staged.folder, staged.paths, confine)
-            return [dict(answer.probabilities) for answer in staged.restore(answers)]
+            answers = run_predict(folder, staged.folder, staged.paths, confine, keep=answered)
+            of_task = family(index.task)
+            pairs = zip(records, staged.restore(answers), strict=True)
+            return [of_task.measure(record, answer, index, self.run.work) for record, answer in pairs]
 
     def _start(self, argv: list[str], cwd: Path, mounts: Mounts, wall_s: float) -> Ran:
         handle, name = tempfile.mkstemp(dir=self.run.folder, prefix=".output-")

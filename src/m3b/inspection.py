@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from m3b.agents.artifacts import DataIndex, Selection
+from m3b.agents.artifacts import Selection
 from m3b.agents.checks.index import AUDIT, check_index
 from m3b.agents.checks.integrity import fingerprint, lock_index, save_hashes, sha256
 from m3b.agents.checks.model import FOLDER, Predict, Trial, check_model
@@ -51,12 +51,12 @@ class Inspector:
             found = json.loads(audit.read_text(encoding="utf-8"))
             self.emit("audit", summary=_audit_line(found), findings=found["findings"])
         if verdict.accepted:
-            hashes = lock_index(self.run.work, self.run.locked)
+            hashes = lock_index(self.run.work, self.run.locked, selection.task)
             save_hashes(self.run.locked, hashes, self.raw)
             return replace(verdict, artifact=replace(verdict.artifact, hashes=hashes))
         return verdict
 
-    def check_model(self, selection: Selection, card: Card, data: DataIndex) -> Verdict:
+    def check_model(self, selection: Selection, card: Card) -> Verdict:
         digest = _digest(self.run.work / FOLDER)
         if self._last and self._last[0] == digest:
             return self._last[1]  # nothing was changed since it was accepted
@@ -65,8 +65,8 @@ class Inspector:
         def keep(trial: Trial) -> None:
             keep_trial(self.run, trial)
 
-        index, acceptable = read_index(self.run.locked), acceptable_range(card, selection)
-        verdict = check_model(self.run.work, selection, data, index, self.predict, keep, acceptable)
+        index, acceptable = read_index(self.run.locked, selection.task), acceptable_range(card, selection)
+        verdict = check_model(self.run.work, selection, index, self.predict, keep, acceptable)
         self._last = (digest, verdict) if verdict.accepted else None
         return verdict
 
@@ -81,6 +81,12 @@ def _audit_line(found: Mapping[str, Any]) -> str:
     parts = []
     for split in ("train", "test"):
         table = ", ".join(f"{name} {count}" for name, count in found["counts"][split].items())
-        parts.append(f"{split}: {table}; {found['patients'][split]} patients")
+        parts.append(f"{split}: {table}; {found['patients'][split]} patients" if table else _bare(found, split))
     shapes = ", ".join(f"{shape} ({count})" for shape, count in list(found["shapes"].items())[:3])
-    return f"{'. '.join(parts)}. Opened {found['opened']} of {found['cases']} images, most often of shape {shapes or 'unknown'}."
+    what = "studies" if found.get("task") == "report" else "images"
+    opened = f"Opened {found['opened']} of {found['cases']} {what}"
+    return f"{'. '.join(parts)}. {opened}, most often of shape {shapes or 'unknown'}."
+
+
+def _bare(found: Mapping[str, Any], split: str) -> str:
+    return f"{split}: {found['split'][split]} cases; {found['patients'][split]} patients"

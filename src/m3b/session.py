@@ -154,7 +154,7 @@ class Session:
             self._stage(
                 STAGES[2],
                 lambda: briefing.module_briefing(selection, data, self.history.audit, minutes, device(), resources),
-                lambda text: check_module(self.run.work, data.classes, self.executor.probe),
+                lambda text: check_module(self.run.work, data.classes, self.executor.probe, selection.task),
             ),
         )
         model = cast(
@@ -162,7 +162,7 @@ class Session:
             self._stage(
                 STAGES[3],
                 lambda: briefing.model_briefing(selection, data, module, minutes),
-                lambda text: self.inspector.check_model(selection, card, data),
+                lambda text: self.inspector.check_model(selection, card),
             ),
         )
         return self._deliver(selection, card, data, model)
@@ -260,7 +260,7 @@ class Session:
         self.emit("stage", text="measuring and delivering the model")
         self.tools.close()
         after = fingerprint(card.path) if card.path else ""
-        label = integrity(self.run.work, self.run.locked, data.hashes, self.inspector.raw, after)
+        label = integrity(self.run.work, self.run.locked, data.hashes, self.inspector.raw, after, data.task)
         facts = {
             "request": self.request,
             "run": self.run.id,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from PIL import Image
 from safetensors.numpy import save_file
 
-from m3b.agents.artifacts import DataIndex, Selection, TrainedModel
+from m3b.agents.artifacts import Selection, TrainedModel
 from m3b.agents.checks.model import FOLDER, Trial, check_model, validation_records
 from m3b.agents.verdict import Verdict
 from m3b.data.index import Index, Record
@@ -40,7 +41,6 @@ for path in json.loads(Path(asked.list).read_text()):
 Path(asked.o).write_text(json.dumps(rows))
 """
 CHOICE = Selection("Cards", "diagnosis", "auroc", "plan")
-DATA = DataIndex(("dark", "bright"), False, {}, {}, {"train": 60, "test": 10}, {})
 
 
 def make_deliverable(folder: Path, *, predict: str = PREDICT, weight: float = 0.1) -> Path:
@@ -80,7 +80,7 @@ class Desk:
 
     def check(self, acceptable: tuple[float, float | None] | None = None) -> Verdict:
         predict, keep = self.executor.predict, self.kept.append
-        return check_model(self.run.work, CHOICE, DATA, self.index, predict, keep, acceptable)
+        return check_model(self.run.work, CHOICE, self.index, predict, keep, acceptable)
 
 
 @pytest.fixture
@@ -100,9 +100,9 @@ def test_a_good_model_in_the_sandbox(tmp_path: Path) -> None:
     assert model.files == 5
     assert (model.validation["name"], model.validation["value"]) == ("auroc", 1.0)
     (trial,) = desk.kept
-    assert [case.image for case in trial.cases] == [record.key for record in desk.index.test]
-    for case in trial.cases:
-        assert max(case.probabilities, key=lambda name: case.probabilities[name]) == case.labels[0]
+    assert [row["image"] for row in trial.rows] == [record.key for record in desk.index.test]
+    for row in trial.rows:
+        assert max(row["probabilities"], key=row["probabilities"].get) == row["labels"][0]
     assert "test" not in json.dumps(model.validation)
 
 
@@ -159,11 +159,9 @@ def test_a_predict_that_does_not_do_its_work(desk: Desk, predict: str, words: st
 
 def test_classes_of_another_index(desk: Desk) -> None:
     make_deliverable(desk.folder)
-    other = DataIndex(("dark", "light"), False, {}, {}, {}, {})
-    verdict = check_model(
-        desk.run.work, CHOICE, other, desk.index, desk.executor.predict, desk.kept.append, None
-    )  # fmt: skip
-    assert "predict.py answers for ['bright', 'dark']; the index has ['dark', 'light']" in verdict.faults[0]
+    other = replace(desk.index, classes=("dark", "light"), values={})
+    verdict = check_model(desk.run.work, CHOICE, other, desk.executor.predict, desk.kept.append, None)
+    assert "names the classes ['bright', 'dark']; the index has ['dark', 'light']" in verdict.faults[0]
     assert desk.kept == []
 
 

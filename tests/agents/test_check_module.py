@@ -122,7 +122,7 @@ def test_a_constant_input_and_a_loss_that_does_not_fall(place: Place) -> None:
         ({"train": 0}, "fails in Datapath/dataloader.py: ValueError: build_datasets gives 0 training"),
         ({"network": "import nowhere\n"}, "fails in Model/network.py: ModuleNotFoundError"),
         ({"pixels": "torch.randn(1, 8, 8 + at)"}, "fails in a batch of Datapath/dataloader.py"),
-        ({"network": NETWORK.replace("Linear(64", "Linear(65")}, "fails in one case through the model: RuntimeError"),
+        ({"network": NETWORK.replace("Linear(64", "Linear(65")}, "fails in one batch through the model: RuntimeError"),
         ({"network": "import os\nos._exit(7)\n"}, "does not run (exit code 7)"),
     ],
 )

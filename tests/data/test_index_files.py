@@ -13,12 +13,15 @@ from hypothesis import strategies as st
 
 from m3b.data.index import (
     LABELS,
+    TASKS,
     TEST,
     TRAIN,
     Index,
     Record,
     counts,
     example,
+    example_boxes,
+    example_labels,
     json_schema,
     read_index,
     read_labels,
@@ -35,22 +38,26 @@ def read_json(name: str) -> Any:
     return json.loads((FOLDER / name).read_text(encoding="utf-8"))
 
 
-def test_the_shipped_schema_and_example_are_those_of_the_code() -> None:
-    assert read_json("diagnosis.schema.json") == json_schema()
-    assert read_json("diagnosis.example.json") == example()
+@pytest.mark.parametrize("task", TASKS)
+def test_the_shipped_files_are_those_of_the_code(task: str) -> None:
+    assert read_json(f"{task}.schema.json") == json_schema(task)
+    assert read_json(f"{task}.example.json") == example(task)
+    assert read_json(f"label_dict.{task}.example.json") == example_labels(task)
+    assert read_json("detection.boxes.example.json") == example_boxes()
 
 
 def test_the_shipped_examples_are_read_together() -> None:
     records = read_records(FOLDER / "diagnosis.example.json")
-    labels = read_labels(FOLDER / "label_dict.example.json")
+    labels = read_labels(FOLDER / "label_dict.diagnosis.example.json")
     assert len(records) == len(example())
     assert {label for record in records for label in record.labels} == set(labels)
 
 
 def test_the_readme_names_every_key_and_file() -> None:
     text = (FOLDER / "README.md").read_text(encoding="utf-8")
-    for name in (*json_schema()["items"]["properties"], *(f.name for f in FOLDER.glob("*.json"))):
-        assert name in text
+    keys = [key for task in TASKS for key in json_schema(task)["items"]["properties"]]
+    for name in (*keys, *(f.name for f in FOLDER.glob("*.json"))):
+        assert f"`{name}`" in text
 
 
 def test_the_schema_and_the_reader_agree_on_the_keys() -> None:
@@ -78,7 +85,7 @@ RECORD = st.builds(
 )
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(RECORD, min_size=1, max_size=6))
 def test_what_is_written_is_read_back(tmp_path: Path, records: list[Record]) -> None:
     file = tmp_path / "deep" / "train.json"
@@ -96,7 +103,7 @@ JSON = st.recursive(
 )
 
 
-@settings(max_examples=150)
+@settings(max_examples=150, deadline=None)
 @given(JSON)
 def test_any_json_is_an_index_or_a_data_error(value: Any) -> None:
     with contextlib.suppress(DataError):
@@ -150,6 +157,7 @@ def test_labels_must_be_numbered_from_0(labels: Any, tmp_path: Path) -> None:
         read_labels(file)
 
 
+@settings(deadline=None)
 @given(st.lists(NAME, min_size=1, max_size=14, unique=True), st.randoms())
 def test_labels_come_in_the_order_of_their_numbers(names: list[str], random: Any) -> None:
     import tempfile

@@ -1,100 +1,94 @@
-"""Index files: which image belongs to which split, with which labels and of which patient."""
+"""Index files: which image belongs to which split, with what is known of it and of which patient."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from m3b.data.records import BoxLabel, Mask, Record, Report, kind, parse
+from m3b.data.schemas import TASKS, example, example_boxes, example_labels, json_schema, known
 from m3b.errors import DataError
+
+__all__ = [
+    "LABELS",
+    "TASKS",
+    "TEST",
+    "TRAIN",
+    "BoxLabel",
+    "Index",
+    "Mask",
+    "Record",
+    "Report",
+    "counts",
+    "example",
+    "example_boxes",
+    "example_labels",
+    "guess_task",
+    "json_schema",
+    "read_index",
+    "read_labels",
+    "read_records",
+    "read_values",
+    "write_records",
+]
 
 TRAIN, TEST, LABELS = "Datapath/train.json", "Datapath/test.json", "Datapath/label_dict.json"
 """Where the three files lie in the working directory."""
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
-    """One case.
-
-    Args:
-        image: one path (a file, a slice folder, a DICOM series, or `archive.npz#key[17]`), or the slices of a
-            volume in order; relative to the working directory.
-        labels: the names that apply; exactly one unless the task is multi-label, then any number.
-        patient: a pseudonym that all cases of one person share.
-    """
-
-    image: str | tuple[str, ...]
-    labels: tuple[str, ...]
-    patient: str
-
-    @property
-    def files(self) -> tuple[str, ...]:
-        """The paths behind the case, without the part that picks an item of an archive."""
-        paths = (self.image,) if isinstance(self.image, str) else self.image
-        return tuple(path.split("#", 1)[0] for path in paths)
-
-    @property
-    def key(self) -> str:
-        """What tells this case's image from every other's."""
-        return self.image if isinstance(self.image, str) else "|".join(self.image)
-
-    def to_json(self) -> dict[str, Any]:
-        image = self.image if isinstance(self.image, str) else list(self.image)
-        return {"image_path": image, "labels": list(self.labels), "patient": self.patient}
-
-
 @dataclass(frozen=True)
 class Index:
-    """Both splits and the label vocabulary, in the order of the model's outputs."""
+    """Both splits and the label vocabulary.
+
+    Args:
+        classes: the names in the order of their numbers, which is that of the model's outputs.
+        values: the number of each name as `label_dict.json` has it; for masks the value in the file.
+            Counted from 0, and from 1 for masks, where not given.
+    """
 
     train: tuple[Record, ...]
     test: tuple[Record, ...]
     classes: tuple[str, ...]
+    task: str = "diagnosis"
+    values: dict[str, int] = field(default_factory=dict, hash=False)
 
-    @property
-    def multi_label(self) -> bool:
-        """Whether any case carries several labels or none."""
-        return any(len(record.labels) != 1 for record in (*self.train, *self.test))
+    def __post_init__(self) -> None:
+        if not self.values:
+            start = 1 if self.masked else 0
+            numbered = {name: number for number, name in enumerate(self.classes, start)}
+            object.__setattr__(self, "values", numbered)
 
     @property
     def records(self) -> tuple[Record, ...]:
         return (*self.train, *self.test)
 
+    @property
+    def boxed(self) -> bool:
+        """Whether this is detection with boxes."""
+        return self.task == "detection" and any(record.boxes is not None for record in self.records)
 
-def json_schema() -> dict[str, Any]:
-    """JSON Schema of `train.json` and `test.json` for diagnosis."""
-    path = {"type": "string", "minLength": 1}
-    return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": "Index of a diagnosis data set: train.json or test.json",
-        "type": "array",
-        "minItems": 1,
-        "items": {
-            "type": "object",
-            "required": ["image_path", "labels", "patient"],
-            "additionalProperties": True,
-            "properties": {
-                "image_path": {"anyOf": [path, {"type": "array", "items": path, "minItems": 1}]},
-                "labels": {"type": "array", "items": {"type": "string"}, "uniqueItems": True},
-                "patient": {"type": "string", "minLength": 1},
-            },
-        },
-    }
+    @property
+    def masked(self) -> bool:
+        """Whether the targets are masks."""
+        return self.task == "segmentation" or (self.task == "detection" and not self.boxed)
 
+    @property
+    def overlapping(self) -> bool:
+        """Whether every class has a mask of its own, so that classes may overlap."""
+        return any(isinstance(record.mask, Mapping) for record in self.records)
 
-def example() -> list[dict[str, Any]]:
-    """Four cases, one for each way in which an image can be named."""
-    return [
-        {"image_path": "data/chest/images/p001_a.png", "labels": ["pneumonia"], "patient": "p001"},
-        {"image_path": "data/chest/ct/p002/scan1", "labels": ["normal"], "patient": "p002"},
-        {"image_path": ["data/chest/s/1.png", "data/chest/s/2.png"], "labels": ["normal"], "patient": "p003"},
-        {"image_path": "data/chest/archive.npz#train_images[17]", "labels": ["pneumonia"], "patient": "p004"},
-    ]
+    @property
+    def multi_label(self) -> bool:
+        """Whether several classes, or none, can apply: to a case, or with masks of their own to a voxel."""
+        if self.task == "diagnosis":
+            return any(len(record.labels) != 1 for record in self.records)
+        return self.overlapping if self.task == "segmentation" else True
 
 
-def read_records(file: Path) -> tuple[Record, ...]:
+def read_records(file: Path, task: str = "diagnosis") -> tuple[Record, ...]:
     """The cases of one index file.
 
     Raises:
@@ -102,59 +96,64 @@ def read_records(file: Path) -> tuple[Record, ...]:
     """
     raw = _json(file)
     if not isinstance(raw, list) or not raw:
-        raise DataError(f"{file.name} must be a JSON list of at least one record; found {_kind(raw)}.")
+        raise DataError(f"{file.name} must be a JSON list of at least one record; found {kind(raw)}.")
+    known(task)
     records: list[Record] = []
     faults: list[str] = []
     for place, item in enumerate(raw):
-        fault = _fault(item)
-        if fault:
-            faults.append(f"record {place}: {fault}")
-            continue
-        image = item["image_path"]
-        patient = str(item["patient"])
-        records.append(Record(image if isinstance(image, str) else tuple(image), tuple(item["labels"]), patient))
+        try:
+            records.append(parse(item, task))
+        except ValueError as error:
+            faults.append(f"record {place}: {error}")
+    faults = faults or _mixed(records)
     if faults:
         more = f" (and {len(faults) - 5} more)" if len(faults) > 5 else ""
         raise DataError(f"{file.name} does not fit the index schema: {'; '.join(faults[:5])}{more}.")
     return tuple(records)
 
 
-def _fault(item: Any) -> str:
-    if not isinstance(item, dict):
-        return f"must be an object, is {_kind(item)}"
-    missing = [key for key in ("image_path", "labels", "patient") if key not in item]
-    if missing:
-        return f"lacks {', '.join(missing)}"
-    image, labels, patient = item["image_path"], item["labels"], item["patient"]
-    paths = image if isinstance(image, list) else [image]
-    if not paths or not all(isinstance(path, str) and path for path in paths):
-        return "image_path must be a path or a list of paths"
-    if not isinstance(labels, list) or not all(isinstance(label, str) for label in labels):
-        return f"labels must be a list of label names, is {json.dumps(labels)[:60]}"
-    if len(set(labels)) != len(labels):
-        return f"labels names {labels} twice"
-    if isinstance(patient, bool) or not isinstance(patient, str | int) or not str(patient):
-        return f"patient must be a non-empty text, is {json.dumps(patient)[:40]}"
-    return ""
+def _mixed(records: Sequence[Record]) -> list[str]:
+    """Boxes and masks, or masks with label ids and masks a class, in one index."""
+    boxed = {record.boxes is not None for record in records}
+    if len(boxed) > 1:
+        return ["some records have boxes and some mask_path; use one of them throughout ([] or null: nothing marked)"]
+    kinds = {isinstance(record.mask, Mapping) for record in records if record.mask is not None}
+    if len(kinds) > 1:
+        return ["mask_path is an object in some records and a path in others; use one of them throughout"]
+    return []
 
 
-def read_labels(file: Path) -> tuple[str, ...]:
-    """The label names of `label_dict.json`, ordered by their numbers 0..K-1.
+def read_values(file: Path, *, masks: bool = False, empty: bool = False) -> dict[str, int]:
+    """`label_dict.json`: name to number, in the order of the numbers.
+
+    Args:
+        masks: the numbers are values in mask files: at least 1, different, gaps allowed. Else they are 0 to K-1.
+        empty: an empty object will do.
 
     Raises:
-        DataError: not an object of name to number, or numbers with gaps.
+        DataError: not such an object.
     """
     raw = _json(file)
-    if not isinstance(raw, dict) or not raw:
-        raise DataError(f"{file.name} must be a JSON object such as {{'normal': 0, 'pneumonia': 1}}; {_kind(raw)}.")
-    if sorted(raw.values(), key=str) != sorted(range(len(raw)), key=str) or any(
-        isinstance(v, bool) for v in raw.values()
-    ):
+    sample = "{'spleen': 1, 'liver': 6}" if masks else "{'normal': 0, 'pneumonia': 1}"
+    if not isinstance(raw, dict) or not (raw or empty):
+        raise DataError(f"{file.name} must be a JSON object such as {sample}; found {kind(raw)}.")
+    whole = all(isinstance(value, int) and not isinstance(value, bool) for value in raw.values())
+    if masks and not (whole and len(set(raw.values())) == len(raw) and min(raw.values()) >= 1):
+        raise DataError(
+            f"{file.name} must give each class its value in the mask files: whole numbers from 1, all different, "
+            f"without the background; found {raw}."
+        )
+    if not masks and not (whole and sorted(raw.values()) == list(range(len(raw)))):
         raise DataError(f"{file.name} must number its {len(raw)} labels 0 to {len(raw) - 1}; found {raw}.")
-    return tuple(sorted(raw, key=lambda name: raw[name]))
+    return dict(sorted(raw.items(), key=lambda pair: pair[1]))
 
 
-def read_index(work: Path) -> Index:
+def read_labels(file: Path, *, masks: bool = False, empty: bool = False) -> tuple[str, ...]:
+    """The label names of `label_dict.json`, ordered by their numbers; see `read_values`."""
+    return tuple(read_values(file, masks=masks, empty=empty))
+
+
+def read_index(work: Path, task: str = "diagnosis") -> Index:
     """Both splits and the labels from a working directory.
 
     Raises:
@@ -163,24 +162,59 @@ def read_index(work: Path) -> Index:
     for name in (TRAIN, TEST, LABELS):
         if not (work / name).is_file():
             raise DataError(f"{name} is missing.")
-    return Index(read_records(work / TRAIN), read_records(work / TEST), read_labels(work / LABELS))
+    train, test = read_records(work / TRAIN, task), read_records(work / TEST, task)
+    if faults := _mixed([*train, *test]):
+        raise DataError(f"{TRAIN} and {TEST} do not fit together: {faults[0]}.")
+    masked = Index(train, test, (), task).masked
+    values = read_values(work / LABELS, masks=masked, empty=task == "report")
+    index = Index(train, test, tuple(values), task, values)
+    if index.overlapping and list(values.values()) != list(range(1, len(values) + 1)):
+        raise DataError(
+            f"{LABELS} must number the classes 1 to {len(values)} where each has a mask of its own; {values}."
+        )
+    return index
 
 
-def write_records(file: Path, records: Iterable[Record]) -> None:
-    """Write an index file that `read_records` reads back."""
+def guess_task(work: Path) -> str:
+    """The task whose index lies in a working directory, by the keys of its first record; diagnosis if none tells.
+
+    Masks count as segmentation unless some are null.
+    """
+    items: list[Any] = []
+    for name in (TRAIN, TEST):
+        raw = _json(work / name)
+        items += [item for item in raw if isinstance(item, dict)] if isinstance(raw, list) else []
+    if any("report" in item for item in items):
+        return "report"
+    if any("boxes" in item or item.get("mask_path", "") is None for item in items):
+        return "detection"
+    return "segmentation" if any("mask_path" in item for item in items) else "diagnosis"
+
+
+def write_records(file: Path, records: Iterable[Record], task: str | None = None) -> None:
+    """Write an index file that `read_records` reads back; the task is told by the records where not given."""
+    listed = list(records)
+    if task is None:
+        task = "segmentation" if any(record.mask is not None for record in listed) else None
     file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(
-        json.dumps([record.to_json() for record in records], indent=1, ensure_ascii=False), encoding="utf-8"
-    )
+    text = json.dumps([record.to_json(task) for record in listed], indent=1, ensure_ascii=False)
+    file.write_text(text, encoding="utf-8")
 
 
 def counts(records: Sequence[Record], classes: Sequence[str]) -> dict[str, int]:
-    """Cases a class, in the order of `classes`."""
+    """Cases a class, in the order of `classes`: by label, by box."""
     found = dict.fromkeys(classes, 0)
     for record in records:
-        for label in record.labels:
+        for label in names_in(record):
             found[label] = found.get(label, 0) + 1
     return found
+
+
+def names_in(record: Record) -> tuple[str, ...]:
+    """The classes that a record names, without opening anything."""
+    if record.boxes is not None:
+        return tuple(dict.fromkeys(one.label for one in record.boxes))
+    return record.labels
 
 
 def _json(file: Path) -> Any:
@@ -188,8 +222,3 @@ def _json(file: Path) -> Any:
         return json.loads(file.read_text(encoding="utf-8-sig"))
     except (OSError, ValueError, RecursionError) as error:
         raise DataError(f"{file.name} cannot be read as JSON: {error}.") from error
-
-
-def _kind(value: Any) -> str:
-    names = {dict: "an object", list: "an empty list" if not value else "a list", str: "a text", type(None): "null"}
-    return names.get(type(value), f"a {type(value).__name__}")

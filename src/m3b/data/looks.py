@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from m3b.data.reading import read_image
+from m3b.data.targets import BoxLook, MaskLook, digest_of
 from m3b.errors import DataError
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+Target = tuple[MaskLook | None, BoxLook | None]
 SIDE = 24
 NEAR = 0.9985
 """Correlation of two 24 x 24 thumbnails above which two images count as nearly the same. Two radiographs of
@@ -31,18 +33,38 @@ class Look:
     thumbnail: NDArray[np.float32] | None = None
     flat: bool = False
     error: str = ""
+    size: tuple[int, ...] = ()
+    """(C, H, W) or (C, H, W, D)."""
+    spacing: tuple[float, ...] | None = None
+    bytes: int = 0
+    mask: MaskLook | None = None
+    boxes: BoxLook | None = None
 
 
-def examine(image: str | tuple[str, ...], work: Path) -> Look:
-    """Open one image; a failure becomes `Look.error`."""
+def examine(image: str | tuple[str, ...], work: Path, target: Callable[[Any], Target] | None = None) -> Look:
+    """Open one image; a failure becomes `Look.error`.
+
+    Args:
+        target: looks at what is marked in the image, given its array.
+    """
     try:
-        array = read_image(image if isinstance(image, str) else list(image), str(work)).array
+        read = read_image(image if isinstance(image, str) else list(image), str(work))
     except DataError as error:
         return Look(error=str(error))
+    array = read.array
     thumbnail, flat = _thumbnail(array)
-    digest = hashlib.blake2b(f"{array.shape}{array.dtype}".encode(), digest_size=16)
-    digest.update(array.tobytes())
-    return Look("x".join(map(str, array.shape)), digest.hexdigest(), thumbnail, flat)
+    mask, boxes = target(array) if target else (None, None)
+    return Look(
+        "x".join(map(str, array.shape)),
+        digest_of(array),
+        thumbnail,
+        flat,
+        size=tuple(array.shape),
+        spacing=read.spacing,
+        bytes=array.nbytes,
+        mask=mask,
+        boxes=boxes,
+    )
 
 
 def _thumbnail(array: Any) -> tuple[NDArray[np.float32], bool]:

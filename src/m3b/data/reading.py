@@ -1,13 +1,14 @@
-"""Opening medical images, with the very code that the templates train and predict with.
+"""Opening medical images and masks, with the very code that the templates train and predict with.
 
-`resources/templates/shared/images.py` is loaded by its path, so that an image which m3b's checks can open is one
-that the delivered model can open too, and the other way round.
+`resources/templates/shared/images.py` and `masks.py` are loaded by their paths, so that a file which m3b's checks can
+open is one that the delivered model can open too, and the other way round.
 """
 
 from __future__ import annotations
 
 import importlib.util
 import sys
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from types import ModuleType
 from typing import Any
@@ -16,22 +17,44 @@ from m3b.errors import DataError
 from m3b.resources import resources_dir
 
 MODULE = "m3b_template_images"
+MASKS = "m3b_template_masks"
+Path = str | Sequence[str]
 
 
 @lru_cache(maxsize=1)
 def shared() -> ModuleType:
     """The templates' `images` module."""
-    file = resources_dir() / "templates" / "shared" / "images.py"
-    spec = importlib.util.spec_from_file_location(MODULE, file)
+    return _load("images", MODULE)
+
+
+@lru_cache(maxsize=1)
+def shared_masks() -> ModuleType:
+    """The templates' `masks` module; its errors are those of `shared()`."""
+    shared()  # it takes the images module that was loaded beside it
+    return _load("masks", MASKS)
+
+
+def _load(stem: str, name: str) -> ModuleType:
+    file = resources_dir() / "templates" / "shared" / f"{stem}.py"
+    spec = importlib.util.spec_from_file_location(name, file)
     if spec is None or spec.loader is None:
         raise DataError(f"m3b's own file {file} is missing; install m3b again.")
     module = importlib.util.module_from_spec(spec)
-    sys.modules[MODULE] = module
+    sys.modules[name] = module
     spec.loader.exec_module(module)
     return module
 
 
-def read_image(path: str | list[str], base: str = ".") -> Any:
+def _read(reader: Callable[[], Any], path: object) -> Any:
+    try:
+        return reader()
+    except shared().ImageError as error:
+        raise DataError(str(error)) from error
+    except MemoryError as error:
+        raise DataError(f"{path}: does not fit into memory") from error
+
+
+def read_image(path: Path, base: str = ".") -> Any:
     """One image or volume.
 
     Returns:
@@ -40,8 +63,90 @@ def read_image(path: str | list[str], base: str = ".") -> Any:
     Raises:
         DataError: it cannot be opened; the message names the file and why.
     """
-    images = shared()
-    try:
-        return images.read_image(path, base)
-    except images.ImageError as error:
-        raise DataError(str(error)) from error
+    return _read(lambda: shared().read_image(path, base), path)
+
+
+def read_mask(path: Path, base: str = ".") -> Any:
+    """One mask with label ids, in the axes of `read_image`.
+
+    Returns:
+        An object with `array` (whole numbers, `(H, W)` or `(H, W, D)`), `spacing` and `affine` (or None).
+
+    Raises:
+        DataError: it cannot be opened or holds fractions; the message names the file and why.
+    """
+    return _read(lambda: shared_masks().read_mask(path, base), path)
+
+
+def read_masks(
+    mask_path: Path | Mapping[str, str] | None,
+    classes: Mapping[str, int],
+    base: str = ".",
+    shape: tuple[int, ...] | None = None,
+) -> Any:
+    """All masks of a case, `(K, H, W[, D])` bool in the order of `classes` (name to value in the file).
+
+    Args:
+        shape: of the image, needed where `mask_path` is None.
+
+    Raises:
+        DataError: as `read_mask`, or masks of different shapes.
+    """
+    return _read(lambda: shared_masks().read_masks(mask_path, classes, base, shape), mask_path)
+
+
+def geometry(path: Path, base: str = ".") -> Any:
+    """The grid of an image as `read_image` gives it: `shape`, `spacing` and `affine` to LPS mm, None where unknown.
+
+    Raises:
+        DataError: it cannot be opened.
+    """
+    return _read(lambda: shared_masks().grid_of(path, base), path)
+
+
+def boxes_to_array(box: Sequence[float], path: Path, base: str = ".") -> tuple[float, ...]:
+    """A box of an index record as `(r0, c0[, s0], r1, c1[, s1])` of the array that `read_image` gives.
+
+    Raises:
+        DataError: the image cannot be opened.
+    """
+    found: tuple[float, ...] = _read(lambda: shared_masks().boxes_to_array(box, path, base), path)
+    return found
+
+
+def align_mask(mask_path: Path, image: Path, base: str = ".") -> Any:
+    """A mask's label numbers on the grid of its image, by nearest neighbour where the two grids differ.
+
+    Raises:
+        DataError: either cannot be opened, or the mask does not lie on the image.
+    """
+
+    def aligned() -> Any:
+        masks = shared_masks()
+        return masks.align(masks.read_mask(mask_path, base), masks.grid_of(image, base), str(mask_path))
+
+    return _read(aligned, mask_path)
+
+
+def corners_apart(mask: Any, grid: Any) -> float | None:
+    """mm between the corners of a mask and of an image of the same shape; None where either knows no place."""
+    if mask.affine is None or grid.affine is None:
+        return None
+    return float(shared().geometry.apart(mask.affine, grid.affine, tuple(grid.shape)))
+
+
+def box_extent(image: Path, base: str = ".") -> tuple[float, ...]:
+    """The image's size along the axes in which its boxes are given: (columns, rows) or the file's own three axes.
+
+    Raises:
+        DataError: the image cannot be opened.
+    """
+
+    def extent() -> tuple[float, ...]:
+        masks = shared_masks()
+        shape = masks.grid_of(image, base).shape
+        corners = masks.boxes_to_file((*(0,) * len(shape), *shape), image, base)
+        return tuple(float(v) for v in corners[len(shape) :])
+
+    found: tuple[float, ...] = _read(extent, image)
+    return found

@@ -3,18 +3,21 @@
 from .cards import write_metrics, write_model_card, write_provenance
 from .deliverable import check_deliverable
 from .loading import Model, load_model
-from .predictions import Prediction, check_output
-from .running import Run, run_plain, run_predict
+from .predictions import BoxAnswer, Prediction, Promise, check_output
+from .running import Run, read_promise, run_plain, run_predict
 from .staging import Staged, stage_cases
 
 __all__ = [
+    "BoxAnswer",
     "Model",
     "Prediction",
+    "Promise",
     "Run",
     "Staged",
     "check_deliverable",
     "check_output",
     "load_model",
+    "read_promise",
     "run_plain",
     "run_predict",
     "stage_cases",

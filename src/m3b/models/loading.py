@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from m3b.errors import ModelError
 
 from .predictions import Prediction
-from .running import Run, read_classes, run_plain, run_predict
+from .running import Run, read_promise, run_plain, run_predict
 
 
 @dataclass(frozen=True)
@@ -22,6 +22,7 @@ class Model:
         folder: absolute path.
         classes: in the order of the model's outputs.
         multi_label: whether a case can have any number of classes.
+        task: diagnosis, segmentation, detection or report.
         config: config.json.
         card: the model card, Markdown.
         metrics: what m3b measured when the model was made; empty where metrics.json is missing.
@@ -30,12 +31,18 @@ class Model:
     folder: Path
     classes: tuple[str, ...]
     multi_label: bool
+    task: str
     config: Mapping[str, Any]
     card: str
     metrics: Mapping[str, Any]
 
     def predict(
-        self, paths: Sequence[str | Path | Sequence[str | Path]], *, run: Run = run_plain, strict: bool = True
+        self,
+        paths: Sequence[str | Path | Sequence[str | Path]],
+        *,
+        run: Run = run_plain,
+        strict: bool = True,
+        out: str | Path | None = None,
     ) -> list[Prediction]:
         """One prediction an image, in the order given. The model's own code runs in a process of its own.
 
@@ -43,6 +50,7 @@ class Model:
             paths: files, folders of slices or DICOM series, `archive.npz#key[17]`, or lists of slices.
             run: how to run predict.py; plain by default, so load only models that you trust.
             strict: an image that the model cannot read raises; otherwise its Prediction has an `error`.
+            out: a folder for `predictions.json` and the masks; a segmentation model needs one.
 
         Raises:
             ModelError: predict.py fails or predicts nonsense.
@@ -50,12 +58,12 @@ class Model:
         here = Path.cwd()
         asked = [str(path) if isinstance(path, str | Path) else [str(item) for item in path] for path in paths]
         full = [str(here / path) if isinstance(path, str) else [str(here / item) for item in path] for path in asked]
-        found = run_predict(self.folder, here, full, run, strict=strict)
+        keep = None if out is None else Path(out)
+        if keep is not None:
+            keep.mkdir(parents=True, exist_ok=True)
+        found = run_predict(self.folder, here, full, run, strict=strict, keep=keep)
         named = [path if isinstance(path, str) else tuple(path) for path in asked]
-        return [
-            Prediction(name, item.probabilities, item.prediction, item.error)
-            for name, item in zip(named, found, strict=True)
-        ]
+        return [replace(item, image=name) for name, item in zip(named, found, strict=True)]
 
 
 def load_model(folder: str | Path) -> Model:
@@ -69,11 +77,13 @@ def load_model(folder: str | Path) -> Model:
         raise ModelError(f"there is no folder {path}; give the `model/` folder of a run")
     if not (path / "predict.py").is_file():
         raise ModelError(f"{path} holds no predict.py; give the `model/` folder of a run")
-    classes, multi_label = read_classes(path)
+    promise = read_promise(path)
     config = json.loads((path / "config.json").read_text(encoding="utf-8"))
     card = path / "README.md"
     text = card.read_text(encoding="utf-8", errors="replace") if card.is_file() else ""
-    return Model(path, classes, multi_label, config, text, _metrics(path / "metrics.json"))
+    return Model(
+        path, promise.classes, promise.multi_label, promise.task, config, text, _metrics(path / "metrics.json")
+    )
 
 
 def _metrics(file: Path) -> Mapping[str, Any]:

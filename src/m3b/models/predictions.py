@@ -1,42 +1,105 @@
-"""What predict.py must write: one JSON object an image, in the order asked, with sane probabilities."""
+"""What predict.py must write: one JSON object an image, in the order asked, with answers that can be right."""
 
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from m3b.errors import ModelError
 
 MAX_BYTES = 2**30
-_SUM_TOLERANCE = 0.02
+
+MASKED = ("segmentation", "detection")
+"""Tasks whose predict.py takes `--masks DIR`."""
+
+
+@dataclass(frozen=True)
+class BoxAnswer:
+    """A box that the model found, in the image file's own coordinates (see docs/data.md), and how sure it is."""
+
+    label: str
+    box: tuple[float, ...]
+    score: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON values."""
+        return {"label": self.label, "box": list(self.box), "score": self.score}
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """The model's answer for one image.
+    """The model's answer for one image; which fields are set depends on the task.
 
     Args:
         image: the path as it was asked for.
-        probabilities: class -> probability.
-        prediction: the classes that the model decides for: one, or any number in a multi-label task.
+        probabilities: diagnosis: class -> probability.
+        prediction: diagnosis: the classes that the model decides for: one, or any number in a multi-label task.
         error: why there is no answer; empty where there is one.
+        mask: segmentation: the file with a label number for each voxel.
+        masks: class -> binary mask file, where classes may overlap.
+        boxes: detection: what was found; None where the model gives no boxes.
+        anomaly_score: detection: how abnormal the image is as a whole, 0 to 1.
+        volumes_ml: segmentation: class -> millilitres, None where the spacing is unknown.
+        findings: report.
+        impression: report.
     """
 
     image: str | tuple[str, ...]
-    probabilities: Mapping[str, float]
+    probabilities: Mapping[str, float] = field(default_factory=dict)
     prediction: tuple[str, ...] = ()
     error: str = ""
+    mask: Path | None = None
+    masks: Mapping[str, Path] = field(default_factory=dict)
+    boxes: tuple[BoxAnswer, ...] | None = None
+    anomaly_score: float | None = None
+    volumes_ml: Mapping[str, float | None] = field(default_factory=dict)
+    findings: str | None = None
+    impression: str | None = None
+
+    @property
+    def text(self) -> str:
+        """Findings and impression as one text; empty for other tasks."""
+        return " ".join(part for part in ((self.findings or "").strip(), (self.impression or "").strip()) if part)
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON values."""
+        """JSON values; only what is set."""
         image = self.image if isinstance(self.image, str) else list(self.image)
         if self.error:
             return {"image": image, "error": self.error}
-        return {"image": image, "probabilities": dict(self.probabilities), "prediction": list(self.prediction)}
+        answer: dict[str, Any] = {"image": image}
+        if self.probabilities:
+            answer |= {"probabilities": dict(self.probabilities), "prediction": list(self.prediction)}
+        if self.mask is not None:
+            answer["mask"] = str(self.mask)
+        if self.masks:
+            answer["masks"] = {name: str(file) for name, file in self.masks.items()}
+        if self.volumes_ml:
+            answer["volumes_ml"] = dict(self.volumes_ml)
+        if self.boxes is not None:
+            answer["boxes"] = [box.to_dict() for box in self.boxes]
+        if self.anomaly_score is not None:
+            answer["anomaly_score"] = self.anomaly_score
+        if self.findings is not None or self.impression is not None:
+            answer |= {"findings": self.findings or "", "impression": self.impression or ""}
+        return answer
+
+
+@dataclass(frozen=True)
+class Promise:
+    """What a deliverable says of itself in its config.json.
+
+    Args:
+        classes: in the order of its outputs (for reports the findings that it knows, possibly none).
+        labels: of masks, class -> number in the mask file.
+    """
+
+    task: str
+    classes: tuple[str, ...]
+    multi_label: bool = False
+    labels: Mapping[str, int] = field(default_factory=dict)
 
 
 def read_output(file: Path, log: str = "") -> list[Any]:
@@ -62,24 +125,32 @@ def read_output(file: Path, log: str = "") -> list[Any]:
 def check_output(
     raw: Sequence[Any],
     paths: Sequence[str | Sequence[str]],
-    classes: Sequence[str],
-    multi_label: bool,
+    promise: Promise | Sequence[str],
+    multi_label: bool = False,
     *,
+    folder: Path | None = None,
     strict: bool = True,
 ) -> list[Prediction]:
     """Predictions from the JSON list, in the order of `paths`.
 
     Args:
+        promise: what the model says of itself; class names alone stand for a diagnosis.
+        multi_label: of a diagnosis given by its class names.
+        folder: where predict.py wrote; files that it names count from there and must lie there.
         strict: an image that the model reports as unreadable raises; otherwise it gives a Prediction with `error`.
 
     Raises:
-        ModelError: not one entry a path in the same order, unknown or missing classes, or numbers that are no
-            probabilities; the message names the entry.
+        ModelError: not one entry a path in the same order, or an answer that cannot be right; the message names the
+            entry.
     """
+    if not isinstance(promise, Promise):
+        promise = Promise("diagnosis", tuple(promise), multi_label)
     if len(raw) != len(paths):
         raise ModelError(f"predict.py gave {len(raw)} predictions for {len(paths)} images")
+    from .answers import parse
+
     checked = [
-        _entry(f"prediction {number} ({_shown(path)})", item, path, tuple(classes), multi_label)
+        _entry(f"prediction {number} ({_shown(path)})", item, path, promise, folder, parse)
         for number, (item, path) in enumerate(zip(raw, paths, strict=True))
     ]
     failed = [item for item in checked if item.error]
@@ -98,11 +169,13 @@ def _shown(path: str | Sequence[str]) -> str:
 def _same(given: Any, path: str | Sequence[str]) -> bool:
     if isinstance(path, str):
         return bool(given == path)
-    slices = list(path)
-    return given in (slices, slices[0], "|".join(slices), str(slices))
+    several = list(path)
+    return given in (several, several[0], "|".join(several), str(several))
 
 
-def _entry(where: str, item: Any, path: str | Sequence[str], classes: tuple[str, ...], multi_label: bool) -> Prediction:
+def _entry(
+    where: str, item: Any, path: str | Sequence[str], promise: Promise, folder: Path | None, parse: Any
+) -> Prediction:
     image = path if isinstance(path, str) else tuple(path)
     if not isinstance(item, dict):
         raise ModelError(f"{where}: must be a JSON object, it is a {type(item).__name__}")
@@ -111,34 +184,5 @@ def _entry(where: str, item: Any, path: str | Sequence[str], classes: tuple[str,
             f"{where}: `image` is {item.get('image')!r}; predictions must keep the order and paths asked for"
         )
     if item.get("error"):
-        return Prediction(image, {}, (), str(item["error"])[:500])
-    probabilities = item.get("probabilities")
-    if not isinstance(probabilities, dict):
-        raise ModelError(f"{where}: `probabilities` must be an object of class to number, it is {probabilities!r}")
-    if set(probabilities) != set(classes):
-        raise ModelError(f"{where}: probabilities for {sorted(probabilities)}, but the classes are {sorted(classes)}")
-    for name, value in probabilities.items():
-        number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not number or not math.isfinite(value) or not -1e-6 <= value <= 1 + 1e-6:
-            raise ModelError(f"{where}: the probability of {name!r} is {value!r}, not a number from 0 to 1")
-    total = math.fsum(probabilities.values())
-    if not multi_label and abs(total - 1) > _SUM_TOLERANCE:
-        raise ModelError(f"{where}: the probabilities sum to {total:.4g}, not 1")
-    ordered = {name: float(probabilities[name]) for name in classes}
-    return Prediction(image, ordered, _decision(where, item, ordered, multi_label))
-
-
-def _decision(
-    where: str, item: Mapping[str, Any], probabilities: Mapping[str, float], multi_label: bool
-) -> tuple[str, ...]:
-    given = item.get("prediction")
-    if given is None:
-        if multi_label:
-            return tuple(name for name, value in probabilities.items() if value >= 0.5)
-        return (max(probabilities, key=lambda name: probabilities[name]),)
-    chosen = [given] if isinstance(given, str) else given
-    if not isinstance(chosen, list) or any(name not in probabilities for name in chosen):
-        raise ModelError(f"{where}: `prediction` is {given!r}; the classes are {list(probabilities)}")
-    if not multi_label and len(chosen) != 1:
-        raise ModelError(f"{where}: `prediction` names {len(chosen)} classes where exactly one is possible")
-    return tuple(chosen)
+        return Prediction(image, error=str(item["error"])[:500])
+    return Prediction(image, **parse(where, item, promise, folder))

@@ -10,11 +10,13 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from m3b.errors import ModelError
 
-from .predictions import Prediction, check_output, read_output
+from .predictions import MASKED, Prediction, Promise, check_output, read_output
 
 Run = Callable[[list[str], Path, Path], tuple[int, str]]
 """`run(argv, cwd, out)` runs a command in `cwd`; `out` is the one file that it has to be able to write. The folder of
@@ -58,31 +60,47 @@ def _end_group(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-def read_classes(model_dir: Path) -> tuple[tuple[str, ...], bool]:
-    """The classes in the order of the model's outputs, and whether it is multi-label, from its config.json.
+TASKS = ("diagnosis", "segmentation", "detection", "report")
+
+
+def read_promise(model_dir: Path) -> Promise:
+    """What the model says of itself in its config.json: task (diagnosis if not said), classes, and more.
 
     Raises:
-        ModelError: no readable config.json, or one without classes.
+        ModelError: no readable config.json, an unknown task, or (reports apart) one without classes.
     """
     file = model_dir / "config.json"
     try:
         config = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise ModelError(f"{file} cannot be read as JSON: {error}") from error
-    layers = [config, config.get("plan")] if isinstance(config, dict) else []
-    for layer in layers:
-        if isinstance(layer, dict) and layer.get("classes"):
-            names = layer["classes"]
-            if (
-                isinstance(names, list)
-                and all(isinstance(name, str) for name in names)
-                and len(set(names)) == len(names)
-            ):
-                multi = next(
-                    (part["multi_label"] for part in layers if isinstance(part, dict) and "multi_label" in part), False
-                )
-                return tuple(names), bool(multi)
-    raise ModelError(f"{file} must have `classes`, a list of different names in the order of the model's outputs")
+    layers = (
+        [layer for layer in (config, config.get("plan")) if isinstance(layer, dict)] if isinstance(config, dict) else []
+    )
+    task = _first(layers, "task") or "diagnosis"
+    if task not in TASKS:
+        raise ModelError(f"{file} has the `task` {task!r}; known are {', '.join(TASKS)}")
+    names = _first(layers, "classes") or []
+    sound = isinstance(names, list) and all(isinstance(n, str) for n in names) and len(set(names)) == len(names)
+    if not sound or not (names or task == "report"):
+        raise ModelError(f"{file} must have `classes`, a list of different names in the order of the model's outputs")
+    labels = _first(layers, "labels")
+    numbers = {str(k): int(v) for k, v in labels.items()} if isinstance(labels, dict) else {}
+    return Promise(task, tuple(names), bool(_first(layers, "multi_label")), numbers)
+
+
+def _first(layers: Sequence[dict[str, Any]], key: str) -> Any:
+    return next((layer[key] for layer in layers if layer.get(key)), None)
+
+
+def read_classes(model_dir: Path) -> tuple[tuple[str, ...], bool]:
+    """The classes in the order of the model's outputs, and whether it is multi-label.
+
+    Raises:
+        ModelError: as `read_promise`.
+    """
+    promise = read_promise(model_dir)
+    return promise.classes, promise.multi_label
 
 
 def run_predict(
@@ -92,6 +110,7 @@ def run_predict(
     run: Run = run_plain,
     *,
     strict: bool = True,
+    keep: Path | None = None,
 ) -> list[Prediction]:
     """Predict images with a delivered model: `python predict.py --list LIST -o OUT`, with `staged_folder` as directory.
 
@@ -101,6 +120,8 @@ def run_predict(
         paths: images, in the order in which predictions come back.
         run: runs the command, for example in a sandbox.
         strict: whether an image that the model cannot read is an error for all.
+        keep: a folder that stays, for the mask files that predictions name. A segmentation needs one; a detection
+            without one gives its boxes and scores alone.
 
     Raises:
         ModelError: predict.py is missing, fails, or writes something else than one sane prediction an image.
@@ -108,20 +129,28 @@ def run_predict(
     script = model_dir.resolve() / "predict.py"
     if not script.is_file():
         raise ModelError(f"{model_dir} holds no predict.py; is it the folder of a delivered model?")
-    classes, multi_label = read_classes(model_dir)
+    promise = read_promise(model_dir)
     if not paths:
         return []
-    with tempfile.TemporaryDirectory(prefix="m3b-predict-") as scratch:
-        asked, out = Path(scratch) / "cases.json", Path(scratch) / "predictions.json"
+    temporary = keep is None
+    with contextlib.ExitStack() as stack:
+        if keep is None:
+            if promise.task == "segmentation":
+                raise ModelError("a segmentation model writes mask files; say in which folder they shall stay")
+            keep = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="m3b-predict-")))
+        asked, out = keep.resolve() / "cases.json", keep.resolve() / "predictions.json"
         asked.write_text(
             json.dumps([path if isinstance(path, str) else list(path) for path in paths]), encoding="utf-8"
         )
         argv = [sys.executable, "-B", str(script), "--list", str(asked), "-o", str(out)]
+        if promise.task in MASKED:
+            argv += ["--masks", str(out.parent / "masks")]
         status, log = run(argv, staged_folder.resolve(), out)
         if status not in (0, 1) or not out.exists():
             raise ModelError(f"predict.py ended with status {status} and printed: {log.strip()[-1500:] or 'nothing'}")
         raw = read_output(out, log)
-    predictions = check_output(raw, paths, classes, multi_label, strict=strict)
+        asked.unlink()
+        predictions = check_output(raw, paths, promise, folder=out.parent, strict=strict)
     if status == 1 and not any(item.error for item in predictions):
         raise ModelError(f"predict.py ended with status 1 and printed: {log.strip()[-1500:] or 'nothing'}")
-    return predictions
+    return [replace(item, masks={}) for item in predictions] if temporary else predictions

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from m3b.agents.artifacts import DataIndex, Selection
-from m3b.agents.checks.integrity import INDEX_FILES, sha256
+from m3b.agents.checks.integrity import INDEX_FILES, RAW, sha256
 from m3b.agents.checks.selection import find_object
 from m3b.agents.verdict import Verdict, accepted, rejected
 from m3b.data.audit import Audit, Finding, audit_index
@@ -17,7 +17,7 @@ from m3b.errors import DataError, RejectedData
 from m3b.tools.paths import write_whole
 
 AUDIT = "data_audit.json"
-DATA_AT_FAULT = ("one_class", "nothing_opens", "too_few_cases")
+DATA_AT_FAULT = ("one_class", "nothing_opens", "too_few_cases", "all_empty", "one_report")
 """Findings for which the data rather than the index is to blame, if they stay."""
 
 
@@ -29,7 +29,8 @@ def check_index(
     seconds: float = 120.0,
     tick: Callable[[int, int], None] | None = None,
 ) -> Verdict:
-    """Accept an index that fits the schema, whose images open, and that keeps patients and copies apart.
+    """Accept an index that fits the task's schema, whose images and masks open and fit each other, and that keeps
+    patients and copies apart.
 
     Writes `data_audit.json` into `work`, or removes an old one where it does not come that far.
 
@@ -39,14 +40,14 @@ def check_index(
     with contextlib.suppress(OSError):
         (work / AUDIT).unlink()  # what lies there is an earlier audit's, or a script's
     try:
-        index = read_index(work)
+        index = read_index(work, selection.task)
     except DataError as error:
         given_up = find_object(said, "unusable")
         if given_up and str(given_up["unusable"]).strip() and not any((work / name).is_file() for name in INDEX_FILES):
             return rejected(str(given_up["unusable"]).strip(), end=RejectedData, fatal=True)
         files = ", ".join(INDEX_FILES)
         return rejected(f"{error} Write {files} (schema and example in resources/indexes/).{_words(said)}")
-    fault = _escapes(index) or _classes(index, selection)
+    fault = _escapes(index, work) or _classes(index, selection)
     if fault:
         return rejected(fault)
     audit = audit_index(index, work, seconds=seconds, tick=tick)
@@ -69,17 +70,30 @@ def _line(finding: Finding) -> str:
     return f"{finding.message}{cases}"
 
 
-def _escapes(index: Index) -> str:
-    """Images must come from the raw data or from what was made of it, by a relative path."""
+def _escapes(index: Index, work: Path) -> str:
+    """Images and masks must come from the raw data or from what was made of it, by a relative path."""
+    raw = work / RAW
+    roots = [root.resolve() for root in (work, *(raw.iterdir() if raw.is_dir() else ()))]
     for record in index.records:
-        for path in record.files:
-            if path.startswith("/") or ".." in path.split("/"):
-                return f"image_path {path!r} must be relative to the working directory, such as data/<name>/a.png."
+        for name, paths in (("image_path", record.files), ("mask_path", record.targets)):
+            for path in paths:
+                if path.startswith("/") or ".." in path.split("/"):
+                    return f"{name} {path!r} must be relative to the working directory, such as data/<name>/a.png."
+                # how the raw data is laid out, with links or without, is its owner's affair
+                if path.split("/")[0] != RAW and not _within(work / path, roots):
+                    return (
+                        f"{name} {path!r} is a link to somewhere else; name the file in data/<name>/, or write a copy."
+                    )
     return ""
 
 
+def _within(path: Path, roots: Sequence[Path]) -> bool:
+    real = path.resolve()
+    return any(real.is_relative_to(root) for root in roots)
+
+
 def _classes(index: Index, selection: Selection) -> str:
-    if not selection.classes:
+    if not selection.classes or (index.task == "report" and not index.classes):
         return ""
     wanted = {name.lower() for name in selection.classes}
     if wanted != {name.lower() for name in index.classes}:
@@ -99,4 +113,6 @@ def _artifact(work: Path, index: Index, audit: Audit) -> DataIndex:
         cases={"train": len(index.train), "test": len(index.test)},
         hashes={name: sha256(work / name) for name in INDEX_FILES},
         notes=tuple(finding.message for finding in audit.of("warn")),
+        task=index.task,
+        values=dict(index.values),
     )

@@ -3,43 +3,38 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from m3b.agents.artifacts import DataIndex, Selection, TrainedModel
+from m3b.agents.artifacts import Selection, TrainedModel
 from m3b.agents.verdict import Verdict, accepted, rejected
 from m3b.data.index import Index, Record
 from m3b.errors import ModelError
-from m3b.metrics import Case, Measure, Scores, judge, score_diagnosis
+from m3b.metrics import Measure, Scores, judge
+from m3b.models import read_promise
 from m3b.models.deliverable import check_deliverable
+from m3b.tasks import Row, family
+from m3b.tasks.base import spread
 
 FOLDER = "Deliver"
-VALID_CASES = 300
-Probabilities = Mapping[str, float]
-Predict = Callable[[Path, Sequence[Record]], list[Probabilities]]
-"""Runs a deliverable's predict.py on cases, without the raw data; one mapping of class to probability a case."""
+VALID_CASES = {"diagnosis": 300, "segmentation": 24, "detection": 40, "report": 150}
+"""So many validation cases are predicted at most, spread over all of them: masks take long to predict and measure."""
+Predict = Callable[[Path, Sequence[Record], Index], list[Row]]
+"""Runs a deliverable's predict.py on cases, without the raw data, and measures each answer: one row a case."""
 
 
 @dataclass(frozen=True)
 class Trial:
-    """What the deliverable answered on the locked test cases."""
+    """What the deliverable answered on the locked test cases, measured."""
 
-    cases: tuple[Case, ...]
-
-
-def cases_of(records: Sequence[Record], answers: Sequence[Probabilities]) -> tuple[Case, ...]:
-    """Records with what the model said of them."""
-    return tuple(
-        Case(record.key, record.patient, record.labels, answer) for record, answer in zip(records, answers, strict=True)
-    )
+    rows: tuple[Row, ...]
 
 
 def check_model(
     work: Path,
     selection: Selection,
-    data: DataIndex,
     index: Index,
     predict: Predict,
     keep: Callable[[Trial], None],
@@ -59,16 +54,15 @@ def check_model(
     problems = check_deliverable(folder)
     if problems:
         return rejected(*problems)
+    if other := _promised(folder, index):
+        return rejected(other)
     valid = validation_records(work, index)
     try:
-        answers = predict(folder, [*valid, *index.test])
+        rows = predict(folder, [*valid, *index.test], index)
     except ModelError as error:
         return rejected(f"{FOLDER}/predict.py does not do its work in a clean process: {error}")
-    unknown = _classes(answers, data.classes)
-    if unknown:
-        return rejected(unknown)
-    keep(Trial(cases_of(index.test, answers[len(valid) :])))
-    scores = _validation(valid, answers, data, selection)
+    keep(Trial(tuple(rows[len(valid) :])))
+    scores = _validation(work, valid, rows[: len(valid)], index, selection)
     figure = scores.primary if scores else None
     model = TrainedModel(
         folder=FOLDER,
@@ -76,6 +70,19 @@ def check_model(
         files=sum(1 for path in folder.rglob("*") if path.is_file()),
     )
     return accepted(model, *_warnings(figure, scores, acceptable))
+
+
+def _promised(folder: Path, index: Index) -> str:
+    """Whether config.json speaks of this task and these classes."""
+    promise = read_promise(folder)
+    if promise.task != index.task:
+        return f"{FOLDER}/config.json is of a {promise.task} model; the task is {index.task}."
+    if index.task != "report" and set(promise.classes) != set(index.classes):
+        return (
+            f"{FOLDER}/config.json names the classes {sorted(promise.classes)}; the index has "
+            f"{sorted(index.classes)}. Export from this plan."
+        )
+    return ""
 
 
 def validation_records(work: Path, index: Index) -> list[Record]:
@@ -87,28 +94,23 @@ def validation_records(work: Path, index: Index) -> list[Record]:
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return []
     held = [record for record in index.train if record.key in names]
-    return held[:: -(-len(held) // VALID_CASES)] if held else []  # spread out: an index is often sorted by label
+    return list(spread(held, VALID_CASES[index.task])) if held else []  # an index is often sorted by label
 
 
 def _key(image: Any) -> str:
     return image if isinstance(image, str) else "|".join(image)
 
 
-def _classes(answers: Sequence[Probabilities], classes: Sequence[str]) -> str:
-    for answer in answers:
-        if set(answer) != set(classes):
-            return f"predict.py answers for {sorted(answer)}; the index has {sorted(classes)}. Export from this plan."
-    return ""
-
-
 def _validation(
-    valid: Sequence[Record], answers: Sequence[Probabilities], data: DataIndex, selection: Selection
+    work: Path, valid: Sequence[Record], rows: Sequence[Row], index: Index, selection: Selection
 ) -> Scores | None:
     if not valid:
         return None
+    of_task, held = family(index.task), {record.key for record in valid}
+    training = [record for record in index.train if record.key not in held]
     try:
-        cases = cases_of(valid, answers[: len(valid)])
-        return score_diagnosis(cases, data.classes, data.multi_label, primary=selection.metric)
+        trivial = of_task.trivial(training, valid, index, work)
+        return of_task.score(rows, index, primary=selection.metric, trivial=trivial)
     except ValueError:
         return None  # too few validation cases of a class to say anything
 

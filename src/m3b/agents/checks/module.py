@@ -20,6 +20,9 @@ ENOUGH = 0.7
 """The loss of one batch must fall to this part of what it was: a project that cannot memorise one batch has its
 labels, its loss or its gradient wrong."""
 
+OUTPUTS: dict[str, tuple[int, ...]] = {"diagnosis": (0,), "segmentation": (0, 1), "detection": (0, 1), "report": ()}
+"""Outputs beyond one a class: the background may have one of its own; those of a report are words."""
+
 MEASURED = {
     "shape", "dtype", "label_width", "finite", "range", "parameters", "outputs", "same_outputs", "loss_before",
     "loss_after", "steps", "loss_finite",
@@ -39,7 +42,7 @@ class Ran:
 RunProbe = Callable[[Path], Ran]
 
 
-def check_module(work: Path, classes: tuple[str, ...], run_probe: RunProbe) -> Verdict:
+def check_module(work: Path, classes: tuple[str, ...], run_probe: RunProbe, task: str = "diagnosis") -> Verdict:
     """Accept a project whose data loader, model and loss work together.
 
     Args:
@@ -55,14 +58,19 @@ def check_module(work: Path, classes: tuple[str, ...], run_probe: RunProbe) -> V
         tail = "\n".join(ran.output.strip().splitlines()[-12:])
         why = f"ended by m3b: {ran.reason}" if ran.reason != "exit" else f"exit code {ran.code}"
         return rejected(f"The project does not run ({why}):\n{tail}")
-    faults, warnings = _judge(report, classes)
+    faults, warnings = _judge(report, classes, task)
+    plan = json.loads((work / "plan.json").read_text(encoding="utf-8"))
+    if plan.get("task", task) != task:
+        faults.insert(
+            0, f"plan.json is of a {plan['task']} project; the task is {task}. Copy resources/templates/{task}."
+        )
     if faults:
         return rejected(*faults)
     module = TrainingModule(
         batch_shape=tuple(report["shape"]),
         parameters=int(report["parameters"]),
         overfit=(report["loss_before"], report["loss_after"]),
-        plan=json.loads((work / "plan.json").read_text(encoding="utf-8")),
+        plan=plan,
     )
     return accepted(module, *warnings)
 
@@ -80,13 +88,14 @@ def _report(output: str) -> dict[str, Any] | None:
     return None
 
 
-def _judge(report: dict[str, Any], classes: tuple[str, ...]) -> tuple[list[str], list[str]]:
+def _judge(report: dict[str, Any], classes: tuple[str, ...], task: str) -> tuple[list[str], list[str]]:
     if report.get("error"):
         return [f"The project fails in {report['step']}: {report['error']}"], []
     faults, warnings = [], []
-    if report["outputs"] != len(classes):
+    fitting = OUTPUTS[task]
+    if fitting and report["outputs"] - len(classes) not in fitting:
         faults.append(f"The model has {report['outputs']} outputs for {len(classes)} classes ({', '.join(classes)}).")
-    if report["label_width"] != len(classes):
+    if task == "diagnosis" and report["label_width"] != len(classes):
         faults.append(f"Labels come as {report['label_width']} numbers for {len(classes)} classes.")
     if report["dtype"] != "float32":
         faults.append(f"Images come as {report['dtype']}; pixel_values must be float32.")

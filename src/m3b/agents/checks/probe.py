@@ -43,12 +43,13 @@ def probe(report: dict[str, Any]) -> None:
     train, valid = build_datasets(plan)
     if len(train) == 0 or len(valid) == 0:
         raise ValueError(f"build_datasets gives {len(train)} training and {len(valid)} validation cases")
-    items = mixed(train)
+    items = mixed(train, BATCH if plan.get("task", "diagnosis") == "diagnosis" else max(2, int(plan["batch"])))
     report["step"] = "a batch of Datapath/dataloader.py"
-    batch = {key: torch.stack([item[key] for item in items]) for key in ("pixel_values", "labels")}
-    pixels, labels = batch["pixel_values"], batch["labels"]
+    batch = collated(items)
+    pixels, labels = batch["pixel_values"], batch.get("labels")
     report.update(
-        shape=list(pixels.shape), dtype=str(pixels.dtype).removeprefix("torch."), label_width=int(labels.shape[-1]),
+        shape=list(pixels.shape), dtype=str(pixels.dtype).removeprefix("torch."),
+        label_width=int(labels.shape[-1]) if labels is not None and labels.ndim else 0,
         finite=bool(torch.isfinite(pixels).all()), range=[float(pixels.min()), float(pixels.max())],
     )  # fmt: skip
     report["step"] = "Model/network.py"
@@ -56,31 +57,45 @@ def probe(report: dict[str, Any]) -> None:
 
     model = build_model(plan)
     report["parameters"] = sum(weights.numel() for weights in model.parameters())
-    report["step"] = "one case through the model"
+    report["step"] = "one batch through the model"
     model.eval()
     with torch.no_grad():
-        logits = model(pixel_values=pixels)["logits"]
-    report["outputs"] = int(logits.shape[-1])
+        answer = model(**batch)
+    logits = answer.get("logits")
+    if "loss" not in answer or logits is None:
+        raise ValueError(f"the model must give `loss` and `logits`; it gives {sorted(answer)}")
+    report["outputs"] = int(logits.shape[-1] if logits.ndim == 2 else logits.shape[1])
     report["same_outputs"] = bool(len(items) > 1 and float((logits - logits[:1]).abs().max()) < 1e-7)
     report["step"] = "overfitting one batch"
-    overfit(model, pixels, labels, report)
+    overfit(model, batch, report)
     report["step"] = "done"
 
 
-def mixed(data: Any) -> list[Any]:
-    """Up to `BATCH` cases from all over the data set, so that more than one label is among them."""
+def collated(items: list[Any]) -> dict[str, Any]:
+    """A batch as training makes it: by the project's own `collate`, or every tensor stacked."""
+    import torch
+    from Datapath import dataloader  # type: ignore[import-not-found]
+
+    if hasattr(dataloader, "collate"):
+        batch: dict[str, Any] = dataloader.collate(items)
+        return batch
+    return {key: torch.stack([item[key] for item in items]) for key in items[0] if torch.is_tensor(items[0][key])}
+
+
+def mixed(data: Any, most: int) -> list[Any]:
+    """Up to `most` (and `BATCH`) cases from all over the data set, so that more than one label is among them."""
     # Drawn, not evenly spaced: in an index whose labels take turns, even steps meet a single label.
-    return [data[place] for place in random.Random(0).sample(range(len(data)), min(BATCH, len(data)))]
+    return [data[place] for place in random.Random(0).sample(range(len(data)), min(BATCH, most, len(data)))]
 
 
-def overfit(model: Any, pixels: Any, labels: Any, report: dict[str, Any]) -> None:
+def overfit(model: Any, batch: dict[str, Any], report: dict[str, Any]) -> None:
     """A few steps on the same batch; the loss is taken in evaluation mode, before and after."""
     import torch
 
     def loss_now() -> float:
         model.eval()
         with torch.no_grad():
-            return float(model(pixel_values=pixels, labels=labels)["loss"])
+            return float(model(**batch)["loss"])
 
     # Batch statistics of so few cases differ from the running ones: keep dropout off, let the norms learn.
     before = loss_now()
@@ -92,7 +107,7 @@ def overfit(model: Any, pixels: Any, labels: Any, report: dict[str, Any]) -> Non
     moments: dict[Any, tuple[Any, Any]] = {}
     while steps < STEPS and time.monotonic() - started < SECONDS:
         model.zero_grad()
-        loss = model(pixel_values=pixels, labels=labels)["loss"]
+        loss = model(**batch)["loss"]
         loss.backward()
         last, steps = float(loss), steps + 1
         with torch.no_grad():

@@ -11,12 +11,12 @@ from m3b.agents.artifacts import Selection
 from m3b.agents.verdict import Verdict, accepted, rejected
 from m3b.data.cards import Card
 from m3b.errors import NoDataset
+from m3b.metrics import TASK_METRICS, canonical_metric
 
-TASKS = ("diagnosis",)
-METRICS = ("auroc", "balanced_accuracy", "accuracy", "f1")
+TASKS = tuple(TASK_METRICS)
 SHAPE = (
     'Reply with one JSON object and nothing else: {"data_card": "<name>", "task": "diagnosis", "metric": "auroc", '
-    '"classes": [], "plan": "...", "reason": "..."}.'
+    f'"classes": [], "plan": "...", "reason": "..."}}; `task` is one of {", ".join(TASKS)}.'
 )
 Ask = Callable[[str], str | None]
 
@@ -51,7 +51,7 @@ def check_selection(text: str, cards: Mapping[str, Card], ask: Ask | None = None
     selection = Selection(
         card=card.name,
         task=str(raw["task"]),
-        metric=str(raw["metric"]),
+        metric=canonical_metric(str(raw["metric"]), str(raw["task"])),
         plan=str(raw["plan"]).strip(),
         classes=classes,
         reason=str(raw.get("reason") or "").strip(),
@@ -73,16 +73,28 @@ def _card(name: str, cards: Mapping[str, Card]) -> Card | None:
 
 def _faults(raw: Mapping[str, Any]) -> list[str]:
     faults = []
-    if raw.get("task") not in TASKS:
-        faults.append(f"`task` is {raw.get('task')!r}; this version builds {', '.join(TASKS)} models only.")
-    if raw.get("metric") not in METRICS:
-        faults.append(f"`metric` is {raw.get('metric')!r}; choose one of {', '.join(METRICS)}.")
+    task = raw.get("task")
+    if not isinstance(task, str) or task not in TASKS:
+        faults.append(f"`task` is {task!r}; m3b builds {', '.join(TASKS)} models.")
+        task = None
+    faults += _metric(raw.get("metric"), task)
     if not isinstance(raw.get("plan"), str) or len(raw["plan"].strip()) < 20:
         faults.append("`plan` is missing: say in three to eight sentences where labels and patients are found.")
     classes = raw.get("classes") or []
-    if not isinstance(classes, list) or len(classes) == 1 or len(set(map(str, classes))) != len(classes):
+    alone = isinstance(classes, list) and len(classes) == 1 and task in (None, "diagnosis")
+    if not isinstance(classes, list) or alone or len(set(map(str, classes))) != len(classes):
         faults.append(f"`classes` is {classes!r}; give at least two different names, or an empty list.")
     return faults
+
+
+def _metric(given: object, task: str | None) -> list[str]:
+    """What is wrong with the metric; of an unknown task any metric will do."""
+    try:
+        canonical_metric(given if isinstance(given, str) else "", task)
+    except ValueError:
+        known = TASK_METRICS[task or TASKS[0]]
+        return [f"`metric` is {given!r}; choose one of {', '.join(known)}."]
+    return []
 
 
 def find_object(text: str, key: str = "data_card") -> dict[str, Any] | None:

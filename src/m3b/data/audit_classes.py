@@ -1,0 +1,75 @@
+"""The audit of what is marked where: enough people, and every class on both sides of the split."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+
+from m3b.data.audit_common import FEWEST_A_CLASS, Finding, people, small_test
+from m3b.data.index import Index, Record
+
+FEWEST_PATIENTS = 3
+FEW_PATIENTS = 20
+ENOUGH_TO_SPLIT = 5
+Holds = Callable[[Record], Collection[str]]
+"""The classes that are marked in a case."""
+
+
+def few_patients(index: Index) -> list[Finding]:
+    """Too few people to train and test on, or so few that it has to be said."""
+    found = people(index.records)
+    if found < FEWEST_PATIENTS:
+        text = (
+            f"Only {found} patients; at least {FEWEST_PATIENTS} are needed: two to learn from, one to test on. "
+            "If patients are unknown, give each case a patient of its own."
+        )
+        return [Finding("too_few_cases", "reject", text)]
+    if found >= FEW_PATIENTS:
+        return small_test(index)
+    text = (
+        f"Only {found} patients, {people(index.test)} of them to test on: the model will know these and little else, "
+        "and what is measured says next to nothing about other people."
+    )
+    return [Finding("few_patients", "warn", text)]
+
+
+def cases_with(index: Index, holds: Holds) -> dict[str, dict[str, int]]:
+    """Cases in which each class is marked, a split each."""
+    table: dict[str, dict[str, int]] = {}
+    for split, records in (("train", index.train), ("test", index.test)):
+        held = [holds(record) for record in records]
+        table[split] = {name: sum(name in names for names in held) for name in index.classes}
+    return table
+
+
+def absent_classes(index: Index, holds: Holds, what: str, hint: str = "") -> list[Finding]:
+    """Classes that are marked nowhere, or on one side of the split only.
+
+    Args:
+        what: how a class is marked, such as "mask holds".
+        hint: said of classes that are marked nowhere.
+    """
+    have = {name: people([record for record in index.records if name in holds(record)]) for name in index.classes}
+    findings = []
+    if nowhere := [f"{name} ({index.values[name]})" for name, number in have.items() if not number]:
+        text = f"No {what}: {', '.join(nowhere)}. {hint}Correct label_dict.json, or drop these classes."
+        findings.append(Finding("class_nowhere", "fix", text))
+    for split, table in cases_with(index, holds).items():
+        absent = [name for name, number in table.items() if not number and have[name]]
+        mendable = [name for name in absent if split == "train" or have[name] >= ENOUGH_TO_SPLIT]
+        rare = [f"{name} {number}" for name, number in table.items() if 0 < number < FEWEST_A_CLASS]
+        if absent:
+            remedy = "Split again so that it has." if mendable else "Nothing can be measured for them."
+            text = f"The {split} split has no case with: {', '.join(absent)}. {remedy}"
+            findings.append(Finding(f"class_absent_{split}", "fix" if mendable else "warn", text))
+        if rare and people(index.records) >= FEW_PATIENTS:
+            text = f"The {split} split has fewer than {FEWEST_A_CLASS} cases with: {', '.join(rare)}."
+            findings.append(Finding(f"class_rare_{split}", "warn", text))
+    return findings
+
+
+def no_healthy() -> Finding:
+    """Detection without a single image in which nothing is marked."""
+    text = (
+        "Something is marked in every image: how often the model sees something in a healthy image cannot be measured."
+    )
+    return Finding("no_healthy", "warn", text)

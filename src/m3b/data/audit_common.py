@@ -1,0 +1,134 @@
+"""What all parts of the audit share: findings, and the checks that hold for every task."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from m3b.data.index import Index, Record
+
+Weight = Literal["reject", "fix", "warn"]
+SHOWN = 6
+FEWEST_A_CLASS = 2
+SMALL_TEST = 20
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that is wrong: a stable code, its weight, one sentence, and some of the cases concerned."""
+
+    code: str
+    weight: Weight
+    message: str
+    cases: tuple[str, ...] = ()
+
+
+def some(keys: Iterable[str]) -> tuple[str, ...]:
+    """The first few, each once."""
+    return tuple(dict.fromkeys(keys))[:SHOWN]
+
+
+def listed(names: Iterable[object]) -> str:
+    """The first few, as text."""
+    return ", ".join(some(map(str, names)))
+
+
+def people(records: Sequence[Record]) -> int:
+    return len({record.patient for record in records})
+
+
+def counts_text(table: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} {count}" for name, count in table.items())
+
+
+def units(record: Record, task: str) -> tuple[str | tuple[str, ...], ...]:
+    """The images of a case as they are opened: the views of a study one by one, a list of slices together."""
+    return record.images if task == "report" else (record.image,)
+
+
+def unit_key(unit: str | tuple[str, ...]) -> str:
+    return unit if isinstance(unit, str) else "|".join(unit)
+
+
+def unit_keys(record: Record, task: str) -> tuple[str, ...]:
+    return tuple(map(unit_key, units(record, task)))
+
+
+def truth(record: Record, task: str) -> str:
+    """What the record teaches, so that two that contradict each other are told apart."""
+    return json.dumps({**record.to_json(task), "image_path": None, "patient": None}, sort_keys=True)
+
+
+def patients(index: Index) -> list[Finding]:
+    """Patients on both sides, or one for everything."""
+    both = {record.patient for record in index.train} & {record.patient for record in index.test}
+    findings = []
+    if both:
+        text = f"{len(both)} patients are in train and in test ({listed(sorted(both))})."
+        findings.append(Finding("patient_overlap", "fix", f"{text} Split by patient, whole patients to one side."))
+    if len(index.records) > 50 and people(index.records) == 1:
+        text = "All cases have the same patient; if patients are unknown, give each case a patient of its own."
+        findings.append(Finding("one_patient", "fix", text))
+    return findings
+
+
+def repeats(index: Index) -> list[Finding]:
+    """Images that are listed more than once."""
+    times = Counter(key for record in index.records for key in unit_keys(record, index.task))
+    twice = [key for key, count in times.items() if count > 1]
+    if not twice:
+        return []
+    taught: dict[str, set[str]] = defaultdict(set)
+    for record in index.records:
+        for key in unit_keys(record, index.task):
+            taught[key].add(truth(record, index.task))
+    torn = [key for key in twice if len(taught[key]) > 1]
+    if torn:
+        what, remedy = _AGAINST[index.task]
+        return [
+            Finding(
+                "contradiction", "fix", f"{len(torn)} images are listed with different {what}. {remedy}", some(torn)
+            )
+        ]
+    return [Finding("repeated", "fix", f"{len(twice)} images are listed more than once.", some(twice))]
+
+
+_AGAINST = {
+    "diagnosis": ("labels", "Leave them out or find the right label."),
+    "segmentation": ("masks", "Where each class has a file of its own, make one record with mask_path as an object."),
+    "detection": ("masks or boxes", "Join what is marked in one image into one record."),
+    "report": ("reports", "Keep one report a study, or leave them out."),
+}
+
+
+def missing(index: Index, work: Path) -> tuple[set[str], list[Finding]]:
+    """Keys of cases with files that are not there, and what to say of them."""
+    findings: list[Finding] = []
+    keys: set[str] = set()
+    for name, code in (("files", "missing_file"), ("targets", "missing_mask")):
+        absent: dict[str, str] = {}
+        for record in index.records:
+            gone = next((path for path in getattr(record, name) if not (work / path).exists()), "")
+            if gone:
+                absent[record.key] = gone
+        if absent:
+            what = "files" if name == "files" else "masks"
+            text = (
+                f"{len(absent)} of {len(index.records)} cases name {what} that are not there, "
+                f"e.g. {next(iter(absent.values()))}. "
+                "Leave out rows without a file, or mend the paths (they count from the working directory)."
+            )
+            findings.append(Finding(code, "fix", text, some(absent.values())))
+            keys |= absent.keys()
+    return keys, findings
+
+
+def small_test(index: Index) -> list[Finding]:
+    if not 0 < len(index.test) < SMALL_TEST:
+        return []
+    text = f"The test split has {len(index.test)} cases: whatever is measured on it will be uncertain."
+    return [Finding("small_test", "warn", text)]

@@ -1,0 +1,68 @@
+"""The audit of labels: diagnosis, and the optional findings of reports."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from m3b.data.audit_common import FEWEST_A_CLASS, Finding, counts_text, listed, small_test, some
+from m3b.data.index import Index, counts, names_in
+
+FEWEST_CASES = 8
+
+
+def labels(index: Index) -> list[Finding]:
+    """Everything about the labels of a diagnosis index."""
+    return [*vocabulary(index), *_unlabelled(index), *_amounts(index)]
+
+
+def vocabulary(index: Index) -> list[Finding]:
+    """Names that label_dict.json does not hold: of labels or boxes."""
+    unknown: dict[str, list[str]] = defaultdict(list)
+    for record in index.records:
+        for label in names_in(record):
+            if label not in index.classes:
+                unknown[label].append(record.key)
+    if not unknown:
+        return []
+    names = listed(map(repr, sorted(unknown)))
+    text = f"{len(unknown)} labels are not in label_dict.json ({', '.join(index.classes)}): {names}. Map or drop them."
+    return [Finding("unknown_label", "fix", text, some(key for keys in unknown.values() for key in keys))]
+
+
+def _unlabelled(index: Index) -> list[Finding]:
+    """Cases without a label, where nothing says that several labels, or none, may apply."""
+    bare = [record.key for record in index.records if not record.labels]
+    if not bare or any(len(record.labels) > 1 for record in index.records):
+        return []
+    text = (
+        f"{len(bare)} of {len(index.records)} cases have no label, and none has two. Leave them out, or give them a "
+        "class of their own (such as 'none') if they are known to have none of the findings."
+    )
+    return [Finding("no_label", "fix", text, some(bare))]
+
+
+def _amounts(index: Index) -> list[Finding]:
+    findings = []
+    together = counts(index.records, index.classes)
+    present = [name for name, count in together.items() if count]
+    if len(index.classes) < 2 or (len(present) < 2 and not index.multi_label):
+        text = (
+            f"Only one class has cases ({counts_text(together)}); a classifier needs at least two. "
+            "Check that the label column or the class folders were read, or add data of another class."
+        )
+        return [Finding("one_class", "reject", text)]
+    if len(index.records) < FEWEST_CASES:
+        text = f"Only {len(index.records)} cases; at least {FEWEST_CASES} are needed to train and test anything."
+        findings.append(Finding("too_few_cases", "reject", text))
+    for split, records in (("train", index.train), ("test", index.test)):
+        everything = counts(records, index.classes)
+        table = {name: everything[name] for name in index.classes}
+        absent = [name for name, count in table.items() if not count]
+        rare = [f"{name} {count}" for name, count in table.items() if 0 < count < FEWEST_A_CLASS]
+        if absent:
+            text = f"The {split} split has no case of: {', '.join(absent)}. Split again, stratified by label."
+            findings.append(Finding(f"class_absent_{split}", "fix", text))
+        if rare:
+            text = f"The {split} split has fewer than {FEWEST_A_CLASS} cases of: {', '.join(rare)}."
+            findings.append(Finding(f"class_rare_{split}", "warn", text))
+    return [*findings, *small_test(index)]

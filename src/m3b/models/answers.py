@@ -1,0 +1,142 @@
+"""The answers of each task, from the JSON of predict.py to the fields of a `Prediction`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from m3b.errors import ModelError
+
+from .predictions import BoxAnswer, Promise
+
+MAX_MASK_BYTES = 4 * 2**30
+MAX_BOXES = 10_000
+MAX_TEXT = 50_000
+_SUM_TOLERANCE = 0.02
+
+Item = Mapping[str, Any]
+
+
+def parse(where: str, item: Item, promise: Promise, folder: Path | None) -> dict[str, Any]:
+    """The fields of a `Prediction` that the task has.
+
+    Raises:
+        ModelError: something is missing or cannot be right.
+    """
+    readers: dict[str, Callable[[str, Item, Promise, Path | None], dict[str, Any]]] = {
+        "diagnosis": _diagnosis,
+        "segmentation": _segmentation,
+        "detection": _detection,
+        "report": _report,
+    }
+    return readers[promise.task](where, item, promise, folder)
+
+
+def _number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _diagnosis(where: str, item: Item, promise: Promise, folder: Path | None) -> dict[str, Any]:
+    probabilities, classes = item.get("probabilities"), promise.classes
+    if not isinstance(probabilities, dict):
+        raise ModelError(f"{where}: `probabilities` must be an object of class to number, it is {probabilities!r}")
+    if set(probabilities) != set(classes):
+        raise ModelError(f"{where}: probabilities for {sorted(probabilities)}, but the classes are {sorted(classes)}")
+    for name, value in probabilities.items():
+        if not _number(value) or not -1e-6 <= value <= 1 + 1e-6:
+            raise ModelError(f"{where}: the probability of {name!r} is {value!r}, not a number from 0 to 1")
+    total = math.fsum(probabilities.values())
+    if not promise.multi_label and abs(total - 1) > _SUM_TOLERANCE:
+        raise ModelError(f"{where}: the probabilities sum to {total:.4g}, not 1")
+    ordered = {name: float(probabilities[name]) for name in classes}
+    return {"probabilities": ordered, "prediction": _decision(where, item, ordered, promise.multi_label)}
+
+
+def _decision(where: str, item: Item, probabilities: Mapping[str, float], multi_label: bool) -> tuple[str, ...]:
+    given = item.get("prediction")
+    if given is None:
+        if multi_label:
+            return tuple(name for name, value in probabilities.items() if value >= 0.5)
+        return (max(probabilities, key=lambda name: probabilities[name]),)
+    chosen = [given] if isinstance(given, str) else given
+    if not isinstance(chosen, list) or any(name not in probabilities for name in chosen):
+        raise ModelError(f"{where}: `prediction` is {given!r}; the classes are {list(probabilities)}")
+    if not multi_label and len(chosen) != 1:
+        raise ModelError(f"{where}: `prediction` names {len(chosen)} classes where exactly one is possible")
+    return tuple(chosen)
+
+
+def _segmentation(where: str, item: Item, promise: Promise, folder: Path | None) -> dict[str, Any]:
+    volumes = item.get("volumes_ml")
+    fields: dict[str, Any] = {"volumes_ml": dict(volumes) if isinstance(volumes, dict) else {}}
+    if "masks" in item:
+        return fields | {"masks": _masks(where, item, promise, folder)}
+    return fields | {"mask": _file(where, item.get("mask"), folder)}
+
+
+def _masks(where: str, item: Item, promise: Promise, folder: Path | None) -> dict[str, Path]:
+    masks = item["masks"]
+    if not isinstance(masks, dict) or set(masks) != set(promise.classes):
+        found = sorted(masks) if isinstance(masks, dict) else masks
+        raise ModelError(f"{where}: `masks` must name one file for each of {sorted(promise.classes)}; found {found!r}")
+    return {name: _file(where, masks[name], folder) for name in promise.classes}
+
+
+def _file(where: str, name: Any, folder: Path | None) -> Path:
+    """A file that predict.py wrote: below its output folder, no link."""
+    if not isinstance(name, str) or not name:
+        raise ModelError(f"{where}: must name the mask file it wrote, in `mask` (or `masks`); found {name!r}")
+    if folder is None:
+        return Path(name)
+    file = folder / name
+    inside = file.resolve().is_relative_to(folder.resolve())
+    if not inside or file.is_symlink() or not file.is_file():
+        raise ModelError(f"{where}: the mask {name!r} is not a file below the folder of the output")
+    if file.stat().st_size > MAX_MASK_BYTES:
+        raise ModelError(f"{where}: the mask {name!r} has {file.stat().st_size} bytes, more than {MAX_MASK_BYTES}")
+    return file
+
+
+def _detection(where: str, item: Item, promise: Promise, folder: Path | None) -> dict[str, Any]:
+    fields: dict[str, Any] = {}
+    if "masks" in item:
+        fields["masks"] = _masks(where, item, promise, folder)
+    boxes = item.get("boxes")
+    if boxes is not None:
+        if not isinstance(boxes, list) or len(boxes) > MAX_BOXES:
+            raise ModelError(f"{where}: `boxes` must be a list of at most {MAX_BOXES}")
+        fields["boxes"] = tuple(_box(f"{where}, box {n}", box, promise) for n, box in enumerate(boxes))
+    if not fields:
+        raise ModelError(f"{where}: neither `masks` nor `boxes`")
+    score = item.get("anomaly_score")
+    if score is None:
+        return fields
+    if not _number(score) or not -1e-6 <= score <= 1 + 1e-6:
+        raise ModelError(f"{where}: `anomaly_score` is {score!r}, not a number from 0 to 1")
+    return fields | {"anomaly_score": float(score)}
+
+
+def _box(where: str, box: Any, promise: Promise) -> BoxAnswer:
+    if not isinstance(box, dict) or box.get("label") not in promise.classes:
+        raise ModelError(f"{where}: must have a `label` of {list(promise.classes)}; found {box!r}")
+    corners, score = box.get("box"), box.get("score")
+    if not isinstance(corners, list) or len(corners) not in (4, 6) or not all(map(_number, corners)):
+        raise ModelError(f"{where}: `box` must be 4 or 6 numbers, lower corner then upper; found {corners!r}")
+    half = len(corners) // 2
+    if any(high < low for low, high in zip(corners[:half], corners[half:], strict=True)):
+        raise ModelError(f"{where}: the upper corner of {corners} lies below the lower one")
+    if not _number(score):
+        raise ModelError(f"{where}: `score` is {score!r}, not a number")
+    return BoxAnswer(box["label"], tuple(map(float, corners)), float(score))
+
+
+def _report(where: str, item: Item, promise: Promise, folder: Path | None) -> dict[str, Any]:
+    texts = {key: item.get(key, "") for key in ("findings", "impression")}
+    for key, text in texts.items():
+        if not isinstance(text, str) or len(text) > MAX_TEXT:
+            raise ModelError(f"{where}: `{key}` must be a text of at most {MAX_TEXT} characters")
+    if "findings" not in item and "impression" not in item:
+        raise ModelError(f"{where}: neither `findings` nor `impression`")
+    return texts

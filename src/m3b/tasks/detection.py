@@ -1,0 +1,120 @@
+"""Detection: lesions in masks or boxes, and a score for the image as a whole."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from m3b.data.index import Index
+from m3b.data.records import Record
+from m3b.errors import ModelError
+from m3b.metrics import Box, DetectionCase, LesionCounts, Scores, measure_channels, score_detection
+from m3b.models import Prediction
+
+from .base import Row, named, spread
+from .marks import answered_channels, image_of, pack, spacing_of, true_channels, unpack
+
+CANDIDATES, AGAINST = 40, 120
+"""So many training images' boxes are tried as the answer to everything, against so many training images."""
+
+
+class Detection:
+    """See `Family`."""
+
+    def measure(self, record: Record, answer: Prediction, index: Index, base: Path) -> Row:
+        """Figures and lesions of the masks, or the boxes as they are; the image's score with either."""
+        row = {**named(record), **self._marks(record, answer, index, base)}
+        if answer.anomaly_score is not None:
+            row |= {"anomaly_score": answer.anomaly_score}
+        return row
+
+    def _marks(self, record: Record, answer: Prediction, index: Index, base: Path) -> Row:
+        if record.boxes is not None:
+            if answer.boxes is None:
+                raise ModelError("predict.py gives no `boxes`, and the index has boxes")
+            found = [[list(box.box), box.label, box.score] for box in answer.boxes]
+            marked = [[list(box.box), box.label, 1.0] for box in record.boxes]
+            return {"predicted": found, "truth": marked, "abnormal": bool(marked)}
+        ours = answered_channels(answer, index.classes, record, base)
+        truth = true_channels(record, index.values, base)
+        figures, lesions = measure_channels(ours, truth, index.classes, spacing_of(record, base))
+        counts = {name: lesion.row() for name, lesion in lesions.items()}
+        return {"figures": pack(figures), "lesions": counts, "abnormal": bool(truth.any())}
+
+    def trivial(self, training: Sequence[Record], records: Sequence[Record], index: Index, base: Path) -> Any:
+        """For boxes, those of the training image that serve best as the answer to every image; masks need none."""
+        if not index.boxed:
+            return None
+        relative = [boxes for record in spread(training, AGAINST) if (boxes := _relative(record, base)) is not None]
+        constants = best_boxes(relative, index.classes)
+        return [_placed(constants, record, base) for record in records]
+
+    def score(self, rows: Sequence[Row], index: Index, *, primary: str, trivial: Any = None, seed: int = 0) -> Scores:
+        """Whatever the rows hold; see `metrics.detection`."""
+        scored = all("anomaly_score" in row for row in rows)
+        cases = [_case(row, scored) for row in rows]
+        guesses = None
+        if trivial is not None:
+            guesses = [
+                _case({**row, "predicted": boxes, "anomaly_score": 0.5}, scored)
+                for row, boxes in zip(rows, trivial, strict=True)
+            ]
+        return score_detection(cases, index.classes, primary=primary, trivial=guesses, seed=seed)
+
+
+def _case(row: Mapping[str, Any], scored: bool) -> DetectionCase:
+    boxed = "truth" in row
+    return DetectionCase(
+        row["image"],
+        row["patient"],
+        figures=unpack(row.get("figures", {})),
+        lesions={name: LesionCounts(*counts) for name, counts in row.get("lesions", {}).items()},
+        predicted=_boxes(row["predicted"]) if boxed else None,
+        truth=_boxes(row["truth"]) if boxed else None,
+        anomaly_score=row["anomaly_score"] if scored else None,
+        abnormal=row["abnormal"] if scored else None,
+    )
+
+
+def _boxes(raw: Sequence[Any]) -> tuple[Box, ...]:
+    return tuple(Box(tuple(corners), label, score) for corners, label, score in raw)
+
+
+def best_boxes(images: Sequence[tuple[Box, ...]], classes: Sequence[str]) -> tuple[Box, ...]:
+    """The boxes of one training image that have the highest average precision as the answer to all of them.
+
+    Args:
+        images: the boxes of each image, as shares of its size (0 to 1).
+    """
+    best: tuple[float, tuple[Box, ...]] = (-1.0, ())
+    for boxes in [image for image in images if image][:CANDIDATES]:
+        cases = [DetectionCase(str(n), "", predicted=boxes, truth=truth) for n, truth in enumerate(images)]
+        value = score_detection(cases, classes, primary="map_50", draws=0).primary.value
+        if value > best[0]:
+            best = (value, boxes)
+    return best[1]
+
+
+def _relative(record: Record, base: Path) -> tuple[Box, ...] | None:
+    sizes = _sizes(record, base)
+    return tuple(
+        Box(tuple(v / s for v, s in zip(box.box, sizes * 2, strict=True)), box.label)
+        for box in record.boxes or ()
+        if len(box.box) == 2 * len(sizes)
+    )
+
+
+def _placed(boxes: Sequence[Box], record: Record, base: Path) -> list[Any]:
+    sizes = _sizes(record, base)
+    return [[[v * s for v, s in zip(box.corners, sizes * 2, strict=True)], box.label, 1.0] for box in boxes]
+
+
+def _sizes(record: Record, base: Path) -> tuple[float, ...]:
+    """The image's extent along the axes in which its boxes are given."""
+    from m3b.data.reading import box_extent
+
+    return box_extent(image_of(record), str(base))
+
+
+FAMILY = Detection()

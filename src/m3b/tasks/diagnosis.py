@@ -1,0 +1,40 @@
+"""Diagnosis: class probabilities against labels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from m3b.data.index import Index
+from m3b.data.records import Record
+from m3b.errors import ModelError
+from m3b.metrics import Case, Scores, score_diagnosis
+from m3b.models import Prediction
+
+from .base import Row, named
+
+
+class Diagnosis:
+    """See `Family`. What a constant answer gets needs no training cases here."""
+
+    def measure(self, record: Record, answer: Prediction, index: Index, base: Path) -> Row:
+        """Labels and probabilities."""
+        if set(answer.probabilities) != set(index.classes):
+            raise ModelError(
+                f"predict.py answers for {sorted(answer.probabilities)}; the index has {sorted(index.classes)}. "
+                "Export from this plan."
+            )
+        return {**named(record), "labels": list(record.labels), "probabilities": dict(answer.probabilities)}
+
+    def trivial(self, training: Sequence[Record], records: Sequence[Record], index: Index, base: Path) -> Any:
+        """Nothing: the score knows what constants get."""
+        return None
+
+    def score(self, rows: Sequence[Row], index: Index, *, primary: str, trivial: Any = None, seed: int = 0) -> Scores:
+        """AUROC and the others of `metrics.diagnosis`."""
+        cases = [Case(r["image"], r["patient"], tuple(r["labels"]), r["probabilities"]) for r in rows]
+        return score_diagnosis(cases, index.classes, index.multi_label, primary=primary, seed=seed)
+
+
+FAMILY = Diagnosis()

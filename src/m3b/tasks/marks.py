@@ -1,0 +1,111 @@
+"""Masks of truth and answer brought onto the grid of their image, and their figures as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from m3b.data.reading import align_mask, corners_apart, geometry, read_mask
+from m3b.data.records import Record
+from m3b.errors import DataError, ModelError
+from m3b.metrics import LabelFigures
+from m3b.models import Prediction
+
+from .base import from_plain, to_plain
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+APART_MM = 0.5
+"""How far the corners of a predicted mask may lie from those of its image."""
+
+
+def image_of(record: Record) -> str | list[str]:
+    """The image as readers take it."""
+    return record.image if isinstance(record.image, str) else list(record.image)
+
+
+def true_mask(mask: Any, record: Record, base: Path) -> NDArray[Any]:
+    """One mask file of a record as label numbers on its image's grid, (H, W) or (H, W, D).
+
+    Raises:
+        DataError: it cannot be read, or does not lie on the image.
+    """
+    found: NDArray[Any] = align_mask(mask, image_of(record), str(base))
+    return found
+
+
+def true_channels(record: Record, values: Mapping[str, int], base: Path) -> NDArray[np.bool_]:
+    """(K, H, W[, D]), one channel for each class; all empty where nothing is marked."""
+    import numpy as np
+
+    if record.mask is None:
+        return np.zeros((len(values), *geometry(image_of(record), str(base)).shape), dtype=np.bool_)
+    if isinstance(record.mask, Mapping):
+        planes = {name: true_mask(path, record, base) != 0 for name, path in record.mask.items() if name in values}
+        shape = geometry(image_of(record), str(base)).shape
+        return np.stack([planes.get(name, np.zeros(shape, dtype=np.bool_)) for name in values])
+    mask = record.mask if isinstance(record.mask, str) else list(record.mask)
+    whole = true_mask(mask, record, base)
+    return np.stack([whole == value for value in values.values()])
+
+
+def answered_mask(file: Path, record: Record, base: Path) -> NDArray[Any]:
+    """What predict.py wrote, on the image's grid.
+
+    Raises:
+        ModelError: it cannot be read, or has not the image's shape and place.
+    """
+
+    grid = geometry(image_of(record), str(base))
+    try:
+        mask = read_mask(str(file))
+    except DataError as error:
+        raise ModelError(f"predict.py wrote a mask that cannot be read: {error}") from error
+    if tuple(mask.array.shape) != tuple(grid.shape):
+        raise ModelError(
+            f"predict.py wrote a mask of shape {tuple(mask.array.shape)} for the image {record.key} of shape "
+            f"{tuple(grid.shape)}; write it in the image's own geometry (Utils/masks.py write_mask does)"
+        )
+    gap = corners_apart(mask, grid)
+    if gap is not None and gap > APART_MM:
+        raise ModelError(
+            f"the mask of {record.key} lies {gap:.1f} mm off its image; keep the image's affine "
+            "(Utils/masks.py write_mask does)"
+        )
+    return mask.array  # type: ignore[no-any-return]
+
+
+def answered_channels(answer: Prediction, classes: tuple[str, ...], record: Record, base: Path) -> NDArray[np.bool_]:
+    """(K, H, W[, D]) of the masks that an answer gives class by class."""
+    import numpy as np
+
+    if set(answer.masks) != set(classes):
+        raise ModelError(f"predict.py gives masks of {sorted(answer.masks)}; the classes are {sorted(classes)}")
+    return np.stack([answered_mask(answer.masks[name], record, base) != 0 for name in classes])
+
+
+def spacing_of(record: Record, base: Path) -> tuple[float, ...]:
+    """mm for each axis of the image's array; 1 where unknown, so that distances are in pixels."""
+    grid = geometry(image_of(record), str(base))
+    return tuple(grid.spacing) if grid.spacing else (1.0,) * len(grid.shape)
+
+
+def pack(figures: Mapping[str, LabelFigures]) -> dict[str, list[Any]]:
+    """Label -> its six figures as JSON values."""
+    return {
+        name: [*(to_plain(v) for v in (f.dice, f.nsd, f.hd95)), f.reference, f.prediction, f.extent]
+        for name, f in figures.items()
+    }
+
+
+def unpack(raw: Mapping[str, Any]) -> dict[str, LabelFigures]:
+    """Undoes `pack`."""
+    return {
+        name: LabelFigures(
+            from_plain(row[0]), from_plain(row[1]), from_plain(row[2]), int(row[3]), int(row[4]), float(row[5])
+        )
+        for name, row in raw.items()
+    }

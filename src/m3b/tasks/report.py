@@ -1,0 +1,58 @@
+"""Report generation: the written text against the true one, with proof that the image was used."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from m3b.data.index import Index
+from m3b.data.records import Record
+from m3b.metrics import Findings, ReportCase, Scores, best_constants, image_use, score_reports
+from m3b.models import Prediction
+
+from .base import Row, named
+
+SHUFFLES = 5
+
+
+class Reporting:
+    """See `Family`."""
+
+    def measure(self, record: Record, answer: Prediction, index: Index, base: Path) -> Row:
+        """Both texts."""
+        reference = record.report.text if record.report else ""
+        return {**named(record), "reference": reference, "prediction": answer.text}
+
+    def trivial(self, training: Sequence[Record], records: Sequence[Record], index: Index, base: Path) -> Any:
+        """The training reports that do best as the one answer to everything."""
+        texts = [record.report.text for record in training if record.report and record.report.text]
+        return list(best_constants(texts)) if texts else []
+
+    def score(self, rows: Sequence[Row], index: Index, *, primary: str, trivial: Any = None, seed: int = 0) -> Scores:
+        """Word metrics, label F1 where findings are known, and in `details` what the model writes for other images."""
+        cases = [ReportCase(r["image"], r["patient"], r["reference"], r["prediction"]) for r in rows]
+        known = phrases(index.classes)
+        scores = score_reports(cases, known or None, primary=primary, trivial=tuple(trivial or ()), seed=seed)
+        try:
+            use = image_use(cases, known or None, metric="label_f1" if known else primary, shuffles=SHUFFLES)
+        except ValueError:
+            return scores  # one patient has most of the cases: nothing can be shuffled
+        control = {"metric": use.metric, "own_image": use.value, "other_image": use.shuffled}
+        return replace(scores, details={**scores.details, "image_use": control})
+
+
+def phrases(classes: Sequence[str]) -> Findings:
+    """Finding -> what states it: its own name, and each part of a name such as `Effusion/Pleural_Thickening`."""
+    return {
+        name: tuple(
+            dict.fromkeys(" ".join(re.findall(r"\w+", part)) for part in re.split(r"[/|]", name.replace("_", " ")))
+        )
+        for name in classes
+        if re.search(r"[^\W_]", name)
+    }
+
+
+FAMILY = Reporting()

@@ -1,0 +1,106 @@
+"""Segmentation: masks against masks, with the mean shape as the answer that never looks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from m3b.data.index import Index
+from m3b.data.records import Record
+from m3b.errors import DataError, ModelError
+from m3b.metrics import (
+    LabelFigures,
+    Scores,
+    SegmentationCase,
+    build_atlas,
+    measure_mask,
+    measure_masks,
+    score_segmentation,
+)
+from m3b.models import Prediction
+
+from .base import Row, named, spread
+from .marks import answered_channels, answered_mask, pack, spacing_of, true_channels, true_mask, unpack
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+MOST_FOR_ATLAS = 80
+"""So many training masks make the mean shape; more do not change it much and take time."""
+
+
+class Segmentation:
+    """See `Family`."""
+
+    def measure(self, record: Record, answer: Prediction, index: Index, base: Path) -> Row:
+        """Dice, NSD and HD95 of every label."""
+        if index.overlapping:
+            ours = answered_channels(answer, index.classes, record, base)
+            figures = _by_channel(ours, record, index, base)
+        elif answer.mask is None:
+            raise ModelError("predict.py gives no `mask`; classes that exclude each other share one mask file")
+        else:
+            whole = answered_mask(answer.mask, record, base)
+            truth = true_mask(_whole(record), record, base)
+            figures = measure_masks(whole, truth, index.values, spacing_of(record, base))
+        return {**named(record), "figures": pack(figures)}
+
+    def trivial(self, training: Sequence[Record], records: Sequence[Record], index: Index, base: Path) -> Any:
+        """The figures of the mean shape of the training masks on every record; None where there is no common shape."""
+        some = spread(training, MOST_FOR_ATLAS)
+        try:
+            guess = _mean_shape(some, index, base)
+            rows = []
+            for record in records:
+                truth = true_channels(record, index.values, base)
+                rows.append(pack(_figures(guess(truth.shape[1:]), truth, record, index, base)))
+        except (ValueError, DataError):
+            return None  # 2D and 3D together, or masks that the audit already named: nothing marked is the baseline
+        return rows
+
+    def score(self, rows: Sequence[Row], index: Index, *, primary: str, trivial: Any = None, seed: int = 0) -> Scores:
+        """Dice, NSD, HD95 with intervals."""
+        cases = [SegmentationCase(r["image"], r["patient"], unpack(r["figures"])) for r in rows]
+        guesses = None
+        if trivial is not None:
+            guesses = [
+                SegmentationCase(r["image"], r["patient"], unpack(t)) for r, t in zip(rows, trivial, strict=True)
+            ]
+        return score_segmentation(cases, index.classes, primary=primary, trivial=guesses, seed=seed)
+
+
+def _mean_shape(records: Sequence[Record], index: Index, base: Path) -> Callable[[tuple[int, ...]], NDArray[Any]]:
+    """From the shape of an image to (K, *shape) bool, the same answer for every image of that shape."""
+    import numpy as np
+
+    if not index.overlapping:
+        atlas = build_atlas((true_mask(_whole(record), record, base) for record in records), index.values)
+        numbers = list(index.values.values())
+        return lambda shape: np.stack([atlas.predict(shape) == number for number in numbers])
+    single = [build_atlas(_planes(records, index, k, base), {"it": 1}) for k in range(len(index.classes))]
+    return lambda shape: np.stack([one.predict(shape) > 0 for one in single])
+
+
+def _whole(record: Record) -> str | list[str]:
+    if record.mask is None or isinstance(record.mask, Mapping):
+        raise ModelError(f"{record.key}: the index has no single mask file for it")
+    return record.mask if isinstance(record.mask, str) else list(record.mask)
+
+
+def _planes(records: Sequence[Record], index: Index, k: int, base: Path) -> Iterator[NDArray[Any]]:
+    return (true_channels(record, index.values, base)[k].astype("uint8") for record in records)
+
+
+def _by_channel(ours: NDArray[Any], record: Record, index: Index, base: Path) -> dict[str, LabelFigures]:
+    return _figures(ours, true_channels(record, index.values, base), record, index, base)
+
+
+def _figures(
+    ours: NDArray[Any], truth: NDArray[Any], record: Record, index: Index, base: Path
+) -> dict[str, LabelFigures]:
+    spacing = spacing_of(record, base)
+    return {name: measure_mask(ours[k], truth[k], spacing) for k, name in enumerate(index.classes)}
+
+
+FAMILY = Segmentation()
