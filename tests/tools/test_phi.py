@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from m3b.tools.phi import is_personal, mask, masked_json, personal_columns, scrub
+from m3b.tools.phi import cell, is_personal, mask, masked_json, personal_columns, scrub
 
 
 @pytest.mark.parametrize(
@@ -110,3 +110,25 @@ def test_json_keeps_coco_categories() -> None:
     assert "Jane" not in text
     assert "a@b" not in text
     assert '"age": 3' in text
+
+
+def test_prose_in_cells_and_records_is_withheld_and_labels_are_not() -> None:
+    note = "Mr Smith was seen by Dr Jones in May and complained of chest pain since the party at his sister's house."
+    assert cell(note) == "[prose of 21 words, not shown]"
+    assert masked_json({"notes": [note], "dx": "left lower lobe pneumonia"}) == {
+        "notes": ["[prose of 21 words, not shown]"],
+        "dx": "left lower lobe pneumonia",
+    }
+    assert scrub(note) == note, "a README is prose, and may be read"
+
+
+def test_a_table_with_notes_shows_their_length_only(tmp_path) -> None:
+    from m3b.tools.previews.tables import preview
+
+    note = "Jane Doe came back with a cough that has lasted for three weeks and does not get any better now"
+    file = tmp_path / "cases.csv"
+    file.write_text("image,notes\n" + "".join(f'{n}.png,"{note} {n}"\n' for n in range(30)), encoding="utf-8")
+    shown = "\n".join(preview(file, "mask"))
+    assert "Jane" not in shown
+    assert "[prose of 21 words, not shown]" in shown
+    assert "notes: text, up to 98 characters, 30 distinct" in shown

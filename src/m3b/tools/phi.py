@@ -83,6 +83,17 @@ def mask(value: str) -> str:
     )
 
 
+PROSE_WORDS = 15
+"""A cell with so many words is prose: a report or a note, in which people may be named in any form."""
+
+
+def cell(value: str) -> str:
+    """A value of a table or record as it is shown: prose is withheld, the rest scrubbed."""
+    if len(value) > 3 * PROSE_WORDS and (words := len(value.split())) >= PROSE_WORDS:
+        return f"[prose of {words} words, not shown]"
+    return scrub(value)
+
+
 def scrub(text: str) -> str:
     """Free text without the e-mail addresses, telephone and social security numbers in it."""
     if "@" in text:
@@ -160,7 +171,7 @@ def masked_json(value: Any, depth: int = 0) -> Any:
         }
     if isinstance(value, list):
         return [masked_json(one, depth + 1) for one in value]
-    return scrub(value) if isinstance(value, str) else value
+    return cell(value) if isinstance(value, str) else value
 
 
 def _masked_leaf(value: Any) -> Any:

@@ -8,7 +8,7 @@ import zlib
 from collections import Counter
 from collections.abc import Sequence
 
-from m3b.tools.phi import mask, scrub
+from m3b.tools.phi import cell, mask
 from m3b.tools.text import shorten
 
 MISSING = frozenset({"", "NA", "N/A", "NaN", "nan", "null", "NULL", "None", "#N/A", "<NA>"})
@@ -124,16 +124,16 @@ class Column:
             return ""
         if distinct <= _VOCABULARY:
             chosen = self.values.most_common()
-            return ", ".join(f"{shorten(scrub(value), 60)} x {count:,}" for value, count in chosen)
+            return ", ".join(f"{shorten(cell(value), 60)} x {count:,}" for value, count in chosen)
         top = [(value, count) for value, count in self.values.most_common(5) if count > 1 and len(value) <= 60]
         if not top or self.numeric or distinct > 0.9 * (self.count or 1):
             return ""
-        return "most often " + ", ".join(f"{scrub(value)} x {count:,}" for value, count in top)
+        return "most often " + ", ".join(f"{cell(value)} x {count:,}" for value, count in top)
 
 
 def masked_value(value: str, masked: bool) -> str:
     """A cell as it is shown."""
-    return mask(value) if masked else shorten(scrub(value), 80)
+    return mask(value) if masked else shorten(cell(value), 80)
 
 
 def _refuse() -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 
 from m3b.errors import ToolError
 from m3b.tools.paths import open_read
-from m3b.tools.phi import Phi, is_personal, mask, scrub
+from m3b.tools.phi import Phi, cell, is_personal, mask
 from m3b.tools.previews.numbers import LOOKED_AT, describe, shape
 from m3b.tools.previews.unpickle import Array, Refused, Scalar, Tensor, load
 from m3b.tools.text import plural, shorten
@@ -124,7 +124,7 @@ def _describe(value: Any, indent: str, lines: list[str], look: _Look, depth: int
 
 
 def _key(key: Any) -> str:
-    return shorten(scrub(str(key)), 80)
+    return shorten(cell(str(key)), 80)
 
 
 def _one(value: Any, look: _Look) -> str:
@@ -147,7 +147,7 @@ def _one(value: Any, look: _Look) -> str:
     if isinstance(value, bytes | bytearray):
         return f"{len(value):,} bytes"
     if isinstance(value, str):
-        return f"text {mask(value) if look.phi == 'mask' and is_personal('', [value]) else shorten(scrub(value), 80)!r}"
+        return f"text {mask(value) if look.phi == 'mask' and is_personal('', [value]) else shorten(cell(value), 80)!r}"
     return shorten(
         f"{type(value).__name__} {value!r}" if isinstance(value, int | float | bool) else str(type(value).__name__), 80
     )
@@ -163,5 +163,5 @@ def _vocabulary(value: Any, look: _Look) -> str:
         return "; looks like personal data: masked"
     counts = Counter(items)
     if len(counts) > 20:
-        return f" such as {shorten(scrub(str(items[0])), 60)!r}"
-    return ": " + ", ".join(f"{shorten(scrub(str(one)), 60)} x {number:,}" for one, number in counts.most_common())
+        return f" such as {shorten(cell(str(items[0])), 60)!r}"
+    return ": " + ", ".join(f"{shorten(cell(str(one)), 60)} x {number:,}" for one, number in counts.most_common())

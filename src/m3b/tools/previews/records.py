@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from m3b.tools.paths import open_read
-from m3b.tools.phi import Phi, is_personal, masked_json, scrub
+from m3b.tools.phi import Phi, cell, is_personal, masked_json
 from m3b.tools.previews.blocks import count_lines, decode, spread
 from m3b.tools.previews.coco import coco
 from m3b.tools.text import plural, shorten
@@ -19,6 +19,7 @@ _WHOLE_UP_TO = 32 * 2**20
 _PREFIX = 2 * 2**20
 _SAMPLE = 2000
 _SEEN = 10_000
+_MOST_NAMES = 64
 _MOST_KEYS = 40
 
 
@@ -133,13 +134,22 @@ def _describe(values: list[Any], indent: str, lines: list[str], phi: Phi, depth:
         if items and any(isinstance(item, dict | list) for item in items):
             lines.append(f"{indent}  each item: {_types(items)}")
             _describe(items, indent + "  ", lines, phi, depth + 1)
+        elif depth == 0 and len(lists) == 1 and items:
+            lines.append(f"{indent}  items: {_listed(items)}")
+
+
+def _listed(items: list[Any]) -> str:
+    """Short texts in their order, as lists of class names are; of others a summary."""
+    if len(items) <= _MOST_NAMES and all(isinstance(item, str) and len(item) <= 60 for item in items):
+        return ", ".join(cell(item) for item in items)
+    return _values(items).removeprefix(": ")
 
 
 def _fields(records: list[dict[str, Any]], indent: str, lines: list[str], phi: Phi, depth: int) -> None:
     counts = Counter(key for record in records for key in record)
     if len(counts) > _MOST_KEYS and _is_map(records, counts):
         values = [one for record in records for one in list(record.values())[:_SAMPLE]][:_SEEN]
-        some = ", ".join(repr(shorten(scrub(str(key)), 60)) for key in list(counts)[:3])
+        some = ", ".join(repr(shorten(cell(str(key)), 60)) for key in list(counts)[:3])
         lines.append(f"{indent}{len(counts):,} keys such as {some}; each: {_types(values)}")
         _describe(values, indent, lines, phi, depth + 1)
         return
@@ -170,8 +180,8 @@ def _values(values: list[Any]) -> str:
     if words:
         found = Counter(words)
         if len(found) <= 20 and (len(found) < len(words) or len(words) <= 3):
-            return ": " + ", ".join(f"{shorten(scrub(one), 60)} x {n:,}" for one, n in found.most_common())
-        return f": {len(found):,} distinct, such as {shorten(scrub(words[0]), 80)!r}"
+            return ": " + ", ".join(f"{shorten(cell(one), 60)} x {n:,}" for one, n in found.most_common())
+        return f": {len(found):,} distinct, such as {shorten(cell(words[0]), 80)!r}"
     if numbers:
         return f": {min(numbers):g} to {max(numbers):g}"
     return ""
