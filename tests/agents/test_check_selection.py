@@ -116,7 +116,9 @@ def test_a_folder_that_may_not_be_read(cards: dict[str, Card]) -> None:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"task": "segmentation"}, "`task` is 'segmentation'"),
+        ({"task": "surgery"}, "`task` is 'surgery'"),
+        ({"task": "segmentation"}, "`metric` is 'auroc'; choose one of dice"),
+        ({"task": "detection", "metric": "bleu"}, "choose one of dice"),
         ({"task": None}, "`task` is None"),
         ({"task": ["diagnosis"]}, "`task` is"),
         ({"metric": "loss"}, "`metric` is 'loss'; choose one of auroc"),

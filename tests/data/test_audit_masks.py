@@ -105,19 +105,14 @@ def test_a_mask_of_another_shape(work: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "code", "weight"),
+    ("affine", "code", "weight"),
     [
-        (lambda affine: affine + np.eye(4)[:, [3]] * np.array([[0, 0, 0, 0.3]]), "mask_affine", "warn"),
-        (lambda affine: np.eye(4), "mask_position", "fix"),
-        (lambda affine: affine @ np.diag([1, 1, 1.4, 1]), "mask_position", "fix"),
+        (AFFINE + np.array([[0, 0, 0, 0.4], *[[0, 0, 0, 0]] * 3]), "mask_affine", "warn"),
+        (np.eye(4), "mask_position", "fix"),
+        (AFFINE @ np.diag([1, 1, 1.4, 1]), "mask_position", "fix"),
     ],
 )
-def test_a_mask_that_lies_elsewhere(work: Path, change: Any, code: str, weight: str) -> None:
-    affine = np.array(AFFINE)
-    if code == "mask_affine":
-        affine[0, 3] += 0.4
-    else:
-        affine = change(affine)
+def test_a_mask_that_lies_elsewhere(work: Path, affine: np.ndarray, code: str, weight: str) -> None:
     volume(replaced(work, "m9.nii.gz"), np.asarray(nib.load(work / "m8.nii.gz").dataobj), affine)
     audit = audit_index(index(), work)
     assert weights(audit, but=("small_test", "same_mask"))[code] == weight
@@ -194,6 +189,20 @@ def test_a_class_that_the_test_split_lacks(work: Path) -> None:
     assert weights(audit) == {"class_absent_test": "warn", "few_patients": "warn"}, "too few to split otherwise"
 
 
+def test_a_class_that_the_training_split_lacks(work: Path) -> None:
+    def without_spleen(cases: Any) -> None:
+        for at in cases:
+            mask = np.asarray(nib.load(work / f"m{at}.nii.gz").dataobj)
+            volume(replaced(work, f"m{at}.nii.gz"), np.where(mask == 1, 0, mask).astype(np.uint8))
+
+    without_spleen(range(TEST_FROM, COUNT))
+    assert weights(audit_index(index(), work)) == {"class_absent_train": "fix"}
+    without_spleen(range(1, TEST_FROM))
+    audit = audit_index(index(), work)
+    assert weights(audit) == {"class_absent_train": "warn", "class_rare_test": "warn"}
+    assert "Only one patient" in only(audit, "class_absent_train").message
+
+
 def test_three_patients_pass_with_a_word_and_two_do_not(work: Path) -> None:
     audit = audit_index(index(cases=3, test=1), work)
     assert weights(audit) == {"few_patients": "warn"}
@@ -260,16 +269,14 @@ def test_a_single_slice_among_volumes(work: Path) -> None:
 def test_thick_slices(work: Path) -> None:
     affine = AFFINE @ np.diag([1, 1, 4, 1])
     volume(replaced(work, "i5.nii.gz"), drawn(5)[0], affine)
-    volume(
-        replaced(work, "m5.nii.gz"), np.asarray(nib.load(work / "m5.nii.gz").dataobj) if False else drawn(5)[1], affine
-    )
+    volume(replaced(work, "m5.nii.gz"), drawn(5)[1], affine)
     audit = audit_index(index(), work)
     assert weights(audit) == {"anisotropic": "warn"}
     assert "1 x 1 x 6 mm" in only(audit, "anisotropic").message
 
 
 def test_files_of_four_axes(work: Path) -> None:
-    series = np.stack([drawn(at)[0] for at in range(3)], axis=-1)
+    series = np.stack([drawn(at)[0] for at in (100, 101, 102)], axis=-1)
     volume(replaced(work, "i5.nii.gz"), series)
     audit = audit_index(index(), work)
     assert weights(audit) == {"channels_differ": "fix"}

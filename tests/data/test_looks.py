@@ -92,7 +92,7 @@ def test_what_does_not_open_is_an_error_that_names_the_file(tmp_path: Path) -> N
         assert look.thumbnail is None
 
 
-@settings(max_examples=200)
+@settings(max_examples=200, deadline=None)
 @given(
     arrays.arrays(
         st.sampled_from([np.uint8, np.int16, np.uint16, np.float32]),

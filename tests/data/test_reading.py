@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from m3b.data.reading import read_image, shared
+from m3b.data.reading import boxes_to_array, geometry, read_image, read_mask, read_masks, shared, shared_masks
 from m3b.errors import DataError
 from m3b.resources import resources_dir
 
@@ -72,3 +72,35 @@ def test_what_cannot_be_opened_is_a_data_error(name: str, folder: Path) -> None:
 
 def test_the_module_is_loaded_once() -> None:
     assert shared() is shared()
+    assert shared_masks() is shared_masks()
+    assert shared_masks().ImageError is shared().ImageError
+
+
+def test_masks_lie_in_the_axes_of_their_image(folder: Path, tmp_path: Path) -> None:
+    import nibabel as nib
+
+    image = nib.load(folder / "ct.nii.gz")
+    ids = np.zeros((20, 30, 9), np.uint8)
+    ids[3:8, 10:12, 4] = 6
+    ids[12:15, 20:29, 2] = 1
+    nib.save(nib.Nifti1Image(ids, image.affine), tmp_path / "ids.nii.gz")
+    mask, grid = read_mask("ids.nii.gz", str(tmp_path)), geometry("ct.nii.gz", str(folder))
+    assert mask.array.shape == grid.shape == read_image("ct.nii.gz", str(folder)).array.shape[1:]
+    assert np.allclose(mask.affine, grid.affine)
+    both = read_masks("ids.nii.gz", {"a": 1, "b": 6}, str(tmp_path))
+    assert [int(one.sum()) for one in both] == [27, 10]
+    box = boxes_to_array((3, 10, 4, 8, 12, 5), "ids.nii.gz", str(tmp_path))
+    rows, columns, slices = (slice(int(low), int(high)) for low, high in zip(box[:3], box[3:], strict=True))
+    assert both[1][rows, columns, slices].all(), "the box of the second class, in the array's axes, holds all of it"
+    assert both[1][rows, columns, slices].size == 10
+    assert not read_masks(None, {"a": 1}, shape=(4, 5)).any()
+
+
+def test_a_mask_that_cannot_be_used_is_a_data_error(folder: Path) -> None:
+    for name, words in (("volume.npy", "fractions"), ("colour.png", "one channel"), ("absent.png", "no such file")):
+        with pytest.raises(DataError, match=words):
+            read_mask(name, str(folder))
+    with pytest.raises(DataError, match="shape"):
+        read_masks(None, {"a": 1}, str(folder))
+    with pytest.raises(DataError):
+        geometry("absent.nii.gz", str(folder))

@@ -22,7 +22,8 @@ class Selection:
 class DataIndex:
     """The Data Engineer's: the accepted index and what the audit counted.
 
-    `hashes` are those of train.json, test.json and label_dict.json at the moment of locking.
+    `counts` are cases a class by split. `hashes` are those of train.json, test.json and label_dict.json at the moment
+    of locking, and of the files that the test cases rest on and that were made in the run. `values` is label_dict.json.
     """
 
     classes: tuple[str, ...]
@@ -32,6 +33,8 @@ class DataIndex:
     cases: dict[str, int]
     hashes: dict[str, str]
     notes: tuple[str, ...] = ()
+    task: str = "diagnosis"
+    values: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

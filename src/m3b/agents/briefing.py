@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
 from m3b.agents.artifacts import DataIndex, Selection, TrainingModule
+from m3b.agents.examples import example_files
 from m3b.data.cards import Card
 
 Look = Callable[[str, Mapping[str, object]], str]
@@ -16,9 +18,23 @@ Look = Callable[[str, Mapping[str, object]], str]
 
 TABLES = (".csv", ".tsv", ".json", ".jsonl", ".npz")
 INDEXING = "templates/indexing"
+ONE_FILE = 4000
+"""Characters that the preview of one of several long files may take."""
 FEW_CARDS = 2
 """So many data sets are shown to the Task Manager with their tables; of more, the folders alone."""
-TEMPLATE = {"diagnosis": "templates/diagnosis"}
+RECORDS = {
+    "diagnosis": '{"image_path": "data/x/a.png", "labels": ["pneumonia"], "patient": "p1"}; label_dict.json numbers the '
+    "labels from 0, the finding to detect last.",
+    "segmentation": '{"image_path": "data/x/a.nii.gz", "mask_path": "data/x/a_seg.nii.gz", "patient": "p1"}; '
+    'label_dict.json names the values in the masks, {"liver": 1, "spleen": 6}; values that it does not name are '
+    'background. Or `mask_path` is {"liver": path, "spleen": path}, a binary mask a class, numbered from 1.',
+    "detection": 'with masks {"image_path": ..., "mask_path": path or null (nothing marked), "patient": ...} as in '
+    'segmentation; or with boxes, in every record, "boxes": [{"label": "nodule", "box": [x0, y0, x1, y1]}] ([] is a '
+    "healthy image; pixels, upper edge not included; volumes x0, y0, z0, x1, y1, z1), label_dict.json from 0.",
+    "report": '{"image_path": path or list of views, "report": {"findings": "...", "impression": "..."}, "patient": "p1"}'
+    ' (one text may be empty), optional "labels": finding names; label_dict.json names these from 0, or is {}.',
+}
+"""The records of each task, in short; schema and example files lie in resources/indexes."""
 
 
 def selection_briefing(request: str, cards: Sequence[Card], look: Look) -> str:
@@ -39,9 +55,14 @@ def selection_briefing(request: str, cards: Sequence[Card], look: Look) -> str:
 
 
 def index_briefing(request: str, selection: Selection, card: Card, look: Look, resources: Path) -> str:
-    """For the Data Engineer: the selection, the card, the folder with its tables, and the indexing script."""
-    tables = _tables(card)
-    shown = [look("preview_files", {"paths": tables})] if tables else []
+    """For the Data Engineer: the selection, the card, the folder with its tables, and the indexing script.
+
+    Of masks one is shown with its image, of reports in files one file: looked at on m3b's own account.
+    """
+    examples = example_files(card.path, selection.task) if card.path else []
+    shown = [
+        _shown(paths, look) for paths in (_tables(card), [f"data/{card.root}/{name}" for name in examples]) if paths
+    ]
     return "\n\n".join(
         [
             "Stage: index",
@@ -50,23 +71,47 @@ def index_briefing(request: str, selection: Selection, card: Card, look: Look, r
             f"## Data card\n{card.text()}",
             f"## Preview of data/{card.root}\n{look('preview_dirs', {'path': f'data/{card.root}'})}",
             *shown,
-            f"## The indexing script\n{(resources / INDEXING / 'README.md').read_text(encoding='utf-8').strip()}",
+            f"## Records of a {selection.task} index\n{RECORDS[selection.task]}",
+            f"## The indexing script\n{indexing_guide(resources, selection.task)}",
             "Write the index files.",
         ]
     )
+
+
+def _shown(paths: list[str], look: Look) -> str:
+    """Previews of files together; each by itself, and cut at its end, where together they are too long to be whole."""
+    text = look("preview_files", {"paths": paths})
+    if "characters left out" not in text:
+        return text
+    parts = [look("preview_files", {"paths": [path]}) for path in paths]
+    return "\n\n".join(
+        one if len(one) <= ONE_FILE else one[: one.rfind("\n", 0, ONE_FILE)] + "\n  ..." for one in parts
+    )
+
+
+def indexing_guide(resources: Path, task: str) -> str:
+    """The indexing script's README without what serves other tasks only."""
+    text = (resources / INDEXING / "README.md").read_text(encoding="utf-8").strip()
+    parts = re.split(r"^(?=## )", text, flags=re.MULTILINE)
+    return "".join(part for part in parts if _serves(part.split("\n", 1)[0], task)).strip()
+
+
+def _serves(heading: str, task: str) -> bool:
+    """Whether a part is for a task: its heading names tasks in brackets, or none."""
+    named = re.search(r"^## .*\((.+)\)$", heading)
+    return named is None or task in named.group(1).split(", ")
 
 
 def module_briefing(
     selection: Selection, data: DataIndex, audit: str, minutes: float, device: str, resources: Path
 ) -> str:
     """For the Module Architect: what the data is, how long training may take, and the template's own guide."""
-    template = TEMPLATE[selection.task]
+    template = f"templates/{selection.task}"
     guide = (resources / template / "README.md").read_text(encoding="utf-8").strip()
     return "\n\n".join(
         [
             "Stage: module",
-            f"Task: {selection.task}; metric: {selection.metric}; classes: {', '.join(data.classes)}"
-            f"{' (several may apply)' if data.multi_label else ''}.",
+            f"Task: {selection.task}; metric: {selection.metric}; classes: {_classes(data)}.",
             f"Plan of the Task Manager: {selection.plan}",
             f"Data: {audit}",
             f"Training time: {minutes:g} minutes on {device}.",
@@ -83,7 +128,7 @@ def model_briefing(selection: Selection, data: DataIndex, module: TrainingModule
     return "\n\n".join(
         [
             "Stage: model",
-            f"Task: {selection.task}; metric: {selection.metric}; classes: {', '.join(data.classes)}.",
+            f"Task: {selection.task}; metric: {selection.metric}; classes: {', '.join(data.classes) or 'none'}.",
             f"The project is in place: plan.json, plan.py, train.py, export.py. A batch of the check was {shape}, the model has "
             f"{module.parameters:,} parameters; on one batch its loss fell from {before:.3f} to {after:.3f}.",
             f"Cases: {data.cases['train']} for training (the project holds a validation part out of them). "
@@ -91,6 +136,13 @@ def model_briefing(selection: Selection, data: DataIndex, module: TrainingModule
             "Train, export, and hand over.",
         ]
     )
+
+
+def _classes(data: DataIndex) -> str:
+    """The classes, with the values that stand for them in masks."""
+    if data.task in ("segmentation", "detection") and data.values and min(data.values.values()) > 0:
+        return ", ".join(f"{name} (value {value})" for name, value in data.values.items())
+    return (", ".join(data.classes) or "none") + (" (several may apply)" if data.multi_label else "")
 
 
 def _tables(card: Card) -> list[str]:

@@ -98,14 +98,17 @@ def audit(
         Path, typer.Argument(help="A run folder, or any folder that holds Datapath/train.json and so on.")
     ],
     seconds: Annotated[float, typer.Option(help="How long to open images.")] = 600.0,
+    task: Annotated[
+        str, typer.Option(help="diagnosis, segmentation, detection or report. Default: told by the index.")
+    ] = "",
     json: Json = False,
 ) -> None:
-    """Audit an index: unreadable images, copies, patients on both sides, class counts."""
+    """Audit an index: unreadable images, masks that do not fit, copies, patients on both sides, class counts."""
     from m3b.data.audit import audit_index
-    from m3b.data.index import read_index
+    from m3b.data.index import guess_task, read_index
 
     work = folder / "work" if (folder / "work").is_dir() else folder
-    found = audit_index(read_index(work), work, seconds=seconds)
+    found = audit_index(read_index(work, task or guess_task(work)), work, seconds=seconds)
     if json:
         print_json(found.to_json())
     else:

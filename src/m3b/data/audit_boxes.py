@@ -9,8 +9,8 @@ from m3b.data.audit_classes import absent_classes, few_patients, no_healthy
 from m3b.data.audit_common import Finding, Weight, some
 from m3b.data.audit_images import Looks
 from m3b.data.audit_labels import vocabulary
+from m3b.data.box_targets import BoxLook
 from m3b.data.index import BoxLabel, Index, Record, names_in
-from m3b.data.targets import BoxLook
 
 ORDER = "Boxes are the lower corner, then the upper: [x0, y0, x1, y1], in a volume [x0, y0, z0, x1, y1, z1]."
 

@@ -4,12 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
-from m3b.data.audit_common import FEWEST_A_CLASS, Finding, people, small_test
+from m3b.data.audit_common import FEWEST_A_CLASS, Finding, Weight, people, small_test
 from m3b.data.index import Index, Record
 
 FEWEST_PATIENTS = 3
 FEW_PATIENTS = 20
-ENOUGH_TO_SPLIT = 5
+ENOUGH = {"train": 2, "test": 5}
+"""Patients with a class from whom on every split can give some to this side."""
+_REMEDIES: dict[str, tuple[tuple[Weight, str], ...]] = {
+    "train": (
+        ("fix", "Split again so that it has."),
+        ("warn", "Only one patient has them: put that one into training, or drop these classes."),
+    ),
+    "test": (
+        ("fix", "Split again so that it has."),
+        ("warn", "Too few patients have them: nothing can be measured for these classes."),
+    ),
+}
 Holds = Callable[[Record], Collection[str]]
 """The classes that are marked in a case."""
 
@@ -55,12 +66,12 @@ def absent_classes(index: Index, holds: Holds, what: str, hint: str = "") -> lis
         findings.append(Finding("class_nowhere", "fix", text))
     for split, table in cases_with(index, holds).items():
         absent = [name for name, number in table.items() if not number and have[name]]
-        mendable = [name for name in absent if split == "train" or have[name] >= ENOUGH_TO_SPLIT]
         rare = [f"{name} {number}" for name, number in table.items() if 0 < number < FEWEST_A_CLASS]
-        if absent:
-            remedy = "Split again so that it has." if mendable else "Nothing can be measured for them."
-            text = f"The {split} split has no case with: {', '.join(absent)}. {remedy}"
-            findings.append(Finding(f"class_absent_{split}", "fix" if mendable else "warn", text))
+        for weight, remedy in _REMEDIES[split]:
+            names = [name for name in absent if (have[name] >= ENOUGH[split]) == (weight == "fix")]
+            if names:
+                text = f"The {split} split has no case with: {', '.join(names)}. {remedy}"
+                findings.append(Finding(f"class_absent_{split}", weight, text))
         if rare and people(index.records) >= FEW_PATIENTS:
             text = f"The {split} split has fewer than {FEWEST_A_CLASS} cases with: {', '.join(rare)}."
             findings.append(Finding(f"class_rare_{split}", "warn", text))

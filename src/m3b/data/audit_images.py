@@ -9,10 +9,11 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from pathlib import Path
 
 from m3b.data.audit_common import Finding, some, truth, unit_key, unit_keys, units
+from m3b.data.box_targets import look_at_boxes
 from m3b.data.index import Index, Record
 from m3b.data.looks import Look, examine, near_pairs
 from m3b.data.reading import shared_masks
-from m3b.data.targets import look_at_boxes, look_at_masks
+from m3b.data.targets import look_at_masks
 
 Tick = Callable[[int, int], None]
 Looks = dict[str, Look]
@@ -137,7 +138,7 @@ def _volumes(looks: Looks) -> list[Finding]:
         shown = " x ".join(f"{size:.3g}" for size in next(iter(coarse.values())) or ())
         text = (
             f"{len(coarse)} of {len(deep)} volumes have voxels more than {ANISOTROPIC:g} times as long as wide, "
-            f"e.g. {shown} mm. Thin structures may be missed across slices; the templates keep such axes coarse."
+            f"e.g. {shown} mm. Thin structures may be missed across slices."
         )
         findings.append(Finding("anisotropic", "warn", text, some(coarse)))
     return findings
@@ -181,9 +182,10 @@ def _duplicates(index: Index, looks: Looks) -> list[Finding]:
     across = [group for group in same if len({key in train for key in group}) > 1]
     if torn:
         what = {"diagnosis": "labels", "report": "reports"}.get(index.task, "boxes" if index.boxed else "masks")
-        text = (
-            f"{len(torn)} images occur under different {what} (same pixels), e.g. {' and '.join(torn[0][:2])}. "
+        text = f"{len(torn)} images occur under different {what} (same pixels), e.g. {' and '.join(torn[0][:2])}. " + (
             "Nobody can learn from them: leave all copies out."
+            if index.task == "diagnosis"
+            else "Keep one copy of each."
         )
         findings.append(Finding("same_image_two_classes", "fix", text, some(k for group in torn for k in group)))
     if across:

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from m3b.data.box_targets import BoxLook
 from m3b.data.reading import read_image
-from m3b.data.targets import BoxLook, MaskLook, digest_of
+from m3b.data.targets import MaskLook, digest_of
 from m3b.errors import DataError
 
 if TYPE_CHECKING:

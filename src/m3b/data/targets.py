@@ -1,4 +1,4 @@
-"""One look at what is marked in an image: its mask or masks, or its boxes."""
+"""One look at what is marked in an image: its mask, or a mask for each class."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from m3b.data.reading import boxes_to_array, geometry, read_mask, shared
+from m3b.data.reading import geometry, read_mask, shared
 from m3b.data.records import Mask, Record
 from m3b.errors import DataError
 
@@ -47,16 +47,6 @@ class MaskLook:
         return not self.error and not any(self.found.values())
 
 
-@dataclass(frozen=True)
-class BoxLook:
-    """What is wrong with the boxes of one image, in words; empty where nothing is."""
-
-    error: str = ""
-    wrong_dims: str = ""
-    outside: str = ""
-    beyond: str = ""
-
-
 def digest_of(array: Any) -> str:
     """The same for two arrays of the same shape, type and content only."""
     import numpy as np
@@ -93,7 +83,8 @@ class _Opened:
         try:
             self.mask = read_mask(path, self.work)
         except DataError as error:
-            raise DataError(f"{self.name}: {str(error).removeprefix(f'{self.work}/')}") from error
+            said = str(error).replace(f"{self.work}/", "")
+            raise DataError(said if self.name in said else f"{self.name}: {said}") from error
 
     def moved(self) -> tuple[float | None, bool]:
         """Voxels between the two grids' corners, and whether only the image has a position."""
@@ -198,29 +189,3 @@ def stored_float(path: Mask, work: str) -> bool:
 
         return bool(np.load(full, mmap_mode="r").dtype.kind == "f")
     return False
-
-
-# --- boxes --------------------------------------------------------------------------------------------------------
-
-
-def look_at_boxes(record: Record, work: Path, image: Any) -> BoxLook | None:
-    """Hold the boxes of a case against its image, `(C, H, W[, D])`; None where there are none."""
-    sizes = image.shape[1:]
-    found = {"wrong_dims": "", "outside": "", "beyond": ""}
-    for one in record.boxes or ():
-        words = f"{one.label} {list(one.box)}"
-        if len(one.box) != 2 * len(sizes):
-            found["wrong_dims"] = found["wrong_dims"] or words
-            continue
-        path = record.image if isinstance(record.image, str) else list(record.image)
-        try:
-            box = boxes_to_array(one.box, path, str(work))
-        except DataError as error:
-            return BoxLook(error=str(error))
-        half = len(sizes)
-        edges = list(zip(box[:half], box[half:], sizes, strict=True))
-        if any(upper <= 0 or lower >= size for lower, upper, size in edges):
-            found["outside"] = found["outside"] or words
-        elif any(lower < -1 or upper > size + 1 for lower, upper, size in edges):
-            found["beyond"] = found["beyond"] or words
-    return BoxLook(**found) if record.boxes else None

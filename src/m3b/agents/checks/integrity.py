@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import shutil
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +21,7 @@ RAW = "data"
 TARGETS = "targets"
 """The folder of `locked` with masks of test cases."""
 LOCKED = "locked/"
+COPY = f"{LOCKED}{TARGETS}/"
 
 
 def sha256(file: Path) -> str:
@@ -63,6 +65,7 @@ def lock_index(work: Path, locked: Path, task: str = "diagnosis") -> dict[str, s
     hashes |= {path: digest(work / path) for path in sorted(images | masks)}
     if masks:
         copies = _copy_targets(work, locked, sorted(masks))
+        hashes |= {f"{COPY}{Path(copy).name}": digest(work / copy) for copy in copies.values()}
         records = [replace(record, mask=_moved(record.mask, copies)) for record in test]
         write_records(locked / TEST, records, task)
         hashes[f"{LOCKED}{TEST}"] = sha256(locked / TEST)
@@ -147,11 +150,10 @@ def _changed_files(work: Path, locked: Path, hashes: Mapping[str, str]) -> list[
     if changed:
         some = ", ".join(changed[:3]) + (", ..." if len(changed) > 3 else "")
         found.append(f"{len(changed)} files of test cases changed after they were locked ({some})")
-    copies = sorted(path for path in (locked / TARGETS).glob("*")) if (locked / TARGETS).is_dir() else []
-    known = set(made.values())
-    spoilt = [copy for copy in copies if digest(copy) not in known]
+    kept = Counter(digest(copy) for copy in (locked / TARGETS).glob("*"))
+    spoilt = Counter(value for name, value in hashes.items() if name.startswith(COPY)) - kept
     if spoilt:
-        found.append(f"{len(spoilt)} locked masks changed")
+        found.append(f"{spoilt.total()} locked masks changed")
     return found
 
 
