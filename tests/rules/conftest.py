@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -76,25 +77,27 @@ class Room:
         assert not reply.calls
         return dict(json.loads(reply.text))
 
-    def brief(self, request: str) -> str:
-        return briefing.index_briefing(request, PLAN, self.card(), self.look, resources_dir())
+    def brief(self, request: str, task: str = "diagnosis") -> str:
+        plan = replace(PLAN, task=task)
+        return briefing.index_briefing(request, plan, self.card(), self.look, resources_dir())
 
-    def first(self, request: str) -> str:
+    def first(self, request: str, task: str = "diagnosis") -> str:
         """The options of the first command for the index, or the closing text where there is none."""
-        reply = Rules().ask([Message("user", self.brief(request))], ())
+        reply = Rules().ask([Message("user", self.brief(request, task))], ())
         if not reply.calls:
             return reply.text
         command = str(reply.calls[0].arguments["command"])
         return command.split("build_index.py ", 1)[1].replace("data/x", "@")
 
-    def index(self, request: str) -> Index:
+    def index(self, request: str, task: str = "diagnosis") -> Index:
         """Let the rules work until they close, calls really made; the index that is left."""
-        messages = [Message("user", self.brief(request))]
+        plan = replace(PLAN, task=task)
+        messages = [Message("user", self.brief(request, task))]
         for _ in range(9):
             reply = Rules().ask(messages, ())
             messages.append(Message("assistant", reply.text, reply.calls))
             if not reply.calls:
-                verdict = check_index(self.run.work, PLAN)
+                verdict = check_index(self.run.work, plan)
                 if verdict.accepted or len(messages) > 12:
                     break
                 text = "\n".join(f"- {fault}" for fault in verdict.faults)
@@ -103,7 +106,7 @@ class Room:
                 result = self.box.call(call, tuple(TOOLS))
                 messages.append(Message("tool", result.text, call_id=call.id, is_error=result.is_error))
         self.messages = messages
-        return read_index(self.run.work)
+        return read_index(self.run.work, task)
 
 
 @pytest.fixture

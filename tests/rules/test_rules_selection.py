@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from m3b.agents.checks.selection import check_selection
 from m3b.data.cards import parse_card
 from m3b.llm.rules import Rules
-from m3b.llm.rules.words import anatomy, modality, other_task, words
+from m3b.llm.rules.asked import asked_task
+from m3b.llm.rules.words import anatomy, modality, words
 from m3b.messages import Message, ToolCall
 from m3b.workspace import Workspace
 
@@ -75,8 +76,8 @@ def test_what_fits_is_chosen(chest: Any, request_text: str, card: str | None) ->
 
 
 def test_labels_that_come_from_reports_are_no_report_task() -> None:
-    assert other_task("Classify chest X-rays; the labels were taken from reports") == ""
-    assert other_task("Find out whether the mask of the ventilator is worn") == ""
+    assert asked_task("Classify chest X-rays; the labels were taken from reports") == ""
+    assert asked_task("Find out whether the mask of the ventilator is worn") == ""
 
 
 def test_a_folder_without_words_serves_if_it_is_the_only_one(make_room: Callable[..., Any]) -> None:
@@ -165,7 +166,7 @@ def test_words_of_any_text(text: str) -> None:
     }
     assert all(words(text))
     modality(text)
-    other_task(text)
+    asked_task(text)
 
 
 def test_an_empty_conversation() -> None:

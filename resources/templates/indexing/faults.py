@@ -6,44 +6,46 @@ import hashlib
 import time
 from collections import defaultdict
 from collections.abc import Collection, Iterable
+from concurrent.futures import ThreadPoolExecutor
 
 from layouts import Case
 from Utils.images import ImageError, read_image
 
 OPEN_AT_MOST = 30_000
 OPEN_SECONDS = 300.0
+THREADS = 4
 
 
 def drop_faulty(
-    cases: list[Case], open_images: bool, own_test: Collection[str] = (), seconds: float = OPEN_SECONDS
+    cases: list[Case], kind: str, open_images: bool, own_test: Collection[str] = (), seconds: float = OPEN_SECONDS
 ) -> list[Case]:
     """The cases that are left; what was dropped is printed. After `seconds` the rest is taken unopened.
 
     A data set's own test part stays as its owners made it: of copies, those whose split is in `own_test` all stay and
     the training ones go.
+
+    Args:
+        kind: labels, masks, boxes or reports; copies contradict each other only under different labels.
     """
-    same: dict[str, list[Case]] = defaultdict(list)
-    bad: list[str] = []
-    unopened = 0
     end = time.monotonic() + seconds
-    for case in cases:
-        key = f"path {case.image}"
-        if open_images and time.monotonic() < end:
-            try:
-                array = read_image(case.image).array
-            except ImageError as error:
-                bad.append(str(error))
-                continue
-            key = hashlib.blake2b(f"{array.shape}{array.dtype}".encode() + array.tobytes(), digest_size=16).hexdigest()
-        else:
-            unopened += open_images
-        same[key].append(case)
+    with ThreadPoolExecutor(max_workers=THREADS) as pool:
+        looked = list(pool.map(lambda case: _look(case, kind, open_images, end), cases))
+    bad = [fault for _, fault, _ in looked if fault]
+    unopened = sum(not opened for _, fault, opened in looked if not fault) if open_images else 0
+    same: dict[str, list[Case]] = defaultdict(list)
+    for case, (key, fault, _) in zip(cases, looked, strict=True):
+        if not fault:
+            same[key].append(case)
     if bad:
         print(f"dropped, do not open: {len(bad)} (e.g. {bad[0]})")
     if unopened:
         print(f"not opened, because {seconds:g} s were spent: {unopened}")
     groups = list(same.values())
-    torn = [group for group in groups if len({tuple(sorted(case.values)) for case in group}) > 1]
+    torn = (
+        [group for group in groups if len({tuple(sorted(case.values)) for case in group}) > 1]
+        if kind == "labels"
+        else []
+    )
     if torn:
         print(f"dropped, the same pixels under different labels: {sum(map(len, torn))} images")
         if any(len({str(case.image) for case in group}) < len(group) for group in torn):
@@ -55,6 +57,21 @@ def drop_faulty(
         print(f"dropped, exact copies: {copies}")
     join_patients(kept)
     return [case for group in chosen for case in group]
+
+
+def _look(case: Case, kind: str, open_images: bool, end: float) -> tuple[str, str, bool]:
+    """(a key that copies share, what is wrong, whether the image was opened)."""
+    if not open_images or time.monotonic() >= end:
+        return f"path {case.image}", "", False
+    digest = hashlib.blake2b(digest_size=16)
+    views = case.image if kind == "reports" and isinstance(case.image, list) else [case.image]
+    try:
+        for view in views:
+            array = read_image(view).array
+            digest.update(f"{array.shape}{array.dtype}".encode() + array.tobytes())
+    except ImageError as error:
+        return "", str(error), True
+    return digest.hexdigest(), "", True
 
 
 def join_patients(groups: Iterable[list[Case]]) -> None:

@@ -15,6 +15,10 @@ IMAGES = (
 LONGEST_FIRST = sorted(IMAGES, key=len, reverse=True)
 SLICES = (".png", ".jpg", ".jpeg", ".tif", ".tiff", ".bmp", ".dcm", ".dicom", ".ima")
 HALVES = ("train", "training", "test", "testing", "val", "valid", "validation")
+HALF_WORDS = {
+    "train": "train", "training": "train", "tr": "train", "test": "test", "testing": "test", "ts": "test",
+    "val": "val", "valid": "val", "validation": "val",
+}  # fmt: skip
 MASKS = (
     "mask", "masks", "segmentation", "segmentations", "annotation", "annotations", "label", "labels", "ground_truth",
     "groundtruth", "gt",
@@ -24,15 +28,29 @@ PLAIN = ("image", "images", "img", "imgs", "data", "png", "jpg", "jpeg", "dicom"
 FEWEST_PATIENTS = 4
 
 
+Box = tuple[str, list[float]]
+"""A label, and the lower corner then the upper one."""
+
+
 @dataclass
 class Case:
-    """One image with whatever is known of it; `image` counts from the working directory."""
+    """One image with whatever is known of it; paths count from the working directory.
+
+    Args:
+        values: labels; of masks and boxes the classes that occur.
+        mask: a file of numbers, or binary masks by class; None where nothing is marked.
+        boxes: None where the layout has none.
+    """
 
     image: str | list[str]
     values: list[str]
     patient: str = ""
     row: dict[str, str] = field(default_factory=dict)
     split: str = ""
+    mask: str | dict[str, str] | None = None
+    boxes: list[Box] | None = None
+    findings: str = ""
+    impression: str = ""
 
 
 def natural(text: str) -> list[tuple[int, int, str]]:
@@ -53,6 +71,15 @@ def stem(name: str) -> str:
 
 def in_mask_folder(path: Path) -> bool:
     return any(part.lower() in MASKS for part in path.parts[:-1])
+
+
+def half_of(path: str) -> str:
+    """The part of the data set that a path's folders speak of: train, val or test; empty if none does."""
+    for part in reversed(path.split("/")[:-1]):
+        for word in re.split(r"[^a-z]+", re.sub(r"(?<=[a-z])(?=T[rs]$)", "_", part).lower()):
+            if word in HALF_WORDS:
+                return HALF_WORDS[word]
+    return ""
 
 
 def image_files(folder: Path) -> Iterator[Path]:

@@ -8,8 +8,11 @@ from collections import Counter, defaultdict
 from layouts import Case
 
 
-def split_cases(cases: list[Case], share: float, seed: int) -> tuple[list[Case], list[Case]]:
+def split_cases(cases: list[Case], share: float, seed: int, *, capped: bool = False) -> tuple[list[Case], list[Case]]:
     """Split by patient, stratified by label, so that test has about `share` of the cases.
+
+    Args:
+        capped: never more than that share, even if a rare label has no case in test then (for many classes an image).
 
     Labels go from the one with fewest patients to the one with most; of each, patients are drawn at random into test
     until it has its share, large ones only where they fit. Of every label with two patients or more, one stays in
@@ -26,8 +29,11 @@ def split_cases(cases: list[Case], share: float, seed: int) -> tuple[list[Case],
         for value in held[name]:
             patients[value].append(name)
     side: dict[str, str] = {}
+    most = max(1.0, share * len(cases) + 0.5)
     for value in sorted(patients, key=lambda v: (len(patients[v]), v)):
-        _share_out(value, patients[value], held, share, side)
+        taken = sum(len(groups[name]) for name, where in side.items() if where == "test")
+        if not capped or taken + 1 <= most:
+            _share_out(value, patients[value], held, share, side)
     test = {name for name in groups if side.get(name) == "test"}
     return [c for c in cases if c.patient not in test], [c for c in cases if c.patient in test]
 

@@ -10,7 +10,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from layouts import Case, in_mask_folder, is_image, natural, stem
+from layouts import HALF_WORDS, Case, in_mask_folder, is_image, natural, stem
 
 LIST = "\x1f"
 """Stands between the items of a JSON list in one cell."""
@@ -100,9 +100,11 @@ def _records(value: Any, asked: list[str]) -> list[dict[str, Any]] | None:
         return [item for item in value if isinstance(item, dict)] or None
     if not isinstance(value, dict):
         return None
-    lists = [found for item in value.values() if isinstance(item, list) and (found := _records(item, asked))]
+    lists = {key: found for key, item in value.items() if isinstance(item, list) and (found := _records(item, asked))}
+    if lists and all(key.lower() in HALF_WORDS for key in lists):
+        return [{"(part)": HALF_WORDS[key.lower()], **item} for key, found in lists.items() for item in found]
     if lists:
-        return max(lists, key=lambda found: (sum(name in _flat(found[0]) for name in asked), len(found)))
+        return max(lists.values(), key=lambda found: (sum(name in _flat(found[0]) for name in asked), len(found)))
     if value and all(isinstance(item, dict) for item in value.values()):
         return [{"(key)": key, **item} for key, item in value.items()]
     return [{"(key)": key, "(value)": item} for key, item in value.items()] or None
@@ -118,6 +120,35 @@ def _flat(item: dict[str, Any], before: str = "") -> dict[str, str]:
         else:
             row[f"{before}{key}"] = "" if value is None else str(value).strip()
     return row
+
+
+def join_tables(rows: list[dict[str, str]], others: list[dict[str, str]], on: str, file: Path) -> list[dict[str, str]]:
+    """Rows with the columns of another table's row of the same value in `on` (`column`, or `mine=theirs`).
+
+    Raises:
+        SystemExit: there is no such column, or no value is in both.
+    """
+    mine, _, theirs = on.partition("=")
+    shared = [name for name in (rows[0] if rows else ()) if others and name in others[0]]
+    mine = mine or next(iter(shared), "")
+    theirs = theirs or mine
+    if not rows or not others or mine not in rows[0] or theirs not in others[0]:
+        raise SystemExit(
+            f"--join {file}: give --on COL or --on COL=COL; columns of both: {', '.join(shared) or 'none'}."
+        )
+    known: dict[str, dict[str, str]] = {}
+    for other in others:
+        known.setdefault(_folded(other[theirs]), other)
+    joined = [{**known[key], **row} for row in rows if (key := _folded(row.get(mine, ""))) in known]
+    print(f"joined on {mine}: {len(joined)} of {len(rows)} rows")
+    if not joined:
+        raise SystemExit(f"--join {file}: no value of {mine!r} is also in {theirs!r}.")
+    return joined
+
+
+def _folded(name: str) -> str:
+    """Keys of two tables are the same whatever their case and an image's ending."""
+    return stem(name.strip()).lower()
 
 
 class Finder:

@@ -56,7 +56,7 @@ def read_mask(path: str | Sequence[str], base: str | Path = ".") -> Mask:
     image = images.read_image(path, base)
     if image.array.shape[0] != 1:
         raise ImageError(f"{path}: a mask must have one channel, this has {image.array.shape[0]} (colours, a series?)")
-    affine = grid_of(path, base).affine if isinstance(path, str) else None
+    affine = grid_of(path, base).affine if isinstance(path, str) and image.spacing else None
     return Mask(whole_numbers(image.array[0], str(path)), image.spacing, affine)
 
 
@@ -167,8 +167,8 @@ def write_mask(array: np.ndarray, like: str | Sequence[str], stem: str | Path, b
 
     Args:
         array: (H, W) or (H, W, D) whole numbers, in the axes of `read_image(like)`.
-        stem: the file to write, without its ending: `.nii.gz` for NIfTI and DICOM series, the image's own for NRRD and
-            MHA, `.png` for pictures, `.npy` for arrays and stacks of pictures.
+        stem: the file to write, without its ending: `.nii.gz` for NIfTI, DICOM series and stacks of pictures, the
+            image's own for NRRD and MHA, `.png` for pictures, `.npy` in the file's own axes for arrays.
 
     Returns:
         The file that was written. Raises ImageError where the shape does not fit.
@@ -194,8 +194,20 @@ def write_mask(array: np.ndarray, like: str | Sequence[str], stem: str | Path, b
         file = Path(f"{stem}.png")
         Pillow.fromarray(array).save(file)
         return file
-    file = Path(f"{stem}.npy")
-    np.save(file, array)
+    return _write_array(array, full, kind, stem)
+
+
+def _write_array(array: np.ndarray, like: str, kind: str, stem: str | Path) -> Path:
+    """In the array file's own axes where its shape tells them again, else as NIfTI in the order of `read_image`."""
+    for own in (array, np.moveaxis(array, -1, 0)) if kind == "array" or "#" in like else ():
+        again = images.formats.from_array(own, like).array
+        if again.shape == (1, *array.shape) and np.array_equal(again[0], array):
+            np.save(Path(f"{stem}.npy"), own)
+            return Path(f"{stem}.npy")
+    import nibabel as nib
+
+    file, affine = Path(f"{stem}.nii.gz"), np.eye(4)[[1, 0, 2, 3]]
+    nib.save(nib.Nifti1Image(array if array.ndim == 3 else array[..., None], geometry.RAS_TO_LPS @ affine), file)
     return file
 
 

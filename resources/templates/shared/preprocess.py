@@ -22,8 +22,9 @@ def preprocess(image: Image, plan: Mapping[str, Any], name: str = "image") -> np
     """As `prepare`, for an image in memory; `name` is for the error message."""
     array = _match_dims(image.array, image.dims, int(plan["dims"]), name)
     spacing = image.spacing if image.dims == plan["dims"] else None
-    array = scale_intensity(array, plan["intensity"])
+    array = scale_intensity(all_finite(array, name), plan["intensity"])
     array = match_channels(array, int(plan["channels"]))
+    array = normalise_channels(array, plan["intensity"])
     size, wanted = tuple(int(v) for v in plan["size"]), plan.get("spacing")
     if wanted and spacing:
         resampled = [max(1, round(n * s / w)) for n, s, w in zip(array.shape[1:], spacing, wanted, strict=True)]
@@ -49,13 +50,27 @@ def _match_dims(array: np.ndarray, have: int, want: int, name: str) -> np.ndarra
     return array[..., array.shape[-1] // 2]
 
 
+def all_finite(array: np.ndarray, name: str = "image") -> np.ndarray:
+    """NaN and -inf become the least finite value, +inf the greatest; ImageError where no value is finite."""
+    if array.dtype.kind not in "fc":
+        return array
+    finite = np.isfinite(array)
+    if finite.all():
+        return array
+    if not finite.any():
+        raise ImageError(f"{name}: holds no finite value")
+    low, high = array[finite].min(), array[finite].max()
+    return np.where(np.isposinf(array), high, np.where(finite, array, low))
+
+
 def scale_intensity(array: np.ndarray, rule: Mapping[str, Any]) -> np.ndarray:
     """`window`: [low, high] to 0..1. `unit`: 8-bit values to 0..1. `percentile`: per image, 0.5 % to 99.5 % clipped.
 
     `window` and `unit` then subtract `mean` and divide by `std`; `percentile` makes mean 0 and deviation 1 itself.
+    A `mean` and `std` given as lists, one a channel, are left to `normalise_channels`.
     """
     mode, eight_bit = rule["mode"], array.dtype == np.uint8
-    values = np.nan_to_num(array.astype(np.float32), copy=False)
+    values = array.astype(np.float32)
     if mode == "window":
         low, high = float(rule["low"]), float(rule["high"])
         values = (np.clip(values, low, high) - low) / (high - low)
@@ -71,7 +86,19 @@ def scale_intensity(array: np.ndarray, rule: Mapping[str, Any]) -> np.ndarray:
         values = (values - values.mean()) / max(float(values.std()), 1e-6)
     else:
         raise ValueError(f"intensity mode {mode!r} in plan.json; known are window, unit and percentile")
+    if isinstance(rule.get("mean"), list):
+        return values
     return (values - float(rule.get("mean", 0.0))) / max(float(rule.get("std", 1.0)), 1e-6)
+
+
+def normalise_channels(array: np.ndarray, rule: Mapping[str, Any]) -> np.ndarray:
+    """Lists `mean` and `std`, one value a channel, as networks trained on colour pictures want them."""
+    if not isinstance(rule.get("mean"), list):
+        return array
+    shape = (-1, *(1,) * (array.ndim - 1))
+    mean = np.array(rule["mean"], np.float32).reshape(shape)
+    result: np.ndarray = (array - mean) / np.maximum(np.array(rule["std"], np.float32).reshape(shape), 1e-6)
+    return result
 
 
 def match_channels(array: np.ndarray, channels: int) -> np.ndarray:

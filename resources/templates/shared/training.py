@@ -83,7 +83,10 @@ class ClockTrainer(Trainer):
             groups = [
                 {"params": part, "lr": base * factor, "weight_decay": share}
                 for params, factor in self.parts.groups
-                for part, share in (([p for p in params if p.ndim > 1], decay), ([p for p in params if p.ndim < 2], 0.0))
+                for part, share in (
+                    ([p for p in params if p.ndim > 1], decay),
+                    ([p for p in params if p.ndim < 2], 0.0),
+                )
                 if part
             ]
             self.optimizer = torch.optim.AdamW(groups, lr=base, weight_decay=decay)
@@ -235,7 +238,7 @@ def train_by_clock(
         try:
             return _train(plan, folder, clock, make, watch)
         except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
-            memory = isinstance(error, torch.OutOfMemoryError | MemoryError) or "memory" in str(error).lower()
+            memory = isinstance(error, torch.OutOfMemoryError | MemoryError) or _says_memory(str(error))
             if not memory or isinstance(error, NotFinite):
                 raise
             told = _smaller(plan, shrink)
@@ -244,6 +247,11 @@ def train_by_clock(
         print(f"out of memory: going on with {told}", flush=True)
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
+
+
+def _says_memory(text: str) -> bool:
+    """What torch's CPU and GPU allocators say; other errors name memory too ("tensors share memory")."""
+    return any(words in text.lower() for words in ("out of memory", "allocate memory", "not enough memory"))
 
 
 def _smaller(plan: dict[str, Any], shrink: Callable[[dict[str, Any]], bool] | None) -> str:

@@ -39,5 +39,5 @@ def train_model(view: View) -> str | list[ToolCall]:
         return [call("run_script", command=f"{TRAIN} --resume && {EXPORT}", wait_s=3600)]
     if last.failed:
         return "Training failed twice; the rules change no code, so a language model or a person has to look."
-    figures = re.findall(r"^.*(?:auroc|AUROC).*$", last.result, re.MULTILINE)
+    figures = re.findall(r"^.*validation.*$", last.result, re.MULTILINE | re.IGNORECASE)
     return "Trained and exported. " + (figures[-1].strip() if figures else "")

@@ -7,6 +7,9 @@ import re
 import shlex
 
 from m3b.llm.rules import tables
+from m3b.llm.rules.boxes import box_attempts
+from m3b.llm.rules.masks import mask_attempts
+from m3b.llm.rules.reports import report_attempts
 from m3b.llm.rules.view import View, call
 from m3b.llm.rules.words import LABEL_COLUMNS, rank
 from m3b.messages import ToolCall
@@ -26,8 +29,9 @@ ARRAYS = (
 FEWEST = "5"
 """Labels that fewer patients have are left out when keeping them has failed."""
 BEYOND = (
-    "This layout is beyond the rules: they read class folders, a table that names images and labels, and MedMNIST-like "
-    "NPZ archives. Use a language model, or write a data card that says more."
+    "This layout is beyond the rules: they read class folders, a table that names images and labels, MedMNIST-like NPZ "
+    "archives, masks beside images, files of boxes, and tables or files of reports. Use a language model, or write a data "
+    "card that says more."
 )
 
 
@@ -53,7 +57,7 @@ def _unusable(view: View, result: str) -> str:
     dropped = re.search(r"^dropped, do not open: .*$", result, re.MULTILINE)
     if dropped and "No case is left" in result:
         return f"No image of this data set opens ({dropped.group()}). Check the files, or export them again."
-    for table in tables.tables(view.briefing):
+    for table in tables.tables(view.briefing) if view.task == "diagnosis" else ():
         alike = [c for c in table.columns if c.distinct == 1 and rank(c.name, LABEL_COLUMNS) is not None]
         if alike and tables.image_column(table):
             return (
@@ -64,13 +68,19 @@ def _unusable(view: View, result: str) -> str:
 
 
 def _mendable(rejection: str) -> bool:
-    return "class" in rejection or "label" in rejection or "patient" in rejection
+    return any(word in rejection for word in ("class", "label", "patient", "split has no case"))
 
 
 def attempts(view: View) -> list[str]:
     """Commands for every reading of the layout, most likely first."""
     root = view.part(r"## Preview of (data/[\w-]+)\n")
-    found = [*_archives(view), *_tables(view), *_folders(view, root)]
+    if view.task == "report":
+        found = report_attempts(view, root)
+    elif view.task in ("segmentation", "detection"):
+        found = mask_attempts(view, root)
+        found += box_attempts(view, root) if view.task == "detection" else []
+    else:
+        found = [*_archives(view), *_tables(view), *_folders(view, root)]
     return [f"{SCRIPT} {shlex.join(options)}" for options in found]
 
 
@@ -114,7 +124,7 @@ def _tables(view: View) -> list[list[str]]:
             mark = tables.separator(label)
             options = [*start, label.name, *more, *(["--separator", mark] if mark else [])]
             options += tables.names_of(label, listed)
-            mapped = tables.mapping(list(label.values), view.request) if not mark and label.whole else []
+            mapped = _wanted(list(label.values), view) if not mark and label.whole else []
             found += _with(options, mapped)
         if flags := tables.flag_columns(table):
             several = [*start, ",".join(flag.name for flag in flags), *more]
@@ -133,9 +143,19 @@ def _folders(view: View, root: str) -> list[list[str]]:
     if not classes:
         return []  # one class alone is tried, for the audit to say what is wrong with it
     options = ["--class-folders", place, *(["--skip", "|".join(strange)] if strange else [])]
-    mapped = tables.mapping(classes, view.request)
+    mapped = _wanted(classes, view)
     found = _with(options, mapped)
     return found + ([[*one, "--ignore-split"] for one in found] if halves else [])
+
+
+def _wanted(values: list[str], view: View) -> list[str]:
+    """Options for the labels that the request names, else for those that the card lists as the classes."""
+    asked = tables.mapping(values, view.request)
+    if asked:
+        return asked
+    listed = view.part(r"## Data card\n.*?^Classes: ([^\n]+)\.$", re.MULTILINE)
+    classes = [name for name in values if name.lower() in {one.strip().lower() for one in listed.split(",")}]
+    return [part for name in classes for part in ("--map", f"{name}={name}")] if 2 <= len(classes) < len(values) else []
 
 
 def _with(options: list[str], mapped: list[str]) -> list[list[str]]:

@@ -1,4 +1,4 @@
-"""Choosing a data set by the words that request and cards share."""
+"""Choosing a data set by the words that request and cards share, and the task by both."""
 
 from __future__ import annotations
 
@@ -6,9 +6,24 @@ import json
 import re
 from dataclasses import dataclass
 
+from m3b.llm.rules.asked import BOX_METRICS, METRICS, TASKS, asked_task, wants_found
+from m3b.llm.rules.boxes import has_boxes
+from m3b.llm.rules.preview import patterns
+from m3b.llm.rules.reports import has_reports
 from m3b.llm.rules.view import View
-from m3b.llm.rules.words import STOP, anatomy, modality, of_images, other_task, words
+from m3b.llm.rules.words import STOP, anatomy, modality, of_images, words
 from m3b.messages import ToolCall
+
+PLANS = {
+    "diagnosis": "Read the labels from the class folders, the table or the archive that the preview shows; take the patient "
+    "from its column or folder; keep an own split; leave out what has no image, no label or does not open.",
+    "segmentation": "Pair images and masks by their names as the preview shows them; name the values in the masks after the "
+    "list of labels or the card; take the patient from the name; leave out images without a mask.",
+    "detection": "Take what is marked from the masks or the file of boxes that the preview shows; name the classes after "
+    "the list of labels or the card; take the patient from its field or the name; keep an own split.",
+    "report": "Read findings and impression from the table or the files that the preview shows; put the views of a study "
+    "together; take the patient from its column or the name; keep an own split; leave out what has no text.",
+}
 
 
 @dataclass(frozen=True)
@@ -19,22 +34,44 @@ class Offer:
     task: str
     text: str
 
+    @property
+    def masks(self) -> bool:
+        """Whether the preview shows files that are called like masks beside others that are not."""
+        pictures = [one for one in patterns(self.text) if one.is_picture]
+        return any(one.is_mask for one in pictures) and not all(one.is_mask for one in pictures)
+
+    @property
+    def boxes(self) -> bool:
+        return has_boxes(self.text, patterns(self.text))
+
 
 def select(view: View) -> str | list[ToolCall]:
     """The closing JSON of the selection stage."""
     if view.rejected:
-        return _json(None, f"The rules cannot mend this: {view.rejected[:300]}")
+        return _declined(f"The rules cannot mend this: {view.rejected[:300]}")
     request = view.request
-    task = other_task(request)
-    if task:
-        return _json(None, f"The request asks for a {task} model; the rules build diagnosis models.")
     offers = _offers(view.briefing)
     fitting = [offer for offer in offers if _fits(request, offer, alone=len(offers) == 1)]
     if not fitting:
         here = ", ".join(offer.name for offer in offers) or "none"
-        return _json(None, f"No data on this machine speaks of what the request asks for. Data here: {here}.")
+        asked = asked_task(request)
+        what = f"what a {asked} model needs" if asked else "what the request asks for"
+        return _declined(f"No data on this machine speaks of {what}. Data here: {here}.")
     best = max(fitting, key=lambda offer: _score(request, offer))
-    return _json(best.name, "Its card or folder shares most with the request.")
+    task = task_for(request, best)
+    chosen: dict[str, object] = {
+        "data_card": best.name,
+        "task": task,
+        "metric": _metric(task, best),
+        "classes": [],
+        "plan": PLANS[task],
+        "reason": "Its card or folder shares most with the request.",
+    }
+    return json.dumps(chosen, ensure_ascii=False)
+
+
+def _declined(reason: str) -> str:
+    return json.dumps({"data_card": None, "reason": reason}, ensure_ascii=False)
 
 
 def _offers(briefing: str) -> list[Offer]:
@@ -46,12 +83,52 @@ def _offers(briefing: str) -> list[Offer]:
     ]
 
 
+def task_for(request: str, offer: Offer) -> str:
+    """The task for which a request may use a data set; empty where the two do not go together.
+
+    A card's own task decides between segmentation and detection, since "outline the tumour" may be either; a folder
+    without a card must show masks, boxes or reports for these tasks.
+    """
+    asked, own = asked_task(request), offer.task if offer.task in TASKS else ""
+    if own:
+        if not asked and own != "diagnosis":  # "detect" alone asks for places only where the data shows places
+            return own if offer.masks or offer.boxes else ""
+        alike = asked in ("segmentation", "detection") and own in ("segmentation", "detection")
+        return own if not asked or asked == own or alike else ""
+    if asked == "report":
+        return asked if has_reports(offer.text) else ""
+    if asked == "segmentation":
+        return asked if offer.masks else ""
+    if asked == "detection":
+        return asked if offer.masks or offer.boxes else ""
+    return "detection" if wants_found(request) and _only_marked(offer) else "diagnosis"
+
+
+def _only_marked(offer: Offer) -> bool:
+    """Whether a folder without a card holds masks beside as many images, and nothing that looks like classes."""
+    pictures = [one for one in patterns(offer.text) if one.is_picture]
+    masks = [one for one in pictures if one.is_mask]
+    places = {one.folder for one in pictures if not one.is_mask and not one.by_case}
+    return (
+        bool(masks) and len(places) <= 1 and 2 * sum(one.count for one in masks) >= max(one.count for one in pictures)
+    )
+
+
+def _metric(task: str, offer: Offer) -> str:
+    """The card's metric if the task knows it; of boxes one that boxes can be measured by."""
+    found = re.search(r"^Usual metric: (\w+)", offer.text, re.MULTILINE)
+    known = METRICS[task]
+    if task == "detection" and not offer.masks:
+        known = BOX_METRICS
+    return found.group(1) if found and found.group(1) in known else known[0]
+
+
 def _fits(request: str, offer: Offer, *, alone: bool) -> bool:
     """Whether a card serves: not of another task, organ or kind of image, and with something in common.
 
     Data that came without words may be in common with any request for a model on images, if there is no other.
     """
-    if offer.task not in ("", "diagnosis", "no facts given"):
+    if not task_for(request, offer):
         return False
     for kinds in (anatomy, modality):
         asked, there = kinds(request), kinds(offer.text)
@@ -65,19 +142,3 @@ def _score(request: str, offer: Offer) -> float:
     shared = asked & words(offer.text)
     same = len(anatomy(request) & anatomy(offer.text)) + 0.5 * len(modality(request) & modality(offer.text))
     return len(shared) / max(1, len(asked)) + same
-
-
-def _json(card: str | None, reason: str) -> str:
-    plan = (
-        "Read the labels from the class folders, the table or the archive that the preview shows; take the patient from "
-        "its column or folder; keep an own split; leave out what has no image, no label or does not open."
-    )
-    chosen: dict[str, object] = {
-        "data_card": card,
-        "task": "diagnosis",
-        "metric": "auroc",
-        "classes": [],
-        "plan": plan,
-        "reason": reason,
-    }
-    return json.dumps(chosen, ensure_ascii=False)

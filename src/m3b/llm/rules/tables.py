@@ -15,6 +15,7 @@ from m3b.llm.rules.words import (
     SPLIT_COLUMNS,
     STOP,
     UNCLEAR,
+    folded,
     plain,
     rank,
     words,
@@ -236,10 +237,15 @@ def _named(values: Sequence[str], request: str) -> list[str]:
     for value in values:
         whole = " ".join(re.findall(WORD, plain(value)))
         in_script = any(ord(char) > 0x2E80 for char in value) and plain(value) in plain(request)
-        if in_script or (len(value) > 1 and f" {whole} " in low) or _parts(value) & asked - STOP:
+        alike = _folded(whole) and _folded(whole) <= {folded(word) for word in asked - STOP}
+        if in_script or (len(value) > 1 and f" {whole} " in low) or _parts(value) & asked - STOP or alike:
             found.append(value)
     longest = [v for v in found if not any(v != other and words(v) < words(other) for other in found)]
     return longest
+
+
+def _folded(text: str) -> set[str]:
+    return {folded(word) for word in words(text)} if len(text) > 2 else set()
 
 
 def _parts(value: str) -> set[str]:

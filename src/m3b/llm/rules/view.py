@@ -48,9 +48,21 @@ class View:
     def request(self) -> str:
         return self.part(r"Request of the user:\n(.*?)(?:\n\n|\Z)")
 
-    def part(self, pattern: str) -> str:
+    @property
+    def task(self) -> str:
+        """The selection's task; diagnosis where none is named."""
+        block = self.part(r"## Selection\n(\{.*?\n\})")
+        found = re.search(r'"task": "(\w+)"', block)
+        return found.group(1) if found else "diagnosis"
+
+    @property
+    def preview(self) -> str:
+        """The preview of the data folder."""
+        return self.part(r"## Preview of data/[\w-]+\n(.*?)(?:\n\n|\Z)") + "\n"
+
+    def part(self, pattern: str, more: re.RegexFlag = re.DOTALL) -> str:
         """The first group of a pattern in the briefing, or nothing."""
-        found = re.search(pattern, self.briefing, re.DOTALL)
+        found = re.search(pattern, self.briefing, re.DOTALL | more)
         return found.group(1).strip() if found else ""
 
     @property

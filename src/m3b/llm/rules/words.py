@@ -43,12 +43,24 @@ IMAGING = (
 )
 COMPOUNDED = frozenset(["hirn", "knie", "herz", "lung"])
 """Short words that German and others build longer ones with; those of five letters and more may all begin one."""
-SEGMENTATION = "segment delineat contour outlin segmentier segmenta 分割 勾画"
-REPORTS = (  # of texts without accents
-    r"(?:writ|generat|draft|produc|compos|schreib|verfass|erstell|gener|redig|redact|escrib)\w*\W+(?:\w+\W+){0,4}"
-    r"(?:report|bericht|befundbericht|informe|comptes?[- ]rendu)|report (?:generation|writing)|(?:生成|撰写|写)\S{0,6}报告"
+_MASKS = (
+    "mask masks seg segs segm segmentation segmentations label labels lbl msk gt groundtruth truth gold standard annotation "
+    "annotations roi rois manual consensus lesions"
 )
-BOXES = ("bounding box", "bounding boxes", "localise", "localize", "locate the", "检测框")
+_IMAGES = ("cases", "images", "scans", "dataset", "data", "ct", "mr", "mri", "img", "imgs", "image")
+"""A part of a path that ends with one of these speaks of images, whatever stands before: `CT-Seg_20cases`."""
+MASK_WORDS = frozenset(_MASKS.split())
+_ALL = (
+    "all every each organs organ regions structures vertebrae vertebra such like others rest alle jede organe regionen "
+    "tous toutes organes autres todos todas organos regiones multi parts"
+)
+LESIONS = (
+    "lesion", "tumor", "nodule", "haemorrhage", "hemorrhage", "polyp", "infection", "metastasis", "infarct", "aneurysm",
+    "fracture", "cyst", "stroke", "bleeding", "plaque",
+)  # fmt: skip
+"""Words for what may be marked, singular and folded: the name of the only value where nothing else names it."""
+EVERYTHING = frozenset(_ALL.split())
+"""Words by which a request wants whatever the data set marks."""
 
 IMAGE_COLUMNS = (
     "image_path",
@@ -170,14 +182,23 @@ def _hits(text: str, listed: str) -> int:
     return hits + sum(low.count(word) for word in letters)
 
 
-def other_task(request: str) -> str:
-    """The task that a request names if it is none of classification, as far as its words tell."""
-    low = plain(request)
-    if any(re.search(rf"\b{word}" if word.isascii() else word, low) for word in map(plain, SEGMENTATION.split())):
-        return "segmentation"
-    if re.search(REPORTS, low):
-        return "report"
-    return "detection" if any(phrase in low for phrase in BOXES) else ""
+def folded(word: str) -> str:
+    """A word without its plural, in American spelling: `tumours` and `Tumor` are one."""
+    word = re.sub(r"(?<=[a-z]{3})ours?$", "or", plain(word))
+    return re.sub(r"(?<=[a-rt-z])s$", "", re.sub(r"(?<=[cs])es$", "", word) if word.endswith("sses") else word)
+
+
+def bare_words(name: str) -> list[str]:
+    """The words in a file's or folder's name, in lower case and without numbers; `labelsTr` is labels and tr."""
+    apart = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name)
+    return re.findall(r"[a-z]+", apart.lower())
+
+
+def of_masks(path: str) -> bool:
+    """Whether a path's file, or one of its folders, is called like masks."""
+    *folders, name = path.split("/")
+    low = [bare_words(part) for part in (*folders[-3:], name)]
+    return any(word in MASK_WORDS for part in low for word in part if part[-1] not in _IMAGES)
 
 
 def rank(name: str, known: tuple[str, ...]) -> int | None:
@@ -187,7 +208,7 @@ def rank(name: str, known: tuple[str, ...]) -> int | None:
     for place, word in enumerate(known):
         if bare == re.sub(r"[^a-z0-9]", "", word):
             return place
-    parts = re.split(r"[^a-z0-9]+", low)
+    parts = {*re.split(r"[^a-z0-9]+", low), *bare_words(name)}
     for place, word in enumerate(known):
         if len(word) > 2 and word in parts:
             return len(known) + place

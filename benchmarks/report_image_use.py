@@ -1,0 +1,165 @@
+"""Does the report template look at its images? Measured with m3b's own metrics on a generated set with known findings.
+
+    python benchmarks/report_image_use.py                      IU-Xray's stand-in: two views, sides; three minutes
+    python benchmarks/report_image_use.py --data CT-RATE       3D
+    python benchmarks/report_image_use.py --data RadGenome-BrainMRI --patients 40
+
+Plan, train, export and predict run as an agent would run them, on the training part; the figures are those of the
+deliverable's predictions for the test part. Three things must hold: with the images shuffled between patients at least
+half of the label F1 is lost; 20 cases get at least 10 different texts; BLEU-4 is above the best constant training
+report. Exit status 1 where one does not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from m3b.bench.datasets import Case, dataset
+from m3b.metrics import Findings, ReportCase, best_constants, image_use, score_reports, stated
+from m3b.metrics.text import distinct_texts
+from m3b.resources import resources_dir
+
+SIDES = ("left", "right")
+KNOWN: dict[str, dict[str, list[str]]] = {
+    "IU-Xray": {
+        "cardiomegaly": ["cardiomegaly", "silhouette markedly enlarged"],
+        **{f"effusion {side}": [f"{side} pleural effusion"] for side in SIDES},
+        **{f"opacity {side}": [f"{side} lung opacity", f"{side} midlung"] for side in SIDES},
+    },
+    "CT-RATE": {
+        "cardiomegaly": ["cardiomegaly", "heart size is increased", "cardiothoracic ratio has increased"],
+        **{f"effusion {side}": [f"effusion on the {side}", f"{side} pleural effusion"] for side in SIDES},
+        **{f"infiltration {side}": [f"infiltration in the {side}", f"{side} upper lobe"] for side in SIDES},
+        **{f"nodule {side}": [f"nodule in the {side}", f"zone {side} lung"] for side in SIDES},
+    },
+    "RadGenome-BrainMRI": {
+        **{f"{side} {lobe}": [f"{side} {lobe}"] for side in SIDES for lobe in ("frontal", "parietal", "occipital")},
+        **{name: [name] for name in ("glioma", "meningioma", "metastasis", "infarct", "white matter hyperintensity")},
+        "midline shift": ["midline shift is present", "midline structures are displaced"],
+    },
+}
+"""What the generators plant, and the words in which their reports state it."""
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", default="IU-Xray", choices=tuple(KNOWN))
+    parser.add_argument("--patients", type=int, help="instead of the stand-in's own number")
+    parser.add_argument("--minutes", type=float, default=3.0, help="of training")
+    parser.add_argument("--seed", type=int, default=0, help="of the generated data")
+    parser.add_argument("--set", nargs="*", default=[], help="overrides for plan.py")
+    parser.add_argument("--keep", type=Path, help="work here, and leave everything")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        work = options.keep or Path(folder) / "work"
+        train, test = prepare(work, options.data, options.patients, options.seed)
+        start = time.monotonic()
+        run(work, "plan.py", "--minutes", str(options.minutes), "--set", "device=cpu", *options.set)
+        run(work, "train.py")
+        run(work, "export.py", "--out", "Deliver")
+        seconds = time.monotonic() - start
+        (work / "list.json").write_text(json.dumps([record["image_path"] for record in test]))
+        run(work, "Deliver/predict.py", "--list", "list.json", "-o", "out.json")
+        written = json.loads((work / "out.json").read_text())
+    return judge(options.data, train, test, written, seconds)
+
+
+def prepare(
+    work: Path, name: str, patients: int | None, seed: int
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """The template put together in `work`, the data made beside it, and its training and test records."""
+    templates = resources_dir() / "templates"
+    shutil.copytree(templates / "report", work)
+    for file in (templates / "shared").glob("*.py"):
+        shutil.copy(file, work / "Utils")
+    spec = dataset(name)
+    spec.make(work / "data" / "made", patients=patients, seed=seed)
+    cases = spec.read(work / "data" / "made").cases
+    names = sorted({case.patient for case in cases})
+    drawn = set(np.random.default_rng(0).permutation(names)[: max(20, len(names) // 4)])
+    chosen = {case.name: case.split == "test" if case.split else case.patient in drawn for case in cases}
+    parts: dict[bool, list[dict[str, Any]]] = {False: [], True: []}
+    for case in cases:
+        parts[chosen[case.name]].append(record_of(case))
+    (work / "Datapath" / "train.json").write_text(json.dumps(parts[False]))
+    (work / "Datapath" / "label_dict.json").write_text("{}")
+    return parts[False], parts[True]
+
+
+def record_of(case: Case) -> dict[str, Any]:
+    paths = [f"data/made/{path}" for path in case.images]
+    return {
+        "image_path": paths if len(paths) > 1 else paths[0],
+        "report": {"findings": case.findings, "impression": case.impression},
+        "patient": case.patient,
+    }
+
+
+def run(work: Path, script: str, *arguments: str) -> None:
+    subprocess.run([sys.executable, script, *arguments], cwd=work, check=True)
+
+
+def whole(report: dict[str, str]) -> str:
+    return " ".join(report[key] for key in ("findings", "impression") if report[key])
+
+
+def spread(cases: list[ReportCase], findings: Findings, most: int) -> list[ReportCase]:
+    """At most `most` cases, evenly over the sets of findings that their TRUE reports state: a third of the studies is
+    normal, and the same text is right for all of those."""
+    groups: dict[frozenset[str], list[ReportCase]] = {}
+    for case in cases:
+        groups.setdefault(stated(case.reference, findings), []).append(case)
+    turns = zip_longest(*groups.values())
+    return [case for turn in turns for case in turn if case is not None][:most]
+
+
+def judge(
+    name: str, train: list[dict[str, Any]], test: list[dict[str, Any]], written: list[dict[str, Any]], seconds: float
+) -> int:
+    """Prints the figures; 1 where one of the three does not hold."""
+    cases = [
+        ReportCase(str(record["image_path"]), record["patient"], whole(record["report"]), whole(text))
+        for record, text in zip(test, written, strict=True)
+    ]
+    findings = KNOWN[name]
+    constants = best_constants([whole(record["report"]) for record in train])
+    scores = score_reports(cases, findings, primary="bleu_4", trivial=constants)
+    use = image_use(cases, findings)
+    few = spread(cases, findings, 20)
+    first_20 = len({stated(case.reference, findings) for case in cases[:20]})
+    written_20, true_20 = distinct_texts(few), len({stated(case.reference, findings) for case in few})
+    bleu = scores.primary
+    print(f"{name}: {len(train)} training and {len(test)} test studies, {seconds:.0f} s with imports and export")
+    for case in cases[:4]:
+        print(f"  true:    {case.reference}\n  written: {case.prediction}")
+    held = (use.lost >= 0.5, written_20 >= 10, bleu.baseline is not None and bleu.value > bleu.baseline)
+    for good, line in zip(
+        held,
+        (
+            f"label F1 {use.value:.3f}, with images shuffled {use.shuffled:.3f}: {use.lost:.0%} is lost (at least 50%)",
+            f"different texts: {written_20} on {len(few)} cases (at least 10 of 20), whose true reports state {true_20} different "
+            f"sets of findings; on the first 20 as they come {distinct_texts(cases[:20])} (true sets {first_20}), on all {use.n} "
+            f"{use.distinct}",
+            f"BLEU-4 {bleu.value:.3f}, best constant report {bleu.baseline:.3f}"
+            f" (95 % interval {bleu.low:.3f} to {bleu.high:.3f})",
+        ),
+        strict=True,
+    ):
+        print(f"{'holds' if good else 'FAILS'}: {line}")
+    print(", ".join(f"{key} {measure.value:.3f}" for key, measure in scores.metrics.items()))
+    return 0 if all(held) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

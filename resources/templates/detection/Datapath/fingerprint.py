@@ -1,0 +1,141 @@
+"""What plan.py knows of the training cases: properties of a sample of the images, and how many and how large lesions are."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+from Datapath.index import patient_of, target_of, true_boxes
+from Utils.formats import Image, ImageError
+from Utils.images import read_image
+from Utils.lesions import lesion_boxes
+from Utils.mask_grid import load_masks
+
+SAMPLE = {2: 120, 3: 40}
+
+
+def fingerprint(records: list[dict[str, Any]], label_dict: Mapping[str, int]) -> dict[str, Any]:
+    """Counts from every record where the index tells, the rest from a sample of up to 120 images (40 volumes)."""
+    target = target_of(records)
+    classes = [name for name, _ in sorted(label_dict.items(), key=lambda item: item[1])]
+    _check_labels(label_dict, target)
+    rule = {"classes": classes, "labels": {name: int(label_dict[name]) for name in classes}}
+    order = random.Random(0).sample(records, min(SAMPLE[2], len(records)))
+    first = _measure(order[0], target, rule)
+    if isinstance(first, dict) and first["dims"] == 3:
+        order = order[: SAMPLE[3]]
+    with ThreadPoolExecutor(2) as pool:
+        found = [first, *pool.map(lambda record: _measure(record, target, rule), order[1:])]
+    read = [item for item in found if isinstance(item, dict)]
+    if not read:
+        raise SystemExit(f"none of {len(order)} sampled training images can be read; first: {found[0]}")
+    dims = Counter(item["dims"] for item in read).most_common(1)[0][0]
+    same = [item for item in read if item["dims"] == dims]
+    return {
+        "target": target,
+        "cases": len(records),
+        "patients": len({patient_of(record) for record in records}),
+        "classes": classes,
+        "labels": rule["labels"],
+        "objects": any(isinstance(record.get("mask_path"), Mapping) for record in records),
+        "dims": dims,
+        **_images(same),
+        **_lesions(records, same, target, classes),
+        "unreadable": [item for item in found if isinstance(item, str)],
+    }
+
+
+def _check_labels(label_dict: Mapping[str, int], target: str) -> None:
+    values = sorted(label_dict.values())
+    if not values:
+        raise SystemExit("Datapath/label_dict.json names no class")
+    if len(set(values)) < len(values):
+        raise SystemExit(f"label_dict.json: two classes have the same number {dict(label_dict)}")
+    if target == "masks" and values[0] < 1:
+        raise SystemExit(f"label_dict.json: with masks, values start at 1 (0 is background); found {dict(label_dict)}")
+
+
+def _images(same: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    spacings = [item["spacing"] for item in same if item["spacing"]]
+    return {
+        "channels": Counter(item["channels"] for item in same).most_common(1)[0][0],
+        "modality": Counter(item["modality"] for item in same).most_common(1)[0][0],
+        "eight_bit": all(item["eight_bit"] for item in same),
+        "shapes": np.array([item["shape"] for item in same]),
+        "spacing": [float(v) for v in np.median(spacings, axis=0)] if len(spacings) > len(same) / 2 else None,
+        **{key: float(np.median([item[key] for item in same])) for key in ("low", "high", "inside_low", "inside_high")},
+        **{key: float(np.mean([item[key] for item in same])) for key in ("mean", "std")},
+    }
+
+
+def _lesions(
+    records: Sequence[Mapping[str, Any]], same: Sequence[Mapping[str, Any]], target: str, classes: Sequence[str]
+) -> dict[str, Any]:
+    """Lesions a class (boxes: of all records; masks: of the sample), their sides in pixels, and how many are ill."""
+    sides = [side for item in same for side in item["sides"]]
+    if target == "boxes":
+        names = Counter(box["label"] for record in records for box in record["boxes"] if isinstance(box, Mapping))
+        ill = sum(bool(record["boxes"]) for record in records) / len(records)
+    else:
+        names = sum((item["counts"] for item in same), Counter())
+        ill = float(np.mean([bool(item["counts"]) for item in same]))
+    return {
+        "counts": {name: int(names.get(name, 0)) for name in classes},
+        "ill_share": ill,
+        "sides": np.array(sides, float).reshape(len(sides), -1),
+        "odd": [text for item in same for text in item["odd"]],
+    }
+
+
+def _measure(record: Mapping[str, Any], target: str, rule: Mapping[str, Any]) -> dict[str, Any] | str:
+    path = record["image_path"]
+    try:
+        image = read_image(path)
+        counts, sides, odd = _truth(record, image, target, rule)
+    except ImageError as error:
+        return str(error)
+    values = image.array.astype(np.float32)
+    low, high = (float(v) for v in np.percentile(values, (0.5, 99.5)))
+    return {
+        "dims": image.dims,
+        "channels": int(values.shape[0]),
+        "shape": values.shape[1:],
+        "spacing": image.spacing,
+        "modality": image.modality,
+        "eight_bit": image.array.dtype == np.uint8,
+        "low": low,
+        "high": high,
+        "inside_low": odd[1][0] if odd[1] else low,
+        "inside_high": odd[1][1] if odd[1] else high,
+        "mean": float(values.mean()),
+        "std": float(values.std()),
+        "counts": counts,
+        "sides": sides,
+        "odd": odd[0],
+    }
+
+
+def _truth(
+    record: Mapping[str, Any], image: Image, target: str, rule: Mapping[str, Any]
+) -> tuple[Counter[str], list[np.ndarray], tuple[list[str], tuple[float, float] | None]]:
+    """Lesions a class, their sides in pixels, and (what was odd, range of values inside lesions or None)."""
+    classes, shape = rule["classes"], image.array.shape[1:]
+    if target == "boxes":
+        boxes, odd = true_boxes(record, classes, shape)
+        d = len(shape)
+        return Counter(), [row[d : 2 * d] - row[:d] for row in boxes if len(boxes)], (odd, None)
+    masks = load_masks(record, rule, image)
+    counts: Counter[str] = Counter()
+    sides = []
+    for name, mask in zip(classes, masks, strict=True):
+        for corners, _ in lesion_boxes(mask):
+            counts[name] += 1
+            d = len(corners) // 2
+            sides.append(np.array(corners[d:]) - np.array(corners[:d]))
+    union = masks.any(axis=0)
+    inside = tuple(float(v) for v in np.percentile(image.array[:, union], (0.5, 99.5))) if union.any() else None
+    return counts, sides, ([], inside)  # type: ignore[return-value]

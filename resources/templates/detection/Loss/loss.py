@@ -1,0 +1,18 @@
+"""The loss that plan.json describes: overlap and focal terms for masks, heat map and box terms for boxes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from Loss.box_loss import BoxLoss
+from torch import nn
+from Utils.losses import build_mask_loss
+
+
+def build_loss(plan: Mapping[str, Any], cell: Sequence[int] | None = None) -> nn.Module:
+    """`loss` of plan.json: {"voxel", "alpha", "beta"} for masks (Utils/losses.py), {"boxes"} for boxes."""
+    if plan["target"] == "boxes":
+        weight = float((plan.get("loss") or {}).get("boxes", 1.0))
+        return BoxLoss(len(plan["classes"]), cell or [1] * int(plan["dims"]), weight)
+    return build_mask_loss(plan)

@@ -1,0 +1,256 @@
+"""What a model is worth on validation cases: Dice and lesion F1 of masks, average precision of boxes, image AUROC.
+
+`Scorer` is asked during the training, on as many cases as fit into a small share of the time; `final_masks` and
+`final_boxes` go through all of them at the end, choose thresholds, and calibrate.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from Datapath.dataloader import Patches, collate
+from Model.inference import find_boxes, mask_probabilities
+from torch.utils.data import DataLoader
+from Utils.boxes import (
+    apply_logistic,
+    average_precision,
+    fit_logistic,
+    froc,
+    image_score,
+    rank_images,
+)
+from Utils.lesions import components, dice, lesion_counts, lesion_f1, match_numbered, mean_figure
+from Utils.ranks import auroc
+
+THRESHOLDS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
+LEAST_SIZES = (1, 3, 6, 12, 25, 50, 100, 200)
+TOP = 10
+"""So many of the surest voxels make an image's anomaly score."""
+
+
+class Scorer:
+    """Validation figures during the training; the first call finds out how many cases the seconds suffice for."""
+
+    def __init__(self, plan: Mapping[str, Any], valid: Patches, seconds: float) -> None:
+        self.plan, self.valid, self.seconds = plan, valid, seconds
+        rng = np.random.default_rng(0)
+        ill = [int(row) for row in valid.rows if valid.cases.counts[int(row)].sum() > 0]
+        rest = [int(row) for row in valid.rows if valid.cases.counts[int(row)].sum() == 0]
+        rng.shuffle(ill)
+        rng.shuffle(rest)
+        step = max(1, round(len(ill) / max(1, len(rest))))
+        self.rows = [row for k, one in enumerate(ill) for row in (one, *rest[k // step : k // step + (k % step == 0)])]
+        self.rows = self.rows or rest
+        self.limit = 0
+
+    def __call__(self, model: torch.nn.Module, device: torch.device) -> dict[str, float]:
+        start, answers, used = time.monotonic(), [], []
+        for row in self.rows[: self.limit or None]:
+            answers.append(self._one(model, row, device))
+            used.append(row)
+            if not self.limit and time.monotonic() - start > self.seconds:
+                break
+        self.limit = self.limit or len(used)
+        figures = {"valid_loss": patch_loss(model, self.valid, self.plan, device, 64)}
+        if self.plan["target"] == "boxes":
+            return figures | box_figures(answers, [self._boxes(row) for row in used], len(self.plan["classes"]))
+        table = np.array(answers)  # (cases, K, 4): dice, then matched, found, true lesions
+        overlap = mean_figure([mean_figure(table[:, k, 0]) for k in range(table.shape[1])])
+        lesions = mean_figure([lesion_f1(table[:, k, 1:].sum(axis=0)) for k in range(table.shape[1])])
+        return figures | {"dice": overlap, "lesion_f1": lesions, "quality": mean_figure([overlap, lesions])}
+
+    def _one(self, model: torch.nn.Module, row: int, device: torch.device) -> Any:
+        image, batch = self.valid.cases.image(row), int(self.plan["batch"])
+        if self.plan["target"] == "boxes":
+            return find_boxes(model, image, self.plan, device, batch)
+        chances = mask_probabilities(model, image, self.plan, device, batch)
+        truth = self.valid.cases.volumes.mask(row)
+        result = []
+        for chance, mask in zip(chances, truth, strict=True):
+            ours, theirs = chance >= 0.5, np.asarray(mask) > 0
+            part = _marked(ours, theirs)
+            result.append([dice(ours, theirs), *lesion_counts(ours[part], theirs[part])])
+        return result
+
+    def _boxes(self, row: int) -> tuple[np.ndarray, np.ndarray]:
+        boxes = self.valid.cases.boxes[row]
+        return boxes[:, :-1], boxes[:, -1].astype(int)
+
+
+def _marked(*masks: np.ndarray) -> tuple[slice, ...]:
+    """Where anything is marked, which is far less than the image."""
+    union, places = np.logical_or.reduce(masks), []
+    if not union.any():
+        return (slice(0, 1),) * union.ndim
+    for axis in range(union.ndim):
+        line = np.flatnonzero(union.any(axis=tuple(a for a in range(union.ndim) if a != axis)))
+        places.append(slice(int(line[0]), int(line[-1]) + 1))
+    return tuple(places)
+
+
+@torch.no_grad()
+def patch_loss(
+    model: torch.nn.Module, valid: Patches, plan: Mapping[str, Any], device: torch.device, most: int
+) -> float:
+    """Mean loss of the fixed validation patches, of up to `most` of them."""
+    part = torch.utils.data.Subset(valid, range(0, len(valid), max(1, -(-len(valid) // most))))
+    losses, counts = [], []
+    for batch in DataLoader(part, batch_size=int(plan["batch"]), collate_fn=collate):
+        losses.append(float(model(**{key: value.to(device) for key, value in batch.items()})["loss"]))
+        counts.append(len(batch["pixel_values"]))
+    return float(np.average(losses, weights=counts))
+
+
+# --- boxes --------------------------------------------------------------------------------------------------------
+
+
+def box_figures(answers: list[Any], truths: list[Any], classes: int, least: float = 0.5) -> dict[str, float]:
+    """map_50, froc and image_auroc of (boxes, scores, labels) against (boxes, labels), one pair an image."""
+    table = rank_images(answers, truths, classes, least)
+    ill = np.array([len(labels) > 0 for _, labels in truths])
+    score = np.array([image_score(scores) for _, scores, _ in answers])
+    figures = {
+        "map_50": mean_figure([average_precision(*column) for column in table]),
+        "froc": mean_figure([froc(*column, images=len(truths)) for column in table]),
+    }
+    chance = auroc(ill, score)
+    return {**figures, **({"image_auroc": chance} if np.isfinite(chance) else {})}
+
+
+def final_boxes(
+    model: torch.nn.Module, valid: Patches, plan: Mapping[str, Any], device: torch.device, rows: list[int]
+) -> dict[str, Any]:
+    """Figures, calibration, and rows of valid_predictions.json, from the kept weights on the chosen validation cases."""
+    answers = [find_boxes(model, valid.cases.image(row), plan, device, int(plan["batch"])) for row in rows]
+    truths = [(valid.cases.boxes[row][:, :-1], valid.cases.boxes[row][:, -1].astype(int)) for row in rows]
+    classes = len(plan["classes"])
+    table = rank_images(answers, truths, classes)
+    fit = fit_logistic(np.concatenate([c[0] for c in table]), np.concatenate([c[1] for c in table]))
+    calibrated = [(boxes, apply_logistic(scores, fit), labels) for boxes, scores, labels in answers]
+    anomaly = np.array([image_score(scores) for _, scores, _ in calibrated])
+    ill = np.array([len(labels) > 0 for _, labels in truths])
+    image_fit = fit_logistic(anomaly, ill)
+    figures = box_figures(calibrated, truths, classes)
+    per_class = {name: average_precision(*column) for name, column in zip(plan["classes"], table, strict=True)}
+    found = [
+        {
+            "image": valid.cases.records[row]["image_path"],
+            "patient": valid.cases.records[row].get("patient"),
+            "abnormal": bool(sick),
+            "anomaly_score": round(float(score), 5),
+            "boxes": len(labels),
+            "boxes_found": int(sum(scores >= 0.5)),
+        }
+        for row, sick, score, (_, labels), (_, scores, _) in zip(
+            rows, ill, apply_logistic(anomaly, image_fit), truths, calibrated, strict=True
+        )
+    ]
+    return {
+        "figures": figures,
+        "by_class": {"map_50": per_class},
+        "config": {"calibration": list(fit), "image_calibration": list(image_fit)},
+        "rows": found,
+    }
+
+
+# --- masks --------------------------------------------------------------------------------------------------------
+
+
+def anomaly_of(chances: np.ndarray) -> float:
+    """Mean of the surest voxels of an image's (K, *image) probabilities."""
+    flat = chances.reshape(-1)
+    top = min(TOP, flat.size)
+    return float(np.partition(flat, flat.size - top)[-top:].mean())
+
+
+def final_masks(
+    model: torch.nn.Module, valid: Patches, plan: Mapping[str, Any], device: torch.device, rows: list[int]
+) -> dict[str, Any]:
+    """As `final_boxes`; the threshold and the least lesion size of each class are those of the best F1 plus Dice."""
+    classes, shape = list(plan["classes"]), (len(rows), len(plan["classes"]), len(THRESHOLDS), len(LEAST_SIZES))
+    counts, overlap = np.zeros((*shape, 3)), np.full(shape, np.nan)
+    anomaly, ill = [], []
+    for at, row in enumerate(rows):
+        chances = mask_probabilities(model, valid.cases.image(row), plan, device, int(plan["batch"]))
+        truth = np.asarray(valid.cases.volumes.mask(row)) > 0
+        anomaly.append(anomaly_of(chances))
+        ill.append(bool(truth.any()))
+        for k in range(len(classes)):
+            counts[at, k], overlap[at, k] = sweep(chances[k], truth[k])
+    chosen = [best_setting(counts[:, k].sum(axis=0), overlap[:, k]) for k in range(len(classes))]
+    per_dice = {n: mean_figure(overlap[:, k, t, s]) for k, (n, (t, s)) in enumerate(zip(classes, chosen, strict=True))}
+    per_f1 = {
+        n: lesion_f1(counts[:, k, t, s].sum(axis=0)) for k, (n, (t, s)) in enumerate(zip(classes, chosen, strict=True))
+    }
+    image_fit = fit_logistic(np.array(anomaly), np.array(ill))
+    figures = {"dice": mean_figure(per_dice), "lesion_f1": mean_figure(per_f1)}
+    chance = auroc(np.array(ill), np.array(anomaly))
+    figures |= {"image_auroc": chance} if np.isfinite(chance) else {}
+    scores = apply_logistic(np.array(anomaly), image_fit)
+    found = [
+        {
+            "image": valid.cases.records[row]["image_path"],
+            "patient": valid.cases.records[row].get("patient"),
+            "abnormal": ill[at],
+            "anomaly_score": round(float(scores[at]), 5),
+            "dice": {
+                n: _number(overlap[at, k, t, s]) for k, (n, (t, s)) in enumerate(zip(classes, chosen, strict=True))
+            },
+        }
+        for at, row in enumerate(rows)
+    ]
+    return {
+        "figures": figures,
+        "by_class": {"dice": per_dice, "lesion_f1": per_f1},
+        "config": {
+            "thresholds": [THRESHOLDS[t] for t, _ in chosen],
+            "least_sizes": [LEAST_SIZES[s] for _, s in chosen],
+            "image_calibration": list(image_fit),
+        },
+        "rows": found,
+    }
+
+
+def _number(value: float) -> float | None:
+    return round(float(value), 4) if np.isfinite(value) else None
+
+
+def sweep(chance: np.ndarray, truth: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Of one class of one case: (thresholds, sizes, 3) lesion counts and (thresholds, sizes) Dice."""
+    counts = np.zeros((len(THRESHOLDS), len(LEAST_SIZES), 3))
+    overlap = np.full((len(THRESHOLDS), len(LEAST_SIZES)), np.nan)
+    part = _marked(chance >= THRESHOLDS[0], truth)
+    chance, truth = chance[part], truth[part]
+    theirs, n_theirs = components(truth)
+    for t, cut in enumerate(THRESHOLDS):
+        ours, _ = components(chance >= cut)
+        sizes = np.bincount(ours.ravel())
+        sizes[0] = 0
+        for s, least in enumerate(LEAST_SIZES):
+            keep = sizes >= least
+            if s and not ((sizes > 0) & (sizes < least)).any():  # nothing is that small
+                counts[t, s], overlap[t, s] = counts[t, s - 1], overlap[t, s - 1]
+                continue
+            left = np.where(keep, np.arange(len(sizes)), 0)[ours]
+            counts[t, s] = match_numbered(left, theirs), int(keep.sum()), n_theirs
+            overlap[t, s] = dice(left > 0, truth)
+    return counts, overlap
+
+
+def best_setting(counts: np.ndarray, overlap: np.ndarray) -> tuple[int, int]:
+    """Places of the threshold and of the least size with the highest lesion F1 + mean Dice; the plain ones if none is.
+
+    counts: (thresholds, sizes, 3) summed over cases; overlap: (cases, thresholds, sizes).
+    """
+    plain = THRESHOLDS.index(0.5)
+    settings = [(t, s) for t in range(len(THRESHOLDS)) for s in range(len(LEAST_SIZES))]
+    best, found = -1.0, (plain, 0)
+    for t, s in sorted(settings, key=lambda one: abs(one[0] - plain) + one[1]):  # what changes least comes first
+        value = np.nan_to_num(lesion_f1(counts[t, s])) + np.nan_to_num(mean_figure(overlap[:, t, s]))
+        if counts[t, s, 2] and value > best + 0.005:
+            best, found = value, (t, s)
+    return found

@@ -1,0 +1,119 @@
+"""The network as a plain module, apart from files and images: what ONNX graphs and other exports are made of.
+
+Every deliverable that can be exported has this file, with the same functions: `parts`, `examples`, `facts`, `use`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import predict
+import torch
+from Model.detector import distances
+from Model.network import build_model
+from torch import nn
+from Utils.images import read_image
+from Utils.volumes import prepare_image
+
+HERE = Path(__file__).resolve().parent
+
+
+class Network(nn.Module):
+    """`forward(image (B, C, *patch))`: chances (B, K, *patch) of the voxels, or for boxes (B, K + 2 d K, *cells).
+
+    Of boxes the first K channels are the chances that a box of the class has its centre in the cell; then, class by
+    class, the distances in pixels from the cell's middle to the box's lower sides and to its upper sides.
+    """
+
+    def __init__(self, model: nn.Module, classes: int, boxes: bool) -> None:
+        super().__init__()
+        self.model, self.classes, self.boxes = model, classes, boxes
+
+    def forward(self, image: torch.Tensor) -> torch.Tensor:
+        logits = self.model(pixel_values=image)["logits"].float()
+        if not self.boxes:
+            return logits.sigmoid()
+        d = image.ndim - 2
+        groups = logits[:, self.classes :].split(2 * d, dim=1)
+        sides = [distances(group, self.model.cell) for group in groups]  # type: ignore[arg-type]
+        return torch.cat([logits[:, : self.classes].sigmoid(), *sides], dim=1)
+
+
+def read_config() -> dict[str, Any]:
+    config: dict[str, Any] = json.loads((HERE / "config.json").read_text())
+    return config
+
+
+def parts(weights: bool = True) -> dict[str, dict[str, Any]]:
+    """Graph name to {"module" in evaluation mode on the CPU, "inputs", "outputs": names}.
+
+    `weights=False` leaves the weights random and reads no weight file.
+    """
+    config = read_config()
+    model = predict.load()[1].cpu() if weights else build_model(config["plan"], with_loss=False)
+    network = Network(model, len(config["classes"]), config["target"] == "boxes").eval()
+    return {"model": {"module": network, "inputs": ["image"], "outputs": ["chances"]}}
+
+
+def examples(paths: Sequence[Any] = ()) -> dict[str, list[tuple[torch.Tensor, ...]]]:
+    """Inputs of each part: the middle of images where there are some, else noise in batches of 1 and 2."""
+    plan = read_config()["plan"]
+    patch, noise = [int(n) for n in plan["patch"]], torch.Generator().manual_seed(0)
+    made = [(_middle(prepare_image(read_image(path), plan, str(path)), patch),) for path in paths]
+    return {"model": made or [(torch.randn(n, int(plan["channels"]), *patch, generator=noise),) for n in (1, 2)]}
+
+
+def _middle(array: np.ndarray, patch: Sequence[int]) -> torch.Tensor:
+    """(1, C, *patch) out of the middle of (C, *shape), with the corner's value where there is no image."""
+    widths = [(max(0, want - have) // 2,) * 2 for have, want in zip(array.shape[1:], patch, strict=True)]
+    wide = np.pad(array, [(0, 0), *((a, b + 1) for a, b in widths)], constant_values=float(array.flat[0]))
+    spots = [slice((n - want) // 2, (n - want) // 2 + want) for n, want in zip(wide.shape[1:], patch, strict=True)]
+    return torch.from_numpy(np.ascontiguousarray(wide[(slice(None), *spots)]))[None]
+
+
+def facts() -> dict[str, Any]:
+    """Shapes, values and preprocessing, for whoever feeds the graphs."""
+    config = read_config()
+    plan = config["plan"]
+    boxes = config["target"] == "boxes"
+    said = (
+        "(batch, K + 2 d K, cells): K chances of a box's centre; then for each class distances in pixels from the cell's "
+        "middle to the lower sides and to the upper sides"
+        if boxes
+        else "(batch, classes, patch): chance of each voxel; classes may overlap"
+    )
+    return {
+        "task": "detection",
+        "target": config["target"],
+        "classes": config["classes"],
+        "multi_label": True,
+        "main": "model",
+        "image": {
+            "axes": "batch, channels, rows, columns" + (", slices" if plan["dims"] == 3 else ""),
+            "channels": int(plan["channels"]),
+            "size": list(plan["patch"]),
+            "dtype": "float32",
+        },
+        "preprocessing": {
+            key: plan[key] for key in ("dims", "channels", "spacing", "size", "intensity") if key in plan
+        },
+        "decision": {key: config[key] for key in ("thresholds", "least_sizes", "calibration") if key in config},
+        "outputs": {"chances": said},
+        "not_exported": (
+            "Not in the graph: overlapping windows over the image, peaks of the heat map and suppression of double boxes, "
+            "calibration."
+            if boxes
+            else "Not in the graph: overlapping windows over the image, weighted by a Gaussian; thresholds and least "
+            "sizes (`decision`)."
+        ),
+    }
+
+
+def use(network: Network) -> None:
+    """Makes predict.py work with this network."""
+    config, device = read_config(), next(network.parameters()).device
+    predict.load = lambda: (config, network.model, device)  # type: ignore[assignment]

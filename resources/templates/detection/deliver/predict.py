@@ -1,0 +1,163 @@
+"""Anomalies in medical images, from the files in this folder alone.
+
+    python predict.py IMAGE... [--list FILE.json] [-o OUT.json] [--masks DIR] [--batch N]
+
+Each prediction: {"image", "boxes": [{"label", "box", "score"}], "anomaly_score": 0..1}, with a model trained on masks
+also "masks": {class: path relative to OUT's folder}, written into DIR (default: `masks` beside OUT). An image that cannot
+be read gives {"image", "error"}; the others are finished and the exit code is 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE))
+
+import numpy as np
+import torch
+from Model.inference import find_boxes, mask_probabilities, to_grid
+from Model.network import build_model
+from Utils.boxes import apply_logistic, image_score
+from Utils.formats import Image, ImageError
+from Utils.images import read_image
+from Utils.lesions import drop_small, lesion_boxes
+from Utils.masks import boxes_to_file, write_mask
+from Utils.volumes import prepare_image
+
+ImagePath = str | list[str]
+TOP = 10  # as in the training: so many of the surest voxels make an image's anomaly score
+FAINT = 0.01  # boxes below this chance of being right are not written
+MOST = 300  # boxes around lesions of masks, the surest of them; the masks hold all
+
+
+@lru_cache(maxsize=1)
+def load() -> tuple[dict[str, Any], torch.nn.Module, torch.device]:
+    """config.json, the network in evaluation mode, and its device."""
+    from safetensors.torch import load_file
+
+    config: dict[str, Any] = json.loads((HERE / "config.json").read_text())
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    model = build_model(config["plan"], with_loss=False)
+    model.load_state_dict(load_file(str(HERE / config["weights"][0])))
+    return config, model.to(device).eval(), device
+
+
+def predict(paths: Sequence[ImagePath], batch: int = 2, masks: str | Path = "masks") -> list[dict[str, Any]]:
+    """One dict a path, in order; a path is a file, a folder, a list of slices, or `archive.npz#key[index]`."""
+    return list(stream(paths, batch, masks))
+
+
+def stream(
+    paths: Sequence[ImagePath], batch: int = 2, masks: str | Path = "masks", beside: str | Path = "."
+) -> Iterator[dict[str, Any]]:
+    """As `predict`, image after image; mask files go to the folder `masks` and are named relative to `beside`."""
+    config, _, _ = load()
+    for number, path in enumerate(paths, start=1):
+        try:
+            if config["target"] == "boxes":
+                yield {"image": path, **_boxes(path, batch)}
+            else:
+                stem = Path(masks) / f"{number:04d}_{_name(path)}"
+                yield {"image": path, **_masks(path, batch, stem, Path(beside))}
+        except ImageError as error:
+            yield {"image": path, "error": str(error)}
+
+
+def _name(path: ImagePath) -> str:
+    text = Path(path if isinstance(path, str) else path[0]).name
+    text = re.sub(r"\.(nii\.gz|nii|png|jpe?g|tiff?|dcm|nrrd|mha|mhd|npy|npz|h5|bmp)\b", "", text, flags=re.IGNORECASE)
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-.")[:60] or "image"
+
+
+def _boxes(path: ImagePath, batch: int) -> dict[str, Any]:
+    config, model, device = load()
+    image = read_image(path)
+    array = prepare_image(image, config["plan"], str(path))
+    boxes, scores, labels = find_boxes(model, array, config["plan"], device, batch)
+    chances = apply_logistic(scores, config["calibration"])
+    share = _share(image, array.shape[1:])
+    found = []
+    for box, chance, label in zip(boxes, chances, labels, strict=True):
+        if chance >= FAINT:
+            corners = _to_file(box * np.concatenate([share, share]), path, int(config["plan"]["dims"]))
+            found.append({"label": config["classes"][int(label)], "box": corners, "score": round(float(chance), 5)})
+    score = apply_logistic(np.array([image_score(chances)]), config["image_calibration"])[0]
+    return {"boxes": found, "anomaly_score": round(float(score), 6)}
+
+
+def _share(image: Image, size: Sequence[int]) -> np.ndarray:
+    """How many pixels of the image one of the working grid is, each axis."""
+    shape = image.array.shape[1:]
+    shape = (*shape, 1) if len(shape) < len(size) else shape
+    return np.array(shape, float) / np.array(size, float)
+
+
+def _to_file(box: np.ndarray, path: ImagePath, dims: int) -> list[float]:
+    """A box of the image's array in coordinates of its file; a single slice given to a 3D model counts as a volume."""
+    if len(box) == 4 and dims == 2:
+        return [round(float(box[place]), 2) for place in (1, 0, 3, 2)]
+    if len(box) == 4:
+        box = np.array([*box[:2], 0.0, *box[2:], 1.0])
+    return [round(float(v), 2) for v in boxes_to_file([float(v) for v in box], path)]
+
+
+def _masks(path: ImagePath, batch: int, stem: Path, beside: Path) -> dict[str, Any]:
+    config, model, device = load()
+    image = read_image(path)
+    array = prepare_image(image, config["plan"], str(path))
+    working = mask_probabilities(model, array, config["plan"], device, batch)
+    flat = np.sort(working.reshape(-1))[::-1][:TOP]
+    score = apply_logistic(np.array([flat.mean()]), config["image_calibration"])[0]
+    chances = to_grid(working, image.array.shape[1:])
+    grain = np.prod(image.array.shape[1:]) / np.prod(working.shape[1:])  # least sizes are in voxels of the working grid
+    files, boxes = {}, []
+    stem.parent.mkdir(parents=True, exist_ok=True)
+    for k, name in enumerate(config["classes"]):
+        least = round(float(config["least_sizes"][k]) * float(grain))
+        mask = drop_small(chances[k] >= float(config["thresholds"][k]), least)
+        file = write_mask(mask.astype(np.uint8), path, f"{stem}_{_name(name)}")
+        files[name] = os.path.relpath(file, beside).replace(os.sep, "/")
+        for corners, sure in lesion_boxes(mask, chances[k]):
+            where = _to_file(np.array(corners), path, int(config["plan"]["dims"]))
+            boxes.append({"label": name, "box": where, "score": round(sure, 5)})
+    surest = sorted(boxes, key=lambda box: -box["score"])[:MOST]
+    return {"masks": files, "boxes": surest, "anomaly_score": round(float(score), 6)}
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("images", nargs="*")
+    parser.add_argument("--list", help="a JSON list of paths (or of lists of slices)")
+    parser.add_argument("-o", "--out", help="a JSON file instead of standard output")
+    parser.add_argument("--masks", help="folder for the mask files")
+    parser.add_argument("--batch", type=int, default=2, help="windows of an image at a time")
+    options = parser.parse_args(argv)
+    paths: list[ImagePath] = [*options.images, *(json.loads(Path(options.list).read_text()) if options.list else [])]
+    if not paths:
+        parser.error("name at least one image, or a --list")
+    beside = Path(options.out).resolve().parent if options.out else Path().resolve()
+    folder = Path(options.masks).resolve() if options.masks else beside / "masks"
+    results = list(stream(paths, options.batch, folder, beside))
+    text = json.dumps(results, indent=1)
+    if options.out:
+        beside.mkdir(parents=True, exist_ok=True)
+        Path(options.out).write_text(text + "\n")
+    else:
+        print(text)
+    failed = [result for result in results if "error" in result]
+    for result in failed:
+        print(f"error: {result['error']}", file=sys.stderr)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

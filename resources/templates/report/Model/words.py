@@ -1,0 +1,119 @@
+"""Text to tokens and back: a byte-level BPE, trained on the training reports or taken from a local language model.
+
+Byte-level: every text in every script survives the way there and back; numbers and units stay as they are written.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+SECTIONS = ("findings", "impression")
+PAD, UNKNOWN, FINDINGS, IMPRESSION, END = "[PAD]", "[UNK]", "[FINDINGS]", "[IMPRESSION]", "[EOS]"
+SPECIAL = (PAD, UNKNOWN, FINDINGS, IMPRESSION, END)
+IGNORED = -100
+"""The target that no loss is computed for."""
+
+
+def clean(text: Any) -> str:
+    """One line, composed Unicode; "" for what is no text."""
+    return " ".join(unicodedata.normalize("NFC", text).split()) if isinstance(text, str) else ""
+
+
+class Words:
+    """A tokenizer (of the `tokenizers` library) that holds the five marks in `SPECIAL`."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        self.tokenizer = tokenizer
+        missing = [mark for mark in SPECIAL if tokenizer.token_to_id(mark) is None]
+        if missing:
+            tokenizer.add_special_tokens(missing)
+        self.pad, self.unknown, self.findings, self.impression, self.end = (
+            int(tokenizer.token_to_id(mark)) for mark in SPECIAL
+        )
+        self.marks = frozenset((self.pad, self.unknown, self.findings, self.impression, self.end))
+
+    def __len__(self) -> int:
+        return int(self.tokenizer.get_vocab_size())
+
+    @classmethod
+    def load(cls, file: str | Path) -> Words:
+        """From a tokenizer.json."""
+        from tokenizers import Tokenizer
+
+        return cls(Tokenizer.from_file(str(file)))
+
+    @classmethod
+    def train(cls, texts: Iterable[str], vocabulary: int) -> Words:
+        """A new byte-level BPE; pieces that occur once only are not learnt."""
+        from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+        tokenizer = Tokenizer(models.BPE())
+        tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
+        tokenizer.decoder = decoders.ByteLevel()
+        trainer = trainers.BpeTrainer(
+            vocab_size=vocabulary,
+            min_frequency=2,
+            special_tokens=list(SPECIAL),
+            initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+            show_progress=False,
+        )
+        tokenizer.train_from_iterator(texts, trainer)
+        return cls(tokenizer)
+
+    @classmethod
+    def borrow(cls, folder: str | Path) -> Words:
+        """The tokenizer of a local model folder; nothing is asked of a hub."""
+        from transformers import AutoTokenizer
+
+        return cls(AutoTokenizer.from_pretrained(str(folder), local_files_only=True).backend_tokenizer)
+
+    def save(self, file: str | Path) -> None:
+        Path(file).parent.mkdir(parents=True, exist_ok=True)
+        self.tokenizer.save(str(file))
+
+    def encode(self, text: str) -> list[int]:
+        """Tokens of a cleaned text; a mark that is written out in the text is left out."""
+        ids = self.tokenizer.encode(clean(text), add_special_tokens=False).ids
+        return [token for token in ids if token not in self.marks]
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        return clean(self.tokenizer.decode([token for token in tokens if token not in self.marks]))
+
+    def sequence(self, report: dict[str, str], limits: dict[str, int]) -> tuple[list[int], list[int]]:
+        """Inputs and targets of one report: [FINDINGS] text [IMPRESSION] text [EOS], with what is there.
+
+        A missing section is neither shown nor learnt: without an impression nothing is learnt about what follows the
+        findings. A section longer than its limit is cut, and its end is not learnt.
+        """
+        parts = {name: self.encode(report.get(name, "")) for name in SECTIONS}
+        marks = {"findings": self.findings, "impression": self.impression}
+        inputs: list[int] = []
+        targets: list[int] = []
+        for name in SECTIONS:
+            tokens = parts[name][: limits[name]]
+            if not tokens:
+                continue
+            if targets:
+                targets[-1] = marks[name] if targets[-1] != IGNORED else IGNORED
+            whole = len(parts[name]) <= limits[name]
+            inputs += [marks[name], *tokens]
+            targets += [*tokens, self.end if whole else IGNORED]
+        if parts["findings"] and not parts["impression"] and limits["impression"]:
+            targets[-1] = IGNORED
+        return inputs, targets
+
+    def split(self, tokens: Sequence[int]) -> dict[str, str]:
+        """The sections of a written sequence; an absent one is ""."""
+        found: dict[str, list[int]] = {name: [] for name in SECTIONS}
+        current = "findings"
+        for token in tokens:
+            if token in (self.findings, self.impression):
+                current = "findings" if token == self.findings else "impression"
+            elif token == self.end:
+                break
+            else:
+                found[current].append(token)
+        return {name: self.decode(part) for name, part in found.items()}

@@ -1,0 +1,120 @@
+"""Reports of medical images, from the files in this folder alone.
+
+    python predict.py IMAGE... [--list FILE.json] [-o OUT.json] [--masks DIR] [--batch N]
+
+Each prediction: {"image", "findings", "impression"}, "" for a section that the model was not taught. The views of one
+study are a list of paths in the --list file. A study that cannot be read gives {"image", "error"}; the others are
+finished and the exit code is 1. Of several views, those that cannot be read are passed over. No masks are written.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE))
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+import numpy as np
+import torch
+from Model.network import build_model, inside
+from Model.words import Words
+from Utils.formats import ImageError
+from Utils.preprocess import prepare
+
+ImagePath = str | list[str]
+
+
+@lru_cache(maxsize=1)
+def load() -> tuple[dict[str, Any], Any, Words, torch.device]:
+    """The plan, the network in evaluation mode, its tokenizer, and its device."""
+    from safetensors.torch import load_file
+
+    config: dict[str, Any] = json.loads((HERE / "config.json").read_text(encoding="utf-8"))
+    plan = inside(config["plan"], HERE)
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    model = build_model(plan, with_loss=False)
+    model.load_state_dict(load_file(str(HERE / config["weights"][0])))
+    return plan, model.to(device).eval(), Words.load(HERE / "Model" / "tokenizer.json"), device
+
+
+def read_study(path: ImagePath, plan: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
+    """(V, C, H, W[, D]) float32 and (V,) which views there are. Raises ImageError if none can be read."""
+    room = int(plan["views"])
+    pixels = np.zeros((room, int(plan["channels"]), *plan["size"]), np.float32)
+    there = np.zeros(room, np.float32)
+    views = [path] if isinstance(path, str) else list(path)[:room]
+    faults = []
+    for view in views:
+        try:
+            pixels[int(there.sum())] = prepare(view, plan)
+            there[int(there.sum())] = 1.0
+        except ImageError as error:
+            faults.append(str(error))
+    if not there.any():
+        raise ImageError("; ".join(faults) or "an empty list of views is no study")
+    for fault in faults:
+        print(f"view passed over: {fault}", file=sys.stderr)
+    return pixels, there
+
+
+def predict(paths: Sequence[ImagePath], batch: int = 8) -> list[dict[str, Any]]:
+    """One dict a study, in order; a study is a path (file, folder, `archive.npz#key[index]`) or a list of its views."""
+    return list(stream(paths, batch))
+
+
+def stream(paths: Sequence[ImagePath], batch: int = 8) -> Iterator[dict[str, Any]]:
+    """As `predict`, batch after batch."""
+    plan, model, words, device = load()
+    for start in range(0, len(paths), batch):
+        answers: list[dict[str, Any]] = []
+        studies: list[tuple[np.ndarray, np.ndarray]] = []
+        for path in paths[start : start + batch]:
+            try:
+                studies.append(read_study(path, plan))
+                answers.append({"image": path})
+            except ImageError as error:
+                answers.append({"image": path, "error": str(error)})
+        texts: Iterator[dict[str, str]] = iter(())
+        if studies:
+            pixels, there = (torch.from_numpy(np.stack(part)).to(device) for part in zip(*studies, strict=True))
+            texts = iter(model.write(pixels, there, plan, words))
+        for answer in answers:
+            yield answer if "error" in answer else answer | next(texts)
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("images", nargs="*")
+    parser.add_argument("--list", help="a JSON list of paths (or of lists of views)")
+    parser.add_argument("-o", "--out", help="a JSON file instead of standard output")
+    parser.add_argument("--masks", help="taken, and not used: reports have no masks")
+    parser.add_argument("--batch", type=int, default=8)
+    options = parser.parse_args(argv)
+    listed = json.loads(Path(options.list).read_text(encoding="utf-8")) if options.list else []
+    paths: list[ImagePath] = [*options.images, *listed]
+    if not paths:
+        parser.error("name at least one image, or a --list")
+    results = predict(paths, options.batch)
+    text = json.dumps(results, indent=1, ensure_ascii=False)
+    if options.out:
+        Path(options.out).write_text(text + "\n", encoding="utf-8")
+    else:
+        sys.stdout.reconfigure(encoding="utf-8")  # type: ignore[union-attr]
+        print(text)
+    failed = [result for result in results if "error" in result]
+    for result in failed:
+        print(f"error: {result['error']}", file=sys.stderr)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,313 @@
+"""Looks at the training studies and writes plan.json and Model/tokenizer.json, which every other file here obeys.
+
+python plan.py --minutes 10 [--set lr=0.001 size=[128,128] network.text_model=/models/gpt2 ...]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as train.py does, so that the pace is that of training
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+import numpy as np
+from Datapath.dataloader import TOKENIZER, finding_table, held_out, read_index, report_of, views_of, whole_text
+from Model.words import SECTIONS, Words
+from Utils.findings import mine
+from Utils.formats import ImageError
+from Utils.images import read_image
+
+SAMPLE = 200
+MOST_VIEWS = 4
+
+
+def main(argv: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--minutes", type=float, default=10.0, help="wall time that train.py may take")
+    parser.add_argument("--set", nargs="*", default=[], metavar="KEY=VALUE", help="overrides; a dot enters an object")
+    options = parser.parse_args(argv)
+    records = read_index()
+    label_file = Path("Datapath/label_dict.json")
+    label_dict = json.loads(label_file.read_text()) if label_file.exists() else {}
+    facts = fingerprint(records, label_dict)
+    plan = make_plan(facts, options.minutes, has_gpu())
+    for setting in options.set:
+        override(plan, setting)
+    facts |= learn_language(records, plan, options.set)
+    Path("plan.json").write_text(json.dumps(plan, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    print(summary(facts, plan))
+    print(pace(plan, facts["cases"]))
+
+
+def has_gpu() -> bool:
+    import torch
+
+    return bool(torch.cuda.is_available())
+
+
+def fingerprint(records: list[dict[str, Any]], label_dict: dict[str, int]) -> dict[str, Any]:
+    """What was measured: texts of every record, image properties of up to 200 sampled images."""
+    everything = json.loads(Path("Datapath/train.json").read_text(encoding="utf-8"))
+    sample = random.Random(0).sample(records, min(SAMPLE, len(records)))
+    paths = [views_of(record)[k % len(views_of(record))] for k, record in enumerate(sample)]
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(_measure, paths))
+    read = [item for item in found if isinstance(item, dict)]
+    if not read:
+        raise SystemExit(f"none of {len(sample)} sampled training images can be read; first: {found[0]}")
+    dims = Counter(item["dims"] for item in read).most_common(1)[0][0]
+    same = [item for item in read if item["dims"] == dims]
+    reports = [report_of(record) for record in records]
+    counts = Counter(len(views_of(record)) for record in records)
+    return {
+        "cases": len(records),
+        "without_text": len(everything) - len(records),
+        "patients": len({str(r.get("patient") or r["image_path"]) for r in records}),
+        "present": {name: sum(bool(report[name]) for report in reports) for name in SECTIONS},
+        "different": len({whole_text(report) for report in reports}),
+        "classes": [name for name, _ in sorted(label_dict.items(), key=lambda item: item[1])],
+        "views": dict(sorted(counts.items())),
+        "dims": dims,
+        "channels": Counter(item["channels"] for item in same).most_common(1)[0][0],
+        "modality": Counter(item["modality"] for item in same).most_common(1)[0][0],
+        "eight_bit": all(item["eight_bit"] for item in same),
+        "shapes": np.array([item["shape"] for item in same]),
+        **{key: float(np.mean([item[key] for item in same])) for key in ("low", "high", "mean", "std")},
+        "unreadable": [item for item in found if isinstance(item, str)],
+    }
+
+
+def _measure(path: str) -> dict[str, Any] | str:
+    try:
+        image = read_image(path)
+    except ImageError as error:
+        return str(error)
+    low, high = (float(v) for v in np.percentile(image.array, (0.5, 99.5)))
+    return {
+        "dims": image.dims,
+        "channels": int(image.array.shape[0]),
+        "shape": image.array.shape[1:],
+        "modality": image.modality,
+        "eight_bit": image.array.dtype == np.uint8,
+        "low": low,
+        "high": high,
+        "mean": float(image.array.mean()),
+        "std": float(image.array.std()),
+    }
+
+
+def make_plan(facts: dict[str, Any], minutes: float, gpu: bool) -> dict[str, Any]:
+    """The choices but those about the language; `summary` tells their reasons."""
+    small, dims = facts["cases"] < 500, facts["dims"]
+    size, views = _size(facts, gpu), min(MOST_VIEWS, max(facts["views"]))
+    batch = int(np.clip(2 ** (21 if gpu else 19) * (4 if dims == 3 else 1) // (int(np.prod(size)) * views), 2, 64))
+    # a section that one report in ten has is written; the other is not, since there is nothing to learn it from
+    sections = [name for name in SECTIONS if facts["present"][name] >= 0.1 * facts["cases"]]
+    return {
+        "task": "report",
+        "classes": facts["classes"],
+        "findings": [],
+        "shares": [],
+        "sections": sections,
+        "vocabulary": 0,
+        "unknown": 0,
+        "pad": 0,
+        "max_tokens": {},
+        "views": views,
+        "dims": dims,
+        "channels": 1 if facts["channels"] in (2, 4) and facts["eight_bit"] else min(facts["channels"], 4),
+        "size": size,
+        "spacing": None,
+        "fit": "stretch" if dims == 3 else "pad",
+        "intensity": _intensity(facts),
+        "network": {
+            "image_width": 32 if gpu else 16,
+            "width": 256 if gpu else 128,
+            "layers": 4 if gpu else 2,
+            "heads": 4,
+            "dropout": 0.2 if small else 0.1,
+            "truth": 0.7,
+            "hide_image": 0.5 if small else 0.25,
+            "hide_findings": 0.1,
+            "image_gradient": 0.1 if small else 0.3,
+            "text_model": None,
+            "image_model": None,
+        },
+        "batch": max(2, min(batch, 8 if small else 32, facts["cases"] // 4)),
+        "lr": 2e-3,
+        "weight_decay": 0.05,
+        "label_smoothing": 0.05,
+        "word_dropout": 0.15,
+        "findings_weight": 1.0,
+        "contrastive": 0.0,
+        "warm_share": 0.4,
+        "words_share": 0.3,
+        "decode": {"beams": 3, "length_penalty": 0.8, "min_tokens": 2, "no_repeat": 0},
+        "max_epochs": 1000 if small else 200,
+        "patience": 1000 if small else 60,
+        "minutes": minutes,
+        "validation_share": 0.15,
+        "ema": 0.99,
+        "augment": _augment(facts, small),
+        "device": "auto",
+        "workers": 0,
+        "threads": 0,
+        "seed": 0,
+    }
+
+
+def _size(facts: dict[str, Any], gpu: bool) -> list[int]:
+    median = np.median(facts["shapes"], axis=0)
+    if facts["dims"] == 2:
+        side = min(256 if gpu else 128, float(median.max()))
+        return [max(32, round(side / 16) * 16)] * 2
+    return [int(np.clip(round(float(v) / 8) * 8, 16, 128 if gpu else 64)) for v in median]
+
+
+def _intensity(facts: dict[str, Any]) -> dict[str, Any]:
+    """CT: a window in Hounsfield units. 8-bit pictures: 0..1, since brightness can tell. MR and the rest: each by itself."""
+    if facts["modality"] == "ct" or (facts["dims"] == 3 and facts["low"] < -500):
+        low, high = max(facts["low"], -1024.0), min(facts["high"], 1500.0)
+        low, high = (low, high) if high - low > 100 else (-1000.0, 1000.0)
+        return {"mode": "window", "low": round(low), "high": round(high), "mean": 0.4, "std": 0.3}
+    if facts["eight_bit"]:
+        return {"mode": "unit", "mean": round(facts["mean"] / 255, 4), "std": max(round(facts["std"] / 255, 4), 0.02)}
+    return {"mode": "percentile"}
+
+
+def _augment(facts: dict[str, Any], small: bool) -> dict[str, Any]:
+    """Never a flip: reports say left and right."""
+    more = 1.5 if small else 1.0
+    tiny = max(np.median(facts["shapes"], axis=0)) <= 64
+    return {
+        "flip": [],
+        "rotate": round(6 * more),
+        "zoom": round(0.06 * more, 3),
+        "shift": round(0.04 * more, 3),
+        "contrast": round(0.15 * more, 3),
+        "brightness": round(0.1 * more, 3),
+        "gamma": 0.0 if tiny else 0.15,
+        "noise": 0.05,
+        "erase": 0.0,  # a hidden finding would still be in the report
+    }
+
+
+def learn_language(records: list[dict[str, Any]], plan: dict[str, Any], settings: list[str]) -> dict[str, Any]:
+    """Tokenizer, mined findings and lengths, from the training part alone; all into the plan that stays unset."""
+    chosen = ~held_out(records, float(plan["validation_share"]), int(plan["seed"]))
+    training = [record for record, inside in zip(records, chosen, strict=True) if inside]
+    reports = [report_of(record) for record in training]
+    texts = [whole_text(report) for report in reports]
+    folder = plan["network"]["text_model"]
+    spoken = len({word for text in texts for word in text.split()})
+    words = Words.borrow(folder) if folder else Words.train(texts, int(np.clip(300 + 3 * spoken, 500, 4000)))
+    words.save(TOKENIZER)
+    given = {setting.partition("=")[0] for setting in settings}
+    if "findings" not in given:
+        plan["findings"] = mine(texts)
+    lengths = {name: [len(words.encode(report[name])) for report in reports if report[name]] for name in SECTIONS}
+    if "max_tokens" not in given:
+        most = 400 if plan["network"]["layers"] > 2 else 200
+        plan["max_tokens"] = {
+            name: min(most, int(np.percentile(found, 99.5)) + 4) if found else 0 for name, found in lengths.items()
+        }
+    if "decode.no_repeat" not in given:
+        plan["decode"]["no_repeat"] = _repeats(words, reports)
+    shares = finding_table(training, plan).mean(axis=0) if plan["findings"] or plan["classes"] else np.zeros(0)
+    plan["shares"] = [round(float(v), 4) for v in shares]
+    plan |= {"vocabulary": len(words), "unknown": words.unknown, "pad": words.pad}
+    cut = sum(length > plan["max_tokens"][name] for name in SECTIONS for length in lengths[name])
+    return {"training": len(training), "lengths": {k: int(np.median(v)) for k, v in lengths.items() if v}, "cut": cut}
+
+
+def _repeats(words: Words, reports: list[dict[str, str]]) -> int:
+    """The shortest run of tokens, from 4 on, that at most one section in a hundred has twice: longer ones are forbidden."""
+    sections = [words.encode(text) for report in reports[:1000] for text in report.values() if text]
+    for n in range(4, 24):
+        doubled = sum(len({tuple(s[k : k + n]) for k in range(len(s) - n + 1)}) < len(s) - n + 1 for s in sections)
+        if doubled <= 0.01 * len(sections):
+            return n + 1
+    return 0
+
+
+def pace(plan: dict[str, Any], cases: int) -> str:
+    """How far the minutes will go, from the quickest of five training steps on noise."""
+    import torch
+    from Model.network import build_model
+
+    device = "cuda" if torch.cuda.is_available() and plan["device"] != "cpu" else "cpu"
+    model, batch = build_model(plan).to(device).train(), int(plan["batch"])
+    longest = max(4, sum(plan["max_tokens"].values()) // 2)
+    tokens = torch.full((batch, longest), int(plan["unknown"]), device=device)
+    items = {
+        "pixel_values": torch.randn(batch, int(plan["views"]), int(plan["channels"]), *plan["size"], device=device),
+        "findings": torch.zeros(batch, len(plan["shares"]), device=device),
+    }
+    taken = []
+    for _ in range(5):
+        start = time.monotonic()
+        model(**items, tokens=tokens, targets=tokens)["loss"].backward()
+        taken.append(time.monotonic() - start)
+    steps = max(1, round(cases * (1 - float(plan["validation_share"]))) // batch)
+    epoch = 1.3 * steps * min(taken)  # scoring and the averaging of weights take about a third more
+    epochs = min(float(plan["minutes"]) * 60 / max(epoch, 1e-3), plan["max_epochs"])
+    return f"an epoch takes about {epoch:.1f} s here, so there will be about {epochs:.0f} epochs"
+
+
+def override(plan: dict[str, Any], setting: str) -> None:
+    """`network.width=192`: JSON where it parses, text where it does not."""
+    key, sign, text = setting.partition("=")
+    *path, last = key.split(".")
+    place = plan
+    for part in path:
+        place = place.get(part, {})
+    if not sign or (not path and last not in plan):
+        raise SystemExit(f"--set {setting}: not KEY=VALUE with a key of plan.json ({', '.join(plan)})")
+    try:
+        place[last] = json.loads(text)
+    except json.JSONDecodeError:
+        place[last] = text
+
+
+def summary(facts: dict[str, Any], plan: dict[str, Any]) -> str:
+    """What was found and decided, in a few lines."""
+    shapes, findings = facts["shapes"], plan["findings"]
+    lines = [
+        f"{facts['cases']} studies of {facts['patients']} patients, {facts['different']} different texts; findings in "
+        f"{facts['present']['findings']}, impression in {facts['present']['impression']}; views a study {facts['views']}",
+        f"{facts['dims']}D, {facts['channels']} channel(s), modality {facts['modality'] or 'not stated'}, sizes "
+        f"{shapes.min(0).tolist()} to {shapes.max(0).tolist()}, values {facts['low']:.0f} to {facts['high']:.0f}",
+        f"input {plan['views']} view(s) of {plan['size']} ({plan['fit']}), intensity {plan['intensity']}",
+        f"{plan['vocabulary']} tokens; median length {facts['lengths']}, at most {plan['max_tokens']}; "
+        f"writes {' and '.join(plan['sections'])}",
+        f"{len(findings)} findings mined from {facts['training']} training reports"
+        + (f", {len(plan['classes'])} given" if plan["classes"] else "")
+        + f": {', '.join(findings[:12])}{', ...' if len(findings) > 12 else ''}",
+        f"network {plan['network']}, batch {plan['batch']}, lr {plan['lr']}"
+        + (" (few studies: image tokens hidden often, small image gradient)" if facts["cases"] < 500 else ""),
+        f"{plan['minutes']} minutes, {plan['warm_share']:.0%} of them for the image encoder on the findings alone, "
+        f"{plan['words_share']:.0%} for the writer on reports with their findings",
+    ]
+    if facts["without_text"]:
+        lines.append(f"{facts['without_text']} records have no text in either section and are left out")
+    if facts["cut"]:
+        lines.append(f"{facts['cut']} sections are longer than the limit and are cut (max_tokens)")
+    if max(facts["views"]) > plan["views"]:
+        lines.append(f"some studies have up to {max(facts['views'])} views; the first {plan['views']} are used")
+    if facts["unreadable"]:
+        lines.append(f"{len(facts['unreadable'])} sampled images cannot be read: {facts['unreadable'][0]}")
+    if not plan["shares"]:
+        lines.append("all reports say nearly the same: no finding to learn, so the texts can hardly follow the images")
+    return "\n".join([*lines, "wrote plan.json (every run of plan.py starts afresh; --set changes single values)"])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,150 @@
+"""Trains what plan.json describes, within its minutes. Ends with 0, 3 (loss not finite) or 4 (out of memory).
+
+    python train.py [--resume] [--minutes M]
+
+First the image encoder on the findings (Logout/encoder), then the writer on reports with their findings (Logout/words),
+then the whole network (Logout/report). Writes Logout/: log.csv, metrics.json, valid_predictions.json, curves.png.
+"""
+
+from __future__ import annotations
+
+import time
+
+START = time.monotonic()  # the slow imports below are part of the minutes
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # spinning threads cost most of the time on a busy machine
+
+import torch
+from Datapath.dataloader import TOKENIZER, Studies, build_datasets
+from Loss.loss import ReportLoss
+from Model.network import Speaking, Warming, build_model
+from Model.words import Words
+from safetensors.torch import load_file
+from Utils.augment import Augment
+from Utils.clock import seconds_spent
+from Utils.curves import draw_curves
+from Utils.judging import Judge, judge_texts, write_reports
+from Utils.start import begin, cores, guarded
+from Utils.training import LOGOUT, Batch, Parts, device_of, load_best, train_by_clock
+
+STAGES = ("encoder", "words", "report")
+LAST_SECONDS = 3.0
+"""Kept for the control at the end, besides what writing the validation reports is expected to take."""
+
+
+def main(argv: list[str] | None = None) -> int:
+    """The exit code."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--resume", action="store_true", help="go on where an interrupted training stopped")
+    parser.add_argument("--minutes", type=float, help="instead of the plan's")
+    options = parser.parse_args(argv)
+    plan = json.loads(Path("plan.json").read_text(encoding="utf-8"))
+    torch.set_num_threads(max(1, int(plan.get("threads") or cores())))
+    begin(options.resume)
+    return guarded(lambda: train(plan, options.minutes or float(plan["minutes"])))
+
+
+def train(plan: dict[str, Any], minutes: float) -> None:
+    """Both parts of the training, each within its share of the time that is left, and the figures at the end."""
+    train_part, valid = build_datasets(plan)
+    words = Words.load(TOKENIZER)
+    spent = {name: seconds_spent(LOGOUT / name) for name in STAGES}
+    whole = minutes * 60 * 0.97 - (time.monotonic() - START) - LAST_SECONDS
+    shares = {"encoder": float(plan["warm_share"]), "words": float(plan["words_share"])}
+    if not plan["classes"] and not plan["findings"]:
+        shares = {}  # nothing that could be learnt apart
+    print(f"{len(train_part)} training studies, {len(valid)} validation studies, {whole:.0f} s", flush=True)
+    judge, prepare = Judge(plan, valid, words), _augmenting(Augment(plan["augment"]))
+    makers: dict[str, Callable[[dict[str, Any]], Parts]] = {
+        "encoder": lambda plan: Parts(Warming(plan, ReportLoss(plan)), train_part, judge.findings, prepare),
+        "words": lambda plan: _speaking(plan, train_part, judge),
+        "report": lambda plan: _whole(plan, train_part, judge, prepare),
+    }
+    done: dict[str, dict[str, Any]] = {}
+    for name in (*shares, "report"):
+        left = minutes * 60 * 0.97 - LAST_SECONDS - (time.monotonic() - START) - spent["encoder"] - spent["words"]
+        done[name] = train_by_clock(
+            plan, name, makers[name], seconds=whole * shares[name] if name in shares else left, watch="quality"
+        )
+    finish(plan, train_part, valid, words, done)
+
+
+def _augmenting(augment: Augment) -> Any:
+    def prepare(batch: Batch) -> Batch:
+        """Each view is changed by itself; missing ones stay empty."""
+        pixels = batch["pixel_values"]
+        changed = augment(pixels.flatten(0, 1)).view(pixels.shape)
+        there = batch["views"].view(*batch["views"].shape, *(1,) * (pixels.ndim - 2))
+        return {**batch, "pixel_values": changed * there}
+
+    return prepare
+
+
+def _speaking(plan: dict[str, Any], train_part: Studies, judge: Judge) -> Parts:
+    """The writer, from the findings that reports state; no image is looked at."""
+    model = Speaking(plan, ReportLoss(plan))
+    return Parts(model, train_part.without_pictures(), judge.words_only, groups=_groups(plan, model, []))
+
+
+def _whole(plan: dict[str, Any], train_part: Studies, judge: Judge, prepare: Any) -> Parts:
+    """The network, with what its parts have learnt; the encoder and its head go on at a third of the rate."""
+    model = build_model(plan)
+    for name in ("encoder", "words"):
+        weights = LOGOUT / name / "best.safetensors"
+        if weights.exists():
+            found = model.load_state_dict(load_file(str(weights)), strict=False)
+            if found.unexpected_keys:
+                raise SystemExit(f"{weights} does not fit plan.json any more: start train.py without --resume")
+    slow = [*model.encoder.parameters(), *model.head.parameters()]
+    warm = (LOGOUT / "encoder" / "best.safetensors").exists()
+    return Parts(model, train_part, judge.report, prepare, groups=_groups(plan, model, slow if warm else []))
+
+
+def _groups(plan: dict[str, Any], model: Any, slow: list[Any]) -> list[tuple[list[Any], float]]:
+    """A third of the learning rate for `slow`, a tenth for a pretrained language model, all of it for the rest."""
+    text = list(model.writer.text.parameters()) if plan["network"].get("text_model") else []
+    known = {id(parameter) for parameter in (*slow, *text)}
+    rest = [parameter for parameter in model.parameters() if id(parameter) not in known]
+    return [(part, factor) for part, factor in ((slow, 0.3), (text, 0.1), (rest, 1.0)) if part]
+
+
+def finish(
+    plan: dict[str, Any], train_part: Studies, valid: Studies, words: Words, done: dict[str, dict[str, Any]]
+) -> None:
+    """metrics.json, valid_predictions.json, curves.png, and the control: what is left when images are shuffled."""
+    device = device_of(plan)
+    model = load_best(build_model(plan, with_loss=False), "report", device)
+    rows = write_reports(model, valid, plan, words, device, most=200)
+    figures = judge_texts(rows, valid, train_part, plan)
+    metrics = {
+        "validation": figures,
+        "epochs": {name: part["epochs"] for name, part in done.items()},
+        "seconds": round(sum(part["seconds"] for part in done.values()), 1),
+    }
+    (LOGOUT / "metrics.json").write_text(json.dumps(metrics, indent=2))
+    text = json.dumps(rows, indent=1, ensure_ascii=False)
+    (LOGOUT / "valid_predictions.json").write_text(text, encoding="utf-8")
+    draw_curves()
+    print(
+        f"done: {figures['cases']} held-out studies, BLEU-4 {figures['bleu_4']} (one constant report: "
+        f"{figures['constant_bleu_4']}), F1 of stated findings {figures['label_f1']}, with images shuffled "
+        f"{figures['shuffled_label_f1']}; {figures['distinct']} different texts",
+        flush=True,
+    )
+    if not figures["uses_image"]:
+        print("the texts hardly follow the images: give it more minutes, more studies, or look at the findings above")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

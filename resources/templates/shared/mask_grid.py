@@ -1,0 +1,63 @@
+"""Masks of an index record, brought onto the grid of their image."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from .formats import Image, ImageError
+from .geometry import Geometry, apart
+from .masks import Mask, align, grid_of, read_mask
+
+_SAID: set[str] = set()
+
+
+def load_masks(record: Mapping[str, Any], plan: Mapping[str, Any], image: Image, base: str = ".") -> np.ndarray:
+    """(K, H, W[, D]) bool on the image's own grid. Raises ImageError naming the file and what to do."""
+    classes, path = list(plan["classes"]), record.get("mask_path")
+    shape = tuple(image.array.shape[1:])
+    if path is None:
+        return np.zeros((len(classes), *shape), bool)
+    if isinstance(path, Mapping):
+        strange = sorted(set(path) - set(classes))
+        if strange:
+            raise ImageError(f"mask of {record['image_path']}: class {strange[0]!r} is not in label_dict {classes}")
+        found = np.zeros((len(classes), *shape), bool)
+        for name, file in path.items():
+            if file:
+                found[classes.index(name)] = fit(read_mask(file, base), record["image_path"], shape, file, base) != 0
+        return found
+    values = plan.get("labels")
+    if not values:
+        raise ImageError(f"{path}: one file with label numbers, where the plan expects an object class -> file")
+    ids = fit(read_mask(path, base), record["image_path"], shape, path, base)
+    unknown = sorted({int(v) for v in np.unique(ids)} - {0, *(int(v) for v in values.values())})
+    if unknown:
+        _say("unknown", f"values {unknown[:8]} in masks (first {path}) are not in label_dict.json: background")
+    return np.stack([ids == int(values[name]) for name in classes])
+
+
+def _say(key: str, text: str) -> None:
+    """Once for each kind of finding: it may be the same for thousands of files."""
+    if key not in _SAID:
+        _SAID.add(key)
+        print(text, flush=True)
+
+
+def fit(mask: Mask, image_path: str | Sequence[str], shape: tuple[int, ...], name: Any, base: str = ".") -> np.ndarray:
+    """The mask's array on the image's grid: as it is where the grids agree, else the nearest voxel by both affines."""
+    if mask.array.ndim == len(shape) + 1 and mask.array.shape[-1] == 1:
+        mask = Mask(mask.array[..., 0], mask.spacing, mask.affine)
+    if mask.affine is None and mask.array.shape == shape:
+        return mask.array
+    grid = grid_of(image_path, base)
+    grid = Geometry(shape, grid.spacing, grid.affine)
+    fitted = align(mask, grid, f"{name} (image {image_path})")
+    if mask.array.shape != shape:
+        _say("grid", f"masks on another grid than their image (first {name}, {mask.array.shape}) are resampled to it")
+    elif grid.affine is not None and mask.affine is not None and fitted is not mask.array:
+        gap = apart(mask.affine, grid.affine, shape)
+        _say("place", f"masks that lie elsewhere than their image (first {name}, by {gap:.1f} mm) are resampled to it")
+    return fitted

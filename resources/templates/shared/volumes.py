@@ -1,0 +1,217 @@
+"""Whole images and masks of any size, decoded and preprocessed once into memory-mapped files: a ragged cache.
+
+    volumes = build_volumes(records, plan)      # records with image_path and mask_path (None: nothing marked)
+    volumes.image(i)    (C, H, W[, D]) float16 or float32, read-only map, intensities done, at plan["spacing"]
+    volumes.mask(i)     (H, W[, D]) uint8: 0, or 1 + place in plan["classes"]; with plan["overlap"] (K, H, W[, D]) 0/1
+    volumes.points(i)   (n, 1 + dims) int32: rows (class place, voxel), at most POINTS a class, to centre patches on;
+                        plan["points"] = "lesions": equally many of every connected component
+    volumes.readable    (N,) bool; the others are printed, and more than 5 % of them raise CacheError
+
+The plan's keys that count: dims, channels, spacing (or null), longest (limit of a side where no spacing is known, or
+null), side (2D: every picture gets this longer side, instead of a spacing; or absent), pixels (true: spacing counts
+pixels, whatever the files say), intensity, classes, labels ({name: value in the file}, or null where masks are objects of
+one file a class), overlap, points. A case is kept under a name made of these, its paths and its files' sizes and times,
+so that an interrupted build goes on, and a longer index reuses what it can.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .cache import CacheError
+from .formats import Image, ImageError
+from .images import read_image
+from .mask_grid import load_masks
+from .preprocess import match_channels, resize, scale_intensity
+
+KEYS = ("dims", "channels", "spacing", "longest", "side", "pixels", "intensity")
+KEYS += ("classes", "labels", "overlap", "points")
+POINTS = 2000
+_BIG = 2 * 1024**3  # bytes of float32 above which half precision is stored
+
+
+class Volumes:
+    """The opened cache; see the top of this file."""
+
+    def __init__(self, files: Sequence[Path], readable: np.ndarray) -> None:
+        self.files, self.readable = list(files), readable
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def image(self, item: int) -> np.ndarray:
+        return _open(f"{self.files[item]}.image.npy")
+
+    def mask(self, item: int) -> np.ndarray:
+        return _open(f"{self.files[item]}.mask.npy")
+
+    def points(self, item: int) -> np.ndarray:
+        return _open(f"{self.files[item]}.points.npy")
+
+
+@lru_cache(maxsize=16384)
+def _open(file: str) -> np.ndarray:
+    array: np.ndarray = np.load(file, mmap_mode="r" if os.path.getsize(file) > 4096 else None)
+    return array
+
+
+def build_volumes(
+    records: Sequence[Mapping[str, Any]],
+    plan: Mapping[str, Any],
+    folder: str | Path = "Logout/cache",
+    base: str = ".",
+    max_unreadable: float = 0.05,
+) -> Volumes:
+    """The cache of these records, made where it is missing. Raises CacheError."""
+    place = Path(folder)
+    place.mkdir(parents=True, exist_ok=True)
+    files = [place / case_key(record, plan, base) for record in records]
+    reasons: dict[int, str] = {}
+    half = [len(records) > 4096]
+
+    def fill(item: int) -> None:
+        try:
+            image, mask = prepare_case(records[item], plan, base)
+            half[0] = half[0] or image.nbytes * len(records) > _BIG
+            _write(files[item], image.astype(np.float16) if half[0] else image, mask, plan)
+        except ImageError as error:
+            reasons[item] = str(error)
+
+    todo = [item for item, file in enumerate(files) if not Path(f"{file}.points.npy").exists()]
+    if todo:
+        fill(todo[0])
+        with ThreadPoolExecutor(max(1, int(plan.get("workers") or os.cpu_count() or 1))) as pool:
+            list(pool.map(fill, todo[1:]))
+    failed = [reasons[item] for item in sorted(reasons)]
+    if len(failed) > max_unreadable * len(records) and len(failed) * 20 > len(records):
+        raise CacheError(f"{len(failed)} of {len(records)} cases cannot be used; correct the index. First: {failed[0]}")
+    for reason in failed:
+        print(f"left out: {reason}", flush=True)
+    return Volumes(files, np.array([item not in reasons for item in range(len(records))]))
+
+
+def case_key(record: Mapping[str, Any], plan: Mapping[str, Any], base: str = ".") -> str:
+    """Changes with the plan's preprocessing, the record's paths, and the files' sizes and times."""
+    wanted = json.dumps({key: plan.get(key) for key in KEYS}, sort_keys=True)
+    paths = json.dumps([record["image_path"], record.get("mask_path")], sort_keys=True)
+    digest = hashlib.sha256((wanted + paths).encode())
+    for path in _flat([record["image_path"], record.get("mask_path")]):
+        file = Path(base) / path.split("#")[0]
+        if file.exists():
+            state = file.stat()
+            digest.update(f"{state.st_size}:{state.st_mtime_ns}".encode())
+    return digest.hexdigest()[:20]
+
+
+def _flat(paths: Any) -> list[str]:
+    if paths is None or isinstance(paths, str):
+        return [paths] if paths else []
+    inside = paths.values() if isinstance(paths, Mapping) else paths
+    return [path for item in inside for path in _flat(item)]
+
+
+# --- one case -----------------------------------------------------------------------------------------------------
+
+
+def prepare_case(record: Mapping[str, Any], plan: Mapping[str, Any], base: str = ".") -> tuple[np.ndarray, np.ndarray]:
+    """Image float32 (C, ...) and mask uint8, both at plan["spacing"]. Raises ImageError naming the file."""
+    image = read_image(record["image_path"], base)
+    array = prepare_image(image, plan, str(record["image_path"]))
+    channels = load_masks(record, plan, image, base)  # (K, H, W[, D]) bool, on the image's grid
+    if channels.ndim - 1 < int(plan["dims"]):
+        channels = channels[..., None]
+    if channels.shape[1:] != array.shape[1:]:
+        soft = resize(channels.astype(np.float32), array.shape[1:])
+        channels = soft >= 0.5 if plan.get("overlap") else _hardest(soft)
+    if plan.get("overlap"):
+        return array, channels.astype(np.uint8)
+    ids = np.zeros(channels.shape[1:], np.uint8)
+    for place in range(len(channels)):
+        ids[channels[place]] = place + 1
+    return array, ids
+
+
+def _hardest(soft: np.ndarray) -> np.ndarray:
+    """Of resampled one-hot channels the strongest, background included."""
+    background = 1.0 - soft.sum(axis=0, keepdims=True)
+    best = np.concatenate([background, soft]).argmax(axis=0)
+    return np.stack([best == place + 1 for place in range(len(soft))])
+
+
+def prepare_image(image: Image, plan: Mapping[str, Any], name: str = "image") -> np.ndarray:
+    """float32 (channels, H, W[, D]): intensities as plan.json says (per channel), resampled to its spacing."""
+    array, dims = image.array, int(plan["dims"])
+    if image.dims == 3 and dims == 2:
+        raise ImageError(f"{name}: a volume of {array.shape[-1]} slices, but the model takes 2D images")
+    spacing = image.spacing
+    if image.dims == 2 and dims == 3:  # a single slice: its thickness is unknown, and it is not resampled that way
+        array = array[..., None]
+        spacing = (*spacing[:2], float(plan["spacing"][2])) if spacing and plan.get("spacing") else None
+    rule = plan["intensity"]
+    array = match_channels(np.concatenate([scale_intensity(part[None], rule) for part in array]), int(plan["channels"]))
+    size = wanted_shape(array.shape[1:], spacing, plan)
+    array = resize(array, size)
+    if not np.isfinite(array).all():
+        raise ImageError(f"{name}: holds values that are not finite")
+    return np.ascontiguousarray(array, dtype=np.float32)
+
+
+def wanted_shape(shape: Sequence[int], spacing: Sequence[float] | None, plan: Mapping[str, Any]) -> tuple[int, ...]:
+    """Voxels an axis as the plan wants them; the shape itself where it, or the file, knows no spacing."""
+    wanted, side, limit = plan.get("spacing"), plan.get("side"), plan.get("longest")
+    if side or (limit and not spacing and max(shape) > limit):
+        return tuple(max(1, round(n * float(side or limit) / max(shape))) for n in shape)
+    if plan.get("pixels"):
+        spacing = [1.0] * len(shape)
+    if not spacing or not wanted:
+        return tuple(int(n) for n in shape)
+    return tuple(max(1, round(n * s / w)) for n, s, w in zip(shape, spacing, wanted, strict=True))
+
+
+def _write(file: Path, image: np.ndarray, mask: np.ndarray, plan: Mapping[str, Any]) -> None:
+    """Each part beside its place and then moved; the points come last and say that the case is complete."""
+    for name, array in (("image", image), ("mask", mask), ("points", sample_points(mask, plan))):
+        temporary = Path(f"{file}.{name}.tmp")
+        with temporary.open("wb") as stream:
+            np.save(stream, array)
+        os.replace(temporary, f"{file}.{name}.npy")
+
+
+def sample_points(mask: np.ndarray, plan: Mapping[str, Any]) -> np.ndarray:
+    """(n, 1 + dims) int32 foreground voxels to centre patches on; see the top of this file."""
+    dims, rng, rows = int(plan["dims"]), np.random.default_rng(0), []
+    for place in range(len(plan["classes"])):
+        one = mask[place] > 0 if plan.get("overlap") else mask == place + 1
+        for voxels in _groups(one, plan.get("points") == "lesions"):
+            rows.append((place, voxels))
+    many = {place: max(1, sum(1 for other, _ in rows if other == place)) for place, _ in rows}
+    parts = []
+    for place, voxels in rows:
+        chosen = rng.choice(len(voxels), max(1, POINTS // many[place]), replace=True)
+        parts.append(np.concatenate([np.full((len(chosen), 1), place), voxels[chosen]], axis=1))
+    return np.concatenate(parts).astype(np.int32) if parts else np.zeros((0, 1 + dims), np.int32)
+
+
+def _groups(one: np.ndarray, lesions: bool) -> list[np.ndarray]:
+    """Voxel coordinates (n, dims) of the whole foreground, or of each connected component."""
+    if not one.any():
+        return []
+    if not lesions:
+        return [np.argwhere(one)]
+    from scipy import ndimage
+
+    labelled, count = ndimage.label(one, np.ones((3,) * one.ndim))
+    boxes = ndimage.find_objects(labelled)
+    return [
+        np.argwhere(labelled[box] == number + 1) + np.array([part.start for part in box])
+        for number, box in enumerate(boxes[:count])
+    ]

@@ -1,0 +1,50 @@
+"""Puts the detection template together as m3b does it, and imports its modules without disturbing other templates."""
+
+from __future__ import annotations
+
+import importlib
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+TEMPLATES = Path(__file__).resolve().parents[2] / "resources" / "templates"
+PACKAGES = ("Model", "Utils", "Loss", "Datapath", "plan", "train")
+
+
+def assemble_detection(place: Path) -> Path:
+    shutil.copytree(TEMPLATES / "detection", place)
+    for file in (TEMPLATES / "shared").glob("*.py"):
+        shutil.copy(file, place / "Utils")
+    return place
+
+
+def call(project: Path, *command: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+    """A script of the project, in its folder, in a process of its own."""
+    done = subprocess.run([sys.executable, *command], cwd=project, capture_output=True, text=True, timeout=400)
+    assert not check or done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
+    return done
+
+
+def forget() -> None:
+    """Every template calls its packages alike: what one test imported must not serve another's."""
+    for name in [name for name in sys.modules if name.split(".")[0] in PACKAGES]:
+        del sys.modules[name]
+
+
+def found(project: Path, name: str) -> ModuleType:
+    """A module of the assembled project; used inside a fixture that cleans up."""
+    if str(project) not in sys.path:
+        sys.path.insert(0, str(project))
+    return importlib.import_module(name)
+
+
+def box_plan(dims: int = 2, **more: Any) -> dict[str, Any]:
+    """A small plan for boxes, as plan.py writes it."""
+    network = {"name": "centers", "width": 8, "strides": [[2] * dims] * 3, "out_stage": 2}
+    plan = {"task": "detection", "target": "boxes", "classes": ["disc", "square"], "labels": None, "overlap": True}
+    plan |= {"points": "lesions", "dims": dims, "channels": 1, "intensity": {"mode": "percentile"}, "spacing": None}
+    plan |= {"longest": None, "patch": [32] * dims, "network": network, "batch": 2, "foreground": 0.5, "patches": 8}
+    return {**plan, "augment": {}, "device": "cpu", "validation_share": 0.25, "seed": 0, "workers": 1, **more}

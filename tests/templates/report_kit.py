@@ -1,0 +1,55 @@
+"""Puts the report template together as m3b does it, and imports its modules without disturbing other templates."""
+
+from __future__ import annotations
+
+import importlib
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+TEMPLATES = Path(__file__).resolve().parents[2] / "resources" / "templates"
+FAST = ("--minutes", "0.5", "--set", "device=cpu", "network.image_width=8", "network.width=32", "network.layers=1")
+
+
+def assemble_report(place: Path) -> Path:
+    shutil.copytree(TEMPLATES / "report", place)
+    for file in (TEMPLATES / "shared").glob("*.py"):
+        shutil.copy(file, place / "Utils")
+    return place
+
+
+def call(project: Path, *command: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+    """A script of the project, in its folder, in a process of its own."""
+    done = subprocess.run([sys.executable, *command], cwd=project, capture_output=True, text=True, timeout=400)
+    assert not check or done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
+    return done
+
+
+def plan_of(**more: Any) -> dict[str, Any]:
+    """A small plan as `plan.py` writes it."""
+    network = {"image_width": 8, "width": 32, "layers": 2, "heads": 4, "dropout": 0.0, "truth": 0.5, "hide_image": 0.2}
+    network |= {"hide_findings": 0.1, "image_gradient": 0.5, "text_model": None, "image_model": None}
+    decode = {"beams": 2, "length_penalty": 1.0, "min_tokens": 1, "no_repeat": 0}
+    plan = {"classes": [], "findings": ["a", "b"], "shares": [0.5, 0.2], "sections": ["findings", "impression"]}
+    plan |= {"vocabulary": 40, "unknown": 1, "pad": 0, "max_tokens": {"findings": 8, "impression": 4}, "views": 2}
+    plan |= {"dims": 2, "channels": 1, "size": [32, 32], "network": network, "decode": decode, "word_dropout": 0.1}
+    return {**plan, "label_smoothing": 0.0, "findings_weight": 1.0, "contrastive": 0.0, **more}
+
+
+PACKAGES = ("Model", "Utils", "Loss", "Datapath", "example", "plan", "export")
+
+
+def forget() -> None:
+    """Every template calls its packages alike: what one test imported must not serve another's."""
+    for name in [name for name in sys.modules if name.split(".")[0] in PACKAGES]:
+        del sys.modules[name]
+
+
+def found(project: Path, name: str) -> ModuleType:
+    """A module of the assembled project; used inside the `report_modules` fixture."""
+    if str(project) not in sys.path:
+        sys.path.insert(0, str(project))
+    return importlib.import_module(name)

@@ -1,0 +1,119 @@
+"""The report template from outside: what plan.py refuses, and parts from local folders of pretrained models."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+from report_kit import assemble_report, forget, found, plan_of
+
+Get = Callable[[str], ModuleType]
+REPORTS = ["There is a left pleural effusion of 4.5 cm.", "Left effusion, unchanged. Heart normal.", "No effusion."] * 4
+
+
+@pytest.fixture(scope="module")
+def get(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Get]:
+    project = assemble_report(tmp_path_factory.mktemp("report") / "work")
+    before = list(sys.path)
+    forget()
+    yield lambda name: found(project, name)
+    forget()
+    sys.path[:] = before
+
+
+def test_what_cannot_be_planned_is_named(get: Get, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    get("example.make_example").make_example(tmp_path, 30, size=32)
+    monkeypatch.chdir(tmp_path)
+    plan, index = get("plan"), tmp_path / "Datapath/train.json"
+    records = json.loads(index.read_text(encoding="utf-8"))
+
+    def planned(*settings: str, **more: Any) -> dict[str, Any]:
+        index.write_text(json.dumps([{**record, **more} for record in records]))
+        plan.main(["--set", "network.image_width=8", "network.width=32", *settings])
+        return dict(json.loads((tmp_path / "plan.json").read_text(encoding="utf-8")))
+
+    with pytest.raises(SystemExit, match="cannot be split"):
+        planned(patient="p")
+    with pytest.raises(SystemExit, match="none with a report"):
+        planned(report={"findings": "", "impression": None})
+    with pytest.raises(SystemExit, match="must be an object"):
+        planned(report="Normal.")
+    with pytest.raises(SystemExit, match="not in label_dict"):
+        planned(labels=["disc"])
+    with pytest.raises(SystemExit, match="not KEY=VALUE"):
+        planned("speed=3")
+    planned()
+    (tmp_path / "Datapath/label_dict.json").write_text('{"disc": 0, "square": 1}')
+    with pytest.raises(SystemExit, match="to its end first"):
+        get("export").main([])
+    found = planned("lr=0.01", "size=[24,24]", labels=["disc"])
+    assert (found["lr"], found["size"], found["classes"]) == (0.01, [24, 24], ["disc", "square"])
+    assert found["shares"][:2] == [1.0, 0.0]
+    assert len(found["shares"]) == 2 + len(found["findings"])
+    assert planned(report={"findings": "", "impression": "Normal."})["sections"] == ["impression"]
+
+
+def _tiny_language_model(folder: Path, words: Any, kind: str) -> None:
+    from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+    sizes: dict[str, Any] = {"vocab_size": len(words)}
+    model: Any
+    if kind == "gpt2":
+        model = GPT2LMHeadModel(GPT2Config(n_embd=32, n_layer=2, n_head=2, n_positions=256, **sizes))
+    else:
+        config = LlamaConfig(hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=2, **sizes)
+        config.tie_word_embeddings = False
+        model = LlamaForCausalLM(config)
+    model.save_pretrained(folder)
+    PreTrainedTokenizerFast(tokenizer_object=words.tokenizer).save_pretrained(folder)
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "llama"])
+def test_a_local_language_model_is_the_writer(get: Get, tmp_path: Path, kind: str) -> None:
+    module = get("Model.words")
+    _tiny_language_model(tmp_path, module.Words.train(REPORTS, 300), kind)
+    words = module.Words.borrow(tmp_path)
+    assert words.decode(words.encode("Left effusion.")) == "Left effusion."
+    make = get("Model.pretrained").PretrainedText
+    torch.manual_seed(0)
+    text = make(str(tmp_path), len(words) + 3, 64, True).eval()
+    memory, keep, tokens = torch.randn(2, 5, 32), torch.ones(2, 5, dtype=torch.bool), torch.randint(40, (2, 4))
+    with torch.no_grad():
+        whole, _ = text.advance(tokens, text.begin(memory, keep))
+        state = text.begin(memory, keep).pick(torch.tensor([0, 0, 1]))
+        for k in range(4):
+            logits, state = text.advance(tokens[[0, 0, 1], k : k + 1], state)
+    assert torch.allclose(logits[:, 0], whole[[0, 0, 1], 3], atol=1e-4)
+    shell = make(str(tmp_path), len(words) + 3, 64, False)  # from its configuration, as in the deliverable
+    shell.load_state_dict(text.state_dict())
+    with torch.no_grad():
+        assert torch.allclose(shell.eval().advance(tokens, shell.begin(memory, keep))[0], whole, atol=1e-5)
+    if kind == "gpt2":
+        with pytest.raises(SystemExit, match="room for 256"):
+            make(str(tmp_path), len(words), 300, True)
+
+
+def test_a_local_image_model_is_the_encoder(get: Get, tmp_path: Path) -> None:
+    from transformers import ViTConfig, ViTModel
+
+    ViTModel(
+        ViTConfig(
+            hidden_size=32,
+            num_hidden_layers=1,
+            num_attention_heads=2,
+            intermediate_size=64,
+            image_size=32,
+            patch_size=8,
+        )
+    ).save_pretrained(tmp_path)
+    plan = plan_of(channels=3)
+    plan["network"]["image_model"] = str(tmp_path)
+    model = get("Model.network").build_model(plan)
+    assert model(pixel_values=torch.randn(2, 2, 3, 32, 32))["logits"].shape == (2, 2)
+    assert model.encoder.positions == 17
