@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from m3b.data.cards import Card
     from m3b.models import load_model
+    from m3b.models.exporting import export_model
     from m3b.options import Options
     from m3b.pipeline import Pipeline, resume
     from m3b.result import Result
     from m3b.workspace import Workspace
 
 __version__ = "0.1.0"
-__all__ = ["Card", "Options", "Pipeline", "Result", "Workspace", "load_model", "resume"]
+__all__ = ["Card", "Options", "Pipeline", "Result", "Workspace", "export_model", "load_model", "resume"]
 
 _HOMES = {
     "Card": "m3b.data.cards",
@@ -25,6 +26,7 @@ _HOMES = {
     "Pipeline": "m3b.pipeline",
     "Result": "m3b.result",
     "Workspace": "m3b.workspace",
+    "export_model": "m3b.models.exporting",
     "load_model": "m3b.models",
     "resume": "m3b.pipeline",
 }

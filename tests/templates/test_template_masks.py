@@ -206,3 +206,21 @@ def test_a_mask_on_another_grid_is_brought_onto_the_images(tmp_path) -> None:
         masks.align(mask, geometry.Geometry((6, 6, 6), (2.0, 2.0, 2.0), far), "m.nii.gz")
     with pytest.raises(images.ImageError, match="nothing says"):
         masks.align(masks.Mask(fine, None, None), grid)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.tuples(*[st.integers(1, 6)] * 3))
+def test_masks_of_arrays_and_stacks_read_back_whatever_their_shape(tmp_path_factory, shape) -> None:
+    place = tmp_path_factory.mktemp("arrays")
+    np.save(place / "v.npy", volume(shape))
+    array = images.read_image(str(place / "v.npy")).array
+    marked = (array[0] > 80).astype(np.uint8)
+    written = masks.write_mask(marked, str(place / "v.npy"), place / "out")
+    assert np.array_equal(masks.read_mask(str(written)).array, marked)
+    slices = []
+    for number in range(shape[2]):
+        Pillow.fromarray(volume(shape)[:, :, number].astype(np.uint8)).save(place / f"{number}.png")
+        slices.append(str(place / f"{number}.png"))
+    stack = images.read_image(slices).array[0]
+    written = masks.write_mask((stack > 80).astype(np.uint8), slices, place / "stack")
+    assert np.array_equal(masks.read_mask(str(written)).array, stack > 80)

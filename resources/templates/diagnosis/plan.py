@@ -8,33 +8,31 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import random
 import time
-from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as train.py does, so that the pace is that of training
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 import numpy as np
-from Utils.formats import ImageError
-from Utils.images import read_image
-
-SAMPLE = 200
+from Model.pretrained import PretrainedError, find_pretrained, fitting_size, read_config, read_norm, weights_of
+from Utils.facts import fingerprint
 
 
 def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minutes", type=float, default=10.0, help="wall time that train.py may take")
-    parser.add_argument("--set", nargs="*", default=[], metavar="KEY=VALUE", help="overrides; a dot enters an object")
+    parser.add_argument("--set", nargs="*", action="extend", default=[], metavar="KEY=VALUE", help="overrides")
     options = parser.parse_args(argv)
     records = json.loads(Path("Datapath/train.json").read_text())
     label_dict = json.loads(Path("Datapath/label_dict.json").read_text())
     facts = fingerprint(records, label_dict)
     plan = make_plan(facts, options.minutes, has_gpu())
+    facts["pretrained"] = add_pretrained(plan, facts, options.set)
     for setting in options.set:
-        override(plan, setting)
+        if not setting.startswith("network.pretrained="):
+            override(plan, setting)
     Path("plan.json").write_text(json.dumps(plan, indent=2) + "\n")
     print(summary(facts, plan))
     print(pace(plan, facts["cases"]))
@@ -45,60 +43,6 @@ def has_gpu() -> bool:
     import torch
 
     return bool(torch.cuda.is_available())
-
-
-def fingerprint(records: list[dict[str, Any]], label_dict: dict[str, int]) -> dict[str, Any]:
-    """What was measured: counts from every record, image properties from a sample of up to 200."""
-    classes = [name for name, _ in sorted(label_dict.items(), key=lambda item: item[1])]
-    lists = [r["labels"] if isinstance(r["labels"], list) else [r["labels"]] for r in records]
-    counts = Counter(classes[v] if isinstance(v, int) else v for labels in lists for v in labels)
-    sample = random.Random(0).sample(records, min(SAMPLE, len(records)))
-    with ThreadPoolExecutor(4) as pool:
-        found = list(pool.map(lambda record: _measure(record["image_path"]), sample))
-    read = [item for item in found if isinstance(item, dict)]
-    if not read:
-        raise SystemExit(f"none of {len(sample)} sampled training images can be read; first: {found[0]}")
-    dims = Counter(item["dims"] for item in read).most_common(1)[0][0]
-    same = [item for item in read if item["dims"] == dims]
-    spacings = [item["spacing"] for item in same if item["spacing"]]
-    return {
-        "cases": len(records),
-        "patients": len({str(r.get("patient") or r["image_path"]) for r in records}),
-        "classes": classes,
-        "counts": {name: counts.get(name, 0) for name in classes},
-        "multi_label": any(len(labels) != 1 for labels in lists),
-        "dims": dims,
-        "channels": Counter(item["channels"] for item in same).most_common(1)[0][0],
-        "modality": Counter(item["modality"] for item in same).most_common(1)[0][0],
-        "eight_bit": all(item["eight_bit"] for item in same),
-        "shapes": np.array([item["shape"] for item in same]),
-        "spacing": [float(v) for v in np.median(spacings, axis=0)] if len(spacings) > len(same) / 2 else None,
-        "low": float(np.median([item["low"] for item in same])),
-        "high": float(np.median([item["high"] for item in same])),
-        "mean": float(np.mean([item["mean"] for item in same])),
-        "std": float(np.mean([item["std"] for item in same])),
-        "unreadable": [item for item in found if isinstance(item, str)],
-    }
-
-
-def _measure(path: str | list[str]) -> dict[str, Any] | str:
-    try:
-        image = read_image(path)
-    except ImageError as error:
-        return str(error)
-    low, high = (float(v) for v in np.percentile(image.array, (0.5, 99.5)))
-    return {
-        "dims": image.dims,
-        "channels": int(image.array.shape[0]),
-        "shape": image.array.shape[1:],
-        "spacing": image.spacing,
-        "modality": image.modality,
-        "eight_bit": image.array.dtype == np.uint8,
-        "low": low,
-        "high": high,
-        "mean": float(image.array.mean()),
-        "std": float(image.array.std()),
-    }
 
 
 def make_plan(facts: dict[str, Any], minutes: float, gpu: bool) -> dict[str, Any]:
@@ -133,6 +77,7 @@ def make_plan(facts: dict[str, Any], minutes: float, gpu: bool) -> dict[str, Any
         "weight_decay": 0.1 if small else 0.02,
         "label_smoothing": 0.05,
         "class_weights": [round(float(v), 4) for v in weights],
+        "max_steps": 0,
         "max_epochs": 1000 if small else 200,
         "patience": 200 if small else 60,
         "minutes": minutes,
@@ -140,6 +85,7 @@ def make_plan(facts: dict[str, Any], minutes: float, gpu: bool) -> dict[str, Any
         "validation_share": 0.15,
         "ema": 0.99,
         "augment": _augment(facts, small),
+        "tta": {"use": "auto", "views": 4, "zoom": 0.05, "shift": 0.03, "max_seconds": 2.0},
         "device": "auto",
         "workers": 0,
         "threads": 0,
@@ -162,7 +108,9 @@ def _size(facts: dict[str, Any], gpu: bool) -> list[int]:
 
 
 def _intensity(facts: dict[str, Any]) -> dict[str, Any]:
-    """CT: a window in Hounsfield units. 8-bit pictures: 0..1, since brightness can tell. MR and the rest: each by itself."""
+    """CT: a window in Hounsfield units. 8-bit pictures: 0..1, since brightness can tell. MR, mixtures: each by itself."""
+    if len(facts["scales"]) > 1:
+        return {"mode": "percentile"}
     if facts["modality"] == "ct":
         low, high = max(facts["low"], -1024.0), min(facts["high"], 1500.0)
         low, high = (low, high) if high - low > 100 else (-1000.0, 1000.0)
@@ -197,8 +145,62 @@ def _augment(facts: dict[str, Any], small: bool) -> dict[str, Any]:
     }
 
 
-def pace(plan: dict[str, Any], cases: int) -> str:
-    """How far the minutes will go, from the quickest of eight training steps on noise."""
+def add_pretrained(plan: dict[str, Any], facts: dict[str, Any], settings: list[str]) -> str:
+    """Puts a pretrained network into the plan where one is named, or found and quick enough; says what was done."""
+    named = [text.partition("=")[2].strip('"') for text in settings if text.startswith("network.pretrained=")]
+    wanted = named[-1] if named else ""
+    if wanted.lower() in ("none", "null", "false", "0"):
+        return "weights start at random, as asked"
+    if wanted:
+        try:
+            _use_pretrained(plan, Path(wanted))
+        except (PretrainedError, OSError, ValueError) as error:
+            raise SystemExit(f"--set network.pretrained={wanted}: {error}") from error
+        return f"weights start from {wanted}, as asked"
+    if plan["dims"] != 2:
+        return "weights start at random (no pretrained network is looked for in 3D)"
+    found, looked = find_pretrained()
+    limit = (600 if has_gpu() else 150) * 1e6
+    for place in found[::-1] if has_gpu() else found:
+        trial = json.loads(json.dumps(plan))
+        _use_pretrained(trial, place)
+        if weights_of(place).stat().st_size <= limit and _fit_in_time(trial, facts["cases"]):
+            plan.clear()
+            plan.update(trial)
+            return f"weights start from {place.parent.parent.name} (looked at {looked})"
+    slow = "; none is quick enough for these minutes" if found else ""
+    return f"weights start at random: no pretrained network used (looked at {looked}{slow})"
+
+
+def _use_pretrained(plan: dict[str, Any], place: Path) -> None:
+    config = read_config(place)
+    dropout = plan["network"]["dropout"]
+    plan["network"] = {"name": "pretrained", "pretrained": str(place), "backbone_lr": 0.1, "dropout": dropout}
+    plan["network"]["config"] = config
+    plan["channels"] = int(config.get("num_channels", 3))
+    plan["lr"] = 1e-3
+    if plan["dims"] == 2:
+        plan["size"] = fitting_size(config, plan["size"])
+    plan["batch"] = max(2, min(plan["batch"], 32))
+    if plan["channels"] == 3 and plan["intensity"]["mode"] != "percentile":
+        plan["intensity"] |= read_norm(place)
+
+
+def _fit_in_time(plan: dict[str, Any], cases: int, least: float = 3.0) -> bool:
+    """Whether each model gets `least` epochs: with fewer folds, then with a smaller input where the network allows."""
+    plan["folds"] = 1
+    while True:
+        epochs = float(plan["minutes"]) * 60 / epoch_seconds(plan, cases)
+        if epochs >= least:
+            return True
+        smaller = fitting_size(plan["network"]["config"], [side // 2 for side in plan["size"]])
+        if min(smaller) < 64 or smaller == plan["size"]:
+            return False
+        plan["size"] = smaller
+
+
+def epoch_seconds(plan: dict[str, Any], cases: int) -> float:
+    """An epoch's time, from the quickest of a few training steps on noise."""
     import torch
     from Model.network import build_model
 
@@ -207,16 +209,24 @@ def pace(plan: dict[str, Any], cases: int) -> str:
     images = torch.randn(int(plan["batch"]), int(plan["channels"]), *plan["size"], device=device)
     labels = torch.zeros(int(plan["batch"]), len(plan["classes"]), device=device)
     labels[:, 0] = 1.0
-    taken = []
-    for _ in range(8):
+    taken: list[float] = []
+    began = time.monotonic()
+    while len(taken) < 8 and (len(taken) < 2 or time.monotonic() - began < 10):
         start = time.monotonic()
-        model(images, labels)["loss"].backward()
+        loss = model(images, labels)["loss"]
+        loss.backward()
+        loss.item()  # an accelerator is waited for
         taken.append(time.monotonic() - start)
     folds = int(plan["folds"])
     share = 1 - 1 / folds if folds > 1 else 1 - float(plan["validation_share"])
     steps = max(1, int(cases * share) // int(plan["batch"]))
-    epoch = 1.3 * steps * min(taken)  # validation and the averaging of weights take about a third more
-    epochs = float(plan["minutes"]) * 60 / folds / max(epoch, 1e-3)
+    return max(1.3 * steps * min(taken), 1e-3)  # validation and the averaging of weights take about a third more
+
+
+def pace(plan: dict[str, Any], cases: int) -> str:
+    """How far the minutes will go."""
+    folds, epoch = int(plan["folds"]), epoch_seconds(plan, cases)
+    epochs = float(plan["minutes"]) * 60 / folds / epoch
     model_is = f"each of {folds} models" if folds > 1 else "the model"
     return f"an epoch takes about {epoch:.1f} s here, so {model_is} gets about {min(epochs, plan['max_epochs']):.0f} epochs"
 
@@ -240,26 +250,45 @@ def summary(facts: dict[str, Any], plan: dict[str, Any]) -> str:
     """What was found and decided, in a few lines."""
     shapes = facts["shapes"]
     kind = "several labels a case" if plan["multi_label"] else "one label a case"
+    network = {key: value for key, value in plan["network"].items() if key != "config"}
     lines = [
         f"{facts['cases']} cases of {facts['patients']} patients, {kind}: {facts['counts']}",
         f"{facts['dims']}D, {facts['channels']} channel(s), modality {facts['modality'] or 'not stated'}, sizes "
         f"{shapes.min(0).tolist()} to {shapes.max(0).tolist()}, values {facts['low']:.0f} to {facts['high']:.0f}, "
         f"spacing {facts['spacing'] or 'unknown'}",
         f"input {plan['size']} (resized: the whole field of view is kept), intensity {plan['intensity']}",
-        f"network {plan['network']}, batch {plan['batch']}, lr {plan['lr']}, weight decay {plan['weight_decay']}"
+        f"network {network}, batch {plan['batch']}, lr {plan['lr']}, weight decay {plan['weight_decay']}"
         + (" (few cases: strongly regularised)" if facts["cases"] < 500 else ""),
-        f"augmentation {plan['augment']}, class weights {plan['class_weights']}; weights start at random",
+        facts["pretrained"],
+        f"augmentation {plan['augment']}, class weights {plan['class_weights']}",
         f"{plan['minutes']} minutes, "
         + (
             f"{plan['folds']} models, one a fold of patients" if plan["folds"] > 1 else "one model, validation held out"
         ),
     ]
+    lines += _warnings(facts)
+    return "\n".join([*lines, "wrote plan.json (every run of plan.py starts afresh; --set changes single values)"])
+
+
+def _warnings(facts: dict[str, Any]) -> list[str]:
+    lines = []
     if facts["unreadable"]:
         lines.append(f"{len(facts['unreadable'])} sampled images cannot be read: {facts['unreadable'][0]}")
+    if facts["not_finite"]:
+        lines.append(
+            f"{facts['not_finite']} sampled images hold NaN or infinite values; the least and greatest others stand in"
+        )
+    if facts["other_dims"]:
+        lines.append(f"{facts['other_dims']} sampled images are not {facts['dims']}D; they are brought to that form")
+    if len(facts["scales"]) > 1:
+        lines.append(f"values come in different units {facts['scales']}: each image is scaled by itself")
+    if facts["scale_tells"]:
+        lines.append(
+            f"WARNING: the unit of the values tells the class: {facts['scale_tells']}. The network may learn the source "
+            "of an image instead of its content; look for more data or say so in the report"
+        )
     empty = [name for name, count in facts["counts"].items() if not count]
-    if empty:
-        lines.append(f"no training case for: {', '.join(empty)}")
-    return "\n".join([*lines, "wrote plan.json (every run of plan.py starts afresh; --set changes single values)"])
+    return [*lines, f"no training case for: {', '.join(empty)}"] if empty else lines
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
     python train.py [--resume] [--minutes M]
 
-Writes Logout/: log.csv, metrics.json, valid_predictions.json, curves.png, and fold<k>/best.safetensors.
+Writes Logout/: log.csv, metrics.json, valid_predictions.json, calibration.json, curves.png, fold<k>/best.safetensors.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ START = time.monotonic()  # the slow imports below are part of the minutes
 import argparse
 import json
 import os
-import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -28,12 +27,19 @@ import numpy as np
 import torch
 from Datapath.dataloader import Cases, build_datasets
 from Model.network import build_model
-from transformers import PrinterCallback, ProgressCallback, TrainingArguments, set_seed
+from Utils.augment import Augment
+from Utils.calibration import adjust, calibrate, fit, log_loss, probabilities
+from Utils.clock import seconds_spent
 from Utils.curves import draw_curves
 from Utils.ranks import balanced_accuracy, macro_auroc
-from Utils.trainer import ByTheClock, Clock, FoldTrainer, NotFinite, probabilities, run_model
+from Utils.scoring import make_scorer, run_model
+from Utils.start import begin, cores, guarded
+from Utils.training import Parts, device_of, load_best, train_by_clock
+from Utils.tta import make_views
 
 LOGOUT = Path("Logout")
+GAIN = 0.01
+"""Averaging over views must lower the validation log loss by this share to be worth its time."""
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -44,183 +50,124 @@ def main(argv: list[str] | None = None) -> int:
     options = parser.parse_args(argv)
     plan = json.loads(Path("plan.json").read_text())
     minutes = options.minutes or float(plan["minutes"])
-    if not options.resume:
-        _clean()
-    LOGOUT.mkdir(exist_ok=True)
-    try:
-        results = train_folds(plan, minutes)
-    except NotFinite as error:
-        print(f"training ended: {error}. Lower lr in plan.json, or look for broken intensities in the data.")
-        return 3
-    except OutOfMemory as error:
-        print(f"training ended: out of memory even with {error}. Make size or network smaller in plan.json.")
-        return 4
-    finish(plan, results)
-    return 0
-
-
-def _cores() -> int:
-    """Processor cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-class OutOfMemory(RuntimeError):
-    """No smaller batch is left to try."""
-
-
-def _clean() -> None:
-    """A fresh start keeps nothing but the cache of decoded images."""
-    for item in LOGOUT.glob("*"):
-        if item.name.startswith("fold"):
-            shutil.rmtree(item)
-        elif item.name in ("log.csv", "metrics.json", "valid_predictions.json", "valid_logits.npz", "spent.json"):
-            item.unlink()
+    begin(options.resume)
+    return guarded(lambda: finish(plan, train_folds(plan, minutes)))
 
 
 def train_folds(plan: dict[str, Any], minutes: float) -> list[dict[str, Any]]:
     """Every fold in turn, each with an equal part of the time that is left; finished ones are not trained again."""
-    torch.set_num_threads(max(1, int(plan.get("threads") or _cores())))
-    results: list[dict[str, Any]] = []
+    torch.set_num_threads(max(1, int(plan.get("threads") or cores())))
     folds = int(plan["folds"])
-    before = _spent_before(folds)
+    spent = [seconds_spent(LOGOUT / f"fold{fold}") for fold in range(folds)]  # by earlier starts
+    reserve = 2.0 + min(8.0, 1.2 * minutes)  # the last seconds are for the results
+    results: list[dict[str, Any]] = []
     for fold in range(folds):
-        done = LOGOUT / f"fold{fold}" / "done.json"
         train, valid = build_datasets(plan, fold)
-        if not done.exists():
-            own = _checkpoint_spent(fold)
-            left = minutes * 60 - (time.monotonic() - START) - before - 2.0  # the last seconds are for the results
-            budget = (left + sum(_checkpoint_spent(k) for k in range(fold, folds))) / (folds - fold)
-            print(
-                f"fold {fold}: {len(train)} training cases, {len(valid)} validation cases, {budget:.0f} s", flush=True
-            )
-            _train_until_it_fits(plan, fold, train, valid, budget, own)
-        results.append(_validate(plan, fold, valid))
+        if not (LOGOUT / f"fold{fold}" / "done.json").exists():
+            left = minutes * 60 - (time.monotonic() - START) - sum(spent) - reserve
+            seconds = (left + sum(spent[fold:])) / (folds - fold)
+            told = f"{plan['max_steps']} steps" if plan.get("max_steps") else f"{seconds:.0f} s"
+            print(f"fold {fold}: {len(train)} training cases, {len(valid)} validation cases, {told}", flush=True)
+            train_fold(plan, fold, train, valid, seconds)
+        results.append(_validate(plan, fold, valid, reserve / folds))
     return results
 
 
-def _spent_before(folds: int) -> float:
-    """Seconds that earlier starts of this training used."""
-    finished = [LOGOUT / f"fold{fold}" / "done.json" for fold in range(folds)]
-    spent = sum(float(json.loads(file.read_text())["seconds"]) for file in finished if file.exists())
-    return spent + sum(_checkpoint_spent(fold) for fold in range(folds) if not finished[fold].exists())
+def train_fold(plan: dict[str, Any], fold: int, train: Cases, valid: Cases, seconds: float) -> None:
+    """Leaves best.safetensors and done.json in the fold's folder."""
+    augment = Augment(plan["augment"])
+
+    def prepare(batch: dict[str, Any]) -> dict[str, Any]:
+        return {**batch, "pixel_values": augment(batch["pixel_values"])}
+
+    def make(plan: dict[str, Any]) -> Parts:
+        model = build_model(plan)
+        scorer = make_scorer(plan, valid)
+        return Parts(model, train, scorer, prepare, groups=model.groups(plan))
+
+    train_by_clock(plan, f"fold{fold}", make, seconds=seconds, watch="auroc")
 
 
-def _last_checkpoint(fold: int) -> Path | None:
-    """The newest checkpoint that was written to its end."""
-    found = [file.parent for file in (LOGOUT / f"fold{fold}").glob("checkpoint-*/complete.json")]
-    return max(found, key=lambda folder: int(folder.name.split("-")[1])) if found else None
+def _validate(plan: dict[str, Any], fold: int, valid: Cases, limit: float) -> dict[str, Any]:
+    """What the fold's best weights say on its validation part, seen once and, as far as `limit` seconds go, in views."""
+    device = device_of(plan)
+    model = load_best(build_model(plan), f"fold{fold}", device)
+    batch, views, use = 2 * int(plan["batch"]), _views(plan), plan.get("tta", {}).get("use", False)
+    start = time.monotonic()
+    logits, labels, _ = run_model(model, valid, device, batch)
+    once = time.monotonic() - start
+    seen = np.full_like(logits, np.nan)
+    if use and len(views) > 1:
+        every = 1 if use is True else max(1, int(np.ceil(once * len(views) / max(limit, 0.1))))
+        rows = np.arange(0, len(valid), every)
+        seen[rows] = run_model(model, torch.utils.data.Subset(valid, rows.tolist()), device, batch, views)[0]
+    done = json.loads((LOGOUT / f"fold{fold}" / "done.json").read_text())
+    case = once / max(len(valid), 1)
+    return {**done, "logits": logits, "seen": seen, "labels": labels, "records": valid.records, "case": case}
 
 
-def _checkpoint_spent(fold: int) -> float:
-    folder = _last_checkpoint(fold)
-    return float(json.loads((folder / "complete.json").read_text())["spent"]) if folder else 0.0
+def _views(plan: dict[str, Any]) -> list[dict[str, Any]]:
+    return make_views(plan.get("tta") or {}, plan["augment"].get("flip", []), int(plan["dims"]))
 
 
-def _train_until_it_fits(
-    plan: dict[str, Any], fold: int, train: Cases, valid: Cases, budget: float, spent: float
-) -> None:
-    clock = Clock(budget, int(plan["max_epochs"]), spent)
-    while True:
-        try:
-            return train_fold(plan, fold, train, valid, clock)
-        except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
-            memory = isinstance(error, torch.OutOfMemoryError | MemoryError) or "memory" in str(error).lower()
-            if not memory or isinstance(error, NotFinite):
-                raise
-            if plan["batch"] <= 2:
-                raise OutOfMemory(f"batch {plan['batch']}") from error
-        plan["batch"] = max(2, int(plan["batch"]) // 2)
-        print(f"out of memory: going on with batch {plan['batch']}", flush=True)
-        if torch.cuda.is_available():
-            torch.cuda.empty_cache()
-
-
-def train_fold(plan: dict[str, Any], fold: int, train: Cases, valid: Cases, clock: Clock) -> None:
-    """Trains one fold to the end of its time; leaves best.safetensors and done.json in its folder."""
-    folder = LOGOUT / f"fold{fold}"
-    folder.mkdir(parents=True, exist_ok=True)
-    set_seed(int(plan["seed"]) + fold)
-    on_cpu = plan["device"] == "cpu" or not torch.cuda.is_available()
-    batch = min(int(plan["batch"]), len(train))
-    arguments = TrainingArguments(
-        output_dir=str(folder),
-        per_device_train_batch_size=batch,
-        per_device_eval_batch_size=batch * 2,
-        num_train_epochs=float(plan["max_epochs"]),
-        learning_rate=float(plan["lr"]),
-        weight_decay=float(plan["weight_decay"]),
-        max_grad_norm=1.0,
-        eval_strategy="no",  # the callback evaluates, with the averaged weights
-        save_strategy="no",  # and asks for the checkpoints
-        logging_strategy="no",
-        logging_nan_inf_filter=False,
-        disable_tqdm=True,
-        report_to="none",
-        remove_unused_columns=False,
-        label_names=["labels"],
-        use_cpu=on_cpu,
-        bf16=not on_cpu and torch.cuda.is_bf16_supported(),
-        dataloader_num_workers=int(plan["workers"]),
-        dataloader_pin_memory=not on_cpu,
-        dataloader_drop_last=len(train) % batch == 1,  # batch normalisation needs two cases
-        seed=int(plan["seed"]) + fold,
-    )
-    trainer = FoldTrainer(
-        plan, fold, clock, model=build_model(plan), args=arguments, train_dataset=train, eval_dataset=valid
-    )
-    for callback in (PrinterCallback, ProgressCallback):
-        trainer.remove_callback(callback)
-    trainer.add_callback(ByTheClock(trainer))
-    last = _last_checkpoint(fold)
-    if last:
-        trainer.restore(last)
-        print(f"fold {fold}: going on from {last.name} after {clock.spent():.0f} s", flush=True)
-    trainer.train(resume_from_checkpoint=str(last) if last else None)
-    if not (folder / "best.safetensors").exists():
-        trainer.score()
-    epochs = round(float(trainer.state.epoch or 0), 2)
-    print(
-        f"fold {fold}: best validation AUROC {trainer.best[0]:.3f} at epoch {trainer.best_epoch:.0f} of {epochs:.0f}",
-        flush=True,
-    )
-    state = {"epochs": epochs, "seconds": round(clock.spent(), 1), "best_epoch": trainer.best_epoch}
-    (folder / "done.json").write_text(json.dumps({**state, "steps": trainer.state.global_step}))
-    for old in folder.glob("checkpoint-*"):
-        shutil.rmtree(old, ignore_errors=True)
-
-
-def _validate(plan: dict[str, Any], fold: int, valid: Cases) -> dict[str, Any]:
-    """What the fold's best weights say on its validation part."""
-    from safetensors.torch import load_file
-
-    folder = LOGOUT / f"fold{fold}"
-    device = "cuda" if torch.cuda.is_available() and plan["device"] != "cpu" else "cpu"
-    model = build_model(plan)
-    model.load_state_dict(load_file(str(folder / "best.safetensors")))
-    loader = torch.utils.data.DataLoader(valid, batch_size=max(1, int(plan["batch"])))
-    logits, labels, _ = run_model(model.to(device), loader, device)
-    done = json.loads((folder / "done.json").read_text())
-    return {"logits": logits, "labels": labels, "records": valid.records, **done}
+def choose_views(plan: dict[str, Any], results: list[dict[str, Any]]) -> tuple[np.ndarray, dict[str, Any]]:
+    """(N, K) logits to go on with, and why: views are used where they lower the log loss and stay within the time."""
+    logits, seen = (np.concatenate([result[key] for result in results]) for key in ("logits", "seen"))
+    labels, multi = np.concatenate([result["labels"] for result in results]), bool(plan["multi_label"])
+    views = _views(plan)
+    rows = np.isfinite(seen).all(axis=1)
+    if not rows.any():
+        return logits, {"views": [{}], "figures": {"used": False}}
+    truth = labels[rows] > 0.5
+    losses = [log_loss(adjust(part, fit(part, truth, multi)), truth, multi) for part in (logits[rows], seen[rows])]
+    seconds = float(np.mean([result["case"] for result in results])) * len(views) * len(results)
+    use = plan["tta"]["use"]
+    if use == "auto":
+        use = losses[1] < losses[0] * (1 - GAIN) and seconds <= float(plan["tta"]["max_seconds"])
+    figures = {"used": bool(use), "log_loss_once": round(losses[0], 4), "log_loss_views": round(losses[1], 4)}
+    figures |= {"views": len(views), "cases": int(rows.sum()), "seconds_per_case": round(seconds, 4)}
+    chosen = np.where(rows[:, None], seen, logits) if use else logits
+    return chosen, {"views": views if use else [{}], "figures": figures}
 
 
 def finish(plan: dict[str, Any], results: list[dict[str, Any]]) -> None:
-    """metrics.json, valid_predictions.json, valid_logits.npz, curves.png; the figures cover all folds together."""
-    logits = np.concatenate([result["logits"] for result in results])
+    """metrics.json, calibration.json, valid_predictions.json, curves.png; the figures cover all folds together."""
+    logits, looked = choose_views(plan, results)
     labels = np.concatenate([result["labels"] for result in results])
-    scores = probabilities(logits, bool(plan["multi_label"]))
     records = [record for result in results for record in result["records"]]
+    multi = bool(plan["multi_label"])
+    patients = [str(record.get("patient") or json.dumps(record["image_path"])) for record in records]
+    fitted = calibrate(logits, labels, patients, multi)
+    scores = probabilities(logits, multi)
     figures = {
         "auroc": round(macro_auroc(labels, scores), 4),
-        "balanced_accuracy": round(balanced_accuracy(labels, scores, bool(plan["multi_label"])), 4),
+        "balanced_accuracy": round(balanced_accuracy(labels, scores, multi), 4),
         "cases": len(labels),
     }
     metrics = {
         "validation": figures,
+        "calibration": fitted.pop("figures"),
+        "tta": looked.pop("figures"),
         "epochs": [result["epochs"] for result in results],
         "best_epoch": [result["best_epoch"] for result in results],
         "seconds": round(sum(result["seconds"] for result in results), 1),
     }
-    rows = [
+    np.savez(LOGOUT / "valid_logits.npz", logits=logits, labels=labels)
+    (LOGOUT / "calibration.json").write_text(json.dumps({**fitted, **looked}, indent=2))
+    (LOGOUT / "valid_predictions.json").write_text(json.dumps(_rows(plan, records, scores), indent=1))
+    draw_curves()
+    (LOGOUT / "metrics.json").write_text(json.dumps(metrics, indent=2))
+    held = f"{len(labels)} held-out cases" + (f" of {len(results)} folds together" if len(results) > 1 else "")
+    error = metrics["calibration"]
+    print(
+        f"done: validation AUROC {figures['auroc']}, balanced accuracy {figures['balanced_accuracy']} on {held}; "
+        f"calibration error {error['ece_before']}, calibrated {error['ece_after']}",
+        flush=True,
+    )
+
+
+def _rows(plan: dict[str, Any], records: list[Any], scores: np.ndarray) -> list[dict[str, Any]]:
+    return [
         {
             "image": record["image_path"],
             "patient": record.get("patient"),
@@ -229,15 +176,6 @@ def finish(plan: dict[str, Any], results: list[dict[str, Any]]) -> None:
         }
         for record, row in zip(records, scores, strict=True)
     ]
-    np.savez(LOGOUT / "valid_logits.npz", logits=logits, labels=labels)
-    (LOGOUT / "metrics.json").write_text(json.dumps(metrics, indent=2))
-    (LOGOUT / "valid_predictions.json").write_text(json.dumps(rows, indent=1))
-    draw_curves()
-    held = f"{len(labels)} held-out cases" + (f" of {len(results)} folds together" if len(results) > 1 else "")
-    print(
-        f"done: validation AUROC {figures['auroc']}, balanced accuracy {figures['balanced_accuracy']} on {held}",
-        flush=True,
-    )
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import typer
 
 from m3b import __version__
-from m3b.cli import data, models, run, runs
+from m3b.cli import bench, data, models, predicting, run, runs
 
 app = typer.Typer(
     name="m3b",
@@ -36,7 +36,9 @@ app.command("resume")(run.resume)
 app.command("runs")(runs.runs)
 app.command("show")(runs.show)
 app.command("report")(runs.report)
-app.command("predict")(models.predict)
+app.command("predict")(predicting.predict)
 app.command("score")(models.score)
+app.command("export")(models.export)
 app.add_typer(data.app, name="data")
+app.add_typer(bench.app, name="bench")
 app.command("doctor")(runs.doctor)

@@ -32,6 +32,8 @@ def score(
     from m3b.models import load_model
     from m3b.tasks import default_metric, family
 
+    if not index.is_file():
+        raise WrongUse(f"There is no {index}.")
     loaded = load_model(model)
     records = read_records(index, loaded.task)
     root = base or _base(index, records[0].files[0])
@@ -79,7 +81,13 @@ def _values(model: Model, index: Path) -> dict[str, int]:
     masked = model.task == "segmentation" or (model.task == "detection" and bool(promise.labels))
     file = index.with_name("label_dict.json")
     if file.is_file() and model.task in ("segmentation", "detection"):
-        numbered = read_values(file, masks=masked)
+        found = read_values(file, masks=masked)
+        if masked and dict(promise.labels) not in ({}, found):
+            raise WrongUse(
+                f"The model writes masks with the values {dict(promise.labels)}, but {file} has {found}. Number the "
+                "classes of the truth as the model does."
+            )
+        numbered = found
     return numbered
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
+
+from .card_figures import escaped, measured, table, worth
 
 _LIMITS = (
     "A research model, not a medical device: no decision about a patient may rest on it.",
@@ -23,26 +24,10 @@ class HasDict(Protocol):
         """JSON values."""
 
 
-def _line(value: Any) -> str:
-    """Any value as one line that Markdown shows as it stands."""
-    text = re.sub(r"\s+", " ", str(value)).strip()
-    return re.sub(r"([\\`*_\[\]<>|#])", r"\\\1", text)
-
-
 def _write(file: Path, text: str) -> None:
     part = file.with_name(f".{file.name}.part")
     part.write_text(text, encoding="utf-8")
     os.replace(part, file)
-
-
-def _number(value: Any) -> str:
-    return f"{value:.3f}" if isinstance(value, int | float) and not isinstance(value, bool) else "-"
-
-
-def _table(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[str]:
-    lines = [" | ".join(head), " | ".join("---" for _ in head)]
-    lines += [" | ".join(_line(cell) for cell in row) for row in rows]
-    return [f"| {line} |" for line in lines] + [""]
 
 
 def _facts(info: Mapping[str, Any]) -> list[str]:
@@ -57,7 +42,7 @@ def _facts(info: Mapping[str, Any]) -> list[str]:
         elif isinstance(value, list | tuple):
             value = ", ".join(map(str, value))
         rows.append((key.capitalize(), value))
-    return ["## What it is", "", *_table(("", ""), rows)] if rows else []
+    return ["## What it is", "", *table(("", ""), rows)] if rows else []
 
 
 def _split(info: Mapping[str, Any]) -> list[str]:
@@ -70,22 +55,7 @@ def _split(info: Mapping[str, Any]) -> list[str]:
         for part, counts in split.items()
         if isinstance(counts, Mapping)
     ]
-    return ["## Cases", "", *_table(("split", *map(_line, names)), rows)]
-
-
-def _measured(scores: Mapping[str, Any]) -> list[str]:
-    rows = []
-    for name, measure in (scores.get("metrics") or {}).items():
-        low, high = measure.get("low"), measure.get("high")
-        span = "-" if low is None or high is None else f"{low:.3f} to {high:.3f}"
-        rows.append((name, _number(measure.get("value")), span, _number(measure.get("baseline"))))
-    if not rows:
-        return []
-    about = (
-        f"{scores.get('n_cases', '?')} test cases of {scores.get('n_patients', '?')} patients that training never saw, "
-        "measured by m3b on the predictions of this folder. Intervals: 95 %, bootstrap over patients."
-    )
-    return ["## Measured", "", about, "", *_table(("metric", "value", "95 % interval", "constant answer"), rows)]
+    return ["## Cases", "", *table(("split", *map(escaped, names)), rows)]
 
 
 _USE = """## Use
@@ -93,9 +63,31 @@ _USE = """## Use
     pip install -r requirements.txt
     python predict.py IMAGE... -o predictions.json
 
-Each prediction is `{"image": ..., "probabilities": {class: p}, "prediction": ...}`. The folder needs nothing outside
-itself; weights are safetensors.
+{answer} The folder needs nothing outside itself; weights are safetensors.
 """
+_ANSWERS = {
+    "diagnosis": 'Each prediction is `{"image": ..., "probabilities": {class: p}, "prediction": ...}`.',
+    "segmentation": (
+        'Each prediction is `{"image": ..., "mask": file, "volumes_ml": {class: v}}` (`"masks": {class: file}` where '
+        "classes overlap); mask files lie in `masks/` beside predictions.json, in the image's own geometry."
+    ),
+    "detection": (
+        'Each prediction is `{"image": ..., "boxes": [{"label", "box", "score"}], "anomaly_score": p}`, with '
+        '`"masks": {class: file}` where the model marks voxels. Boxes are in the coordinates of the image file.'
+    ),
+    "report": 'Each prediction is `{"image": ..., "findings": "...", "impression": "..."}`.',
+}
+
+
+def _use(task: Any) -> str:
+    return _USE.replace("{answer}", _ANSWERS.get(str(task), _ANSWERS["diagnosis"]))
+
+
+def _patients_in(info: Mapping[str, Any], part: str) -> int | None:
+    """Patients of a split, where `patients` tells them apart."""
+    patients = info.get("patients")
+    count = patients.get(part) if isinstance(patients, Mapping) else None
+    return count if isinstance(count, int) else None
 
 
 def write_model_card(folder: Path, info: Mapping[str, Any]) -> Path:
@@ -106,17 +98,18 @@ def write_model_card(folder: Path, info: Mapping[str, Any]) -> Path:
             `integrity`, `seed`, `made` (text, list or mapping), `split` ({split: {class: cases}}), `scores`
             (`Scores.to_dict()`), `acceptable` ([low, high or None]), `verdict` (text), `limits` (list of text).
     """
-    lines = [f"# {_line(info.get('title') or 'A model made by m3b')}", ""]
+    lines = [f"# {escaped(info.get('title') or 'A model made by m3b')}", ""]
     if info.get("summary"):
-        lines += [_line(info["summary"]), ""]
-    lines += _facts(info) + _split(info) + _measured(info.get("scores") or {})
+        lines += [escaped(info["summary"]), ""]
+    lines += _facts(info) + _split(info) + measured(info.get("scores") or {})
     if info.get("acceptable"):
         low, high = info["acceptable"]
         lines += [f"Acceptable range: {low:g} to {high:g}." if high is not None else f"Acceptable from {low:g}.", ""]
     if info.get("verdict"):
-        lines += [f"Verdict: {_line(info['verdict'])}", ""]
-    limits = [*(info.get("limits") or ()), *_LIMITS]
-    lines += [_USE, "## Limits", "", *(f"- {_line(limit)}" for limit in limits), ""]
+        lines += [f"Verdict: {escaped(info['verdict'])}", ""]
+    few = worth(info.get("scores") or {}, _patients_in(info, "train"))
+    limits = [*few, *(info.get("limits") or ()), *_LIMITS]
+    lines += [_use(info.get("task")), "## Limits", "", *(f"- {escaped(limit)}" for limit in limits), ""]
     _write(folder / "README.md", "\n".join(lines))
     return folder / "README.md"
 

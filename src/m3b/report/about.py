@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import Any
 
+from m3b.models.card_figures import worth
+
 from .charts import line_chart
 from .gather import RunFiles, as_dict, as_list, number
 from .markup import Child, Html, facts, join, section, table, tag
@@ -200,7 +202,8 @@ def made_section(files: RunFiles) -> Html:
 
 def limits_section(files: RunFiles) -> Html:
     """What the figures do not say."""
-    limits = [*LIMITS]
+    trained = number(as_dict(files.audit.get("patients")).get("train"))
+    limits = [*worth(files.scores, None if trained is None else int(trained)), *LIMITS]
     if files.torn_lines:
         limits.append(
             f"{files.torn_lines} lines of the journal could not be read, as after a crash; the timeline lacks them."

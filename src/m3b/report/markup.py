@@ -78,3 +78,8 @@ def section(anchor: str, title: str, *children: Child) -> Html:
     if not inside.strip():
         return Html("")
     return tag("section", tag("h2", title, id=anchor), inside, aria_labelledby=anchor)
+
+
+def section_part(title: str, *children: Child) -> Html:
+    """A part of a section under a heading of its own."""
+    return join(tag("h3", title), *children)

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from m3b.metrics.vocabulary import UNBOUNDED
+
 from .charts import SERIES, calibration_chart, gauge, legend, roc_chart
 from .gather import RunFiles, as_dict, as_list, number
+from .labels import details_part, labels_part
 from .markup import Child, Html, join, section, table, tag
 from .words import count, figure, metric_name, span
 
@@ -48,9 +51,21 @@ def headline(files: RunFiles) -> Html:
             class_="figure",
         ),
         tag("p", " · ".join(words), class_="quiet"),
-        gauge(value, known, number(measure.get("baseline")), shown) if 0 <= value <= 1 else None,
+        _scale(measure, value, known, shown),
         class_="headline",
     )
+
+
+def _scale(
+    measure: dict[str, Any],
+    value: float,
+    known: tuple[float, float] | None,
+    acceptable: tuple[float, float] | None,
+) -> Html | None:
+    """The figure on a scale from 0 to 1, where it is a share."""
+    if measure.get("name") in UNBOUNDED or not 0 <= value <= 1:
+        return None
+    return gauge(value, known, number(measure.get("baseline")), acceptable)
 
 
 def measured_section(files: RunFiles) -> Html:
@@ -59,8 +74,8 @@ def measured_section(files: RunFiles) -> Html:
     rows = []
     for name, raw in (as_dict(scores.get("metrics")) or as_dict(files.result.get("metrics"))).items():
         item = raw if isinstance(raw, dict) else {"value": raw}
-        if number(item.get("value")) is None and not isinstance(raw, dict):
-            continue
+        if number(item.get("value")) is None and (not isinstance(raw, dict) or number(item.get("baseline")) is None):
+            continue  # a metric that these cases do not have
         interval = span(item.get("low"), item.get("high"))
         rows.append((metric_name(name), figure(item.get("value")), interval, figure(item.get("baseline"))))
     about = None
@@ -74,7 +89,15 @@ def measured_section(files: RunFiles) -> Html:
     figures = table(("Metric", "Value", "95 % interval", "Constant answer"), rows) if rows else None
     drawn = [_roc(scores), _calibration(scores), _confusion(scores)]
     charts = tag("div", *drawn, class_="charts") if any(drawn) else None
-    return section("measured", "Measured on the test cases", about, figures, charts, _classes(scores))
+    return section(
+        "measured",
+        "Measured on the test cases",
+        about,
+        figures,
+        charts,
+        labels_part(scores) or _classes(scores),
+        details_part(scores),
+    )
 
 
 def _points(raw: Any) -> list[tuple[float, float]]:

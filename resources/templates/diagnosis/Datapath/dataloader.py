@@ -69,6 +69,13 @@ class Cases(Dataset[dict[str, torch.Tensor]]):
     def __len__(self) -> int:
         return len(self.rows)
 
+    def __getitems__(self, items: Sequence[int]) -> list[dict[str, torch.Tensor]]:
+        """The items of a batch, read at once: torch's DataLoader asks for this where it exists."""
+        rows = self.rows[list(items)]
+        images = torch.from_numpy(np.asarray(self.images[rows], dtype=np.float32))
+        labels = torch.from_numpy(self.labels[rows])
+        return [{"pixel_values": x, "labels": y} for x, y in zip(images, labels, strict=True)]
+
     def __getitem__(self, item: int) -> dict[str, torch.Tensor]:
         row = int(self.rows[item])
         image = torch.from_numpy(np.array(self.images[row], dtype=np.float32))

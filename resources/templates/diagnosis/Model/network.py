@@ -1,4 +1,4 @@
-"""The classifier: `small_cnn` (here, starts fast) or a MONAI network. `forward` gives logits, and the loss if asked."""
+"""The classifier: `small_cnn` (here, starts fast), a MONAI network or a pretrained one. Gives logits, and the loss."""
 
 from __future__ import annotations
 
@@ -63,9 +63,13 @@ class SmallCNN(nn.Module):
         return self.head(torch.cat([maps.mean(2), maps.amax(2)], dim=1))
 
 
-def build_backbone(plan: Mapping[str, Any]) -> nn.Module:
-    """`plan["network"]["name"]`: small_cnn, densenet121/169/201, resnet10/18/34/50, efficientnet-b0..b7."""
+def build_backbone(plan: Mapping[str, Any], load: bool = True) -> nn.Module:
+    """`plan["network"]["name"]`: small_cnn, densenet121/169/201, resnet10/18/34/50, efficientnet-b0..b7, pretrained."""
     network, dims = plan["network"], int(plan["dims"])
+    if network.get("pretrained") or network.get("config"):
+        from Model.pretrained import build_pretrained
+
+        return build_pretrained(plan, load)
     name, channels, classes = str(network["name"]), int(plan["channels"]), len(plan["classes"])
     dropout = float(network.get("dropout") or 0.0)
     if name == "small_cnn":
@@ -91,8 +95,19 @@ class Classifier(nn.Module):
 
     def __init__(self, plan: Mapping[str, Any], loss: nn.Module | None = None) -> None:
         super().__init__()
-        self.backbone = build_backbone(plan)
+        self.backbone = build_backbone(plan, load=loss is not None)
         self.loss = loss
+
+    def groups(self, plan: Mapping[str, Any]) -> list[tuple[list[nn.Parameter], float]] | None:
+        """What was pretrained learns at `network.backbone_lr` of the rate, the new head at all of it."""
+        if not plan["network"].get("pretrained"):
+            return None
+        from Model.pretrained import is_head
+
+        parts: dict[bool, list[nn.Parameter]] = {False: [], True: []}
+        for name, parameter in self.named_parameters():
+            parts[is_head(name)].append(parameter)
+        return [(parts[False], float(plan["network"].get("backbone_lr") or 0.1)), (parts[True], 1.0)]
 
     def forward(self, pixel_values: torch.Tensor, labels: torch.Tensor | None = None) -> dict[str, torch.Tensor]:
         logits = self.backbone(pixel_values)

@@ -24,6 +24,7 @@ import torch
 from Model.network import build_model
 from Utils.formats import ImageError
 from Utils.preprocess import prepare
+from Utils.tta import see
 
 ImagePath = str | list[str]
 
@@ -48,10 +49,12 @@ def probabilities(images: np.ndarray) -> np.ndarray:
     """(B, C, H, W[, D]) float32 to (B, K): each network's calibrated probabilities, averaged."""
     config, models, device = load()
     batch = torch.from_numpy(images).to(device)
+    temperature, bias = (torch.tensor(config[key], device=device) for key in ("temperature", "bias"))
     total = torch.zeros(len(images), len(config["classes"]), device=device)
     for model in models:
-        logits = model(batch)["logits"].float() / float(config["temperature"])
-        total += logits.sigmoid() if config["plan"]["multi_label"] else logits.softmax(dim=1)
+        logits = torch.stack([model(see(batch, view))["logits"].float() for view in config["views"]]).mean(0)
+        logits = logits / temperature + bias
+        total += logits.sigmoid() if config["multi_label"] else logits.softmax(dim=1)
     return (total / len(models)).cpu().numpy()
 
 
@@ -72,6 +75,8 @@ def stream(paths: Sequence[ImagePath], batch: int = 8) -> Iterator[dict[str, Any
                 answers.append({"image": path})
             except ImageError as error:
                 answers.append({"image": path, "error": str(error)})
+            except Exception as error:  # noqa: BLE001 - one strange file must not cost the others their answers
+                answers.append({"image": path, "error": f"{path}: {type(error).__name__}: {error}"})
         rows = iter(probabilities(np.stack(images)) if images else [])
         for answer in answers:
             yield answer if "error" in answer else {**answer, **_answer(config, next(rows))}
@@ -79,7 +84,9 @@ def stream(paths: Sequence[ImagePath], batch: int = 8) -> Iterator[dict[str, Any
 
 def _answer(config: dict[str, Any], row: np.ndarray) -> dict[str, Any]:
     classes, values = config["classes"], [float(value) for value in row]
-    if config["plan"]["multi_label"]:
+    if not np.isfinite(row).all():
+        return {"error": "the network's answer to this image is not finite"}
+    if config["multi_label"]:
         called: Any = [name for name, p, cut in zip(classes, values, config["thresholds"], strict=True) if p >= cut]
     else:
         called = classes[int(np.argmax(row))]

@@ -1,0 +1,38 @@
+"""Templates put together on their example data, and code run inside of them, for the benchmarks beside this file."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+TEMPLATES = Path(__file__).resolve().parents[1] / "resources" / "templates"
+NAMES = ("diagnosis", "segmentation", "detection", "report")
+
+
+def prepare(name: str, folder: Path) -> Path | None:
+    """The template with its example data and a plan; None where this template does not exist."""
+    if not (TEMPLATES / name / "train.py").exists():
+        return None
+    work = folder / name
+    shutil.copytree(TEMPLATES / name, work)
+    for file in (TEMPLATES / "shared").glob("*.py"):
+        shutil.copy(file, work / "Utils")
+    for command in (["example/make_example.py"], ["plan.py", "--minutes", "1"]):
+        done = subprocess.run([sys.executable, *command], cwd=work, capture_output=True, text=True)
+        if done.returncode:
+            raise SystemExit(f"{name}: {' '.join(command)} failed\n{done.stdout[-1000:]}{done.stderr[-2000:]}")
+    return work
+
+
+def measure(work: Path, code: str, *arguments: str) -> dict[str, Any]:
+    """What the code printed after the word RESULT."""
+    done = subprocess.run([sys.executable, "-c", code, *arguments], cwd=work, capture_output=True, text=True)
+    lines = [line for line in done.stdout.splitlines() if line.startswith("RESULT ")]
+    if done.returncode or not lines:
+        raise SystemExit(f"{work.name}: {done.stdout[-1000:]}{done.stderr[-3000:]}")
+    found: dict[str, Any] = json.loads(lines[-1].removeprefix("RESULT "))
+    return found

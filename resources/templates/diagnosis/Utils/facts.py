@@ -1,0 +1,113 @@
+"""What plan.py measures of the training cases: counts from every record, image properties from a sample."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter, defaultdict
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+from Utils.formats import ImageError
+from Utils.images import read_image
+from Utils.preprocess import all_finite
+
+SAMPLE = 200
+DEEP = 8
+"""Slices from which on a volume cannot stand for a 2D image (Utils/preprocess.py)."""
+
+
+def fingerprint(records: list[dict[str, Any]], label_dict: dict[str, int]) -> dict[str, Any]:
+    """What was measured: counts from every record, image properties from a sample of up to 200."""
+    classes = [name for name, _ in sorted(label_dict.items(), key=lambda item: item[1])]
+    lists = [r["labels"] if isinstance(r["labels"], list) else [r["labels"]] for r in records]
+    named = [[classes[v] if isinstance(v, int) else v for v in labels] for labels in lists]
+    counts = Counter(name for labels in named for name in labels)
+    sample = random.Random(0).sample(range(len(records)), min(SAMPLE, len(records)))
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda row: _measure(records[row]["image_path"]), sample))
+    read = [(item, named[row]) for item, row in zip(found, sample, strict=True) if isinstance(item, dict)]
+    if not read:
+        raise SystemExit(f"none of {len(sample)} sampled training images can be read; first: {found[0]}")
+    images = [item for item, _ in read]
+    dims = _dims(images)
+    same = [item for item in images if item["dims"] == dims]
+    spacings = [item["spacing"] for item in same if item["spacing"]]
+    return {
+        "cases": len(records),
+        "patients": len({str(r.get("patient") or r["image_path"]) for r in records}),
+        "classes": classes,
+        "counts": {name: counts.get(name, 0) for name in classes},
+        "multi_label": any(len(labels) != 1 for labels in lists),
+        "dims": dims,
+        "other_dims": len(images) - len(same),
+        "channels": Counter(item["channels"] for item in same).most_common(1)[0][0],
+        "modality": Counter(item["modality"] for item in same).most_common(1)[0][0],
+        "eight_bit": all(item["eight_bit"] for item in same),
+        "scales": dict(Counter(item["scale"] for item in images).most_common()),
+        "scale_tells": _scale_tells(read),
+        "not_finite": sum(item["not_finite"] for item in images),
+        "shapes": np.array([item["shape"] for item in same]),
+        "spacing": [float(v) for v in np.median(spacings, axis=0)] if len(spacings) > len(same) / 2 else None,
+        "low": float(np.median([item["low"] for item in same])),
+        "high": float(np.median([item["high"] for item in same])),
+        "mean": float(np.mean([item["mean"] for item in same])),
+        "std": float(np.mean([item["std"] for item in same])),
+        "unreadable": [item for item in found if isinstance(item, str)],
+    }
+
+
+def _dims(images: list[dict[str, Any]]) -> int:
+    """What most images are; 3 as soon as one in twenty is a volume that has no 2D form."""
+    deep = sum(item["dims"] == 3 and item["shape"][-1] > DEEP for item in images)
+    most = int(Counter(item["dims"] for item in images).most_common(1)[0][0])
+    return 3 if deep * 20 >= len(images) else most
+
+
+def _measure(path: str | list[str]) -> dict[str, Any] | str:
+    try:
+        image = read_image(path)
+        array = all_finite(image.array, str(path))
+    except ImageError as error:
+        return str(error)
+    low, high = (float(v) for v in np.percentile(array, (0.5, 99.5)))
+    return {
+        "dims": image.dims,
+        "channels": int(array.shape[0]),
+        "shape": array.shape[1:],
+        "spacing": image.spacing,
+        "modality": image.modality,
+        "eight_bit": array.dtype == np.uint8,
+        "scale": _scale(array, image.modality, high),
+        "not_finite": array is not image.array,
+        "low": low,
+        "high": high,
+        "mean": float(array.mean(dtype=np.float64)),
+        "std": float(array.std(dtype=np.float64)),
+    }
+
+
+def _scale(array: np.ndarray, modality: str, high: float) -> str:
+    """In which unit the values are: images of different units cannot share a window."""
+    if modality == "ct":
+        return "Hounsfield units"
+    if array.dtype == np.uint8:
+        return "8 bit"
+    if array.dtype.kind == "f" and high <= 2.0:
+        return "fractions"
+    return "up to 255" if high <= 255 else "beyond 8 bit"
+
+
+def _scale_tells(read: list[tuple[dict[str, Any], list[str]]]) -> str:
+    """The class that is told by the unit of its images, as where two sources were put together; "" if none."""
+    units: dict[str, Counter[str]] = defaultdict(Counter)
+    for item, labels in read:
+        for name in labels:
+            units[name][item["scale"]] += 1
+    total = sum(units.values(), Counter[str]())
+    for name, own in units.items():
+        size, rest = sum(own.values()), sum(total.values()) - sum(own.values())
+        for unit, count in own.items():
+            if size >= 5 and rest >= 5 and abs(count / size - (total[unit] - count) / rest) > 0.5:
+                return f"{name} ({count} of {size} images {unit}, {total[unit] - count} of the {rest} others)"
+    return ""

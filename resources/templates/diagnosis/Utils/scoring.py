@@ -1,0 +1,46 @@
+"""What the classifier says on a validation part: logits, probabilities, and the figures that choose the weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from Utils.calibration import probabilities
+from Utils.ranks import balanced_accuracy, macro_auroc
+from Utils.tta import View, see
+
+
+@torch.no_grad()
+def run_model(
+    model: torch.nn.Module, cases: Any, device: torch.device, batch: int, views: Sequence[View] = ({},)
+) -> tuple[np.ndarray, np.ndarray, float]:
+    """(N, K) logits, the mean over `views`, and labels of a data set, and the mean loss (NaN if there is none)."""
+    was, logits, labels, losses = model.training, [], [], []
+    model.eval()
+    for items in torch.utils.data.DataLoader(cases, batch_size=batch):
+        pixels, truth = items["pixel_values"].to(device), items["labels"].to(device)
+        outputs = [model(see(pixels, view), truth) for view in views]
+        logits.append(torch.stack([output["logits"].float() for output in outputs]).mean(0).cpu().numpy())
+        labels.append(truth.cpu().numpy())
+        losses.append(float(outputs[0].get("loss", torch.nan)) * len(truth))
+    model.train(was)
+    table = np.concatenate(labels)
+    return np.concatenate(logits), table, sum(losses) / len(table)
+
+
+def make_scorer(plan: Mapping[str, Any], valid: Any) -> Callable[[torch.nn.Module, torch.device], dict[str, float]]:
+    """The scorer that the trainer calls: loss, AUROC and balanced accuracy of the validation part."""
+    multi = bool(plan["multi_label"])
+
+    def score(model: torch.nn.Module, device: torch.device) -> dict[str, float]:
+        logits, labels, loss = run_model(model, valid, device, 2 * int(plan["batch"]))
+        scores = probabilities(logits, multi)
+        return {
+            "valid_loss": loss,
+            "auroc": macro_auroc(labels, scores),
+            "balanced_accuracy": balanced_accuracy(labels, scores, multi),
+        }
+
+    return score

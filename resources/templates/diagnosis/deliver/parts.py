@@ -1,0 +1,108 @@
+"""The network as plain modules, apart from files and images: what ONNX graphs and other exports are made of.
+
+Every deliverable that can be exported has this file, with the same three functions: `parts`, `examples`, `facts`;
+`prepare` and `answer` besides where one image is one input of the network.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import predict
+import torch
+from Model.network import build_model
+from torch import nn
+from Utils.preprocess import KEYS
+from Utils.preprocess import prepare as prepare_image
+from Utils.tta import see
+
+HERE = Path(__file__).resolve().parent
+
+
+class Ensemble(nn.Module):
+    """`forward(image (B, C, H, W[, D])) -> (B, K)`: calibrated probabilities, averaged over the networks."""
+
+    def __init__(self, networks: Sequence[nn.Module], config: dict[str, Any]) -> None:
+        super().__init__()
+        self.networks = nn.ModuleList(networks)
+        self.views, self.multi_label = list(config["views"]), bool(config["multi_label"])
+        self.register_buffer("temperature", torch.tensor(config["temperature"]), persistent=False)
+        self.register_buffer("bias", torch.tensor(config["bias"]), persistent=False)
+
+    def forward(self, image: torch.Tensor) -> torch.Tensor:
+        found = []
+        for network in self.networks:
+            logits = torch.stack([network(see(image, view))["logits"].float() for view in self.views]).mean(0)
+            logits = logits / self.temperature + self.bias
+            found.append(logits.sigmoid() if self.multi_label else logits.softmax(dim=1))
+        return torch.stack(found).mean(0)
+
+
+def read_config() -> dict[str, Any]:
+    config: dict[str, Any] = json.loads((HERE / "config.json").read_text())
+    return config
+
+
+def parts(weights: bool = True) -> dict[str, dict[str, Any]]:
+    """Graph name to {"module" in evaluation mode on the CPU, "inputs", "outputs": names}.
+
+    `weights=False` leaves the weights random and reads no weight file.
+    """
+    config = read_config()
+    plan = config["plan"]
+    if weights:
+        networks = [model.cpu() for model in predict.load()[1]]
+    else:
+        networks = [build_model(plan, with_loss=False) for _ in config["weights"]]
+    module = Ensemble(networks, config)
+    return {"model": {"module": module.eval(), "inputs": ["image"], "outputs": ["probabilities"]}}
+
+
+def examples(paths: Sequence[Any] = ()) -> dict[str, list[tuple[torch.Tensor, ...]]]:
+    """Inputs of each part: of images where there are some, else noise in batches of 1 and 3."""
+    plan = read_config()["plan"]
+    shape = (int(plan["channels"]), *map(int, plan["size"]))
+    noise = torch.Generator().manual_seed(0)
+    made = [(prepare(path)[None],) for path in paths]
+    return {"model": made or [(torch.randn(n, *shape, generator=noise),) for n in (1, 3)]}
+
+
+def facts() -> dict[str, Any]:
+    """Shapes, values and preprocessing, for whoever feeds the graphs."""
+    config = read_config()
+    plan = config["plan"]
+    return {
+        "task": "diagnosis",
+        "classes": config["classes"],
+        "multi_label": bool(config["multi_label"]),
+        "thresholds": config["thresholds"],
+        "main": "model",
+        "image": {
+            "axes": "batch, channels, rows, columns" + (", slices" if plan["dims"] == 3 else ""),
+            "channels": int(plan["channels"]),
+            "size": list(plan["size"]),
+            "dtype": "float32",
+        },
+        "preprocessing": {key: plan[key] for key in KEYS if key in plan},
+        "outputs": {"probabilities": "(batch, classes), in the order of `classes`, calibrated"},
+    }
+
+
+def prepare(path: str | list[str]) -> torch.Tensor:
+    """One image file as the network takes it, without the batch axis."""
+    return torch.from_numpy(prepare_image(path, read_config()["plan"]))
+
+
+def answer(row: torch.Tensor) -> dict[str, Any]:
+    """What predict.py says of one row of the output."""
+    config = read_config()
+    values = [float(value) for value in row]
+    if config["multi_label"]:
+        cuts = config["thresholds"]
+        called: Any = [name for name, p, cut in zip(config["classes"], values, cuts, strict=True) if p >= cut]
+    else:
+        called = config["classes"][values.index(max(values))]
+    return {"probabilities": dict(zip(config["classes"], values, strict=True)), "prediction": called}

@@ -1,0 +1,121 @@
+"""train.json as torch data sets: patches for training, whole cases for validation, no patient in both."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.data import Dataset
+from Utils.volumes import Volumes, build_volumes
+from Utils.windows import cut
+
+
+def read_index(path: str | Path = "Datapath/train.json") -> list[dict[str, Any]]:
+    """Records `{"image_path", "mask_path", "patient"}` of an index file."""
+    records: list[dict[str, Any]] = json.loads(Path(path).read_text())
+    if not records:
+        raise SystemExit(f"{path} holds no record: write the training cases into it first")
+    without = [record for record in records if not record.get("mask_path")]
+    if without:
+        raise SystemExit(
+            f"{path}: {len(without)} of {len(records)} records have no mask_path (first {without[0]['image_path']}); "
+            "leave images without a mask out of train.json"
+        )
+    return records
+
+
+def patient_of(record: Mapping[str, Any]) -> str:
+    return str(record.get("patient") or json.dumps(record["image_path"]))
+
+
+def hold_out(records: Sequence[Mapping[str, Any]], share: float, seed: int = 0) -> np.ndarray:
+    """(N,) bool: validation cases; whole patients at random until the share is reached, at least one, never all."""
+    patients = sorted({patient_of(record) for record in records})
+    if len(patients) < 2:
+        raise SystemExit(
+            f"{len(records)} cases cannot be split into training and validation by patient; a patient key that is the "
+            "same for every record, or too few cases, does that: correct train.json"
+        )
+    np.random.default_rng(seed).shuffle(patients)
+    chosen: set[str] = set()
+    count = 0
+    for patient in patients[: len(patients) - 1]:
+        if chosen and count >= share * len(records):
+            break
+        chosen.add(patient)
+        count += sum(patient_of(record) == patient for record in records)
+    return np.array([patient_of(record) in chosen for record in records])
+
+
+class Patches(Dataset[dict[str, torch.Tensor]]):
+    """Items `{"pixel_values": float32 (C, *patch), "labels": uint8 (*patch) or (K, *patch)}` at random places.
+
+    `foreground` of them are centred on a voxel of a random class of the case, so that small classes are seen as often
+    as large ones. One epoch is `epoch_patches` items: every case equally often, the rest of random cases.
+    """
+
+    def __init__(
+        self, volumes: Volumes, rows: np.ndarray, records: Sequence[Mapping[str, Any]], plan: Mapping[str, Any]
+    ):
+        self.volumes, self.rows = volumes, rows
+        self.records = [records[int(row)] for row in rows]
+        self.patch = tuple(int(v) for v in plan["patch"])
+        self.share, self.pad = float(plan["foreground"]), float(plan["pad_value"])
+        self.length = max(int(plan.get("epoch_patches") or 0), 1)
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __getitem__(self, item: int) -> dict[str, torch.Tensor]:
+        rng = np.random.default_rng(int(torch.randint(2**31, ()).item()))  # follows torch's seed, in workers too
+        whole = self.length - self.length % len(self.rows)
+        row = int(self.rows[item % len(self.rows) if item < whole else rng.integers(len(self.rows))])
+        image, mask = self.volumes.image(row), self.volumes.mask(row)
+        start = self._place(image.shape[1:], self.volumes.points(row), rng)
+        pixels = cut(image, start, self.patch, self.pad).astype(np.float32, copy=False)
+        return {"pixel_values": torch.from_numpy(pixels), "labels": torch.from_numpy(cut(mask, start, self.patch, 0))}
+
+    def _place(self, shape: tuple[int, ...], points: np.ndarray, rng: np.random.Generator) -> list[int]:
+        """Lowest corner: anywhere inside the image; axes shorter than the patch lie at a random place within it."""
+        spare = [have - want for have, want in zip(shape, self.patch, strict=True)]
+        start = [int(rng.integers(min(0, free), max(0, free) + 1)) for free in spare]
+        if len(points) and rng.random() < self.share:
+            present = np.unique(points[:, 0])
+            of_class = points[points[:, 0] == present[rng.integers(len(present))]]
+            centre = of_class[rng.integers(len(of_class)), 1:]
+            for axis, free in enumerate(spare):
+                if free > 0:
+                    near = int(centre[axis]) - self.patch[axis] // 2 + int(rng.integers(-2, 3))
+                    start[axis] = int(np.clip(near, 0, free))
+        return start
+
+
+class WholeCases(Dataset[dict[str, torch.Tensor]]):
+    """Items `{"pixel_values": float32 (C, H, W[, D]), "labels": uint8}` of whatever size each case has."""
+
+    def __init__(self, volumes: Volumes, rows: np.ndarray, records: Sequence[Mapping[str, Any]]):
+        self.volumes, self.rows = volumes, rows
+        self.records = [records[int(row)] for row in rows]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, item: int) -> dict[str, torch.Tensor]:
+        row = int(self.rows[item])
+        image = np.array(self.volumes.image(row), dtype=np.float32)
+        return {"pixel_values": torch.from_numpy(image), "labels": torch.from_numpy(np.array(self.volumes.mask(row)))}
+
+
+def build_datasets(plan: Mapping[str, Any]) -> tuple[Patches, WholeCases]:
+    """Training patches and validation cases (`validation_share` of the cases, by patient)."""
+    records = read_index()
+    volumes = build_volumes(records, plan)
+    chosen = hold_out(records, float(plan["validation_share"]), int(plan["seed"]))
+    parts = np.flatnonzero(~chosen & volumes.readable), np.flatnonzero(chosen & volumes.readable)
+    if not len(parts[0]) or not len(parts[1]):
+        raise SystemExit("too few readable cases for a training and a validation part")
+    return Patches(volumes, parts[0], records, plan), WholeCases(volumes, parts[1], records)

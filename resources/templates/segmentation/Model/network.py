@@ -1,0 +1,71 @@
+"""The segmentation networks: MONAI's DynUNet, SegResNet and SwinUNETR. `forward` gives logits, and the loss if asked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import nn
+from Utils.unet import build_unet
+
+KNOWN = "dynunet, segresnet, swinunetr"
+
+
+def outputs_of(plan: Mapping[str, Any]) -> int:
+    """Channels of the logits: background and each class, or each class alone where classes may overlap."""
+    return len(plan["classes"]) + (0 if plan.get("overlap") else 1)
+
+
+def build_backbone(plan: Mapping[str, Any]) -> nn.Module:
+    """`plan["network"]["name"]`: dynunet, segresnet, swinunetr (patch sides divisible by 32)."""
+    network, dims = plan["network"], int(plan["dims"])
+    name, channels, outputs = str(network["name"]), int(plan["channels"]), outputs_of(plan)
+    if name == "dynunet":
+        return build_unet(dims, channels, outputs, network)
+    from monai.networks import nets
+
+    if name == "segresnet":
+        width = int(network.get("width") or 16)
+        return nets.SegResNet(
+            spatial_dims=dims,
+            in_channels=channels,
+            out_channels=outputs,
+            init_filters=width,
+            dropout_prob=float(network.get("dropout") or 0) or None,
+        )
+    if name == "swinunetr":
+        width = int(network.get("width") or 24)
+        return nets.SwinUNETR(in_channels=channels, out_channels=outputs, feature_size=width, spatial_dims=dims)
+    raise SystemExit(f"network {name!r} in plan.json: known are {KNOWN}")
+
+
+class Segmenter(nn.Module):
+    """`forward(pixel_values (B, C, H, W[, D]), labels or None) -> {"logits": (B, K + 1 or K, H, W[, D]), "loss"}`.
+
+    `labels`: (B, H, W[, D]) places of classes, 0 for background, or (B, K, H, W[, D]) of 0/1 where classes overlap.
+    With precision "bf16" convolutions run in bfloat16, weights and loss in float32.
+    """
+
+    def __init__(self, plan: Mapping[str, Any], loss: nn.Module | None = None) -> None:
+        super().__init__()
+        self.backbone = build_backbone(plan)
+        self.loss, self.half = loss, plan.get("precision") == "bf16"
+
+    def forward(self, pixel_values: torch.Tensor, labels: torch.Tensor | None = None) -> dict[str, torch.Tensor]:
+        with torch.autocast(pixel_values.device.type, torch.bfloat16, enabled=self.half):
+            found = self.backbone(pixel_values)
+        outputs = found if isinstance(found, list) else [found]  # in training from fine to coarse
+        result = {"logits": outputs[0].float()}
+        if labels is not None and self.loss is not None:
+            result["loss"] = self.loss(outputs, labels)
+        return result
+
+
+def build_model(plan: Mapping[str, Any], with_loss: bool = True) -> Segmenter:
+    """The network of plan.json; the deliverable builds it without its loss."""
+    if not with_loss:
+        return Segmenter(plan)
+    from Loss.loss import build_loss
+
+    return Segmenter(plan, build_loss(plan))

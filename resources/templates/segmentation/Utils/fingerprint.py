@@ -1,0 +1,103 @@
+"""What the training cases look like: sizes, spacings, intensities, how large each class is."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+
+from .formats import Image, ImageError
+from .images import read_image
+from .mask_grid import load_masks
+
+SAMPLE = {2: 200, 3: 40}
+
+
+def fingerprint(records: Sequence[Mapping[str, Any]], label_dict: Mapping[str, int]) -> dict[str, Any]:
+    """Counts from every record, properties from a random sample (200 pictures or 40 volumes)."""
+    classes = [name for name, _ in sorted(label_dict.items(), key=lambda item: item[1])]
+    objects = {isinstance(record.get("mask_path"), Mapping) for record in records}
+    if len(objects) > 1:
+        raise SystemExit("train.json mixes mask files and objects of masks a class: use one kind for all records")
+    reads = {"classes": classes, "labels": None if objects == {True} else dict(label_dict)}
+    _check_labels(reads)
+    found = _sample(records, reads)
+    read = [item for item in found if isinstance(item, dict)]
+    if not read:
+        raise SystemExit(f"none of {len(found)} sampled training cases can be used; first: {found[0]}")
+    volumes = sum(item["dims"] == 3 for item in read)
+    dims = 3 if volumes * 5 >= len(read) else 2  # single slices among volumes are taken as thin volumes
+    same = [item for item in read if item["dims"] == dims]
+    spacings = [item["spacing"] for item in same if item["spacing"]]
+    inside = np.concatenate([item["inside"] for item in same])
+    return {
+        **reads,
+        "overlap": objects == {True},
+        "cases": len(records),
+        "patients": len({str(r.get("patient") or r["image_path"]) for r in records}),
+        "dims": dims,
+        "channels": Counter(item["channels"] for item in same).most_common(1)[0][0],
+        "modality": Counter(item["modality"] for item in same).most_common(1)[0][0],
+        "eight_bit": all(item["eight_bit"] for item in same),
+        "shapes": np.array([item["shape"] for item in same]),
+        "spacings": np.array(spacings) if len(spacings) > len(same) / 2 else None,
+        "low": float(np.median([item["low"] for item in same])),
+        "high": float(np.median([item["high"] for item in same])),
+        "mean": float(np.mean([item["mean"] for item in same])),
+        "std": float(np.mean([item["std"] for item in same])),
+        "inside": inside,
+        "sizes": {name: [item["sizes"][place] for item in same] for place, name in enumerate(classes)},
+        "empty": sum(not any(item["sizes"]) for item in same),
+        "sampled": len(same),
+        "unreadable": [item for item in found if isinstance(item, str)],
+    }
+
+
+def _check_labels(reads: Mapping[str, Any]) -> None:
+    values = list((reads["labels"] or {}).values())
+    if reads["labels"] is not None and (len(set(values)) < len(values) or min(values, default=1) < 1):
+        raise SystemExit(f"label_dict.json {reads['labels']}: values in masks must be different and at least 1")
+    if not reads["classes"]:
+        raise SystemExit("label_dict.json names no class")
+
+
+def _sample(records: Sequence[Mapping[str, Any]], reads: Mapping[str, Any]) -> list[dict[str, Any] | str]:
+    order = random.Random(0).sample(list(records), min(SAMPLE[2], len(records)))
+    first = [_measure(record, reads) for record in order[:4]]
+    volumes = any(isinstance(item, dict) and item["dims"] == 3 for item in first)
+    rest = order[4 : SAMPLE[3] if volumes else SAMPLE[2]]
+    with ThreadPoolExecutor(4) as pool:
+        return [*first, *pool.map(lambda record: _measure(record, reads), rest)]
+
+
+def _measure(record: Mapping[str, Any], reads: Mapping[str, Any]) -> dict[str, Any] | str:
+    try:
+        image = read_image(record["image_path"])
+        masks = load_masks(record, reads, image)
+    except ImageError as error:
+        return str(error)
+    low, high = (float(v) for v in np.percentile(image.array, (0.5, 99.5)))
+    return {
+        "dims": image.dims,
+        "channels": int(image.array.shape[0]),
+        "shape": image.array.shape[1:],
+        "spacing": image.spacing,
+        "modality": image.modality,
+        "eight_bit": image.array.dtype == np.uint8,
+        "low": low,
+        "high": high,
+        "mean": float(image.array.mean()),
+        "std": float(image.array.std()),
+        "inside": _values_inside(image, masks),
+        "sizes": [int(mask.sum()) for mask in masks],
+    }
+
+
+def _values_inside(image: Image, masks: np.ndarray) -> np.ndarray:
+    """Up to 2000 values of the first channel where any class is marked: what a CT window has to cover."""
+    values = image.array[0][masks.any(axis=0)].astype(np.float32).ravel()
+    return values if len(values) <= 2000 else np.random.default_rng(0).choice(values, 2000, replace=False)

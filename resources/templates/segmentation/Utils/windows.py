@@ -1,0 +1,98 @@
+"""Patches out of arrays, and a network run over a whole image window by window."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import product
+from typing import Any
+
+import numpy as np
+import torch
+from torch.nn import functional
+
+
+def cut(array: np.ndarray, start: Sequence[int], size: Sequence[int], fill: float) -> np.ndarray:
+    """The block of the last axes that begins at `start` (which may be negative); outside of the array is `fill`."""
+    lead = array.ndim - len(size)
+    spans = [(max(0, s), min(have, s + n)) for s, n, have in zip(start, size, array.shape[lead:], strict=True)]
+    inside = array[(..., *(slice(low, high) for low, high in spans))]
+    if inside.shape[lead:] == tuple(size):
+        return np.array(inside)
+    block = np.full((*array.shape[:lead], *size), fill, array.dtype)
+    block[(..., *(slice(low - s, high - s) for (low, high), s in zip(spans, start, strict=True)))] = inside
+    return block
+
+
+def window_of(shape: Sequence[int], plan: Mapping[str, Any]) -> tuple[int, ...]:
+    """The window for an image: its own size (rounded up) on axes little longer than the patch, else the patch's."""
+    result = []
+    for have, want, step in zip(shape, plan["patch"], steps_of(plan), strict=True):
+        whole = -(-have // step) * step
+        result.append(max(whole, min(want, 2 * step)) if whole <= 1.35 * want else int(want))
+    return tuple(result)
+
+
+def steps_of(plan: Mapping[str, Any]) -> tuple[int, ...]:
+    """What the network divides each axis by."""
+    network = plan["network"]
+    if network["name"] == "dynunet":
+        return tuple(int(np.prod([s[axis] for s in network["strides"]])) for axis in range(int(plan["dims"])))
+    return (32 if network["name"] == "swinunetr" else 8,) * int(plan["dims"])
+
+
+def importance(window: Sequence[int]) -> torch.Tensor:
+    """Gaussian weights with a standard deviation of an eighth of the window, as nnU-Net's (Isensee et al., 2021)."""
+    weight = torch.ones(())
+    for size in window:
+        places = (torch.arange(size) - (size - 1) / 2) / (size / 8)
+        weight = weight[..., None] * torch.exp(-0.5 * places.square())
+    return weight.clamp_min(1e-3)
+
+
+def starts(have: int, window: int) -> list[int]:
+    """Evenly spread windows that overlap by half and end with the axis."""
+    if have <= window:
+        return [0]
+    count = -(-(have - window) // max(1, window // 2)) + 1
+    return [round(k * (have - window) / (count - 1)) for k in range(count)]
+
+
+@torch.no_grad()
+def sliding(
+    image: torch.Tensor,
+    run: Callable[[torch.Tensor], torch.Tensor],
+    window: Sequence[int],
+    fill: float,
+    device: torch.device,
+    batch: int = 2,
+    mirror: Sequence[int] = (),
+) -> torch.Tensor:
+    """(C, *shape) to logits (outputs, *shape) on the CPU: windows overlap by half and are weighted by a Gaussian.
+
+    `mirror`: spatial axes (0, 1, 2); each set of them is flipped, predicted, flipped back and averaged.
+    """
+    shape = image.shape[1:]
+    room = [max(0, want - have) for have, want in zip(shape, window, strict=True)]
+    widths = [part for free in reversed(room) for part in (free // 2, free - free // 2)]
+    padded = functional.pad(image, widths, value=fill)
+    places = list(product(*(starts(have, want) for have, want in zip(padded.shape[1:], window, strict=True))))
+    weight, total, norm = importance(window), None, torch.zeros(padded.shape[1:])
+    for first in range(0, len(places), batch):
+        group = places[first : first + batch]
+        blocks = [tuple(slice(s, s + n) for s, n in zip(place, window, strict=True)) for place in group]
+        found = mirrored(torch.stack([padded[(slice(None), *block)] for block in blocks]).to(device), run, mirror)
+        for block, logits in zip(blocks, found.float().cpu(), strict=True):
+            if total is None:
+                total = torch.zeros(logits.shape[0], *padded.shape[1:])
+            total[(slice(None), *block)] += logits * weight
+            norm[block] += weight
+    assert total is not None
+    inside = tuple(slice(free // 2, free // 2 + have) for free, have in zip(room, shape, strict=True))
+    return (total / norm)[(slice(None), *inside)]
+
+
+def mirrored(batch: torch.Tensor, run: Callable[[torch.Tensor], torch.Tensor], axes: Sequence[int]) -> torch.Tensor:
+    """Mean of the logits over all sets of mirrored axes."""
+    sets = [[axis + 2 for bit, axis in enumerate(axes) if number >> bit & 1] for number in range(2 ** len(axes))]
+    results = [run(batch.flip(chosen)).flip(chosen) if chosen else run(batch) for chosen in sets]
+    return torch.stack(results).mean(0) if len(results) > 1 else results[0]

@@ -1,0 +1,165 @@
+"""Masks of medical images, from the files in this folder alone.
+
+    python predict.py IMAGE... [--list FILE.json] [-o OUT.json] [--masks DIR] [--batch N]
+
+Each prediction: {"image", "mask": file (relative to OUT.json's folder), "volumes_ml": {class: v or null}}; "masks":
+{class: file} instead where classes may overlap. Masks have their image's own geometry. An image that cannot be read gives
+{"image", "error"}; the others are finished and the exit code is 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE))
+
+import numpy as np
+import torch
+from Model.network import build_model
+from Utils.formats import Image, ImageError
+from Utils.images import read_image
+from Utils.masks import write_mask
+from Utils.preprocess import resize
+from Utils.scoring import run_whole
+from Utils.volumes import prepare_image
+
+ImagePath = str | list[str]
+Logits = Callable[[Image, str, int], np.ndarray]
+
+
+@lru_cache(maxsize=1)
+def load() -> tuple[dict[str, Any], Logits]:
+    """config.json, and what turns an image into the decided array of its classes."""
+    from safetensors.torch import load_file
+
+    config: dict[str, Any] = json.loads((HERE / "config.json").read_text())
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    weights = load_file(str(HERE / config["weights"][0]))
+    plan = config["plan"]
+    if device.type == "cpu" and plan.get("precision") == "bf16" and not _has_bf16():
+        plan["precision"] = "fp32"
+    if config["engine"] == "nnunet":
+        from Utils.nnunet_steps import load_nnunet, predict_nnunet
+
+        network = load_nnunet(config["nnunet"], weights, device)
+        return config, lambda image, name, batch: predict_nnunet(network, image, config["nnunet"], device, name)
+    model = build_model(plan, with_loss=False)
+    model.load_state_dict(weights)
+    model.to(device).eval()
+
+    def run(image: Image, name: str, batch: int) -> np.ndarray:
+        array = torch.from_numpy(prepare_image(image, plan, name))
+        logits = run_whole(model, array, {**plan, "batch": batch}, device).numpy()
+        return decide_at(logits, image.array.shape[1:], bool(plan["overlap"]))
+
+    return config, run
+
+
+def _has_bf16() -> bool:
+    """Whether this processor computes in bfloat16; where it does not, that would be slower, not quicker."""
+    check = getattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", None)
+    return bool(check and check())
+
+
+def decide_at(logits: np.ndarray, shape: tuple[int, ...], overlap: bool) -> np.ndarray:
+    """Logits at the network's resolution to uint8 at the image's: places of classes, or (K, *shape) of 0/1."""
+    size = shape if len(shape) == logits.ndim - 1 else (*shape, 1)
+    if overlap:
+        return np.stack([resize(part[None], size)[0] > 0 for part in logits]).astype(np.uint8).reshape(-1, *shape)
+    best, chosen = resize(logits[:1], size)[0].copy(), np.zeros(size, np.uint8)
+    for place in range(1, len(logits)):  # one class at a time: all of them enlarged might not fit into memory
+        part = resize(logits[place : place + 1], size)[0]
+        higher = part > best
+        chosen[higher], best[higher] = place, part[higher]
+    return chosen.reshape(shape)
+
+
+def predict(paths: Sequence[ImagePath], masks: str | Path = "masks", batch: int = 2) -> list[dict[str, Any]]:
+    """One dict a path, in order, mask files written to `masks` (their paths are given relative to its parent)."""
+    return list(stream(paths, batch, Path(masks), Path(masks).resolve().parent))
+
+
+def stream(
+    paths: Sequence[ImagePath], batch: int = 2, masks: Path = Path("masks"), home: Path = Path()
+) -> Iterator[dict[str, Any]]:
+    """As `predict`, image after image; paths of masks relative to `home`."""
+    masks.mkdir(parents=True, exist_ok=True)
+    width = max(4, len(str(len(paths))))
+    for number, path in enumerate(paths, start=1):
+        first = path if isinstance(path, str) else (path[0] if path else "empty")
+        try:
+            answer = _one(path, masks / f"{number:0{width}d}_{stem_of(first)}", batch)
+        except (ImageError, MemoryError) as error:
+            yield {"image": path, "error": str(error) or "out of memory"}
+            continue
+        for key in ("mask", "masks"):
+            if key in answer:
+                answer[key] = _relative(answer[key], home)
+        yield {"image": path, **answer}
+
+
+def _relative(place: Any, home: Path) -> Any:
+    if isinstance(place, dict):
+        return {name: _relative(file, home) for name, file in place.items()}
+    return Path(os.path.relpath(place.resolve(), home.resolve())).as_posix()
+
+
+def stem_of(path: str) -> str:
+    """A name for the mask file: the image's, without folders, endings and odd characters."""
+    name = re.sub(r"(\.nii)?\.[A-Za-z0-9]{1,7}(?=#|$)", "", Path(path).name)
+    return re.sub(r"[^A-Za-z0-9_-]+", "_", name).strip("_")[:80] or "image"
+
+
+def _one(path: ImagePath, stem: Path, batch: int) -> dict[str, Any]:
+    config, run = load()
+    image = read_image(path)
+    found, values = run(image, str(path), batch), config["labels"]
+    unit = float(np.prod(image.spacing)) / 1000 if image.spacing and image.dims == 3 else None
+    classes = config["classes"]
+    layers = [found[place] for place in range(len(classes))] if config["multi_label"] else []
+    counts = [int(layer.sum()) for layer in layers] or [int((found == k + 1).sum()) for k in range(len(classes))]
+    volumes = {n: None if unit is None else round(c * unit, 4) for n, c in zip(classes, counts, strict=True)}
+    if layers:
+        names = [re.sub(r"[^A-Za-z0-9_-]+", "_", name) for name in classes]
+        names = [name if names.count(name) == 1 else f"{name}_{place}" for place, name in enumerate(names)]
+        files = [write_mask(one, path, f"{stem}_{name}") for one, name in zip(layers, names, strict=True)]
+        return {"masks": dict(zip(classes, files, strict=True)), "volumes_ml": volumes}
+    table = np.array([0, *(int(values[name]) for name in classes)])
+    return {"mask": write_mask(table[found], path, stem), "volumes_ml": volumes}
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("images", nargs="*")
+    parser.add_argument("--list", help="a JSON list of paths (or of lists of slices)")
+    parser.add_argument("-o", "--out", help="a JSON file instead of standard output")
+    parser.add_argument("--masks", help="folder for mask files; `masks` beside OUT.json if not given")
+    parser.add_argument("--batch", type=int, default=2, help="windows at a time")
+    options = parser.parse_args(argv)
+    paths: list[ImagePath] = [*options.images, *(json.loads(Path(options.list).read_text()) if options.list else [])]
+    if not paths:
+        parser.error("name at least one image, or a --list")
+    home = Path(options.out).resolve().parent if options.out else Path.cwd()
+    results = list(stream(paths, max(1, options.batch), Path(options.masks) if options.masks else home / "masks", home))
+    text = json.dumps(results, indent=1)
+    if options.out:
+        Path(options.out).write_text(text + "\n")
+    else:
+        print(text)
+    failed = [result for result in results if "error" in result]
+    for result in failed:
+        print(f"error: {result['error']}", file=sys.stderr)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

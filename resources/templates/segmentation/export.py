@@ -1,0 +1,82 @@
+"""Writes the deliverable: a folder that predicts on its own, without this project.
+
+python export.py --out Deliver
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+CODE = (
+    *("arrays", "formats", "geometry", "images", "masks", "mask_grid", "preprocess", "cache", "volumes"),
+    *("losses", "unet", "windows", "scoring", "nnunet_steps"),
+)
+REQUIREMENTS = ["torch", "monai", "numpy", "scipy", "safetensors", "pillow", "pydicom", "nibabel", "SimpleITK", "h5py"]
+
+
+def main(argv: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", default="Deliver")
+    out = Path(parser.parse_args(argv).out)
+    weights = Path("Logout/model0/best.safetensors")
+    if not weights.exists() or not Path("Logout/trained.json").exists():
+        raise SystemExit(f"no trained weights at {weights}: run train.py to its end first")
+    plan = json.loads(Path("Logout/trained.json").read_text())
+    for part in ("Utils", "Model"):
+        (out / part).mkdir(parents=True, exist_ok=True)
+    for name in CODE:
+        shutil.copy(f"Utils/{name}.py", out / "Utils")
+    for file in Path("Model").glob("*.py"):
+        shutil.copy(file, out / "Model")
+    for name in ("predict.py", "parts.py"):
+        shutil.copy(Path(__file__).parent / "deliver" / name, out)
+    shutil.copy(weights, out / "model.safetensors")
+    figures = json.loads(Path("Logout/metrics.json").read_text())["validation"]
+    config: dict[str, Any] = {
+        "task": "segmentation",
+        "engine": plan["engine"],
+        "classes": plan["classes"],
+        "multi_label": bool(plan["overlap"]),
+        "labels": plan["labels"] or {name: place + 1 for place, name in enumerate(plan["classes"])},
+        "plan": plan,
+        "weights": ["model.safetensors"],
+        "validation": figures,
+    }
+    nnunet = Path("Logout/model0/nnunet.json")
+    if plan["engine"] == "nnunet":
+        config["nnunet"] = json.loads(nnunet.read_text())
+    (out / "config.json").write_text(json.dumps(config, indent=2) + "\n")
+    (out / "requirements.txt").write_text(_requirements(plan["engine"]))
+    (out / "README.md").write_text(_readme(plan, figures))
+    print(f"wrote {out}: {', '.join(plan['classes'])}; validation Dice {figures['dice']}")
+
+
+def _requirements(engine: str) -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    lines = []
+    for name in [*REQUIREMENTS, *(["dynamic-network-architectures"] if engine == "nnunet" else [])]:
+        try:
+            lines.append(f"{name}=={version(name).split('+')[0]}")
+        except PackageNotFoundError:
+            lines.append(name)
+    return "\n".join(lines) + "\n"
+
+
+def _readme(plan: dict[str, Any], figures: dict[str, Any]) -> str:
+    form = "one mask file a class (they may overlap)" if plan["overlap"] else f"one mask file, labels {plan['labels']}"
+    return (
+        f"# Segmentation: {', '.join(plan['classes'])}\n\n"
+        "    pip install -r requirements.txt\n    python predict.py IMAGE... -o predictions.json --masks masks\n\n"
+        f"Takes {plan['dims']}D images (files, slice folders, DICOM series, `archive.npz#key[index]`) and writes {form} "
+        "with the image's own geometry, and volumes in ml. Dice on "
+        f"{figures['cases']} held-out validation cases: {figures['dice']}. Not a medical device.\n"
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,290 @@
+"""Looks at the training cases and writes plan.json, which every other file here obeys. Edit it as you see fit.
+
+python plan.py --minutes 10 [--set engine=nnunet lr=0.001 network.name=segresnet patch=[64,64,64] ...]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import time
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as train.py does, so that the pace is that of training
+
+import numpy as np
+from Utils.fingerprint import fingerprint
+from Utils.shapes import choose_patch, topology, working_spacing
+
+NNUNET_MINUTES = 60
+
+
+def main(argv: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--minutes", type=float, default=10.0, help="wall time that train.py may take")
+    parser.add_argument("--set", nargs="*", default=[], metavar="KEY=VALUE", help="overrides; a dot enters an object")
+    options = parser.parse_args(argv)
+    from Datapath.dataloader import read_index
+
+    records = read_index()
+    label_dict = json.loads(Path("Datapath/label_dict.json").read_text())
+    facts = fingerprint(records, label_dict)
+    plan = make_plan(facts, options.minutes, has_gpu(), options.set)
+    said = [] if plan["engine"] == "nnunet" else [pace(plan, options.set)]
+    Path("plan.json").write_text(json.dumps(plan, indent=2) + "\n")
+    print("\n".join([summary(facts, plan), *said]))
+
+
+def has_gpu() -> bool:
+    import torch
+
+    return bool(torch.cuda.is_available())
+
+
+def make_plan(facts: dict[str, Any], minutes: float, gpu: bool, settings: list[str] | None = None) -> dict[str, Any]:
+    """The choices; `summary` tells their reasons. `settings` are applied at the end; patch and spacing are obeyed."""
+    given = {key: json.loads(text) for key, _, text in (s.partition("=") for s in settings or []) if key in _EARLY}
+    spacing, pixels, side, shape = working_spacing(facts, gpu)
+    if "spacing" in given:
+        shape = [max(1, round(n * a / b)) for n, a, b in zip(shape, spacing, given["spacing"], strict=True)]
+        spacing, side = given["spacing"], None
+    patch = given.get("patch") or choose_patch(shape, spacing, facts["dims"], gpu)
+    strides, kernels = topology(patch, spacing)
+    patch = _round_up(patch, strides)
+    voxels = int(np.prod(patch))
+    batch = int(np.clip((2**22 if gpu else 2**17) * (1 if facts["dims"] == 3 else 0.5) // voxels, 2, 32))
+    batch = max(1, min(batch, facts["cases"] - 1))
+    engine, why = choose_engine(facts, minutes, gpu)
+    width = 32 if gpu else 16
+    plan: dict[str, Any] = {
+        "task": "segmentation",
+        "engine": engine,
+        "why_engine": why,
+        "classes": facts["classes"],
+        "labels": facts["labels"],
+        "overlap": facts["overlap"],
+        "dims": facts["dims"],
+        "channels": min(facts["channels"], 16),
+        "spacing": None if side else spacing,
+        "pixels": pixels,
+        "side": side,
+        "intensity": _intensity(facts),
+        "pad_value": 0.0,
+        "patch": patch,
+        "network": {
+            "name": "dynunet",
+            "filters": [min(width * 2**k, 320 if facts["dims"] == 3 else 512) for k in range(len(strides))],
+            "strides": strides,
+            "kernels": kernels,
+            "residual": False,
+            "deep_supervision": True,
+            "dropout": 0.0,
+        },
+        "loss": {"voxel": "ce", "alpha": 0.5, "beta": 0.5, "weights": None},
+        "foreground": 0.5 if any(n > p for n, p in zip(shape, patch, strict=True)) else 0.33,
+        "epoch_patches": _epoch(facts["cases"], batch),
+        "batch": batch,
+        "least_batch": 1,
+        "lr": 2e-3,
+        "weight_decay": 0.01,
+        "clip": 5.0,
+        "ema": 0.995,
+        "max_epochs": 5000,
+        "patience": 2000,
+        "minutes": minutes,
+        "validation_share": 0.15,
+        "augment": _augment(facts, spacing),
+        "mirror": [],
+        "precision": "bf16" if gpu else "fp32",
+        "device": "auto",
+        "workers": min(8, os.cpu_count() or 1) if gpu else 0,
+        "threads": 0,
+        "seed": 0,
+    }
+    plan["pad_value"] = _pad_value(facts, plan["intensity"])
+    for setting in settings or []:
+        override(plan, setting)
+        if setting.startswith("engine="):
+            plan["why_engine"] = "asked for with --set"
+    _check(plan)
+    return plan
+
+
+_EARLY = ("patch", "spacing")
+
+
+def _round_up(patch: list[int], strides: list[list[int]]) -> list[int]:
+    total = np.prod(np.array(strides), axis=0)
+    return [int(-(-size // step) * step) for size, step in zip(patch, total, strict=True)]
+
+
+def _epoch(cases: int, batch: int) -> int:
+    """Patches an epoch: a multiple of the cases, at least fifty steps long, so that scoring does not come too often."""
+    return cases * max(1, round(50 * batch / cases))
+
+
+def choose_engine(facts: dict[str, Any], minutes: float, gpu: bool) -> tuple[str, str]:
+    """`nnunet` where it is installed and has the time that it is made for; else `trainer`."""
+    if facts["overlap"]:
+        return "trainer", "classes may overlap: a channel each, which the trainer engine has"
+    if not find_spec("nnunetv2"):
+        return "trainer", "nnunetv2 is not installed (pip install nnunetv2 to have the other engine)"
+    if not gpu:
+        return "trainer", "no GPU: nnU-Net's epochs are long, the trainer engine uses the minutes better"
+    if minutes < NNUNET_MINUTES:
+        return (
+            "trainer",
+            f"{minutes:g} minutes: below {NNUNET_MINUTES} the trainer engine uses them better than nnU-Net",
+        )
+    return "nnunet", f"GPU and {minutes:g} minutes: nnU-Net's own recipe"
+
+
+def _check(plan: dict[str, Any]) -> None:
+    if plan["engine"] not in ("trainer", "nnunet"):
+        raise SystemExit(f"engine {plan['engine']!r}: known are trainer and nnunet")
+    if plan["engine"] == "nnunet" and not find_spec("nnunetv2"):
+        print("nnunetv2 is not installed (pip install nnunetv2): engine trainer is taken instead")
+        plan["engine"], plan["why_engine"] = "trainer", "nnunetv2 is not installed"
+    if plan["engine"] == "nnunet" and plan["overlap"]:
+        raise SystemExit("engine nnunet cannot hold overlapping classes: use engine=trainer")
+
+
+def _intensity(facts: dict[str, Any]) -> dict[str, Any]:
+    """CT: the window of what is marked, in Hounsfield units. 8-bit pictures: 0..1. MR and the rest: each by itself."""
+    if facts["modality"] == "ct":
+        inside = facts["inside"]
+        low, high = (float(v) for v in np.percentile(inside, (0.5, 99.5))) if len(inside) else (-1000.0, 1000.0)
+        low, high = (low, high) if high - low > 50 else (low - 150.0, high + 150.0)
+        values = (np.clip(inside, low, high) - low) / (high - low) if len(inside) else np.array([0.3, 0.7])
+        mean, std = float(values.mean()), max(float(values.std()), 0.05)
+        return {"mode": "window", "low": round(low), "high": round(high), "mean": round(mean, 3), "std": round(std, 3)}
+    if facts["eight_bit"]:
+        return {"mode": "unit", "mean": round(facts["mean"] / 255, 4), "std": max(round(facts["std"] / 255, 4), 0.02)}
+    return {"mode": "percentile"}
+
+
+def _pad_value(facts: dict[str, Any], rule: dict[str, Any]) -> float:
+    """What surrounds an image in the network's eyes: its darkest value."""
+    if rule["mode"] == "percentile":
+        return round(max(-5.0, (facts["low"] - facts["mean"]) / max(facts["std"], 1e-6)), 3)
+    return round(-rule["mean"] / rule["std"], 3)
+
+
+def _augment(facts: dict[str, Any], spacing: list[float]) -> dict[str, Any]:
+    """No flips by default: left and right matter in the body. Skin, retina and microscopy (colour) get both."""
+    flat = facts["dims"] == 3 and max(spacing) / min(spacing) > 3
+    return {
+        "often": 0.6,
+        "flip": ["h", "w"] if facts["dims"] == 2 and facts["channels"] == 3 else [],
+        "rotate": 15,
+        "tilt": 0 if flat or facts["dims"] == 2 else 10,
+        "zoom": 0.15,
+        "shift": 0.05,
+        "contrast": 0.2,
+        "brightness": 0.15,
+        "gamma": 0.25,
+        "noise": 0.1,
+        "blur": 0.7,
+    }
+
+
+def pace(plan: dict[str, Any], settings: list[str]) -> str:
+    """How far the minutes will go, from a few training steps on noise; chooses the precision that is quicker here."""
+    import torch
+
+    device = "cuda" if torch.cuda.is_available() and plan["device"] != "cpu" else "cpu"
+    free = device == "cpu" and not any(s.startswith("precision=") for s in settings)
+    times = {name: _step(plan, name, device) for name in (("fp32", "bf16") if free else (plan["precision"],))}
+    plan["precision"] = min(times, key=lambda name: times[name] * (1.15 if name == "bf16" else 1.0))
+    step = times[plan["precision"]]
+    if step == float("inf"):
+        return "a step does not fit into memory: train.py will go on with a smaller batch or patch"
+    per_epoch = -(-int(plan["epoch_patches"]) // int(plan["batch"]))
+    steps = float(plan["minutes"]) * 60 / (1.15 * step)
+    told = ", ".join(f"{name} {seconds:.2f} s" for name, seconds in times.items())
+    return f"a step of {plan['batch']} patches takes {told}: about {steps:.0f} steps, {steps / per_epoch:.0f} epochs"
+
+
+def _step(plan: dict[str, Any], precision: str, device: str) -> float:
+    """Seconds of the quickest of three training steps."""
+    import torch
+    from Model.network import build_model
+
+    shape = (int(plan["batch"]), *plan["patch"])
+    try:
+        model = build_model({**plan, "precision": precision}).to(device).train()
+        images = torch.randn(shape[0], int(plan["channels"]), *plan["patch"], device=device)
+        layers = (shape[0], len(plan["classes"]), *plan["patch"]) if plan["overlap"] else shape
+        labels = torch.randint(0, 2, layers, device=device)
+        taken = []
+        for _ in range(3):
+            start = time.monotonic()
+            float(model(images, labels)["loss"].backward() or 0)
+            if device == "cuda":
+                torch.cuda.synchronize()
+            taken.append(time.monotonic() - start)
+    except RuntimeError as error:
+        if precision == "bf16" or "memory" in str(error):
+            return float("inf")  # not every processor can, and train.py makes smaller what does not fit
+        raise SystemExit(f"patch {plan['patch']} does not go through {plan['network']['name']}: {error}") from error
+    return min(taken)
+
+
+def override(plan: dict[str, Any], setting: str) -> None:
+    """`network.name=segresnet`: JSON where it parses, text where it does not."""
+    key, sign, text = setting.partition("=")
+    *path, last = key.split(".")
+    place = plan
+    for part in path:
+        place = place.get(part, {})
+    if not sign or (not path and last not in plan):
+        raise SystemExit(f"--set {setting}: not KEY=VALUE with a key of plan.json ({', '.join(plan)})")
+    try:
+        value = json.loads(text)
+    except json.JSONDecodeError:
+        value = text
+    place[last] = plan["patch"] if key == "patch" else value  # already rounded to what the network can divide
+
+
+def summary(facts: dict[str, Any], plan: dict[str, Any]) -> str:
+    """What was found and decided, in a few lines."""
+    shapes, spacings = facts["shapes"], facts["spacings"]
+    sizes = {name: int(np.median([n for n in found if n] or [0])) for name, found in facts["sizes"].items()}
+    known = np.round(np.median(spacings, axis=0), 3).tolist() if spacings is not None else "unknown"
+    lines = [
+        f"{facts['cases']} cases of {facts['patients']} patients; voxels marked in a case (median): {sizes}"
+        + (f"; {facts['empty']} of {facts['sampled']} looked at have an empty mask" if facts["empty"] else ""),
+        f"{facts['dims']}D, {facts['channels']} channel(s), modality {facts['modality'] or 'not stated'}, sizes "
+        f"{shapes.min(0).tolist()} to {shapes.max(0).tolist()}, values {facts['low']:.0f} to {facts['high']:.0f}, "
+        f"spacing {known}",
+        f"engine {plan['engine']}: {plan['why_engine']}",
+        f"works at spacing {plan['spacing']}{' (in pixels)' if plan['pixels'] else ''}, patches {plan['patch']} "
+        f"(median image there: {_median_there(facts, plan)}), intensity {plan['intensity']}",
+        f"network {plan['network']}, batch {plan['batch']}, lr {plan['lr']}, {plan['foreground']:.0%} of patches on "
+        "marked voxels",
+        f"augmentation {plan['augment']}",
+        f"{plan['minutes']} minutes, one model, {plan['validation_share']:.0%} of the cases held out by patient",
+    ]
+    if facts["patients"] < 4:
+        lines.append(f"only {facts['patients']} patients: validation rests on one of them, and its figure says little")
+    if facts["unreadable"]:
+        lines.append(f"{len(facts['unreadable'])} sampled cases cannot be used: {facts['unreadable'][0]}")
+    rare = [name for name, found in facts["sizes"].items() if not any(found)]
+    if rare:
+        lines.append(f"in no sampled mask: {', '.join(rare)} (does label_dict.json fit the masks?)")
+    return "\n".join([*lines, "wrote plan.json (every run of plan.py starts afresh; --set changes single values)"])
+
+
+def _median_there(facts: dict[str, Any], plan: dict[str, Any]) -> list[int]:
+    median = np.median(facts["shapes"], axis=0)
+    if plan["side"]:
+        return [round(float(n) * plan["side"] / float(max(median))) for n in median]
+    own = [1.0] * len(median) if plan["pixels"] else np.median(facts["spacings"], axis=0)
+    return [round(float(n * s / w)) for n, s, w in zip(median, own, plan["spacing"], strict=True)]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,156 @@
+"""Trains what plan.json describes, within its minutes. Ends with 0, 3 (loss not finite) or 4 (out of memory).
+
+    python train.py [--resume] [--minutes M]
+
+Writes Logout/: log.csv, metrics.json, valid_predictions.json, curves.png, and the weights (model0/best.safetensors).
+"""
+
+from __future__ import annotations
+
+import time
+
+START = time.monotonic()  # the slow imports below are part of the minutes
+
+import argparse
+import json
+import math
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # spinning threads cost most of the time on a busy machine
+
+import numpy as np
+import torch
+from Utils.clock import seconds_spent
+from Utils.curves import draw_curves
+from Utils.start import begin, cores, guarded
+
+LOGOUT = Path("Logout")
+NAME = "model0"
+SCORED = 24
+"""Validation cases that are scored while training; the final figures are of all."""
+
+
+def main(argv: list[str] | None = None) -> int:
+    """The exit code."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--resume", action="store_true", help="go on where an interrupted training stopped")
+    parser.add_argument("--minutes", type=float, help="instead of the plan's")
+    options = parser.parse_args(argv)
+    plan = json.loads(Path("plan.json").read_text())
+    seconds = (options.minutes or float(plan["minutes"])) * 60
+    begin(options.resume)
+    torch.set_num_threads(max(1, int(plan.get("threads") or cores())))
+    if plan["engine"] == "nnunet":
+        from Utils.nnunet import train_nnunet
+
+        return guarded(lambda: train_nnunet(plan, seconds - (time.monotonic() - START), finish))
+    return guarded(lambda: train(plan, seconds))
+
+
+def train(plan: dict[str, Any], seconds: float) -> None:
+    """The trainer engine, from the cache to the figures."""
+    from Datapath.dataloader import build_datasets
+    from Model.network import build_model
+    from Utils.augment_masks import AugmentMasks
+    from Utils.scoring import dice_table, mean_dice, subset
+    from Utils.training import Parts, device_of, load_best, train_by_clock
+
+    train_set, valid_set = build_datasets(plan)
+    rows = subset(valid_set, SCORED)
+    print(f"{len(set(train_set.rows))} training cases, {len(valid_set)} validation cases", flush=True)
+
+    def scorer(model: torch.nn.Module, device: torch.device) -> dict[str, float]:
+        table = dice_table(model, valid_set, rows, plan, device)
+        each = {
+            f"dice_{name}": float(np.nanmean(c)) for name, c in zip(plan["classes"], table.T, strict=True) if _any(c)
+        }
+        return {"dice": mean_dice(table), **(each if len(each) > 1 else {})}
+
+    def make(now: dict[str, Any]) -> Parts:
+        augment = AugmentMasks(now["augment"])
+
+        def prepare(batch: dict[str, Any]) -> dict[str, Any]:
+            image, mask = augment.pair(batch["pixel_values"], batch["labels"])
+            return {**batch, "pixel_values": image, "labels": mask}
+
+        train_set.patch = tuple(int(v) for v in now["patch"])
+        return Parts(build_model(now), train_set, scorer, prepare)
+
+    left = seconds - (time.monotonic() - START)
+    left -= min(0.1 * left, _final_seconds(plan, valid_set))
+    spent = seconds_spent(LOGOUT / NAME)
+    done = train_by_clock(plan, NAME, make, seconds=left + spent, watch="dice", shrink=shrink)
+    device = device_of(plan)
+    model = load_best(build_model(plan), NAME, device)
+    table = dice_table(model, valid_set, list(range(len(valid_set))), plan, device)
+    finish(plan, table, valid_set.records, done)
+
+
+def _any(column: np.ndarray) -> bool:
+    return bool(np.isfinite(column).any())
+
+
+def _final_seconds(plan: dict[str, Any], cases: Any) -> float:
+    """Time kept free for the final figures: one pass over the validation cases, guessed from one of them."""
+    from Model.network import build_model
+    from Utils.scoring import run_whole
+    from Utils.training import device_of
+
+    device = device_of(plan)
+    model = build_model(plan).to(device).eval()
+    taken = []
+    with torch.no_grad():
+        for _ in range(2):  # the first one warms up
+            start = time.monotonic()
+            run_whole(model, cases[0]["pixel_values"], plan, device)
+            taken.append(time.monotonic() - start)
+    return 2.0 + 1.2 * len(cases) * min(taken)
+
+
+def shrink(plan: dict[str, Any]) -> bool:
+    """Out of memory with one patch a step: smaller patches, down to what the network divides them by, twice."""
+    from Utils.windows import steps_of
+
+    steps = steps_of(plan)
+    smaller = [max(2 * step, int(size * 0.75) // step * step) for size, step in zip(plan["patch"], steps, strict=True)]
+    if smaller == list(plan["patch"]) or math.prod(smaller) >= math.prod(plan["patch"]):
+        return False
+    plan["patch"] = smaller
+    return True
+
+
+def finish(plan: dict[str, Any], table: np.ndarray, records: list[dict[str, Any]], done: dict[str, Any]) -> None:
+    """metrics.json, valid_predictions.json, curves.png; the plan as it was really trained, in trained.json."""
+    from Utils.scoring import mean_dice
+
+    classes = plan["classes"]
+    each = {name: _rounded(np.nanmean(c)) for name, c in zip(classes, table.T, strict=True) if _any(c)}
+    figures = {"dice": round(mean_dice(table), 4), "dice_by_class": each, "cases": len(table)}
+    metrics = {"validation": figures, **{key: done[key] for key in ("epochs", "seconds", "steps", "best_epoch")}}
+    rows = [
+        {
+            "image": record["image_path"],
+            "patient": record.get("patient"),
+            "dice": {name: _rounded(value) for name, value in zip(classes, values, strict=True)},
+        }
+        for record, values in zip(records, table, strict=True)
+    ]
+    (LOGOUT / "trained.json").write_text(json.dumps(plan, indent=1))
+    (LOGOUT / "valid_predictions.json").write_text(json.dumps(rows, indent=1))
+    draw_curves()
+    (LOGOUT / "metrics.json").write_text(json.dumps(metrics, indent=2))
+    print(f"done: validation Dice {figures['dice']} on {len(table)} held-out cases; by class {each}", flush=True)
+
+
+def _rounded(value: float) -> float | None:
+    return round(float(value), 4) if np.isfinite(value) else None
+
+
+if __name__ == "__main__":
+    sys.exit(main())

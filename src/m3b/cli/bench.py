@@ -1,0 +1,209 @@
+"""`m3b bench`: sweeps over systems, models and tasks, their scores and tables."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from m3b.cli.run import Json, Quiet
+from m3b.cli.show import print_json, table
+from m3b.errors import WrongUse
+
+if TYPE_CHECKING:
+    from m3b.bench.sweep import Engine
+
+app = typer.Typer(help="M3Bench: measure models and agent systems.", no_args_is_help=True, rich_markup_mode=None)
+Folder = Annotated[Path, typer.Argument(help="The folder of a sweep.")]
+
+
+@app.command()
+def run(
+    llm: Annotated[list[str] | None, typer.Option(help="provider:model, or rules. Repeatable. Default: rules.")] = None,
+    tasks: Annotated[
+        list[str] | None,
+        typer.Option(help="Ids, data sets, families or variants. Repeatable. Default: the fourteen plain requests."),
+    ] = None,
+    runs: Annotated[int, typer.Option(help="Repetitions of every cell.")] = 1,
+    system: Annotated[
+        list[str] | None,
+        typer.Option(help="m3b, an ablation, role:NAME, an outside system, or command:PROGRAM. Repeatable."),
+    ] = None,
+    out: Annotated[Path, typer.Option("-o", "--out", help="The sweep's folder; call again to go on.")] = Path("bench"),
+    jobs: Annotated[int, typer.Option(help="Cells at a time on this machine.")] = 1,
+    engine: Annotated[str, typer.Option(help="local or ray.")] = "local",
+    address: Annotated[str | None, typer.Option(help="Of the Ray cluster. Default: a local one.")] = None,
+    cpus: Annotated[float, typer.Option(help="Processors of one cell on Ray.")] = 2.0,
+    gpus: Annotated[float, typer.Option(help="GPUs of one cell on Ray.")] = 0.0,
+    data: Annotated[
+        list[str] | None,
+        typer.Option(help="NAME=FOLDER with the real data of a set. Repeatable. Others are stand-ins."),
+    ] = None,
+    patients: Annotated[int | None, typer.Option(help="Size of stand-ins, for trying things.")] = None,
+    train_minutes: Annotated[float, typer.Option(help="Minutes that training may take.")] = 1.0,
+    max_actions: Annotated[int, typer.Option(help="Tool calls of a run.")] = 100,
+    max_tokens: Annotated[int | None, typer.Option(help="Input over all requests, plus output.")] = None,
+    max_cost: Annotated[float | None, typer.Option(help="US dollars of a run.")] = None,
+    cell_minutes: Annotated[float | None, typer.Option(help="A cell that takes longer is ended.")] = None,
+    sandbox: Annotated[str, typer.Option(help="auto, bubblewrap, landlock or off.")] = "auto",
+    retry: Annotated[bool, typer.Option("--retry", help="Run cells again that failed for the world's fault.")] = False,
+    quiet: Quiet = False,
+) -> None:
+    """Run every cell that has no result yet. Ctrl-C stops; the same command goes on.
+
+    Exit status: 0 every cell has a result of its own, 1 some have not (or were stopped), 2 wrong use.
+    """
+    from m3b.bench.store import read_rows
+    from m3b.bench.sweep import AGAIN, Plan, run_sweep
+    from m3b.bench.tasks import choose
+
+    limits: dict[str, Any] = {"max_actions": max_actions, "max_tokens": max_tokens, "max_cost": max_cost}
+    plan = Plan(
+        tasks=choose(tasks or []),
+        models=tuple(dict.fromkeys(llm or ["rules"])),
+        systems=tuple(dict.fromkeys(system or ["m3b"])),
+        runs=runs,
+        options={"train_minutes": train_minutes, "sandbox": sandbox, **limits},
+        real=_real(data or []),
+        patients=patients,
+    )
+    minutes = None if cell_minutes is None else cell_minutes * 60
+    chosen = _engine(engine, jobs, address, cpus, gpus, minutes)
+    said = (lambda what, row: None) if quiet else _Progress(len(plan))
+    try:
+        with _stoppable():
+            run_sweep(plan, out, chosen, retry=retry, told=said)
+    except KeyboardInterrupt:
+        typer.echo(f"Stopped. The same command goes on; results so far: m3b bench table {out}", err=True)
+        raise typer.Exit(1) from None
+    rows = read_rows(out)
+    typer.echo(f"{sum(row['ok'] for row in rows)} of {len(rows)} cells succeeded; m3b bench table {out}")
+    raise typer.Exit(1 if any(row["kind"] in AGAIN for row in rows) else 0)
+
+
+@app.command()
+def score(
+    folder: Folder,
+    keys: Annotated[list[str] | None, typer.Option("--cell", help="Only these cells. Repeatable.")] = None,
+) -> None:
+    """Score the delivered models of a sweep anew, without any new run."""
+    from m3b.bench.cell import score_again
+    from m3b.bench.store import CELLS, Store, read_rows
+
+    rows = [row for row in read_rows(folder) if not keys or row["key"] in keys]
+    if not rows:
+        raise WrongUse(f"{folder} has no finished cell of these names.")
+    with Store(folder) as store:
+        for row in rows:
+            place = store.folder / CELLS / str(row.get("folder") or row["key"])
+            new = score_again(place)
+            if new is None:
+                typer.echo(f"{row['key']}: its files are gone, the old result stands", err=True)
+                continue
+            store.replace({**new, **({"folder": row["folder"]} if "folder" in row else {})})
+            typer.echo(f"{new['key']}: {new['kind']}: {new['reason']}")
+
+
+@app.command("table")
+def show(
+    folder: Folder,
+    out: Annotated[
+        Path | None, typer.Option("-o", "--out", help="Write a CSV file a table and bench.html here.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Show the tables of a sweep: completion, systems, roles, model quality, failure classes."""
+    from m3b.bench.render import as_text, write_files
+    from m3b.bench.store import read_rows
+    from m3b.bench.tables import tables
+
+    made = tables(read_rows(folder))
+    if json:
+        print_json({"tables": [one.to_json() for one in made]})
+    else:
+        typer.echo(as_text(made))
+    if out is not None:
+        for file in write_files(made, out):
+            typer.echo(str(file), err=True)
+
+
+@app.command("list")
+def list_all(json: Json = False) -> None:
+    """List tasks and systems."""
+    from m3b.bench.systems import known, system
+    from m3b.bench.tasks import all_tasks
+
+    found = [{"id": t.id, "family": t.family, "variant": t.variant, "layout": t.layout, "data": t.dataset,
+              "request": t.request} for t in all_tasks()]  # fmt: skip
+    ready = {name: system(name).missing() for name in known()}
+    if json:
+        print_json({"tasks": found, "systems": ready})
+        return
+    rows = [[one["id"], one["family"], one["layout"], one["request"]] for one in found]
+    typer.echo(table(["task", "family", "layout", "request"], rows))
+    typer.echo("")
+    typer.echo(table(["system", "here"], [[name, why or "yes"] for name, why in ready.items()]))
+
+
+def _real(given: list[str]) -> dict[str, str]:
+    """`NAME=FOLDER` pairs by the sets' own names."""
+    from m3b.bench.datasets import dataset
+
+    found = {}
+    for pair in given:
+        name, sign, place = pair.partition("=")
+        if not sign or not Path(place).is_dir():
+            raise WrongUse(f"--data takes NAME=FOLDER with a folder that exists; found {pair!r}.")
+        found[dataset(name).name] = str(Path(place).absolute())
+    return found
+
+
+def _engine(name: str, jobs: int, address: str | None, cpus: float, gpus: float, limit_s: float | None) -> Engine:
+    if name == "local":
+        from m3b.bench.local import Local
+
+        if jobs < 1:
+            raise WrongUse(f"--jobs must be at least 1; it is {jobs}.")
+        return Local(jobs, limit_s)
+    if name == "ray":
+        from m3b.bench.on_ray import OnRay
+
+        return OnRay(address, cpus, gpus, limit_s=limit_s)
+    raise WrongUse(f"There is no engine {name!r}; choose local or ray.")
+
+
+class _Progress:
+    """One line a finished cell on standard error."""
+
+    def __init__(self, total: int) -> None:
+        self.total, self.done = total, 0
+
+    def __call__(self, what: str, row: dict[str, Any]) -> None:
+        if what != "done":
+            return
+        self.done += 1
+        figure = (row.get("score") or {}).get("primary") or {}
+        value = f" {figure['name']} {figure['value']:.3f}" if figure.get("value") is not None else ""
+        wall = (row.get("usage") or {}).get("wall_s", 0)
+        sys.stderr.write(f"[{self.done}/{self.total}] {row['key']}: {row['kind']}{value}, {wall:.0f} s\n")
+        sys.stderr.flush()
+
+
+@contextmanager
+def _stoppable() -> Iterator[None]:
+    """A polite kill stops a sweep as Ctrl-C does."""
+
+    def stop(number: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,185 @@
+"""`m3b predict`: images or folders through a delivered model, to the screen, a file or a folder."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from m3b.cli.run import Json
+from m3b.cli.show import complain, print_json
+from m3b.errors import DataError, WrongUse
+
+if TYPE_CHECKING:
+    from m3b.models import Model, Prediction
+
+FILES = (".json", ".csv")
+
+
+def predict(
+    model: Annotated[Path, typer.Argument(help="The folder of a delivered model.")],
+    images: Annotated[
+        list[Path], typer.Argument(help="Images, volumes, series folders; folders are searched for images.")
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option("-o", "--out", help="A folder for predictions.json and masks, or a .json or .csv file."),
+    ] = None,
+    overlay: Annotated[
+        bool, typer.Option("--overlay", help="Draw each image with what was found, as PNG, into the folder.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Predict images with a delivered model, in a process of its own."""
+    from m3b.models import load_model
+
+    missing = [str(path) for path in images if not Path(str(path).split("#")[0]).exists()]
+    if missing:
+        raise WrongUse(f"There is no {missing[0]}" + (f" (and {len(missing) - 1} more)." if len(missing) > 1 else "."))
+    loaded = load_model(model)
+    folder = _folder(out, loaded.task, overlay)
+    paths = _images(images, loaded)
+    found = loaded.predict(paths, strict=False, out=folder)
+    drawn = _overlays(found, loaded, folder) if overlay and folder is not None else {}
+    answers = [_entry(item, folder, drawn.get(number)) for number, item in enumerate(found)]
+    if folder is not None:
+        _write(answers, folder / "predictions.json")
+    elif out is not None:
+        _write(answers, out)
+    if json:
+        print_json({"model": str(model), "predictions": answers})
+    else:
+        for item in answers:
+            typer.echo(_line(item))
+        if folder is not None:
+            typer.echo(f"written to {folder}: {_contents(folder)}", err=True)
+    raise typer.Exit(1 if any(item.get("error") for item in answers) else 0)
+
+
+def _folder(out: Path | None, task: str, overlay: bool) -> Path | None:
+    """The output folder, where `-o` names one and no file."""
+    a_file = out is not None and out.suffix.lower() in FILES and not out.is_dir()
+    if out is not None and out.is_file() and not a_file:
+        raise WrongUse(f"-o {out}: this is a file; name a folder, or a .json or .csv file.")
+    if out is not None and not a_file and out.suffix and not out.is_dir():
+        raise WrongUse(f"-o {out}: name a folder (one without an ending, or one that exists), or a .json or .csv file.")
+    folder = None if a_file else out
+    if folder is None and task == "segmentation":
+        raise WrongUse("A segmentation model writes masks: name a folder for them with -o DIR.")
+    if folder is None and overlay:
+        raise WrongUse("--overlay draws pictures: name a folder for them with -o DIR.")
+    return folder
+
+
+def _images(images: Iterable[Path], model: Model) -> list[str | list[str]]:
+    from m3b.models.finding import find_images
+
+    plan = model.config.get("plan")
+    plan = plan if isinstance(plan, dict) else {}
+    views = plan.get("views") or 1
+    several = model.task == "report" and isinstance(views, int) and views > 1
+    found = find_images(images, flat=plan.get("dims") == 2, studies=several)
+    for note in found.notes:
+        typer.echo(note, err=True)
+    if not found.images:
+        raise WrongUse("No image was found below the paths given.")
+    return found.images
+
+
+def _overlays(found: list[Prediction], model: Model, folder: Path) -> dict[int, Path]:
+    """PNG files by position; what cannot be drawn is said and left out."""
+    from m3b.models import read_promise
+    from m3b.models.overlays import draw_overlay
+
+    promise, plan = read_promise(model.folder), model.config.get("plan")
+    window = plan.get("intensity") if isinstance(plan, dict) else None
+    drawn: dict[int, Path] = {}
+    for number, item in enumerate(found):
+        first = item.image if isinstance(item.image, str) else item.image[0]
+        stem = Path(first).name.split(".")[0] or "image"
+        if item.error:
+            continue
+        try:
+            file = folder / "overlays" / f"{number + 1:04d}_{stem}.png"
+            drawn[number] = draw_overlay(item, promise, file, window=window if isinstance(window, dict) else None)
+        except DataError as error:
+            complain(error)
+    return drawn
+
+
+def _entry(item: Prediction, folder: Path | None, overlay: Path | None) -> dict[str, Any]:
+    """The answer as JSON; files count from the output folder, and are left out where there is none."""
+    if folder is None:
+        return replace(item, mask=None, masks={}).to_dict()
+    answer = item.to_dict()
+    if item.mask is not None:
+        answer["mask"] = _inside(item.mask, folder)
+    if item.masks:
+        answer["masks"] = {name: _inside(file, folder) for name, file in item.masks.items()}
+    if overlay is not None:
+        answer["overlay"] = _inside(overlay, folder)
+    return answer
+
+
+def _inside(file: Path, folder: Path) -> str:
+    return Path(os.path.relpath(file.resolve(), folder.resolve())).as_posix()
+
+
+def _line(item: dict[str, Any]) -> str:
+    shown = item["image"] if isinstance(item["image"], str) else f"{item['image'][0]} and {len(item['image']) - 1} more"
+    if item.get("error"):
+        return f"{shown}: not predicted: {item['error']}"
+    parts = []
+    if "probabilities" in item:
+        values = ", ".join(f"{name} {value:.3f}" for name, value in item["probabilities"].items())
+        parts.append(f"{', '.join(item['prediction']) or 'none'} ({values})")
+    if "volumes_ml" in item:
+        known = [(n, "?" if v is None else f"{v:.2f}") for n, v in item["volumes_ml"].items()]
+        parts.append(", ".join(f"{name} {value} ml" for name, value in known))
+    if "anomaly_score" in item:
+        parts.append(f"anomaly score {item['anomaly_score']:.3f}")
+    if "boxes" in item:
+        parts.append(f"{len(item['boxes'])} box(es)")
+    for part in ("findings", "impression"):
+        if item.get(part):
+            parts.append(f"{part}: {item[part]}")
+    if "mask" in item:
+        parts.append(item["mask"])
+    return f"{shown}: {'; '.join(parts) or 'nothing found'}"
+
+
+def _contents(folder: Path) -> str:
+    counted = [(name, sum(f.is_file() for f in (folder / name).rglob("*"))) for name in ("masks", "overlays")]
+    return ", ".join(["predictions.json", *(f"{count} in {name}/" for name, count in counted if count)])
+
+
+def _write(predictions: list[dict[str, Any]], file: Path) -> None:
+    import csv
+    import json
+
+    if file.suffix.lower() == ".json":
+        file.write_text(json.dumps(predictions, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        return
+    with file.open("w", newline="", encoding="utf-8") as stream:
+        rows = [_row(item) for item in predictions]
+        names = list(dict.fromkeys(name for row in rows for name in row if name not in ("prediction", "error")))
+        writer = csv.DictWriter(stream, [*names, "prediction", "error"], restval="")
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def _row(item: dict[str, Any]) -> dict[str, Any]:
+    """One line of a table: a column for each probability and volume, the number of boxes, the texts."""
+    image = item["image"] if isinstance(item["image"], str) else "|".join(item["image"])
+    row = {"image": image, **item.get("probabilities", {})}
+    row |= {f"{name} ml": value for name, value in item.get("volumes_ml", {}).items()}
+    if "boxes" in item:
+        row["boxes"] = len(item["boxes"])
+    row |= {key: item[key] for key in ("anomaly_score", "findings", "impression") if key in item}
+    decided = item.get("prediction", "")
+    text = decided if isinstance(decided, str) else "|".join(decided)
+    return {**row, "prediction": text, "error": item.get("error", "")}

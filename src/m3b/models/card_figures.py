@@ -1,0 +1,123 @@
+"""The figures of a model card: tables of what was measured, and what so many patients are worth."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+FEW_PATIENTS = 10
+_LOWER = ("ece", "brier", "hd95")
+_UNITS = {"hd95": "mm, or pixels where the spacing is unknown"}
+_TRIVIAL = {
+    "diagnosis": "the best answer that is the same for every image",
+    "segmentation": "the better of marking nothing and of marking the mean shape of the training cases, where it was made",
+    "detection": "the better of finding nothing and of finding the same in every image",
+    "report": "the best report that is the same for every image",
+}
+
+
+def escaped(value: Any) -> str:
+    """Any value as one line that Markdown shows as it stands."""
+    text = re.sub(r"\s+", " ", str(value)).strip()
+    return re.sub(r"([\\`*_\[\]<>|#])", r"\\\1", text)
+
+
+def number(value: Any) -> str:
+    """Three decimals, or a dash."""
+    return f"{value:.3f}" if isinstance(value, int | float) and not isinstance(value, bool) else "-"
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[str]:
+    """The lines of a Markdown table and an empty one; `head` is Markdown already."""
+    lines = [" | ".join(head), " | ".join("---" for _ in head)]
+    lines += [" | ".join(escaped(cell) for cell in row) for row in rows]
+    return [f"| {line} |" for line in lines] + [""]
+
+
+def _span(measure: Mapping[str, Any]) -> str:
+    low, high = measure.get("low"), measure.get("high")
+    return "-" if low is None or high is None else f"{low:.3f} to {high:.3f}"
+
+
+def measured(scores: Mapping[str, Any]) -> list[str]:
+    """The section of figures: every metric with interval and trivial answer, then label by label, then counts."""
+    metrics = scores.get("metrics") or {}
+    if not metrics:
+        return []
+    rows = [
+        (name, number(one.get("value")), _span(one), number(one.get("baseline")))
+        for name, one in metrics.items()
+        if one.get("value") is not None or one.get("baseline") is not None
+    ]
+    task = str(scores.get("task") or "diagnosis")
+    about = (
+        f"{scores.get('n_cases', '?')} test cases of {scores.get('n_patients', '?')} patients that training never saw, "
+        "measured by m3b on the predictions of this folder. Intervals: 95 %, bootstrap over patients. Constant answer: "
+        f"{_TRIVIAL.get(task, _TRIVIAL['diagnosis'])}."
+    )
+    lower = [name for name in metrics if name in _LOWER]
+    notes = [f"Of {', '.join(map(escaped, lower))} less is better."] if lower else []
+    notes += [f"{escaped(name)} is in {unit}." for name, unit in _UNITS.items() if name in metrics]
+    lines = ["## Measured", "", about, "", *table(("metric", "value", "95 % interval", "constant answer"), rows)]
+    return [*lines, *([" ".join(notes), ""] if notes else []), *_each(scores), *_counted(scores.get("details") or {})]
+
+
+def _each(scores: Mapping[str, Any]) -> list[str]:
+    """One row a label (or class), one column a metric; diagnosis has AUROC alone."""
+    labels = [(one.get("name"), one.get("n"), one.get("metrics") or {}) for one in scores.get("per_label") or ()]
+    if not labels:
+        classes = scores.get("per_class") or ()
+        if len(classes) < 3 and not scores.get("multi_label"):
+            return []
+        labels = [(one.get("name"), one.get("n"), {"auroc": one.get("auroc") or {}}) for one in classes]
+    names = list(dict.fromkeys(name for _, _, metrics in labels for name in metrics))
+    rows = [(name, n, *(_cell(metrics.get(one) or {}) for one in names)) for name, n, metrics in labels]
+    return ["### Each label", "", *table(("label", "cases", *map(escaped, names)), rows)] if names else []
+
+
+def _cell(measure: Mapping[str, Any]) -> str:
+    span = _span(measure)
+    return number(measure.get("value")) + (f" ({span})" if span != "-" else "")
+
+
+def _counted(details: Mapping[str, Any]) -> list[str]:
+    """Lesions found and missed, labels missed and invented, different texts: plain sentences."""
+    found = []
+    for name, counts in (details.get("lesions") or {}).items():
+        if isinstance(counts, Mapping):
+            found.append(f"{name}: " + ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in counts.items()))
+    words = {"missed": "missed altogether in", "invented": "marked where there is none in"}
+    for key, text in words.items():
+        for name, count in (details.get(key) or {}).items():
+            if count:
+                found.append(f"{name}: {text} {count} of the test cases")
+    if isinstance(details.get("distinct"), int):
+        found.append(f"{details['distinct']} different texts")
+    if isinstance(details.get("baseline"), str):
+        found.append(f"constant answer of masks: {details['baseline']}")
+    return [*(f"- {escaped(line)}" for line in found), ""] if found else []
+
+
+def worth(scores: Mapping[str, Any], train_patients: int | None = None) -> list[str]:
+    """What few patients are worth, in plain words; nothing where there are enough.
+
+    The bound is the exact (Clopper-Pearson) one for a failure that was never seen: 1 - 0.05^(1/n).
+    """
+    found = []
+    tested = scores.get("n_patients")
+    if isinstance(tested, int) and 0 < tested < FEW_PATIENTS:
+        unseen = 1 - 0.05 ** (1 / tested)
+        noun = "1 test patient" if tested == 1 else f"{tested} test patients"
+        found.append(
+            f"{noun} cannot show how well the model works: a failure that happens in {unseen:.0%} of all patients may "
+            f"well not have happened in any of {'one' if tested == 1 else tested}. Read the figures as a sign that the "
+            "model runs, not as its quality."
+        )
+    if isinstance(train_patients, int) and 0 < train_patients < FEW_PATIENTS:
+        noun = "1 patient" if train_patients == 1 else f"{train_patients} patients"
+        found.append(
+            f"Trained on {noun}: what differs from patient to patient was hardly seen, so expect it to be worse on the "
+            "next one."
+        )
+    return found

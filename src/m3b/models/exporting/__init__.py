@@ -1,0 +1,60 @@
+"""Delivered models in other formats: ONNX graphs and MONAI bundles, each compared with the model it was made of."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from m3b.errors import ModelError, WrongUse
+
+from .bundle import to_bundle
+from .child import TOLERANCE, Exported
+from .graphs import to_onnx
+
+__all__ = ["FORMATS", "TOLERANCE", "Exported", "export_model"]
+
+FORMATS = ("onnx", "monai-bundle")
+
+
+def export_model(
+    folder: str | Path, to: str, out: str | Path, *, verify: Sequence[str | Path | Sequence[str | Path]] = ()
+) -> Exported:
+    """Write a delivered model in another format and compare what it computes with the model itself.
+
+    The model's own code runs in a process of its own, as it does for predictions: export only models that you trust.
+
+    Args:
+        folder: a delivered model.
+        to: `onnx` (one graph for each part of the network, JSON facts beside) or `monai-bundle`.
+        out: a folder that does not exist yet, or is empty.
+        verify: images to compare on; without any, noise of the right shape goes through both networks.
+
+    Raises:
+        WrongUse: an unknown format, or a folder that holds something already.
+        ModelError: the model cannot be exported, or the export differs from it by more than `TOLERANCE`.
+    """
+    if to not in FORMATS:
+        raise WrongUse(f"There is no format {to!r}; there are {' and '.join(FORMATS)}.")
+    source, target = Path(folder).expanduser().resolve(), Path(out).expanduser().absolute()
+    if not (source / "predict.py").is_file():
+        raise ModelError(f"{source} holds no predict.py; give the `model/` folder of a run")
+    if not (source / "parts.py").is_file():
+        raise ModelError(
+            f"{source} holds no parts.py, which names the network's parts, so it cannot be exported; models made with "
+            "m3b's templates have one"
+        )
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise WrongUse(f"{target} exists already; name a new folder.")
+    here = Path.cwd()
+    images = [str(here / p) if isinstance(p, str | Path) else [str(here / one) for one in p] for p in verify]
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".m3b-export-", dir=target.parent) as scratch:
+        made = Path(scratch) / "made"
+        made.mkdir()
+        exported = (to_onnx if to == "onnx" else to_bundle)(source, made, images, Path(scratch))
+        if target.exists():
+            target.rmdir()
+        shutil.move(made, target)
+    return Exported(to, target, exported.compared, exported.largest_difference)

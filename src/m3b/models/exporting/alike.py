@@ -1,0 +1,57 @@
+"""How far two sets of predictions are apart: numbers, texts, and the mask files that they name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from m3b.errors import ModelError
+
+_MASKS = ("mask", "masks")
+
+
+def largest_difference(first: Any, second: Any, first_file: Path, second_file: Path, where: str = "") -> float:
+    """The largest difference of any number, of any share of voxels that masks disagree in.
+
+    Args:
+        first: JSON values, the content of `first_file`.
+        second: likewise; mask paths count from the folder of their file.
+        where: for messages.
+
+    Raises:
+        ModelError: they differ in kind, length, keys or text.
+    """
+    if isinstance(first, dict) and isinstance(second, dict) and first.keys() == second.keys():
+        parts = [
+            _of_masks(first[key], second[key], first_file, second_file, f"{where}.{key}")
+            if key in _MASKS and first[key] is not None
+            else largest_difference(first[key], second[key], first_file, second_file, f"{where}.{key}")
+            for key in first
+        ]
+        return max(parts, default=0.0)
+    if isinstance(first, list) and isinstance(second, list) and len(first) == len(second):
+        both = enumerate(zip(first, second, strict=True))
+        return max(
+            (largest_difference(a, b, first_file, second_file, f"{where}[{i}]") for i, (a, b) in both), default=0.0
+        )
+    numbers = [isinstance(value, int | float) and not isinstance(value, bool) for value in (first, second)]
+    if all(numbers):
+        return abs(float(first) - float(second))
+    if first != second:
+        raise ModelError(f"predictions differ at {where or 'the top'}: {str(first)[:120]!r} and {str(second)[:120]!r}")
+    return 0.0
+
+
+def _of_masks(first: Any, second: Any, first_file: Path, second_file: Path, where: str) -> float:
+    if isinstance(first, dict) and isinstance(second, dict) and first.keys() == second.keys():
+        pairs = [_of_masks(first[k], second[k], first_file, second_file, f"{where}.{k}") for k in first]
+        return max(pairs, default=0.0)
+    if not isinstance(first, str) or not isinstance(second, str):
+        raise ModelError(f"predictions differ at {where}: {first!r} and {second!r}")
+    from m3b.data.reading import read_image
+
+    one = read_image(first, str(first_file.parent)).array
+    other = read_image(second, str(second_file.parent)).array
+    if one.shape != other.shape:
+        raise ModelError(f"predictions differ at {where}: masks of shape {one.shape} and {other.shape}")
+    return float((one != other).mean())

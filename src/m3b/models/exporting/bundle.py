@@ -1,0 +1,156 @@
+"""A MONAI bundle: configs, weights and the delivered code, run and checked by MONAI's own tools."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from m3b.errors import ModelError
+from m3b.models.running import run_plain
+from m3b.resources import resources_dir
+
+from .alike import largest_difference
+from .child import TOLERANCE, Exported, accept, child, need, versions, write_json
+from .metadata import metadata
+
+_LEFT_OUT = (
+    "*.safetensors",
+    "__pycache__",
+    "*.pyc",
+    "README.md",
+    "metrics.json",
+    "provenance.json",
+    "requirements.txt",
+)
+
+
+def to_bundle(source: Path, made: Path, images: Sequence[Any], scratch: Path) -> Exported:
+    """Write the bundle of a deliverable into `made`; MONAI loads it, checks its shapes and runs it on `images`."""
+    need(("torch", "monai"), "train")
+    for name in ("configs", "models", "docs", "scripts"):
+        (made / name).mkdir()
+    state = child("state", source, {"images": list(images), "out": str(scratch)}, scratch)
+    shutil.move(scratch / "model.pt", made / "models" / "model.pt")
+    shutil.copytree(source, made / "scripts" / "deliverable", ignore=shutil.ignore_patterns(*_LEFT_OUT))
+    shutil.copy(resources_dir() / "exports" / "bridge.py", made / "scripts" / "bridge.py")
+    (made / "scripts" / "__init__.py").write_text('"""Code of the bundle."""\n', encoding="utf-8")
+    facts = state["facts"]
+    write_json(made / "configs" / "inference.json", inference(state["simple"]))
+    write_json(made / "configs" / "metadata.json", metadata(facts, state, _summary(source)))
+    out = scratch / "answers" / "predictions.json"
+    out.parent.mkdir()
+    request = {"images": list(images), "out": str(out), "pair": str(scratch / "pair.npz")}
+    largest = float(child("bundle", made, request, scratch)["network_difference"])
+    accept(largest, "the bundle's network")
+    if images:
+        largest = max(largest, _predictions_differ(source, images, out, scratch))
+        accept(largest, "the bundle's prediction")
+    compared = f"the predictions of {len(images)} image(s)" if images else "the network's output on noise"
+    _forget_caches(made)
+    (made / "docs" / "README.md").write_text(_readme(facts, state["simple"], compared, largest), encoding="utf-8")
+    return Exported("monai-bundle", made, compared, largest)
+
+
+def inference(simple: bool) -> dict[str, Any]:
+    """configs/inference.json. `simple`: one image is one input, so that MONAI's own parts carry it through."""
+    common = {
+        "imports": ["$import sys", "$import torch", "$import pathlib"],
+        "bundle_root": ".",
+        "dataset_dir": "$@bundle_root + '/images'",
+        "images": "$[str(file) for file in sorted(pathlib.Path(@dataset_dir).iterdir()) if file.is_file()]",
+        "output": "$@bundle_root + '/predictions.json'",
+        "device": "$torch.device('cuda:0' if torch.cuda.is_available() else 'cpu')",
+        "search_path": "$sys.path.insert(0, @bundle_root)",
+        "network_def": {"_target_": "scripts.bridge.network", "_requires_": "@search_path"},
+        "network": {
+            "_target_": "scripts.bridge.trained",
+            "module": "@network_def",
+            "file": "$@bundle_root + '/models/model.pt'",
+            "device": "@device",
+        },
+    }
+    carried = {
+        "dataset_data": "$[{'image': path} for path in @images]",
+        "preprocessing": {
+            "_target_": "monai.transforms.Compose",
+            "transforms": [{"_target_": "scripts.bridge.Prepare", "key": "image", "_requires_": "@search_path"}],
+        },
+        "dataset": {"_target_": "monai.data.Dataset", "data": "@dataset_data", "transform": "@preprocessing"},
+        "inferer": {"_target_": "monai.inferers.SimpleInferer"},
+        "postprocessing": {
+            "_target_": "monai.transforms.Compose",
+            "transforms": [{"_target_": "scripts.bridge.Answer", "_requires_": "@search_path"}],
+        },
+        "evaluator": {
+            "_target_": "scripts.bridge.Evaluator",
+            "_requires_": "@search_path",
+            **{name: f"@{name}" for name in ("device", "dataset", "network", "inferer", "postprocessing", "output")},
+        },
+    }
+    whole = {
+        "evaluator": {
+            "_target_": "scripts.bridge.Workflow",
+            "_requires_": "@search_path",
+            **{name: f"@{name}" for name in ("network", "images", "output")},
+        }
+    }
+    return {**common, **(carried if simple else whole), "initialize": [], "run": ["$@evaluator.run()"]}
+
+
+def _predictions_differ(source: Path, images: Sequence[Any], out: Path, scratch: Path) -> float:
+    """The largest difference between what the bundle and predict.py say of the same images; masks are compared too."""
+    asked, own = scratch / "asked.json", scratch / "own" / "predictions.json"
+    own.parent.mkdir()
+    asked.write_text(json.dumps(list(images)), encoding="utf-8")
+    argv = [sys.executable, "-B", str(source / "predict.py"), "--list", str(asked), "-o", str(own)]
+    status, log = run_plain(argv, scratch, own)
+    if status not in (0, 1) or not own.is_file():
+        raise ModelError(f"predict.py ended with status {status} and printed: {log.strip()[-800:] or 'nothing'}")
+    if not out.is_file():
+        raise ModelError("the bundle ran without writing predictions")
+    return largest_difference(json.loads(own.read_text("utf-8")), json.loads(out.read_text("utf-8")), own, out)
+
+
+def _summary(source: Path) -> str:
+    """The first lines of the model card that are text."""
+    file = source / "README.md"
+    text = file.read_text(encoding="utf-8", errors="replace") if file.is_file() else ""
+    return next((line.lstrip("# ").strip() for line in text.splitlines() if line.strip()), "A model made by m3b")
+
+
+def _forget_caches(folder: Path) -> None:
+    for cache in list(folder.rglob("__pycache__")):
+        shutil.rmtree(cache)
+
+
+def _readme(facts: dict[str, Any], simple: bool, compared: str, largest: float) -> str:
+    chain = (
+        "Preprocessing, dataset, inferer and postprocessing are entries of `configs/inference.json` that can be used one "
+        "by one; preprocessing is the model's own code, because no MONAI transform computes the same."
+        if simple
+        else "Files, patches and masks are handled by the model's own code in `scripts/deliverable`, with the bundle's "
+        "network in its place: no MONAI transform computes the same."
+    )
+    installed = ", ".join(f"{name} {value}" for name, value in versions("monai", "torch").items())
+    return f"""# MONAI bundle: {facts.get("task", "")}
+
+    python -c "import monai.bundle as b; b.run(config_file='configs/inference.json', bundle_root='.', images=['IMAGE'],
+    output='predictions.json')"
+
+run in this folder, all on one line; without `images`, the files in `dataset_dir` are taken. Where `fire` is installed,
+`python -m monai.bundle run --config_file configs/inference.json --bundle_root .` does the same. pytorch-ignite is not
+needed.
+
+{chain}
+
+`models/model.pt` is what MONAI expects, a state dict: a pickle of tensors and nothing else, which is loaded with
+`weights_only=True` so that no code in it can run.
+
+Compared with the model on {compared}: largest difference {largest:.2g} (allowed: {TOLERANCE:g}; {installed}).
+
+A research model, not a medical device.
+"""

@@ -1,0 +1,66 @@
+"""ONNX: one graph for each part of the network, and `model.json` with what a program needs to feed them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from .child import TOLERANCE, Exported, accept, child, need, versions, write_json
+
+_README = """# {title}
+
+{graphs}
+
+`model.json` says how an image becomes the input (`preprocessing`, `image`), what each graph takes and gives, and the
+classes in the order of the outputs. All graphs are float32 and take batches of any size where an axis is called `batch`.
+
+{rest}
+
+Compared with the model on {compared}: largest difference {difference:.2g} (allowed: {tolerance:g}).
+
+A research model, not a medical device.
+"""
+
+
+def to_onnx(source: Path, made: Path, images: Sequence[Any], scratch: Path) -> Exported:
+    """Write the graphs of a deliverable into `made`, each run by ONNX Runtime on inputs whose outputs are known."""
+    need(("torch", "onnx", "onnxruntime"), "export")
+    found = child("onnx", source, {"images": list(images), "out": str(made)}, scratch)
+    checked = child("compare", made, {"graphs": found["graphs"]}, scratch)
+    for pair in made.glob("*.npz"):
+        pair.unlink()
+    graphs = checked["graphs"]
+    for graph in graphs:
+        accept(graph["largest_difference"], graph["file"])
+    largest = max(graph["largest_difference"] for graph in graphs)
+    compared = f"{len(images)} image(s)" if images else "noise in batches of different size"
+    about = {
+        "format": "onnx",
+        **found["facts"],
+        "graphs": [{key: value for key, value in graph.items() if key != "pairs"} for graph in graphs],
+        "verified": {"on": compared, "largest_difference": largest, "tolerance": TOLERANCE},
+        "made_with": versions("torch", "onnx", "onnxruntime"),
+    }
+    write_json(made / "model.json", about)
+    (made / "README.md").write_text(_readme(about, compared, largest), encoding="utf-8")
+    return Exported("onnx", made, compared, largest)
+
+
+def _readme(about: dict[str, Any], compared: str, largest: float) -> str:
+    lines = []
+    for graph in about["graphs"]:
+        takes = ", ".join(f"{item['name']} {item['shape']}" for item in graph["inputs"])
+        gives = ", ".join(f"{item['name']} {item['shape']}" for item in graph["outputs"])
+        note = f": {graph['about']}" if graph.get("about") else ""
+        lines.append(f"- `{graph['file']}`{note}. Takes {takes}; gives {gives}.")
+    rest = about.get("not_exported") or "The graphs hold everything between the prepared image and the probabilities."
+    title = f"ONNX graphs of a model for {about.get('task', 'medical images')}"
+    return _README.format(
+        title=title,
+        graphs="\n".join(lines),
+        rest=rest,
+        compared=compared,
+        difference=largest,
+        tolerance=TOLERANCE,
+    )

@@ -1,0 +1,155 @@
+"""Runs in a process of its own, with a deliverable's code loaded: turns its parts into graphs or a state dict.
+
+    python m3b_child.py onnx|state|compare|bundle FOLDER REQUEST.json RESULT.json
+
+Imports nothing of m3b: the process has only the deliverable and pip packages. `compare` and `bundle` load the export.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+
+def load_parts(folder: Path) -> Any:
+    """The module `parts` of a deliverable."""
+    sys.path.insert(0, str(folder))
+    import parts  # type: ignore[import-not-found]
+
+    return parts
+
+
+def listed(outputs: Any) -> list[Any]:
+    """The tensors that a module returned, as NumPy arrays."""
+    found = outputs if isinstance(outputs, tuple | list) else [outputs]
+    return [tensor.detach().cpu().numpy() for tensor in found]
+
+
+def to_onnx(folder: Path, request: dict[str, Any]) -> dict[str, Any]:
+    """One graph a part into `request["out"]`, and beside each the inputs and outputs to compare with."""
+    import numpy as np
+    import torch
+
+    source = load_parts(folder)
+    out, graphs = Path(request["out"]), []
+    examples = source.examples(request["images"])
+    for name, part in source.parts().items():
+        if part.get("graph") is False:
+            continue
+        pairs = examples[name]
+        names = [*part["inputs"], *part["outputs"]]
+        axes = part.get("dynamic") or {one: {0: "batch"} for one in names}
+        with torch.no_grad(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of tracing: the comparison decides whether the graph is right
+            torch.onnx.export(
+                part["module"],
+                pairs[0],
+                str(out / f"{name}.onnx"),
+                dynamo=False,
+                opset_version=20,
+                input_names=part["inputs"],
+                output_names=part["outputs"],
+                dynamic_axes=axes,
+            )
+            for number, inputs in enumerate(pairs):
+                given = {f"in_{key}": value.numpy() for key, value in zip(part["inputs"], inputs, strict=True)}
+                values = zip(part["outputs"], listed(part["module"](*inputs)), strict=True)
+                np.savez(out / f"{name}.{number}.npz", **given, **{f"out_{key}": value for key, value in values})
+        graphs.append({"name": name, "file": f"{name}.onnx", "pairs": len(pairs), "about": part.get("about", "")})
+    return {"facts": source.facts(), "graphs": graphs}
+
+
+def compare(folder: Path, request: dict[str, Any]) -> dict[str, Any]:
+    """Graphs in `folder` by ONNX Runtime against the stored outputs: shapes and the largest difference."""
+    import numpy as np
+    import onnx
+    import onnxruntime
+
+    found = []
+    for graph in request["graphs"]:
+        onnx.checker.check_model(str(folder / graph["file"]))
+        session = onnxruntime.InferenceSession(str(folder / graph["file"]), providers=["CPUExecutionProvider"])
+        largest = 0.0
+        wanted = [item.name for item in session.get_inputs()]
+        for number in range(graph["pairs"]):
+            with np.load(folder / f"{graph['name']}.{number}.npz") as stored:
+                given = {name: stored[f"in_{name}"] for name in wanted}
+                expected = {key[4:]: stored[key] for key in stored.files if key.startswith("out_")}
+            for item, value in zip(session.get_outputs(), session.run(None, given), strict=True):
+                if value.shape != expected[item.name].shape:
+                    raise SystemExit(f"{graph['file']}: {item.name} is {value.shape}, not {expected[item.name].shape}")
+                if value.size:
+                    largest = max(largest, float(np.abs(value.astype(float) - expected[item.name]).max()))
+        describe = [[{"name": i.name, "shape": i.shape, "type": i.type} for i in ends] for ends in _ends(session)]
+        found.append({**graph, "inputs": describe[0], "outputs": describe[1], "largest_difference": largest})
+    return {"graphs": found, "onnxruntime": onnxruntime.__version__}
+
+
+def _ends(session: Any) -> tuple[Any, Any]:
+    return session.get_inputs(), session.get_outputs()
+
+
+def to_state(folder: Path, request: dict[str, Any]) -> dict[str, Any]:
+    """The main part's state dict as `model.pt` (tensors only), and inputs and outputs to compare with."""
+    import numpy as np
+    import torch
+
+    source = load_parts(folder)
+    facts, out = source.facts(), Path(request["out"])
+    main = facts["main"]
+    module = source.parts()[main]["module"]
+    torch.save({key: value.contiguous() for key, value in module.state_dict().items()}, out / "model.pt")
+    with torch.no_grad():
+        inputs = source.examples(request["images"])[main][0]
+        outputs = listed(module(*inputs))
+    np.savez(out / "pair.npz", *[tensor.numpy() for tensor in inputs], **{f"out_{i}": v for i, v in enumerate(outputs)})
+    shapes = [list(value.shape) for value in outputs]
+    return {"facts": facts, "inputs": [list(t.shape) for t in inputs], "outputs": shapes, "simple": _simple(source)}
+
+
+def _simple(source: Any) -> bool:
+    return hasattr(source, "prepare") and hasattr(source, "answer")
+
+
+def run_bundle(folder: Path, request: dict[str, Any]) -> dict[str, Any]:
+    """The bundle by MONAI's own tools: its network against the stored outputs, its shapes, its run on images."""
+    import numpy as np
+    import torch
+    from monai.bundle import ConfigParser, verify_net_in_out
+    from monai.bundle import run as bundle_run
+
+    config, meta = str(folder / "configs/inference.json"), str(folder / "configs/metadata.json")
+    parser = ConfigParser()
+    parser.read_config(config)
+    parser["bundle_root"] = str(folder)
+    network = parser.get_parsed_content("network").cpu().eval()
+    with np.load(request["pair"]) as stored, torch.no_grad():
+        inputs = [torch.from_numpy(stored[name]) for name in stored.files if name.startswith("arr_")]
+        expected = [stored[name] for name in stored.files if name.startswith("out_")]
+        values = listed(network(*inputs))
+    both = zip(values, expected, strict=True)
+    difference = max((float(np.abs(a.astype(float) - b).max()) for a, b in both if a.size), default=0.0)
+    verify_net_in_out("network_def", meta_file=meta, config_file=config, device="cpu", bundle_root=str(folder))
+    if request["images"]:
+        bundle_run(
+            config_file=config, meta_file=meta, bundle_root=str(folder), images=request["images"], output=request["out"]
+        )
+    return {"network_difference": difference}
+
+
+def main() -> None:
+    """Entry point."""
+    action, folder, asked, result = sys.argv[1:]
+    os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")  # graphs are traced, and compared, on the CPU
+    request = json.loads(Path(asked).read_text(encoding="utf-8"))
+    actions = {"onnx": to_onnx, "compare": compare, "state": to_state, "bundle": run_bundle}
+    answer = actions[action](Path(folder), request)
+    Path(result).write_text(json.dumps(answer), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,78 @@
+"""configs/metadata.json of a MONAI bundle, by MONAI's bundle specification."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from .child import versions
+
+SCHEMA = "https://github.com/Project-MONAI/MONAI-extra-test-data/releases/download/0.8.1/meta_schema_20240725.json"  # MONAI's
+_TASKS = {
+    "diagnosis": "Classification of medical images",
+    "segmentation": "Segmentation of medical images",
+    "detection": "Detection of anomalies in medical images",
+    "report": "Report generation from medical images",
+}
+
+
+def metadata(facts: Mapping[str, Any], state: Mapping[str, Any], summary: str) -> dict[str, Any]:
+    """The file's content.
+
+    Args:
+        facts: what the deliverable's `parts.facts()` says.
+        state: `inputs` and `outputs`, the shapes of one pass through the network.
+        summary: the model card's title.
+    """
+    installed = versions("monai", "torch", "numpy")
+    return {
+        "schema": SCHEMA,
+        "version": "1.0.0",
+        "changelog": {"1.0.0": "exported"},
+        "monai_version": installed["monai"],
+        "pytorch_version": installed["torch"],
+        "numpy_version": installed["numpy"],
+        "required_packages_version": versions("nibabel", "pydicom", "simpleitk", "pillow", "h5py"),
+        "task": _TASKS.get(str(facts.get("task")), "Medical images"),
+        "description": summary,
+        "authors": "Made with m3b",
+        "copyright": "That of whoever trained the model and of the owners of the data",
+        "intended_use": "Research. Not a medical device.",
+        "preprocessing": facts.get("preprocessing", {}),
+        "classes": list(facts.get("classes", [])),
+        "network_data_format": {"inputs": _inputs(facts, state), "outputs": _outputs(facts, state)},
+    }
+
+
+def _inputs(facts: Mapping[str, Any], state: Mapping[str, Any]) -> dict[str, Any]:
+    shape = state["inputs"][0]
+    return {
+        "image": {
+            "type": "image",
+            "format": "magnitude",
+            "num_channels": shape[1],
+            "spatial_shape": shape[2:],
+            "dtype": "float32",
+            "value_range": [],
+            "is_patch_data": facts.get("task") in ("segmentation", "detection"),
+            "channel_def": {str(channel): "image" for channel in range(shape[1])},
+        }
+    }
+
+
+def _outputs(facts: Mapping[str, Any], state: Mapping[str, Any]) -> dict[str, Any]:
+    shape = state["outputs"][0]
+    names = list(facts.get("channels") or facts.get("classes") or [])
+    known = {str(channel): names[channel] if channel < len(names) else "output" for channel in range(shape[1])}
+    return {
+        "pred": {
+            "type": "image" if len(shape) > 2 else "probabilities",
+            "format": "segmentation" if len(shape) > 2 else "classes",
+            "num_channels": shape[1],
+            "spatial_shape": shape[2:],
+            "dtype": "float32",
+            "value_range": [0, 1],
+            "is_patch_data": facts.get("task") in ("segmentation", "detection"),
+            "channel_def": known,
+        }
+    }

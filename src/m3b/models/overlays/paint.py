@@ -1,0 +1,125 @@
+"""Painting with Pillow: contours, boxes, a legend, bars of probabilities, texts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from PIL import Image, ImageDraw, ImageFont
+
+from .planes import Panel
+
+Colour = tuple[int, int, int]
+COLOURS: tuple[Colour, ...] = (
+    (230, 159, 0), (86, 180, 233), (0, 200, 130), (240, 228, 66), (90, 130, 255), (240, 90, 40), (230, 130, 190),
+    (170, 220, 120), (190, 150, 255), (255, 255, 255),
+)  # fmt: skip
+"""Distinct for most colour-blind readers (after Okabe and Ito, brightened for a dark ground)."""
+
+GROUND, INK, QUIET = (18, 20, 24), (235, 235, 235), (160, 165, 172)
+SIDE = 420
+"""Longest side of one of three planes; a single picture gets 1.7 times that."""
+
+
+def colour(kind: int) -> Colour:
+    """The colour of a class."""
+    return COLOURS[kind % len(COLOURS)]
+
+
+@lru_cache(maxsize=4)
+def font(size: int = 15) -> Any:
+    """Pillow's own font."""
+    return ImageFont.load_default(size)
+
+
+def extent(panel: Panel) -> float:
+    """The longer side in mm (or pixels)."""
+    return max(float(side * step) for side, step in zip(panel.picture.shape, panel.pixel, strict=False))
+
+
+def paint(panel: Panel, scale: float) -> Image.Image:
+    """The panel with `scale` screen pixels a mm: right proportions, contours two pixels wide, boxes with their scores."""
+    height, width = panel.picture.shape[:2]
+    tall, wide = height * panel.pixel[0], width * panel.pixel[1]
+    target = (max(1, round(wide * scale)), max(1, round(tall * scale)))
+    picture = np.array(Image.fromarray(panel.picture).resize(target, Image.Resampling.BILINEAR))
+    for kind, mask in enumerate(panel.masks):
+        if mask.any():
+            large = np.array(Image.fromarray(mask.astype(np.uint8)).resize(target, Image.Resampling.NEAREST)) > 0
+            picture[edge(large)] = colour(kind)
+    image = Image.fromarray(picture)
+    pen = ImageDraw.Draw(image)
+    down, right = target[1] / height, target[0] / width
+    for top, left, bottom, end, kind, score in panel.boxes:
+        corners = (left * right, top * down, max(end * right - 1, left * right), max(bottom * down - 1, top * down))
+        pen.rectangle(corners, outline=colour(kind), width=2)
+        pen.text((corners[0] + 3, max(corners[1] - 15, 0)), f"{score:.2f}", fill=colour(kind), font=font(13))
+    if panel.title:
+        pen.text((6, 4), panel.title, fill=INK, font=font(13), stroke_width=1, stroke_fill=GROUND)
+    return image
+
+
+def edge(mask: np.ndarray, width: int = 2) -> np.ndarray:
+    """The outermost `width` pixels of a mask; where it meets the picture's border it has an edge too."""
+    inner = mask
+    for _ in range(width):
+        padded = np.pad(inner, 1)
+        inner = padded[1:-1, 1:-1] & padded[:-2, 1:-1] & padded[2:, 1:-1] & padded[1:-1, :-2] & padded[1:-1, 2:]
+    outline: np.ndarray = mask & ~inner
+    return outline
+
+
+def wrap(text: str, width: int, size: int = 15) -> list[str]:
+    """Lines of a text that fit a width in pixels; a word that is too long is cut."""
+    lines: list[str] = []
+    for paragraph in text.splitlines() or [""]:
+        line = ""
+        for word in paragraph.split():
+            while font(size).getlength(word) > width and len(word) > 1:
+                cut = max(1, int(len(word) * width / font(size).getlength(word)) - 1)
+                lines += [line] if line else []
+                lines.append(word[:cut])
+                line, word = "", word[cut:]
+            longer = f"{line} {word}".strip()
+            if line and font(size).getlength(longer) > width:
+                lines.append(line)
+                line = word
+            else:
+                line = longer
+        lines.append(line)
+    return lines
+
+
+Row = tuple[str, Colour | None, float | None]
+"""A line beside the picture: text, the colour of its swatch, the share of its bar."""
+
+
+def sheet(pictures: Sequence[Image.Image], rows: Sequence[Row], caption: str) -> Image.Image:
+    """Pictures side by side, the rows at their right, a caption below."""
+    gap, line, column = 12, 21, 330
+    wide = sum(picture.width + gap for picture in pictures)
+    below = wrap(caption, wide + column - 2 * gap, 13)
+    written = [(text, swatch, bar, n) for row, swatch, bar in rows for n, text in enumerate(wrap(row, column - 50))]
+    high = max(
+        [picture.height for picture in pictures] + [len(written) * line + 8 * sum(r[2] is not None for r in rows)]
+    )
+    canvas = Image.new("RGB", (wide + column + gap, high + 3 * gap + 17 * len(below)), GROUND)
+    x = gap
+    for picture in pictures:
+        canvas.paste(picture, (x, gap))
+        x += picture.width + gap
+    pen, y = ImageDraw.Draw(canvas), gap
+    for text, swatch, bar, number in written:
+        if swatch is not None and number == 0:
+            pen.rectangle((x, y + 3, x + 14, y + 14), fill=swatch)
+        pen.text((x + 22, y), text, fill=INK, font=font(15))
+        y += line
+        if bar is not None and number == 0:
+            pen.rectangle((x + 22, y, x + 22 + 240, y + 4), fill=(60, 64, 70))
+            pen.rectangle((x + 22, y, x + 22 + round(240 * min(max(bar, 0), 1)), y + 4), fill=swatch or COLOURS[1])
+            y += 8
+    for number, text in enumerate(below):
+        pen.text((gap, high + 2 * gap + 17 * number), text, fill=QUIET, font=font(13))
+    return canvas

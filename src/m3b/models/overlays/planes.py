@@ -1,0 +1,120 @@
+"""What of an image is shown: the picture itself, or three planes of a volume, with masks and boxes in their axes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+SOFT_TISSUE = (-160.0, 240.0)
+"""Hounsfield window of CT where the model names none."""
+
+
+@dataclass(frozen=True)
+class Marked:
+    """A box in array coordinates `(r0, c0[, s0], r1, c1[, s1])`, its class number and its score."""
+
+    box: tuple[float, ...]
+    kind: int
+    score: float
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One picture: (h, w, 3) uint8, masks (K, h, w) bool, boxes as (top, left, bottom, right, class number, score).
+
+    `pixel` is the height and width of a pixel in mm, or (1, 1).
+    """
+
+    title: str
+    picture: np.ndarray
+    masks: np.ndarray
+    boxes: tuple[tuple[float, float, float, float, int, float], ...]
+    pixel: tuple[float, float]
+
+
+def shown(array: np.ndarray, modality: str, window: Mapping[str, Any] | None = None) -> np.ndarray:
+    """(C, ...) to uint8 (..., 3): colour as it is, else the first channel, windowed."""
+    if array.dtype == np.uint8 and array.shape[0] == 3:
+        return np.ascontiguousarray(np.moveaxis(array, 0, -1))
+    grey = np.nan_to_num(array[0].astype(np.float32))
+    if window and window.get("mode") == "window":
+        low, high = float(window["low"]), float(window["high"])
+    elif modality == "ct":
+        low, high = SOFT_TISSUE
+    else:
+        low, high = (float(value) for value in np.percentile(grey[:: max(1, grey.shape[0] // 200)], (0.5, 99.5)))
+    scaled = np.clip((grey - low) / max(high - low, 1e-6), 0, 1)
+    return np.repeat((scaled * 255).astype(np.uint8)[..., None], 3, axis=-1)
+
+
+def panels(
+    picture: np.ndarray, masks: np.ndarray, boxes: Sequence[Marked], spacing: Sequence[float] | None, named: bool
+) -> list[Panel]:
+    """One panel of a 2D image; of a volume axial, coronal and sagittal planes through what was found.
+
+    Args:
+        picture: (H, W[, D], 3) uint8.
+        masks: (K, H, W[, D]) bool.
+        boxes: in the same axes.
+        spacing: of rows, columns and slices.
+        named: whether the axes are anatomical (LPS).
+    """
+    dims = picture.ndim - 1
+    size = tuple(spacing) if spacing and len(spacing) == dims else (1.0,) * dims
+    if dims == 2:
+        flat = tuple((m.box[0], m.box[1], m.box[2], m.box[3], m.kind, m.score) for m in boxes)
+        return [Panel("", picture, masks, flat, (size[0], size[1]))]
+    centre = _centre(masks, boxes, picture.shape[:3])
+    return [_plane(picture, masks, boxes, size, axis, centre[axis], named) for axis in (2, 0, 1)]
+
+
+def _centre(masks: np.ndarray, boxes: Sequence[Marked], shape: Sequence[int]) -> list[int]:
+    """Where the planes cross: the masks' centre of mass, else the surest box, else the middle."""
+    union = masks.any(axis=0)
+    if union.any():
+        where = []
+        for axis in range(3):
+            profile = union.sum(axis=tuple(other for other in range(3) if other != axis))
+            middle = round(float((profile * np.arange(len(profile))).sum() / profile.sum()))
+            where.append(middle if profile[middle] else int(profile.argmax()))
+        return where
+    if boxes:
+        best = max(boxes, key=lambda item: item.score).box
+        return [min(max(int((best[i] + best[i + 3]) / 2), 0), shape[i] - 1) for i in range(3)]
+    return [size // 2 for size in shape]
+
+
+_NAMES = {2: "axial", 0: "coronal", 1: "sagittal"}
+_PLAIN = {2: "slice", 0: "row", 1: "column"}
+
+
+def _plane(
+    picture: np.ndarray,
+    masks: np.ndarray,
+    boxes: Sequence[Marked],
+    size: Sequence[float],
+    axis: int,
+    at: int,
+    named: bool,
+) -> Panel:
+    """A plane across `axis`. Axial: rows down, columns right; the others with the slices going up (head on top)."""
+    title = f"{_NAMES[axis]}, slice {at + 1} of {picture.shape[axis]}"
+    if not named:
+        title = f"{_PLAIN[axis]} {at + 1} of {picture.shape[axis]}"
+    cut, marks = np.take(picture, at, axis=axis), np.take(masks, at, axis=axis + 1)
+    rest = [other for other in range(3) if other != axis]
+    found = []
+    for item in boxes:
+        low, high = item.box[:3], item.box[3:]
+        if low[axis] <= at + 1 and high[axis] >= at:
+            found.append((low[rest[0]], low[rest[1]], high[rest[0]], high[rest[1]], item.kind, item.score))
+    if axis == 2:
+        return Panel(title, cut, marks, tuple(found), (size[0], size[1]))
+    deep = picture.shape[2]
+    turned = [(deep - d1, r0, deep - d0, r1, kind, score) for r0, d0, r1, d1, kind, score in found]
+    picture_up = np.ascontiguousarray(cut.transpose(1, 0, 2)[::-1])
+    masks_up = np.ascontiguousarray(marks.transpose(0, 2, 1)[:, ::-1])
+    return Panel(title, picture_up, masks_up, tuple(turned), (size[2], size[rest[0]]))

@@ -1,0 +1,77 @@
+"""Figures label by label, and the counts behind them, for masks, boxes and reports."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .gather import as_dict, as_list, number
+from .markup import Child, Html, join, section_part, table, tag
+from .words import brief, count, figure, metric_name, span
+
+MOST = 60
+
+
+def labels_part(scores: dict[str, Any]) -> Html:
+    """One row a label, one column a metric with its interval below; nothing where no label has figures."""
+    items = [as_dict(item) for item in as_list(scores.get("per_label"))][:MOST]
+    names = list(dict.fromkeys(name for item in items for name in as_dict(item.get("metrics"))))
+    if not names:
+        return Html("")
+    rows: list[list[Child]] = []
+    for item in items:
+        metrics = as_dict(item.get("metrics"))
+        cells = [_cell(as_dict(metrics.get(name))) for name in names]
+        rows.append([brief(item.get("name", ""), 80), count(item.get("n")), *cells])
+    head = ("Label", "Test cases", *(metric_name(name) for name in names))
+    note = tag("p", "Below each figure its 95 % interval, and what a constant answer gets.", class_="quiet")
+    return section_part("Each label", note, table(head, rows))
+
+
+def _cell(measure: dict[str, Any]) -> Html:
+    interval, floor = span(measure.get("low"), measure.get("high")), number(measure.get("baseline"))
+    below = [
+        part for part in (interval if interval != "–" else "", f"({floor:.3f})" if floor is not None else "") if part
+    ]
+    return join(figure(measure.get("value")), tag("small", " ", " ".join(below)) if below else None)
+
+
+def details_part(scores: dict[str, Any]) -> Html:
+    """Lesions found and missed, labels missed or invented, sensitivities of the FROC, different texts."""
+    details = as_dict(scores.get("details"))
+    parts = [_lesions(details), _froc(as_dict(details.get("froc")))]
+    lines = []
+    for key, words in (("missed", "missed altogether"), ("invented", "marked where there is none")):
+        found = [(name, number(value)) for name, value in as_dict(details.get(key)).items()]
+        told = ", ".join(f"{brief(name, 60)} in {value:.0f}" for name, value in found if value)
+        if told:
+            lines.append(f"Test cases with a label {words}: {told}.")
+    if number(details.get("distinct")) is not None:
+        lines.append(f"{count(details.get('distinct'))} different texts on {count(scores.get('n_cases'))} cases.")
+    texts = [brief(text, 300) for text in as_list(details.get("constant")) if isinstance(text, str)][:2]
+    if texts:
+        lines.append(f"The constant report that it is compared with: “{texts[0]}”")
+    return join(*parts, *(tag("p", line) for line in lines))
+
+
+def _lesions(details: dict[str, Any]) -> Html:
+    rows = {name: as_dict(value) for name, value in as_dict(details.get("lesions")).items()}
+    keys = list(dict.fromkeys(key for row in rows.values() for key in row))
+    if not keys:
+        return Html("")
+    head = ("Lesions", *(brief(key.replace("_", " "), 40) for key in keys))
+    inside = table(head, [[brief(name, 80), *(count(row.get(key)) for key in keys)] for name, row in rows.items()])
+    rule = details.get("rule")
+    about = (
+        tag("p", f"A lesion counts as found by this rule: {rule}.", class_="quiet") if isinstance(rule, str) else None
+    )
+    return section_part("Lesions found and missed", about, inside)
+
+
+def _froc(froc: dict[str, Any]) -> Html:
+    rates = [rate for rate in map(number, as_list(froc.get("rates"))) if rate is not None]
+    lines = {name: as_list(values) for name, values in as_dict(froc.get("sensitivity")).items()}
+    if not rates or not lines:
+        return Html("")
+    head = ("False finds an image", *(f"{rate:g}" for rate in rates))
+    rows = [[brief(name, 80), *(figure(value) for value in values[: len(rates)])] for name, values in lines.items()]
+    return section_part("Share of objects found (FROC)", table(head, rows))

@@ -1,0 +1,56 @@
+"""Every template's deliverable, really trained for a moment, in both formats."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import m3b
+from m3b.models import check_deliverable
+
+TEMPLATES = Path(__file__).resolve().parents[2] / "resources" / "templates"
+EXAMPLES = {
+    "diagnosis": ("--cases", "40"),
+    "segmentation": ("--cases", "12", "--size", "16"),
+    "detection": ("--cases", "16", "--size", "32"),
+    "report": ("--cases", "40",),
+}  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("task", sorted(EXAMPLES))
+def test_a_trained_model_exports(task: str, tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    work = tmp_path / "work"
+    shutil.copytree(TEMPLATES / task, work)
+    (work / "Utils").mkdir(exist_ok=True)
+    for file in (TEMPLATES / "shared").glob("*.py"):
+        shutil.copy(file, work / "Utils")
+    fast = ("plan.py", "--minutes", "0.1", "--set", "device=cpu", "max_epochs=1")
+    for command in (("example/make_example.py", *EXAMPLES[task]), fast, ("train.py",), ("export.py",)):
+        done = subprocess.run(
+            [sys.executable, *command],
+            cwd=work,
+            capture_output=True,
+            text=True,
+            timeout=400,
+            env=os.environ | {"OMP_NUM_THREADS": "1"},
+        )
+        assert done.returncode == 0, done.stdout[-1500:] + done.stderr[-3000:]
+    assert check_deliverable(work / "Deliver") == []
+    record = json.loads((work / "Datapath" / "test.json").read_text())[0]["image_path"]
+    image = str(work / record) if isinstance(record, str) else [str(work / one) for one in record]
+    for to, verify in (("onnx", ()), ("monai-bundle", (image,))):
+        made = m3b.export_model(work / "Deliver", to, tmp_path / to, verify=verify)
+        assert made.largest_difference <= 1e-4
+    assert (tmp_path / "monai-bundle" / "models" / "model.pt").is_file()
+    about = json.loads((tmp_path / "onnx" / "model.json").read_text())
+    assert about["task"] == task
+    names = {graph["name"] for graph in about["graphs"]}
+    assert names == ({"encoder", "decoder_step"} if task == "report" else {"model"})

@@ -1,0 +1,85 @@
+"""The page of a run for masks, boxes and reports: figures label by label, counts, what few patients are worth."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from m3b.metrics import (
+    Box,
+    DetectionCase,
+    LabelFigures,
+    LesionCounts,
+    ReportCase,
+    SegmentationCase,
+    score_detection,
+    score_reports,
+    score_segmentation,
+)
+from m3b.report import write_report
+
+Check = Callable[[str], Any]
+
+
+def figures(dice: float, reference: int = 100, prediction: int = 100) -> LabelFigures:
+    return LabelFigures(dice, dice, 4.0 * (1 - dice), reference, prediction, 60.0)
+
+
+def page_of(folder: Path, scores: dict[str, Any], check: Check) -> str:
+    (folder / "locked").mkdir()
+    (folder / "locked" / "scores.json").write_text(json.dumps(scores))
+    text: str = check(write_report(folder).read_text(encoding="utf-8")).text
+    return text
+
+
+def test_segmentation(tmp_path: Path, check: Check) -> None:
+    rows = [{"liver": figures(0.9), "<b>": figures(0.0, 100, 0)}, {"liver": figures(0.8), "<b>": figures(0.6)}]
+    cases = [SegmentationCase(f"{n}", f"p{n}", row) for n, row in enumerate(rows)]
+    scores = score_segmentation(cases, ("liver", "<b>"), primary="hd95").to_dict()
+    text = page_of(tmp_path, scores, check)
+    assert "HD95, mm (less is better)" in text
+    assert "on a scale from 0 to 1" not in text  # millimetres have no such scale
+    assert "Test cases with a label missed altogether: <b> in 1." in text
+    assert "2 test patients cannot show" in text
+
+
+def test_detection(tmp_path: Path, check: Check) -> None:
+    truth = (Box((0, 0, 4, 4), "node"),)
+    cases = [
+        DetectionCase(
+            f"{n}",
+            f"p{n}",
+            figures={"node": figures(0.5)},
+            lesions={"node": LesionCounts(3, 2, 1, 1)},
+            predicted=(Box((0, 0, 4, 4), "node", 0.9),) if n % 2 else (),
+            truth=truth,
+        )
+        for n in range(12)
+    ]
+    text = page_of(tmp_path, score_detection(cases, ("node",)).to_dict(), check)
+    for words in ("Lesion F1", "mAP at IoU 0.5", "Lesions found and missed", "Share of objects found (FROC)", "0.125"):
+        assert words in text
+    assert "test patients cannot show" not in text
+
+
+def test_reports(tmp_path: Path, check: Check) -> None:
+    cases = [ReportCase(f"{n}", f"p{n}", "the heart is large", f"the heart is large {n % 2}") for n in range(12)]
+    text = page_of(tmp_path, score_reports(cases).to_dict(), check)
+    assert "BLEU-4" in text
+    assert "different texts on 12 cases" in text
+
+
+def test_odd_details_break_nothing(tmp_path: Path, check: Check) -> None:
+    details = {
+        "lesions": {"a": 7, "b": {"x": "y"}},
+        "missed": [1],
+        "froc": {"rates": ["a", 1], "sensitivity": {"k": 3}},
+    }
+    scores = {
+        "metrics": {"dice": {"value": None}},
+        "per_label": ["x", {"name": 3, "metrics": {"dice": 4}}],
+        "details": details,
+    }
+    assert "<script" not in page_of(tmp_path, scores, check)

@@ -1,0 +1,68 @@
+"""The segmentation template in a folder of its own, and its own modules without any folder."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+from template_kit import TEMPLATES
+
+
+def assemble_segmentation(place: Path) -> Path:
+    shutil.copytree(TEMPLATES / "segmentation", place)
+    for file in (TEMPLATES / "shared").glob("*.py"):
+        shutil.copy(file, place / "Utils")
+    return place
+
+
+def own(name: str) -> ModuleType:
+    """A module of the template's Utils, shared ones beside it, in a package of its own."""
+    package = "segmentation_utils"
+    if package not in sys.modules:
+        spec = importlib.util.spec_from_loader(package, loader=None, is_package=True)
+        assert spec is not None
+        module = importlib.util.module_from_spec(spec)
+        module.__path__ = [str(TEMPLATES / "segmentation" / "Utils"), str(TEMPLATES / "shared")]
+        sys.modules[package] = module
+    return importlib.import_module(f"{package}.{name}")
+
+
+def call(project: Path, *command: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run(
+        [sys.executable, *command],
+        cwd=project,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    assert not check or done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
+    return done
+
+
+def small_plan(project: Path, **changes: Any) -> dict[str, Any]:
+    """plan.py, then the smallest network and a number of steps instead of minutes."""
+    patch = ["patch=[16,16,16]"] if (project / "data/example/case_000.nii.gz").exists() else []
+    call(project, "plan.py", "--minutes", "5", "--set", "device=cpu", "precision=fp32", *patch)
+    file = project / "plan.json"
+    plan: dict[str, Any] = json.loads(file.read_text())
+    plan["network"]["filters"] = [4 * 2**k for k in range(len(plan["network"]["filters"]))]
+    plan |= {"max_steps": 40, "batch": 4, "epoch_patches": 40, "lr": 0.01, "threads": 1, "ema": 0.9, **changes}
+    file.write_text(json.dumps(plan))
+    return plan
+
+
+def nifti(file: Path, array: np.ndarray, affine: np.ndarray | None = None) -> str:
+    import nibabel as nib
+
+    nib.save(nib.Nifti1Image(array, np.eye(4) if affine is None else affine), file)
+    return file.name

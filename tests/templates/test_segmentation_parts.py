@@ -1,0 +1,197 @@
+"""The cache of volumes, masks on their image's grid, losses, augmentation, windows, shapes, and nnU-Net's steps."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from segmentation_kit import nifti, own
+
+PLAN: dict[str, Any] = {
+    "dims": 3,
+    "channels": 1,
+    "spacing": None,
+    "intensity": {"mode": "percentile"},
+    "classes": ["spleen", "liver"],
+    "labels": {"spleen": 1, "liver": 6},
+    "overlap": False,
+}
+
+
+def _case(folder: Path, name: str, shape: tuple[int, int, int] = (8, 9, 10)) -> dict[str, Any]:
+    rng = np.random.default_rng(len(name))
+    mask = np.zeros(shape, np.uint8)
+    mask[1:4, 2:5, 3:6], mask[5:7, 5:7, 5:9] = 1, 6
+    nifti(folder / f"{name}.nii.gz", rng.normal(0, 1, shape).astype(np.float32))
+    nifti(folder / f"{name}_seg.nii.gz", mask)
+    return {"image_path": f"{name}.nii.gz", "mask_path": f"{name}_seg.nii.gz", "patient": name}
+
+
+def test_the_cache_is_ragged_keeps_what_it_has_and_survives_a_killed_build(tmp_path: Path) -> None:
+    volumes = own("volumes")
+    records = [_case(tmp_path, "a"), _case(tmp_path, "bb", (12, 8, 11))]
+    cache = volumes.build_volumes(records, PLAN, tmp_path / "cache", str(tmp_path))
+    assert cache.image(0).shape == (1, 9, 8, 10)
+    assert cache.image(1).shape == (1, 8, 12, 11)
+    assert set(np.unique(cache.mask(0))) == {0, 1, 2}  # places of classes, not the 6 of the file
+    classes, counts = np.unique(cache.points(0)[:, 0], return_counts=True)
+    assert classes.tolist() == [0, 1]
+    assert counts.min() > 100
+    for row in cache.points(0)[:50]:
+        assert cache.mask(0)[tuple(row[1:])] == row[0] + 1
+    files = {file: file.stat().st_mtime_ns for file in (tmp_path / "cache").glob("*.npy")}
+    (tmp_path / "cache" / f"{volumes.case_key(records[1], PLAN, str(tmp_path))}.points.npy").unlink()  # as if killed
+    again = volumes.build_volumes([*records, _case(tmp_path, "ccc")], PLAN, tmp_path / "cache", str(tmp_path))
+    assert again.readable.all()
+    kept = volumes.case_key(records[0], PLAN, str(tmp_path))
+    assert all(file.stat().st_mtime_ns == files[file] for file in files if file.name.startswith(kept))
+
+
+def test_spacing_is_resampled_for_image_and_mask_alike(tmp_path: Path) -> None:
+    record = _case(tmp_path, "a")
+    image, mask = own("volumes").prepare_case(record, {**PLAN, "spacing": [0.5, 0.5, 2.0]}, str(tmp_path))
+    assert image.shape[1:] == mask.shape == (18, 16, 5)
+    assert set(np.unique(mask)) == {0, 1, 2}
+
+
+def test_too_many_unreadable_cases_name_the_first(tmp_path: Path) -> None:
+    records = [_case(tmp_path, "a"), {"image_path": "gone.nii.gz", "mask_path": "a_seg.nii.gz"}]
+    with pytest.raises(Exception, match=r"1 of 2 cases .*gone\.nii\.gz"):
+        own("volumes").build_volumes(records, PLAN, tmp_path / "cache", str(tmp_path))
+
+
+def _load(record: dict[str, Any], plan: dict[str, Any], base: Path) -> np.ndarray:
+    image = own("images").read_image(record["image_path"], base)
+    found: np.ndarray = own("mask_grid").load_masks(record, plan, image, str(base))
+    return found
+
+
+def test_overlapping_object_masks_are_both_kept(tmp_path: Path) -> None:
+    record = _case(tmp_path, "a")
+    first, second = np.zeros((8, 9, 10), np.uint8), np.zeros((8, 9, 10), np.float32)
+    first[2:5], second[4:7] = 255, 1.0
+    paths = {"spleen": nifti(tmp_path / "s.nii.gz", first), "liver": nifti(tmp_path / "l.nii.gz", second)}
+    both = _load({**record, "mask_path": paths}, {**PLAN, "labels": None, "overlap": True}, tmp_path)
+    assert both.sum(axis=(1, 2, 3)).tolist() == [270, 270]
+    assert (both[0] & both[1]).sum() == 90
+    with pytest.raises(own("formats").ImageError, match="'heart' is not in label_dict"):
+        _load({**record, "mask_path": {"heart": "s.nii.gz"}}, PLAN, tmp_path)
+
+
+def test_numbers_that_label_dict_lacks_are_background_and_named(tmp_path: Path, capsys: Any) -> None:
+    own("mask_grid")._SAID.clear()
+    masks = _load(_case(tmp_path, "a"), {**PLAN, "classes": ["spleen"], "labels": {"spleen": 1}}, tmp_path)
+    assert masks.sum() == 27
+    assert "values [6] in masks (first a_seg.nii.gz)" in capsys.readouterr().out
+
+
+def test_a_mask_on_another_grid_is_resampled_and_one_elsewhere_refused(tmp_path: Path, capsys: Any) -> None:
+    own("mask_grid")._SAID.clear()
+    record = _case(tmp_path, "a")
+    coarse = np.zeros((4, 5, 5), np.uint8)
+    coarse[1:3, 1:3, 1:3] = 6
+    affine = np.diag([2.0, 2.0, 2.0, 1.0])
+    affine[:3, 3] = 0.5
+    record["mask_path"] = nifti(tmp_path / "coarse.nii.gz", coarse, affine)
+    assert _load(record, PLAN, tmp_path)[1].sum() == 64
+    assert "coarse.nii.gz" in capsys.readouterr().out
+    affine[:3, 3] = 500.0
+    record["mask_path"] = nifti(tmp_path / "far.nii.gz", coarse, affine)
+    with pytest.raises(own("formats").ImageError, match=r"far\.nii\.gz.*outside its image"):
+        _load(record, PLAN, tmp_path)
+    np.save(tmp_path / "bare.npy", np.zeros((6, 7, 9), np.uint8))
+    with pytest.raises(own("formats").ImageError, match=r"bare\.npy.*\(7, 9, 6\)"):
+        _load({**record, "mask_path": "bare.npy"}, PLAN, tmp_path)
+
+
+def _logits(mask: torch.Tensor, classes: int) -> torch.Tensor:
+    return torch.nn.functional.one_hot(mask, classes).movedim(-1, 1).float() * 20 - 10
+
+
+def test_losses_are_small_for_the_truth_and_leave_absent_classes_out() -> None:
+    losses = own("losses")
+    mask = torch.zeros(2, 6, 6, 6, dtype=torch.long)
+    mask[:, 1:4] = 1
+    for rule in ({}, {"voxel": "focal"}, {"alpha": 0.3, "beta": 0.7}):
+        loss = losses.build_mask_loss({"loss": rule})
+        assert float(loss(_logits(mask, 3), mask)) < 0.01  # class 2 is nowhere: no Dice of 0 / 0
+        assert float(loss(_logits(2 - mask, 3), mask)) > 1
+    both = torch.stack([mask == 1, mask >= 0], dim=1).to(torch.uint8)
+    loss = losses.build_mask_loss({"overlap": True})
+    assert float(loss(both.float() * 20 - 10, both)) < 0.01
+    coarse = _logits(mask[:, 1::2, 1::2, 1::2], 3)
+    assert float(losses.supervised(losses.build_mask_loss({}), [_logits(mask, 3), coarse], mask)) < 0.01
+
+
+def test_tversky_punishes_missed_voxels_more_than_false_ones() -> None:
+    loss = own("losses").MaskLoss(alpha=0.2, beta=0.8)
+    truth = torch.zeros(1, 1, 10)
+    truth[..., 2:6] = 1
+    missed, extra = truth.clone(), truth.clone()
+    missed[..., 2:4], extra[..., 6:8] = 0, 1
+    assert float(loss.overlap(missed, truth)) > float(loss.overlap(extra, truth)) * 2
+
+
+@pytest.mark.parametrize("dims", [2, 3])
+def test_augmentation_moves_mask_and_image_together(dims: int) -> None:
+    torch.manual_seed(0)
+    rule = {"often": 1.0, "rotate": 30, "tilt": 20, "zoom": 0.2, "shift": 0.1, "flip": ["w"]}
+    mask = torch.zeros(4, *(24, 32, 20)[:dims], dtype=torch.uint8)
+    mask[:, 6:15, 8:20] = 1
+    image, moved = own("augment_masks").AugmentMasks(rule).pair(mask[:, None].float(), mask)
+    assert moved.dtype == torch.uint8
+    assert image.shape == mask[:, None].shape
+    assert (moved != mask).any()
+    assert ((image[:, 0] > 0.5) == (moved > 0)).float().mean() > 0.97
+
+
+def test_rotation_does_not_shear_oblong_patches() -> None:
+    augment = own("augment_masks").AugmentMasks({"rotate": 45})
+    part = torch.zeros(1, 1, 20, 40)
+    turned = augment._maps(part)[0, :, :2]
+    size = torch.tensor([40.0, 20.0])
+    voxels = turned * size[:, None] / size[None, :]
+    assert torch.allclose(voxels @ voxels.T, torch.eye(2), atol=1e-5)
+
+
+@pytest.mark.parametrize("shape", [(7, 20, 33), (50, 16, 16)])
+def test_windows_put_a_whole_image_together(shape: tuple[int, ...]) -> None:
+    windows = own("windows")
+    image = torch.randn(2, *shape)
+    found = windows.sliding(image, lambda part: part * 2, (16, 16, 16), 0.0, torch.device("cpu"), 3, (0, 2))
+    assert torch.allclose(found, image * 2, atol=1e-4)
+    block = windows.cut(image[0].numpy(), (-2, 3, -1), (5, 4, 4), 9.0)
+    assert (block[:2] == 9).all()
+    assert (block[2:, :, 1:] == image[0, :3, 3:7, :3].numpy()).all()
+
+
+def test_coarse_axes_are_halved_later_and_get_flat_kernels() -> None:
+    strides, kernels = own("shapes").topology([128, 128, 24], [0.8, 0.8, 5.0])
+    assert strides[:3] == [[1, 1, 1], [2, 2, 1], [2, 2, 1]]
+    assert kernels[0] == [3, 3, 1]
+    assert kernels[-1] == [3, 3, 3]
+    flat, _ = own("shapes").topology([32, 32, 1], [1.0, 1.0, 1.0])
+    assert all(step[2] == 1 for step in flat)
+
+
+def test_the_unet_names_each_weight_once_and_gives_every_resolution() -> None:
+    network = {"filters": [4, 8, 16, 16], "strides": [[1] * 3] + [[2] * 3] * 3, "kernels": [[3] * 3] * 4}
+    unet = own("unet").build_unet(3, 2, 3, {**network, "deep_supervision": True})
+    places = [value.data_ptr() for value in unet.state_dict().values()]
+    assert len(places) == len(set(places))
+    outputs = unet.train()(torch.randn(1, 2, 16, 16, 16))
+    assert [tuple(output.shape[1:]) for output in outputs] == [(3, 16, 16, 16), (3, 8, 8, 8), (3, 4, 4, 4)]
+    assert unet.eval()(torch.randn(1, 2, 16, 16, 16)).shape == (1, 3, 16, 16, 16)
+
+
+@pytest.mark.parametrize("spacing", [[1.0, 1.1, 0.9], [5.0, 1.0, 1.0]])
+def test_nnunets_resampling_is_reproduced(spacing: list[float]) -> None:
+    theirs = pytest.importorskip("nnunetv2.preprocessing.resampling.default_resampling")
+    data = np.random.default_rng(0).normal(0, 1, (2, 6, 11, 12)).astype(np.float32)
+    for order, shape in ((3, (9, 14, 10)), (1, (6, 20, 9))):
+        want = theirs.resample_data_or_seg_to_shape(data, shape, spacing, [1.0] * 3, False, order, 0, None)
+        ours = own("nnunet_steps").resample(data, shape, spacing, [1.0] * 3, order)
+        assert np.abs(ours - want).max() < 1e-4

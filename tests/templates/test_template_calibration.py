@@ -1,0 +1,159 @@
+"""Calibrated probabilities, views at prediction time, and trainings that repeat exactly."""
+
+from __future__ import annotations
+
+import csv
+import importlib.util
+import json
+import shutil
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from template_kit import TEMPLATES, Run
+
+rng = np.random.default_rng(0)
+
+
+def _module(name: str) -> ModuleType:
+    file = TEMPLATES / "diagnosis" / "Utils" / f"{name}.py"
+    spec = importlib.util.spec_from_file_location(f"diagnosis_{name}", file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+calibration, tta = _module("calibration"), _module("tta")
+
+
+def _drawn(logits: np.ndarray, multi: bool) -> np.ndarray:
+    """Labels that come true as often as the logits say."""
+    p = calibration.probabilities(logits, multi)
+    if multi:
+        return (rng.random(p.shape) < p).astype(np.float32)
+    chosen = np.array([rng.choice(p.shape[1], p=row) for row in p])
+    return np.eye(p.shape[1], dtype=np.float32)[chosen]
+
+
+def test_temperature_is_found_again() -> None:
+    true = rng.normal(0, 1.5, (3000, 3))
+    fitted = calibration.fit(true * 2.5, _drawn(true, False), False)
+    assert fitted["temperature"] == pytest.approx(2.5, rel=0.1)
+    assert fitted["bias"] == 0.0
+
+
+def test_each_class_of_several_labels_has_its_own_temperature_and_bias() -> None:
+    true = rng.normal(-1, 1.5, (4000, 2))
+    given = np.stack([true[:, 0] * 3, true[:, 1] * 0.5 + 1], axis=1)  # the second was weighed upwards
+    labels = _drawn(true, True)
+    fitted = calibration.fit(given, labels, True)
+    assert fitted["temperature"] == pytest.approx([3, 0.5], rel=0.15)
+    assert fitted["bias"] == pytest.approx([0, -2], abs=0.3)
+    rare = labels.copy()
+    rare[:, 1] = 0
+    rare[:3, 1] = 1
+    assert calibration.fit(given, rare, True)["bias"][1] == 0.0  # three cases tell nothing
+
+
+@pytest.mark.parametrize("multi", [False, True])
+def test_calibration_lowers_its_error_on_cases_it_has_not_seen(multi: bool) -> None:
+    true = rng.normal(-0.5, 1.5, (1500, 3))
+    labels = _drawn(true, multi)
+    patients = [f"p{k // 2}" for k in range(len(true))]
+    found = calibration.calibrate(true * 3, labels, patients, multi)["figures"]
+    assert found["ece_after"] < 0.6 * found["ece_before"]
+    assert found["log_loss_after"] < found["log_loss_before"]
+    shuffled = rng.permutation(labels)
+    adjusted = calibration.adjust(true * 3, calibration.fit(true * 3, shuffled, multi))
+    assert np.isfinite(adjusted).all()  # also where the logits say nothing of the labels
+
+
+def test_a_handful_of_cases_is_not_fitted() -> None:
+    logits, labels = rng.normal(0, 1, (4, 2)), np.eye(2, dtype=np.float32)[[0, 1, 1, 0]]
+    logits[:, 0] = [4, -4, -4, -4]
+    found = calibration.calibrate(logits, labels, list("abcd"), False)
+    figures = found["figures"]
+    assert figures["log_loss_after"] <= figures["log_loss_before"]
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.tuples(st.floats(0, 1), st.booleans()), min_size=1, max_size=60))
+def test_calibration_error_against_its_definition(cases: list[tuple[float, bool]]) -> None:
+    score, right = np.array([c[0] for c in cases]), np.array([c[1] for c in cases])
+    expected = 0.0
+    for k in range(15):
+        inside = (score * 15 >= k) & ((score * 15 < k + 1) | (k == 14))
+        if inside.any():
+            expected += inside.mean() * abs(score[inside].mean() - right[inside].mean())
+    found = calibration.calibration_error(score[:, None], right[:, None].astype(np.float32), True)
+    assert found == pytest.approx(expected, abs=1e-9)
+
+
+def test_views_move_the_image_as_they_say() -> None:
+    import torch
+
+    image = torch.zeros(1, 1, 20, 40)
+    image[..., 8:12, 18:22] = 1.0
+
+    def centre(batch: torch.Tensor) -> tuple[float, float]:
+        rows, columns = torch.meshgrid(torch.arange(20.0), torch.arange(40.0), indexing="ij")
+        return float((batch[0, 0] * rows).sum() / batch.sum()), float((batch[0, 0] * columns).sum() / batch.sum())
+
+    assert torch.equal(tta.see(image, {}), image)
+    assert centre(tta.see(image, {"shift": [0.1, 0.0]})) == pytest.approx((7.5, 19.5), abs=0.05)
+    assert centre(tta.see(image, {"shift": [0.0, -0.1]})) == pytest.approx((9.5, 23.5), abs=0.05)
+    assert float(tta.see(image, {"zoom": 0.5}).sum()) == pytest.approx(16 * 2.25, rel=0.1)
+    assert torch.equal(tta.see(image[..., :19], {"flip": ["w"]}), image[..., :19].flip(3))
+    volume = torch.randn(2, 1, 8, 9, 10)
+    assert tta.see(volume, {"zoom": 0.1, "shift": [0.1, 0.1]}).shape == volume.shape
+
+
+def test_views_flip_only_what_training_flipped() -> None:
+    rule = {"views": 9, "zoom": 0.1, "shift": 0.1}
+    assert not any("flip" in view for view in tta.make_views(rule, [], 2))
+    assert {"flip": ["w"]} in tta.make_views(rule, ["w"], 2)
+    assert {"flip": ["d"]} not in tta.make_views(rule, ["d"], 2)
+    assert tta.make_views({**rule, "views": 1}, ["w"], 2) == [{}]
+    assert len(tta.make_views({**rule, "views": 3}, [], 2)) == 3
+
+
+def test_the_same_seed_and_steps_give_the_same_bits(project: Path, run: Run) -> None:
+    chosen = "max_steps=8 batch=8 network.width=8 device=cpu tta.use=true threads=1"
+    code = (
+        "import shutil, sys, plan, train, export\n"
+        "sys.path.insert(0, 'example'); import make_example; from pathlib import Path\n"
+        f"make_example.make_example(Path(), 40)\nplan.main(['--minutes', '5', '--set', *'{chosen}'.split()])\n"
+        "assert train.main([]) == 0\nshutil.copytree('Logout', 'First')\n"
+        "assert train.main([]) == 0\nexport.main([])"
+    )
+    run("-c", code)
+    for name in ("fold0/best.safetensors", "calibration.json", "valid_predictions.json"):
+        assert (project / "First" / name).read_bytes() == (project / "Logout" / name).read_bytes(), name
+    rows = list(csv.DictReader((project / "Logout/log.csv").open()))
+    assert int(rows[-1]["step"]) == 8
+    assert float(rows[-1]["lr"]) < 0.05 * 0.001  # annealed over the steps, though the minutes are not over
+    metrics = json.loads((project / "Logout/metrics.json").read_text())
+    assert metrics["tta"]["used"] is True
+    assert set(metrics["calibration"]) == {"ece_before", "ece_after", "log_loss_before", "log_loss_after"}
+    assert "calibration error" in (project / "Deliver/README.md").read_text()
+    config = json.loads((project / "Deliver/config.json").read_text())
+    assert len(config["views"]) == 4
+    _delivered_views_are_those_of_the_validation(project, run)
+
+
+def _delivered_views_are_those_of_the_validation(project: Path, run: Run) -> None:
+    rows = json.loads((project / "Logout/valid_predictions.json").read_text())
+    config = json.loads((project / "Deliver/config.json").read_text())
+    (project / "Deliver/config.json").write_text(json.dumps({**config, "temperature": 1.0, "bias": 0.0}))
+    (project / "list.json").write_text(json.dumps([row["image"] for row in rows]))
+    run("Deliver/predict.py", "--list", "list.json", "-o", "out.json")
+    for row, answer in zip(rows, json.loads((project / "out.json").read_text()), strict=True):
+        assert row["probabilities"] == pytest.approx(answer["probabilities"], abs=2e-5)
+    shutil.rmtree(project / "Deliver")

@@ -1,0 +1,146 @@
+"""Data as it comes: broken pixels, mixed formats, units and dimensions, from the plan to the prediction."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image as Pillow
+from template_kit import Run, load
+
+rng = np.random.default_rng(0)
+formats, preprocess = load("formats"), load("preprocess")
+PERCENTILE = {"dims": 2, "channels": 1, "size": [8, 8], "intensity": {"mode": "percentile"}}
+
+
+def _index(project: Path, images: list[tuple[str, str]]) -> None:
+    records = [{"image_path": path, "labels": [name], "patient": f"p{k}"} for k, (path, name) in enumerate(images)]
+    (project / "Datapath" / "train.json").write_text(json.dumps(records))
+    names = sorted({name for _, name in images})
+    (project / "Datapath" / "label_dict.json").write_text(json.dumps({name: k for k, name in enumerate(names)}))
+
+
+def _facts(run: Run) -> tuple[dict[str, Any], dict[str, Any], str]:
+    """What plan.py measures, decides and says, without its look at the network's pace."""
+    code = (
+        "import json, plan\nread = lambda name: json.load(open(f'Datapath/{name}.json'))\n"
+        "facts = plan.fingerprint(read('train'), read('label_dict'))\n"
+        "made = plan.make_plan(facts, 1.0, False)\nfacts['pretrained'] = ''\nsaid = plan.summary(facts, made)\n"
+        "facts.pop('shapes')\nprint(json.dumps([facts, made, said]))"
+    )
+    facts, plan, said = json.loads(run("-c", code).stdout.splitlines()[-1])
+    return facts, plan, said
+
+
+@pytest.mark.parametrize("mode", ["percentile", "unit", "window"])
+def test_values_that_are_not_finite_are_replaced(mode: str) -> None:
+    clean = rng.normal(100, 20, (1, 16, 16)).astype(np.float32)
+    broken = clean.copy()
+    broken[0, 0, :6] = [np.nan, np.inf, -np.inf, np.nan, np.nan, np.inf]
+    intensity = {"mode": mode, "low": 0, "high": 200}
+    rows = [
+        preprocess.preprocess(formats.Image(array, None, 2), {**PERCENTILE, "intensity": intensity})
+        for array in (clean, broken)
+    ]
+    assert np.isfinite(rows[1]).all()
+    assert np.abs(rows[0] - rows[1])[:, 1:].max() < 0.2  # the rest of the image is what it was
+    with pytest.raises(formats.ImageError, match="no finite value"):
+        preprocess.preprocess(formats.Image(np.full((1, 9, 9), np.nan), None, 2), PERCENTILE, "empty.npy")
+
+
+def test_means_by_channel() -> None:
+    image = formats.Image(rng.integers(0, 255, (1, 8, 8)).astype(np.uint8), None, 2)
+    rule = {"mode": "unit", "mean": [0.5, 0.4, 0.3], "std": [0.2, 0.1, 0.5]}
+    array = preprocess.preprocess(image, {**PERCENTILE, "channels": 3, "intensity": rule})
+    for channel in range(3):
+        expected = (image.array[0] / 255 - rule["mean"][channel]) / rule["std"][channel]
+        assert array[channel] == pytest.approx(expected, abs=1e-5)
+
+
+def _mixed_pictures(project: Path, count: int = 24) -> list[tuple[str, str]]:
+    """8-bit, RGBA, 16-bit and float images (some with NaN) in turn; "bright" ones have a square."""
+    folder, images = project / "data", []
+    folder.mkdir(exist_ok=True)
+    for k in range(count):
+        array = rng.normal(0.3, 0.05, (24, 24))
+        name = ("bright", "dark")[k // 4 % 2]
+        if name == "bright":
+            array[6:16, 6:16] += 0.5
+        array = array.clip(0, 1)
+        file = folder / f"{k}.{'npy' if k % 4 == 3 else 'png'}"
+        if k % 4 == 0:
+            Pillow.fromarray((array * 255).astype(np.uint8)).save(file)
+        elif k % 4 == 1:
+            colour = np.repeat((array * 255).astype(np.uint8)[..., None], 4, axis=2)
+            Pillow.fromarray(colour, "RGBA").save(file)
+        elif k % 4 == 2:
+            Pillow.fromarray((array * 60000).astype(np.uint16)).save(file)
+        else:
+            array[0, 0] = (np.nan, np.inf)[k // 4 % 2]
+            np.save(file, array.astype(np.float32))
+        images.append((f"data/{file.name}", name))
+    return images
+
+
+def test_mixed_units_from_plan_to_prediction(project: Path, run: Run) -> None:
+    images = _mixed_pictures(project)
+    _index(project, images)
+    facts, plan, said = _facts(run)
+    assert set(facts["scales"]) == {"8 bit", "beyond 8 bit", "fractions"}
+    assert plan["intensity"] == {"mode": "percentile"}
+    assert "each image is scaled by itself" in said
+    assert "NaN or infinite" in said
+    assert not facts["scale_tells"]
+    settings = "'max_steps=6', 'batch=8', 'network.width=4', 'device=cpu', 'tta.use=false'"
+    code = (
+        f"import plan, train, export\nplan.main(['--set', {settings}])\nassert train.main([]) == 0\nexport.main([])\n"
+    )
+    run("-c", code)
+    (project / "data" / "cut.png").write_bytes((project / "data" / "0.png").read_bytes()[:150])
+    np.save(project / "data" / "nan.npy", np.full((24, 24), np.nan))
+    np.save(project / "data" / "deep.npy", np.zeros((24, 24, 30), np.float32))
+    asked = ["data/cut.png", images[0][0], "data/nan.npy", "data/deep.npy", images[3][0]]
+    done = run("Deliver/predict.py", *asked, "-o", "out.json", check=False)
+    assert done.returncode == 1, done.stderr
+    answers = json.loads((project / "out.json").read_text())
+    assert [answer["image"] for answer in answers] == asked
+    assert ["error" in answer for answer in answers] == [True, False, True, True, False]
+    assert "no finite value" in answers[2]["error"]
+    assert all(file.split("/")[1] in done.stderr for file in (asked[0], asked[2], asked[3]))
+
+
+def test_a_unit_that_tells_the_class_is_said(project: Path, run: Run) -> None:
+    images = _mixed_pictures(project, 48)
+    _index(
+        project,
+        [(path, "sick" if path.endswith("npy") or k % 4 == 2 else "well") for k, (path, _) in enumerate(images)],
+    )
+    facts, _, said = _facts(run)
+    assert facts["scale_tells"]
+    assert "WARNING: the unit of the values tells the class" in said
+
+
+def test_single_slices_among_volumes_and_series_of_volumes(project: Path, run: Run) -> None:
+    import nibabel as nib
+
+    images = []
+    (project / "data").mkdir(exist_ok=True)
+    for k in range(20):
+        shape = (20, 18, 1) if k % 2 else (20, 18, 12) if k % 4 else (20, 18, 12, 3)  # flat, deep, and a 4D series
+        file = project / "data" / f"{k}.nii.gz"
+        nib.save(nib.Nifti1Image(rng.normal(50, 9, shape).astype(np.float32), np.diag([1.0, 1, 3, 1])), file)
+        images.append((f"data/{file.name}", ("a", "b")[k // 2 % 2]))
+    images += [("data/1.nii.gz", "a"), ("data/3.nii.gz", "b")]  # most are single slices now
+    _index(project, images)
+    facts, plan, said = _facts(run)
+    assert (facts["dims"], len(plan["size"])) == (3, 3)
+    assert "not 3D; they are brought to that form" in said
+    code = (
+        "import json; from Utils.preprocess import prepare; import sys; plan = json.loads(sys.argv[1])\n"
+        "print([prepare(f'data/{k}.nii.gz', plan).shape for k in (0, 1, 2)])"
+    )
+    shapes = run("-c", code, json.dumps(plan)).stdout
+    assert shapes.strip() == str([(plan["channels"], *plan["size"])] * 3)
