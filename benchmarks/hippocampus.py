@@ -7,12 +7,13 @@ All three train for the same minutes on the same training part and are scored by
 DIR holds `images/*.nii.gz` and `labels/*.nii.gz` of the same names (Medical Segmentation Decathlon, task 4; labels 1 and
 2). Images without a label are left out. `--split RUN/work/Datapath` takes the split of an earlier run; else `m3b` makes
 it, or where m3b is not asked for, the indexing template. nnU-Net trains on every training case (its fold "all"), with its
-default recipe; only the length is changed: epochs of 25 steps, and so many of them as its measured epoch time allows.
+default recipe; only the length is changed: epochs of 20 steps, and so many of them as its measured epoch time allows.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import os
 import re
@@ -32,7 +33,7 @@ ROOT = Path(__file__).resolve().parents[1]
 TEMPLATES = ROOT / "resources" / "templates"
 REQUEST = "Segment the anterior and posterior hippocampus on MRI"
 LABELS = {"anterior": 1, "posterior": 2}
-STEPS = 25
+STEPS = 20
 TRAINER = f"""
 import os
 from nnunetv2.training.nnUNetTrainer.nnUNetTrainer import nnUNetTrainer
@@ -46,6 +47,16 @@ class nnUNetTrainerMinutes(nnUNetTrainer):
     def perform_actual_validation(self, save_probabilities=False):
         pass
 """
+
+
+SHIM = """
+def __getattr__(name):
+    if name.startswith("__"):
+        raise AttributeError(name)
+    return type(name, (), {})
+"""
+"""Stands in for timm where torchvision, which it needs, is absent (there is none for this CPU build of torch). nnU-Net's
+command line imports every trainer it ships to find one by its name, those of Primus with timm too; none of that is used."""
 
 
 def main() -> None:
@@ -181,12 +192,17 @@ def run_nnunet(
     (raw / "dataset.json").write_text(json.dumps({**described, "numTraining": len(train)}))
     (place / "trainer" / "minutes.py").write_text(TRAINER)
     env = {f"nnUNet_{name}": str(place / name) for name in ("raw", "preprocessed", "results")}
+    if importlib.util.find_spec("torchvision") is None:
+        for module in ("timm", "timm/layers", "timm/models", "timm/models/eva"):
+            (place / "shim" / module).mkdir(parents=True)
+            (place / "shim" / module / "__init__.py").write_text(SHIM)
+        env["PYTHONPATH"] = str(place / "shim")
     env |= {"nnUNet_extTrainer": str(place / "trainer"), "nnUNet_n_proc_DA": "1", "nnUNet_compile": "f"}
     device = "cuda" if _gpu() else "cpu"
     shell(["nnUNetv2_plan_and_preprocess", "-d", "4", "-c", "3d_fullres", "-np", "1", "-npfp", "1"], place, **env)
     env |= {"nnUNet_n_proc_DA": "0"} if device == "cpu" else {}
     command = ["nnUNetv2_train", "4", "3d_fullres", "all", "-tr", "nnUNetTrainerMinutes", "-device", device]
-    said = shell(command, place, **env, EPOCHS="2")
+    said = shell(command, place, **env, EPOCHS="1")
     epoch = min(float(value) for value in re.findall(r"Epoch time: ([0-9.]+)", said))
     epochs = max(1, int(minutes * 60 / epoch))
     print(f"nnU-Net: {epoch:.1f} s for {STEPS} steps, {epochs} epochs in {minutes:g} minutes", flush=True)

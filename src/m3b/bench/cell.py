@@ -1,0 +1,184 @@
+"""One cell of a sweep: one system, one model, one task, one run; in a process and a folder of its own.
+
+`python -m m3b.bench.cell FOLDER` does the work that `FOLDER/cell.json` names and leaves `outcome.json`, `score.json` and
+`result.json`. A cell whose outcome is there is only scored; a broken cell is a result too.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+import time
+import traceback
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from m3b.data.cards import slug
+from m3b.errors import M3bError
+from m3b.runs import replace_text
+
+from .provision import Provision
+from .scoring import Score, score
+from .suspicion import suspicions
+from .systems import Job, Outcome, System, system
+from .tasks import Task, parse
+from .verdicts import judge_cell
+
+FORMAT = 1
+CELL, OUTCOME, SCORE, RESULT = "cell.json", "outcome.json", "score.json", "result.json"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What is to be done.
+
+    Args:
+        run: its number among the repetitions, from 0.
+        options: keyword options of m3b.Options.
+        data: where the carved data lies.
+        real, patients, share: see `Provision`.
+        simulate: seconds to sleep instead of any work, for measuring the sweep itself.
+    """
+
+    system: str
+    model: str
+    task: Task
+    run: int
+    options: Mapping[str, Any] = field(default_factory=dict)
+    data: str = ""
+    real: Mapping[str, str] = field(default_factory=dict)
+    patients: int | None = None
+    share: float = 0.2
+    simulate: float | None = None
+
+    @property
+    def key(self) -> str:
+        """A name that is the same in every process and fits a folder."""
+        return f"{slug(self.system)}--{slug(self.model)}--{slug(self.task.id)}--{self.run}"
+
+    def to_json(self) -> dict[str, Any]:
+        return {"format": FORMAT, **asdict(self)}
+
+    @classmethod
+    def from_json(cls, raw: Mapping[str, Any]) -> Cell:
+        known = {key: value for key, value in raw.items() if key in cls.__dataclass_fields__}
+        return cls(**{**known, "task": parse(dict(raw["task"]))})
+
+    @property
+    def provision(self) -> Provision:
+        """The data of the sweep that the cell belongs to."""
+        real = {name: Path(path) for name, path in self.real.items()}
+        return Provision(Path(self.data), real=real, patients=self.patients, share=self.share)
+
+
+def work(cell: Cell, folder: Path, chosen: System | None = None) -> Outcome:
+    """Let the system work; its outcome is on disk before this returns.
+
+    A folder that a broken-off attempt left behind is cleared: half a run is not gone on with, so that cells stay equal.
+    """
+    file = folder / OUTCOME
+    if file.is_file():
+        return Outcome.from_json(json.loads(file.read_text(encoding="utf-8")))
+    shutil.rmtree(folder / "run", ignore_errors=True)
+    started = time.monotonic()
+    try:
+        job = Job(folder, cell.task.request, cell.provision.cards(cell.task), cell.model, cell.options, seed=cell.run)
+        outcome = (chosen or system(cell.system)).run(job)
+    except KeyboardInterrupt:
+        outcome = Outcome("cancelled", "Stopped on request.")
+    except M3bError as error:
+        outcome = Outcome("failed", str(error), kind="crashed")
+    except Exception as error:  # noqa: BLE001 - whatever breaks in a system is this cell's result, not the sweep's end
+        traceback.print_exc()
+        outcome = Outcome("failed", f"{type(error).__name__}: {error}", kind="crashed")
+    outcome.usage.setdefault("wall_s", round(time.monotonic() - started, 1))
+    if outcome.status != "cancelled":
+        replace_text(file, json.dumps(outcome.to_json(), ensure_ascii=False, indent=1, default=str))
+    return outcome
+
+
+def examine(cell: Cell, folder: Path, outcome: Outcome, *, again: bool = False) -> Score | None:
+    """Score the delivered model, if there is one; kept in `score.json` unless asked for again."""
+    file = folder / SCORE
+    if file.is_file() and not again:
+        return Score.from_json(json.loads(file.read_text(encoding="utf-8")))
+    if not outcome.model or not Path(outcome.model).is_dir() or not cell.task.dataset:
+        return None
+    from m3b.sandbox import choose
+
+    index = Path(outcome.run) / "locked" if outcome.run else Path(outcome.work)
+    found = score(
+        cell.provision.hidden(cell.task),
+        cell.task.spec,
+        Path(outcome.model),
+        sandbox=choose(str(cell.options.get("sandbox", "auto"))),
+        work=index if index.is_dir() else None,
+    )
+    replace_text(file, json.dumps(found.to_json(), ensure_ascii=False, indent=1))
+    return found
+
+
+def conclude(cell: Cell, folder: Path, outcome: Outcome, found: Score | None) -> dict[str, Any]:
+    """The cell's line in `results.jsonl`."""
+    labels = suspicions(outcome, found)
+    end = judge_cell(cell.task, outcome, found, labels, _card(outcome))
+    told = None if found is None else {k: v for k, v in found.to_json().items() if k not in ("metrics", "names")}
+    row = {
+        "key": cell.key, "system": cell.system, "model": cell.model, "task": cell.task.id, "family": cell.task.family,
+        "variant": cell.task.variant, "dataset": cell.task.dataset, "run": cell.run, "ok": end.ok, "kind": end.kind,
+        "reason": end.reason, "labels": labels, "status": outcome.status, "score": told, "claimed": outcome.claimed,
+        "usage": outcome.usage, "roles": outcome.roles, "at": round(time.time(), 1),
+    }  # fmt: skip
+    if end.kind != "cancelled":  # a cell that somebody stopped has no result yet
+        replace_text(folder / RESULT, json.dumps(row, ensure_ascii=False, indent=1, default=str))
+    return row
+
+
+def _card(outcome: Outcome) -> str:
+    """The data set that a run of m3b chose."""
+    file = Path(outcome.run) / "run.json" if outcome.run else None
+    try:
+        return str(json.loads(file.read_text(encoding="utf-8"))["result"]["data_card"]) if file else ""
+    except (OSError, ValueError, KeyError, TypeError):
+        return ""
+
+
+def run_cell(cell: Cell, folder: Path, chosen: System | None = None) -> dict[str, Any]:
+    """The whole cell, in this process."""
+    folder.mkdir(parents=True, exist_ok=True)
+    replace_text(folder / CELL, json.dumps(cell.to_json(), ensure_ascii=False, indent=1))
+    if cell.simulate is not None:
+        time.sleep(cell.simulate)
+        outcome = Outcome("failed", "simulated", usage={"wall_s": cell.simulate})
+        return conclude(cell, folder, outcome, None)
+    outcome = work(cell, folder, chosen)
+    return conclude(cell, folder, outcome, examine(cell, folder, outcome))
+
+
+def score_again(folder: Path) -> dict[str, Any] | None:
+    """Score a finished cell anew without a new run; None where there is no outcome yet.
+
+    Raises:
+        OSError, ValueError: the folder's files cannot be read.
+    """
+    if not (folder / OUTCOME).is_file():
+        return None
+    cell = Cell.from_json(json.loads((folder / CELL).read_text(encoding="utf-8")))
+    outcome = work(cell, folder)
+    return conclude(cell, folder, outcome, examine(cell, folder, outcome, again=True))
+
+
+def main(arguments: list[str]) -> int:
+    """Do the cell in this folder; 0 unless the folder holds none."""
+    folder = Path(arguments[0])
+    cell = Cell.from_json(json.loads((folder / CELL).read_text(encoding="utf-8")))
+    row = run_cell(cell, folder)
+    print(f"{row['key']}: {row['kind']}: {row['reason']}", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,86 @@
+"""Whose is a file or a table's row: what the carve-out needs to know of the fourteen layouts beyond their readers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+
+SUFFIX = re.compile(
+    r"((\.dcm)?\.(png|jpe?g)|\.nii(\.gz)?|\.pt|\.pck|\.xml|\.dcm|\.json|\.csv|\.mha|\.mhd|\.nrrd|\.npy)$", re.I
+)
+
+
+def stem(name: str) -> str:
+    """The last part of a path without the suffixes of medical files, and without the `._` of macOS."""
+    return SUFFIX.sub("", PurePosixPath(name.replace("\\", "/")).name.removeprefix("._"))
+
+
+@dataclass(frozen=True)
+class Identity:
+    """How one set says whose a file or row is.
+
+    Args:
+        owner: relative path of a file -> the patient as the reader names them, or None where the name does not tell.
+        columns: columns (or JSON keys) that hold a patient or a case without a file suffix.
+    """
+
+    owner: Callable[[str], str | None] = lambda path: None
+    columns: tuple[str, ...] = ()
+
+
+def _last_number(path: str) -> str | None:
+    found = re.findall(r"\d+", stem(path))
+    return str(found[-1]) if found else None
+
+
+def _by(pattern: str, *, skip: str = "") -> Callable[[str], str | None]:
+    """The first group of `pattern` in the stem; paths with a part that `skip` matches belong to nobody."""
+
+    def owner(path: str) -> str | None:
+        if skip and re.search(skip, path):
+            return None
+        found = re.match(pattern, stem(path))
+        return str(found[1]) if found else None
+
+    return owner
+
+
+def _numbered(*, skip: str) -> Callable[[str], str | None]:
+    return lambda path: None if re.search(skip, path) else _last_number(path)
+
+
+def _ccii(path: str) -> str | None:
+    found = re.match(r"(?:.*/)?(?:CP|NCP|Normal)/([^/]+)/", path)
+    return str(found[1]) if found else None
+
+
+def _covid(path: str) -> str | None:
+    found = re.match(r"(coronacases|radiopaedia)(?:_org)?_(?:covid-19-pneumonia-)?(\d+)", stem(path))
+    return f"{found[1]}_{found[2]}" if found else None
+
+
+def _brats(path: str) -> str | None:
+    from .datasets.radgenome import patient_of
+
+    return patient_of(stem(path))
+
+
+IDENTITIES: Mapping[str, Identity] = {
+    "ADNI": Identity(columns=("Subject", "Image Data ID")),
+    "KneeMRI": Identity(_by(r"(\d+)-\d+$"), ("examId",)),
+    "CC-CCII": Identity(_ccii, ("patient_id",)),
+    "CT-Kidney": Identity(columns=("image_id",)),
+    "BTCV": Identity(_numbered(skip=r"(^|/)Testing/|\.(json|csv|md)$")),
+    "VerSe": Identity(_by(r"(sub-[A-Za-z0-9]+)"), ("participant_id", "subject")),
+    "OASIS": Identity(lambda path: _last_number(stem(path).removesuffix("_0000")) if ".nii" in path else None),
+    "COVID19": Identity(_covid),
+    "INSTANCE22": Identity(_numbered(skip=r"(^|/)evaluation/|\.(json|csv|md)$")),
+    "MSD-Pancreas": Identity(_by(r"pancreas_(\d+)", skip=r"(^|/)imagesTs/")),
+    "ChestX-Det10": Identity(lambda path: stem(path) if path.endswith(".png") else None),
+    "CT-RATE": Identity(_by(r"((?:train|valid)_\d+)(?:_|$)")),
+    "RadGenome-BrainMRI": Identity(lambda path: _brats(path) if ".nii" in path else None),
+    "IU-Xray": Identity(_by(r"(?:CXR)?(\d+)(?:_|$)"), ("uid",)),
+}
+"""Name of the set -> how it names people. Sets that record no patients own by file or by run (see their readers)."""

@@ -1,0 +1,97 @@
+"""A model's answers in the true classes' names and numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from m3b.data.index import Index, Record
+from m3b.errors import ModelError
+from m3b.models import Prediction
+
+
+def renamed(
+    answer: Prediction, index: Index, theirs: Mapping[str, int], names: Mapping[str, str], record: Record, base: Path,
+    scratch: Path,
+) -> Prediction:  # fmt: skip
+    """The answer as if the model had learnt the true names.
+
+    Args:
+        theirs: the model's class -> its number.
+        names: the model's class -> the true class.
+
+    Raises:
+        ModelError: a true class that none of the model's stands for.
+    """
+    if index.task == "report":
+        return answer
+    missing = [name for name in index.classes if name not in names.values()]
+    if missing and (index.task == "diagnosis" or len(missing) == len(index.classes)):
+        raise ModelError(f"its classes {list(theirs)} do not say which of them means {', '.join(missing)}")
+    if answer.probabilities:
+        kept = {ours: answer.probabilities[name] for name, ours in names.items()}
+        total = sum(kept.values())
+        if len(kept) < len(answer.probabilities):
+            kept = {name: value / total if total > 0 else 1 / len(kept) for name, value in kept.items()}
+        answer = replace(answer, probabilities=kept)
+    if answer.boxes is not None:
+        known = tuple(replace(box, label=names[box.label]) for box in answer.boxes if box.label in names)
+        answer = replace(answer, boxes=known)
+    if answer.masks:
+        answer = replace(answer, masks=_channels(answer, index, names, record, base, scratch))
+    return _renumbered(answer, index, theirs, names, record, base, scratch)
+
+
+def _channels(
+    answer: Prediction, index: Index, names: Mapping[str, str], record: Record, base: Path, scratch: Path
+) -> dict[str, Path]:
+    """One mask a true class; a class that the model does not know is marked nowhere."""
+    import numpy as np
+
+    found = {names[name]: file for name, file in answer.masks.items() if name in names}
+    for name in index.classes:
+        if name not in found:
+            found[name] = write(np.zeros(_shape(record, base), dtype=np.uint8), record, base, scratch)
+    return {name: found[name] for name in index.classes}
+
+
+def _renumbered(
+    answer: Prediction, index: Index, theirs: Mapping[str, int], names: Mapping[str, str], record: Record, base: Path,
+    scratch: Path,
+) -> Prediction:  # fmt: skip
+    """The mask with the true numbers, where the model's are others."""
+    if answer.mask is None:
+        return answer
+    table = {number: index.values[names[name]] for name, number in theirs.items() if name in names}
+    if all(old == new for old, new in table.items()):
+        return answer
+    import numpy as np
+
+    from m3b.data.reading import read_mask
+
+    array = read_mask(str(answer.mask)).array
+    new = np.zeros_like(array)
+    for old, number in table.items():
+        new[array == old] = number
+    return replace(answer, mask=write(new, record, base, scratch))
+
+
+def _shape(record: Record, base: Path) -> tuple[int, ...]:
+    from m3b.data.reading import geometry
+
+    return tuple(geometry(image(record), str(base)).shape)
+
+
+def image(record: Record) -> str | list[str]:
+    """The image as readers take it."""
+    return record.image if isinstance(record.image, str) else list(record.image)
+
+
+def write(array: object, record: Record, base: Path, scratch: Path) -> Path:
+    """A mask file on the image's grid."""
+    import uuid
+
+    from m3b.data.reading import shared_masks
+
+    return Path(shared_masks().write_mask(array, image(record), str(scratch / f"mask-{uuid.uuid4().hex}"), str(base)))

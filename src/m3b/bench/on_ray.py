@@ -1,0 +1,146 @@
+"""The engine of a cluster: each cell a Ray task that starts a process of its own. Nodes may go and come.
+
+The benchmark's folder has to lie on storage that every node sees under the same path. What counts is the line that the
+driver writes: a cell whose node is lost is begun again in a folder of its own, and its first result is the only one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from m3b.errors import WrongUse
+from m3b.runs import replace_text
+
+from .cell import CELL, Cell
+from .local import bind
+from .rows import broken, finished
+from .store import Store
+from .sweep import ATTEMPTS
+
+WAIT_S = 0.5
+SPARE = 4
+"""So many more cells than fit are handed to Ray, so that a node that is found gets work at once."""
+
+
+@dataclass
+class OnRay:
+    """Cells on a Ray cluster.
+
+    Args:
+        address: of the cluster; None starts or joins a local one.
+        cpus, gpus, memory_gib: what one cell needs.
+        limit_s: a cell that takes longer is ended.
+        env: variables for the cells' processes; keys of language models go here, by name.
+    """
+
+    address: str | None = None
+    cpus: float = 2.0
+    gpus: float = 0.0
+    memory_gib: float = 0.0
+    limit_s: float | None = None
+    env: dict[str, str] = field(default_factory=dict)
+
+    def run(
+        self, cells: Iterator[Cell], store: Store, begin: Callable[[Cell], int], end: Callable[[dict[str, Any]], None]
+    ) -> None:
+        """Run everything; at most as many cells as the cluster can hold, and a few more, are known to Ray at a time."""
+        ray = _ray()
+        if not ray.is_initialized():
+            ray.init(address=self.address, logging_level="warning", log_to_driver=False)
+        task = ray.remote(_do).options(**self._needs())
+        flying: dict[Any, tuple[Cell, int]] = {}
+        again: list[Cell] = []
+        try:
+            while True:
+                while (
+                    len(flying) < self._room(ray) and (cell := again.pop() if again else next(cells, None)) is not None
+                ):
+                    attempt = begin(cell)
+                    raw = json.dumps(cell.to_json(), ensure_ascii=False)
+                    reference = task.remote(raw, str(store.place(cell.key)), self.limit_s, self.env)
+                    flying[reference] = (cell, attempt)
+                if not flying:
+                    return
+                ready, _ = ray.wait(list(flying), num_returns=1, timeout=WAIT_S)
+                for reference in ready:
+                    cell, attempt = flying.pop(reference)
+                    row = _row(ray, reference, cell, attempt)
+                    again.append(cell) if row is None else end(row)
+        finally:
+            for reference in flying:
+                with contextlib.suppress(Exception):
+                    ray.cancel(reference, force=True)
+
+    def _needs(self) -> dict[str, Any]:
+        """Resources of a task. Retries are ours, so that every attempt is claimed and has a folder of its own."""
+        found: dict[str, Any] = {"num_cpus": self.cpus, "num_gpus": self.gpus, "max_retries": 0}
+        return {**found, "memory": int(self.memory_gib * 2**30)} if self.memory_gib else found
+
+    def _room(self, ray: Any) -> int:
+        """How many cells may be with Ray now; asked anew each time, for nodes that were lost or found."""
+        have = ray.cluster_resources()
+        fits = [have.get("CPU", 0.0) / self.cpus] if self.cpus else []
+        fits += [have.get("GPU", 0.0) / self.gpus] if self.gpus else []
+        return int(min(fits, default=1.0)) + SPARE
+
+
+def _row(ray: Any, reference: Any, cell: Cell, attempt: int) -> dict[str, Any] | None:
+    """The result of a finished task; None where its node or worker was lost and it is to be begun again."""
+    try:
+        row = ray.get(reference)
+    except ray.exceptions.RayError as error:
+        if attempt < ATTEMPTS:
+            return None
+        return broken(cell, f"its node or worker was lost {attempt} times: {type(error).__name__}")
+    if row is None:
+        return None if attempt < ATTEMPTS else broken(cell, f"its process broke down {attempt} times")
+    return dict(row)
+
+
+def _do(raw: str, place: str, limit_s: float | None, env: dict[str, str]) -> dict[str, Any] | None:
+    """On the node: the cell in a process of its own, which ends with this worker."""
+    folder = Path(place) / f"try-{uuid.uuid4().hex[:8]}"
+    folder.mkdir(parents=True)
+    replace_text(folder / CELL, raw)
+    with (folder / "log.txt").open("wb") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "m3b.bench.cell", str(folder)],
+            stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, env={**os.environ, **env},
+            preexec_fn=lambda: bind(os.sched_getaffinity(0)),
+        )  # fmt: skip
+    began = time.monotonic()
+    try:
+        process.wait(limit_s)
+    except subprocess.TimeoutExpired:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    row = finished(folder)
+    if row is None and limit_s is not None and time.monotonic() - began >= limit_s:
+        return broken(Cell.from_json(json.loads(raw)), f"it was ended after {limit_s:.0f} s", "budget")
+    return None if row is None else {**row, "folder": folder.relative_to(Path(place).parent).as_posix()}
+
+
+def _ray() -> Any:
+    """The package.
+
+    Raises:
+        WrongUse: it is not installed.
+    """
+    try:
+        import ray
+        import ray.exceptions
+    except ImportError as error:
+        raise WrongUse("--engine ray needs the package ray: pip install 'm3b[ray]', or pip install ray.") from error
+    return ray

@@ -1,0 +1,97 @@
+"""Data for a sweep: every set read or made once, carved once, and then only read."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from m3b.data.cards import slug
+from m3b.resources import resources_dir
+
+from .datasets import dataset
+from .hidden import HIDDEN, MANIFEST, SHARE, Hidden, carve
+from .tasks import Task
+
+
+class Provision:
+    """The data below one benchmark folder.
+
+    Args:
+        folder: gets one folder for each set and layout.
+        real: set name -> folder with the real data; sets that are not named are stand-ins.
+        patients: size of stand-ins, where not the default; for trying things.
+        seed: of stand-ins and of the choice of hidden patients.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        real: Mapping[str, Path] | None = None,
+        patients: int | None = None,
+        share: float = SHARE,
+        seed: int = 0,
+    ) -> None:
+        self.folder, self.real, self.patients, self.share, self.seed = folder, dict(real or {}), patients, share, seed
+
+    def of(self, name: str, layout: str) -> Hidden:
+        """The carve-out of a set, made if it is not there yet. Safe to call from several processes.
+
+        Raises:
+            DataError: the set cannot be read or carved.
+            WrongUse: there is no such set or layout.
+        """
+        spec = dataset(name)
+        place = self.folder / (slug(name) if layout == "card" else f"{slug(name)}-{layout}")
+        if (place / MANIFEST).is_file():
+            return Hidden.load(place)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with (self.folder / f".{place.name}.lock").open("w") as handle:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            if name in self.real:
+                return carve(spec, self.real[name], place, share=self.share, seed=self.seed)
+            source = self.folder / "made" / place.name
+            if not source.is_dir():
+                part = source.with_name(f".{source.name}")
+                _clear(part)
+                size = None if self.patients is None else max(self.patients, spec.stand_in.least)
+                most = spec.stand_in.most
+                spec.make(part, patients=min(size, most) if size and most else size, seed=self.seed, layout=layout)
+                part.rename(source)
+            return carve(spec, source, place, share=self.share, seed=self.seed, stand_in=True)
+
+    def for_tasks(self, tasks: Iterable[Task]) -> None:
+        """Make everything that these tasks need."""
+        for name, layout in dict.fromkeys((name, task.layout) for task in tasks for name in task.sets):
+            self.of(name, layout)
+
+    def cards(self, task: Task) -> list[dict[str, Any]]:
+        """The data cards of a task with their paths; every other shipped card stands beside them as a distractor."""
+        return [card_of(self.of(name, task.layout)) for name in task.sets]
+
+    def hidden(self, task: Task) -> Hidden:
+        """The hidden cases of the set that serves the task."""
+        return self.of(task.dataset, task.layout)
+
+
+def card_of(hidden: Hidden) -> dict[str, Any]:
+    """The shipped card of a carved set, with the agent's folder; stand-ins get their own acceptable range."""
+    file = resources_dir() / "datacards" / f"{slug(hidden.dataset)}.json"
+    raw: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    raw["path"] = str(hidden.agent.resolve())
+    if hidden.stand_in:
+        low, high = dataset(hidden.dataset).stand_in.acceptable
+        raw["acceptable"] = [low, high]
+    return raw
+
+
+def _clear(folder: Path) -> None:
+    import shutil
+
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+__all__ = ["HIDDEN", "Provision", "card_of"]

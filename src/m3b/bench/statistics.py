@@ -1,0 +1,148 @@
+"""Shares of successes with honest intervals: runs of one task are alike, so averages are resampled by task."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+LEVEL = 0.95
+Z = 1.959963984540054
+DRAWS = 10_000
+_BLOCK = 2_000_000
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A figure with its 95 % interval; `n` is what it was taken from. Without an interval both bounds are None."""
+
+    value: float
+    low: float | None
+    high: float | None
+    n: int
+
+    def percent(self) -> str:
+        """`94.3 % (86.2-97.8)`."""
+        if self.low is None or self.high is None:
+            return f"{100 * self.value:.1f} % (no interval)"
+        return f"{100 * self.value:.1f} % ({100 * self.low:.1f}-{100 * self.high:.1f})"
+
+    def to_json(self) -> dict[str, float | int | None]:
+        return {"value": self.value, "low": self.low, "high": self.high, "n": self.n}
+
+
+def wilson(successes: int, n: int) -> Estimate:
+    """A share with its Wilson score interval (Wilson, J. Am. Stat. Assoc. 22, 1927).
+
+    Raises:
+        ValueError: no trials, or more successes than trials.
+    """
+    if n < 1 or not 0 <= successes <= n:
+        raise ValueError(f"{successes} successes in {n} trials are no share")
+    p, z2 = successes / n, Z * Z
+    middle = (p + z2 / (2 * n)) / (1 + z2 / n)
+    half = Z * math.sqrt(p * (1 - p) / n + z2 / (4 * n * n)) / (1 + z2 / n)
+    return Estimate(p, max(0.0, middle - half), min(1.0, middle + half), n)
+
+
+def _weights(groups: int, draws: int, random: np.random.Generator) -> NDArray[np.float64]:
+    """(draws, groups) how often each group is drawn."""
+    picked = random.integers(0, groups, size=(draws, groups)) + np.arange(draws)[:, None] * groups
+    return np.bincount(picked.ravel(), minlength=draws * groups).reshape(draws, groups).astype(np.float64)
+
+
+def by_task(values: Mapping[str, Sequence[float]], *, draws: int = DRAWS, seed: int = 0) -> Estimate:
+    """The mean over all runs, its percentile interval from resampling whole tasks.
+
+    With one task there is no interval. Where every task has the same mean resampling sees nothing; for shares of 0 and 1
+    the exact bound for as many trials as there are tasks stands instead: 1 - 0.025 ** (1 / tasks).
+
+    Args:
+        values: task -> one number a run.
+
+    Raises:
+        ValueError: no runs at all.
+    """
+    some = [list(map(float, runs)) for runs in values.values() if len(runs)]
+    if not some:
+        raise ValueError("there are no runs to average")
+    sums, sizes = np.array([sum(runs) for runs in some]), np.array([len(runs) for runs in some], dtype=np.float64)
+    value, n = float(sums.sum() / sizes.sum()), int(sizes.sum())
+    if len(some) < 2:
+        return Estimate(value, None, None, n)
+    means = np.concatenate([(w @ sums) / (w @ sizes) for w in _blocks(len(some), draws, seed)])
+    low, high = (float(bound) for bound in np.quantile(means, [(1 - LEVEL) / 2, (1 + LEVEL) / 2]))
+    if high - low < 1e-12 and all(run in (0.0, 1.0) for runs in some for run in runs):
+        reach = ((1 - LEVEL) / 2) ** (1 / len(some))
+        low, high = (reach, 1.0) if value == 1 else (0.0, 1 - reach) if value == 0 else (low, high)
+    return Estimate(value, low, high, n)
+
+
+def _blocks(groups: int, draws: int, seed: int) -> list[NDArray[np.float64]]:
+    random = np.random.default_rng(seed)
+    size = max(1, min(draws, _BLOCK // max(groups, 1)))
+    return [_weights(groups, min(size, draws - start), random) for start in range(0, draws, size)]
+
+
+def difference(
+    first: Mapping[str, Sequence[float]], second: Mapping[str, Sequence[float]], *, draws: int = DRAWS, seed: int = 0
+) -> Estimate:
+    """First minus second on the tasks that both have, each task's runs averaged first; resampled by task, paired.
+
+    With one common task the interval is Newcombe's for two shares (Stat. Med. 17, 1998, method 10).
+
+    Raises:
+        ValueError: no common task.
+    """
+    common = [task for task in first if task in second and len(first[task]) and len(second[task])]
+    if not common:
+        raise ValueError("the two have no task in common")
+    if len(common) == 1:
+        return newcombe(_count(first[common[0]]), _count(second[common[0]]))
+    gaps = np.array([float(np.mean(first[task])) - float(np.mean(second[task])) for task in common])
+    means = np.concatenate([(w @ gaps) / len(common) for w in _blocks(len(common), draws, seed)])
+    low, high = (float(bound) for bound in np.quantile(means, [(1 - LEVEL) / 2, (1 + LEVEL) / 2]))
+    if high - low < 1e-12:
+        reach = 1 - ((1 - LEVEL) / 2) ** (1 / len(common))  # equal gaps in every task do not make a difference certain
+        low, high = max(-1.0, low - reach), min(1.0, high + reach)
+    return Estimate(float(gaps.mean()), low, high, len(common))
+
+
+def _count(runs: Sequence[float]) -> tuple[int, int]:
+    return round(sum(runs)), len(runs)
+
+
+def newcombe(first: tuple[int, int], second: tuple[int, int]) -> Estimate:
+    """The difference of two independent shares (successes, trials) with Newcombe's hybrid score interval."""
+    a, b = wilson(*first), wilson(*second)
+    assert a.low is not None
+    assert a.high is not None
+    assert b.low is not None
+    assert b.high is not None
+    gap = a.value - b.value
+    low = gap - math.hypot(a.value - a.low, b.high - b.value)
+    high = gap + math.hypot(a.high - a.value, b.value - b.low)
+    return Estimate(gap, low, high, first[1] + second[1])
+
+
+def pass_at_k(n: int, c: int, k: int) -> float:
+    """Chance that at least one of k runs succeeds, unbiased from c successes in n: 1 - C(n-c, k) / C(n, k).
+
+    Chen et al., arXiv 2107.03374. Raises ValueError where k is larger than n.
+    """
+    _check_k(n, c, k)
+    return 1.0 - math.comb(n - c, k) / math.comb(n, k)
+
+
+def pass_all_k(n: int, c: int, k: int) -> float:
+    """Chance that all of k runs succeed (pass^k), unbiased: C(c, k) / C(n, k). Yao et al., arXiv 2406.12045."""
+    _check_k(n, c, k)
+    return math.comb(c, k) / math.comb(n, k)
+
+
+def _check_k(n: int, c: int, k: int) -> None:
+    if not 1 <= k <= n or not 0 <= c <= n:
+        raise ValueError(f"k = {k} runs out of {n} with {c} successes: k must lie between 1 and the number of runs")

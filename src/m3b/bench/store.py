@@ -1,0 +1,133 @@
+"""What a sweep knows, on disk before anything builds on it: one line a claim, one a stopped attempt, one a finished cell."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from m3b.errors import WrongUse
+
+RESULTS, PLAN, CELLS, DATA = "results.jsonl", "bench.json", "cells", "data"
+
+
+class Store:
+    """The folder of a benchmark; one process at a time writes to it.
+
+    Raises:
+        WrongUse: another sweep is at work in this folder, or it cannot be written.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder.absolute()
+        try:
+            (self.folder / CELLS).mkdir(parents=True, exist_ok=True)
+            self._lock = os.open(self.folder / ".lock", os.O_RDWR | os.O_CREAT, 0o600)
+        except OSError as error:
+            raise WrongUse(f"The folder {folder} cannot be written: {error.strerror}.") from error
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(self._lock)
+            raise WrongUse(f"Another sweep is at work in {folder}; wait for it, or stop that one.") from error
+        self._stream = os.open(self.folder / RESULTS, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        self._mend()
+        self.done: set[str] = set()
+        self.claims: Counter[str] = Counter()
+        for line in read_lines(self.folder):
+            if line["event"] == "done":
+                self.done.add(line["key"])
+            else:
+                self.claims[line["key"]] += 1 if line["event"] == "claim" else -1
+
+    def claim(self, key: str) -> int:
+        """Write down that a cell is begun; returns which attempt this is, from 1."""
+        self.claims[key] += 1
+        self._append({"event": "claim", "key": key, "attempt": self.claims[key], "at": round(time.time(), 1)})
+        return self.claims[key]
+
+    def release(self, key: str) -> None:
+        """Write down that an attempt was stopped by somebody: it does not count against the cell."""
+        self.claims[key] -= 1
+        self._append({"event": "release", "key": key, "at": round(time.time(), 1)})
+
+    def finish(self, row: dict[str, Any]) -> None:
+        """Write a cell's result down, once: what is finished is not finished again."""
+        if row["key"] in self.done:
+            return
+        self._append({"event": "done", **row})
+        self.done.add(row["key"])
+
+    def replace(self, row: dict[str, Any]) -> None:
+        """Write down a later score of a finished cell; the last line of a key counts."""
+        self._append({"event": "done", **row})
+        self.done.add(row["key"])
+
+    def forget(self, keys: set[str]) -> None:
+        """Let these cells be run again."""
+        self.done -= keys
+        for key in keys:
+            self.claims.pop(key, None)
+
+    def place(self, key: str) -> Path:
+        """The folder of a cell."""
+        return self.folder / CELLS / key
+
+    def close(self) -> None:
+        """Let go of the folder."""
+        for handle in (self._stream, self._lock):
+            with contextlib.suppress(OSError):
+                os.close(handle)
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _append(self, line: dict[str, Any]) -> None:
+        block = json.dumps(line, ensure_ascii=False, default=str).encode("utf-8", "replace") + b"\n"
+        while block:
+            block = block[os.write(self._stream, block) :]
+        os.fdatasync(self._stream)
+
+    def _mend(self) -> None:
+        """Cut off a line that a crash left unfinished."""
+        file = self.folder / RESULTS
+        data = file.read_bytes()
+        if data and not data.endswith(b"\n"):
+            os.truncate(file, data.rfind(b"\n") + 1)
+
+
+def read_lines(folder: Path) -> Iterator[dict[str, Any]]:
+    """Every whole line of a sweep's results."""
+    file = folder / RESULTS
+    if not file.is_file():
+        return
+    with file.open("rb") as stream:
+        for line in stream:
+            with contextlib.suppress(ValueError):
+                raw = json.loads(line)
+                if isinstance(raw, dict) and {"event", "key"} <= set(raw):
+                    yield raw
+
+
+def read_rows(folder: Path) -> list[dict[str, Any]]:
+    """The last result of every finished cell, in the order in which they were first finished.
+
+    Raises:
+        WrongUse: no results there.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    for line in read_lines(folder):
+        if line["event"] == "done":
+            found[line["key"]] = line
+    if not found:
+        raise WrongUse(f"There are no results in {folder}; `m3b bench run --out {folder}` makes them.")
+    return list(found.values())

@@ -1,0 +1,231 @@
+"""Writing a copy of a folder without some people: files by owner, rows and records of tables by what they name."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from m3b.errors import DataError
+
+from .datasets import Case
+from .identity import SUFFIX, Identity, stem
+
+OPAQUE = (
+    ".zip",
+    ".7z",
+    ".tar",
+    ".tgz",
+    ".tar.gz",
+    ".rar",
+    ".xlsx",
+    ".xls",
+    ".parquet",
+    ".npz",
+    ".h5",
+    ".hdf5",
+    ".db",
+    ".sqlite",
+)
+"""Files that may hold anybody's data and are not taken apart here: the agent's copy goes without them."""
+
+
+@dataclass(frozen=True)
+class Removal:
+    """What has to go.
+
+    Args:
+        files: relative paths.
+        tokens: names of cases and stems of files.
+        patients: as the reader names them.
+    """
+
+    files: frozenset[str]
+    tokens: set[str] = field(hash=False)
+    patients: frozenset[str] = frozenset()
+    identity: Identity = field(default_factory=Identity)
+
+    @classmethod
+    def of(cls, cases: Iterable[Case], patients: Iterable[str], identity: Identity) -> Removal:
+        some = list(cases)
+        files = {path for case in some for path in (*case.images, case.mask) if path}
+        counted = {path for path in files if stem(path).isdigit() and len(stem(path)) < 5 and _many(some, path)}
+        tokens = {stem(path) for path in files - counted} | {case.name for case in some}
+        return cls(frozenset(files), tokens, frozenset(patients), identity)
+
+    def takes(self, path: str) -> bool:
+        """Whether a file is somebody's who is hidden; `path` is relative, or a bare name from a table."""
+        path = path.replace("\\", "/").removeprefix("./")
+        owner = self.identity.owner(path)
+        return path in self.files or stem(path) in self.tokens or (owner is not None and owner in self.patients)
+
+    def takes_row(self, row: dict[str, Any]) -> bool:
+        """Whether a row or record speaks of somebody who is hidden."""
+        for key, value in row.items():
+            if not isinstance(value, str) or not value:
+                continue
+            if key in self.identity.columns and (value in self.patients or stem(value) in self.tokens):
+                return True
+            if SUFFIX.search(value.strip()) and self.takes(value.strip()):
+                return True
+        return False
+
+
+def _many(cases: list[Case], path: str) -> bool:
+    return any(len(case.images) > 1 and path in case.images for case in cases)
+
+
+def write_subset(source: Path, target: Path, removal: Removal, keep: set[str]) -> list[str]:
+    """Copy `source` to `target` without what `removal` takes; returns the opaque files that were left out.
+
+    Tables come first: a row of a hidden patient may name further files, which then go too.
+
+    Args:
+        keep: files of cases, which are never opaque.
+    """
+    from .hidden import place
+
+    texts, files, withheld = [], [], []
+    for folder, folders, names in os.walk(source):
+        folders.sort()
+        for name in sorted(names):
+            path = Path(folder, name).relative_to(source).as_posix()
+            lower = name.lower()
+            if lower.endswith((".csv", ".tsv", ".json", ".jsonl", ".txt")) and path not in keep:
+                texts.append(path)
+            elif lower.endswith(OPAQUE) and path not in keep:
+                withheld.append(path)
+            else:
+                files.append(path)
+    known = dict.fromkeys(texts, "")
+    for path in known:
+        _learn(source / path, removal)
+    for path in known:
+        if not removal.takes(path):
+            _rewrite(source / path, target / path, removal)
+    for path in files:
+        if not removal.takes(path):
+            place(source / path, target / path)
+    return withheld
+
+
+def _learn(file: Path, removal: Removal) -> None:
+    """Rows of hidden patients name more files of theirs, which no reader lists: other visits, excluded groups."""
+    if not file.name.lower().endswith((".csv", ".tsv")):
+        return
+    for row in _rows(file)[1]:
+        if removal.takes_row(row):
+            ids = {value for key, value in row.items() if key in removal.identity.columns and value}
+            names = {value for value in row.values() if isinstance(value, str) and SUFFIX.search(value.strip())}
+            removal.tokens.update(stem(value) for value in ids | names if value not in removal.patients)
+            removal.tokens.update(f"I{value}" for value in ids if value.isdigit())
+            removal.tokens.update(value[1:] for value in ids if value[:1] == "I" and value[1:].isdigit())
+
+
+def _rows(file: Path) -> tuple[list[str], list[dict[str, str]], bool]:
+    """Header, rows and whether every field is quoted."""
+    try:
+        with file.open(newline="", encoding="utf-8-sig") as stream:
+            quoted = stream.readline().lstrip().startswith('"')
+            stream.seek(0)
+            reader = csv.DictReader(stream, delimiter="\t" if file.suffix.lower() == ".tsv" else ",")
+            head = list(reader.fieldnames or ())
+            return (
+                head,
+                [{key: value or "" for key, value in row.items() if isinstance(key, str)} for row in reader],
+                quoted,
+            )
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise DataError(
+            f"The table {file} cannot be read, so that hidden rows cannot be taken out: {error}."
+        ) from error
+
+
+def _rewrite(source: Path, target: Path, removal: Removal) -> None:
+    """One text file without what is hidden; a file in which nothing is hidden stays byte for byte."""
+    from .hidden import place
+
+    kind = source.suffix.lower()
+    if kind in (".csv", ".tsv"):
+        head, rows, quoted = _rows(source)
+        left = [row for row in rows if not removal.takes_row(row)]
+        if len(left) == len(rows):
+            place(source, target)
+            return
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with target.open("w", newline="", encoding="utf-8") as stream:
+            writer = csv.DictWriter(
+                stream,
+                head,
+                quoting=csv.QUOTE_ALL if quoted else csv.QUOTE_MINIMAL,
+                delimiter="\t" if kind == ".tsv" else ",",
+            )
+            writer.writeheader()
+            writer.writerows(left)
+        return
+    text = _text(source)
+    if kind == ".json":
+        try:
+            value = json.loads(text)
+        except ValueError as error:
+            raise DataError(f"{source} is no JSON, so that hidden records cannot be taken out: {error}.") from error
+        left_value = _without(value, removal)
+        changed, new = left_value != value, json.dumps(left_value, ensure_ascii=False, indent=1) + "\n"
+    else:
+        lines = text.splitlines(keepends=True)
+        kept = [line for line in lines if not _line_taken(line, kind, removal)]
+        changed, new = len(kept) != len(lines), "".join(kept)
+    if not changed:
+        place(source, target)
+        return
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_text(new, encoding="utf-8")
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"{file} cannot be read as text, so that hidden names cannot be taken out: {error}.") from error
+
+
+def _line_taken(line: str, kind: str, removal: Removal) -> bool:
+    if kind == ".jsonl":
+        try:
+            return removal.takes_row(json.loads(line))
+        except (ValueError, AttributeError):
+            return False
+    return any(removal.takes(word) for word in line.replace(",", " ").split() if SUFFIX.search(word))
+
+
+def _without(value: Any, removal: Removal) -> Any:
+    """A JSON value without records, names and keys of hidden files; counts called `num...` follow their lists."""
+    if isinstance(value, list):
+        return [_without(item, removal) for item in value if not _taken(item, removal)]
+    if isinstance(value, dict):
+        left = {
+            key: _without(item, removal)
+            for key, item in value.items()
+            if not (SUFFIX.search(key) and removal.takes(key))
+        }
+        for key in left:
+            part = left.get(key.removeprefix("num").lower()) if key.startswith("num") else None
+            if isinstance(left[key], int) and isinstance(part, list):
+                left[key] = len(part)
+        return left
+    return value
+
+
+def _taken(item: Any, removal: Removal) -> bool:
+    if isinstance(item, str):
+        return bool(SUFFIX.search(item)) and removal.takes(item)
+    if not isinstance(item, dict):
+        return False
+    inner = {k: v for k, v in item.items() if isinstance(v, str)}
+    return removal.takes_row(inner) or any(
+        isinstance(v, list) and v and all(_taken(x, removal) for x in v) for v in item.values()
+    )

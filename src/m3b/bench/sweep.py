@@ -1,0 +1,183 @@
+"""A sweep: systems x models x tasks x runs, as many cells at a time as asked for, to be taken up again at any moment."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from m3b.errors import WrongUse
+from m3b.options import Options
+from m3b.runs import replace_text
+
+from .cell import RESULT, Cell
+from .provision import Provision
+from .rows import broken, finished
+from .store import DATA, PLAN, Store
+from .systems import system
+from .tasks import Task
+
+ATTEMPTS = 3
+"""So often a cell whose process broke down is begun; then that is its result."""
+
+AGAIN = ("provider", "crashed", "cancelled", "not_installed")
+"""Ends that say nothing of the task; `--retry` runs these cells again."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is to be compared.
+
+    Args:
+        runs: repetitions; the number of a run is its seed.
+        options: keyword options of m3b.Options, the same for every system.
+        real: data set -> folder with the real data; the others are stand-ins.
+        simulate: seconds that each cell sleeps instead of working.
+    """
+
+    tasks: tuple[Task, ...]
+    models: tuple[str, ...] = ("rules",)
+    systems: tuple[str, ...] = ("m3b",)
+    runs: int = 1
+    options: Mapping[str, Any] = field(default_factory=dict)
+    real: Mapping[str, str] = field(default_factory=dict)
+    patients: int | None = None
+    share: float = 0.2
+    simulate: float | None = None
+
+    def check(self) -> None:
+        """Refuse what cannot be run before anything is.
+
+        Raises:
+            WrongUse: no cells, an unknown system or option, a system that is not installed.
+        """
+        if self.runs < 1 or not (self.tasks and self.models and self.systems):
+            raise WrongUse("A sweep needs at least one task, one model, one system and one run.")
+        Options(**self.options)
+        missing = [why for name in self.systems if (why := system(name).missing())]
+        if missing and self.simulate is None:
+            raise WrongUse(" ".join(missing))
+
+    def cells(self, folder: Path) -> Iterator[Cell]:
+        """Every cell, one at a time: runs outermost, so that a broken-off sweep has something of every task."""
+        for run in range(self.runs):
+            for task in self.tasks:
+                for model in self.models:
+                    for name in self.systems:
+                        yield Cell(name, model, task, run, self.options, str(folder / DATA), self.real, self.patients,
+                                   self.share, self.simulate)  # fmt: skip
+
+    def __len__(self) -> int:
+        return self.runs * len(self.tasks) * len(self.models) * len(self.systems)
+
+    def provision(self, folder: Path) -> Provision:
+        """The data of this sweep."""
+        real = {name: Path(path) for name, path in self.real.items()}
+        return Provision(folder / DATA, real=real, patients=self.patients, share=self.share)
+
+    def to_json(self) -> dict[str, Any]:
+        return {"tasks": [task.id for task in self.tasks], "models": list(self.models), "systems": list(self.systems),
+                "runs": self.runs, "options": dict(self.options), "real": dict(self.real), "patients": self.patients,
+                "share": self.share}  # fmt: skip
+
+
+Told = Callable[[str, dict[str, Any]], None]
+"""Is told `begun` with {"key"}, or `done` with a row."""
+
+
+class Engine(Protocol):
+    """Runs cells. `begin` is called before each start and gives the attempt; `end` with each row."""
+
+    def run(
+        self, cells: Iterator[Cell], store: Store, begin: Callable[[Cell], int], end: Callable[[dict[str, Any]], None]
+    ) -> None: ...
+
+
+def run_sweep(
+    plan: Plan, folder: Path, engine: Engine, *, retry: bool = False, told: Told = lambda what, row: None
+) -> int:
+    """Run every cell that is not finished yet; returns how many were finished now. Ctrl-C leaves a sweep to go on with.
+
+    Args:
+        retry: run cells again that ended for reasons that say nothing of the task.
+
+    Raises:
+        WrongUse: the plan cannot be run, or another sweep is at work in the folder.
+        DataError: a data set cannot be read or carved.
+    """
+    plan.check()
+    with Store(folder) as store:
+        _write_plan(store.folder, plan)
+        if plan.simulate is None:
+            plan.provision(store.folder).for_tasks(plan.tasks)
+        if retry:
+            _forget(store)
+        count = 0
+        at_work: set[str] = set()
+
+        def begin(cell: Cell) -> int:
+            told("begun", {"key": cell.key})
+            at_work.add(cell.key)
+            return store.claim(cell.key)
+
+        def end(row: dict[str, Any]) -> None:
+            nonlocal count
+            store.finish(row)
+            at_work.discard(row["key"])
+            count += 1
+            told("done", row)
+
+        try:
+            engine.run(_open(plan, store, end), store, begin, end)
+        finally:
+            for key in at_work:
+                store.release(key)
+        return count
+
+
+def _open(plan: Plan, store: Store, end: Callable[[dict[str, Any]], None]) -> Iterator[Cell]:
+    """Cells that are still to be run. One whose result is in its folder but not in the list is only written down."""
+    for cell in plan.cells(store.folder):
+        if cell.key in store.done:
+            continue
+        kept = finished(store.place(cell.key)) if store.claims[cell.key] else None
+        if kept is not None:
+            end(kept)
+        elif store.claims[cell.key] >= ATTEMPTS:
+            end(broken(cell, f"its process broke down {store.claims[cell.key]} times"))
+        else:
+            yield cell
+
+
+def _forget(store: Store) -> None:
+    """Cells with an end that says nothing of the task lose their folders' results."""
+    from .store import read_rows
+
+    keys = set()
+    for row in read_rows(store.folder) if store.done else ():
+        if row["kind"] in AGAIN:
+            keys.add(row["key"])
+            for name in (RESULT, "outcome.json", "score.json"):
+                (store.place(row["key"]) / name).unlink(missing_ok=True)
+    store.forget(keys)
+
+
+def _write_plan(folder: Path, plan: Plan) -> None:
+    """Keep what was asked for; a folder holds one kind of sweep, so that its cells can be compared."""
+    file = folder / PLAN
+    told = plan.to_json()
+    if file.is_file():
+        before = json.loads(file.read_text(encoding="utf-8"))
+        fixed = ("options", "real", "patients", "share")
+        other = [name for name in fixed if before.get(name) != json.loads(json.dumps(told[name]))]
+        if other:
+            raise WrongUse(
+                f"{folder} holds a sweep with other {' and '.join(other)} ({', '.join(str(before.get(n)) for n in other)}); its"
+                " cells could not be compared with these. Give another --out."
+            )
+        for name in ("tasks", "models", "systems"):
+            told[name] = list(dict.fromkeys([*before[name], *told[name]]))
+        told["runs"] = max(before["runs"], told["runs"])
+    replace_text(file, json.dumps(told, ensure_ascii=False, indent=1))

@@ -1,0 +1,8 @@
+"""The systems that are compared: m3b, its ablations, and others that start a command in the same workspace."""
+
+from __future__ import annotations
+
+from .base import Job, Outcome, System
+from .registry import known, published, system
+
+__all__ = ["Job", "Outcome", "System", "known", "published", "system"]

@@ -1,0 +1,69 @@
+"""m3b itself, and its ablations: the same pipeline with one part switched off."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from m3b.llm import LLM
+from m3b.pipeline import Pipeline
+from m3b.result import Result
+from m3b.workspace import Workspace
+
+from .base import Job, Outcome
+
+ABLATIONS: Mapping[str, Mapping[str, Any]] = {
+    "m3b": {},
+    "m3b-single": {"roles": "single"},
+    "m3b-no-debug": {"debug": False},
+    "m3b-no-reflect": {"reflect": False},
+    "m3b-no-examples": {"examples": False},
+}
+"""Name -> options that differ: the paper's single agent, no debugging, no reflection, no few-shot examples."""
+
+
+@dataclass(frozen=True)
+class Own:
+    """m3b with some options.
+
+    Args:
+        connect: gives the model instead of the job's `provider:model`; for scripted models in tests.
+    """
+
+    name: str
+    changes: Mapping[str, Any] = field(default_factory=dict)
+    connect: Callable[[str], LLM] | None = None
+
+    def missing(self) -> str:
+        return ""
+
+    def run(self, job: Job) -> Outcome:
+        llm: Any = self.connect(job.model) if self.connect else job.model
+        options = {**job.options, **self.changes, "seed": job.seed}
+        pipeline = Pipeline(llm, workspace=Workspace(data=list(job.cards)), out=job.folder / "run", **options)
+        return outcome(pipeline.run(job.request), job)
+
+
+def outcome(result: Result, job: Job) -> Outcome:
+    """A run's Result in the benchmark's words. Only an accepted deliverable counts as handed over."""
+    run = job.folder / "run"
+    made = result.model_dir or ""
+    kind = "provider" if result.status == "failed" and _provider(result.reason) else ""
+    return Outcome(
+        status=result.status,
+        reason=result.reason,
+        model=made,
+        work=str(run / "work"),
+        run=str(run),
+        claimed=result.primary,
+        integrity=result.integrity,
+        usage=result.usage,
+        roles=result.roles,
+        kind=kind,
+    )
+
+
+def _provider(reason: str) -> bool:
+    low = reason.lower()
+    return any(word in low for word in ("api key", "rate limit", "overload", "lost connection", "provider"))

@@ -1,0 +1,85 @@
+"""One role alone: the roles before it are played by the embedded rules, and the run ends when it has handed over.
+
+So every model gets the same prepared hand-over, and what is measured is the one role: whether plain Python accepts what it
+makes, with how many actions, iterations and tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from m3b.agents.roles import STAGES
+from m3b.errors import WrongUse
+from m3b.events import Event
+from m3b.llm import LLM
+from m3b.pipeline import Pipeline
+from m3b.workspace import Workspace
+
+from .base import Job, Outcome
+from .own import outcome
+
+PREFIX = "role:"
+NAMES = tuple(role.name for role in STAGES)
+
+
+@dataclass(frozen=True)
+class OneRole:
+    """A role of m3b with the model under test; `rules` is everybody else.
+
+    Args:
+        connect: gives the model instead of the job's `provider:model`; for scripted models in tests.
+    """
+
+    role: str
+    connect: Callable[[str], LLM] | None = None
+
+    @property
+    def name(self) -> str:
+        return f"{PREFIX}{self.role}"
+
+    def missing(self) -> str:
+        return ""
+
+    def run(self, job: Job) -> Outcome:
+        llm: Any = self.connect(job.model) if self.connect else job.model
+        options = {**job.options, "seed": job.seed}
+        pipeline = Pipeline(
+            {"default": "rules", self.role: llm},
+            workspace=Workspace(data=list(job.cards)),
+            out=job.folder / "run",
+            **options,
+        )
+
+        def watch(event: Event) -> None:
+            if event.kind == "artifact" and event.role == self.role:
+                pipeline.cancel()
+
+        pipeline.on_event = watch
+        return self._ended(outcome(pipeline.run(job.request), job))
+
+    def _ended(self, ran: Outcome) -> Outcome:
+        told = ran.roles.get(self.role)
+        if told is None:
+            return replace(
+                ran, kind="no_handover", reason=f"The roles before it did not get there: {ran.reason}", model=""
+            )
+        mine = {self.role: told}
+        if told["status"] == "done":
+            return replace(
+                ran, status="completed", reason="Its hand-over was accepted.", kind="role", roles=mine, model=""
+            )
+        return replace(ran, kind=ran.kind or "role", roles=mine, model="")
+
+
+def one_role(name: str) -> OneRole:
+    """`role:data_engineer` as a system.
+
+    Raises:
+        WrongUse: there is no such role.
+    """
+    role = name.removeprefix(PREFIX)
+    if role not in NAMES:
+        raise WrongUse(f"There is no role {role!r}; choose one of {', '.join(NAMES)}.")
+    return OneRole(role)

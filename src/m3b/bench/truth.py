@@ -1,0 +1,117 @@
+"""Hidden cases in m3b's own terms: index records with the truth, and how the agent's names match the true ones."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from m3b.data.cards import slug
+from m3b.data.index import TEST, TRAIN, BoxLabel, Index, Record, Report, read_records
+from m3b.errors import DataError
+
+from .datasets import Case, DatasetSpec
+from .hidden import AGENT, HIDDEN, Hidden
+
+PURE = 0.9
+"""A name of the agent's that goes with one true class in fewer of its cases than this means something else."""
+
+
+def exam_index(hidden: Hidden, spec: DatasetSpec, *, folders: bool = False) -> Index:
+    """An index with the true cases: the agent's as training part, the hidden ones as test part.
+
+    Paths count from `hidden.folder`.
+
+    Args:
+        folders: name the folder of a volume's slices instead of the slices, as the agent's own index does.
+    """
+    known = spec.read(hidden.agent).cases
+    train = tuple(_record(case, spec.task, folders, AGENT) for case in known)
+    test = tuple(_record(case, spec.task, folders, HIDDEN) for case in hidden.cases)
+    truth = {} if test and test[0].boxes is not None else values(spec, spec.task)
+    names = tuple(truth) or tuple(dict.fromkeys((*spec.values.values(), *spec.classes)))
+    return Index(train, test, names, spec.task, truth)
+
+
+def _record(case: Case, task: str, folders: bool, below: str) -> Record:
+    case = replace(case, images=tuple(f"{below}/{path}" for path in case.images),
+                   mask=f"{below}/{case.mask}" if case.mask else "")  # fmt: skip
+    image: str | tuple[str, ...] = case.images[0] if len(case.images) == 1 else case.images
+    parents = {str(Path(path).parent) for path in case.images}
+    if folders and task != "report" and len(case.images) > 1 and len(parents) == 1:
+        image = parents.pop()
+    if task == "report":
+        return Record(image, case.labels, case.patient, report=Report(case.findings, case.impression))
+    if task == "diagnosis":
+        return Record(image, case.labels, case.patient)
+    if case.mask:
+        return Record(image, (), case.patient, mask=case.mask)
+    boxes = tuple(BoxLabel(box.label, (box.x1, box.y1, box.x2, box.y2)) for box in case.boxes)
+    return Record(image, (), case.patient, boxes=boxes)
+
+
+def values(spec: DatasetSpec, task: str) -> dict[str, int]:
+    """The true classes as `label_dict.json` has them."""
+    if spec.values and task in ("segmentation", "detection"):
+        return {name: value for value, name in spec.values.items()}
+    return {name: number for number, name in enumerate(spec.classes)}
+
+
+def rename(
+    ours: Sequence[str], theirs: Mapping[str, int], truth: Mapping[str, int], learnt: Mapping[str, str]
+) -> dict[str, str]:
+    """Their name -> our name, as far as it can be told: as learnt from their index, by spelling, by mask value."""
+    found = {name: learnt[name] for name in theirs if learnt.get(name) in ours}
+    plain = {slug(name): name for name in ours}
+    for name in theirs:
+        if name not in found and plain.get(slug(name)) not in (None, *found.values()):
+            found[name] = plain[slug(name)]
+    by_value = {value: name for name, value in truth.items()}
+    masked = min(truth.values(), default=0) >= 1
+    for name, value in theirs.items():
+        if name not in found and masked and by_value.get(value) not in (None, *found.values()):
+            found[name] = by_value[value]
+    return found
+
+
+def learn_names(work: Path, hidden: Hidden, spec: DatasetSpec) -> dict[str, str]:
+    """Which true class each of the agent's labels stands for, by the cases that it put there. Diagnosis only.
+
+    Args:
+        work: holds the agent's index files.
+    """
+    try:
+        rows = [*read_records(work / TRAIN), *read_records(work / TEST)]
+        truth = {path: case.labels[0] for case in spec.read(hidden.agent).cases for path in case.images if case.labels}
+    except DataError:
+        return {}
+    votes: dict[str, Counter[str]] = defaultdict(Counter)
+    ends = {_tail(path): label for path, label in truth.items()}
+    for path, label in truth.items():
+        ends.setdefault(str(Path(_tail(path)).parent), label)
+    for row in rows:
+        true = ends.get(_tail(row.files[0]))
+        if true and len(row.labels) == 1:
+            votes[row.labels[0]][true] += 1
+    found: dict[str, str] = {}
+    for name, count in votes.items():
+        best, times = count.most_common(1)[0]
+        if times >= PURE * count.total() and best not in found.values():
+            found[name] = best
+    return found
+
+
+def _tail(path: str) -> str:
+    """A path without the `data/<set>/` before it."""
+    parts = path.split("#")[0].replace("\\", "/").split("/")
+    return "/".join(parts[2:] if parts[0] == "data" and len(parts) > 2 else parts)
+
+
+def by_folder(work: Path) -> bool:
+    """Whether the agent's index names volumes by their folders."""
+    try:
+        rows = read_records(work / TRAIN)
+    except DataError:
+        return False
+    return any(isinstance(row.image, str) and "." not in Path(row.image).name for row in rows[:50])

@@ -1,0 +1,202 @@
+"""Whole cells in seconds: a small kidney stand-in, a scripted model that plays all roles, and ways to cheat."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from m3b.llm import Scripted
+from m3b.llm.scripted import both, call, say
+from m3b.messages import Message, Reply, ToolSpec
+
+MAKE_INDEX = """
+import json, re
+from pathlib import Path
+root = Path("data/ct-kidney")
+train, test = [], []
+labels = ["Normal", "Cyst", "Stone", "Tumor"]
+for label in labels:
+    files = sorted((root / label).glob("*.jpg"), key=lambda f: int(re.search(r"\\((\\d+)\\)", f.name)[1]))
+    for n, file in enumerate(files):
+        row = {"image_path": file.as_posix(), "labels": [label], "patient": f"{label}-{n * 8 // len(files)}"}
+        (test if row["patient"].endswith(("-2", "-5")) else train).append(row)
+Path("Datapath").mkdir(exist_ok=True)
+for split, rows in (("train", train), ("test", test)):
+    Path(f"Datapath/{split}.json").write_text(json.dumps(rows))
+Path("Datapath/label_dict.json").write_text(json.dumps({name: k for k, name in enumerate(labels)}))
+"""
+
+FEATURES = '''
+import numpy as np
+from PIL import Image
+
+def features(path):
+    """80 numbers: the picture's grey values in order, fine and coarse, so that places do not matter."""
+    with Image.open(path) as image:
+        grey = image.convert("L").resize((64, 64), Image.Resampling.BOX)
+    fine = np.sort(np.asarray(grey, np.float32).ravel())
+    coarse = np.sort(np.asarray(grey.resize((16, 16), Image.Resampling.BOX), np.float32).ravel())
+    parts = [fine[[int(q) for q in np.linspace(0, 4095, 48)]], coarse[[int(q) for q in np.linspace(0, 255, 32)]]]
+    return np.concatenate(parts) / 64 - 1.5
+'''
+
+TRAIN_PY = """
+import json
+from pathlib import Path
+import numpy as np
+from safetensors.numpy import save_file
+from features import features
+rows = json.load(open("Datapath/train.json"))
+names = list(json.load(open("Datapath/label_dict.json")))
+x = np.stack([features(row["image_path"]) for row in rows])
+mean, std = x.mean(0), x.std(0) + 0.05
+x = np.hstack([(x - mean) / std, np.ones((len(x), 1), np.float32)])
+y = np.eye(len(names))[[names.index(row["labels"][0]) for row in rows]]
+w = np.zeros((x.shape[1], len(names)))
+train = np.arange(len(x)) % 4 > 0
+for _ in range(600):
+    e = np.exp(x[train] @ w - (x[train] @ w).max(1, keepdims=True))
+    p = e / e.sum(1, keepdims=True)
+    w -= 0.1 * (x[train].T @ ((p - y[train]) / y[train].sum(0)) / 4 + 0.003 * w)
+Path("Logout").mkdir(exist_ok=True)
+save_file({"w": w.astype(np.float32), "mean": mean, "std": std.astype(np.float32)}, "Logout/best.safetensors")
+json.dump([{"image": row["image_path"]} for row, seen in zip(rows, train) if not seen],
+          open("Logout/valid_predictions.json", "w"))
+"""
+
+PREDICT_PY = """
+import argparse, json, sys
+from pathlib import Path
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE))
+import numpy as np
+from features import features
+from safetensors.numpy import load_file
+
+def predict(paths):
+    weights = load_file(HERE / "model.safetensors")
+    names = json.loads((HERE / "config.json").read_text())["classes"]
+    answers = []
+    for path in paths:
+        x = np.append((features(path) - weights["mean"]) / weights["std"], 1.0)
+        e = np.exp(x @ weights["w"] - (x @ weights["w"]).max())
+        p = (e / e.sum()).tolist()
+        answers.append({"image": path, "probabilities": dict(zip(names, p)), "prediction": names[int(np.argmax(p))]})
+    return answers
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("images", nargs="*")
+    parser.add_argument("--list")
+    parser.add_argument("-o")
+    given = parser.parse_args()
+    paths = given.images + (json.loads(Path(given.list).read_text()) if given.list else [])
+    Path(given.o).write_text(json.dumps(predict(paths)))
+"""
+
+PROJECT = {
+    "features.py": FEATURES,
+    "plan.json": json.dumps({"seed": 0}),
+    "plan.py": "print(open('plan.json').read())\n",
+    "Datapath/dataloader.py": """
+import json
+import torch
+from features import features
+
+class Cases:
+    def __init__(self, rows, names):
+        self.rows, self.names = rows, names
+    def __len__(self):
+        return len(self.rows)
+    def __getitem__(self, at):
+        row = self.rows[at]
+        labels = torch.tensor([float(name in row["labels"]) for name in self.names])
+        return {"pixel_values": torch.from_numpy(features(row["image_path"])), "labels": labels}
+
+def build_datasets(plan):
+    rows = json.load(open("Datapath/train.json"))
+    names = list(json.load(open("Datapath/label_dict.json")))
+    return Cases(rows[::2], names), Cases(rows[1::2], names)
+""",
+    "Model/network.py": """
+import torch
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = torch.nn.Sequential(torch.nn.Linear(80, 64), torch.nn.ReLU(), torch.nn.Linear(64, 4))
+    def forward(self, pixel_values, labels=None):
+        logits = self.layers(pixel_values)
+        answer = {"logits": logits}
+        if labels is not None:
+            answer["loss"] = torch.nn.functional.cross_entropy(logits, labels)
+        return answer
+
+def build_model(plan):
+    return Net()
+""",
+    "Loss/loss.py": "# cross entropy, in Model/network.py\n",
+    "train.py": TRAIN_PY,
+    "export.py": """
+import json, shutil
+from pathlib import Path
+out = Path("Deliver")
+out.mkdir(exist_ok=True)
+shutil.copy("Logout/best.safetensors", out / "model.safetensors")
+shutil.copy("deliver/predict.py", out / "predict.py")
+shutil.copy("features.py", out / "features.py")
+names = list(json.load(open("Datapath/label_dict.json")))
+(out / "config.json").write_text(json.dumps({"classes": names, "multi_label": False}))
+(out / "README.md").write_text("# Kidneys" + chr(10))
+(out / "requirements.txt").write_text("numpy" + chr(10) + "pillow" + chr(10) + "safetensors" + chr(10))
+""",
+    "deliver/predict.py": PREDICT_PY,
+}
+
+PLAN = "Class folders; one picture a case; runs of numbers as patients; a fourth of the runs for testing."
+CHOICE = {
+    "data_card": "CT-Kidney",
+    "task": "diagnosis",
+    "metric": "auroc",
+    "classes": [],
+    "plan": PLAN,
+    "reason": "Fits.",
+}
+TRAIN = "python train.py && python export.py"
+
+
+def write(files: Mapping[str, str]) -> Reply:
+    """A call that writes files."""
+    return call("write_files", files=[{"path": name, "content": text} for name, text in files.items()])
+
+
+def script(command: str) -> Reply:
+    return call("run_script", command=command)
+
+
+def play(**changes: Sequence[Any]) -> dict[str, Sequence[Any]]:
+    """What the model does in each stage; the last step of a stage is repeated. `changes` replace stages."""
+    acts: dict[str, Sequence[Any]] = {
+        "selection": [say(json.dumps(CHOICE))],
+        "index": [both(write({"make_index.py": MAKE_INDEX}), script("python make_index.py")), say("Indexed.")],
+        "module": [both(write(PROJECT), script("python plan.py")), say("In place.")],
+        "model": [script(TRAIN), say("Trained and exported.")],
+    }
+    return {**acts, **changes}
+
+
+def actor(acts: Mapping[str, Sequence[Any]] | None = None) -> Scripted:
+    """A model that plays `acts`; it finds its place by the stage's message and its own replies since."""
+    chosen = acts or play()
+
+    def step(messages: Sequence[Message], tools: Sequence[ToolSpec]) -> Any:
+        stage, replies = "", 0
+        for message in messages:
+            if message.role == "user" and message.text.startswith("Stage: "):
+                stage, replies = message.text.splitlines()[0].removeprefix("Stage: "), 0
+            elif message.role == "assistant":
+                replies += 1
+        return chosen[stage][min(replies, len(chosen[stage]) - 1)]
+
+    return Scripted([step], repeat=True)

@@ -1,0 +1,69 @@
+"""Sweeps on a Ray cluster of several nodes on this machine; one is killed in mid-sweep, one is found."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from m3b.bench.on_ray import OnRay
+from m3b.bench.store import read_lines, read_rows
+from m3b.bench.sweep import Plan, run_sweep
+from m3b.bench.tasks import choose
+
+ray: Any = pytest.importorskip("ray")
+cluster_utils: Any = pytest.importorskip("ray.cluster_utils")
+
+
+@pytest.fixture
+def cluster() -> Any:
+    made = cluster_utils.Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+    yield made
+    ray.shutdown()
+    made.shutdown()
+
+
+def count(folder: Path, event: str) -> Counter[str]:
+    return Counter(line["key"] for line in read_lines(folder) if line["event"] == event)
+
+
+@pytest.mark.slow
+def test_a_node_is_killed_and_another_found_in_mid_sweep(cluster: Any, tmp_path: Path) -> None:
+    """Twenty-eight cells on three nodes; nothing is lost, and no result stands twice."""
+    doomed = cluster.add_node(num_cpus=1)
+    cluster.add_node(num_cpus=1)
+    cluster.wait_for_nodes()
+    ray.init(address=cluster.address, logging_level="error", log_to_driver=False)
+    plan = Plan(choose([]), runs=2, simulate=2.0)
+    done: list[str] = []
+
+    def disturb(what: str, row: dict[str, Any]) -> None:
+        done.append(row["key"]) if what == "done" else None
+        if what == "done" and len(done) == 4:
+            cluster.remove_node(doomed, allow_graceful=False)
+            cluster.add_node(num_cpus=1)
+
+    assert run_sweep(plan, tmp_path, OnRay(cpus=1.0), told=disturb) == 28
+    rows = read_rows(tmp_path)
+    assert len(rows) == 28
+    assert {row["reason"] for row in rows} == {"simulated"}, "no cell is lost with its node"
+    assert set(count(tmp_path, "done").values()) == {1}, "and none has two results"
+    claims = count(tmp_path, "claim")
+    assert sum(claims.values()) > 28, "the lost cell was begun again"
+    assert sum(claims.values()) <= 28 + 3, "and only what was lost"
+    assert len({row["key"] for row in rows}) == 28
+    for row in rows:
+        assert (tmp_path / "cells" / row["folder"] / "result.json").is_file()
+
+
+@pytest.mark.slow
+def test_a_sweep_on_ray_is_taken_up_by_the_local_engine(cluster: Any, tmp_path: Path) -> None:
+    from m3b.bench.local import Local
+
+    ray.init(address=cluster.address, logging_level="error", log_to_driver=False)
+    some = choose(["ct-kidney", "btcv"])
+    assert run_sweep(Plan(some, simulate=0.0), tmp_path, OnRay(cpus=1.0)) == 2
+    assert run_sweep(Plan(some, runs=2, simulate=0.0), tmp_path, Local()) == 2
+    assert len(read_rows(tmp_path)) == 4

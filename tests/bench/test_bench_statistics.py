@@ -1,0 +1,99 @@
+"""Shares and their intervals, against independent libraries."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from m3b.bench.statistics import by_task, difference, newcombe, pass_all_k, pass_at_k, wilson
+
+
+def test_the_published_average_recomputes() -> None:
+    """66 of 70 runs; the paper's cells were not at hand, so that the sum is what is checked."""
+    from m3b.bench.systems.registry import paper
+
+    row = paper()["rows"][0]
+    share = wilson(row["successes"], row["runs"])
+    assert round(100 * share.value, 2) == row["percent"] == 94.29
+    assert row["runs"] == paper()["protocol"]["tasks"] * paper()["protocol"]["runs"]
+    assert (round(100 * share.low, 1), round(100 * share.high, 1)) == (86.2, 97.8)
+
+
+@settings(deadline=None)
+@given(st.integers(1, 400).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))))
+def test_wilson_agrees_with_statsmodels(case: tuple[int, int]) -> None:
+    proportion = pytest.importorskip("statsmodels.stats.proportion")
+    low, high = proportion.proportion_confint(*case, method="wilson")
+    mine = wilson(*case)
+    assert (mine.low, mine.high) == pytest.approx((low, high), abs=1e-9)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.tuples(st.integers(0, 20), st.integers(20, 40), st.integers(0, 20), st.integers(20, 40)))
+def test_newcombe_agrees_with_statsmodels(case: tuple[int, int, int, int]) -> None:
+    proportion = pytest.importorskip("statsmodels.stats.proportion")
+    a, n, b, m = case
+    low, high = proportion.confint_proportions_2indep(a, n, b, m, compare="diff", method="newcomb")
+    mine = newcombe((a, n), (b, m))
+    assert (mine.low, mine.high) == pytest.approx((low, high), abs=1e-6)
+
+
+def test_the_bootstrap_by_task_agrees_with_scipy() -> None:
+    stats = pytest.importorskip("scipy.stats")
+    random = np.random.default_rng(3)
+    runs = {
+        f"task{k}": (random.random(5) < chance).astype(float).tolist()
+        for k, chance in enumerate(np.linspace(0.4, 1, 14))
+    }
+    means = np.array(
+        [np.mean(values) for values in runs.values()]
+    )  # tasks of equal size: the mean of means is the mean
+    theirs = stats.bootstrap((means,), np.mean, n_resamples=20_000, method="percentile", rng=np.random.default_rng(0))
+    mine = by_task(runs, draws=20_000)
+    assert mine.value == pytest.approx(means.mean())
+    assert (mine.low, mine.high) == pytest.approx(theirs.confidence_interval, abs=0.012)
+
+
+def test_the_paired_difference_agrees_with_scipy() -> None:
+    stats = pytest.importorskip("scipy.stats")
+    random = np.random.default_rng(5)
+    tasks = [f"task{k}" for k in range(14)]
+    first = {task: (random.random(5) < 0.9).astype(float).tolist() for task in tasks}
+    second = {task: (random.random(5) < 0.6).astype(float).tolist() for task in tasks}
+    gaps = np.array([np.mean(first[task]) - np.mean(second[task]) for task in tasks])
+    theirs = stats.bootstrap((gaps,), np.mean, n_resamples=20_000, method="percentile", rng=np.random.default_rng(0))
+    mine = difference(first, second, draws=20_000)
+    assert (mine.low, mine.high) == pytest.approx(theirs.confidence_interval, abs=0.012)
+    back = difference(second, first, draws=20_000)
+    assert back.value == pytest.approx(-mine.value)
+
+
+def test_tasks_make_the_interval_wider_than_runs_do() -> None:
+    alike = {f"task{k}": [float(k < 12)] * 5 for k in range(14)}
+    clustered, plain = by_task(alike), wilson(60, 70)
+    assert clustered.high - clustered.low > plain.high - plain.low
+
+
+def test_all_alike_is_not_certain() -> None:
+    perfect = by_task({f"task{k}": [1.0] * 5 for k in range(14)})
+    assert perfect.value == perfect.high == 1.0
+    assert 0.7 < perfect.low < 0.8
+    same = difference({"a": [1.0], "b": [1.0]}, {"a": [0.0], "b": [0.0]})
+    assert same.low < 1.0
+    assert by_task({"a": [1.0, 0.0]}).low is None
+    with pytest.raises(ValueError, match="no runs"):
+        by_task({})
+
+
+@settings(deadline=None)
+@given(st.integers(1, 7).flatmap(lambda n: st.tuples(st.just(n), st.integers(0, n), st.integers(1, n))))
+def test_pass_at_k_counts_subsets(case: tuple[int, int, int]) -> None:
+    n, c, k = case
+    runs = [True] * c + [False] * (n - c)
+    subsets = list(itertools.combinations(runs, k))
+    assert pass_at_k(n, c, k) == pytest.approx(sum(map(any, subsets)) / len(subsets))
+    assert pass_all_k(n, c, k) == pytest.approx(sum(map(all, subsets)) / len(subsets))

@@ -1,0 +1,150 @@
+"""Tables of made-up rows: every figure with its interval, on the terminal, as CSV and as a page; and the command line."""
+
+from __future__ import annotations
+
+import csv
+import json
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from m3b.bench.render import as_csv, as_html, as_text, write_files
+from m3b.bench.store import Store
+from m3b.bench.tables import tables
+from m3b.bench.tasks import choose
+
+M3B = str(Path(sys.executable).with_name("m3b"))
+
+
+def row(task: str, run: int, ok: bool, **more: Any) -> dict[str, Any]:
+    role = {"status": "done", "actions": 2, "iterations": 1, "input_tokens": 900, "output_tokens": 100}
+    base = {
+        "system": "m3b", "model": "rules", "task": task, "family": "diagnosis", "variant": "plain", "dataset": "CT-Kidney",
+        "run": run, "ok": ok, "kind": "success" if ok else "below_range", "reason": "r", "labels": [], "status": "completed",
+        "score": {"primary": {"name": "auroc", "value": 0.8, "low": 0.7, "high": 0.9, "n": 40, "baseline": 0.5},
+                  "control": {"value": 0.51}, "acceptable": [0.7, None]},
+        "claimed": None, "usage": {"actions": 12, "iterations": 1, "input_tokens": 9000, "output_tokens": 1000,
+                                   "cost_usd": 0.5, "wall_s": 60.0},
+        "roles": {"task_manager": role, "data_engineer": {**role, "status": "failed" if not ok else "done"}},
+    }  # fmt: skip
+    base.update(more)
+    return {**base, "key": f"{base['system']}-{base['model']}-{task}-{run}"}
+
+
+def sweep() -> list[dict[str, Any]]:
+    names = [task.id for task in choose([])]
+    own = [row(task, run, not (task == "verse" and run)) for task in names for run in range(2)]
+    other = [
+        row(task, run, number % 2 == 0, system="m3b-single") for number, task in enumerate(names) for run in range(2)
+    ]
+    bad = row("btcv", 5, False, kind="cheated", labels=["trains on test cases"])
+    return [*own, *other, bad]
+
+
+def test_every_table_is_there_and_says_what_it_stands_on() -> None:
+    made = {table.name: table for table in tables(sweep())}
+    assert {"table1", "table2", "differences", "table3", "table15", "quality", "failures"} <= set(made)
+    completion = {one[0]: one[1] for one in made["table1"].rows}
+    assert completion["verse"] == "1/2"
+    assert completion["ct-kidney"] == "2/2"
+    assert completion["all runs: average, by task"].startswith("93.1 % (")
+    assert any("66/70" in note and "86.2-97.8" in note for note in made["table1"].notes)
+    gap = made["differences"].rows[0]
+    assert gap[0].startswith("m3b-single - m3b")
+    assert " to " in gap[2], "no difference without its interval"
+    published = [one for one in made["table2"].rows if "(published)" in one[0]]
+    assert {one[0].split(" ")[0] for one in published} == {"M3Builder", "Cursor", "Windsurf", "Copilot"}
+    assert any("trains on test cases (1)" in one[4] for one in made["failures"].rows)
+    engineer = next(one for one in made["table3"].rows if one[0].startswith("Data Engineer (m3b /"))
+    assert engineer[1] == "27/29"
+    assert made["quality"].rows[0][7] == "0.510", "the shuffled control"
+
+
+def test_declined_requests_have_a_row_of_their_own() -> None:
+    rows = [row("ct-kidney", 0, True), row("decline:ecg", 0, False, family="decline", score=None, kind="not_declined")]
+    first = {one[0]: one[1] for one in tables(rows)[0].rows}
+    assert first["all runs: average, by task"].startswith("100.0 %")
+    assert first["requests to be declined"] == "0/1"
+
+
+def test_a_table_survives_csv(tmp_path: Path) -> None:
+    for table in tables(sweep()):
+        read = list(csv.reader(as_csv(table).splitlines()))
+        assert read == [list(table.head), *(list(one) for one in table.rows)]
+    written = write_files(tables(sweep()), tmp_path)
+    assert (tmp_path / "bench.html") in written
+
+
+class Checker(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: Any) -> None:
+        self.tags.append(tag)
+        if tag not in ("meta", "br", "hr"):
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: Any) -> None:
+        self.tags.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def test_the_page_is_whole_and_escapes_what_it_shows() -> None:
+    page = as_html(tables([row("<script>alert(1)</script>", 0, True), *sweep()]))
+    assert "<script>" not in page
+    seen = Checker()
+    seen.feed(page)
+    assert seen.open == []
+    assert seen.tags.count("svg") >= 2
+    assert "http" not in page.replace("http-equiv", "")
+
+
+def bench(*words: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([M3B, "bench", *map(str, words)], capture_output=True, text=True, timeout=120, check=False)
+
+
+def test_the_command_shows_tables(tmp_path: Path) -> None:
+    with Store(tmp_path) as store:
+        for one in sweep():
+            store.finish(one)
+    shown = bench("table", tmp_path, "-o", tmp_path / "out")
+    assert shown.returncode == 0
+    assert as_text(tables(sweep())) in shown.stdout
+    assert (tmp_path / "out" / "table1.csv").is_file()
+    told = json.loads(bench("table", tmp_path, "--json").stdout)
+    assert [one["name"] for one in told["tables"]][:2] == ["table1", "table2"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["table", "."], "no results"),
+        (["run", "--tasks", "bananas"], "No task"),
+        (["run", "--system", "Cursor"], "no headless form"),
+        (["run", "--engine", "abacus"], "no engine"),
+        (["run", "--data", "ADNI"], "NAME=FOLDER"),
+        (["run", "--train-minutes", "0"], "train_minutes"),
+        (["score", "."], "no results"),
+    ],
+    ids=lambda value: "-".join(value) if isinstance(value, list) else "",
+)
+def test_wrong_use(words: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    ended = bench(*words)
+    assert ended.returncode == 2
+    assert said in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+def test_tasks_and_systems_are_listed() -> None:
+    told = json.loads(bench("list", "--json").stdout)
+    assert len(told["tasks"]) >= 14 + 14 + 3
+    assert told["systems"]["m3b"] == ""

@@ -1,0 +1,230 @@
+"""Outside systems: each adapter with a fake program that speaks its command line, the relay, and the plain ReAct agent."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from m3b.bench.systems import Job, known, published, system
+from m3b.bench.systems.command import Command, from_text
+from m3b.bench.systems.outside import AIDE, AIDER, MINI, REACT, SMOLAGENTS
+from m3b.bench.systems.react import parse
+from m3b.errors import WrongUse
+from m3b.llm import Scripted
+from m3b.llm.relay import Meter, Relay, read_messages
+from m3b.llm.relay_inside import ask
+from m3b.llm.scripted import call, fault, say
+
+DELIVER = """
+import json, sys
+from pathlib import Path
+import numpy as np
+from safetensors.numpy import save_file
+out = Path(sys.argv[1] if len(sys.argv) > 1 else "Deliver")
+out.mkdir(parents=True, exist_ok=True)
+save_file({"w": np.zeros(1, np.float32)}, out / "model.safetensors")
+(out / "config.json").write_text(json.dumps({"task": "diagnosis", "classes": ["a", "b"], "multi_label": False}))
+(out / "predict.py").write_text("print('no')\\n")
+(out / "README.md").write_text("# x\\n")
+(out / "requirements.txt").write_text("numpy\\n")
+"""
+
+FAKE = """#!{python}
+import json, os, sys, urllib.request
+from pathlib import Path
+Path("seen.json").write_text(json.dumps({{"argv": sys.argv[1:], "cwd": os.listdir("."), "keys": sorted(
+    name for name in os.environ if name.endswith("_API_KEY")), "model": os.environ["M3B_MODEL"]}}))
+body = json.dumps({{"model": "x", "messages": [{{"role": "user", "content": "What now?"}}]}}).encode()
+request = urllib.request.Request(os.environ["OPENAI_BASE_URL"] + "/chat/completions", body,
+                                 {{"Content-Type": "application/json"}})
+answer = json.loads(urllib.request.urlopen(request).read())
+Path("told.txt").write_text(answer["choices"][0]["message"]["content"])
+sys.argv = ["x", {place!r}]
+exec({deliver!r})
+"""
+
+
+def fake(folder: Path, name: str, place: str = "Deliver") -> None:
+    """A program on the PATH that notes what it was told, asks the model once and delivers."""
+    folder.mkdir(exist_ok=True)
+    file = folder / name
+    file.write_text(FAKE.format(python=sys.executable, deliver=DELIVER, place=place))
+    file.chmod(file.stat().st_mode | stat.S_IXUSR)
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Job:
+    data = tmp_path / "spots"
+    data.mkdir()
+    (data / "table.csv").write_text("image,label\na.png,1\n")
+    card = {"name": "Spots", "description": "Invented.", "path": str(data)}
+    options = {"max_actions": 7, "train_minutes": 1.0}
+    return Job(tmp_path / "cell", "Tell spots apart.", [card], "anthropic:some-model", options)
+
+
+def run(one: Command, job: Job, *steps: Any) -> Any:
+    model = Scripted([*steps, say("Go on.")], repeat=True)
+    return Command(one.name, one.template, one.package, one.env, one.before, lambda spec: model).run(job)
+
+
+@pytest.mark.parametrize(
+    ("one", "program", "place", "needed"),
+    [
+        (AIDER, "aider", "Deliver", ["--model", "openai/some-model", "--message-file", "PROMPT.md", "--yes-always"]),
+        (MINI, "mini", "Deliver", ["-m", "openai/some-model", "-y", "--exit-immediately"]),
+        (SMOLAGENTS, "smolagent", "Deliver", ["--model-id", "openai/some-model", "--tools"]),
+        (
+            AIDE,
+            "aide",
+            "workspaces/m3b/working/Deliver",
+            ["desc_file=PROMPT.md", "agent.code.model=some-model", "agent.steps=7"],
+        ),
+    ],
+    ids=["aider", "mini", "smolagents", "aide"],
+)
+def test_adapters(
+    one: Command, program: str, place: str, needed: list[str], job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SECRET_API_KEY", "s3cret")
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
+    fake(tmp_path / "bin", program, place)
+    assert one.missing() == ""
+    ended = run(one, job)
+    assert ended.status == "completed", ended.reason
+    work = Path(ended.work)
+    seen = json.loads((work / "seen.json").read_text())
+    for word in needed:
+        assert word in seen["argv"]
+    assert seen["keys"] == ["OPENAI_API_KEY"], "no key of this machine gets in"
+    assert {"data", "resources", "PROMPT.md"} <= set(seen["cwd"]), "the same workspace as m3b's own agents"
+    assert (work / "told.txt").read_text() == "Go on."
+    assert ended.usage["actions"] == 1
+    assert ended.usage["input_tokens"] > 0
+    assert ended.integrity == "clean"
+    assert (Path(ended.model) / "predict.py").is_file()
+
+
+def test_the_prompt_is_the_combined_one(job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
+    fake(tmp_path / "bin", "agent")
+    ended = run(from_text("command:agent --task {prompt_file} --model {model}"), job)
+    prompt = (Path(ended.work) / "PROMPT.md").read_text()
+    for words in ("Task Manager", "Data Engineer", "Module Architect", "Model Trainer", "Tell spots apart.", "Spots",
+                  "data at data/spots", "7 requests", "ADNI", "DECLINED.txt"):  # fmt: skip
+        assert words in prompt
+    seen = json.loads((Path(ended.work) / "seen.json").read_text())
+    assert seen["argv"] == ["--task", "PROMPT.md", "--model", "some-model"]
+
+
+def test_what_is_not_installed_says_what_to_install(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    for name, package in (("aider", "aider-chat"), ("mini-swe-agent", "mini-swe-agent"), ("aide", "aideml")):
+        chosen = system(name)
+        if not chosen.missing():
+            continue
+        assert f"pip install {package}" in chosen.missing()
+        ended = chosen.run(job)
+        assert (ended.status, ended.kind) == ("failed", "not_installed")
+
+
+def test_a_refusal_a_crash_and_nothing(job: Job, tmp_path: Path) -> None:
+    shell = "command:sh -c"
+    ended = run(from_text(f"{shell} 'echo no fitting data > DECLINED.txt' {{prompt_file}}"), job)
+    assert (ended.status, ended.reason) == ("no_dataset", "no fitting data")
+    again = Job(tmp_path / "two", job.request, job.cards, job.model, job.options)
+    ended = run(from_text(f"{shell} 'echo boom; exit 9' {{prompt_file}}"), again)
+    assert (ended.status, ended.kind) == ("failed", "crashed")
+    assert "boom" in ended.reason
+    third = Job(tmp_path / "three", job.request, job.cards, job.model, {**job.options, "max_wall": 2})
+    ended = run(from_text(f"{shell} 'sleep 100' {{prompt_file}}"), third)
+    assert (ended.status, ended.kind) == ("out_of_budget", "timeout")
+
+
+def test_a_command_cannot_write_the_data(job: Job) -> None:
+    ended = run(from_text("command:sh -c 'echo x >> data/spots/table.csv; true' {prompt_file}"), job)
+    assert ended.integrity == "clean"
+    assert Path(str(job.cards[0]["path"]), "table.csv").read_text() == "image,label\na.png,1\n"
+
+
+def test_react_works_in_its_loop(job: Job) -> None:
+    def turn(action: str, **given: str) -> Any:
+        return say(f"Reflection: x\nThought: y\nAction: {action}\nAction Input: {json.dumps(given)}")
+
+    steps = [
+        turn("List Files", path="."),
+        say("I forgot the format."),
+        turn("Write File", path="make.py", text=DELIVER),
+        turn("Run Command", command=f"{sys.executable} make.py && ls Deliver"),
+        turn("Final Answer", answer="done"),
+    ]
+    ended = run(REACT, job, *steps)
+    assert ended.status == "completed", ended.reason
+    assert ended.usage["actions"] == 5
+
+
+def test_react_ends_when_the_budget_does(job: Job) -> None:
+    ended = run(REACT, Job(job.folder, job.request, job.cards, job.model, {**job.options, "max_tokens": 10}))
+    assert ended.status == "out_of_budget"
+    assert ended.usage["actions"] == 1
+
+
+def test_react_reads_replies() -> None:
+    assert parse('Thought: t\nAction: Run Command\nAction Input: {"command": "ls"}\nObservation: none') == (
+        "run command", {"command": "ls"})  # fmt: skip
+    for bad in ("", "Action: x", "Action: x\nAction Input: no", "Action: x\nAction Input: [1]"):
+        with pytest.raises(ValueError):
+            parse(bad)
+
+
+def body(**more: Any) -> bytes:
+    return json.dumps({"model": "m", "messages": [{"role": "user", "content": "Hi"}], **more}).encode()
+
+
+def test_the_relay_counts_and_refuses(tmp_path: Path) -> None:
+    tool = {"type": "function", "function": {"name": "go", "description": "d", "parameters": {"type": "object"}}}
+    meter = Meter(max_requests=3)
+    model = Scripted([say("Hello."), call("go", x=1), fault(), say("never")])
+    with Relay(tmp_path, model, meter):
+        status, answer = ask(tmp_path, body())
+        assert (status, answer["choices"][0]["message"]["content"]) == (200, "Hello.")
+        status, answer = ask(tmp_path, body(tools=[tool]))
+        made = answer["choices"][0]["message"]["tool_calls"][0]["function"]
+        assert (made["name"], json.loads(made["arguments"])) == ("go", {"x": 1})
+        assert answer["choices"][0]["finish_reason"] == "tool_calls"
+        assert ask(tmp_path, body())[0] == 502
+        assert ask(tmp_path, body())[0] == 403
+        assert ask(tmp_path, b"no json")[0] == 403
+    assert (meter.requests, meter.refused) == (3, "all 3 requests are used")
+    assert model.seen[1][1][0].name == "go"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_relay_reads_whole_conversations() -> None:
+    asked = {"messages": [
+        {"role": "developer", "content": "s"},
+        {"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]},
+        {"role": "assistant", "content": None, "tool_calls": [
+            {"id": "c1", "type": "function", "function": {"name": "f", "arguments": "{\"x\": 1}"}}]},
+        {"role": "tool", "tool_call_id": "c1", "content": "r"},
+    ]}  # fmt: skip
+    found = read_messages(asked)
+    assert [one.role for one in found] == ["system", "user", "assistant", "tool"]
+    assert found[1].text == "a\nb"
+    assert found[2].calls[0].arguments == {"x": 1}
+    assert found[3].call_id == "c1"
+
+
+def test_names() -> None:
+    assert {"m3b", "m3b-single", "m3b-no-debug", "m3b-no-reflect", "m3b-no-examples", "aider", "mini-swe-agent",
+            "smolagents", "aide", "react", "role:data_engineer"} <= set(known())  # fmt: skip
+    assert {"Cursor", "Windsurf", "Copilot"} <= {row["system"] for row in published()}
+    for name, words in (("Cursor", "no headless form"), ("nobody", "There is no system"), ("role:cook", "no role"),
+                        ("command:", "needs a program")):  # fmt: skip
+        with pytest.raises(WrongUse, match=words):
+            system(name)
