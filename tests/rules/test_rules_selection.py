@@ -16,6 +16,7 @@ from m3b.agents.checks.selection import check_selection
 from m3b.data.cards import parse_card
 from m3b.llm.rules import Rules
 from m3b.llm.rules.asked import asked_task
+from m3b.llm.rules.selection import beyond
 from m3b.llm.rules.words import anatomy, modality, words
 from m3b.messages import Message, ToolCall
 from m3b.workspace import Workspace
@@ -182,3 +183,21 @@ def test_they_know_no_data_set_by_name() -> None:
     plain = re.sub(r"[^a-z0-9]", "", source.lower())
     names = [re.sub(r"[^a-z0-9]", "", card.name.lower()) for card in SHIPPED]
     assert [name for name in names if name in plain] == []
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        "Predict from a video of a patient's walk whether a knee replacement will be needed within five years.",
+        "Build a model that finds atrial fibrillation in twelve-lead ECG recordings.",
+        "From chest X-rays, predict how many months a patient with lung cancer will live.",
+        "Sage das Überleben aus CT-Bildern der Lunge voraus",
+    ],
+)
+def test_other_signals_and_the_future_are_beyond_images_with_labels(request_: str) -> None:
+    assert beyond(request_, "Chest X-rays with findings of each image; CT of lung and kidney.")
+    assert not beyond("Detect pneumonia on chest X-rays", "Chest X-rays")
+
+
+def test_a_card_that_speaks_of_survival_may_be_asked_for_it() -> None:
+    assert not beyond("Predict survival from brain MRI", "BraTS: MRI with survival in days")

@@ -11,7 +11,7 @@ from m3b.llm.rules.boxes import has_boxes
 from m3b.llm.rules.preview import patterns
 from m3b.llm.rules.reports import has_reports
 from m3b.llm.rules.view import View
-from m3b.llm.rules.words import STOP, anatomy, modality, of_images, words
+from m3b.llm.rules.words import BEYOND, STOP, anatomy, modality, of_images, plain, words
 from m3b.messages import ToolCall
 
 PLANS = {
@@ -128,13 +128,19 @@ def _fits(request: str, offer: Offer, *, alone: bool) -> bool:
 
     Data that came without words may be in common with any request for a model on images, if there is no other.
     """
-    if not task_for(request, offer):
+    if not task_for(request, offer) or beyond(request, offer.text):
         return False
     for kinds in (anatomy, modality):
         asked, there = kinds(request), kinds(offer.text)
         if asked and there and not asked & there:
             return False
     return _score(request, offer) > 0 or (alone and of_images(request))
+
+
+def beyond(request: str, card: str) -> bool:
+    """Whether a request asks from other signals than images, or for the future, and the card knows nothing of that."""
+    asked, there = plain(request), plain(card)
+    return any(re.search(kind, asked) and not re.search(kind, there) for kind in BEYOND)
 
 
 def _score(request: str, offer: Offer) -> float:

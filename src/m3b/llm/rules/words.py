@@ -62,6 +62,16 @@ LESIONS = (
 EVERYTHING = frozenset(_ALL.split())
 """Words by which a request wants whatever the data set marks."""
 
+BEYOND = (
+    r"\bvideos?\b|\bfilm(?:s|ed|ing)?\b|\bgait\b",
+    r"\becgs?\b|\bekgs?\b|electrocardio|\beegs?\b|electroencephalo|12-lead|twelve-lead",
+    r"\baudio\b|\bsounds?\b|\bauscult|\bcough recording",
+    r"\bgenom\w*|\bgenetic|\bsequencing\b|\bblood (?:test|sample|value)s?\b",
+    r"\bsurviv|\bprogno|life expectancy|will (?:live|die|survive)|months? to live|\bmortality\b|uberleb|sobreviv|survie",
+    r"within \w+ (?:days|weeks|months|years)|in the next \w+ (?:days|weeks|months|years)|\brecurren|\breadmi",
+)
+"""What a request may ask that images with labels do not answer: other signals, and what will happen to a patient."""
+
 IMAGE_COLUMNS = (
     "image_path",
     "imagepath",
