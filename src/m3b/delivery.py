@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import json
 import platform
+import re
 import shutil
 import time
 from collections.abc import Mapping
@@ -105,7 +106,7 @@ def _card_info(
     model: TrainedModel,
     facts: Mapping[str, Any],
 ) -> dict[str, Any]:
-    limits = [*data.notes]
+    limits = [without_names(note) for note in data.notes]
     if delivered.scores.n_patients < 100:
         limits.append(f"Measured on {delivered.scores.n_patients} patients only: the interval is wide for that reason.")
     validation = model.validation.get("value")
@@ -126,6 +127,12 @@ def _card_info(
         "verdict": ("accepted: " if delivered.ok else "NOT accepted: ") + delivered.reason,
         "limits": limits,
     }
+
+
+def without_names(note: str) -> str:
+    """A note of the audit without the files that it gives as examples: their names may be those of patients."""
+    short = re.sub(r",?\s*e\.g\. .*?(?=;|\.\s|\.?$)", "", note)
+    return re.sub(r"\bdata/\S+?(?=[,;)]|\.?(?:\s|$))", "a file", short)
 
 
 def _title(selection: Selection, card: Card, data: DataIndex) -> str:

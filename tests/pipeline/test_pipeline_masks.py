@@ -12,6 +12,7 @@ from PIL import Image
 from pipeline_kit import PROJECT, actor, check_end, choice, play, say, script, write
 
 from m3b import Pipeline, load_model
+from m3b.delivery import without_names
 from m3b.result import Result
 
 REQUEST = "Outline the bright square on these drawn scans"
@@ -171,8 +172,24 @@ def test_a_segmentation_from_request_to_model(squares: Path, tmp_path: Path) -> 
     (answer,) = model.predict([squares / "p00_scan.png"], out=tmp_path / "answers")
     assert answer.mask is not None
     assert set(np.unique(np.asarray(Image.open(answer.mask)))) == {0, 3}
-    assert "dice" in (Path(result.model_dir) / "README.md").read_text().lower()
+    card = (Path(result.model_dir) / "README.md").read_text()
+    assert "dice" in card.lower()
+    assert "data/" not in card, "no file of the data is named"
     assert "square" in Path(result.report).read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("note", "kept"),
+    [
+        ("2 masks are floats, e.g. data/a/jane_doe.nii.gz, data/a/b.nii.gz; they are read.", "2 masks are floats; they are read."),
+        ("3 masks mark the same voxels, e.g. data/a/1.nii.gz and data/a/2.nii.gz.", "3 masks mark the same voxels."),
+        ("Spacing differs, e.g. 0.5 x 0.5 x 6 mm. Thin structures may be missed.", "Spacing differs. Thin structures may be missed."),
+        ("data/x/smith.png is blank.", "a file is blank."),
+        ("The test split has 12 cases.", "The test split has 12 cases."),
+    ],
+)  # fmt: skip
+def test_the_model_card_names_no_file(note: str, kept: str) -> None:
+    assert without_names(note) == kept
 
 
 def test_masks_that_are_changed_after_the_lock_are_noticed(squares: Path, tmp_path: Path) -> None:

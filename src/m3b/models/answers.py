@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from m3b.errors import ModelError
 
@@ -34,7 +34,7 @@ def parse(where: str, item: Item, promise: Promise, folder: Path | None) -> dict
     return readers[promise.task](where, item, promise, folder)
 
 
-def _number(value: Any) -> bool:
+def _number(value: Any) -> TypeGuard[float]:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
