@@ -85,7 +85,7 @@ def test_a_disk_that_is_full_while_the_model_is_asked(tmp_path: Path, halfway_ru
         f"{resume} > full.json 2> full.err; echo $? > full.rc",
         f"rm {disk}/other.bin; {resume} > second.json 2> second.err; echo $? > second.rc",
     ]
-    small_disk(tmp_path, 6, "\n".join(steps), env)
+    small_disk(tmp_path, 12, "\n".join(steps), env)
     for name in ("first.err", "full.err", "second.err"):
         assert "Traceback" not in (tmp_path / name).read_text()
     codes = [(tmp_path / f"{name}.rc").read_text().strip() for name in ("first", "full", "second")]

@@ -144,3 +144,32 @@ def test_validation_shares_no_patient_and_keeps_classes(project: Path, run: Run)
         "assert len(seen) == len(set(seen)) == 48"
     )
     run("-c", code)
+
+
+def test_a_fresh_start_keeps_what_scripts_print_into_logout(tmp_path) -> None:
+    """A run's own log of `python train.py` lies in Logout/jobs; it was once deleted under the running script."""
+    start = load_utils(tmp_path)
+    logout = tmp_path / "Logout"
+    for name in ("jobs/001.log", "cache/a.npy", "fold0/best.safetensors", "log.csv"):
+        (logout / name).parent.mkdir(parents=True, exist_ok=True)
+        (logout / name).write_text("x")
+    start.begin(resume=False, logout=logout)
+    assert sorted(item.name for item in logout.rglob("*") if item.is_file()) == ["001.log", "a.npy"]
+
+
+def load_utils(place):
+    """`Utils.start` as a project has it."""
+    import importlib
+    import shutil
+    import sys
+
+    from template_kit import TEMPLATES
+
+    shutil.copytree(TEMPLATES / "shared", place / "Utils")
+    sys.path.insert(0, str(place))
+    try:
+        return importlib.import_module("Utils.start")
+    finally:
+        sys.path.remove(str(place))
+        for name in [name for name in sys.modules if name.split(".")[0] == "Utils"]:
+            del sys.modules[name]

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from Utils.clock import NotFinite, OutOfMemory
 
-KEPT = ("cache",)
-"""What a fresh start leaves in Logout: decoded images."""
+KEPT = ("cache", "jobs")
+"""What a fresh start leaves in Logout: decoded images, and what scripts printed (this one among them)."""
 
 
 def cores() -> int:

@@ -130,12 +130,25 @@ def model_briefing(selection: Selection, data: DataIndex, module: TrainingModule
             "Stage: model",
             f"Task: {selection.task}; metric: {selection.metric}; classes: {', '.join(data.classes) or 'none'}.",
             f"The project is in place: plan.json, plan.py, train.py, export.py. A batch of the check was {shape}, the model has "
-            f"{module.parameters:,} parameters; on one batch its loss fell from {before:.3f} to {after:.3f}.",
+            f"{module.parameters:,} parameters; on one batch its loss fell from {before:.3f} to {after:.3f}.{_plan(module)}",
             f"Cases: {data.cases['train']} for training (the project holds a validation part out of them). "
             f"One training takes {minutes:g} minutes and stops by itself.",
             "Train, export, and hand over.",
         ]
     )
+
+
+PLANNED = ("engine", "target", "network", "size", "spacing", "patch", "batch", "lr", "folds", "minutes")
+"""What of plan.json the Model Trainer is told, where the plan has it."""
+
+
+def _plan(module: TrainingModule) -> str:
+    told = [f"{key} {_short(module.plan[key])}" for key in PLANNED if module.plan.get(key) is not None]
+    return f" The plan: {', '.join(told)}." if told else ""
+
+
+def _short(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 def _classes(data: DataIndex) -> str:

@@ -21,6 +21,12 @@ DATA_AT_FAULT = ("one_class", "nothing_opens", "too_few_cases", "all_empty", "on
 """Findings for which the data rather than the index is to blame, if they stay."""
 
 
+AS_IT_IS = (
+    "mask_floats", "anisotropic", "one_slice", "four_axes", "few_patients", "no_healthy", "not_opened"
+)  # fmt: skip
+"""Properties of the data that no other index would remove: kept for the model card, not put to the agent again."""
+
+
 def check_index(
     work: Path,
     selection: Selection,
@@ -56,7 +62,8 @@ def check_index(
     if faults:
         hopeless = any(finding.code in DATA_AT_FAULT for finding in faults)
         return rejected(*map(_line, faults), end=RejectedData if hopeless else None)
-    return accepted(_artifact(work, index, audit), *map(_line, audit.of("warn")))
+    mendable = [finding for finding in audit.of("warn") if finding.code not in AS_IT_IS]
+    return accepted(_artifact(work, index, audit), *map(_line, mendable))
 
 
 def _words(said: str) -> str:
