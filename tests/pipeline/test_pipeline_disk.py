@@ -13,8 +13,17 @@ from pathlib import Path
 import pytest
 from pipeline_kit import REQUEST, check_left, journal, m3b_command, plugin
 
-FILL = "acts = play(model=[script('yes > big.bin'), script(TRAIN), script(TRAIN), say('Done.')])"
-FILL_ALL = """
+AGAIN = """
+def again(messages, tools):
+    if 'exported' in messages[-1].text:
+        return say('Done.')
+    # so many words that they do not fit into what is left of the journal's last page
+    return both(script(TRAIN), text='Let us train. ' * 500)
+"""
+FILL = f"{AGAIN}\nacts = play(model=[script('yes > big.bin'), again])"
+FILL_ALL = (
+    AGAIN
+    + """
 def fill():
     with open({file!r}, 'wb', buffering=0) as stream:
         try:
@@ -24,8 +33,9 @@ def fill():
             pass
     return call('list_files', path='.')
 
-acts = play(model=[lambda m, t: fill(), script(TRAIN), script(TRAIN), say('Done.')])
+acts = play(model=[lambda m, t: fill(), again])
 """
+)
 
 
 def small_disk(tmp_path: Path, megabytes: int, script: str, env: dict[str, str]) -> subprocess.CompletedProcess[str]:
@@ -60,7 +70,7 @@ def test_a_script_that_fills_the_disk(tmp_path: Path, halfway_run: Path) -> None
         f"{resume} > first.json; echo $? > first.rc",
         f"rm -f {run}/work/big.bin; {resume} > second.json; echo $? > second.rc",
     ]
-    ended = small_disk(tmp_path, 8, "\n".join(steps), env)
+    ended = small_disk(tmp_path, 14, "\n".join(steps), env)
     assert "Traceback" not in ended.stderr, ended.stderr
     first, second = (json.loads((tmp_path / f"{name}.json").read_text()) for name in ("first", "second"))
     if first["status"] == "failed":  # it was quicker than the watch over it, and not even the journal had room
@@ -85,7 +95,7 @@ def test_a_disk_that_is_full_while_the_model_is_asked(tmp_path: Path, halfway_ru
         f"{resume} > full.json 2> full.err; echo $? > full.rc",
         f"rm {disk}/other.bin; {resume} > second.json 2> second.err; echo $? > second.rc",
     ]
-    small_disk(tmp_path, 12, "\n".join(steps), env)
+    small_disk(tmp_path, 10, "\n".join(steps), env)
     for name in ("first.err", "full.err", "second.err"):
         assert "Traceback" not in (tmp_path / name).read_text()
     codes = [(tmp_path / f"{name}.rc").read_text().strip() for name in ("first", "full", "second")]
