@@ -387,6 +387,8 @@ def test_thresholds_are_chosen_for_lesions_and_stay_plain_without_any(part: Part
     assert scoring.THRESHOLDS[t] == 0.3
     assert 3 < scoring.LEAST_SIZES[s] <= 25
     assert counts[t, s].tolist() == [1, 1, 1]
+    assert scoring.LEAST_SIZES[scoring.best_setting(counts, overlap[None], most=3)[1]] <= 3
+    assert scoring.most_size([2, 20, 20, 200]) == 15.5, "three of four true lesions stay visible"
     counts, overlap = scoring.sweep(chance * 0, truth & False)
     assert scoring.best_setting(counts, overlap[None]) == (scoring.THRESHOLDS.index(0.5), 0)
 

@@ -196,7 +196,9 @@ class ByTheClock(TrainerCallback):
         append_row({**row, "lr": f"{lr:.3g}", "seconds": round(spent, 1)})
         if spent >= self.next_line:
             self.next_line = spent + clock.budget / LINES
-            told = ", ".join(f"{key.replace('_', ' ')} {value:.3f}" for key, value in figures.items())
+            told = ", ".join(
+                f"{key.replace('_', ' ')} {value:.3f}" for key, value in figures.items() if math.isfinite(value)
+            )
             print(
                 f"{trainer.folder.name} epoch {epoch}: loss {loss:.3f}, {told}, lr {lr:.1g}, "
                 f"{spent:.0f} of {clock.budget:.0f} s",

@@ -174,6 +174,7 @@ def final_masks(
     classes, shape = list(plan["classes"]), (len(rows), len(plan["classes"]), len(THRESHOLDS), len(LEAST_SIZES))
     counts, overlap = np.zeros((*shape, 3)), np.full(shape, np.nan)
     anomaly, ill = [], []
+    true_sizes: list[list[int]] = [[] for _ in classes]
     for at, row in enumerate(rows):
         chances = mask_probabilities(model, valid.cases.image(row), plan, device, int(plan["batch"]))
         truth = np.asarray(valid.cases.volumes.mask(row)) > 0
@@ -181,7 +182,10 @@ def final_masks(
         ill.append(bool(truth.any()))
         for k in range(len(classes)):
             counts[at, k], overlap[at, k] = sweep(chances[k], truth[k])
-    chosen = [best_setting(counts[:, k].sum(axis=0), overlap[:, k]) for k in range(len(classes))]
+            true_sizes[k] += np.bincount(components(truth[k])[0].ravel())[1:].tolist()
+    chosen = [
+        best_setting(counts[:, k].sum(axis=0), overlap[:, k], most_size(true_sizes[k])) for k in range(len(classes))
+    ]
     per_dice = {n: mean_figure(overlap[:, k, t, s]) for k, (n, (t, s)) in enumerate(zip(classes, chosen, strict=True))}
     per_f1 = {
         n: lesion_f1(counts[:, k, t, s].sum(axis=0)) for k, (n, (t, s)) in enumerate(zip(classes, chosen, strict=True))
@@ -241,13 +245,21 @@ def sweep(chance: np.ndarray, truth: np.ndarray) -> tuple[np.ndarray, np.ndarray
     return counts, overlap
 
 
-def best_setting(counts: np.ndarray, overlap: np.ndarray) -> tuple[int, int]:
+def most_size(sizes: list[int]) -> float:
+    """How large the least size may be: a quarter of the true lesions may be lost to it, not more.
+
+    A weak model's false alarms are often larger than most lesions; fitted freely, the size would hide the lesions too.
+    """
+    return max(1.0, float(np.percentile(sizes, 25))) if sizes else float(LEAST_SIZES[-1])
+
+
+def best_setting(counts: np.ndarray, overlap: np.ndarray, most: float = LEAST_SIZES[-1]) -> tuple[int, int]:
     """Places of the threshold and of the least size with the highest lesion F1 + mean Dice; the plain ones if none is.
 
-    counts: (thresholds, sizes, 3) summed over cases; overlap: (cases, thresholds, sizes).
+    counts: (thresholds, sizes, 3) summed over cases; overlap: (cases, thresholds, sizes); most: of the least size.
     """
     plain = THRESHOLDS.index(0.5)
-    settings = [(t, s) for t in range(len(THRESHOLDS)) for s in range(len(LEAST_SIZES))]
+    settings = [(t, s) for t in range(len(THRESHOLDS)) for s, size in enumerate(LEAST_SIZES) if size <= most]
     best, found = -1.0, (plain, 0)
     for t, s in sorted(settings, key=lambda one: abs(one[0] - plain) + one[1]):  # what changes least comes first
         value = np.nan_to_num(lesion_f1(counts[t, s])) + np.nan_to_num(mean_figure(overlap[:, t, s]))
