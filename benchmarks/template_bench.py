@@ -13,15 +13,15 @@ TEMPLATES = Path(__file__).resolve().parents[1] / "resources" / "templates"
 NAMES = ("diagnosis", "segmentation", "detection", "report")
 
 
-def prepare(name: str, folder: Path) -> Path | None:
-    """The template with its example data and a plan; None where this template does not exist."""
+def prepare(name: str, folder: Path, *example: str) -> Path | None:
+    """The template with its example data (made with the given options) and a plan; None where it does not exist."""
     if not (TEMPLATES / name / "train.py").exists():
         return None
     work = folder / name
     shutil.copytree(TEMPLATES / name, work)
     for file in (TEMPLATES / "shared").glob("*.py"):
         shutil.copy(file, work / "Utils")
-    for command in (["example/make_example.py"], ["plan.py", "--minutes", "1"]):
+    for command in (["example/make_example.py", *example], ["plan.py", "--minutes", "1"]):
         done = subprocess.run([sys.executable, *command], cwd=work, capture_output=True, text=True)
         if done.returncode:
             raise SystemExit(f"{name}: {' '.join(command)} failed\n{done.stdout[-1000:]}{done.stderr[-2000:]}")

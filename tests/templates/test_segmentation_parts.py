@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from segmentation_kit import nifti, own
+from segmentation_kit import assemble_segmentation, call, nifti, own, small_plan
 
 PLAN: dict[str, Any] = {
     "dims": 3,
@@ -195,3 +195,37 @@ def test_nnunets_resampling_is_reproduced(spacing: list[float]) -> None:
         want = theirs.resample_data_or_seg_to_shape(data, shape, spacing, [1.0] * 3, False, order, 0, None)
         ours = own("nnunet_steps").resample(data, shape, spacing, [1.0] * 3, order)
         assert np.abs(ours - want).max() < 1e-4
+
+
+NETWORKS = """
+import torch
+from Model.network import build_model
+for name, dims, side in (("segresnet", 3, 16), ("segresnet", 2, 32), ("swinunetr", 3, 64), ("swinunetr", 2, 64)):
+    torch.manual_seed(0)
+    network = {"name": name, "width": 12 if name == "swinunetr" else 8, "dropout": 0.0}
+    plan = {"dims": dims, "patch": [side] * dims}
+    plan |= {"channels": 1, "classes": ["a", "b"], "overlap": False, "network": network, "loss": LOSS}
+    model = build_model(plan)
+    images, labels = torch.randn(1, 1, *plan["patch"]), torch.randint(0, 3, (1, *plan["patch"]))
+    step = torch.optim.Adam(model.parameters(), 0.003)
+    losses = []
+    for _ in range(3):
+        step.zero_grad()
+        result = model(images, labels)
+        result["loss"].backward()
+        step.step()
+        losses.append(float(result["loss"]))
+    assert result["logits"].shape == (1, 3, *plan["patch"]), (name, result["logits"].shape)
+    assert losses[-1] < losses[0], (name, losses)
+    names = [weight.data_ptr() for weight in model.state_dict().values() if weight.numel() > 1]
+    assert len(names) == len(set(names)), f"{name} holds a weight under two names, which safetensors refuses"
+print("built")
+"""
+
+
+def test_the_other_networks_build_learn_and_can_be_saved(tmp_path: Path) -> None:
+    project = assemble_segmentation(tmp_path / "work")
+    call(project, "example/make_example.py", "--cases", "12")
+    loss = small_plan(project)["loss"]
+    done = call(project, "-c", NETWORKS.replace("LOSS", repr(loss)))
+    assert done.stdout.split()[-1] == "built"

@@ -112,12 +112,12 @@ class ClockTrainer(Trainer):
     def follow(self) -> None:
         """Moves the running average of the weights; early in the training it follows faster."""
         decay = min(float(self.plan.get("ema") or 0.0), (1 + self.state.global_step) / (10 + self.state.global_step))
+        weights = self.model.state_dict()
         with torch.no_grad():
-            for name, value in self.model.state_dict().items():
-                if name not in self.average or not value.is_floating_point():
-                    self.average[name] = value.detach().clone()
-                else:
-                    self.average[name].lerp_(value, 1 - decay)
+            moving = {n: None for n, value in weights.items() if n in self.average and value.is_floating_point()}
+            self.average |= {n: value.detach().clone() for n, value in weights.items() if n not in moving}
+            if moving:  # all at once: a small network has more tensors than work in them
+                torch._foreach_lerp_([self.average[n] for n in moving], [weights[n] for n in moving], 1 - decay)
 
     def score(self) -> Figures:
         """The validation figures of the averaged weights, which are saved if they are the best so far."""

@@ -18,7 +18,7 @@ def outputs_of(plan: Mapping[str, Any]) -> int:
 
 
 def build_backbone(plan: Mapping[str, Any]) -> nn.Module:
-    """`plan["network"]["name"]`: dynunet, segresnet, swinunetr (patch sides divisible by 32)."""
+    """`plan["network"]["name"]`: dynunet, segresnet, swinunetr (patch sides of 64, 96, 128, ...)."""
     network, dims = plan["network"], int(plan["dims"])
     name, channels, outputs = str(network["name"]), int(plan["channels"]), outputs_of(plan)
     if name == "dynunet":
@@ -35,6 +35,8 @@ def build_backbone(plan: Mapping[str, Any]) -> nn.Module:
             dropout_prob=float(network.get("dropout") or 0) or None,
         )
     if name == "swinunetr":
+        if any(int(side) < 64 or int(side) % 32 for side in plan["patch"]):
+            raise SystemExit(f"patch {plan['patch']} in plan.json: swinunetr needs sides of 64, 96, 128, ...")
         width = int(network.get("width") or 24)
         return nets.SwinUNETR(in_channels=channels, out_channels=outputs, feature_size=width, spatial_dims=dims)
     raise SystemExit(f"network {name!r} in plan.json: known are {KNOWN}")
