@@ -85,8 +85,8 @@ def find_pretrained() -> tuple[list[Path], str]:
         revisions = [rev for repo in scan_cache_dir(cache).repos if repo.repo_type == "model" for rev in repo.revisions]
     except ImportError:
         return [], "huggingface_hub is not installed"
-    except Exception as error:  # noqa: BLE001 - a cache that is absent or damaged is no cache
-        return [], f"{str(error).split('. Please')[0]}"
+    except Exception:  # noqa: BLE001 - a cache that is absent or damaged is no cache
+        return [], "no readable Hugging Face cache here"
     found = []
     for revision in revisions:
         place = Path(revision.snapshot_path)
@@ -97,7 +97,7 @@ def find_pretrained() -> tuple[list[Path], str]:
         if config["model_type"] != DENSENET:
             found.append(place)
     found.sort(key=lambda place: (weights_of(place).stat().st_size, str(place)))
-    return found, f"{cache}: {len(revisions)} model(s), {len(found)} usable"
+    return found, f"Hugging Face cache: {len(revisions)} model(s), {len(found)} usable"
 
 
 def build_pretrained(plan: Mapping[str, Any], load: bool = True) -> nn.Module:
