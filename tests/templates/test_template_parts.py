@@ -173,3 +173,17 @@ def load_utils(place):
         sys.path.remove(str(place))
         for name in [name for name in sys.modules if name.split(".")[0] == "Utils"]:
             del sys.modules[name]
+
+
+def test_a_misspelled_setting_is_refused() -> None:
+    """`netwrok.width=3` was once written into nothing, and nobody heard of it."""
+    from template_kit import load
+
+    settings = load("settings")
+    plan = {"lr": 0.1, "network": {"name": "a"}}
+    settings.override(plan, "network.width=3")
+    settings.override(plan, "max_steps=5")
+    assert plan == {"lr": 0.1, "network": {"name": "a", "width": 3}, "max_steps": 5}
+    for wrong in ("netwrok.width=3", "lr.x=1", "learning_rate=1", "lr"):
+        with pytest.raises(SystemExit, match="not KEY=VALUE with a key of plan.json"):
+            settings.override(plan, wrong)

@@ -17,6 +17,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as train.py does, so that
 import numpy as np
 from Datapath.fingerprint import fingerprint
 from Datapath.index import read_index
+from Utils.settings import override
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -228,21 +229,6 @@ def pace(plan: dict[str, Any]) -> str:
         f"a step of {batch} patches takes about {min(taken):.2f} s here, so {plan['minutes']:g} minutes make about "
         f"{steps:.0f} steps, {steps / epoch:.0f} epochs of {epoch} steps"
     )
-
-
-def override(plan: dict[str, Any], setting: str) -> None:
-    """`network.width=32`: JSON where it parses, text where it does not."""
-    key, sign, text = setting.partition("=")
-    *path, last = key.split(".")
-    place = plan
-    for part in path:
-        place = place.get(part, {})
-    if not sign or (not path and last not in plan and last != "max_steps"):
-        raise SystemExit(f"--set {setting}: not KEY=VALUE with a key of plan.json ({', '.join(plan)})")
-    try:
-        place[last] = json.loads(text)
-    except json.JSONDecodeError:
-        place[last] = text
 
 
 def summary(facts: dict[str, Any], plan: dict[str, Any]) -> str:

@@ -18,6 +18,7 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 import numpy as np
 from Model.pretrained import PretrainedError, find_pretrained, fitting_size, read_config, read_norm, weights_of
 from Utils.facts import fingerprint
+from Utils.settings import override
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -229,21 +230,6 @@ def pace(plan: dict[str, Any], cases: int) -> str:
     epochs = float(plan["minutes"]) * 60 / folds / epoch
     model_is = f"each of {folds} models" if folds > 1 else "the model"
     return f"an epoch takes about {epoch:.1f} s here, so {model_is} gets about {min(epochs, plan['max_epochs']):.0f} epochs"
-
-
-def override(plan: dict[str, Any], setting: str) -> None:
-    """`network.name=resnet18`: JSON where it parses, text where it does not."""
-    key, sign, text = setting.partition("=")
-    *path, last = key.split(".")
-    place = plan
-    for part in path:
-        place = place.get(part, {})
-    if not sign or (not path and last not in plan):
-        raise SystemExit(f"--set {setting}: not KEY=VALUE with a key of plan.json ({', '.join(plan)})")
-    try:
-        place[last] = json.loads(text)
-    except json.JSONDecodeError:
-        place[last] = text
 
 
 def summary(facts: dict[str, Any], plan: dict[str, Any]) -> str:

@@ -24,6 +24,7 @@ from Model.words import SECTIONS, Words
 from Utils.findings import mine
 from Utils.formats import ImageError
 from Utils.images import read_image
+from Utils.settings import override
 
 SAMPLE = 200
 MOST_VIEWS = 4
@@ -260,21 +261,6 @@ def pace(plan: dict[str, Any], cases: int) -> str:
     epoch = 1.3 * steps * min(taken)  # scoring and the averaging of weights take about a third more
     epochs = min(float(plan["minutes"]) * 60 / max(epoch, 1e-3), plan["max_epochs"])
     return f"an epoch takes about {epoch:.1f} s here, so there will be about {epochs:.0f} epochs"
-
-
-def override(plan: dict[str, Any], setting: str) -> None:
-    """`network.width=192`: JSON where it parses, text where it does not."""
-    key, sign, text = setting.partition("=")
-    *path, last = key.split(".")
-    place = plan
-    for part in path:
-        place = place.get(part, {})
-    if not sign or (not path and last not in plan):
-        raise SystemExit(f"--set {setting}: not KEY=VALUE with a key of plan.json ({', '.join(plan)})")
-    try:
-        place[last] = json.loads(text)
-    except json.JSONDecodeError:
-        place[last] = text
 
 
 def summary(facts: dict[str, Any], plan: dict[str, Any]) -> str:

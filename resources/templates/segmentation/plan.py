@@ -17,6 +17,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as train.py does, so that
 
 import numpy as np
 from Utils.fingerprint import fingerprint
+from Utils.settings import override
 from Utils.shapes import choose_patch, topology, working_spacing
 
 NNUNET_MINUTES = 60
@@ -106,7 +107,8 @@ def make_plan(facts: dict[str, Any], minutes: float, gpu: bool, settings: list[s
     }
     plan["pad_value"] = _pad_value(facts, plan["intensity"])
     for setting in settings or []:
-        override(plan, setting)
+        if not setting.startswith("patch="):  # already there, rounded to what the network can divide
+            override(plan, setting)
         if setting.startswith("engine="):
             plan["why_engine"] = "asked for with --set"
     _check(plan)
@@ -238,22 +240,6 @@ def _step(plan: dict[str, Any], precision: str, device: str) -> float:
             return float("inf")  # not every processor can, and train.py makes smaller what does not fit
         raise SystemExit(f"patch {plan['patch']} does not go through {plan['network']['name']}: {error}") from error
     return min(taken)
-
-
-def override(plan: dict[str, Any], setting: str) -> None:
-    """`network.name=segresnet`: JSON where it parses, text where it does not."""
-    key, sign, text = setting.partition("=")
-    *path, last = key.split(".")
-    place = plan
-    for part in path:
-        place = place.get(part, {})
-    if not sign or (not path and last not in plan):
-        raise SystemExit(f"--set {setting}: not KEY=VALUE with a key of plan.json ({', '.join(plan)})")
-    try:
-        value = json.loads(text)
-    except json.JSONDecodeError:
-        value = text
-    place[last] = plan["patch"] if key == "patch" else value  # already rounded to what the network can divide
 
 
 def summary(facts: dict[str, Any], plan: dict[str, Any]) -> str:
