@@ -185,5 +185,5 @@ def test_a_misspelled_setting_is_refused() -> None:
     settings.override(plan, "max_steps=5")
     assert plan == {"lr": 0.1, "network": {"name": "a", "width": 3}, "max_steps": 5}
     for wrong in ("netwrok.width=3", "lr.x=1", "learning_rate=1", "lr"):
-        with pytest.raises(SystemExit, match="not KEY=VALUE with a key of plan.json"):
+        with pytest.raises(SystemExit, match=r"not KEY=VALUE with a key of plan\.json"):
             settings.override(plan, wrong)
