@@ -6,6 +6,7 @@ import json
 import os
 import stat
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,11 @@ from m3b.bench.systems.outside import AIDE, AIDER, MINI, REACT, SMOLAGENTS
 from m3b.bench.systems.react import parse
 from m3b.errors import WrongUse
 from m3b.llm import Scripted
-from m3b.llm.relay import Meter, Relay, read_messages
+from m3b.llm.conversation import check
+from m3b.llm.relay import Meter, Relay
 from m3b.llm.relay_inside import ask
-from m3b.llm.scripted import call, fault, say
+from m3b.llm.relay_wire import completion, read_messages, read_tools
+from m3b.llm.scripted import call, fault, overflow, say
 
 DELIVER = """
 import json, sys
@@ -70,20 +73,20 @@ def job(tmp_path: Path) -> Job:
 
 def run(one: Command, job: Job, *steps: Any) -> Any:
     model = Scripted([*steps, say("Go on.")], repeat=True)
-    return Command(one.name, one.template, one.package, one.env, one.before, lambda spec: model).run(job)
+    return replace(one, connect=lambda spec: model).run(job)
 
 
 @pytest.mark.parametrize(
     ("one", "program", "place", "needed"),
     [
         (AIDER, "aider", "Deliver", ["--model", "openai/some-model", "--message-file", "PROMPT.md", "--yes-always"]),
-        (MINI, "mini", "Deliver", ["-m", "openai/some-model", "-y", "--exit-immediately"]),
-        (SMOLAGENTS, "smolagent", "Deliver", ["--model-id", "openai/some-model", "--tools"]),
+        (MINI, "mini", "Deliver", ["-m", "openai/relay", "-y", "--exit-immediately", "environment.timeout=3600"]),
+        (SMOLAGENTS, "smolagent", "Deliver", ["--model-id", "openai/relay", "--tools"]),
         (
             AIDE,
             "aide",
             "workspaces/m3b/working/Deliver",
-            ["desc_file=PROMPT.md", "agent.code.model=some-model", "agent.steps=7"],
+            ["desc_file=PROMPT.md", "agent.code.model=relay", "agent.steps=3", "generate_report=False"],
         ),
     ],
     ids=["aider", "mini", "smolagents", "aide"],
@@ -188,8 +191,8 @@ def body(**more: Any) -> bytes:
 
 def test_the_relay_counts_and_refuses(tmp_path: Path) -> None:
     tool = {"type": "function", "function": {"name": "go", "description": "d", "parameters": {"type": "object"}}}
-    meter = Meter(max_requests=3)
-    model = Scripted([say("Hello."), call("go", x=1), fault(), say("never")])
+    meter = Meter(max_requests=4)
+    model = Scripted([say("Hello."), call("go", x=1), overflow(), fault(), say("never")])
     with Relay(tmp_path, model, meter):
         status, answer = ask(tmp_path, body())
         assert (status, answer["choices"][0]["message"]["content"]) == (200, "Hello.")
@@ -197,10 +200,13 @@ def test_the_relay_counts_and_refuses(tmp_path: Path) -> None:
         made = answer["choices"][0]["message"]["tool_calls"][0]["function"]
         assert (made["name"], json.loads(made["arguments"])) == ("go", {"x": 1})
         assert answer["choices"][0]["finish_reason"] == "tool_calls"
+        status, answer = ask(tmp_path, body())
+        assert (status, answer["error"]["code"]) == (400, "context_length_exceeded")
+        assert meter.failure == ""
         assert ask(tmp_path, body())[0] == 502
-        assert ask(tmp_path, body())[0] == 403
-        assert ask(tmp_path, b"no json")[0] == 403
-    assert (meter.requests, meter.refused) == (3, "all 3 requests are used")
+        assert ask(tmp_path, body())[0] == 401, "403 is tried again for minutes by some programs"
+        assert ask(tmp_path, b"no json")[0] == 401
+    assert (meter.requests, meter.refused, meter.in_vain) == (4, "all 4 requests are used", 4)
     assert model.seen[1][1][0].name == "go"
     assert list(tmp_path.iterdir()) == []
 
@@ -218,6 +224,42 @@ def test_the_relay_reads_whole_conversations() -> None:
     assert found[1].text == "a\nb"
     assert found[2].calls[0].arguments == {"x": 1}
     assert found[3].call_id == "c1"
+
+
+def test_the_relay_puts_conversations_in_order() -> None:
+    alone = {"messages": [{"role": "system", "content": "s"}]}
+    assert [one.role for one in read_messages(alone)] == ["user"]
+    forced = {**alone, "tool_choice": {"type": "function", "function": {"name": "review"}}}
+    assert [one.role for one in read_messages(forced)] == ["system", "user"]
+    assert "`review`" in read_messages(forced)[1].text
+    late = {"messages": [{"role": role, "content": "x"} for role in ("system", "user", "assistant", "user", "system")]}
+    for asked in (alone, forced, late):
+        check(read_messages(asked))
+    tools = [{"type": "function", "function": {"name": "go"}}]
+    assert [one.name for one in read_tools({"tools": tools})] == ["go"]
+    assert read_tools({"tools": tools, "tool_choice": "none"}) == []
+
+
+def test_the_relay_keeps_stop_words() -> None:
+    for stop, left in (
+        ("</code>", "a"),
+        (["Observation:", "</code>"], "a"),
+        (None, "a</code> Observation: b"),
+        (["c:"], None),
+    ):
+        made = completion(say("a</code> Observation: b" if left else "c: d"), {"stop": stop}, 1)
+        assert made["choices"][0]["message"]["content"] == left
+
+
+def test_who_asks_in_vain_is_stopped(job: Job) -> None:
+    asks = (
+        "import os, time, urllib.request\nwhile True:\n    try:\n        urllib.request.urlopen(urllib.request.Request("
+        "os.environ['M3B_BASE_URL'] + '/chat/completions', b'{\"messages\": []}'))\n    except OSError:\n        time.sleep(0.01)"
+    )
+    endless = Command("endless", ("{python}", "-c", asks))
+    ended = run(endless, Job(job.folder, job.request, job.cards, job.model, {"max_actions": 0}))
+    assert ended.status == "out_of_budget"
+    assert ended.usage["wall_s"] < 60
 
 
 def test_names() -> None:

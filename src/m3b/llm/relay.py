@@ -10,16 +10,15 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from m3b.errors import LLMError
-from m3b.messages import Message, Reply, ToolCall, ToolSpec, Usage
+from m3b.errors import Authentication, BadRequest, ContextOverflow, LLMError
+from m3b.messages import Usage
 
 from .base import LLM
-from .calls import parse_arguments
+from .relay_wire import completion, read_messages, read_tools
 
 POLL_S = 0.02
 
@@ -28,6 +27,10 @@ INSIDE = Path(__file__).with_name("relay_inside.py")
 
 ROUTE = "openai/"
 """What programs that choose a wire by the model's name want before it."""
+
+
+FINAL = 401
+"""The status after which no program asks again; others, 403 too, are tried again for minutes by some."""
 
 
 @dataclass
@@ -41,6 +44,8 @@ class Meter:
     requests: int = 0
     refused: str = ""
     failure: str = ""
+    in_vain: int = 0
+    """Requests in a row that got no answer."""
 
     def over(self) -> str:
         """Why no further request is answered; empty while one may be."""
@@ -90,7 +95,8 @@ class Relay:
         spent = self.meter.over()
         if spent:
             self.meter.refused = spent
-            return 403, _error(f"The budget of this run is spent: {spent}.")
+            self.meter.in_vain += 1
+            return FINAL, _error(f"The budget of this run is spent: {spent}.")
         try:
             asked = json.loads(file.read_text(encoding="utf-8"))
             messages, tools = read_messages(asked), read_tools(asked)
@@ -100,57 +106,22 @@ class Relay:
         try:
             reply = self.llm.ask(messages, tools)
         except LLMError as error:
-            self.meter.failure = str(error)
-            return 502, _error(str(error))
+            return self._failed(error)
+        self.meter.failure, self.meter.in_vain = "", 0
         self.meter.usage = self.meter.usage + reply.usage
-        return 200, completion(reply, str(asked.get("model", "")), self.meter.requests)
+        return 200, completion(reply, asked, self.meter.requests)
+
+    def _failed(self, error: LLMError) -> tuple[int, dict[str, Any]]:
+        """The status that tells a program whether asking again makes sense."""
+        self.meter.in_vain += 1
+        if isinstance(error, ContextOverflow):  # the program's own doing: its conversation is too long
+            return 400, _error(str(error), "context_length_exceeded")
+        if not isinstance(error, BadRequest) or not self.meter.usage.output_tokens:
+            self.meter.failure = str(error)
+        if isinstance(error, BadRequest):
+            return 400, _error(str(error))
+        return FINAL if isinstance(error, Authentication) else 502, _error(str(error))
 
 
-def read_messages(asked: Mapping[str, Any]) -> list[Message]:
-    """The conversation of a chat completion request."""
-    found = []
-    for one in asked["messages"]:
-        role = {"developer": "system", "function": "tool"}.get(one["role"], one["role"])
-        calls = tuple(_call(call) for call in one.get("tool_calls") or ())
-        found.append(Message(role, _text(one.get("content")), calls, str(one.get("tool_call_id") or "")))
-    return found
-
-
-def read_tools(asked: Mapping[str, Any]) -> list[ToolSpec]:
-    """The functions of a chat completion request."""
-    listed = [tool["function"] for tool in asked.get("tools") or () if tool.get("type", "function") == "function"]
-    return [
-        ToolSpec(one["name"], one.get("description", ""), one.get("parameters") or {"type": "object"}) for one in listed
-    ]
-
-
-def _text(content: Any) -> str:
-    if isinstance(content, list):
-        return "\n".join(str(part.get("text", "")) for part in content if isinstance(part, dict))
-    return "" if content is None else str(content)
-
-
-def _call(raw: Mapping[str, Any]) -> ToolCall:
-    arguments, error = parse_arguments(raw["function"].get("arguments") or "{}")
-    return ToolCall(str(raw.get("id", "")), raw["function"]["name"], arguments, error)
-
-
-def completion(reply: Reply, model: str, number: int) -> dict[str, Any]:
-    """A reply as the body of a chat completion."""
-    message: dict[str, Any] = {"role": "assistant", "content": reply.text or None}
-    if reply.calls:
-        message["tool_calls"] = [
-            {"id": call.id or f"call_{number}_{place}", "type": "function",
-             "function": {"name": call.name, "arguments": json.dumps(call.arguments)}}
-            for place, call in enumerate(reply.calls)
-        ]  # fmt: skip
-    stop = {"end": "stop", "tools": "tool_calls", "length": "length", "refusal": "content_filter"}[reply.stop]
-    used = {"prompt_tokens": reply.usage.input_tokens, "completion_tokens": reply.usage.output_tokens,
-            "total_tokens": reply.usage.total_tokens}  # fmt: skip
-    choice = {"index": 0, "message": message, "finish_reason": stop, "logprobs": None}
-    return {"id": f"relay-{number}", "object": "chat.completion", "created": int(time.time()), "model": model,
-            "choices": [choice], "usage": used, "system_fingerprint": None}  # fmt: skip
-
-
-def _error(message: str) -> dict[str, Any]:
-    return {"error": {"message": message, "type": "m3b_relay", "code": None}}
+def _error(message: str, code: str | None = None) -> dict[str, Any]:
+    return {"error": {"message": message, "type": "m3b_relay", "code": code}}

@@ -64,6 +64,8 @@ def handler(folder: Path, model: str) -> type[BaseHTTPRequestHandler]:
             self.send_response(status)
             self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(data)))
+            if status != 200:  # m3b's own client has tried again already
+                self.send_header("x-should-retry", "false")
             self.end_headers()
             self.wfile.write(data)
 

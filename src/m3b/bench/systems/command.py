@@ -22,12 +22,15 @@ from m3b.sandbox import Limits, Mounts, Sandbox, choose
 from m3b.setup import lay_out
 from m3b.workspace import Workspace
 
+from . import program
 from .base import Job, Outcome
 from .prompt import combined
 
 DELIVER, DECLINED, PROMPT = "Deliver", "DECLINED.txt", "PROMPT.md"
 POLL_S = 0.1
 WALL_S = 4 * 3600.0
+PATIENCE = 10
+"""So often in a row a program may ask and get no answer; one that goes on then would do so until the time is up."""
 
 
 @dataclass(frozen=True)
@@ -36,11 +39,13 @@ class Command:
 
     Args:
         template: words of the command; `{prompt}` is the prompt's text, `{prompt_file}` its file, `{model}` the model's
-            name at `{base_url}`, `{data}` the folder of the first data set, `{steps}` the actions allowed, `{here}` the
-            folder of m3b's own programs, `{python}` this interpreter.
+            name at `{base_url}`, `{data}` the folder of the first data set, `{steps}` the actions allowed, `{half}` half of
+            them, `{here}` the folder of m3b's own programs, `{python}` this interpreter.
         package: what to `pip install` where the program is missing.
         env: further variables.
+        about: what the prompt says of this program besides.
         before: makes files in the working directory before the start.
+        lifted: whether it is a Python program that starts by way of `lifted.py`.
         connect: gives the model that the relay asks; for tests.
     """
 
@@ -48,16 +53,18 @@ class Command:
     template: tuple[str, ...]
     package: str = ""
     env: tuple[tuple[str, str], ...] = ()
+    about: str = ""
     before: Callable[[Path, Job], None] | None = None
+    lifted: bool = False
     connect: Callable[[str], LLM] = field(default=connect)
 
     def missing(self) -> str:
         """Why the program cannot be started here."""
-        program = self.template[0]
-        if program == "{python}" or shutil.which(program, path=_path()):
+        name = self.template[0]
+        if name == "{python}" or program.found(name):
             return ""
         hint = f"pip install {self.package}" if self.package else "put it on the PATH, or give its full path"
-        return f"{self.name}: there is no program {program!r} on this machine; {hint}."
+        return f"{self.name}: there is no program {name!r} on this machine; {hint}."
 
     def run(self, job: Job) -> Outcome:
         why = self.missing()
@@ -69,6 +76,7 @@ class Command:
         cards = [card for card in workspace.cards.values() if card.path]
         lay_out(run, cards, workspace.root)
         prompt = combined(workspace.root / "prompts", job.request, list(workspace.cards.values()), job.options)
+        prompt += self.about
         (run.work / PROMPT).write_text(prompt, encoding="utf-8")
         if self.before is not None:
             self.before(run.work, job)
@@ -83,30 +91,22 @@ class Command:
             int(job.options.get("max_actions", 100)), job.options.get("max_tokens"), job.options.get("max_cost")
         )
         with Relay(run.folder / "relay", llm, meter):
-            code, reason, said = self._start(run, job, prompt, sandbox, folders)
+            code, reason, said = self._start(run, job, prompt, sandbox, folders, meter)
         integrity = CLEAN if raw == [fingerprint(folder) for folder in folders] else "raw data changed during the run"
         usage = _usage(meter, time.monotonic() - started)
         return _ended(run, code, reason, said, meter, integrity, usage)
 
     def _start(
-        self, run: Run, job: Job, prompt: str, sandbox: Sandbox, folders: Sequence[Path]
+        self, run: Run, job: Job, prompt: str, sandbox: Sandbox, folders: Sequence[Path], meter: Meter
     ) -> tuple[int, str, str]:
         """Run the command to its end; its exit status, how it ended, and the end of what it printed."""
-        model = job.model.partition(":")[2] or job.model
-        fill = {"here": str(run.folder / "bin"), "prompt": prompt, "prompt_file": PROMPT, "model": model,
-                "routed_model": ROUTE + model, "python": sys.executable,
-                "data": f"data/{next(iter((run.work / 'data').iterdir())).name}",
-                "steps": str(job.options.get("max_actions", 100))}  # fmt: skip
-        words = [_filled(word, fill) for word in self.template]
-        words[0] = shutil.which(words[0], path=_path()) or words[0]
         inside = run.folder / "bin"
         inside.mkdir(exist_ok=True)
-        for program in (INSIDE, Path(__file__).with_name("react.py")):
-            shutil.copyfile(program, inside / program.name)
-        argv = [sys.executable, str(inside / INSIDE.name), str(run.folder / "relay"), model, "--", *words]
-        mounts = Mounts(
-            read=(*folders, run.resources, inside, *_program(words[0])), write=(run.work, run.folder / "relay")
-        )
+        for file in (INSIDE, *(Path(__file__).with_name(name) for name in ("react.py", "lifted.py"))):
+            shutil.copyfile(file, inside / file.name)
+        words, needed = self._words(run, job, prompt, inside)
+        argv = [sys.executable, str(inside / INSIDE.name), str(run.folder / "relay"), model_name(job), "--", *words]
+        mounts = Mounts(read=(*folders, run.resources, inside, *needed), write=(run.work, run.folder / "relay"))
         wall = float(job.options.get("max_wall") or WALL_S)
         log = run.folder / "output.txt"
         process = sandbox.start(
@@ -114,36 +114,33 @@ class Command:
         )
         try:
             while (ended := process.wait(POLL_S)) is None:
-                pass
+                if meter.in_vain >= PATIENCE:
+                    ended = process.stop()
+                    break
         except BaseException:
             process.stop()  # Ctrl-C included: nothing of the system stays behind
             raise
         return ended.code, ended.reason, log.read_text(encoding="utf-8", errors="replace")[-2000:]
 
+    def _words(self, run: Run, job: Job, prompt: str, inside: Path) -> tuple[list[str], tuple[Path, ...]]:
+        """The command line, and the folders that its program needs."""
+        steps, model = int(job.options.get("max_actions", 100)), model_name(job)
+        fill = {"here": str(inside), "prompt": prompt, "prompt_file": PROMPT, "model": model,
+                "routed_model": ROUTE + model, "python": sys.executable,
+                "data": f"data/{next(iter((run.work / 'data').iterdir())).name}",
+                "steps": str(steps), "half": str(max(1, steps // 2))}  # fmt: skip
+        words = [program.filled(word, fill) for word in self.template]
+        words[0] = program.found(words[0]) or words[0]
+        needed = program.folders(words[0])
+        if self.lifted:
+            python = str(program.interpreter(Path(words[0])))
+            words = [python, str(inside / "lifted.py"), self.name, str(steps), *words]
+        return words, needed
 
-def _filled(word: str, fill: dict[str, str]) -> str:
-    for name, value in fill.items():
-        word = word.replace("{" + name + "}", value)
-    return word
 
-
-def _path() -> str:
-    return f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
-
-
-def _program(word: str) -> tuple[Path, ...]:
-    """Folders that the program needs, where the sandbox would not show them anyway: its own, its environment, its Python."""
-    program = Path(word)
-    if not program.is_absolute() or word.startswith(("/usr/", "/bin/")):
-        return ()
-    found = [program.parent, program.resolve().parent]
-    with program.open("rb") as stream:
-        first = stream.readline(4096)
-    python = Path(first[2:].decode("utf-8", "replace").strip().split(" ")[0]) if first.startswith(b"#!/") else program
-    for place in (program, python, python.resolve()):
-        if (place.parent.parent / "pyvenv.cfg").is_file() or (place is not program and place.parent.name == "bin"):
-            found.append(place.parent.parent)
-    return tuple(place for place in dict.fromkeys(found) if place.is_dir() and str(place) not in ("/", "/usr"))
+def model_name(job: Job) -> str:
+    """The model's name without its provider."""
+    return job.model.partition(":")[2] or job.model
 
 
 def _usage(meter: Meter, wall_s: float) -> dict[str, Any]:
@@ -166,12 +163,12 @@ def _ended(run: Run, code: int, reason: str, said: str, meter: Meter, integrity:
         why = declined.read_text(encoding="utf-8", errors="replace").strip()[:1000]
         return Outcome("no_dataset", why or "declined without a reason", **work)
     tail = f" It ended with status {code}; it printed: {said.strip()[-600:] or 'nothing'}"
+    if meter.failure:
+        return Outcome("failed", f"The model could not be asked: {meter.failure}", kind="provider", **work)
     if meter.refused:
         return Outcome("out_of_budget", f"{meter.refused}; {problems[0]}.{tail}", **work)
     if reason == "wall_time":
         return Outcome("out_of_budget", f"The time is up; {problems[0]}.{tail}", kind="timeout", **work)
-    if meter.failure and not meter.usage.output_tokens:
-        return Outcome("failed", f"The model could not be asked: {meter.failure}", kind="provider", **work)
     kind = "not_installed" if code == 127 else "crashed" if code else ""
     return Outcome("failed", f"No deliverable: {'; '.join(problems[:3])}.{tail}", kind=kind, **work)
 

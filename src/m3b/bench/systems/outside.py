@@ -1,15 +1,17 @@
 """Other people's systems, one small adapter each: how their program is told what to do without anybody at the keyboard.
 
-Command lines as in the programs' own repositories (aider `args.py`, mini-swe-agent `run/mini.py`, smolagents `cli.py`,
-aideml `utils/config.yaml`); all of them find the model by variables that `m3b.llm.relay` sets.
+All of them find the model by variables that `m3b.llm.relay` sets. They get a name of no known model where the name alone
+would send them to a provider's own address or wire; aider gets the real one, since it chooses its form of edits by it.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 
+from m3b.llm.relay import ROUTE
+
 from .base import Job
-from .command import PROMPT, Command
+from .command import Command
 
 RUN_SH = """#!/bin/sh
 # aider writes files but runs no commands of its own; this one is run after each of its edits.
@@ -17,61 +19,80 @@ RUN_SH = """#!/bin/sh
 bash main.sh
 """
 
-ABOUT = """
+AIDER_ABOUT = """
 # Running things
-You cannot run commands. Write `main.sh`: it is run after your edits and its output comes back.
+You cannot run commands. Write `main.sh`: it is run with bash after your edits. Its output comes back to you, and you go on, if
+it ends with an error; end it with `exit 1` for as long as you want to see what it prints. A run without error is the end.
 """
+
+PYTHON_ABOUT = """
+# Running things
+Your code is run by a Python of its own that may lack what is named above. Start scripts with
+`subprocess.run(["python", ...])`: that `python` has all of it.
+"""
+
+AIDE_ABOUT = (
+    PYTHON_ABOUT
+    + """It is run in a folder of its own: `data/`, `resources/` and `PROMPT.md` are at `../../data` and so on. Write `Deliver/`,
+`Datapath/` and `DECLINED.txt` to `../../` too. All your scripts share them: replace a `Deliver/` only by a better one.
+"""
+)
+
+LOCAL_COSTS = ("LITELLM_LOCAL_MODEL_COST_MAP", "True")
+COMMAND_S = 3600
+"""The time for one command of an agent, as `react` has it; the default of mini-swe-agent is 30 s."""
 
 
 def _aider_files(work: Path, job: Job) -> None:
     (work / "run.sh").write_text(RUN_SH, encoding="utf-8")
-    with (work / PROMPT).open("a", encoding="utf-8") as stream:
-        stream.write(ABOUT)
 
 
 AIDER = Command(
     "aider",
     ("aider", "--model", "{routed_model}", "--message-file", "{prompt_file}", "--yes-always", "--no-git", "--no-stream",
      "--no-pretty", "--no-check-update", "--no-show-model-warnings", "--no-show-release-notes", "--analytics-disable",
-     "--map-tokens", "0", "--auto-test", "--test-cmd", "sh run.sh"),
+     "--no-suggest-shell-commands", "--no-detect-urls", "--map-tokens", "0", "--max-chat-history-tokens", "100000",
+     "--auto-test", "--test-cmd", "sh run.sh"),
     package="aider-chat",
+    env=(LOCAL_COSTS,),
+    about=AIDER_ABOUT,
     before=_aider_files,
+    lifted=True,
 )  # fmt: skip
 
 MINI = Command(
     "mini-swe-agent",
-    ("mini", "-m", "{routed_model}", "-t", "{prompt}", "-y", "-l", "0", "--exit-immediately", "-o", "mini.traj.json"),
-    package="mini-swe-agent",
+    ("mini", "-m", ROUTE + "relay", "-t", "{prompt}", "-y", "-l", "0", "--exit-immediately", "-o", "mini.traj.json",
+     "-c", "mini.yaml", "-c", f"environment.timeout={COMMAND_S}"),
+    package="mini-swe-agent 'litellm[mcp]'",
     env=(
         ("MSWEA_CONFIGURED", "true"),
         ("MSWEA_COST_TRACKING", "ignore_errors"),
-        ("LITELLM_LOCAL_MODEL_COST_MAP", "True"),
+        ("MSWEA_MODEL_RETRY_STOP_AFTER_ATTEMPT", "2"),
+        LOCAL_COSTS,
     ),
-)
+)  # fmt: skip
 
 SMOLAGENTS = Command(
     "smolagents",
-    (
-        "smolagent",
-        "{prompt}",
-        "--model-type",
-        "LiteLLMModel",
-        "--model-id",
-        "{routed_model}",
-        "--imports",
-        "*",
-        "--tools",
-    ),
+    ("smolagent", "{prompt}", "--model-type", "LiteLLMModel", "--model-id", ROUTE + "relay", "--imports", "*", "--tools"),
     package="'smolagents[litellm]'",
-    env=(("LITELLM_LOCAL_MODEL_COST_MAP", "True"),),
-)
+    env=(LOCAL_COSTS,),
+    about=PYTHON_ABOUT,
+    lifted=True,
+)  # fmt: skip
 
 AIDE = Command(
     "aide",
-    ("aide", "data_dir={data}", "desc_file={prompt_file}", "agent.steps={steps}", "agent.code.model={model}",
-     "agent.feedback.model={model}", "agent.k_fold_validation=1", "copy_data=False", "exp_name=m3b"),
+    ("aide", "data_dir={data}", "desc_file={prompt_file}", "agent.steps={half}", "agent.code.model=relay",
+     "agent.feedback.model=relay", "agent.k_fold_validation=1", "generate_report=False", "copy_data=False",
+     "preprocess_data=False",
+     "exp_name=m3b"),
     package="aideml",
+    about=AIDE_ABOUT,
+    lifted=True,
 )  # fmt: skip
+"""Its report at the end asks a model of its own; a step asks twice."""
 
 REACT = Command("react", ("{python}", "{here}/react.py", "{prompt_file}", "--steps", "{steps}"))
 """Reason and act in one loop, in the manner of MLAgentBench; our own small program, so nothing has to be installed."""

@@ -1,0 +1,58 @@
+"""Runs a Python program in its own interpreter, with limits lifted for which its command line has no option.
+
+python lifted.py NAME STEPS PROGRAM ARGUMENTS...
+
+A program that breaks down ends at once, whatever it has started: AIDE would wait for its own worker for ever.
+The standard library alone: it runs where only the other program is installed. The budget of the run is the limit instead.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import os
+import runpy
+import sys
+import traceback
+
+
+def aider(steps: int) -> None:
+    """Its command ends after three answers to its own test; nobody is there to say "go on".
+
+    It takes some models' names for ones that must be asked through the responses API, which the relay does not speak.
+    """
+    chat = {"litellm_provider": "openai", "mode": "chat"}
+    importlib.import_module("litellm").register_model({f"openai/{os.environ['M3B_MODEL']}": chat})
+    importlib.import_module("aider.coders").Coder.max_reflections = steps
+
+
+def smolagents(steps: int) -> None:
+    """Its command ends after 20 steps, gives up on code after 30 seconds, and has no `open`."""
+    agent = importlib.import_module("smolagents").CodeAgent
+    executor = {"timeout_seconds": None, "additional_functions": {"open": open}}
+    agent.__init__ = functools.partialmethod(agent.__init__, max_steps=steps, executor_kwargs=executor)
+
+
+LIFTS = {"aider": aider, "smolagents": smolagents}
+
+
+def main(arguments: list[str]) -> None:
+    """Lift what can be lifted, then become the program."""
+    name, steps, *command = arguments
+    try:
+        if name in LIFTS:
+            LIFTS[name](int(steps))
+    except (ImportError, AttributeError) as error:
+        print(f"{name} keeps the limits of its command: {error}", file=sys.stderr)
+    sys.argv = command
+    sys.path.pop(0)  # m3b's folder, which the program itself would not have
+    try:
+        runpy.run_path(command[0], run_name="__main__")
+    except Exception:  # noqa: BLE001 - whatever it is, the program is over
+        traceback.print_exc()
+        sys.stdout.flush()
+        os._exit(1)  # the sandbox ends what is left
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,47 @@
+"""Where a program lies, what it needs to be seen of the machine, and how the words of its command line are filled in."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+
+def search_path() -> str:
+    """This interpreter's own programs first, then the caller's PATH."""
+    return f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
+
+
+def found(word: str) -> str:
+    """The program's full path; empty where there is none."""
+    return shutil.which(word, path=search_path()) or ""
+
+
+def filled(word: str, fill: Mapping[str, str]) -> str:
+    """The word with each `{name}` replaced; what is filled in is left as it is."""
+    return re.sub(r"\{(\w+)\}", lambda name: fill.get(name[1], name[0]), word)
+
+
+def interpreter(program: Path) -> Path:
+    """The Python of a program that pip made: named in its first line, or beside it where a shell stands there."""
+    with program.open("rb") as stream:
+        first = stream.readline(4096)
+    named = Path(first[2:].decode("utf-8", "replace").strip().split(" ")[0]) if first.startswith(b"#!/") else program
+    beside = program.resolve().with_name("python")
+    return beside if not named.name.startswith("python") and beside.is_file() else named
+
+
+def folders(word: str) -> tuple[Path, ...]:
+    """What the sandbox would not show of a program anyway: its own folder, its environment, its Python."""
+    program = Path(word)
+    if not program.is_absolute() or word.startswith(("/usr/", "/bin/")):
+        return ()
+    needed = [program.parent, program.resolve().parent]
+    python = interpreter(program)
+    for place in (program, python, python.resolve()):
+        if (place.parent.parent / "pyvenv.cfg").is_file() or (place is not program and place.parent.name == "bin"):
+            needed.append(place.parent.parent)
+    return tuple(place for place in dict.fromkeys(needed) if place.is_dir() and str(place) not in ("/", "/usr"))

@@ -1,0 +1,162 @@
+"""The adapters with the real programs, where they are installed: a scripted model answers in the form that each expects.
+
+`M3B_OUTSIDE_PATH` names further folders for programs, as PATH does; each program may have an environment of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_systems import DELIVER
+
+from m3b.bench.systems import Job, Outcome
+from m3b.bench.systems.outside import OUTSIDE
+from m3b.errors import SandboxError
+from m3b.llm import Scripted
+from m3b.llm.scripted import call, fault, say
+from m3b.sandbox import choose
+
+pytestmark = pytest.mark.slow
+
+PROBE = """
+import json, os, socket
+from pathlib import Path
+try:
+    socket.create_connection(("1.1.1.1", 80), 3)
+    network = True
+except OSError:
+    network = False
+try:
+    Path("/usr/m3b-probe").write_text("x")
+    outside = True
+except OSError:
+    outside = False
+keys = sorted(name for name in os.environ if name.endswith(("_KEY", "_TOKEN", "_SECRET")))
+print("probe", json.dumps({"network": network, "outside": outside, "keys": keys}))
+"""
+"""What the program's scripts can reach, said in their output, which goes back to the model."""
+
+Steps = list[Callable[..., Any] | Any]
+
+
+def mini(script: str | None) -> Steps:
+    done = call("bash", command="echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT")
+    return [
+        call("bash", command=f"cat > make.py <<'END'\n{script}\nEND\npython make.py")
+        if script
+        else call("bash", command="ls"),
+        done,
+    ]
+
+
+def smolagents(script: str | None) -> Steps:
+    run = "print(subprocess.run(['python', 'make.py'], capture_output=True, text=True).stdout)"
+    code = (
+        f"import subprocess\nwith open('make.py', 'w') as f:\n    f.write({script!r})\n{run}" if script else "print(1)"
+    )
+    # a model that does not stop by itself goes on to dream what it will see
+    return [say(f"Thought: I do it.\n<code>\n{code}\n</code>\nObservation: a dream"),
+            say("Thought: That is all.\n<code>\nfinal_answer('done')\n</code>")]  # fmt: skip
+
+
+def aider(script: str | None) -> Steps:
+    def whole(name: str, text: str) -> str:
+        return f"{name}\n````\n{text.strip()}\n````\n\n"
+
+    look = [say(f"Once more.\n\n{whole('main.sh', f'echo look {number}; exit 1')}") for number in range(4)]
+    if script is None:
+        return look
+    last = say("Done.\n\n" + whole("main.sh", "python make.py"))
+    made = whole("make.py", script) + whole("main.sh", "python make.py\nexit 1")
+    return [*look, say("I write it.\n\n" + made), last]
+
+
+def aide(script: str | None) -> Steps:
+    run = "print(subprocess.run(['python', 'make.py', '../../Deliver'], capture_output=True, text=True).stdout)"
+    code = f"import subprocess\nopen('make.py', 'w').write({script!r})\n{run}" if script else "print(1)"
+
+    def answer(messages: Any, tools: Any) -> Any:
+        if tools:
+            return call("submit_review", is_bug=False, summary="It runs.", metric=0.5, lower_is_better=False)
+        return say(f"I write the folder at once.\n\n```python\n{code}\n```")
+
+    return [answer]
+
+
+CASES = {"mini-swe-agent": mini, "smolagents": smolagents, "aider": aider, "aide": aide}
+
+
+@pytest.fixture(params=CASES)
+def name(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A system that can be started here."""
+    more = os.environ.get("M3B_OUTSIDE_PATH", "")
+    monkeypatch.setenv("PATH", f"{more}{os.pathsep}{os.environ['PATH']}" if more else os.environ["PATH"])
+    monkeypatch.setenv("SECRET_API_KEY", "s3cret")
+    why = OUTSIDE[request.param].missing()
+    if why:
+        pytest.skip(why)
+    try:
+        choose("bubblewrap")
+    except SandboxError as error:
+        pytest.skip(f"outside systems need bubblewrap: {error}")
+    return str(request.param)
+
+
+def run(name: str, folder: Path, model: Scripted, actions: int) -> Outcome:
+    data = folder / "spots"
+    data.mkdir()
+    (data / "table.csv").write_text("image,label\na.png,1\n")
+    card = {"name": "Spots", "description": "Invented.", "path": str(data)}
+    options = {"max_actions": actions, "train_minutes": 1.0, "max_wall": 300, "sandbox": "bubblewrap"}
+    job = Job(folder / "cell", "Tell spots apart.", [card], "openai:gpt-5-codex", options)
+    return replace(OUTSIDE[name], connect=lambda spec: model).run(job)
+
+
+def said(model: Scripted) -> str:
+    return "\n".join(message.text for messages, _ in model.seen for message in messages)
+
+
+def test_it_delivers(name: str, tmp_path: Path) -> None:
+    model = Scripted(CASES[name](DELIVER + PROBE), repeat=True)
+    ended = run(name, tmp_path, model, 8)
+    assert ended.status == "completed", ended.reason
+    assert (Path(ended.model) / "predict.py").is_file()
+    assert ended.usage["actions"] == len(model.seen) <= 8, "each request is an action, and none is asked twice"
+    assert ended.usage["output_tokens"] > 0
+    assert ended.integrity == "clean"
+    assert "Tell spots apart." in said(model)
+    probed = said(model).replace('\\"', '"').partition("probe {")[2].partition("}")[0]
+    assert json.loads("{" + probed + "}") == {"network": False, "outside": False, "keys": ["OPENAI_API_KEY"]}
+    assert "a dream" not in said(model), "what follows a stop word is not given back"
+    assert {one.name for one in tmp_path.iterdir()} == {"spots", "cell"}, "nothing is left outside the run"
+    assert [one.name for one in (tmp_path / "spots").iterdir()] == ["table.csv"]
+
+
+def test_the_budget_ends_it(name: str, tmp_path: Path) -> None:
+    # AIDE plans its steps by the budget; it asks oftener where a reply holds no code
+    steps = [say("I think.")] if name == "aide" else CASES[name](None)[:1]
+    ended = run(name, tmp_path, Scripted(steps, repeat=True), 3)
+    assert ended.status == "out_of_budget", ended.reason
+    assert ended.usage["actions"] == 3
+    assert ended.usage["wall_s"] < 90, "a program that cannot ask any more ends soon"
+    assert "all 3 requests are used; there is no folder Deliver" in ended.reason
+
+
+def test_it_gives_up(name: str, tmp_path: Path) -> None:
+    giving = {"mini-swe-agent": CASES["mini-swe-agent"](None), "smolagents": CASES["smolagents"](None)[1:],
+              "aider": [say("I cannot do this.")], "aide": CASES["aide"](None)}  # fmt: skip
+    ended = run(name, tmp_path, Scripted(giving[name], repeat=True), 4)
+    assert (ended.status, ended.kind) == ("failed", "")
+    assert "no folder Deliver" in ended.reason
+
+
+def test_no_model_answers(name: str, tmp_path: Path) -> None:
+    ended = run(name, tmp_path, Scripted([fault()], repeat=True), 3)
+    assert (ended.status, ended.kind) == ("failed", "provider"), ended.reason
+    assert ended.usage["wall_s"] < 150
