@@ -55,9 +55,19 @@ def test_a_good_index(tmp_path: Path) -> None:
     assert data.patients == {"train": 18, "test": 6}
     assert data.counts == {"train": {"a": 9, "b": 9}, "test": {"a": 3, "b": 3}}
     assert data.hashes["Datapath/test.json"] == sha256(work / "Datapath/test.json")
-    assert any("6 cases" in note for note in verdict.warnings), "a test split so small is worth a word"
+    assert verdict.warnings == (), "a quarter of the cases: there are no more to test on"
     audit = json.loads((work / "data_audit.json").read_text())
     assert audit["opened"] == audit["cases"] == 24
+
+
+def test_a_test_split_that_could_be_larger_is_worth_a_word(tmp_path: Path) -> None:
+    def take(train: Records, test: Records) -> None:
+        train.extend(test[2:])
+        del test[2:]
+
+    verdict = check_index(make_work(tmp_path, take), CHOICE)
+    assert verdict.accepted, verdict.faults
+    assert any("2 cases" in note for note in verdict.warnings)
 
 
 def first_train(**changes: Any) -> Change:

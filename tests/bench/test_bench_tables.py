@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from m3b.bench.gather import gather
 from m3b.bench.render import as_csv, as_html, as_text, write_files
 from m3b.bench.store import Store
 from m3b.bench.tables import tables
@@ -121,6 +122,22 @@ def test_the_command_shows_tables(tmp_path: Path) -> None:
     assert (tmp_path / "out" / "table1.csv").is_file()
     told = json.loads(bench("table", tmp_path, "--json").stdout)
     assert [one["name"] for one in told["tables"]][:2] == ["table1", "table2"]
+
+
+def test_parts_of_a_sweep_come_together_and_name_no_host(tmp_path: Path) -> None:
+    for place, host in (("here", "http://gpu1.lan/v1"), ("there", "http://gpu2.lan/v1")):
+        with Store(tmp_path / place) as store:
+            for one in sweep():
+                store.finish({**one, "model": f"{one['model']}@{host}"})
+    rows = gather([tmp_path / "here", tmp_path / "there"])
+    assert {one["model"] for one in rows} == {one["model"] for one in sweep()}
+    assert len(rows) == 2 * len(sweep())
+    assert len(gather([tmp_path / "here", tmp_path / "here"])) == len(sweep()), "named twice is counted once"
+    assert "gpu1" not in bench("table", tmp_path / "here", tmp_path / "there").stdout
+    with Store(tmp_path / "both") as store:
+        for place in ("a", "b"):
+            store.finish({**row("x", 0, True), "key": place, "model": f"openai:q@http://{place}/v1"})
+    assert sorted(one["model"] for one in gather([tmp_path / "both"])) == ["openai:q", "openai:q (2)"]
 
 
 @pytest.mark.parametrize(

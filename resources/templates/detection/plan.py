@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import time
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,13 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as train.py does, so that
 import numpy as np
 from Datapath.fingerprint import fingerprint
 from Datapath.index import read_index
+from Utils.grid import grid, refit
+from Utils.pace import choose_precision, fit, quickest, steps_of, told
 from Utils.settings import override
+from Utils.thrift import RATE, coarser, narrower
+
+LEAST = 400
+"""Steps below which a coarser grid or a narrower network is worth more than detail."""
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -34,9 +39,10 @@ def main(argv: list[str] | None = None) -> None:
         override(plan, setting)
     if plan["patch"] == before["patch"] and any(plan[key] != before[key] for key in ("longest", "spacing")):
         refit(facts, plan, gpu)
+    said = [] if gpu else fit_minutes(facts, plan, options.set)
     Path("plan.json").write_text(json.dumps(plan, indent=2) + "\n")
     print(summary(facts, plan))
-    print(pace(plan))
+    print("\n".join([*said, pace(plan)]))
 
 
 def has_gpu() -> bool:
@@ -59,7 +65,7 @@ def make_plan(facts: dict[str, Any], minutes: float, gpu: bool) -> dict[str, Any
         "dims": dims,
         "channels": 1 if facts["channels"] in (2, 4) and facts["eight_bit"] else min(facts["channels"], 4),
         "intensity": _intensity(facts),
-        **_grid(facts, gpu),
+        **grid(facts, gpu),
     }
     refit(facts, plan, gpu)
     plan |= {
@@ -73,107 +79,13 @@ def make_plan(facts: dict[str, Any], minutes: float, gpu: bool) -> dict[str, Any
         "validation_share": 0.2 if small else 0.15,
         "ema": 0.99,
         "augment": _augment(facts),
+        "precision": "bf16" if gpu else "fp32",
         "device": "auto",
         "workers": 0,
         "threads": 0,
         "seed": 0,
     }
     return plan
-
-
-def _grid(facts: dict[str, Any], gpu: bool) -> dict[str, Any]:
-    """How far images are shrunk: to what the device can look at, but so that small lesions keep a few pixels."""
-    median = np.median(facts["shapes"], axis=0)
-    sides = facts["sides"]
-    small = float(np.percentile(sides[:, :2].min(axis=1), 20)) if len(sides) else 8.0
-    keep = max(1.0, small / (6.0 if facts["target"] == "boxes" else 4.0))  # shrinking further loses small lesions
-    if facts["dims"] == 2:
-        wanted = (1024 if gpu else 256) / float(median.max())
-        top = (1536 if gpu else 512) / float(median.max())
-        share = min(1.0, max(wanted, min(1.0 / keep, top)))
-        return {"spacing": None, "longest": round(float(median.max()) * share)}
-    limit = 2.0**25 if gpu else 2.0**22
-    shrink = min(max(1.0, float(np.prod(median)) / limit), keep**3) ** (1 / 3)
-    if not facts["spacing"]:
-        return {"spacing": None, "longest": round(float(median.max()) / shrink)}
-    spacing = np.array(facts["spacing"])
-    volume = float(np.prod(spacing)) * shrink**3
-    while np.prod(spacing) < volume * 0.97:  # the finest axis gives way: thick slices are not made thicker
-        spacing[int(np.argmin(spacing))] *= 1.03
-    return {"spacing": [round(float(v), 4) for v in spacing], "longest": None}
-
-
-def refit(facts: dict[str, Any], plan: dict[str, Any], gpu: bool) -> None:
-    """Patch, network and batch for the plan's spacing or longest side."""
-    shapes = facts["shapes"].astype(float)
-    if plan["spacing"] and facts["spacing"]:
-        shapes = shapes * np.array(facts["spacing"]) / np.array(plan["spacing"])
-    elif plan["longest"]:
-        shapes = shapes * np.minimum(1.0, plan["longest"] / shapes.max(axis=1, keepdims=True))
-    spacing = np.array(plan["spacing"] or [1.0] * plan["dims"])
-    boxes, dims = plan["target"] == "boxes", plan["dims"]
-    if dims == 2:
-        largest, limit = np.percentile(shapes, 95, axis=0), 2**20 if gpu else (2**18 if boxes else 2**16)
-    else:
-        largest, limit = np.median(shapes, axis=0), 2**21 if gpu else 3 * 2**15
-    patch = largest.copy()
-    while np.prod(patch) > limit * 1.1:  # the physically longest side gives way
-        patch[int(np.argmax(patch * spacing))] *= 0.94
-    strides = _strides(patch, spacing, 5 if dims == 2 and boxes else 4)
-    reduction = np.prod(np.array(strides), axis=0)
-    plan["patch"] = [int(max(step, np.ceil(n / step - 0.3) * step)) for n, step in zip(patch, reduction, strict=True)]
-    if boxes:
-        plan["network"] = {"name": "centers", "width": 32 if gpu else 16, "strides": strides, "out_stage": 2}
-        if dims == 3:
-            plan["network"]["out_stage"] = 1 if _small_cells(facts, plan, strides) else 2
-    else:
-        filters = [min((32 if gpu else 16) * 2**k, 320 if gpu else 128) for k in range(len(strides) + 1)]
-        plan["network"] = {
-            "name": "dynunet",
-            "filters": filters,
-            "strides": [[1] * dims, *strides],
-            "kernels": _kernels(spacing, strides),
-            "dropout": 0.0,
-        }
-    voxels = float(np.prod(plan["patch"]))
-    most = (2**23 if gpu else 2**18) if dims == 3 else (2**22 if gpu else 2**19 if boxes else 2**18)
-    plan["batch"] = int(np.clip(most // voxels, 2, 16))
-    plan["least_batch"] = 1
-    plan["patches"] = max(8 * plan["batch"], min(facts["cases"], 512))
-
-
-def _small_cells(facts: dict[str, Any], plan: dict[str, Any], strides: list[list[int]]) -> bool:
-    """Whether the small boxes would be less than two cells wide at a quarter of the resolution."""
-    if not len(facts["sides"]):
-        return False
-    scale = np.array(facts["spacing"] or [1.0] * 3) / np.array(plan["spacing"] or [1.0] * 3)
-    if plan["longest"]:
-        scale = scale * min(1.0, plan["longest"] / float(np.median(facts["shapes"].max(axis=1))))
-    cell = np.prod(np.array(strides[:2]), axis=0)
-    return bool((np.percentile(facts["sides"] * scale, 20, axis=0) < 2 * cell).any())
-
-
-def _strides(patch: np.ndarray, spacing: np.ndarray, most: int) -> list[list[int]]:
-    """Halvings: an axis is halved while it is long enough and not much coarser than the finest (as nnU-Net does)."""
-    size, grain, strides = patch.copy(), spacing.astype(float).copy(), []
-    for _ in range(most):
-        able = (size >= 8) & (grain <= 2 * grain.min())
-        if not able.any():
-            break
-        strides.append([2 if one else 1 for one in able])
-        size, grain = np.where(able, size / 2, size), np.where(able, grain * 2, grain)
-    while len(strides) < 2:
-        strides.append([1] * len(patch))
-    return strides
-
-
-def _kernels(spacing: np.ndarray, strides: list[list[int]]) -> list[list[int]]:
-    """3 wide, 1 across slices that are still much thicker than the pixels."""
-    grain, kernels = spacing.astype(float).copy(), []
-    for stride in [[1] * len(spacing), *strides]:
-        grain = grain * np.array(stride)
-        kernels.append([3 if one <= 2 * grain.min() else 1 for one in grain])
-    return kernels
 
 
 def _intensity(facts: dict[str, Any]) -> dict[str, Any]:
@@ -206,8 +118,28 @@ def _augment(facts: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def pace(plan: dict[str, Any]) -> str:
-    """How far the minutes will go, from the quickest of up to four training steps on noise."""
+def fit_minutes(facts: dict[str, Any], plan: dict[str, Any], settings: list[str]) -> list[str]:
+    """On a processor: the quicker precision, and a plan that is cheap enough for its minutes. What was set is kept."""
+    given = {setting.partition("=")[0] for setting in settings}
+    if "precision" not in given:
+        choose_precision(plan, step_seconds, cases=2 if plan["target"] == "boxes" else 1)
+    if given & {"patch", "batch", "network.strides", "network.out_stage"}:
+        return []
+    ways = {"network": narrower, "grid": coarser(facts)}
+    kept = {"network" if key.startswith("network.") else "grid" for key in given if key in _SHAPING}
+    chosen = [way for key, way in ways.items() if key not in kept]
+    said = fit(plan, chosen, lambda p: steps_of(p, step_seconds(p)), LEAST)
+    if said and plan["target"] == "masks" and "lr" not in given:
+        plan["lr"] = RATE
+        said.append(f"lr {RATE}")
+    return told(said)
+
+
+_SHAPING = ("network.filters", "network.width", "longest", "spacing")
+
+
+def step_seconds(plan: dict[str, Any]) -> float:
+    """Seconds of the quickest of a few training steps on noise."""
     import torch
     from Model.network import build_model
 
@@ -218,15 +150,22 @@ def pace(plan: dict[str, Any]) -> str:
     truth: dict[str, Any] = {"labels": torch.zeros(batch, len(plan["classes"]), *plan["patch"], device=device)}
     if plan["target"] == "boxes":
         truth = {"boxes": torch.tensor([[[4.0] * dims + [12.0] * dims + [0.0, 1.0]]] * batch, device=device)}
-    taken: list[float] = []
-    while len(taken) < 4 and sum(taken) < 5:
-        start = time.monotonic()
-        model(images, **truth)["loss"].backward()
-        taken.append(time.monotonic() - start)
-    steps = float(plan["minutes"]) * 60 * 0.75 / max(min(taken), 1e-4)
-    epoch = max(1, int(plan["patches"]) // batch)
+
+    def step() -> None:
+        with torch.autocast(device, torch.bfloat16, enabled=plan["precision"] == "bf16"):
+            loss = model(images, **truth)["loss"]
+        loss.backward()
+        loss.item()
+
+    return quickest(step)
+
+
+def pace(plan: dict[str, Any]) -> str:
+    """How far the minutes will go."""
+    step, batch = step_seconds(plan), int(plan["batch"])
+    steps, epoch = steps_of(plan, step), max(1, int(plan["patches"]) // batch)
     return (
-        f"a step of {batch} patches takes about {min(taken):.2f} s here, so {plan['minutes']:g} minutes make about "
+        f"a step of {batch} patches takes about {step:.2f} s here, so {plan['minutes']:g} minutes make about "
         f"{steps:.0f} steps, {steps / epoch:.0f} epochs of {epoch} steps"
     )
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import time
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,11 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 import numpy as np
 from Model.pretrained import PretrainedError, find_pretrained, fitting_size, read_config, read_norm, weights_of
 from Utils.facts import fingerprint
+from Utils.pace import choose_precision, fit, quickest, steps_of, told
 from Utils.settings import override
+
+LEAST = 250
+"""Steps that a model needs before another fold, finer input or a wider network pays."""
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -34,9 +37,10 @@ def main(argv: list[str] | None = None) -> None:
     for setting in options.set:
         if not setting.startswith("network.pretrained="):
             override(plan, setting)
+    said = fit_minutes(plan, options.set)
     Path("plan.json").write_text(json.dumps(plan, indent=2) + "\n")
     print(summary(facts, plan))
-    print(pace(plan, facts["cases"]))
+    print("\n".join([*said, pace(plan, facts["cases"])]))
 
 
 def has_gpu() -> bool:
@@ -87,6 +91,7 @@ def make_plan(facts: dict[str, Any], minutes: float, gpu: bool) -> dict[str, Any
         "ema": 0.99,
         "augment": _augment(facts, small),
         "tta": {"use": "auto", "views": 4, "zoom": 0.05, "shift": 0.03, "max_seconds": 2.0},
+        "precision": "bf16" if gpu else "fp32",
         "device": "auto",
         "workers": 0,
         "threads": 0,
@@ -200,8 +205,49 @@ def _fit_in_time(plan: dict[str, Any], cases: int, least: float = 3.0) -> bool:
         plan["size"] = smaller
 
 
-def epoch_seconds(plan: dict[str, Any], cases: int) -> float:
-    """An epoch's time, from the quickest of a few training steps on noise."""
+def fit_minutes(plan: dict[str, Any], settings: list[str]) -> list[str]:
+    """On a processor: the quicker precision, and a plan that is cheap enough for its minutes. What was set is kept."""
+    given = {setting.partition("=")[0] for setting in settings}
+    if has_gpu() and plan["device"] != "cpu":
+        return []
+    if "precision" not in given:
+        choose_precision(plan, step_seconds)
+    cheaper = {"network.stem": _coarser_stem, "folds": _fewer_folds, "size": _smaller_input}
+    ways = [way for key, way in cheaper.items() if key not in given]
+    if plan["network"]["name"] != "small_cnn":
+        ways = [_fewer_folds] if "folds" not in given else []
+
+    def steps(plan: dict[str, Any]) -> int:
+        return steps_of(plan, step_seconds(plan), int(plan["folds"]))
+
+    return told(fit(plan, ways, steps, LEAST))
+
+
+def _fewer_folds(plan: dict[str, Any]) -> str:
+    if plan["folds"] < 2:
+        return ""
+    plan["folds"] = plan["folds"] - 2 if plan["folds"] > 3 else 1
+    return f"{plan['folds']} model{'s' if plan['folds'] > 1 else ''}"
+
+
+def _coarser_stem(plan: dict[str, Any]) -> str:
+    if plan["network"].get("stem") or max(plan["size"]) < 32:
+        return ""
+    plan["network"]["stem"] = [2 if 2 * side > max(plan["size"]) else 1 for side in plan["size"]]
+    return f"first convolution with stride {plan['network']['stem']}"
+
+
+def _smaller_input(plan: dict[str, Any]) -> str:
+    least = 32 if plan["dims"] == 3 else 48
+    smaller = [max(min(side, least), round(0.75 * side / 4) * 4) if side > least else side for side in plan["size"]]
+    if smaller == plan["size"]:
+        return ""
+    plan["size"] = smaller
+    return f"input {smaller}"
+
+
+def step_seconds(plan: dict[str, Any]) -> float:
+    """Seconds of the quickest of a few training steps on noise."""
     import torch
     from Model.network import build_model
 
@@ -210,18 +256,22 @@ def epoch_seconds(plan: dict[str, Any], cases: int) -> float:
     images = torch.randn(int(plan["batch"]), int(plan["channels"]), *plan["size"], device=device)
     labels = torch.zeros(int(plan["batch"]), len(plan["classes"]), device=device)
     labels[:, 0] = 1.0
-    taken: list[float] = []
-    began = time.monotonic()
-    while len(taken) < 8 and (len(taken) < 2 or time.monotonic() - began < 10):
-        start = time.monotonic()
-        loss = model(images, labels)["loss"]
+
+    def step() -> None:
+        with torch.autocast(device, torch.bfloat16, enabled=plan.get("precision") == "bf16"):
+            loss = model(images, labels)["loss"]
         loss.backward()
         loss.item()  # an accelerator is waited for
-        taken.append(time.monotonic() - start)
+
+    return quickest(step)
+
+
+def epoch_seconds(plan: dict[str, Any], cases: int) -> float:
+    """An epoch's time."""
     folds = int(plan["folds"])
     share = 1 - 1 / folds if folds > 1 else 1 - float(plan["validation_share"])
     steps = max(1, int(cases * share) // int(plan["batch"]))
-    return max(1.3 * steps * min(taken), 1e-3)  # validation and the averaging of weights take about a third more
+    return max(1.3 * steps * step_seconds(plan), 1e-3)  # validation and averaging of weights take about a third more
 
 
 def pace(plan: dict[str, Any], cases: int) -> str:

@@ -9,7 +9,6 @@ import argparse
 import json
 import os
 import random
-import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -24,10 +23,13 @@ from Model.words import SECTIONS, Words
 from Utils.findings import mine
 from Utils.formats import ImageError
 from Utils.images import read_image
+from Utils.pace import choose_precision, fit, quickest, steps_of, told
 from Utils.settings import override
 
 SAMPLE = 200
 MOST_VIEWS = 4
+LEAST = 400
+"""Steps below which a smaller input is worth more than detail: image encoder, writer and both together share them."""
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -43,9 +45,10 @@ def main(argv: list[str] | None = None) -> None:
     for setting in options.set:
         override(plan, setting)
     facts |= learn_language(records, plan, options.set)
+    said = [] if has_gpu() and plan["device"] != "cpu" else fit_minutes(plan, options.set)
     Path("plan.json").write_text(json.dumps(plan, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     print(summary(facts, plan))
-    print(pace(plan, facts["cases"]))
+    print("\n".join([*said, pace(plan, facts["cases"])]))
 
 
 def has_gpu() -> bool:
@@ -158,6 +161,7 @@ def make_plan(facts: dict[str, Any], minutes: float, gpu: bool) -> dict[str, Any
         "validation_share": 0.15,
         "ema": 0.99,
         "augment": _augment(facts, small),
+        "precision": "bf16" if gpu else "fp32",
         "device": "auto",
         "workers": 0,
         "threads": 0,
@@ -239,8 +243,27 @@ def _repeats(words: Words, reports: list[dict[str, str]]) -> int:
     return 0
 
 
-def pace(plan: dict[str, Any], cases: int) -> str:
-    """How far the minutes will go, from the quickest of five training steps on noise."""
+def fit_minutes(plan: dict[str, Any], settings: list[str]) -> list[str]:
+    """On a processor: the quicker precision, and an input that is cheap enough for the minutes. What was set is kept."""
+    given = {setting.partition("=")[0] for setting in settings}
+    if "precision" not in given:
+        choose_precision(plan, step_seconds)
+    fixed = "size" in given or plan["network"]["image_model"]
+    return told(fit(plan, [] if fixed else [_smaller_input], lambda p: steps_of(p, step_seconds(p)), LEAST))
+
+
+def _smaller_input(plan: dict[str, Any]) -> str:
+    least = 32 if plan["dims"] == 3 else 48
+    step = 8 if plan["dims"] == 3 else 16
+    smaller = [max(least, round(0.75 * side / step) * step) if side > least else side for side in plan["size"]]
+    if smaller == plan["size"]:
+        return ""
+    plan["size"] = smaller
+    return f"input {smaller}"
+
+
+def step_seconds(plan: dict[str, Any]) -> float:
+    """Seconds of the quickest of a few training steps on noise."""
     import torch
     from Model.network import build_model
 
@@ -252,13 +275,20 @@ def pace(plan: dict[str, Any], cases: int) -> str:
         "pixel_values": torch.randn(batch, int(plan["views"]), int(plan["channels"]), *plan["size"], device=device),
         "findings": torch.zeros(batch, len(plan["shares"]), device=device),
     }
-    taken = []
-    for _ in range(5):
-        start = time.monotonic()
-        model(**items, tokens=tokens, targets=tokens)["loss"].backward()
-        taken.append(time.monotonic() - start)
-    steps = max(1, round(cases * (1 - float(plan["validation_share"]))) // batch)
-    epoch = 1.3 * steps * min(taken)  # scoring and the averaging of weights take about a third more
+
+    def step() -> None:
+        with torch.autocast(device, torch.bfloat16, enabled=plan["precision"] == "bf16"):
+            loss = model(**items, tokens=tokens, targets=tokens)["loss"]
+        loss.backward()
+        loss.item()
+
+    return quickest(step)
+
+
+def pace(plan: dict[str, Any], cases: int) -> str:
+    """How far the minutes will go."""
+    steps = max(1, round(cases * (1 - float(plan["validation_share"]))) // int(plan["batch"]))
+    epoch = 1.3 * steps * step_seconds(plan)  # scoring and the averaging of weights take about a third more
     epochs = min(float(plan["minutes"]) * 60 / max(epoch, 1e-3), plan["max_epochs"])
     return f"an epoch takes about {epoch:.1f} s here, so there will be about {epochs:.0f} epochs"
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import time
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -17,10 +16,14 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as train.py does, so that
 
 import numpy as np
 from Utils.fingerprint import fingerprint
+from Utils.pace import choose_precision, fit, quickest, steps_of, told
 from Utils.settings import override
-from Utils.shapes import choose_patch, topology, working_spacing
+from Utils.shapes import choose_patch, round_up, topology, working_spacing
+from Utils.thrift import NARROW, coarser, epoch_patches, filters, hurry, narrower, one_patch
 
 NNUNET_MINUTES = 60
+LEAST = 600
+"""Steps below which a coarser grid or a narrower network is worth more than detail."""
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -34,7 +37,7 @@ def main(argv: list[str] | None = None) -> None:
     label_dict = json.loads(Path("Datapath/label_dict.json").read_text())
     facts = fingerprint(records, label_dict)
     plan = make_plan(facts, options.minutes, has_gpu(), options.set)
-    said = [] if plan["engine"] == "nnunet" else [pace(plan, options.set)]
+    said = [] if plan["engine"] == "nnunet" else [*fit_minutes(facts, plan, options.set), pace(plan)]
     Path("plan.json").write_text(json.dumps(plan, indent=2) + "\n")
     print("\n".join([summary(facts, plan), *said]))
 
@@ -54,7 +57,7 @@ def make_plan(facts: dict[str, Any], minutes: float, gpu: bool, settings: list[s
         spacing, side = given["spacing"], None
     patch = given.get("patch") or choose_patch(shape, spacing, facts["dims"], gpu)
     strides, kernels = topology(patch, spacing)
-    patch = _round_up(patch, strides)
+    patch = round_up(patch, strides)
     voxels = int(np.prod(patch))
     batch = int(np.clip((2**22 if gpu else 2**17) * (1 if facts["dims"] == 3 else 0.5) // voxels, 2, 32))
     batch = max(1, min(batch, facts["cases"] - 1))
@@ -77,7 +80,7 @@ def make_plan(facts: dict[str, Any], minutes: float, gpu: bool, settings: list[s
         "patch": patch,
         "network": {
             "name": "dynunet",
-            "filters": [min(width * 2**k, 320 if facts["dims"] == 3 else 512) for k in range(len(strides))],
+            "filters": filters(width, len(strides), facts["dims"]),
             "strides": strides,
             "kernels": kernels,
             "residual": False,
@@ -86,7 +89,7 @@ def make_plan(facts: dict[str, Any], minutes: float, gpu: bool, settings: list[s
         },
         "loss": {"voxel": "ce", "alpha": 0.5, "beta": 0.5, "weights": None},
         "foreground": 0.5 if any(n > p for n, p in zip(shape, patch, strict=True)) else 0.33,
-        "epoch_patches": _epoch(facts["cases"], batch),
+        "epoch_patches": epoch_patches(facts["cases"], batch),
         "batch": batch,
         "least_batch": 1,
         "lr": 2e-3,
@@ -116,16 +119,6 @@ def make_plan(facts: dict[str, Any], minutes: float, gpu: bool, settings: list[s
 
 
 _EARLY = ("patch", "spacing")
-
-
-def _round_up(patch: list[int], strides: list[list[int]]) -> list[int]:
-    total = np.prod(np.array(strides), axis=0)
-    return [int(-(-size // step) * step) for size, step in zip(patch, total, strict=True)]
-
-
-def _epoch(cases: int, batch: int) -> int:
-    """Patches an epoch: a multiple of the cases, at least fifty steps long, so that scoring does not come too often."""
-    return cases * max(1, round(50 * batch / cases))
 
 
 def choose_engine(facts: dict[str, Any], minutes: float, gpu: bool) -> tuple[str, str]:
@@ -193,53 +186,59 @@ def _augment(facts: dict[str, Any], spacing: list[float]) -> dict[str, Any]:
     }
 
 
-def pace(plan: dict[str, Any], settings: list[str]) -> str:
-    """How far the minutes will go, from a few training steps on noise; chooses the precision that is quicker here."""
-    import torch
+def fit_minutes(facts: dict[str, Any], plan: dict[str, Any], settings: list[str]) -> list[str]:
+    """On a processor: the quicker precision, and a plan that is cheap enough for its minutes. What was set is kept."""
+    if plan["device"] != "cpu" and has_gpu():
+        return []
+    given = {setting.partition("=")[0] for setting in settings}
+    if "precision" not in given:
+        choose_precision(plan, step_seconds, cases=1)
+    cases, network = int(facts["cases"]), plan["network"]["name"]
+    ways = {"batch": one_patch(cases), "network.filters": narrower, "spacing": coarser(facts)}
+    kept = given | ({"spacing"} if plan["side"] or "patch" in given or "network.strides" in given else set())
+    chosen = [way for key, way in ways.items() if key not in kept] if network == "dynunet" else []
+    said = fit(plan, chosen, lambda p: steps_of(p, step_seconds(p)), LEAST)
+    if said and plan["network"]["filters"][0] <= NARROW:
+        said += hurry(facts, plan, given)
+    return told(said)
 
-    device = "cuda" if torch.cuda.is_available() and plan["device"] != "cpu" else "cpu"
-    free = device == "cpu" and not any(s.startswith("precision=") for s in settings)
-    times = {name: _step(plan, name, device) for name in (("fp32", "bf16") if free else (plan["precision"],))}
-    plan["precision"] = min(times, key=lambda name: times[name] * (1.15 if name == "bf16" else 1.0))
-    step = times[plan["precision"]]
+
+def pace(plan: dict[str, Any]) -> str:
+    """How far the minutes will go, from a few training steps on noise."""
+    step = step_seconds(plan)
     if step == float("inf"):
         return "a step does not fit into memory: train.py will go on with a smaller batch or patch"
-    per_epoch = -(-int(plan["epoch_patches"]) // int(plan["batch"]))
-    steps = float(plan["minutes"]) * 60 / (1.5 * step)  # loading, augmentation and scoring take the rest
-    told = ", ".join(f"{name} {seconds:.2f} s" for name, seconds in times.items())
-    few = (
-        " (few: halve network.filters for steps of about a third of the time, or give more minutes)"
-        if steps < 300
-        else ""
-    )
+    per_epoch, steps = -(-int(plan["epoch_patches"]) // int(plan["batch"])), steps_of(plan, step)
+    few = " (few: more minutes would help)" if steps < LEAST / 2 else ""
     return (
-        f"a step of {plan['batch']} patches takes {told}: about {steps:.0f} steps, {steps / per_epoch:.0f} epochs{few}"
+        f"a step of {plan['batch']} patches takes {step:.2f} s in {plan['precision']}: about {steps} steps, "
+        f"{steps / per_epoch:.0f} epochs{few}"
     )
 
 
-def _step(plan: dict[str, Any], precision: str, device: str) -> float:
-    """Seconds of the quickest of three training steps."""
+def step_seconds(plan: dict[str, Any]) -> float:
+    """Seconds of the quickest of a few training steps on noise; infinite where memory or the processor does not do."""
     import torch
     from Model.network import build_model
 
+    device = "cuda" if torch.cuda.is_available() and plan["device"] != "cpu" else "cpu"
     shape = (int(plan["batch"]), *plan["patch"])
     try:
-        model = build_model({**plan, "precision": precision}).to(device).train()
+        model = build_model(plan).to(device).train()
         images = torch.randn(shape[0], int(plan["channels"]), *plan["patch"], device=device)
         layers = (shape[0], len(plan["classes"]), *plan["patch"]) if plan["overlap"] else shape
         labels = torch.randint(0, 2, layers, device=device)
-        taken = []
-        for _ in range(3):
-            start = time.monotonic()
-            float(model(images, labels)["loss"].backward() or 0)
+
+        def step() -> None:
+            model(images, labels)["loss"].backward()
             if device == "cuda":
                 torch.cuda.synchronize()
-            taken.append(time.monotonic() - start)
+
+        return quickest(step)
     except RuntimeError as error:
-        if precision == "bf16" or "memory" in str(error):
+        if plan["precision"] == "bf16" or "memory" in str(error):
             return float("inf")  # not every processor can, and train.py makes smaller what does not fit
         raise SystemExit(f"patch {plan['patch']} does not go through {plan['network']['name']}: {error}") from error
-    return min(taken)
 
 
 def summary(facts: dict[str, Any], plan: dict[str, Any]) -> str:

@@ -313,12 +313,18 @@ def _arguments(plan: Mapping[str, Any], folder: Path, cases: int, seed: int) -> 
         remove_unused_columns=False,
         label_names=["labels"],
         use_cpu=on_cpu,
-        bf16=not on_cpu and torch.cuda.is_bf16_supported(),
+        bf16=_half(plan, on_cpu),
         dataloader_num_workers=int(plan["workers"]),
         dataloader_pin_memory=not on_cpu,
         dataloader_drop_last=cases % batch == 1 and cases > 1,  # batch normalisation needs two cases
         seed=seed,
     )
+
+
+def _half(plan: Mapping[str, Any], on_cpu: bool) -> bool:
+    """Whether convolutions run in bfloat16; what a plan says of a GPU that cannot is passed over."""
+    wanted = str(plan.get("precision") or ("fp32" if on_cpu else "bf16")) == "bf16"
+    return wanted and (on_cpu or torch.cuda.is_bf16_supported())
 
 
 def device_of(plan: Mapping[str, Any]) -> torch.device:

@@ -22,6 +22,9 @@ from .tasks import Task
 ATTEMPTS = 3
 """So often a cell whose process broke down is begun; then that is its result."""
 
+REAL_MINUTES = 60.0
+"""Training time on a real data set, where nothing else is said."""
+
 AGAIN = ("provider", "crashed", "cancelled", "not_installed")
 """Ends that say nothing of the task; `--retry` runs these cells again."""
 
@@ -32,7 +35,8 @@ class Plan:
 
     Args:
         runs: repetitions; the number of a run is its seed.
-        options: keyword options of m3b.Options, the same for every system.
+        options: keyword options of m3b.Options, the same for every system. Without `train_minutes` each stand-in gets what
+            it needs, and a real data set `REAL_MINUTES`.
         real: data set -> folder with the real data; the others are stand-ins.
         simulate: seconds that each cell sleeps instead of working.
     """
@@ -66,8 +70,15 @@ class Plan:
             for task in self.tasks:
                 for model in self.models:
                     for name in self.systems:
-                        yield Cell(name, model, task, run, self.options, str(folder / DATA), self.real, self.patients,
-                                   self.share, self.simulate)  # fmt: skip
+                        yield Cell(name, model, task, run, self.options_of(task), str(folder / DATA), self.real,
+                                   self.patients, self.share, self.simulate)  # fmt: skip
+
+    def options_of(self, task: Task) -> dict[str, Any]:
+        """The options of a task's cells."""
+        minutes = 1.0
+        if task.dataset:
+            minutes = REAL_MINUTES if task.dataset in self.real else task.spec.stand_in.minutes
+        return {"train_minutes": minutes, **self.options}
 
     def __len__(self) -> int:
         return self.runs * len(self.tasks) * len(self.models) * len(self.systems)

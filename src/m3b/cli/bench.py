@@ -45,7 +45,10 @@ def run(
         typer.Option(help="NAME=FOLDER with the real data of a set. Repeatable. Others are stand-ins."),
     ] = None,
     patients: Annotated[int | None, typer.Option(help="Size of stand-ins, for trying things.")] = None,
-    train_minutes: Annotated[float, typer.Option(help="Minutes that training may take.")] = 1.0,
+    train_minutes: Annotated[
+        float | None,
+        typer.Option(help="Minutes that training may take. Default: what each stand-in needs; 60 on real data."),
+    ] = None,
     max_actions: Annotated[int, typer.Option(help="Tool calls of a run.")] = 100,
     max_tokens: Annotated[int | None, typer.Option(help="Input over all requests, plus output.")] = None,
     max_cost: Annotated[float | None, typer.Option(help="US dollars of a run.")] = None,
@@ -68,7 +71,7 @@ def run(
         models=tuple(dict.fromkeys(llm or ["rules"])),
         systems=tuple(dict.fromkeys(system or ["m3b"])),
         runs=runs,
-        options={"train_minutes": train_minutes, "sandbox": sandbox, **limits},
+        options={"sandbox": sandbox, **limits} | ({} if train_minutes is None else {"train_minutes": train_minutes}),
         real=_real(data or []),
         patients=patients,
     )
@@ -111,18 +114,18 @@ def score(
 
 @app.command("table")
 def show(
-    folder: Folder,
+    folders: Annotated[list[Path], typer.Argument(help="Folders of sweeps; several are shown as one.")],
     out: Annotated[
         Path | None, typer.Option("-o", "--out", help="Write a CSV file a table and bench.html here.")
     ] = None,
     json: Json = False,
 ) -> None:
-    """Show the tables of a sweep: completion, systems, roles, model quality, failure classes."""
+    """Show the tables of sweeps: completion, systems, roles, model quality, failure classes."""
+    from m3b.bench.gather import gather
     from m3b.bench.render import as_text, write_files
-    from m3b.bench.store import read_rows
     from m3b.bench.tables import tables
 
-    made = tables(read_rows(folder))
+    made = tables(gather(folders))
     if json:
         print_json({"tables": [one.to_json() for one in made]})
     else:

@@ -101,6 +101,7 @@ def main(arguments: list[str]) -> int:
         "OPENAI_API_KEY": "relay",
         "M3B_BASE_URL": base,
         "M3B_MODEL": model,
+        "M3B_ROUTED_MODEL": f"openai/{model}",  # as programs on LiteLLM name it
     }
     try:
         return subprocess.run([word.replace("{base_url}", base) for word in command], env=env, check=False).returncode

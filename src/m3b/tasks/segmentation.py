@@ -76,8 +76,8 @@ def _mean_shape(records: Sequence[Record], index: Index, base: Path) -> Callable
 
     if not index.overlapping:
         atlas = build_atlas((true_mask(_whole(record), record, base) for record in records), index.values)
-        numbers = list(index.values.values())
-        return lambda shape: np.stack([atlas.predict(shape) == number for number in numbers])
+        numbers = np.array(list(index.values.values()))
+        return lambda shape: atlas.predict(shape) == numbers.reshape(-1, *(1,) * len(shape))
     single = [build_atlas(_planes(records, index, k, base), {"it": 1}) for k in range(len(index.classes))]
     return lambda shape: np.stack([one.predict(shape) > 0 for one in single])
 

@@ -35,25 +35,33 @@ class Block(nn.Module):
 
 
 class SmallCNN(nn.Module):
-    """Residual stages that halve the image until about 6 positions a side are left; mean and maximum are pooled."""
+    """Residual stages that halve the image until about 6 positions a side are left; mean and maximum are pooled.
 
-    def __init__(self, dims: int, channels: int, classes: int, size: list[int], width: int, dropout: float) -> None:
+    `stem`: stride of the first convolution along each axis, 1 or 2; by itself 2 for large images.
+    """
+
+    def __init__(
+        self, dims: int, channels: int, classes: int, size: list[int], width: int, dropout: float,
+        stem: list[int] | None = None,
+    ) -> None:  # fmt: skip
         super().__init__()
-        shortest = min(size)
-        large = shortest > (80 if dims == 2 else 40)
+        large = min(size) > (80 if dims == 2 else 40)
+        stride = tuple(stem or [2 if large else 1] * dims)
+        wide = tuple(5 if step > 1 else 3 for step in stride)
+        size = [-(-side // step) for side, step in zip(size, stride, strict=True)]
         layers: list[nn.Module] = [
-            _CONV[dims](channels, width, 5 if large else 3, 2 if large else 1, 2 if large else 1, bias=False),
+            _CONV[dims](channels, width, wide, stride, tuple(side // 2 for side in wide), bias=False),
             _NORM[dims](width),
             nn.ReLU(inplace=True),
         ]
         if large:
             layers.append(nn.MaxPool2d(2) if dims == 2 else nn.MaxPool3d(2))
-            shortest //= 4
+            size = [side // 2 for side in size]
         inside = width
-        while shortest > 8:
+        while min(size) > 8:
             outside = min(inside * 2, 256)
             layers += [Block(dims, inside, outside, 2)]
-            inside, shortest = outside, (shortest + 1) // 2
+            inside, size = outside, [(side + 1) // 2 for side in size]
         layers.append(Block(dims, inside, inside, 1))  # at the lowest resolution, where it costs least
         self.features = nn.Sequential(*layers)
         self.head = nn.Sequential(nn.Dropout(dropout), nn.Linear(2 * inside, classes))
@@ -73,7 +81,8 @@ def build_backbone(plan: Mapping[str, Any], load: bool = True) -> nn.Module:
     name, channels, classes = str(network["name"]), int(plan["channels"]), len(plan["classes"])
     dropout = float(network.get("dropout") or 0.0)
     if name == "small_cnn":
-        return SmallCNN(dims, channels, classes, list(plan["size"]), int(network.get("width") or 16), dropout)
+        return SmallCNN(dims, channels, classes, list(plan["size"]), int(network.get("width") or 16), dropout,
+                        network.get("stem"))  # fmt: skip
     from monai.networks import nets
 
     if name.startswith("densenet"):

@@ -41,10 +41,10 @@ def working_spacing(facts: dict[str, Any], gpu: bool) -> tuple[list[float], bool
     return [round(float(s), 4) for s in spacing], False, None, shape
 
 
-def choose_patch(shape: list[int], spacing: list[float], dims: int, gpu: bool) -> list[int]:
-    """The median image if it is affordable; else the axis that it covers most of is cut, again and again."""
+def choose_patch(shape: list[int], spacing: list[float], dims: int, gpu: bool, most: int | None = None) -> list[int]:
+    """The median image if it is affordable (`most` voxels); else the axis that it covers most of is cut, again and again."""
     patch = [float(max(1, n)) for n in shape]
-    while np.prod(patch) > PATCH[dims, gpu]:
+    while np.prod(patch) > (most or PATCH[dims, gpu]):
         extent = [p * s for p, s in zip(patch, spacing, strict=True)]
         longest = int(np.argmax([p if n > 8 else 0 for p, n in zip(extent, patch, strict=True)]))
         patch[longest] *= 0.95
@@ -71,6 +71,12 @@ def topology(patch: list[int], spacing: list[float], smallest: int = 4) -> tuple
         strides.append([1] * len(patch))
         kernels.append(_kernel(now, size))
     return strides, kernels
+
+
+def round_up(patch: list[int], strides: list[list[int]]) -> list[int]:
+    """Sides that the network can halve as often as it wants to."""
+    total = np.prod(np.array(strides), axis=0)
+    return [int(-(-size // step) * step) for size, step in zip(patch, total, strict=True)]
 
 
 def _kernel(spacing: np.ndarray, size: np.ndarray) -> list[int]:

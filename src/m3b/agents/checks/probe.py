@@ -13,7 +13,10 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-STEPS, SECONDS = 40, 60.0
+FEWEST, MOST, SECONDS = 20, 200, 45.0
+"""Steps on the one batch: as many as it takes, within the time."""
+LEARNT = 0.6
+"""Share of the first loss at which it is plain that the batch is learnt; below what the check asks for."""
 BATCH = 8
 
 
@@ -105,7 +108,7 @@ def overfit(model: Any, batch: dict[str, Any], report: dict[str, Any]) -> None:
             module.eval()
     started, steps, last = time.monotonic(), 0, before
     moments: dict[Any, tuple[Any, Any]] = {}
-    while steps < STEPS and time.monotonic() - started < SECONDS:
+    while steps < MOST and time.monotonic() - started < SECONDS and (steps < FEWEST or last > LEARNT * before):
         model.zero_grad()
         loss = model(**batch)["loss"]
         loss.backward()

@@ -127,7 +127,7 @@ def read(folder: Path) -> Reading:
 
 SPEC = describe(
     "adni",
-    stand_in=StandIn(patients=45, acceptable=(0.65, None), baseline=0.5, ceiling=0.97),
+    stand_in=StandIn(patients=90, acceptable=(0.65, None), baseline=0.5, ceiling=0.97),
     maker=make,
     reader=read,
 )

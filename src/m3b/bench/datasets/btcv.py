@@ -101,7 +101,7 @@ def read(folder: Path) -> Reading:
 
 SPEC = describe(
     "btcv",
-    stand_in=StandIn(patients=16, acceptable=(0.5, None), baseline=0.38, ceiling=0.94, least=8, most=900),
+    stand_in=StandIn(patients=30, acceptable=(0.5, None), baseline=0.38, ceiling=0.94, least=8, most=900, minutes=2.0),
     maker=make,
     reader=read,
     values=VALUES,

@@ -124,7 +124,7 @@ def read(folder: Path) -> Reading:
 
 SPEC = describe(
     "covid19",
-    stand_in=StandIn(patients=20, acceptable=(0.35, None), baseline=0.07, ceiling=0.94, least=6, most=20),
+    stand_in=StandIn(patients=20, acceptable=(0.35, None), baseline=0.07, ceiling=0.94, least=6, most=20, minutes=2.0),
     maker=make,
     reader=read,
     values=VALUES,

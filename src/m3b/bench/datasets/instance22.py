@@ -87,7 +87,7 @@ def read(folder: Path) -> Reading:
 
 SPEC = describe(
     "instance22",
-    stand_in=StandIn(patients=20, acceptable=(0.3, None), baseline=0.03, ceiling=0.93, most=100),
+    stand_in=StandIn(patients=30, acceptable=(0.3, None), baseline=0.03, ceiling=0.93, most=100, minutes=2.0),
     maker=make,
     reader=read,
     values=VALUES,

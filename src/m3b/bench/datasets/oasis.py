@@ -133,7 +133,7 @@ def read(folder: Path) -> Reading:
 
 SPEC = describe(
     "oasis",
-    stand_in=StandIn(patients=20, acceptable=(0.55, None), baseline=0.43, ceiling=0.94, most=414),
+    stand_in=StandIn(patients=30, acceptable=(0.55, None), baseline=0.43, ceiling=0.94, most=414, minutes=2.0),
     maker=make,
     reader=read,
     values=VALUES,

@@ -108,6 +108,7 @@ class StandIn:
             best constant report.
         ceiling: about what `Made.ceiling` comes to at the default size.
         most: the largest number of patients, where the real names are finite.
+        minutes: training time on two processor cores after which a working pipeline is well inside the range.
     """
 
     patients: int
@@ -116,6 +117,7 @@ class StandIn:
     ceiling: float
     least: int = 6
     most: int | None = None
+    minutes: float = 1.0
 
 
 @dataclass(frozen=True)

@@ -182,7 +182,7 @@ def _entity(name: str) -> str:
 
 SPEC = describe(
     "verse",
-    stand_in=StandIn(patients=16, acceptable=(0.2, None), baseline=0.02, ceiling=0.94, most=140),
+    stand_in=StandIn(patients=24, acceptable=(0.2, None), baseline=0.02, ceiling=0.94, most=140, minutes=2.0),
     maker=make,
     reader=read,
     values=VALUES,

@@ -14,6 +14,7 @@ import os
 import runpy
 import sys
 import traceback
+from types import TracebackType
 
 
 def aider(steps: int) -> None:
@@ -21,8 +22,9 @@ def aider(steps: int) -> None:
 
     It takes some models' names for ones that must be asked through the responses API, which the relay does not speak.
     """
-    chat = {"litellm_provider": "openai", "mode": "chat"}
-    importlib.import_module("litellm").register_model({f"openai/{os.environ['M3B_MODEL']}": chat})
+    routed = os.environ["M3B_ROUTED_MODEL"]
+    chat = {"litellm_provider": routed.partition("/")[0], "mode": "chat"}
+    importlib.import_module("litellm").register_model({routed: chat})
     importlib.import_module("aider.coders").Coder.max_reflections = steps
 
 
@@ -36,6 +38,14 @@ def smolagents(steps: int) -> None:
 LIFTS = {"aider": aider, "smolagents": smolagents}
 
 
+def end(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """The program is over, and waits for nothing that it has started: the sandbox ends what is left."""
+    traceback.print_exception(kind, error, trace)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(1)
+
+
 def main(arguments: list[str]) -> None:
     """Lift what can be lifted, then become the program."""
     name, steps, *command = arguments
@@ -46,12 +56,8 @@ def main(arguments: list[str]) -> None:
         print(f"{name} keeps the limits of its command: {error}", file=sys.stderr)
     sys.argv = command
     sys.path.pop(0)  # m3b's folder, which the program itself would not have
-    try:
-        runpy.run_path(command[0], run_name="__main__")
-    except Exception:  # noqa: BLE001 - whatever it is, the program is over
-        traceback.print_exc()
-        sys.stdout.flush()
-        os._exit(1)  # the sandbox ends what is left
+    sys.excepthook = end
+    runpy.run_path(command[0], run_name="__main__")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,114 @@
+"""Plans that fit their minutes: what `Utils.pace` does with any plan, and how each template makes its own cheaper."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from template_kit import TEMPLATES, load
+
+COST = """
+import json, sys, plan
+import numpy as np
+SPEED = float(sys.argv[1])
+def cost(p):
+    size = p.get("patch") or p["size"]
+    network = p["network"]
+    width = network.get("width") or network.get("image_width") or network["filters"][0]
+    stem = np.prod(network.get("stem") or [1])
+    half = 0.5 if p["precision"] == "bf16" else 1.0
+    return float(np.prod(size)) * p["batch"] * (width / 16) ** 2 / stem * half / SPEED
+plan.step_seconds = cost
+plan.has_gpu = lambda: False
+first = plan.make_plan
+def larger(*rest):
+    made = first(*rest)
+    return {**made, "size": [128, 128]} if made["task"] == "report" else made
+plan.make_plan = larger
+plan.main(["--minutes", "2", *sys.argv[2:]])
+"""
+
+
+def made(project: Path, speed: float, *settings: str) -> tuple[dict[str, Any], str]:
+    """The plan on a processor that looks at `speed` voxels a second. The report example is enlarged, since it is too small to shrink."""
+    words = ["--set", *settings] if settings else []
+    done = subprocess.run(
+        [sys.executable, "-c", COST, str(speed), *words], cwd=project, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads((project / "plan.json").read_text()), done.stdout
+
+
+@pytest.fixture(scope="module", params=["diagnosis", "segmentation", "detection", "report"])
+def project(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("pace") / request.param
+    shutil.copytree(TEMPLATES / request.param, place)
+    for file in (TEMPLATES / "shared").glob("*.py"):
+        shutil.copy(file, place / "Utils")
+    subprocess.run([sys.executable, "example/make_example.py"], cwd=place, check=True, capture_output=True, timeout=120)
+    return place
+
+
+def test_a_slow_machine_gets_a_cheaper_plan_and_says_so(project: Path) -> None:
+    fast, told = made(project, 1e12)
+    assert "made cheaper" not in told
+    assert fast["precision"] == "bf16", "the quicker one is taken"
+    slow, told = made(project, 1e4)
+    line = next(line for line in told.splitlines() if line.startswith("made cheaper"))
+    size = "patch" if "patch" in slow else "size"
+    shrunk = sum(a < b for a, b in zip(slow[size], fast[size], strict=True))
+    assert shrunk or slow["network"] != fast["network"] or slow["batch"] < fast["batch"], line
+    assert slow["batch"] >= 1
+    assert all(side >= 4 for side in slow[size])
+
+
+def test_what_was_set_is_kept(project: Path) -> None:
+    fast, _ = made(project, 1e12)
+    size = "patch" if "patch" in fast else "size"
+    fixed = [f"{size}={json.dumps(fast[size]).replace(' ', '')}", "precision=fp32"]
+    slow, _ = made(project, 1e4, *fixed)
+    assert slow[size] == fast[size]
+    assert slow["precision"] == "fp32"
+
+
+def test_ways_are_taken_in_order_until_enough_steps_fit() -> None:
+    pace = load("pace")
+    plan = {"minutes": 1.0, "size": 64, "width": 16}
+
+    def narrower(plan: dict[str, Any]) -> str:
+        if plan["width"] <= 8:
+            return ""
+        plan["width"] //= 2
+        return f"width {plan['width']}"
+
+    def smaller(plan: dict[str, Any]) -> str:
+        plan["size"] //= 2
+        return f"size {plan['size']}" if plan["size"] >= 8 else ""
+
+    said = pace.fit(plan, [narrower, smaller], lambda p: 10**6 // (p["size"] * p["width"]), 3000)
+    assert said == ["width 8", "size 32"]
+    assert "width 8, size 32" in pace.told(said)[0]
+    assert pace.told([]) == []
+    assert pace.fit(plan, [narrower, smaller], lambda p: 0, 10) == ["size 16", "size 8"], "it ends where nothing helps"
+
+
+def test_bfloat16_has_to_be_worth_it() -> None:
+    pace = load("pace")
+    for half, wanted in ((0.9, "fp32"), (0.5, "bf16"), (float("inf"), "fp32")):
+        plan = {"precision": "fp32", "batch": 8}
+        seen = []
+
+        def seconds(trial: dict[str, Any], half: float = half, seen: list[int] = seen) -> float:
+            seen.append(trial["batch"])
+            return half if trial["precision"] == "bf16" else 1.0
+
+        pace.choose_precision(plan, seconds)
+        assert plan == {"precision": wanted, "batch": 8}
+        assert set(seen) == {2}
+    assert pace.steps_of({"minutes": 10}, 0.1, models=2) == pytest.approx(2100, abs=1)
+    assert 0.0 < pace.quickest(lambda: None) < 1.0
