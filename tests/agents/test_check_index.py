@@ -65,7 +65,7 @@ def test_a_test_split_that_could_be_larger_is_worth_a_word(tmp_path: Path) -> No
         train.extend(test[2:])
         del test[2:]
 
-    verdict = check_index(make_work(tmp_path, take), CHOICE)
+    verdict = check_index(make_work(tmp_path, change=take), CHOICE)
     assert verdict.accepted, verdict.faults
     assert any("2 cases" in note for note in verdict.warnings)
 
