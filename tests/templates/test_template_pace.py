@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from template_kit import TEMPLATES, load
 
@@ -35,7 +36,7 @@ plan.main(["--minutes", "2", *sys.argv[2:]])
 
 
 def made(project: Path, speed: float, *settings: str) -> tuple[dict[str, Any], str]:
-    """The plan on a processor that looks at `speed` voxels a second. The report example is enlarged, since it is too small to shrink."""
+    """The plan on a processor that looks at `speed` voxels a second. The report example is enlarged to be shrunk."""
     words = ["--set", *settings] if settings else []
     done = subprocess.run(
         [sys.executable, "-c", COST, str(speed), *words], cwd=project, capture_output=True, text=True, timeout=120
@@ -112,3 +113,19 @@ def test_bfloat16_has_to_be_worth_it() -> None:
         assert set(seen) == {2}
     assert pace.steps_of({"minutes": 10}, 0.1, models=2) == pytest.approx(2100, abs=1)
     assert 0.0 < pace.quickest(lambda: None) < 1.0
+
+
+def test_images_of_different_units_are_scaled_by_themselves() -> None:
+    scales = load("scales")
+    kinds = [
+        scales.scale_of(np.zeros(3, np.int16), "ct", 900.0),
+        scales.scale_of(np.zeros(3, np.uint8), "", 255.0),
+        scales.scale_of(np.zeros(3, np.float32), "", 1.0),
+        scales.scale_of(np.zeros(3, np.int16), "", 255.0),
+        scales.scale_of(np.zeros(3, np.int16), "mr", 900.0),
+    ]
+    assert len(set(kinds)) == 5
+    units = scales.count_scales([{"scale": kind} for kind in [kinds[1], kinds[0], kinds[0]]])
+    assert list(units.items()) == [("Hounsfield units", 2), ("8 bit", 1)]
+    assert "different units" in scales.mixed({"scales": units})[0]
+    assert scales.mixed({"scales": {"8 bit": 9}}) == []

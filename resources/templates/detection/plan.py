@@ -18,6 +18,7 @@ from Datapath.fingerprint import fingerprint
 from Datapath.index import read_index
 from Utils.grid import grid, refit
 from Utils.pace import choose_precision, fit, quickest, steps_of, told
+from Utils.scales import mixed
 from Utils.settings import override
 from Utils.thrift import RATE, coarser, narrower
 
@@ -89,7 +90,9 @@ def make_plan(facts: dict[str, Any], minutes: float, gpu: bool) -> dict[str, Any
 
 
 def _intensity(facts: dict[str, Any]) -> dict[str, Any]:
-    """CT: a window in Hounsfield units around the lesions. 8-bit pictures: 0..1. MR and the rest: each by itself."""
+    """CT: a window in Hounsfield units around the lesions. 8-bit pictures: 0..1. MR, mixtures: each by itself."""
+    if len(facts["scales"]) > 1:
+        return {"mode": "percentile"}
     if facts["modality"] == "ct":
         low, high = max(facts["low"], -1024.0), min(facts["high"], 1500.0)
         if facts["target"] == "masks":  # soft tissue around the lesions, not the whole range from air to bone
@@ -189,6 +192,7 @@ def summary(facts: dict[str, Any], plan: dict[str, Any]) -> str:
         f"lr {plan['lr']}, augmentation {plan['augment']}; weights start at random",
         worth(facts["patients"], float(plan["validation_share"])),
     ]
+    lines += mixed(facts)
     if facts["unreadable"]:
         lines.append(f"{len(facts['unreadable'])} sampled cases cannot be used: {facts['unreadable'][0]}")
     if facts["odd"]:

@@ -18,6 +18,7 @@ import numpy as np
 from Model.pretrained import PretrainedError, find_pretrained, fitting_size, read_config, read_norm, weights_of
 from Utils.facts import fingerprint
 from Utils.pace import choose_precision, fit, quickest, steps_of, told
+from Utils.scales import mixed
 from Utils.settings import override
 
 LEAST = 250
@@ -316,8 +317,7 @@ def _warnings(facts: dict[str, Any]) -> list[str]:
         )
     if facts["other_dims"]:
         lines.append(f"{facts['other_dims']} sampled images are not {facts['dims']}D; they are brought to that form")
-    if len(facts["scales"]) > 1:
-        lines.append(f"values come in different units {facts['scales']}: each image is scaled by itself")
+    lines += mixed(facts)
     if facts["scale_tells"]:
         lines.append(
             f"WARNING: the unit of the values tells the class: {facts['scale_tells']}. The network may learn the source "

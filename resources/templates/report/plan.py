@@ -24,6 +24,7 @@ from Utils.findings import mine
 from Utils.formats import ImageError
 from Utils.images import read_image
 from Utils.pace import choose_precision, fit, quickest, steps_of, told
+from Utils.scales import count_scales, mixed, scale_of
 from Utils.settings import override
 
 SAMPLE = 200
@@ -83,6 +84,7 @@ def fingerprint(records: list[dict[str, Any]], label_dict: dict[str, int]) -> di
         "channels": Counter(item["channels"] for item in same).most_common(1)[0][0],
         "modality": Counter(item["modality"] for item in same).most_common(1)[0][0],
         "eight_bit": all(item["eight_bit"] for item in same),
+        "scales": count_scales(same),
         "shapes": np.array([item["shape"] for item in same]),
         **{key: float(np.mean([item[key] for item in same])) for key in ("low", "high", "mean", "std")},
         "unreadable": [item for item in found if isinstance(item, str)],
@@ -101,6 +103,7 @@ def _measure(path: str) -> dict[str, Any] | str:
         "shape": image.array.shape[1:],
         "modality": image.modality,
         "eight_bit": image.array.dtype == np.uint8,
+        "scale": scale_of(image.array, image.modality, high),
         "low": low,
         "high": high,
         "mean": float(image.array.mean()),
@@ -178,7 +181,9 @@ def _size(facts: dict[str, Any], gpu: bool) -> list[int]:
 
 
 def _intensity(facts: dict[str, Any]) -> dict[str, Any]:
-    """CT: a window in Hounsfield units. 8-bit pictures: 0..1, since brightness can tell. MR and the rest: each by itself."""
+    """CT: a window in Hounsfield units. 8-bit pictures: 0..1, since brightness can tell. MR, mixtures: each by itself."""
+    if len(facts["scales"]) > 1:
+        return {"mode": "percentile"}
     if facts["modality"] == "ct" or (facts["dims"] == 3 and facts["low"] < -500):
         low, high = max(facts["low"], -1024.0), min(facts["high"], 1500.0)
         low, high = (low, high) if high - low > 100 else (-1000.0, 1000.0)
@@ -312,6 +317,7 @@ def summary(facts: dict[str, Any], plan: dict[str, Any]) -> str:
         f"{plan['minutes']} minutes, {plan['warm_share']:.0%} of them for the image encoder on the findings alone, "
         f"{plan['words_share']:.0%} for the writer on reports with their findings",
     ]
+    lines += mixed(facts)
     if facts["without_text"]:
         lines.append(f"{facts['without_text']} records have no text in either section and are left out")
     if facts["cut"]:

@@ -17,6 +17,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as train.py does, so that
 import numpy as np
 from Utils.fingerprint import fingerprint
 from Utils.pace import choose_precision, fit, quickest, steps_of, told
+from Utils.scales import mixed
 from Utils.settings import override
 from Utils.shapes import choose_patch, round_up, topology, working_spacing
 from Utils.thrift import NARROW, coarser, epoch_patches, filters, hurry, narrower, one_patch
@@ -148,7 +149,9 @@ def _check(plan: dict[str, Any]) -> None:
 
 
 def _intensity(facts: dict[str, Any]) -> dict[str, Any]:
-    """CT: the window of what is marked, in Hounsfield units. 8-bit pictures: 0..1. MR and the rest: each by itself."""
+    """CT: the window of what is marked, in Hounsfield units. 8-bit pictures: 0..1. MR, mixtures: each by itself."""
+    if len(facts["scales"]) > 1:
+        return {"mode": "percentile"}
     if facts["modality"] == "ct":
         inside = facts["inside"]
         low, high = (float(v) for v in np.percentile(inside, (0.5, 99.5))) if len(inside) else (-1000.0, 1000.0)
@@ -262,6 +265,7 @@ def summary(facts: dict[str, Any], plan: dict[str, Any]) -> str:
     ]
     if facts["patients"] < 4:
         lines.append(f"only {facts['patients']} patients: validation rests on one of them, and its figure says little")
+    lines += mixed(facts)
     if facts["unreadable"]:
         lines.append(f"{len(facts['unreadable'])} sampled cases cannot be used: {facts['unreadable'][0]}")
     rare = [name for name, found in facts["sizes"].items() if not any(found)]

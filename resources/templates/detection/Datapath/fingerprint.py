@@ -14,6 +14,7 @@ from Utils.formats import Image, ImageError
 from Utils.images import read_image
 from Utils.lesions import lesion_boxes
 from Utils.mask_grid import load_masks
+from Utils.scales import count_scales, scale_of
 
 SAMPLE = {2: 120, 3: 40}
 
@@ -65,6 +66,7 @@ def _images(same: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "channels": Counter(item["channels"] for item in same).most_common(1)[0][0],
         "modality": Counter(item["modality"] for item in same).most_common(1)[0][0],
         "eight_bit": all(item["eight_bit"] for item in same),
+        "scales": count_scales(same),
         "shapes": np.array([item["shape"] for item in same]),
         "spacing": [float(v) for v in np.median(spacings, axis=0)] if len(spacings) > len(same) / 2 else None,
         **{key: float(np.median([item[key] for item in same])) for key in ("low", "high", "inside_low", "inside_high")},
@@ -107,6 +109,7 @@ def _measure(record: Mapping[str, Any], target: str, rule: Mapping[str, Any]) ->
         "spacing": image.spacing,
         "modality": image.modality,
         "eight_bit": image.array.dtype == np.uint8,
+        "scale": scale_of(image.array, image.modality, high),
         "low": low,
         "high": high,
         "inside_low": odd[1][0] if odd[1] else low,

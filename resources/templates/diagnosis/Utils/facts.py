@@ -11,6 +11,7 @@ import numpy as np
 from Utils.formats import ImageError
 from Utils.images import read_image
 from Utils.preprocess import all_finite
+from Utils.scales import count_scales, scale_of
 
 SAMPLE = 200
 DEEP = 8
@@ -44,7 +45,7 @@ def fingerprint(records: list[dict[str, Any]], label_dict: dict[str, int]) -> di
         "channels": Counter(item["channels"] for item in same).most_common(1)[0][0],
         "modality": Counter(item["modality"] for item in same).most_common(1)[0][0],
         "eight_bit": all(item["eight_bit"] for item in same),
-        "scales": dict(Counter(item["scale"] for item in images).most_common()),
+        "scales": count_scales(images),
         "scale_tells": _scale_tells(read),
         "not_finite": sum(item["not_finite"] for item in images),
         "shapes": np.array([item["shape"] for item in same]),
@@ -78,24 +79,13 @@ def _measure(path: str | list[str]) -> dict[str, Any] | str:
         "spacing": image.spacing,
         "modality": image.modality,
         "eight_bit": array.dtype == np.uint8,
-        "scale": _scale(array, image.modality, high),
+        "scale": scale_of(array, image.modality, high),
         "not_finite": array is not image.array,
         "low": low,
         "high": high,
         "mean": float(array.mean(dtype=np.float64)),
         "std": float(array.std(dtype=np.float64)),
     }
-
-
-def _scale(array: np.ndarray, modality: str, high: float) -> str:
-    """In which unit the values are: images of different units cannot share a window."""
-    if modality == "ct":
-        return "Hounsfield units"
-    if array.dtype == np.uint8:
-        return "8 bit"
-    if array.dtype.kind == "f" and high <= 2.0:
-        return "fractions"
-    return "up to 255" if high <= 255 else "beyond 8 bit"
 
 
 def _scale_tells(read: list[tuple[dict[str, Any], list[str]]]) -> str:

@@ -13,6 +13,7 @@ import numpy as np
 from .formats import Image, ImageError
 from .images import read_image
 from .mask_grid import load_masks
+from .scales import count_scales, scale_of
 
 SAMPLE = {2: 200, 3: 40}
 
@@ -43,6 +44,7 @@ def fingerprint(records: Sequence[Mapping[str, Any]], label_dict: Mapping[str, i
         "channels": Counter(item["channels"] for item in same).most_common(1)[0][0],
         "modality": Counter(item["modality"] for item in same).most_common(1)[0][0],
         "eight_bit": all(item["eight_bit"] for item in same),
+        "scales": count_scales(same),
         "shapes": np.array([item["shape"] for item in same]),
         "spacings": np.array(spacings) if len(spacings) > len(same) / 2 else None,
         "low": float(np.median([item["low"] for item in same])),
@@ -88,6 +90,7 @@ def _measure(record: Mapping[str, Any], reads: Mapping[str, Any]) -> dict[str, A
         "spacing": image.spacing,
         "modality": image.modality,
         "eight_bit": image.array.dtype == np.uint8,
+        "scale": scale_of(image.array, image.modality, high),
         "low": low,
         "high": high,
         "mean": float(image.array.mean()),
