@@ -64,10 +64,29 @@ def resample_linear(image: NDArray[np.float32], shape: tuple[int, ...]) -> Float
     """
     if image.ndim != len(shape):
         raise ValueError(f"an atlas of {image.ndim} dimensions does not fit an image of shape {shape}")
-    result = image.astype(np.float64)
-    for axis, size in enumerate(shape):
-        result = np.moveaxis(np.tensordot(_overlaps(result.shape[axis], size), result, axes=(1, axis)), 0, axis)
+    box = _bounds(image)
+    if box is None:
+        return np.zeros(shape)
+    part, into = image[box].astype(np.float64), []
+    for axis, (size, inside) in enumerate(zip(shape, box, strict=True)):  # what is empty stays empty, and costs nothing
+        weights = _overlaps(image.shape[axis], size)[:, inside]
+        rows = np.flatnonzero(weights.any(axis=1))
+        into.append(slice(int(rows[0]), int(rows[-1]) + 1))
+        part = np.moveaxis(np.tensordot(weights[into[-1]], part, axes=(1, axis)), 0, axis)
+    result = np.zeros(shape)
+    result[tuple(into)] = part
     return result
+
+
+def _bounds(image: NDArray[np.float32]) -> tuple[slice, ...] | None:
+    """The box around everything that is not zero; None for an empty image."""
+    box = []
+    for axis in range(image.ndim):
+        found = np.flatnonzero(image.any(axis=tuple(other for other in range(image.ndim) if other != axis)))
+        if not len(found):
+            return None
+        box.append(slice(int(found[0]), int(found[-1]) + 1))
+    return tuple(box)
 
 
 def _overlaps(old: int, new: int) -> Floats:
