@@ -19,7 +19,7 @@ PROBE = Path(__file__).with_name("probe.py")
 ENOUGH = 0.7
 """The loss of one batch must fall to this part of what it was: a project that cannot memorise one batch has its
 labels, its loss or its gradient wrong."""
-FEW_STEPS, SOME = 20, 0.95
+FEW_STEPS, SOME = 100, 0.95
 """Where a slow machine gets fewer steps done in the time of the probe, the loss only has to fall."""
 
 OUTPUTS: dict[str, tuple[int, ...]] = {"diagnosis": (0,), "segmentation": (0, 1), "detection": (0, 1), "report": ()}

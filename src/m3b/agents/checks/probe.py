@@ -70,7 +70,9 @@ def probe(report: dict[str, Any]) -> None:
     report["outputs"] = int(logits.shape[-1] if logits.ndim == 2 else logits.shape[1])
     report["same_outputs"] = bool(len(items) > 1 and float((logits - logits[:1]).abs().max()) < 1e-7)
     report["step"] = "overfitting one batch"
-    overfit(model, batch, report)
+    half = plan.get("precision") == "bf16" and not torch.cuda.is_available()  # as training does; often much quicker
+    with torch.autocast("cpu", torch.bfloat16, enabled=half):
+        overfit(model, batch, report)
     report["step"] = "done"
 
 
