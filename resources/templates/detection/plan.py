@@ -17,11 +17,12 @@ import numpy as np
 from Datapath.fingerprint import fingerprint
 from Datapath.index import read_index
 from Utils.grid import grid, refit
-from Utils.pace import choose_precision, fit, quickest, steps_of, told
+from Utils.pace import Way, choose_precision, fit, quickest, steps_of, told
 from Utils.scales import mixed
 from Utils.settings import override
-from Utils.thrift import RATE, coarser, narrower
+from Utils.thrift import RATE, Coarser, fewer, narrower
 
+GRID = ("patch", "longest", "spacing")
 LEAST = 400
 """Steps below which a coarser grid or a narrower network is worth more than detail."""
 
@@ -35,15 +36,27 @@ def main(argv: list[str] | None = None) -> None:
     facts = fingerprint(read_index(), label_dict)
     gpu = has_gpu() and "device=cpu" not in options.set
     plan = make_plan(facts, options.minutes, gpu)
-    before = dict(plan)
-    for setting in options.set:
-        override(plan, setting)
-    if plan["patch"] == before["patch"] and any(plan[key] != before[key] for key in ("longest", "spacing")):
-        refit(facts, plan, gpu)
+    apply(facts, plan, options.set, gpu)
     said = [] if gpu else fit_minutes(facts, plan, options.set)
     Path("plan.json").write_text(json.dumps(plan, indent=2) + "\n")
     print(summary(facts, plan))
     print("\n".join([*said, pace(plan)]))
+
+
+def apply(facts: dict[str, Any], plan: dict[str, Any], settings: list[str], gpu: bool) -> None:
+    """What was set goes into the plan; what follows from another grid or patch is fitted to it, but for what was set."""
+    for setting in settings:
+        override(plan, setting)
+    if given(settings) & set(GRID):
+        refit(facts, plan, gpu, patch=plan["patch"] if "patch" in given(settings) else None)
+        for setting in settings:
+            if setting.partition("=")[0] not in GRID:
+                override(plan, setting)
+
+
+def given(settings: list[str]) -> set[str]:
+    """The keys that were set."""
+    return {setting.partition("=")[0] for setting in settings}
 
 
 def has_gpu() -> bool:
@@ -123,22 +136,20 @@ def _augment(facts: dict[str, Any]) -> dict[str, Any]:
 
 def fit_minutes(facts: dict[str, Any], plan: dict[str, Any], settings: list[str]) -> list[str]:
     """On a processor: the quicker precision, and a plan that is cheap enough for its minutes. What was set is kept."""
-    given = {setting.partition("=")[0] for setting in settings}
-    if "precision" not in given:
+    kept = given(settings)
+    if "precision" not in kept:
         choose_precision(plan, step_seconds, cases=2 if plan["target"] == "boxes" else 1)
-    if given & {"patch", "batch", "network.strides", "network.out_stage"}:
-        return []
-    ways = {"network": narrower, "grid": coarser(facts)}
-    kept = {"network" if key.startswith("network.") else "grid" for key in given if key in _SHAPING}
-    chosen = [way for key, way in ways.items() if key not in kept]
-    said = fit(plan, chosen, lambda p: steps_of(p, step_seconds(p)), LEAST)
-    if said and plan["target"] == "masks" and "lr" not in given:
+    grid_way = Coarser(facts)
+    ways: list[Way] = [] if "batch" in kept else [fewer]
+    ways += [] if any(key.startswith("network.") for key in kept) else [narrower]
+    ways += [] if kept & set(GRID) else [grid_way]
+    said = fit(plan, ways, lambda p: steps_of(p, step_seconds(p)), LEAST)
+    if said and grid_way in ways and (wider := grid_way.widen(plan)):
+        said.append(wider)
+    if said and plan["target"] == "masks" and "lr" not in kept:
         plan["lr"] = RATE
         said.append(f"lr {RATE}")
     return told(said)
-
-
-_SHAPING = ("network.filters", "network.width", "longest", "spacing")
 
 
 def step_seconds(plan: dict[str, Any]) -> float:

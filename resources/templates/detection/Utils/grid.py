@@ -29,8 +29,15 @@ def grid(facts: dict[str, Any], gpu: bool) -> dict[str, Any]:
     return {"spacing": [round(float(v), 4) for v in spacing], "longest": None}
 
 
-def refit(facts: dict[str, Any], plan: dict[str, Any], gpu: bool, thrift: int = 1) -> None:
-    """Patch, network and batch for the plan's spacing or longest side; `thrift` divides the patch's greatest size."""
+def refit(
+    facts: dict[str, Any], plan: dict[str, Any], gpu: bool, thrift: int = 1, patch: list[int] | None = None
+) -> None:
+    """Patch, network and batch for the plan's spacing or longest side.
+
+    Args:
+        thrift: divides the patch's greatest size.
+        patch: about this patch, rounded to what the network can halve.
+    """
     shapes = facts["shapes"].astype(float)
     if plan["spacing"] and facts["spacing"]:
         shapes = shapes * np.array(facts["spacing"]) / np.array(plan["spacing"])
@@ -42,12 +49,12 @@ def refit(facts: dict[str, Any], plan: dict[str, Any], gpu: bool, thrift: int = 
         largest, limit = np.percentile(shapes, 95, axis=0), 2**20 if gpu else (2**18 if boxes else 2**16)
     else:
         largest, limit = np.median(shapes, axis=0), 2**21 if gpu else 3 * 2**15
-    patch = largest.copy()
-    while np.prod(patch) > limit / thrift * 1.1:  # the physically longest side gives way
-        patch[int(np.argmax(patch * spacing))] *= 0.94
-    strides = _strides(patch, spacing, 5 if dims == 2 and boxes else 4)
+    wanted = np.array(patch or largest, float)
+    while not patch and np.prod(wanted) > limit / thrift * 1.1:  # the physically longest side gives way
+        wanted[int(np.argmax(wanted * spacing))] *= 0.94
+    strides = _strides(wanted, spacing, 5 if dims == 2 and boxes else 4)
     reduction = np.prod(np.array(strides), axis=0)
-    plan["patch"] = [int(max(step, np.ceil(n / step - 0.3) * step)) for n, step in zip(patch, reduction, strict=True)]
+    plan["patch"] = [int(max(step, np.ceil(n / step - 0.3) * step)) for n, step in zip(wanted, reduction, strict=True)]
     if boxes:
         plan["network"] = {"name": "centers", "width": 32 if gpu else 16, "strides": strides, "out_stage": 2}
         if dims == 3:
