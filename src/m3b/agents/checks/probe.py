@@ -71,8 +71,7 @@ def probe(report: dict[str, Any]) -> None:
     report["same_outputs"] = bool(len(items) > 1 and float((logits - logits[:1]).abs().max()) < 1e-7)
     report["step"] = "overfitting one batch"
     half = plan.get("precision") == "bf16" and not torch.cuda.is_available()  # as training does; often much quicker
-    with torch.autocast("cpu", torch.bfloat16, enabled=half):
-        overfit(model, batch, report)
+    overfit(model, batch, report, half)
     report["step"] = "done"
 
 
@@ -93,8 +92,8 @@ def mixed(data: Any, most: int) -> list[Any]:
     return [data[place] for place in random.Random(0).sample(range(len(data)), min(BATCH, most, len(data)))]
 
 
-def overfit(model: Any, batch: dict[str, Any], report: dict[str, Any]) -> None:
-    """A few steps on the same batch; the loss is taken in evaluation mode, before and after."""
+def overfit(model: Any, batch: dict[str, Any], report: dict[str, Any], half: bool = False) -> None:
+    """A few steps on the same batch; the loss is taken in evaluation mode before, and in training mode after."""
     import torch
 
     def loss_now() -> float:
@@ -112,9 +111,10 @@ def overfit(model: Any, batch: dict[str, Any], report: dict[str, Any]) -> None:
     moments: dict[Any, tuple[Any, Any]] = {}
     while steps < MOST and time.monotonic() - started < SECONDS and (steps < FEWEST or last > LEARNT * before):
         model.zero_grad()
-        loss = model(**batch)["loss"]
+        with torch.autocast("cpu", torch.bfloat16, enabled=half):  # one a step: it keeps copies of the weights
+            loss = model(**batch)["loss"]
         loss.backward()
-        last, steps = float(loss), steps + 1
+        last, steps = float(loss.detach()), steps + 1
         with torch.no_grad():
             adam(model.parameters(), moments, steps)
     report.update(loss_before=before, loss_after=last, steps=steps, loss_finite=bool(last == last and abs(last) < 1e6))

@@ -1,0 +1,46 @@
+"""The probe's training on one batch: it learns in both precisions, stops when it has learnt, and sees a dead gradient."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from m3b.agents.checks.probe import FEWEST, LEARNT, MOST, overfit
+
+
+class Net(nn.Module):
+    """Two layers on noise; `dead` cuts the gradient's way to the weights."""
+
+    def __init__(self, dead: bool = False) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.layers, self.dead = nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 2)), dead
+        self.offset = nn.Parameter(torch.zeros(()))
+
+    def forward(self, pixel_values: torch.Tensor, labels: torch.Tensor) -> dict[str, Any]:
+        logits = self.layers(pixel_values)
+        logits = (logits.detach() if self.dead else logits) + self.offset
+        return {"logits": logits, "loss": nn.functional.cross_entropy(logits.float(), labels)}
+
+
+def batch() -> dict[str, torch.Tensor]:
+    torch.manual_seed(1)
+    return {"pixel_values": torch.randn(8, 16), "labels": torch.arange(8) % 2}
+
+
+@pytest.mark.parametrize("half", [False, True], ids=["fp32", "bf16"])
+def test_one_batch_is_learnt_and_no_step_more_is_made(half: bool) -> None:
+    report: dict[str, Any] = {}
+    overfit(Net(), batch(), report, half)
+    assert report["loss_after"] < LEARNT * report["loss_before"]
+    assert FEWEST <= report["steps"] < MOST
+
+
+def test_a_gradient_that_does_not_arrive_is_seen() -> None:
+    report: dict[str, Any] = {}
+    overfit(Net(dead=True), batch(), report)
+    assert report["loss_after"] > 0.95 * report["loss_before"]
+    assert report["steps"] == MOST
