@@ -12,23 +12,23 @@ from m3b.agents.checks.probe import FEWEST, LEARNT, MOST, overfit
 
 
 class Net(nn.Module):
-    """Two layers on noise; `dead` cuts the gradient's way to the weights."""
+    """Two convolutions on noise; `dead` cuts the gradient's way to the weights."""
 
     def __init__(self, dead: bool = False) -> None:
         super().__init__()
         torch.manual_seed(0)
-        self.layers, self.dead = nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 2)), dead
+        self.layers, self.dead = nn.Sequential(nn.Conv2d(1, 16, 3), nn.ReLU(), nn.Conv2d(16, 2, 6)), dead
         self.offset = nn.Parameter(torch.zeros(()))
 
     def forward(self, pixel_values: torch.Tensor, labels: torch.Tensor) -> dict[str, Any]:
-        logits = self.layers(pixel_values)
+        logits = self.layers(pixel_values).flatten(1)
         logits = (logits.detach() if self.dead else logits) + self.offset
         return {"logits": logits, "loss": nn.functional.cross_entropy(logits.float(), labels)}
 
 
 def batch() -> dict[str, torch.Tensor]:
     torch.manual_seed(1)
-    return {"pixel_values": torch.randn(8, 16), "labels": torch.arange(8) % 2}
+    return {"pixel_values": torch.randn(8, 1, 8, 8), "labels": torch.arange(8) % 2}
 
 
 @pytest.mark.parametrize("half", [False, True], ids=["fp32", "bf16"])
