@@ -94,7 +94,7 @@ def test_metrics_that_the_agent_wrote_itself(data: Path, tmp_path: Path) -> None
 def test_a_constant_answer(data: Path, tmp_path: Path) -> None:
     constant = PREDICT_PY.replace("p = (e / e.sum()).tolist()", "p = [0.7, 0.1, 0.1, 0.1]")
     row = cell(data, tmp_path / "cell", model=[write({"deliver/predict.py": constant}), script(TRAIN), say("Done.")])
-    assert (row["ok"], row["kind"]) == (False, "cheated")
+    assert (row["ok"], row["kind"]) == (False, "constant")
     assert row["labels"] == [suspicion.CONSTANT]
     assert row["score"]["primary"]["value"] == pytest.approx(0.5)
 
