@@ -129,3 +129,15 @@ def test_images_of_different_units_are_scaled_by_themselves() -> None:
     assert list(units.items()) == [("Hounsfield units", 2), ("8 bit", 1)]
     assert "different units" in scales.mixed({"scales": units})[0]
     assert scales.mixed({"scales": {"8 bit": 9}}) == []
+
+
+def test_a_line_on_the_console_does_not_name_thirty_classes(project: Path) -> None:
+    code = (
+        "from Utils.training import telling\n"
+        "few = {'valid_loss': 1.0, 'auroc': 0.9, 'x': float('nan')}\n"
+        "assert telling(few) == {'valid_loss': 1.0, 'auroc': 0.9}\n"
+        "many = {'valid_loss': 1.0, 'dice': 0.5, **{f'dice_organ {k}': k / 100 for k in range(30)}}\n"
+        "assert list(telling(many)) == ['valid_loss', 'dice', *(f'lowest dice_organ {k}' for k in range(3))]\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=project, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr[-2000:]

@@ -249,7 +249,7 @@ def main() -> None:
     if not cases:
         raise SystemExit("No case is left. Check --image, --label, --map and --images against the data.")
     if not classes:
-        names = label_order({value for case in cases for value in case.values}, args.positive)
+        names = label_order({value for case in cases for value in case.values}, args.positive, args.map)
         classes = {name: at for at, name in enumerate(names)}
     write(*divide(cases, args, kind), classes, kind)
 

@@ -90,13 +90,16 @@ def drop_rare(cases: list[Case], least: int) -> list[Case]:
     return kept
 
 
-def label_order(names: set[str], positive: str) -> list[str]:
-    """Natural order, labels of absence first, the positive label last."""
+def label_order(names: set[str], positive: str, maps: list[str] | None = None) -> list[str]:
+    """Labels of absence first, then the order of --map where it names them all, else natural; the positive label last."""
     if positive and positive not in names:
         raise SystemExit(f"--positive {positive!r} is none of the labels: {', '.join(sorted(names))}.")
     absent = {
         name for name in names if re.split(r"[ _-]", name.lower())[0] in ABSENCE or name.lower().startswith("non")
     }
+    given = list(dict.fromkeys(item.partition("=")[0].strip() for item in maps or []))
+    if names <= set(given):
+        return sorted(names, key=lambda name: (name == positive, name not in absent, given.index(name)))
     return sorted(names, key=lambda name: (name == positive, name not in absent, natural(name)))
 
 

@@ -29,7 +29,7 @@ from Utils.settings import override
 
 SAMPLE = 200
 MOST_VIEWS = 4
-LEAST = 400
+LEAST = 150
 """Steps below which a smaller input is worth more than detail: image encoder, writer and both together share them."""
 
 
@@ -258,7 +258,7 @@ def fit_minutes(plan: dict[str, Any], settings: list[str]) -> list[str]:
 
 
 def _smaller_input(plan: dict[str, Any]) -> str:
-    least = 32 if plan["dims"] == 3 else 48
+    least = 48 if plan["dims"] == 3 else 96
     step = 8 if plan["dims"] == 3 else 16
     smaller = [max(least, round(0.75 * side / step) * step) if side > least else side for side in plan["size"]]
     if smaller == plan["size"]:

@@ -52,7 +52,7 @@ def main(argv: list[str] | None = None) -> None:
     (out / "config.json").write_text(json.dumps(config, indent=2) + "\n")
     (out / "requirements.txt").write_text(_requirements(plan["engine"]))
     (out / "README.md").write_text(_readme(plan, figures))
-    print(f"wrote {out}: {', '.join(plan['classes'])}; validation Dice {figures['dice']}")
+    print(f"wrote {out}: {len(plan['classes'])} class(es); validation Dice {figures['dice']}")
 
 
 def _requirements(engine: str) -> str:

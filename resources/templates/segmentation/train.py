@@ -145,7 +145,10 @@ def finish(plan: dict[str, Any], table: np.ndarray, records: list[dict[str, Any]
     (LOGOUT / "valid_predictions.json").write_text(json.dumps(rows, indent=1))
     draw_curves()
     (LOGOUT / "metrics.json").write_text(json.dumps(metrics, indent=2))
+    lost = [name for name in classes if name not in each]
     print(f"done: validation Dice {figures['dice']} on {len(table)} held-out cases; by class {each}", flush=True)
+    if lost:
+        print(f"not measured, since no held-out mask has them on the plan's grid: {', '.join(lost)}", flush=True)
 
 
 def _rounded(value: float) -> float | None:

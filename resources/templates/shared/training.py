@@ -196,14 +196,22 @@ class ByTheClock(TrainerCallback):
         append_row({**row, "lr": f"{lr:.3g}", "seconds": round(spent, 1)})
         if spent >= self.next_line:
             self.next_line = spent + clock.budget / LINES
-            told = ", ".join(
-                f"{key.replace('_', ' ')} {value:.3f}" for key, value in figures.items() if math.isfinite(value)
-            )
+            told = ", ".join(f"{key.replace('_', ' ')} {value:.3f}" for key, value in telling(figures).items())
             print(
                 f"{trainer.folder.name} epoch {epoch}: loss {loss:.3f}, {told}, lr {lr:.1g}, "
                 f"{spent:.0f} of {clock.budget:.0f} s",
                 flush=True,
             )
+
+
+def telling(figures: Figures, most: int = 8) -> Figures:
+    """The figures for a line on the console: of many classes only the lowest few; the log file has them all."""
+    found = {key: value for key, value in figures.items() if math.isfinite(value)}
+    if len(found) <= most:
+        return found
+    classes = [key for key in found if any(key.startswith(f"{other}_") for other in found)]
+    general = {key: value for key, value in found.items() if key not in classes}
+    return {**general, **{f"lowest {key}": found[key] for key in sorted(classes, key=lambda key: found[key])[:3]}}
 
 
 def train_by_clock(

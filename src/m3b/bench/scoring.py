@@ -24,6 +24,7 @@ from .control import shuffled_figure
 from .datasets import DatasetSpec
 from .hidden import Hidden
 from .truth import by_folder, exam_index, learn_names, rename
+from .union import merged_answer, merged_index
 
 TRIVIAL = "trivial.json"
 
@@ -71,6 +72,8 @@ def score(
     limits = spec.stand_in.acceptable if hidden.stand_in else spec.acceptable
     told: dict[str, Any] = {"task": spec.task, "acceptable": [limits[0], limits[1]]}
     index = exam_index(hidden, spec, folders=work is not None and by_folder(work))
+    if spec.union and not index.boxed:
+        index = merged_index(index, spec.union, hidden.folder)
     with tempfile.TemporaryDirectory(prefix="m3b-exam-") as place:
         scratch = Path(place)
         try:
@@ -106,14 +109,18 @@ def _answers(
     if promise.task != spec.task:
         raise ModelError(f"it is a model for {promise.task}, and the task is {spec.task}")
     theirs = dict(promise.labels) or {name: number for number, name in enumerate(promise.classes)}
+    merge = bool(spec.union) and not index.boxed
     learnt = learn_names(work, hidden, spec) if work is not None and spec.task == "diagnosis" else {}
-    names = rename(list(index.classes), theirs, index.values, learnt)
+    names = {} if merge else rename(list(index.classes), theirs, index.values, learnt)
     images = [row.image if isinstance(row.image, str) else list(row.image) for row in index.test]
     staged = stage_cases(images, scratch / "cases", sandbox.name != "off", base=hidden.folder)
     kept = scratch / "answers"
     kept.mkdir()
     run = confined(sandbox, model, scratch)
     answers = staged.restore(run_predict(model, staged.folder, staged.paths, run, keep=kept))
+    if merge:
+        return [merged_answer(answer, spec.union, row, hidden.folder, scratch) for answer, row in
+                zip(answers, index.test, strict=True)], dict.fromkeys(theirs, spec.union)  # fmt: skip
     return [renamed(answer, index, theirs, names, row, hidden.folder, scratch) for answer, row in
             zip(answers, index.test, strict=True)], names  # fmt: skip
 
@@ -122,11 +129,13 @@ def _trivial(hidden: Hidden, index: Index) -> Any:
     """The best answer that never looks at an image, made from the agent's cases once and kept beside the manifest."""
     file = hidden.folder / TRIVIAL
     if file.is_file():
-        return json.loads(file.read_text(encoding="utf-8"))["trivial"]
+        kept = json.loads(file.read_text(encoding="utf-8"))
+        if kept.get("classes") == list(index.classes):
+            return kept["trivial"]
     from m3b.runs import replace_text
 
     made = family(index.task).trivial(index.train, index.test, index, hidden.folder)
-    replace_text(file, json.dumps({"trivial": made}))
+    replace_text(file, json.dumps({"classes": list(index.classes), "trivial": made}))
     return made
 
 

@@ -123,14 +123,22 @@ def _claims(work: Path, hidden: dict[str, Any]) -> list[str]:
     return []
 
 
+_OWN_PARTS = re.compile(r"valid|train|val$|val_|cv|fold", re.IGNORECASE)
+
+
 def _figures(value: Any, name: str) -> Iterator[float]:
-    """Numbers that stand under the metric's name, at any depth; a figure's bounds and baseline are not claims."""
+    """Numbers that stand under the metric's name, at any depth; a figure's bounds and baseline are not claims.
+
+    Nor is what stands under a key that names training or validation: every honest training writes that down.
+    """
     if isinstance(value, list):
         for item in value:
             yield from _figures(item, name)
     if not isinstance(value, dict):
         return
     for key, item in value.items():
+        if _OWN_PARTS.match(key):
+            continue
         if _named(key, name):
             if isinstance(item, dict):
                 item = item.get("value")

@@ -28,6 +28,10 @@ BEHIND = re.compile(
 _PLAIN = """a an the of in on at to is are was were be been with and or as by for from this that these those there it its
 has have had than then which may can could also seen noted xxxx"""
 PLAIN = frozenset(_PLAIN.split())
+_ALONE = """left right both bilateral bilaterally side sided normal clear unremarkable intact stable unchanged within limits
+links rechts beidseits unauffällig izquierdo izquierda derecho derecha gauche droit droite normaux normale sinistra destra"""
+EMPTY = frozenset(_ALONE.split())
+"""A side, or that nothing was found: no finding when it stands alone, part of one beside another word."""
 
 
 def clauses(text: str) -> list[tuple[str, ...]]:
@@ -56,6 +60,10 @@ def _items(text: str, known: frozenset[str]) -> set[str]:
     return items
 
 
+def _empty(item: str) -> bool:
+    return set(item.split(" + ")) <= EMPTY
+
+
 def mine(reports: Sequence[str], most: int = 40, alike: float = 0.8) -> list[str]:
     """At most `most` findings, those first that split the reports most evenly. Empty where all reports say the same."""
     rng = np.random.default_rng(0)
@@ -65,7 +73,7 @@ def mine(reports: Sequence[str], most: int = 40, alike: float = 0.8) -> list[str
     known = frozenset(word for word, count in single.most_common(400) if least <= count)
     stated = [_items(text, known) for text in texts]
     counts = Counter(item for items in stated for item in items)
-    named = sorted((item for item, count in counts.items() if least <= count <= limit), key=lambda item: (
+    named = sorted((i for i, count in counts.items() if least <= count <= limit and not _empty(i)), key=lambda item: (
         -counts[item] * (len(texts) - counts[item]), item
     ))  # fmt: skip
     chosen: list[str] = []

@@ -22,7 +22,8 @@ DATA_AT_FAULT = ("one_class", "nothing_opens", "too_few_cases", "all_empty", "on
 
 
 AS_IT_IS = (
-    "mask_floats", "anisotropic", "one_slice", "four_axes", "few_patients", "no_healthy", "not_opened"
+    "mask_floats", "anisotropic", "one_slice", "four_axes", "few_patients", "no_healthy", "not_opened",
+    "report_across"
 )  # fmt: skip
 """Properties of the data that no other index would remove: kept for the model card, not put to the agent again."""
 FAIR_SHARE = 0.15

@@ -187,6 +187,7 @@ def _add(got: Collected, part: str, record: Any, source: Path) -> None:
 SPEC = describe(
     "chestx-det10",
     stand_in=StandIn(patients=100, acceptable=(0.42, None), baseline=0.3, ceiling=0.93, least=10, minutes=2.0),
+    union="abnormality",
     maker=make,
     reader=read,
     values=VALUES,

@@ -219,7 +219,7 @@ def _collect(
 
 SPEC = describe(
     "iu-xray",
-    stand_in=StandIn(patients=120, acceptable=(0.63, None), baseline=0.57, ceiling=0.85, least=10),
+    stand_in=StandIn(patients=120, acceptable=(0.63, None), baseline=0.57, ceiling=0.85, least=10, minutes=2.0),
     maker=make,
     reader=read,
     layouts=(CARD, OFFICIAL),

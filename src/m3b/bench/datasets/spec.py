@@ -128,6 +128,7 @@ class DatasetSpec:
         acceptable: range of `metric` on held-out cases of the real set (proposed; the paper publishes none).
         patient_key: what names the patient in the raw data; empty where nobody recorded it.
         values: mask value -> structure, without the background.
+        union: the one class that the score counts, where it is any finding against background; else empty.
     """
 
     name: str
@@ -144,6 +145,7 @@ class DatasetSpec:
     stand_in: StandIn
     maker: Callable[[Order], Made]
     reader: Callable[[Path], Reading]
+    union: str = ""
 
     def make(
         self, folder: Path, *, patients: int | None = None, seed: int = 0, layout: str = CARD, broken: bool = False
@@ -188,6 +190,7 @@ def describe(
     reader: Callable[[Path], Reading],
     values: Mapping[int, str] | None = None,
     layouts: tuple[str, ...] = (CARD,),
+    union: str = "",
 ) -> DatasetSpec:
     """A spec whose published facts come from `resources/datacards/<card>.json`, so that they are written once."""
     raw: dict[str, Any] = json.loads((resources_dir() / "datacards" / f"{card}.json").read_text(encoding="utf-8"))
@@ -207,4 +210,5 @@ def describe(
         stand_in=stand_in,
         maker=maker,
         reader=reader,
+        union=union,
     )
