@@ -116,7 +116,7 @@ def test_examples_off(build) -> None:
     assert len(other) < len(one)
 
 
-NOTED = MAKE_INDEX.replace("% 3", "% 6")  # ten test cases: the audit notes that they are few
+NOTED = MAKE_INDEX.replace("% 3", "% 9")  # a ninth for testing: the audit notes that they are few
 
 
 @pytest.mark.parametrize("reflect", [True, False])
@@ -127,7 +127,7 @@ def test_reflection(build, reflect: bool) -> None:
     told = of_kind(Path(result.run_dir), "message", "data_engineer")
     assert len(told) == (1 if reflect else 0), "once at most, whatever the answer"
     if reflect:
-        assert "10 cases" in told[0]["text"] or "few" in told[0]["text"] or "uncertain" in told[0]["text"]
+        assert "uncertain" in told[0]["text"]
 
 
 # --- hooks -------------------------------------------------------------------------------------------------------

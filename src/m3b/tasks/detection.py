@@ -8,12 +8,13 @@ from typing import Any
 
 from m3b.data.index import Index
 from m3b.data.records import Record
-from m3b.errors import ModelError
+from m3b.errors import DataError, ModelError
 from m3b.metrics import Box, DetectionCase, LesionCounts, Scores, measure_channels, score_detection
 from m3b.models import Prediction
 
 from .base import Row, named, spread
 from .marks import answered_channels, image_of, pack, spacing_of, true_channels, unpack
+from .segmentation import MOST_FOR_ATLAS, mean_shape
 
 CANDIDATES, AGAINST = 40, 120
 """So many training images' boxes are tried as the answer to everything, against so many training images."""
@@ -43,9 +44,9 @@ class Detection:
         return {"figures": pack(figures), "lesions": counts, "abnormal": bool(truth.any())}
 
     def trivial(self, training: Sequence[Record], records: Sequence[Record], index: Index, base: Path) -> Any:
-        """For boxes, those of the training image that serve best as the answer to every image; masks need none."""
+        """For boxes, those of the training image that serve best as the answer to every image; for masks the mean shape."""
         if not index.boxed:
-            return None
+            return _mean_shape_rows(training, records, index, base)
         relative = [boxes for record in spread(training, AGAINST) if (boxes := _relative(record, base)) is not None]
         constants = best_boxes(relative, index.classes)
         return [_placed(constants, record, base) for record in records]
@@ -57,10 +58,30 @@ class Detection:
         guesses = None
         if trivial is not None:
             guesses = [
-                _case({**row, "predicted": boxes, "anomaly_score": 0.5}, scored)
-                for row, boxes in zip(rows, trivial, strict=True)
+                _case(
+                    {**row, **(one if isinstance(one, Mapping) else {"predicted": one}), "anomaly_score": 0.5}, scored
+                )
+                for row, one in zip(rows, trivial, strict=True)
             ]
         return score_detection(cases, index.classes, primary=primary, trivial=guesses, seed=seed)
+
+
+def _mean_shape_rows(
+    training: Sequence[Record], records: Sequence[Record], index: Index, base: Path
+) -> list[dict[str, Any]] | None:
+    """The mean shape's figures on every record: organs that are outlined beside lesions lie at much the same place in
+    everybody, so that a model has to do better than that. None where there is no common shape."""
+    try:
+        guess = mean_shape(spread(training, MOST_FOR_ATLAS), index, base)
+        rows = []
+        for record in records:
+            truth = true_channels(record, index.values, base)
+            ours = guess(truth.shape[1:])
+            figures, lesions = measure_channels(ours, truth, index.classes, spacing_of(record, base))
+            rows.append({"figures": pack(figures), "lesions": {name: one.row() for name, one in lesions.items()}})
+    except (ValueError, DataError, ModelError):
+        return None  # 2D and 3D together, or masks that the audit already named: nothing marked is the baseline
+    return rows
 
 
 def _case(row: Mapping[str, Any], scored: bool) -> DetectionCase:

@@ -50,7 +50,7 @@ class Segmentation:
         """The figures of the mean shape of the training masks on every record; None where there is no common shape."""
         some = spread(training, MOST_FOR_ATLAS)
         try:
-            guess = _mean_shape(some, index, base)
+            guess = mean_shape(some, index, base)
             rows = []
             for record in records:
                 truth = true_channels(record, index.values, base)
@@ -70,7 +70,7 @@ class Segmentation:
         return score_segmentation(cases, index.classes, primary=primary, trivial=guesses, seed=seed)
 
 
-def _mean_shape(records: Sequence[Record], index: Index, base: Path) -> Callable[[tuple[int, ...]], NDArray[Any]]:
+def mean_shape(records: Sequence[Record], index: Index, base: Path) -> Callable[[tuple[int, ...]], NDArray[Any]]:
     """From the shape of an image to (K, *shape) bool, the same answer for every image of that shape."""
     import numpy as np
 
