@@ -133,11 +133,29 @@ def test_images_of_different_units_are_scaled_by_themselves() -> None:
 
 def test_a_line_on_the_console_does_not_name_thirty_classes(project: Path) -> None:
     code = (
-        "from Utils.training import telling\n"
+        "from Utils.curves import telling\n"
         "few = {'valid_loss': 1.0, 'auroc': 0.9, 'x': float('nan')}\n"
         "assert telling(few) == {'valid_loss': 1.0, 'auroc': 0.9}\n"
         "many = {'valid_loss': 1.0, 'dice': 0.5, **{f'dice_organ {k}': k / 100 for k in range(30)}}\n"
         "assert list(telling(many)) == ['valid_loss', 'dice', *(f'lowest dice_organ {k}' for k in range(3))]\n"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=project, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
+def test_files_without_spacing_do_not_stop_the_plan(tmp_path: Path) -> None:
+    shutil.copytree(TEMPLATES / "segmentation", tmp_path / "work")
+    for file in (TEMPLATES / "shared").glob("*.py"):
+        shutil.copy(file, tmp_path / "work" / "Utils")
+    code = (
+        "import numpy as np\nfrom Utils.thrift import coarser\n"
+        "facts = {'dims': 3, 'shapes': np.array([[64, 64, 32]] * 5), 'spacings': np.array([[1.0, 1.0, 4.0]] * 3)}\n"
+        "plan = {'dims': 3, 'spacing': [1.0, 1.0, 4.0], 'patch': [64, 64, 32], 'network': {'filters': [8, 16, 32]}}\n"
+        "assert 'spacing' in coarser(facts)(plan)\n"
+        "assert plan['spacing'][2] == 4.0 and plan['spacing'][0] > 1.2, plan\n"
+        "assert all(side <= 64 for side in plan['patch']), plan\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path / "work", capture_output=True, text=True, timeout=120
+    )
     assert done.returncode == 0, done.stderr[-2000:]

@@ -1,10 +1,33 @@
-"""Logout/log.csv drawn as Logout/curves.png: losses on the left, validation figures on the right."""
+"""The figures of a training for people: a line on the console, and Logout/log.csv drawn as Logout/curves.png."""
 
 from __future__ import annotations
 
 import csv
+import math
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
+
+
+def telling(figures: dict[str, float], most: int = 8) -> dict[str, float]:
+    """The figures for a line on the console: of many classes only the lowest few; the log file has them all."""
+    found = {key: value for key, value in figures.items() if math.isfinite(value)}
+    if len(found) <= most:
+        return found
+    classes = [key for key in found if any(key.startswith(f"{other}_") for other in found)]
+    general = {key: value for key, value in found.items() if key not in classes}
+    return {**general, **{f"lowest {key}": found[key] for key in sorted(classes, key=lambda key: found[key])[:3]}}
+
+
+def append_row(file: Path, row: Mapping[str, Any]) -> None:
+    """One line of the log; the header first if the file is new."""
+    fresh = not file.exists()
+    with file.open("a", newline="") as stream:
+        writer = csv.DictWriter(stream, list(row))
+        if fresh:
+            writer.writeheader()
+        writer.writerow(dict(row))
 
 
 def draw_curves(log: str | Path = "Logout/log.csv", out: str | Path = "Logout/curves.png") -> None:

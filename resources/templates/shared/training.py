@@ -4,7 +4,6 @@ answer to too little memory. A template says what is trained (`Parts`) and what 
 
 from __future__ import annotations
 
-import csv
 import json
 import math
 import os
@@ -29,6 +28,7 @@ from transformers import (
 )
 from transformers.utils import logging as hf_logging
 from Utils.clock import Clock, NotFinite, OutOfMemory, last_checkpoint, rate, seconds_spent
+from Utils.curves import append_row, telling
 
 hf_logging.set_verbosity_error()
 LOGOUT = Path("Logout")
@@ -193,7 +193,7 @@ class ByTheClock(TrainerCallback):
         lr, spent, epoch = trainer.lr_scheduler.get_last_lr()[-1], clock.spent(), round(float(state.epoch or 0))
         row = {"fold": trainer.folder.name.removeprefix("fold"), "epoch": epoch, "step": state.global_step}
         row |= {"train_loss": round(loss, 5), **{key: round(value, 5) for key, value in figures.items()}}
-        append_row({**row, "lr": f"{lr:.3g}", "seconds": round(spent, 1)})
+        append_row(LOGOUT / "log.csv", {**row, "lr": f"{lr:.3g}", "seconds": round(spent, 1)})
         if spent >= self.next_line:
             self.next_line = spent + clock.budget / LINES
             told = ", ".join(f"{key.replace('_', ' ')} {value:.3f}" for key, value in telling(figures).items())
@@ -202,16 +202,6 @@ class ByTheClock(TrainerCallback):
                 f"{spent:.0f} of {clock.budget:.0f} s",
                 flush=True,
             )
-
-
-def telling(figures: Figures, most: int = 8) -> Figures:
-    """The figures for a line on the console: of many classes only the lowest few; the log file has them all."""
-    found = {key: value for key, value in figures.items() if math.isfinite(value)}
-    if len(found) <= most:
-        return found
-    classes = [key for key in found if any(key.startswith(f"{other}_") for other in found)]
-    general = {key: value for key, value in found.items() if key not in classes}
-    return {**general, **{f"lowest {key}": found[key] for key in sorted(classes, key=lambda key: found[key])[:3]}}
 
 
 def train_by_clock(
@@ -351,13 +341,3 @@ def save_weights(model: torch.nn.Module, file: Path) -> None:
     temporary = file.with_suffix(".tmp")
     save_file({k: v.detach().cpu().contiguous().clone() for k, v in model.state_dict().items()}, temporary)
     os.replace(temporary, file)
-
-
-def append_row(row: Mapping[str, Any], file: Path = LOGOUT / "log.csv") -> None:
-    """One line of the log; the header first if the file is new."""
-    fresh = not file.exists()
-    with file.open("a", newline="") as stream:
-        writer = csv.DictWriter(stream, list(row))
-        if fresh:
-            writer.writeheader()
-        writer.writerow(dict(row))

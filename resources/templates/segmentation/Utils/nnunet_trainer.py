@@ -13,7 +13,8 @@ import numpy as np
 import torch
 from nnunetv2.training.nnUNetTrainer.nnUNetTrainer import nnUNetTrainer
 from Utils.clock import Clock, NotFinite, OutOfMemory
-from Utils.training import append_row, save_weights
+from Utils.curves import append_row
+from Utils.training import LOGOUT, save_weights
 
 EPOCHS = 60
 """Into so many parts the time is divided; after each the pseudo Dice is measured and a checkpoint written."""
@@ -82,7 +83,7 @@ class TimedTrainer(nnUNetTrainer):
         spent, lr = self.clock.spent(), self.optimizer.param_groups[0]["lr"]
         row = {"fold": 0, "epoch": self.current_epoch, "step": self.step, "train_loss": round(train, 5)}
         row |= {"valid_loss": round(valid, 5), "pseudo_dice": round(dice, 5)}
-        append_row({**row, "lr": f"{lr:.3g}", "seconds": round(spent, 1)})
+        append_row(LOGOUT / "log.csv", {**row, "lr": f"{lr:.3g}", "seconds": round(spent, 1)})
         print(
             f"nnU-Net epoch {self.current_epoch}: step {self.step}, loss {train:.3f}, validation loss {valid:.3f}, "
             f"pseudo Dice {dice:.3f}, lr {lr:.1g}, {spent:.0f} of {self.clock.budget:.0f} s",

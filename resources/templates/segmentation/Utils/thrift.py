@@ -55,7 +55,7 @@ def coarser(facts: dict[str, Any]) -> Way:
     """Half the voxels: the finest axes give way, and the patch sees as much of the body as before."""
     known = facts["spacings"]
     finest = np.ones(int(facts["dims"])) if known is None else np.median(known, axis=0)
-    extent = np.median(facts["shapes"] * (known if known is not None else finest), axis=0)
+    extent = np.median(facts["shapes"], axis=0) * finest  # not every file has a spacing
 
     def way(plan: dict[str, Any]) -> str:
         spacing, dims = np.array(plan["spacing"], float), int(plan["dims"])
