@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -229,3 +230,79 @@ def test_the_other_networks_build_learn_and_can_be_saved(tmp_path: Path) -> None
     loss = small_plan(project)["loss"]
     done = call(project, "-c", NETWORKS.replace("LOSS", repr(loss)))
     assert done.stdout.split()[-1] == "built"
+
+
+def _our_name(name: str, levels: int) -> str:
+    """The name here of a weight of MONAI's DynUNet, whose convolutions are one layer deeper."""
+    name = name.replace(".conv.conv.", ".conv.").replace("transp_conv.conv", "enlarge")
+    name = re.sub(r"(conv\d)\.conv\.", r"\1.", name).replace("conv_block", "block").replace("upsamples", "up")
+    name = name.replace("input_block", "down.0").replace("bottleneck", f"down.{levels - 1}")
+    name = re.sub(r"^downsamples\.(\d+)", lambda found: f"down.{int(found[1]) + 1}", name)
+    name = re.sub(r"^deep_supervision_heads\.(\d+)\.conv", lambda found: f"heads.{int(found[1]) + 1}", name)
+    return name.replace("output_block.conv", "heads.0")
+
+
+@pytest.mark.parametrize("residual", [False, True])
+@pytest.mark.parametrize("dims", [2, 3])
+def test_the_unet_computes_what_monai_does(dims: int, residual: bool) -> None:
+    from monai.networks.nets import DynUNet
+
+    strides = [[1] * dims, [2] * dims, [2] * (dims - 1) + [1], [2] * dims]
+    kernels = [[3] * dims, [3] * dims, [3] * (dims - 1) + [1], [3] * dims]
+    network = {"strides": strides, "kernels": kernels, "filters": [8, 16, 24, 32], "residual": residual}
+    peer = DynUNet(
+        dims,
+        2,
+        3,
+        kernels,
+        strides,
+        strides[1:],
+        network["filters"],
+        norm_name=("INSTANCE", {"affine": True}),
+        deep_supervision=True,
+        deep_supr_num=2,
+        res_block=residual,
+    )
+    mine = own("unet").build_unet(dims, 2, 3, network | {"deep_supervision": True})
+    weights = {_our_name(n, len(strides)): v for n, v in peer.state_dict().items() if not n.startswith("skip_layers")}
+    mine.load_state_dict(weights)
+    x = torch.randn(2, 2, *[32] * dims)
+    torch.testing.assert_close(mine.eval()(x), peer.eval()(x), atol=1e-5, rtol=1e-4)
+    theirs = peer.train()(x)  # (B, 3 outputs, C, ...), the coarser ones enlarged
+    outputs = mine.train()(x)
+    assert [tuple(one.shape[2:]) for one in outputs[1:]] == [(16,) * dims, (8,) * (dims - 1) + (16,)]
+    for place, one in enumerate(outputs):
+        large = torch.nn.functional.interpolate(one, size=x.shape[2:])
+        torch.testing.assert_close(large, theirs[:, place], atol=1e-5, rtol=1e-4)
+
+
+def test_a_placeholder_spacing_is_not_believed_and_a_true_millimetre_is(tmp_path: Path) -> None:
+    extent = own("extent")
+    scans: list[dict[str, Any]] = [{"shape": (128, 128, 40), "spacing": (2.8, 2.8, 7.5)} for _ in range(3)]
+    odd = {"shape": (128, 128, 20), "spacing": (1.0, 1.0, 1.0)}
+    nothing = {"shape": (64, 64, 30), "spacing": None}
+    true = {"shape": (300, 300, 290), "spacing": (1.0, 1.0, 1.0)}
+    found, changed = extent.believe([*scans, odd, nothing, true])
+    assert found == [358.4, 358.4, 300.0]
+    assert changed == 2
+    assert odd["spacing"] == pytest.approx([2.8, 2.8, 15.0])
+    assert nothing["spacing"] == pytest.approx([5.6, 5.6, 10.0])
+    assert true["spacing"] == (1.0, 1.0, 1.0)
+    assert extent.usual_extent([true, {**true}]) is None  # a set of one millimetre throughout is as it says
+    plan = {**PLAN, "spacing": [5.6, 5.6, 7.5], "extent": found}
+    nifti(tmp_path / "odd.nii.gz", np.random.default_rng(0).normal(0, 1, (128, 128, 20)).astype(np.float32))
+    image = own("images").read_image("odd.nii.gz", str(tmp_path))
+    assert own("volumes").prepare_image(image, plan).shape == (1, 64, 64, 40)  # not 23 x 23 x 3
+
+
+@pytest.mark.parametrize("width", [8, 16])
+def test_a_unet_with_channels_last_is_saved_in_the_usual_order(tmp_path: Path, width: int) -> None:
+    from safetensors.torch import load_file, save_file
+
+    network = {"strides": [[1] * 3, [2] * 3], "kernels": [[3] * 3] * 2, "filters": [width, 2 * width]}
+    model = own("unet").build_unet(3, 1, 2, network).eval()
+    save_file(model.state_dict(), str(tmp_path / "weights.safetensors"))
+    again = own("unet").build_unet(3, 1, 2, network).eval()
+    again.load_state_dict(load_file(str(tmp_path / "weights.safetensors")))
+    x = torch.randn(1, 1, 8, 8, 8)
+    torch.testing.assert_close(again(x), model(x))

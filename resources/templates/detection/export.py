@@ -22,9 +22,11 @@ CODE = (
     "masks",
     "preprocess",
     "cache",
+    "extent",
+    "unet",
     "volumes",
 )
-REQUIREMENTS = ("torch", "monai", "numpy", "scipy", "safetensors", "pillow", "pydicom", "nibabel", "SimpleITK", "h5py")
+REQUIREMENTS = ("torch", "numpy", "scipy", "safetensors", "pillow", "pydicom", "nibabel", "SimpleITK", "h5py")
 WEIGHTS = Path("Logout/model/best.safetensors")
 CALIBRATION = Path("Logout/calibration.json")
 

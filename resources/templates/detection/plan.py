@@ -16,6 +16,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as train.py does, so that
 import numpy as np
 from Datapath.fingerprint import fingerprint
 from Datapath.index import read_index
+from Utils.extent import disbelieved
 from Utils.grid import grid, refit
 from Utils.pace import Way, choose_precision, fit, quickest, steps_of, told
 from Utils.scales import mixed
@@ -80,6 +81,7 @@ def make_plan(facts: dict[str, Any], minutes: float, gpu: bool) -> dict[str, Any
         "channels": 1 if facts["channels"] in (2, 4) and facts["eight_bit"] else min(facts["channels"], 4),
         "intensity": _intensity(facts),
         **grid(facts, gpu),
+        "extent": facts["extent"],
     }
     refit(facts, plan, gpu)
     plan |= {
@@ -203,7 +205,7 @@ def summary(facts: dict[str, Any], plan: dict[str, Any]) -> str:
         f"lr {plan['lr']}, augmentation {plan['augment']}; weights start at random",
         worth(facts["patients"], float(plan["validation_share"])),
     ]
-    lines += mixed(facts)
+    lines += [*mixed(facts), *disbelieved(facts)]
     if facts["unreadable"]:
         lines.append(f"{len(facts['unreadable'])} sampled cases cannot be used: {facts['unreadable'][0]}")
     if facts["odd"]:

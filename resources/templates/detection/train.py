@@ -34,7 +34,7 @@ from Utils.clock import seconds_spent
 from Utils.curves import draw_curves
 from Utils.scoring import Scorer, final_boxes, final_masks
 from Utils.start import begin, cores, guarded
-from Utils.training import Parts, device_of, load_best, train_by_clock
+from Utils.training import FEW, Parts, device_of, load_best, train_by_clock
 
 LOGOUT = Path("Logout")
 NAME = "model"
@@ -70,7 +70,8 @@ def run(plan: dict[str, Any], minutes: float) -> None:
         for part in (train, valid):
             part.patch = [int(n) for n in smaller["patch"]]
         scorer = Scorer(smaller, valid, max(1.0, 0.04 * minutes * 60))
-        return Parts(build_model(smaller), train, scorer, prepare=change, collate=collate)
+        last = len(valid) < FEW
+        return Parts(build_model(smaller), train, scorer, prepare=change, collate=collate, keep_last=last)
 
     done = train_by_clock(plan, NAME, make, seconds=seconds, watch=WATCH[plan["target"]], shrink=shrink)
     finish(plan, valid, done, max(1, int(end / max(1.5 * each, 1e-3))))

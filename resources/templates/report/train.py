@@ -39,6 +39,8 @@ from Utils.start import begin, cores, guarded
 from Utils.training import LOGOUT, Batch, Parts, device_of, load_best, train_by_clock
 
 STAGES = ("encoder", "words", "report")
+SURE = 30
+"""Validation studies from which on the figures tell which encoder is best; with fewer the last one is kept."""
 LAST_SECONDS = 3.0
 """Kept for the control at the end, besides what writing the validation reports is expected to take."""
 
@@ -67,7 +69,7 @@ def train(plan: dict[str, Any], minutes: float) -> None:
     print(f"{len(train_part)} training studies, {len(valid)} validation studies, {whole:.0f} s", flush=True)
     judge, prepare = Judge(plan, valid, words), _augmenting(Augment(plan["augment"]))
     makers: dict[str, Callable[[dict[str, Any]], Parts]] = {
-        "encoder": lambda plan: Parts(Warming(plan, ReportLoss(plan)), train_part, judge.findings, prepare),
+        "encoder": lambda plan: _warming(plan, train_part, judge, prepare),
         "words": lambda plan: _speaking(plan, train_part, judge),
         "report": lambda plan: _whole(plan, train_part, judge, prepare),
     }
@@ -89,6 +91,11 @@ def _augmenting(augment: Augment) -> Any:
         return {**batch, "pixel_values": changed * there}
 
     return prepare
+
+
+def _warming(plan: dict[str, Any], train_part: Studies, judge: Judge, prepare: Any) -> Parts:
+    """The encoder and its head, on the findings."""
+    return Parts(Warming(plan, ReportLoss(plan)), train_part, judge.findings, prepare, keep_last=len(judge.valid) < SURE)
 
 
 def _speaking(plan: dict[str, Any], train_part: Studies, judge: Judge) -> Parts:

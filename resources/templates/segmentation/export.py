@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 CODE = (
-    *("arrays", "formats", "geometry", "images", "masks", "mask_grid", "preprocess", "cache", "volumes"),
+    *("arrays", "formats", "geometry", "images", "masks", "mask_grid", "preprocess", "cache", "extent", "volumes"),
     *("losses", "unet", "windows", "scoring", "nnunet_steps"),
 )
-REQUIREMENTS = ["torch", "monai", "numpy", "scipy", "safetensors", "pillow", "pydicom", "nibabel", "SimpleITK", "h5py"]
+REQUIREMENTS = ["torch", "numpy", "scipy", "safetensors", "pillow", "pydicom", "nibabel", "SimpleITK", "h5py"]
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -50,16 +50,20 @@ def main(argv: list[str] | None = None) -> None:
     if plan["engine"] == "nnunet":
         config["nnunet"] = json.loads(nnunet.read_text())
     (out / "config.json").write_text(json.dumps(config, indent=2) + "\n")
-    (out / "requirements.txt").write_text(_requirements(plan["engine"]))
+    (out / "requirements.txt").write_text(_requirements(plan))
     (out / "README.md").write_text(_readme(plan, figures))
     print(f"wrote {out}: {len(plan['classes'])} class(es); validation Dice {figures['dice']}")
 
 
-def _requirements(engine: str) -> str:
+def _requirements(plan: dict[str, Any]) -> str:
     from importlib.metadata import PackageNotFoundError, version
 
+    if plan["engine"] == "nnunet":
+        more = ["dynamic-network-architectures"]
+    else:
+        more = [] if plan["network"]["name"] == "unet" else ["monai"]
     lines = []
-    for name in [*REQUIREMENTS, *(["dynamic-network-architectures"] if engine == "nnunet" else [])]:
+    for name in [*REQUIREMENTS, *more]:
         try:
             lines.append(f"{name}=={version(name).split('+')[0]}")
         except PackageNotFoundError:

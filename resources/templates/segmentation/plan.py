@@ -15,6 +15,7 @@ from typing import Any
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as train.py does, so that the pace is that of training
 
 import numpy as np
+from Utils.extent import disbelieved
 from Utils.fingerprint import fingerprint
 from Utils.pace import choose_precision, fit, quickest, steps_of, told
 from Utils.scales import mixed
@@ -74,13 +75,14 @@ def make_plan(facts: dict[str, Any], minutes: float, gpu: bool, settings: list[s
         "dims": facts["dims"],
         "channels": min(facts["channels"], 16),
         "spacing": None if side else spacing,
+        "extent": facts["extent"],
         "pixels": pixels,
         "side": side,
         "intensity": _intensity(facts),
         "pad_value": 0.0,
         "patch": patch,
         "network": {
-            "name": "dynunet",
+            "name": "unet",
             "filters": filters(width, len(strides), facts["dims"]),
             "strides": strides,
             "kernels": kernels,
@@ -199,7 +201,7 @@ def fit_minutes(facts: dict[str, Any], plan: dict[str, Any], settings: list[str]
     cases, network = int(facts["cases"]), plan["network"]["name"]
     ways = {"batch": one_patch(cases), "network.filters": narrower, "spacing": coarser(facts)}
     kept = given | ({"spacing"} if plan["side"] or "patch" in given or "network.strides" in given else set())
-    chosen = [way for key, way in ways.items() if key not in kept] if network == "dynunet" else []
+    chosen = [way for key, way in ways.items() if key not in kept] if network == "unet" else []
     said = fit(plan, chosen, lambda p: steps_of(p, step_seconds(p)), LEAST)
     if said and plan["network"]["filters"][0] <= NARROW:
         said += hurry(facts, plan, given)
@@ -265,7 +267,7 @@ def summary(facts: dict[str, Any], plan: dict[str, Any]) -> str:
     ]
     if facts["patients"] < 4:
         lines.append(f"only {facts['patients']} patients: validation rests on one of them, and its figure says little")
-    lines += mixed(facts)
+    lines += [*mixed(facts), *disbelieved(facts)]
     if facts["unreadable"]:
         lines.append(f"{len(facts['unreadable'])} sampled cases cannot be used: {facts['unreadable'][0]}")
     rare = [name for name, found in facts["sizes"].items() if not any(found)]

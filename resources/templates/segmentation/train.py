@@ -59,7 +59,7 @@ def train(plan: dict[str, Any], seconds: float) -> None:
     from Model.network import build_model
     from Utils.augment_masks import AugmentMasks
     from Utils.scoring import dice_table, mean_dice, subset
-    from Utils.training import Parts, device_of, load_best, train_by_clock
+    from Utils.training import FEW, Parts, device_of, load_best, train_by_clock
 
     train_set, valid_set = build_datasets(plan)
     rows = subset(valid_set, SCORED)
@@ -80,7 +80,7 @@ def train(plan: dict[str, Any], seconds: float) -> None:
             return {**batch, "pixel_values": image, "labels": mask}
 
         train_set.patch = tuple(int(v) for v in now["patch"])
-        return Parts(build_model(now), train_set, scorer, prepare)
+        return Parts(build_model(now), train_set, scorer, prepare, keep_last=len(valid_set) < FEW)
 
     left = seconds - (time.monotonic() - START)
     left -= min(0.1 * left, _final_seconds(plan, valid_set))

@@ -34,6 +34,8 @@ hf_logging.set_verbosity_error()
 LOGOUT = Path("Logout")
 LINES = 10
 """About so many lines are printed a model; the log file has them all."""
+FEW = 10
+"""Validation cases with masks from which on the best figure decides which weights are kept."""
 SCORING_SHARE = 0.15
 """Scoring the validation part may take so much of the time; where it is slow, epochs are passed over."""
 
@@ -53,6 +55,8 @@ class Parts:
         prepare: changes a batch on the device before each step (augmentation).
         collate: makes a batch of items; stacked as usual if None.
         groups: parameter groups with their own `lr` factor: lists of parameters and factors, all of them if None.
+        keep_last: keep the weights of the end, where the rate has come down, not those of the best figure: on a handful
+            of validation cases (fewer than `FEW`) the best figure is chance. nnU-Net keeps the last ones always.
     """
 
     model: torch.nn.Module
@@ -61,6 +65,7 @@ class Parts:
     prepare: Callable[[Batch], Batch] | None = None
     collate: Callable[[list[Any]], Batch] | None = None
     groups: list[tuple[list[torch.nn.Parameter], float]] | None = None
+    keep_last: bool = False
 
 
 class ClockTrainer(Trainer):
@@ -129,7 +134,8 @@ class ClockTrainer(Trainer):
             figures = self.parts.scorer(self.model, self.args.device)
         watched = figures[self.watch] if math.isfinite(figures[self.watch]) else -1.0
         found = (round(watched, 4), -figures.get("valid_loss", 0.0))
-        if found > self.best or not (self.folder / "best.safetensors").exists():
+        first = not (self.folder / "best.safetensors").exists()
+        if found > self.best or first or self.parts.keep_last:
             self.best, self.best_epoch = found, float(self.state.epoch or 0)
             save_weights(self.model, self.folder / "best.safetensors")
         self.model.load_state_dict(own)

@@ -28,12 +28,13 @@ from typing import Any
 import numpy as np
 
 from .cache import CacheError
+from .extent import true_spacing
 from .formats import Image, ImageError
 from .images import read_image
 from .mask_grid import load_masks
 from .preprocess import match_channels, resize, scale_intensity
 
-KEYS = ("dims", "channels", "spacing", "longest", "side", "pixels", "intensity")
+KEYS = ("dims", "channels", "spacing", "extent", "longest", "side", "pixels", "intensity")
 KEYS += ("classes", "labels", "overlap", "points")
 POINTS = 2000
 _BIG = 2 * 1024**3  # bytes of float32 above which half precision is stored
@@ -156,6 +157,8 @@ def prepare_image(image: Image, plan: Mapping[str, Any], name: str = "image") ->
     if image.dims == 2 and dims == 3:  # a single slice: its thickness is unknown, and it is not resampled that way
         array = array[..., None]
         spacing = (*spacing[:2], float(plan["spacing"][2])) if spacing and plan.get("spacing") else None
+    elif dims == 3:
+        spacing = true_spacing(array.shape[1:], spacing, plan.get("extent"))
     rule = plan["intensity"]
     array = match_channels(np.concatenate([scale_intensity(part[None], rule) for part in array]), int(plan["channels"]))
     size = wanted_shape(array.shape[1:], spacing, plan)

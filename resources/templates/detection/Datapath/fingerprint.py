@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 from Datapath.index import patient_of, target_of, true_boxes
+from Utils.extent import believe
 from Utils.formats import Image, ImageError
 from Utils.images import read_image
 from Utils.lesions import lesion_boxes
@@ -60,7 +61,8 @@ def _check_labels(label_dict: Mapping[str, int], target: str) -> None:
         raise SystemExit(f"label_dict.json: with masks, values start at 1 (0 is background); found {dict(label_dict)}")
 
 
-def _images(same: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def _images(same: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    extent, placeholders = believe(same)
     spacings = [item["spacing"] for item in same if item["spacing"]]
     return {
         "channels": Counter(item["channels"] for item in same).most_common(1)[0][0],
@@ -69,6 +71,8 @@ def _images(same: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "scales": count_scales(same),
         "shapes": np.array([item["shape"] for item in same]),
         "spacing": [float(v) for v in np.median(spacings, axis=0)] if len(spacings) > len(same) / 2 else None,
+        "extent": extent,
+        "placeholders": placeholders,
         **{key: float(np.median([item[key] for item in same])) for key in ("low", "high", "inside_low", "inside_high")},
         **{key: float(np.mean([item[key] for item in same])) for key in ("mean", "std")},
     }

@@ -1,4 +1,4 @@
-"""The model of plan.json: `centers`, the detector of boxes, or a U-Net of MONAI's for masks (`dynunet`, `basicunet`)."""
+"""The model of plan.json: `centers`, the detector of boxes, or `unet` for masks."""
 
 from __future__ import annotations
 
@@ -8,29 +8,7 @@ from typing import Any
 import torch
 from Model.detector import build_detector
 from torch import nn
-
-
-def build_unet(plan: Mapping[str, Any]) -> nn.Module:
-    """A U-Net with one output channel a class. `network`: {"name", "filters", "strides", "kernels"}."""
-    from monai.networks import nets
-
-    network, dims = plan["network"], int(plan["dims"])
-    name, channels, classes = str(network["name"]), int(plan["channels"]), len(plan["classes"])
-    filters = [int(n) for n in network["filters"]]
-    dropout = float(network.get("dropout") or 0.0) or None
-    if name == "dynunet":
-        strides, kernels = [list(s) for s in network["strides"]], [list(k) for k in network["kernels"]]
-        filters += [filters[-1]] * (len(strides) - len(filters))  # the last one serves all deeper levels
-        unet = nets.DynUNet(
-            dims, channels, classes, kernels, strides, strides[1:], filters, dropout, norm_name="instance"
-        )
-        for twice in ("input_block", "downsamples", "bottleneck", "upsamples"):
-            delattr(unet, twice)  # forward() uses skip_layers alone; safetensors refuses weights with two names
-        return unet
-    if name == "basicunet":
-        features = (*filters, *[filters[-1]] * 6)[:5]
-        return nets.BasicUNet(dims, channels, classes, (*features, features[0]), dropout=dropout or 0.0)
-    raise SystemExit(f"network {name!r} in plan.json: known are dynunet and basicunet for masks, centers for boxes")
+from Utils.unet import build_unet
 
 
 class MaskModel(nn.Module):
@@ -38,11 +16,13 @@ class MaskModel(nn.Module):
 
     def __init__(self, plan: Mapping[str, Any], loss: nn.Module | None = None) -> None:
         super().__init__()
-        self.backbone, self.loss = build_unet(plan), loss
+        network = plan["network"]
+        if network["name"] != "unet":
+            raise SystemExit(f"network {network['name']!r} in plan.json: known are unet for masks, centers for boxes")
+        self.backbone = build_unet(int(plan["dims"]), int(plan["channels"]), len(plan["classes"]), network)
+        self.loss = loss
         with torch.no_grad():  # lesions are rare: start from "nothing"
-            head = [part for part in self.backbone.modules() if isinstance(part, nn.Conv2d | nn.Conv3d)][-1]
-            if head.bias is not None and head.out_channels == len(plan["classes"]):
-                head.bias.fill_(-2.0)
+            self.backbone.heads[0].bias.fill_(-2.0)
 
     def forward(self, pixel_values: torch.Tensor, labels: torch.Tensor | None = None) -> dict[str, torch.Tensor]:
         logits = self.backbone(pixel_values)

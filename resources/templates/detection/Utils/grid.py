@@ -62,7 +62,7 @@ def refit(
     else:
         filters = [min((32 if gpu else 16) * 2**k, 320 if gpu else 128) for k in range(len(strides) + 1)]
         plan["network"] = {
-            "name": "dynunet",
+            "name": "unet",
             "filters": filters,
             "strides": [[1] * dims, *strides],
             "kernels": _kernels(spacing, strides),

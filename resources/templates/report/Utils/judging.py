@@ -39,7 +39,7 @@ class Judge:
         return 1 / (1 + np.exp(-np.clip(np.concatenate(logits), -60, 60))), sum(losses) / len(self.valid)
 
     def findings(self, model: torch.nn.Module, device: torch.device) -> Figures:
-        """Of the encoder alone. Kept by its loss: on few studies AUROC is high by chance long before anything is learnt."""
+        """Of the encoder alone. Kept by its loss: AUROC is high by chance long before anything is learnt."""
         chances, loss = self._pass(model, device)
         truth = self.valid.findings > 0.5
         area = auroc(truth, chances)

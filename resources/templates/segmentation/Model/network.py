@@ -1,4 +1,4 @@
-"""The segmentation networks: MONAI's DynUNet, SegResNet and SwinUNETR. `forward` gives logits, and the loss if asked."""
+"""The segmentation networks: the U-Net of Utils/unet.py, MONAI's SegResNet and SwinUNETR. `forward` gives logits, and the loss if asked."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from Utils.unet import build_unet
 
-KNOWN = "dynunet, segresnet, swinunetr"
+KNOWN = "unet, segresnet, swinunetr"
 
 
 def outputs_of(plan: Mapping[str, Any]) -> int:
@@ -18,10 +18,10 @@ def outputs_of(plan: Mapping[str, Any]) -> int:
 
 
 def build_backbone(plan: Mapping[str, Any]) -> nn.Module:
-    """`plan["network"]["name"]`: dynunet, segresnet, swinunetr (patch sides of 64, 96, 128, ...)."""
+    """`plan["network"]["name"]`: unet, segresnet, swinunetr (patch sides of 64, 96, 128, ...)."""
     network, dims = plan["network"], int(plan["dims"])
     name, channels, outputs = str(network["name"]), int(plan["channels"]), outputs_of(plan)
-    if name == "dynunet":
+    if name == "unet":
         return build_unet(dims, channels, outputs, network)
     from monai.networks import nets
 

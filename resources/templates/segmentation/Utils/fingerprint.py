@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from .extent import believe
 from .formats import Image, ImageError
 from .images import read_image
 from .mask_grid import load_masks
@@ -33,6 +34,7 @@ def fingerprint(records: Sequence[Mapping[str, Any]], label_dict: Mapping[str, i
     volumes = sum(item["dims"] == 3 for item in read)
     dims = 3 if volumes * 5 >= len(read) else 2  # single slices among volumes are taken as thin volumes
     same = [item for item in read if item["dims"] == dims]
+    extent, placeholders = believe(same) if dims == 3 else (None, 0)
     spacings = [item["spacing"] for item in same if item["spacing"]]
     inside = np.concatenate([item["inside"] for item in same])
     return {
@@ -47,6 +49,8 @@ def fingerprint(records: Sequence[Mapping[str, Any]], label_dict: Mapping[str, i
         "scales": count_scales(same),
         "shapes": np.array([item["shape"] for item in same]),
         "spacings": np.array(spacings) if len(spacings) > len(same) / 2 else None,
+        "extent": extent,
+        "placeholders": placeholders,
         "low": float(np.median([item["low"] for item in same])),
         "high": float(np.median([item["high"] for item in same])),
         "mean": float(np.mean([item["mean"] for item in same])),

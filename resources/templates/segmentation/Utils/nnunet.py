@@ -22,6 +22,7 @@ import numpy as np
 
 from .formats import ImageError
 from .images import read_image
+from .extent import true_spacing
 from .mask_grid import load_masks
 from .masks import grid_of
 from .volumes import case_key
@@ -116,7 +117,7 @@ def _write_case(record: Mapping[str, Any], plan: Mapping[str, Any], raw: Path, n
     for k, mask in enumerate(masks):
         ids[mask] = k + 1
     affine = grid_of(record["image_path"]).affine
-    spacing = image.spacing or (1.0,) * image.dims
+    spacing = true_spacing(image.array.shape[1:], image.spacing, plan["extent"]) or (1.0,) * image.dims
     for c, channel in enumerate(image.array):
         _write_nifti(channel.astype(np.float32), affine, spacing, plan, raw / "imagesTr" / f"{name}_{c:04d}.nii.gz")
     _write_nifti(ids, affine, spacing, plan, raw / "labelsTr" / f"{name}.nii.gz")

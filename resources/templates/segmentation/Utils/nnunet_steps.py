@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from scipy import ndimage
 
+from .extent import true_spacing
 from .formats import Image, ImageError
 from .windows import sliding
 
@@ -46,7 +47,8 @@ def to_nnunet(array: np.ndarray) -> np.ndarray:
 
 def spacing_for(image: Image, config: Mapping[str, Any]) -> list[float]:
     """mm along nnU-Net's axes; a 2D image's slice is as thick as nnU-Net has it (999 times the coarsest side)."""
-    own = [float(v) for v in image.spacing] if image.spacing else [1.0] * image.dims
+    known = true_spacing(image.array.shape[1:], image.spacing, config.get("extent"))
+    own = [float(v) for v in known] if known else [1.0] * image.dims
     if image.dims == 3:
         return [own[2], own[0], own[1]]
     return [max(own) * 999, own[0], own[1]] if config["dims"] == 2 else [float(config["thickness"]), own[0], own[1]]

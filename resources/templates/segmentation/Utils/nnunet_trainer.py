@@ -164,6 +164,7 @@ def export(trainer: TimedTrainer, plan: dict[str, Any], folder: Path) -> None:
         "dims": int(plan["dims"]),
         "patch": list(now.patch_size),
         "spacing": list(now.spacing),
+        "extent": plan["extent"],
         "thickness": float((plan["spacing"] or [1.0, 1.0, 1.0])[2]) if int(plan["dims"]) == 3 else 1.0,
         "transpose_forward": list(plans.transpose_forward),
         "transpose_backward": list(plans.transpose_backward),

@@ -67,7 +67,7 @@ def topology(patch: list[int], spacing: list[float], smallest: int = 4) -> tuple
         size, now = np.ceil(size / step), now * step
         strides.append([int(v) for v in step])
         kernels.append(_kernel(now, size))
-    while len(strides) < 3:  # the least that DynUNet takes
+    while len(strides) < 3:  # the least that a U-Net needs
         strides.append([1] * len(patch))
         kernels.append(_kernel(now, size))
     return strides, kernels

@@ -35,7 +35,7 @@ def window_of(shape: Sequence[int], plan: Mapping[str, Any]) -> tuple[int, ...]:
 def steps_of(plan: Mapping[str, Any]) -> tuple[int, ...]:
     """What the network divides each axis by."""
     network = plan["network"]
-    if network["name"] == "dynunet":
+    if network["name"] == "unet":
         return tuple(int(np.prod([s[axis] for s in network["strides"]])) for axis in range(int(plan["dims"])))
     return (32 if network["name"] == "swinunetr" else 8,) * int(plan["dims"])
 

@@ -263,7 +263,7 @@ def _add(
 
 SPEC = describe(
     "ct-rate",
-    stand_in=StandIn(patients=60, acceptable=(0.63, None), baseline=0.57, ceiling=0.83, least=8, minutes=2.0),
+    stand_in=StandIn(patients=120, acceptable=(0.63, None), baseline=0.57, ceiling=0.83, least=8, minutes=2.0),
     maker=make,
     reader=read,
     layouts=(CARD, OFFICIAL),

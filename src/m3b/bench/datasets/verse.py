@@ -100,7 +100,7 @@ def draw(random: Random, scan: Scan) -> tuple[NDArray[np.int16], Outline, dict[i
     centres: dict[int, tuple[float, float, float]] = {}
     for level in range(scan.top, len(scan.spine)):
         value = scan.spine[level]
-        tall = 9.0 + 5.0 * level / 24
+        tall = 6.5 + 6.0 * level / 24
         middle = height - tall / 2
         height -= tall + 1.6
         at = (32 + random.uniform(-0.5, 0.5), 24 + sway * np.sin(middle / 25 + phase), middle)
@@ -109,7 +109,7 @@ def draw(random: Random, scan: Scan) -> tuple[NDArray[np.int16], Outline, dict[i
         _vertebra(outline, body, value, level, at, tall, labelled=tall / 2 < middle < SHAPE[2] - tall / 2)
         if tall / 2 < middle < SHAPE[2] - tall / 2:
             centres[value] = (round(at[0], 1), round(float(at[1]), 1), round(middle, 1))
-    brightness = dict.fromkeys(VALUES, 340.0)
+    brightness = {value: _density(level) for level, value in enumerate(scan.spine)}
     image = paint(outline, brightness, body) + texture(random, SHAPE, 12) + noise(random, SHAPE, 25)
     return to_hu(image), outline, centres
 
@@ -117,8 +117,11 @@ def draw(random: Random, scan: Scan) -> tuple[NDArray[np.int16], Outline, dict[i
 def _vertebra(
     outline: Outline, body: Floats, value: int, level: int, at: Sequence[float], tall: float, *, labelled: bool
 ) -> None:
-    """A body and a spinous process; ribs beside a thoracic one, which no mask holds."""
-    wide = 7.5 + 5.5 * level / 24
+    """A body and a spinous process; ribs beside a thoracic one, which no mask holds.
+
+    Downwards they grow to two and a half times the width and twice the height, and become less dense, as in people.
+    """
+    wide = 5.0 + 8.0 * level / 24
     parts = [
         Blob(SHAPE, at, (wide, wide * 0.75, tall * 0.53), random=outline.random, rough=0.03),
         Blob(SHAPE, (at[0], at[1] - wide * 1.1, at[2] - 1), (wide * 0.35, wide * 0.7, tall * 0.36)),
@@ -127,10 +130,15 @@ def _vertebra(
         if labelled:
             outline.add(part, value)
         else:
-            part.fill(body, 340)
+            part.fill(body, _density(level))
     if 8 <= value <= 19 or value == 28:
         for side in (-1, 1):
             Blob(SHAPE, (at[0] + side * (wide + 7), at[1] - 3, at[2]), (8, 3.2, 2.6)).fill(body, 270)
+
+
+def _density(level: int) -> float:
+    """HU of a vertebra, counted from the top."""
+    return 450.0 - 270.0 * level / 24
 
 
 def patient_of(name: str) -> str:
