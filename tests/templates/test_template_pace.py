@@ -66,6 +66,8 @@ def test_a_slow_machine_gets_a_cheaper_plan_and_says_so(project: Path) -> None:
     assert shrunk or slow["network"] != fast["network"] or slow["batch"] < fast["batch"], line
     assert slow["batch"] >= 1
     assert all(side >= 4 for side in slow[size])
+    small = slow["dims"] == 2 and max(fast[size]) < 96
+    assert not (small and slow["network"].get("stem")), "a small picture keeps its spots"
 
 
 def test_what_was_set_is_kept(project: Path) -> None:

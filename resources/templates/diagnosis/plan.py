@@ -232,7 +232,8 @@ def _fewer_folds(plan: dict[str, Any]) -> str:
 
 
 def _coarser_stem(plan: dict[str, Any]) -> str:
-    if plan["network"].get("stem") or max(plan["size"]) < 32:
+    least = 32 if plan["dims"] == 3 else 96  # a spot of a few pixels in a small picture would be lost
+    if plan["network"].get("stem") or max(plan["size"]) < least:
         return ""
     plan["network"]["stem"] = [2 if 2 * side > max(plan["size"]) else 1 for side in plan["size"]]
     return f"first convolution with stride {plan['network']['stem']}"

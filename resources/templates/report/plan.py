@@ -29,7 +29,7 @@ from Utils.settings import override
 
 SAMPLE = 200
 MOST_VIEWS = 4
-LEAST = 150
+LEAST = 600
 """Steps below which a smaller input is worth more than detail: image encoder, writer and both together share them."""
 
 
@@ -155,8 +155,8 @@ def make_plan(facts: dict[str, Any], minutes: float, gpu: bool) -> dict[str, Any
         "word_dropout": 0.15,
         "findings_weight": 1.0,
         "contrastive": 0.0,
-        "warm_share": 0.4,
-        "words_share": 0.3,
+        "warm_share": 0.55,
+        "words_share": 0.15,
         "decode": {"beams": 3, "length_penalty": 0.8, "min_tokens": 2, "no_repeat": 0},
         "max_epochs": 1000 if small else 200,
         "patience": 1000 if small else 60,
