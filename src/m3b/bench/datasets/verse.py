@@ -1,6 +1,6 @@
 """VerSe: every visible vertebra of a spine CT, with the publisher's numbering and its gap.
 
-Planted signal: a chain of vertebrae that grow downwards; the thoracic ones carry ribs. Planted faults: mixed
+Planted signal: a chain of vertebrae that grow and lose density downwards; the thoracic ones carry ribs. Planted faults: mixed
 orientations, float64 masks, a T13 with value 28, an L6, two scans of one subject, vertebrae cut by the border drawn but
 not labelled. The official layout is BIDS: `rawdata`, `derivatives` with centroids, one archive folder per split.
 """
@@ -190,7 +190,7 @@ def _entity(name: str) -> str:
 
 SPEC = describe(
     "verse",
-    stand_in=StandIn(patients=24, acceptable=(0.2, None), baseline=0.02, ceiling=0.94, most=140, minutes=2.0),
+    stand_in=StandIn(patients=60, acceptable=(0.2, None), baseline=0.02, ceiling=0.94, most=140, minutes=3.0),
     maker=make,
     reader=read,
     values=VALUES,
