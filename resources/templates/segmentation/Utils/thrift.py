@@ -11,14 +11,7 @@ from .shapes import PATCH, choose_patch, round_up, topology
 
 NARROW = 8
 COARSE = 2.1
-"""The grid becomes at most so much coarser along an axis: structures of a few voxels have to stay.."""
-SEEN = 60.0
-""".. unless most classes keep so many voxels anyway."""
-WHOLE = 45_000
-"""Voxels of an image that a patch takes in whole: where something lies tells what it is."""
-MANY = 16
-"""More classes than this need twice the width: 25 vertebrae were told apart at 16 filters (Dice 0.13 after 650 steps), and
-hardly at 8 (0.04 after 950)."""
+"""The grid becomes at most so much coarser along an axis: structures of a few voxels have to stay."""
 
 RATE = 0.01
 """Learning rate of narrow networks with few steps. 400 steps on thirteen drawn organs gave a Dice of 0.14 at 0.002, 0.55 at
@@ -52,7 +45,7 @@ def one_patch(cases: int) -> Way:
 def narrower(plan: dict[str, Any]) -> str:
     """Half the filters, as long as the first stage keeps enough."""
     wide = plan["network"]["filters"]
-    if wide[0] // 2 < (NARROW if len(plan["classes"]) <= MANY else 2 * NARROW):
+    if wide[0] // 2 < NARROW:
         return ""
     plan["network"]["filters"] = filters(wide[0] // 2, len(wide), int(plan["dims"]))
     return f"filters from {wide[0] // 2}"
@@ -63,22 +56,19 @@ def coarser(facts: dict[str, Any]) -> Way:
     known = facts["spacings"]
     finest = np.ones(int(facts["dims"])) if known is None else np.median(known, axis=0)
     extent = np.median(facts["shapes"], axis=0) * finest  # not every file has a spacing
-    sizes = [float(np.median([n for n in counts if n] or [0.0])) for counts in facts["sizes"].values()]
-    room = max(COARSE, float(np.median(sizes) / SEEN) ** (1 / int(facts["dims"])))
 
     def way(plan: dict[str, Any]) -> str:
         spacing, dims = np.array(plan["spacing"], float), int(plan["dims"])
         goal = float(np.prod(spacing)) * 2
         for _ in range(100):
-            fine = (spacing < spacing.min() * 1.05) & (spacing * 1.05 <= room * finest)
+            fine = (spacing < spacing.min() * 1.05) & (spacing * 1.05 <= COARSE * finest)
             if not fine.any() or np.prod(spacing) >= goal:
                 break
             spacing = np.where(fine, spacing * 1.05, spacing)
         if np.prod(spacing) < 1.2 * np.prod(plan["spacing"]):
             return ""
         shape = [max(1, round(float(e / s))) for e, s in zip(extent, spacing, strict=True)]
-        whole = int(np.prod(shape))
-        most = max(int(np.prod(plan["patch"])) // 2, whole if whole <= WHOLE else 0)
+        most = int(np.prod(plan["patch"])) // 2
         patch = choose_patch(shape, spacing.tolist(), dims, gpu=False, most=min(most, PATCH[dims, False]))
         strides, kernels = topology(patch, spacing.tolist())
         plan["spacing"], plan["patch"] = [round(float(s), 4) for s in spacing], round_up(patch, strides)

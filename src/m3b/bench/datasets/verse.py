@@ -190,7 +190,7 @@ def _entity(name: str) -> str:
 
 SPEC = describe(
     "verse",
-    stand_in=StandIn(patients=60, acceptable=(0.2, None), baseline=0.02, ceiling=0.94, most=140, minutes=3.0),
+    stand_in=StandIn(patients=60, acceptable=(0.2, None), baseline=0.02, ceiling=0.94, most=140, minutes=2.5),
     maker=make,
     reader=read,
     values=VALUES,
