@@ -114,6 +114,7 @@ def test_a_constant_input_and_a_loss_that_does_not_fall(place: Place) -> None:
     verdict = place.check(pixels="torch.zeros(1, 8, 8)")
     assert "single value 0" in verdict.faults[0]
     assert "does not learn one batch by heart" in verdict.faults[1]
+    assert "is asked" in verdict.faults[1]
 
 
 @pytest.mark.parametrize(

@@ -157,6 +157,7 @@ def test_a_complete_run(check: Check, run_dir: Path) -> None:
         "auroc",
     ):
         assert words in page.text, words
+    assert '{"request"' not in page.text, "the timeline tells the request, not its JSON"
     assert page.tags.count("svg") >= 5
     assert "http" not in target.read_text().replace("http-equiv", "")
     assert [file.name for file in run_dir.iterdir() if file.name.endswith(".part")] == []

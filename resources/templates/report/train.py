@@ -95,7 +95,9 @@ def _augmenting(augment: Augment) -> Any:
 
 def _warming(plan: dict[str, Any], train_part: Studies, judge: Judge, prepare: Any) -> Parts:
     """The encoder and its head, on the findings."""
-    return Parts(Warming(plan, ReportLoss(plan)), train_part, judge.findings, prepare, keep_last=len(judge.valid) < SURE)
+    return Parts(
+        Warming(plan, ReportLoss(plan)), train_part, judge.findings, prepare, keep_last=len(judge.valid) < SURE
+    )
 
 
 def _speaking(plan: dict[str, Any], train_part: Studies, judge: Judge) -> Parts:

@@ -30,7 +30,14 @@ class Block(nn.Module):
     """
 
     def __init__(
-        self, dims: int, ins: int, outs: int, kernel: Sequence[int], stride: Sequence[int], dropout: float, residual: bool
+        self,
+        dims: int,
+        ins: int,
+        outs: int,
+        kernel: Sequence[int],
+        stride: Sequence[int],
+        dropout: float,
+        residual: bool,
     ) -> None:
         super().__init__()
         pad = [side // 2 for side in kernel]

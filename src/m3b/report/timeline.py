@@ -63,7 +63,8 @@ def _event(event: dict[str, Any], answers: dict[Any, dict[str, Any]]) -> Html | 
         return _line("check", Html(badge + (tag("ul", *faults) if faults else "")), at)
     if kind in ("result", "prompt", "waiting", "output", "role_started"):
         return None  # shown with its call, or of no interest afterwards
-    text = data.get("text") or data.get("reason") or data.get("name") or data.get("status")
+    known = (data.get(key) for key in ("text", "reason", "request", "artifact", "name", "status"))
+    text = next((value for value in known if value), None)
     shown = brief(text, 600) if text else (brief(data, 300) if data else "")
     return _line(str(kind).replace("_", " "), tag("span", shown), at)
 

@@ -1,4 +1,4 @@
-"""The segmentation networks: the U-Net of Utils/unet.py, MONAI's SegResNet and SwinUNETR. `forward` gives logits, and the loss if asked."""
+"""The segmentation networks: the U-Net of Utils/unet.py, MONAI's SegResNet and SwinUNETR. `forward` gives logits, and the loss."""
 
 from __future__ import annotations
 

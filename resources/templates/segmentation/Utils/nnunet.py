@@ -20,9 +20,9 @@ from typing import Any
 
 import numpy as np
 
+from .extent import true_spacing
 from .formats import ImageError
 from .images import read_image
-from .extent import true_spacing
 from .mask_grid import load_masks
 from .masks import grid_of
 from .volumes import case_key
