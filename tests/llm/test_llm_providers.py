@@ -131,6 +131,7 @@ def test_the_key_is_nowhere(wire: Any, provider: Any, clock: Any, status: int) -
     assert any(CANARY in value for value in provider.headers[0].values())
     error: BaseException | None = caught.value
     shown = "".join(traceback.format_exception(caught.value)) + repr(llm) + str(vars(llm)) + repr(caught.value)
+    shown += str(vars(llm._sdk))
     while error is not None:
         shown += repr(error) + str(vars(error))
         error = error.__cause__ or error.__context__

@@ -393,6 +393,24 @@ def test_thresholds_are_chosen_for_lesions_and_stay_plain_without_any(part: Part
     assert scoring.best_setting(counts, overlap[None]) == (scoring.THRESHOLDS.index(0.5), 0)
 
 
+def test_a_class_of_few_cases_takes_the_threshold_of_all(part: Part) -> None:
+    """Ten kinds of findings in thirteen validation pictures: thresholds of 0.1 fitted to one lesion marked half of the next."""
+    scoring = part("Utils.scoring")
+    truth = np.zeros((30, 30), bool)
+    truth[5:12, 5:12] = True
+    usual, faint = np.where(truth, 0.65, 0.05), np.where(truth, 0.15, 0.05)
+    usual[20:25, 20:25] = 0.55  # false unless the threshold is above
+    rows = [(usual, truth, faint, truth if case == 0 else truth & False) for case in range(6)]
+    swept = [[scoring.sweep(row[0], row[1]), scoring.sweep(row[2], row[3])] for row in rows]
+    counts = np.array([[one[0] for one in row] for row in swept])
+    overlap = np.array([[one[1] for one in row] for row in swept])
+    common, rare = scoring.choose_settings(counts, overlap, [[49] * 6, [49]])
+    assert scoring.THRESHOLDS[common[0]] == 0.6
+    assert scoring.THRESHOLDS[rare[0]] >= 0.5, "not the 0.1 that its single case would ask for"
+    assert scoring.THRESHOLDS[scoring.best_setting(counts[:, 1].sum(axis=0), overlap[:, 1], 49.0)[0]] == 0.1
+    assert scoring.LEAST_SIZES[rare[1]] <= 49
+
+
 # --- the plan -----------------------------------------------------------------------------------------------------
 
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
 
 from m3b.errors import BadRequest
 from m3b.messages import Message, Reply, ToolSpec
@@ -13,12 +11,10 @@ from m3b.messages import Message, Reply, ToolSpec
 from . import facts as known
 from . import keys, stream_anthropic, tokens, wire_anthropic
 from .base import Cancelled, Facts, OnText, OnWait
-from .client import open_client
+from .client import Sdk
 from .conversation import check
 from .retry import Retry
-from .streaming import NotStreamed, Relay
-from .trouble import translate
-from .wire import decoded
+from .streaming import Relay
 
 
 class Anthropic:
@@ -59,13 +55,16 @@ class Anthropic:
         self.spec = spec or self.name
         self.facts = facts or known.lookup(provider, model, priced=base_url is None)
         self._model = model
-        self._base_url = base_url
-        self._key = key or keys.find(("ANTHROPIC_API_KEY",), base_url, provider)
         self._retry = retry or Retry()
-        self._timeout_s = timeout_s
-        self._client: Any = None
-        self._lock = threading.Lock()
-        self._streams = True
+        self._sdk = Sdk(
+            "anthropic",
+            "Anthropic",
+            name=self.name,
+            key=key or keys.find(("ANTHROPIC_API_KEY",), base_url, provider),
+            base_url=base_url,
+            timeout_s=timeout_s,
+            dump={"mode": "json", "exclude_unset": True, "warnings": False},
+        )
         self._thoughts: dict[str, list[wire_anthropic.Block]] = {}
 
     def ask(
@@ -97,42 +96,8 @@ class Anthropic:
     def _request(self, messages: Sequence[Message], tools: Sequence[ToolSpec], relay: Relay) -> Reply:
         request = wire_anthropic.to_request(messages, tools, self._thoughts.get, self.facts.vision)
         request |= {"model": self._model, "max_tokens": self.facts.max_output}
-        body = self._send(request, relay)
+        body = self._sdk.send(lambda client: client.messages.create, request, relay, stream_anthropic.assembled)
         reply, blocks = wire_anthropic.to_reply(body, self.name, self.facts, tokens.of_request(messages, tools))
         if blocks:
             self._thoughts[wire_anthropic.fingerprints([*messages, reply.message()], tools)[-1]] = blocks
         return reply
-
-    def _send(self, request: dict[str, Any], relay: Relay) -> Any:
-        """The decoded response, streamed or not. Errors are raised outside the handler, so that none drags the SDK's
-        along: its request holds the key."""
-        try:
-            create = self._open().messages.create
-            if relay.wanted and self._streams:
-                relay.restart()
-                try:
-                    return stream_anthropic.assembled(create(stream=True, **request), relay, self.name)
-                except NotStreamed:
-                    self._streams = False
-            answer = create(**request)
-            if not hasattr(answer, "model_dump"):
-                return decoded(answer)
-            return answer.model_dump(mode="json", exclude_unset=True, warnings=False)
-        except Exception as error:  # noqa: BLE001 - the provider's boundary: whatever it is not, is raised unchanged
-            failure: Exception = translate(error, self.name, self._key.source, (self._key.value,)) or error
-        raise failure
-
-    def _open(self) -> Any:
-        with self._lock:
-            if self._client is None:
-                import anthropic
-
-                self._client = open_client(
-                    anthropic,
-                    "Anthropic",
-                    name=self.name,
-                    key=self._key,
-                    base_url=self._base_url,
-                    timeout_s=self._timeout_s,
-                )
-            return self._client

@@ -1,33 +1,103 @@
-"""Opening an SDK's client: both vendors' SDKs are built alike."""
+"""A provider's SDK: its client, opened when first needed, and the way of every request through it.
+
+Both vendors' SDKs are built alike.
+"""
 
 from __future__ import annotations
 
-from types import ModuleType
+import importlib
+import threading
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from . import keys, ledger
+from .streaming import NotStreamed, Relay
+from .trouble import translate
+from .wire import decoded
 
 CONNECT_S = 15.0
 
+Assemble = Callable[[Any, Relay, str], Any]
+"""(events of a stream, relay, model's name) to the decoded response."""
 
-def open_client(
-    sdk: ModuleType, maker: str, *, name: str, key: keys.Key, base_url: str | None, timeout_s: float
-) -> Any:
-    """The client of one provider, without retries of its own: waiting is m3b's to count and to cancel.
+
+class Sdk:
+    """One provider through its SDK.
 
     Args:
-        sdk: the imported package.
+        package: the SDK, imported when first needed.
         maker: its client class.
-        name: the model's name in the ledger.
+        name: the model's name in errors and in the ledger.
+        dump: how the SDK's answers become plain data (arguments of pydantic's `model_dump`).
     """
-    timeout = sdk.Timeout(timeout_s, connect=CONNECT_S)
-    local = base_url is not None and keys.is_loopback(base_url)
-    # A proxy of the environment must not be asked for this very machine.
-    # A redirect is not followed: it would take the key to another host.
-    http = sdk.DefaultHttpxClient(
-        trust_env=not local,
-        timeout=timeout,
-        follow_redirects=False,
-        event_hooks={"request": [ledger.hook(name)]},
-    )
-    return getattr(sdk, maker)(api_key=key.value, base_url=base_url, max_retries=0, timeout=timeout, http_client=http)
+
+    def __init__(
+        self,
+        package: str,
+        maker: str,
+        *,
+        name: str,
+        key: keys.Key,
+        base_url: str | None,
+        timeout_s: float,
+        dump: Mapping[str, Any],
+    ) -> None:
+        self._package, self._maker, self._name = package, maker, name
+        self._key, self._base_url, self._timeout_s = key, base_url, timeout_s
+        self._dump = dict(dump)
+        self._client: Any = None
+        self._lock = threading.Lock()
+        self.streams = True
+        """Until the server answers a request for a stream without one."""
+
+    def __repr__(self) -> str:
+        return f"Sdk({self._package}, {self._name}, {self._key!r}, base_url={self._base_url!r})"
+
+    def client(self) -> Any:
+        """The SDK's client, without retries of its own: waiting is m3b's to count and to cancel."""
+        with self._lock:
+            if self._client is None:
+                sdk = importlib.import_module(self._package)
+                timeout = sdk.Timeout(self._timeout_s, connect=CONNECT_S)
+                local = self._base_url is not None and keys.is_loopback(self._base_url)
+                # A proxy of the environment must not be asked for this very machine.
+                # A redirect is not followed: it would take the key to another host.
+                http = sdk.DefaultHttpxClient(
+                    trust_env=not local,
+                    timeout=timeout,
+                    follow_redirects=False,
+                    event_hooks={"request": [ledger.hook(self._name)]},
+                )
+                self._client = getattr(sdk, self._maker)(
+                    api_key=self._key.value, base_url=self._base_url, max_retries=0, timeout=timeout, http_client=http
+                )
+            return self._client
+
+    def send(
+        self,
+        method: Callable[[Any], Any],
+        request: Mapping[str, Any],
+        relay: Relay,
+        assemble: Assemble,
+        more: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """The decoded response, streamed or not. Errors are raised outside the handler, so that none drags the SDK's
+        along: its request holds the key.
+
+        Args:
+            method: the SDK's method of the client; opening the client may fail as the request may.
+            more: what a request for a stream says besides.
+        """
+        try:
+            create = method(self.client())
+            if relay.wanted and self.streams:
+                relay.restart()
+                try:
+                    return assemble(create(stream=True, **request, **(more or {})), relay, self._name)
+                except NotStreamed:
+                    self.streams = False
+            answer = create(**request)
+            return answer.model_dump(**self._dump) if hasattr(answer, "model_dump") else decoded(answer)
+        except Exception as error:  # noqa: BLE001 - the provider's boundary: whatever it is not, is raised unchanged
+            failure: Exception = translate(error, self._name, self._key.source, (self._key.value,)) or error
+        raise failure

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -14,14 +13,11 @@ from m3b.messages import Message, Reply, ToolSpec
 from . import facts as known
 from . import keys, stream_openai, tokens, wire_openai
 from .base import Cancelled, Facts, OnText, OnWait
-from .client import open_client
+from .client import Sdk
 from .conversation import check
 from .retry import Retry
-from .streaming import NotStreamed, Relay
-from .trouble import translate
-from .wire import decoded
+from .streaming import Relay
 
-Assemble = Callable[[Any, Relay, str], Any]
 _ELSEWHERE = re.compile(r"(?:only|must|use)\b[^.]{0,60}v1/responses\b[^.]{0,20}(?:not|instead)", re.IGNORECASE)
 """How OpenAI says that it serves a model on its responses protocol alone."""
 
@@ -66,12 +62,16 @@ class OpenAI:
         self.facts = facts or known.lookup(provider, model, priced=provider != "openai" or base_url is None)
         self._model = model
         self._base_url = base_url
-        self._key = key or keys.find(("OPENAI_API_KEY",), base_url, provider)
         self._retry = retry or Retry()
-        self._timeout_s = timeout_s
-        self._client: Any = None
-        self._lock = threading.Lock()
-        self._streams = True
+        self._sdk = Sdk(
+            "openai",
+            "OpenAI",
+            name=self.name,
+            key=key or keys.find(("OPENAI_API_KEY",), base_url, provider),
+            base_url=base_url,
+            timeout_s=timeout_s,
+            dump={"mode": "python", "warnings": False},
+        )
         self._stream_options: dict[str, Any] = {"stream_options": {"include_usage": True}}
         self._extras: wire_openai.Extras = {}
         # Other servers often know only the older name; see `_adapt` for what a refusal changes.
@@ -128,9 +128,9 @@ class OpenAI:
         if "enable_thinking" in refusal and "enable_thinking" not in self._extra():
             self._options["extra_body"] = {**self._extra(), "enable_thinking": False}
             return True
-        if "stream" in refusal and self._streams:
+        if "stream" in refusal and self._sdk.streams:
             # First without the wish for the usage, which older servers do not know; then without a stream.
-            self._streams, self._stream_options = bool(self._stream_options), {}
+            self._sdk.streams, self._stream_options = bool(self._stream_options), {}
             return True
         return False
 
@@ -143,7 +143,7 @@ class OpenAI:
 
         request = wire_responses.to_request(messages, tools, self.facts.max_output, self._thoughts, self.facts.vision)
         request["model"] = self._model
-        body = self._send(lambda: self._open().responses.create, request, relay, stream_openai.responded)
+        body = self._sdk.send(lambda client: client.responses.create, request, relay, stream_openai.responded)
         sent = tokens.of_request(messages, tools)
         taken = frozenset(call.id for message in messages for call in message.calls)
         reply, thoughts = wire_responses.to_reply(body, self.name, self.facts, sent, taken)
@@ -161,47 +161,11 @@ class OpenAI:
         }
         if tools:
             request["tools"] = wire_openai.to_tools(tools)
-        body = self._send(lambda: self._open().chat.completions.create, request, relay, stream_openai.assembled)
+        body = self._sdk.send(
+            lambda client: client.chat.completions.create, request, relay, stream_openai.assembled, self._stream_options
+        )
         sent = tokens.of_request(messages, tools)
         taken = frozenset(call.id for message in messages for call in message.calls)
         reply, extras = wire_openai.to_reply(body, self.name, self.facts, sent, taken)
         self._extras.update(extras)
         return reply
-
-    def _send(self, method: Callable[[], Any], request: dict[str, Any], relay: Relay, assemble: Assemble) -> Any:
-        """The decoded response, streamed or not. Errors are raised outside the handler, so that none drags the SDK's
-        along: its request holds the key.
-
-        Args:
-            method: gives the SDK's method; opening the client may fail as the request may.
-        """
-        try:
-            if relay.wanted and self._streams:
-                relay.restart()
-                more = self._stream_options if assemble is stream_openai.assembled else {}
-                try:
-                    return assemble(method()(stream=True, **request, **more), relay, self.name)
-                except NotStreamed:
-                    self._streams = False
-            answer = method()(**request)
-            return (
-                answer.model_dump(mode="python", warnings=False) if hasattr(answer, "model_dump") else decoded(answer)
-            )
-        except Exception as error:  # noqa: BLE001 - the provider's boundary: whatever it is not, is raised unchanged
-            failure: Exception = translate(error, self.name, self._key.source, (self._key.value,)) or error
-        raise failure
-
-    def _open(self) -> Any:
-        with self._lock:
-            if self._client is None:
-                import openai
-
-                self._client = open_client(
-                    openai,
-                    "OpenAI",
-                    name=self.name,
-                    key=self._key,
-                    base_url=self._base_url,
-                    timeout_s=self._timeout_s,
-                )
-            return self._client

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -28,6 +28,8 @@ from Utils.ranks import auroc
 
 THRESHOLDS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 LEAST_SIZES = (1, 3, 6, 12, 25, 50, 100, 200)
+SURE = 5
+"""Validation cases with a class from which on its own threshold is chosen on them."""
 TOP = 10
 """So many of the surest voxels make an image's anomaly score."""
 
@@ -170,7 +172,8 @@ def anomaly_of(chances: np.ndarray) -> float:
 def final_masks(
     model: torch.nn.Module, valid: Patches, plan: Mapping[str, Any], device: torch.device, rows: list[int]
 ) -> dict[str, Any]:
-    """As `final_boxes`; the threshold and the least lesion size of each class are those of the best F1 plus Dice."""
+    """As `final_boxes`; the threshold and the least lesion size of each class are those of the best F1 plus Dice, over all
+    classes together for a class that few validation cases have."""
     classes, shape = list(plan["classes"]), (len(rows), len(plan["classes"]), len(THRESHOLDS), len(LEAST_SIZES))
     counts, overlap = np.zeros((*shape, 3)), np.full(shape, np.nan)
     anomaly, ill = [], []
@@ -183,9 +186,7 @@ def final_masks(
         for k in range(len(classes)):
             counts[at, k], overlap[at, k] = sweep(chances[k], truth[k])
             true_sizes[k] += np.bincount(components(truth[k])[0].ravel())[1:].tolist()
-    chosen = [
-        best_setting(counts[:, k].sum(axis=0), overlap[:, k], most_size(true_sizes[k])) for k in range(len(classes))
-    ]
+    chosen = choose_settings(counts, overlap, true_sizes)
     per_dice = {n: mean_figure(overlap[:, k, t, s]) for k, (n, (t, s)) in enumerate(zip(classes, chosen, strict=True))}
     per_f1 = {
         n: lesion_f1(counts[:, k, t, s].sum(axis=0)) for k, (n, (t, s)) in enumerate(zip(classes, chosen, strict=True))
@@ -251,6 +252,23 @@ def most_size(sizes: list[int]) -> float:
     A weak model's false alarms are often larger than most lesions; fitted freely, the size would hide the lesions too.
     """
     return max(1.0, float(np.percentile(sizes, 25))) if sizes else float(LEAST_SIZES[-1])
+
+
+def choose_settings(counts: np.ndarray, overlap: np.ndarray, sizes: Sequence[list[int]]) -> list[tuple[int, int]]:
+    """Places of the threshold and of the least size, a class each. A class that fewer than `SURE` cases have takes those that
+    are best for all classes together: fitted to a lesion or two, a threshold marks half of the next image.
+
+    counts: (cases, classes, thresholds, sizes, 3); overlap: (cases, classes, thresholds, sizes); sizes: of true lesions.
+    """
+    threshold, size = best_setting(counts.sum(axis=(0, 1)), overlap.reshape(-1, *overlap.shape[2:]))
+    chosen = []
+    for k, known in enumerate(sizes):
+        most = most_size(known)
+        if (counts[:, k, 0, 0, 2] > 0).sum() >= SURE:
+            chosen.append(best_setting(counts[:, k].sum(axis=0), overlap[:, k], most))
+        else:
+            chosen.append((threshold, max(s for s in range(size + 1) if s == 0 or LEAST_SIZES[s] <= most)))
+    return chosen
 
 
 def best_setting(counts: np.ndarray, overlap: np.ndarray, most: float = LEAST_SIZES[-1]) -> tuple[int, int]:
