@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from types import ModuleType
 
 from m3b.errors import BadRequest
 from m3b.messages import Message, Reply, ToolSpec
@@ -15,6 +16,12 @@ from .client import Sdk
 from .conversation import check
 from .retry import Retry
 from .streaming import Relay
+
+
+def _package() -> ModuleType:
+    import anthropic
+
+    return anthropic
 
 
 class Anthropic:
@@ -57,7 +64,7 @@ class Anthropic:
         self._model = model
         self._retry = retry or Retry()
         self._sdk = Sdk(
-            "anthropic",
+            _package,
             "Anthropic",
             name=self.name,
             key=key or keys.find(("ANTHROPIC_API_KEY",), base_url, provider),

@@ -5,9 +5,9 @@ Both vendors' SDKs are built alike.
 
 from __future__ import annotations
 
-import importlib
 import threading
 from collections.abc import Callable, Mapping
+from types import ModuleType
 from typing import Any
 
 from . import keys, ledger
@@ -25,7 +25,7 @@ class Sdk:
     """One provider through its SDK.
 
     Args:
-        package: the SDK, imported when first needed.
+        package: imports the SDK, when it is first needed.
         maker: its client class.
         name: the model's name in errors and in the ledger.
         dump: how the SDK's answers become plain data (arguments of pydantic's `model_dump`).
@@ -33,7 +33,7 @@ class Sdk:
 
     def __init__(
         self,
-        package: str,
+        package: Callable[[], ModuleType],
         maker: str,
         *,
         name: str,
@@ -51,13 +51,13 @@ class Sdk:
         """Until the server answers a request for a stream without one."""
 
     def __repr__(self) -> str:
-        return f"Sdk({self._package}, {self._name}, {self._key!r}, base_url={self._base_url!r})"
+        return f"Sdk({self._maker}, {self._name}, {self._key!r}, base_url={self._base_url!r})"
 
     def client(self) -> Any:
         """The SDK's client, without retries of its own: waiting is m3b's to count and to cancel."""
         with self._lock:
             if self._client is None:
-                sdk = importlib.import_module(self._package)
+                sdk = self._package()
                 timeout = sdk.Timeout(self._timeout_s, connect=CONNECT_S)
                 local = self._base_url is not None and keys.is_loopback(self._base_url)
                 # A proxy of the environment must not be asked for this very machine.

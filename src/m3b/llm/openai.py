@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from functools import partial
+from types import ModuleType
 from typing import Any
 
 from m3b.errors import BadRequest
@@ -20,6 +21,12 @@ from .streaming import Relay
 
 _ELSEWHERE = re.compile(r"(?:only|must|use)\b[^.]{0,60}v1/responses\b[^.]{0,20}(?:not|instead)", re.IGNORECASE)
 """How OpenAI says that it serves a model on its responses protocol alone."""
+
+
+def _package() -> ModuleType:
+    import openai
+
+    return openai
 
 
 class OpenAI:
@@ -64,7 +71,7 @@ class OpenAI:
         self._base_url = base_url
         self._retry = retry or Retry()
         self._sdk = Sdk(
-            "openai",
+            _package,
             "OpenAI",
             name=self.name,
             key=key or keys.find(("OPENAI_API_KEY",), base_url, provider),
