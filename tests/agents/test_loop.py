@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
@@ -226,8 +227,20 @@ def test_parallel_calls_cannot_overshoot(make_stage: Any) -> None:
     check_wire(stage.restored().messages)
 
 
+def test_the_model_is_told_when_few_actions_are_left(make_stage: Any) -> None:
+    looks = [call("list_files", path=f"p{number}") for number in range(5)]
+    stage = make_stage(looks[0], both(*looks[1:3]), *looks[3:], say("done"), budget=Budget(actions=5 + 3))
+    assert stage.run().accepted
+    left = [re.findall(r"\[.*(?:left|is left).*\]$", result) for result in stage.results()]
+    assert left[:2] == [[], []]
+    assert left[2:] == [[f"[{n} actions are left in this run.]"] for n in (5, 4, 3)]
+    check_wire(stage.restored().messages)
+
+
 def test_the_last_action_may_be_spent(make_stage: Any) -> None:
-    assert make_stage(LOOK, say("done"), budget=Budget(actions=1)).run().accepted
+    stage = make_stage(LOOK, say("done"), budget=Budget(actions=1))
+    assert stage.run().accepted
+    assert stage.results()[0].endswith("[No action is left: hand over.]")
 
 
 def test_calls_of_the_last_turn_are_not_run(make_stage: Any) -> None:

@@ -8,7 +8,7 @@ the `RunEnd` exceptions.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from m3b.agents.budget import Budget
@@ -34,6 +34,8 @@ DECLINED = (
 )
 REFUSED = "The model refused to go on. Rephrase the request, or use another model."
 FREE_WAIT_S = 10
+FEW_LEFT = 5
+"""Actions from which on the model is told how many are left."""
 
 
 class Tools(Protocol):
@@ -197,7 +199,8 @@ class Agent:
                 granted -= 1
                 self.counters.actions += 1
             result = self._run(call, costs_nothing)
-            self._answer(call, result)
+            last = not costs_nothing and granted == 0
+            self._answer(call, self._counted(result) if last else result)
             if not result.data.get("running"):
                 repeats = self.stuck.note(call, result.text, bool(result.data.get("malformed"))) or repeats
         if spent:
@@ -217,6 +220,18 @@ class Agent:
         if "job" in result.data:
             (self._jobs.add if result.data.get("running") else self._jobs.discard)(result.data["job"])
         return result
+
+    def _counted(self, result: ToolResult) -> ToolResult:
+        """The result with the number of actions that are left, once they are few: the hand-over needs some of them."""
+        left = self.budget.left
+        if left > FEW_LEFT:
+            return result
+        told = (
+            f"{left} action{'s are' if left != 1 else ' is'} left in this run."
+            if left
+            else "No action is left: hand over."
+        )
+        return replace(result, text=f"{result.text}\n\n[{told}]")
 
     def _is_wait(self, call: ToolCall) -> bool:
         """Waiting for a job that runs costs no action, unless the wait is so short that it is polling."""
