@@ -72,6 +72,12 @@ def test_declined_requests_have_a_row_of_their_own() -> None:
     assert first["requests to be declined"] == "0/1"
 
 
+def test_a_sweep_of_declined_requests_alone_has_its_tables() -> None:
+    rows = [row("decline:ecg", run, True, family="decline", score=None, kind="declined") for run in range(2)]
+    made = {table.name: table for table in tables(rows)}
+    assert dict(made["table1"].rows) == {"requests to be declined": "2/2"}
+
+
 def test_a_table_survives_csv(tmp_path: Path) -> None:
     for table in tables(sweep()):
         read = list(csv.reader(as_csv(table).splitlines()))

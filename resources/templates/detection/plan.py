@@ -195,7 +195,7 @@ def summary(facts: dict[str, Any], plan: dict[str, Any]) -> str:
         f"{facts['counts']}",
         f"{facts['dims']}D, {facts['channels']} channel(s), modality {facts['modality'] or 'not stated'}, sizes "
         f"{shapes.min(0).tolist()} to {shapes.max(0).tolist()}, values {facts['low']:.0f} to {facts['high']:.0f}, "
-        f"spacing {facts['spacing'] or 'unknown'}",
+        f"spacing {[round(step, 3) for step in facts['spacing']] if facts['spacing'] else 'unknown'}",
         (f"sides of {what}: median {_sides(sides, 50)} pixels, the smallest tenth {_sides(sides, 10)} or less")
         if len(sides)
         else "no lesion in the sample",

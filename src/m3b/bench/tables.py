@@ -88,6 +88,7 @@ def completion(rows: Sequence[Row]) -> Table:
         counts = [_ratio(cells.get((task, model), [])) for model in models]
         body.append((task, *counts))
     averages = [_average([row for row in own if row["model"] == model]) for model in models]
+    bars = tuple((model, one.value, one.low, one.high) for model, one in zip(models, averages, strict=True))
     if body:
         body.append(("all runs: average, by task", *(one.percent() for one in averages)))
         body.append(("all runs: Wilson", *(_wilson([r for r in own if r["model"] == model]) for model in models)))
@@ -104,7 +105,6 @@ def completion(rows: Sequence[Row]) -> Table:
         f"{wilson(row['successes'], row['runs']).percent()} (real data; Wilson interval added here)."
         for row in published() if row.get("runs")
     )  # fmt: skip
-    bars = tuple((model, one.value, one.low, one.high) for model, one in zip(models, averages, strict=True))
     return Table("table1", "Completed runs per task and model", ("task", *models), tuple(body), notes, bars)
 
 

@@ -61,9 +61,11 @@ class Scorer:
         if self.plan["target"] == "boxes":
             return figures | box_figures(answers, [self._boxes(row) for row in used], len(self.plan["classes"]))
         table = np.array(answers)  # (cases, K, 4): dice, then matched, found, true lesions
-        overlap = mean_figure([mean_figure(table[:, k, 0]) for k in range(table.shape[1])])
+        each = {f"dice_{name}": mean_figure(table[:, k, 0]) for k, name in enumerate(self.plan["classes"])}
+        overlap = mean_figure(list(each.values()))
         lesions = mean_figure([lesion_f1(table[:, k, 1:].sum(axis=0)) for k in range(table.shape[1])])
-        return figures | {"dice": overlap, "lesion_f1": lesions, "quality": mean_figure([overlap, lesions])}
+        figures |= {"dice": overlap, "lesion_f1": lesions, "quality": mean_figure([overlap, lesions])}
+        return figures | (each if len(each) > 1 else {})
 
     def _one(self, model: torch.nn.Module, row: int, device: torch.device) -> Any:
         image, batch = self.valid.cases.image(row), int(self.plan["batch"])
