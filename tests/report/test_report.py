@@ -100,7 +100,7 @@ def run_dir(tmp_path: Path) -> Path:
         "id": "r1",
         "request": "tell pneumonia from normal",
         "status": "completed",
-        "llm": "rules",
+        "llm": {"default": "rules", "model_trainer": "acme:m"},
         "seed": 7,
         "options": {"reflect": True},
         "versions": {"m3b": "0.1.0"},
@@ -157,6 +157,7 @@ def test_a_complete_run(check: Check, run_dir: Path) -> None:
         "auroc",
     ):
         assert words in page.text, words
+    assert "rules, Model Trainer: acme:m" in page.text
     assert '{"request"' not in page.text, "the timeline tells the request, not its JSON"
     assert page.tags.count("svg") >= 5
     assert "http" not in target.read_text().replace("http-equiv", "")

@@ -180,7 +180,7 @@ def test_coarse_axes_are_halved_later_and_get_flat_kernels() -> None:
 
 def test_the_unet_names_each_weight_once_and_gives_every_resolution() -> None:
     network = {"filters": [4, 8, 16, 16], "strides": [[1] * 3] + [[2] * 3] * 3, "kernels": [[3] * 3] * 4}
-    unet = own("unet").build_unet(3, 2, 3, {**network, "deep_supervision": True})
+    unet = own("unet").UNet(3, 2, 3, {**network, "deep_supervision": True})
     places = [value.data_ptr() for value in unet.state_dict().values()]
     assert len(places) == len(set(places))
     outputs = unet.train()(torch.randn(1, 2, 16, 16, 16))
@@ -263,7 +263,7 @@ def test_the_unet_computes_what_monai_does(dims: int, residual: bool) -> None:
         deep_supr_num=2,
         res_block=residual,
     )
-    mine = own("unet").build_unet(dims, 2, 3, network | {"deep_supervision": True})
+    mine = own("unet").UNet(dims, 2, 3, network | {"deep_supervision": True})
     weights = {_our_name(n, len(strides)): v for n, v in peer.state_dict().items() if not n.startswith("skip_layers")}
     mine.load_state_dict(weights)
     x = torch.randn(2, 2, *[32] * dims)
@@ -300,9 +300,9 @@ def test_a_unet_with_channels_last_is_saved_in_the_usual_order(tmp_path: Path, w
     from safetensors.torch import load_file, save_file
 
     network = {"strides": [[1] * 3, [2] * 3], "kernels": [[3] * 3] * 2, "filters": [width, 2 * width]}
-    model = own("unet").build_unet(3, 1, 2, network).eval()
+    model = own("unet").UNet(3, 1, 2, network).eval()
     save_file(model.state_dict(), str(tmp_path / "weights.safetensors"))
-    again = own("unet").build_unet(3, 1, 2, network).eval()
+    again = own("unet").UNet(3, 1, 2, network).eval()
     again.load_state_dict(load_file(str(tmp_path / "weights.safetensors")))
     x = torch.randn(1, 1, 8, 8, 8)
     torch.testing.assert_close(again(x), model(x))

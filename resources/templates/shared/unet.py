@@ -77,6 +77,10 @@ class UNet(nn.Module):
     """`forward(x (B, C, H, W[, D])) -> logits (B, outputs, H, W[, D])`; sides must be multiples of the strides' product.
 
     In training with deep supervision: a list of logits from fine to coarse, each at its own resolution.
+
+    Args:
+        network: filters, strides and kernels, one entry a level (odd kernels); optionally residual, dropout and
+            deep_supervision.
     """
 
     def __init__(self, dims: int, channels: int, outputs: int, network: Mapping[str, Any]) -> None:
@@ -119,9 +123,3 @@ class UNet(nn.Module):
 def _packed(_: nn.Module, state: dict[str, torch.Tensor], prefix: str, __: Any) -> None:
     """Weights are saved in the usual order: safetensors takes no other."""
     state |= {name: value.contiguous() for name, value in state.items() if name.startswith(prefix)}
-
-
-def build_unet(dims: int, channels: int, outputs: int, network: Mapping[str, Any]) -> UNet:
-    """From `network`: filters, strides, kernels (one entry a level, odd kernels), and optionally residual, dropout,
-    deep_supervision."""
-    return UNet(dims, channels, outputs, network)

@@ -182,13 +182,24 @@ def delivered_section(files: RunFiles) -> Html:
     return section("delivered", "Delivered model", table(("File", "Size"), rows) if rows else None)
 
 
+def _models(llm: Any) -> str:
+    """The model of a run, or the models of its roles; the default alone needs no name."""
+    if not isinstance(llm, dict):
+        return brief(llm, 300)
+    named = [
+        brief(model, 100) if role == "default" else f"{role_name(role)}: {brief(model, 100)}"
+        for role, model in llm.items()
+    ]
+    return brief(", ".join(named), 300)
+
+
 def made_section(files: RunFiles) -> Html:
     """What it takes to run this again: model, seed, options, versions, sandbox."""
     run = files.run
     sandbox = as_dict(run.get("sandbox"))
     boxed = brief(sandbox.get("backend") or sandbox.get("name") or sandbox, 300) if sandbox else ""
     pairs: list[tuple[str, Child]] = [
-        ("Language model", brief(run["llm"], 300) if run.get("llm") else None),
+        ("Language model", _models(run["llm"]) if run.get("llm") else None),
         ("Seed", brief(run["seed"], 40) if run.get("seed") is not None else None),
         ("Sandbox", boxed or (brief(run["sandbox"], 300) if run.get("sandbox") else None)),
     ]

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from Model.detector import build_detector
 from torch import nn
-from Utils.unet import build_unet
+from Utils.unet import UNet
 
 
 class MaskModel(nn.Module):
@@ -19,7 +19,7 @@ class MaskModel(nn.Module):
         network = plan["network"]
         if network["name"] != "unet":
             raise SystemExit(f"network {network['name']!r} in plan.json: known are unet for masks, centers for boxes")
-        self.backbone = build_unet(int(plan["dims"]), int(plan["channels"]), len(plan["classes"]), network)
+        self.backbone = UNet(int(plan["dims"]), int(plan["channels"]), len(plan["classes"]), network)
         self.loss = loss
         with torch.no_grad():  # lesions are rare: start from "nothing"
             self.backbone.heads[0].bias.fill_(-2.0)

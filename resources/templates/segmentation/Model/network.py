@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 from torch import nn
-from Utils.unet import build_unet
+from Utils.unet import UNet
 
 KNOWN = "unet, segresnet, swinunetr"
 
@@ -22,7 +22,7 @@ def build_backbone(plan: Mapping[str, Any]) -> nn.Module:
     network, dims = plan["network"], int(plan["dims"])
     name, channels, outputs = str(network["name"]), int(plan["channels"]), outputs_of(plan)
     if name == "unet":
-        return build_unet(dims, channels, outputs, network)
+        return UNet(dims, channels, outputs, network)
     from monai.networks import nets
 
     if name == "segresnet":

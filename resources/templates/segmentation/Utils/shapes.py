@@ -67,7 +67,7 @@ def topology(patch: list[int], spacing: list[float], smallest: int = 4) -> tuple
         size, now = np.ceil(size / step), now * step
         strides.append([int(v) for v in step])
         kernels.append(_kernel(now, size))
-    while len(strides) < 3:  # the least that a U-Net needs
+    while len(strides) < 3:  # so that there is a coarser output to supervise
         strides.append([1] * len(patch))
         kernels.append(_kernel(now, size))
     return strides, kernels
