@@ -29,12 +29,14 @@ class RoleTally:
 class History:
     """State of a run as its events tell it.
 
-    `dialogue` holds, a role, the events from which its conversation can be restored.
+    `dialogue` holds, a role, the events from which its conversation can be restored; `closing` what it said with a
+    hand-over that was accepted.
     """
 
     artifacts: dict[str, Artifact] = field(default_factory=dict)
     roles: dict[str, RoleTally] = field(default_factory=dict)
     dialogue: dict[str, list[Event]] = field(default_factory=dict)
+    closing: dict[str, list[str]] = field(default_factory=dict)
     usage: Usage = field(default_factory=Usage)
     hashes: dict[str, str] = field(default_factory=dict)
     audit: str = ""
@@ -95,6 +97,11 @@ class History:
         tally = self.roles.setdefault(event.role, RoleTally())
         tally.input_tokens += usage.input_tokens
         tally.output_tokens += usage.output_tokens
+
+    def _check(self, event: Event) -> None:
+        said = self.dialogue.get(event.role, [])
+        if event.data.get("accepted") and said and said[-1].kind == "reply":
+            self.closing.setdefault(event.role, []).append(str(said[-1].data["text"]).strip())
 
     def _audit(self, event: Event) -> None:
         self.audit = str(event.data.get("summary", ""))

@@ -15,7 +15,7 @@ from m3b.agents.checks.selection import Ask, check_selection
 from m3b.agents.checks.site import check_site
 from m3b.agents.conversation import Conversation
 from m3b.agents.loop import Agent
-from m3b.agents.roles import SINGLE, STAGES, Role
+from m3b.agents.roles import DATA_ENGINEER, MODULE_ARCHITECT, SINGLE, STAGES, Role
 from m3b.agents.verdict import Verdict
 from m3b.data.cards import Card
 from m3b.delivery import Delivered, deliver
@@ -153,7 +153,9 @@ class Session:
             TrainingModule,
             self._stage(
                 STAGES[2],
-                lambda: briefing.module_briefing(selection, data, self.history.audit, minutes, device(), resources),
+                lambda: briefing.module_briefing(
+                    selection, data, self.history.audit, minutes, device(), resources, self._closing(DATA_ENGINEER)
+                ),
                 lambda text: check_module(self.run.work, data.classes, self.executor.probe, selection.task),
             ),
         )
@@ -161,7 +163,9 @@ class Session:
             TrainedModel,
             self._stage(
                 STAGES[3],
-                lambda: briefing.model_briefing(selection, data, module, minutes),
+                lambda: briefing.model_briefing(
+                    selection, data, module, minutes, self._closing(DATA_ENGINEER, MODULE_ARCHITECT)
+                ),
                 lambda text: self.inspector.check_model(selection, card),
             ),
         )
@@ -245,6 +249,13 @@ class Session:
             agent.conversation = Conversation.restore([event])
         else:
             agent.conversation.say(text)
+
+    def _closing(self, *roles: Role) -> dict[str, str]:
+        """What earlier roles said when they handed over, by title; a single agent has said it itself."""
+        if self.options.roles == "single":
+            return {}
+        said = {role.title: " ".join(self.history.closing.get(role.name, [])) for role in roles}
+        return {title: text for title, text in said.items() if text}
 
     def _system(self, roles: Sequence[Role]) -> str:
         return prompts.system_prompt(self.workspace.root / "prompts", roles, examples=self.options.examples)

@@ -124,10 +124,19 @@ def test_several_labels_are_said() -> None:
 
 def test_model(card: Card, look: Look) -> None:
     text = briefings(card, look)["model"]
-    assert "A batch of the check was 8 x 1 x 64 x 64, the model has 1,234,567 parameters" in text
+    assert "The check took a batch of 8 x 1 x 64 x 64 (a size of its own); the model has 1,234,567 parameters" in text
     assert "from 0.701 to 0.021" in text
     assert "321 for training" in text
     assert "80" not in text, "the test split is nobody's business"
+
+
+def test_what_earlier_roles_said_is_passed_on_and_cut(card: Card) -> None:
+    said = {"Data Engineer": "Half of it is in Hounsfield units.", "Module Architect": "so " * 500}
+    text = model_briefing(CHOICE, DATA, MODULE, 7.5, said)
+    assert "The Data Engineer said: Half of it is in Hounsfield units." in text
+    assert len(text) < 2000
+    assert "so ..." in text
+    assert "Data Engineer said" in module_briefing(CHOICE, DATA, "", 1, "", resources_dir(), said)
 
 
 def test_user_text_in_other_scripts_arrives_whole(card: Card, look: Look) -> None:

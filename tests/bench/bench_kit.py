@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from m3b.llm import Scripted
-from m3b.llm.scripted import both, call, say
-from m3b.messages import Message, Reply, ToolSpec
+from m3b.llm.scripted import both, say
+from m3b.messages import Message, ToolSpec
+from project_kit import project, script, write
 
 MAKE_INDEX = """
 import json, re
@@ -95,64 +96,7 @@ if __name__ == "__main__":
     Path(given.o).write_text(json.dumps(predict(paths)))
 """
 
-PROJECT = {
-    "features.py": FEATURES,
-    "plan.json": json.dumps({"seed": 0}),
-    "plan.py": "print(open('plan.json').read())\n",
-    "Datapath/dataloader.py": """
-import json
-import torch
-from features import features
-
-class Cases:
-    def __init__(self, rows, names):
-        self.rows, self.names = rows, names
-    def __len__(self):
-        return len(self.rows)
-    def __getitem__(self, at):
-        row = self.rows[at]
-        labels = torch.tensor([float(name in row["labels"]) for name in self.names])
-        return {"pixel_values": torch.from_numpy(features(row["image_path"])), "labels": labels}
-
-def build_datasets(plan):
-    rows = json.load(open("Datapath/train.json"))
-    names = list(json.load(open("Datapath/label_dict.json")))
-    return Cases(rows[::2], names), Cases(rows[1::2], names)
-""",
-    "Model/network.py": """
-import torch
-
-class Net(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layers = torch.nn.Sequential(torch.nn.Linear(80, 64), torch.nn.ReLU(), torch.nn.Linear(64, 4))
-    def forward(self, pixel_values, labels=None):
-        logits = self.layers(pixel_values)
-        answer = {"logits": logits}
-        if labels is not None:
-            answer["loss"] = torch.nn.functional.cross_entropy(logits, labels)
-        return answer
-
-def build_model(plan):
-    return Net()
-""",
-    "Loss/loss.py": "# cross entropy, in Model/network.py\n",
-    "train.py": TRAIN_PY,
-    "export.py": """
-import json, shutil
-from pathlib import Path
-out = Path("Deliver")
-out.mkdir(exist_ok=True)
-shutil.copy("Logout/best.safetensors", out / "model.safetensors")
-shutil.copy("deliver/predict.py", out / "predict.py")
-shutil.copy("features.py", out / "features.py")
-names = list(json.load(open("Datapath/label_dict.json")))
-(out / "config.json").write_text(json.dumps({"classes": names, "multi_label": False}))
-(out / "README.md").write_text("# Kidneys" + chr(10))
-(out / "requirements.txt").write_text("numpy" + chr(10) + "pillow" + chr(10) + "safetensors" + chr(10))
-""",
-    "deliver/predict.py": PREDICT_PY,
-}
+PROJECT = project(FEATURES, TRAIN_PY, PREDICT_PY, title="Kidneys", inputs=80, classes=4)
 
 PLAN = "Class folders; one picture a case; runs of numbers as patients; a fourth of the runs for testing."
 CHOICE = {
@@ -164,15 +108,6 @@ CHOICE = {
     "reason": "Fits.",
 }
 TRAIN = "python train.py && python export.py"
-
-
-def write(files: Mapping[str, str]) -> Reply:
-    """A call that writes files."""
-    return call("write_files", files=[{"path": name, "content": text} for name, text in files.items()])
-
-
-def script(command: str) -> Reply:
-    return call("run_script", command=command)
 
 
 def play(**changes: Sequence[Any]) -> dict[str, Sequence[Any]]:

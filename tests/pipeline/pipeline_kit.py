@@ -22,9 +22,10 @@ from PIL import Image
 
 from m3b.events import KINDS
 from m3b.llm import Scripted
-from m3b.llm.scripted import both, call, say
+from m3b.llm.scripted import both, say
 from m3b.messages import Message, Reply, ToolSpec
 from m3b.result import Result
+from project_kit import project, script, write
 
 REQUEST = "Tell bright spots from plain tissue on these drawn scans"
 STAGES = ("selection", "index", "module", "model")
@@ -94,49 +95,7 @@ def features(path):
     return np.sort(small.ravel()) / 64 - 1.5
 '''
 
-PROJECT = {
-    "features.py": FEATURES,
-    "plan.json": json.dumps({"seed": 0}),
-    "plan.py": "print(open('plan.json').read())\n",
-    "Datapath/dataloader.py": '''
-import json
-import torch
-from features import features
-
-class Cases:
-    def __init__(self, rows, names):
-        self.rows, self.names = rows, names
-    def __len__(self):
-        return len(self.rows)
-    def __getitem__(self, at):
-        row = self.rows[at]
-        labels = torch.tensor([float(name in row["labels"]) for name in self.names])
-        return {"pixel_values": torch.from_numpy(features(row["image_path"])), "labels": labels}
-
-def build_datasets(plan):
-    rows = json.load(open("Datapath/train.json"))
-    names = list(json.load(open("Datapath/label_dict.json")))
-    return Cases(rows[::2], names), Cases(rows[1::2], names)
-''',
-    "Model/network.py": '''
-import torch
-
-class Net(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layers = torch.nn.Sequential(torch.nn.Linear(64, 32), torch.nn.ReLU(), torch.nn.Linear(32, 2))
-    def forward(self, pixel_values, labels=None):
-        logits = self.layers(pixel_values)
-        answer = {"logits": logits}
-        if labels is not None:
-            answer["loss"] = torch.nn.functional.cross_entropy(logits, labels)
-        return answer
-
-def build_model(plan):
-    return Net()
-''',
-    "Loss/loss.py": "# cross entropy, in Model/network.py\n",
-    "train.py": '''
+TRAIN_PY = """
 import json
 from pathlib import Path
 import numpy as np
@@ -157,22 +116,9 @@ save_file({"w": w.astype(np.float32)}, "Logout/best.safetensors")
 json.dump([{"image": row["image_path"]} for row, seen in zip(rows, train) if not seen],
           open("Logout/valid_predictions.json", "w"))
 print("trained")
-''',
-    "export.py": '''
-import json, shutil
-from pathlib import Path
-out = Path("Deliver")
-out.mkdir(exist_ok=True)
-shutil.copy("Logout/best.safetensors", out / "model.safetensors")
-shutil.copy("deliver/predict.py", out / "predict.py")
-shutil.copy("features.py", out / "features.py")
-names = list(json.load(open("Datapath/label_dict.json")))
-(out / "config.json").write_text(json.dumps({"classes": names, "multi_label": False}))
-(out / "README.md").write_text("# Spots" + chr(10))
-(out / "requirements.txt").write_text("numpy" + chr(10) + "pillow" + chr(10) + "safetensors" + chr(10))
-print("exported")
-''',
-    "deliver/predict.py": '''
+"""
+
+PREDICT_PY = """
 import argparse, json, sys
 from pathlib import Path
 HERE = Path(__file__).resolve().parent
@@ -206,13 +152,9 @@ if __name__ == "__main__":
     text = json.dumps(answers)
     Path(given.o).write_text(text) if given.o else print(text)
     sys.exit(any("error" in answer for answer in answers))
-''',
-}  # fmt: skip
+"""
 
-
-def write(files: Mapping[str, str]) -> Reply:
-    """A call that writes files."""
-    return call("write_files", files=[{"path": name, "content": text} for name, text in files.items()])
+PROJECT = project(FEATURES, TRAIN_PY, PREDICT_PY, title="Spots", inputs=64, classes=2)
 
 
 def choice(card: str, **changes: Any) -> Reply:
@@ -220,10 +162,6 @@ def choice(card: str, **changes: Any) -> Reply:
     plan = "Class folders plain/ and spot/, one picture a patient; split by patient, a third for testing."
     raw = {"data_card": card, "task": "diagnosis", "metric": "auroc", "classes": [], "plan": plan, "reason": "It fits."}
     return say(json.dumps({**raw, **changes}))
-
-
-def script(command: str, **more: Any) -> Reply:
-    return call("run_script", command=command, **more)
 
 
 TRAIN = "python train.py && python export.py"
@@ -359,7 +297,7 @@ def plugin(folder: Path, source: str) -> dict[str, str]:
     info.mkdir(exist_ok=True)
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: played_acts\nVersion: 0.1\n")
     (info / "entry_points.txt").write_text("[m3b.llm]\nplayed = played_acts:factory\n")
-    return {**clean_environment(), "PYTHONPATH": f"{folder}:{HERE}"}
+    return {**clean_environment(), "PYTHONPATH": f"{folder}:{HERE}:{HERE.parent}"}
 
 
 def clean_environment() -> dict[str, str]:

@@ -11,9 +11,11 @@ from pipeline_kit import REQUEST, actor, check_end, draw, of_kind, play, texts
 
 from m3b import Pipeline, load_model
 from m3b.errors import LLMError
+from m3b.history import History
 from m3b.llm.scripted import fault
 from m3b.models import check_deliverable
 from m3b.result import STATUSES, Result
+from m3b.runs import Run
 
 CANARIES = {
     "ANTHROPIC_API_KEY": "sk-canary-one-9f3a",
@@ -114,6 +116,17 @@ def test_no_key_is_in_any_file(whole: Result) -> None:
     for file in files:
         content = file.read_bytes()
         assert not [name for name, value in CANARIES.items() if value.encode() in content], file
+
+
+def test_closing_words_reach_the_roles_that_follow(whole: Result) -> None:
+    told = {
+        role: of_kind(Path(whole.run_dir), "prompt", role)[0]["text"] for role in ("module_architect", "model_trainer")
+    }
+    assert "The Data Engineer said: Indexed." in told["module_architect"]
+    assert "The Data Engineer said: Indexed." in told["model_trainer"]
+    assert "The Module Architect said: The project is in place." in told["model_trainer"]
+    history = History.of(Run(Path(whole.run_dir)).events())
+    assert history.closing["data_engineer"] == ["Indexed."], "the same from the journal, for a run that is resumed"
 
 
 def test_run_json(whole: Result) -> None:

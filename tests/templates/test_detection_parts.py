@@ -14,6 +14,7 @@ import torch
 from detection_kit import assemble_detection, box_plan, forget, found
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from segmentation_kit import nifti
 from template_kit import load
 
 from m3b.metrics import Box, DetectionCase, score_detection
@@ -417,7 +418,7 @@ def test_a_class_of_few_cases_takes_the_threshold_of_all(part: Part) -> None:
 def _facts(**more: Any) -> dict[str, Any]:
     facts = {"target": "masks", "cases": 30, "patients": 30, "classes": ["lesion"], "labels": {"lesion": 1}, "dims": 3}
     facts |= {"channels": 1, "modality": "ct", "eight_bit": False, "spacing": [0.45, 0.45, 5.0], "low": -1000.0}
-    facts |= {"scales": {"Hounsfield units": 30}, "extent": None, "placeholders": 0}
+    facts |= {"scales": {"Hounsfield units": 30}, "window": None, "extent": None, "placeholders": []}
     facts |= {"high": 900.0, "inside_low": 40.0, "inside_high": 80.0, "mean": 0.0, "std": 1.0, "ill_share": 1.0}
     facts |= {"shapes": np.array([[512, 512, 28]] * 3), "sides": np.array([[40.0, 40.0, 3.0]] * 5), "odd": []}
     return {**facts, "counts": {"lesion": 5}, "unreadable": [], "objects": False, **more}
@@ -469,3 +470,32 @@ def test_memory_is_saved_by_smaller_patches_until_there_is_nothing_left(part: Pa
     assert sizes[0] == "[32, 48, 16]"
     assert len(sizes) == len(set(sizes))
     assert plan["patch"] == [8, 12, 8]
+
+
+def test_a_ct_set_of_which_half_is_8_bit_is_brought_to_one_window(part: Part, tmp_path: Path) -> None:
+    rng, records = np.random.default_rng(0), []
+    for number in range(8):
+        mask = np.zeros((24, 24, 12), np.uint8)
+        mask[4:12, 4:20], mask[14:20, 4:20] = 1, 2
+        image = np.select([mask == 1, mask == 2], [-850.0, -300.0], 40.0) + rng.normal(0, 40, mask.shape)
+        image[0] = -1000.0
+        if number % 2:
+            image = np.clip((image + 1250) / 1500 * 255, 0, 255)
+        array = image.astype(np.uint8 if number % 2 else np.int16)
+        names = [nifti(tmp_path / f"{kind}{number}.nii.gz", data) for kind, data in (("i", array), ("m", mask))]
+        records.append({"image_path": names[0], "mask_path": names[1], "patient": str(number)})
+    facts = part("Datapath.fingerprint").fingerprint(records, {"lung": 1, "infection": 2})
+    plan = part("plan")
+    rule = plan.make_plan(facts, 10, False)["intensity"]
+    assert (rule["mode"], rule["eight_bit"]) == ("window", "windowed")
+    assert (rule["low"], rule["high"]) == pytest.approx((-1250, 250), abs=30)
+    assert "the 8-bit ones show" in plan.summary(facts, plan.make_plan(facts, 10, False))
+
+
+def test_what_was_chosen_is_told_by_class(part: Part) -> None:
+    told = part("export")._told(["a", "b"], {"thresholds": [0.4, 0.65], "least_sizes": [1, 25]})
+    assert (
+        told
+        == ": a: marked where above 0.4; b: marked where above 0.65, lesions below 25 voxels of the working grid dropped"
+    )
+    assert part("export")._told(["a"], {"calibration": [1.0, 0.0]}) == ""

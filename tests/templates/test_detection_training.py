@@ -120,6 +120,7 @@ def test_three_patients_train_and_the_output_says_what_they_are_worth(work: Path
     assert "3 patients: one is held out" in plan
     said = call(work, "train.py").stdout
     assert "of 1 patient; so few patients say little about others" in said
+    assert "kept the last weights" in said
     call(work, "export.py")
 
 

@@ -278,13 +278,14 @@ def test_the_unet_computes_what_monai_does(dims: int, residual: bool) -> None:
 
 def test_a_placeholder_spacing_is_not_believed_and_a_true_millimetre_is(tmp_path: Path) -> None:
     extent = own("extent")
-    scans: list[dict[str, Any]] = [{"shape": (128, 128, 40), "spacing": (2.8, 2.8, 7.5)} for _ in range(3)]
-    odd = {"shape": (128, 128, 20), "spacing": (1.0, 1.0, 1.0)}
-    nothing = {"shape": (64, 64, 30), "spacing": None}
-    true = {"shape": (300, 300, 290), "spacing": (1.0, 1.0, 1.0)}
+    scans: list[dict[str, Any]] = [{"path": "a", "shape": (128, 128, 40), "spacing": (2.8, 2.8, 7.5)} for _ in range(3)]
+    odd = {"path": "odd.nii.gz", "shape": (128, 128, 20), "spacing": (1.0, 1.0, 1.0)}
+    nothing = {"path": "none.nii.gz", "shape": (64, 64, 30), "spacing": None}
+    true = {"path": "true.nii.gz", "shape": (300, 300, 290), "spacing": (1.0, 1.0, 1.0)}
     found, changed = extent.believe([*scans, odd, nothing, true])
     assert found == [358.4, 358.4, 300.0]
-    assert changed == 2
+    assert changed == ["odd.nii.gz", "none.nii.gz"]
+    assert "odd.nii.gz" in extent.disbelieved({"placeholders": changed, "extent": found})[0]
     assert odd["spacing"] == pytest.approx([2.8, 2.8, 15.0])
     assert nothing["spacing"] == pytest.approx([5.6, 5.6, 10.0])
     assert true["spacing"] == (1.0, 1.0, 1.0)

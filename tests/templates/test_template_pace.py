@@ -96,7 +96,7 @@ def test_ways_are_taken_in_order_until_enough_steps_fit() -> None:
 
     said = pace.fit(plan, [narrower, smaller], lambda p: 10**6 // (p["size"] * p["width"]), 3000)
     assert said == ["width 8", "size 32"]
-    assert "width 8, size 32" in pace.told(said)[0]
+    assert "width 8; size 32" in pace.told(said)[0]
     assert pace.told([]) == []
     assert pace.fit(plan, [narrower, smaller], lambda p: 0, 10) == ["size 16", "size 8"], "it ends where nothing helps"
 
@@ -130,8 +130,54 @@ def test_images_of_different_units_are_scaled_by_themselves() -> None:
     assert len(set(kinds)) == 5
     units = scales.count_scales([{"scale": kind} for kind in [kinds[1], kinds[0], kinds[0]]])
     assert list(units.items()) == [("Hounsfield units", 2), ("8 bit", 1)]
-    assert "different units" in scales.mixed({"scales": units})[0]
+    assert "each image is scaled by itself" in scales.mixed({"scales": units})[0]
     assert scales.mixed({"scales": {"8 bit": 9}}) == []
+
+
+def _ct(scale: str, shares: tuple[int, int], random: np.random.Generator) -> dict[str, Any]:
+    """Lungs and what is dense in them, as measured: in Hounsfield units, or shown in a window of -1250 to 250."""
+    units = [random.normal(-850, 40, shares[0]), random.normal(-300, 120, shares[1])]
+    if scale == "8 bit":
+        units = [np.clip((part + 1250) / 1500 * 255, 0, 255).astype(np.uint8) for part in units]
+    return {"scale": scale, "by_class": [np.asarray(part, np.float32) for part in units]}
+
+
+def test_the_window_of_8_bit_images_is_read_off_what_is_marked() -> None:
+    scales, random = load("scales"), np.random.default_rng(0)
+    half = [_ct(scales.HOUNSFIELD, (400, 100), random) for _ in range(5)]
+    other = [
+        _ct("8 bit", (200, 400), random) for _ in range(5)
+    ]  # sicker people: the shares differ, the densities do not
+    window = scales.common_window([*half, *other])
+    assert window is not None
+    assert window == pytest.approx((-1250, 250), abs=25)
+    units = scales.count_scales([*half, *other])
+    assert f"{window[0]} to {window[1]} Hounsfield units" in scales.mixed({"scales": units, "window": window})[0]
+
+    flat = [{**one, "by_class": [one["by_class"][0]]} for one in (*half, *other)]
+    assert scales.common_window(flat) is None, "one density tells no window"
+    assert scales.common_window(half) is None
+    assert scales.common_window(other) is None
+    assert scales.common_window([*half, {**other[0], "scale": "fractions"}]) is None
+    assert scales.common_window([{**one, "by_class": []} for one in (*half, *other)]) is None, "boxes mark no voxels"
+
+
+def test_both_halves_come_to_one_scale() -> None:
+    scale, rule = load("preprocess").scale_intensity, load("scales").joined((-1250, 250))
+    units = np.array([[-2000.0, -850.0, -300.0, 40.0, 3000.0]], np.float32)
+    shown = np.clip((units + 1250) / 1500 * 255, 0, 255).astype(np.uint8)
+    np.testing.assert_allclose(scale(units, rule), scale(shown, rule), atol=0.02)
+    plain = {key: value for key, value in rule.items() if key != "eight_bit"}
+    assert np.abs(scale(units, plain) - scale(shown, plain)).max() > 1.0
+
+
+def test_a_plan_is_written_for_people(tmp_path: Path) -> None:
+    plan = {"patch": [64, 64], "kernels": [[3, 3], [1, 3]], "classes": ["a [1, 2]", "b"], "none": [], "lr": 0.1}
+    file = tmp_path / "plan.json"
+    load("settings").save_plan(plan, file)
+    assert json.loads(file.read_text()) == plan
+    assert '  "patch": [64, 64],\n' in file.read_text()
+    assert "    [3, 3],\n    [1, 3]\n" in file.read_text()
 
 
 def test_a_line_on_the_console_does_not_name_thirty_classes(project: Path) -> None:

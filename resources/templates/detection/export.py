@@ -63,8 +63,19 @@ def main(argv: list[str] | None = None) -> None:
     (out / "config.json").write_text(json.dumps(config, indent=2) + "\n")
     (out / "requirements.txt").write_text(_requirements())
     (out / "README.md").write_text(_readme(plan))
-    told = ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in calibration.items())
-    print(f"wrote {out}: {told}")
+    print(f"wrote {out}{_told(plan['classes'], calibration)}")
+
+
+def _told(classes: list[str], calibration: dict[str, Any]) -> str:
+    """What was chosen on the validation part, a class each; of boxes the scores are calibrated, which is no figure to read."""
+    if "thresholds" not in calibration:
+        return ""
+    rows = zip(classes, calibration["thresholds"], calibration["least_sizes"], strict=True)
+    return ": " + "; ".join(
+        f"{name}: marked where above {threshold:g}"
+        + (f", lesions below {least} voxels of the working grid dropped" if least > 1 else "")
+        for name, threshold, least in rows
+    )
 
 
 def _requirements() -> str:

@@ -19,8 +19,8 @@ from Datapath.index import read_index
 from Utils.extent import disbelieved
 from Utils.grid import grid, refit
 from Utils.pace import Way, choose_precision, fit, quickest, steps_of, told
-from Utils.scales import mixed
-from Utils.settings import override
+from Utils.scales import joined, mixed
+from Utils.settings import override, save_plan
 from Utils.thrift import RATE, Coarser, fewer, narrower
 
 GRID = ("patch", "longest", "spacing")
@@ -39,7 +39,7 @@ def main(argv: list[str] | None = None) -> None:
     plan = make_plan(facts, options.minutes, gpu)
     apply(facts, plan, options.set, gpu)
     said = [] if gpu else fit_minutes(facts, plan, options.set)
-    Path("plan.json").write_text(json.dumps(plan, indent=2) + "\n")
+    save_plan(plan)
     print(summary(facts, plan))
     print("\n".join([*said, pace(plan)]))
 
@@ -106,6 +106,8 @@ def make_plan(facts: dict[str, Any], minutes: float, gpu: bool) -> dict[str, Any
 
 def _intensity(facts: dict[str, Any]) -> dict[str, Any]:
     """CT: a window in Hounsfield units around the lesions. 8-bit pictures: 0..1. MR, mixtures: each by itself."""
+    if facts["window"]:
+        return joined(facts["window"])
     if len(facts["scales"]) > 1:
         return {"mode": "percentile"}
     if facts["modality"] == "ct":

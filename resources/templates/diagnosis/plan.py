@@ -19,7 +19,7 @@ from Model.pretrained import PretrainedError, find_pretrained, fitting_size, rea
 from Utils.facts import fingerprint
 from Utils.pace import choose_precision, fit, quickest, steps_of, told
 from Utils.scales import mixed
-from Utils.settings import override
+from Utils.settings import override, save_plan
 
 LEAST = 250
 """Steps that a model needs before another fold, finer input or a wider network pays."""
@@ -39,7 +39,7 @@ def main(argv: list[str] | None = None) -> None:
         if not setting.startswith("network.pretrained="):
             override(plan, setting)
     said = fit_minutes(plan, options.set)
-    Path("plan.json").write_text(json.dumps(plan, indent=2) + "\n")
+    save_plan(plan)
     print(summary(facts, plan))
     print("\n".join([*said, pace(plan, facts["cases"])]))
 

@@ -25,7 +25,7 @@ from Utils.formats import ImageError
 from Utils.images import read_image
 from Utils.pace import choose_precision, fit, quickest, steps_of, told
 from Utils.scales import count_scales, mixed, scale_of
-from Utils.settings import override
+from Utils.settings import override, save_plan
 
 SAMPLE = 200
 MOST_VIEWS = 4
@@ -47,7 +47,7 @@ def main(argv: list[str] | None = None) -> None:
         override(plan, setting)
     facts |= learn_language(records, plan, options.set)
     said = [] if has_gpu() and plan["device"] != "cpu" else fit_minutes(plan, options.set)
-    Path("plan.json").write_text(json.dumps(plan, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    save_plan(plan)
     print(summary(facts, plan))
     print("\n".join([*said, pace(plan, facts["cases"])]))
 

@@ -18,8 +18,8 @@ import numpy as np
 from Utils.extent import disbelieved
 from Utils.fingerprint import fingerprint
 from Utils.pace import choose_precision, fit, quickest, steps_of, told
-from Utils.scales import mixed
-from Utils.settings import override
+from Utils.scales import joined, mixed
+from Utils.settings import override, save_plan
 from Utils.shapes import choose_patch, round_up, topology, working_spacing
 from Utils.thrift import NARROW, coarser, epoch_patches, filters, hurry, narrower, one_patch
 
@@ -40,7 +40,7 @@ def main(argv: list[str] | None = None) -> None:
     facts = fingerprint(records, label_dict)
     plan = make_plan(facts, options.minutes, has_gpu(), options.set)
     said = [] if plan["engine"] == "nnunet" else [*fit_minutes(facts, plan, options.set), pace(plan)]
-    Path("plan.json").write_text(json.dumps(plan, indent=2) + "\n")
+    save_plan(plan)
     print("\n".join([summary(facts, plan), *said]))
 
 
@@ -152,6 +152,8 @@ def _check(plan: dict[str, Any]) -> None:
 
 def _intensity(facts: dict[str, Any]) -> dict[str, Any]:
     """CT: the window of what is marked, in Hounsfield units. 8-bit pictures: 0..1. MR, mixtures: each by itself."""
+    if facts["window"]:
+        return joined(facts["window"])
     if len(facts["scales"]) > 1:
         return {"mode": "percentile"}
     if facts["modality"] == "ct":

@@ -40,23 +40,25 @@ def true_spacing(shape: Sequence[int], spacing: Spacing, extent: Sequence[float]
     return [float(side) / count for side, count in zip(extent, shape, strict=True)]
 
 
-def believe(images: Sequence[dict[str, Any]]) -> tuple[list[float] | None, int]:
-    """Puts the spacing to work with into each of `images`; the usual extent, and of how many the spacing was not believed."""
-    extent, changed = usual_extent(images), 0
+def believe(images: Sequence[dict[str, Any]]) -> tuple[list[float] | None, list[str]]:
+    """Puts the spacing to work with into each of `images`; the usual extent, and the paths of those that were not believed."""
+    extent, changed = usual_extent(images), []
     for one in images:
         found = true_spacing(one["shape"], one["spacing"], extent)
-        changed += found is not one["spacing"]
+        if found is not one["spacing"]:
+            changed.append(str(one["path"]))
         one["spacing"] = found
     return extent, changed
 
 
 def disbelieved(facts: Mapping[str, Any]) -> list[str]:
     """A line where spacings were not believed, or none."""
-    if not facts["placeholders"]:
+    files = facts["placeholders"]
+    if not files:
         return []
     return [
-        f"{facts['placeholders']} volumes have no spacing, or 1 x 1 x 1 mm as a placeholder: each is taken to show as much as "
-        f"the others, {facts['extent']} mm"
+        f"{len(files)} volumes looked at have no spacing, or 1 x 1 x 1 mm as a placeholder (such as {files[0]}): each is taken "
+        f"to show as much as the others, {facts['extent']} mm"
     ]
 
 

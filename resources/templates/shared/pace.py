@@ -58,4 +58,4 @@ def fit(plan: Plan, ways: Sequence[Way], steps: Callable[[Plan], int], least: in
 
 def told(said: Sequence[str]) -> list[str]:
     """A line about what `fit` did, or none."""
-    return [f"made cheaper, so that more steps fit into these few minutes: {', '.join(said)}"] if said else []
+    return [f"made cheaper, so that more steps fit into these few minutes: {'; '.join(said)}"] if said else []

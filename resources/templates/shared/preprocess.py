@@ -66,6 +66,7 @@ def all_finite(array: np.ndarray, name: str = "image") -> np.ndarray:
 def scale_intensity(array: np.ndarray, rule: Mapping[str, Any]) -> np.ndarray:
     """`window`: [low, high] to 0..1. `unit`: 8-bit values to 0..1. `percentile`: per image, 0.5 % to 99.5 % clipped.
 
+    `window` with `eight_bit` = "windowed": an image of values from 0 to 255 has been through that window already.
     `window` and `unit` then subtract `mean` and divide by `std`; `percentile` makes mean 0 and deviation 1 itself.
     A `mean` and `std` given as lists, one a channel, are left to `normalise_channels`.
     """
@@ -73,6 +74,8 @@ def scale_intensity(array: np.ndarray, rule: Mapping[str, Any]) -> np.ndarray:
     values = array.astype(np.float32)
     if mode == "window":
         low, high = float(rule["low"]), float(rule["high"])
+        if rule.get("eight_bit") == "windowed" and values.min() >= 0 and values.max() <= 255:
+            low, high = 0.0, 255.0
         values = (np.clip(values, low, high) - low) / (high - low)
     elif mode == "unit":
         if eight_bit:

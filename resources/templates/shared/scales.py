@@ -1,18 +1,26 @@
-"""In which unit the values of an image are: images of different units cannot share a window."""
+"""In which unit the values of an image are, and how images of different units come to share a window."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+
+HOUNSFIELD = "Hounsfield units"
+PICTURES = {"8 bit", "up to 255"}
+QUANTILES = np.arange(10, 100, 10)
+SPREAD = 40
+"""Grey levels that what is marked has to span before a window can be read off it."""
+WIDTHS = 100.0, 5000.0
+"""Hounsfield units that a window may be wide."""
 
 
 def scale_of(array: np.ndarray, modality: str, high: float) -> str:
     """The unit, as far as the values tell; `high` is their 99.5th percentile."""
     if modality == "ct":
-        return "Hounsfield units"
+        return HOUNSFIELD
     if array.dtype == np.uint8:
         return "8 bit"
     if array.dtype.kind == "f" and high <= 2.0:
@@ -25,7 +33,63 @@ def count_scales(images: Iterable[Mapping[str, Any]]) -> dict[str, int]:
     return dict(Counter(str(item["scale"]) for item in images).most_common())
 
 
+def values_inside(array: np.ndarray, masks: np.ndarray, most: int = 2000) -> np.ndarray:
+    """Up to `most` values of the first channel of `array` (C, ...) where any of `masks` (K, ...) is set."""
+    values = array[0][masks.any(axis=0)].astype(np.float32).ravel()
+    return values if len(values) <= most else np.random.default_rng(0).choice(values, most, replace=False)
+
+
+def values_by_class(array: np.ndarray, masks: np.ndarray) -> list[np.ndarray]:
+    """Some values of each of `masks` (K, ...)."""
+    return [values_inside(array, mask[None], 500) for mask in masks]
+
+
+def common_window(images: Sequence[Mapping[str, Any]]) -> tuple[int, int] | None:
+    """The window in Hounsfield units from which the 8-bit images of a mixed CT set were made.
+
+    Read off what is marked, which has the same density in both kinds: the line through the quantiles of each class. None
+    where the set is not such a mixture, or too little is marked to tell.
+
+    Args:
+        images: each with `scale` (as of `scale_of`) and `by_class` (as of `values_by_class`).
+    """
+    kinds = {str(item["scale"]) for item in images}
+    if HOUNSFIELD not in kinds or not kinds - {HOUNSFIELD} <= PICTURES or len(kinds) < 2:
+        return None
+    units, grey = [], []
+    for place in range(min(len(item["by_class"]) for item in images)):
+        known = _pooled(images, place, hounsfield=True)
+        shown = _pooled(images, place, hounsfield=False)
+        if len(known) and len(shown):
+            units.append(np.percentile(known, QUANTILES))
+            grey.append(np.percentile(shown, QUANTILES))
+    levels, wanted = np.concatenate([*grey, []]), np.concatenate([*units, []])
+    inner = (levels > 0) & (levels < 255)  # what the window cut off tells nothing
+    if inner.sum() < 3 or np.ptp(levels[inner]) < SPREAD:
+        return None
+    slope, low = np.polyfit(levels[inner], wanted[inner], 1)
+    return (round(low), round(low + 255 * slope)) if WIDTHS[0] <= 255 * slope <= WIDTHS[1] else None
+
+
+def _pooled(images: Sequence[Mapping[str, Any]], place: int, *, hounsfield: bool) -> np.ndarray:
+    """Values of one class in the images of one kind."""
+    return np.concatenate([item["by_class"][place] for item in images if (item["scale"] == HOUNSFIELD) == hounsfield])
+
+
 def mixed(facts: Mapping[str, Any]) -> list[str]:
     """A line where the images have different units, or none."""
-    units = facts["scales"]
-    return [f"values come in different units {units}: each image is scaled by itself"] if len(units) > 1 else []
+    units, window = facts["scales"], facts.get("window")
+    if len(units) < 2:
+        return []
+    how = "each image is scaled by itself (intensity percentile)"
+    if window:
+        how = (
+            f"what is marked says that the 8-bit ones show {window[0]} to {window[1]} Hounsfield units, and all are brought to "
+            "that window"
+        )
+    return [f"values come in different units {units}: {how}"]
+
+
+def joined(window: Sequence[int]) -> dict[str, Any]:
+    """The intensity rule of a mixed CT set."""
+    return {"mode": "window", "low": window[0], "high": window[1], "eight_bit": "windowed", "mean": 0.4, "std": 0.3}

@@ -1,8 +1,11 @@
-"""`--set key=value` of every plan.py."""
+"""plan.json: `--set key=value` of every plan.py, and how it is written."""
 
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 LATER = ("max_steps",)
@@ -23,3 +26,10 @@ def override(plan: dict[str, Any], setting: str) -> None:
         place[last] = json.loads(text)
     except json.JSONDecodeError:
         place[last] = text
+
+
+def save_plan(plan: Mapping[str, Any], file: Path = Path("plan.json")) -> None:
+    """Writes the plan for people: a setting a line, lists of numbers on theirs."""
+    text = json.dumps(plan, indent=2, ensure_ascii=False)
+    numbers = re.compile(r"\[\n[^\[\]{}\"]*\]")
+    file.write_text(numbers.sub(lambda found: f"[{' '.join(found[0][1:-1].split())}]", text) + "\n", encoding="utf-8")

@@ -8,6 +8,8 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from textwrap import shorten
+from types import MappingProxyType
 
 from m3b.agents.artifacts import DataIndex, Selection, TrainingModule
 from m3b.agents.examples import example_files
@@ -103,9 +105,18 @@ def _serves(heading: str, task: str) -> bool:
 
 
 def module_briefing(
-    selection: Selection, data: DataIndex, audit: str, minutes: float, device: str, resources: Path
+    selection: Selection,
+    data: DataIndex,
+    audit: str,
+    minutes: float,
+    device: str,
+    resources: Path,
+    closing: Mapping[str, str] = MappingProxyType({}),
 ) -> str:
-    """For the Module Architect: what the data is, how long training may take, and the template's own guide."""
+    """For the Module Architect: what the data is, how long training may take, and the template's own guide.
+
+    `closing` is what the roles before it said when they handed over, by title.
+    """
     template = f"templates/{selection.task}"
     guide = (resources / template / "README.md").read_text(encoding="utf-8").strip()
     return "\n\n".join(
@@ -114,6 +125,7 @@ def module_briefing(
             f"Task: {selection.task}; metric: {selection.metric}; classes: {_classes(data)}.",
             f"Plan of the Task Manager: {selection.plan}",
             f"Data: {audit}",
+            *_said(closing),
             f"Training time: {minutes:g} minutes on {device}.",
             f"## Template resources/{template}\n{guide}",
             "Set the project up in the working directory.",
@@ -121,24 +133,41 @@ def module_briefing(
     )
 
 
-def model_briefing(selection: Selection, data: DataIndex, module: TrainingModule, minutes: float) -> str:
-    """For the Model Trainer: what is in place and what counts."""
+def model_briefing(
+    selection: Selection,
+    data: DataIndex,
+    module: TrainingModule,
+    minutes: float,
+    closing: Mapping[str, str] = MappingProxyType({}),
+) -> str:
+    """For the Model Trainer: what is in place and what counts. `closing` as in `module_briefing`."""
     before, after = module.overfit
     shape = " x ".join(map(str, module.batch_shape))
     return "\n\n".join(
         [
             "Stage: model",
             f"Task: {selection.task}; metric: {selection.metric}; classes: {', '.join(data.classes) or 'none'}.",
-            f"The project is in place: plan.json, plan.py, train.py, export.py. A batch of the check was {shape}, the model has "
+            f"The project is in place: plan.json, plan.py, train.py, export.py. The check took a batch of {shape} "
+            f"(a size of its own); the model has "
             f"{module.parameters:,} parameters; on one batch its loss fell from {before:.3f} to {after:.3f}.{_plan(module)}",
             f"Cases: {data.cases['train']} for training (the project holds a validation part out of them). "
             f"One training takes {minutes:g} minutes and stops by itself.",
+            *_said(closing),
             "Train, export, and hand over.",
         ]
     )
 
 
-PLANNED = ("engine", "target", "network", "size", "spacing", "patch", "batch", "lr", "folds", "minutes")
+CLOSING = 600
+"""Characters of a role's closing words that the later ones are shown."""
+
+
+def _said(closing: Mapping[str, str]) -> list[str]:
+    """A paragraph a role with what it said at its end."""
+    return [f"The {title} said: {shorten(text, CLOSING, placeholder=' ...')}" for title, text in closing.items()]
+
+
+PLANNED = ("engine", "target", "network", "size", "spacing", "patch", "intensity", "batch", "lr", "folds", "minutes")
 """What of plan.json the Model Trainer is told, where the plan has it."""
 
 

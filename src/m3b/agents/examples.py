@@ -16,6 +16,7 @@ PICTURES = (
 TEXTS = (".xml", ".txt")
 NO_TEXTS = ("readme", "license", "licence", "source", "requirements", "changelog")
 MOST_FILES = 20_000
+KINDS = 3
 SEVERAL = 4
 """From so many text files on they are cases, not notes."""
 
@@ -51,14 +52,36 @@ def _note(name: str) -> bool:
 
 
 def _masks(files: list[str]) -> list[str]:
-    """The first mask of each of at most three folders, and the image that shares most of its numbers with them."""
+    """Images and their masks: the first mask of each of at most three folders; of a folder with names of several kinds
+    (`a_001`, `b_7`) the first of each kind, since the kinds may come from different places."""
     images = [name for name in files if name.lower().endswith(PICTURES)]
     masks = [name for name in images if of_masks(name)]
     first = list({os.path.dirname(name): name for name in reversed(masks)}.values())[::-1][:3]
     others = [name for name in images if not of_masks(name)]
     if not first or not others:
         return first
-    return [max(others, key=lambda name: _likeness(name, first[0])), *_of_one_case(first)]
+    image = _like(others, first[0])
+    beside = os.path.dirname(image) == os.path.dirname(first[0])  # then a folder is a case
+    shown = [image, *(first[:1] if beside else _of_one_case(first))]
+    for other in _of_other_kinds(masks, first[0]):
+        shown += [_like(others, other), other]
+    return list(dict.fromkeys(shown))
+
+
+def _of_other_kinds(masks: list[str], first: str) -> list[str]:
+    """The first mask of each further kind of name beside `first`; none where there are too many kinds to be kinds."""
+    beside = [name for name in masks if os.path.dirname(name) == os.path.dirname(first)]
+    kinds = {_kind(name): name for name in reversed(beside)}
+    return [name for kind, name in reversed(kinds.items()) if kind != _kind(first)] if len(kinds) <= KINDS else []
+
+
+def _kind(name: str) -> str:
+    """A file's name up to its first number."""
+    return re.split(r"\d", os.path.basename(name).lower(), maxsplit=1)[0]
+
+
+def _like(others: Iterable[str], mask: str) -> str:
+    return max(others, key=lambda name: _likeness(name, mask))
 
 
 def _of_one_case(masks: Iterable[str]) -> list[str]:

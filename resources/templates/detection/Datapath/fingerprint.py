@@ -15,7 +15,7 @@ from Utils.formats import Image, ImageError
 from Utils.images import read_image
 from Utils.lesions import lesion_boxes
 from Utils.mask_grid import load_masks
-from Utils.scales import count_scales, scale_of
+from Utils.scales import common_window, count_scales, scale_of, values_by_class
 
 SAMPLE = {2: 120, 3: 40}
 
@@ -69,6 +69,7 @@ def _images(same: Sequence[dict[str, Any]]) -> dict[str, Any]:
         "modality": Counter(item["modality"] for item in same).most_common(1)[0][0],
         "eight_bit": all(item["eight_bit"] for item in same),
         "scales": count_scales(same),
+        "window": common_window(same),
         "shapes": np.array([item["shape"] for item in same]),
         "spacing": [float(v) for v in np.median(spacings, axis=0)] if len(spacings) > len(same) / 2 else None,
         "extent": extent,
@@ -101,12 +102,13 @@ def _measure(record: Mapping[str, Any], target: str, rule: Mapping[str, Any]) ->
     path = record["image_path"]
     try:
         image = read_image(path)
-        counts, sides, odd = _truth(record, image, target, rule)
+        truth = _truth(record, image, target, rule)
     except ImageError as error:
         return str(error)
     values = image.array.astype(np.float32)
     low, high = (float(v) for v in np.percentile(values, (0.5, 99.5)))
     return {
+        "path": str(path),
         "dims": image.dims,
         "channels": int(values.shape[0]),
         "shape": values.shape[1:],
@@ -116,25 +118,22 @@ def _measure(record: Mapping[str, Any], target: str, rule: Mapping[str, Any]) ->
         "scale": scale_of(image.array, image.modality, high),
         "low": low,
         "high": high,
-        "inside_low": odd[1][0] if odd[1] else low,
-        "inside_high": odd[1][1] if odd[1] else high,
+        "inside_low": low,
+        "inside_high": high,
         "mean": float(values.mean()),
         "std": float(values.std()),
-        "counts": counts,
-        "sides": sides,
-        "odd": odd[0],
+        **truth,
     }
 
 
-def _truth(
-    record: Mapping[str, Any], image: Image, target: str, rule: Mapping[str, Any]
-) -> tuple[Counter[str], list[np.ndarray], tuple[list[str], tuple[float, float] | None]]:
-    """Lesions a class, their sides in pixels, and (what was odd, range of values inside lesions or None)."""
+def _truth(record: Mapping[str, Any], image: Image, target: str, rule: Mapping[str, Any]) -> dict[str, Any]:
+    """Lesions a class, their sides in pixels, what was odd, and the values inside lesions where there are masks."""
     classes, shape = rule["classes"], image.array.shape[1:]
     if target == "boxes":
         boxes, odd = true_boxes(record, classes, shape)
         d = len(shape)
-        return Counter(), [row[d : 2 * d] - row[:d] for row in boxes if len(boxes)], (odd, None)
+        sides = [row[d : 2 * d] - row[:d] for row in boxes if len(boxes)]
+        return {"counts": Counter(), "sides": sides, "odd": odd, "by_class": []}
     masks = load_masks(record, rule, image)
     counts: Counter[str] = Counter()
     sides = []
@@ -143,6 +142,14 @@ def _truth(
             counts[name] += 1
             d = len(corners) // 2
             sides.append(np.array(corners[d:]) - np.array(corners[:d]))
+    found: dict[str, Any] = {
+        "counts": counts,
+        "sides": sides,
+        "odd": [],
+        "by_class": values_by_class(image.array, masks),
+    }
     union = masks.any(axis=0)
-    inside = tuple(float(v) for v in np.percentile(image.array[:, union], (0.5, 99.5))) if union.any() else None
-    return counts, sides, ([], inside)  # type: ignore[return-value]
+    if union.any():
+        low, high = np.percentile(image.array[:, union], (0.5, 99.5))
+        found |= {"inside_low": float(low), "inside_high": float(high)}
+    return found

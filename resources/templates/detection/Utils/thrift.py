@@ -19,8 +19,8 @@ def fewer(plan: dict[str, Any]) -> str:
     least = 4 if plan["dims"] == 2 or plan["target"] == "boxes" else 1
     if plan["batch"] <= least:
         return ""
-    plan["batch"] = max(least, plan["batch"] // 2)
-    return f"batch {plan['batch']}"
+    before, plan["batch"] = plan["batch"], max(least, plan["batch"] // 2)
+    return f"batch {plan['batch']} instead of {before}"
 
 
 def narrower(plan: dict[str, Any]) -> str:
@@ -30,11 +30,12 @@ def narrower(plan: dict[str, Any]) -> str:
         if network["width"] // 2 < NARROW:
             return ""
         network["width"] //= 2
-        return f"width {network['width']}"
+        return f"width {network['width']} instead of {network['width'] * 2}"
     if network["filters"][0] // 2 < NARROW:
         return ""
-    network["filters"] = [number // 2 for number in network["filters"]]
-    return f"filters from {network['filters'][0]}"
+    wide = network["filters"]
+    network["filters"] = [number // 2 for number in wide]
+    return f"first filters {network['filters'][0]} instead of {wide[0]}"
 
 
 class Coarser:
@@ -74,7 +75,7 @@ class Coarser:
 
     def _fit(self, plan: dict[str, Any]) -> str:
         """Patch and network for the new grid, as narrow as before."""
-        batch, network = plan["batch"], plan["network"]
+        batch, network, before = plan["batch"], plan["network"], plan["patch"]
         refit(self.facts, plan, gpu=False, thrift=self.thrift)
         plan["batch"] = min(plan["batch"], batch)
         if plan["target"] == "boxes":
@@ -83,7 +84,7 @@ class Coarser:
             share = network["filters"][0] / plan["network"]["filters"][0]
             plan["network"]["filters"] = [round(number * share) for number in plan["network"]["filters"]]
         grid = f"longest side {plan['longest']}" if plan["longest"] else f"spacing {plan['spacing']}"
-        return f"{grid} with patches {plan['patch']}"
+        return f"{grid} with patches {plan['patch']} instead of {before}"
 
 
 def _grown(spacing: list[float], volume: float) -> list[float]:

@@ -7,31 +7,7 @@ from typing import Any
 
 import torch
 from torch import nn
-
-_CONV = {2: nn.Conv2d, 3: nn.Conv3d}
-_NORM = {2: nn.BatchNorm2d, 3: nn.BatchNorm3d}
-
-
-class Block(nn.Module):
-    """Two 3-wide convolutions with a shortcut (He et al., 2016)."""
-
-    def __init__(self, dims: int, inside: int, outside: int, stride: int) -> None:
-        super().__init__()
-        conv, norm = _CONV[dims], _NORM[dims]
-        self.body = nn.Sequential(
-            conv(inside, outside, 3, stride, 1, bias=False),
-            norm(outside),
-            nn.ReLU(inplace=True),
-            conv(outside, outside, 3, 1, 1, bias=False),
-            norm(outside),
-        )
-        same = stride == 1 and inside == outside
-        self.shortcut = (
-            nn.Identity() if same else nn.Sequential(conv(inside, outside, 1, stride, bias=False), norm(outside))
-        )
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.relu(self.body(x) + self.shortcut(x))
+from Utils.residual import CONV, NORM, Block
 
 
 class SmallCNN(nn.Module):
@@ -50,8 +26,8 @@ class SmallCNN(nn.Module):
         wide = tuple(5 if step > 1 else 3 for step in stride)
         size = [-(-side // step) for side, step in zip(size, stride, strict=True)]
         layers: list[nn.Module] = [
-            _CONV[dims](channels, width, wide, stride, tuple(side // 2 for side in wide), bias=False),
-            _NORM[dims](width),
+            CONV[dims](channels, width, wide, stride, tuple(side // 2 for side in wide), bias=False),
+            NORM[dims](width),
             nn.ReLU(inplace=True),
         ]
         if large:

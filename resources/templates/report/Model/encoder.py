@@ -7,31 +7,7 @@ from typing import Any
 
 import torch
 from torch import nn
-
-_CONV = {2: nn.Conv2d, 3: nn.Conv3d}
-_NORM = {2: nn.BatchNorm2d, 3: nn.BatchNorm3d}
-
-
-class Block(nn.Module):
-    """Two 3-wide convolutions with a shortcut (He et al., 2016)."""
-
-    def __init__(self, dims: int, inside: int, outside: int, stride: int) -> None:
-        super().__init__()
-        conv, norm = _CONV[dims], _NORM[dims]
-        self.body = nn.Sequential(
-            conv(inside, outside, 3, stride, 1, bias=False),
-            norm(outside),
-            nn.ReLU(inplace=True),
-            conv(outside, outside, 3, 1, 1, bias=False),
-            norm(outside),
-        )
-        same = stride == 1 and inside == outside
-        self.shortcut = (
-            nn.Identity() if same else nn.Sequential(conv(inside, outside, 1, stride, bias=False), norm(outside))
-        )
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.relu(self.body(x) + self.shortcut(x))
+from Utils.residual import CONV, NORM, Block
 
 
 def small_cnn(dims: int, channels: int, size: list[int], width: int, grid: int) -> nn.Module:
@@ -40,8 +16,8 @@ def small_cnn(dims: int, channels: int, size: list[int], width: int, grid: int) 
     large = shortest > (80 if dims == 2 else 28)
     step = 2 if large else 1
     layers: list[nn.Module] = [
-        _CONV[dims](channels, width, 5 if large else 3, step, 2 if large else 1, bias=False),
-        _NORM[dims](width),
+        CONV[dims](channels, width, 5 if large else 3, step, 2 if large else 1, bias=False),
+        NORM[dims](width),
         nn.ReLU(inplace=True),
     ]
     shortest = -(-shortest // step)

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from .extent import believe
-from .formats import Image, ImageError
+from .formats import ImageError
 from .images import read_image
 from .mask_grid import load_masks
-from .scales import count_scales, scale_of
+from .scales import common_window, count_scales, scale_of, values_by_class, values_inside
 
 SAMPLE = {2: 200, 3: 40}
 
@@ -34,7 +34,7 @@ def fingerprint(records: Sequence[Mapping[str, Any]], label_dict: Mapping[str, i
     volumes = sum(item["dims"] == 3 for item in read)
     dims = 3 if volumes * 5 >= len(read) else 2  # single slices among volumes are taken as thin volumes
     same = [item for item in read if item["dims"] == dims]
-    extent, placeholders = believe(same) if dims == 3 else (None, 0)
+    extent, placeholders = believe(same) if dims == 3 else (None, [])
     spacings = [item["spacing"] for item in same if item["spacing"]]
     inside = np.concatenate([item["inside"] for item in same])
     return {
@@ -47,6 +47,7 @@ def fingerprint(records: Sequence[Mapping[str, Any]], label_dict: Mapping[str, i
         "modality": Counter(item["modality"] for item in same).most_common(1)[0][0],
         "eight_bit": all(item["eight_bit"] for item in same),
         "scales": count_scales(same),
+        "window": common_window(same),
         "shapes": np.array([item["shape"] for item in same]),
         "spacings": np.array(spacings) if len(spacings) > len(same) / 2 else None,
         "extent": extent,
@@ -88,6 +89,7 @@ def _measure(record: Mapping[str, Any], reads: Mapping[str, Any]) -> dict[str, A
         return str(error)
     low, high = (float(v) for v in np.percentile(image.array, (0.5, 99.5)))
     return {
+        "path": str(record["image_path"]),
         "dims": image.dims,
         "channels": int(image.array.shape[0]),
         "shape": image.array.shape[1:],
@@ -99,12 +101,7 @@ def _measure(record: Mapping[str, Any], reads: Mapping[str, Any]) -> dict[str, A
         "high": high,
         "mean": float(image.array.mean()),
         "std": float(image.array.std()),
-        "inside": _values_inside(image, masks),
+        "inside": values_inside(image.array, masks),
+        "by_class": values_by_class(image.array, masks),
         "sizes": [int(mask.sum()) for mask in masks],
     }
-
-
-def _values_inside(image: Image, masks: np.ndarray) -> np.ndarray:
-    """Up to 2000 values of the first channel where any class is marked: what a CT window has to cover."""
-    values = image.array[0][masks.any(axis=0)].astype(np.float32).ravel()
-    return values if len(values) <= 2000 else np.random.default_rng(0).choice(values, 2000, replace=False)

@@ -36,8 +36,8 @@ def one_patch(cases: int) -> Way:
     def way(plan: dict[str, Any]) -> str:
         if plan["batch"] <= 1 or plan["dims"] == 2:
             return ""
-        plan["batch"], plan["epoch_patches"] = 1, epoch_patches(cases, 1)
-        return "one patch a step"
+        before, plan["batch"], plan["epoch_patches"] = plan["batch"], 1, epoch_patches(cases, 1)
+        return f"one patch a step instead of {before}"
 
     return way
 
@@ -48,7 +48,7 @@ def narrower(plan: dict[str, Any]) -> str:
     if wide[0] // 2 < NARROW:
         return ""
     plan["network"]["filters"] = filters(wide[0] // 2, len(wide), int(plan["dims"]))
-    return f"filters from {wide[0] // 2}"
+    return f"first filters {wide[0] // 2} instead of {wide[0]}"
 
 
 def coarser(facts: dict[str, Any]) -> Way:
@@ -71,10 +71,11 @@ def coarser(facts: dict[str, Any]) -> Way:
         most = int(np.prod(plan["patch"])) // 2
         patch = choose_patch(shape, spacing.tolist(), dims, gpu=False, most=min(most, PATCH[dims, False]))
         strides, kernels = topology(patch, spacing.tolist())
+        before = plan["spacing"]
         plan["spacing"], plan["patch"] = [round(float(s), 4) for s in spacing], round_up(patch, strides)
         width = plan["network"]["filters"][0]
         plan["network"] |= {"strides": strides, "kernels": kernels, "filters": filters(width, len(strides), dims)}
-        return f"spacing {plan['spacing']} with patches {plan['patch']}"
+        return f"spacing {plan['spacing']} instead of {before}, with patches {plan['patch']}"
 
     return way
 
