@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import numpy as np
@@ -187,3 +188,26 @@ def test_a_misspelled_setting_is_refused() -> None:
     for wrong in ("netwrok.width=3", "lr.x=1", "learning_rate=1", "lr"):
         with pytest.raises(SystemExit, match=r"not KEY=VALUE with a key of plan\.json"):
             settings.override(plan, wrong)
+
+
+def test_answers_are_written_whatever_the_files_are_called(
+    tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    calling = load("calling")
+    out = tmp_path / "new" / "out.json"
+    call = calling.read_call(["肺.png", "-o", str(out)], "doc", batch=4)
+    assert (call.paths, call.batch, call.masks, call.beside) == (["肺.png"], 4, out.parent / "masks", out.parent)
+    assert calling.write_answers([{"image": "肺.png"}], call) == 0
+    assert "肺" in out.read_text(encoding="utf-8")
+    odd = os.fsdecode(b"\xff.png")
+    assert calling.write_answers(iter([{"image": odd, "error": f"{odd}: no image"}]), call) == 1
+    assert json.loads(out.read_text())[0]["image"] == odd
+
+    (tmp_path / "list.json").write_text('[["a.dcm", "b.dcm"]]')
+    call = calling.read_call(["--list", str(tmp_path / "list.json"), "--masks", "m", "--batch", "0"], "doc", batch=4)
+    assert (call.paths, call.out, call.batch, call.masks) == ([["a.dcm", "b.dcm"]], None, 1, Path("m").resolve())
+    capfdbinary.readouterr()
+    calling.write_answers([{"image": "肺"}], call)
+    assert "肺".encode() in capfdbinary.readouterr().out, "UTF-8 whatever the terminal's language"
+    with pytest.raises(SystemExit):
+        calling.read_call([], "doc", batch=4)

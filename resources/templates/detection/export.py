@@ -21,6 +21,7 @@ CODE = (
     "mask_grid",
     "masks",
     "preprocess",
+    "calling",
     "cache",
     "extent",
     "unet",

@@ -227,8 +227,8 @@ def fit_minutes(plan: dict[str, Any], settings: list[str]) -> list[str]:
 def _fewer_folds(plan: dict[str, Any]) -> str:
     if plan["folds"] < 2:
         return ""
-    plan["folds"] = plan["folds"] - 2 if plan["folds"] > 3 else 1
-    return f"{plan['folds']} model{'s' if plan['folds'] > 1 else ''}"
+    before, plan["folds"] = plan["folds"], plan["folds"] - 2 if plan["folds"] > 3 else 1
+    return f"{plan['folds']} model{'s' if plan['folds'] > 1 else ''} instead of {before}"
 
 
 def _coarser_stem(plan: dict[str, Any]) -> str:
@@ -244,8 +244,8 @@ def _smaller_input(plan: dict[str, Any]) -> str:
     smaller = [max(min(side, least), round(0.75 * side / 4) * 4) if side > least else side for side in plan["size"]]
     if smaller == plan["size"]:
         return ""
-    plan["size"] = smaller
-    return f"input {smaller}"
+    before, plan["size"] = plan["size"], smaller
+    return f"input {smaller} instead of {before}"
 
 
 def step_seconds(plan: dict[str, Any]) -> float:

@@ -28,7 +28,7 @@ def main(argv: list[str] | None = None) -> None:
         raise SystemExit(f"no finished training at {weights}: run train.py to its end first")
     for part in ("Utils", "Model"):
         (out / part).mkdir(parents=True, exist_ok=True)
-    for file in [*needed_by("preprocess"), *needed_by("residual")]:
+    for file in {file for name in ("preprocess", "residual", "calling") for file in needed_by(name)}:
         shutil.copy(file, out / "Utils")
     for file in [*Path("Model").glob("*.py"), Path("Model/tokenizer.json")]:
         shutil.copy(file, out / "Model")

@@ -263,8 +263,8 @@ def _smaller_input(plan: dict[str, Any]) -> str:
     smaller = [max(least, round(0.75 * side / step) * step) if side > least else side for side in plan["size"]]
     if smaller == plan["size"]:
         return ""
-    plan["size"] = smaller
-    return f"input {smaller}"
+    before, plan["size"] = plan["size"], smaller
+    return f"input {smaller} instead of {before}"
 
 
 def step_seconds(plan: dict[str, Any]) -> float:

@@ -9,7 +9,6 @@ be read gives {"image", "error"}; the others are finished and the exit code is 1
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import re
@@ -27,13 +26,13 @@ import torch
 from Model.inference import find_boxes, mask_probabilities, to_grid
 from Model.network import build_model
 from Utils.boxes import apply_logistic, image_score
+from Utils.calling import ImagePath, read_call, write_answers
 from Utils.formats import Image, ImageError
 from Utils.images import read_image
 from Utils.lesions import drop_small, lesion_boxes
 from Utils.masks import boxes_to_file, write_mask
 from Utils.volumes import prepare_image
 
-ImagePath = str | list[str]
 TOP = 10  # as in the training: so many of the surest voxels make an image's anomaly score
 FAINT = 0.01  # boxes below this chance of being right are not written
 MOST = 300  # boxes around lesions of masks, the surest of them; the masks hold all
@@ -134,29 +133,8 @@ def _masks(path: ImagePath, batch: int, stem: Path, beside: Path) -> dict[str, A
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("images", nargs="*")
-    parser.add_argument("--list", help="a JSON list of paths (or of lists of slices)")
-    parser.add_argument("-o", "--out", help="a JSON file instead of standard output")
-    parser.add_argument("--masks", help="folder for the mask files")
-    parser.add_argument("--batch", type=int, default=2, help="windows of an image at a time")
-    options = parser.parse_args(argv)
-    paths: list[ImagePath] = [*options.images, *(json.loads(Path(options.list).read_text()) if options.list else [])]
-    if not paths:
-        parser.error("name at least one image, or a --list")
-    beside = Path(options.out).resolve().parent if options.out else Path().resolve()
-    folder = Path(options.masks).resolve() if options.masks else beside / "masks"
-    results = list(stream(paths, options.batch, folder, beside))
-    text = json.dumps(results, indent=1)
-    if options.out:
-        beside.mkdir(parents=True, exist_ok=True)
-        Path(options.out).write_text(text + "\n")
-    else:
-        print(text)
-    failed = [result for result in results if "error" in result]
-    for result in failed:
-        print(f"error: {result['error']}", file=sys.stderr)
-    return 1 if failed else 0
+    call = read_call(argv, __doc__, batch=2)
+    return write_answers(stream(call.paths, call.batch, call.masks, call.beside), call)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ have several}. An image that cannot be read gives {"image", "error"}; the others
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from collections.abc import Iterator, Sequence
@@ -22,11 +21,10 @@ sys.path.insert(0, str(HERE))
 import numpy as np
 import torch
 from Model.network import build_model
+from Utils.calling import ImagePath, read_call, write_answers
 from Utils.formats import ImageError
 from Utils.preprocess import prepare
 from Utils.tta import see
-
-ImagePath = str | list[str]
 
 
 @lru_cache(maxsize=1)
@@ -94,25 +92,8 @@ def _answer(config: dict[str, Any], row: np.ndarray) -> dict[str, Any]:
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("images", nargs="*")
-    parser.add_argument("--list", help="a JSON list of paths (or of lists of slices)")
-    parser.add_argument("-o", "--out", help="a JSON file instead of standard output")
-    parser.add_argument("--batch", type=int, default=8)
-    options = parser.parse_args(argv)
-    paths: list[ImagePath] = [*options.images, *(json.loads(Path(options.list).read_text()) if options.list else [])]
-    if not paths:
-        parser.error("name at least one image, or a --list")
-    results = predict(paths, options.batch)
-    text = json.dumps(results, indent=1)
-    if options.out:
-        Path(options.out).write_text(text + "\n")
-    else:
-        print(text)
-    failed = [result for result in results if "error" in result]
-    for result in failed:
-        print(f"error: {result['error']}", file=sys.stderr)
-    return 1 if failed else 0
+    call = read_call(argv, __doc__, batch=8)
+    return write_answers(predict(call.paths, call.batch), call)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ finished and the exit code is 1. Of several views, those that cannot be read are
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import sys
@@ -27,10 +26,9 @@ import numpy as np
 import torch
 from Model.network import build_model, inside
 from Model.words import Words
+from Utils.calling import ImagePath, read_call, write_answers
 from Utils.formats import ImageError
 from Utils.preprocess import prepare
-
-ImagePath = str | list[str]
 
 
 @lru_cache(maxsize=1)
@@ -92,28 +90,8 @@ def stream(paths: Sequence[ImagePath], batch: int = 8) -> Iterator[dict[str, Any
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("images", nargs="*")
-    parser.add_argument("--list", help="a JSON list of paths (or of lists of views)")
-    parser.add_argument("-o", "--out", help="a JSON file instead of standard output")
-    parser.add_argument("--masks", help="taken, and not used: reports have no masks")
-    parser.add_argument("--batch", type=int, default=8)
-    options = parser.parse_args(argv)
-    listed = json.loads(Path(options.list).read_text(encoding="utf-8")) if options.list else []
-    paths: list[ImagePath] = [*options.images, *listed]
-    if not paths:
-        parser.error("name at least one image, or a --list")
-    results = predict(paths, options.batch)
-    text = json.dumps(results, indent=1, ensure_ascii=False)
-    if options.out:
-        Path(options.out).write_text(text + "\n", encoding="utf-8")
-    else:
-        sys.stdout.reconfigure(encoding="utf-8")  # type: ignore[union-attr]
-        print(text)
-    failed = [result for result in results if "error" in result]
-    for result in failed:
-        print(f"error: {result['error']}", file=sys.stderr)
-    return 1 if failed else 0
+    call = read_call(argv, __doc__, batch=8)
+    return write_answers(stream(call.paths, call.batch), call)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ Each prediction: {"image", "mask": file (relative to OUT.json's folder), "volume
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import re
@@ -25,6 +24,7 @@ sys.path.insert(0, str(HERE))
 import numpy as np
 import torch
 from Model.network import build_model
+from Utils.calling import ImagePath, read_call, write_answers
 from Utils.formats import Image, ImageError
 from Utils.images import read_image
 from Utils.masks import write_mask
@@ -32,7 +32,6 @@ from Utils.preprocess import resize
 from Utils.scoring import run_whole
 from Utils.volumes import prepare_image
 
-ImagePath = str | list[str]
 Logits = Callable[[Image, str, int], np.ndarray]
 
 
@@ -138,27 +137,8 @@ def _one(path: ImagePath, stem: Path, batch: int) -> dict[str, Any]:
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("images", nargs="*")
-    parser.add_argument("--list", help="a JSON list of paths (or of lists of slices)")
-    parser.add_argument("-o", "--out", help="a JSON file instead of standard output")
-    parser.add_argument("--masks", help="folder for mask files; `masks` beside OUT.json if not given")
-    parser.add_argument("--batch", type=int, default=2, help="windows at a time")
-    options = parser.parse_args(argv)
-    paths: list[ImagePath] = [*options.images, *(json.loads(Path(options.list).read_text()) if options.list else [])]
-    if not paths:
-        parser.error("name at least one image, or a --list")
-    home = Path(options.out).resolve().parent if options.out else Path.cwd()
-    results = list(stream(paths, max(1, options.batch), Path(options.masks) if options.masks else home / "masks", home))
-    text = json.dumps(results, indent=1)
-    if options.out:
-        Path(options.out).write_text(text + "\n")
-    else:
-        print(text)
-    failed = [result for result in results if "error" in result]
-    for result in failed:
-        print(f"error: {result['error']}", file=sys.stderr)
-    return 1 if failed else 0
+    call = read_call(argv, __doc__, batch=2)
+    return write_answers(stream(call.paths, call.batch, call.masks, call.beside), call)
 
 
 if __name__ == "__main__":
