@@ -152,7 +152,7 @@ def read(folder: Path) -> Reading:
 
 SPEC = describe(
     "radgenome-brainmri",
-    stand_in=StandIn(patients=120, acceptable=(0.64, None), baseline=0.58, ceiling=0.83, least=10, minutes=2.0),
+    stand_in=StandIn(patients=120, acceptable=(0.64, None), baseline=0.58, ceiling=0.83, least=10, minutes=2.75),
     maker=make,
     reader=read,
 )
