@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+import numpy as np
 import pytest
+from PIL import Image
 
 from m3b.agents.artifacts import DataIndex, Selection, TrainingModule
 from m3b.agents.briefing import Look, index_briefing, model_briefing, module_briefing, selection_briefing
@@ -144,3 +146,29 @@ def test_user_text_in_other_scripts_arrives_whole(card: Card, look: Look) -> Non
     assert request in selection_briefing(request, [card], look)
     chosen = Selection("x", "diagnosis", "auroc", "Plan: ä 肺", ("нет", "да"))
     assert "肺" in index_briefing(request, chosen, card, look, resources_dir())
+
+
+def test_what_the_folder_says_of_itself_is_shown_beside_a_card_and_once(card: Card, look: Look) -> None:
+    assert card.path is not None
+    (card.path / "README.txt").write_text("Files named b_* were taken at night.\n")
+    plain = card_for_folder(card.path)
+    for one in (card, plain):
+        for text in (
+            selection_briefing(REQUEST, [one], look),
+            index_briefing(REQUEST, CHOICE, one, look, resources_dir()),
+        ):
+            assert text.count("Files named b_* were taken at night.") == 1
+
+
+def test_the_task_manager_sees_an_image_and_its_mask(tmp_path: Path) -> None:
+    folder = tmp_path / "organs"
+    for kind in ("images", "masks"):
+        (folder / kind).mkdir(parents=True)
+        Image.fromarray(np.full((8, 9), 7, np.uint8)).save(folder / kind / "a_1.png")
+    (tmp_path / "work").mkdir()
+    card = card_for_folder(folder)
+    with Toolbox(Roots(tmp_path / "work", {f"data/{card.root}": folder}), sandbox=choose("off")) as box:
+        look = lambda tool, arguments: box.call(ToolCall("look", tool, dict(arguments)), (tool,)).text  # noqa: E731
+        text = selection_briefing(REQUEST, [card], look)
+    assert "data/organs/masks/a_1.png" in text
+    assert "width 9 x height 8 px, 8-bit grey" in text

@@ -13,7 +13,7 @@ from types import MappingProxyType
 
 from m3b.agents.artifacts import DataIndex, Selection, TrainingModule
 from m3b.agents.examples import example_files
-from m3b.data.cards import Card
+from m3b.data.cards import Card, own_notes
 
 Look = Callable[[str, Mapping[str, object]], str]
 """Calls a preview tool on m3b's own account: looking costs the agents no action."""
@@ -23,7 +23,7 @@ INDEXING = "templates/indexing"
 ONE_FILE = 4000
 """Characters that the preview of one of several long files may take."""
 FEW_CARDS = 2
-"""So many data sets are shown to the Task Manager with their tables; of more, the folders alone."""
+"""So many data sets are shown to the Task Manager with their tables and an image; of more, the folders alone."""
 RECORDS = {
     "diagnosis": '{"image_path": "data/x/a.png", "labels": ["pneumonia"], "patient": "p1"}; label_dict.json numbers the '
     "labels from 0, the finding to detect last.",
@@ -45,10 +45,9 @@ def selection_briefing(request: str, cards: Sequence[Card], look: Look) -> str:
     others = [card for card in cards if not card.path]
     parts = ["Stage: selection", f"Request of the user:\n{request.strip()}", "## Data on this machine"]
     for card in here:
-        parts += [card.text(), look("preview_dirs", {"path": f"data/{card.root}"})]
-        tables = _tables(card) if len(here) <= FEW_CARDS else []
-        if tables:
-            parts.append(look("preview_files", {"paths": tables}))
+        few = len(here) <= FEW_CARDS
+        parts += [_about(card) if few else card.text(), look("preview_dirs", {"path": f"data/{card.root}"})]
+        parts += _first_looks(card, card.task or "detection", look) if few else []
     if others:
         parts.append("## Other data cards (their data is not on this machine)")
         parts.append("\n".join(f"- {card.line()}".replace("; data not on this machine", "") for card in others))
@@ -61,23 +60,32 @@ def index_briefing(request: str, selection: Selection, card: Card, look: Look, r
 
     Of masks one is shown with its image, of reports in files one file: looked at on m3b's own account.
     """
-    examples = example_files(card.path, selection.task) if card.path else []
-    shown = [
-        _shown(paths, look) for paths in (_tables(card), [f"data/{card.root}/{name}" for name in examples]) if paths
-    ]
     return "\n\n".join(
         [
             "Stage: index",
             f"Request of the user:\n{request.strip()}",
             f"## Selection\n{_json(asdict(selection))}",
-            f"## Data card\n{card.text()}",
+            f"## Data card\n{_about(card)}",
             f"## Preview of data/{card.root}\n{look('preview_dirs', {'path': f'data/{card.root}'})}",
-            *shown,
+            *_first_looks(card, selection.task, look),
             f"## Records of a {selection.task} index\n{RECORDS[selection.task]}",
             f"## The indexing script\n{indexing_guide(resources, selection.task)}",
             "Write the index files.",
         ]
     )
+
+
+def _about(card: Card) -> str:
+    """The card, and what the folder says of itself where the card does not tell that already."""
+    notes = own_notes(card.path) if card.path else ""
+    return card.text() if not notes or notes in card.description else f"{card.text()}\n{notes}"
+
+
+def _first_looks(card: Card, task: str, look: Look) -> list[str]:
+    """The tables, and an image with its mask or a report: what one would open first."""
+    examples = example_files(card.path, task) if card.path else []
+    files = (_tables(card), [f"data/{card.root}/{name}" for name in examples])
+    return [_shown(paths, look) for paths in files if paths]
 
 
 def _shown(paths: list[str], look: Look) -> str:

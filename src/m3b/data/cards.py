@@ -175,12 +175,13 @@ def card_for_folder(folder: Path) -> Card:
     folder = folder.expanduser().resolve()
     if not folder.is_dir():
         raise DataError(f"There is no folder {folder}. Give --data an existing folder or a data card in JSON.")
-    notes = _notes(folder)
+    notes = own_notes(folder)
     about = notes or "A folder of data that came without a card; look inside to learn what it holds."
     return Card(name=folder.name, description=about, path=folder, own=True)
 
 
-def _notes(folder: Path) -> str:
+def own_notes(folder: Path) -> str:
+    """What a data folder says of itself in its README and the like, tidied and cut; empty where it says nothing."""
     found = [folder / name for name in NOTES if os.access(folder / name, os.R_OK) and (folder / name).is_file()]
     parts = []
     for file in found[:2]:

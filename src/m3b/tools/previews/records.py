@@ -135,14 +135,22 @@ def _describe(values: list[Any], indent: str, lines: list[str], phi: Phi, depth:
             lines.append(f"{indent}  each item: {_types(items)}")
             _describe(items, indent + "  ", lines, phi, depth + 1)
         elif depth == 0 and len(lists) == 1 and items:
-            lines.append(f"{indent}  items: {_listed(items)}")
+            lines.append(f"{indent}  {_listed(items)}")
 
 
 def _listed(items: list[Any]) -> str:
     """Short texts in their order, as lists of class names are; of others a summary."""
-    if len(items) <= _MOST_NAMES and all(isinstance(item, str) and len(item) <= 60 for item in items):
-        return ", ".join(cell(item) for item in items)
-    return _values(items).removeprefix(": ")
+    if _is_names(items):
+        return f"all items, in order: {', '.join(cell(item) for item in items)}"
+    return f"items{_values(items)}"
+
+
+def _is_names(value: Any) -> bool:
+    return (
+        isinstance(value, list)
+        and 0 < len(value) <= _MOST_NAMES
+        and all(isinstance(item, str) and len(item) <= 60 for item in value)
+    )
 
 
 def _fields(records: list[dict[str, Any]], indent: str, lines: list[str], phi: Phi, depth: int) -> None:
@@ -214,6 +222,8 @@ def _kind(value: Any) -> str:
 
 
 def _sample(value: Any, phi: Phi) -> list[str]:
+    if _is_names(value):
+        return []  # shown whole already
     one = value[0] if isinstance(value, list) and value else value
     if isinstance(one, dict):
         one = {key: one[key] for key in list(one)[:_MOST_KEYS]}
