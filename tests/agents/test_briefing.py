@@ -126,7 +126,7 @@ def test_several_labels_are_said() -> None:
 
 def test_model(card: Card, look: Look) -> None:
     text = briefings(card, look)["model"]
-    assert "The check took a batch of 8 x 1 x 64 x 64 (a size of its own); the model has 1,234,567 parameters" in text
+    assert "The check tried a batch of 8 x 1 x 64 x 64, whatever the plan's; the model has 1,234,567 parameters" in text
     assert "from 0.701 to 0.021" in text
     assert "321 for training" in text
     assert "80" not in text, "the test split is nobody's business"

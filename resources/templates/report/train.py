@@ -146,9 +146,9 @@ def finish(
     (LOGOUT / "valid_predictions.json").write_text(text, encoding="utf-8")
     draw_curves()
     print(
-        f"done: {figures['cases']} held-out studies, BLEU-1 {figures['bleu_1']}, BLEU-4 {figures['bleu_4']} (one constant report: "
-        f"{figures['constant_bleu_4']}), F1 of stated findings {figures['label_f1']}, with images shuffled "
-        f"{figures['shuffled_label_f1']}; {figures['distinct']} different texts",
+        f"done: {figures['cases']} held-out studies, BLEU-1 {figures['bleu_1']}, BLEU-4 {figures['bleu_4']} (that of one "
+        f"constant report: {figures['constant_bleu_4']}), F1 of stated findings {figures['label_f1']}, with images shuffled "
+        f"{figures['shuffled_label_f1']}; {figures['distinct']} of these {figures['cases']} reports differ",
         flush=True,
     )
     if not figures["uses_image"]:

@@ -284,7 +284,7 @@ def _train(plan: dict[str, Any], folder: Path, clock: Clock, make: Any, watch: s
     if not (folder / "best.safetensors").exists():
         trainer.score()
     epochs = round(float(trainer.state.epoch or 0), 2)
-    which = "kept the last weights," if parts.keep_last else "best"
+    which = "kept the last weights (too few validation cases to choose by)," if parts.keep_last else "best"
     print(
         f"{folder.name}: {which} {watch} {trainer.best[0]:.3f} at epoch {trainer.best_epoch:.0f} of {epochs:.0f}",
         flush=True,

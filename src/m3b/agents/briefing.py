@@ -155,8 +155,8 @@ def model_briefing(
         [
             "Stage: model",
             f"Task: {selection.task}; metric: {selection.metric}; classes: {', '.join(data.classes) or 'none'}.",
-            f"The project is in place: plan.json, plan.py, train.py, export.py. The check took a batch of {shape} "
-            f"(a size of its own); the model has "
+            f"The project is in place: plan.json, plan.py, train.py, export.py. The check tried a batch of "
+            f"{shape}, whatever the plan's; the model has "
             f"{module.parameters:,} parameters; on one batch its loss fell from {before:.3f} to {after:.3f}.{_plan(module)}",
             f"Cases: {data.cases['train']} for training (the project holds a validation part out of them). "
             f"One training takes {minutes:g} minutes and stops by itself.",
