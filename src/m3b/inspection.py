@@ -82,7 +82,9 @@ def _audit_line(found: Mapping[str, Any]) -> str:
     for split in ("train", "test"):
         table = ", ".join(f"{name} {count}" for name, count in found["counts"][split].items())
         parts.append(f"{split}: {table}; {found['patients'][split]} patients" if table else _bare(found, split))
-    shapes = ", ".join(f"{shape} ({count})" for shape, count in list(found["shapes"].items())[:3])
+    shapes = ", ".join(
+        f"{shape} ({count} image{'s' if count != 1 else ''})" for shape, count in list(found["shapes"].items())[:3]
+    )
     what = "studies" if found.get("task") == "report" else "images"
     opened = f"Opened {found['opened']} of {found['cases']} {what}"
     return f"{'. '.join(parts)}. {opened}, most often of shape {shapes or 'unknown'}."
