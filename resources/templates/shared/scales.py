@@ -84,8 +84,8 @@ def mixed(facts: Mapping[str, Any]) -> list[str]:
     how = "each image is scaled by itself (intensity percentile)"
     if window:
         how = (
-            f"what is marked says that the 8-bit ones show {window[0]} to {window[1]} Hounsfield units, and all are brought to "
-            "that window"
+            f"what is marked says that the 8-bit ones show {window[0]} to {window[1]} Hounsfield units (exact enough), and all are "
+            "brought to that window"
         )
     return [f"values come in different units {units}: {how}"]
 

@@ -166,7 +166,7 @@ def model_briefing(
     )
 
 
-CLOSING = 600
+CLOSING = 900
 """Characters of a role's closing words that the later ones are shown."""
 
 
