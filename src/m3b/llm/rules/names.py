@@ -49,8 +49,8 @@ def listed_names(view: View) -> tuple[str, list[str]]:
     for head in re.finditer(
         r"^(data/\S.*?\.json): .*JSON: list of [\d,]+ items?\n((?:  .*\n?)+)", view.briefing, re.MULTILINE
     ):
-        items = re.search(r"^    items: (.+)$", head.group(2), re.MULTILINE)
-        if items and "distinct" not in items.group(1):
+        items = re.search(r"^    all items, in order: (.+)$", head.group(2), re.MULTILINE)
+        if items:
             return head.group(1), [name.strip() for name in items.group(1).split(", ")]
     named = re.search(
         r"^(data/\S.*?/(?:labels?|classes|label_names|label_map)\.(?:json|txt|csv)): ", view.briefing, re.MULTILINE
