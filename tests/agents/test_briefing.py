@@ -160,6 +160,22 @@ def test_what_the_folder_says_of_itself_is_shown_beside_a_card_and_once(card: Ca
             assert text.count("Files named b_* were taken at night.") == 1
 
 
+@pytest.mark.parametrize("sets", [1, 3])
+def test_addresses_in_the_notes_of_a_folder_are_masked(card: Card, look: Look, tmp_path: Path, sets: int) -> None:
+    assert card.path is not None
+    (card.path / "README.txt").write_text(
+        "Files b_* are of the night shift; ask jane.doe@clinic.example, 555-867-5309.\n"
+    )
+    others = [Card(f"Other {number}", "Empty.", tmp_path / "work") for number in range(sets - 1)]
+    for one in (card, card_for_folder(card.path)):
+        for text in (
+            selection_briefing(REQUEST, [one, *others], look),
+            index_briefing(REQUEST, CHOICE, one, look, resources_dir()),
+        ):
+            assert "jane.doe" not in text
+            assert "867-5309" not in text
+
+
 def test_the_task_manager_sees_an_image_and_its_mask(tmp_path: Path) -> None:
     folder = tmp_path / "organs"
     for kind in ("images", "masks"):

@@ -96,6 +96,10 @@ def test_masks_are_stable_and_tell_values_apart() -> None:
 
 def test_scrub_and_columns() -> None:
     assert scrub("write to jane@x.org, SSN 123-45-6789, 2020-01-02") == "write to [masked], SSN [masked], 2020-01-02"
+    assert scrub("SSN 123-45-6789. Call 555-867-5309.") == "SSN [masked]. Call [masked].", (
+        "at the end of a sentence too"
+    )
+    assert scrub("12 345 678.5 and 123-45-6789.5") == "12 345 678.5 and 123-45-6789.5", "decimals are figures"
     assert personal_columns(["id", "name", "sex"], [["1", "Jane Doe", "f"]]) == {1}
 
 

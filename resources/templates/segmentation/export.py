@@ -12,20 +12,8 @@ from pathlib import Path
 from typing import Any
 
 CODE = (
-    *(
-        "arrays",
-        "calling",
-        "formats",
-        "geometry",
-        "images",
-        "masks",
-        "mask_grid",
-        "preprocess",
-        "cache",
-        "extent",
-        "volumes",
-    ),
-    *("losses", "unet", "windows", "scoring", "nnunet_steps"),
+    *("arrays", "formats", "geometry", "images", "masks", "mask_grid", "preprocess", "cache", "extent", "volumes"),
+    *("calling", "losses", "unet", "windows", "scoring", "nnunet_steps"),
 )
 REQUIREMENTS = ["torch", "numpy", "scipy", "safetensors", "pillow", "pydicom", "nibabel", "SimpleITK", "h5py"]
 

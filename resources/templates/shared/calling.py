@@ -15,17 +15,20 @@ ImagePath = str | list[str]
 
 @dataclass(frozen=True)
 class Call:
-    """What was asked for: images, the file to answer in (None: standard output), the folder of mask files, the batch."""
+    """What was asked for.
+
+    Args:
+        out: the file to answer in; None is standard output.
+        beside: the folder to which paths in the answer are relative.
+        masks: folder of mask files.
+        batch: images or windows at a time.
+    """
 
     paths: list[ImagePath]
     out: Path | None
+    beside: Path
     masks: Path
     batch: int
-
-    @property
-    def beside(self) -> Path:
-        """The folder to which paths in the answer are relative."""
-        return self.out.resolve().parent if self.out else Path.cwd()
 
 
 def read_call(argv: Sequence[str] | None, doc: str | None, batch: int) -> Call:
@@ -47,9 +50,9 @@ def read_call(argv: Sequence[str] | None, doc: str | None, batch: int) -> Call:
     if not [*options.images, *listed]:
         parser.error("name at least one image, or a --list")
     out = Path(options.out) if options.out else None
-    home = out.resolve().parent if out else Path.cwd()
-    masks = Path(options.masks).resolve() if options.masks else home / "masks"
-    return Call([*options.images, *listed], out, masks, max(1, options.batch))
+    beside = out.resolve().parent if out else Path.cwd()
+    masks = Path(options.masks).resolve() if options.masks else beside / "masks"
+    return Call([*options.images, *listed], out, beside, masks, max(1, options.batch))
 
 
 def write_answers(results: Iterable[Mapping[str, Any]], call: Call) -> int:

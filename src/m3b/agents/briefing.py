@@ -14,6 +14,7 @@ from types import MappingProxyType
 from m3b.agents.artifacts import DataIndex, Selection, TrainingModule
 from m3b.agents.examples import example_files
 from m3b.data.cards import Card, own_notes
+from m3b.tools.phi import scrub
 
 Look = Callable[[str, Mapping[str, object]], str]
 """Calls a preview tool on m3b's own account: looking costs the agents no action."""
@@ -46,7 +47,7 @@ def selection_briefing(request: str, cards: Sequence[Card], look: Look) -> str:
     parts = ["Stage: selection", f"Request of the user:\n{request.strip()}", "## Data on this machine"]
     for card in here:
         few = len(here) <= FEW_CARDS
-        parts += [_about(card) if few else card.text(), look("preview_dirs", {"path": f"data/{card.root}"})]
+        parts += [_about(card, notes=few), look("preview_dirs", {"path": f"data/{card.root}"})]
         parts += _first_looks(card, card.task or "detection", look) if few else []
     if others:
         parts.append("## Other data cards (their data is not on this machine)")
@@ -75,10 +76,13 @@ def index_briefing(request: str, selection: Selection, card: Card, look: Look, r
     )
 
 
-def _about(card: Card) -> str:
-    """The card, and what the folder says of itself where the card does not tell that already."""
-    notes = own_notes(card.path) if card.path else ""
-    return card.text() if not notes or notes in card.description else f"{card.text()}\n{notes}"
+def _about(card: Card, *, notes: bool = True) -> str:
+    """The card, and with `notes` what the folder says of itself where the card does not tell that already.
+
+    Both may be of the user's own writing: addresses and telephone numbers are masked as they are in previews.
+    """
+    own = own_notes(card.path) if notes and card.path else ""
+    return scrub(card.text() if not own or own in card.description else f"{card.text()}\n{own}")
 
 
 def _first_looks(card: Card, task: str, look: Look) -> list[str]:
