@@ -1,0 +1,231 @@
+"""What a survey states about how the parts of a folder belong together, and the survey itself."""
+
+from __future__ import annotations
+
+from typing import Literal, TypeVar
+
+from m3b.data.survey.facts import VERSION, Container, Fact, Group, Limits, Note, Sensitive, Series, Value
+from m3b.data.survey.table_facts import Annotation, Table
+
+_Named = TypeVar("_Named", Group, Table)
+
+Rule = Literal["path", "tail", "name", "stem", "number", "folded", "exact", "within"]
+"""How two texts are brought to one key, from the strictest to the loosest; `m3b.data.survey.keys.key` computes it.
+
+path: relative path; tail: the last folders and the name; name: file name; stem: without suffixes; number: digits
+without leading zeros; folded: case, spaces, `-` and `_` folded; exact: as it stands; within: the one text, folded,
+stands as whole words in the other.
+"""
+
+
+class End(Fact):
+    """One side of a join: `owner` is a table's, group's or annotation's id, `name` a column, slot, tag or ""."""
+
+    kind: Literal["column", "path", "part", "level", "tag", "images", "member"]
+    """path: the files' own paths; level: a folder on the way, by its number; images: what annotations name."""
+    owner: str
+    name: str = ""
+
+
+class Join(Fact):
+    """Two ends whose values agree, counted on both sides (distinct values)."""
+
+    left: End
+    right: End
+    rule: Rule
+    left_values: int
+    left_matched: int
+    right_values: int
+    right_matched: int
+    most_left: int
+    """Most rows or files of the left end that share one key."""
+    most_right: int
+    files: int = 0
+    """Files of the right group whose key is matched; 0 where the right end is no group."""
+    unmatched_left: tuple[str, ...] = ()
+    unmatched_right: tuple[str, ...] = ()
+    chance: float = 0.0
+    """Share that would match by chance, as small running numbers do."""
+
+    @property
+    def left_share(self) -> float:
+        """Of the left end's values, the share that is found on the right."""
+        return self.left_matched / self.left_values if self.left_values else 0.0
+
+    @property
+    def right_share(self) -> float:
+        """Of the right end's values, the share that is found on the left."""
+        return self.right_matched / self.right_values if self.right_values else 0.0
+
+
+class Pairing(Fact):
+    """Files of two groups that lie on the same case: an image and its mask, or two images."""
+
+    left: str
+    """The group of images."""
+    right: str
+    kind: Literal["one_to_one", "many_to_one", "per_class", "per_key"]
+    """many_to_one: several right files an image (one an instance); per_class: one right file an image and class;
+    per_key: image and mask are keys of the same file (`left_key`, `right_key`)."""
+    role: Literal["mask", "image", "annotation", "table"]
+    """mask: the right group holds masks; image: another channel, view or frame of the case."""
+    left_slots: tuple[str, ...] = ()
+    """Parts whose values, in this order, make the key; "folder" is the whole folder, "stem" the whole stem."""
+    right_slots: tuple[str, ...] = ()
+    rule: Rule = "exact"
+    left_key: str = ""
+    right_key: str = ""
+    left_files: int
+    left_matched: int
+    right_files: int
+    right_matched: int
+    per_left: tuple[int, int, int] = (1, 1, 1)
+    """Right files an image: least, median, most, of those matched."""
+    class_slot: str = ""
+    classes: tuple[Value, ...] = ()
+    compared: int = 0
+    """Pairs whose grids were compared."""
+    same_grid: int = 0
+    fits: float | None = None
+    """Share of compared pairs on one grid, or where one is a whole multiple of the other in every axis."""
+    unmatched_left: tuple[str, ...] = ()
+    unmatched_right: tuple[str, ...] = ()
+
+
+class SplitPart(Fact):
+    """One side of a split: how it is called, what it is, how many it names and how many of those are there."""
+
+    name: str
+    side: Literal["train", "val", "test", "other"]
+    where: str
+    """A path of a list or table, a folder's name, a column's value, a container's key."""
+    named: int
+    present: int
+
+
+class Split(Fact):
+    """A division into training, validation and test that the folder brings along."""
+
+    id: str
+    source: Literal["folders", "lists", "column", "tables", "members", "names"]
+    owner: str
+    """The group, table or container that it divides."""
+    name: str = ""
+    """The slot, column or rule."""
+    parts: tuple[SplitPart, ...]
+    overlap: int = 0
+    """Cases on more than one side (a list of all beside its parts is left out of this count)."""
+    covers: float = 0.0
+    """Share of the owner's files or rows that are on some side."""
+    rule: Rule = "exact"
+
+
+class Crossing(Fact):
+    """How many groups or copies lie on several sides of a split."""
+
+    split: str
+    count: int
+
+
+class Grouping(Fact):
+    """What could be a patient, a case or a source: a value that several files share."""
+
+    group: str
+    ends: tuple[End, ...]
+    """One, or several that make the value together (a folder's number and a name's)."""
+    distinct: int
+    files: int
+    """Files of the group that have a value."""
+    per_value: tuple[int, int, int]
+    """Least, median, most files a value."""
+    evidence: tuple[str, ...]
+    """Of "tag_patient", "word_patient", "word_case", "column_patient", "side_follows", "folder_of_several",
+    "copies_agree", "consecutive", "source_word", "augmentation"."""
+    strength: float
+    """0 to 1: how sure it is that this is a person or one source, by the evidence."""
+    crosses: tuple[Crossing, ...] = ()
+    examples: tuple[str, ...] = ()
+    sensitive: Sensitive = "identity"
+
+
+class Copies(Fact):
+    """Files that are the same picture, exactly, nearly, or by their names."""
+
+    kind: Literal["exact", "near", "named"]
+    group: str
+    other: str = ""
+    """A second group, for copies between two."""
+    clusters: int
+    files: int
+    checked: int
+    """Files that were compared."""
+    rule: str = ""
+    """Of names: what was taken off to find the original, such as "_transformed_#_"."""
+    originals: int = 0
+    crosses: tuple[Crossing, ...] = ()
+    label_conflicts: int = 0
+    """Clusters whose files lie in different class folders."""
+    examples: tuple[tuple[str, ...], ...] = ()
+
+
+class Family(Fact):
+    """Groups whose templates differ in one word: classes, channels or roles written into names."""
+
+    slot: str
+    groups: tuple[str, ...]
+    values: tuple[str, ...]
+    crossing: float
+    """Of the paths with that word taken out, the share that occurs in more than one of the groups."""
+
+
+class Survey(Fact):
+    """All that is known of a folder after one bounded look."""
+
+    version: int = VERSION
+    name: str
+    fingerprint: str
+    """Of names, sizes and times of all files: a stored survey with the same one still holds."""
+    limits: Limits
+    files: int
+    folders: int
+    bytes: int
+    exact: bool
+    groups: tuple[Group, ...] = ()
+    families: tuple[Family, ...] = ()
+    containers: tuple[Container, ...] = ()
+    series: tuple[Series, ...] = ()
+    tables: tuple[Table, ...] = ()
+    annotations: tuple[Annotation, ...] = ()
+    joins: tuple[Join, ...] = ()
+    pairings: tuple[Pairing, ...] = ()
+    splits: tuple[Split, ...] = ()
+    groupings: tuple[Grouping, ...] = ()
+    copies: tuple[Copies, ...] = ()
+    notes: tuple[Note, ...] = ()
+
+    def group(self, id: str) -> Group:
+        """The group of that id.
+
+        Raises:
+            KeyError: there is none.
+        """
+        return _of(self.groups, id)
+
+    def table(self, id: str) -> Table:
+        """The table of that id.
+
+        Raises:
+            KeyError: there is none.
+        """
+        return _of(self.tables, id)
+
+    def joins_of(self, owner: str) -> tuple[Join, ...]:
+        """The joins in which a table, group or annotation takes part."""
+        return tuple(one for one in self.joins if owner in (one.left.owner, one.right.owner))
+
+
+def _of(facts: tuple[_Named, ...], id: str) -> _Named:
+    for one in facts:
+        if one.id == id:
+            return one
+    raise KeyError(id)
