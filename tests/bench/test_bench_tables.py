@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import json
+import re
+import shutil
 import subprocess
 import sys
 from html.parser import HTMLParser
@@ -13,7 +15,7 @@ from typing import Any
 import pytest
 
 from m3b.bench.gather import gather
-from m3b.bench.render import as_csv, as_html, as_text, write_files
+from m3b.bench.render import as_csv, as_html, as_text, write_files, write_report
 from m3b.bench.store import Store
 from m3b.bench.tables import tables
 from m3b.bench.tasks import choose
@@ -48,19 +50,30 @@ def sweep() -> list[dict[str, Any]]:
 
 def test_every_table_is_there_and_says_what_it_stands_on() -> None:
     made = {table.name: table for table in tables(sweep())}
-    assert {"table1", "table2", "differences", "table3", "table15", "quality", "failures"} <= set(made)
-    completion = {one[0]: one[1] for one in made["table1"].rows}
-    assert completion["verse"] == "1/2"
-    assert completion["ct-kidney"] == "2/2"
-    assert completion["all runs: average, by task"].startswith("93.1 % (")
-    assert any("66/70" in note and "86.2-97.8" in note for note in made["table1"].notes)
+    assert {"table1", "table2", "differences", "table3", "table10", "table17", "quality", "failures"} <= set(made)
+    completion = {one[0]: one[1:] for one in made["table1"].rows}
+    assert completion["verse"][0] == "1/2 (9-91 %)"
+    assert completion["verse"][1:3] == ("4/5", "4/5"), "as published, model by model"
+    assert completion["ct-kidney"][0].startswith("2/2")
+    assert completion["average, by task"][0].startswith("93.1 % (")
+    assert completion["average, by task"][1] == "94.29 % (printed)"
+    assert completion["all runs: Wilson"][1] == "94.3 % (86.2-97.8)"
+    assert any("2 of 70" in note for note in made["table1"].notes)
     gap = made["differences"].rows[0]
     assert gap[0].startswith("m3b-single - m3b")
     assert " to " in gap[2], "no difference without its interval"
-    published = [one for one in made["table2"].rows if "(published)" in one[0]]
-    assert {one[0].split(" ")[0] for one in published} == {"M3Builder", "Cursor", "Windsurf", "Copilot"}
+    published = {one[0]: one for one in made["table2"].rows if "(published)" in one[0]}
+    assert len(published) == 10
+    assert published["Cursor Composer (published)"][1:6] == ("1/6 (42 / 7)", "3/8 (35.7 / 4.3)", "3/8 (36.3 / 4)",
+                                                             "2/6 (51.5 / 5.5)", "9/28")  # fmt: skip
+    executions = {one[0]: one[1:] for one in made["table10"].rows}
+    assert executions["adni 1"] == ("1, 12 / 1", "0", "48", "4")
+    assert any("disagree" in note for note in made["table10"].notes)
+    theirs = next(one for one in made["table3"].rows if one[0] == "diagnosis: Model Trainer (M3Builder, published)")
+    assert theirs[1] == "8/8"
+    assert theirs[3:] == ("9.3", "2", "198,000")
     assert any("trains on test cases (1)" in one[4] for one in made["failures"].rows)
-    engineer = next(one for one in made["table3"].rows if one[0].startswith("Data Engineer (m3b /"))
+    engineer = next(one for one in made["table3"].rows if one[0] == "diagnosis: Data Engineer (m3b / rules)")
     assert engineer[1] == "27/29"
     assert made["quality"].rows[0][7] == "0.510", "the shuffled control"
 
@@ -68,14 +81,14 @@ def test_every_table_is_there_and_says_what_it_stands_on() -> None:
 def test_declined_requests_have_a_row_of_their_own() -> None:
     rows = [row("ct-kidney", 0, True), row("decline:ecg", 0, False, family="decline", score=None, kind="not_declined")]
     first = {one[0]: one[1] for one in tables(rows)[0].rows}
-    assert first["all runs: average, by task"].startswith("100.0 %")
+    assert first["average, by task"].startswith("100.0 %")
     assert first["requests to be declined"] == "0/1"
 
 
 def test_a_sweep_of_declined_requests_alone_has_its_tables() -> None:
     rows = [row("decline:ecg", run, True, family="decline", score=None, kind="declined") for run in range(2)]
     made = {table.name: table for table in tables(rows)}
-    assert dict(made["table1"].rows) == {"requests to be declined": "2/2"}
+    assert {one[0]: one[1] for one in made["table1"].rows} == {"requests to be declined": "2/2"}
 
 
 def test_a_table_survives_csv(tmp_path: Path) -> None:
@@ -171,3 +184,31 @@ def test_tasks_and_systems_are_listed() -> None:
     told = json.loads(bench("list", "--json").stdout)
     assert len(told["tasks"]) >= 14 + 14 + 3
     assert told["systems"]["m3b"] == ""
+
+
+def test_the_command_writes_a_papers_section(tmp_path: Path) -> None:
+    with Store(tmp_path) as store:
+        for one in sweep():
+            store.finish({**one, "task": "50%_of & {all}\\"} if one["task"] == "adni" else one)
+    ended = bench("report", tmp_path)
+    assert ended.returncode == 0, ended.stderr
+    place = tmp_path / "report"
+    assert {file.name for file in place.iterdir()} == {Path(line).name for line in ended.stdout.split()}
+    table = (place / "table1.tex").read_text()
+    assert r"50\%\_of \& \{all\}\textbackslash{}" in table
+    head = next(line for line in table.splitlines() if line.startswith("task &"))
+    cells = [line for line in table.splitlines() if line.endswith(r" \\")]
+    plain = [line.replace(r"\&", "").count("&") for line in cells]
+    assert set(plain) == {head.count("&")}, "every row has the head's columns"
+    assert "<svg xmlns" in (place / "table2_figure.svg").read_text()
+    for name in re.findall(r"\\input\{(.*?)\}", (place / "section.tex").read_text()):
+        assert (place / name).is_file()
+
+
+@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="no pdflatex here")
+def test_the_section_compiles(tmp_path: Path) -> None:
+    write_report(tables(sweep()), tmp_path)
+    ended = subprocess.run(["pdflatex", "-halt-on-error", "-interaction=nonstopmode", "section.tex"], cwd=tmp_path,
+                           capture_output=True, text=True, errors="replace", check=False)  # fmt: skip
+    assert ended.returncode == 0, ended.stdout[-2000:]
+    assert (tmp_path / "section.pdf").is_file()

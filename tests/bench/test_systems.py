@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from m3b.bench.systems import Job, known, published, system
+from m3b.bench import paper
+from m3b.bench.systems import Job, known, system
 from m3b.bench.systems.command import Command, from_text
 from m3b.bench.systems.outside import AIDE, AIDER, MINI, REACT, SMOLAGENTS
 from m3b.bench.systems.react import parse
@@ -265,7 +266,7 @@ def test_who_asks_in_vain_is_stopped(job: Job) -> None:
 def test_names() -> None:
     assert {"m3b", "m3b-single", "m3b-no-debug", "m3b-no-reflect", "m3b-no-examples", "aider", "mini-swe-agent",
             "smolagents", "aide", "react", "role:data_engineer"} <= set(known())  # fmt: skip
-    assert {"Cursor", "Windsurf", "Copilot"} <= {row["system"] for row in published()}
+    assert {"Cursor Composer", "Windsurf Cascade", "Copilot Edits"} <= {row.name for row in paper.systems()}
     for name, words in (("Cursor", "no headless form"), ("nobody", "There is no system"), ("role:cook", "no role"),
                         ("command:", "needs a program")):  # fmt: skip
         with pytest.raises(WrongUse, match=words):

@@ -1,4 +1,4 @@
-"""Tables as text, CSV and one self-contained HTML page with charts."""
+"""Tables as text, as CSV, LaTeX and chart files, and as one self-contained HTML page."""
 
 from __future__ import annotations
 
@@ -50,6 +50,32 @@ def write_files(tables: Sequence[Table], folder: Path) -> list[Path]:
         written.append(folder / f"{one.name}.csv")
     replace_text(folder / "bench.html", as_html(tables))
     return [*written, folder / "bench.html"]
+
+
+def write_report(tables: Sequence[Table], folder: Path) -> list[Path]:
+    """Everything that a paper's section needs: CSV, HTML, a LaTeX file a table, pgfplots and SVG figures, `section.tex`.
+
+    Returns what was written.
+    """
+    from .latex import as_latex, as_pgfplots, section
+
+    written = write_files(tables, folder)
+    texts = {f"{one.name}.tex": as_latex(one) for one in tables}
+    texts |= {f"{one.name}_figure.tex": as_pgfplots(one) for one in tables if one.bars}
+    texts |= {f"{one.name}_figure.svg": _alone(bars(one.title, one.bars)) for one in tables if one.bars}
+    texts["section.tex"] = section(tables)
+    for name, text in texts.items():
+        replace_text(folder / name, text)
+    return [*written, *(folder / name for name in texts)]
+
+
+def _alone(figure: Html) -> str:
+    """A chart as an SVG file of its own, with the page's colours."""
+    svg = str(figure).removeprefix("<figure>").removesuffix("</figure>")
+    style = "text{font:13px sans-serif}.label,.tick{fill:#333}.fill0{fill:#3566a8}.grid{stroke:#ddd}.axis{stroke:#111}"
+    start = svg.index(">") + 1
+    head = svg[:start].replace("<svg", '<svg xmlns="http://www.w3.org/2000/svg"', 1)
+    return f"{head}<style>{style}</style>{svg[start:]}\n"
 
 
 def as_html(tables: Sequence[Table]) -> str:

@@ -135,6 +135,22 @@ def show(
             typer.echo(str(file), err=True)
 
 
+@app.command("report")
+def write_report(
+    folders: Annotated[list[Path], typer.Argument(help="Folders of sweeps; several are shown as one.")],
+    out: Annotated[
+        Path | None, typer.Option("-o", "--out", help="Where to write; `report` in the first folder if not given.")
+    ] = None,
+) -> None:
+    """Write the paper's tables and figures from results: bench.html, CSV, LaTeX with figures, section.tex."""
+    from m3b.bench import render
+    from m3b.bench.gather import gather
+    from m3b.bench.tables import tables
+
+    for file in render.write_report(tables(gather(folders)), out or folders[0] / "report"):
+        typer.echo(str(file))
+
+
 @app.command("list")
 def list_all(json: Json = False) -> None:
     """List tasks and systems."""

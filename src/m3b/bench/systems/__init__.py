@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from .base import Job, Outcome, System
-from .registry import known, published, system
+from .registry import known, system
 
-__all__ = ["Job", "Outcome", "System", "known", "published", "system"]
+__all__ = ["Job", "Outcome", "System", "known", "system"]

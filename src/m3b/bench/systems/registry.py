@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
-from typing import Any
-
+from m3b.bench import paper
 from m3b.errors import WrongUse
-from m3b.resources import resources_dir
 
 from .base import System
 from .command import from_text
@@ -36,20 +33,8 @@ def system(name: str) -> System:
         return Own(name, ABLATIONS[name])
     if name in OUTSIDE:
         return OUTSIDE[name]
-    if name.lower() in {row["system"].lower() for row in paper()["published_only"]}:
+    if any(row.name.lower().startswith(name.lower()) for row in paper.systems() if row.name not in paper.HEADLESS):
         raise WrongUse(
             f"{name} has no headless form and cannot be run; its published figures stand in `m3b bench table`."
         )
     raise WrongUse(f"There is no system {name!r}; choose {', '.join(known())} or command:PROGRAM.")
-
-
-def paper() -> dict[str, Any]:
-    """The published figures that ship with m3b."""
-    raw: dict[str, Any] = json.loads((resources_dir() / "bench" / "paper.json").read_text(encoding="utf-8"))
-    return raw
-
-
-def published() -> list[dict[str, Any]]:
-    """Rows of published figures: system, model, successes and runs where they are at hand."""
-    raw = paper()
-    return [*raw["rows"], *raw["published_only"]]

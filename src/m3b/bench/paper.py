@@ -1,0 +1,152 @@
+"""What the paper published (M3Builder, arXiv 2502.20301, Tables 1 to 3 and 5 to 18), as it ships in resources/bench."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from m3b.resources import resources_dir
+
+from .statistics import Estimate, wilson
+
+OURS = {
+    "m3b": "M3Builder",
+    "m3b-single": "single agent",
+    "m3b-no-debug": "no debugging",
+    "m3b-no-reflect": "no reflection",
+    "m3b-no-examples": "no few-shot examples",
+    "aider": "Aider",
+}
+"""System of the benchmark -> its counterpart in the paper."""
+
+HEADLESS = frozenset({*OURS.values(), "MLAgentBench"})
+"""Published systems that can be run without an editor; the others are known by their figures alone."""
+
+
+@dataclass(frozen=True)
+class Count:
+    """Successes out of runs, as printed; the interval is computed here and no figure of the paper."""
+
+    successes: int
+    runs: int
+
+    def __str__(self) -> str:
+        return f"{self.successes}/{self.runs}"
+
+    def interval(self) -> Estimate:
+        """The share with its Wilson interval."""
+        return wilson(self.successes, self.runs)
+
+
+@dataclass(frozen=True)
+class Means:
+    """Mean actions and iterations of the successful runs of a family, as printed."""
+
+    actions: float
+    iterations: float
+
+
+@dataclass(frozen=True)
+class PublishedSystem:
+    """A row of Table 2.
+
+    Args:
+        runs: family -> successes of runs.
+        means: family -> mean cost of a success; absent where there was none.
+        percent: the average as printed.
+    """
+
+    name: str
+    runs: Mapping[str, Count]
+    means: Mapping[str, Means]
+    percent: float
+
+    @property
+    def total(self) -> Count:
+        """All families together: 28 runs."""
+        return Count(sum(one.successes for one in self.runs.values()), sum(one.runs for one in self.runs.values()))
+
+
+@dataclass(frozen=True)
+class Execution:
+    """One execution of Tables 5 to 14: the printed success flag, and what it cost where it succeeded."""
+
+    success: int
+    actions: int | None
+    debug_loops: int | None
+
+
+@dataclass(frozen=True)
+class RoleFigures:
+    """One role in Table 3, or in one execution of Tables 15 to 18."""
+
+    runs: Count
+    actions: float
+    iterations: float
+    tokens: int
+
+
+@cache
+def paper() -> dict[str, Any]:
+    """The file as it is."""
+    raw: dict[str, Any] = json.loads((resources_dir() / "bench" / "paper.json").read_text(encoding="utf-8"))
+    return raw
+
+
+def completion() -> dict[str, dict[str, Count]]:
+    """Table 1: model -> task -> completed runs; models in the printed order."""
+    cells = paper()["table1"]["cells"]
+    return {model: {task: Count(*row[model]) for task, row in cells.items()} for model in printed_averages()}
+
+
+def printed_averages() -> dict[str, float]:
+    """Table 1's last row: model -> per cent, as printed."""
+    averages: dict[str, float] = paper()["table1"]["printed_average_percent"]
+    return averages
+
+
+def systems() -> tuple[PublishedSystem, ...]:
+    """Table 2 in its order."""
+    return tuple(
+        PublishedSystem(
+            name,
+            {family: Count(*count) for family, count in row["runs"].items()},
+            {family: Means(**means) for family, means in row["mean"].items() if means},
+            float(row["printed_average_percent"]),
+        )
+        for name, row in paper()["table2"]["rows"].items()
+    )
+
+
+def executions(name: str) -> tuple[int, dict[str, tuple[Execution, ...]]]:
+    """The number of a system's table (5 to 14), and task -> its executions."""
+    raw = paper()["tables5_14"][name]
+    rows = {
+        task: tuple(Execution(one["printed_success"], one["actions"], one["debug_loops"]) for one in runs)
+        for task, runs in raw["rows"].items()
+    }
+    return int(raw["table"]), rows
+
+
+def roles(family: str) -> dict[str, RoleFigures]:
+    """Table 3: role -> its means over the executions of a family."""
+    return {role: _role(raw) for role, raw in paper()["table3"][family].items()}
+
+
+def role_executions(family: str) -> tuple[int, tuple[dict[str, RoleFigures], ...]]:
+    """The number of a family's table (15 to 18), and its executions: role -> figures."""
+    raw = paper()["tables15_18"][family]
+    return int(raw["table"]), tuple({role: _role(one) for role, one in row.items()} for row in raw["rows"])
+
+
+def _role(raw: Mapping[str, Any]) -> RoleFigures:
+    return RoleFigures(Count(*raw["runs"]), float(raw["actions"]), float(raw["iterations"]), int(raw["tokens"]))
+
+
+def notes(*beginnings: str) -> tuple[str, ...]:
+    """Where the paper's own sums disagree, of the tables that are named."""
+    every: list[str] = paper()["notes"]
+    return tuple(f"Published figures disagree: {one}." for one in every if one.startswith(beginnings))

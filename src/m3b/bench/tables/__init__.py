@@ -1,0 +1,21 @@
+"""The tables of the paper, from the rows of a sweep, each figure with its interval and beside it what was published."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from .base import Row, Table
+from .completion import completion
+from .executions import executions
+from .quality import failures, quality
+from .roles import roles
+from .systems import differences, systems
+
+__all__ = ["Table", "tables"]
+
+
+def tables(rows: Sequence[Row]) -> list[Table]:
+    """Everything that can be said of a sweep."""
+    made = [completion(rows), systems(rows), differences(rows), *executions(rows), *roles(rows), quality(rows),
+            failures(rows)]  # fmt: skip
+    return [table for table in made if table.rows]

@@ -1,0 +1,109 @@
+"""What a table is, and what every table counts with."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from m3b.bench.statistics import Estimate, by_task, pass_all_k, pass_at_k, wilson
+from m3b.bench.tasks import all_tasks
+
+Row = Mapping[str, Any]
+MAIN = "m3b"
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table ready to be shown.
+
+    Args:
+        name: for files: `table1` and so on.
+        rows: texts; the first of each names the row.
+        bars: label, share, low, high of what a chart shows.
+    """
+
+    name: str
+    title: str
+    head: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    notes: tuple[str, ...] = ()
+    bars: tuple[tuple[str, float, float | None, float | None], ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        return {"name": self.name, "title": self.title, "head": list(self.head),
+                "rows": [list(row) for row in self.rows], "notes": list(self.notes)}  # fmt: skip
+
+
+def groups(rows: Iterable[Row], *keys: str) -> dict[tuple[str, ...], list[Row]]:
+    """Rows by the values of some keys, in the order of their first appearance."""
+    found: dict[tuple[str, ...], list[Row]] = defaultdict(list)
+    for row in rows:
+        found[tuple(str(row[key]) for key in keys)].append(row)
+    return dict(found)
+
+
+def successes(rows: Iterable[Row]) -> dict[str, list[float]]:
+    """Task -> 1 or 0 a run; a run that never took place for the world's fault counts as a failure, and is told so."""
+    found: dict[str, list[float]] = defaultdict(list)
+    for row in rows:
+        found[row["task"]].append(float(row["ok"]))
+    return dict(found)
+
+
+def order(tasks: Iterable[str]) -> list[str]:
+    """Tasks in the order of the benchmark, unknown ones behind."""
+    known = {task.id: place for place, task in enumerate(all_tasks())}
+    return sorted(set(tasks), key=lambda name: (known.get(name, len(known)), name))
+
+
+def ratio(rows: Sequence[Row]) -> str:
+    """`4/5`, or nothing where there is no run."""
+    return f"{sum(bool(row['ok']) for row in rows)}/{len(rows)}" if rows else ""
+
+
+def ratio_with_interval(rows: Sequence[Row]) -> str:
+    """`4/5 (38-96 %)`: the Wilson interval in whole per cent."""
+    if not rows:
+        return ""
+    share = wilson(sum(bool(row["ok"]) for row in rows), len(rows))
+    assert share.low is not None
+    assert share.high is not None
+    return f"{ratio(rows)} ({100 * share.low:.0f}-{100 * share.high:.0f} %)"
+
+
+def average(rows: Sequence[Row]) -> Estimate:
+    """The share of successes, its interval by task."""
+    return by_task(successes(rows))
+
+
+def pass_k(counts: Sequence[tuple[int, int]]) -> tuple[str, str, int]:
+    """pass@k and pass^k over tasks given as (runs, successes), for the largest k that every task has runs for."""
+    k = min(n for n, _ in counts)
+    once = sum(pass_at_k(n, c, k) for n, c in counts) / len(counts)
+    every = sum(pass_all_k(n, c, k) for n, c in counts) / len(counts)
+    return f"{100 * once:.1f} %", f"{100 * every:.1f} %", k
+
+
+def counts(rows: Sequence[Row]) -> list[tuple[int, int]]:
+    """(runs, successes) a task."""
+    return [(len(runs), round(sum(runs))) for runs in successes(rows).values()]
+
+
+def mean(rows: Sequence[Row], take: Callable[[Row], float | None]) -> float | None:
+    """The mean over successful runs of what `take` finds."""
+    found = [value for row in rows if row["ok"] and (value := take(row)) is not None]
+    return sum(found) / len(found) if found else None
+
+
+def use(rows: Sequence[Row], key: str, digits: int = 1) -> str:
+    """The mean of one figure of `usage` over successful runs."""
+    value = mean(rows, lambda row: row["usage"].get(key))
+    return "" if value is None else f"{value:.{digits}f}"
+
+
+def tokens(rows: Sequence[Row]) -> str:
+    """Mean input and output tokens of successful runs."""
+    value = mean(rows, lambda row: row["usage"].get("input_tokens", 0) + row["usage"].get("output_tokens", 0))
+    return "" if value is None else f"{value:,.0f}"

@@ -1,0 +1,53 @@
+"""Tables 5 to 14: single executions of a system, ours beside the published ones."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from m3b.bench import paper
+from m3b.bench.tasks import DECLINE
+
+from .base import Row, Table, groups, order
+
+NOTE = (
+    "Published: the printed success flag, actions and debug loops; an empty cell was printed without figures. Ours: "
+    "success, actions, iterations."
+)
+
+
+def executions(rows: Sequence[Row]) -> list[Table]:
+    """A table for each system that has a counterpart in the paper, a row an execution."""
+    asked = [row for row in rows if row["family"] != DECLINE]
+    present = {system for (system,) in groups(asked, "system")}
+    return [_one(name, [row for row in asked if row["system"] == name]) for name in paper.OURS if name in present]
+
+
+def _one(name: str, rows: Sequence[Row]) -> Table:
+    number, theirs = paper.executions(paper.OURS[name])
+    models = list(dict.fromkeys(str(row["model"]) for row in rows))
+    cells = groups(rows, "task", "model")
+    body = []
+    for task in order([*(str(row["task"]) for row in rows), *theirs]):
+        ours = [sorted(cells.get((task, model), []), key=lambda row: int(row["run"])) for model in models]
+        published = theirs.get(task, ())
+        for run in range(max(len(published), *map(len, ours))):
+            mine = (_ours(some[run] if run < len(some) else None) for some in ours)
+            body.append((f"{task} {run + 1}", *mine, *_published(published[run] if run < len(published) else None)))
+    head = ("execution", *models, "published: success", "actions", "debug loops")
+    notes = (NOTE, *paper.notes(f"Table {number} "))
+    return Table(f"table{number}", f"Single executions: {name} and {paper.OURS[name]}", head, tuple(body), notes)
+
+
+def _ours(row: Row | None) -> str:
+    if row is None:
+        return ""
+    usage = row["usage"]
+    cost = f", {usage['actions']:g} / {usage.get('iterations', 0):g}" if "actions" in usage else ""
+    return f"{int(row['ok'])}{cost}"
+
+
+def _published(one: paper.Execution | None) -> tuple[str, str, str]:
+    if one is None:
+        return "", "", ""
+    actions, loops = ("" if value is None else str(value) for value in (one.actions, one.debug_loops))
+    return str(one.success), actions, loops

@@ -1,0 +1,85 @@
+"""Tables 3 and 15 to 18: what each role handed over and what it cost, ours beside the published figures."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from m3b.agents.roles import STAGES
+from m3b.bench import paper
+from m3b.bench.statistics import wilson
+
+from .base import Row, Table, groups
+from .systems import FAMILIES
+
+HEAD = ("role", "handed over", "share (Wilson)", "actions", "iterations", "tokens")
+REACHED = (
+    "Of the runs in which the role was reached; an accepted hand-over counts. Published shares: interval computed here."
+)
+TITLES = {role.name: role.title for role in STAGES}
+
+
+def roles(rows: Sequence[Row]) -> list[Table]:
+    """Table 3, family by family, and the single executions of Tables 15 to 18."""
+    told = [row for row in rows if row["roles"]]
+    if not told:
+        return []
+    return [_by_family(told), *(_executions(told, family) for family in FAMILIES)]
+
+
+def _by_family(rows: Sequence[Row]) -> Table:
+    body = []
+    for family in FAMILIES:
+        some = [row for row in rows if row["family"] == family]
+        for (system, model), mine in groups(some, "system", "model").items():
+            body += [_means(f"{family}: {role.title} ({system} / {model})", role.name, mine) for role in STAGES]
+        if some:
+            body += [_published(family, name, one) for name, one in paper.roles(family).items()]
+    others = [row for row in rows if row["family"] not in FAMILIES]
+    for (system, model), mine in groups(others, "system", "model").items():
+        body += [_means(f"other: {role.title} ({system} / {model})", role.name, mine) for role in STAGES]
+    notes = (REACHED, *paper.notes("Table 3"))
+    return Table("table3", "Roles by family", HEAD, tuple(row for row in body if row), notes)
+
+
+def _means(name: str, role: str, rows: Sequence[Row]) -> tuple[str, ...]:
+    told = [row["roles"][role] for row in rows if role in row["roles"]]
+    if not told:
+        return ()
+    done = sum(one["status"] == "done" for one in told)
+    actions, iterations = (sum(one[key] for one in told) / len(told) for key in ("actions", "iterations"))
+    tokens = sum(map(_tokens, told)) / len(told)
+    share = wilson(done, len(told)).percent()
+    return (name, f"{done}/{len(told)}", share, f"{actions:.1f}", f"{iterations:.1f}", f"{tokens:,.0f}")
+
+
+def _published(family: str, role: str, one: paper.RoleFigures) -> tuple[str, ...]:
+    return (f"{family}: {TITLES[role]} (M3Builder, published)", str(one.runs), one.runs.interval().percent(),
+            f"{one.actions:g}", f"{one.iterations:g}", f"{one.tokens:,}")  # fmt: skip
+
+
+def _executions(rows: Sequence[Row], family: str) -> Table:
+    number, theirs = paper.role_executions(family)
+    some = [row for row in rows if row["family"] == family]
+    body = [(f"{row['task']} {row['run']} ({row['system']} / {row['model']})",
+             *(_ours(row["roles"].get(role.name)) for role in STAGES)) for row in some]  # fmt: skip
+    if some:
+        body += [(f"M3Builder, published, execution {number}", *(_theirs(one.get(role.name)) for role in STAGES))
+                 for number, one in enumerate(theirs, start=1)]  # fmt: skip
+    head = ("execution", *(role.title for role in STAGES))
+    note = "Handed over (1) or not (0): actions / iterations / tokens."
+    return Table(f"table{number}", f"Roles, single executions: {family}", head, tuple(body), (note,))
+
+
+def _ours(told: Mapping[str, Any] | None) -> str:
+    if told is None:
+        return ""
+    return f"{int(told['status'] == 'done')}: {told['actions']} / {told['iterations']} / {_tokens(told):,}"
+
+
+def _theirs(one: paper.RoleFigures | None) -> str:
+    return "" if one is None else f"{one.runs.successes}: {one.actions:g} / {one.iterations:g} / {one.tokens:,}"
+
+
+def _tokens(told: Mapping[str, Any]) -> int:
+    return int(told["input_tokens"]) + int(told["output_tokens"])
