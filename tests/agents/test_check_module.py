@@ -180,6 +180,24 @@ def test_each_fault_alone(tmp_path: Path, changes: dict[str, Any], words: str) -
     assert words in verdict.faults[0]
 
 
+@pytest.mark.parametrize(
+    ("plan", "outputs", "fits"),
+    [
+        ({"target": "boxes", "dims": 2}, 10, True),  # a heat map and four sides for each of two classes
+        ({"target": "boxes", "dims": 3}, 14, True),
+        ({"target": "boxes", "dims": 3}, 10, False),
+        ({"target": "boxes", "dims": 2}, 2, False),
+        ({"target": "masks", "dims": 2}, 10, False),
+        ({"target": "masks", "dims": 2}, 3, True),  # the background has a channel of its own
+    ],
+)
+def test_the_outputs_of_a_detector(tmp_path: Path, plan: dict[str, Any], outputs: int, fits: bool) -> None:
+    work = make_project(tmp_path, **plan)
+    verdict = check_module(work, CLASSES, report(outputs=outputs), "detection")
+    assert verdict.accepted == fits, verdict.faults
+    assert fits or f"{outputs} outputs for 2 classes" in verdict.faults[0]
+
+
 def test_outputs_that_ignore_the_image_are_a_note(tmp_path: Path) -> None:
     verdict = check_module(make_project(tmp_path), CLASSES, report(same_outputs=True))
     assert verdict.accepted

@@ -61,6 +61,7 @@ def test_records_with_lists_and_a_file_for_testing(filled: Any) -> None:
         ("image,label,x1,y1,x2,y2", "5,6,15,26", ()),
         ("image,label,xmin,ymin,xmax,ymax", "5,6,15,26", ()),
         ("image,label,x,y,width,height", "5,6,10,20", ()),
+        ("image,cell_type,xmin,ymin,xmax,ymax", "5,6,15,26", ()),
         ("image,label,a,b,c,d", "5,6,15,26", ("--box", "a,b,c,d")),
     ],
 )

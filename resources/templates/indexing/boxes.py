@@ -196,7 +196,7 @@ def _rows(rows: list[dict[str, str]], file: Path, args: argparse.Namespace) -> l
     columns = list(rows[0]) if rows else []
     low = {name.lower(): name for name in columns}
     image = args.image or next((low[key] for key in IMAGE_KEYS if key in low), "")
-    label = args.label or next((low[key] for key in LABEL_KEYS if key in low), "")
+    label = args.label or _label_column(low)
     cells, form = _box_columns(low, args)
     if image not in columns or not cells:
         raise SystemExit(f"{file}: give --image and --box (four columns). Columns: {', '.join(columns)}.")
@@ -209,6 +209,13 @@ def _rows(rows: list[dict[str, str]], file: Path, args: argparse.Namespace) -> l
         if corners is not None and (not label or name.lower() not in NOTHING):
             one[1].append((name, corners))
     return list(joined.values())
+
+
+def _label_column(low: dict[str, str]) -> str:
+    """The column of a box's class: one of the usual names, or one that ends in such a word (`cell_type`)."""
+    usual = next((low[key] for key in LABEL_KEYS if key in low), "")
+    ends = re.compile(r".*(?:^|[_ -])(?:label|class|category|type|finding)(?:[_ -]?name)?$")
+    return usual or next((name for key, name in low.items() if ends.match(key)), "")
 
 
 def _box_columns(low: dict[str, str], args: argparse.Namespace) -> tuple[list[str], str]:

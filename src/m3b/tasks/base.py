@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -20,6 +20,9 @@ DEFAULT_METRIC = {"diagnosis": "auroc", "segmentation": "dice", "detection": "le
 
 class Family(Protocol):
     """A task family; stateless."""
+
+    def outputs(self, classes: int, plan: Mapping[str, Any]) -> tuple[int, ...]:
+        """How many outputs (channels) a network of this plan may have; empty where any number may be right."""
 
     def measure(self, record: Record, answer: Prediction, index: Index, base: Path) -> Row:
         """One case.

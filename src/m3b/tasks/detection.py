@@ -23,6 +23,14 @@ CANDIDATES, AGAINST = 40, 120
 class Detection:
     """See `Family`."""
 
+    def outputs(self, classes: int, plan: Mapping[str, Any]) -> tuple[int, ...]:
+        """Masks: one channel a class, perhaps one of the background. Boxes: a heat map a class, and two sides an axis
+        for each class (5 outputs a class in 2D, 7 in 3D), or sides that the classes share, perhaps with a centerness."""
+        if plan.get("target") != "boxes":
+            return (classes, classes + 1)
+        sides = 2 * (3 if plan.get("dims") == 3 else 2)
+        return tuple(sorted({classes * (1 + sides), classes + sides, classes + sides + 1}))
+
     def measure(self, record: Record, answer: Prediction, index: Index, base: Path) -> Row:
         """Figures and lesions of the masks, or the boxes as they are; the image's score with either."""
         row = {**named(record), **self._marks(record, answer, index, base)}

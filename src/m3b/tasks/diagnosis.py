@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,10 @@ from .base import Row, named
 
 class Diagnosis:
     """See `Family`. What a constant answer gets needs no training cases here."""
+
+    def outputs(self, classes: int, plan: Mapping[str, Any]) -> tuple[int, ...]:
+        """One logit a class."""
+        return (classes,)
 
     def measure(self, record: Record, answer: Prediction, index: Index, base: Path) -> Row:
         """Labels and probabilities."""

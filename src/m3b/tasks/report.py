@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,10 @@ SHUFFLES = 5
 
 class Reporting:
     """See `Family`."""
+
+    def outputs(self, classes: int, plan: Mapping[str, Any]) -> tuple[int, ...]:
+        """Any: they are words of a vocabulary."""
+        return ()
 
     def measure(self, record: Record, answer: Prediction, index: Index, base: Path) -> Row:
         """Both texts."""

@@ -33,6 +33,10 @@ MOST_FOR_ATLAS = 80
 class Segmentation:
     """See `Family`."""
 
+    def outputs(self, classes: int, plan: Mapping[str, Any]) -> tuple[int, ...]:
+        """One channel a class, and perhaps one of the background."""
+        return (classes, classes + 1)
+
     def measure(self, record: Record, answer: Prediction, index: Index, base: Path) -> Row:
         """Dice, NSD and HD95 of every label."""
         if index.overlapping:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from m3b.agents.artifacts import TrainingModule
 from m3b.agents.verdict import Verdict, accepted, rejected
+from m3b.tasks import family
 
 NEEDED = (
     "plan.json", "plan.py", "train.py", "export.py", "Datapath/dataloader.py", "Model/network.py", "Loss/loss.py",
@@ -21,9 +22,6 @@ ENOUGH = 0.7
 labels, its loss or its gradient wrong."""
 FEW_STEPS, SOME = 100, 0.95
 """Where a slow machine gets fewer steps done in the time of the probe, the loss only has to fall."""
-
-OUTPUTS: dict[str, tuple[int, ...]] = {"diagnosis": (0,), "segmentation": (0, 1), "detection": (0, 1), "report": ()}
-"""Outputs beyond one a class: the background may have one of its own; those of a report are words."""
 
 MEASURED = {
     "shape", "dtype", "label_width", "finite", "range", "parameters", "outputs", "same_outputs", "loss_before",
@@ -60,10 +58,12 @@ def check_module(work: Path, classes: tuple[str, ...], run_probe: RunProbe, task
         tail = "\n".join(ran.output.strip().splitlines()[-12:])
         why = f"ended by m3b: {ran.reason}" if ran.reason != "exit" else f"exit code {ran.code}"
         return rejected(f"The project does not run ({why}):\n{tail}")
-    faults, warnings = _judge(report, classes, task)
+    if report.get("error"):
+        return rejected(f"The project fails in {report['step']}: {report['error']}")
+    plan = json.loads((work / "plan.json").read_text(encoding="utf-8"))
+    faults, warnings = _judge(report, classes, task, plan)
     if faults:
         return rejected(*faults)
-    plan = json.loads((work / "plan.json").read_text(encoding="utf-8"))
     if plan.get("task", task) != task:
         return rejected(
             f"plan.json is of a {plan['task']} project; the task is {task}. Copy resources/templates/{task}."
@@ -105,13 +105,16 @@ def _not_by_heart(before: float, after: float, steps: int) -> list[str]:
     ]
 
 
-def _judge(report: dict[str, Any], classes: tuple[str, ...], task: str) -> tuple[list[str], list[str]]:
-    if report.get("error"):
-        return [f"The project fails in {report['step']}: {report['error']}"], []
+def _judge(
+    report: dict[str, Any], classes: tuple[str, ...], task: str, plan: Mapping[str, Any]
+) -> tuple[list[str], list[str]]:
     faults, warnings = [], []
-    fitting = OUTPUTS[task]
-    if fitting and report["outputs"] - len(classes) not in fitting:
-        faults.append(f"The model has {report['outputs']} outputs for {len(classes)} classes ({', '.join(classes)}).")
+    fitting = family(task).outputs(len(classes), plan)
+    if fitting and report["outputs"] not in fitting:
+        faults.append(
+            f"The model has {report['outputs']} outputs for {len(classes)} classes ({', '.join(classes)}); "
+            f"{' or '.join(map(str, fitting))} would fit."
+        )
     if task == "diagnosis" and report["label_width"] != len(classes):
         faults.append(f"Labels come as {report['label_width']} numbers for {len(classes)} classes.")
     if report["dtype"] != "float32":

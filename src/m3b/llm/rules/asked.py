@@ -16,6 +16,7 @@ REPORTS = (  # of texts without accents
 BOXES = (
     "bounding box", "localise", "localize", "locate", "lokalisier", "localis", "localiz", "检测框", "位置", "定位"
 )  # fmt: skip
+BOXED = r"\b(?:with|in|by|as|draw|put|set)(?: an?| the)? (?:box|boxes)\b|\bbox(?:es)? (?:around|on|of|for)\b"
 FINDING = r"\b(?:detect|find|finds|finde|finden|erkenn|trouv|detecter|detectar|encontrar|spot)\w*"
 TASKS = ("diagnosis", "segmentation", "detection", "report")
 METRICS = {
@@ -36,7 +37,7 @@ def asked_task(request: str) -> str:
     low = plain(request)
     if re.search(REPORTS, low) and not re.search(r"labels? (?:were |are )?(?:taken|from|extracted)", low):
         return "report"
-    if any(phrase in low for phrase in map(plain, BOXES)):
+    if any(phrase in low for phrase in map(plain, BOXES)) or re.search(BOXED, low):
         return "detection"
     if any(re.search(rf"\b{word}" if word.isascii() else word, low) for word in map(plain, SEGMENTATION.split())):
         return "segmentation"
