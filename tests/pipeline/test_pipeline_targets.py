@@ -8,7 +8,6 @@ from typing import Any
 from xml.etree import ElementTree
 
 import numpy as np
-import pytest
 from numpy.typing import NDArray
 from PIL import Image
 
