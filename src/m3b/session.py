@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, cast
 
 from m3b.agents import briefing, prompts
@@ -181,7 +182,7 @@ class Session:
         status = "failed"
         try:
             agent = self._agent(role, brief)
-            verdict = agent.run(check)
+            verdict = agent.run(lambda text: self._checked(check, text))
             status = "done"
         except RunEnd as end:
             status = end.status
@@ -196,6 +197,14 @@ class Session:
         self.emit("artifact", artifact=role.artifact, value=to_json(artifact), **extra)
         self.role = ""
         return artifact
+
+    def _checked(self, check: Check, said: str) -> Verdict:
+        """The check of a hand-over, once no script of the run can change any more what it looks at."""
+        stopped = self.tools.stop_scripts()
+        for text in stopped:
+            self.emit("note", text=text)
+        verdict = check(said)
+        return replace(verdict, warnings=(*verdict.warnings, *stopped))
 
     def _role_ended(self, status: str) -> None:
         """Said also when the journal itself is what failed; the first error is the one to be told."""

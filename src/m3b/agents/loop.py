@@ -273,8 +273,10 @@ class Agent:
         if self.counters.iterations >= self.budget.iterations:
             raise end(f"The hand-over was still not acceptable after {self.budget.iterations} rounds: {faults}")
         self._count()
+        noted = f"\nIt noted besides:\n{_bullets(verdict.warnings)}" if verdict.warnings else ""
         self._tell(
-            f"The check does not accept this yet:\n{_bullets(verdict.faults)}\nMend it, then say that you are done."
+            f"The check does not accept this yet:\n{_bullets(verdict.faults)}{noted}\nMend it, then say that you are "
+            "done."
         )
 
     def _wrap_up(self) -> None:

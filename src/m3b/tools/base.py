@@ -40,6 +40,8 @@ TOOLS: dict[str, Callable[..., ToolResult]] = {
 }
 """The eight tools, in the order in which they are shown."""
 
+HAND_OVER = "the work was handed over, and nothing may run on while it is checked"
+
 _UNCUT = ("read_files", "run_script")
 """Tools that bound their own results: one pages, the other's whole output is in a file already."""
 
@@ -118,6 +120,17 @@ class Toolbox:
         except MemoryError:
             return ToolResult(f"{call.name}: not enough memory. Look at less at a time.", is_error=True)
         return result if call.name in _UNCUT else self._bounded(result)
+
+    def stop_scripts(self) -> list[str]:
+        """Stop every running script at a hand-over; say of each which it was. Others can be started afterwards.
+
+        What is checked cannot be changed by a script while it is looked at.
+        """
+        return [
+            f"Job {job.number} (`{' '.join(job.command.split())[:80]}`) still ran at the hand-over and was stopped: nothing may run "
+            "on while the work is checked. Start it again if you need what it makes."
+            for job in self.context.jobs.stop_running(HAND_OVER)
+        ]
 
     def close(self) -> None:
         """Stop every script; nothing is left running."""

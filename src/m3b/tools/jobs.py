@@ -20,13 +20,14 @@ _READ = 512 * 1024
 
 @dataclass
 class Job:
-    """One script. `started` is in seconds of `time.monotonic`."""
+    """One script. `started` is in seconds of `time.monotonic`; `why` says why m3b stopped it, where it did."""
 
     number: int
     command: str
     process: Process
     started: float
     exit: Exit | None = None
+    why: str = ""
     spoke: float = field(default=0.0)
     _size: int = -1
 
@@ -151,13 +152,21 @@ class Jobs:
                     look(job)
         return False
 
+    def stop_running(self, why: str) -> list[Job]:
+        """Stop everything that runs, whole trees of processes; return what was stopped, with `why` noted on it."""
+        with self._lock:
+            stopped = [job for job in self.all if job.running]
+            for job in stopped:
+                job.exit = job.process.stop()
+                if job.exit.reason != "exit":  # else it ended by itself meanwhile
+                    job.why = why
+            return [job for job in stopped if job.why]
+
     def close(self) -> None:
         """Stop everything that runs; nothing can be started afterwards."""
         with self._lock:
             self._closed = True
-        for job in self.all:
-            if job.running:
-                job.exit = job.process.stop()
+        self.stop_running("the run is over")
 
 
 def free_number(roots: Roots, folder: str, suffix: str) -> tuple[int, Path]:

@@ -91,6 +91,8 @@ def _headline(job: Job, cancelled: bool) -> str:
             f"Job {job.number} is still running after {time.monotonic() - job.started:.0f} s. "
             f"Wait on with run_script(job={job.number}); end it with run_script(job={job.number}, stop=true)."
         )
+    if job.why:
+        return f"Exit code {job.exit.code} after {job.exit.wall_s:.1f} s, stopped by m3b: {job.why}."
     return _ending(job.exit) + (" because the run was cancelled." if cancelled else "")
 
 
