@@ -19,6 +19,7 @@ SRC = ROOT / "src" / "m3b"
 
 FLOORS = {
     "messages": 0, "errors": 0, "events": 0, "resources": 0,
+    "untrusted": 0.5,  # how files are opened that scripts may have made
     "llm": 1, "sandbox": 1, "data": 1,
     "tools": 2, "metrics": 2, "models": 2,
     "tasks": 2.5,  # measures with metrics what models answer

@@ -24,6 +24,7 @@ from m3b.tools.preview_dirs import preview_dirs
 from m3b.tools.preview_files import preview_files
 from m3b.tools.script import run_script
 from m3b.tools.text import clip
+from m3b.untrusted import Unsafe
 
 TOOLS: dict[str, Callable[..., ToolResult]] = {
     tool.__name__: tool
@@ -177,6 +178,8 @@ class Toolbox:
         """A fault of the file system, in the agent's spelling of the path."""
         name = error.filename if isinstance(error.filename, str) else ""
         where = self.context.roots.show(Path(name)) if name.startswith("/") else name
+        if isinstance(error, Unsafe):
+            return f"{where}: {error.strerror}. Use another path."
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             return "The disk is full: nothing more can be written. Delete what is not needed (old checkpoints, caches)."
         if error.errno in (errno.ELOOP, errno.ENOTDIR):

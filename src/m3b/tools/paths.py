@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import io
 import os
-import stat
 from collections.abc import Mapping
 from pathlib import Path
 
+from m3b import untrusted
 from m3b.errors import ToolError
+
+_TOP = Path("/")
 
 
 class Roots:
@@ -117,17 +118,9 @@ def open_plain(path: Path, flags: int, mode: int = 0o644) -> int:
     """A descriptor of a real path, refusing any link on the way: a script may have swapped one in since `resolve`.
 
     Raises:
-        OSError: as `os.open`; `ELOOP` or `ENOTDIR` for a link.
+        OSError: as `os.open`; `Unsafe` for a link.
     """
-    folder = os.open("/", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        for part in path.parent.parts[1:]:
-            inner = os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
-            os.close(folder)
-            folder = inner
-        return os.open(path.name or ".", flags | os.O_NOFOLLOW | os.O_CLOEXEC, mode, dir_fd=folder)
-    finally:
-        os.close(folder)
+    return untrusted.open_below(_TOP, path.relative_to(_TOP), flags, mode)
 
 
 def open_read(path: Path, shown: str) -> io.FileIO:
@@ -135,38 +128,18 @@ def open_read(path: Path, shown: str) -> io.FileIO:
 
     Raises:
         ToolError: a folder, a pipe or a device (which could block for ever).
+        OSError: as `open_plain`.
     """
-    fd = open_plain(path, os.O_RDONLY | os.O_NONBLOCK)
-    if not stat.S_ISREG(os.fstat(fd).st_mode):
-        os.close(fd)
-        raise ToolError(f"{shown}: not a regular file.")
-    return io.FileIO(fd, "rb")
+    try:
+        return untrusted.open_file(_TOP, path.relative_to(_TOP))
+    except untrusted.Unsafe as error:
+        raise ToolError(f"{shown}: {error.strerror}.") from None
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Put a file there in one step: readers see the old content or the new, never half of it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    folder = open_plain(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-    spare = f".{path.name[:100]}.{os.getpid()}.tmp"
-    try:
-        mode = _mode(path.name, folder)
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
-        fd = os.open(spare, flags, mode, dir_fd=folder)
-        with os.fdopen(fd, "wb") as file:
-            file.write(content)
-        os.chmod(spare, mode, dir_fd=folder)
-        os.replace(spare, path.name, src_dir_fd=folder, dst_dir_fd=folder)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(spare, dir_fd=folder)
-        raise
-    finally:
-        os.close(folder)
+    """Put a file there in one step: readers see the old content or the new, never half of it.
 
-
-def _mode(name: str, folder: int) -> int:
-    """The permissions of a file that is being replaced (scripts stay executable), else ordinary ones."""
-    try:
-        return stat.S_IMODE(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode) & 0o777 | 0o600
-    except FileNotFoundError:
-        return 0o644
+    Raises:
+        OSError: as `untrusted.write_whole`.
+    """
+    untrusted.write_whole(_TOP, path.relative_to(_TOP), content)

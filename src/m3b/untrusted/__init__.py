@@ -1,0 +1,42 @@
+"""Files that a script of an agent may have made or swapped: how m3b's own process opens, lists, copies and writes them.
+
+Every function takes a root that m3b trusts and a name below it. The way from the root to the name is walked one folder
+at a time by descriptors, and a link on it is refused, so that a folder or file that is swapped between two steps leads
+nowhere else. Only regular files are opened, without waiting, and only up to a size.
+"""
+
+from __future__ import annotations
+
+from m3b.untrusted.paths import (
+    Unsafe,
+    is_file,
+    is_folder,
+    open_below,
+    open_file,
+    read_bytes,
+    read_json,
+    read_text,
+    sha256,
+)
+from m3b.untrusted.removing import remove_tree
+from m3b.untrusted.trees import Found, copy_tree, digest, walk
+from m3b.untrusted.writing import make_folder, write_whole
+
+__all__ = [
+    "Found",
+    "Unsafe",
+    "copy_tree",
+    "digest",
+    "is_file",
+    "is_folder",
+    "make_folder",
+    "open_below",
+    "open_file",
+    "read_bytes",
+    "read_json",
+    "read_text",
+    "remove_tree",
+    "sha256",
+    "walk",
+    "write_whole",
+]

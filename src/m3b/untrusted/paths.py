@@ -1,0 +1,157 @@
+"""One file below a trusted root: opened and read up to a size; links, pipes and devices refused."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import io
+import json
+import os
+import stat
+from pathlib import Path
+from typing import Any
+
+LARGEST_TEXT = 64 * 2**20
+"""Bytes of a JSON or text file that are read at most, unless the caller says otherwise."""
+
+FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+QUIET = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
+
+
+class Unsafe(OSError):
+    """What stands at a path may not be opened: a link, a pipe, a device, too large, too deep. `strerror` says which."""
+
+    def __init__(self, path: str | Path, why: str) -> None:
+        super().__init__(errno.EPERM, why, str(path))
+
+    def __str__(self) -> str:
+        return f"{self.filename}: {self.strerror}"
+
+
+def parts_of(name: str | Path) -> list[str]:
+    """The parts of a name below a root.
+
+    Raises:
+        Unsafe: an absolute name, `..` or a NUL byte.
+    """
+    text = str(name)
+    parts = [part for part in text.split("/") if part not in ("", ".")]
+    if text.startswith("/") or ".." in parts or "\0" in text:
+        raise Unsafe(text, "not a plain path below its folder")
+    return parts
+
+
+def open_below(root: Path, name: str | Path, flags: int, mode: int = 0o644) -> int:
+    """A descriptor of what `name` is below `root`, with no link on the way; the root's own path may hold links.
+
+    Raises:
+        Unsafe: a link or a file stands where a folder is needed, or the name leads out.
+        OSError: as `os.open`.
+    """
+    parts, whole = parts_of(name), root / name
+    folder = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        for part in parts[:-1]:
+            inner = step(part, FOLDER, folder, whole)
+            os.close(folder)
+            folder = inner
+        return step(parts[-1] if parts else ".", flags | QUIET, folder, whole, mode)
+    finally:
+        os.close(folder)
+
+
+def step(part: str, flags: int, folder: int, whole: Path, mode: int = 0) -> int:
+    try:
+        return os.open(part, flags, mode, dir_fd=folder)
+    except OSError as error:
+        if error.errno == errno.ELOOP or (error.errno == errno.ENOTDIR and _is_link(part, folder)):
+            raise Unsafe(whole, "a link lies on the way; links are not followed here") from None
+        if error.errno == errno.ENXIO:
+            raise Unsafe(whole, "not a regular file") from None
+        raise type(error)(error.errno, error.strerror, str(whole)) from None
+
+
+def _is_link(part: str, folder: int) -> bool:
+    with contextlib.suppress(OSError):
+        return stat.S_ISLNK(os.stat(part, dir_fd=folder, follow_symlinks=False).st_mode)
+    return False
+
+
+def open_file(root: Path, name: str | Path, *, most: int | None = None) -> io.FileIO:
+    """A regular file, open for reading, unbuffered; opening never waits.
+
+    Args:
+        most: bytes that it may have.
+
+    Raises:
+        Unsafe: a link, folder, pipe, socket or device, or more bytes than `most`.
+        OSError: as `os.open`.
+    """
+    descriptor = open_below(root, name, os.O_RDONLY)
+    try:
+        status = os.fstat(descriptor)
+        if stat.S_ISDIR(status.st_mode):
+            raise Unsafe(root / name, "a folder, not a file")
+        if not stat.S_ISREG(status.st_mode):
+            raise Unsafe(root / name, "not a regular file")
+        if most is not None and status.st_size > most:
+            raise Unsafe(root / name, f"{status.st_size:,} bytes, more than the {most:,} that are read")
+        return io.FileIO(descriptor, "rb")
+    except BaseException:
+        os.close(descriptor)
+        raise
+
+
+def read_bytes(root: Path, name: str | Path, most: int = LARGEST_TEXT) -> bytes:
+    """The content of a regular file. Raises as `open_file`; a file that grows past `most` while it is read, too."""
+    with open_file(root, name, most=most) as file:
+        content = bytearray()
+        while block := file.read(min(1 << 20, most + 1 - len(content))):
+            content += block
+            if len(content) > most:
+                raise Unsafe(root / name, f"more than the {most:,} bytes that are read")
+        return bytes(content)
+
+
+def read_text(root: Path, name: str | Path, most: int = LARGEST_TEXT) -> str:
+    """The content as UTF-8, a byte order mark left out and bytes that are none replaced. Raises as `read_bytes`."""
+    return read_bytes(root, name, most).decode("utf-8-sig", "replace")
+
+
+def read_json(root: Path, name: str | Path, most: int = LARGEST_TEXT) -> Any:
+    """The value that a JSON file holds.
+
+    Raises:
+        Unsafe, OSError: as `read_bytes`.
+        ValueError: no JSON, not UTF-8, or nested too deeply.
+    """
+    content = read_bytes(root, name, most).decode("utf-8-sig")
+    try:
+        return json.loads(content)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+
+
+def is_file(root: Path, name: str | Path) -> bool:
+    """Whether a regular file stands there that `open_file` would open."""
+    try:
+        open_file(root, name).close()
+    except OSError:
+        return False
+    return True
+
+
+def is_folder(root: Path, name: str | Path) -> bool:
+    """Whether a folder stands there, and no link on the way."""
+    try:
+        os.close(open_below(root, name, os.O_RDONLY | os.O_DIRECTORY))
+    except OSError:
+        return False
+    return True
+
+
+def sha256(root: Path, name: str | Path) -> str:
+    """Hex digest of a regular file. Raises as `open_file`."""
+    with open_file(root, name) as file:
+        return hashlib.file_digest(io.BufferedReader(file, 1 << 20), "sha256").hexdigest()

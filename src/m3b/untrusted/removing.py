@@ -1,0 +1,62 @@
+"""A folder deleted whatever a script built in it, without recursion and without following a link."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+from pathlib import Path
+
+
+def remove_tree(folder: Path) -> None:
+    """Delete a folder whatever was built in it: however deep, whatever its permissions; links are not followed.
+
+    What cannot be deleted stays; nothing is raised.
+    """
+    with contextlib.suppress(OSError):
+        if not folder.is_symlink() and folder.is_dir():
+            os.chmod(folder, 0o700)
+            _empty(os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC))
+            folder.rmdir()
+        else:
+            folder.unlink()
+
+
+def _empty(top: int) -> None:
+    """Delete all that is below a descriptor, which is closed. Deep folders are moved up to the top first, so that
+    neither recursion nor the length of a path grows with the depth."""
+    try:
+        number, mark = 0, f".{secrets.token_hex(8)}-"
+        while names := os.listdir(top):
+            before = number
+            for name in names:
+                number += _thin(top, name, mark, number)
+            if number == before and os.listdir(top):
+                return  # what is left cannot be deleted
+    finally:
+        os.close(top)
+
+
+def _thin(top: int, name: str, mark: str, number: int) -> int:
+    """Delete one entry of the top folder, or move its sub-folders up beside it; returns how many steps were made."""
+    with contextlib.suppress(OSError):
+        os.unlink(name, dir_fd=top)
+        return 1
+    done = 0
+    with contextlib.suppress(OSError):
+        os.chmod(name, 0o700, dir_fd=top)
+        inner = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=top)
+        try:
+            for entry in os.listdir(inner):
+                try:
+                    os.unlink(entry, dir_fd=inner)
+                except OSError:
+                    with contextlib.suppress(OSError):
+                        os.chmod(entry, 0o700, dir_fd=inner, follow_symlinks=True)
+                    os.rename(entry, f"{mark}{number + done}", src_dir_fd=inner, dst_dir_fd=top)
+                done += 1
+        finally:
+            os.close(inner)
+        os.rmdir(name, dir_fd=top)
+        done += 1
+    return done

@@ -1,0 +1,178 @@
+"""Whole folders below a trusted root: walked without recursion, copied and hashed, however they are built."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import os
+import shutil
+import stat
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from m3b.untrusted.paths import Unsafe, open_below, open_file, sha256
+from m3b.untrusted.writing import make_folder
+
+DEEPEST = 64
+MOST = 1_000_000
+Kind = Literal["file", "folder", "link", "other"]
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """One entry of a tree: `name` counts from the folder that was walked; size in bytes; `mode` the permissions."""
+
+    name: str
+    kind: Kind
+    size: int
+    mode: int
+
+
+def walk(
+    root: Path,
+    name: str | Path = "",
+    *,
+    leave: Collection[str] = (),
+    deepest: int = DEEPEST,
+    most: int = MOST,
+) -> Iterator[Found]:
+    """Everything below a folder, sorted within each folder, links named but never followed.
+
+    Args:
+        leave: names of files and folders that are left out wherever they stand.
+        deepest: levels of folders that are allowed.
+        most: entries that are allowed.
+
+    Raises:
+        Unsafe: a tree that is deeper or has more entries, or a link where the folder should be.
+        OSError: the folder cannot be listed.
+    """
+    waiting = [("", 0)]
+    seen = 0
+    while waiting:
+        inner, depth = waiting.pop()
+        if depth > deepest:
+            raise Unsafe(root / name, f"folders nested deeper than {deepest} levels")
+        found = _entries(root, f"{name}/{inner}", leave, most - seen)
+        seen += len(found)
+        for entry in sorted(found, key=lambda one: one.name):
+            below = f"{inner}/{entry.name}" if inner else entry.name
+            yield Found(below, entry.kind, entry.size, entry.mode)
+            if entry.kind == "folder":
+                waiting.append((below, depth + 1))
+
+
+def _entries(root: Path, name: str, leave: Collection[str], most: int) -> list[Found]:
+    descriptor = open_below(root, name.strip("/"), os.O_RDONLY | os.O_DIRECTORY)
+    found: list[Found] = []
+    try:
+        with os.scandir(descriptor) as entries:
+            for entry in entries:
+                if entry.name in leave:
+                    continue
+                if len(found) >= most:
+                    raise Unsafe(root / name.strip("/"), "too many files and folders")
+                with contextlib.suppress(FileNotFoundError):
+                    status = entry.stat(follow_symlinks=False)
+                    found.append(Found(entry.name, _kind(status.st_mode), status.st_size, stat.S_IMODE(status.st_mode)))
+    finally:
+        os.close(descriptor)
+    return found
+
+
+def _kind(mode: int) -> Kind:
+    if stat.S_ISREG(mode):
+        return "file"
+    if stat.S_ISDIR(mode):
+        return "folder"
+    return "link" if stat.S_ISLNK(mode) else "other"
+
+
+def copy_tree(
+    root: Path,
+    name: str | Path,
+    target: Path,
+    *,
+    leave: Collection[str] = ("__pycache__",),
+    most_bytes: int | None = None,
+    most: int = MOST,
+    strict: bool = True,
+) -> list[Found]:
+    """Copy a folder to `target`, which m3b owns and which is made if missing; returns the files that were copied.
+
+    Args:
+        most_bytes: of all files together.
+        strict: whether a link or a special file is refused; else it is left out.
+
+    Raises:
+        Unsafe: as `walk`; a link or special file; more bytes than `most_bytes`.
+        OSError: something cannot be read or written.
+    """
+    target.mkdir(parents=True, exist_ok=True)
+    copied: list[Found] = []
+    total = 0
+    for found in walk(root, name, leave=leave, most=most):
+        if found.kind == "folder":
+            os.close(make_folder(target, found.name))
+        elif found.kind == "file":
+            total += copy_file(root, Path(name, found.name), target, found.name, most=_left(most_bytes, total))
+            copied.append(found)
+        elif strict:
+            raise Unsafe(root / name / found.name, "a link or a special file, not a regular one")
+    return copied
+
+
+def _left(most: int | None, used: int) -> int | None:
+    return None if most is None else max(most - used, 0)
+
+
+def copy_file(root: Path, name: str | Path, target: Path, to: str | Path, *, most: int | None = None) -> int:
+    """Copy one regular file to `to` below `target`, in place of what stands there; returns its size in bytes.
+
+    Raises:
+        Unsafe, OSError: as `open_file` and `write_whole`.
+    """
+    above, _, last = str(to).rpartition("/")
+    with open_file(root, name, most=most) as source:
+        folder = make_folder(target, above)
+        try:
+            return _copied(source, folder, last, str(to))
+        finally:
+            os.close(folder)
+
+
+def _copied(source: io.FileIO, folder: int, last: str, to: str) -> int:
+    status = os.fstat(source.fileno())
+    try:
+        os.unlink(last, dir_fd=folder)
+    except FileNotFoundError:
+        pass
+    except IsADirectoryError:
+        raise Unsafe(to, "a folder; a file cannot be copied over it") from None
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    mode = 0o644 | (status.st_mode & 0o111)
+    with os.fdopen(os.open(last, flags, mode, dir_fd=folder), "wb") as out:
+        os.fchmod(out.fileno(), mode)
+        shutil.copyfileobj(source, out, 1 << 20)
+        return out.tell()
+
+
+def digest(root: Path, name: str | Path, *, leave: Collection[str] = ("__pycache__",)) -> str:
+    """Hex digest of a regular file, or of names and contents of all files below a folder; links and special files
+    count by their name.
+
+    Raises:
+        Unsafe, OSError: as `walk` and `open_file`.
+    """
+    try:
+        return sha256(root, name)
+    except Unsafe:
+        lines = [
+            f"{found.name} {sha256(root, Path(name, found.name)) if found.kind == 'file' else found.kind}"
+            for found in walk(root, name, leave=leave)
+            if found.kind != "folder"
+        ]
+    return hashlib.sha256("\n".join(sorted(lines)).encode("utf-8", "surrogateescape")).hexdigest()

@@ -1,0 +1,67 @@
+"""Folders and files below a trusted root: made and written in one step, never through a link."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import stat
+from pathlib import Path
+
+from m3b.untrusted.paths import FOLDER, QUIET, parts_of, step
+
+
+def make_folder(root: Path, name: str | Path) -> int:
+    """A descriptor of a folder below `root`, made with its parents where missing.
+
+    Raises:
+        Unsafe: a link on the way.
+        OSError: as `os.mkdir`.
+    """
+    folder = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        for part in parts_of(name):
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(part, 0o755, dir_fd=folder)
+            inner = step(part, FOLDER, folder, root / name)
+            os.close(folder)
+            folder = inner
+    except BaseException:
+        os.close(folder)
+        raise
+    return folder
+
+
+def write_whole(root: Path, name: str | Path, content: bytes, *, executable: bool = False) -> None:
+    """Put a file there in one step: readers see the old content or the new, never half of it.
+
+    A file that is replaced keeps its permissions, of which those of the owner are given in any case.
+
+    Raises:
+        Unsafe: a link on the way; one in the place of the file itself is replaced.
+        OSError: as `os.open` and `os.replace`.
+    """
+    *above, last = parts_of(name)
+    folder = make_folder(root, "/".join(above))
+    spare = f".{last[:100]}.{secrets.token_hex(6)}.tmp"
+    try:
+        mode = _mode(last, folder) | (0o111 if executable else 0)
+        descriptor = os.open(spare, os.O_WRONLY | os.O_CREAT | os.O_EXCL | QUIET, 0o600, dir_fd=folder)
+        with os.fdopen(descriptor, "wb") as file:
+            os.fchmod(descriptor, mode)
+            file.write(content)
+        os.replace(spare, last, src_dir_fd=folder, dst_dir_fd=folder)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(spare, dir_fd=folder)
+        raise
+    finally:
+        os.close(folder)
+
+
+def _mode(name: str, folder: int) -> int:
+    try:
+        status = os.stat(name, dir_fd=folder, follow_symlinks=False)
+    except FileNotFoundError:
+        return 0o644
+    return stat.S_IMODE(status.st_mode) & 0o777 | 0o600 if stat.S_ISREG(status.st_mode) else 0o644
