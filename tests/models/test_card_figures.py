@@ -48,7 +48,11 @@ def test_each_label_of_a_segmentation() -> None:
     text = "\n".join(measured(segmentation(20)))
     assert "| label | cases | dice | nsd | hd95 |" in text
     assert "| sple\\|en | 20 | 0.700" in text
-    assert "Of hd95 less is better. hd95 is in mm" in text
+    assert "Of hd95 less is better. hd95 is in mm, or pixels" in text
+    scores = segmentation(20)
+    for unit, words in (("mm", "hd95 is in mm."), ("px", "hd95 is in pixels, as")):
+        scores["details"] = {"distance_unit": unit}
+        assert words in "\n".join(measured(scores))
     assert "marking nothing" in text
     assert "constant answer of masks: nothing marked" in text
 

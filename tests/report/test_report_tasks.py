@@ -39,7 +39,7 @@ def test_segmentation(tmp_path: Path, check: Check) -> None:
     cases = [SegmentationCase(f"{n}", f"p{n}", row) for n, row in enumerate(rows)]
     scores = score_segmentation(cases, ("liver", "<b>"), primary="hd95").to_dict()
     text = page_of(tmp_path, scores, check)
-    assert "HD95, mm (less is better)" in text
+    assert "HD95 (less is better)" in text  # nobody said what these distances are in
     assert "on a scale from 0 to 1" not in text  # millimetres have no such scale
     assert "Test cases with a label missed altogether: <b> in 1." in text
     assert "2 test patients cannot show" in text

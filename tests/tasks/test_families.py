@@ -60,6 +60,24 @@ def test_a_perfect_segmentation_beats_the_mean_shape(organs: Index, tmp_path: Pa
     assert scores.metrics["hd95"].value == 0.0
     assert [label.name for label in scores.per_label] == ["core", "rim"]
     assert scores.details["baseline"] == "mean shape"
+    assert scores.details["distance_unit"] == "mm"
+
+
+def test_distances_of_pictures_are_in_pixels(tmp_path: Path) -> None:
+    records = []
+    for number in range(3):
+        for name, array in (("i", np.full((20, 20), 90, np.uint8)), ("m", np.eye(20, dtype=np.uint8))):
+            Image.fromarray(array).save(tmp_path / f"{name}{number}.png")
+        records.append(Record(f"i{number}.png", patient=f"p{number}", mask=f"m{number}.png"))
+    index = Index(tuple(records[:1]), tuple(records[1:]), ("line",), "segmentation", {"line": 1})
+    of_task = family("segmentation")
+    rows = [of_task.measure(r, Prediction(r.image, mask=tmp_path / str(r.mask)), index, tmp_path) for r in index.test]
+    assert of_task.score(rows, index, primary="dice").details["distance_unit"] == "px"
+    rows[0]["unit"] = "mm"
+    assert of_task.score(rows, index, primary="dice").details["distance_unit"] == "mixed"
+    for row in rows:  # as a run of an earlier version kept them
+        del row["unit"]
+    assert "distance_unit" not in of_task.score(rows, index, primary="dice").details
 
 
 def test_a_worse_segmentation_is_measured_in_millimetres(organs: Index, tmp_path: Path) -> None:

@@ -8,7 +8,11 @@ from typing import Any
 
 FEW_PATIENTS = 10
 _LOWER = ("ece", "brier", "hd95")
-_UNITS = {"hd95": "mm, or pixels where the spacing is unknown"}
+_UNITS = {
+    "mm": "mm",
+    "px": "pixels, as the images name no spacing",
+    "mixed": "mm, or pixels where an image names no spacing",
+}
 _TRIVIAL = {
     "diagnosis": "the best answer that is the same for every image",
     "segmentation": "the better of marking nothing and of marking the mean shape of the training cases, where it was made",
@@ -58,7 +62,8 @@ def measured(scores: Mapping[str, Any]) -> list[str]:
     )
     lower = [name for name in metrics if name in _LOWER]
     notes = [f"Of {', '.join(map(escaped, lower))} less is better."] if lower else []
-    notes += [f"{escaped(name)} is in {unit}." for name, unit in _UNITS.items() if name in metrics]
+    unit = str((scores.get("details") or {}).get("distance_unit", "mixed"))
+    notes += [f"hd95 is in {_UNITS.get(unit, unit)}."] if "hd95" in metrics else []
     lines = ["## Measured", "", about, "", *table(("metric", "value", "95 % interval", "constant answer"), rows)]
     return [*lines, *([" ".join(notes), ""] if notes else []), *_each(scores), *_counted(scores.get("details") or {})]
 

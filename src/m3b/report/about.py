@@ -7,7 +7,7 @@ from typing import Any
 
 from m3b.models.card_figures import worth
 
-from .charts import line_chart
+from .charts import SERIES, line_chart
 from .gather import RunFiles, as_dict, as_list, number
 from .markup import Child, Html, facts, join, section, table, tag
 from .words import brief, count, duration, size
@@ -79,11 +79,11 @@ def _findings(audit: dict[str, Any]) -> Html:
 def training_section(files: RunFiles) -> Html:
     """Curves of the training log: losses in one chart, validation figures in another, one line a fold."""
     columns = [name for name in (files.log[0] if files.log else {}) if name.lower() not in _NOT_DRAWN]
-    losses = {name: _runs(files.log, name) for name in columns if "loss" in name.lower()}
-    others = {name: _runs(files.log, name) for name in columns if "loss" not in name.lower()}
+    losses = {_spaced(name): _runs(files.log, name) for name in columns if "loss" in name.lower()}
+    others = {_spaced(name): _runs(files.log, name) for name in columns if "loss" not in name.lower()}
     x = _x_name(files.log)
     charts = [
-        line_chart(title, x, {name: runs for name, runs in group.items() if runs})
+        line_chart(title, x, dict([(name, runs) for name, runs in group.items() if runs][:SERIES]))
         for title, group in (("loss", losses), ("validation", others))
         if any(group.values())
     ]
@@ -91,6 +91,10 @@ def training_section(files: RunFiles) -> Html:
         return Html("")
     note = "Validation cases are part of the training split; the test cases are locked away until the end."
     return section("training", "Training", tag("p", note, class_="quiet"), tag("div", *charts, class_="charts"))
+
+
+def _spaced(column: str) -> str:
+    return column.replace("_", " ")
 
 
 def _x_name(log: list[dict[str, str]]) -> str:
@@ -212,11 +216,12 @@ def made_section(files: RunFiles) -> Html:
 
 
 def limits_section(files: RunFiles) -> Html:
-    """What the figures do not say."""
+    """What the figures do not say; nothing where there is neither a figure nor a model."""
     trained = number(as_dict(files.audit.get("patients")).get("train"))
-    limits = [*worth(files.scores, None if trained is None else int(trained)), *LIMITS]
+    known = worth(files.scores, None if trained is None else int(trained))
+    limits = [*known, *LIMITS] if files.delivered or files.scores else []
     if files.torn_lines:
         limits.append(
             f"{files.torn_lines} lines of the journal could not be read, as after a crash; the timeline lacks them."
         )
-    return section("limits", "Limits", tag("ul", *(tag("li", limit) for limit in limits)))
+    return section("limits", "Limits", tag("ul", *(tag("li", limit) for limit in limits)) if limits else None)

@@ -8,8 +8,19 @@ from collections.abc import Mapping, Sequence
 from .markup import Child, Html, tag
 
 Point = tuple[float, float]
-SERIES = 6
-"""Number of series colours in the style sheet."""
+COLOURS, DASHES = 8, 4
+"""Series colours and line styles in the style sheet."""
+SERIES = COLOURS * DASHES
+"""So many lines can be told apart: no two share both colour and style."""
+FEW_LINES = 6
+"""More lines than these get a chart of the page's whole width."""
+LABEL_GAP = 11.0
+"""Least distance of two lines' names, in units of the drawing."""
+
+
+def look(place: int) -> str:
+    """The classes of a line: neighbours differ in colour and in style, so that print without colour serves too."""
+    return f"series stroke{place % COLOURS} dash{(place + place // COLOURS) % DASHES}"
 
 
 def _svg(width: int, height: int, title: str, *children: Child) -> Html:
@@ -81,16 +92,11 @@ class _Frame:
 
 
 def legend(names: Sequence[str]) -> Html:
-    """Names with their series colour, as a list below a chart."""
+    """Names with their line's colour and style, as a list below a chart."""
     items = [
         tag(
             "li",
-            tag(
-                "svg",
-                tag("rect", width=12, height=4, y=4, class_=f"fill{i % SERIES}"),
-                viewBox="0 0 12 12",
-                aria_hidden="true",
-            ),
+            tag("svg", _path([(0, 6), (30, 6)], look(i)), viewBox="0 0 30 12", aria_hidden="true"),
             name,
         )
         for i, name in enumerate(names)
@@ -104,7 +110,7 @@ def roc_chart(curves: Sequence[tuple[str, Sequence[Point]]]) -> Html:
     drawn: list[Child] = [*frame.axes("false positive rate", "true positive rate")]
     drawn.append(_path([frame.at(0, 0), frame.at(1, 1)], "reference"))
     for i, (_, points) in enumerate(curves):
-        drawn.append(_path([frame.at(x, y) for x, y in points], f"series stroke{i % SERIES}"))
+        drawn.append(_path([frame.at(x, y) for x, y in points], look(i)))
     return _svg(frame.width, frame.height, f"ROC curve of {', '.join(name for name, _ in curves)}", *drawn)
 
 
@@ -124,24 +130,60 @@ def calibration_chart(bins: Sequence[tuple[float, float, float]]) -> Html:
 
 
 def line_chart(title: str, x_name: str, lines: Mapping[str, Sequence[Sequence[Point]]]) -> Html:
-    """Named lines over a common x axis; several runs of one name (folds) share its colour."""
+    """Named lines over a common x axis, each with its name at its end; several runs of one name (folds) look alike."""
     points = [point for runs in lines.values() for run in runs for point in run]
     if not points:
         return Html("")
     xs, ys = [x for x, _ in points], [y for _, y in points]
     flat = max(ys) - min(ys) < 1e-9 * max(abs(max(ys)), 1e-9)
     height = _rounded(min(ys) - 0.5, max(ys) + 0.5) if flat else _rounded(min(ys), max(ys))
-    frame = _Frame((min(xs), max(xs)), height, 420, 280)
+    many = len(lines) > FEW_LINES
+    frame = _Frame((min(xs), max(xs)), height, *((760, 400) if many else (420, 280)))
+    frame.right -= LABEL_ROOM
     drawn: list[Child] = [*frame.axes(x_name, title)]
-    for i, runs in enumerate(lines.values()):
+    ends = []
+    for i, (name, runs) in enumerate(lines.items()):
         for run in runs:
             at = [frame.at(x, y) for x, y in run]
             if len(at) == 1:
-                drawn.append(tag("circle", cx=f"{at[0][0]:.1f}", cy=f"{at[0][1]:.1f}", r=3, class_=f"fill{i % SERIES}"))
+                drawn.append(
+                    tag("circle", cx=f"{at[0][0]:.1f}", cy=f"{at[0][1]:.1f}", r=3, class_=f"fill{i % COLOURS}")
+                )
             else:
-                drawn.append(_path(at, f"series stroke{i % SERIES}" + (" faint" if len(runs) > 1 else "")))
+                drawn.append(_path(at, look(i) + (" faint" if len(runs) > 1 else "")))
+        ends.append((name, frame.at(*runs[-1][-1])))
+    drawn += _names_at(ends, frame)
     about = f"{title} over {x_name}: {', '.join(lines)}"
-    return tag("figure", _svg(frame.width, frame.height, about, *drawn), legend(list(lines)))
+    drawing = _svg(frame.width, frame.height, about, *drawn)
+    return tag("figure", drawing, legend(list(lines)), class_="wide" if many else None)
+
+
+LABEL_ROOM, LABEL_LETTERS = 104, 17
+"""Room for the lines' names at the right, and how much of a name fits there; the legend has the whole."""
+
+
+def _names_at(ends: Sequence[tuple[str, Point]], frame: _Frame) -> list[Html]:
+    """The lines' names in the margin, each as near to its line's end as the others leave room, tied to it by a hair."""
+    drawn = []
+    for place, (x, y), low in apart(ends, frame.top + 4, frame.bottom):
+        name = ends[place][0]
+        short = name if len(name) <= LABEL_LETTERS else f"{name[: LABEL_LETTERS - 1]}…"
+        drawn.append(_path([(x + 2, y), (frame.right + 8, low)], f"hair stroke{place % COLOURS}"))
+        drawn.append(_text(frame.right + 10, low + 3, short, "start", f"name fill{place % COLOURS}"))
+    return drawn
+
+
+def apart(ends: Sequence[tuple[str, Point]], top: float, bottom: float) -> list[tuple[int, Point, float]]:
+    """(place, end of the line, height of its name): names in the order of the ends, `LABEL_GAP` apart."""
+    order = sorted(range(len(ends)), key=lambda place: ends[place][1][1])
+    heights: list[float] = []
+    for place in order:
+        heights.append(max(ends[place][1][1], heights[-1] + LABEL_GAP if heights else top))
+    floor = max(bottom, top + LABEL_GAP * (len(ends) - 1))
+    for at in range(len(heights) - 1, -1, -1):
+        heights[at] = min(heights[at], floor)
+        floor = heights[at] - LABEL_GAP
+    return [(place, ends[place][1], height) for place, height in zip(order, heights, strict=True)]
 
 
 def gauge(
@@ -162,7 +204,7 @@ def gauge(
     if baseline is not None:
         x = f"{at(baseline):.1f}"
         drawn.append(tag("line", x1=x, x2=x, y1=y - 11, y2=y + 11, class_="baseline"))
-        drawn.append(_text(min(max(at(baseline), 80), 480), y + 26, f"constant answer {baseline:.3f}"))
+        drawn.append(_text(min(max(at(baseline), 100), 460), y + 26, f"constant answer {baseline:.3f}"))
     if interval:
         x1, x2 = f"{at(interval[0]):.1f}", f"{at(interval[1]):.1f}"
         drawn.append(tag("line", x1=x1, x2=x2, y1=y, y2=y, class_="interval"))

@@ -22,7 +22,8 @@ def labels_part(scores: dict[str, Any]) -> Html:
         metrics = as_dict(item.get("metrics"))
         cells = [_cell(as_dict(metrics.get(name))) for name in names]
         rows.append([brief(item.get("name", ""), 80), count(item.get("n")), *cells])
-    head = ("Label", "Test cases", *(metric_name(name) for name in names))
+    unit = as_dict(scores.get("details")).get("distance_unit")
+    head = ("Label", "Test cases", *(metric_name(name, unit) for name in names))
     note = tag("p", "Below each figure its 95 % interval, and what a constant answer gets.", class_="quiet")
     return section_part("Each label", note, table(head, rows))
 

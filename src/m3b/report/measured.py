@@ -41,12 +41,13 @@ def headline(files: RunFiles) -> Html:
     if acceptable:
         below, above = acceptable
         words.append(f"acceptable from {below:g}" + (f" to {above:g}" if above is not None else ""))
+    unit = as_dict(files.scores.get("details")).get("distance_unit")
     shown = (acceptable[0], acceptable[1] if acceptable[1] is not None else 1.0) if acceptable else None
     return tag(
         "div",
         tag(
             "p",
-            tag("span", metric_name(measure.get("name", "")), class_="what"),
+            tag("span", metric_name(measure.get("name", ""), unit), class_="what"),
             tag("strong", figure(value)),
             class_="figure",
         ),
@@ -71,13 +72,14 @@ def _scale(
 def measured_section(files: RunFiles) -> Html:
     """Every metric, and the charts."""
     scores = files.scores
+    unit = as_dict(scores.get("details")).get("distance_unit")
     rows = []
     for name, raw in (as_dict(scores.get("metrics")) or as_dict(files.result.get("metrics"))).items():
         item = raw if isinstance(raw, dict) else {"value": raw}
         if number(item.get("value")) is None and (not isinstance(raw, dict) or number(item.get("baseline")) is None):
             continue  # a metric that these cases do not have
         interval = span(item.get("low"), item.get("high"))
-        rows.append((metric_name(name), figure(item.get("value")), interval, figure(item.get("baseline"))))
+        rows.append((metric_name(name, unit), figure(item.get("value")), interval, figure(item.get("baseline"))))
     about = None
     if number(scores.get("n_cases")) is not None:
         about = tag(
@@ -113,13 +115,19 @@ def _roc(scores: dict[str, Any]) -> Html:
     items = [as_dict(item) for item in as_list(scores.get("per_class"))]
     if len(items) == 2 and not scores.get("multi_label"):
         items = items[1:]  # the other class's curve is the mirror image
-    curves = [(str(item.get("name", "")), _points(item.get("roc"))) for item in items]
+    curves = [(_with_area(item), _points(item.get("roc"))) for item in items]
     curves = [curve for curve in curves if len(curve[1]) > 1][:SERIES]
     if not curves:
         return Html("")
     more = tag("p", f"The first {SERIES} classes.", class_="quiet") if len(items) > SERIES else None
     names = legend([name for name, _ in curves])
     return tag("figure", tag("figcaption", "ROC curve"), roc_chart(curves), names, more)
+
+
+def _with_area(item: dict[str, Any]) -> str:
+    """The class and its AUROC, by which a curve of many is found."""
+    area = number(as_dict(item.get("auroc")).get("value"))
+    return f"{item.get('name', '')}{'' if area is None else f' {area:.3f}'}"
 
 
 def _calibration(scores: dict[str, Any]) -> Html:

@@ -9,8 +9,9 @@ from pathlib import Path
 
 from . import about, measured
 from .gather import RunFiles, gather
-from .markup import Html, escape, tag
+from .markup import Html, tag
 from .timeline import timeline_section
+from .title import page_title
 from .words import brief, moment, status_words
 
 
@@ -35,13 +36,13 @@ def render(files: RunFiles) -> str:
     css = Path(__file__).with_name("style.css").read_text(encoding="utf-8")
     digest = base64.b64encode(hashlib.sha256(css.encode()).digest()).decode()
     policy = f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
-    title = f"m3b run {brief(files.run.get('id') or files.folder.name, 80)}"
+    title = page_title(files)
     head = [
         tag("meta", charset="utf-8"),
         tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
         tag("meta", http_equiv="Content-Security-Policy", content=policy),
         tag("meta", name="color-scheme", content="light dark"),
-        tag("title", title),
+        tag("title", f"{title} - m3b"),
         Html(f"<style>{css}</style>"),
     ]
     sections = [
@@ -69,12 +70,13 @@ def _header(files: RunFiles, title: str) -> Html:
     reason = result.get("reason") or files.run.get("reason")
     times = [moment(event.get("at")) for event in files.events[:1] + files.events[-1:]]
     when = " – ".join(dict.fromkeys(time for time in times if time))
+    run = f"run {brief(files.run.get('id') or files.folder.name, 80)}"
     return tag(
         "header",
         tag(
             "p",
             tag("span", words, class_=f"badge large {tone}"),
-            tag("span", escape(when), class_="quiet"),
+            tag("span", " · ".join(part for part in (run, when) if part), class_="quiet"),
             class_="status",
         ),
         tag("h1", title),

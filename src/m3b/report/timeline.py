@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from .about import role_name
@@ -16,14 +17,10 @@ _TELLING = ("command", "path", "paths", "source", "job", "folder", "files", "des
 
 def timeline_section(files: RunFiles) -> Html:
     """All events, grouped by the role at work."""
-    answers = {
-        as_dict(event.get("data")).get("id"): event
-        for event in files.events
-        if event.get("kind") == "result" and isinstance(as_dict(event.get("data")).get("id"), str)
-    }
+    answers = _answers(files.events)
     groups: list[tuple[Any, list[Html]]] = []
-    for event in files.events[:MOST_EVENTS]:
-        drawn = _event(event, answers)
+    for place, event in enumerate(files.events[:MOST_EVENTS]):
+        drawn = _event(event, answers.get(place))
         if not drawn:
             continue
         role = event.get("role") or ""
@@ -36,6 +33,22 @@ def timeline_section(files: RunFiles) -> Html:
     return section("timeline", "Timeline", *folds, more)
 
 
+def _answers(events: Sequence[dict[str, Any]]) -> dict[int, dict[str, Any]]:
+    """The result of each call, by the call's place: the next one of the same role with the same id.
+
+    An id alone says little: every role of the rules begins with `rules-0`, and servers count anew in each conversation.
+    """
+    waiting: dict[tuple[str, str], int] = {}
+    found: dict[int, dict[str, Any]] = {}
+    for place, event in enumerate(events):
+        key = (str(event.get("role")), str(as_dict(event.get("data")).get("id")))
+        if event.get("kind") == "call":
+            waiting[key] = place
+        elif event.get("kind") == "result" and key in waiting:
+            found[waiting.pop(key)] = event
+    return found
+
+
 def _group(role: Any, items: list[Html]) -> Html:
     if not role:
         return tag("ol", *items, class_="events")
@@ -44,11 +57,11 @@ def _group(role: Any, items: list[Html]) -> Html:
     return tag("details", summary, tag("ol", *items, class_="events"), class_="role")
 
 
-def _event(event: dict[str, Any], answers: dict[Any, dict[str, Any]]) -> Html | None:
+def _event(event: dict[str, Any], answer: dict[str, Any] | None) -> Html | None:
     kind, data = event.get("kind"), as_dict(event.get("data"))
     at = moment(event.get("at"))
     if kind == "call":
-        return _call(event, data, answers, at)
+        return _call(event, data, answer, at)
     if kind == "reply":
         text = data.get("text")
         return (
@@ -73,10 +86,8 @@ def _line(what: str, body: Html, at: str) -> Html:
     return tag("li", tag("span", what, class_="kind", title=at or None), tag("div", body))
 
 
-def _call(event: dict[str, Any], data: dict[str, Any], answers: dict[Any, dict[str, Any]], at: str) -> Html:
+def _call(event: dict[str, Any], data: dict[str, Any], answer: dict[str, Any] | None, at: str) -> Html:
     arguments = as_dict(data.get("arguments"))
-    identity = data.get("id")
-    answer = answers.get(identity) if isinstance(identity, str) else None
     outcome = as_dict(answer.get("data")) if answer else {}
     telling = next((arguments[key] for key in _TELLING if arguments.get(key)), "")
     start, end = number(event.get("at")), number(answer.get("at")) if answer else None

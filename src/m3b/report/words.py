@@ -30,7 +30,7 @@ METRIC = {
     "brier": "Brier score (less is better)",
     "dice": "Dice",
     "nsd": "Surface Dice (NSD)",
-    "hd95": "HD95, mm (less is better)",
+    "hd95": "HD95 (less is better)",
     "lesion_f1": "Lesion F1",
     "lesion_precision": "Lesion precision",
     "lesion_recall": "Lesion recall",
@@ -57,8 +57,18 @@ def status_words(status: Any) -> tuple[str, str]:
     return (str(status) if status else "No result yet", "calm")
 
 
-def metric_name(name: Any) -> str:
-    """A metric as a table shows it."""
+DISTANCE = {"mm": "mm", "px": "pixels", "mixed": "mm or pixels"}
+"""What a distance is in: images without a spacing have no millimetres."""
+
+
+def metric_name(name: Any, unit: Any = None) -> str:
+    """A metric as a table shows it.
+
+    Args:
+        unit: of distances, a key of `DISTANCE`; anything else names none.
+    """
+    if name == "hd95" and isinstance(unit, str) and unit in DISTANCE:
+        return f"HD95, {DISTANCE[unit]} (less is better)"
     return METRIC.get(name, name) if isinstance(name, str) else str(name)
 
 

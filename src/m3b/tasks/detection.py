@@ -13,7 +13,7 @@ from m3b.metrics import Box, DetectionCase, LesionCounts, Scores, measure_channe
 from m3b.models import Prediction
 
 from .base import Row, named, spread
-from .marks import answered_channels, image_of, pack, spacing_of, true_channels, unpack
+from .marks import answered_channels, image_of, pack, spacing_of, true_channels, unit_of, unpack, with_unit
 from .segmentation import MOST_FOR_ATLAS, mean_shape
 
 CANDIDATES, AGAINST = 40, 120
@@ -49,7 +49,8 @@ class Detection:
         truth = true_channels(record, index.values, base)
         figures, lesions = measure_channels(ours, truth, index.classes, spacing_of(record, base))
         counts = {name: lesion.row() for name, lesion in lesions.items()}
-        return {"figures": pack(figures), "lesions": counts, "abnormal": bool(truth.any())}
+        unit = unit_of(record, base)
+        return {"figures": pack(figures), "lesions": counts, "abnormal": bool(truth.any()), "unit": unit}
 
     def trivial(self, training: Sequence[Record], records: Sequence[Record], index: Index, base: Path) -> Any:
         """For boxes, those of the training image that serve best as the answer to every image; for masks the mean shape."""
@@ -71,7 +72,7 @@ class Detection:
                 )
                 for row, one in zip(rows, trivial, strict=True)
             ]
-        return score_detection(cases, index.classes, primary=primary, trivial=guesses, seed=seed)
+        return with_unit(score_detection(cases, index.classes, primary=primary, trivial=guesses, seed=seed), rows)
 
 
 def _mean_shape_rows(

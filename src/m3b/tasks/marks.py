@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from m3b.data.reading import align_mask, corners_apart, geometry, read_mask
 from m3b.data.records import Record
 from m3b.errors import DataError, ModelError
-from m3b.metrics import LabelFigures
+from m3b.metrics import LabelFigures, Scores
 from m3b.models import Prediction
 
-from .base import from_plain, to_plain
+from .base import Row, from_plain, to_plain
 
 if TYPE_CHECKING:
     import numpy as np
@@ -91,6 +92,20 @@ def spacing_of(record: Record, base: Path) -> tuple[float, ...]:
     """mm for each axis of the image's array; 1 where unknown, so that distances are in pixels."""
     grid = geometry(image_of(record), str(base))
     return tuple(grid.spacing) if grid.spacing else (1.0,) * len(grid.shape)
+
+
+def unit_of(record: Record, base: Path) -> str:
+    """What distances in this image are in: `mm`, or `px` where its file names no spacing."""
+    return "mm" if geometry(image_of(record), str(base)).spacing else "px"
+
+
+def with_unit(scores: Scores, rows: Sequence[Row]) -> Scores:
+    """The scores with the unit of their distances among the details: `mm`, `px`, or `mixed`."""
+    units = {str(row["unit"]) for row in rows if row.get("unit")}
+    if not units:
+        return scores
+    unit = units.pop() if len(units) == 1 else "mixed"
+    return replace(scores, details={**scores.details, "distance_unit": unit})
 
 
 def pack(figures: Mapping[str, LabelFigures]) -> dict[str, list[Any]]:

@@ -21,7 +21,17 @@ from m3b.metrics import (
 from m3b.models import Prediction
 
 from .base import Row, named, spread
-from .marks import answered_channels, answered_mask, pack, spacing_of, true_channels, true_mask, unpack
+from .marks import (
+    answered_channels,
+    answered_mask,
+    pack,
+    spacing_of,
+    true_channels,
+    true_mask,
+    unit_of,
+    unpack,
+    with_unit,
+)
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -48,7 +58,7 @@ class Segmentation:
             whole = answered_mask(answer.mask, record, base)
             truth = true_mask(_whole(record), record, base)
             figures = measure_masks(whole, truth, index.values, spacing_of(record, base))
-        return {**named(record), "figures": pack(figures)}
+        return {**named(record), "figures": pack(figures), "unit": unit_of(record, base)}
 
     def trivial(self, training: Sequence[Record], records: Sequence[Record], index: Index, base: Path) -> Any:
         """The figures of the mean shape of the training masks on every record; None where there is no common shape."""
@@ -71,7 +81,8 @@ class Segmentation:
             guesses = [
                 SegmentationCase(r["image"], r["patient"], unpack(t)) for r, t in zip(rows, trivial, strict=True)
             ]
-        return score_segmentation(cases, index.classes, primary=primary, trivial=guesses, seed=seed)
+        scores = score_segmentation(cases, index.classes, primary=primary, trivial=guesses, seed=seed)
+        return with_unit(scores, rows)
 
 
 def mean_shape(records: Sequence[Record], index: Index, base: Path) -> Callable[[tuple[int, ...]], NDArray[Any]]:

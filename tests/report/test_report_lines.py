@@ -1,0 +1,107 @@
+"""Which result belongs to which call, what the page is called, and lines that can be told apart."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from m3b.report import write_report
+from m3b.report.charts import LABEL_GAP, SERIES, apart, line_chart, look
+from m3b.report.gather import RunFiles
+from m3b.report.title import page_title
+from m3b.report.words import metric_name
+
+Check = Callable[[str], Any]
+
+
+def step(kind: str, role: str, at: float, **data: Any) -> dict[str, Any]:
+    return {"kind": kind, "role": role, "data": {"id": "rules-0", "name": "run_script", **data}, "at": at}
+
+
+def test_a_result_is_shown_with_the_call_of_its_own_role(tmp_path: Path, check: Check) -> None:
+    events = [
+        step("call", "data_engineer", 1.0, arguments={"command": "python build_index.py"}),
+        step("result", "data_engineer", 2.0, text="the index is written"),
+        step("call", "model_trainer", 3.0, arguments={"command": "python train.py"}),
+        step("result", "model_trainer", 4.0, text="epoch 1"),
+        step("call", "model_trainer", 5.0, arguments={"command": "python export.py"}),
+        step("result", "model_trainer", 6.0, text="exported", is_error=True),
+        step("call", "model_trainer", 7.0, arguments={"command": "python again.py"}),
+    ]
+    (tmp_path / "journal.jsonl").write_text("\n".join(map(json.dumps, events)))
+    text = write_report(tmp_path).read_text(encoding="utf-8")
+    check(text)
+    shown = re.split(r"<code>run_script</code>", text)[1:]
+    for part, command, result in zip(
+        shown, ("build_index", "train", "export"), ("the index is written", "epoch 1", "exported"), strict=False
+    ):
+        assert command in part
+        assert result in part
+    assert "no answer" in shown[3]
+    assert [">error<" in part for part in shown] == [False, False, True, False]
+
+
+def files(task: str, names: list[str], delivered: bool = True) -> RunFiles:
+    result = {"task": task, "data_card": "ours"} if delivered else {}
+    run = {"request": "find it", "result": result}
+    return RunFiles(Path("r"), run=run, scores={"classes": names}, delivered=[("predict.py", 1)] if delivered else [])
+
+
+@pytest.mark.parametrize(
+    ("task", "names", "title"),
+    [
+        ("diagnosis", ["clear", "opacity"], "Classifier of clear or opacity, made from ours"),
+        ("segmentation", ["liver"], "Segmentation of liver, made from ours"),
+        ("detection", list("abcdefg"), "Detector of a, b, c, d and 3 more, made from ours"),
+        ("report", ["edema"], "Report writer, made from ours"),
+    ],
+)
+def test_the_title_says_what_was_built(task: str, names: list[str], title: str) -> None:
+    assert page_title(files(task, names)) == title
+    assert page_title(files(task, names, delivered=False)) == "Asked for: find it"
+
+
+def test_no_two_lines_look_alike() -> None:
+    assert len({look(place) for place in range(SERIES)}) == SERIES
+    for place in range(SERIES - 1):
+        assert not set(look(place).split()[1:]) & set(look(place + 1).split()[1:])
+
+
+@given(st.lists(st.floats(14, 236), min_size=1, max_size=SERIES))
+def test_names_of_lines_do_not_overlap(heights: list[float]) -> None:
+    placed = apart([(str(n), (300.0, y)) for n, y in enumerate(heights)], 18, 236)
+    lows = [low for _, _, low in placed]
+    assert all(b - a >= LABEL_GAP - 1e-6 for a, b in itertools.pairwise(lows))
+    assert sorted(place for place, _, _ in placed) == list(range(len(heights)))
+    assert [y for _, (_, y), _ in placed] == sorted(heights)
+
+
+def test_every_line_is_named_at_its_end_and_in_the_legend(check: Check) -> None:
+    names = [f"organ {n}" for n in range(13)]
+    drawn = line_chart("validation", "epoch", {name: [[(1, 0.1 * n), (2, 0.05 * n)]] for n, name in enumerate(names)})
+    for n, name in enumerate(names):
+        assert drawn.count(f">{name}<") == 2 or drawn.count(f"{name}</") == 2, name
+        assert drawn.count(f'class="{look(n)}"') == 2, "the line, and its sample in the legend"
+
+
+@pytest.mark.parametrize(
+    ("unit", "shown"),
+    [
+        ("mm", "HD95, mm (less"),
+        ("px", "HD95, pixels (less"),
+        ("mixed", "mm or pixels"),
+        (None, "HD95 (less"),
+        ([], "HD95 ("),
+    ],
+)
+def test_millimetres_only_where_there_are_some(unit: Any, shown: str) -> None:
+    assert shown in metric_name("hd95", unit)
+    assert metric_name("dice", unit) == "Dice"
