@@ -42,7 +42,8 @@ class Transient(LLMError):
     """Trouble that passes: the same request may succeed later.
 
     `retry_after` is the wait in seconds that the provider asked for, if it did. `kind` says what the trouble is: `rate
-    limit`, `overload`, `time-out`, `lost connection`, `garbled answer` or `server error`; empty where nobody knows.
+    limit`, `overload`, `time-out`, `lost connection`, `unreachable` (never yet connected), `garbled answer` or `server
+    error`; empty where nobody knows.
     """
 
     def __init__(self, message: str, retry_after: float | None = None, kind: str = "") -> None:

@@ -167,8 +167,10 @@ def test_every_event_status_and_card_key_is_explained() -> None:
 
 
 def test_every_provider_and_variable_is_explained() -> None:
-    for name in PROVIDERS:
-        assert f"`{name}`" in page("docs/llm.md"), name
+    for name, provider in PROVIDERS.items():
+        (row,) = [line for line in page("docs/llm.md").splitlines() if line.startswith(f"| `{name}` |")]
+        assert f"| {f'`{provider.default}`' if provider.default else 'the one that is served'} |" in row
+        assert all(f"`{variable}`" in row for variable in provider.variables)
     source = "".join(file.read_text(encoding="utf-8") for file in (ROOT / "src").rglob("*.py"))
     variables = set(re.findall(r"""["'](M3B_[A-Z_]+)["']""", source))
     assert "M3B_RUNS" in variables

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import http.server
 import json
 import logging
+import re
 import subprocess
 import sys
+import threading
 from importlib.metadata import EntryPoint
 from pathlib import Path
 
@@ -15,8 +18,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from m3b.errors import Authentication, M3bError, Transient, WrongUse
-from m3b.llm import LLM, PROVIDERS, CallableLLM, Scripted, connect, default_spec, facts, keys, registry, tokens
-from m3b.llm.base import Facts
+from m3b.llm import (
+    LLM,
+    PROVIDERS,
+    CallableLLM,
+    Scripted,
+    connect,
+    default_spec,
+    facts,
+    keys,
+    keys_set,
+    registry,
+    tokens,
+)
+from m3b.llm.base import Facts, spec_of
 from m3b.messages import Message, Reply, ToolCall, ToolSpec
 
 START = [Message("user", "Go.")]
@@ -49,6 +64,74 @@ def test_specs() -> None:
     assert connect(script) is script
 
 
+@pytest.mark.parametrize("name", [name for name, provider in PROVIDERS.items() if provider.variables])
+def test_a_providers_name_alone_takes_its_default_model(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    variable = PROVIDERS[name].variables[-1]
+    monkeypatch.setenv(variable, "sk-x-1234567")
+    spec = f"{name}:{PROVIDERS[name].default}"
+    assert registry.connect(f" {name.upper()} ").name == spec
+    assert connect(None).name == default_spec() == spec, "it is the only one whose key is set"
+    assert keys_set() == {name: variable}
+    assert connect(f"{name}|rules").name.startswith(spec)
+
+
+def test_the_default_model_can_be_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GEMINI_API_KEY", "sk-x-1234567")
+    monkeypatch.setenv("M3B_MODELS", str(tmp_path / "mine.json"))
+    (tmp_path / "mine.json").write_text('{"defaults": {"gemini": "gemini-2.5-pro"}}')
+    assert connect("gemini").name == default_spec() == "gemini:gemini-2.5-pro"
+    assert connect("gemini").facts.known, "the shipped list still holds"
+    (tmp_path / "mine.json").write_text('{"defaults": ["gemini-2.5-pro"]}')
+    with pytest.raises(WrongUse, match=r"M3B_MODELS.*defaults"):
+        connect("gemini")
+
+
+def test_an_at_within_a_models_own_name() -> None:
+    for model in ("m@20250219", "m@latest", "qwen2.5-7b@q4_k_m", "m@4bit", "m@fp16", "m@v1.2"):
+        assert connect(f"lmstudio:{model}").name == f"lmstudio:{model}"
+
+
+@pytest.mark.parametrize(
+    ("listed", "said"),
+    [
+        (["only-one", "text-embedding-3"], ""),
+        (["a", "b"], "has several: a, b. Name one, e.g. ollama:a@http"),
+        ([], "serves none"),
+        (None, "gives no list of models"),
+    ],
+)
+def test_a_server_is_asked_what_it_serves(listed: list[str] | None, said: str) -> None:
+    body = b"[1" if listed is None else json.dumps({"data": [{"id": name} for name in listed]}).encode()
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            assert self.path == "/v1/models"
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *args: object) -> None:
+            pass
+
+    with http.server.HTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+        spec = f"ollama@http://127.0.0.1:{server.server_port}/v1"
+        if said:
+            with pytest.raises(WrongUse, match=re.escape(said)):
+                connect(spec)
+        else:
+            assert connect(spec).name == "ollama:only-one"
+            assert spec_of(connect(spec)) == f"ollama:only-one@http://127.0.0.1:{server.server_port}/v1"
+        server.shutdown()
+
+
+def test_a_server_that_is_down_is_named(closed_port: int) -> None:
+    with pytest.raises(
+        WrongUse, match=rf"no server answers at http://127\.0\.0\.1:{closed_port}/v1 \(Connection refused"
+    ):
+        connect(f"ollama@http://u:secret@127.0.0.1:{closed_port}/v1")
+
+
 def test_the_first_key_that_is_set_decides(monkeypatch: pytest.MonkeyPatch) -> None:
     assert default_spec() == "rules"
     monkeypatch.setenv("OPENAI_API_KEY", "k-openai-123")
@@ -63,8 +146,16 @@ def test_the_first_key_that_is_set_decides(monkeypatch: pytest.MonkeyPatch) -> N
     [
         ("nobody:x", "There are: anthropic"),
         ("gpt-4o", "no provider"),
-        ("openai", "names no model"),
-        ("openai:", "names no model"),
+        ("openai:", "names no model. Write openai:MODEL, or openai alone"),
+        ("openai:m@notaurl", "'notaurl' is no address. Write it in full, e.g. openai:m@http://"),
+        ("openai:m@gpu-box:8000/v1", "'gpu-box:8000/v1' is no address"),
+        ("openai:m@192.168.0.7", "is no address"),
+        ("openai:m@http://", "'http://' is no address"),
+        ("openai:m@http://h:port/v1", "is no address"),
+        ("openai:m@http://h:99999/v1", "is no address"),
+        ("openai@localhost:8000", "'localhost:8000' is no address"),
+        ("anthropic@http://127.0.0.1:9", "names no model"),
+        ("gpt-4o", "Did you mean openai:gpt-4o"),
         ("openai:m@127.0.0.1:1234/v1", "Write it in full"),
         ("openai:m@localhost", "Write it in full"),
         ("", "no provider"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from datetime import UTC, datetime
 from email.utils import format_datetime
@@ -13,8 +14,11 @@ from hypothesis import strategies as st
 from llm_server import Clock
 
 from m3b.errors import Authentication, BadRequest, Cancelled, ContextOverflow, Transient
+from m3b.llm import registry
+from m3b.llm.conformance import Answer, Server, Subject, built_in
 from m3b.llm.retry import Retry
 from m3b.llm.trouble import redact, retry_after, translate
+from m3b.messages import Message
 
 
 def failing(times: int, after: float | None = None) -> Callable[[], str]:
@@ -124,3 +128,30 @@ def test_foreign_exceptions_are_left_alone() -> None:
     assert translate(ZeroDivisionError("x"), "m", "K") is None
     assert isinstance(translate(TimeoutError("x"), "m", "K"), Transient)
     assert isinstance(translate(ConnectionResetError("x"), "m", "K"), Transient)
+
+
+# --- servers that are not there ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["openai", "anthropic"])
+def test_a_server_that_is_down_is_given_up_within_seconds(name: str, clock: Clock, closed_port: int) -> None:
+    address = f"http://127.0.0.1:{closed_port}/v1"
+    llm = registry.open_provider(name, "m", f"http://u:hidden@127.0.0.1:{closed_port}/v1", clock.retry())
+    with pytest.raises(Transient, match=rf"no connection to {re.escape(address)} \(Connection refused\)") as caught:
+        llm.ask([Message("user", "Go.")], [])
+    assert caught.value.kind == "unreachable"
+    assert sum(clock.slept) < 5, "seconds of waiting, by a clock that only waiting moves"
+    assert "hidden" not in str(caught.value)
+
+
+@pytest.mark.parametrize("subject", built_in()[:3], ids=lambda subject: subject.name)
+def test_a_server_that_has_answered_is_waited_for(subject: Subject, clock: Clock) -> None:
+    """It is being started anew, or the network is away for a moment. The three are all of both SDKs' protocols."""
+    with Server() as server:
+        server.will(Answer(subject.dialect.text("ok"), headers={"Connection": "close"}))
+        llm = subject.make(server.url, clock.retry(), 60.0)
+        assert llm.ask([Message("user", "Go.")], []).text == "ok"
+    with pytest.raises(Transient, match="no connection to http://127") as caught:
+        llm.ask([Message("user", "Go.")], [])
+    assert caught.value.kind == "lost connection"
+    assert sum(clock.slept) > 60

@@ -86,7 +86,8 @@ def test_version_and_help(m3b_: M3b) -> None:
         (["run"], ["request"]),
         (["fly"], ["fly"]),
         (["run", "x", "--llm", "acme:large"], ["acme", "openai"]),
-        (["run", "x", "--llm", "openai"], ["openai"]),
+        (["run", "x", "--llm", "openai"], ["OPENAI_API_KEY"]),
+        (["run", "x", "--llm", "openai:m@notaurl"], ["notaurl", "no address", "@http://"]),
         (["run", "x", "--llm", "anthropic:some-model"], ["ANTHROPIC_API_KEY"]),
         (["run", "x", "--data", "not/here"], ["not/here", "--data"]),
         (["run", "x", "--data", "cards.json"], ["cards.json"]),
@@ -370,7 +371,20 @@ def test_doctor(m3b_: M3b) -> None:
     ended = m3b_("doctor", "--json")
     state = json.loads(ended.stdout)
     assert state["sandbox"]["active"] in ("bubblewrap", "landlock", "none")
-    assert state["llm"] == "rules"
+    assert (state["llm"], state["keys"]) == ("rules", {})
     assert all({"name", "works", "detail"} == set(probe) for probe in state["sandbox"]["probes"])
     assert ended.returncode == (1 if state["sandbox"]["active"] == "none" or state["missing"] else 0)
     assert "sandbox:" in m3b_("doctor").stdout
+
+
+def test_doctor_says_which_model_is_taken_and_why(m3b_: M3b) -> None:
+    env = {**clean_environment(), "DEEPSEEK_API_KEY": "sk-x-1234567"}
+    line = "language model without --llm: deepseek:deepseek-v4-pro (DEEPSEEK_API_KEY is set"
+    assert f"{line})" in m3b_("doctor", env=env).stdout
+    env["GROQ_API_KEY"] = "sk-x-1234567"
+    ended = m3b_("doctor", env=env)
+    assert f"{line}; also set: GROQ_API_KEY (--llm groq))" in ended.stdout
+    assert "sk-x-1234567" not in ended.stdout + ended.stderr
+    state = json.loads(m3b_("doctor", "--json", env=env).stdout)
+    assert state["llm"] == "deepseek:deepseek-v4-pro"
+    assert state["keys"] == {"deepseek": "DEEPSEEK_API_KEY", "groq": "GROQ_API_KEY"}

@@ -30,7 +30,7 @@ def run(
     request: Annotated[str, typer.Argument(help="What the model shall tell from which images, in plain words.")],
     llm: Annotated[
         str | None,
-        typer.Option(help="provider:model, or rules. Default: by the key variables that are set, else rules."),
+        typer.Option(help="provider:model, a provider alone, or rules. Default: by the keys that are set, else rules."),
     ] = None,
     data: Annotated[
         list[str] | None, typer.Option(help="A folder with raw data, or a data card in JSON. Repeatable.")

@@ -121,7 +121,7 @@ def doctor(json: Json = False) -> None:
     from m3b.delivery import versions
     from m3b.errors import SandboxError
     from m3b.execution import device
-    from m3b.llm import default_spec
+    from m3b.llm import default_spec, keys_set
     from m3b.sandbox import choose, diagnose
 
     probes = diagnose()
@@ -135,6 +135,7 @@ def doctor(json: Json = False) -> None:
     state = {
         "sandbox": {"active": sandbox, "level": level, "probes": [dataclasses.asdict(probe) for probe in probes]},
         "llm": default_spec(),
+        "keys": keys_set(),
         "device": device(),
         "versions": found,
         "missing": missing,
@@ -145,9 +146,18 @@ def doctor(json: Json = False) -> None:
         typer.echo(f"sandbox: {sandbox}\n  {level}")
         for probe in probes:
             typer.echo(f"  {'yes' if probe.works else 'no ':<3}  {probe.name}: {probe.detail}")
-        typer.echo(f"language model without --llm: {default_spec()}")
+        typer.echo(f"language model without --llm: {default_spec()}{_why(keys_set())}")
         typer.echo(f"device: {device()}")
         typer.echo("packages: " + ", ".join(f"{name} {version}" for name, version in found.items()))
         if missing:
             typer.echo(f"missing for training: {', '.join(missing)}; install m3b[train]")
     raise typer.Exit(1 if sandbox == "none" or missing else 0)
+
+
+def _why(keys: dict[str, str]) -> str:
+    """Why that model is taken, and which others could be."""
+    if not keys:
+        return " (no provider's key is set)"
+    (first, *others) = keys.items()
+    also = ", ".join(f"{variable} (--llm {name})" for name, variable in others)
+    return f" ({first[1]} is set{f'; also set: {also}' if also else ''})"

@@ -10,9 +10,10 @@ from .callable import CallableLLM
 from .calls import parse_arguments
 from .fallback import Fallback
 from .presets import PROVIDERS
-from .registry import connect, default_spec
+from .registry import connect
 from .retry import Retry
 from .scripted import Scripted, ScriptExhausted
+from .specs import default_spec, keys_set
 
 __all__ = [
     "LLM",
@@ -25,5 +26,6 @@ __all__ = [
     "Scripted",
     "connect",
     "default_spec",
+    "keys_set",
     "parse_arguments",
 ]

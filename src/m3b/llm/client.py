@@ -11,11 +11,12 @@ from types import ModuleType
 from typing import Any
 
 from . import keys, ledger
+from .served import plain
 from .streaming import NotStreamed, Relay
 from .trouble import translate
 from .wire import decoded
 
-CONNECT_S = 15.0
+CONNECT_S = 6.0  # not 5: with their own defaults, 600 s and 5 s, an SDK refuses long replies that are not streamed
 
 Assemble = Callable[[Any, Relay, str], Any]
 """(events of a stream, relay, model's name) to the decoded response."""
@@ -47,6 +48,7 @@ class Sdk:
         self._dump = dict(dump)
         self._client: Any = None
         self._lock = threading.Lock()
+        self._answered = False
         self.streams = True
         """Until the server answers a request for a stream without one."""
 
@@ -93,11 +95,28 @@ class Sdk:
             if relay.wanted and self.streams:
                 relay.restart()
                 try:
-                    return assemble(create(stream=True, **request, **(more or {})), relay, self._name)
+                    stream = create(stream=True, **request, **(more or {}))
+                    self._answered = True
+                    return assemble(stream, relay, self._name)
                 except NotStreamed:
                     self.streams = False
             answer = create(**request)
+            self._answered = True
             return answer.model_dump(**self._dump) if hasattr(answer, "model_dump") else decoded(answer)
         except Exception as error:  # noqa: BLE001 - the provider's boundary: whatever it is not, is raised unchanged
-            failure: Exception = translate(error, self._name, self._key.source, (self._key.value,)) or error
+            self._answered = self._answered or isinstance(getattr(error, "status_code", None), int)
+            told = translate(
+                error,
+                self._name,
+                self._key.source,
+                (self._key.value,),
+                address=self._address(),
+                answered=self._answered,
+            )
+            failure: Exception = told or error
         raise failure
+
+    def _address(self) -> str:
+        """Where requests go, as a message may show it."""
+        url = getattr(self._client, "base_url", None) or self._base_url
+        return plain(str(url)).rstrip("/") if url else ""

@@ -69,6 +69,12 @@ def lookup(provider: str, model: str, *, priced: bool = True, unknown: Facts | N
     return guess
 
 
+def spelled_out(model: str) -> list[str]:
+    """`provider:model` for a listed model whose name was given without its provider."""
+    named = model.strip().lower()
+    return [name for name in _shipped() if name.partition(":")[2] == named and not name.startswith("any:")]
+
+
 def _say(provider: str, model: str, what: str) -> None:
     """Warn, once for each model."""
     if (name := f"{provider}:{model}") not in _said:
@@ -101,14 +107,33 @@ def _shipped() -> dict[str, dict[str, Any]]:
     return models | {name.split(":", 1)[1]: facts for name, facts in models.items() if name.startswith("any:")}
 
 
+def own_default(provider: str) -> str:
+    """The model that the file of `M3B_MODELS` gives a provider's name alone, below `defaults`; empty without one.
+
+    Raises:
+        WrongUse: the file cannot be used.
+    """
+    path = os.environ.get(OVERRIDE, "")
+    data = _loaded(path) if path else {}
+    named = data.get("defaults", {}) if isinstance(data, dict) else {}
+    if not isinstance(named, dict) or not all(isinstance(model, str) and model.strip() for model in named.values()):
+        raise WrongUse(f'{OVERRIDE}={path}: "defaults" must be an object of texts, e.g. {{"openai": "gpt-5.4"}}.')
+    return str(named.get(provider, "")).strip()
+
+
+def _loaded(path: str) -> Any:
+    try:
+        return json.loads(Path(path).read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        raise WrongUse(f"{OVERRIDE}={path}: {error}. Name a JSON file like src/m3b/llm/models.json.") from error
+
+
 def _read(path: str) -> dict[str, dict[str, Any]]:
     if not path:
         return {}
-    try:
-        data = json.loads(Path(path).read_text("utf-8"))
-    except (OSError, ValueError) as error:
-        raise WrongUse(f"{OVERRIDE}={path}: {error}. Name a JSON file like src/m3b/llm/models.json.") from error
-    models = data.get("models", data) if isinstance(data, dict) else None
+    data = _loaded(path)
+    whole = isinstance(data, dict) and ("models" in data or "defaults" in data)
+    models = data.get("models", {}) if whole else data
     if not isinstance(models, dict):
         raise WrongUse(
             f'{OVERRIDE}={path}: no JSON object of models. Write {{"provider:model": {{"window": 128000}}}}.'

@@ -15,7 +15,7 @@ class Provider:
         wire: `openai` or `anthropic`, the protocol it speaks.
         variables: where its key usually is; empty where it needs none.
         base_url: its address where that is not the wire's own.
-        default: the model that is used when the user names none.
+        default: the model that is used when the user names none; empty where the server is asked what it serves.
         limit: the name of the field that limits a reply; empty lets the wire choose.
         extra: fields that every request to it carries besides the protocol's own. Sent to the provider's own address
             only, since other servers refuse what they do not know.
@@ -38,19 +38,24 @@ PROVIDERS: dict[str, Provider] = {
     "openai": Provider("openai", ("OPENAI_API_KEY",), default="gpt-5.4", limit="max_completion_tokens"),
     "gemini": Provider(
         "openai", ("GEMINI_API_KEY", "GOOGLE_API_KEY"), "https://generativelanguage.googleapis.com/v1beta/openai/",
-        window=1_000_000,
+        default="gemini-3.8-flash", window=1_000_000,
     ),
-    "deepseek": Provider("openai", ("DEEPSEEK_API_KEY",), "https://api.deepseek.com"),
+    "deepseek": Provider("openai", ("DEEPSEEK_API_KEY",), "https://api.deepseek.com", default="deepseek-v4-pro"),
     "qwen": Provider(
-        "openai", ("DASHSCOPE_API_KEY",), "https://dashscope-intl.aliyuncs.com/compatible-mode/v1", window=32_768
+        "openai", ("DASHSCOPE_API_KEY",), "https://dashscope-intl.aliyuncs.com/compatible-mode/v1",
+        default="qwen3.8-max", window=32_768,
     ),
     "openrouter": Provider(
-        "openai", ("OPENROUTER_API_KEY",), "https://openrouter.ai/api/v1", extra={"usage": {"include": True}}
+        "openai", ("OPENROUTER_API_KEY",), "https://openrouter.ai/api/v1", default="openai/gpt-5.4",
+        extra={"usage": {"include": True}},
     ),
     "groq": Provider(
-        "openai", ("GROQ_API_KEY",), "https://api.groq.com/openai/v1", limit="max_completion_tokens", window=131_072
+        "openai", ("GROQ_API_KEY",), "https://api.groq.com/openai/v1", default="openai/gpt-oss-120b",
+        limit="max_completion_tokens", window=131_072,
     ),
-    "together": Provider("openai", ("TOGETHER_API_KEY",), "https://api.together.xyz/v1", window=32_768),
+    "together": Provider(
+        "openai", ("TOGETHER_API_KEY",), "https://api.together.xyz/v1", default="openai/gpt-oss-120b", window=32_768
+    ),
     "ollama": Provider("openai", (), "http://127.0.0.1:11434/v1", window=32_768, max_output=4_096),
     "vllm": Provider("openai", (), "http://127.0.0.1:8000/v1", window=32_768, max_output=4_096),
     "lmstudio": Provider("openai", (), "http://127.0.0.1:1234/v1", window=32_768, max_output=4_096),

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import re
 from collections.abc import Callable
 from functools import partial
 from importlib.metadata import entry_points
@@ -17,12 +15,11 @@ from .base import LLM, Facts
 from .callable import CallableLLM
 from .presets import PROVIDERS, Provider
 from .retry import Retry
+from .specs import RULES, default_spec, model_of, parse, shown
 from .text_tools import ToolMode, fit
 
 GROUP = "m3b.llm"
 """The entry point group in which other packages offer a provider: `factory(model, base_url) -> LLM`."""
-
-RULES = "rules"
 
 STEADY = ("anthropic", "openai")
 """Providers whose models, at their own address, call tools by the protocol or not at all."""
@@ -41,11 +38,12 @@ def connect(
     """The model that `spec` names.
 
     Args:
-        spec: `provider:model`, or `provider:model@BASE_URL` for a server that speaks the provider's protocol; `rules`
-            for the embedded core; an `LLM` as it is; any function of `(messages, tools)`; None for the first provider
-            whose usual key variable is set, and `rules` where none is. `first|second` names a model that takes over
-            when the first one fails for good. `record:FILE:SPEC` also writes down what is said, and `replay:FILE` says
-            it again (see `m3b.llm.recording`).
+        spec: `provider:model`; `provider` alone for its default model, or for the one that a server on this machine
+            serves; `provider:model@BASE_URL` for a server that speaks the provider's protocol; `rules` for the
+            embedded core; an `LLM` as it is; any function of `(messages, tools)`; None for the first provider whose
+            usual key variable is set, and `rules` where none is. `first|second` names a model that takes over when the
+            first one fails for good. `record:FILE:SPEC` also writes down what is said, and `replay:FILE` says it again
+            (see `m3b.llm.recording`).
         fallback: the same as `first|second`, for what is not written as one text.
         tools: `native` tells the model of tools by its provider's protocol and takes its calls by it alone; `text` does
             both in plain words; `auto` chooses by the model's facts, and takes calls that a model other than OpenAI's
@@ -84,42 +82,13 @@ def _connect(spec: str | LLM | Callable[..., Any], retry: Retry | None, tools: T
 
         rules: LLM = Rules()
         return rules
-    name, model, base_url = _parts(spec)
+    name, model, base_url = parse(spec)
     if name not in PROVIDERS:
         return fit(_third_party(spec, name, model, base_url), tools)
     if not model:
-        raise WrongUse(
-            f"{_shown(spec)} names no model. Write provider:model, e.g. {name}:{PROVIDERS[name].default or 'MODEL'}."
-        )
+        model = model_of(spec, name, base_url)
     steady = base_url is None and name in STEADY
     return fit(open_provider(name, model, base_url, retry), tools, mends=not steady)
-
-
-def _parts(spec: str) -> tuple[str, str, str | None]:
-    """Provider, model and address; the last two may be missing."""
-    provider, _, rest = spec.strip().partition(":")
-    found = re.fullmatch(r"(.*?)@(https?://[^\s/]\S*)", rest.strip(), re.DOTALL)
-    if found:
-        return provider.lower(), found[1].strip(), found[2]
-    address = rest.rpartition("@")[2] if "@" in rest else ""
-    if re.search(r"[:/]|^localhost", address):
-        raise WrongUse(
-            f"{_shown(spec)}: {_shown(address)} is no address. Write it in full, e.g. @http://127.0.0.1:1234/v1."
-        )
-    return provider.lower(), rest.strip(), None  # a model may have an @ in its own name
-
-
-def _shown(spec: str) -> str:
-    """A spec as an error may show it: without the name and password of an address."""
-    return repr(re.sub(r"//[^/\s]*@", "//", spec))
-
-
-def default_spec() -> str:
-    """What `connect(None)` connects to."""
-    for name, provider in PROVIDERS.items():
-        if provider.default and any(os.environ.get(variable, "").strip() for variable in provider.variables):
-            return f"{name}:{provider.default}"
-    return RULES
 
 
 def open_provider(
@@ -177,9 +146,10 @@ def _spec(name: str, model: str, base_url: str | None) -> str:
 def _third_party(spec: str, name: str, model: str, base_url: str | None) -> LLM:
     others = {point.name: point for point in entry_points(group=GROUP)}
     if name not in others:
-        known = ", ".join([*PROVIDERS, RULES, *sorted(others)])
+        providers = ", ".join([*PROVIDERS, RULES, *sorted(others)])
+        meant = "".join(f" Did you mean {each}?" for each in known.spelled_out(spec))
         raise WrongUse(
-            f"{_shown(spec)}: no provider {name!r}. There are: {known}. Write provider:model, or"
+            f"{shown(spec)}: no provider {name!r}.{meant} There are: {providers}. Write provider:model, or"
             " openai:MODEL@http://HOST:PORT/v1 for any server that speaks the OpenAI protocol."
         )
     made = others[name].load()(model, base_url)

@@ -24,6 +24,7 @@ PATIENCE: dict[str, tuple[float, int]] = {
     "overload": (2.0, 50),
     "server error": (1.0, 12),
     "lost connection": (1.0, 12),
+    "unreachable": (1.0, 3),  # a server that has never answered: given up within seconds
     "garbled answer": (0.5, 6),
     "time-out": (1.0, 3),  # each has cost minutes already
 }

@@ -40,7 +40,15 @@ _DROPPED = ("Timeout", "ConnectionError", "ConnectError", "TransportError", "Pro
 _GARBLED = ("JSONDecodeError", "ResponseValidationError", "DecodingError", "UnicodeDecodeError")
 
 
-def translate(error: Exception, who: str, key_source: str, secrets: Iterable[str] = ()) -> LLMError | None:
+def translate(
+    error: Exception,
+    who: str,
+    key_source: str,
+    secrets: Iterable[str] = (),
+    *,
+    address: str = "",
+    answered: bool = True,
+) -> LLMError | None:
     """The m3b error for what an SDK or HTTP library raised, or None for an exception of another kind.
 
     Works by status code and class name, so that it needs no SDK and serves a user's own function too.
@@ -50,9 +58,15 @@ def translate(error: Exception, who: str, key_source: str, secrets: Iterable[str
         who: the model's name, for the message.
         key_source: the variable that held the key.
         secrets: texts that must not appear in the message.
+        address: the server's, for the message.
+        answered: whether this server has ever answered. One that has will come back; one that has not is down, or is
+            not there at all, and waiting for it is lost time.
     """
     if isinstance(error, LLMError):
         return error
+    if address and (why := _unconnected(error)):
+        said = f"{who}: no connection to {address} ({why}). Check the address, the network, and that the server runs."
+        return Transient(said, kind="lost connection" if answered else "unreachable")
     said = redact(_message(error), secrets)
     status = getattr(error, "status_code", None)
     if not isinstance(status, int) or isinstance(status, bool) or status < 400:
@@ -62,7 +76,8 @@ def translate(error: Exception, who: str, key_source: str, secrets: Iterable[str
     kinds = [kind.__name__ for kind in type(error).__mro__]
     if any(name.endswith(_DROPPED) for name in kinds) or isinstance(error, TimeoutError | ConnectionError):
         kind = "time-out" if any("Timeout" in name for name in kinds) else "lost connection"
-        said = f"{who}: no answer ({type(error).__name__}: {said}). Check the network and the address."
+        at = f" from {address}" if address else ""
+        said = f"{who}: no answer{at} ({type(error).__name__}: {said}). Check the network and the address."
         return Transient(said, kind=kind)
     if any(name.endswith(_GARBLED) for name in kinds):
         said = f"{who}: the answer was no valid JSON ({type(error).__name__}: {said})."
@@ -70,6 +85,18 @@ def translate(error: Exception, who: str, key_source: str, secrets: Iterable[str
     if any(name in ("OpenAIError", "AnthropicError") for name in kinds):
         return BadRequest(f"{who}: {type(error).__name__}: {said}")
     return None
+
+
+def _unconnected(error: BaseException | None) -> str:
+    """Why no connection was made, in the system's words; empty where there was one."""
+    names, why = set(), ""
+    while error is not None:
+        names.add(type(error).__name__)
+        why = (getattr(error, "strerror", None) if isinstance(error, OSError) else None) or str(error) or why
+        error = error.__cause__ or error.__context__
+    if "ConnectTimeout" in names:
+        return "it does not react"
+    return redact(why or "no reason given") if names & {"ConnectError", "ProxyError"} else ""
 
 
 def within(body: Any, who: str) -> LLMError | None:

@@ -66,4 +66,6 @@ def outcome(result: Result, job: Job) -> Outcome:
 
 def _provider(reason: str) -> bool:
     low = reason.lower()
-    return any(word in low for word in ("api key", "rate limit", "overload", "lost connection", "provider"))
+    return any(
+        word in low for word in ("api key", "rate limit", "overload", "lost connection", "no connection to", "provider")
+    )
