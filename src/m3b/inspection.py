@@ -17,7 +17,7 @@ from m3b.agents.verdict import Verdict
 from m3b.data.cards import Card
 from m3b.data.index import read_index
 from m3b.delivery import acceptable_range, keep_trial
-from m3b.runs import Run
+from m3b.runs import Run, replace_text
 
 
 class Inspector:
@@ -26,21 +26,28 @@ class Inspector:
     Args:
         predict: runs a deliverable on cases, confined.
         emit: takes events.
+        confined: whether scripts cannot write to the raw data.
     """
 
-    def __init__(self, run: Run, predict: Predict, emit: Emit) -> None:
+    def __init__(self, run: Run, predict: Predict, emit: Emit, *, confined: bool) -> None:
         self.run, self.predict, self.emit = run, predict, emit
         self.raw = ""
+        self._change_times = not confined
         self._last: tuple[str, Verdict] | None = None
 
     def watch(self, card: Card) -> None:
         """Remember what the raw data looks like before any script has run."""
         file = self.run.locked / "raw.json"
         if file.is_file():
-            self.raw = str(json.loads(file.read_text(encoding="utf-8"))["fingerprint"])
+            kept = json.loads(file.read_text(encoding="utf-8"))
+            self.raw, self._change_times = str(kept["fingerprint"]), bool(kept.get("change_times", True))
         elif card.path:
-            self.raw = fingerprint(card.path)
-            file.write_text(json.dumps({"fingerprint": self.raw}), encoding="utf-8")
+            self.raw = self.raw_now(card)
+            replace_text(file, json.dumps({"fingerprint": self.raw, "change_times": self._change_times}))
+
+    def raw_now(self, card: Card) -> str:
+        """What the raw data looks like now, told as it was told at the start."""
+        return fingerprint(card.path, change_times=self._change_times) if card.path else ""
 
     def check_index(self, selection: Selection, said: str) -> Verdict:
         self.emit("stage", text="auditing the data")

@@ -10,7 +10,7 @@ from typing import Any, cast
 from m3b.agents import briefing, prompts
 from m3b.agents.artifacts import Artifact, DataIndex, Selection, TrainedModel, TrainingModule, to_json
 from m3b.agents.budget import Budget
-from m3b.agents.checks.integrity import fingerprint, integrity
+from m3b.agents.checks.integrity import integrity
 from m3b.agents.checks.module import check_module
 from m3b.agents.checks.selection import Ask, check_selection
 from m3b.agents.checks.site import check_site
@@ -84,7 +84,7 @@ class Session:
             cancelled=self.cancel.is_set,
         )
         self.executor = Executor(sandbox, run, read, self.cancel.is_set)
-        self.inspector = Inspector(run, self.executor.predict, self.emit)
+        self.inspector = Inspector(run, self.executor.predict, self.emit, confined=sandbox.name != "off")
         self.budget = Budget(
             actions=options.max_actions,
             iterations=options.max_iterations if options.debug else 0,
@@ -279,7 +279,7 @@ class Session:
     def _deliver(self, selection: Selection, card: Card, data: DataIndex, model: TrainedModel) -> Delivered:
         self.emit("stage", text="measuring and delivering the model")
         self.tools.close()
-        after = fingerprint(card.path) if card.path else ""
+        after = self.inspector.raw_now(card)
         label = integrity(self.run.work, self.run.locked, data.hashes, self.inspector.raw, after, data.task)
         facts = {
             "request": self.request,

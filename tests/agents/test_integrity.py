@@ -121,6 +121,22 @@ def test_reading_does_not_show(place: Path) -> None:
     assert fingerprint(raw) == before
 
 
+def test_a_hard_link_shows_only_where_change_times_count(place: Path) -> None:
+    raw = place / "raw"
+    before, bare = fingerprint(raw), fingerprint(raw, change_times=False)
+    os.link(raw / "b.csv", place / "linked")
+    assert fingerprint(raw) != before
+    assert fingerprint(raw, change_times=False) == bare
+
+
+@pytest.mark.parametrize("change", CHANGES[1:5])
+def test_without_change_times_other_changes_still_show(place: Path, change: Callable[[Path], object]) -> None:
+    raw = place / "raw"
+    before = fingerprint(raw, change_times=False)
+    change(raw)
+    assert fingerprint(raw, change_times=False) != before
+
+
 def test_names_that_are_no_text(place: Path) -> None:
     raw = place / "raw"
     before = fingerprint(raw)

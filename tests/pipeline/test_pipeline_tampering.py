@@ -10,6 +10,7 @@ import pytest
 from pipeline_kit import REQUEST, TRAIN, actor, check_end, copy_run, make_spots, play, say, script
 
 from m3b import Pipeline
+from m3b.models import staging
 from m3b.result import Result
 
 LEAK = """python - <<'END'
@@ -95,6 +96,18 @@ def test_a_locked_copy_that_changes(tmp_path: Path, finish, halfway_run: Path) -
     locked.write_text(json.dumps(rows))
     result = finish(copied=place)
     check_end(result, "failed", "locked copy of test.json changed")
+
+
+def test_large_cases_are_staged_as_links_and_the_run_stays_clean(finish, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hard link changes the ctime of the raw file, which is no change of the data."""
+    monkeypatch.setattr(staging, "LINK_FROM_BYTES", 1)
+    linked = []
+    link = staging._linked
+    monkeypatch.setattr(staging, "_linked", lambda real, target: linked.append(real) or link(real, target))
+    result: Result = finish()
+    check_end(result, "completed")
+    assert linked
+    assert result.integrity == "clean"
 
 
 def test_an_honest_run_stays_clean(finish, halfway_run: Path) -> None:

@@ -105,11 +105,13 @@ def _moved(mask: Mask | None, copies: Mapping[str, str]) -> Mask | None:
     return tuple(map(move, mask))
 
 
-def fingerprint(folder: Path) -> str:
-    """A digest of names, sizes and change times of everything below a folder.
+def fingerprint(folder: Path, *, change_times: bool = True) -> str:
+    """A digest of names, sizes and times of everything below a folder.
 
-    The change time (ctime) is set by the kernel and cannot be put back by a script, so that even a write that
-    restores size and modification time shows.
+    Args:
+        change_times: count the change times (ctime) too. The kernel sets them and no script can put them back, so that
+            even a write that restores size and modification time shows; but a hard link to a file sets it as well,
+            by whomever. Where the sandbox keeps scripts from writing to the data they are left out.
     """
     lines = []
     for place, folders, files in os.walk(folder):
@@ -119,7 +121,8 @@ def fingerprint(folder: Path) -> str:
                 stat = os.lstat(os.path.join(place, name))
             except FileNotFoundError:
                 continue
-            lines.append(f"{place}/{name} {stat.st_size} {stat.st_mtime_ns} {stat.st_ctime_ns} {stat.st_ino}")
+            changed = f" {stat.st_ctime_ns}" if change_times else ""
+            lines.append(f"{place}/{name} {stat.st_size} {stat.st_mtime_ns}{changed} {stat.st_ino}")
     return hashlib.sha256("\n".join(sorted(lines)).encode("utf-8", "surrogateescape")).hexdigest()
 
 

@@ -81,18 +81,18 @@ class Command:
         if self.before is not None:
             self.before(run.work, job)
         folders = [card.path for card in cards if card.path]
-        raw = [fingerprint(folder) for folder in folders]
         try:
             llm = self.connect(job.model)
             sandbox = choose(str(job.options.get("sandbox", "auto")))
         except (LLMError, SandboxError) as error:
             return Outcome("failed", str(error), kind="provider" if isinstance(error, LLMError) else "crashed")
+        raw = _fingerprints(folders, sandbox)
         meter = Meter(
             int(job.options.get("max_actions", 100)), job.options.get("max_tokens"), job.options.get("max_cost")
         )
         with Relay(run.folder / "relay", llm, meter):
             code, reason, said = self._start(run, job, prompt, sandbox, folders, meter)
-        integrity = CLEAN if raw == [fingerprint(folder) for folder in folders] else "raw data changed during the run"
+        integrity = CLEAN if raw == _fingerprints(folders, sandbox) else "raw data changed during the run"
         usage = _usage(meter, time.monotonic() - started)
         return _ended(run, code, reason, said, meter, integrity, usage)
 
@@ -136,6 +136,11 @@ class Command:
             python = str(program.interpreter(Path(words[0])))
             words = [python, str(inside / "lifted.py"), self.name, str(steps), *words]
         return words, needed
+
+
+def _fingerprints(folders: Sequence[Path], sandbox: Sandbox) -> list[str]:
+    """Cells at work on the same data link to its files, which changes their ctime."""
+    return [fingerprint(folder, change_times=sandbox.name == "off") for folder in folders]
 
 
 def model_name(job: Job) -> str:
