@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -9,6 +10,23 @@ from m3b.errors import WrongUse
 
 ToolMode = Literal["auto", "native", "text"]
 SandboxMode = Literal["auto", "bubblewrap", "landlock", "off"]
+
+DAY = 24 * 60
+
+LIMITS: dict[str, tuple[float, float, str]] = {
+    "max_actions": (1, 100_000, ""),
+    "max_iterations": (0, 1_000, ""),
+    "max_tokens": (1, 10**12, ""),
+    "max_cost": (0, 10**6, "US dollars"),
+    "max_wall": (0, 60 * DAY * 60, "seconds"),
+    "train_minutes": (0, 14 * DAY, "minutes"),
+    "seed": (0, 2**32 - 1, ""),
+}
+"""Lowest and highest value and unit of what is counted. Of a float, the lowest itself is not allowed: nothing can be
+done in no time, or for no money."""
+WHOLE = ("max_actions", "max_iterations", "max_tokens", "seed")
+NO_LIMIT = ("max_tokens", "max_cost", "max_wall")
+"""What may be None."""
 
 
 @dataclass(frozen=True)
@@ -49,16 +67,44 @@ class Options:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("max_actions", "train_minutes"):
-            if not getattr(self, name) > 0:
-                raise WrongUse(f"{name} must be above 0; it is {getattr(self, name)!r}.")
-        if self.max_iterations < 0:
-            raise WrongUse(f"max_iterations must not be negative; it is {self.max_iterations!r}.")
+        for name in LIMITS:
+            if fault := _fault(name, getattr(self, name)):
+                raise WrongUse(fault)
+        if self.max_wall is not None and self.train_minutes * 60 >= self.max_wall:
+            raise WrongUse(
+                f"Training alone may take {self.train_minutes:g} minutes (--train-minutes, train_minutes), and the whole "
+                f"run only {self.max_wall / 60:g} (--max-wall; max_wall in seconds). Raise the one or lower the other."
+            )
         choices = {"roles": ("four", "single"), "sandbox": ("auto", "bubblewrap", "landlock", "off")}
         choices["tools"] = ("auto", "native", "text")
         for name, known in {**choices, "phi": ("mask", "allow")}.items():
             if getattr(self, name) not in known:
-                raise WrongUse(f"{name} must be one of {', '.join(known)}; it is {getattr(self, name)!r}.")
+                raise WrongUse(f"{_spelt(name)} must be one of {', '.join(known)}; it is {getattr(self, name)!r}.")
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
+
+
+def _fault(name: str, value: object) -> str:
+    """What is wrong with a limit, or nothing."""
+    low, high, unit = LIMITS[name]
+    if value is None and name in NO_LIMIT:
+        return ""
+    whole = name in WHOLE
+    low_enough = low if whole else math.nextafter(low, high)
+    kind = "a whole number" if whole else "a number"
+    allowed = int if whole else (int, float)
+    if isinstance(value, bool) or not isinstance(value, allowed):
+        return f"{_spelt(name)} must be {kind}; it is {value!r}."
+    if math.isfinite(value) and low_enough <= value <= high:
+        return ""
+    span = f"from {low:,.0f} to {high:,.0f}" if whole else f"above {low:,.0f} and at most {high:,.0f}"
+    shown = f"{value:g} {unit}" if unit else f"{value}"
+    return f"{_spelt(name)} must be {kind} {span}{' ' if unit else ''}{unit}; it is {shown}."
+
+
+def _spelt(name: str) -> str:
+    """An option as the command line and as Python spell it."""
+    if name in ("roles", "max_iterations"):
+        return name  # not on the command line
+    return f"--{name.replace('_', '-')} ({name})" if "_" in name else f"--{name}"

@@ -14,6 +14,7 @@ from m3b.errors import M3bError, WrongUse
 from m3b.events import Event
 from m3b.llm import LLM, connect
 from m3b.options import Options, ToolMode
+from m3b.precheck import check_places, check_request
 from m3b.result import Result
 from m3b.runs import Run
 from m3b.sandbox import Sandbox, choose
@@ -68,7 +69,8 @@ class Pipeline:
         """Work until there is a model, or a reason why there is none. Ctrl-C ends it as `cancelled`.
 
         Raises:
-            WrongUse: the request is empty or the run folder cannot be made.
+            WrongUse: the request is empty, asks for two tasks or for nothing that images hold; the run folder cannot be
+                made, or lies inside the data. Nothing has been made then.
             SandboxError: this machine allows no sandbox and `sandbox="off"` was not asked for.
         """
         return self._start(request, self.on_event or (lambda event: None))
@@ -125,8 +127,9 @@ class Pipeline:
         return schema, lambda request: self.run(request).to_json()
 
     def _start(self, request: str, on_event: Callable[[Event], None]) -> Result:
-        if not request.strip():
-            raise WrongUse("The request is empty. Say in a sentence what the model shall tell from which images.")
+        cards = list(self.workspace.cards.values())
+        check_request(request, cards)
+        check_places(cards, self.out)
         self._cancel.clear()
         sandbox = choose(self.options.sandbox)
         run = Run.create(self.out)

@@ -8,6 +8,7 @@ from typing import Any
 
 from m3b.data.cards import Card, gather, load_cards
 from m3b.errors import DataError
+from m3b.precheck import checked_card
 from m3b.resources import resources_dir
 
 Source = str | Path | Card | Mapping[str, Any]
@@ -23,7 +24,7 @@ class Workspace:
         shipped: whether the cards under `root` are offered beside the user's.
 
     Raises:
-        DataError: a source cannot be read, or `root` lacks one of its folders.
+        DataError: a source cannot be read, a card names a task or metric that does not exist, or `root` lacks one of its folders.
     """
 
     def __init__(self, root: Path | None = None, data: Iterable[Source] = (), *, shipped: bool = True) -> None:
@@ -31,7 +32,7 @@ class Workspace:
         for name in ("prompts", "templates", "indexes"):
             if not (self.root / name).is_dir():
                 raise DataError(f"The workspace {self.root} has no folder {name}/.")
-        own = gather(data)
+        own = [checked_card(card) for card in gather(data)]
         names = {card.root for card in own}
         cards = [card for card in self._shipped() if card.root not in names] if shipped else []
         self.cards = {card.name: card for card in (*own, *cards)}

@@ -61,6 +61,10 @@ def test_facts_reach_the_text_that_agents_read(tmp_path: Path) -> None:
         ({"name": "a", "description": "x", "acceptable": []}, "`acceptable`"),
         ({"name": "a", "description": "x", "acceptable": [0.5, "1"]}, "`acceptable`"),
         ({"name": "a", "description": "x", "acceptable": [True]}, "`acceptable`"),
+        ({"name": "a", "description": "x", "acceptable": [0.9, 0.5]}, "`acceptable`"),
+        ({"name": "a", "description": "x", "acceptable": [float("nan"), 1]}, "`acceptable`"),
+        ({"name": "a", "description": "x", "dimension": True}, "`dimension`"),
+        ({"name": "a", "description": "x", "dimension": 5}, "`dimension`"),
         ({"name": "a", "description": "x", "classes": "a, b"}, "`classes`"),
         ({"name": "a", "description": "x", "classes": 2}, "`classes`"),
     ],
@@ -71,9 +75,45 @@ def test_a_fault_names_its_key(raw: dict[str, Any], told: str, tmp_path: Path) -
 
 
 def test_one_bound_alone_will_do(tmp_path: Path) -> None:
-    card = parse_card({"name": "a", "description": "x", "acceptable": 0.7, "dimension": True}, base=tmp_path, own=True)
-    assert card.acceptable == (0.7, None)
-    assert card.dimension is None, "a truth value is no number of dimensions"
+    card = parse_card({"name": "a", "description": "x", "acceptable": 0.7, "dimension": "3D"}, base=tmp_path, own=True)
+    assert (card.acceptable, card.dimension) == ((0.7, None), 3)
+
+
+@pytest.mark.parametrize(
+    ("key", "meant"),
+    [("patientkey", "patient_key"), ("Task", "task"), ("accaptable", "acceptable"), ("discription", "description"),
+     ("labels", "classes"), ("Modality ", "modality"), ("dataset-path", "dataset_path")],
+)  # fmt: skip
+def test_a_misspelt_key_is_refused_with_the_one_that_was_meant(key: str, meant: str, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=f"no key '{key}' .did you mean '{meant}'"):
+        parse_card({"name": "a", "description": "x", key: "y"}, base=tmp_path, own=True)
+
+
+def test_keys_for_people_are_passed_over(tmp_path: Path) -> None:
+    raw = {"name": "a", "description": "x", "url": "u", "licence": "CC0", "_mine": 1}
+    assert parse_card(raw, base=tmp_path, own=True).name == "a"
+    with pytest.raises(DataError, match=r"no key 'zebra'\. Keys: name, description"):
+        parse_card({**raw, "zebra": 1}, base=tmp_path, own=True)
+
+
+@pytest.mark.parametrize(
+    ("file", "told"),
+    [("card.toml", "JSON"), ("card.yaml", "JSON"), ("data.zip", "Unpack"), ("cases.csv", "folder that holds it")],
+)
+def test_a_file_that_is_no_card_says_what_to_give_instead(file: str, told: str, tmp_path: Path) -> None:
+    (tmp_path / file).write_text('name = "a"\n')
+    with pytest.raises(DataError, match=rf"{file} is a file\..*{told}"):
+        gather([tmp_path / file])
+
+
+def test_a_folder_that_is_called_like_a_card_is_a_folder(tmp_path: Path) -> None:
+    (tmp_path / "scans.json").mkdir()
+    assert gather([tmp_path / "scans.json"])[0].path == tmp_path / "scans.json"
+
+
+def test_a_card_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"no data card .*absent\.json.*m3b data card"):
+        gather([tmp_path / "absent.json"])
 
 
 JSON = st.recursive(

@@ -92,7 +92,21 @@ def test_version_and_help(m3b_: M3b) -> None:
         (["run", "x", "--data", "not/here"], ["not/here", "--data"]),
         (["run", "x", "--data", "cards.json"], ["cards.json"]),
         (["run", " "], ["empty"]),
-        (["run", "x", "--max-actions", "0"], ["max_actions"]),
+        (["run", "x", "--max-actions", "0"], ["--max-actions", "from 1 to"]),
+        (["run", "x", "--seed", "-1"], ["--seed", "-1"]),
+        (["run", "x", "--max-wall", "-1"], ["--max-wall", "-60"]),
+        (["run", "x", "--train-minutes", "nan"], ["--train-minutes", "nan"]),
+        (["run", "x", "--train-minutes", "100000"], ["--train-minutes", "at most 20,160"]),
+        (["run", "x", "--train-minutes", "5", "--max-wall", "4"], ["--train-minutes", "--max-wall"]),
+        (["run", "What is the weather in Paris?", "--llm", "rules"], ["images"]),
+        (["run", "Segment the liver and write a report", "--llm", "rules"], ["one at a time"]),
+        (["demo", "--train-minutes", "-1"], ["--train-minutes"]),
+        (["data", "make", "chest", "here", "--seed", "-1"], ["--seed"]),
+        (["data", "make", "chest", "here", "--cases", "-1"], ["--cases"]),
+        (["data", "make", "ADNI", "here", "--seed", "-1"], ["--seed"]),
+        (["data", "audit", ".", "--task", "surgery"], ["surgery", "diagnosis"]),
+        (["data", "audit", ".", "--seconds", "-1"], ["--seconds"]),
+        (["bench", "run", "--jobs", "-1"], ["--jobs"]),
         (["run", "x", "--max-actions", "many"], ["--max-actions", "integer"]),
         (["run", "x", "--sandbox", "paper"], ["paper", "bubblewrap"]),
         (["run", "x", "--phi", "show"], ["phi"]),
@@ -109,7 +123,7 @@ def test_version_and_help(m3b_: M3b) -> None:
 )
 def test_wrong_use(m3b_: M3b, tmp_path: Path, arguments: list[str], words: list[str]) -> None:
     refused(m3b_(*arguments), *words)
-    assert not (tmp_path / "runs").exists(), "nothing is made for a command that was wrong"
+    assert os.listdir(tmp_path) == [], "nothing is made for a command that was wrong"
 
 
 def test_a_run_folder_that_is_taken(m3b_: M3b, tmp_path: Path, spots: Path) -> None:

@@ -73,7 +73,7 @@ def test_money(build) -> None:
 
 
 def test_time(build) -> None:
-    result = build(index=[script("sleep 1.2"), say("Done.")], max_wall=1.0)
+    result = build(index=[script("sleep 1.2"), say("Done.")], max_wall=1.0, train_minutes=0.01)
     check_end(result, "out_of_budget", "seconds", "max_wall")
 
 
@@ -82,6 +82,23 @@ def test_time(build) -> None:
     [
         {"max_actions": 0},
         {"max_iterations": -1},
+        {"max_iterations": 10**9},
+        {"max_actions": -1},
+        {"max_actions": 2.5},
+        {"max_actions": True},
+        {"max_tokens": 0},
+        {"max_cost": -0.5},
+        {"max_cost": 0},
+        {"max_wall": -60.0},
+        {"max_wall": float("inf")},
+        {"train_minutes": -1},
+        {"train_minutes": float("nan")},
+        {"train_minutes": 100_000},
+        {"train_minutes": "5"},
+        {"train_minutes": None},
+        {"seed": -1},
+        {"seed": 2**32},
+        {"seed": 0.5},
         {"train_minutes": 0},
         {"roles": "two"},
         {"sandbox": "paper"},
@@ -92,6 +109,18 @@ def test_options_out_of_range(wrong: dict) -> None:
     (name,) = wrong
     with pytest.raises(WrongUse, match=name):
         Pipeline(actor(), **wrong)
+
+
+def test_a_run_that_is_shorter_than_its_training() -> None:
+    """Such a run cannot end with a model, which one would learn after minutes only."""
+    with pytest.raises(WrongUse, match=r"5 minutes.*--train-minutes.*only 3 .*--max-wall"):
+        Pipeline(actor(), max_wall=180.0)
+    assert Pipeline(actor(), max_wall=180.0, train_minutes=1).options.max_wall == 180.0
+
+
+def test_no_limit_is_none_and_whole_numbers_are_minutes() -> None:
+    kept = Pipeline(actor(), max_tokens=None, max_cost=None, max_wall=None, train_minutes=20).options
+    assert (kept.max_tokens, kept.train_minutes) == (None, 20)
 
 
 def test_an_option_that_does_not_exist() -> None:

@@ -89,6 +89,30 @@ def test_a_folder_without_words_serves_if_it_is_the_only_one(make_room: Callable
     assert room.select("Predict the stock market")["data_card"] is None
 
 
+@pytest.mark.parametrize(
+    "request_text",
+    [
+        "What is the weather in Paris?",
+        "Who is this person in the row?",
+        "How tall is the Eiffel tower?",
+        "Wie ist das Wetter in Berlin?",
+        "Quel est le nom de la capitale ?",
+    ],
+)
+def test_words_that_say_nothing_are_nothing_in_common(make_room: Callable[..., Any], request_text: str) -> None:
+    room = make_room("xq")
+    room.images("a/{}.png", 3)
+    room.write(
+        "README.md", "What is in here: a row a picture, in the column, das Bild est un. The person is anonymous."
+    )
+    assert room.select(request_text)["data_card"] is None
+
+
+def test_short_requests_serve(chest: Any) -> None:
+    for text in ("pneumonia vs normal", "pneumonia?", "meniscus tear", "melanoma or not"):
+        assert chest.select(text)["data_card"], text
+
+
 def test_a_card_of_another_task_is_not_taken(make_room: Callable[..., Any]) -> None:
     room = make_room("films")
     raw = {

@@ -97,7 +97,7 @@ def audit(
     folder: Annotated[
         Path, typer.Argument(help="A run folder, or any folder that holds Datapath/train.json and so on.")
     ],
-    seconds: Annotated[float, typer.Option(help="How long to open images.")] = 600.0,
+    seconds: Annotated[float, typer.Option(help="How long to open images.", min=0)] = 600.0,
     task: Annotated[
         str, typer.Option(help="diagnosis, segmentation, detection or report. Default: told by the index.")
     ] = "",
@@ -106,7 +106,10 @@ def audit(
     """Audit an index: unreadable images, masks that do not fit, copies, patients on both sides, class counts."""
     from m3b.data.audit import audit_index
     from m3b.data.index import guess_task, read_index
+    from m3b.tasks import TASKS
 
+    if task and task not in TASKS:
+        raise WrongUse(f"There is no task {task!r}; choose one of {', '.join(TASKS)}.")
     work = folder / "work" if (folder / "work").is_dir() else folder
     found = audit_index(read_index(work, task or guess_task(work)), work, seconds=seconds)
     if json:

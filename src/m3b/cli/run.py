@@ -82,13 +82,15 @@ def demo(
     """A whole run on generated data with the embedded rules: no key, no network, two minutes."""
     from m3b.data.synthetic import make_chest
     from m3b.models import load_model
+    from m3b.options import Options
 
+    options: dict[str, Any] = {"train_minutes": train_minutes, "sandbox": sandbox}
+    Options(**options)  # refused before anything is made
     place = _fresh(folder)
     data = make_chest(place / "chest-xrays")
     out = console()
     out.print(f"Invented chest radiographs: {data}", markup=False)
     out.print(f'Request: "{DEMO_REQUEST}"\n', markup=False)
-    options = {"train_minutes": train_minutes, "sandbox": sandbox}
     result = _build(DEMO_REQUEST, "rules", [str(data)], place / "run", options, quiet)
     out.print()
     for line in result_lines(result):

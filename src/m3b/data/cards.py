@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 import json
+import math
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,6 +20,17 @@ ALIASES = {
     "path": ("path", "dataset path", "dataset_path"),
 }
 """Keys that are read; the spellings with a blank or an underscore are those of the M3Builder cards."""
+
+FACTS = ("task", "modality", "anatomy", "dimension", "metric", "acceptable", "patient_key", "classes")
+BESIDE = ("expects", "url", "terms", "real", "source", "license", "licence", "citation", "doi", "version", "homepage")
+"""Keys that say where a data set comes from; kept in the file for people."""
+OTHER_NAMES = {
+    "labels": "classes",
+    "class_names": "classes",
+    "range": "acceptable",
+    "folder": "path",
+    "dims": "dimension",
+}
 
 NOTES = ("SOURCE.md", "README.md", "README.txt", "README", "readme.md", "readme.txt", "dataset_description.json")
 NOTE_LIMIT = 4000
@@ -93,6 +106,8 @@ def parse_card(raw: Mapping[str, Any], *, base: Path, own: bool) -> Card:
         DataError: a key is missing or of the wrong type; the message names it.
     """
     values = {field: _first(raw, names) for field, names in ALIASES.items()}
+    if own:
+        _known_keys(raw)
     if not isinstance(values["name"], str) or not values["name"].strip():
         raise DataError(f"A data card needs a `name`; found the keys {sorted(map(str, raw))}.")
     name = values["name"].strip()
@@ -108,13 +123,40 @@ def parse_card(raw: Mapping[str, Any], *, base: Path, own: bool) -> Card:
         task=_text(raw, "task"),
         modality=_text(raw, "modality"),
         anatomy=_text(raw, "anatomy"),
-        dimension=raw["dimension"] if type(raw.get("dimension")) is int else None,
+        dimension=_dimension(raw.get("dimension"), name),
         metric=_text(raw, "metric"),
         acceptable=_acceptable(raw.get("acceptable"), name),
         patient_key=_text(raw, "patient_key"),
         classes=_classes(raw.get("classes"), name),
         own=own,
     )
+
+
+def _known_keys(raw: Mapping[str, Any]) -> None:
+    """Refuse keys that nothing reads: what a misspelt one was to say would be lost without a word."""
+    known = (*(name for names in ALIASES.values() for name in names), *FACTS)
+    unread = [str(key) for key in raw if key not in known and key not in BESIDE and not str(key).startswith("_")]
+    if not unread:
+        return
+    told = []
+    for key in unread:
+        folded = key.strip().lower().replace("-", "_")
+        close = [OTHER_NAMES[folded]] if folded in OTHER_NAMES else difflib.get_close_matches(folded, known, 1, 0.7)
+        told.append(f"{key!r} (did you mean {close[0]!r}?)" if close else repr(key))
+    raise DataError(
+        f"A data card has no key {', '.join(told)}. Keys: {', '.join((*ALIASES, *FACTS))}; what else there is to say "
+        "belongs into `description`, and keys of your own begin with _."
+    )
+
+
+def _dimension(value: Any, name: str) -> int | None:
+    """2 or 3, also as `"3D"`; what a card leaves open is None."""
+    if value is None or value == "":
+        return None
+    found = re.fullmatch(r"([23])\s*[dD]?", str(value).strip()) if not isinstance(value, bool) else None
+    if found is None:
+        raise DataError(f"`dimension` of the data card {name!r} must be 2 or 3; found {value!r}.")
+    return int(found.group(1))
 
 
 def _folder(path: str, base: Path, name: str) -> Path:
@@ -147,6 +189,8 @@ def _acceptable(value: Any, name: str) -> tuple[float, float | None] | None:
     numbers = [low] if high is None else [low, high]
     if not all(isinstance(bound, int | float) and not isinstance(bound, bool) for bound in numbers):
         raise DataError(f"`acceptable` of the data card {name!r} must be [lowest, highest or null]; found {value!r}.")
+    if not all(math.isfinite(bound) for bound in numbers) or (high is not None and high < low):
+        raise DataError(f"`acceptable` of the data card {name!r} must be [lowest, highest or null]; found {value!r}.")
     return float(numbers[0]), None if high is None else float(high)
 
 
@@ -156,6 +200,8 @@ def load_cards(file: Path, *, own: bool = True) -> list[Card]:
     Raises:
         DataError: the file is not JSON or a card in it is incomplete.
     """
+    if not file.exists():
+        raise DataError(f"There is no data card {file}. `m3b data card FOLDER -o {file.name}` writes one to fill in.")
     try:
         raw = json.loads(file.read_text(encoding="utf-8-sig"))
     except (OSError, ValueError, RecursionError) as error:
@@ -173,11 +219,26 @@ def card_for_folder(folder: Path) -> Card:
         DataError: there is no such folder. Whether it can be read and holds images is for the run to check.
     """
     folder = folder.expanduser().resolve()
+    if folder.is_file():
+        raise DataError(f"{folder} is a file. {_instead(folder)}")
     if not folder.is_dir():
         raise DataError(f"There is no folder {folder}. Give --data an existing folder or a data card in JSON.")
     notes = own_notes(folder)
     about = notes or "A folder of data that came without a card; look inside to learn what it holds."
     return Card(name=folder.name, description=about, path=folder, own=True)
+
+
+ARCHIVES = (".zip", ".tar", ".gz", ".tgz", ".bz2", ".xz", ".7z", ".rar")
+
+
+def _instead(file: Path) -> str:
+    """What to give instead of a file that is neither a folder of data nor a card."""
+    write = f"`m3b data card FOLDER -o {file.stem}.json` writes one to fill in"
+    if file.suffix.lower() in (".toml", ".yaml", ".yml", ".ini", ".xml", ".txt", ".md", ""):
+        return f"A data card is JSON, in a file that is called *.json: {write}."
+    if file.suffix.lower() in ARCHIVES:
+        return "Unpack it and give --data the folder."
+    return f"Give --data the folder that holds it, or a data card in JSON: {write}."
 
 
 def own_notes(folder: Path) -> str:
@@ -214,7 +275,7 @@ def gather(sources: Iterable[str | Path | Card | Mapping[str, Any]]) -> list[Car
             cards.append(source)
         elif isinstance(source, Mapping):
             cards.append(parse_card(source, base=Path.cwd(), own=True))
-        elif Path(source).expanduser().suffix.lower() == ".json":
+        elif Path(source).suffix.lower() == ".json" and not Path(source).expanduser().is_dir():
             cards.extend(load_cards(Path(source).expanduser()))
         else:
             cards.append(card_for_folder(Path(source)))

@@ -21,6 +21,16 @@ if TYPE_CHECKING:
 SIDE = 128
 
 
+MOST = 100_000
+
+
+def _possible(patients: int, seed: int) -> None:
+    if not 2 <= patients <= MOST:
+        raise WrongUse(f"{patients} patients (--cases) cannot be made: at least 2, at most {MOST:,}.")
+    if seed < 0:
+        raise WrongUse(f"The seed (--seed) must not be negative; it is {seed}.")
+
+
 def make_chest(folder: Path, *, patients: int = 240, seed: int = 0) -> Path:
     """Write the data set and return its folder.
 
@@ -28,10 +38,11 @@ def make_chest(folder: Path, *, patients: int = 240, seed: int = 0) -> Path:
     and `unseen/` with four images that `cases.csv` does not name.
 
     Raises:
-        WrongUse: the folder exists and is not empty.
+        WrongUse: the folder exists and is not empty, or the number of patients or the seed cannot be.
     """
     import numpy as np
 
+    _possible(patients, seed)
     if folder.exists() and any(folder.iterdir()):
         raise WrongUse(f"{folder} is not empty. Name a folder that does not exist yet.")
     (folder / "images").mkdir(parents=True)
@@ -120,10 +131,11 @@ def make_volumes(folder: Path, *, patients: int = 40, side: int = 24, seed: int 
     """A 3D counterpart: class folders of NPY volumes, `{large,small}/scan_NNN.npy`, told apart by a bright ball.
 
     Raises:
-        WrongUse: the folder exists and is not empty.
+        WrongUse: the folder exists and is not empty, or the number of patients or the seed cannot be.
     """
     import numpy as np
 
+    _possible(patients, seed)
     if folder.exists() and any(folder.iterdir()):
         raise WrongUse(f"{folder} is not empty. Name a folder that does not exist yet.")
     random = np.random.default_rng(seed)

@@ -168,6 +168,8 @@ class DatasetSpec:
                 f", at most {self.stand_in.most}" if self.stand_in.most else ""
             )
             raise WrongUse(f"{size} patients cannot be made for {self.name}: {bounds}.")
+        if seed < 0:
+            raise WrongUse(f"The seed (--seed) must not be negative; it is {seed}.")
         new_folder(folder)
         return finish(self, self.maker(Order(folder, size, seed, layout)), folder, broken=broken)
 

@@ -132,6 +132,13 @@ detects develop different diagnose diagnosis disease distinguish do each else fi
 if image images in into is it make me medical model models mri my need no not of on or other others patient patients
 please predict rest scan scans tell tells that the them this to train trained using want we whether which with without
 x-ray x-rays xray
+what who whose whom how why when where here there does did has had been am was were would should will i you your he she
+they them like some one it's
+row rows column columns file files folder folders data dataset set sets card table person people number name names
+ein eine einen einem einer das der die den dem des ist sind war wie was wer wo wann warum ich mir mich wir uns bitte auf
+aus mit von zu zum zur im am oder und ob modell baue bauen erstelle
+le la les un une du de est sont que qui quel quelle comment pourquoi ou et dans sur avec pour je modele
+el los las una del es son cual como por en con para yo modelo
 """
 STOP = frozenset(_SAY_NOTHING.split())
 """Words of a request that say nothing of its subject."""

@@ -1,0 +1,130 @@
+"""What is refused before a run begins: no folder is made for it, and no language model is asked.
+
+Only what is certain is refused here. Whether a data set serves a request is for the Task Manager to say.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+
+from m3b.data.cards import Card
+from m3b.errors import DataError, WrongUse
+from m3b.llm.rules.words import STOP, of_images, plain, words
+from m3b.runs import runs_root
+
+OTHER_TASKS = {
+    "classification": "diagnosis", "classify": "diagnosis", "segment": "segmentation", "detect": "detection",
+    "object detection": "detection", "localization": "detection", "report generation": "report", "reports": "report",
+    "captioning": "report",
+}  # fmt: skip
+"""What the four tasks are called elsewhere."""
+SUBJECTS = (
+    r"\bweather\b|\bwetter\b|\bmeteo\b|\bclima\b|\bforecast\b",
+    r"\bstock (?:market|price)s?\b|\bshare prices?\b|\bbitcoin\b|\baktienkurs\w*\b|\bexchange rates?\b",
+    r"\b(?:poem|gedicht|poeme|poema|joke|witz|song lyrics|recipe|rezept|recette|receta)s?\b",
+    r"\bcapital of\b|\bhauptstadt von\b|\bcapitale (?:de|du)\b|\bwho (?:won|is the president)\b|\bworld cup\b",
+)
+"""What no image of a patient shows; looked for in texts without accents."""
+_OPEN = r"(?:^|[.;:,!]\s*|\b(?:and|then|also|plus|that|which|und|dann|et|puis|qui|y|luego|que|to|zu)\s+)"
+_MORE = r"(?:(?:and|then|also|please|to|can|auch|bitte|aussi|tambien)\s+)*"
+_BEGIN = _OPEN + _MORE
+COMMANDS = {
+    "segmentation": rf"{_BEGIN}(?:segment(?:s|iere?|iert|er|ar|ez|a)?|delineates?|outlines?|umrande)\b",
+    "diagnosis": rf"{_BEGIN}(?:(?:classif|diagnos|klassifizier|distinguish)\w*|tells?\b(?! (?:me|us)\b)[^.;]*\bfrom)\b",
+    "report": (
+        rf"{_BEGIN}(?:writes?|generates?|drafts?|schreibe?|erstelle?|verfasse?|redige|redacta|escribe)\s+"
+        r"(?!(?:\w+\W+){0,4}?(?:evaluation|training|performance|summary|pdf|html|test)\b)(?:\w+\W+){0,4}?"
+        r"(?:reports?|befundberichte?|berichte?|informes?|comptes?[- ]rendus?)\b"
+        r"(?!\s+(?:(?:of|on|about|with)\s+)(?:\w+\s+){0,2}(?:result|performance|accuracy|metric|training|model))"
+    ),
+}
+"""A clause that orders a task, in texts without accents: what is asked for, rather than spoken of."""
+
+
+def checked_card(card: Card) -> Card:
+    """The card with task and metric as m3b spells them.
+
+    Raises:
+        DataError: a task or metric that does not exist, a metric of another task, a range that the metric cannot have.
+    """
+    if not card.task and not card.metric:
+        return card
+    from m3b.metrics import canonical_metric
+    from m3b.metrics.vocabulary import UNBOUNDED
+    from m3b.tasks import TASKS
+
+    told, task = f"the data card {card.name!r}", card.task.strip().lower()
+    if task and task not in TASKS:
+        close = [OTHER_TASKS[task]] if task in OTHER_TASKS else difflib.get_close_matches(task, TASKS, 1)
+        mean = f" Did you mean {close[0]!r}?" if close else ""
+        raise DataError(f"`task` of {told} is {card.task!r}; m3b builds models for {', '.join(TASKS)}.{mean}")
+    metric = card.metric
+    if metric:
+        try:
+            metric = canonical_metric(metric, task or None)
+        except ValueError as error:
+            raise DataError(f"`metric` of {told} is {card.metric!r}: {error}.") from error
+    bounds = [bound for bound in card.acceptable or () if bound is not None]
+    if metric and metric not in UNBOUNDED and not all(0 <= bound <= 1 for bound in bounds):
+        raise DataError(f"`acceptable` of {told} is {bounds}; {metric} lies between 0 and 1.")
+    return replace(card, task=task, metric=metric)
+
+
+def check_places(cards: Iterable[Card], out: Path | None) -> None:
+    """Raises WrongUse where run folder and data would lie in each other: scripts may write to the one only."""
+    place = (out if out is not None else runs_root()).expanduser().absolute().resolve()
+    whose = f"The run folder {out}" if out is not None else f"The folder for runs, {place},"
+    for card in cards:
+        data = card.path.resolve() if card.path else None
+        if data and place.is_relative_to(data):
+            raise WrongUse(
+                f"{whose} would lie inside the data {data}, which stays as it is. Give --out a folder outside of it."
+            )
+        if data and out is not None and data.is_relative_to(place):
+            raise WrongUse(f"The data {data} lies inside the run folder {out}. Give --out a folder of its own.")
+
+
+def check_request(request: str, cards: Iterable[Card]) -> None:
+    """Refuse what cannot become one model on images.
+
+    Raises:
+        WrongUse: the request holds no words, asks for two tasks at once, or for something that no image holds.
+    """
+    if not request.strip():
+        raise WrongUse("The request is empty. Say in a sentence what the model shall tell from which images.")
+    if not re.search(r"[^\W\d_]", request):
+        raise WrongUse(
+            f"The request {request.strip()[:60]!r} holds no word. Say what the model shall tell from which images."
+        )
+    tasks = ordered_tasks(request)
+    if len(tasks) > 1:
+        raise WrongUse(
+            f"The request asks for two tasks, {' and '.join(tasks)}; a run builds one model. Ask for one at a time. "
+            "(Kinds of what is outlined are one task: 'segment benign and malignant lesions'.)"
+        )
+    asked = plain(request)
+    if not any(re.search(subject, asked) for subject in SUBJECTS) or of_images(request):
+        return
+    if not any((words(request) - STOP) & words(f"{card.name} {' '.join(card.classes)}") for card in cards if card.own):
+        raise WrongUse(
+            "The request asks for nothing that medical images hold. Say what the model shall tell from which images, "
+            'such as "Tell pneumonia from normal on chest X-rays".'
+        )
+
+
+def ordered_tasks(request: str) -> list[str]:
+    """The tasks that a request orders in clauses of their own, in their order; alike ones count once."""
+    text = plain(" ".join(request.split()))
+    found = sorted((hit.start(), hit.end(), task) for task, kind in COMMANDS.items() for hit in re.finditer(kind, text))
+    tasks: list[str] = []
+    ended, last = 0, ""
+    for start, end, task in found:
+        shared = last not in ("", "report") and task != "report" and not re.search(r"\w", text[ended:start])
+        if task not in tasks and not shared:  # "segment and classify nuclei": two words for what is done to one object
+            tasks.append(task)
+        ended, last = end, task
+    return tasks

@@ -1,0 +1,162 @@
+"""What is refused before a run begins: with the reason, no folder made, no language model asked."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pipeline_kit import REQUEST
+
+from m3b import Pipeline
+from m3b.errors import DataError, M3bError, WrongUse
+from m3b.messages import Message, Reply, ToolSpec
+from m3b.precheck import check_request, ordered_tasks
+
+NO_ONE: list[Any] = []
+
+
+class Deaf:
+    """A language model that must not be asked."""
+
+    name = "deaf"
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def __call__(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> Reply:
+        self.asked += 1
+        return Reply("{}")
+
+
+def refused(tmp_path: Path, request: str = REQUEST, *, out: Path | None = None, kind: type[M3bError] = WrongUse,
+            match: str = "", **more: Any) -> None:  # fmt: skip
+    """The run is refused in words, and neither a file nor a question is left behind."""
+    before = sorted(tmp_path.rglob("*"))
+    deaf = Deaf()
+    with pytest.raises(kind, match=match):
+        Pipeline(deaf, out=out or tmp_path / "run", **more).run(request)
+    assert deaf.asked == 0
+    assert sorted(tmp_path.rglob("*")) == before, "something was made for a run that was refused"
+
+
+# --- requests ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "request_",
+    ["", " \n", "123 ?!", "What is the weather in Paris?", "Wie wird das Wetter morgen?", "Write a poem", "recipes"],
+)
+def test_a_request_that_asks_for_nothing_that_images_hold(request_: str, tmp_path: Path, spots: Path) -> None:
+    refused(tmp_path, request_, data=spots, match="what the model shall tell from which images")
+
+
+@pytest.mark.parametrize(
+    ("request_", "tasks"),
+    [
+        ("Segment the liver and write a report", "segmentation and report"),
+        ("Build a model that segments the liver and classifies tumours as benign or malignant", "segmentation"),
+        ("Tell pneumonia from normal on chest X-rays, and segment the lungs", "diagnosis and segmentation"),
+        ("Segmentiere die Leber und schreibe einen Bericht", "segmentation and report"),
+        ("Classify the images, then generate a radiology report for each", "diagnosis and report"),
+        ("Write a report for each chest X-ray and classify the findings", "report and diagnosis"),
+        ("Train a model to classify scans and to segment the lesions", "diagnosis and segmentation"),
+    ],
+)
+def test_two_tasks_in_one_request(request_: str, tasks: str, tmp_path: Path, spots: Path) -> None:
+    refused(tmp_path, request_, data=spots, match=f"two tasks, {tasks}.*one at a time")
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        "pneumonia vs normal",
+        "segment it",
+        "Klassifiziere",
+        "肺炎",
+        "Segmentation of the liver",
+        "Segment and classify nuclei",
+        "Detect and outline lesions",
+        "Detect nodules, classify them as benign or malignant",
+        "Classify; do not segment",
+        "Classify knees whose cartilage was segmented",
+        "Classify chest X-rays and write a report on the accuracy",
+        "Classify scans; then generate a PDF report",
+        "Segment the tumour and tell me the volume from the mask",
+        "Generate reports, segmentation is not needed",
+        "Erstelle ein Modell, das eine Lungenentzündung auf Röntgenbildern des Thorax erkennt",
+        "Construye un modelo que detecte neumonía en radiografías de tórax",
+        "Write a report for each X-ray: findings and impression",
+        "Tell whether weather changes the joint, on knee MRI",
+        "Does this patient have a fracture?",
+    ],
+)
+def test_requests_that_are_let_through(request_: str) -> None:
+    check_request(request_, NO_ONE)
+
+
+@given(st.text())
+def test_any_text_is_let_through_or_refused_in_words(request_: str) -> None:
+    assert len(ordered_tasks(request_)) <= 3
+    with contextlib.suppress(WrongUse):
+        check_request(request_, NO_ONE)
+
+
+# --- places ------------------------------------------------------------------------------------------------------
+
+
+def test_a_run_folder_inside_the_data(tmp_path: Path) -> None:
+    data = tmp_path / "scans"
+    (data / "a").mkdir(parents=True)
+    (data / "a" / "1.png").write_bytes(b"x")
+    refused(tmp_path, data=data, out=data / "runs" / "one", match=r"inside the data.*--out")
+    refused(tmp_path, data=data, out=data, match="inside the data")
+    (tmp_path / "link").symlink_to(data)
+    refused(tmp_path, data=data, out=tmp_path / "link" / "run", match="inside the data")
+
+
+def test_the_usual_place_of_runs_inside_the_data(tmp_path: Path, spots: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`cd` into the data, then `m3b run ... --data .`: `runs/` would lie among the images."""
+    data = tmp_path / "scans"
+    data.mkdir()
+    monkeypatch.chdir(data)
+    monkeypatch.delenv("M3B_RUNS", raising=False)
+    with pytest.raises(WrongUse, match=r"inside the data.*--out"):
+        Pipeline(Deaf(), data=".").run(REQUEST)
+    assert os.listdir(data) == []
+
+
+def test_data_inside_the_run_folder(tmp_path: Path) -> None:
+    data = tmp_path / "all" / "scans"
+    data.mkdir(parents=True)
+    refused(tmp_path, data=data, out=tmp_path / "all", match="inside the run folder")
+
+
+# --- cards -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("facts", "match"),
+    [
+        ({"task": "surgery"}, "`task` .* is 'surgery'; m3b builds models for diagnosis"),
+        ({"task": "classification"}, "Did you mean 'diagnosis'"),
+        ({"task": "segmentaton"}, "Did you mean 'segmentation'"),
+        ({"metric": "beauty"}, "`metric` .* is 'beauty'"),
+        ({"task": "segmentation", "metric": "auroc"}, "a segmentation model is measured by one of: dice"),
+        ({"task": "diagnosis", "metric": "auroc", "acceptable": [80, 95]}, "auroc lies between 0 and 1"),
+    ],
+)
+def test_a_card_with_facts_that_cannot_be(facts: dict[str, Any], match: str, tmp_path: Path, spots: Path) -> None:
+    card = {"name": "spots", "description": "x", "path": str(spots), **facts}
+    refused(tmp_path, data=[card], kind=DataError, match=match)
+
+
+def test_other_spellings_of_task_and_metric_are_those_of_m3b(spots: Path) -> None:
+    card = {"name": "spots", "description": "x", "path": str(spots), "task": "Diagnosis", "metric": "ROC AUC"}
+    found = Pipeline(Deaf(), data=[card]).workspace.cards["spots"]
+    assert (found.task, found.metric) == ("diagnosis", "auroc")
