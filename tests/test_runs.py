@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +16,7 @@ from hypothesis import strategies as st
 
 from m3b.errors import WrongUse
 from m3b.events import KINDS, Event
-from m3b.runs import Journal, Run, list_runs, read_journal, replace_text, runs_root
+from m3b.runs import Journal, Run, find_model, list_runs, read_journal, replace_text, runs_root
 
 QUICK = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 TEXT = st.text(st.characters(codec="utf-8"), max_size=40)
@@ -188,20 +190,98 @@ def test_names_of_runs_do_not_clash(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert runs_root() == tmp_path / "runs"
 
 
-def test_open_by_id_by_path_and_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where runs go, in a current folder without any run."""
     monkeypatch.setenv("M3B_RUNS", str(tmp_path / "runs"))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path / "runs"
+
+
+def began(folder: Path, at: float, **more: object) -> Run:
+    run = Run.create(folder)
+    run.save({"status": "working", "started": at, "run_dir": str(run.folder), **more})
+    return run
+
+
+def test_open_by_id_by_path_and_last(tmp_path: Path, root: Path) -> None:
     with pytest.raises(WrongUse, match="no runs in"):
         Run.open("last")
-    for name in ("20250101-a", "20260101-b", "20240101-c"):
-        Run.create(tmp_path / "runs" / name).save({"status": "working"})
-    Run.create(tmp_path / "runs" / "20990101-unsaved")
-    assert [run.id for run in list_runs()] == ["20240101-c", "20250101-a", "20260101-b"]
-    assert Run.open("last").id == "20260101-b"
-    assert Run.open("20250101-a").folder == tmp_path / "runs" / "20250101-a"
-    assert Run.open(str(tmp_path / "runs" / "20240101-c")).id == "20240101-c"
+    for at, name in enumerate(("20250101-a", "20260101-b", "20240101-c")):
+        began(root / name, 1000.0 + at)
+    Run.create(root / "20990101-unsaved")
+    assert [run.id for run in list_runs()] == ["20250101-a", "20260101-b", "20240101-c"]
+    assert Run.open("last").id == "20240101-c", "the newest by time, whatever it is called"
+    assert Run.open("20250101-a").folder == root / "20250101-a"
+    assert Run.open(str(root / "20240101-c")).id == "20240101-c"
     with pytest.raises(WrongUse, match=r"no run 20990101-unsaved.*m3b runs"):
         Run.open("20990101-unsaved")
     assert list_runs(tmp_path / "nowhere") == []
+
+
+def test_last_knows_the_runs_that_were_given_a_folder_here(tmp_path: Path, root: Path) -> None:
+    """`--out mine` and `m3b demo` make runs beside `runs/`."""
+    began(root / "20990101-000000-abcd", 1000.0)
+    began(tmp_path / "mine", 2000.0)
+    assert Run.open("last").id == "mine"
+    began(tmp_path / "demo-2" / "run", 3000.0)
+    assert Run.open("last").folder == tmp_path / "demo-2" / "run"
+    assert len(list_runs()) == 3
+    assert [run.id for run in list_runs(root)] == ["20990101-000000-abcd"]
+    assert [run.id for run in list_runs(tmp_path / "mine")] == ["mine"], "a run's own folder"
+
+
+def test_a_run_is_named_so_that_a_command_finds_it(tmp_path: Path, root: Path) -> None:
+    for folder in (root / "20990101-000000-abcd", tmp_path / "my own run"):
+        run = began(folder, 1000.0)
+        program, command, name = shlex.split(run.command("resume"))
+        assert (program, command) == ("m3b", "resume")
+        assert Run.open(name).folder == folder
+    assert Run(root / "20990101-000000-abcd").handle == "20990101-000000-abcd"
+
+
+def test_a_broken_record_counts_by_its_files_time(root: Path) -> None:
+    began(root / "b", 2000.0)
+    for name, content, at in (("a", "{", 3000), ("c", '{"started": "soon"}', 1000)):
+        (root / name).mkdir()
+        (root / name / "run.json").write_text(content)
+        os.utime(root / name / "run.json", (at, at))
+    assert [run.id for run in list_runs()] == ["c", "b", "a"]
+
+
+def test_a_moved_run_tells_its_new_paths(tmp_path: Path) -> None:
+    old = tmp_path / "old"
+    paths = {"run_dir": str(old), "model_dir": str(old / "model"), "report": str(old / "report.html")}
+    began(old, 1000.0, result={**paths, "status": "completed", "reason": f"see {old}"})
+    new = Path(shutil.move(old, tmp_path / "older"))
+    record = Run.open(new).load()
+    assert record["run_dir"] == str(new)
+    moved = {"run_dir": str(new), "model_dir": str(new / "model"), "report": str(new / "report.html")}
+    assert record["result"] == {**moved, "status": "completed", "reason": f"see {old}"}
+    shutil.copytree(new, tmp_path / "old-copy")  # begins like the old one's name, and is none of its
+    assert Run.open(tmp_path / "old-copy").load()["result"]["report"] == str(tmp_path / "old-copy" / "report.html")
+
+
+@pytest.mark.parametrize("result", [None, [], "x", {}, {"model_dir": None, "report": 3}])
+def test_an_odd_record_is_moved_as_far_as_it_goes(tmp_path: Path, result: object) -> None:
+    run = began(tmp_path / "run", 1000.0, result=result)
+    run.save({**run.load(), "run_dir": "/elsewhere"})
+    assert run.load()["run_dir"] == str(run.folder)
+
+
+def test_a_model_is_found_by_its_run_too(tmp_path: Path, root: Path) -> None:
+    run = began(root / "20990101-000000-abcd", 1000.0)
+    run.model.mkdir()
+    with pytest.raises(WrongUse, match=r"20990101-000000-abcd has no model: working"):
+        find_model("last")
+    (run.model / "predict.py").write_text("")
+    for name in (run.folder, run.model, run.id, "last", str(run.model)):
+        assert find_model(name) == run.model
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(WrongUse, match=r"neither a model \(predict.py\) nor a run \(run.json\)"):
+        find_model("empty")
+    with pytest.raises(WrongUse, match="no model and no run nowhere"):
+        find_model("nowhere")
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", "3", "\x00"])
@@ -248,6 +328,51 @@ def test_one_process_at_a_time(tmp_path: Path) -> None:
     assert not other.busy
     other.lock()
     other.unlock()
+
+
+def test_looking_never_locks(tmp_path: Path) -> None:
+    """While one process lists runs without a pause, every attempt of another to begin its work succeeds."""
+    run = Run.create(tmp_path / "run")
+    code = (
+        "import sys; from pathlib import Path; from m3b.runs import Run\n"
+        f"run = Run(Path({str(run.folder)!r})); print(run.busy, flush=True)\n"
+        "while True: run.busy\n"
+    )
+    looking = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    try:
+        assert looking.stdout is not None
+        assert looking.stdout.readline().strip() == "False"
+        for _ in range(3000):
+            run.lock()
+            run.unlock()
+        assert looking.poll() is None
+    finally:
+        looking.kill()
+        looking.communicate()
+
+
+def test_looking_leaves_nothing_behind(tmp_path: Path) -> None:
+    run = Run.create(tmp_path / "run")
+    assert not run.busy
+    assert not (run.folder / ".lock").exists()
+    (run.folder / ".lock").symlink_to("/etc/passwd")
+    assert not run.busy
+    with pytest.raises(WrongUse, match="cannot be locked"):
+        run.lock()
+
+
+def test_the_owner_of_a_lock_is_named(tmp_path: Path) -> None:
+    run = Run.create(tmp_path / "run")
+    run.lock()
+    with pytest.raises(WrongUse, match=rf"another process \({os.getpid()}\)"):
+        Run(run.folder).lock()
+    (run.folder / ".lock").write_text("77 elsewhere")
+    with pytest.raises(WrongUse, match=r"another process \(77 on elsewhere\)"):
+        Run(run.folder).lock()
+    (run.folder / ".lock").write_text("\x00\n")
+    with pytest.raises(WrongUse, match="another process;"):
+        Run(run.folder).lock()
+    run.unlock()
 
 
 def test_the_lock_goes_with_its_process(tmp_path: Path) -> None:

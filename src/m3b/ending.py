@@ -48,17 +48,17 @@ def execute(
         result = _result(record, history, Failed.status, str(error))
     except OSError as error:
         where = f" ({error.filename})" if error.filename else ""
-        reason = f"The system refused: {error.strerror or error}{where}. Mend that, then `m3b resume {run.id}`."
+        reason = f"The system refused: {error.strerror or error}{where}. Mend that, then `{run.command('resume')}`."
         result = _result(record, history, Failed.status, reason)
     finally:
         if result is None:
-            result = _result(record, history, Failed.status, f"m3b itself failed; `m3b resume {run.id}` goes on.")
+            result = _result(record, history, Failed.status, f"m3b itself failed; `{run.command('resume')}` goes on.")
         result = _finish(run, record, result, session, history.seconds + time.monotonic() - started)
     return result
 
 
 def _cancelled(run: Run) -> str:
-    return f"Stopped on request. Everything made so far is kept; `m3b resume {run.id}` goes on."
+    return f"Stopped on request. Everything made so far is kept; `{run.command('resume')}` goes on."
 
 
 def _finish(run: Run, record: dict[str, Any], result: Result, session: Session | None, wall_s: float) -> Result:

@@ -166,7 +166,7 @@ class Pipeline:
     def go_on(self, run: Run, record: dict[str, Any]) -> Result:
         """Take an earlier run up again; see `resume`."""
         self._cancel.clear()
-        record["run_dir"] = str(run.folder)  # it may have been moved
+        record["id"] = run.id  # it may have been moved
         return self._go(run, record, choose(self.options.sandbox), self.on_event or (lambda event: None))
 
 

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import secrets
+import shlex
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from m3b import locking
 from m3b.errors import WrongUse
 from m3b.events import Event
+
+LAST = "last"
+"""Names the run that began last."""
+
+LOCK, MODEL = ".lock", "predict.py"
 
 UNWRITTEN = ("output", "waiting", "delta")
 """Kinds of event that are shown but not kept."""
@@ -132,15 +138,15 @@ class Run:
 
     @classmethod
     def open(cls, name: str | Path) -> Run:
-        """An existing run, by its folder or by its id below `runs/`; `last` is the newest.
+        """An existing run, by its folder or by its id below `runs/`; `last` is the one that began last.
 
         Raises:
             WrongUse: there is no such run.
         """
-        if str(name) == "last":
+        if str(name) == LAST:
             runs = list_runs()
             if not runs:
-                raise WrongUse(f"There are no runs in {runs_root()}.")
+                raise WrongUse(f"There are no runs in {runs_root()}, and none in this folder. Name a run's folder.")
             return runs[-1]
         for folder in (Path(name).expanduser(), runs_root() / str(name)):
             if (folder / "run.json").is_file():
@@ -153,18 +159,14 @@ class Run:
         Raises:
             WrongUse: another process is, or the run folder cannot be written.
         """
+        file = self.folder / LOCK
         try:
-            handle = os.open(self.folder / ".lock", os.O_RDWR | os.O_CREAT, 0o600)
+            self._lock = locking.take(file)
         except OSError as error:
-            raise WrongUse(f"The run folder {self.folder} cannot be written: {error.strerror}.") from error
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            os.close(handle)
-            raise WrongUse(
-                f"The run {self.id} is at work in another process; wait for it, or stop that one."
-            ) from error
-        self._lock = handle
+            raise WrongUse(f"The run folder {self.folder} cannot be locked or written: {error.strerror}.") from error
+        if self._lock is None:
+            who = f" ({owner})" if (owner := locking.owner(file)) else ""
+            raise WrongUse(f"The run {self.id} is at work in another process{who}; wait for it, or stop that one.")
 
     def unlock(self) -> None:
         if self._lock is not None:
@@ -173,20 +175,24 @@ class Run:
 
     @property
     def busy(self) -> bool:
-        """Whether a process is at work on this run now."""
-        try:
-            self.lock()
-        except WrongUse:
-            return True
-        self.unlock()
-        return False
+        """Whether a process is at work on this run now. Looking never locks."""
+        return locking.held(self.folder / LOCK)
+
+    @property
+    def handle(self) -> str:
+        """What names this run on the command line: its id where it lies below `runs/`, else its folder."""
+        return self.id if self.folder.parent == runs_root().absolute() else str(self.folder)
+
+    def command(self, name: str) -> str:
+        """The line that does something with this run, e.g. `m3b resume 20260102-101500-ab12`."""
+        return f"m3b {name} {shlex.quote(self.handle)}"
 
     def save(self, record: dict[str, Any]) -> None:
         """Replace run.json as a whole, so that no reader ever sees half of it."""
         replace_text(self.folder / "run.json", json.dumps(record, indent=1, ensure_ascii=False, default=str))
 
     def load(self) -> dict[str, Any]:
-        """What run.json holds.
+        """What run.json holds; paths are those of where the run lies now.
 
         Raises:
             WrongUse: it cannot be read.
@@ -197,7 +203,19 @@ class Run:
             raise WrongUse(f"{self.folder / 'run.json'} cannot be read: {error}.") from error
         if not isinstance(record, dict):
             raise WrongUse(f"{self.folder / 'run.json'} is no JSON object.")
-        return record
+        return _as_it_lies(record, self.folder)
+
+    @property
+    def began(self) -> float:
+        """When the run was started, in seconds since 1970; of one that cannot be read, when run.json was last written."""
+        file = self.folder / "run.json"
+        try:
+            return float(json.loads(file.read_text(encoding="utf-8"))["started"])
+        except (OSError, ValueError, KeyError, TypeError):
+            try:
+                return file.stat().st_mtime
+            except OSError:
+                return 0.0
 
     def events(self) -> Iterator[Event]:
         return read_journal(self.journal_file)
@@ -222,8 +240,49 @@ def runs_root() -> Path:
 
 
 def list_runs(root: Path | None = None) -> list[Run]:
-    """Every run below a folder, oldest first."""
-    folder = root or runs_root()
-    if not folder.is_dir():
-        return []
-    return [Run(path.parent) for path in sorted(folder.glob("*/run.json"), key=lambda p: p.parent.name)]
+    """Every run below a folder, the one that began first first.
+
+    Without a folder: those below `runs/`, and those that lie in the current folder itself because `--out` said so.
+    """
+    if root is not None:
+        files = [root / "run.json"] if (root / "run.json").is_file() else list(root.glob("*/run.json"))
+    else:
+        files = [*runs_root().glob("*/run.json"), *Path().glob("*/run.json"), *Path().glob("demo*/run/run.json")]
+    found = {file.parent.absolute(): Run(file.parent) for file in files}
+    return sorted(found.values(), key=lambda run: (run.began, run.id))
+
+
+def find_model(name: str | Path) -> Path:
+    """The folder of a delivered model, named by itself, or by the folder or id of its run, or `last`.
+
+    Raises:
+        WrongUse: there is neither, or the run has delivered no model.
+    """
+    place = Path(name).expanduser()
+    if str(name) != LAST and (place / MODEL).is_file():
+        return place
+    if place.is_dir() and str(name) != LAST and not (place / "run.json").is_file():
+        raise WrongUse(f"{place} holds neither a model ({MODEL}) nor a run (run.json).")
+    if str(name) != LAST and not place.exists() and not (runs_root() / str(name)).exists():
+        raise WrongUse(f"There is no model and no run {name}. `m3b runs` lists the runs in {runs_root()}.")
+    run = Run.open(name)
+    if not (run.model / MODEL).is_file():
+        record = run.load()
+        raise WrongUse(
+            f"The run {run.handle} has no model: {record.get('status', 'unknown')}. {record.get('reason') or ''}".rstrip()
+        )
+    return run.model
+
+
+def _as_it_lies(record: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """The record with the paths of a run that was moved or copied since it was written."""
+    old, new = str(record.get("run_dir") or ""), str(folder)
+    if not old or old == new:
+        return record
+    result = record.get("result")
+    for place in (record, result if isinstance(result, dict) else {}):
+        for key in ("run_dir", "model_dir", "report"):
+            value = place.get(key)
+            if isinstance(value, str) and (value == old or value.startswith(f"{old}/")):
+                place[key] = new + value[len(old) :]
+    return record

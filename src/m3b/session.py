@@ -110,7 +110,7 @@ class Session:
             except OSError as error:
                 raise Failed(
                     f"The journal {self.run.journal_file} cannot be written ({error.strerror}). Make room on the disk, "
-                    f"then `m3b resume {self.run.id}`."
+                    f"then `{self.run.command('resume')}`."
                 ) from error
         self.history.take(event)
         self.on_event(event)

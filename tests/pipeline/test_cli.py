@@ -24,6 +24,7 @@ from pipeline_kit import (
     plugin,
     wait_until,
 )  # fmt: skip
+from rich.cells import cell_len
 
 import m3b
 from m3b.result import Result
@@ -117,7 +118,7 @@ def test_version_and_help(m3b_: M3b) -> None:
         (["score", "nowhere", "index.json"], ["index.json"]),
         (["data", "make", "teeth", "here"], ["teeth", "chest"]),
         (["data", "card", "not/here"], ["not/here"]),
-        (["data", "audit", "not/here"], ["train.json"]),
+        (["data", "audit", "not/here"], ["not/here"]),
     ],
     ids=" ".join,
 )
@@ -242,6 +243,60 @@ def test_no_runs(m3b_: M3b) -> None:
     assert ended.returncode == 0
     assert "m3b run" in ended.stdout
     assert json.loads(m3b_("runs", "--json").stdout) == {"runs": []}
+
+
+def test_runs_of_a_folder_without_any(m3b_: M3b, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    ended = m3b_("runs", "empty")
+    assert ended.returncode == 0
+    assert "empty holds no run" in ended.stdout
+    assert "run.json" in ended.stdout
+    refused(m3b_("runs", "nowhere"), "no folder nowhere")
+
+
+@pytest.mark.parametrize("columns", [None, 60, 120])
+def test_the_list_of_runs_fits_its_terminal(m3b_: M3b, tmp_path: Path, columns: int | None) -> None:
+    primary = {"name": "auroc", "value": 0.9623, "low": 0.946, "high": 0.976, "n": 624, "baseline": 0.5}
+    for at, (name, request) in enumerate(
+        [("20260102-101500-ab12", "Tell pneumonia from normal\non chest X-rays of children, please" * 3),
+         ("20260101-101500-ab12", "肺炎を胸部X線写真で検出する" * 9), ("20260103-101500-ab12", "\x1b[31mred\x00")]
+    ):  # fmt: skip
+        folder = tmp_path / "runs" / name
+        folder.mkdir(parents=True)
+        record = {"status": "out_of_budget", "request": request, "started": 1e9 + at, "result": {"primary": primary}}
+        (folder / "run.json").write_text(json.dumps(record))
+    env = {**clean_environment(), **({} if columns is None else {"COLUMNS": str(columns)})}
+    env = {name: value for name, value in env.items() if columns is not None or name != "COLUMNS"}
+    shown = m3b_("runs", env=env).stdout
+    lines = shown.splitlines()
+    assert [line.split()[0] for line in lines] == ["run", "20260102-101500-ab12", "20260101-101500-ab12",
+                                                   "20260103-101500-ab12"]  # fmt: skip
+    assert max(cell_len(line) for line in lines) <= (columns or 80)
+    assert "Tell p" in lines[1]
+    assert lines[1].endswith("...")
+    assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f]", shown), "control characters"
+    assert ("started" in lines[0]) == (columns == 120)
+    if columns != 60:
+        assert all("auroc 0.962" in line and "out_of_budget" in line for line in lines[1:])
+
+
+def test_a_moved_run_and_its_model_by_every_name(finished, m3b_: M3b, pictures: list[Path], tmp_path: Path) -> None:
+    old = finished[0]
+    run = copy_run(old, tmp_path / "runs" / "20260105-000000-cdef")
+    shown = m3b_("show", "last").stdout
+    assert f"model: {run}/model" in shown
+    assert f"report: {run}/report.html" in shown
+    assert str(old) not in shown[shown.rindex("completed:") :]
+    assert json.loads(m3b_("show", run.name, "--json").stdout)["result"]["model_dir"] == str(run / "model")
+    again = json.loads(m3b_("resume", run, "--json").stdout)
+    assert (again["run_dir"], again["report"]) == (str(run), str(run / "report.html"))
+    told = [m3b_("predict", name, "new_0.png").stdout for name in ("last", run.name, run, run / "model")]
+    assert len(set(told)) == 1
+    assert told[0].startswith("new_0.png: ")
+    scored = m3b_("score", "last", run / "work" / "Datapath" / "test.json")
+    assert "auroc" in scored.stdout, scored.stderr
+    assert "holds no parts.py" in m3b_("export", "last", "--to", "onnx", "-o", "there").stderr
+    assert json.loads(m3b_("data", "audit", "last", "--json").stdout)["opened"] == 60
 
 
 def test_a_broken_run_does_not_hide_the_others(finished, tmp_path: Path) -> None:

@@ -95,7 +95,7 @@ def fetch(
 @app.command()
 def audit(
     folder: Annotated[
-        Path, typer.Argument(help="A run folder, or any folder that holds Datapath/train.json and so on.")
+        str, typer.Argument(help="A folder that holds Datapath/train.json and so on, or a run: folder, id or `last`.")
     ],
     seconds: Annotated[float, typer.Option(help="How long to open images.", min=0)] = 600.0,
     task: Annotated[
@@ -106,11 +106,13 @@ def audit(
     """Audit an index: unreadable images, masks that do not fit, copies, patients on both sides, class counts."""
     from m3b.data.audit import audit_index
     from m3b.data.index import guess_task, read_index
+    from m3b.runs import Run
     from m3b.tasks import TASKS
 
     if task and task not in TASKS:
         raise WrongUse(f"There is no task {task!r}; choose one of {', '.join(TASKS)}.")
-    work = folder / "work" if (folder / "work").is_dir() else folder
+    place = Path(folder) if Path(folder).is_dir() else Run.open(folder).folder
+    work = place / "work" if (place / "work").is_dir() else place
     found = audit_index(read_index(work, task or guess_task(work)), work, seconds=seconds)
     if json:
         print_json(found.to_json())

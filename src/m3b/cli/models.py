@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from m3b.cli.run import Json
+from m3b.cli.run import Json, ModelName
 from m3b.cli.show import complain, measure_line, print_json
 from m3b.errors import ModelError, WrongUse
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def score(
-    model: Annotated[Path, typer.Argument(help="The folder of a delivered model.")],
+    model: ModelName,
     index: Annotated[Path, typer.Argument(help="An index file with images, truth and patients, such as test.json.")],
     base: Annotated[
         Path | None, typer.Option(help="What the index's paths count from. Default: beside or above the index.")
@@ -30,11 +30,12 @@ def score(
     """Measure a delivered model on cases whose truth is known, with intervals."""
     from m3b.data.index import Index, read_records
     from m3b.models import load_model
+    from m3b.runs import find_model
     from m3b.tasks import default_metric, family
 
     if not index.is_file():
         raise WrongUse(f"There is no {index}.")
-    loaded = load_model(model)
+    loaded = load_model(find_model(model))
     records = read_records(index, loaded.task)
     root = base or _base(index, records[0].files[0])
     values = _values(loaded, index)
@@ -117,7 +118,7 @@ def _under(root: Path, path: str) -> str:
 
 
 def export(
-    model: Annotated[Path, typer.Argument(help="The folder of a delivered model.")],
+    model: ModelName,
     to: Annotated[str, typer.Option("--to", help="onnx or monai-bundle.")],
     out: Annotated[Path, typer.Option("-o", "--out", help="A folder that does not exist yet.")],
     verify: Annotated[
@@ -127,11 +128,12 @@ def export(
 ) -> None:
     """Write a delivered model as ONNX graphs or as a MONAI bundle, and compare it with the model."""
     from m3b.models.exporting import export_model
+    from m3b.runs import find_model
 
     missing = [path for path in verify or () if not Path(path.split("#")[0]).exists()]
     if missing:
         raise WrongUse(f"There is no {missing[0]}.")
-    made = export_model(model, to, out, verify=verify or ())
+    made = export_model(find_model(model), to, out, verify=verify or ())
     if json:
         print_json(made.to_dict())
         return

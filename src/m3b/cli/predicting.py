@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from m3b.cli.run import Json
+from m3b.cli.run import Json, ModelName
 from m3b.cli.show import complain, print_json
 from m3b.errors import DataError, WrongUse
 
@@ -21,7 +21,7 @@ FILES = (".json", ".csv")
 
 
 def predict(
-    model: Annotated[Path, typer.Argument(help="The folder of a delivered model.")],
+    model: ModelName,
     images: Annotated[
         list[Path], typer.Argument(help="Images, volumes, series folders; folders are searched for images.")
     ],
@@ -36,11 +36,12 @@ def predict(
 ) -> None:
     """Predict images with a delivered model, in a process of its own."""
     from m3b.models import load_model
+    from m3b.runs import find_model
 
     missing = [str(path) for path in images if not Path(str(path).split("#")[0]).exists()]
     if missing:
         raise WrongUse(f"There is no {missing[0]}" + (f" (and {len(missing) - 1} more)." if len(missing) > 1 else "."))
-    loaded = load_model(model)
+    loaded = load_model(find_model(model))
     folder = _folder(out, loaded.task, overlay)
     paths = _images(images, loaded)
     found = loaded.predict(paths, strict=False, out=folder)
@@ -51,7 +52,7 @@ def predict(
     elif out is not None:
         _write(answers, out)
     if json:
-        print_json({"model": str(model), "predictions": answers})
+        print_json({"model": str(loaded.folder), "predictions": answers})
     else:
         for item in answers:
             typer.echo(_line(item))

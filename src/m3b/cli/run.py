@@ -23,6 +23,8 @@ DEMO_MINUTES = 1.0
 Json = Annotated[
     bool, typer.Option("--json", help="Print one JSON object on standard output, all else on standard error.")
 ]
+ModelName = Annotated[str, typer.Argument(help="A delivered model's folder, or its run: folder, id or `last`.")]
+RunName = Annotated[str, typer.Argument(help="A run's folder or id, or `last`.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
 
 
@@ -107,7 +109,7 @@ def demo(
 
 
 def resume(
-    run: Annotated[str, typer.Argument(help="A run's folder or id, or `last`.")] = "last",
+    run: RunName = "last",
     llm: Annotated[str | None, typer.Option(help="Another model than the run was started with.")] = None,
     quiet: Quiet = False,
     json: Json = False,

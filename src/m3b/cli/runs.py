@@ -3,42 +3,74 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+import re
+import shutil
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from m3b.cli.run import Json
-from m3b.cli.show import console, measure_line, print_json, result_lines, table
+from m3b.cli.run import Json, RunName
+from m3b.cli.show import console, print_json, result_lines, table
 from m3b.errors import WrongUse
 
 if TYPE_CHECKING:
     from m3b.runs import Run
 
 
+WIDTH = 80
+"""Columns of the list of runs where no terminal says otherwise."""
+
+
 def runs(
     root: Annotated[Path | None, typer.Argument(help="Folder of runs. Default: $M3B_RUNS, or runs/.")] = None,
     json: Json = False,
 ) -> None:
-    """List runs, oldest first."""
-    from m3b.runs import list_runs, runs_root
+    """List runs, in the order in which they began."""
+    from m3b.runs import list_runs
 
+    if root is not None and not root.is_dir():
+        raise WrongUse(f"There is no folder {root}.")
     found = [(run, _record(run)) for run in list_runs(root)]
     if json:
-        print_json({"runs": [_summary(run.id, run.busy, record) for run, record in found]})
-        return
-    if not found:
-        typer.echo(f"No runs in {root or runs_root()}. `m3b run REQUEST --data DIR` makes one.")
-        return
-    rows = []
-    for run, record in found:
-        row = _summary(run.id, run.busy, record)
-        primary = (record.get("result") or {}).get("primary")
-        rows.append(
-            [row["id"], row["started"], row["status"], measure_line(primary) if primary else "", row["request"][:60]]
+        print_json({"runs": [_summary(run, record) for run, record in found]})
+    elif found:
+        typer.echo(_listed([_summary(run, record) for run, record in found], whole=root is None))
+    else:
+        typer.echo(_none(root))
+
+
+def _none(root: Path | None) -> str:
+    from m3b.runs import runs_root
+
+    if root is None:
+        return f"No runs in {runs_root()}. `m3b run REQUEST --data DIR` makes one."
+    return (
+        f"{root} holds no run: neither it nor a folder in it has a run.json. `m3b runs` lists those in {runs_root()}."
+    )
+
+
+def _listed(rows: Sequence[Mapping[str, Any]], *, whole: bool) -> str:
+    """The table, as wide as the terminal. A dated name tells when its run began; others have that said.
+
+    Args:
+        whole: name each run so that a command finds it from here, not by its name alone.
+    """
+    width = shutil.get_terminal_size((WIDTH, 24)).columns
+    timed = width >= 100 or not all(re.fullmatch(r"\d{8}-\d{6}-[0-9a-f]{4}", row["id"]) for row in rows)
+    head = ["run", *(["started"] if timed else []), "status", "test", "request"]
+    lines = []
+    for row in rows:
+        primary, name = row["primary"] or {}, row["handle"] if whole else row["id"]
+        near = os.path.relpath(name) if os.path.isabs(name) else name
+        figure = f"{primary['name']} {primary['value']:.3f}" if primary.get("value") is not None else ""
+        lines.append(
+            [min(name, near, key=len), *([row["started"]] if timed else []), row["status"], figure, row["request"]]
         )
-    typer.echo(table(["run", "started", "status", "test", "request"], rows))
+    return table(head, lines, width=width)
 
 
 def _record(run: Run) -> dict[str, Any]:
@@ -46,20 +78,27 @@ def _record(run: Run) -> dict[str, Any]:
     try:
         return run.load()
     except WrongUse as error:
-        return {"status": "unreadable", "request": str(error)}
+        return {"status": "unreadable", "request": str(error), "started": run.began}
 
 
-def _summary(name: str, busy: bool, record: dict[str, Any]) -> dict[str, Any]:
+def _summary(run: Run, record: dict[str, Any]) -> dict[str, Any]:
     status = record.get("status", "?")
-    if status == "working" and not busy:
+    if status == "working" and not run.busy:
         status = "interrupted"
-    started = time.strftime("%Y-%m-%d %H:%M", time.localtime(record.get("started", 0)))
-    primary = (record.get("result") or {}).get("primary")
-    return {"id": name, "started": started, "status": status, "request": record.get("request", ""), "primary": primary}
+    result = record.get("result")
+    return {
+        "id": run.id,
+        "handle": run.handle,
+        "folder": str(run.folder),
+        "started": time.strftime("%Y-%m-%d %H:%M", time.localtime(run.began)),
+        "status": str(status),
+        "request": str(record.get("request", "")),
+        "primary": result.get("primary") if isinstance(result, dict) else None,
+    }
 
 
 def show(
-    run: Annotated[str, typer.Argument(help="A run's folder or id, or `last`.")] = "last",
+    run: RunName = "last",
     full: Annotated[bool, typer.Option("--full", help="Whole prompts, replies and results.")] = False,
     json: Json = False,
 ) -> None:
@@ -84,7 +123,7 @@ def show(
         for line in ["", *result_lines(Result.from_json(record["result"]))]:
             out.print(line, markup=False, soft_wrap=True)
     else:
-        out.print(f"\nThis run has not ended; `m3b resume {place.id}` goes on.", markup=False)
+        out.print(f"\nThis run has not ended; `{place.command('resume')}` goes on.", markup=False)
 
 
 def _event_text(kind: str, data: dict[str, Any], full: bool) -> str:

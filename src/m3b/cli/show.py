@@ -90,10 +90,36 @@ def result_lines(result: Result) -> list[str]:
     return [*lines, *(f"{name}: {place}" for name, place in places if place)]
 
 
-def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A plain table with aligned columns, readable in a log file."""
-    widths = [max(len(str(row[at])) for row in (head, *rows)) for at in range(len(head))]
-    lines = [
-        "  ".join(str(cell).ljust(width) for cell, width in zip(row, widths, strict=True)) for row in (head, *rows)
-    ]
-    return "\n".join(line.rstrip() for line in lines)
+def table(head: Sequence[str], rows: Sequence[Sequence[str]], *, width: int | None = None) -> str:
+    """A plain table with aligned columns, readable in a log file.
+
+    Args:
+        width: columns that a line may take; texts are cut for it, those of the last column first and of the first one
+            last. None is no limit.
+    """
+    from rich.cells import cell_len
+
+    lines = [[_one_line(cell) for cell in row] for row in (head, *rows)]
+    widths = [max(cell_len(row[at]) for row in lines) for at in range(len(head))]
+    if width is not None:
+        over = sum(widths) + 2 * (len(widths) - 1) - width
+        for at in reversed(range(len(widths))):
+            less = max(0, min(over, widths[at] - LEAST))
+            widths[at], over = widths[at] - less, over - less
+    shown = ["  ".join(_fit(cell, size) for cell, size in zip(row, widths, strict=True)) for row in lines]
+    return "\n".join(line.rstrip() for line in shown)
+
+
+LEAST = 8
+"""Columns that a cut text keeps."""
+
+
+def _one_line(cell: object) -> str:
+    """A text without line breaks and control characters, which would break the table, or the terminal."""
+    return " ".join("".join(c if c.isprintable() else " " for c in str(cell)).split())
+
+
+def _fit(cell: str, size: int) -> str:
+    from rich.cells import cell_len, set_cell_size
+
+    return set_cell_size(cell if cell_len(cell) <= size else set_cell_size(cell, size - 3) + "...", size)
