@@ -8,18 +8,19 @@ import platform
 import re
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from m3b.agents.artifacts import DataIndex, Selection, TrainedModel
-from m3b.agents.checks.integrity import CLEAN
+from m3b.agents.checks.integrity import CLEAN, sha256
 from m3b.agents.checks.model import Trial
 from m3b.data.cards import Card
 from m3b.data.index import read_index
+from m3b.errors import Failed
 from m3b.metrics import Scores, judge
-from m3b.models import write_metrics, write_model_card, write_provenance
+from m3b.models import freeze, write_metrics, write_model_card, write_provenance
+from m3b.models.manifest import changes
 from m3b.runs import Run, replace_text
 from m3b.tasks import family
 
@@ -44,14 +45,17 @@ class Delivered:
         return {name: measure.to_dict() for name, measure in self.scores.metrics.items()}
 
 
+PREDICTIONS = "predictions.json"
+
+
 def keep_trial(run: Run, trial: Trial) -> None:
     """Store the measured answers on the test cases, where no agent can see them."""
-    replace_text(run.locked / "predictions.json", json.dumps(list(trial.rows), indent=1))
+    replace_text(run.locked / PREDICTIONS, json.dumps(list(trial.rows), indent=1))
 
 
 def read_trial(run: Run) -> Trial:
     """What `keep_trial` stored."""
-    return Trial(tuple(json.loads((run.locked / "predictions.json").read_text(encoding="utf-8"))))
+    return Trial(tuple(json.loads((run.locked / PREDICTIONS).read_text(encoding="utf-8"))))
 
 
 def acceptable_range(card: Card, selection: Selection) -> tuple[float, float | None] | None:
@@ -73,7 +77,11 @@ def deliver(
 
     Args:
         facts: `request`, `llm`, `options`, `seed` and `run` for the papers.
+
+    Raises:
+        Failed: the model or its answers are not those that were measured.
     """
+    _verify(run, model)
     trial = read_trial(run)
     index, of_task = read_index(run.locked, selection.task), family(selection.task)
     trivial = of_task.trivial(index.train, index.test, index, run.work)
@@ -83,19 +91,38 @@ def deliver(
     reason = verdict.reason if integrity == CLEAN else f"The run was tampered with: {integrity}. {verdict.reason}"
     delivered = Delivered(verdict.ok and integrity == CLEAN, reason, scores, integrity, acceptable)
     replace_text(run.locked / "scores.json", json.dumps(scores.to_dict(), indent=1))
-    _copy(run.work / model.folder, run.model)
+    _copy(run, model)
     write_metrics(run.model, scores)
     write_model_card(run.model, _card_info(delivered, selection, card, data, model, facts))
     write_provenance(run.model, _provenance(selection, card, data, integrity, facts))
     return delivered
 
 
-def _copy(source: Path, target: Path) -> None:
-    part = target.with_name(".model.part")
-    shutil.rmtree(part, ignore_errors=True)
-    shutil.copytree(source, part, ignore=shutil.ignore_patterns("__pycache__", "*.pyc"))
-    shutil.rmtree(target, ignore_errors=True)
-    part.rename(target)
+def _verify(run: Run, model: TrainedModel) -> None:
+    """What was measured must be what is there. Journals of early versions hold no hashes to compare with."""
+    found = changes(run.measured, model.hashes, free=()) if model.hashes else []
+    if model.answers and sha256(run.locked / PREDICTIONS) != model.answers:
+        found.append(f"{PREDICTIONS}, the measured answers, was changed")
+    if found:
+        raise _tampered(found)
+
+
+def _tampered(found: Sequence[str]) -> Failed:
+    return Failed(
+        f"The run was tampered with: after the model was measured, {', '.join(found[:5])} in locked/. Nothing is "
+        "delivered, since no figure speaks of it."
+    )
+
+
+def _copy(run: Run, model: TrainedModel) -> None:
+    """Put the measured copy into `model/`; what is written there is hashed once more on the way."""
+    if not model.hashes:  # measured by an early version, in the folder where it was made
+        freeze(run.work / model.folder, run.model)
+        return
+    frozen = freeze(run.measured, run.model)
+    if frozen.refused or frozen.hashes != model.hashes:
+        shutil.rmtree(run.model, ignore_errors=True)
+        raise _tampered(frozen.refused or ["the model was changed"])
 
 
 def _card_info(

@@ -23,6 +23,10 @@ class ModelError(M3bError):
     """A delivered model that cannot be loaded or that predicts nonsense."""
 
 
+class IntegrityError(ModelError):
+    """A model folder that is not the one which was measured; the message names the files that differ."""
+
+
 class ToolError(Exception):
     """The agent's fault: goes back to the model as the tool's result, naming the fault and the remedy."""
 

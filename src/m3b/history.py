@@ -109,7 +109,7 @@ class History:
     def _artifact(self, event: Event) -> None:
         kind = str(event.data["artifact"])
         self.artifacts[kind] = from_json(kind, event.data["value"])
-        if "hashes" in event.data:
+        if kind == "index" and "hashes" in event.data:
             self.hashes = dict(event.data["hashes"])
 
     def roles_json(self) -> dict[str, dict[str, Any]]:

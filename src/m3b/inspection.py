@@ -5,18 +5,17 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from m3b.agents.artifacts import Selection
 from m3b.agents.checks.index import AUDIT, check_index
 from m3b.agents.checks.integrity import fingerprint, lock_index, save_hashes, sha256
-from m3b.agents.checks.model import FOLDER, Predict, Trial, check_model
+from m3b.agents.checks.model import Predict, Trial, check_model, take
 from m3b.agents.loop import Emit
 from m3b.agents.verdict import Verdict
 from m3b.data.cards import Card
 from m3b.data.index import read_index
-from m3b.delivery import acceptable_range, keep_trial
+from m3b.delivery import PREDICTIONS, acceptable_range, keep_trial
 from m3b.runs import Run, replace_text
 
 
@@ -33,7 +32,7 @@ class Inspector:
         self.run, self.predict, self.emit = run, predict, emit
         self.raw = ""
         self._change_times = not confined
-        self._last: tuple[str, Verdict] | None = None
+        self._last: tuple[Mapping[str, str], Verdict] | None = None
 
     def watch(self, card: Card) -> None:
         """Remember what the raw data looks like before any script has run."""
@@ -64,8 +63,9 @@ class Inspector:
         return verdict
 
     def check_model(self, selection: Selection, card: Card) -> Verdict:
-        digest = _digest(self.run.work / FOLDER)
-        if self._last and self._last[0] == digest:
+        frozen = take(self.run.work, self.run.measured)
+        hashes = frozen.hashes if frozen and not frozen.refused else {}
+        if self._last and self._last[0] == hashes:
             return self._last[1]  # nothing was changed since it was accepted
         self.emit("stage", text="running the model on cases that it has not seen")
 
@@ -73,15 +73,12 @@ class Inspector:
             keep_trial(self.run, trial)
 
         index, acceptable = read_index(self.run.locked, selection.task), acceptable_range(card, selection)
-        verdict = check_model(self.run.work, selection, index, self.predict, keep, acceptable)
-        self._last = (digest, verdict) if verdict.accepted else None
+        verdict = check_model(self.run.work, frozen, selection, index, self.predict, keep, acceptable)
+        if verdict.accepted:
+            model = replace(verdict.artifact, answers=sha256(self.run.locked / PREDICTIONS))
+            verdict = replace(verdict, artifact=model)
+        self._last = (hashes, verdict) if verdict.accepted else None
         return verdict
-
-
-def _digest(folder: Path) -> str:
-    """What a deliverable holds, so that an unchanged one is not run twice."""
-    files = sorted(path for path in folder.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
-    return "\n".join(f"{path.relative_to(folder)} {sha256(path)}" for path in files)
 
 
 def _audit_line(found: Mapping[str, Any]) -> str:

@@ -106,6 +106,7 @@ class Run:
         self.folder = folder.absolute()
         self.work = self.folder / "work"
         self.locked = self.folder / "locked"
+        self.measured = self.locked / "model"
         self.model = self.folder / "model"
         self.resources = self.folder / "resources"
         self.journal_file = self.folder / "journal.jsonl"

@@ -193,7 +193,7 @@ class Session:
         finally:
             self._role_ended(status)
         artifact: Artifact = verdict.artifact
-        extra = {"hashes": artifact.hashes} if isinstance(artifact, DataIndex) else {}
+        extra = {"hashes": artifact.hashes} if isinstance(artifact, DataIndex | TrainedModel) else {}
         self.emit("artifact", artifact=role.artifact, value=to_json(artifact), **extra)
         self.role = ""
         return artifact

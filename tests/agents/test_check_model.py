@@ -13,10 +13,11 @@ from PIL import Image
 from safetensors.numpy import save_file
 
 from m3b.agents.artifacts import Selection, TrainedModel
-from m3b.agents.checks.model import FOLDER, Trial, check_model, validation_records
+from m3b.agents.checks.model import FOLDER, Trial, check_model, take, validation_records
 from m3b.agents.verdict import Verdict
 from m3b.data.index import Index, Record
 from m3b.execution import Executor
+from m3b.models import Frozen
 from m3b.runs import Run
 from m3b.sandbox import choose
 
@@ -80,7 +81,10 @@ class Desk:
 
     def check(self, acceptable: tuple[float, float | None] | None = None) -> Verdict:
         predict, keep = self.executor.predict, self.kept.append
-        return check_model(self.run.work, CHOICE, self.index, predict, keep, acceptable)
+        return check_model(self.run.work, self.frozen(), CHOICE, self.index, predict, keep, acceptable)
+
+    def frozen(self) -> Frozen | None:
+        return take(self.run.work, self.run.measured)
 
 
 @pytest.fixture
@@ -160,7 +164,7 @@ def test_a_predict_that_does_not_do_its_work(desk: Desk, predict: str, words: st
 def test_classes_of_another_index(desk: Desk) -> None:
     make_deliverable(desk.folder)
     other = replace(desk.index, classes=("dark", "light"), values={})
-    verdict = check_model(desk.run.work, CHOICE, other, desk.executor.predict, desk.kept.append, None)
+    verdict = check_model(desk.run.work, desk.frozen(), CHOICE, other, desk.executor.predict, desk.kept.append, None)
     assert "names the classes ['bright', 'dark']; the index has ['dark', 'light']" in verdict.faults[0]
     assert desk.kept == []
 

@@ -50,11 +50,17 @@ class TrainingModule:
 
 @dataclass(frozen=True)
 class TrainedModel:
-    """The Model Trainer's: where the deliverable lies, and m3b's own figure on the validation part."""
+    """The Model Trainer's: where the deliverable lies, and m3b's own figure on the validation part.
+
+    `hashes` are those of every file of the copy that was measured, `answers` that of its measured answers on the test
+    cases; both are empty in journals of early versions.
+    """
 
     folder: str
     validation: dict[str, Any] = field(default_factory=dict)
     files: int = 0
+    hashes: dict[str, str] = field(default_factory=dict)
+    answers: str = ""
 
 
 Artifact = Selection | DataIndex | TrainingModule | TrainedModel

@@ -2,13 +2,16 @@
 
 from .cards import write_metrics, write_model_card, write_provenance
 from .deliverable import check_deliverable
+from .freezing import Frozen, freeze
 from .loading import Model, load_model
+from .manifest import verify
 from .predictions import BoxAnswer, Prediction, Promise, check_output
 from .running import Run, read_promise, run_plain, run_predict
 from .staging import Staged, stage_cases
 
 __all__ = [
     "BoxAnswer",
+    "Frozen",
     "Model",
     "Prediction",
     "Promise",
@@ -16,11 +19,13 @@ __all__ = [
     "Staged",
     "check_deliverable",
     "check_output",
+    "freeze",
     "load_model",
     "read_promise",
     "run_plain",
     "run_predict",
     "stage_cases",
+    "verify",
     "write_metrics",
     "write_model_card",
     "write_provenance",

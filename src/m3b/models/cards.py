@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from collections.abc import Mapping
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from .card_figures import escaped, measured, table, worth
+from .manifest import MANIFEST, hashes_of
 
 _LIMITS = (
     "A research model, not a medical device: no decision about a patient may rest on it.",
@@ -127,12 +127,7 @@ def write_provenance(folder: Path, info: Mapping[str, Any]) -> Path:
     Raises:
         ValueError: `info` holds NaN or infinity, which JSON cannot.
     """
-    own = folder / "provenance.json"
-    files = {}
-    for file in sorted(folder.rglob("*")):
-        if file.is_file() and file != own and "__pycache__" not in file.parts:
-            with file.open("rb") as stream:
-                files[file.relative_to(folder).as_posix()] = hashlib.file_digest(stream, "sha256").hexdigest()
-    content = {**info, "files": files}
+    own = folder / MANIFEST
+    content = {**info, "files": hashes_of(folder)}
     _write(own, json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False, default=str) + "\n")
     return own

@@ -9,11 +9,10 @@ from pathlib import Path
 
 from m3b.errors import ModelError
 
+from .freezing import MAX_BYTES, MAX_FILES
 from .running import read_classes
 
 REQUIRED = ("predict.py", "config.json", "README.md", "requirements.txt")
-MAX_BYTES = 8 * 2**30
-MAX_FILES = 500
 
 _PAPERS = {"README.md", "metrics.json", "provenance.json"}
 """Written by m3b from what the user said; a path in the request is the user's own word."""

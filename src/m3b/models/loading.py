@@ -10,6 +10,7 @@ from typing import Any
 
 from m3b.errors import ModelError
 
+from .manifest import verify
 from .predictions import Prediction
 from .running import Run, read_promise, run_plain, run_predict
 
@@ -69,14 +70,18 @@ class Model:
 def load_model(folder: str | Path) -> Model:
     """Open a delivered folder; nothing of it is executed yet.
 
+    Its files are compared with the hashes in its provenance.json; README.md may be rewritten.
+
     Raises:
         ModelError: no such folder, no predict.py, or no usable config.json.
+        IntegrityError: files are not what was measured and delivered; the message names them.
     """
     path = Path(folder).expanduser().resolve()
     if not path.is_dir():
         raise ModelError(f"there is no folder {path}; give the `model/` folder of a run")
     if not (path / "predict.py").is_file():
         raise ModelError(f"{path} holds no predict.py; give the `model/` folder of a run")
+    verify(path)
     promise = read_promise(path)
     config = json.loads((path / "config.json").read_text(encoding="utf-8"))
     card = path / "README.md"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from m3b.agents.verdict import Verdict, accepted, rejected
 from m3b.data.index import Index, Record
 from m3b.errors import ModelError
 from m3b.metrics import Measure, Scores, judge
-from m3b.models import read_promise
+from m3b.models import Frozen, freeze, read_promise
 from m3b.models.deliverable import check_deliverable
 from m3b.tasks import Row, family
 from m3b.tasks.base import spread
@@ -34,6 +35,7 @@ class Trial:
 
 def check_model(
     work: Path,
+    frozen: Frozen | None,
     selection: Selection,
     index: Index,
     predict: Predict,
@@ -45,13 +47,14 @@ def check_model(
     The test figure is not looked at here: agents hear the validation figure alone.
 
     Args:
+        frozen: the copy of the deliverable that is looked at and measured, as `take` made it.
         index: the locked one.
         keep: stores the predictions on the test cases where agents cannot see them.
     """
-    folder = work / FOLDER
-    if not folder.is_dir():
+    if frozen is None:
         return rejected(f"There is no folder {FOLDER}/. Train, then run `python export.py --out {FOLDER}`.")
-    problems = check_deliverable(folder)
+    folder = frozen.folder
+    problems = frozen.refused or check_deliverable(folder)
     if problems:
         return rejected(*problems)
     if other := _promised(folder, index):
@@ -67,9 +70,20 @@ def check_model(
     model = TrainedModel(
         folder=FOLDER,
         validation=figure.to_dict() if figure else {},
-        files=sum(1 for path in folder.rglob("*") if path.is_file()),
+        files=len(frozen.hashes),
+        hashes=dict(frozen.hashes),
     )
     return accepted(model, *_warnings(figure, scores, acceptable))
+
+
+def take(work: Path, target: Path) -> Frozen | None:
+    """Copy the deliverable out of every script's reach; None where there is none."""
+    try:
+        return freeze(work / FOLDER, target)
+    except OSError as error:
+        if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP) and error.filename == str(work / FOLDER):
+            return None
+        raise
 
 
 def _promised(folder: Path, index: Index) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from m3b.errors import ModelError, WrongUse
+from m3b.models.manifest import verify as check_files
 
 from .bundle import to_bundle
 from .child import TOLERANCE, Exported
@@ -33,6 +34,7 @@ def export_model(
 
     Raises:
         WrongUse: an unknown format, or a folder that holds something already.
+        IntegrityError: the folder is not what was measured and delivered.
         ModelError: the model cannot be exported, or the export differs from it by more than `TOLERANCE`.
     """
     if to not in FORMATS:
@@ -40,6 +42,7 @@ def export_model(
     source, target = Path(folder).expanduser().resolve(), Path(out).expanduser().absolute()
     if not (source / "predict.py").is_file():
         raise ModelError(f"{source} holds no predict.py; give the `model/` folder of a run")
+    check_files(source)
     if not (source / "parts.py").is_file():
         raise ModelError(
             f"{source} holds no parts.py, which names the network's parts, so it cannot be exported; models made with "
