@@ -82,7 +82,7 @@ def _deep(folder: Path) -> None:
         (lambda folder: (folder / ".git").mkdir(), ".git is hidden"),
         (lambda folder: (folder / "a\x1b[2Jb").write_text("x"), "a name that not every system"),
         (lambda folder: (folder / os.fsdecode(b"\xff\xfe")).write_text("x"), "a name that not every system"),
-        (_deep, "folders deep"),
+        (_deep, "nested deeper than 8"),
     ],
 )
 def test_what_is_not_plain_is_refused_and_never_opened(made: Path, tmp_path: Path, plant: Any, words: str) -> None:
@@ -98,11 +98,12 @@ def test_what_is_not_plain_is_refused_and_never_opened(made: Path, tmp_path: Pat
 
 def test_too_much_is_refused_before_it_is_copied(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_FILES", 5)
-    for number in range(50):
-        (made / f"{number}.txt").write_text("x")
-    frozen = freeze(made, tmp_path / "model")
-    assert "more than 5 files" in frozen.refused[0]
-    assert len(frozen.hashes) <= 5
+    for number, words in ((10, "more than 5 files"), (50, "too many files")):
+        for name in range(number):
+            (made / f"{name}.txt").write_text("x")
+        frozen = freeze(made, tmp_path / "model")
+        assert words in frozen.refused[0]
+        assert len(frozen.hashes) <= 5
     with (made / "0.txt").open("wb") as file:
         file.truncate(2**40)  # sparse: nothing on the disk, all of it to copy
     monkeypatch.setattr(module, "MAX_FILES", 500)

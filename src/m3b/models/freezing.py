@@ -6,20 +6,22 @@ end. What is not a plain file of a plain name is refused with a reason, and neve
 
 from __future__ import annotations
 
-import contextlib
+import errno
 import hashlib
 import os
 import shutil
-import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from m3b.untrusted import Found, Unsafe, is_folder, open_file, walk
 
 MAX_BYTES = 8 * 2**30
 MAX_FILES = 500
 MAX_DEPTH = 8
 
 _CHUNK = 2**20
+_CACHES = "__pycache__"
 _ENOUGH = 20
 """Refusals that are named at most; a folder with more is refused anyhow."""
 
@@ -48,18 +50,22 @@ def freeze(source: Path, target: Path) -> Frozen:
     Raises:
         OSError: `source` is no folder (a link to one is none), or `target` cannot be written.
     """
-    top = os.open(source, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    if not is_folder(source.parent, source.name):
+        raise NotADirectoryError(errno.ENOTDIR, "no folder", str(source))
     part = target.with_name(f".{target.name}.part")
+    shutil.rmtree(part, ignore_errors=True)
+    part.mkdir(parents=True)
+    copying = _Copying(source, part)
     try:
-        shutil.rmtree(part, ignore_errors=True)
-        part.mkdir(parents=True)
-        copying = _Copying(part)
-        copying.folder(top, "", 0)
-    finally:
-        os.close(top)
+        for found in walk(source.parent, source.name, leave=(_CACHES,), deepest=MAX_DEPTH, most=4 * MAX_FILES):
+            if not copying.take(found):
+                break
+    except Unsafe as error:
+        copying.refused.append(f"{error.strerror}; deliver a flat folder with only what predict.py needs")
     shutil.rmtree(target, ignore_errors=True)
     part.rename(target)
-    _sync(target.parent)
+    for folder in (target, *(p for p in target.rglob("*") if p.is_dir()), target.parent):
+        _sync(folder)
     return Frozen(target, dict(sorted(copying.hashes.items())), tuple(copying.refused[:_ENOUGH]))
 
 
@@ -67,93 +73,56 @@ def freeze(source: Path, target: Path) -> Frozen:
 class _Copying:
     """How far a copy has come."""
 
+    source: Path
     target: Path
     hashes: dict[str, str] = field(default_factory=dict)
     refused: list[str] = field(default_factory=list)
     left: int = field(default_factory=lambda: MAX_BYTES)
-    entries: int = 0
 
-    def folder(self, source: int, where: str, depth: int) -> None:
-        for entry in _entries(source):
-            name = f"{where}{entry}"
-            self.entries += 1
-            if self.entries > 4 * MAX_FILES or len(self.hashes) >= MAX_FILES:
+    def take(self, found: Found) -> bool:
+        """Copy or refuse one entry; False where it makes no sense to go on."""
+        if why := _unfit(found):
+            self.refused.append(f"{found.name if found.name.isprintable() else ascii(found.name)} {why}")
+        elif found.kind == "folder":
+            (self.target / found.name).mkdir(parents=True, exist_ok=True)
+        elif not found.name.endswith(".pyc"):
+            if len(self.hashes) >= MAX_FILES:
                 self.refused.insert(0, f"more than {MAX_FILES} files; deliver only what predict.py needs")
-                return
-            if entry == "__pycache__" or entry.endswith(".pyc"):
-                continue
-            kind = os.stat(entry, dir_fd=source, follow_symlinks=False).st_mode
-            if why := _unfit(entry, kind, depth):
-                self.refused.append(f"{name!a} {why}" if not name.isprintable() else f"{name} {why}")
-            elif stat.S_ISDIR(kind):
-                with _opened(entry, os.O_DIRECTORY, source) as inner:
-                    (self.target / name).mkdir()
-                    self.folder(inner, f"{name}/", depth + 1)
-            else:
-                with _opened(entry, os.O_NONBLOCK, source) as file:
-                    self.file(file, name)
-            if self.left < 0 or len(self.refused) > _ENOUGH:
-                return
-        _sync(self.target / where)
+                return False
+            return self._copy(found.name)
+        return len(self.refused) < _ENOUGH
 
-    def file(self, source: int, name: str) -> None:
-        about = os.fstat(source)
-        if not stat.S_ISREG(about.st_mode):  # it was exchanged since it was looked at
-            self.refused.append(f"{name} is neither a file nor a folder; remove it")
-            return
-        if about.st_size > self.left:
-            self.too_large()
-            return
+    def _copy(self, name: str) -> bool:
         digest = hashlib.sha256()
-        with (self.target / name).open("xb") as copy:
-            while self.left >= 0 and (data := os.read(source, _CHUNK)):
-                self.left -= len(data)
+        target = self.target / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with open_file(self.source, name) as file, target.open("xb") as copy:
+            if os.fstat(file.fileno()).st_size > self.left:
+                self.left = -1
+            while self.left >= 0 and (data := file.read(_CHUNK)):
+                self.left -= len(data)  # it may grow meanwhile
                 digest.update(data)
                 copy.write(data)
             copy.flush()
             os.fsync(copy.fileno())
             os.fchmod(copy.fileno(), 0o644)
-        if self.left < 0:  # it grew meanwhile
-            self.too_large()
         self.hashes[name] = digest.hexdigest()
-
-    def too_large(self) -> None:
-        self.left = -1
-        self.refused.insert(0, f"more than {MAX_BYTES / 2**30:.0f} GiB; deliver fewer or smaller weights")
-
-
-def _entries(folder: int) -> list[str]:
-    with os.scandir(folder) as listing:
-        found = []
-        for entry in listing:  # a folder without end must not fill the memory
-            found.append(entry.name)
-            if len(found) > 4 * MAX_FILES:
-                break
-    return sorted(found)
+        if self.left < 0:
+            self.refused.insert(0, f"more than {MAX_BYTES / 2**30:.0f} GiB; deliver fewer or smaller weights")
+        return self.left >= 0
 
 
-def _unfit(name: str, kind: int, depth: int) -> str:
+def _unfit(found: Found) -> str:
     """Why an entry cannot be delivered; empty where it can."""
-    if not name.isprintable():
+    if not found.name.isprintable():
         return "has a name that not every system can show; rename it"
-    if stat.S_ISLNK(kind):
+    if found.kind == "link":
         return "is a link; copy the file that it leads to instead"
-    if name.startswith("."):
-        return "is hidden; remove it, or give it a name without the dot"
-    if not (stat.S_ISREG(kind) or stat.S_ISDIR(kind)):
+    if found.kind == "other":
         return "is neither a file nor a folder; remove it"
-    if stat.S_ISDIR(kind) and depth >= MAX_DEPTH:
-        return f"lies more than {MAX_DEPTH} folders deep; deliver a flat folder"
+    if any(part.startswith(".") for part in found.name.split("/")):
+        return "is hidden; remove it, or give it a name without the dot"
     return ""
-
-
-@contextlib.contextmanager
-def _opened(name: str, flags: int, folder: int) -> Iterator[int]:
-    descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | flags, dir_fd=folder)
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
 
 
 def _sync(folder: Path) -> None:

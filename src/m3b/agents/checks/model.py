@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -80,10 +79,8 @@ def take(work: Path, target: Path) -> Frozen | None:
     """Copy the deliverable out of every script's reach; None where there is none."""
     try:
         return freeze(work / FOLDER, target)
-    except OSError as error:
-        if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP) and error.filename == str(work / FOLDER):
-            return None
-        raise
+    except NotADirectoryError:
+        return None
 
 
 def _promised(folder: Path, index: Index) -> str:
