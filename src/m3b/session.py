@@ -82,6 +82,7 @@ class Session:
             approve=approve,
             on_output=lambda job, text: self.emit("output", job=job, text=text),
             cancelled=self.cancel.is_set,
+            logs=run.folder / "logs",
         )
         self.executor = Executor(sandbox, run, read, self.cancel.is_set)
         self.inspector = Inspector(run, self.executor.predict, self.emit, confined=sandbox.name != "off")

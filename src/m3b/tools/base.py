@@ -17,8 +17,9 @@ from m3b.tools import schema
 from m3b.tools.context import Context, ToolResult
 from m3b.tools.edit import edit_files
 from m3b.tools.files import copy_files, list_files, read_files, write_files
-from m3b.tools.jobs import Job, Jobs, free_number
-from m3b.tools.paths import Roots, write_whole
+from m3b.tools.jobs import Job, Jobs
+from m3b.tools.logs import RESULTS, Logs
+from m3b.tools.paths import Roots
 from m3b.tools.phi import Phi
 from m3b.tools.preview_dirs import preview_dirs
 from m3b.tools.preview_files import preview_files
@@ -69,6 +70,8 @@ class Toolbox:
         cancelled: asked while waiting; true stops the script that is waited for.
         max_result_chars: longer results are cut head and tail, the whole kept in a file that the agent can read.
         env: variables that scripts get besides the sandbox's own.
+        logs: where m3b keeps the output of scripts and long results, out of the scripts' reach; copies for agents go
+            to `Logout/` of the working folder. None keeps them in a temporary folder until `close`.
     """
 
     def __init__(
@@ -84,9 +87,11 @@ class Toolbox:
         cancelled: Callable[[], bool] = _never,
         max_result_chars: int = 8000,
         env: Mapping[str, str] | None = None,
+        logs: Path | None = None,
     ) -> None:
-        jobs = Jobs(roots, sandbox, limits or Limits(), mounts_read, env or {})
-        self.context = Context(roots, jobs, phi, approve, on_output, cancelled, max_result_chars)
+        kept = Logs(roots, logs)
+        jobs = Jobs(roots, sandbox, limits or Limits(), mounts_read, env or {}, kept)
+        self.context = Context(roots, jobs, kept, phi, approve, on_output, cancelled, max_result_chars)
 
     @property
     def jobs(self) -> list[Job]:
@@ -136,6 +141,7 @@ class Toolbox:
     def close(self) -> None:
         """Stop every script; nothing is left running."""
         self.context.jobs.close()
+        self.context.logs.close()
 
     def __enter__(self) -> Toolbox:
         return self
@@ -165,12 +171,17 @@ class Toolbox:
         limit = self.context.max_result_chars
         if len(result.text) <= limit:
             return result
+        logs = self.context.logs
         try:
-            _, path = free_number(self.context.roots, "Logout/results", ".txt")
-            write_whole(path, result.text.encode("utf-8", "replace"))
-        except (OSError, ToolError) as error:
-            return ToolResult(clip(result.text, limit, f"the rest could not be kept: {error}"), result.is_error)
-        full = self.context.roots.show(path)
+            own = logs.next(RESULTS)[1]
+            content = result.text.encode("utf-8", "replace")
+            own.write_bytes(content)
+            fault = logs.publish(own, content)
+        except OSError as error:
+            fault = error.strerror or str(error)
+        if fault:
+            return ToolResult(clip(result.text, limit, f"the rest could not be kept: {fault}"), result.is_error)
+        full = logs.spell(own)
         data: dict[str, Any] = {**result.data, "full": full}
         return ToolResult(clip(result.text, limit, f"all of it is in {full}"), result.is_error, data)
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from m3b.tools.jobs import Jobs
+from m3b.tools.logs import Logs
 from m3b.tools.paths import Roots
 from m3b.tools.phi import Phi
 
@@ -26,6 +27,7 @@ class Context:
 
     roots: Roots
     jobs: Jobs
+    logs: Logs
     phi: Phi
     approve: Callable[[str], bool] | None
     on_output: Callable[[int, str], None] | None

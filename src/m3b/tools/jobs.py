@@ -10,6 +10,7 @@ from pathlib import Path
 
 from m3b.errors import ToolError
 from m3b.sandbox import Exit, Limits, Mounts, Process, Sandbox
+from m3b.tools.logs import JOBS, Logs
 from m3b.tools.paths import Roots
 
 MOST_RUNNING = 4
@@ -75,13 +76,21 @@ class Jobs:
         limits: what each of them may use.
         mounts_read: read-only folders that they may read.
         env: variables that they get besides the sandbox's own.
+        logs: where their output is kept, out of their own reach.
     """
 
     def __init__(
-        self, roots: Roots, sandbox: Sandbox, limits: Limits, mounts_read: Sequence[Path], env: Mapping[str, str]
+        self,
+        roots: Roots,
+        sandbox: Sandbox,
+        limits: Limits,
+        mounts_read: Sequence[Path],
+        env: Mapping[str, str],
+        logs: Logs,
     ) -> None:
         self.all: list[Job] = []
         self._roots, self._sandbox, self._limits, self._env = roots, sandbox, limits, dict(env)
+        self._logs = logs
         self._mounts = Mounts(read=tuple(mounts_read), write=(roots.work,))
         self._lock = threading.Lock()
         self._closed = False
@@ -102,7 +111,7 @@ class Jobs:
                     f"{len(running)} scripts run already (jobs {', '.join(map(str, running))}). Wait for one with "
                     f"run_script(job={running[0]}) or stop one with run_script(job={running[0]}, stop=true)."
                 )
-            number, output = free_number(self._roots, "Logout/jobs", ".log")
+            number, output = self._logs.next(JOBS)
             process = self._sandbox.start(
                 ["bash", "-c", command],
                 cwd=self._roots.work,
@@ -167,12 +176,3 @@ class Jobs:
         with self._lock:
             self._closed = True
         self.stop_running("the run is over")
-
-
-def free_number(roots: Roots, folder: str, suffix: str) -> tuple[int, Path]:
-    """The next number that no file in a folder of `work` has, and the path that it gives."""
-    place = roots.resolve(folder, write=True)
-    place.mkdir(parents=True, exist_ok=True)
-    taken = [int(file.stem) for file in place.glob(f"*{suffix}") if file.stem.isdecimal()]
-    number = max(taken, default=0) + 1
-    return number, roots.resolve(f"{folder}/{number:03d}{suffix}", write=True)

@@ -60,9 +60,11 @@ def _look(ctx: Context, job: Job) -> None:
 
 
 def _result(ctx: Context, job: Job, cancelled: bool) -> ToolResult:
-    output = tidy(job.output()).strip("\n")
+    raw = job.output()
+    output = tidy(raw).strip("\n")
     error = last_traceback(output)
-    log = ctx.roots.show(job.process.output)
+    log = ctx.logs.spell(job.process.output)
+    fault = ctx.logs.publish(job.process.output, raw.encode("utf-8", "replace"))
     lines = [_headline(job, cancelled)]
     if loss := bad_loss(output):
         lines.append(f"The loss is not a number: {loss[:200]}")
@@ -73,7 +75,8 @@ def _result(ctx: Context, job: Job, cancelled: bool) -> ToolResult:
         body = output[: -len(error)].rstrip("\n")
     room = max(ctx.max_result_chars - min(len(error), ctx.max_result_chars // 2) - 300, 500)
     if body:
-        lines.append(f"--- output ({log}) ---\n{clip(body, room, f'all that was kept is in {log}')}")
+        where = f"not copied to {log}: {fault}" if fault else log
+        lines.append(f"--- output ({where}) ---\n{clip(body, room, f'all that was kept is in {log}')}")
     elif not error:
         lines.append("It printed nothing." if not job.running else "Nothing printed so far.")
     if error:

@@ -1,0 +1,73 @@
+"""Numbered texts of a run: what scripts printed, and results too long to show."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from pathlib import Path
+
+from m3b import untrusted
+from m3b.tools.paths import Roots
+
+JOBS, RESULTS = "jobs", "results"
+_SUFFIX = {JOBS: ".log", RESULTS: ".txt"}
+_MOST = 9999
+"""Numbers that a file in `work` can claim; a script could name one in the millions."""
+
+
+def _numbers(root: Path, name: str, kind: str) -> list[int]:
+    with contextlib.suppress(OSError):
+        files = [Path(found.name) for found in untrusted.walk(root, name, deepest=0)]
+        return [int(file.stem) for file in files if file.suffix == _SUFFIX[kind] and file.stem.isdecimal()]
+    return []
+
+
+class Logs:
+    """m3b's own copy of each text, and one below `work/Logout` that agents and their scripts may read.
+
+    m3b itself reads its own copy only: what lies in `work` may have been replaced by a link or a pipe.
+
+    Args:
+        roots: its `work` gets the copies.
+        folder: where m3b's own copies lie, out of the scripts' reach; None makes a temporary one.
+    """
+
+    def __init__(self, roots: Roots, folder: Path | None) -> None:
+        self._work = roots.work
+        self._temporary = tempfile.mkdtemp(prefix="m3b-logs-") if folder is None else ""
+        self.folder = folder or Path(self._temporary)
+
+    def next(self, kind: str) -> tuple[int, Path]:
+        """The next free number, and the path of m3b's own copy.
+
+        Raises:
+            OSError: the folder cannot be made.
+        """
+        own = self.folder / kind
+        if own.is_dir():
+            taken = _numbers(own, "", kind)
+        else:  # a run of before m3b kept its own copies goes on with its numbers
+            taken = [number for number in _numbers(self._work, f"Logout/{kind}", kind) if number <= _MOST]
+            own.mkdir(parents=True)
+        number = max(taken, default=0) + 1
+        return number, own / f"{number:03d}{_SUFFIX[kind]}"
+
+    def spell(self, own: Path) -> str:
+        """How agents spell the copy of a text."""
+        return f"Logout/{own.parent.name}/{own.name}"
+
+    def publish(self, own: Path, content: bytes) -> str:
+        """Put the copy into `work`; returns why that cannot be done, empty where it is.
+
+        A link or pipe in the place of the file is replaced; a link on the way to it is not written through.
+        """
+        try:
+            untrusted.write_whole(self._work, self.spell(own), content)
+        except OSError as error:
+            return error.strerror or str(error)
+        return ""
+
+    def close(self) -> None:
+        """Remove what is temporary."""
+        if self._temporary:
+            untrusted.remove_tree(Path(self._temporary))
