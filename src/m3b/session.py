@@ -183,7 +183,7 @@ class Session:
         status = "failed"
         try:
             agent = self._agent(role, brief)
-            verdict = agent.run(lambda text: self._checked(check, text))
+            verdict = agent.run(lambda text: self._checked(check, text), role.duty)
             status = "done"
         except RunEnd as end:
             status = end.status

@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from m3b.agents.artifacts import Selection
-from m3b.agents.checks.selection import check_selection, find_object
+from m3b.agents.checks.selection import check_selection
+from m3b.agents.replies import find_object
 from m3b.data.cards import Card
 from m3b.errors import NoDataset
 

@@ -197,7 +197,7 @@ def test_a_model_that_never_finishes_runs_out_of_actions(make_stage: Any) -> Non
 
 def test_saying_done_falsely_uses_the_rounds_up(make_stage: Any) -> None:
     stage = make_stage(say("done"), repeat=True, budget=Budget(iterations=5))
-    with pytest.raises(Failed, match="still not acceptable after 5 rounds: Not yet"):
+    with pytest.raises(Failed, match=r"^The work was not done, after 5 rounds of mending\. Not yet"):
         stage.run(fails(99))
     assert len(stage.of("check")) == 6
     assert stage.agent.counters.iterations == 5
@@ -207,7 +207,7 @@ def test_a_rejection_may_name_how_the_run_ends(make_stage: Any) -> None:
     with pytest.raises(NoDataset, match="no data"):
         make_stage(say("done")).run(lambda text: rejected("There is no data.", end=NoDataset, fatal=True))
     stage = make_stage(say("done"), repeat=True, budget=Budget(iterations=2))
-    with pytest.raises(NoDataset, match="after 2 rounds"):
+    with pytest.raises(NoDataset, match="after 2 rounds of mending"):
         stage.run(lambda text: rejected("There is no data.", end=NoDataset))
 
 

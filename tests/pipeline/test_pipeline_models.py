@@ -31,7 +31,8 @@ HALT = [fault(LLMError, STOP)]
 
 def test_nonsense_and_nothing_else(build) -> None:
     result = build(llm=Scripted([nonsense()], repeat=True), max_iterations=3)
-    check_end(result, "failed", "no JSON object", "data_card")
+    check_end(result, "failed", "No data set was chosen", "did not answer in the form")
+    assert "data_card" not in result.reason
     assert result.usage["iterations"] == 3
     assert result.roles["task_manager"]["status"] == "failed"
 
@@ -110,14 +111,18 @@ def test_one_that_never_finishes(build) -> None:
 def test_done_when_it_is_not(build) -> None:
     """Each role in turn says that it is done and has done nothing."""
     result = build(index=[say("All index files are written and perfect.")], max_iterations=2)
-    check_end(result, "failed", "train.json is missing", "written and perfect")
+    check_end(
+        result, "failed", "could not be made into an index", "No index was written", "written and perfect", "README"
+    )
+    assert "Datapath" not in result.reason, "the path is the agent's affair"
     result = build(module=[say("The project is in place, I promise.")], max_iterations=1, out="second")
-    check_end(result, "failed", "plan.json", "train.py", "Copy the template")
+    check_end(result, "failed", "plan.json", "train.py", "is not whole")
+    assert "Copy the template" not in result.reason
 
 
 def test_done_with_training_when_it_is_not(finish) -> None:
     result = finish([say("The model reaches an AUROC of 0.999.")])
-    check_end(result, "failed", "no folder Deliver")
+    check_end(result, "failed", "Training left no model behind")
     assert result.model_dir is None
     assert result.primary is None
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from m3b.agents.replies import given_up
 from m3b.data.audit import audit_index
 from m3b.data.synthetic import make_chest, make_volumes
 from m3b.messages import ToolCall
@@ -319,7 +320,7 @@ def test_an_archive_with_names_from_its_card(room: Any, about: str, names: str) 
 
 def test_a_layout_that_is_beyond_the_rules(room: Any) -> None:
     room.images("{}.png", 12)
-    assert room.first(PNEUMONIA).startswith("This layout is beyond the rules")
+    assert given_up(room.first(PNEUMONIA)).startswith("This layout is beyond the rules")
 
 
 def test_every_reading_is_tried_once(room: Any) -> None:
@@ -330,7 +331,10 @@ def test_every_reading_is_tried_once(room: Any) -> None:
     assert room.messages[-1].role == "assistant"
     commands = [str(call.arguments["command"]) for call in calls]
     assert len(commands) == len(set(commands)) >= 1
-    assert room.messages[-1].text.startswith("This layout is beyond the rules")
+    words = given_up(room.messages[-1].text)
+    assert words.startswith("This layout is beyond the rules")
+    assert 'Read as a table, the indexing script said: "' in words
+    assert "--" not in words, "options are the agents' affair"
 
 
 def test_commands_survive_names_with_blanks_and_quotes(room: Any) -> None:

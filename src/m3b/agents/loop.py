@@ -13,6 +13,8 @@ from typing import Any, Protocol
 
 from m3b.agents.budget import Budget
 from m3b.agents.conversation import Conversation
+from m3b.agents.reasons import Duty, cause, why
+from m3b.agents.replies import given_up
 from m3b.agents.stuck import StuckDetector
 from m3b.agents.verdict import Verdict
 from m3b.errors import Cancelled, ContextOverflow, Failed, LLMError, OutOfBudget
@@ -91,15 +93,21 @@ class Agent:
         self.stuck = StuckDetector()
         self.specs = tools.specs(self.allowed)
         self._failed_script = False
+        self._cause = ""
+        self._duty = Duty()
         self._jobs: set[int] = set()
         self._odd_replies = 0
 
-    def run(self, check: Callable[[str], Verdict]) -> Verdict:
+    def run(self, check: Callable[[str], Verdict], duty: Duty | None = None) -> Verdict:
         """Work until `check` accepts what the agent hands over.
+
+        Args:
+            duty: what a person is told where it fails.
 
         Raises:
             OutOfBudget, Failed, Cancelled, or the `end` of the verdict: why no hand-over was accepted.
         """
+        self._duty, self._cause = duty or Duty(), ""
         reflected = not self.reflection
         unchecked = self.conversation.unchecked()
         while True:
@@ -110,8 +118,16 @@ class Agent:
                 continue
             if self._odd(reply):
                 continue
+            if words := given_up(reply.text):
+                raise Failed(f"{self._duty.failed}. {words}")
             verdict = check(reply.text)
-            self.emit("check", accepted=verdict.accepted, faults=verdict.faults, warnings=verdict.warnings)
+            self.emit(
+                "check",
+                accepted=verdict.accepted,
+                faults=verdict.faults,
+                warnings=verdict.warnings,
+                reasons=verdict.reasons,
+            )
             if not verdict.accepted:
                 self._reject(verdict)
             elif verdict.warnings and not reflected:
@@ -173,7 +189,9 @@ class Agent:
             return False
         self._odd_replies += 1
         if self._odd_replies >= 3:
-            raise Failed(REFUSED if reply.stop == "refusal" else f"The model gave three unusable replies. {fault}")
+            last = "was cut off at its length limit" if reply.stop == "length" else "was empty"
+            unusable = f"The model gave three unusable replies in a row; the last {last}. Use another model."
+            raise Failed(REFUSED if reply.stop == "refusal" else unusable)
         self._tell(fault)
         return True
 
@@ -217,6 +235,7 @@ class Agent:
         result = self.tools.call(call, self.allowed)
         if call.name == "run_script" and "exit_code" in result.data:
             self._failed_script = result.data["exit_code"] != 0
+            self._cause = cause(result) if self._failed_script else ""
         if "job" in result.data:
             (self._jobs.add if result.data.get("running") else self._jobs.discard)(result.data["job"])
         return result
@@ -250,15 +269,16 @@ class Agent:
 
     def _circle(self, repeats: str) -> None:
         if self.stuck.warned:
-            raise Failed(f"The agent went round in circles: {repeats}")
+            raise Failed(self._why(f"The agent went round in circles: {repeats}"))
         self.stuck.warned = True
         self._tell(f"You are going round in circles: {repeats} Do something else: {_way_out(self.allowed)}")
 
     def _iterate(self) -> None:
         if not self.budget.iterations:
-            raise Failed("A script failed, and no debug round is allowed in this run.")
+            raise Failed(self._why("A script failed, and no debug round is allowed in this run."))
         if self.counters.iterations >= self.budget.iterations:
-            raise Failed(f"{self.budget.iterations} debug rounds are spent: a script failed again and again.")
+            spent = f"{self.budget.iterations} debug rounds are spent: a script failed again and again."
+            raise Failed(self._why(spent))
         self._count()
 
     def _count(self) -> None:
@@ -267,17 +287,20 @@ class Agent:
 
     def _reject(self, verdict: Verdict) -> None:
         end = verdict.end or Failed
-        faults = " ".join(verdict.faults)
         if verdict.fatal:
-            raise end(faults)
+            raise end(" ".join(verdict.reasons))
         if self.counters.iterations >= self.budget.iterations:
-            raise end(f"The hand-over was still not acceptable after {self.budget.iterations} rounds: {faults}")
+            raise end(self._why(*verdict.reasons, rounds=self.budget.iterations))
         self._count()
         noted = f"\nIt noted besides:\n{_bullets(verdict.warnings)}" if verdict.warnings else ""
         self._tell(
             f"The check does not accept this yet:\n{_bullets(verdict.faults)}{noted}\nMend it, then say that you are "
             "done."
         )
+
+    def _why(self, *found: str, rounds: int = 0) -> str:
+        """The reason for people; a script that failed last usually knows the cause."""
+        return why(self._duty, *found, self._cause, rounds=rounds)
 
     def _wrap_up(self) -> None:
         """One last turn without tools, so that a person can pick the work up."""
@@ -288,7 +311,7 @@ class Agent:
         except LLMError as error:
             raise OutOfBudget(spent) from error
         self.emit("reply", text=reply.text, calls=[], usage=_plain(reply.usage))
-        raise OutOfBudget(f"{spent} {reply.text.strip()}".strip())
+        raise OutOfBudget(f"{spent} {given_up(reply.text) or reply.text.strip()}".strip())
 
 
 def _way_out(allowed: Sequence[str]) -> str:

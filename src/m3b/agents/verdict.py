@@ -9,18 +9,37 @@ from m3b.errors import RunEnd
 
 
 @dataclass(frozen=True)
-class Verdict:
-    """Accepted when nothing in `faults`.
+class Fault:
+    """One thing that is wrong with a hand-over, in two voices.
 
     Args:
-        faults: what must change, each with what was found and what to do.
+        agent: for the role that shall mend it: what was found, and what to do about it in the working directory.
+        user: for the person who reads why the run ended, if nobody mends it: what was found and where, without files and
+            commands that are the agents' alone. Empty where `agent` says just that.
+    """
+
+    agent: str
+    user: str = ""
+
+    @property
+    def told(self) -> str:
+        """What a person is told."""
+        return self.user or self.agent
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Accepted when there are no `findings`.
+
+    Args:
+        findings: what must change.
         warnings: what may be improved; shown in the reflection turn.
         end: how the run ends if the role cannot mend the faults; None is an ordinary failure.
         fatal: True when trying again cannot help, so that the run ends at once.
         artifact: what was handed over, when accepted.
     """
 
-    faults: tuple[str, ...] = ()
+    findings: tuple[Fault, ...] = ()
     warnings: tuple[str, ...] = ()
     end: type[RunEnd] | None = None
     fatal: bool = False
@@ -28,12 +47,23 @@ class Verdict:
 
     @property
     def accepted(self) -> bool:
-        return not self.faults
+        return not self.findings
+
+    @property
+    def faults(self) -> tuple[str, ...]:
+        """What must change, in the agent's voice."""
+        return tuple(fault.agent for fault in self.findings)
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """What must change, in the user's voice."""
+        return tuple(fault.told for fault in self.findings)
 
 
-def rejected(*faults: str, end: type[RunEnd] | None = None, fatal: bool = False) -> Verdict:
-    """A verdict that names faults."""
-    return Verdict(tuple(faults), end=end, fatal=fatal)
+def rejected(*faults: Fault | str, end: type[RunEnd] | None = None, fatal: bool = False) -> Verdict:
+    """A verdict that names faults; a text is one that both voices share."""
+    found = tuple(Fault(fault) if isinstance(fault, str) else fault for fault in faults)
+    return Verdict(found, end=end, fatal=fatal)
 
 
 def accepted(artifact: Any, *warnings: str) -> Verdict:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 
+from .frame import Frame, Point, path, rounded, svg, text
 from .markup import Child, Html, tag
 
-Point = tuple[float, float]
 COLOURS, DASHES = 8, 4
 """Series colours and line styles in the style sheet."""
 SERIES = COLOURS * DASHES
@@ -23,80 +22,12 @@ def look(place: int) -> str:
     return f"series stroke{place % COLOURS} dash{(place + place // COLOURS) % DASHES}"
 
 
-def _svg(width: int, height: int, title: str, *children: Child) -> Html:
-    box = f"0 0 {width} {height}"
-    return tag("svg", tag("title", title), *children, viewBox=box, role="img", aria_label=title, class_="chart")
-
-
-def _text(x: float, y: float, text: object, anchor: str = "middle", class_: str = "tick") -> Html:
-    return tag("text", text, x=f"{x:.1f}", y=f"{y:.1f}", text_anchor=anchor, class_=class_)
-
-
-def _path(points: Sequence[Point], class_: str) -> Html:
-    steps = "".join(f"{'L' if i else 'M'}{x:.1f} {y:.1f}" for i, (x, y) in enumerate(points))
-    return tag("path", d=steps, class_=class_)
-
-
-def _short(value: float) -> str:
-    return f"{value:.4g}"
-
-
-def _step(low: float, high: float) -> float:
-    """Distance of about four ticks: 1, 2, 2.5 or 5 times a power of ten."""
-    rough = (high - low) / 4
-    if not rough > 1e-300:
-        return 1.0
-    power = 10.0 ** math.floor(math.log10(rough))
-    return next((power * nice for nice in (1, 2, 2.5, 5) if power * nice >= rough * 0.999), power * 10)
-
-
-def _ticks(low: float, high: float) -> list[float]:
-    step = _step(low, high)
-    first = math.ceil(low / step - 1e-6)
-    values = [(first + i) * step for i in range(8)]
-    return [value for value in values if value <= high + step * 1e-6]
-
-
-def _rounded(low: float, high: float) -> tuple[float, float]:
-    """The range from tick to tick."""
-    step = _step(low, high)
-    return math.floor(low / step + 1e-6) * step, math.ceil(high / step - 1e-6) * step
-
-
-class _Frame:
-    """A plot area with axes: maps data to the drawing."""
-
-    def __init__(self, x: tuple[float, float], y: tuple[float, float], width: int = 360, height: int = 300) -> None:
-        self.x, self.y, self.width, self.height = x, y, width, height
-        self.left, self.right, self.top, self.bottom = 58, width - 14, 14, height - 44
-
-    def at(self, x: float, y: float) -> Point:
-        across = (x - self.x[0]) / ((self.x[1] - self.x[0]) or 1)
-        up = (y - self.y[0]) / ((self.y[1] - self.y[0]) or 1)
-        return self.left + across * (self.right - self.left), self.bottom - up * (self.bottom - self.top)
-
-    def axes(self, x_name: str, y_name: str) -> list[Html]:
-        drawn = []
-        for value in _ticks(*self.y):
-            y = self.at(self.x[0], value)[1]
-            drawn.append(tag("line", x1=self.left, x2=self.right, y1=f"{y:.1f}", y2=f"{y:.1f}", class_="grid"))
-            drawn.append(_text(self.left - 6, y + 4, _short(value), "end"))
-        for value in _ticks(*self.x):
-            drawn.append(_text(self.at(value, self.y[0])[0], self.bottom + 16, _short(value)))
-        drawn.append(tag("line", x1=self.left, x2=self.right, y1=self.bottom, y2=self.bottom, class_="axis"))
-        drawn.append(_text((self.left + self.right) / 2, self.height - 8, x_name, class_="label"))
-        middle = (self.top + self.bottom) / 2
-        turn = f"rotate(-90 12 {middle:.0f})"
-        drawn.append(tag("text", y_name, x=12, y=f"{middle:.0f}", transform=turn, text_anchor="middle", class_="label"))
-        return drawn
-
-
 def legend(names: Sequence[str]) -> Html:
     """Names with their line's colour and style, as a list below a chart."""
     items = [
         tag(
             "li",
-            tag("svg", _path([(0, 6), (30, 6)], look(i)), viewBox="0 0 30 12", aria_hidden="true"),
+            tag("svg", path([(0, 6), (30, 6)], look(i)), viewBox="0 0 30 12", aria_hidden="true"),
             name,
         )
         for i, name in enumerate(names)
@@ -106,27 +37,27 @@ def legend(names: Sequence[str]) -> Html:
 
 def roc_chart(curves: Sequence[tuple[str, Sequence[Point]]]) -> Html:
     """ROC curves, false positive rate to the right, true positive rate up, with the diagonal of a guess."""
-    frame = _Frame((0, 1), (0, 1), 340, 330)
+    frame = Frame((0, 1), (0, 1), 340, 330)
     drawn: list[Child] = [*frame.axes("false positive rate", "true positive rate")]
-    drawn.append(_path([frame.at(0, 0), frame.at(1, 1)], "reference"))
+    drawn.append(path([frame.at(0, 0), frame.at(1, 1)], "reference"))
     for i, (_, points) in enumerate(curves):
-        drawn.append(_path([frame.at(x, y) for x, y in points], look(i)))
-    return _svg(frame.width, frame.height, f"ROC curve of {', '.join(name for name, _ in curves)}", *drawn)
+        drawn.append(path([frame.at(x, y) for x, y in points], look(i)))
+    return svg(frame.width, frame.height, f"ROC curve of {', '.join(name for name, _ in curves)}", *drawn)
 
 
 def calibration_chart(bins: Sequence[tuple[float, float, float]]) -> Html:
     """(confidence, share correct, cases) bins against the diagonal of perfect calibration; area goes with cases."""
-    frame = _Frame((0, 1), (0, 1), 340, 330)
+    frame = Frame((0, 1), (0, 1), 340, 330)
     drawn: list[Child] = [*frame.axes("predicted probability", "observed share")]
-    drawn.append(_path([frame.at(0, 0), frame.at(1, 1)], "reference"))
+    drawn.append(path([frame.at(0, 0), frame.at(1, 1)], "reference"))
     points = [frame.at(x, y) for x, y, _ in bins]
-    drawn.append(_path(points, "series stroke0"))
+    drawn.append(path(points, "series stroke0"))
     most = max((n for _, _, n in bins), default=1) or 1
     for (x, y), (confidence, share, n) in zip(points, bins, strict=True):
         about = tag("title", f"predicted {confidence:.2f}, observed {share:.2f}, {n:.0f} decisions")
         radius = 2.5 + 6.5 * (n / most) ** 0.5
         drawn.append(tag("circle", about, cx=f"{x:.1f}", cy=f"{y:.1f}", r=f"{radius:.1f}", class_="fill0 dot"))
-    return _svg(frame.width, frame.height, "Calibration: observed share against predicted probability", *drawn)
+    return svg(frame.width, frame.height, "Calibration: observed share against predicted probability", *drawn)
 
 
 def line_chart(title: str, x_name: str, lines: Mapping[str, Sequence[Sequence[Point]]]) -> Html:
@@ -136,9 +67,9 @@ def line_chart(title: str, x_name: str, lines: Mapping[str, Sequence[Sequence[Po
         return Html("")
     xs, ys = [x for x, _ in points], [y for _, y in points]
     flat = max(ys) - min(ys) < 1e-9 * max(abs(max(ys)), 1e-9)
-    height = _rounded(min(ys) - 0.5, max(ys) + 0.5) if flat else _rounded(min(ys), max(ys))
+    height = rounded(min(ys) - 0.5, max(ys) + 0.5) if flat else rounded(min(ys), max(ys))
     many = len(lines) > FEW_LINES
-    frame = _Frame((min(xs), max(xs)), height, *((760, 400) if many else (420, 280)))
+    frame = Frame((min(xs), max(xs)), height, *((760, 400) if many else (420, 280)))
     frame.right -= LABEL_ROOM
     drawn: list[Child] = [*frame.axes(x_name, title)]
     ends = []
@@ -150,11 +81,11 @@ def line_chart(title: str, x_name: str, lines: Mapping[str, Sequence[Sequence[Po
                     tag("circle", cx=f"{at[0][0]:.1f}", cy=f"{at[0][1]:.1f}", r=3, class_=f"fill{i % COLOURS}")
                 )
             else:
-                drawn.append(_path(at, look(i) + (" faint" if len(runs) > 1 else "")))
+                drawn.append(path(at, look(i) + (" faint" if len(runs) > 1 else "")))
         ends.append((name, frame.at(*runs[-1][-1])))
     drawn += _names_at(ends, frame)
     about = f"{title} over {x_name}: {', '.join(lines)}"
-    drawing = _svg(frame.width, frame.height, about, *drawn)
+    drawing = svg(frame.width, frame.height, about, *drawn)
     return tag("figure", drawing, legend(list(lines)), class_="wide" if many else None)
 
 
@@ -162,14 +93,14 @@ LABEL_ROOM, LABEL_LETTERS = 104, 17
 """Room for the lines' names at the right, and how much of a name fits there; the legend has the whole."""
 
 
-def _names_at(ends: Sequence[tuple[str, Point]], frame: _Frame) -> list[Html]:
+def _names_at(ends: Sequence[tuple[str, Point]], frame: Frame) -> list[Html]:
     """The lines' names in the margin, each as near to its line's end as the others leave room, tied to it by a hair."""
     drawn = []
     for place, (x, y), low in apart(ends, frame.top + 4, frame.bottom):
         name = ends[place][0]
         short = name if len(name) <= LABEL_LETTERS else f"{name[: LABEL_LETTERS - 1]}…"
-        drawn.append(_path([(x + 2, y), (frame.right + 8, low)], f"hair stroke{place % COLOURS}"))
-        drawn.append(_text(frame.right + 10, low + 3, short, "start", f"name fill{place % COLOURS}"))
+        drawn.append(path([(x + 2, y), (frame.right + 8, low)], f"hair stroke{place % COLOURS}"))
+        drawn.append(text(frame.right + 10, low + 3, short, "start", f"name fill{place % COLOURS}"))
     return drawn
 
 
@@ -200,14 +131,14 @@ def gauge(
         start, end = at(acceptable[0]), at(acceptable[1])
         wide = f"{max(end - start, 2):.1f}"
         drawn.append(tag("rect", x=f"{start:.1f}", y=y - 9, width=wide, height=18, rx=4, class_="band"))
-        drawn.append(_text(min(max((start + end) / 2, 70), 490), y - 16, "acceptable"))
+        drawn.append(text(min(max((start + end) / 2, 70), 490), y - 16, "acceptable"))
     if baseline is not None:
         x = f"{at(baseline):.1f}"
         drawn.append(tag("line", x1=x, x2=x, y1=y - 11, y2=y + 11, class_="baseline"))
-        drawn.append(_text(min(max(at(baseline), 100), 460), y + 26, f"constant answer {baseline:.3f}"))
+        drawn.append(text(min(max(at(baseline), 100), 460), y + 26, f"constant answer {baseline:.3f}"))
     if interval:
         x1, x2 = f"{at(interval[0]):.1f}", f"{at(interval[1]):.1f}"
         drawn.append(tag("line", x1=x1, x2=x2, y1=y, y2=y, class_="interval"))
     drawn.append(tag("circle", cx=f"{at(value):.1f}", cy=y, r=5, class_="fill0 dot"))
     title = f"{value:.3f} on a scale from 0 to 1"
-    return _svg(560, 68, title, *drawn, _text(left, y + 26, "0", "start"), _text(left + width, y + 26, "1", "end"))
+    return svg(560, 68, title, *drawn, text(left, y + 26, "0", "start"), text(left + width, y + 26, "1", "end"))

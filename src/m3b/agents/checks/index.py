@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from m3b.agents.artifacts import DataIndex, Selection
 from m3b.agents.checks.integrity import INDEX_FILES, RAW, sha256
-from m3b.agents.checks.selection import find_object
-from m3b.agents.verdict import Verdict, accepted, rejected
+from m3b.agents.reasons import for_people, quoted
+from m3b.agents.replies import find_object
+from m3b.agents.verdict import Fault, Verdict, accepted, rejected
 from m3b.data.audit import Audit, Finding, audit_index
 from m3b.data.index import Index, read_index
 from m3b.errors import DataError, RejectedData
@@ -51,29 +53,35 @@ def check_index(
     try:
         index = read_index(work, selection.task)
     except DataError as error:
-        given_up = find_object(said, "unusable")
-        if given_up and str(given_up["unusable"]).strip() and not any((work / name).is_file() for name in INDEX_FILES):
-            return rejected(str(given_up["unusable"]).strip(), end=RejectedData, fatal=True)
-        files = ", ".join(INDEX_FILES)
-        return rejected(f"{error} Write {files} (schema and example in resources/indexes/).{_words(said)}")
-    fault = _escapes(index, work) or _classes(index, selection)
-    if fault:
-        return rejected(fault)
+        return _unread(error, said, written=any((work / name).is_file() for name in INDEX_FILES))
+    if fault := _escapes(index, work):
+        return rejected(Fault(fault, f"The index that was written reaches beyond the data: {fault}"))
+    if fault := _classes(index, selection):
+        return rejected(Fault(fault, f"The index that was written has other classes than were asked for: {fault}"))
     audit = audit_index(index, work, seconds=seconds, tick=tick)
     write_whole(work / AUDIT, json.dumps(audit.to_json(), indent=1).encode())
     faults = [*audit.of("reject"), *audit.of("fix")]
     if faults:
         hopeless = any(finding.code in DATA_AT_FAULT for finding in faults)
-        return rejected(*map(_line, faults), end=RejectedData if hopeless else None)
+        return rejected(*map(_fault, faults), end=RejectedData if hopeless else None)
     settled = {*AS_IT_IS, *(["small_test"] if len(index.test) >= FAIR_SHARE * len(index.records) else [])}
     mendable = [finding for finding in audit.of("warn") if finding.code not in settled]
     return accepted(_artifact(work, index, audit), *map(_line, mendable))
 
 
-def _words(said: str) -> str:
-    """The agent's own words, so that the user hears why there is no index."""
-    text = " ".join(said.split())
-    return f' The agent said: "{text[:300]}{"..." if len(text) > 300 else ""}"' if text else ""
+def _unread(error: DataError, said: str, *, written: bool) -> Verdict:
+    """There is no index that can be read: the agent hears how to write one, the user what kept it from doing so."""
+    given_up = find_object(said, "unusable")
+    if given_up and str(given_up["unusable"]).strip() and not written:
+        return rejected(str(given_up["unusable"]).strip(), end=RejectedData, fatal=True)
+    fault = f"{error} Write {', '.join(INDEX_FILES)} (schema and example in resources/indexes/)."
+    named = re.sub(r"\bDatapath/", "", str(error))
+    told = f"The index that was written cannot be used: {for_people(named)}" if written else "No index was written."
+    return rejected(Fault(fault, f"{told} {quoted(said)}".strip()))
+
+
+def _fault(finding: Finding) -> Fault:
+    return Fault(_line(finding), f"The audit of the data objects: {for_people(finding.message) or finding.message}")
 
 
 def _line(finding: Finding) -> str:

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from m3b.agents.artifacts import Selection, TrainedModel
-from m3b.agents.verdict import Verdict, accepted, rejected
+from m3b.agents.reasons import for_people, last_line
+from m3b.agents.verdict import Fault, Verdict, accepted, rejected
 from m3b.data.index import Index, Record
 from m3b.errors import ModelError
 from m3b.metrics import Measure, Scores, judge
@@ -51,18 +52,21 @@ def check_model(
         keep: stores the predictions on the test cases where agents cannot see them.
     """
     if frozen is None:
-        return rejected(f"There is no folder {FOLDER}/. Train, then run `python export.py --out {FOLDER}`.")
+        fault = f"There is no folder {FOLDER}/. Train, then run `python export.py --out {FOLDER}`."
+        return rejected(Fault(fault, "Training left no model behind."))
     folder = frozen.folder
     problems = frozen.refused or check_deliverable(folder)
     if problems:
-        return rejected(*problems)
+        return rejected(*(Fault(text, f"The trained model cannot be delivered: {text}.") for text in problems))
     if other := _promised(folder, index):
-        return rejected(other)
+        return rejected(Fault(other, f"The trained model is not the one that was asked for: {for_people(other)}"))
     valid = validation_records(work, index)
     try:
         rows = predict(folder, [*valid, *index.test], index)
     except ModelError as error:
-        return rejected(f"{FOLDER}/predict.py does not do its work in a clean process: {error}")
+        fault = f"{FOLDER}/predict.py does not do its work in a clean process: {error}"
+        told = f"The trained model's predict.py does not do its work in a clean process: {last_line(str(error))}"
+        return rejected(Fault(fault, told))
     keep(Trial(tuple(rows[len(valid) :])))
     scores = _validation(work, valid, rows[: len(valid)], index, selection)
     figure = scores.primary if scores else None

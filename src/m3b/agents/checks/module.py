@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from m3b.agents.artifacts import TrainingModule
-from m3b.agents.verdict import Verdict, accepted, rejected
+from m3b.agents.reasons import last_line
+from m3b.agents.verdict import Fault, Verdict, accepted, rejected
 from m3b.tasks import family
 
 NEEDED = (
@@ -51,22 +52,31 @@ def check_module(work: Path, classes: tuple[str, ...], run_probe: RunProbe, task
     missing = [name for name in NEEDED if not (work / name).is_file()]
     if missing:
         hint = "Run `python plan.py` to write it." if missing == ["plan.json"] else "Copy the template into `.`."
-        return rejected(f"The project lacks {', '.join(missing)}. {hint}")
+        names = ", ".join(Path(name).name for name in missing)
+        told = f"The training project that was set up is not whole: it lacks {names}."
+        return rejected(Fault(f"The project lacks {', '.join(missing)}. {hint}", told))
     ran = run_probe(PROBE)
     report = _report(ran.output)
     if report is None:
         tail = "\n".join(ran.output.strip().splitlines()[-12:])
         why = f"ended by m3b: {ran.reason}" if ran.reason != "exit" else f"exit code {ran.code}"
-        return rejected(f"The project does not run ({why}):\n{tail}")
+        told = f"The training project does not run ({why}): {last_line(tail) or 'it printed nothing'}."
+        return rejected(Fault(f"The project does not run ({why}):\n{tail}", told))
     if report.get("error"):
-        return rejected(f"The project fails in {report['step']}: {report['error']}")
+        fault = f"The project fails in {report['step']}: {report['error']}"
+        return rejected(
+            Fault(fault, f"The training project that was set up fails in {report['step']}: {report['error']}")
+        )
     plan = json.loads((work / "plan.json").read_text(encoding="utf-8"))
     faults, warnings = _judge(report, classes, task, plan)
     if faults:
         return rejected(*faults)
     if plan.get("task", task) != task:
         return rejected(
-            f"plan.json is of a {plan['task']} project; the task is {task}. Copy resources/templates/{task}."
+            Fault(
+                f"plan.json is of a {plan['task']} project; the task is {task}. Copy resources/templates/{task}.",
+                f"The training project that was set up is for {plan['task']}, and {task} was asked for.",
+            )
         )
     module = TrainingModule(
         batch_shape=tuple(report["shape"]),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 from m3b.llm.rules.view import View, call
@@ -22,7 +23,8 @@ def write_module(view: View) -> str | list[ToolCall]:
     if plans and plans[-1].failed and len(plans) < 2:
         return [call("run_script", command=f"python plan.py --minutes {minutes}")]
     if view.rejected:
-        return "The rules change no code; what the check names needs a language model."
+        found = " ".join(view.rejected.splitlines()[1:2]).removeprefix("- ")
+        return _given_up(f"The rules change no code, and the project as shipped was not accepted: {found}")
     return "The template is in place as shipped, with the plan that it made from the data."
 
 
@@ -38,6 +40,12 @@ def train_model(view: View) -> str | list[ToolCall]:
     if last.failed and not resumed:
         return [call("run_script", command=f"{TRAIN} --resume && {EXPORT}", wait_s=3600)]
     if last.failed:
-        return "Training failed twice; the rules change no code, so a language model or a person has to look."
+        return _given_up(
+            "Training failed twice, and the rules change no code: a language model or a person has to look."
+        )
     figures = re.findall(r"^.*validation.*$", last.result, re.MULTILINE | re.IGNORECASE)
     return "Trained and exported. " + (figures[-1].strip() if figures else "")
+
+
+def _given_up(words: str) -> str:
+    return json.dumps({"given_up": words}, ensure_ascii=False)

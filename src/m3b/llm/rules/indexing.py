@@ -8,6 +8,7 @@ import shlex
 
 from m3b.llm.rules import tables
 from m3b.llm.rules.boxes import box_attempts
+from m3b.llm.rules.giving_up import BEYOND, given_up
 from m3b.llm.rules.masks import mask_attempts
 from m3b.llm.rules.reports import report_attempts
 from m3b.llm.rules.view import View, call
@@ -28,11 +29,6 @@ ARRAYS = (
 )
 FEWEST = "5"
 """Labels that fewer patients have are left out when keeping them has failed."""
-BEYOND = (
-    "This layout is beyond the rules: they read class folders, a table that names images and labels, MedMNIST-like NPZ "
-    "archives, masks beside images, files of boxes, and tables or files of reports. Use a language model, or write a data "
-    "card that says more."
-)
 
 
 def write_index(view: View) -> str | list[ToolCall]:
@@ -43,13 +39,13 @@ def write_index(view: View) -> str | list[ToolCall]:
             lines = [line for line in tried[-1].result.splitlines() if line.startswith(("train:", "test:"))]
             return "The index is written. " + " ".join(lines)
         if not _mendable(view.rejected):
-            return f"The rules cannot mend this. {BEYOND}"
+            return given_up(f"The rules cannot mend this. {BEYOND}", tried)
     commands = [step.command for step in tried]
     for command in attempts(view):
         if command not in commands:
             return [call("run_script", command=command)]
     unusable = _unusable(view, tried[-1].result if tried else "")
-    return json.dumps({"unusable": unusable}, ensure_ascii=False) if unusable else BEYOND
+    return json.dumps({"unusable": unusable}, ensure_ascii=False) if unusable else given_up(BEYOND, tried)
 
 
 def _unusable(view: View, result: str) -> str:

@@ -1,0 +1,78 @@
+"""The ground of a chart: the drawing, its axes, and what data comes to on it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from .markup import Child, Html, tag
+
+Point = tuple[float, float]
+
+
+def svg(width: int, height: int, title: str, *children: Child) -> Html:
+    box = f"0 0 {width} {height}"
+    return tag("svg", tag("title", title), *children, viewBox=box, role="img", aria_label=title, class_="chart")
+
+
+def text(x: float, y: float, words: object, anchor: str = "middle", class_: str = "tick") -> Html:
+    return tag("text", words, x=f"{x:.1f}", y=f"{y:.1f}", text_anchor=anchor, class_=class_)
+
+
+def path(points: Sequence[Point], class_: str) -> Html:
+    steps = "".join(f"{'L' if i else 'M'}{x:.1f} {y:.1f}" for i, (x, y) in enumerate(points))
+    return tag("path", d=steps, class_=class_)
+
+
+def _short(value: float) -> str:
+    return f"{value:.4g}"
+
+
+def _step(low: float, high: float) -> float:
+    """Distance of about four ticks: 1, 2, 2.5 or 5 times a power of ten."""
+    rough = (high - low) / 4
+    if not rough > 1e-300:
+        return 1.0
+    power = 10.0 ** math.floor(math.log10(rough))
+    return next((power * nice for nice in (1, 2, 2.5, 5) if power * nice >= rough * 0.999), power * 10)
+
+
+def _ticks(low: float, high: float) -> list[float]:
+    step = _step(low, high)
+    first = math.ceil(low / step - 1e-6)
+    values = [(first + i) * step for i in range(8)]
+    return [value for value in values if value <= high + step * 1e-6]
+
+
+def rounded(low: float, high: float) -> tuple[float, float]:
+    """The range from tick to tick."""
+    step = _step(low, high)
+    return math.floor(low / step + 1e-6) * step, math.ceil(high / step - 1e-6) * step
+
+
+class Frame:
+    """A plot area with axes: maps data to the drawing."""
+
+    def __init__(self, x: tuple[float, float], y: tuple[float, float], width: int = 360, height: int = 300) -> None:
+        self.x, self.y, self.width, self.height = x, y, width, height
+        self.left, self.right, self.top, self.bottom = 58, width - 14, 14, height - 44
+
+    def at(self, x: float, y: float) -> Point:
+        across = (x - self.x[0]) / ((self.x[1] - self.x[0]) or 1)
+        up = (y - self.y[0]) / ((self.y[1] - self.y[0]) or 1)
+        return self.left + across * (self.right - self.left), self.bottom - up * (self.bottom - self.top)
+
+    def axes(self, x_name: str, y_name: str) -> list[Html]:
+        drawn = []
+        for value in _ticks(*self.y):
+            y = self.at(self.x[0], value)[1]
+            drawn.append(tag("line", x1=self.left, x2=self.right, y1=f"{y:.1f}", y2=f"{y:.1f}", class_="grid"))
+            drawn.append(text(self.left - 6, y + 4, _short(value), "end"))
+        for value in _ticks(*self.x):
+            drawn.append(text(self.at(value, self.y[0])[0], self.bottom + 16, _short(value)))
+        drawn.append(tag("line", x1=self.left, x2=self.right, y1=self.bottom, y2=self.bottom, class_="axis"))
+        drawn.append(text((self.left + self.right) / 2, self.height - 8, x_name, class_="label"))
+        middle = (self.top + self.bottom) / 2
+        turn = f"rotate(-90 12 {middle:.0f})"
+        drawn.append(tag("text", y_name, x=12, y=f"{middle:.0f}", transform=turn, text_anchor="middle", class_="label"))
+        return drawn
