@@ -113,7 +113,7 @@ def test_a_project_with_several_things_wrong_names_them_all(place: Place) -> Non
 def test_a_constant_input_and_a_loss_that_does_not_fall(place: Place) -> None:
     verdict = place.check(pixels="torch.zeros(1, 8, 8)")
     assert "single value 0" in verdict.faults[0]
-    assert "does not learn one batch by heart" in verdict.faults[1]
+    assert "does not overfit one batch" in verdict.faults[1]
     assert "is asked" in verdict.faults[1]
 
 

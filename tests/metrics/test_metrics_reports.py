@@ -131,7 +131,7 @@ def test_a_constant_report_is_not_better_than_itself() -> None:
         assert measure.value == pytest.approx(measure.baseline)
     verdict = judge(scores, None)
     assert not verdict.ok
-    assert "ignores the image" in verdict.reason
+    assert "image-blind baseline" in verdict.reason
 
 
 def test_no_verdict_without_a_baseline() -> None:

@@ -63,7 +63,7 @@ def test_scores_of_a_set() -> None:
     json.dumps(scores.to_dict(), allow_nan=False)
     lazy = score_segmentation(trivial, list(LABELS), trivial=trivial)
     assert not judge(lazy, None).ok
-    assert "ignores the image" in judge(lazy, None).reason
+    assert "image-blind baseline" in judge(lazy, None).reason
 
 
 def test_marking_nothing_is_the_baseline_without_an_atlas() -> None:

@@ -34,7 +34,8 @@ def renamed(
         total = sum(kept.values())
         if len(kept) < len(answer.probabilities):
             kept = {name: value / total if total > 0 else 1 / len(kept) for name, value in kept.items()}
-        answer = replace(answer, probabilities=kept)
+        decided = tuple(names[name] for name in answer.prediction if name in names)
+        answer = replace(answer, probabilities=kept, prediction=decided)
     if answer.boxes is not None:
         known = tuple(replace(box, label=names[box.label]) for box in answer.boxes if box.label in names)
         answer = replace(answer, boxes=known)

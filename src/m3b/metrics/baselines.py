@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from .cases import Floats, Table
+from .estimators import divide
 
 
 def _best_constant_f1(share: Floats) -> float:
@@ -44,3 +45,28 @@ def baselines(table: Table) -> dict[str, float | None]:
         "ece": None,
         "brier": float((share * (1 - share)).sum() / 2),
     }
+
+
+def constant_draws(table: Table, weights: Floats) -> dict[str, Floats]:
+    """Accuracy, F1 and Brier score of the best constant answer on weighted cases, each (draws,).
+
+    The answer is chosen on all cases, as `baselines` does, and the same in every draw. The other metrics give a
+    constant answer the same value on any cases.
+
+    Args:
+        weights: (draws, cases), see `bootstrap.weightings`.
+    """
+    total = weights.sum(axis=1)
+    share: Floats = table.truth.mean(axis=0)
+    drawn = (weights @ table.truth.astype(np.float64)) / total[:, None]
+    alone = 2 * drawn / (1 + drawn)
+    errors = np.square(share - table.truth)
+    if table.multi_label:
+        right = np.where(share >= 0.5, drawn, 1 - drawn).mean(axis=1)
+        f1, brier = alone[:, share > 0].mean(axis=1), errors.mean(axis=1)
+    else:
+        common = int(share.argmax())
+        right = drawn[:, common]
+        f1 = divide(alone[:, common], (drawn > 0).sum(axis=1).astype(np.float64))
+        brier = errors.sum(axis=1) / 2
+    return {"accuracy": right, "f1": f1, "brier": (weights @ brier) / total}

@@ -1,8 +1,12 @@
-"""95 % intervals by resampling patients, vectorised over the draws."""
+"""95 % intervals by resampling patients, vectorised over the draws.
+
+Percentiles are widened for few patients as Student's t is against the normal distribution: Hesterberg, "What teachers
+should know about the bootstrap", The American Statistician 69 (2015), "expanded percentile interval".
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol, TypeVar
 
 import numpy as np
@@ -56,13 +60,51 @@ def resample(
     return {name: np.concatenate([block[name] for block in blocks]) for name in blocks[0]} if blocks else {}
 
 
-def interval(value: float, drawn: Floats, effective: int, share: bool = True) -> Interval:
-    """The percentile interval of one metric, or (None, None) where there is none.
+def tails(effective: int) -> tuple[float, float]:
+    """The two quantiles that bound a 95 % interval from `effective` independent observations, at least 2.
 
-    None where the value is undefined, where fewer than 90 % of the draws define it, and where every draw gives the
-    same value. The exceptions to the last are the perfect and the worst value, 1 and 0: there resampling cannot see
-    that the next patient may be different, and the exact (Clopper-Pearson) bound for `effective` successes in
-    `effective` trials takes its place: low = 0.025 ** (1 / effective) for 1, high = 1 - that for 0.
+    0.025 and 0.975 for very many; for few further out, so that the interval of a mean is about as wide as Student's.
+    """
+    from scipy.special import ndtr, stdtrit
+
+    reach = np.sqrt(effective / (effective - 1)) * stdtrit(effective - 1, (1 + LEVEL) / 2)
+    return float(ndtr(-reach)), float(ndtr(reach))
+
+
+def paired(ours: Floats, theirs: Floats, effective: int, lower_is_better: bool = False) -> tuple[float, float] | None:
+    """The interval of how much better one answer is than another to the same cases, positive for better.
+
+    Args:
+        ours: (draws,) values of the one on the bootstrap samples, NaN where undefined.
+        theirs: (draws,) values of the other on the same samples.
+        effective: as of `interval`.
+
+    Returns:
+        None where fewer than 90 % of the draws define both, from fewer than two patients, and where the difference is
+        the same in all of them: resampling sees no spread then.
+    """
+    gain = theirs - ours if lower_is_better else ours - theirs
+    known = gain[~np.isnan(gain)]
+    if effective < 2 or len(known) < max(2, ENOUGH_DEFINED * len(gain)) or np.ptp(known) <= 1e-12:
+        return None
+    low, high = np.quantile(known, tails(effective))
+    return float(low), float(high)
+
+
+def spread(drawn: Floats) -> bool:
+    """Whether resampling changes a figure: a perfect one it does not, and only the exact bound of `interval` is honest."""
+    known = drawn[~np.isnan(drawn)]
+    return bool(len(known) and np.ptp(known) > 1e-12)
+
+
+def interval(value: float, drawn: Floats, effective: int, share: bool = True, typical: int | None = None) -> Interval:
+    """The percentile interval of one metric, widened for few patients, or (None, None) where there is none.
+
+    None where the value is undefined, where fewer than 90 % of the draws define it, where there are fewer than two
+    observations, and where every draw gives the same value. The exceptions to the last are the perfect and the worst
+    value, 1 and 0: there resampling cannot see that the next patient may be different, and the exact
+    (Clopper-Pearson) bound for `effective` successes in `effective` trials takes its place:
+    low = 0.025 ** (1 / effective) for 1, high = 1 - that for 0.
 
     Args:
         value: the figure on all cases.
@@ -70,11 +112,14 @@ def interval(value: float, drawn: Floats, effective: int, share: bool = True) ->
         effective: number of independent observations behind the figure: patients, of the rarest class where classes
             count alike.
         share: whether the metric runs from 0 to 1, so that the exact bound means something.
+        typical: the observations behind a typical class of a mean over classes, which say how wide the interval is;
+            as `effective` where not given.
     """
+    typical = effective if typical is None else typical
     known = drawn[~np.isnan(drawn)]
-    if np.isnan(value) or len(known) < max(2, ENOUGH_DEFINED * len(drawn)):
+    if np.isnan(value) or typical < 2 or len(known) < max(2, ENOUGH_DEFINED * len(drawn)):
         return None, None
-    low, high = (float(bound) for bound in np.quantile(known, [(1 - LEVEL) / 2, (1 + LEVEL) / 2]))
+    low, high = (float(bound) for bound in np.quantile(known, tails(typical)))
     if high - low > 1e-12:
         return low, high
     if not share or effective < 2 or float(known.max() - known.min()) > 1e-12:
@@ -87,11 +132,16 @@ def interval(value: float, drawn: Floats, effective: int, share: bool = True) ->
     return None, None
 
 
-def rarest(table: Table) -> int:
-    """Patients of the rarest side of any class that has cases on both sides: what a macro average hangs on."""
+def sides(table: Table) -> list[int]:
+    """For each class that has cases on both sides, the patients of its rarer side: what a macro average hangs on."""
     sizes = []
     for truth in table.truth.T:
-        sides = [len(np.unique(table.patient[truth])), len(np.unique(table.patient[~truth]))]
-        if min(sides) > 0:
-            sizes.append(min(sides))
-    return min(sizes, default=0)
+        both = [len(np.unique(table.patient[truth])), len(np.unique(table.patient[~truth]))]
+        if min(both) > 0:
+            sizes.append(min(both))
+    return sizes
+
+
+def median(sizes: Sequence[int]) -> int:
+    """The middle of some counts, the lower of two; 0 of none."""
+    return sorted(sizes)[(len(sizes) - 1) // 2] if sizes else 0

@@ -27,23 +27,30 @@ class Case:
         patient: cases of one patient are resampled together; empty means a patient of its own.
         labels: the true classes: exactly one where classes are exclusive, any number in a multi-label task.
         probabilities: class -> probability in [0, 1], every class exactly once.
+        decided: the classes that the model decides for, by thresholds of its own; None for the most probable class, or
+            every finding at 0.5 and above.
     """
 
     image: str
     patient: str
     labels: tuple[str, ...]
     probabilities: Mapping[str, float]
+    decided: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True)
 class Table:
-    """Checked cases as arrays: `truth` and `probability` are (cases, classes), `patient` (cases,) numbers from 0."""
+    """Checked cases as arrays.
+
+    `truth`, `decision` and `probability` are (cases, classes), `patient` is (cases,) numbers from 0.
+    """
 
     classes: tuple[str, ...]
     multi_label: bool
     truth: NDArray[np.bool_]
     probability: Floats
     patient: NDArray[np.int64]
+    decision: NDArray[np.bool_]
 
     @property
     def n_cases(self) -> int:
@@ -59,15 +66,6 @@ class Table:
     def target(self) -> NDArray[np.int64]:
         """(cases,) number of the true class; only for exclusive classes."""
         return np.asarray(self.truth.argmax(axis=1), dtype=np.int64)
-
-    @property
-    def decision(self) -> NDArray[np.bool_]:
-        """(cases, classes): the most probable class (the first of equals), or every finding at 0.5 and above."""
-        if self.multi_label:
-            return self.probability >= 0.5
-        chosen = np.zeros_like(self.truth)
-        chosen[np.arange(self.n_cases), self.probability.argmax(axis=1)] = True
-        return chosen
 
 
 def tabulate(cases: Sequence[Case], classes: Sequence[str], multi_label: bool) -> Table:
@@ -86,11 +84,33 @@ def tabulate(cases: Sequence[Case], classes: Sequence[str], multi_label: bool) -
         raise ValueError("no cases to score: the list of predictions is empty")
     for number, case in enumerate(cases):
         problem = _labels_problem(case, names, multi_label) or _probabilities_problem(case, names, multi_label)
+        problem = problem or _decision_problem(case, names, multi_label)
         if problem:
             raise ValueError(f"case {number} ({case.image}): {problem}")
     truth = np.array([[name in case.labels for name in names] for case in cases], dtype=np.bool_)
     probability = np.array([[case.probabilities[name] for name in names] for case in cases], dtype=np.float64)
-    return Table(names, multi_label, truth, np.clip(probability, 0.0, 1.0), patient_numbers(cases))
+    probability = np.clip(probability, 0.0, 1.0)
+    return Table(
+        names,
+        multi_label,
+        truth,
+        probability,
+        patient_numbers(cases),
+        _decisions(cases, probability, names, multi_label),
+    )
+
+
+def _decisions(
+    cases: Sequence[Case], probability: Floats, classes: tuple[str, ...], multi_label: bool
+) -> NDArray[np.bool_]:
+    """(cases, classes): what the model decided, else the most probable class (the first of equals) or 0.5 and above."""
+    chosen = probability >= 0.5
+    if not multi_label:
+        chosen = probability.argmax(axis=1)[:, None] == np.arange(len(classes))
+    for row, case in zip(chosen, cases, strict=True):
+        if case.decided is not None:
+            row[:] = [name in case.decided for name in classes]
+    return chosen
 
 
 class OfPatient(Protocol):
@@ -113,6 +133,18 @@ def _labels_problem(case: Case, classes: tuple[str, ...], multi_label: bool) -> 
         return f"unknown label {unknown[0]!r}; the classes are {list(classes)}"
     if not multi_label and len(case.labels) != 1:
         return f"exactly one label is needed where classes are exclusive, got {list(case.labels)}"
+    return ""
+
+
+def _decision_problem(case: Case, classes: tuple[str, ...], multi_label: bool) -> str:
+    decided = case.decided
+    if decided is None:
+        return ""
+    unknown = [label for label in decided if label not in classes]
+    if unknown:
+        return f"decided for {unknown[0]!r}; the classes are {list(classes)}"
+    if not multi_label and len(decided) != 1:
+        return f"exactly one class is decided for where classes are exclusive, got {list(decided)}"
     return ""
 
 

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from .bootstrap import paired
 from .cases import Floats, patient_numbers
 from .findings import Findings
-from .text import ReportCase, distinct_texts, figures, with_text
+from .text import ReportCase, distinct_texts, drawn_figure, figures, with_text
 from .vocabulary import canonical_metric
 from .wording import ORDERS, bleu, bleu_counts, tokens
 
@@ -100,6 +101,7 @@ class ImageUse:
         metric: canonical name.
         value: with each case's own image.
         shuffled: mean over the shuffles with the image of another patient.
+        gain: 95 % interval of the difference, from bootstrap samples of patients; None where there is none.
         distinct: different texts among `n`.
         n: cases.
     """
@@ -109,6 +111,7 @@ class ImageUse:
     shuffled: float
     distinct: int
     n: int
+    gain: tuple[float, float] | None = None
 
     @property
     def lost(self) -> float:
@@ -117,7 +120,13 @@ class ImageUse:
 
 
 def image_use(
-    cases: Sequence[ReportCase], findings: Findings | None = None, *, metric: str = "label_f1", shuffles: int = 5
+    cases: Sequence[ReportCase],
+    findings: Findings | None = None,
+    *,
+    metric: str = "label_f1",
+    shuffles: int = 5,
+    seed: int = 0,
+    draws: int = 1000,
 ) -> ImageUse:
     """The image-shuffle control: how much of a metric is lost when every image is another patient's.
 
@@ -126,6 +135,8 @@ def image_use(
         findings: needed for the label F1.
         metric: any spelling in `metric_names("report")`.
         shuffles: how many shuffles to average over; their seeds are 0, 1, 2...
+        seed: of the bootstrap.
+        draws: bootstrap samples; 0 for no interval.
 
     Raises:
         ValueError: as `shuffled` and `text.figures`, fewer than one shuffle, a metric that needs findings without them.
@@ -136,5 +147,9 @@ def image_use(
     own = figures(cases, findings, only=name)
     if name not in own:
         raise ValueError(f"{name} needs the findings and their phrases")
-    others = [figures(shuffled(cases, seed), findings, only=name)[name] for seed in range(shuffles)]
-    return ImageUse(name, own[name], float(np.mean(others)), distinct_texts(cases), len(cases))
+    swapped = [shuffled(cases, number) for number in range(shuffles)]
+    others = [figures(some, findings, only=name)[name] for some in swapped]
+    drawn = [drawn_figure(some, findings, name, draws, seed) for some in (cases, *swapped)] if draws else []
+    patients = int(patient_numbers(cases).max()) + 1
+    gain = paired(drawn[0], np.mean(drawn[1:], axis=0), patients) if drawn else None
+    return ImageUse(name, own[name], float(np.mean(others)), distinct_texts(cases), len(cases), gain)

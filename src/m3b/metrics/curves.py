@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .cases import Floats, Table
-from .estimators import ECE_BINS
+from .estimators import ECE_BINS, decided_with
 
 ROC_POINTS = 200
 
@@ -36,13 +36,12 @@ def roc_points(score: Floats, positive: NDArray[np.bool_]) -> list[tuple[float, 
 def reliability(table: Table) -> list[dict[str, float]]:
     """Non-empty calibration bins: mean `confidence`, share `correct`, number `n` of decisions.
 
-    Exclusive classes: the most probable class of each case. Multi-label: all findings of all cases pooled.
+    Exclusive classes: the class that each case was decided to be. Multi-label: all findings of all cases pooled.
     """
     if table.multi_label:
         confidence, correct = table.probability.ravel(), table.truth.ravel()
     else:
-        confidence = table.probability.max(axis=1)
-        correct = table.probability.argmax(axis=1) == table.target
+        confidence, correct = decided_with(table)
     bins = np.minimum((confidence * ECE_BINS).astype(np.int64), ECE_BINS - 1)
     rows = []
     for number in range(ECE_BINS):

@@ -15,7 +15,7 @@ from .estimators import auroc
 from .lesions import OVERLAP, lesion_rates
 from .measuring import Estimator, Group, Settings, group, measure, plain_figures
 from .scores import Scores
-from .segmentation import better, mask_baseline, mask_details, mask_estimator
+from .segmentation import better, mask_baseline, mask_details, mask_estimator, mask_rivals
 from .vocabulary import canonical_metric
 
 FROC_IOU = 0.5
@@ -86,6 +86,20 @@ def _trivial(
     return floor
 
 
+def _rivals(
+    cases: Sequence[DetectionCase], classes: Sequence[str], others: Sequence[DetectionCase] | None, froc_iou: float
+) -> list[Estimator]:
+    """The answers behind `_trivial` whose figures depend on the cases, as estimators."""
+    masks, lesions, _, _ = cases[0].parts()
+    found: list[Estimator] = []
+    if masks:
+        found += mask_rivals([case.figures for case in cases], classes)
+    if lesions:
+        rows = [[case.lesions[name].everything_marked().row() for name in classes] for case in cases]
+        found.append(_lesion_estimator(np.array(rows, dtype=np.float64)))
+    return found if others is None else [*found, _joined(_estimators(others, classes, froc_iou))]
+
+
 def _concerned(cases: Sequence[DetectionCase], classes: Sequence[str]) -> NDArray[np.bool_]:
     """(cases, classes) whether truth or prediction has something of the class."""
 
@@ -134,7 +148,12 @@ def score_detection(
         if [case.image for case in trivial] != [case.image for case in cases]:
             raise ValueError("the trivial cases must be the same images in the same order")
     settings = Settings(
-        draws, seed, _trivial(cases, classes, trivial, froc_iou), _concerned(cases, classes), _sides(cases, patients)
+        draws,
+        seed,
+        _trivial(cases, classes, trivial, froc_iou),
+        _concerned(cases, classes),
+        _sides(cases, patients),
+        _rivals(cases, classes, trivial, froc_iou),
     )
     metrics, per_label = measure(patients, classes, _joined(_estimators(cases, classes, froc_iou)), settings)
     if name not in metrics:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from .baselines import baselines
-from .bootstrap import interval, rarest, resample
+from .baselines import baselines, constant_draws
+from .bootstrap import interval, median, paired, resample, sides, spread
 from .cases import Case, Floats, Table, tabulate
 from .curves import confusion, reliability, roc_points
 from .estimators import class_aurocs, estimate
 from .scores import ClassScore, Measure, Scores
-from .vocabulary import canonical_metric
+from .vocabulary import LOWER_IS_BETTER, canonical_metric
 
 _BY_CASE = frozenset({"accuracy", "ece", "brier"})
 """Metrics in which every case counts alike; in the others the rarest class decides how sure a figure can be."""
@@ -53,12 +53,7 @@ def score_diagnosis(
     if name not in values:
         raise ValueError(f"{name} needs two classes or a multi-label task, there are {len(table.classes)} classes here")
     drawn = resample(table, _everything, draws, seed)
-    trivial, rare = baselines(table), rarest(table)
-    metrics = {}
-    for key, value in values.items():
-        effective = table.n_patients if key in _BY_CASE else rare
-        low, high = interval(value, drawn[key], effective) if drawn else (None, None)
-        metrics[key] = Measure(key, value, low, high, table.n_cases, trivial[key])
+    metrics = _measures(table, values, drawn, resample(table, constant_draws, draws, seed))
     return Scores(
         primary=metrics[name],
         metrics=metrics,
@@ -70,6 +65,22 @@ def score_diagnosis(
         confusion=tuple(tuple(row) for row in confusion(table)),
         calibration=tuple(reliability(table)),
     )
+
+
+def _measures(
+    table: Table, values: Mapping[str, float], drawn: Mapping[str, Floats], constant: Mapping[str, Floats]
+) -> dict[str, Measure]:
+    """Every metric with its interval, its baseline, and its gain on the constant answer to the same cases."""
+    floor, sizes = baselines(table), sides(table)
+    metrics = {}
+    for key, value in values.items():
+        fewest, typical = (table.n_patients,) * 2 if key in _BY_CASE else (min(sizes, default=0), median(sizes))
+        low, high = interval(value, drawn[key], fewest, typical=typical) if drawn else (None, None)
+        gain = None
+        if key in constant and spread(drawn[key]):
+            gain = paired(drawn[key], constant[key], typical, key in LOWER_IS_BETTER)
+        metrics[key] = Measure(key, value, low, high, table.n_cases, floor[key], gain, typical)
+    return metrics
 
 
 def _per_class(table: Table, drawn: Floats | None) -> tuple[ClassScore, ...]:

@@ -78,6 +78,12 @@ def ece(confidence: Floats, correct: NDArray[np.bool_], weights: Floats) -> Floa
     return divide(np.abs(weights @ gap).sum(axis=1), weights.sum(axis=1))
 
 
+def decided_with(table: Table) -> tuple[Floats, NDArray[np.bool_]]:
+    """(cases,) probability of the class that was decided for, and whether it is the true one; exclusive classes."""
+    chosen = table.decision.argmax(axis=1)
+    return table.probability[np.arange(table.n_cases), chosen], chosen == table.target
+
+
 def single_label(table: Table, weights: Floats) -> dict[str, Floats]:
     """Every metric of a task with exclusive classes; sensitivity and specificity only for two classes."""
     tp, fp, fn, _ = counts(table, weights)
@@ -86,7 +92,7 @@ def single_label(table: Table, weights: Floats) -> dict[str, Floats]:
     present = (~np.isnan(recalls)).sum(axis=1)
     binary = len(table.classes) == 2
     areas = class_aurocs(table, weights)
-    chosen, target = table.probability.argmax(axis=1), table.target
+    confidence, right = decided_with(table)
     squares = 0.5 * np.square(table.probability - table.truth).sum(axis=1)
     values = {
         "auroc": areas[:, 1] if binary else mean_defined(areas),
@@ -96,7 +102,7 @@ def single_label(table: Table, weights: Floats) -> dict[str, Floats]:
     }
     if binary:
         values["sensitivity"], values["specificity"] = recalls[:, 1], recalls[:, 0]
-    values["ece"] = ece(table.probability.max(axis=1), chosen == target, weights)
+    values["ece"] = ece(confidence, right, weights)
     values["brier"] = divide(weights @ squares, total)
     return values
 

@@ -23,7 +23,10 @@ class Measure:
         low: lower end of the 95 % interval, None where there is no honest one.
         high: upper end, likewise.
         n: number of test cases.
-        baseline: what the best constant prediction gets; None where that says nothing.
+        baseline: what the best answer gets that never looks at an image; None where that says nothing.
+        gain: 95 % interval of how much better than that the model is on the same cases, positive for better; None
+            where the baseline is the same number for any cases (0.5 for AUROC), so that low and high say it all.
+        patients: independent observations behind the figure: patients, of the rarest class where classes count alike.
     """
 
     name: str
@@ -32,6 +35,8 @@ class Measure:
     high: float | None
     n: int
     baseline: float | None = None
+    gain: tuple[float, float] | None = None
+    patients: int | None = None
 
     def __str__(self) -> str:
         span = "no interval" if self.low is None or self.high is None else f"95 % CI {self.low:.3f}-{self.high:.3f}"
@@ -46,6 +51,8 @@ class Measure:
             "high": plain(self.high),
             "n": self.n,
             "baseline": plain(self.baseline),
+            "gain": None if self.gain is None else [plain(bound) for bound in self.gain],
+            "patients": self.patients,
         }
 
 

@@ -63,6 +63,16 @@ def mask_baseline(
     return {name: better(name, value, other.get(name)) for name, value in floor.items()}
 
 
+def mask_rivals(
+    rows: Sequence[Mapping[str, LabelFigures]],
+    labels: Sequence[str],
+    trivial: Sequence[Mapping[str, LabelFigures]] | None = None,
+) -> list[Estimator]:
+    """The answers of which `mask_baseline` takes the better, as estimators."""
+    nothing = [{label: nothing_marked(figures) for label, figures in row.items()} for row in rows]
+    return [mask_estimator(answer, labels) for answer in (nothing, trivial) if answer]
+
+
 def check_labels(cases: Sequence[Any], labels: Sequence[str], field: str = "figures") -> None:
     """Every case has every label.
 
@@ -106,9 +116,10 @@ def score_segmentation(
     if trivial is not None and [case.image for case in trivial] != [case.image for case in cases]:
         raise ValueError("the trivial cases must be the same images in the same order")
     rows = [case.figures for case in cases]
-    floor = mask_baseline(rows, labels, None if trivial is None else [case.figures for case in trivial])
+    guesses = None if trivial is None else [case.figures for case in trivial]
+    floor = mask_baseline(rows, labels, guesses)
     concerned = np.array([[row[k].reference > 0 or row[k].prediction > 0 for k in labels] for row in rows])
-    settings = Settings(draws, seed, floor, concerned)
+    settings = Settings(draws, seed, floor, concerned, rivals=mask_rivals(rows, labels, guesses))
     metrics, per_label = measure(patients, labels, mask_estimator(rows, labels), settings)
     return Scores(
         primary=metrics[name],

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .bootstrap import resample
 from .cases import Floats
 from .estimators import divide, mean_defined
 from .findings import Findings, stated
@@ -128,6 +129,13 @@ def figures(
     return {name: float(value if value.ndim == 0 else mean_defined(value)) for name, value in values.items()}
 
 
+def drawn_figure(cases: Sequence[ReportCase], findings: Findings | None, name: str, draws: int, seed: int) -> Floats:
+    """(draws,) one metric, by its canonical name, on bootstrap samples of patients."""
+    estimator = _estimator(cases, findings, name)
+    values = resample(group(cases), lambda _, weights: {name: estimator(weights)[name]}, draws, seed)[name]
+    return values if values.ndim == 1 else mean_defined(values)
+
+
 def with_text(cases: Sequence[ReportCase], texts: Sequence[str]) -> list[ReportCase]:
     """The same cases with other predictions.
 
@@ -176,12 +184,13 @@ def score_reports(
         raise ValueError(f"{name} needs the findings and their phrases")
     floor: dict[str, Floats] = {}
     answers = [[text] * len(cases) for text in dict.fromkeys(trivial)] + ([] if random is None else [list(random)])
-    for answer in answers:
-        other = plain_figures(_estimator(with_text(cases, answer), findings), len(cases))
+    rivals = [_estimator(with_text(cases, answer), findings) for answer in answers]
+    for rival in rivals:
+        other = plain_figures(rival, len(cases))
         floor = {key: np.fmax(value, floor.get(key, value)) for key, value in other.items()}
     table = _stated(cases, findings) if findings else None
     concerned = np.zeros((len(cases), 0), dtype=np.bool_) if table is None else table.truth | table.chosen
-    settings = Settings(draws, seed, floor, concerned)
+    settings = Settings(draws, seed, floor, concerned, rivals=rivals)
     metrics, per_label = measure(patients, list(findings or ()), _estimator(cases, findings), settings)
     details: dict[str, Any] = {"distinct": distinct_texts(cases), "constant": list(dict.fromkeys(trivial))}
     return Scores(

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from .scores import Measure, Scores
-from .vocabulary import COMPANION, LOWER_IS_BETTER
+from .vocabulary import ALONGSIDE, COMPANION, LOWER_IS_BETTER
 
-_BLIND = "an answer that ignores the image"
+ENOUGH = 5
+"""Test patients below whom nothing is said, of two classes those of the rarer one where a metric weighs both alike: an
+interval of fewer depends on what is assumed, not on what is seen."""
 
 
 @dataclass(frozen=True)
@@ -20,32 +23,45 @@ class Verdict:
 
 
 def judge(scores: Scores, acceptable: tuple[float, float | None] | None) -> Verdict:
-    """Accept a model whose primary metric is in range and certainly better than an answer that ignores the image.
+    """Accept a model whose primary metric is in range and whose answers are better than any that ignores the image.
 
-    Both must hold: the value lies in the acceptable range (where one is known), and the whole 95 % interval lies on
-    the good side of the trivial baseline. A metric that a model without skill can win (sensitivity, specificity,
-    calibration error, lesion precision and recall) is judged by its range, and its companion (balanced accuracy, AUROC,
-    lesion F1) by the baseline.
+    All must hold: there are enough test patients; the value lies in the acceptable range (where one is known); the
+    95 % interval lies on the good side of the image-blind baseline, that of the paired difference where the baseline
+    depends on the cases; a classifier's decisions (balanced accuracy) do so as well; no other main metric of the task
+    is worse than its baseline with its whole interval; a report is better with its own image than with that of another
+    patient. A metric that a model without skill can win (sensitivity, specificity, calibration error, lesion precision
+    and recall) is judged by its range, and its companion (balanced accuracy, AUROC, lesion F1) by the baseline.
+
+    What is worse than a baseline without being so for all of its interval is said in the reason of an accepted model.
     """
     main = scores.primary
     if not math.isfinite(main.value):
         return Verdict(False, f"{main.name} is undefined on this test set; it needs cases of every class it compares")
-    problem = _out_of_range(main, acceptable)
-    if problem:
-        return Verdict(False, problem)
     compared = scores.metrics[COMPANION[main.name]] if main.name in COMPANION else main
-    problem = _not_above_trivial(compared, "a constant prediction" if scores.task == "diagnosis" else _BLIND)
-    if problem:
-        return Verdict(False, problem)
+    problems = (_too_few(scores, compared), _out_of_range(main, acceptable), *_against_baselines(scores, compared))
+    for problem in problems:
+        if problem:
+            return Verdict(False, problem)
     inside = "" if acceptable is None else f", inside the acceptable range {_span(acceptable)}"
-    return Verdict(
-        True, f"{main}{inside}, and {compared.name} is above the trivial {compared.baseline:.3f} for certain"
-    )
+    name = "" if compared is main else f"{compared.name}'s "
+    reason = f"{main}{inside}: {name}{_above(compared)}"
+    return Verdict(True, "; but ".join([reason, *_caveats(scores)]))
 
 
 def _span(acceptable: tuple[float, float | None]) -> str:
     low, high = acceptable
     return f"from {low:g}" if high is None else f"{low:g} to {high:g}"
+
+
+def _too_few(scores: Scores, compared: Measure) -> str:
+    count, of = scores.n_patients, ""
+    two = scores.task == "diagnosis" and len(scores.classes) == 2 and not scores.multi_label
+    if count >= ENOUGH and two and compared.patients is not None and compared.patients < count:
+        count, of = compared.patients, " of the rarer class"
+    if count >= ENOUGH:
+        return ""
+    patients = "1 test patient" if count == 1 else f"{count} test patients"
+    return f"{scores.primary}: {patients}{of} cannot speak for others; at least {ENOUGH} are needed for a verdict"
 
 
 def _out_of_range(main: Measure, acceptable: tuple[float, float | None] | None) -> str:
@@ -60,16 +76,75 @@ def _out_of_range(main: Measure, acceptable: tuple[float, float | None] | None) 
     return ""
 
 
-def _not_above_trivial(compared: Measure, rival: str) -> str:
-    low, high, trivial = compared.low, compared.high, compared.baseline
-    if low is None or high is None:
-        return f"{compared}: without an interval nobody can say that it beats chance; more test patients are needed"
-    if trivial is None:
-        return f"{compared}: there is no trivial baseline to compare with"
-    if compared.name in LOWER_IS_BETTER:
-        if high >= trivial:
-            return f"{compared} is not certainly below the {trivial:.3f} of {rival}"
+def _against_baselines(scores: Scores, compared: Measure) -> Iterator[str]:
+    """What is wrong beside the range, the most telling first; empty texts where nothing is."""
+    yield _not_better(compared)
+    if scores.task == "diagnosis" and compared.name != "balanced_accuracy":
+        problem = _not_better(scores.metrics["balanced_accuracy"])
+        yield problem and f"{scores.primary}, but its decisions are no better than a constant one: {problem}"
+    # A classifier that is made sensitive to a rare disease is rightly less accurate than "healthy" for everybody.
+    for other in _alongside(scores) if scores.task != "diagnosis" else ():
+        if _span_of_gain(other)[1] < 0:
+            yield f"{scores.primary}, but {other} is worse than the image-blind baseline ({other.baseline:.3f})"
+    yield _ignores_the_image(scores)
+
+
+def _not_better(compared: Measure) -> str:
+    if compared.low is None or compared.high is None:
+        return f"{compared}: without an interval nobody can say whether it beats chance; more test patients are needed"
+    if compared.baseline is None:
+        return f"{compared}: there is no image-blind baseline to compare with"
+    least, most = _span_of_gain(compared)
+    if least > 0:
         return ""
-    if low <= trivial:
-        return f"{compared} is not certainly above the {trivial:.3f} of {rival}"
-    return ""
+    side = "below" if compared.name in LOWER_IS_BETTER else "above"
+    blind = f"the image-blind baseline ({compared.baseline:.3f})"
+    if compared.gain is None:
+        return f"{compared}: its 95 % CI is not {side} {blind}"
+    return f"{compared}: the paired gain on {blind} may be nothing (95 % CI {least:.3f} to {most:.3f})"
+
+
+def _span_of_gain(measure: Measure) -> tuple[float, float]:
+    """How much better than the baseline, at least and at most; NaN where that cannot be said."""
+    if measure.gain is not None:
+        return measure.gain
+    if measure.low is None or measure.high is None or measure.baseline is None:
+        return math.nan, math.nan
+    if measure.name in LOWER_IS_BETTER:
+        return measure.baseline - measure.high, measure.baseline - measure.low
+    return measure.low - measure.baseline, measure.high - measure.baseline
+
+
+def _above(compared: Measure) -> str:
+    """How the interval lies to the baseline, of a measure that is better."""
+    lower, baseline = compared.name in LOWER_IS_BETTER, compared.baseline or 0.0
+    side, bound = ("below", compared.high) if lower else ("above", compared.low)
+    if bound is not None and (bound < baseline if lower else bound > baseline):
+        return f"95 % CI {side} the image-blind baseline ({baseline:.3f})"
+    least, most = _span_of_gain(compared)
+    return f"paired gain on the image-blind baseline ({baseline:.3f}) {least:.3f} to {most:.3f} (95 % CI)"
+
+
+def _alongside(scores: Scores) -> list[Measure]:
+    names = [name for name in ALONGSIDE[scores.task] if name in scores.metrics and name != scores.primary.name]
+    return [scores.metrics[name] for name in names if scores.metrics[name].baseline is not None]
+
+
+def _caveats(scores: Scores) -> Iterator[str]:
+    """Metrics that are worse than their baseline, though chance may have done it."""
+    for other in _alongside(scores):
+        baseline = other.baseline or 0.0
+        worse = other.value > baseline if other.name in LOWER_IS_BETTER else other.value < baseline
+        if worse:
+            yield f"{other.name} {other.value:.3f} is worse than the image-blind baseline ({baseline:.3f})"
+
+
+def _ignores_the_image(scores: Scores) -> str:
+    """A report that is no better with its own image than with another patient's; empty where that was not tried."""
+    use = scores.details.get("image_use")
+    if not use or (use["gain"][0] if use.get("gain") else use["own_image"] - use["other_image"]) > 0:
+        return ""
+    return (
+        f"{scores.primary}, but the reports do not depend on the image: {use['metric']} {use['own_image']:.3f} with its own "
+        f"image, {use['other_image']:.3f} with that of another patient"
+    )

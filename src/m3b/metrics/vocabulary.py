@@ -79,7 +79,15 @@ COMPANION = {
     "lesion_precision": "lesion_f1",
     "lesion_recall": "lesion_f1",
 }
-"""Metrics that a model without any skill can win, and the one that has to be better than trivial in their place."""
+"""Metrics that a model without any skill can win, and the one that has to beat the image-blind baseline in their place."""
+
+ALONGSIDE = {
+    "diagnosis": ("accuracy",),
+    "segmentation": ("dice", "hd95"),
+    "detection": ("dice", "lesion_f1", "map_50", "froc", "image_auroc"),
+    "report": (),
+}
+"""Task -> metrics that must not be worse than the image-blind baseline, whichever of them a model is judged by."""
 
 
 def _folded(name: str) -> str:

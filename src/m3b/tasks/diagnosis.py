@@ -23,13 +23,14 @@ class Diagnosis:
         return (classes,)
 
     def measure(self, record: Record, answer: Prediction, index: Index, base: Path) -> Row:
-        """Labels and probabilities."""
+        """Labels, probabilities, and what the model decides with the thresholds that it was delivered with."""
         if set(answer.probabilities) != set(index.classes):
             raise ModelError(
                 f"predict.py answers for {sorted(answer.probabilities)}; the index has {sorted(index.classes)}. "
                 "Export from this plan."
             )
-        return {**named(record), "labels": list(record.labels), "probabilities": dict(answer.probabilities)}
+        truth = {**named(record), "labels": list(record.labels)}
+        return {**truth, "probabilities": dict(answer.probabilities), "decided": list(answer.prediction)}
 
     def trivial(self, training: Sequence[Record], records: Sequence[Record], index: Index, base: Path) -> Any:
         """Nothing: the score knows what constants get."""
@@ -37,8 +38,16 @@ class Diagnosis:
 
     def score(self, rows: Sequence[Row], index: Index, *, primary: str, trivial: Any = None, seed: int = 0) -> Scores:
         """AUROC and the others of `metrics.diagnosis`."""
-        cases = [Case(r["image"], r["patient"], tuple(r["labels"]), r["probabilities"]) for r in rows]
+        cases = [
+            Case(r["image"], r["patient"], tuple(r["labels"]), r["probabilities"], _decided(r, index)) for r in rows
+        ]
         return score_diagnosis(cases, index.classes, index.multi_label, primary=primary, seed=seed)
+
+
+def _decided(row: Row, index: Index) -> tuple[str, ...] | None:
+    """The model's own decision; None where there is none, of rows that an earlier version stored for instance."""
+    decided = row.get("decided")
+    return tuple(decided) if decided or (decided is not None and index.multi_label) else None
 
 
 FAMILY = Diagnosis()

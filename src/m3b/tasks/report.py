@@ -41,10 +41,11 @@ class Reporting:
         known = phrases(index.classes)
         scores = score_reports(cases, known or None, primary=primary, trivial=tuple(trivial or ()), seed=seed)
         try:
-            use = image_use(cases, known or None, metric="label_f1" if known else primary, shuffles=SHUFFLES)
+            use = image_use(cases, known or None, metric="label_f1" if known else primary, shuffles=SHUFFLES, seed=seed)
         except ValueError:
             return scores  # one patient has most of the cases: nothing can be shuffled
-        control = {"metric": use.metric, "own_image": use.value, "other_image": use.shuffled}
+        gain = None if use.gain is None else list(use.gain)
+        control = {"metric": use.metric, "own_image": use.value, "other_image": use.shuffled, "gain": gain}
         return replace(scores, details={**scores.details, "image_use": control})
 
 

@@ -100,7 +100,7 @@ def _report(output: str) -> dict[str, Any] | None:
     return None
 
 
-def _not_by_heart(before: float, after: float, steps: int) -> list[str]:
+def _not_overfit(before: float, after: float, steps: int) -> list[str]:
     """A fault where the loss of one batch fell too little, with what was asked."""
     few = steps < FEW_STEPS
     asked = (SOME if few else ENOUGH) * before
@@ -110,7 +110,7 @@ def _not_by_heart(before: float, after: float, steps: int) -> list[str]:
         " The steps are slow: a smaller patch, input or network gives the check, and the training, more." if few else ""
     )
     return [
-        f"The model does not learn one batch by heart: its loss goes from {before:.3f} to {after:.3f} in {steps} steps, and "
+        f"The model does not overfit one batch: its loss goes from {before:.3f} to {after:.3f} in {steps} steps, and "
         f"{asked:.3f} is asked.{slow} Look at the loss, the labels' order and the gradient's way to the weights."
     ]
 
@@ -140,7 +140,7 @@ def _judge(
     if not report["loss_finite"]:
         faults.append("The loss is not finite on the first batch; look at labels, weights and intensities.")
     else:
-        faults += _not_by_heart(before, after, int(report["steps"]))
+        faults += _not_overfit(before, after, int(report["steps"]))
     if report["same_outputs"]:
         warnings.append(
             "Different images give the same output before training; check that the image reaches the model."
