@@ -7,15 +7,15 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from .bootstrap import resample
 from .cases import Floats
-from .estimators import divide, mean_defined
-from .findings import Findings, stated
+from .estimators import mean_defined
+from .findings import Findings
 from .measuring import Estimator, Settings, group, measure, plain_figures, weighted_means
 from .meteor import meteor
 from .scores import Scores
+from .text_findings import label_estimator, stated_in
 from .vocabulary import canonical_metric
 from .wording import ORDERS, bleu, bleu_counts, cider, rouge_l, tokens
 
@@ -68,45 +68,12 @@ def _wording_estimator(cases: Sequence[ReportCase], slow: bool = True) -> Estima
     return estimate
 
 
-@dataclass(frozen=True)
-class _Stated:
-    """(cases, findings) what the true and what the written reports state."""
-
-    truth: NDArray[np.bool_]
-    chosen: NDArray[np.bool_]
-
-
-def _stated(cases: Sequence[ReportCase], findings: Findings) -> _Stated:
-    names = list(findings)
-    tables = []
-    for texts in ([case.reference for case in cases], [case.prediction for case in cases]):
-        each = [stated(text, findings) for text in texts]
-        tables.append(np.array([[name in some for name in names] for some in each], dtype=np.bool_))
-    return _Stated(tables[0], tables[1])
-
-
-def _label_counts(table: _Stated, weights: Floats) -> tuple[Floats, Floats]:
-    """2 TP, and 2 TP + FP + FN; each (draws, findings)."""
-    hits = weights @ (table.truth & table.chosen).astype(np.float64)
-    return 2 * hits, weights @ table.truth.astype(np.float64) + weights @ table.chosen.astype(np.float64)
-
-
-def _label_estimator(table: _Stated) -> Estimator:
-    """label_f1 (draws, findings), mean over findings that any report states; label_f1_micro (draws,), all pooled."""
-
-    def estimate(weights: Floats) -> dict[str, Floats]:
-        above, below = _label_counts(table, weights)
-        return {"label_f1": divide(above, below), "label_f1_micro": divide(above.sum(axis=1), below.sum(axis=1))}
-
-    return estimate
-
-
 def _estimator(cases: Sequence[ReportCase], findings: Findings | None, only: str | None = None) -> Estimator:
     parts: list[Estimator] = []
     if only is None or not only.startswith("label_"):
         parts.append(_wording_estimator(cases, only is None or only in _SLOW))
     if findings:
-        parts.append(_label_estimator(_stated(cases, findings)))
+        parts.append(label_estimator(stated_in(cases, findings)))
     return lambda weights: {name: value for part in parts for name, value in part(weights).items()}
 
 
@@ -188,7 +155,7 @@ def score_reports(
     for rival in rivals:
         other = plain_figures(rival, len(cases))
         floor = {key: np.fmax(value, floor.get(key, value)) for key, value in other.items()}
-    table = _stated(cases, findings) if findings else None
+    table = stated_in(cases, findings) if findings else None
     concerned = np.zeros((len(cases), 0), dtype=np.bool_) if table is None else table.truth | table.chosen
     settings = Settings(draws, seed, floor, concerned, rivals=rivals)
     metrics, per_label = measure(patients, list(findings or ()), _estimator(cases, findings), settings)

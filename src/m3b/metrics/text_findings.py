@@ -1,0 +1,57 @@
+"""What reports state, as estimators of the label F1."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .cases import Floats
+from .estimators import divide
+from .findings import Findings, stated
+from .measuring import Estimator
+
+
+class Written(Protocol):
+    """A true and a written report."""
+
+    @property
+    def reference(self) -> str: ...
+    @property
+    def prediction(self) -> str: ...
+
+
+@dataclass(frozen=True)
+class Stated:
+    """(cases, findings) what the true and what the written reports state."""
+
+    truth: NDArray[np.bool_]
+    chosen: NDArray[np.bool_]
+
+
+def stated_in(cases: Sequence[Written], findings: Findings) -> Stated:
+    names = list(findings)
+    tables = []
+    for texts in ([case.reference for case in cases], [case.prediction for case in cases]):
+        each = [stated(text, findings) for text in texts]
+        tables.append(np.array([[name in some for name in names] for some in each], dtype=np.bool_))
+    return Stated(tables[0], tables[1])
+
+
+def _label_counts(table: Stated, weights: Floats) -> tuple[Floats, Floats]:
+    """2 TP, and 2 TP + FP + FN; each (draws, findings)."""
+    hits = weights @ (table.truth & table.chosen).astype(np.float64)
+    return 2 * hits, weights @ table.truth.astype(np.float64) + weights @ table.chosen.astype(np.float64)
+
+
+def label_estimator(table: Stated) -> Estimator:
+    """label_f1 (draws, findings), mean over findings that any report states; label_f1_micro (draws,), all pooled."""
+
+    def estimate(weights: Floats) -> dict[str, Floats]:
+        above, below = _label_counts(table, weights)
+        return {"label_f1": divide(above, below), "label_f1_micro": divide(above.sum(axis=1), below.sum(axis=1))}
+
+    return estimate
