@@ -151,7 +151,7 @@ def test_training_packages_are_imported_where_they_are_used() -> None:
     assert not wrong
 
 
-@pytest.mark.parametrize("command", ["import m3b", "from m3b.cli import main; main()"])
+@pytest.mark.parametrize("command", ["import m3b", "from m3b import Pipeline", "from m3b.cli import main; main()"])
 def test_nothing_heavy_is_imported_at_the_start(command: str) -> None:
     code = (
         "import json, sys\nsys.argv = ['m3b', '--help']\n"
@@ -161,6 +161,14 @@ def test_nothing_heavy_is_imported_at_the_start(command: str) -> None:
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
     assert ran.returncode == 0, ran.stderr
     assert json.loads(ran.stdout.splitlines()[-1]) == []
+
+
+def test_a_pipeline_is_imported_without_what_only_a_run_needs() -> None:
+    """`benchmarks/startup.py` measures what that saves."""
+    needed_later = ["m3b.agents", "m3b.tools", "m3b.metrics", "m3b.llm.rules", "m3b.report", "importlib.metadata", "ssl"]
+    code = f"import sys; from m3b import Pipeline; print([n for n in {needed_later!r} if n in sys.modules])"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert ran.stdout.strip() == "[]", ran.stdout + ran.stderr
 
 
 # --- words -------------------------------------------------------------------------------------------------------

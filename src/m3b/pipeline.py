@@ -9,12 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from m3b.data.cards import Card
-from m3b.ending import execute, new_record
 from m3b.errors import M3bError, WrongUse
 from m3b.events import Event
 from m3b.llm import LLM, connect
 from m3b.options import Options, ToolMode
-from m3b.precheck import check_places, check_request
 from m3b.result import Result
 from m3b.runs import Run
 from m3b.sandbox import Sandbox, choose
@@ -127,6 +125,9 @@ class Pipeline:
         return schema, lambda request: self.run(request).to_json()
 
     def _start(self, request: str, on_event: Callable[[Event], None]) -> Result:
+        from m3b.ending import new_record
+        from m3b.precheck import check_places, check_request
+
         cards = list(self.workspace.cards.values())
         check_request(request, cards)
         check_places(cards, self.out)
@@ -137,6 +138,8 @@ class Pipeline:
         return self._go(run, record, sandbox, on_event)
 
     def _go(self, run: Run, record: dict[str, Any], sandbox: Sandbox, on_event: Callable[[Event], None]) -> Result:
+        from m3b.ending import execute  # the agents, the tools and numpy: what a run needs and an import does not
+
         run.lock()
         try:
             return execute(

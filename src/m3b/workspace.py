@@ -8,7 +8,6 @@ from typing import Any
 
 from m3b.data.cards import Card, gather, load_cards
 from m3b.errors import DataError
-from m3b.precheck import checked_card
 from m3b.resources import resources_dir
 
 Source = str | Path | Card | Mapping[str, Any]
@@ -32,6 +31,8 @@ class Workspace:
         for name in ("prompts", "templates", "indexes"):
             if not (self.root / name).is_dir():
                 raise DataError(f"The workspace {self.root} has no folder {name}/.")
+        from m3b.precheck import checked_card  # brings the rules' words along
+
         own = [checked_card(card) for card in gather(data)]
         names = {card.root for card in own}
         cards = [card for card in self._shipped() if card.root not in names] if shipped else []

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from importlib.metadata import entry_points
 from typing import Any
 
 from m3b.errors import WrongUse
@@ -141,6 +140,13 @@ def _spec(name: str, model: str, base_url: str | None) -> str:
     scheme, _, rest = base_url.partition("://")
     host, slash, path = rest.partition("/")
     return f"{name}:{model}@{scheme}://{host.rpartition('@')[2]}{slash}{path.partition('?')[0]}"
+
+
+def entry_points(group: str) -> Any:
+    """What installed packages offer; imported here, since reading their metadata is slow to load and rarely needed."""
+    from importlib import metadata
+
+    return metadata.entry_points(group=group)
 
 
 def _third_party(spec: str, name: str, model: str, base_url: str | None) -> LLM:

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from m3b.errors import WrongUse
 
-from . import facts, keys, served
+from . import facts, keys
 from .presets import PROVIDERS
 
 RULES = "rules"
@@ -72,6 +72,8 @@ def model_of(spec: str, provider: str, base_url: str | None) -> str:
     Raises:
         WrongUse: there is no such model, or there are several.
     """
+    from . import served  # opens connections, which few starts need
+
     known, given = PROVIDERS[provider], "" if base_url is None else f"@{served.plain(base_url)}"
     if base_url is None and spec.strip().endswith(":"):  # as an empty variable leaves it
         raise WrongUse(f"{shown(spec)} names no model. Write {provider}:MODEL, or {provider} alone for its usual one.")

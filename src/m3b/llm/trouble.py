@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import email.utils
 import re
 import time
 from collections.abc import Iterable
@@ -161,6 +160,8 @@ def retry_after(headers: Any, now: float | None = None) -> float | None:
         if re.fullmatch(r"\d{1,9}(\.\d*)?", value):
             return float(value) * unit
     try:
+        import email.utils
+
         date = email.utils.parsedate_to_datetime(str(get("retry-after") or ""))
     except (ValueError, TypeError, IndexError):
         return None
