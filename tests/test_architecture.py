@@ -18,14 +18,14 @@ ROOT = Path(__file__).parents[1]
 SRC = ROOT / "src" / "m3b"
 
 FLOORS = {
-    "messages": 0, "errors": 0, "events": 0, "resources": 0,
+    "messages": 0, "errors": 0, "notebook": 0, "events": 0, "resources": 0,
     "untrusted": 0.5,  # how files are opened that scripts may have made
     "llm": 1, "sandbox": 1, "data": 1,
     "tools": 2, "metrics": 2, "models": 2,
     "tasks": 2.5,  # measures with metrics what models answer
     "agents": 3,
     "pipeline": 4, "workspace": 4, "runs": 4, "session": 4, "setup": 4, "delivery": 4, "execution": 4, "history": 4,
-    "options": 4, "result": 4, "ending": 4, "inspection": 4, "report": 4, "precheck": 4, "locking": 4,
+    "options": 4, "result": 4, "ending": 4, "inspection": 4, "report": 4, "precheck": 4, "progress": 4, "locking": 4,
     "bench": 5, "serve": 5, "cli": 5, "__main__": 5,
 }  # fmt: skip
 """The floor of each part. Below floor 4, the parts of one floor do not know each other. A run ends by writing its own
@@ -165,7 +165,15 @@ def test_nothing_heavy_is_imported_at_the_start(command: str) -> None:
 
 def test_a_pipeline_is_imported_without_what_only_a_run_needs() -> None:
     """`benchmarks/startup.py` measures what that saves."""
-    needed_later = ["m3b.agents", "m3b.tools", "m3b.metrics", "m3b.llm.rules", "m3b.report", "importlib.metadata", "ssl"]
+    needed_later = [
+        "m3b.agents",
+        "m3b.tools",
+        "m3b.metrics",
+        "m3b.llm.rules",
+        "m3b.report",
+        "importlib.metadata",
+        "ssl",
+    ]
     code = f"import sys; from m3b import Pipeline; print([n for n in {needed_later!r} if n in sys.modules])"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
     assert ran.stdout.strip() == "[]", ran.stdout + ran.stderr

@@ -13,6 +13,7 @@ from m3b.errors import M3bError, WrongUse
 from m3b.events import Event
 from m3b.llm import LLM, connect
 from m3b.options import Options, ToolMode
+from m3b.progress import watcher
 from m3b.result import Result
 from m3b.runs import Run
 from m3b.sandbox import Sandbox, choose
@@ -34,7 +35,7 @@ class Pipeline:
         fallback: a model that takes over when the first one fails for good; the same as `first|second`.
         ask: takes a question of the agents and returns the answer, or None.
         approve: takes a shell command before it runs; False refuses it.
-        on_event: called with every event, in the thread that runs.
+        on_event: called with every event, in the thread that runs; None shows a line of progress in a notebook.
         options: see `Options`; single ones can be given by name instead, e.g. `train_minutes=20`.
 
     Raises:
@@ -71,7 +72,7 @@ class Pipeline:
                 made, or lies inside the data. Nothing has been made then.
             SandboxError: this machine allows no sandbox and `sandbox="off"` was not asked for.
         """
-        return self._start(request, self.on_event or (lambda event: None))
+        return self._start(request, self.on_event or watcher())
 
     def iter(self, request: str) -> Iterator[Event]:
         """The events of a run as they happen; the last is `run_ended`, whose data is the Result.
@@ -170,7 +171,7 @@ class Pipeline:
         """Take an earlier run up again; see `resume`."""
         self._cancel.clear()
         record["id"] = run.id  # it may have been moved
-        return self._go(run, record, choose(self.options.sandbox), self.on_event or (lambda event: None))
+        return self._go(run, record, choose(self.options.sandbox), self.on_event or watcher())
 
 
 def resume(run: str | Path, llm: Models = None, **hooks: Any) -> Result:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from m3b.notebook import as_html, figure, short
+
 STATUSES = ("completed", "below_range", "no_dataset", "rejected_data", "out_of_budget", "failed", "cancelled")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Result:
     """The end of a run; `status` is one of `STATUSES`, and never `completed` on an agent's word.
 
@@ -38,6 +40,19 @@ class Result:
     @property
     def ok(self) -> bool:
         return self.status == "completed"
+
+    def __repr__(self) -> str:
+        told = figure(self.primary) or short(self.reason, 120)
+        place = f", model: {self.model_dir}" if self.model_dir else f", run: {self.run_dir}" if self.run_dir else ""
+        return f"<Result {self.status}: {told}{place}>"
+
+    def _repr_html_(self) -> str:
+        rows = [
+            ("reason", self.reason), ("request", self.request), ("data", self.data_card), ("task", self.task),
+            ("test figure", figure(self.primary)), ("integrity", self.integrity), ("model", self.model_dir),
+            ("report", self.report), ("run", self.run_dir),
+        ]  # fmt: skip
+        return as_html(self.status, rows)
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)

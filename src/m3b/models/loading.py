@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from m3b.errors import ModelError
+from m3b.notebook import as_html, figure, short
 
 from .manifest import verify
 from .predictions import Prediction
 from .running import Run, read_promise, run_plain, run_predict
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Model:
     """A delivered model.
 
@@ -36,6 +37,18 @@ class Model:
     config: Mapping[str, Any]
     card: str
     metrics: Mapping[str, Any]
+
+    def __repr__(self) -> str:
+        told = figure(self.metrics.get("primary"))
+        return f"<Model {self.task}: {short(', '.join(self.classes))}{f'; {told}' if told else ''}; {self.folder}>"
+
+    def _repr_html_(self) -> str:
+        several = " (several may apply)" if self.multi_label else ""
+        rows = [
+            ("classes", f"{', '.join(self.classes)}{several}"), ("test figure", figure(self.metrics.get("primary"))),
+            ("folder", self.folder), ("model card", self.folder / "README.md" if self.card else ""),
+        ]  # fmt: skip
+        return as_html(f"{self.task} model", rows)
 
     def predict(
         self,

@@ -9,8 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from m3b.errors import ModelError
+from m3b.notebook import as_html, file_name, short
 
 MAX_BYTES = 2**30
+
+SHOWN = 3
+"""Classes that a short representation names."""
 
 MASKED = ("segmentation", "detection")
 """Tasks whose predict.py takes `--masks DIR`."""
@@ -24,12 +28,16 @@ class BoxAnswer:
     box: tuple[float, ...]
     score: float
 
+    def __str__(self) -> str:
+        corners = ", ".join(f"{value:.1f}" for value in self.box)
+        return f"{self.label} {self.score:.3f} at {corners}"
+
     def to_dict(self) -> dict[str, Any]:
         """JSON values."""
         return {"label": self.label, "box": list(self.box), "score": self.score}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Prediction:
     """The model's answer for one image; which fields are set depends on the task.
 
@@ -58,6 +66,37 @@ class Prediction:
     volumes_ml: Mapping[str, float | None] = field(default_factory=dict)
     findings: str | None = None
     impression: str | None = None
+
+    def __repr__(self) -> str:
+        return f"<Prediction {file_name(self.image)}: {'; '.join(self._parts()) or 'nothing'}>"
+
+    def _repr_html_(self) -> str:
+        rows = [
+            ("error", self.error), ("decision", ", ".join(self.prediction)),
+            *((name, f"{value:.3f}") for name, value in self.probabilities.items()),
+            ("mask", self.mask), *((f"mask of {name}", file) for name, file in self.masks.items()),
+            *((f"{name}, ml", "unknown" if value is None else f"{value:.1f}") for name, value in self.volumes_ml.items()),
+            *((f"box {n}", str(box)) for n, box in enumerate(self.boxes or (), 1)),
+            ("anomaly score", "" if self.anomaly_score is None else f"{self.anomaly_score:.3f}"),
+            ("findings", self.findings), ("impression", self.impression),
+        ]  # fmt: skip
+        return as_html(file_name(self.image), rows)
+
+    def _parts(self) -> list[str]:
+        """What the answer is, each part short; of many classes the likeliest."""
+        if self.error:
+            return [f"error: {short(self.error)}"]
+        likely = sorted(self.probabilities.items(), key=lambda item: -item[1])[:SHOWN]
+        parts = [", ".join(self.prediction) or "none of the classes"] if self.probabilities else []
+        parts += [", ".join(f"{name} {value:.3f}" for name, value in likely)] if likely else []
+        parts += [f"mask {short(self.mask)}"] if self.mask is not None else []
+        parts += [f"masks of {short(', '.join(self.masks))}"] if self.masks else []
+        if self.boxes is not None:
+            best = max(self.boxes, key=lambda box: box.score, default=None)
+            surest = f", the surest {best.label} {best.score:.3f}" if best else ""
+            parts.append(f"{len(self.boxes)} {'box' if len(self.boxes) == 1 else 'boxes'}{surest}")
+        parts += [] if self.anomaly_score is None else [f"anomaly score {self.anomaly_score:.3f}"]
+        return [*parts, *([f'"{short(self.text)}"'] if self.text else [])]
 
     @property
     def text(self) -> str:
