@@ -11,6 +11,18 @@ class WrongUse(M3bError):
     """The caller asked for something that cannot be done as asked; the command line exits with 2."""
 
 
+class WrongOption(WrongUse):
+    """An option out of range, or no choice of it. The message names it as Python does.
+
+    Args:
+        on_command_line: the same with the command line's options and units.
+    """
+
+    def __init__(self, message: str, on_command_line: str) -> None:
+        super().__init__(message)
+        self.on_command_line = on_command_line
+
+
 class DataError(M3bError):
     """A data card, index or image that cannot be used."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import os
@@ -24,13 +25,14 @@ def take(file: Path) -> int | None:
     handle = os.open(file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     try:
         fcntl.fcntl(handle, fcntl.F_OFD_SETLK, struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))
-        os.ftruncate(handle, 0)
-        os.write(handle, f"{os.getpid()} {platform.node()}\n".encode())
     except OSError as error:
         os.close(handle)
         if error.errno in (errno.EAGAIN, errno.EACCES):
             return None
         raise
+    with contextlib.suppress(OSError):  # a full disk must not keep a run from being taken up
+        os.ftruncate(handle, 0)
+        os.write(handle, f"{os.getpid()} {platform.node()}\n".encode())
     return handle
 
 

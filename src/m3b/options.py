@@ -6,7 +6,7 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from m3b.errors import WrongUse
+from m3b.errors import WrongOption
 
 ToolMode = Literal["auto", "native", "text"]
 SandboxMode = Literal["auto", "bubblewrap", "landlock", "off"]
@@ -68,26 +68,31 @@ class Options:
 
     def __post_init__(self) -> None:
         for name in LIMITS:
-            if fault := _fault(name, getattr(self, name)):
-                raise WrongUse(fault)
+            if fault := _fault(name, getattr(self, name), flags=False):
+                raise WrongOption(fault, _fault(name, getattr(self, name), flags=True))
         if self.max_wall is not None and self.train_minutes * 60 >= self.max_wall:
-            raise WrongUse(
-                f"Training alone may take {self.train_minutes:g} minutes (--train-minutes, train_minutes), and the whole "
-                f"run only {self.max_wall / 60:g} (--max-wall; max_wall in seconds). Raise the one or lower the other."
+            minutes, whole = f"{self.train_minutes:g} minutes", f"{self.max_wall / 60:g}"
+            raise WrongOption(
+                f"Training alone may take {minutes} (train_minutes), and the whole run only {whole}"
+                f" (max_wall, {self.max_wall:g} seconds). Raise the one or lower the other.",
+                f"Training alone may take {minutes} (--train-minutes), and the whole run only {whole} (--max-wall)."
+                " Raise the one or lower the other.",
             )
         choices = {"roles": ("four", "single"), "sandbox": ("auto", "bubblewrap", "landlock", "off")}
         choices["tools"] = ("auto", "native", "text")
         for name, known in {**choices, "phi": ("mask", "allow")}.items():
             if getattr(self, name) not in known:
-                raise WrongUse(f"{_spelt(name)} must be one of {', '.join(known)}; it is {getattr(self, name)!r}.")
+                said = f" must be one of {', '.join(known)}; it is {getattr(self, name)!r}."
+                raise WrongOption(name + said, _flag(name) + said)
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 
 
-def _fault(name: str, value: object) -> str:
-    """What is wrong with a limit, or nothing."""
+def _fault(name: str, value: object, *, flags: bool) -> str:
+    """What is wrong with a limit, or nothing; with `flags` in the command line's words and units."""
     low, high, unit = LIMITS[name]
+    said = _flag(name) if flags else name
     if value is None and name in NO_LIMIT:
         return ""
     whole = name in WHOLE
@@ -95,16 +100,18 @@ def _fault(name: str, value: object) -> str:
     kind = "a whole number" if whole else "a number"
     allowed = int if whole else (int, float)
     if isinstance(value, bool) or not isinstance(value, allowed):
-        return f"{_spelt(name)} must be {kind}; it is {value!r}."
+        return f"{said} must be {kind}; it is {value!r}."
     if math.isfinite(value) and low_enough <= value <= high:
         return ""
+    if flags and unit == "seconds":  # the command line counts minutes
+        high, value, unit = high / 60, value / 60, "minutes"
     span = f"from {low:,.0f} to {high:,.0f}" if whole else f"above {low:,.0f} and at most {high:,.0f}"
     shown = f"{value:g} {unit}" if unit else f"{value}"
-    return f"{_spelt(name)} must be {kind} {span}{' ' if unit else ''}{unit}; it is {shown}."
+    return f"{said} must be {kind} {span}{' ' if unit else ''}{unit}; it is {shown}."
 
 
-def _spelt(name: str) -> str:
-    """An option as the command line and as Python spell it."""
+def _flag(name: str) -> str:
+    """An option as the command line spells it."""
     if name in ("roles", "max_iterations"):
         return name  # not on the command line
-    return f"--{name.replace('_', '-')} ({name})" if "_" in name else f"--{name}"
+    return f"--{name.replace('_', '-')}"

@@ -284,3 +284,15 @@ def test_the_command_line_fetches(server: Server, tmp_path: Path, monkeypatch: p
     assert (tmp_path / "v" / "a.txt").read_bytes() == b"1"
     assert "sha256" in done.stderr
     assert done.stdout.strip() == str(tmp_path / "v")
+
+
+def test_a_folder_with_other_files_is_left_alone(server: Server, tmp_path: Path) -> None:
+    """An archive that is unpacked there would overwrite what has the same name."""
+    source = server.source("a.bin", BODY)
+    (tmp_path / "a.csv").write_text("mine")
+    with pytest.raises(WrongUse, match="not empty, and holds no download of VerSe"):
+        fetch("VerSe", tmp_path, sources=[source])
+    assert server.asked == []
+    (tmp_path / "a.bin.part").write_bytes(BODY[:100])  # of an attempt that broke off
+    fetch("VerSe", tmp_path, sources=[source])
+    assert (tmp_path / "a.csv").read_text() == "mine"

@@ -131,6 +131,25 @@ def bench(*words: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run([M3B, "bench", *map(str, words)], capture_output=True, text=True, timeout=120, check=False)
 
 
+@pytest.mark.parametrize("command", ["table", "report"])
+def test_tables_that_were_edited_are_not_overwritten(tmp_path: Path, command: str) -> None:
+    with Store(tmp_path / "sweep") as store:
+        for one in sweep():
+            store.finish(one)
+    place = tmp_path / "made"
+    assert bench(command, tmp_path / "sweep", "-o", place).returncode == 0
+    files = {file: file.read_text() for file in place.iterdir()}
+    edited = place / ("section.tex" if command == "report" else "table1.csv")
+    edited.write_text("edited by hand")
+    ended = bench(command, tmp_path / "sweep", "-o", place)
+    assert ended.returncode == 2
+    assert "exists already" in ended.stderr
+    assert "--force" in ended.stderr
+    assert edited.read_text() == "edited by hand"
+    assert bench(command, tmp_path / "sweep", "-o", place, "--force").returncode == 0
+    assert {file: file.read_text() for file in place.iterdir()} == files
+
+
 def test_the_command_shows_tables(tmp_path: Path) -> None:
     with Store(tmp_path) as store:
         for one in sweep():
@@ -167,7 +186,7 @@ def test_parts_of_a_sweep_come_together_and_name_no_host(tmp_path: Path) -> None
         (["run", "--system", "Cursor"], "no headless form"),
         (["run", "--engine", "abacus"], "no engine"),
         (["run", "--data", "ADNI"], "NAME=FOLDER"),
-        (["run", "--train-minutes", "0"], "train_minutes"),
+        (["run", "--train-minutes", "0"], "--train-minutes must"),
         (["score", "."], "no results"),
     ],
     ids=lambda value: "-".join(value) if isinstance(value, list) else "",

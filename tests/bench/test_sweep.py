@@ -123,6 +123,13 @@ def test_two_sweeps_do_not_share_a_folder(tmp_path: Path) -> None:
         Store(tmp_path)
 
 
+def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("x")
+    with pytest.raises(WrongUse, match=r"holds thesis\.tex and no sweep.*-o"):
+        Store(tmp_path)
+    assert [file.name for file in tmp_path.iterdir()] == ["thesis.tex"]
+
+
 def test_a_folder_holds_cells_that_can_be_compared(tmp_path: Path) -> None:
     run_sweep(plan(), tmp_path, Inline())
     other = Plan(plan().tasks, options={"train_minutes": 9.0}, simulate=0.0)

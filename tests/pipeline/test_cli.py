@@ -95,7 +95,7 @@ def test_version_and_help(m3b_: M3b) -> None:
         (["run", " "], ["empty"]),
         (["run", "x", "--max-actions", "0"], ["--max-actions", "from 1 to"]),
         (["run", "x", "--seed", "-1"], ["--seed", "-1"]),
-        (["run", "x", "--max-wall", "-1"], ["--max-wall", "-60"]),
+        (["run", "x", "--max-wall", "-1"], ["--max-wall must be", "-1 minutes"]),
         (["run", "x", "--train-minutes", "nan"], ["--train-minutes", "nan"]),
         (["run", "x", "--train-minutes", "100000"], ["--train-minutes", "at most 20,160"]),
         (["run", "x", "--train-minutes", "5", "--max-wall", "4"], ["--train-minutes", "--max-wall"]),
@@ -194,6 +194,16 @@ def test_flags_reach_the_run(m3b_: M3b, tmp_path: Path, spots: Path) -> None:
         "roles": "single", "reflect": False, "examples": False, "debug": False, "phi": "allow",
     }  # fmt: skip
     assert {name: options[name] for name in wanted} == wanted
+
+
+def test_a_run_out_of_budget_names_the_option_to_raise(m3b_: M3b, tmp_path: Path, spots: Path) -> None:
+    env = plugin(tmp_path / "plugin", "acts = play()")
+    ended = m3b_("run", REQUEST, "--llm", "played:x", "--data", spots, "--out", "one", "--max-tokens", 9, env=env)
+    assert ended.returncode == 1
+    assert ended.stdout.startswith("out_of_budget: ")
+    assert "Raise --max-tokens." in ended.stdout
+    assert "Raise --max-tokens." in m3b_("show", "one").stdout
+    assert "Raise max_tokens." in json.loads((tmp_path / "one" / "run.json").read_text())["reason"]
 
 
 def test_the_sandbox_off_is_said_out_loud(m3b_: M3b, tmp_path: Path, spots: Path) -> None:
@@ -371,6 +381,42 @@ def test_predict(finished, m3b_: M3b, pictures: list[Path], tmp_path: Path) -> N
     assert len(json.loads((tmp_path / "out.json").read_text())) == 1
 
 
+@pytest.mark.parametrize("place", ["table.csv", "table.json", "found"])
+def test_predict_overwrites_nothing_of_a_user(
+    finished, m3b_: M3b, pictures: list[Path], tmp_path: Path, place: str
+) -> None:
+    mine = tmp_path / place if "." in place else tmp_path / place / "predictions.json"
+    mine.parent.mkdir(exist_ok=True)
+    mine.write_text("a week of corrections")
+    ended = m3b_("predict", finished[0] / "model", "new_0.png", "-o", place)
+    refused(ended, str(Path(place)), "exists already", "-o", "--force")
+    assert mine.read_text() == "a week of corrections"
+    ended = m3b_("predict", finished[0] / "model", "new_0.png", "-o", place, "--force")
+    assert ended.returncode == 0, ended.stderr
+    assert "new_0.png" in mine.read_text()
+
+
+@pytest.mark.parametrize("name", ["masks/mine.nii.gz", "overlays/mine.png"])
+def test_masks_and_pictures_of_before_stay(
+    finished, m3b_: M3b, pictures: list[Path], tmp_path: Path, name: str
+) -> None:
+    mine = tmp_path / "found" / name
+    mine.parent.mkdir(parents=True)
+    mine.write_text("drawn by hand")
+    refused(m3b_("predict", finished[0] / "model", "new_0.png", "-o", "found"), str(mine.parent.name), "--force")
+    assert m3b_("predict", finished[0] / "model", "new_0.png", "-o", "found", "--force").returncode == 0
+    assert mine.read_text() == "drawn by hand", "a file of another name stays even then"
+
+
+def test_predict_into_a_folder_with_other_files(finished, m3b_: M3b, pictures: list[Path], tmp_path: Path) -> None:
+    """Where the images lie, for instance; `cases.json` is a name that a user may have."""
+    (tmp_path / "cases.json").write_text("[1, 2]")
+    before = {file.name for file in tmp_path.iterdir()}
+    assert m3b_("predict", finished[0] / "model", "new_0.png", "-o", ".").returncode == 0
+    assert (tmp_path / "cases.json").read_text() == "[1, 2]"
+    assert {file.name for file in tmp_path.iterdir()} == before | {"predictions.json"}
+
+
 def test_predict_tells_which_image_does_not_open(finished, m3b_: M3b, pictures: list[Path], tmp_path: Path) -> None:
     """The others are predicted all the same."""
     (tmp_path / "bad.png").write_bytes(b"no picture")
@@ -431,6 +477,12 @@ def test_data_make_card_audit(m3b_: M3b, tmp_path: Path, halfway_run: Path) -> N
     assert "radiographs" in card["description"]
     assert m3b_("data", "card", "made", "-o", "card.json").returncode == 0
     assert m3b_("data", "list", "--data", "card.json").returncode == 0
+    (tmp_path / "card.json").write_text("edited by hand")
+    refused(m3b_("data", "card", "made", "-o", "card.json"), "card.json exists already", "--force")
+    assert (tmp_path / "card.json").read_text() == "edited by hand"
+    assert m3b_("data", "card", "made", "-o", "card.json", "--force").returncode == 0
+    assert json.loads((tmp_path / "card.json").read_text()) == card
+    refused(m3b_("data", "card", "made", "-o", "made"), "made", "folder", "name a file")
     audited = m3b_("data", "audit", halfway_run, "--json")
     assert audited.returncode == 0, audited.stderr
     assert json.loads(audited.stdout)["opened"] == 60

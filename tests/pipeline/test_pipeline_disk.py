@@ -75,7 +75,7 @@ def test_a_script_that_fills_the_disk(tmp_path: Path, halfway_run: Path) -> None
     first, second = (json.loads((tmp_path / f"{name}.json").read_text()) for name in ("first", "second"))
     if first["status"] == "failed":  # it was quicker than the watch over it, and not even the journal had room
         assert "No space left" in first["reason"]
-        assert "m3b resume run" in first["reason"]
+        assert f"m3b resume {run}" in first["reason"]
         assert (tmp_path / "first.rc").read_text().strip() == "1"
     assert second["status"] == "completed"
     assert (tmp_path / "second.rc").read_text().strip() == "0"
@@ -104,7 +104,7 @@ def test_a_disk_that_is_full_while_the_model_is_asked(tmp_path: Path, halfway_ru
     assert first["status"] == "failed"
     assert "No space left" in first["reason"]
     assert "Make room on the disk" in first["reason"]
-    assert "m3b resume run" in first["reason"]
+    assert f"m3b resume {run}" in first["reason"]
     assert len(journal(tmp_path)) > 10, "whole lines only, though the last may not have fitted"
     assert json.loads((tmp_path / "run.json").read_text())["status"] in ("working", "failed")
     assert "No space left" in json.loads((tmp_path / "full.json").read_text())["reason"]

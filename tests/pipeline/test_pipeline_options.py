@@ -30,7 +30,7 @@ from pipeline_kit import (
 )  # fmt: skip
 
 from m3b import Pipeline
-from m3b.errors import LLMError, WrongUse
+from m3b.errors import LLMError, WrongOption, WrongUse
 from m3b.llm.base import Facts
 from m3b.llm.scripted import fault
 from m3b.result import Result
@@ -107,13 +107,23 @@ def test_time(build) -> None:
 )
 def test_options_out_of_range(wrong: dict) -> None:
     (name,) = wrong
-    with pytest.raises(WrongUse, match=name):
+    with pytest.raises(WrongOption, match=rf"^{name} must be ") as caught:
         Pipeline(actor(), **wrong)
+    assert "--" not in str(caught.value), "Python's messages keep Python's names"
+    flag = name if name in ("roles", "max_iterations") else f"--{name.replace('_', '-')}"
+    assert caught.value.on_command_line.startswith(f"{flag} must be ")
+    assert "_" not in caught.value.on_command_line.removeprefix("max_iterations")
+
+
+def test_the_command_line_counts_minutes() -> None:
+    with pytest.raises(WrongOption, match=r"at most 5,184,000 seconds; it is -90 seconds") as caught:
+        Pipeline(actor(), max_wall=-90.0)
+    assert caught.value.on_command_line.endswith("at most 86,400 minutes; it is -1.5 minutes.")
 
 
 def test_a_run_that_is_shorter_than_its_training() -> None:
     """Such a run cannot end with a model, which one would learn after minutes only."""
-    with pytest.raises(WrongUse, match=r"5 minutes.*--train-minutes.*only 3 .*--max-wall"):
+    with pytest.raises(WrongUse, match=r"5 minutes \(train_minutes\).*only 3 \(max_wall, 180 seconds\)"):
         Pipeline(actor(), max_wall=180.0)
     assert Pipeline(actor(), max_wall=180.0, train_minutes=1).options.max_wall == 180.0
 
@@ -270,7 +280,7 @@ def test_cancel_from_another_thread(tmp_path: Path, spots: Path) -> None:
     pipeline = Pipeline(actor(play(index=[script("sleep 600")])), data=[spots], out=tmp_path / "run")
     pipeline.on_event = lambda event: event.kind == "call" and threading.Timer(0.3, pipeline.cancel).start()
     result = pipeline.run(REQUEST)
-    check_end(result, "cancelled", "m3b resume run")
+    check_end(result, "cancelled", f"m3b resume {tmp_path / 'run'}")
     assert result.roles["data_engineer"]["status"] == "cancelled"
 
 

@@ -126,7 +126,7 @@ def test_stop_in_each_phase(
     assert "Traceback" not in err
     result = json.loads(out)
     assert result["status"] == "cancelled"
-    assert f"m3b resume {run.name}" in result["reason"]
+    assert f"m3b resume {run}" in result["reason"]
     assert result["roles"][role]["status"] == "cancelled"
     assert result["model_dir"] is None
     check_left(run, "cancelled")

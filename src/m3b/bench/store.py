@@ -21,11 +21,15 @@ class Store:
     """The folder of a benchmark; one process at a time writes to it.
 
     Raises:
-        WrongUse: another sweep is at work in this folder, or it cannot be written.
+        WrongUse: another sweep is at work in this folder, it cannot be written, or it holds something else.
     """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder.absolute()
+        held = {place.name for place in self.folder.iterdir()} if self.folder.is_dir() else set()
+        known = PLAN in held or {RESULTS, CELLS} <= held
+        if not known and (others := sorted(held - {RESULTS, CELLS, DATA, ".lock"})):
+            raise WrongUse(f"{folder} holds {others[0]} and no sweep. Name a folder of its own with -o.")
         try:
             (self.folder / CELLS).mkdir(parents=True, exist_ok=True)
             self._lock = os.open(self.folder / ".lock", os.O_RDWR | os.O_CREAT, 0o600)

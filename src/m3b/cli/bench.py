@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from m3b.cli.run import Json, Quiet
-from m3b.cli.show import print_json, table
+from m3b.cli.run import Force, Json, Quiet
+from m3b.cli.show import print_json, spare, table
 from m3b.errors import WrongUse
 
 if TYPE_CHECKING:
@@ -118,6 +118,7 @@ def show(
     out: Annotated[
         Path | None, typer.Option("-o", "--out", help="Write a CSV file a table and bench.html here.")
     ] = None,
+    force: Force = False,
     json: Json = False,
 ) -> None:
     """Show the tables of sweeps: completion, systems, roles, model quality, failure classes."""
@@ -126,6 +127,8 @@ def show(
     from m3b.bench.tables import tables
 
     made = tables(gather(folders))
+    if out is not None:
+        spare([out / name for name in ("bench.html", *(f"{one.name}.csv" for one in made))], force=force)
     if json:
         print_json({"tables": [one.to_json() for one in made]})
     else:
@@ -141,13 +144,17 @@ def write_report(
     out: Annotated[
         Path | None, typer.Option("-o", "--out", help="Where to write; `report` in the first folder if not given.")
     ] = None,
+    force: Force = False,
 ) -> None:
     """Write the paper's tables and figures from results: bench.html, CSV, LaTeX with figures, section.tex."""
     from m3b.bench import render
     from m3b.bench.gather import gather
     from m3b.bench.tables import tables
 
-    for file in render.write_report(tables(gather(folders)), out or folders[0] / "report"):
+    place, made = out or folders[0] / "report", tables(gather(folders))
+    names = ("bench.html", "section.tex", *(f"{one.name}{ending}" for one in made for ending in (".csv", ".tex")))
+    spare([place / name for name in names], force=force)
+    for file in render.write_report(made, place):
         typer.echo(str(file))
 
 

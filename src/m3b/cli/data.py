@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from m3b.bench.datasets.registry import NAMES
-from m3b.cli.run import Json
-from m3b.cli.show import print_json, table, transfer
+from m3b.cli.run import Force, Json
+from m3b.cli.show import print_json, spare, table, transfer
 from m3b.errors import WrongUse
 
 app = typer.Typer(
@@ -129,12 +129,17 @@ def card(
     out: Annotated[
         Path | None, typer.Option("-o", "--out", help="Where to write the card. Default: standard output.")
     ] = None,
+    force: Force = False,
 ) -> None:
     """Write a data card for a folder, to be completed by hand."""
     import json as js
 
     from m3b.data.cards import card_for_folder
 
+    if out is not None:
+        if out.is_dir():
+            raise WrongUse(f"-o {out}: this is a folder; name a file, e.g. {out / 'card.json'}.")
+        spare([out], force=force)
     made = card_for_folder(folder)
     text = js.dumps(
         {"name": made.name, "description": made.description, "path": str(made.path), "task": "diagnosis", "modality": "",

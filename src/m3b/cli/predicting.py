@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from m3b.cli.run import Json, ModelName
-from m3b.cli.show import complain, print_json
+from m3b.cli.run import Force, Json, ModelName
+from m3b.cli.show import complain, print_json, spare
 from m3b.errors import DataError, WrongUse
 
 if TYPE_CHECKING:
     from m3b.models import Model, Prediction
 
 FILES = (".json", ".csv")
+ANSWERS = "predictions.json"
 
 
 def predict(
@@ -32,6 +33,7 @@ def predict(
     overlay: Annotated[
         bool, typer.Option("--overlay", help="Draw each image with what was found, as PNG, into the folder.")
     ] = False,
+    force: Force = False,
     json: Json = False,
 ) -> None:
     """Predict images with a delivered model, in a process of its own."""
@@ -43,12 +45,16 @@ def predict(
         raise WrongUse(f"There is no {missing[0]}" + (f" (and {len(missing) - 1} more)." if len(missing) > 1 else "."))
     loaded = load_model(find_model(model))
     folder = _folder(out, loaded.task, overlay)
+    if folder is not None:
+        spare([folder / name for name in (ANSWERS, "masks", "overlays")], force=force)
+    elif out is not None:
+        spare([out], force=force)
     paths = _images(images, loaded)
     found = loaded.predict(paths, strict=False, out=folder)
     drawn = _overlays(found, loaded, folder) if overlay and folder is not None else {}
     answers = [_entry(item, folder, drawn.get(number)) for number, item in enumerate(found)]
     if folder is not None:
-        _write(answers, folder / "predictions.json")
+        _write(answers, folder / ANSWERS)
     elif out is not None:
         _write(answers, out)
     if json:
@@ -57,7 +63,7 @@ def predict(
         for item in answers:
             typer.echo(_line(item))
         if folder is not None:
-            typer.echo(f"written to {folder}: {_contents(folder)}", err=True)
+            typer.echo(f"written to {folder}: {_contents(answers)}", err=True)
     raise typer.Exit(1 if any(item.get("error") for item in answers) else 0)
 
 
@@ -68,6 +74,8 @@ def _folder(out: Path | None, task: str, overlay: bool) -> Path | None:
         raise WrongUse(f"-o {out}: this is a file; name a folder, or a .json or .csv file.")
     if out is not None and not a_file and out.suffix and not out.is_dir():
         raise WrongUse(f"-o {out}: name a folder (one without an ending, or one that exists), or a .json or .csv file.")
+    if out is not None and a_file and not out.parent.is_dir():
+        raise WrongUse(f"-o {out}: there is no folder {out.parent}.")
     folder = None if a_file else out
     if folder is None and task == "segmentation":
         raise WrongUse("A segmentation model writes masks: name a folder for them with -o DIR.")
@@ -153,9 +161,12 @@ def _line(item: dict[str, Any]) -> str:
     return f"{shown}: {'; '.join(parts) or 'nothing found'}"
 
 
-def _contents(folder: Path) -> str:
-    counted = [(name, sum(f.is_file() for f in (folder / name).rglob("*"))) for name in ("masks", "overlays")]
-    return ", ".join(["predictions.json", *(f"{count} in {name}/" for name, count in counted if count)])
+def _contents(answers: list[dict[str, Any]]) -> str:
+    """What was written now; older files of other names stay."""
+    masks = {file for item in answers for file in (item.get("mask"), *item.get("masks", {}).values()) if file}
+    overlays = {item["overlay"] for item in answers if "overlay" in item}
+    counted = (("masks", len(masks)), ("overlays", len(overlays)))
+    return ", ".join([ANSWERS, *(f"{count} in {name}/" for name, count in counted if count)])
 
 
 def _write(predictions: list[dict[str, Any]], file: Path) -> None:

@@ -23,6 +23,7 @@ DEMO_MINUTES = 1.0
 Json = Annotated[
     bool, typer.Option("--json", help="Print one JSON object on standard output, all else on standard error.")
 ]
+Force = Annotated[bool, typer.Option("--force", help="Overwrite what lies at -o already.")]
 ModelName = Annotated[str, typer.Argument(help="A delivered model's folder, or its run: folder, id or `last`.")]
 RunName = Annotated[str, typer.Argument(help="A run's folder or id, or `last`.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from m3b.errors import WrongUse
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -52,8 +57,28 @@ def print_json(value: Any) -> None:
 
 
 def complain(error: BaseException) -> None:
-    """An error in one line on standard error."""
-    sys.stderr.write(f"m3b: {error}\n")
+    """An error in one line on standard error, in the command line's words."""
+    sys.stderr.write(f"m3b: {as_flags(str(getattr(error, 'on_command_line', '') or error))}\n")
+
+
+def as_flags(text: str) -> str:
+    """A message of the library with its options as the command line spells them."""
+    return _OPTIONS.sub(lambda found: f"--{found[0].replace('_', '-')}", text)
+
+
+_OPTIONS = re.compile(r"(?<![\w-])(?:max_actions|max_tokens|max_cost|max_wall|train_minutes)(?![\w-])")
+
+
+def spare(places: Iterable[Path], *, force: bool) -> None:
+    """To be called before anything is made: what lies there already is somebody's.
+
+    Raises:
+        WrongUse: one of the places is taken, and `force` does not say that it may be lost.
+    """
+    taken = [place for place in places if os.path.lexists(place) and not (place.is_dir() and not any(place.iterdir()))]
+    if taken and not force:
+        more = f" (and {len(taken) - 1} more)" if len(taken) > 1 else ""
+        raise WrongUse(f"{taken[0]} exists already{more}. Name another place with -o, or add --force to overwrite it.")
 
 
 def measure_line(measure: dict[str, Any]) -> str:
@@ -76,7 +101,7 @@ def _cached(usage: dict[str, Any]) -> str:
 def result_lines(result: Result) -> list[str]:
     """A result in a few lines."""
     usage = result.usage
-    lines = [f"{result.status}: {result.reason}"]
+    lines = [f"{result.status}: {as_flags(result.reason)}"]
     if result.primary:
         lines.append(f"test {measure_line(result.primary)}")
     if result.integrity:

@@ -138,10 +138,12 @@ def run_predict(
             if promise.task == "segmentation":
                 raise ModelError("a segmentation model writes mask files; say in which folder they shall stay")
             keep = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="m3b-predict-")))
-        asked, out = keep.resolve() / "cases.json", keep.resolve() / "predictions.json"
-        asked.write_text(
-            json.dumps([path if isinstance(path, str) else list(path) for path in paths]), encoding="utf-8"
-        )
+        out = keep.resolve() / "predictions.json"
+        handle, name = tempfile.mkstemp(prefix=".cases-", suffix=".json", dir=out.parent)  # nobody's file is in its way
+        asked = Path(name)
+        stack.callback(asked.unlink, missing_ok=True)
+        with os.fdopen(handle, "w", encoding="utf-8") as stream:
+            json.dump([path if isinstance(path, str) else list(path) for path in paths], stream)
         argv = [sys.executable, "-B", str(script), "--list", str(asked), "-o", str(out)]
         if promise.task in MASKED:
             argv += ["--masks", str(out.parent / "masks")]
@@ -149,7 +151,6 @@ def run_predict(
         if status not in (0, 1) or not out.exists():
             raise ModelError(f"predict.py ended with status {status} and printed: {log.strip()[-1500:] or 'nothing'}")
         raw = read_output(out, log)
-        asked.unlink()
         predictions = check_output(raw, paths, promise, folder=out.parent, strict=strict)
     if status == 1 and not any(item.error for item in predictions):
         raise ModelError(f"predict.py ended with status 1 and printed: {log.strip()[-1500:] or 'nothing'}")

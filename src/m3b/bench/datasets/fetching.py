@@ -52,7 +52,8 @@ def fetch(
         What there is to say: files fetched, those without a published checksum, what is left to do by hand.
 
     Raises:
-        WrongUse: the set cannot be downloaded by a program (the message says where it lies), or the disk is too small.
+        WrongUse: the set cannot be downloaded by a program (the message says where it lies), the folder holds
+            something else, or the disk is too small.
         DataError: the server refuses, the connection stays lost, or a checksum does not fit.
     """
     spec = dataset(name)
@@ -60,6 +61,9 @@ def fetch(
     if not found:
         raise WrongUse(how_to_get(name))
     folder.mkdir(parents=True, exist_ok=True)
+    begun = {RECORD, *(source.file for source in found), *(f"{source.file}.part" for source in found)}
+    if (held := {place.name for place in folder.iterdir()}) and not held & begun:
+        raise WrongUse(f"{folder} is not empty, and holds no download of {spec.name}. Name a folder of its own.")
     record = _record(folder)
     said = []
     for source in found:
