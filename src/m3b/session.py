@@ -12,7 +12,7 @@ from m3b.agents.artifacts import Artifact, DataIndex, Selection, TrainedModel, T
 from m3b.agents.budget import Budget
 from m3b.agents.checks.integrity import integrity
 from m3b.agents.checks.module import check_module
-from m3b.agents.checks.selection import Ask, check_selection
+from m3b.agents.checks.selection import Ask, SelectionCheck
 from m3b.agents.checks.site import check_site
 from m3b.agents.conversation import Conversation
 from m3b.agents.loop import Agent
@@ -137,7 +137,7 @@ class Session:
             self._stage(
                 STAGES[0],
                 lambda: briefing.selection_briefing(self.request, list(cards.values()), self._look),
-                lambda text: check_selection(text, cards, self.ask),
+                SelectionCheck(cards, self.ask),
             ),
         )
         card = cards[selection.card]

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from m3b.agents.artifacts import Selection
-from m3b.agents.checks.selection import check_selection
+from m3b.agents.checks.selection import SelectionCheck, check_selection
 from m3b.agents.replies import find_object
 from m3b.data.cards import Card
 from m3b.errors import NoDataset
@@ -177,8 +177,8 @@ def test_the_user_may_name_another_data_set(cards: dict[str, Card]) -> None:
 
     verdict = check_selection(answer(data_card=None, reason="No brain MRI."), cards, ask)
     assert "No brain MRI. Which data set should be used?" in asked[0]
-    assert "The user answers: Take the chest one." in verdict.faults[0]
-    assert (verdict.end, verdict.fatal) == (NoDataset, False)
+    assert "The user answers: Take the chest one." in verdict.said
+    assert (verdict.accepted, verdict.faults) == (False, ()), "an answer is no fault, and costs no debug round"
 
 
 def test_a_user_who_does_not_answer(cards: dict[str, Card]) -> None:
@@ -189,5 +189,35 @@ def test_a_user_who_does_not_answer(cards: dict[str, Card]) -> None:
 def test_a_question_is_put_to_the_user(cards: dict[str, Card]) -> None:
     text = answer(question="Viral only, or any pneumonia?")
     verdict = check_selection(text, cards, lambda question: f"Any. ({question})")
-    assert "Any. (Viral only, or any pneumonia?)" in verdict.faults[0]
+    assert "Any. (Viral only, or any pneumonia?)" in verdict.said
     assert check_selection(text, cards).accepted, "where nobody can be asked, the choice stands"
+
+
+@pytest.mark.parametrize("answer_", ["Chest X-Ray", "chest x-ray.", "'chest-x-ray'", "chest", "data/chest-x-ray"])
+def test_an_answer_that_names_a_data_set(cards: dict[str, Card], answer_: str) -> None:
+    """By name, by folder: the agent hears which one it is. If it declines that too, that is the end."""
+    check = SelectionCheck(cards, lambda question: answer_)
+    declined = answer(data_card=None, reason="No brain MRI.")
+    assert check(declined).said.startswith("The user answers: use Chest X-Ray. Decide again.")
+    assert check(declined).fatal
+
+
+def test_yes_and_no_where_there_is_but_one(tmp_path: Path) -> None:
+    cards = {"only": Card("only", "x", tmp_path)}
+    declined = answer(data_card=None, reason="No brain MRI.")
+    assert "use only." in SelectionCheck(cards, lambda question: "yes")(declined).said
+    assert SelectionCheck(cards, lambda question: "No.")(declined).fatal
+    assert not SelectionCheck({}, lambda question: "yes")(declined).said, "there is nothing to be chosen"
+
+
+def test_a_user_is_not_asked_for_ever(cards: dict[str, Card]) -> None:
+    asked: list[str] = []
+
+    def ask(question: str) -> str:
+        asked.append(question)
+        return "hm"
+
+    check = SelectionCheck(cards, ask)
+    text = answer(question="Which?")
+    assert [bool(check(text).said) for _ in range(5)] == [True, True, True, False, False]
+    assert len(asked) == 3

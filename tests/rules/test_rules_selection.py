@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from m3b.agents.briefing import selection_briefing
 from m3b.agents.checks.selection import check_selection
 from m3b.data.cards import parse_card
 from m3b.llm.rules import Rules
@@ -134,6 +135,29 @@ def test_the_rules_do_not_argue(chest: Any) -> None:
         Message("user", "The check does not accept this yet:\n- x"),
     ]
     assert json.loads(Rules().ask(messages, ()).text)["data_card"] is None
+
+
+@pytest.mark.parametrize(
+    ("request_text", "answer", "card", "reason"),
+    [
+        ("Detect brain tumours on MRI", "use chest-films.", "chest-films", "named"),
+        ("Detect brain tumours on MRI", "the chest films, please", "chest-films", "named"),
+        ("Detect brain tumours on MRI", "the blue one", None, "find no data set in the answer 'the blue one'"),
+        ("Segment the lungs", "use chest-films.", None, "chest-films does not show what a segmentation model needs"),
+    ],
+)
+def test_a_data_set_that_the_user_names_is_taken(
+    chest: Any, request_text: str, answer: str, card: str | None, reason: str
+) -> None:
+    briefed = selection_briefing(request_text, [chest.card(), *chest.others], chest.look)
+    messages = [
+        Message("user", briefed),
+        Message("assistant", '{"data_card": null}'),
+        Message("user", f"The user answers: {answer} Decide again. Reply with one JSON object: {{}}"),
+    ]
+    reply = json.loads(Rules().ask(messages, ()).text)
+    assert reply["data_card"] == card
+    assert reason in reply["reason"]
 
 
 # --- any text ----------------------------------------------------------------------------------------------------

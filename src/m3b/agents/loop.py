@@ -121,6 +121,9 @@ class Agent:
             if words := given_up(reply.text):
                 raise Failed(f"{self._duty.failed}. {words}")
             verdict = check(reply.text)
+            if verdict.said:
+                self._tell(verdict.said)
+                continue
             self.emit(
                 "check",
                 accepted=verdict.accepted,

@@ -29,13 +29,14 @@ class Fault:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Accepted when there are no `findings`.
+    """Accepted when there are no `findings`, and there is nothing to be said.
 
     Args:
         findings: what must change.
         warnings: what may be improved; shown in the reflection turn.
         end: how the run ends if the role cannot mend the faults; None is an ordinary failure.
         fatal: True when trying again cannot help, so that the run ends at once.
+        said: what the agent has to hear before it decides, such as the user's answer; no fault, and no debug round.
         artifact: what was handed over, when accepted.
     """
 
@@ -43,11 +44,12 @@ class Verdict:
     warnings: tuple[str, ...] = ()
     end: type[RunEnd] | None = None
     fatal: bool = False
+    said: str = ""
     artifact: Any = field(default=None, compare=False)
 
     @property
     def accepted(self) -> bool:
-        return not self.findings
+        return not self.findings and not self.said
 
     @property
     def faults(self) -> tuple[str, ...]:
@@ -64,6 +66,11 @@ def rejected(*faults: Fault | str, end: type[RunEnd] | None = None, fatal: bool 
     """A verdict that names faults; a text is one that both voices share."""
     found = tuple(Fault(fault) if isinstance(fault, str) else fault for fault in faults)
     return Verdict(found, end=end, fatal=fatal)
+
+
+def answered(said: str) -> Verdict:
+    """A verdict that passes on what the user said."""
+    return Verdict(said=said)
 
 
 def accepted(artifact: Any, *warnings: str) -> Verdict:

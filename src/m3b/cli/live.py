@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
+from collections.abc import Iterator
 from types import TracebackType
 from typing import Any
 
@@ -42,6 +44,17 @@ class Live:
     ) -> None:
         if self._status is not None:
             self._status.stop()
+
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """Nothing moves on the terminal meanwhile: somebody is typing there."""
+        if self._status is not None:
+            self._status.stop()
+        try:
+            yield
+        finally:
+            if self._status is not None:
+                self._status.start()
 
     def __call__(self, event: Event) -> None:
         if self.quiet:

@@ -15,6 +15,7 @@ from m3b.cli.show import console, print_json, result_lines
 from m3b.errors import WrongUse
 
 if TYPE_CHECKING:
+    from m3b.cli.live import Live
     from m3b.result import Result
 
 DEMO_REQUEST = "Build a model that detects lung opacities on chest X-rays"
@@ -120,7 +121,7 @@ def resume(
     from m3b.pipeline import resume as go_on
 
     with _stoppable(), Live(quiet=quiet or json) as live:
-        result = go_on(run, llm, on_event=live, ask=_ask())
+        result = go_on(run, llm, on_event=live, ask=_ask(live))
     _finish(result, as_json=json)
 
 
@@ -131,19 +132,20 @@ def _build(
     from m3b.pipeline import Pipeline
 
     with _stoppable(), Live(quiet=quiet) as live:
-        pipeline = Pipeline(llm, data=data, out=out, on_event=live, ask=_ask(), **options)
+        pipeline = Pipeline(llm, data=data, out=out, on_event=live, ask=_ask(live), **options)
         return pipeline.run(request)
 
 
-def _ask() -> Callable[[str], str | None] | None:
+def _ask(live: Live) -> Callable[[str], str | None] | None:
     """Questions go to the person at the terminal, if there is one."""
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         return None
 
     def ask(question: str) -> str | None:
-        sys.stderr.write(f"\nThe agent asks: {question}\nYour answer (empty for none): ")
-        sys.stderr.flush()
-        return sys.stdin.readline().strip() or None
+        with live.paused():
+            sys.stderr.write(f"\nThe agent asks: {question}\nYour answer (empty for none): ")
+            sys.stderr.flush()
+            return sys.stdin.readline().strip() or None
 
     return ask
 

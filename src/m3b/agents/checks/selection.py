@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from m3b.agents.artifacts import Selection
 from m3b.agents.replies import find_object
-from m3b.agents.verdict import Fault, Verdict, accepted, rejected
+from m3b.agents.verdict import Fault, Verdict, accepted, answered, rejected
 from m3b.data.cards import Card
 from m3b.errors import NoDataset
 from m3b.metrics import TASK_METRICS, canonical_metric
@@ -22,22 +22,76 @@ NO_ANSWER = "The language model did not answer in the form that m3b asks for."
 Ask = Callable[[str], str | None]
 
 
+QUESTIONS = 3
+"""So many questions of the agent are put to the user; then it decides by itself."""
+YES = ("y", "yes", "ja", "j", "oui", "o", "si", "sí", "ok")
+NO = ("n", "no", "none", "nein", "non", "keiner", "aucun", "ninguno")
+
+
 def check_selection(text: str, cards: Mapping[str, Card], ask: Ask | None = None) -> Verdict:
-    """Accept a closing text that names a usable card, a task and a metric.
+    """The verdict on a first closing text; see `SelectionCheck`."""
+    return SelectionCheck(cards, ask)(text)
+
+
+class SelectionCheck:
+    """Accepts a closing text that names a usable card, a task and a metric.
 
     Args:
         cards: all cards by name.
-        ask: takes a question for the user and returns the answer; None where nobody can be asked.
+        ask: takes a question for the user and returns the answer; None where nobody can be asked. Which data set to use
+            where none seems to serve is asked until the answer names one.
     """
-    raw = find_object(text)
-    if raw is None:
-        return rejected(Fault(f"Your reply holds no JSON object. {SHAPE}", NO_ANSWER))
-    question, name = str(raw.get("question") or "").strip(), raw.get("data_card")
-    if question and ask and (answer := ask(question)):
-        fault = f"The user answers your question ({question}): {answer} Decide now. {SHAPE}"
-        return rejected(Fault(fault, f"The agent did not decide after your answer to its question: {question}"))
-    if name is None:
-        return _declined(str(raw.get("reason") or "No data card serves the request."), ask)
+
+    def __init__(self, cards: Mapping[str, Card], ask: Ask | None = None) -> None:
+        self.cards, self.ask = cards, ask
+        self._put = 0
+        self._chosen = False
+
+    def __call__(self, text: str) -> Verdict:
+        raw = find_object(text)
+        if raw is None:
+            return rejected(Fault(f"Your reply holds no JSON object. {SHAPE}", NO_ANSWER))
+        question = str(raw.get("question") or "").strip()
+        if question and (answer := self._answer(question)):
+            return answered(f"The user answers your question ({question}): {answer} Decide now. {SHAPE}")
+        if raw.get("data_card") is None:
+            return self._declined(str(raw.get("reason") or "No data card serves the request."))
+        return _chosen(raw, self.cards)
+
+    def _answer(self, question: str) -> str:
+        if self.ask is None or self._put >= QUESTIONS:
+            return ""
+        self._put += 1
+        return (self.ask(question) or "").strip()
+
+    def _declined(self, reason: str) -> Verdict:
+        """The end of the run, unless the user names a data set all the same."""
+        here = [card for card in self.cards.values() if card.path]
+        if self._chosen or not here:
+            return rejected(reason, end=NoDataset, fatal=True)
+        names = ", ".join(card.name for card in here)
+        answer = self._answer(
+            f"No data set seems to serve the request: {reason} Which data set should be used? ({names})"
+        )
+        if not answer or answer.lower().strip(".! ") in NO:
+            return rejected(reason, end=NoDataset, fatal=True)
+        named = _named(answer, here)
+        self._chosen = named is not None
+        said = f"use {named.name}." if named else answer
+        return answered(f"The user answers: {said} Decide again. {SHAPE}")
+
+
+def _named(answer: str, here: Sequence[Card]) -> Card | None:
+    """The card that an answer is: its name or path, or yes where there is but one."""
+    found = _card(answer.strip("'\".,! "), {card.name: card for card in here})
+    by_path = [card for card in here if card.path and answer.rstrip("/") in (str(card.path), card.path.name)]
+    if found or by_path:
+        return found or by_path[0]
+    return here[0] if len(here) == 1 and answer.lower().strip(".! ") in YES else None
+
+
+def _chosen(raw: Mapping[str, Any], cards: Mapping[str, Card]) -> Verdict:
+    name = raw["data_card"]
     card = _card(str(name), cards)
     if card is None:
         here = ", ".join(card.name for card in cards.values() if card.path)
@@ -62,13 +116,6 @@ def check_selection(text: str, cards: Mapping[str, Card], ask: Ask | None = None
         reason=str(raw.get("reason") or "").strip(),
     )
     return accepted(selection)
-
-
-def _declined(reason: str, ask: Ask | None) -> Verdict:
-    if ask and (answer := ask(f"No data set seems to serve the request: {reason} Which data set should be used?")):
-        fault = f"The user answers: {answer} Decide again. {SHAPE}"
-        return rejected(Fault(fault, f"The agent found no data set, after your answer either: {reason}"), end=NoDataset)
-    return rejected(reason, end=NoDataset, fatal=True)
 
 
 def _card(name: str, cards: Mapping[str, Card]) -> Card | None:

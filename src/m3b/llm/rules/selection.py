@@ -51,6 +51,8 @@ def select(view: View) -> str | list[ToolCall]:
         return _declined(f"The rules cannot mend this: {view.rejected[:300]}")
     request = view.request
     offers = _offers(view.briefing)
+    if view.answer:
+        return _as_told(view, offers)
     fitting = [offer for offer in offers if _fits(request, offer, alone=len(offers) == 1)]
     if not fitting:
         here = ", ".join(offer.name for offer in offers) or "none"
@@ -58,14 +60,38 @@ def select(view: View) -> str | list[ToolCall]:
         what = f"what a {asked} model needs" if asked else "what the request asks for"
         return _declined(f"No data on this machine speaks of {what}. Data here: {here}.")
     best = max(fitting, key=lambda offer: _score(request, offer))
-    task = task_for(request, best)
+    return _chosen(best, task_for(request, best), "Its card or folder shares most with the request.")
+
+
+def _as_told(view: View, offers: list[Offer]) -> str:
+    """The data set that the user's answer names, whatever its words have in common with the request."""
+    said = _apart(view.answer)
+    named = [one for one in offers if _apart(one.name) in said]
+    if not named:
+        here = ", ".join(offer.name for offer in offers) or "none"
+        return _declined(f"The rules find no data set in the answer {view.answer[:100]!r}. Data here: {here}.")
+    best = max(named, key=lambda offer: len(offer.name))
+    task = task_for(view.request, best)
+    if not task:
+        asked = asked_task(view.request) or best.task
+        return _declined(f"{best.name} does not show what a {asked} model needs.")
+    return _chosen(best, task, "The user named it.")
+
+
+def _apart(text: str) -> str:
+    """The words of a text with a blank around each."""
+    words_ = " ".join(re.findall(r"[^\W_]+", plain(text)))
+    return f" {words_} "
+
+
+def _chosen(best: Offer, task: str, reason: str) -> str:
     chosen: dict[str, object] = {
         "data_card": best.name,
         "task": task,
         "metric": _metric(task, best),
         "classes": [],
         "plan": PLANS[task],
-        "reason": "Its card or folder shares most with the request.",
+        "reason": reason,
     }
     return json.dumps(chosen, ensure_ascii=False)
 

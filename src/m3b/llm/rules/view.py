@@ -71,6 +71,13 @@ class View:
         last = self.told[-1] if self.told else ""
         return last if last.startswith("The check does not accept") else ""
 
+    @property
+    def answer(self) -> str:
+        """What the user answered, if that is the last thing that was said."""
+        last = self.told[-1] if self.told else ""
+        found = re.match(r"The user answers(?: your question \(.*\))?: (.*?) Decide (?:again|now)\.", last, re.DOTALL)
+        return found.group(1).strip() if found else ""
+
 
 def read(messages: Sequence[Message]) -> View:
     """The view of a conversation; an unknown one gives an empty stage."""
