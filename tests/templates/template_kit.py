@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import json
 import shutil
 import subprocess
 import sys
@@ -32,3 +33,28 @@ def load(name: str) -> ModuleType:
         module.__path__ = [str(TEMPLATES / "shared")]
         sys.modules[package] = module
     return importlib.import_module(f"{package}.{name}")
+
+
+def train_until_killed(project: Path) -> float:
+    """A training that a SIGKILL ends right after its first checkpoint, after one step; seconds that it had spent by then.
+
+    The process does it to itself, so that it is the same on any machine.
+    """
+    file = project / "Utils/training.py"
+    text = original = file.read_text()
+    for old, new in (
+        ("time.monotonic() - self.last_save > 5 or state.global_step == 1", "True"),
+        (
+            '(folder / "complete.json").write_text(json.dumps(state))',
+            '(folder / "complete.json").write_text(json.dumps(state))\n        os.kill(os.getpid(), 9)',
+        ),
+    ):
+        assert old in text
+        text = text.replace(old, new)
+    file.write_text(text)
+    done = subprocess.run([sys.executable, "train.py"], cwd=project, capture_output=True, text=True)
+    file.write_text(original)
+    assert done.returncode == -9, done.stdout[-2000:] + done.stderr[-2000:]
+    assert not (project / "Logout/metrics.json").exists()
+    (state,) = project.glob("Logout/*/checkpoint-*/complete.json")
+    return float(json.loads(state.read_text())["spent"])

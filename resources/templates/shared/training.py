@@ -29,6 +29,7 @@ from transformers import (
 from transformers.utils import logging as hf_logging
 from Utils.clock import Clock, NotFinite, OutOfMemory, last_checkpoint, rate, seconds_spent
 from Utils.curves import append_row, telling
+from Utils.finite import check_weights
 
 hf_logging.set_verbosity_error()
 LOGOUT = Path("Logout")
@@ -127,6 +128,7 @@ class ClockTrainer(Trainer):
     def score(self) -> Figures:
         """The validation figures of the averaged weights, which are saved if they are the best so far."""
         own = {name: value.detach().clone() for name, value in self.model.state_dict().items()}
+        check_weights(own, f"{self.folder.name}, step {self.state.global_step}")
         self.model.load_state_dict(self.average or own)
         was = self.model.training
         self.model.eval()
@@ -134,8 +136,7 @@ class ClockTrainer(Trainer):
             figures = self.parts.scorer(self.model, self.args.device)
         watched = figures[self.watch] if math.isfinite(figures[self.watch]) else -1.0
         found = (round(watched, 4), -figures.get("valid_loss", 0.0))
-        first = not (self.folder / "best.safetensors").exists()
-        if found > self.best or first or self.parts.keep_last:
+        if found > self.best or self.parts.keep_last or not (self.folder / "best.safetensors").exists():
             self.best, self.best_epoch = found, float(self.state.epoch or 0)
             save_weights(self.model, self.folder / "best.safetensors")
         self.model.load_state_dict(own)
@@ -276,8 +277,7 @@ def _train(plan: dict[str, Any], folder: Path, clock: Clock, make: Any, watch: s
     for callback in (PrinterCallback, ProgressCallback):
         trainer.remove_callback(callback)
     trainer.add_callback(ByTheClock(trainer))
-    last = last_checkpoint(folder)
-    if last:
+    if last := last_checkpoint(folder):
         trainer.restore(last)
         print(f"{folder.name}: going on from {last.name} after {clock.spent():.0f} s", flush=True)
     trainer.train(resume_from_checkpoint=str(last) if last else None)

@@ -132,6 +132,11 @@ def run(place: Path, plan: dict[str, Any], seconds: float, folder: Path, cases: 
         trainer.run_clocked()
     except (torch.OutOfMemoryError, MemoryError) as error:
         raise OutOfMemory("nnU-Net's own patch; engine=trainer makes it smaller") from error
+    if not trainer.step:
+        raise SystemExit(
+            f"nnU-Net's preparation took the whole time, and nothing is trained. What it prepared is kept: start train.py "
+            f"again, with more than the {seconds / 60:.1f} minutes that were left (--minutes)."
+        )
     export(trainer, plan, folder)
     done = {"epochs": trainer.current_epoch, "seconds": round(trainer.clock.spent(), 1), "steps": trainer.step}
     done["best_epoch"] = trainer.current_epoch
