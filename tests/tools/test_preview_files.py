@@ -76,7 +76,7 @@ def test_detached_voxels_outside_are_not_opened(desk) -> None:
     (desk.data / "a.mhd").write_text(
         "NDims = 3\nDimSize = 1 1 1\nElementType = MET_UCHAR\nElementDataFile = /etc/passwd\n"
     )
-    assert "outside of its folder; not opened" in desk.preview("data/chest/a.mhd")
+    assert "not in one plain file beside it; not opened" in desk.preview("data/chest/a.mhd")
 
 
 def test_pictures(desk) -> None:

@@ -16,6 +16,7 @@ CODE = (
     "boxes",
     "formats",
     "geometry",
+    "headers",
     "images",
     "lesions",
     "mask_grid",

@@ -11,7 +11,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-CODE = ("images", "geometry", "formats", "arrays", "calling", "preprocess", "residual", "tta")
+CODE = ("images", "geometry", "headers", "formats", "arrays", "calling", "preprocess", "residual", "tta")
 REQUIREMENTS = ("torch", "monai", "numpy", "safetensors", "pillow", "pydicom", "nibabel", "SimpleITK", "h5py")
 
 

@@ -12,7 +12,19 @@ from pathlib import Path
 from typing import Any
 
 CODE = (
-    *("arrays", "formats", "geometry", "images", "masks", "mask_grid", "preprocess", "cache", "extent", "volumes"),
+    *(
+        "arrays",
+        "formats",
+        "geometry",
+        "headers",
+        "images",
+        "masks",
+        "mask_grid",
+        "preprocess",
+        "cache",
+        "extent",
+        "volumes",
+    ),
     *("calling", "losses", "unet", "windows", "scoring", "nnunet_steps"),
 )
 REQUIREMENTS = ["torch", "numpy", "scipy", "safetensors", "pillow", "pydicom", "nibabel", "SimpleITK", "h5py"]

@@ -10,6 +10,7 @@ import io
 import os
 import pickle
 import re
+import stat
 import threading
 import zipfile
 from collections.abc import Mapping, Sequence
@@ -112,6 +113,8 @@ def _hdf5_arrays(file: Path) -> dict[str, Any]:
 
     def collect(name: str, item: Any) -> None:
         if isinstance(item, h5py.Dataset) and item.ndim:
+            if item.external or item.is_virtual:
+                raise ArrayError(f"its dataset {name!r} has its values in other files, which are not opened")
             found[name] = item
 
     h5py.File(file, "r").visititems(collect)  # left open: the datasets read from it item by item
@@ -180,6 +183,8 @@ def open_arrays(file: str | Path) -> dict[str, Any]:
     """
     try:
         state = os.stat(file)
+        if not stat.S_ISREG(state.st_mode):
+            raise ArrayError("a folder, pipe or device, not a regular file")
         arrays = _open(str(file), (state.st_mtime_ns, state.st_size))
     except Exception as error:  # a damaged file makes its decoder raise nearly anything
         raise ArrayError(f"{file}: cannot be opened as {Path(file).suffix}: {error or type(error).__name__}") from error

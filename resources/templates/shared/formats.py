@@ -18,6 +18,9 @@ _DICOM_MODALITY = {
     "PT": "pet",
 }
 
+PICTURES = ("PNG", "JPEG", "TIFF", "BMP", "GIF", "WEBP", "PPM", "JPEG2000")
+"""What a picture may be, whatever its name: Pillow knows formats that start other programs, such as EPS."""
+
 
 class ImageError(ValueError):
     """An image that cannot be read; the message names the file and the reason."""
@@ -44,7 +47,7 @@ def read_picture(full: str) -> Image:
     from PIL import Image as Pillow
     from PIL import ImageSequence
 
-    with Pillow.open(full) as picture:
+    with Pillow.open(full, formats=PICTURES) as picture:
         multi = getattr(picture, "n_frames", 1) > 1
         frames = (
             [_picture_array(page) for page in ImageSequence.Iterator(picture)] if multi else [_picture_array(picture)]
@@ -103,7 +106,7 @@ def _dicom_pixels(header: Any, full: str) -> np.ndarray:
         # a compressed transfer syntax for which pydicom has no plugin: GDCM, inside SimpleITK, knows them all
         import SimpleITK as sitk
 
-        array = sitk.GetArrayFromImage(sitk.ReadImage(full))
+        array = sitk.GetArrayFromImage(sitk.ReadImage(full, imageIO="GDCMImageIO"))
         array = array[0] if array.shape[0] == 1 and array.ndim > 2 else array
     colour = int(header.get("SamplesPerPixel", 1)) > 1
     if str(header.get("PhotometricInterpretation", "")) == "MONOCHROME1":
@@ -141,10 +144,15 @@ def read_nifti(full: str) -> Image:
     return _volume(array, (zooms[1], zooms[0], zooms[2]))
 
 
+def itk_reader(full: str) -> str:
+    """The part of SimpleITK for a file: left to choose by content, it could take one that reads other files."""
+    return "MetaImageIO" if full.lower().endswith((".mha", ".mhd")) else "NrrdImageIO"
+
+
 def read_itk(full: str) -> Image:
     import SimpleITK as sitk
 
-    image = sitk.ReadImage(full)
+    image = sitk.ReadImage(full, imageIO=itk_reader(full))
     if image.GetDimension() > 4:
         raise ImageError(f"{full}: has {image.GetDimension()} axes; at most a series of volumes can be read")
     colour = image.GetNumberOfComponentsPerPixel() > 1

@@ -34,13 +34,14 @@ def _neighbour(name: str) -> ModuleType:
 
 
 if TYPE_CHECKING:
-    from . import arrays, formats, geometry
+    from . import arrays, formats, geometry, headers
     from .formats import Image, ImageError
 else:
     arrays, formats, geometry = _neighbour("arrays"), _neighbour("formats"), _neighbour("geometry")
+    headers = _neighbour("headers")
     Image, ImageError = formats.Image, formats.ImageError
 
-__all__ = ["Image", "ImageError", "kind_of", "natural_key", "probe", "read_image"]
+__all__ = ["Image", "ImageError", "check_header", "kind_of", "natural_key", "probe", "read_image"]
 
 PICTURES = (".png", ".jpg", ".jpeg", ".tif", ".tiff", ".bmp", ".gif", ".webp", ".pgm", ".ppm")
 DICOMS = (".dcm", ".dicom", ".ima")
@@ -97,6 +98,14 @@ def _has_dicom_mark(path: Path) -> bool:
         return False
 
 
+def check_header(full: str) -> None:
+    """Raises ImageError for what may not be opened as an image file, see `headers`."""
+    try:
+        headers.check(full)
+    except headers.HeaderError as error:
+        raise ImageError(str(error)) from error
+
+
 def _read(full: str) -> Image:
     reference = arrays.parse_reference(full)
     if reference is not None and not Path(full).exists():
@@ -107,6 +116,7 @@ def _read(full: str) -> Image:
         raise ImageError(f"{full}: no such file or folder")
     if Path(full).is_dir():
         return _read_folder(Path(full))
+    check_header(full)
     kind = kind_of(full)
     if kind == "array":
         return formats.from_array(arrays.read_array(full), full)
@@ -241,7 +251,7 @@ def probe(path: str | Sequence[str], base: str | Path = ".") -> tuple[int, ...]:
             if kind == "picture":
                 from PIL import Image as Pillow
 
-                with Pillow.open(full) as picture:
+                with Pillow.open(full, formats=formats.PICTURES) as picture:
                     pages = getattr(picture, "n_frames", 1)
                     return (picture.height, picture.width, *((pages,) if pages > 1 else ()))
             if kind == "nifti":

@@ -82,7 +82,7 @@ def _is_palette(name: str) -> bool:
     from PIL import Image as Pillow
 
     try:
-        with Pillow.open(name) as picture:
+        with Pillow.open(name, formats=images.formats.PICTURES) as picture:
             return bool(picture.mode == "P" and getattr(picture, "n_frames", 1) == 1)
     except OSError:
         return False  # reading it as an image says what is wrong with it
@@ -92,7 +92,7 @@ def _palette(name: str) -> np.ndarray:
     """A palette's own numbers are the labels; its colours are only for show."""
     from PIL import Image as Pillow
 
-    with Pillow.open(name) as picture:
+    with Pillow.open(name, formats=images.formats.PICTURES) as picture:
         return np.array(picture)
 
 
@@ -152,6 +152,8 @@ def _file_affine(full: str, kind: str) -> tuple[np.ndarray, tuple[int, ...]] | N
         import SimpleITK as sitk
 
         reader = sitk.ImageFileReader()
+        images.check_header(full)
+        reader.SetImageIO(images.formats.itk_reader(full))
         reader.SetFileName(full)
         reader.ReadImageInformation()
         if reader.GetDimension() < 3:
@@ -238,7 +240,7 @@ def _write_nifti(array: np.ndarray, like: str, file: Path) -> Path:
 def _write_itk(array: np.ndarray, like: str, file: Path) -> Path:
     import SimpleITK as sitk
 
-    source = sitk.ReadImage(like)
+    source = sitk.ReadImage(like, imageIO=images.formats.itk_reader(like))
     if source.GetDimension() == 2:
         image = sitk.GetImageFromArray(array)
     else:

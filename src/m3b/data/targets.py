@@ -180,7 +180,9 @@ def stored_float(path: Mask, work: str) -> bool:
     if kind == "itk":
         import SimpleITK as sitk
 
+        shared().check_header(full)
         reader = sitk.ImageFileReader()
+        reader.SetImageIO(shared().formats.itk_reader(full))
         reader.SetFileName(full)
         reader.ReadImageInformation()
         return reader.GetPixelID() in (sitk.sitkFloat32, sitk.sitkFloat64)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import secrets
-import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any, TypeVar
 
 from m3b.data.reading import shared
 from m3b.errors import ModelError
+from m3b.untrusted import copy_file
 
 T = TypeVar("T")
 ImageRef = str | Sequence[str]
@@ -23,10 +23,8 @@ LINK_FROM_BYTES = 64 * 2**20
 link has the inode and time of the raw file, which is worth it only where copying costs."""
 
 _SUFFIX = re.compile(r"(\.nii\.gz|\.[A-Za-z][A-Za-z0-9]{0,7})$", re.IGNORECASE)
-_DETACHED = {
-    ".mhd": re.compile(r"(?mi)^(ElementDataFile\s*=\s*)(.+?)\s*$"),
-    ".nhdr": re.compile(r"(?mi)^(data ?file:\s*)(.+?)\s*$"),
-}
+LARGEST_HEADER = 16 * 2**20
+"""Bytes of a header whose voxels lie in another file."""
 
 
 @dataclass(frozen=True)
@@ -123,28 +121,32 @@ def _copy(source: Path, folder: Path, stem: str, confined: bool) -> str:
     found = _SUFFIX.search(source.name)
     suffix = found.group(1) if found else ""
     real, target = source.resolve(strict=True), folder / f"{stem}{suffix}"
-    if suffix.lower() in _DETACHED and _copy_detached(real, target, confined):
-        return target.name
-    if not (confined and real.stat().st_size >= LINK_FROM_BYTES and _linked(real, target)):
-        shutil.copyfile(real, target)
-        _forget_time(target)
+    headers = shared().headers
+    headers.check(real)
+    names = headers.companions(real)
+    if names:
+        _copy_detached(real, names[0], target, confined)
+    elif not (confined and real.stat().st_size >= LINK_FROM_BYTES and _linked(real, target)):
+        _copy_plain(real, target)
     return target.name
 
 
-def _copy_detached(header: Path, target: Path, confined: bool) -> bool:
-    """A MHD or NHDR header with its data file, renamed alike. False where the data lies inside the file itself."""
-    pattern = _DETACHED[target.suffix.lower()]
-    text = header.read_bytes().decode("latin-1")
-    found = pattern.search(text)
-    if found is None or found.group(2).upper() == "LOCAL":
-        return False
-    data = header.parent / found.group(2)
-    if data.parent.resolve() != header.parent.resolve() or not data.is_file():
-        raise ValueError(f"its data file {found.group(2)!r} is not one file beside it")
-    name = _copy(data, target.parent, target.stem, confined)
-    target.write_bytes((text[: found.start(2)] + name + text[found.end(2) :]).encode("latin-1"))
+def _copy_plain(real: Path, target: Path) -> None:
+    copy_file(real.parent, real.name, target.parent, target.name)
     _forget_time(target)
-    return True
+
+
+def _copy_detached(header: Path, named: str, target: Path, confined: bool) -> None:
+    """A header with the file of its voxels beside it, renamed alike and named in it so."""
+    suffix = Path(named).suffix
+    data = target.with_name(f"{target.stem}{suffix if suffix != target.suffix else '.raw'}")
+    beside = header.parent / named
+    if not (confined and beside.stat().st_size >= LINK_FROM_BYTES and _linked(beside, data)):
+        _copy_plain(beside, data)
+    if header.stat().st_size > LARGEST_HEADER:
+        raise ValueError(f"{header.name} is larger than a header without voxels can be")
+    target.write_bytes(shared().headers.renamed(header, data.name))
+    _forget_time(target)
 
 
 def _linked(real: Path, target: Path) -> bool:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
+import tempfile
 import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+from m3b import untrusted
 from m3b.errors import ToolError
 from m3b.tools.context import Context, ToolResult
 from m3b.tools.files import missing
@@ -24,6 +29,9 @@ _KINDS = {
     "hdf5": (".h5", ".hdf5", ".hdf"),
     "dicom": (".dcm", ".dicom", ".ima"),
 }
+_COPIED = 2**31
+"""Bytes of a volume in the working folder that are looked at."""
+PREFIX = "m3b-look-"
 _BY_EXTENSION = {end: kind for kind, ends in _KINDS.items() for end in ends}
 
 
@@ -74,15 +82,40 @@ def preview(ctx: Context, path: str) -> str:
         return f"{shown}: a binary file of {size(length)} of unknown kind; begins with {head[:16].hex(' ')}"
     module = importlib.import_module(f"m3b.tools.previews.{kind}")
     try:
-        lines: list[str] = module.preview(real, ctx.phi)
+        with _still(ctx, real, kind) as still:
+            lines: list[str] = module.preview(still, ctx.phi)
     except (ToolError, MemoryError):
         raise
+    except untrusted.Unsafe as error:
+        raise ToolError(f"{shown}: {error.strerror}; look at it with a script.") from None
     except Exception as error:  # noqa: BLE001 - the readers of a dozen formats raise what they like on broken files
         reason = shorten(str(error).replace(str(real), shown), 300) or type(error).__name__
         raise ToolError(
             f"{shown}: {size(length)}, cannot be read as {extension(real.name) or kind}: {reason}"
         ) from None
     return f"{shown}: {size(length)}, {lines[0]}" + "".join(f"\n  {line}" for line in lines[1:])
+
+
+@contextmanager
+def _still(ctx: Context, real: Path, kind: str) -> Iterator[Path]:
+    """A volume that a running script could change between the look at its header and the opening by its library is
+    copied first; every other kind of file is opened by a descriptor."""
+    if kind != "volumes" or not ctx.roots.writable(real):
+        yield real
+        return
+    from m3b.data.reading import shared
+
+    with tempfile.TemporaryDirectory(prefix=PREFIX) as place:
+        left = _COPIED - untrusted.copy_file(real.parent, real.name, Path(place), real.name, most=_COPIED)
+        still = Path(os.path.realpath(place)) / real.name
+        try:
+            names = shared().headers.companions(still)
+        except shared().headers.HeaderError as error:
+            raise ToolError(str(error).replace(f"{still.parent}/", "")) from None
+        for name in names:
+            with contextlib.suppress(FileNotFoundError):
+                left -= untrusted.copy_file(real.parent, name, Path(place), name, most=left)
+        yield still
 
 
 def kind_of(path: Path, head: bytes) -> str:
@@ -104,7 +137,7 @@ def _by_content(path: Path, head: bytes, kind: str | None) -> str:
         return "hdf5"
     if kind:
         return kind
-    if head.startswith(b"PK") and zipfile.is_zipfile(path):
+    if head.startswith(b"PK") and _is_zip(path):
         return "archives"
     if len(head) >= 352 and head[344:347] in (b"n+1", b"ni1"):
         return "volumes"
@@ -115,6 +148,11 @@ def _by_content(path: Path, head: bytes, kind: str | None) -> str:
     if b"\0" in head and not head.startswith((b"\xff\xfe", b"\xfe\xff")):
         return "other"
     return "plain"
+
+
+def _is_zip(path: Path) -> bool:
+    with open_read(path, path.name) as file:
+        return zipfile.is_zipfile(file)
 
 
 def _folder(ctx: Context, folder: Path, shown: str) -> str:

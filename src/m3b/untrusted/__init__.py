@@ -19,12 +19,13 @@ from m3b.untrusted.paths import (
     sha256,
 )
 from m3b.untrusted.removing import remove_tree
-from m3b.untrusted.trees import Found, copy_tree, digest, walk
+from m3b.untrusted.trees import Found, copy_file, copy_tree, digest, walk
 from m3b.untrusted.writing import make_folder, write_whole
 
 __all__ = [
     "Found",
     "Unsafe",
+    "copy_file",
     "copy_tree",
     "digest",
     "is_file",

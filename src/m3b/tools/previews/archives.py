@@ -2,32 +2,86 @@
 
 from __future__ import annotations
 
+import gzip
 import tarfile
 import zipfile
+import zlib
 from collections.abc import Iterator
+from io import BufferedReader
 from itertools import islice
 from pathlib import Path
+from typing import IO, Any
 
+from m3b.errors import ToolError
+from m3b.tools.paths import open_read
 from m3b.tools.patterns import extension, group_names
 from m3b.tools.phi import Phi
 from m3b.tools.text import plural, size
 
 _MOST_MEMBERS = 100_000
+_UNPACKED = 2**30
+"""Bytes of a compressed tar archive that are unpacked to see its members."""
+_LIST = 2**26
+_END = 2**16 + 22
+"""Where a ZIP archive's end record can begin, from its end."""
 
 
 def preview(path: Path, phi: Phi) -> list[str]:
     """Members grouped by pattern, and their unpacked size."""
-    if zipfile.is_zipfile(path):
-        with zipfile.ZipFile(path) as archive:
-            members = [(one.filename, one.file_size) for one in archive.infolist() if not one.is_dir()]
-        return _listed("ZIP archive", members)
+    with open_read(path, path.name) as raw:
+        file = BufferedReader(raw, 1 << 20)
+        if zipfile.is_zipfile(file):
+            with open_zip(file) as archive:
+                members = [(one.filename, one.file_size) for one in archive.infolist() if not one.is_dir()]
+            return _listed("ZIP archive", members)
+        file.seek(0)
+        packed = file.read(2) == b"\x1f\x8b"
+        file.seek(0)
+        source: Any = _Limited(gzip.GzipFile(fileobj=file) if packed else file, _UNPACKED if packed else 2**62)
+        return _tar(path, source)
+
+
+def open_zip(file: IO[bytes]) -> zipfile.ZipFile:
+    """A ZIP archive whose list of members is not so long that reading it takes minutes.
+
+    Raises:
+        ToolError: it is.
+    """
+    file.seek(0, 2)
+    length = file.tell()
+    file.seek(max(0, length - _END))
+    tail = file.read()
+    at = tail.rfind(b"PK\5\6")
+    if at >= 0 and int.from_bytes(tail[at + 12 : at + 16], "little") not in (*range(_LIST), 2**32 - 1):
+        raise ToolError("its list of members is larger than 64 MiB; look at it with a script")
+    file.seek(0)
+    return zipfile.ZipFile(file)
+
+
+class _Limited:
+    """A stream that ends after so many bytes, as a bomb would not."""
+
+    def __init__(self, source: Any, most: int) -> None:
+        self._source, self.left = source, most
+
+    def read(self, count: int = -1) -> bytes:
+        block: bytes = self._source.read(min(self.left, count if count >= 0 else self.left))
+        self.left -= len(block)
+        return block
+
+
+def _tar(path: Path, source: _Limited) -> list[str]:
+    members: list[tuple[str, int]] = []
     try:
-        with tarfile.open(path, "r|*") as tape:
-            return _listed("tar archive", list(islice(_tape(tape), _MOST_MEMBERS)))
-    except tarfile.TarError:
-        return [
-            f"compressed file{' of ' + extension(path.stem) if extension(path.stem) else ''}; unpack it with a script"
-        ]
+        with tarfile.open(fileobj=source, mode="r|") as tape:  # type: ignore[call-overload]
+            for member in islice(_tape(tape), _MOST_MEMBERS):
+                members.append(member)
+    except (tarfile.TarError, EOFError, OSError, zlib.error):
+        if not members:
+            kind = extension(path.stem)
+            return [f"compressed file{' of ' + kind if kind else ''}; unpack it with a script"]
+    lines = _listed("tar archive", members)
+    return lines if source.left else [f"{lines[0]}; only its first {size(_UNPACKED)} were unpacked", *lines[1:]]
 
 
 def _tape(tape: tarfile.TarFile) -> Iterator[tuple[str, int]]:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import zipfile
+from io import BufferedReader
 from pathlib import Path
 from typing import IO, Any
 
+from m3b.tools.paths import open_read
 from m3b.tools.phi import Phi
+from m3b.tools.previews.archives import open_zip
 from m3b.tools.previews.numbers import LOOKED_AT, describe, shape
 from m3b.tools.text import plural
 
@@ -15,14 +18,16 @@ _MOST_KEYS = 40
 
 def preview(path: Path, phi: Phi) -> list[str]:
     """Lines about an array file; arrays of Python objects are not opened, for that would run code."""
-    if zipfile.is_zipfile(path):
-        return _archive(path)
-    with path.open("rb") as file:
+    with open_read(path, path.name) as raw:
+        file = BufferedReader(raw)
+        if zipfile.is_zipfile(file):
+            return _archive(file)
+        file.seek(0)
         return ["NPY array, " + _array(file)]
 
 
-def _archive(path: Path) -> list[str]:
-    with zipfile.ZipFile(path) as archive:
+def _archive(source: IO[bytes]) -> list[str]:
+    with open_zip(source) as archive:
         names = archive.namelist()
         lines = [f"NPZ archive, {plural(len(names), 'array')}"]
         for name in names[:_MOST_KEYS]:

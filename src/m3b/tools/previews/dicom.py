@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
+from m3b.errors import ToolError
+from m3b.tools.paths import open_read
 from m3b.tools.phi import Phi, mask, scrub
 from m3b.tools.previews.numbers import describe
 from m3b.tools.text import plural, shorten
@@ -32,9 +35,9 @@ def is_dicom(path: Path) -> bool:
     if path.suffix.lower() in (".dcm", ".dicom", ".ima"):
         return True
     try:
-        with path.open("rb") as file:
+        with open_read(path, path.name) as file:
             return file.read(132)[128:] == b"DICM"
-    except OSError:
+    except (OSError, ToolError):
         return False
 
 
@@ -42,7 +45,8 @@ def preview(path: Path, phi: Phi) -> list[str]:
     """Lines about one DICOM file."""
     import pydicom
 
-    data = pydicom.dcmread(path, force=path.suffix.lower() != "")
+    with open_read(path, path.name) as file:
+        data = pydicom.dcmread(BufferedReader(file), force=path.suffix.lower() != "")
     if "SOPClassUID" not in data and "Rows" not in data:
         return ["not a DICOM image: neither a SOP class nor rows in its header"]
     kind = getattr(data.get("SOPClassUID"), "name", "unknown class")
@@ -62,9 +66,10 @@ def preview_series(files: Sequence[Path], phi: Phi) -> list[str]:
     bad = 0
     for file in files[::step]:
         try:
-            if file.is_symlink():
-                raise OSError("a link")
-            data = pydicom.dcmread(file, stop_before_pixels=True, force=file.suffix.lower() == ".dcm")
+            with open_read(file, file.name) as raw:
+                data = pydicom.dcmread(
+                    BufferedReader(raw), stop_before_pixels=True, force=file.suffix.lower() == ".dcm"
+                )
             uid = str(data.SeriesInstanceUID)
         except Exception:  # noqa: BLE001 - pydicom raises many kinds on files that are no DICOM
             bad += 1

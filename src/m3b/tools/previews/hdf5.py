@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
+from m3b.tools.paths import open_read
 from m3b.tools.phi import Phi, is_personal
 from m3b.tools.previews.numbers import LOOKED_AT, describe, shape
 from m3b.tools.text import plural, shorten
@@ -16,7 +18,7 @@ def preview(path: Path, phi: Phi) -> list[str]:
     """Lines about an HDF5 file, its first 40 datasets one a line."""
     import h5py
 
-    with h5py.File(path, "r") as file:
+    with open_read(path, path.name) as raw, h5py.File(BufferedReader(raw), "r") as file:
         names: list[str] = []
         file.visititems(lambda name, one: names.append(name) if isinstance(one, h5py.Dataset) else None)
         lines = [f"HDF5, {plural(len(names), 'dataset')}"]

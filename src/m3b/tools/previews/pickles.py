@@ -5,12 +5,14 @@ from __future__ import annotations
 import zipfile
 from collections import Counter
 from collections.abc import Mapping
+from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
 from m3b.errors import ToolError
 from m3b.tools.paths import open_read
 from m3b.tools.phi import Phi, cell, is_personal, mask
+from m3b.tools.previews.archives import open_zip
 from m3b.tools.previews.numbers import LOOKED_AT, describe, shape
 from m3b.tools.previews.unpickle import Array, Refused, Scalar, Tensor, load
 from m3b.tools.text import plural, shorten
@@ -23,13 +25,19 @@ _MAGIC = 0x1950A86A20F9469CFC6C
 
 def preview(path: Path, phi: Phi) -> list[str]:
     """Lines about a pickle. One that needs more than containers, numpy and tensors is refused with a hint."""
+    with open_read(path, path.name) as raw:
+        return _preview(BufferedReader(raw), phi)
+
+
+def _preview(file: BufferedReader, phi: Phi) -> list[str]:
     reader = None
     try:
-        if zipfile.is_zipfile(path):
-            reader = zipfile.ZipFile(path)
+        if zipfile.is_zipfile(file):
+            reader = open_zip(file)
             value, kind = _torch(reader), "torch file"
         else:
-            value, kind = _plain(path)
+            file.seek(0)
+            value, kind = _plain(file)
         lines: list[str] = []
         _describe(value, "", lines, _Look(reader, phi), 0)
         return [f"{kind}, read without running it: {lines[0].strip()}", *lines[1:120]]
@@ -53,11 +61,10 @@ def _torch(archive: zipfile.ZipFile) -> Any:
     return found[0] if found else None
 
 
-def _plain(path: Path) -> tuple[Any, str]:
-    with open_read(path, path.name) as file:
-        data = bytearray()
-        while len(data) <= _LARGEST and (block := file.read(1 << 24)):
-            data += block
+def _plain(file: BufferedReader) -> tuple[Any, str]:
+    data = bytearray()
+    while len(data) <= _LARGEST and (block := file.read(1 << 24)):
+        data += block
     if len(data) > _LARGEST:
         raise ToolError("a pickle larger than 1 GiB; look at it with run_script")
     found = load(bytes(data))

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import warnings
+from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
+from m3b.data.reading import shared
+from m3b.tools.paths import open_read
 from m3b.tools.phi import Phi
 from m3b.tools.previews.numbers import describe
 from m3b.tools.text import plural
@@ -30,11 +33,12 @@ def preview(path: Path, phi: Phi) -> list[str]:
     """Lines about a picture; pixels are read up to 64 million of them."""
     from PIL import Image
 
+    known = shared().formats.PICTURES
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", Image.DecompressionBombWarning)
         limit, Image.MAX_IMAGE_PIXELS = Image.MAX_IMAGE_PIXELS, None
         try:
-            with Image.open(path) as image:
+            with open_read(path, path.name) as file, Image.open(BufferedReader(file), formats=known) as image:
                 return _describe(image)
         finally:
             Image.MAX_IMAGE_PIXELS = limit

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from m3b.data.reading import shared
 from m3b.errors import ToolError
 from m3b.tools.phi import Phi
 from m3b.tools.previews.numbers import LOOKED_AT, describe, shape
@@ -14,6 +15,10 @@ _NIBABEL = (".nii", ".nii.gz", ".mgz", ".hdr", ".img")
 
 def preview(path: Path, phi: Phi) -> list[str]:
     """Lines about a volume; of more than 64 MiB of voxels, evenly spread slices are looked at."""
+    try:
+        shared().headers.check(path)
+    except shared().headers.HeaderError as error:
+        raise ToolError(str(error).replace(f"{path.parent}/", "")) from None
     name = path.name.lower()
     if name.endswith((".mha", ".mhd", ".nrrd", ".nhdr")):
         return _itk(path)
@@ -62,9 +67,8 @@ def _slices(source: Any, dims: tuple[int, ...], cells: int) -> tuple[Any, str]:
 def _itk(path: Path) -> list[str]:
     import SimpleITK
 
-    if path.suffix.lower() in (".mhd", ".nhdr"):
-        _check_detached(path)
     reader = SimpleITK.ImageFileReader()
+    reader.SetImageIO(shared().formats.itk_reader(str(path)))
     reader.SetFileName(str(path))
     reader.ReadImageInformation()
     dims, spacing = reader.GetSize(), reader.GetSpacing()
@@ -90,18 +94,6 @@ def _itk(path: Path) -> list[str]:
     image = reader.Execute()  # kept by name: the view below does not keep it alive
     lines.append(f"{describe(SimpleITK.GetArrayViewFromImage(image))}{note}")
     return lines
-
-
-def _check_detached(path: Path) -> None:
-    """A header must not name voxels outside of its own folder."""
-    head = path.read_bytes()[:65536].decode("latin-1")
-    for line in head.splitlines():
-        key, _, value = line.replace("=", ":", 1).partition(":")
-        if key.strip().lower() in ("elementdatafile", "data file", "datafile"):
-            target = value.strip()
-            inside = "/" not in target and ".." not in target and not (path.parent / target.split(" ")[0]).is_symlink()
-            if not inside:
-                raise ToolError(f"{path.name}: its voxels are in {target!r}, outside of its folder; not opened.")
 
 
 def _spacing(values: Any) -> str:
