@@ -14,7 +14,7 @@ from m3b.events import Event
 from m3b.llm import LLM, connect
 from m3b.options import Options, ToolMode
 from m3b.progress import watcher
-from m3b.result import Result
+from m3b.result import FINAL, Result
 from m3b.runs import Run
 from m3b.sandbox import Sandbox, choose
 from m3b.workspace import Source, Workspace
@@ -177,8 +177,8 @@ class Pipeline:
 def resume(run: str | Path, llm: Models = None, **hooks: Any) -> Result:
     """Go on with a run that was interrupted, from the last event that reached its journal.
 
-    Accepted artifacts stay as they are and conversations are taken up where they stopped. A run that has ended
-    otherwise than by interruption is returned as it is.
+    Accepted artifacts stay as they are and conversations are taken up where they stopped. A run that
+    ended with a status of `FINAL` is returned as it is; one that failed, was cancelled or spent its budget goes on.
 
     Args:
         run: a run folder, an id, or `last`.
@@ -190,7 +190,7 @@ def resume(run: str | Path, llm: Models = None, **hooks: Any) -> Result:
     """
     folder = Run.open(run)
     record = folder.load()
-    if record.get("status") in ("completed", "below_range", "no_dataset", "rejected_data"):
+    if record.get("status") in FINAL:
         return Result.from_json(record["result"])
     pipeline, record = Pipeline.reopen(folder, llm, **hooks)
     return pipeline.go_on(folder, record)

@@ -13,6 +13,8 @@ import pytest
 from m3b.agents.replies import given_up
 from m3b.data.audit import audit_index
 from m3b.data.synthetic import make_chest, make_volumes
+from m3b.llm.rules.giving_up import given_up as rules_words
+from m3b.llm.rules.view import Step
 from m3b.messages import ToolCall
 
 PNEUMONIA = "Build a model that detects pneumonia on chest X-rays"
@@ -350,3 +352,12 @@ def test_a_script_call_is_all_that_they_make(room: Any) -> None:
     calls: list[ToolCall] = [call for message in room.messages for call in message.calls]
     assert {call.name for call in calls} == {"run_script"}
     assert Path(room.run.work, "Datapath", "train.json").is_file()
+
+
+def test_of_a_crash_the_rules_tell_the_error_alone() -> None:
+    call = ToolCall("1", "run_script", {"command": "python build_index.py --table data/x/t.csv"})
+    crashed = (
+        "Exit code 1\n--- output (x) ---\nrows: 3\n--- last traceback ---\nTraceback\n  line 3\nValueError: no column"
+    )
+    words = given_up(rules_words("Beyond.", [Step(call, crashed, True)]))
+    assert words.startswith('Beyond. Read as a table, the indexing script said: "ValueError: no column" ')

@@ -35,6 +35,8 @@ def given_up(words: str, tried: Sequence[Step]) -> str:
 
 def _said(result: str) -> str:
     """The last lines that the indexing script printed, without its advice on options."""
+    if "Traceback (most recent call last)" in result or "--- last traceback ---" in result:
+        return result.strip().splitlines()[-1]
     lines = result.partition(" ---\n")[2].splitlines()
     kept = [re.sub(r"(?:^|(?<=[.:;])\s+)[^.;]*\s--[a-z][^.;]*[.;]?", "", line).strip() for line in lines]
     return "; ".join([line for line in kept if line and not line.startswith(("wrote ", "split: ", "["))][-LINES:])

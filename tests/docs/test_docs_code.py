@@ -1,0 +1,118 @@
+"""What the pages say of the code, compared with the code: layers, roles, tools, numbers, statuses, kinds of event."""
+
+from __future__ import annotations
+
+import re
+import sys
+
+import pytest
+from docs_kit import ROOT
+
+import m3b.data.looks as looks
+from m3b.agents.roles import STAGES
+from m3b.data.audit import audit_index
+from m3b.data.audit_classes import FEW_PATIENTS, FEWEST_PATIENTS
+from m3b.data.audit_labels import FEWEST_CASES
+from m3b.events import KINDS
+from m3b.models.predictions import MASKED
+from m3b.options import Options
+from m3b.result import FINAL, STATUSES
+from m3b.runs import UNWRITTEN
+from m3b.tasks import TASKS
+from m3b.tools import TOOLS
+
+sys.path.insert(0, str(ROOT / "tests"))
+from test_architecture import FLOORS
+
+WORDS = {"two": 2, "three": 3, "four": 4, "five": 5, "eight": 8}
+
+
+def page(name: str) -> str:
+    """A page as one line, so that a sentence may be wrapped anywhere."""
+    return " ".join((ROOT / name).read_text(encoding="utf-8").split())
+
+
+def test_the_table_of_layers_is_that_of_the_code() -> None:
+    rows = re.findall(
+        r"^\| ([\d.]+) \| (.+?) \|", (ROOT / "docs/architecture.md").read_text(encoding="utf-8"), re.MULTILINE
+    )
+    told = {name: float(floor) for floor, names in rows for name in re.findall(r"`m3b\.(\w+)`", names)}
+    assert len(told) > 15
+    assert told == {name: FLOORS[name] for name in told}
+    folders = {path.name for path in (ROOT / "src/m3b").iterdir() if (path / "__init__.py").is_file()}
+    assert folders <= set(told), "every package has its place on the page"
+
+
+def test_the_stages_are_those_of_the_code() -> None:
+    text = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
+    made = ("Selection", "DataIndex", "TrainingModule", "TrainedModel")
+    for role, artifact in zip(STAGES, made, strict=True):
+        assert re.search(rf"-> {role.title} +-> {artifact} ", text), role.title
+        assert f"| {artifact} |" in text
+
+
+def test_the_tools_are_those_of_the_code() -> None:
+    listed = re.search(r"## The tools (.+?) A tool is", page("docs/architecture.md"))
+    assert listed
+    assert re.findall(r"`(\w+)`", listed.group(1)) == list(TOOLS)
+
+
+@pytest.mark.parametrize(
+    ("where", "sentence", "value"),
+    [
+        ("docs/architecture.md", r"(\d+) actions \(tool calls\) for the run by default", Options().max_actions),
+        ("docs/architecture.md", r"comes back with what went wrong; (\w+) a role", Options().max_iterations),
+        ("docs/architecture.md", r"goes on with those words, at most (\w+) times", Options().max_iterations),
+        ("docs/architecture.md", r"builds models of the paper's (\w+) kinds", len(TASKS)),
+        ("README.md", r"It builds models of (\w+) kinds", len(TASKS)),
+        ("docs/data.md", r"too few cases \(diagnosis and reports (\d+);", FEWEST_CASES),
+        ("docs/data.md", r"masks and boxes (\d+) patients\)", FEWEST_PATIENTS),
+        ("docs/data.md", r"fewer than (\d+) patients; values", FEW_PATIENTS),
+        ("docs/data.md", r"opens images for at most (\w+) minutes", (audit_index.__kwdefaults__ or {})["seconds"] / 60),
+        ("docs/data.md", r"small versions of them \((\d+) x \d+\) correlate", looks.SIDE),
+    ],
+)
+def test_numbers_are_those_of_the_code(where: str, sentence: str, value: float) -> None:
+    found = re.search(sentence, page(where))
+    assert found, f"{where} does not say so any more: mend the sentence or the test"
+    assert WORDS.get(found.group(1), found.group(1)) in (value, str(value))
+
+
+def test_the_kinds_of_task_are_named_as_in_the_code() -> None:
+    kinds = re.search(r"the paper's four kinds: (.+?)\.", page("docs/architecture.md"))
+    assert kinds
+    assert set(re.findall(r"\w+", kinds.group(1))) - {"and"} == set(TASKS)
+    assert set(MASKED) <= set(TASKS)
+
+
+def test_what_a_resumed_run_does_is_what_the_code_does() -> None:
+    said = re.search(
+        r"A run that ended as (.+?) is given back as it is; one that ended as (.+?) goes on", page("docs/python.md")
+    )
+    assert said
+    given_back, goes_on = (re.findall(r"`(\w+)`", part) for part in said.groups())
+    assert tuple(given_back) == FINAL
+    assert set(goes_on) == set(STATUSES) - set(FINAL)
+
+
+def test_what_the_journal_leaves_out_is_what_the_code_leaves_out() -> None:
+    said = re.search(r"only what shows progress \((.+?)\) is not kept", page("docs/architecture.md"))
+    assert said
+    assert set(re.findall(r"`(\w+)`", said.group(1))) == set(UNWRITTEN) <= set(KINDS)
+    lines = (ROOT / "docs/python.md").read_text(encoding="utf-8").splitlines()
+    unkept = [
+        re.findall(r"`(\w+)`", line)[0] for line in lines if line.startswith("|") and "not in the journal" in line
+    ]
+    assert sorted(unkept) == sorted(UNWRITTEN)
+
+
+def test_the_fields_of_an_event_are_those_that_are_emitted() -> None:
+    """Of the kinds whose fields the loop writes out by name."""
+    source = (ROOT / "src/m3b/agents/loop.py").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (`.+?`) \| (.+) \|$", (ROOT / "docs/python.md").read_text(encoding="utf-8"), re.MULTILINE)
+    table = {kinds.strip("`"): told for kinds, told in rows}
+    for kind in ("check", "reply"):
+        emitted = re.search(rf'emit\(\s*"{kind}",(.+?)\n\s*\)?\n', source, re.DOTALL)
+        assert emitted, kind
+        for name in re.findall(r"(\w+)=", emitted.group(1)):
+            assert f"`{name}`" in table[kind], f"{kind}: {name}"
