@@ -6,9 +6,11 @@ import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from m3b.errors import ModelError
 
+from . import contents
 from .freezing import MAX_BYTES, MAX_FILES
 from .running import read_classes
 
@@ -22,23 +24,23 @@ _IMAGES = (
     ".png", ".jpg", ".jpeg", ".tif", ".tiff", ".bmp", ".gif", ".webp", ".dcm", ".dicom", ".ima", ".nii", ".nii.gz",
     ".nrrd", ".nhdr", ".mha", ".mhd", ".npz", ".h5", ".hdf5",
 )  # fmt: skip
-_MAGIC = {b"\x89PNG": "PNG image", b"\xff\xd8\xff": "JPEG image", b"II*\x00": "TIFF image", b"MM\x00*": "TIFF image"}
 _TEXT = {".json", ".py", ".md", ".txt", ".csv", ".yaml", ".yml", ".toml", ".sh"}
 _OWN_PATH = re.compile(
     r"(?<![\w.:/])/(?:home|root|Users|mnt|media|srv|tmp|scratch|data|private|var)/[\w.\-]+[^\s\"')]*"
 )
-_IMAGE_PATH = re.compile(
-    r"[\w.\-]+/[\w.\-/ ]*\w\.(?:png|jpe?g|tiff?|dcm|nii(?:\.gz)?|nrrd|mha|mhd)\b|[\w.\-/]+\.\w+#[\w/]*\[\d+\]",
-    re.IGNORECASE,
-)
-_USES_M3B = re.compile(r"^\s*(?:from|import)\s+m3b\b", re.MULTILINE)
+_IMAGE_END = re.compile(r"(?<=\w)\.(?:png|jpe?g|tiff?|dcm|nii(?:\.gz)?|nrrd|mha|mhd)\b", re.IGNORECASE)
+_ITEM_END = re.compile(r"(?<=\w)#[\w/]{0,200}\[\d{1,12}\]")
+_BEFORE = 160
+"""Characters before an ending that are looked at: a search from the front would take quadratic time."""
+_USES_M3B = re.compile(r"^[ \t]*(?:from|import)[ \t]+m3b\b", re.MULTILINE)
 
 
 def check_deliverable(folder: Path) -> list[str]:
     """What is wrong with a delivered folder; empty where nothing is. Nothing in it is executed.
 
-    Checked: the required files; at least one sound safetensors file; classes in config.json; links, pickles, images
-    and arrays, paths of this machine or of training images, imports of m3b, size.
+    Checked: the required files; at least one sound safetensors file; classes in config.json; links, hidden files; by
+    content, whatever the name: pickles, images, arrays, archives, programs, tables of cases, files that are neither
+    text nor weights; paths of this machine or of training images, imports of m3b, size.
     """
     if not folder.is_dir():
         return [f"there is no folder {folder.name}"]
@@ -81,10 +83,12 @@ def _file_problems(file: Path, folder: Path) -> Iterator[str]:
         yield f"{name} looks like image data; no image may be delivered"
     elif suffix == ".safetensors":
         yield from _weights_problems(file, name)
+    elif suffix == ".pyc":
+        return  # never delivered
+    elif found := contents.problem(file, name):
+        yield found
     elif suffix in _TEXT:
         yield from _text_problems(file, name)
-    elif suffix != ".pyc":
-        yield from _content_problems(file, name)
 
 
 def _weights_problems(file: Path, name: str) -> Iterator[str]:
@@ -94,26 +98,22 @@ def _weights_problems(file: Path, name: str) -> Iterator[str]:
         sound = 2 <= length <= min(file.stat().st_size - 8, 100_000_000)
         try:
             header = json.loads(stream.read(length)) if sound else None
-        except ValueError:
+        except (ValueError, RecursionError):
             header = None
     if not isinstance(header, dict):
         yield f"{name} is no safetensors file; write it with safetensors.torch.save_file"
     elif not set(header) - {"__metadata__"}:
         yield f"{name} holds no tensor"
+    elif 8 + length + _last(header) != file.stat().st_size:
+        yield f"{name} has bytes that belong to no tensor; write it with safetensors.torch.save_file"
 
 
-def _content_problems(file: Path, name: str) -> Iterator[str]:
-    with file.open("rb") as stream:
-        head = stream.read(132)
-    kind = next((kind for magic, kind in _MAGIC.items() if head.startswith(magic)), "")
-    if head[128:] == b"DICM":
-        kind = "DICOM image"
-    if kind:
-        yield f"{name} is a {kind}; no image may be delivered"
-    elif head[:1] == b"\x80" and head[1:2] in (b"\x02", b"\x03", b"\x04", b"\x05"):
-        yield f"{name} is a pickle, which executes code when loaded; save weights as safetensors"
-    elif head.startswith(b"PK\x03\x04"):
-        yield f"{name} is an archive; deliver plain files"
+def _last(header: dict[str, Any]) -> int:
+    """Where the last tensor ends, in bytes after the header; -1 where the header does not say."""
+    try:
+        return max(int(one["data_offsets"][1]) for key, one in header.items() if key != "__metadata__")
+    except (KeyError, TypeError, ValueError, IndexError):
+        return -1
 
 
 def _text_problems(file: Path, name: str) -> Iterator[str]:
@@ -124,6 +124,24 @@ def _text_problems(file: Path, name: str) -> Iterator[str]:
     if own:
         yield f"{name} names a path of this machine ({own.group()[:80]}); load relative to predict.py's folder"
     if name not in _PAPERS and file.suffix in (".json", ".csv", ".txt", ".yaml", ".yml"):
-        image = _IMAGE_PATH.search(text)
+        image = _image_path(text)
         if image:
-            yield f"{name} names a case of the data ({image.group()[:80]}); the names of cases may not be delivered"
+            yield f"{name} names a case of the data ({image[-80:]}); the names of cases may not be delivered"
+
+
+def _image_path(text: str) -> str:
+    """The first path of an image, or of an item of an archive, that a text holds."""
+    for pattern, inside in ((_IMAGE_END, r"[\w.\-]/"), (_ITEM_END, r"\.\w+$")):
+        for end in pattern.finditer(text):
+            tail = _tail(text, end.start())
+            if re.search(inside, tail):
+                return tail.strip() + end.group()
+    return ""
+
+
+def _tail(text: str, end: int) -> str:
+    piece = text[max(0, end - _BEFORE) : end]
+    kept = len(piece)
+    while kept and (piece[kept - 1].isalnum() or piece[kept - 1] in "_.-/ "):
+        kept -= 1
+    return piece[kept:]
