@@ -40,7 +40,7 @@ class Executor:
         copy = place / file.name
         shutil.copyfile(file, copy)
         mounts = Mounts(read=(*self.read, place), write=(self.run.work,))
-        return self._start([sys.executable, str(copy)], self.run.work, mounts, PROBE_S)
+        return self._start([sys.executable, str(copy)], self.run.work, mounts, Limits(wall_s=PROBE_S))
 
     def predict(self, folder: Path, records: Sequence[Record], index: Index) -> list[Row]:
         """Run a deliverable on anonymous copies of cases, the raw data out of its reach, and measure its answers.
@@ -57,23 +57,28 @@ class Executor:
 
             def confine(argv: list[str], cwd: Path, out: Path) -> tuple[int, str]:
                 mounts = Mounts(read=(folder.resolve(), cwd), write=(out.parent,))
-                ran = self._start(argv, cwd, mounts, PREDICT_S)
+                ran = self._start(argv, cwd, mounts, Limits(wall_s=PREDICT_S, alone=True))
                 why = "" if ran.reason == "exit" else f"\nm3b ended it: {ran.reason}"
-                return ran.code, ran.output + why
+                return ran.code, ran.output + why + self._lonely(ran)
 
             answers = run_predict(folder, staged.folder, staged.paths, confine, keep=answered)
             of_task = family(index.task)
             pairs = zip(records, staged.restore(answers), strict=True)
             return [of_task.measure(record, answer, index, self.run.work) for record, answer in pairs]
 
-    def _start(self, argv: list[str], cwd: Path, mounts: Mounts, wall_s: float) -> Ran:
+    def _lonely(self, ran: Ran) -> str:
+        """What may be behind a failure where predict.py has neither sockets nor shared memory."""
+        refused = any(word in ran.output for word in ("SemLock", "shm", "PermissionError", "Permission denied"))
+        if ran.code == 0 or self.sandbox.name != "landlock" or not refused:
+            return ""
+        return "\npredict.py has no sockets and no shared memory here: it must predict without worker processes."
+
+    def _start(self, argv: list[str], cwd: Path, mounts: Mounts, limits: Limits) -> Ran:
         handle, name = tempfile.mkstemp(dir=self.run.folder, prefix=".output-")
         os.close(handle)
         output = Path(name)
         try:
-            process = self.sandbox.start(
-                argv, cwd=cwd, mounts=mounts, output=output, limits=Limits(wall_s=wall_s), env={}
-            )
+            process = self.sandbox.start(argv, cwd=cwd, mounts=mounts, output=output, limits=limits, env={})
             try:
                 while (ended := process.wait(POLL_S)) is None:
                     if self.cancelled():

@@ -16,6 +16,7 @@ from m3b.agents.artifacts import Selection, TrainedModel
 from m3b.agents.checks.model import FOLDER, Trial, check_model, take, validation_records
 from m3b.agents.verdict import Verdict
 from m3b.data.index import Index, Record
+from m3b.errors import SandboxError
 from m3b.execution import Executor
 from m3b.models import Frozen
 from m3b.runs import Run
@@ -191,3 +192,31 @@ def test_too_few_validation_cases_say_nothing(desk: Desk) -> None:
     verdict = desk.check()
     assert verdict.accepted
     assert verdict.warnings
+
+
+# --- what predict.py may talk to ---------------------------------------------------------------------------------
+
+LISTENS = """
+import os, socket
+try:
+    with socket.socket(socket.AF_UNIX) as mine: mine.bind(os.environ['TMPDIR'] + '/door')
+    open('/dev/shm/m3b-seen', 'w')
+except OSError as error:
+    raise SystemExit(f'refused: {type(error).__name__}')
+"""
+
+
+@pytest.mark.parametrize("make", ["landlock", "bubblewrap"])
+def test_predict_has_no_channel_to_anybody(tmp_path: Path, make: str) -> None:
+    try:
+        desk = Desk(tmp_path / "run", make)
+    except SandboxError as error:
+        pytest.skip(str(error))
+    make_deliverable(desk.folder, predict=LISTENS + PREDICT)
+    faults = " ".join(desk.check().faults)
+    assert not Path("/dev/shm/m3b-seen").exists()
+    if make == "landlock":
+        assert "refused: PermissionError" in faults
+        assert "it must predict without worker processes" in faults
+    else:
+        assert faults == "", "both are its own there, and nobody else sees them"

@@ -14,6 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sandbox_kit import bench as bench
+from sandbox_kit import confined as confined
+from sandbox_kit import make_bench as make_bench
 
 import m3b
 from m3b.errors import SandboxError

@@ -3,14 +3,17 @@ from __future__ import annotations
 import os
 import socket
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from m3b.sandbox.guard import disk, seccomp, tree
+from m3b.sandbox.guard import disk, seccomp, syscalls, tree
 from m3b.sandbox.guard.cleanup import remove
+from m3b.sandbox.guard.job import Seccomp
 from m3b.sandbox.guard.output import Output
 from m3b.sandbox.landlock import without
 
@@ -49,7 +52,9 @@ def test_this_process_is_in_the_tree_of_its_parent() -> None:
 
 def run_filter(program: list[seccomp.Instruction], number: int, arch: int, arguments: tuple[int, ...] = ()) -> int:
     """A small interpreter of the instructions that the filter uses."""
-    words = {0: number, 4: arch} | {16 + 8 * i: value & 0xFFFFFFFF for i, value in enumerate((*arguments, 0, 0))}
+    given_or_0 = list(enumerate((*arguments, 0, 0, 0, 0)))
+    words = {0: number, 4: arch} | {16 + 8 * i: value & 0xFFFFFFFF for i, value in given_or_0}
+    words |= {20 + 8 * i: value >> 32 for i, value in given_or_0}
     at = held = 0
     while True:
         code, yes, no, constant = program[at]
@@ -59,50 +64,113 @@ def run_filter(program: list[seccomp.Instruction], number: int, arch: int, argum
         if code == 0x20:
             held = words[constant]
         else:
+            if code == 0x54:
+                held &= constant
+                continue
             hit = {0x15: held == constant, 0x35: held >= constant, 0x45: bool(held & constant)}[code]
             at += yes if hit else no
 
 
 ALLOW, DENY, FAKE, KILL = 0x7FFF0000, 0x00050001, 0x00050000, 0x80000000
+ABSENT, UNSUPPORTED = FAKE | 38, FAKE | 95
+
+
+MACHINES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
+
+
+def asker(machine: str, **calls: Any) -> Callable[..., int]:
+    """`ask(name, *arguments)`: what the filter answers to one call."""
+    settings = {"families": [int(socket.AF_UNIX)], "beside_others": False, "connects": True, **calls}
+    program = seccomp.build(Seccomp(**settings), machine)  # type: ignore[typeddict-item]
+    column, arch = MACHINES[machine]
+    known = {**syscalls.DENIED, **syscalls.METADATA, **syscalls.NAMES, **syscalls.CONNECTING, **syscalls.EXAMINED}
+
+    def ask(name: str | int, *arguments: int) -> int:
+        number = name if isinstance(name, int) else known[name][column]
+        return ALLOW if number is None else run_filter(program, number, arch, arguments)
+
+    return ask
+
+
+def calls_of(table: dict[str, tuple[int | None, int | None]], machine: str) -> list[str]:
+    return [name for name, numbers in table.items() if numbers[MACHINES[machine][0]] is not None]
 
 
 @pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
-@pytest.mark.parametrize("fake", [False, True])
-def test_the_filter_answers_as_meant(machine: str, fake: bool) -> None:
-    families = [int(socket.AF_UNIX)]
-    program = seccomp.build(families, fake, machine)
-    column, arch = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}[machine]
-    from m3b.sandbox.guard.syscalls import DENIED, EXAMINED, METADATA
-
-    def ask(number: int | None, *arguments: int) -> int:
-        assert number is not None
-        return run_filter(program, number, arch, arguments)
-
-    assert {ask(n[column]) for n in DENIED.values() if n[column] is not None} == {DENY}
-    assert {ask(n[column]) for n in METADATA.values() if n[column] is not None} == {FAKE if fake else ALLOW}
-    assert ask(EXAMINED["socket"][column], int(socket.AF_UNIX)) == ALLOW
-    assert ask(EXAMINED["socket"][column], int(socket.AF_INET)) == DENY
-    assert ask(EXAMINED["clone"][column], 0x11) == ALLOW
-    assert ask(EXAMINED["clone"][column], 0x10000011) == DENY
-    assert ask(EXAMINED["clone3"][column]) == 0x00050000 | 38
-    assert ask(EXAMINED["ioctl"][column], 0, 0x5412) == DENY
-    assert ask(EXAMINED["ioctl"][column], 0, 0x5413) == ALLOW
+@pytest.mark.parametrize("beside", [False, True])
+def test_the_filter_answers_as_meant(machine: str, beside: bool) -> None:
+    ask = asker(machine, beside_others=beside)
+    assert {ask(n) for n in calls_of(syscalls.DENIED, machine)} == {DENY}
+    assert {ask(n) for n in calls_of(syscalls.METADATA, machine)} == {FAKE if beside else ALLOW}
+    assert {ask(n) for n in calls_of(syscalls.NAMES, machine)} == {UNSUPPORTED if beside else ALLOW}
+    assert {ask(n) for n in calls_of(syscalls.CONNECTING, machine)} == {ALLOW}
+    assert ask("socket", int(socket.AF_UNIX), 1) == ALLOW
+    assert ask("socket", int(socket.AF_UNIX), 1 | socket.SOCK_CLOEXEC) == ALLOW
+    assert ask("socket", int(socket.AF_UNIX), 2) == (DENY if beside else ALLOW)
+    assert ask("socket", int(socket.AF_INET)) == DENY
+    assert ask("socketpair", int(socket.AF_UNIX), 1) == ALLOW
+    assert ask("socketpair", int(socket.AF_UNIX), 2 | socket.SOCK_NONBLOCK) == (DENY if beside else ALLOW)
+    assert ask("socketpair", 30, 1) == DENY  # AF_TIPC
+    assert ask("clone", 0x11) == ALLOW
+    assert ask("clone", 0x10000011) == DENY
+    assert ask("clone3") == ask("openat2") == ABSENT
+    assert ask("ioctl", 0, 0x5412) == DENY
+    assert ask("ioctl", 0, 0x5413) == ALLOW
     assert ask({"x86_64": 1, "aarch64": 64}[machine]) == ALLOW  # write
-    assert run_filter(program, 1, 0x40000003) == KILL  # 32-bit calls
     if machine == "x86_64":
-        assert ask(0x40000000 | 1) == 0x00050000 | 38
+        assert ask(0x40000000 | 1) == ABSENT
+
+
+@pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
+def test_the_filter_of_a_command_alone(machine: str) -> None:
+    ask = asker(machine, families=[], beside_others=True, connects=False)
+    assert {ask(n) for n in calls_of(syscalls.CONNECTING, machine)} == {DENY}
+    assert ask("socket", int(socket.AF_UNIX), 1) == DENY
+    assert ask("socketpair", int(socket.AF_UNIX), 1) == ALLOW
+
+
+@pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
+def test_calls_that_name_other_processes(machine: str) -> None:
+    ask, free = asker(machine, beside_others=True), asker(machine)
+    assert ask("prlimit64", 0, 7, 0x1234) == ALLOW
+    assert ask("prlimit64", 99, 7, 0) == ALLOW  # reading only
+    assert ask("prlimit64", 99, 7, 0x1234) == DENY
+    assert ask("prlimit64", 99, 7, 0x7_0000_0000) == DENY  # a pointer whose low word is 0
+    assert free("prlimit64", 99, 7, 0x1234) == ALLOW
+    for name in ("sched_setscheduler", "sched_setparam", "sched_setattr", "sched_setaffinity", "migrate_pages"):
+        assert (ask(name, 0), ask(name, 99), free(name, 99)) == (ALLOW, DENY, ALLOW)
+    assert [ask("setpriority", *a) for a in ((0, 0), (0, 99), (1, 0), (2, 0))] == [ALLOW, DENY, DENY, DENY]
+    assert [ask("ioprio_set", *a) for a in ((1, 0), (1, 99), (2, 0), (3, 0))] == [ALLOW, DENY, DENY, DENY]
+
+
+@pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
+@given(mode=st.integers(0, 0o7777), flags=st.integers(0, 2**23))
+def test_no_file_gets_a_set_user_bit(machine: str, mode: int, flags: int) -> None:
+    ask = asker(machine)
+    lends = bool(mode & 0o6000)
+    assert ask("fchmod", 3, mode) == ask("fchmodat", 3, 0, mode) == (FAKE if lends else ALLOW)
+    assert ask("mknodat", 3, 0, mode) == (DENY if lends else ALLOW)
+    creates = bool(flags & os.O_CREAT or flags & 0x400000)
+    assert ask("openat", 3, 0, flags, mode) == (DENY if lends and creates else ALLOW)
+    if machine == "x86_64":
+        assert ask("open", 0, flags, mode) == ask("openat", 3, 0, flags, mode)
+        assert ask("creat", 0, mode) == (DENY if lends else ALLOW)
+
+
+def test_calls_of_other_machines_end_the_process() -> None:
+    program = seccomp.build(Seccomp(families=[], beside_others=False, connects=True), "x86_64")
+    assert run_filter(program, 1, 0x40000003) == KILL  # 32-bit calls
 
 
 def test_the_tables_hold_no_number_twice() -> None:
-    from m3b.sandbox.guard.syscalls import DENIED, EXAMINED, METADATA
-
+    tables = (syscalls.DENIED, syscalls.METADATA, syscalls.NAMES, syscalls.CONNECTING, syscalls.EXAMINED)
     for column in (0, 1):
-        numbers = [n[column] for t in (DENIED, METADATA, EXAMINED) for n in t.values() if n[column] is not None]
-        assert len(numbers) == len(set(numbers))
+        found = {(name, n[column]) for table in tables for name, n in table.items() if n[column] is not None}
+        assert len(found) == len({number for _, number in found})
 
 
 def total(folder: Path) -> int:
-    return [step for step in disk.count([str(folder)]) if step is not None][-1]
+    return [step for step in disk.count([str(folder)]) if step is not None][-1].size
 
 
 def test_disk_count_follows_no_links_and_counts_hard_links_once(tmp_path: Path) -> None:
@@ -119,13 +187,28 @@ def test_disk_count_follows_no_links_and_counts_hard_links_once(tmp_path: Path) 
 
 def test_growth_counts_from_its_start(tmp_path: Path) -> None:
     (tmp_path / "old").write_bytes(b"x" * 3_000_000)
-    growth = disk.Growth([str(tmp_path), str(tmp_path / "missing")], 2_000_000)
-    assert not growth.step(0)
+    growth = disk.Growth([str(tmp_path), str(tmp_path / "missing")], 2_000_000, 100)
+    assert growth.step(0) == ""
     (tmp_path / "new").write_bytes(b"x" * 1_500_000)
     growth._next = 0.0
-    assert not growth.step(0)
+    assert growth.step(0) == ""
     growth._next = 0.0
-    assert growth.step(1_000_000)
+    assert growth.step(1_000_000) == "disk"
+
+
+def test_growth_counts_files_folders_and_links(tmp_path: Path) -> None:
+    for number in range(50):
+        (tmp_path / f"old{number}").touch()
+    growth = disk.Growth([str(tmp_path)], 10**9, 30)
+    for number in range(10):
+        (tmp_path / f"file{number}").touch()
+        (tmp_path / f"folder{number}").mkdir()
+        (tmp_path / f"link{number}").symlink_to("old1")
+    growth._next = 0.0
+    assert growth.step(0) == ""
+    (tmp_path / "one more").touch()
+    growth._next = 0.0
+    assert growth.step(0) == "files"
 
 
 def test_cleanup_removes_what_is_closed_and_follows_no_link(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 if TYPE_CHECKING:
     from m3b.sandbox.process import Process
 
-Reason = Literal["exit", "wall_time", "memory", "processes", "disk", "stopped", "lost"]
+Reason = Literal["exit", "wall_time", "memory", "processes", "disk", "files", "stopped", "lost"]
 
 
 @dataclass(frozen=True)
@@ -19,15 +19,19 @@ class Limits:
 
     `memory_mib` holds for the whole tree of processes, `processes` counts processes (8 threads each, on average),
     `file_mib` is the largest file, `disk_mib` the growth of all writable folders together, `output_kib` the size of
-    the output file: its first half is the beginning of the output, its second half the end.
+    the output file: its first half is the beginning of the output, its second half the end. `files` is how many files
+    and folders the writable folders may gain. `alone`: it may talk to nobody, by no socket and no memory that is shared
+    with the machine; for commands that have to answer out of themselves.
     """
 
     memory_mib: int = 16384
     processes: int = 512
     file_mib: int = 8192
     disk_mib: int = 32768
+    files: int = 1_000_000
     wall_s: float = 14400
     output_kib: int = 256
+    alone: bool = False
 
 
 @dataclass(frozen=True)

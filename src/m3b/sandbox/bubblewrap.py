@@ -66,7 +66,9 @@ class Bubblewrap:
                 private=private,
                 home="/tmp",
                 outer=self._line(mounts, private, limits),
-                seccomp=Seccomp(families=_FAMILIES, fake_metadata=False),
+                seccomp=Seccomp(
+                    families=[_FAMILIES[0]] if limits.alone else _FAMILIES, beside_others=False, connects=True
+                ),
             )
             return Process(prepared, output)
         except BaseException:

@@ -84,6 +84,7 @@ def make(
         memory=limits.memory_mib * _MIB,
         processes=limits.processes,
         disk=limits.disk_mib * _MIB,
+        files=limits.files,
         wall_s=limits.wall_s,
         output=limits.output_kib * 1024,
     )

@@ -18,12 +18,13 @@ from m3b.sandbox.process import Process
 
 OLDEST = 3  # before it, files could be emptied with truncate() whatever the rules say
 FULL = 6  # before it, signals and abstract unix sockets reach processes outside
-_FAMILIES = [int(socket.AF_UNIX), int(socket.AF_NETLINK)]
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 _PROTECTION = (
     "landlock (ABI {abi}): only mounted folders, the interpreter and the system's programs can be opened, and no "
-    "network; open are unix sockets with a path (a Docker socket that the user may use is a way out), the shared "
-    "/dev/shm, the command lines of other processes, and the kernel itself; chmod and the like do nothing."
+    "network; predict.py has no sockets and no shared memory. Open are, for agents' scripts, streams to unix sockets "
+    "with a path (a Docker socket that the user may use is a way out) and the shared /dev/shm; for all, the command "
+    "lines of other processes, names, sizes and times of files elsewhere, the list of mounts, and the kernel itself; "
+    "chmod and the like do nothing."
 )
 _WEAKER = " This kernel's version also lets a script signal other processes of the same user."
 
@@ -48,6 +49,7 @@ class Landlock:
         limits: Limits | None = None,
     ) -> Process:
         """See `Sandbox.start`. Raises SandboxError also for a read-only or hidden path inside a writable folder."""
+        limits = limits or Limits()
         mounts = job.resolve(mounts, cwd)
         _refuse_holes(mounts)
         private = job.private_folder()
@@ -57,11 +59,15 @@ class Landlock:
                 cwd=cwd,
                 mounts=mounts,
                 env=env or {},
-                limits=limits or Limits(),
+                limits=limits,
                 private=private,
                 home=private,
-                landlock=_rules(mounts, private),
-                seccomp=Seccomp(families=_FAMILIES, fake_metadata=True),
+                landlock=_rules(mounts, private, limits.alone),
+                seccomp=Seccomp(
+                    families=[] if limits.alone else [int(socket.AF_UNIX)],
+                    beside_others=True,
+                    connects=not limits.alone,
+                ),
             )
             return Process(prepared, output)
         except BaseException:
@@ -81,12 +87,13 @@ def _refuse_holes(mounts: Mounts) -> None:
                     )
 
 
-def _rules(mounts: Mounts, private: str) -> Rules:
+def _rules(mounts: Mounts, private: str, alone: bool) -> Rules:
     read = [*system_files(), *interpreter_folders(), Path("/proc"), Path("/sys")]
     read += [p for p in map(Path, ("/bin", "/sbin", "/lib", "/lib64", "/lib32")) if p.is_dir()]
     for path in mounts.read:
         read += without(path, mounts.hide)
-    write = [*mounts.write, Path(private), Path("/dev/shm")]
+    # Python's locks and the tensors of data loader workers lie there under names that nobody can choose.
+    write = [*mounts.write, Path(private), *([] if alone else [Path("/dev/shm")])]
     devices = [*map(Path, _DEVICES), *gpu_nodes()]
     return Rules(read=[str(p) for p in read], write=[str(p) for p in write], devices=[str(p) for p in devices])
 

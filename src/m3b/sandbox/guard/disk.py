@@ -5,12 +5,20 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 _STEP = 2000  # entries looked at before the supervisor sees to the rest
 
 
-def count(folders: Sequence[str]) -> Iterator[int | None]:
-    """Yield None while counting and at last the bytes that the folders hold. Links are not followed."""
+class Held(NamedTuple):
+    """What folders hold: bytes on the disk, and files and folders of any kind."""
+
+    size: int = 0
+    entries: int = 0
+
+
+def count(folders: Sequence[str]) -> Iterator[Held | None]:
+    """Yield None while counting and at last what the folders hold. Links are not followed."""
     seen: set[tuple[int, int]] = set()
     total = entries = 0
     waiting = list(folders)
@@ -35,49 +43,64 @@ def count(folders: Sequence[str]) -> Iterator[int | None]:
                         continue
                     seen.add((about.st_dev, about.st_ino))
                 total += about.st_blocks * 512
-    yield total
+    yield Held(total, entries)
 
 
 class Growth:
-    """The growth of the folders since the start against `limit`, which never exceeds what the disk had free."""
+    """The growth of the folders since the start against limits, which never exceed what the disk had free."""
 
-    def __init__(self, folders: Sequence[str], limit: int) -> None:
+    def __init__(self, folders: Sequence[str], size: int, entries: int) -> None:
         self._folders = [f for f in folders if os.path.isdir(f)]
         self._baseline = self._all_at_once()
-        self._free = self._free_bytes()
-        self.limit = min(limit, int(self._free * 0.9)) if self._folders else limit
-        self.grown = 0
-        self._counting: Iterator[int | None] | None = None
+        self._free = self._left()
+        if self._folders:
+            size = min(size, int(self._free.size * 0.9))
+        if self._free.entries:  # some file systems do not count
+            entries = min(entries, int(self._free.entries * 0.9))
+        self.limit = Held(size, entries)
+        self.grown = Held()
+        self._counting: Iterator[Held | None] | None = None
         self._began = self._next = time.monotonic()
 
-    def _all_at_once(self) -> int:
-        total = 0
+    def _all_at_once(self) -> Held:
+        total = Held()
         for step in count(self._folders):
-            total = step or 0
+            total = step or total
         return total
 
-    def _free_bytes(self) -> int:
+    def _left(self) -> Held:
+        """What the disks have free; 0 entries where they do not say."""
         free = [os.statvfs(f) for f in self._folders]
-        return min((v.f_bavail * v.f_frsize for v in free), default=0)
+        return Held(min((v.f_bavail * v.f_frsize for v in free), default=0), min((v.f_favail for v in free), default=0))
 
-    def step(self, unnamed: int) -> bool:
-        """Count on for a moment; True when the folders plus `unnamed` bytes of open nameless files are too much."""
+    def step(self, unnamed: int) -> str:
+        """Count on for a moment.
+
+        Returns `disk` where the folders plus `unnamed` bytes of open nameless files are too much, `files` where they
+        hold too many, else nothing.
+        """
         now = time.monotonic()
         if self._counting is None:
             if now < self._next and not self._shrinking():
-                return False
+                return ""
             self._counting, self._began = count(self._folders), now
-            self._free = self._free_bytes()
+            self._free = self._left()
         while time.monotonic() - now < 0.02:
             result = next(self._counting)
             if result is not None:
                 self._counting = None
                 spent = time.monotonic() - self._began
                 self._next = time.monotonic() + max(1.0, 20 * spent)
-                self.grown = result - self._baseline
-                return self.grown + unnamed > self.limit
-        return False
+                self.grown = Held(result.size - self._baseline.size, result.entries - self._baseline.entries)
+                if self.grown.size + unnamed > self.limit.size:
+                    return "disk"
+                return "files" if self.grown.entries > self.limit.entries else ""
+        return ""
 
     def _shrinking(self) -> bool:
         """Whether the disk lost so much since the last count that waiting for the next one is a risk."""
-        return self._free - self._free_bytes() > max(1 << 20, (self.limit - self.grown) // 2)
+        now = self._left()
+        lost = Held(self._free.size - now.size, self._free.entries - now.entries)
+        return lost.size > max(1 << 20, (self.limit.size - self.grown.size) // 2) or (
+            lost.entries > max(1000, (self.limit.entries - self.grown.entries) // 2)
+        )

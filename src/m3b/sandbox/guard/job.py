@@ -14,10 +14,16 @@ class Landlock(TypedDict):
 
 
 class Seccomp(TypedDict):
-    """Which address families a socket may have, and whether changes of owner and mode only seem to work."""
+    """What the filter of system calls lets through.
+
+    `beside_others`: the machine's other processes and files can be named, as in Landlock, so that limits, priorities,
+    watches and attributes are the command's own only, and changes of owner and mode only seem to work. `connects`:
+    whether sockets may be bound and connected; a pair of its own it may always make.
+    """
 
     families: list[int]
-    fake_metadata: bool
+    beside_others: bool
+    connects: bool
 
 
 class Confinement(TypedDict):
@@ -44,5 +50,6 @@ class Job(TypedDict):
     memory: int
     processes: int
     disk: int
+    files: int  # how many more the watched folders may come to hold
     wall_s: float
     output: int

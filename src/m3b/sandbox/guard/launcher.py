@@ -57,7 +57,7 @@ def _confine(confinement: Confinement) -> None:
         rules.restrict(landlock["read"], landlock["write"], landlock["devices"])
     calls = confinement["seccomp"]
     if calls is not None:
-        seccomp.apply(calls["families"], calls["fake_metadata"])
+        seccomp.apply(calls)
 
 
 def _become(command: list[str], env: dict[str, str]) -> int:

@@ -36,7 +36,7 @@ def main(arguments: list[str]) -> int:
     job: Job = json.loads(_line(control))
     become_subreaper()
     go_first()
-    growth = Growth(job["watched"], job["disk"])
+    growth = Growth(job["watched"], job["disk"], job["files"])
     pipes = Pipes()
     pid = os.fork()
     if pid == 0:
@@ -137,8 +137,8 @@ class Supervisor:
         if now >= self._next_scan or threads - self._threads > self._job["processes"] // 4:
             self._threads = threads
             self._scan(now)
-        if self._growth.step(self._on_disk) or self._output.failed:
-            self._end("disk")
+        if reason := self._growth.step(self._on_disk) or ("disk" if self._output.failed else ""):
+            self._end(reason)
 
     def _scan(self, now: float) -> None:
         tree = below(self._reaper)

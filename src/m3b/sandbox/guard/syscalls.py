@@ -64,6 +64,31 @@ DENIED: dict[str, tuple[int | None, int | None]] = {
     "msgctl": (71, 187),
     "mq_open": (240, 180),
     "open_tree_attr": (467, 467),
+    "statmount": (457, 457),
+    "listmount": (458, 458),
+    "memfd_secret": (447, 447),
+    "process_mrelease": (448, 448),
+    "name_to_handle_at": (303, 264),
+}
+
+# They look at names and attributes that Landlock does not govern: answered as by a file system without them.
+NAMES: dict[str, tuple[int | None, int | None]] = {
+    "inotify_add_watch": (254, 27),
+    "getxattr": (191, 8),
+    "lgetxattr": (192, 9),
+    "listxattr": (194, 11),
+    "llistxattr": (195, 12),
+    "getxattrat": (464, 464),
+    "listxattrat": (465, 465),
+}
+
+# Sockets with a name, and their ends.
+CONNECTING: dict[str, tuple[int | None, int | None]] = {
+    "connect": (42, 203),
+    "bind": (49, 200),
+    "listen": (50, 201),
+    "accept": (43, 202),
+    "accept4": (288, 242),
 }
 
 # They change owner, mode, times and attributes of files, which Landlock does not govern.
@@ -96,5 +121,25 @@ EXAMINED: dict[str, tuple[int | None, int | None]] = {
     "clone": (56, 220),
     "clone3": (435, 435),
     "socket": (41, 198),
+    "socketpair": (53, 199),
     "ioctl": (16, 29),
+    "openat2": (437, 437),
+    "open": (2, None),
+    "openat": (257, 56),
+    "creat": (85, None),
+    "mknod": (133, None),
+    "mknodat": (259, 33),
+    "chmod": (90, None),
+    "fchmod": (91, 52),
+    "fchmodat": (268, 53),
+    "fchmodat2": (452, 452),
+    "prlimit64": (302, 261),
+    "sched_setscheduler": (144, 119),
+    "sched_setparam": (142, 118),
+    "sched_setattr": (314, 274),
+    "sched_setaffinity": (203, 122),
+    "migrate_pages": (256, 238),
+    "move_pages": (279, 239),
+    "setpriority": (141, 140),
+    "ioprio_set": (251, 30),
 }

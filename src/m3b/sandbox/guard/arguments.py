@@ -1,0 +1,101 @@
+"""The part of the filter that decides by arguments: a block of instructions a call, each of which ends in an answer.
+
+Only numbers can be examined, never what a pointer leads to.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Sequence
+
+from .job import Seccomp
+from .syscalls import EXAMINED
+
+Instruction = tuple[int, int, int, int]
+LOAD, JUMP_EQUAL, JUMP_GREATER_EQUAL, JUMP_SET, RETURN, AND = 0x20, 0x15, 0x35, 0x45, 0x06, 0x54
+ALLOW, ERRNO = 0x7FFF0000, 0x00050000
+
+_NEW_NAMESPACES = 0x7E020000  # CLONE_NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET
+_TERMINAL_IOCTLS = (0x5412, 0x541C)  # TIOCSTI and TIOCLINUX type into somebody else's terminal
+_FLAG_IOCTLS = (0x40086602, 0x40046602, 0x401C5820)  # FS_IOC_SETFLAGS (64 and 32 bit) and FSSETXATTR
+_SET_ID = 0o6000  # files that lend the rights of their owner or group to whoever executes them
+_CREATES = 0x400040  # O_CREAT, and the bit of O_TMPFILE that is no other flag's
+_AF_UNIX = 1  # the module socket takes long to import
+_SOCK_STREAM, _SOCK_SEQPACKET = 1, 5
+_KIND = 0xF  # of a socket's type, less the flags
+_OWN_ONLY = (
+    "sched_setscheduler",
+    "sched_setparam",
+    "sched_setattr",
+    "sched_setaffinity",
+    "migrate_pages",
+    "move_pages",
+)
+
+_YES: Instruction = (RETURN, 0, 0, ALLOW)
+_NO: Instruction = (RETURN, 0, 0, ERRNO | errno.EPERM)
+_SEEMS: Instruction = (RETURN, 0, 0, ERRNO)
+_ABSENT: Instruction = (RETURN, 0, 0, ERRNO | errno.ENOSYS)
+
+
+def checks(calls: Seccomp, column: int) -> list[Instruction]:
+    """The blocks of all calls that are examined; `column` picks the machine's numbers."""
+    program = _block("clone3", column, [_ABSENT]) + _block("openat2", column, [_ABSENT])
+    program += _block("clone", column, [_argument(0), (JUMP_SET, 0, 1, _NEW_NAMESPACES), _NO, _YES])
+    program += _sockets(calls, column) + _modes(column)
+    ioctls = [one for request in (*_TERMINAL_IOCTLS, *_FLAG_IOCTLS) for one in ((JUMP_EQUAL, 0, 1, request), _NO)]
+    program += _block("ioctl", column, [_argument(1), *ioctls, _YES])
+    return program + (_own_processes(column) if calls["beside_others"] else [])
+
+
+def _argument(place: int, high: bool = False) -> Instruction:
+    """Load the low or the high word of an argument: struct seccomp_data on a little-endian machine."""
+    return (LOAD, 0, 0, 16 + 8 * place + 4 * high)
+
+
+def _block(name: str, column: int, body: Sequence[Instruction]) -> list[Instruction]:
+    """What decides about one call; nothing on a machine that has no such call."""
+    number = EXAMINED[name][column]
+    return [] if number is None else [(JUMP_EQUAL, 0, len(body), number), *body]
+
+
+def _sockets(calls: Seccomp, column: int) -> list[Instruction]:
+    """Families of sockets; beside others no datagrams either, which need no connection to reach a path."""
+    streams: list[Instruction] = [_YES]
+    if calls["beside_others"]:
+        streams = [_argument(1), (AND, 0, 0, _KIND)]
+        for kind in (_SOCK_STREAM, _SOCK_SEQPACKET):
+            streams += [(JUMP_EQUAL, 0, 1, kind), _YES]
+        streams.append(_NO)
+    allowed: list[Instruction] = [_argument(0)]
+    for family in calls["families"]:
+        rest = streams if family == _AF_UNIX else [_YES]
+        allowed += [(JUMP_EQUAL, 0, len(rest), family), *rest]
+    pair = [_argument(0), (JUMP_EQUAL, 1, 0, _AF_UNIX), _NO, *streams]
+    return _block("socket", column, [*allowed, _NO]) + _block("socketpair", column, pair)
+
+
+def _modes(column: int) -> list[Instruction]:
+    """No file gets a set-user or set-group bit: changes of mode that hold one seem to work, new files are refused."""
+    program: list[Instruction] = []
+    for name, place in (("chmod", 1), ("fchmod", 1), ("fchmodat", 2), ("fchmodat2", 2)):
+        program += _block(name, column, [_argument(place), (JUMP_SET, 0, 1, _SET_ID), _SEEMS, _YES])
+    for name, place in (("creat", 1), ("mknod", 1), ("mknodat", 2)):
+        program += _block(name, column, [_argument(place), (JUMP_SET, 0, 1, _SET_ID), _NO, _YES])
+    for name, flags in (("open", 1), ("openat", 2)):
+        mode = [_argument(flags + 1), (JUMP_SET, 0, 1, _SET_ID), _NO]  # without the flag the mode means nothing
+        program += _block(name, column, [_argument(flags), (JUMP_SET, 0, len(mode), _CREATES), *mode, _YES])
+    return program
+
+
+def _own_processes(column: int) -> list[Instruction]:
+    """Limits, priorities and processors of the calling process only, which these calls name as 0."""
+    own: list[Instruction] = [(JUMP_EQUAL, 0, 1, 0), _YES]
+    reading = [_argument(2), (JUMP_EQUAL, 0, 3, 0), _argument(2, high=True), *own]  # no new limit
+    program = _block("prlimit64", column, [_argument(0), *own, *reading, _NO])
+    for name in _OWN_ONLY:
+        program += _block(name, column, [_argument(0), *own, _NO])
+    for name, process in (("setpriority", 0), ("ioprio_set", 1)):  # PRIO_PROCESS, IOPRIO_WHO_PROCESS
+        body = [_argument(0), (JUMP_EQUAL, 0, 3, process), _argument(1), *own, _NO]
+        program += _block(name, column, body)
+    return program
