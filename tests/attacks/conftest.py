@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sandbox_kit import bench as bench
-from sandbox_kit import confined as confined
-from sandbox_kit import make_bench as make_bench
 
 import m3b
 from m3b.errors import SandboxError
 from m3b.sandbox import choose
+from sandbox_kit import bench as bench
+from sandbox_kit import confined as confined
+from sandbox_kit import make_bench as make_bench
 
 SERVER = Path(__file__).with_name("desk_server.py")
 KEY = "sk-the-key-of-the-user"
