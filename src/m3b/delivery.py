@@ -84,7 +84,7 @@ def deliver(
     _verify(run, model)
     trial = read_trial(run)
     index, of_task = read_index(run.locked, selection.task), family(selection.task)
-    trivial = of_task.trivial(index.train, index.test, index, run.work)
+    trivial = of_task.trivial(index.train, index.test, index, run.locked)
     scores = of_task.score(trial.rows, index, primary=selection.metric, trivial=trivial, seed=int(facts["seed"]))
     acceptable = acceptable_range(card, selection)
     verdict = judge(scores, acceptable)
@@ -101,7 +101,7 @@ def deliver(
 def _verify(run: Run, model: TrainedModel) -> None:
     """What was measured must be what is there. Journals of early versions hold no hashes to compare with."""
     found = changes(run.measured, model.hashes, free=()) if model.hashes else []
-    if model.answers and sha256(run.locked / PREDICTIONS) != model.answers:
+    if model.answers and sha256(run.locked, PREDICTIONS) != model.answers:
         found.append(f"{PREDICTIONS}, the measured answers, was changed")
     if found:
         raise _tampered(found)

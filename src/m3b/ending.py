@@ -8,13 +8,13 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from m3b.delivery import Delivered, versions
-from m3b.errors import Cancelled, Failed, LLMError, RunEnd, SandboxError
+from m3b.errors import Cancelled, DataError, Failed, LLMError, RunEnd, SandboxError
 from m3b.events import Event
 from m3b.history import History
 from m3b.llm import LLM
 from m3b.llm.base import spec_of
 from m3b.options import Options
-from m3b.result import Result
+from m3b.result import FINAL, Result
 from m3b.runs import Run
 from m3b.sandbox import Sandbox
 from m3b.session import Session
@@ -67,6 +67,8 @@ def _finish(run: Run, record: dict[str, Any], result: Result, session: Session |
     if session is not None:
         session.role = ""
         session.tools.close()
+        with contextlib.suppress(OSError, DataError):
+            session.leave(resumable=result.status not in FINAL)
     with contextlib.suppress(OSError, Failed):
         record.update(status=result.status, reason=result.reason, result=result.to_json(), ended=time.time())
         run.save(record)

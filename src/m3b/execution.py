@@ -51,7 +51,7 @@ class Executor:
         confined = self.sandbox.name != "off"
         with tempfile.TemporaryDirectory(dir=self.run.folder, prefix=".staged-") as place:
             images = [r.image if isinstance(r.image, str) else list(r.image) for r in records]
-            staged = stage_cases(images, Path(place) / "cases", confined, base=self.run.work)
+            staged = stage_cases(images, Path(place) / "cases", confined, base=self.run.locked)
             answered = Path(place) / "answers"
             answered.mkdir()
 
@@ -64,7 +64,7 @@ class Executor:
             answers = run_predict(folder, staged.folder, staged.paths, confine, keep=answered)
             of_task = family(index.task)
             pairs = zip(records, staged.restore(answers), strict=True)
-            return [of_task.measure(record, answer, index, self.run.work) for record, answer in pairs]
+            return [of_task.measure(record, answer, index, self.run.locked) for record, answer in pairs]
 
     def _lonely(self, ran: Ran) -> str:
         """What may be behind a failure where predict.py has neither sockets nor shared memory."""

@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
-from m3b.agents.artifacts import Selection
+from m3b.agents.artifacts import DataIndex, Selection
+from m3b.agents.checks.frozen import freeze
 from m3b.agents.checks.index import AUDIT, check_index
-from m3b.agents.checks.integrity import fingerprint, lock_index, save_hashes, sha256
+from m3b.agents.checks.integrity import fingerprint, integrity, save_hashes, sha256
+from m3b.agents.checks.locked import digest_made, lock, made_files
 from m3b.agents.checks.model import Predict, Trial, check_model, take
 from m3b.agents.loop import Emit
-from m3b.agents.verdict import Verdict
+from m3b.agents.verdict import Verdict, rejected
 from m3b.data.cards import Card
 from m3b.data.index import read_index
+from m3b.data.view import shared_files, wanted_by
 from m3b.delivery import PREDICTIONS, acceptable_range, keep_trial
+from m3b.errors import DataError
 from m3b.runs import Run, replace_text
+from m3b.untrusted import write_whole
+
+FROZEN = ".frozen"
+"""The folder of the run in which a hand-over is looked at."""
 
 
 class Inspector:
@@ -26,10 +36,13 @@ class Inspector:
         predict: runs a deliverable on cases, confined.
         emit: takes events.
         confined: whether scripts cannot write to the raw data.
+        raw_roots: the folders of raw data by the names that records give them.
     """
 
-    def __init__(self, run: Run, predict: Predict, emit: Emit, *, confined: bool) -> None:
-        self.run, self.predict, self.emit = run, predict, emit
+    def __init__(
+        self, run: Run, predict: Predict, emit: Emit, *, confined: bool, raw_roots: Mapping[str, Path]
+    ) -> None:
+        self.run, self.predict, self.emit, self.raw_roots = run, predict, emit, raw_roots
         self.raw = ""
         self._change_times = not confined
         self._last: tuple[Mapping[str, str], Verdict] | None = None
@@ -49,18 +62,45 @@ class Inspector:
         return fingerprint(card.path, change_times=self._change_times) if card.path else ""
 
     def check_index(self, selection: Selection, said: str) -> Verdict:
+        """Freeze what was handed over, look at the copy, and lock that very copy if it is accepted."""
         self.emit("stage", text="auditing the data")
         tick = lambda done, total: self.emit("output", job=0, text=f"audit: {done} of {total} images")  # noqa: E731
-        verdict = check_index(self.run.work, selection, said=said, tick=tick)
-        audit = self.run.work / AUDIT
-        if audit.is_file() and not audit.is_symlink():
-            found = json.loads(audit.read_text(encoding="utf-8"))
-            self.emit("audit", summary=_audit_line(found), findings=found["findings"])
-        if verdict.accepted:
-            hashes = lock_index(self.run.work, self.run.locked, selection.task)
-            save_hashes(self.run.locked, hashes, self.raw)
-            return replace(verdict, artifact=replace(verdict.artifact, hashes=hashes))
-        return verdict
+        frozen = self.run.folder / FROZEN
+        try:
+            notes = freeze(self.run.work, frozen, self.raw_roots, selection.task)
+        except DataError as error:
+            return rejected(str(error))
+        verdict = check_index(frozen, selection, said=said, tick=tick)
+        self._publish(frozen)
+        if not verdict.accepted:
+            return verdict
+        if both := _on_both_sides(frozen, selection.task):
+            return rejected(both)
+        for note in notes:
+            self.emit("note", text=note)
+        hashes = lock(frozen, self.run.locked, selection.task)
+        save_hashes(self.run.locked, hashes, self.raw)
+        return replace(verdict, artifact=replace(verdict.artifact, hashes=hashes))
+
+    def _publish(self, frozen: Path) -> None:
+        """The audit, where the agent and people find it."""
+        audit = frozen / AUDIT
+        if not audit.is_file():
+            with contextlib.suppress(OSError):
+                (self.run.work / AUDIT).unlink()  # an earlier one, or a script's
+            return
+        found = json.loads(audit.read_text(encoding="utf-8"))
+        self.emit("audit", summary=_audit_line(found), findings=found["findings"])
+        write_whole(self.run.work, AUDIT, audit.read_bytes())
+        audit.replace(self.run.folder / AUDIT)
+
+    def label(self, data: DataIndex, card: Card) -> str:
+        """What the end of the run finds of the raw data, the index and all that was locked."""
+        index = read_index(self.run.locked, data.task)
+        paths = made_files(index.records)
+        made = digest_made(self.run.locked, paths) if paths else None
+        after = self.raw_now(card)
+        return integrity(self.run.work, self.run.locked, data.hashes, self.raw, after, data.task, made=made)
 
     def check_model(self, selection: Selection, card: Card) -> Verdict:
         frozen = take(self.run.work, self.run.measured)
@@ -73,12 +113,28 @@ class Inspector:
             keep_trial(self.run, trial)
 
         index, acceptable = read_index(self.run.locked, selection.task), acceptable_range(card, selection)
-        verdict = check_model(self.run.work, frozen, selection, index, self.predict, keep, acceptable)
+        base = self.run.locked
+        verdict = check_model(self.run.work, frozen, selection, index, self.predict, keep, acceptable, base=base)
         if verdict.accepted:
-            model = replace(verdict.artifact, answers=sha256(self.run.locked / PREDICTIONS))
+            model = replace(verdict.artifact, answers=sha256(self.run.locked, PREDICTIONS))
             verdict = replace(verdict, artifact=model)
         self._last = (hashes, verdict) if verdict.accepted else None
         return verdict
+
+
+def _on_both_sides(frozen: Path, task: str) -> str:
+    """Files of training cases that belong to test cases too, so that the one cannot be shown without the other."""
+    index = read_index(frozen, task)
+    try:
+        both = shared_files(wanted_by(index.train, frozen), wanted_by(index.test, frozen))
+    except DataError as error:
+        return str(error)
+    if not both:
+        return ""
+    return (
+        f"{len(both)} files belong to training and to test cases at once, e.g. {both[0]}. Name the items of an archive "
+        "one by one (file#key[3]), and leave no case inside the folder of another."
+    )
 
 
 def _audit_line(found: Mapping[str, Any]) -> str:

@@ -8,6 +8,8 @@ from typing import Any
 from m3b.notebook import as_html, figure, short
 
 STATUSES = ("completed", "below_range", "no_dataset", "rejected_data", "out_of_budget", "failed", "cancelled")
+FINAL = ("completed", "below_range", "no_dataset", "rejected_data")
+"""How a run has ended that is not taken up again."""
 
 FINAL = ("completed", "below_range", "no_dataset", "rejected_data")
 """Statuses that `resume` gives back as they are: going on would not change them. It takes the others up again."""

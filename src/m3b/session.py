@@ -5,12 +5,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, cast
 
 from m3b.agents import briefing, prompts
 from m3b.agents.artifacts import Artifact, DataIndex, Selection, TrainedModel, TrainingModule, to_json
 from m3b.agents.budget import Budget
-from m3b.agents.checks.integrity import integrity
 from m3b.agents.checks.module import check_module
 from m3b.agents.checks.selection import Ask, SelectionCheck
 from m3b.agents.checks.site import check_site
@@ -32,7 +32,8 @@ from m3b.options import Options
 from m3b.runs import UNWRITTEN, Journal, Run
 from m3b.sandbox import Limits, Sandbox
 from m3b.setup import lay_out
-from m3b.tools import Toolbox
+from m3b.tools import Roots, Toolbox
+from m3b.training import VIEW, begin_training, end_training
 from m3b.workspace import Workspace
 
 Check = Callable[[str], Verdict]
@@ -70,22 +71,15 @@ class Session:
         self.journal = Journal(run.journal_file, fsync=fsync)
         self.ledger = Ledger(run.folder / ledger.FILE)
         self.role = ""
+        self._sandbox, self._approve = sandbox, approve
         cards = [card for card in workspace.cards.values() if card.path]
         roots = lay_out(run, cards, workspace.root)
-        read = [*(card.path for card in cards if card.path and card.path.is_dir()), run.resources]
-        self.tools = Toolbox(
-            roots,
-            sandbox=sandbox,
-            limits=Limits(wall_s=max(3600.0, options.train_minutes * 60 * 3)),
-            mounts_read=read,
-            phi=options.phi,
-            approve=approve,
-            on_output=lambda job, text: self.emit("output", job=job, text=text),
-            cancelled=self.cancel.is_set,
-            logs=run.folder / "logs",
-        )
+        self.raw = {card.root: card.path for card in cards if card.path and card.path.is_dir()}
+        read = [*self.raw.values(), run.resources]
+        self.tools = self._toolbox(roots, read)
         self.executor = Executor(sandbox, run, read, self.cancel.is_set)
-        self.inspector = Inspector(run, self.executor.predict, self.emit, confined=sandbox.name != "off")
+        confined = sandbox.name != "off"
+        self.inspector = Inspector(run, self.executor.predict, self.emit, confined=confined, raw_roots=self.raw)
         self.budget = Budget(
             actions=options.max_actions,
             iterations=options.max_iterations if options.debug else 0,
@@ -97,6 +91,19 @@ class Session:
         )
         self.budget.started -= history.seconds
         self._single: Agent | None = None
+
+    def _toolbox(self, roots: Roots, read: Sequence[Path]) -> Toolbox:
+        return Toolbox(
+            roots,
+            sandbox=self._sandbox,
+            limits=Limits(wall_s=max(3600.0, self.options.train_minutes * 60 * 3)),
+            mounts_read=read,
+            phi=self.options.phi,
+            approve=self._approve,
+            on_output=lambda job, text: self.emit("output", job=job, text=text),
+            cancelled=self.cancel.is_set,
+            logs=self.run.folder / "logs",
+        )
 
     def emit(self, kind: str, **data: Any) -> None:
         """Write an event down, fold it into the history, show it.
@@ -150,6 +157,7 @@ class Session:
                 lambda text: self.inspector.check_index(selection, text),
             ),
         )
+        self._show_training_only(card, selection.task)
         minutes = self.options.train_minutes
         module = cast(
             TrainingModule,
@@ -198,6 +206,24 @@ class Session:
         self.emit("artifact", artifact=role.artifact, value=to_json(artifact), **extra)
         self.role = ""
         return artifact
+
+    def _show_training_only(self, card: Card, task: str) -> None:
+        """From here on no script, preview or probe meets the raw data, the test cases or what the index was made with."""
+        self.tools.close()
+        tick = lambda done, total: self.emit("output", job=0, text=f"view: {done} of {total} files")  # noqa: E731
+        link = self._sandbox.name != "off"
+        roots = begin_training(self.run, self.raw, card.root, task, link=link, tick=tick)
+        read = [self.run.folder / VIEW, self.run.resources]
+        self.tools, self.executor.read = self._toolbox(roots, read), tuple(read)
+        if self._single is not None:
+            self._single.tools = self.tools
+
+    def leave(self, *, resumable: bool) -> None:
+        """Stop every process, and put back for people what training did not see."""
+        self.tools.close()
+        if "index" in self.history.artifacts:
+            task = cast(DataIndex, self.history.artifacts["index"]).task
+            end_training(self.run, self.raw, task, keep_view=resumable)
 
     def _checked(self, check: Check, said: str) -> Verdict:
         """The check of a hand-over, once no script of the run can change any more what it looks at."""
@@ -280,8 +306,7 @@ class Session:
     def _deliver(self, selection: Selection, card: Card, data: DataIndex, model: TrainedModel) -> Delivered:
         self.emit("stage", text="measuring and delivering the model")
         self.tools.close()
-        after = self.inspector.raw_now(card)
-        label = integrity(self.run.work, self.run.locked, data.hashes, self.inspector.raw, after, data.task)
+        label = self.inspector.label(data, card)
         facts = {
             "request": self.request,
             "run": self.run.id,

@@ -63,12 +63,12 @@ class Desk:
         self.executor = Executor(choose(sandbox), self.run, (), lambda: False)
         self.kept: list[Trial] = []
         random = np.random.default_rng(3)
-        (self.run.work / "data").mkdir()
+        (self.run.locked / "data").mkdir()
         self.records = []
         for number in range(70):
             bright = number % 2
             pixels = np.clip(random.normal(80 + 90 * bright, 15, (8, 8)), 0, 255).astype(np.uint8)
-            Image.fromarray(pixels).save(self.run.work / "data" / f"{number}.png")
+            Image.fromarray(pixels).save(self.run.locked / "data" / f"{number}.png")
             self.records.append(Record(f"data/{number}.png", (("dark", "bright")[bright],), f"p{number}"))
         self.index = Index(tuple(self.records[:60]), tuple(self.records[60:]), ("dark", "bright"))
 
@@ -82,7 +82,8 @@ class Desk:
 
     def check(self, acceptable: tuple[float, float | None] | None = None) -> Verdict:
         predict, keep = self.executor.predict, self.kept.append
-        return check_model(self.run.work, self.frozen(), CHOICE, self.index, predict, keep, acceptable)
+        frozen = self.frozen()
+        return check_model(self.run.work, frozen, CHOICE, self.index, predict, keep, acceptable, base=self.run.locked)
 
     def frozen(self) -> Frozen | None:
         return take(self.run.work, self.run.measured)
@@ -165,7 +166,16 @@ def test_a_predict_that_does_not_do_its_work(desk: Desk, predict: str, words: st
 def test_classes_of_another_index(desk: Desk) -> None:
     make_deliverable(desk.folder)
     other = replace(desk.index, classes=("dark", "light"), values={})
-    verdict = check_model(desk.run.work, desk.frozen(), CHOICE, other, desk.executor.predict, desk.kept.append, None)
+    verdict = check_model(
+        desk.run.work,
+        desk.frozen(),
+        CHOICE,
+        other,
+        desk.executor.predict,
+        desk.kept.append,
+        None,
+        base=desk.run.locked,
+    )
     assert "names the classes ['bright', 'dark']; the index has ['dark', 'light']" in verdict.faults[0]
     assert desk.kept == []
 

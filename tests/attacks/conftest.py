@@ -22,6 +22,8 @@ from sandbox_kit import bench as bench
 from sandbox_kit import confined as confined
 from sandbox_kit import make_bench as make_bench
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "pipeline"))  # whole runs, in test_cheats.py
+
 SERVER = Path(__file__).with_name("desk_server.py")
 KEY = "sk-the-key-of-the-user"
 NOBODY = 65534

@@ -12,6 +12,7 @@ from PIL import Image
 from pipeline_kit import PROJECT, actor, check_end, choice, play, say, script, write
 
 from m3b import Pipeline, load_model
+from m3b.data.index import read_index
 from m3b.delivery import without_names
 from m3b.result import Result
 
@@ -192,20 +193,36 @@ def test_the_model_card_names_no_file(note: str, kept: str) -> None:
     assert without_names(note) == kept
 
 
-def test_masks_that_are_changed_after_the_lock_are_noticed(squares: Path, tmp_path: Path) -> None:
+def test_masks_of_test_cases_are_out_of_reach_after_the_lock(squares: Path, tmp_path: Path) -> None:
     cheat = """python - <<'END'
-import json
+from pathlib import Path
 import numpy as np
 from PIL import Image
-for row in json.load(open("Datapath/test.json")):
-    Image.fromarray(np.zeros((24, 24), np.uint8)).save(row["mask_path"])
+held = sorted(Path("Datapath/masks").glob("*.png"))
+print(len(held), "masks")
+for n in range(60):
+    Image.fromarray(np.zeros((24, 24), np.uint8)).save(f"Datapath/masks/p{n:03d}_scan.png")
 END
 """
     steps = [script("python train.py && python export.py"), script(cheat), say("Done.")]
     result = run(squares, tmp_path / "run", model=steps)
-    check_end(result, "failed", "tampered", "changed after")
+    events = check_end(result, "completed")
     assert result.primary is not None
     assert result.primary["value"] > 0.85, "measured against the masks as they were when they were locked"
+    index = read_index(tmp_path / "run/locked", "segmentation")
+    said = [event["data"]["text"] for event in events if event["kind"] == "result"]
+    assert any(f"{len(index.train)} masks" in text for text in said), "those of training cases alone"
+    for record in index.test:
+        put_back = tmp_path / "run/work" / record.targets[0]
+        assert put_back.read_bytes() == (tmp_path / "run/locked" / record.targets[0]).read_bytes()
+
+
+def test_a_locked_mask_that_changes_is_noticed(squares: Path, tmp_path: Path) -> None:
+    """With the sandbox off a script reaches everything; that shows."""
+    mask = "../locked/Datapath/masks/$(ls ../locked/Datapath/masks | head -1)"
+    steps = [script(f"python train.py && python export.py; echo x >> {mask}"), say("Done.")]
+    result = Pipeline(acts(model=steps), data=[squares], out=tmp_path / "run", sandbox="off").run(REQUEST)
+    check_end(result, "failed", "tampered", "locked images or masks changed")
 
 
 def test_a_mask_of_another_size_goes_back_to_the_agent(squares: Path, tmp_path: Path) -> None:

@@ -116,6 +116,12 @@ def _serves(heading: str, task: str) -> bool:
     return named is None or task in named.group(1).split(", ")
 
 
+AFRESH = (
+    "The working directory starts afresh: Datapath/train.json and Datapath/label_dict.json are in it, and data/ holds the "
+    "files of training cases alone. m3b measures on the test cases itself."
+)
+
+
 def module_briefing(
     selection: Selection,
     data: DataIndex,
@@ -140,6 +146,7 @@ def module_briefing(
             *_said(closing),
             f"Training time: {minutes:g} minutes on {device}.",
             f"## Template resources/{template}\n{guide}",
+            AFRESH,
             "Set the project up in the working directory.",
         ]
     )

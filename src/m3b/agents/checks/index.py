@@ -130,7 +130,7 @@ def _artifact(work: Path, index: Index, audit: Audit) -> DataIndex:
         counts=audit.counts,
         patients=audit.patients,
         cases={"train": len(index.train), "test": len(index.test)},
-        hashes={name: sha256(work / name) for name in INDEX_FILES},
+        hashes={name: sha256(work, name) for name in INDEX_FILES},
         notes=tuple(finding.message for finding in audit.of("warn")),
         task=index.task,
         values=dict(index.values),

@@ -41,6 +41,8 @@ def check_model(
     predict: Predict,
     keep: Callable[[Trial], None],
     acceptable: tuple[float, float | None] | None,
+    *,
+    base: Path,
 ) -> Verdict:
     """Accept a deliverable that is whole and predicts every validation and test case.
 
@@ -50,6 +52,7 @@ def check_model(
         frozen: the copy of the deliverable that is looked at and measured, as `take` made it.
         index: the locked one.
         keep: stores the predictions on the test cases where agents cannot see them.
+        base: what the index's paths count from.
     """
     if frozen is None:
         fault = f"There is no folder {FOLDER}/. Train, then run `python export.py --out {FOLDER}`."
@@ -68,7 +71,7 @@ def check_model(
         told = f"The trained model's predict.py does not do its work in a clean process: {last_line(str(error))}"
         return rejected(Fault(fault, told))
     keep(Trial(tuple(rows[len(valid) :])))
-    scores = _validation(work, valid, rows[: len(valid)], index, selection)
+    scores = _validation(base, valid, rows[: len(valid)], index, selection)
     figure = scores.primary if scores else None
     model = TrainedModel(
         folder=FOLDER,
@@ -117,14 +120,14 @@ def _key(image: Any) -> str:
 
 
 def _validation(
-    work: Path, valid: Sequence[Record], rows: Sequence[Row], index: Index, selection: Selection
+    base: Path, valid: Sequence[Record], rows: Sequence[Row], index: Index, selection: Selection
 ) -> Scores | None:
     if not valid:
         return None
     of_task, held = family(index.task), {record.key for record in valid}
     training = [record for record in index.train if record.key not in held]
     try:
-        trivial = of_task.trivial(training, valid, index, work)
+        trivial = of_task.trivial(training, valid, index, base)
         return of_task.score(rows, index, primary=selection.metric, trivial=trivial)
     except ValueError:
         return None  # too few validation cases of a class to say anything

@@ -1,0 +1,153 @@
+"""The hand-over of an index, frozen: copies of its files and of all that scripts made for its cases.
+
+What is audited and accepted is this copy, which no script can reach; m3b writes the index files in it anew.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from m3b.agents.checks.integrity import INDEX_FILES, RAW
+from m3b.agents.checks.locked import OWN, made_files
+from m3b.data.index import LABELS, TEST, TRAIN, Index, Mask, Record, read_index, write_records
+from m3b.data.schemas import json_schema
+from m3b.data.sides import sides
+from m3b.errors import DataError
+from m3b.untrusted import Unsafe, is_folder, read_bytes, remove_tree, walk
+from m3b.untrusted.trees import copy_file
+
+LARGEST_INDEX = 2**30
+
+
+def freeze(work: Path, target: Path, raw: Mapping[str, Path], task: str) -> list[str]:
+    """Copy an index and what its records rest on to `target`, with links to the raw data below `target/data`.
+
+    Links are not followed, but for those that lead into the raw data, of which the content is copied.
+
+    Args:
+        raw: the folders of raw data by the names that records give them.
+
+    Returns:
+        What was left out of the index files, in words.
+
+    Raises:
+        DataError: a file that cannot be taken: a link to elsewhere, a pipe, a name that m3b uses itself.
+    """
+    remove_tree(target)
+    (target / RAW).mkdir(parents=True)
+    for name, folder in raw.items():
+        (target / RAW / name).symlink_to(folder, target_is_directory=True)
+    notes: list[str] = []
+    listed = {}
+    for name in INDEX_FILES:
+        try:
+            listed[name] = _taken(work, target, name)
+        except FileNotFoundError:
+            continue  # the check says that it is missing
+        except OSError as error:
+            raise DataError(f"{name} cannot be taken: {error.strerror}.") from error
+    try:
+        index = read_index(target, task)
+    except DataError:
+        return notes  # the check says what is wrong
+    for name in (TRAIN, TEST):
+        notes += _unknown(name, listed[name], task)
+    index = replace(index, train=_plain_paths(index.train), test=_plain_paths(index.test))
+    write_index(target, index)
+    for path in made_files(index.records):
+        _copy_made(work, path, target, [Path(os.path.realpath(folder)) for folder in raw.values()])
+    return notes
+
+
+def _taken(work: Path, target: Path, name: str) -> bytes:
+    content = read_bytes(work, name, LARGEST_INDEX)
+    (target / name).parent.mkdir(parents=True, exist_ok=True)
+    (target / name).write_bytes(content)
+    return content
+
+
+def _unknown(name: str, content: bytes, task: str) -> list[str]:
+    known = set(json_schema(task)["items"]["properties"])
+    items: list[dict[str, Any]] = json.loads(content.decode("utf-8-sig"))
+    extra = sorted({key for item in items for key in item} - known)
+    if not extra:
+        return []
+    some = ", ".join(repr(key[:40]) for key in extra[:5]) + (", ..." if len(extra) > 5 else "")
+    return [f"{name}: the keys {some} are not part of the index and were left out."]
+
+
+def write_index(folder: Path, index: Index) -> None:
+    """The three index files as m3b writes them: what the schema knows and nothing else."""
+    write_records(folder / TRAIN, index.train, index.task)
+    write_records(folder / TEST, index.test, index.task)
+    (folder / LABELS).write_text(json.dumps(index.values, indent=1, ensure_ascii=False), encoding="utf-8")
+
+
+def _plain_paths(records: Sequence[Record]) -> tuple[Record, ...]:
+    """Records whose paths are spelt in one way only, without `./` and `//`."""
+
+    def plain(path: str) -> str:
+        file, mark, item = path.partition("#")
+        kept = "/".join(part for part in file.split("/") if part not in ("", "."))
+        return f"{'/' if file.startswith('/') else ''}{kept}{mark}{item}"
+
+    def masks(mask: Mask | None) -> Mask | None:
+        if mask is None or isinstance(mask, str):
+            return mask and plain(mask)
+        if isinstance(mask, Mapping):
+            return {name: plain(path) for name, path in mask.items()}
+        return tuple(map(plain, mask))
+
+    return tuple(
+        replace(
+            record,
+            image=plain(record.image) if isinstance(record.image, str) else tuple(map(plain, record.image)),
+            mask=masks(record.mask),
+        )
+        for record in records
+    )
+
+
+def _copy_made(work: Path, path: str, target: Path, raw: Sequence[Path]) -> None:
+    """Copy one file or folder that a record names; one that is not there is left to the check."""
+    if path.startswith("/") or ".." in path.split("/"):
+        return  # the check refuses it
+    if path.split("/")[0] in OWN:
+        raise DataError(f"{path!r}: {path.split('/')[0]} is a name that m3b uses; write below Datapath/.")
+    try:
+        root, name = _source(work, path, raw)
+        if is_folder(root, name):
+            for found in walk(root, name):
+                if found.kind != "folder":
+                    _copy_one(work, f"{path}/{found.name}", target, raw)
+        else:
+            _copy_one(work, path, target, raw)
+    except FileNotFoundError:
+        return
+    except Unsafe as error:
+        raise DataError(
+            f"{path!r} is a link to somewhere else, or no plain file ({error.strerror}); name the file in data/<name>/, "
+            "or write a copy."
+        ) from error
+
+
+def _copy_one(work: Path, path: str, target: Path, raw: Sequence[Path]) -> None:
+    root, name = _source(work, path, raw)
+    copy_file(root, name, target, path)
+    above = path.rpartition("/")[0]
+    for side in sides(target / path, beside=(root / name).parent):  # told by the copy, which nobody changes any more
+        copy_file(root, Path(name).parent / side, target, f"{above}/{side}" if above else side)
+
+
+def _source(work: Path, path: str, raw: Sequence[Path]) -> tuple[Path, str | Path]:
+    """Where the content lies: in `work` under this very path, or in the raw data that a link leads to."""
+    real = Path(os.path.realpath(work / path))
+    for folder in raw:
+        if real.is_relative_to(folder):
+            return folder, real.relative_to(folder)
+    return work, path

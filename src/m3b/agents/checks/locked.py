@@ -1,0 +1,68 @@
+"""An accepted index in `locked/`: moved there with all that was made for its cases, hashed, and what training gets of it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from m3b.agents.checks.integrity import INDEX_FILES, RAW
+from m3b.data.index import LABELS, TRAIN, Index, Record, read_index
+from m3b.untrusted import is_folder, remove_tree, sha256, walk
+
+OWN = ("model", "raw.json", "hashes.json", "scores.json", "predictions.json", "data_audit.json", RAW)
+"""Names in `locked/` that m3b uses itself."""
+
+
+def made_files(records: Sequence[Record]) -> list[str]:
+    """What of the records' files was made in the run, by path below `work`; the rest is raw data."""
+    paths = {path for record in records for path in (*record.files, *record.targets)}
+    return sorted(path for path in paths if path.split("/")[0] != RAW)
+
+
+def lock(frozen: Path, locked: Path, task: str) -> dict[str, str]:
+    """Move an accepted hand-over to `locked`, where m3b reads it from now on, and return its hashes.
+
+    Returns:
+        Of the index files, by name; of those that training gets, under `work/`; and of all files that scripts made for
+        the cases together, under `made`.
+    """
+    for place in locked.iterdir():
+        if place.name not in OWN or place.name == RAW:
+            remove_tree(place)
+    for place in frozen.iterdir():
+        place.rename(locked / place.name)
+    frozen.rmdir()
+    index = read_index(locked, task)
+    hashes = {name: sha256(locked, name) for name in INDEX_FILES}
+    hashes[f"work/{TRAIN}"] = hashlib.sha256(for_training(index)).hexdigest()
+    hashes[f"work/{LABELS}"] = hashes[LABELS]
+    if made := made_files(index.records):
+        hashes["made"] = digest_made(locked, made)
+    return hashes
+
+
+def digest_made(locked: Path, paths: Sequence[str]) -> str:
+    """One digest of all files that scripts made for the cases, as they are locked; links and what is gone count too."""
+    lines = []
+    for path in paths:
+        names = [path]
+        if is_folder(locked, path):
+            names = [f"{path}/{found.name}" for found in walk(locked, path) if found.kind != "folder"]
+        for name in sorted(names):
+            try:
+                lines.append(f"{name} {sha256(locked, name)}")
+            except OSError as error:
+                lines.append(f"{name} {error.strerror}")
+    return hashlib.sha256("\n".join(lines).encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def for_training(index: Index) -> bytes:
+    """`train.json` as those get it who train: patients under invented names, which sort as the true ones do."""
+    names = sorted({record.patient for record in index.train})
+    width = max(4, len(str(len(names))))
+    pseudonym = {name: f"p{number:0{width}d}" for number, name in enumerate(names, start=1)}
+    records = [replace(record, patient=pseudonym[record.patient]).to_json(index.task) for record in index.train]
+    return json.dumps(records, indent=1, ensure_ascii=False).encode("utf-8", "surrogatepass")

@@ -1,0 +1,175 @@
+"""A view of raw data that holds the files of some cases only: linked where possible, copied otherwise.
+
+Archives (NPY, NPZ, HDF5, pickles, PT) that hold items of other cases too are written anew: same keys and indices, items
+of other cases zero.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from m3b.data.archive_writers import Items
+from m3b.data.archives import subset
+from m3b.data.reading import shared
+from m3b.data.records import Record
+from m3b.data.sides import sides
+from m3b.errors import DataError
+
+FICLONE = 0x40049409
+"""Linux: share the blocks of a file with a copy of it, on file systems that can (btrfs, XFS)."""
+Tick = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What cases need, by path as their records have it: whole files, and items of archives by key.
+
+    Of an array that is wanted whole, the items are None.
+    """
+
+    files: frozenset[str]
+    archives: Mapping[str, Mapping[str, Items]] = field(default_factory=dict)
+
+
+@dataclass
+class Made:
+    """How many files a view got, and by which way."""
+
+    linked: int = 0
+    cloned: int = 0
+    copied: int = 0
+    written: int = 0
+
+
+def wanted_by(records: Iterable[Record], base: Path) -> Wanted:
+    """Files and archive items of these cases, with the data of detached headers and the members of folders.
+
+    Raises:
+        DataError: a header that names data outside its folder.
+    """
+    parse = shared().arrays.parse_reference
+    files: set[str] = set()
+    archives: dict[str, dict[str, set[int] | None]] = defaultdict(dict)
+    for path in dict.fromkeys(path for record in records for path in (*record.images, *record.masks)):
+        reference = parse(path)
+        if reference is None or os.path.lexists(base / path):
+            files.update(_closure(path, base))
+            continue
+        keys = archives[reference.file]
+        if reference.index is None:
+            keys[reference.key] = None
+        elif (items := keys.setdefault(reference.key, set())) is not None:
+            items.add(reference.index)
+    return Wanted(frozenset(files), archives)
+
+
+def _closure(path: str, base: Path) -> list[str]:
+    place = base / path
+    if place.is_dir():
+        return [f"{path}/{item.name}" for item in place.iterdir() if _is_image(item)]
+    return [path, *((Path(path).parent / name).as_posix() for name in sides(place))]
+
+
+def _is_image(item: Path) -> bool:
+    return item.is_file() and not item.name.startswith(".") and bool(shared().kind_of(str(item)))
+
+
+def shared_files(mine: Wanted, others: Wanted) -> list[str]:
+    """Files that cannot be given to the one without what belongs to the other."""
+    both = mine.files & others.files
+    return sorted(both | (mine.files & others.archives.keys()) | (mine.archives.keys() & others.files))
+
+
+# --- making it ----------------------------------------------------------------------------------------------------
+
+
+def make_view(
+    wanted: Wanted, base: Path, place: Callable[[str], Path], *, link: bool, tick: Tick | None = None
+) -> Made:
+    """Put everything that is wanted at the paths that `place` gives.
+
+    Args:
+        base: what the paths count from.
+        link: whether files may be hard-linked; only where nobody can write through the links.
+        tick: called now and then with the files done and their total.
+
+    Raises:
+        DataError: an archive that cannot be read, or no room for the copies.
+        OSError: a file that cannot be read or written.
+    """
+    made, known = Made(), set[Path]()
+    total = len(wanted.files) + len(wanted.archives)
+    room = _Room(wanted, base)
+    for done, path in enumerate(sorted(wanted.files)):
+        target = place(path)
+        if target.parent not in known:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            known.add(target.parent)
+        put(Path(os.path.realpath(base / path)), target, made, link=link, room=room)
+        if tick and done % 2000 == 0:
+            tick(done, total)
+    for path, keys in sorted(wanted.archives.items()):
+        target = place(path)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        real = Path(os.path.realpath(base / path))
+        if subset(real, target, keys):
+            made.written += 1
+        else:
+            put(real, target, made, link=link, room=room)
+    return made
+
+
+class _Room:
+    """Asked before the first copy: is there room for all of them?"""
+
+    def __init__(self, wanted: Wanted, base: Path) -> None:
+        self.wanted, self.base, self.asked = wanted, base, False
+
+    def check(self, target: Path) -> None:
+        if self.asked:
+            return
+        self.asked = True
+        paths: Sequence[str] = [*self.wanted.files, *self.wanted.archives]
+        need = sum((self.base / path).stat().st_size for path in paths)
+        free = shutil.disk_usage(target.parent).free
+        if need > free:
+            raise DataError(
+                f"The files of the training cases ({need / 2**30:.1f} GiB) have to be copied to {target.parent}, since "
+                f"they cannot be linked there, and {free / 2**30:.1f} GiB are free. Choose an --out on the file "
+                "system of the data, or make room."
+            )
+
+
+def put(real: Path, target: Path, made: Made, *, link: bool, room: _Room | None = None) -> None:
+    """One file: a hard link, else shared blocks, else a copy."""
+    if link:
+        try:
+            os.link(real, target)
+        except OSError:  # another file system, or a kernel that refuses links to files of others
+            pass
+        else:
+            made.linked += 1
+            return
+    if clone(real, target):
+        made.cloned += 1
+        return
+    if room:
+        room.check(target)
+    shutil.copyfile(real, target)
+    made.copied += 1
+
+
+def clone(real: Path, target: Path) -> bool:
+    """A copy that shares its blocks with the original; False where the file system cannot."""
+    with real.open("rb") as source, target.open("wb") as copy:
+        try:
+            fcntl.ioctl(copy.fileno(), FICLONE, source.fileno())
+        except OSError:
+            return False
+    return True

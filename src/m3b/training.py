@@ -1,0 +1,156 @@
+"""From the acceptance of an index on: a working directory and a view of the data that hold training cases only.
+
+The Data Engineer's `work/` is moved to `scratch/`, which no script can reach; `work/` starts again with the training
+part of the index and what was made for its cases. `work/data/<name>` leads to `view/<name>` in place of the raw data.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from m3b.agents.checks.index import AUDIT
+from m3b.agents.checks.locked import for_training, made_files
+from m3b.data.index import LABELS, TEST, TRAIN, Index, read_index
+from m3b.data.view import Tick, Wanted, make_view, wanted_by
+from m3b.errors import DataError, Failed
+from m3b.runs import Run
+from m3b.tools import Roots
+from m3b.untrusted import read_bytes, remove_tree, write_whole
+
+VIEW, SCRATCH = "view", "scratch"
+_VIEW_PART, _WORK_PART = ".view.part", ".work.part"
+
+
+def begin_training(
+    run: Run, raw: Mapping[str, Path], chosen: str, task: str, *, link: bool, tick: Tick | None = None
+) -> Roots:
+    """Take test cases and raw data away from those who train. May be called again, after a crash at any point too.
+
+    Args:
+        raw: the folders of raw data by the names that records give them.
+        chosen: the name among them of the data set at work.
+        link: whether the view may hold hard links, which nobody can write through.
+
+    Returns:
+        Where tools may go from now on.
+
+    Raises:
+        Failed: the view cannot be made.
+    """
+    index = read_index(run.locked, task)
+    for name, folder in raw.items():
+        _lead(run.locked / "data" / name, folder)
+    try:
+        _make_view(run, index, chosen, link=link, tick=tick)
+        _restart_work(run, index)
+    except (DataError, OSError) as error:
+        raise Failed(f"The view of the training cases cannot be made: {error}") from error
+    _take_back(run, index)
+    views = {name: run.folder / VIEW / name for name in sorted(os.listdir(run.folder / VIEW))}
+    _lead_data(run, views)
+    return Roots(run.work, {**{f"data/{name}": place for name, place in views.items()}, "resources": run.resources})
+
+
+def _make_view(run: Run, index: Index, chosen: str, *, link: bool, tick: Tick | None) -> None:
+    view, part = run.folder / VIEW, run.folder / _VIEW_PART
+    if view.is_dir():
+        return
+    remove_tree(part)
+    (part / chosen).mkdir(parents=True)
+    make_view(
+        _of(index, run.locked, raw=True), run.locked, lambda path: part / path.partition("/")[2], link=link, tick=tick
+    )
+    part.rename(view)
+
+
+def _of(index: Index, base: Path, *, raw: bool) -> Wanted:
+    """What training cases need of the raw data, or of what was made in the run."""
+    whole = wanted_by(index.train, base)
+    return Wanted(
+        frozenset(path for path in whole.files if path.startswith("data/") == raw),
+        {path: keys for path, keys in whole.archives.items() if path.startswith("data/") == raw},
+    )
+
+
+def _restart_work(run: Run, index: Index) -> None:
+    """The new folder is whole before the old one is moved away, so that a crash in between leaves no doubt."""
+    part, scratch = run.folder / _WORK_PART, run.folder / SCRATCH
+    if not scratch.is_dir():
+        remove_tree(part)
+        for folder in ("Datapath", "Logout", "data"):
+            (part / folder).mkdir(parents=True)
+        (part / TRAIN).write_bytes(for_training(index))
+        (part / LABELS).write_bytes((run.locked / LABELS).read_bytes())
+        make_view(_of(index, run.locked, raw=False), run.locked, lambda path: part / path, link=False)
+        run.work.rename(scratch)
+    if part.is_dir():
+        remove_tree(run.work)
+        part.rename(run.work)
+
+
+def _lead(link: Path, target: Path) -> None:
+    """A link that leads there, in place of whatever else stands there."""
+    if link.is_symlink() and os.readlink(link) == str(target):
+        return
+    if os.path.lexists(link):
+        remove_tree(link)
+    link.parent.mkdir(parents=True, exist_ok=True)
+    link.symlink_to(target, target_is_directory=True)
+
+
+def _lead_data(run: Run, places: Mapping[str, Path]) -> None:
+    data = run.work / "data"
+    if data.is_symlink() or not data.is_dir():
+        remove_tree(data)
+    for name in os.listdir(data) if data.is_dir() else []:
+        if name not in places and (data / name).is_symlink():
+            (data / name).unlink()
+    for name, place in places.items():
+        _lead(data / name, place)
+    _lead(run.work / "resources", run.resources)
+
+
+# --- for people, afterwards ---------------------------------------------------------------------------------------
+
+
+def end_training(run: Run, raw: Mapping[str, Path], task: str, *, keep_view: bool) -> None:
+    """Put back for people what training did not see: the links to the raw data, the test cases of the index.
+
+    Args:
+        keep_view: whether the run may be resumed, which needs the view again.
+    """
+    if not (run.folder / SCRATCH).is_dir():
+        return
+    index = read_index(run.locked, task)
+    _lead_data(run, raw)
+    write_whole(run.work, TEST, read_bytes(run.locked, TEST))
+    write_whole(run.work, AUDIT, read_bytes(run.folder, AUDIT))
+    for path in _of_test_alone(index, run.locked):
+        write_whole(run.work, path, read_bytes(run.locked, path, most=2**40))
+    if not keep_view:
+        remove_tree(run.folder / VIEW)
+
+
+def _take_back(run: Run, index: Index) -> None:
+    """Undo `end_training` where a run is resumed."""
+    for path in (TEST, AUDIT, *_of_test_alone(index, run.locked)):
+        place = run.work / path
+        if not os.path.lexists(place):
+            continue
+        try:
+            kept = run.folder if path == AUDIT else run.locked
+            same = read_bytes(run.work, path, most=2**40) == read_bytes(kept, path, most=2**40)
+        except OSError:
+            continue  # not what m3b put there
+        if same:
+            place.unlink()
+
+
+def _of_test_alone(index: Index, locked: Path) -> list[str]:
+    """Whole files that were made for test cases and that no training case has."""
+    if not made_files(index.test):
+        return []
+    whole = wanted_by(index.test, locked).files - wanted_by(index.train, locked).files
+    return sorted(path for path in whole if not path.startswith("data/"))

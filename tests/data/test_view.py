@@ -1,0 +1,235 @@
+"""The view of training cases: their files and nothing else, archives with the items of other cases zeroed."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import pickle
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from m3b.data import view
+from m3b.data.archive_writers import runs
+from m3b.data.archives import subset
+from m3b.data.reading import read_image
+from m3b.data.records import Record
+from m3b.data.view import Made, Wanted, make_view, put, shared_files, wanted_by
+from m3b.errors import DataError
+
+ITEMS = np.arange(6 * 5 * 7, dtype=np.int16).reshape(6, 5, 7) + 1
+
+
+def picture(file: Path) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(np.full((6, 5), 7, np.uint8)).save(file)
+
+
+def files_below(folder: Path) -> list[str]:
+    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+
+
+def make(records: list[Record], base: Path, *, link: bool = True) -> tuple[Made, Path]:
+    target = base.parent / "view"
+    made = make_view(wanted_by(records, base), base, lambda path: target / path, link=link)
+    return made, target
+
+
+def test_files_folders_lists_and_headers_of_the_cases_alone(tmp_path: Path) -> None:
+    base = tmp_path / "base"
+    for name in ("a.png", "test.png", "s/1.png", "s/2.png", "l/1.png", "l/2.png", "l/3.png", "m/a.png"):
+        picture(base / name)
+    (base / "s/labels.csv").write_text("what every case has")
+    (base / "s/.hidden.png").write_bytes(b"x")
+    (base / "v.mhd").write_text("NDims = 2\nElementDataFile = v.raw\n")
+    (base / "v.raw").write_bytes(b"voxels")
+    (base / "other.raw").write_bytes(b"voxels")
+    records = [
+        Record("a.png", mask="m/a.png"),
+        Record("s"),
+        Record(("l/1.png", "l/3.png")),
+        Record("v.mhd"),
+    ]
+    made, target = make(records, base)
+    assert files_below(target) == [
+        "a.png", "l/1.png", "l/3.png", "m/a.png", "s/1.png", "s/2.png", "v.mhd", "v.raw",
+    ]  # fmt: skip
+    assert made.linked == 8
+    assert (target / "a.png").stat().st_ino == (base / "a.png").stat().st_ino
+
+
+def test_without_links_nothing_leads_back_to_the_raw_file(tmp_path: Path) -> None:
+    picture(tmp_path / "base/a.png")
+    made, target = make([Record("a.png")], tmp_path / "base", link=False)
+    assert made.linked == 0
+    assert (target / "a.png").stat().st_ino != (tmp_path / "base/a.png").stat().st_ino
+    assert (target / "a.png").read_bytes() == (tmp_path / "base/a.png").read_bytes()
+
+
+@pytest.mark.parametrize("error", [PermissionError(1, "protected"), OSError(18, "other file system")])
+def test_where_links_are_refused_files_are_copied(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: OSError
+) -> None:
+    picture(tmp_path / "base/a.png")
+
+    def refuse(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(os, "link", refuse)
+    made, target = make([Record("a.png")], tmp_path / "base")
+    assert (made.linked, made.copied + made.cloned) == (0, 1)
+    assert (target / "a.png").read_bytes() == (tmp_path / "base/a.png").read_bytes()
+
+
+def test_no_room_is_said_before_anything_is_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    picture(tmp_path / "base/a.png")
+    monkeypatch.setattr(view, "clone", lambda real, target: False)
+    monkeypatch.setattr(view.shutil, "disk_usage", lambda place: _Usage())
+    with pytest.raises(DataError, match="Choose an --out on the file system of the data"):
+        make([Record("a.png")], tmp_path / "base", link=False)
+
+
+class _Usage:
+    free = 1
+
+
+def test_raw_files_behind_links_come_as_files(tmp_path: Path) -> None:
+    picture(tmp_path / "store/1.png")
+    (tmp_path / "base").mkdir()
+    (tmp_path / "base/a.png").symlink_to(tmp_path / "store/1.png")
+    _, target = make([Record("a.png")], tmp_path / "base")
+    assert not (target / "a.png").is_symlink()
+
+
+# --- archives -----------------------------------------------------------------------------------------------------
+
+
+def write(file: Path, arrays: dict[str, Any]) -> None:
+    if file.suffix == ".npy":
+        np.save(file, arrays["images"])
+    elif file.suffix == ".npz":
+        np.savez_compressed(file, **arrays)
+    elif file.suffix == ".h5":
+        with h5py.File(file, "w") as out:
+            for name, value in arrays.items():
+                out.create_dataset(name, data=value, chunks=(1, *value.shape[1:]), compression="gzip")
+            out.attrs["answers"] = "0 1 1 0"
+    elif file.suffix == ".pkl":
+        file.write_bytes(pickle.dumps(arrays))
+    else:
+        import torch
+
+        torch.save({name: torch.from_numpy(value) for name, value in arrays.items()}, file)
+
+
+@pytest.mark.parametrize("suffix", [".npy", ".npz", ".h5", ".pkl", ".pt"])
+def test_items_of_other_cases_are_zero_and_other_keys_gone(tmp_path: Path, suffix: str) -> None:
+    base = tmp_path / "base"
+    base.mkdir()
+    write(base / f"all{suffix}", {"images": ITEMS, "labels": np.array([1, 0, 1, 0, 1, 1])})
+    key = "" if suffix == ".npy" else "images"
+    train = [Record(f"all{suffix}#{key}[{n}]") for n in (0, 2, -2)]
+    made, target = make(train, base)
+    assert made.written == 1
+    for number, item in enumerate(ITEMS):
+        seen = read_image(f"all{suffix}#{key}[{number}]", str(target)).array
+        wanted = read_image(f"all{suffix}#{key}[{number}]", str(base)).array
+        assert seen.dtype == wanted.dtype
+        assert np.array_equal(seen, wanted if number in (0, 2, 4) else np.zeros_like(wanted)), item[0, 0]
+    if suffix != ".npy":
+        with pytest.raises(DataError, match="has no array 'labels'"):
+            read_image(f"all{suffix}#labels[0]", str(target))
+    if suffix == ".h5":
+        with h5py.File(target / "all.h5") as out:
+            assert not out.attrs
+
+
+def test_an_archive_of_training_cases_alone_is_linked(tmp_path: Path) -> None:
+    base = tmp_path / "base"
+    base.mkdir()
+    write(base / "case.npz", {"image": ITEMS, "mask": ITEMS})
+    made, _ = make([Record("case.npz#image", mask="case.npz#mask")], base)
+    assert (made.linked, made.written) == (1, 0)
+
+
+def test_chunks_of_several_items_are_taken_apart(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "a.h5", "w") as out:
+        out.create_dataset("x/images", data=ITEMS, chunks=(4, 5, 7), compression="gzip", shuffle=True)
+        out.create_dataset("plain", data=ITEMS)
+    assert subset(tmp_path / "a.h5", tmp_path / "b.h5", {"x/images": {1, 5}, "plain": None})
+    with h5py.File(tmp_path / "b.h5") as out:
+        assert np.array_equal(np.flatnonzero(out["x/images"][:].any(axis=(1, 2))), [1, 5])
+        assert np.array_equal(out["plain"][:], ITEMS)
+
+
+def test_an_item_that_is_not_there_is_named(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", ITEMS)
+    with pytest.raises(DataError, match=r"a\.npy: cannot be taken apart: item 9 of 6"):
+        subset(tmp_path / "a.npy", tmp_path / "b.npy", {"": {9}})
+
+
+@given(st.sets(st.integers(0, 40)))
+def test_runs_are_the_items_again(items: set[int]) -> None:
+    found = runs(items)
+    assert {item for first, last in found for item in range(first, last)} == items
+    assert all(second[0] > first[1] for first, second in itertools.pairwise(found))
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.sets(st.integers(0, 5), min_size=1), st.sampled_from([".npy", ".npz", ".h5", ".pkl"]))
+def test_any_choice_of_items(tmp_path: Path, items: set[int], suffix: str) -> None:
+    place = Path(tempfile.mkdtemp(dir=tmp_path))  # HDF5 files stay open, so each example has its own
+    source, target = place / f"s{suffix}", place / f"t{suffix}"
+    write(source, {"images": ITEMS})
+    if not subset(source, target, {"": set(items)}):
+        assert items == set(range(6))
+        return
+    for number in range(6):
+        seen = read_image(f"{target.name}#[{number}]", str(place)).array
+        assert bool(seen.any()) is (number in items)
+
+
+# --- files that cannot be told apart --------------------------------------------------------------------------------
+
+
+def test_files_of_both_sides_are_named() -> None:
+    mine = Wanted(frozenset({"a", "b"}), {"n.npz": {"x": {1}}})
+    assert shared_files(mine, Wanted(frozenset({"b"}), {"n.npz": {"x": {2}}})) == ["b"]
+    assert shared_files(mine, Wanted(frozenset({"n.npz"}), {"a": {"": {0}}})) == ["a", "n.npz"]
+
+
+def test_a_folder_and_a_file_in_it_meet(tmp_path: Path) -> None:
+    for name in ("s/1.png", "s/2.png"):
+        picture(tmp_path / name)
+    assert shared_files(wanted_by([Record("s")], tmp_path), wanted_by([Record("s/2.png")], tmp_path)) == ["s/2.png"]
+
+
+def test_a_header_that_leads_out_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "v.nhdr").write_text("NRRD0004\ndata file: ../secret.raw\n")
+    with pytest.raises(DataError, match="outside its folder"):
+        wanted_by([Record("v.nhdr")], tmp_path)
+
+
+def test_a_pattern_and_a_list_of_data_files(tmp_path: Path) -> None:
+    for number in (1, 2, 3):
+        (tmp_path / f"v{number:03d}.raw").write_bytes(b"x")
+    (tmp_path / "p.mhd").write_text("ElementDataFile = v%03d.raw 1 3 1\n")
+    (tmp_path / "l.mhd").write_text("ElementDataFile = LIST\nv001.raw\nv003.raw\n")
+    assert wanted_by([Record("p.mhd")], tmp_path).files == {"p.mhd", "v001.raw", "v002.raw", "v003.raw"}
+    assert wanted_by([Record("l.mhd")], tmp_path).files == {"l.mhd", "v001.raw", "v003.raw"}
+
+
+def test_put_says_which_way_it_went(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"x")
+    made = Made()
+    put(tmp_path / "a", tmp_path / "b", made, link=True)
+    put(tmp_path / "a", tmp_path / "c", made, link=False)
+    assert made.linked == 1
+    assert made.cloned + made.copied == 1
