@@ -79,6 +79,11 @@ def test_counts_as_the_csv_module_does(rows: list[list[str]], delimiter: str) ->
     assert f", {len(rows):,} row" in preview(head)
 
 
+def test_a_header_may_hold_slashes_and_a_path_is_no_header() -> None:
+    assert tables.sniff(b"Filename,Patient ID / Name,Lung /abdomen\na,1,x\nb,2,y\n").header
+    assert not tables.sniff(b"scans/a.dat,sick\nscans/b.dat,well\n").header
+
+
 @settings(max_examples=200, deadline=None)
 @given(rows=ROWS, block=st.integers(1, 40), final=st.booleans())
 def test_streamed_count_agrees_with_the_csv_module(rows: list[list[str]], block: int, final: bool) -> None:

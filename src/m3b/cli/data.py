@@ -151,3 +151,18 @@ def card(
     else:
         out.write_text(text + "\n", encoding="utf-8")
         typer.echo(str(out))
+
+
+@app.command()
+def survey(
+    folder: Annotated[Path, typer.Argument(help="A folder of data that nobody prepared.")],
+    seconds: Annotated[float, typer.Option(help="What it may take; what is left out is said.", min=1)] = 120.0,
+    json: Json = False,
+) -> None:
+    """Look at a folder: groups of files, what they hold, tables, and what belongs together."""
+    from m3b.data.survey.engine import survey as look
+    from m3b.data.survey.facts import Limits
+    from m3b.data.survey.render import render
+
+    found = look(folder, limits=Limits(seconds=seconds))
+    typer.echo(found.model_dump_json(indent=2) if json else render(found))

@@ -1,12 +1,5 @@
-"""Natural order: case_2 before case_10."""
+"""Natural order (`m3b.data.natural`), for the tools that list names."""
 
-from __future__ import annotations
+from m3b.data.natural import natural
 
-import re
-
-_RUN = re.compile(r"(\d+)", re.ASCII)
-
-
-def natural(name: str) -> tuple[tuple[int, int | str], ...]:
-    """A sort key that reads runs of digits as numbers."""
-    return tuple((0, int(part)) if part.isdecimal() and part.isascii() else (1, part) for part in _RUN.split(name))
+__all__ = ["natural"]

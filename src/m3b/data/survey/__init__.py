@@ -3,3 +3,26 @@
 `survey(root)` looks once, within limits, and states facts (`m3b.data.survey.facts`, `table_facts`, `relations`); it
 decides nothing. Nothing here knows a particular data set, and nothing that a file holds can make it fail.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from m3b.data.survey.cache import cached_survey
+    from m3b.data.survey.engine import survey
+    from m3b.data.survey.facts import Limits
+    from m3b.data.survey.relations import Survey
+    from m3b.data.survey.render import render
+
+__all__ = ["Limits", "Survey", "cached_survey", "render", "survey"]
+_HOME = {"Limits": "facts", "Survey": "relations", "cached_survey": "cache", "render": "render", "survey": "engine"}
+
+
+def __getattr__(name: str) -> Any:
+    """The public names, imported when they are used: pydantic and numpy are heavy."""
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)

@@ -9,12 +9,12 @@ from m3b.data.survey.table_facts import Annotation, Table
 
 _Named = TypeVar("_Named", Group, Table)
 
-Rule = Literal["path", "tail", "name", "stem", "number", "folded", "exact", "within"]
+Rule = Literal["path", "tail", "name", "stem", "number", "folded", "exact", "prefixed"]
 """How two texts are brought to one key, from the strictest to the loosest; `m3b.data.survey.keys.key` computes it.
 
-path: relative path; tail: the last folders and the name; name: file name; stem: without suffixes; number: digits
-without leading zeros; folded: case, spaces, `-` and `_` folded; exact: as it stands; within: the one text, folded,
-stands as whole words in the other.
+path: relative path with `/`; tail: the last folder and the name; name: file name; stem: without suffixes; number: the
+digits without leading zeros; folded: the stem without spaces, `-`, `_` and `.`; exact: as it stands; prefixed: of a
+part, the word before it and its value, folded. None minds case.
 """
 
 
@@ -70,11 +70,14 @@ class Pairing(Fact):
     role: Literal["mask", "image", "annotation", "table"]
     """mask: the right group holds masks; image: another channel, view or frame of the case."""
     left_slots: tuple[str, ...] = ()
-    """Parts whose values, in this order, make the key; "folder" is the whole folder, "stem" the whole stem."""
+    """The recipes of `m3b.data.survey.pairing_keys`, for folders and name; `match` there applies them."""
     right_slots: tuple[str, ...] = ()
     rule: Rule = "exact"
     left_key: str = ""
     right_key: str = ""
+    left_units: Literal["files", "folders"] = "files"
+    """What is counted and matched: of DICOM series in folders of their own, the folders."""
+    right_units: Literal["files", "folders"] = "files"
     left_files: int
     left_matched: int
     right_files: int

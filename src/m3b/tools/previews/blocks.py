@@ -25,19 +25,6 @@ class LineCount:
     balanced: bool
 
 
-def decode(data: bytes) -> tuple[str, str]:
-    """Text and the name of its encoding: a byte order mark decides, else UTF-8, else Windows-1252."""
-    for mark, name in ((b"\xef\xbb\xbf", "utf-8-sig"), (b"\xff\xfe", "utf-16"), (b"\xfe\xff", "utf-16")):
-        if data.startswith(mark):
-            return data[: len(data) // 2 * 2 if name == "utf-16" else None].decode(name, "replace"), name
-    for cut in range(4):
-        try:
-            return data[: len(data) - cut].decode("utf-8"), "utf-8"
-        except UnicodeDecodeError:
-            continue
-    return data.decode("cp1252", "replace"), "cp1252"
-
-
 def count_lines(path: Path, *, quotes: bool) -> LineCount:
     """Count lines at about the speed of reading.
 

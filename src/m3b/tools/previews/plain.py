@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from m3b.data.delimited import decode
 from m3b.tools.paths import open_read
 from m3b.tools.phi import Phi, scrub
-from m3b.tools.previews.blocks import count_lines, decode
+from m3b.tools.previews.blocks import count_lines
 from m3b.tools.text import plural, shorten
 
 

@@ -9,9 +9,10 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from m3b.data.delimited import decode
 from m3b.tools.paths import open_read
 from m3b.tools.phi import Phi, cell, is_personal, masked_json
-from m3b.tools.previews.blocks import count_lines, decode, spread
+from m3b.tools.previews.blocks import count_lines, spread
 from m3b.tools.previews.coco import coco
 from m3b.tools.text import plural, shorten
 

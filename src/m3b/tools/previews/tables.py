@@ -5,14 +5,14 @@ from __future__ import annotations
 import csv
 import io
 import os
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
+from m3b.data.delimited import Layout, allow_long_cells, is_table, parse, sniff
 from m3b.tools.paths import open_read
 from m3b.tools.phi import Phi, personal_columns
-from m3b.tools.previews.blocks import count_lines, decode, spread
+from m3b.tools.previews.blocks import count_lines, spread
 from m3b.tools.previews.columns import Column, masked_value
 from m3b.tools.text import plural
 
@@ -23,19 +23,12 @@ _MOST_COLUMNS = 60
 _NAMES = {",": "comma", "\t": "tab", ";": "semicolon", "|": "bar", " ": "space"}
 
 
-@dataclass(frozen=True)
-class Layout:
-    """How a table is written. `header` is false when the first row is data."""
-
-    delimiter: str
-    encoding: str
-    header: bool
-    names: list[str]
+__all__ = ["Layout", "is_table", "preview", "sniff"]
 
 
 def preview(path: Path, phi: Phi) -> list[str]:
     """Lines about a table; statistics are of every row up to 64 MiB, else of a sample that is named."""
-    _allow_long_cells()
+    allow_long_cells()
     with open_read(path, path.name) as file:
         head = file.read(1 << 18)
         length = os.fstat(file.fileno()).st_size
@@ -66,92 +59,12 @@ def preview(path: Path, phi: Phi) -> list[str]:
     return lines
 
 
-def sniff(head: bytes, suffix: str = ".csv", *, whole: bool = True) -> Layout:
-    """Delimiter, encoding and header from the start of a file."""
-    text, encoding = decode(head)
-    if not whole and (end := text.rfind("\n")) > 0:
-        text = text[: end + 1]
-    delimiter = "\t" if suffix in (".tsv", ".tab") and "\t" in text else _delimiter(text)
-    rows = [row for row in islice(_parse(io.StringIO(text, newline=""), delimiter), 50) if row]
-    first = rows[0] if rows else []
-    header = _is_header(rows)
-    names = _unique(first) if header else [str(index) for index in range(len(first))]
-    return Layout(delimiter, encoding, header, names)
-
-
-def is_table(text: str) -> bool:
-    """Whether a text of unknown kind is a table: at least three rows, all with the same two or more cells."""
-    rows = [row for row in islice(_parse(io.StringIO(text[:20000], newline=""), _delimiter(text)), 21) if row][:20]
-    return len(rows) >= 3 and len(rows[0]) >= 2 and len({len(row) for row in rows[:-1]}) == 1
-
-
-def _delimiter(text: str) -> str:
-    """The delimiter that cuts the first rows into most equally many cells."""
-    sample = text[:65536]
-    best, score = ",", 0.0
-    for one in (",", "\t", ";", "|"):
-        if one not in sample:
-            continue
-        widths = [len(row) for row in islice(_parse(io.StringIO(sample, newline=""), one), 30) if row]
-        if not widths or widths[0] < 2:
-            continue
-        same = sum(1 for width in widths if width == widths[0]) / len(widths)
-        if same * (1 + min(widths[0], 50) / 100) > score:
-            best, score = one, same * (1 + min(widths[0], 50) / 100)
-    return best
-
-
-def _is_header(rows: list[list[str]]) -> bool:
-    if not rows or any(_number(cell) for cell in rows[0] if cell.strip()):
-        return False
-    if any("/" in cell or cell.lower().endswith((".png", ".jpg", ".nii.gz", ".dcm")) for cell in rows[0]):
-        return False
-    if len(rows) > 1 and len(set(rows[0])) < len(rows[0]):
-        return any(_number(cell) for row in rows[1:] for cell in row)
-    return bool(any(cell.strip() for cell in rows[0]))
-
-
-def _number(cell: str) -> bool:
-    try:
-        float(cell)
-    except ValueError:
-        return False
-    return True
-
-
-def _unique(names: list[str]) -> list[str]:
-    seen: dict[str, int] = {}
-    result = []
-    for index, raw in enumerate(names):
-        name = raw.strip() or f"(column {index})"
-        seen[name] = seen.get(name, 0) + 1
-        result.append(name if seen[name] == 1 else f"{name} ({seen[name]})")
-    return result
-
-
-def _parse(lines: Iterable[str], delimiter: str) -> Iterator[list[str]]:
-    _allow_long_cells()
-    reader = csv.reader((line.replace("\0", "") for line in lines), delimiter=delimiter)
-    while True:
-        try:
-            yield next(reader)
-        except StopIteration:
-            return
-        except csv.Error:
-            continue
-
-
-def _allow_long_cells() -> None:
-    if csv.field_size_limit() < 16 * 2**20:
-        csv.field_size_limit(16 * 2**20)
-
-
 def _rows(path: Path, layout: Layout) -> Iterator[list[str]]:
     """Rows behind the header, without empty lines."""
     with open_read(path, path.name) as raw:
         buffered = io.BufferedReader(raw, 1 << 20)
         text = io.TextIOWrapper(buffered, layout.encoding, errors="replace", newline="")
-        rows = (row for row in _parse(text, layout.delimiter) if row)
+        rows = (row for row in parse(text, layout.delimiter) if row)
         yield from islice(rows, 1 if layout.header else 0, None)
 
 
@@ -159,7 +72,7 @@ def _spread_rows(path: Path, layout: Layout) -> Iterator[list[str]]:
     """Rows from places all over the file; those that do not have every cell were cut and are left out."""
     for block in spread(path, 1 << 20, _PLACES, 1 << 15):
         lines = io.StringIO(block.decode(layout.encoding, "replace"), newline="")
-        yield from (row for row in _parse(lines, layout.delimiter) if len(row) == len(layout.names))
+        yield from (row for row in parse(lines, layout.delimiter) if len(row) == len(layout.names))
 
 
 def _feed(columns: list[Column], rows: Iterator[list[str]]) -> tuple[int, int, list[list[str]]]:

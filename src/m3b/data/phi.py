@@ -1,0 +1,182 @@
+"""What in raw data names a person, and what is shown in its place.
+
+Recognised by a column's header (English, German, French, Spanish, Italian, Portuguese, Dutch, Chinese) and by the
+shape of its values. Pseudonyms (`patient`, `subject_id`, ...) stay readable: splitting by patient needs them.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import re
+import unicodedata
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+Phi = Literal["mask", "allow"]
+
+_WORDS = (
+    # names
+    r"(patient|pat|subject|person|client|proband|mother|father|physician|doctor|referring|operator|technician|reader)"
+    r" ?s? ?(full |first |last |given |family |middle |birth )?names?",
+    r"(full|first|last|given|family|middle|maiden|sur|fore|nick)[ ]?names?",
+    r"names? (of|du|des|der|del|do) .*(patient|paciente|paziente)\w*",
+    r"vornamen?|nachnamen?|familiennamen?|geburtsnamen?|patientennamen?|voornaam|achternaam",
+    r"prenom|nom (de famille|du patient|patient)|apellidos?|nombre (del )?paciente|cognome|sobrenome",
+    r"姓名|患者姓名|病人姓名|氏名",
+    # dates and places of birth
+    r"dob|(date|day|time|place) of birth|(patient )?birth ?(date|day|time|place)",
+    r"geburts(datum|tag|ort)|date (de )?naissance|fecha (de )?nacimiento|data (di |de )?nasci(ta|mento)|geboortedatum",
+    r"出生日期|生日",
+    # where and how to reach somebody
+    r"(home |street |postal |mailing |patient |e ?mail |ip )?address(es)?( line)?|street|zip|(zip|post(al)?) ?code",
+    r"adresse|anschrift|strasse|plz|postleitzahl|direccion|indirizzo|endereco|adres|code postal|codigo postal",
+    r"地址|住址|电话|手机|邮箱",
+    r"(home |mobile |cell |work |patient )?(tele)?phone( (number|no))?|mobile|fax",
+    r"telefon|handy|telefono|telefone|telefoon",
+    r"e ?mails?|mail|correo( electronico)?",
+    # numbers of records, insurances and papers
+    r"mrn|(medical |hospital |health |patient )?record (number|no|nr)|medical ?record( ?(number|no|nr|id))?",
+    r"(chart|hospital) (number|no)|aktenzeichen|fallnummer|病历号|住院号|(numero de )?historia clinica",
+    r"ssn|social security( (number|no))?|sozialversicherungsnummer|national id|nhs( (number|no))?|dni|nif|cpf",
+    r"passport( (number|no))?|身份证号?|医保号",
+    r"(health )?insurance( ?(number|no|id|nr))?|versicher(ungs|ten)nummer|(policy|account) (number|no)",
+    r"medicare( (number|no|id))?|driver'?s? licen[cs]e|license plate|vehicle id|next of kin|emergency contact",
+)
+_HEADER = re.compile("|".join(f"(?:{one})" for one in _WORDS))
+_NAME = {"name", "names", "person", "nom", "nome", "nombre", "naam"}
+_PERSONAL = re.compile(r"age|sex|gender|birth|patient|dob|address|phone|mrn|alter|geschlecht|edad|sexo|eta|年龄|性别")
+_EMAIL = re.compile(r"[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63}){1,5}")
+_SSN = re.compile(r"(?<![\d.-])\d{3}-\d{2}-\d{4}(?![\d-]|\.\d)")
+_PHONE = re.compile(r"(?<![\w.+-])(?:\+\d{1,3}[ -]?)?(?:\(\d{2,4}\) ?|\d{2,4}[ -])\d{3,4}[ -]\d{3,4}(?![\w-]|\.\w)")
+_CARET = re.compile(r"[^\W\d_][\w .'-]*\^[^\W\d_][\w .'-]*(\^.*)?")
+_COMMA = re.compile(r"[^\W\d_][\w'-]+, ?[^\W\d_][\w'.-]*( [^\W\d_][\w'.-]*)?")
+_TWO = re.compile(r"([A-Z][\w'-]+|[A-Z]\.)( ([A-Z][\w'-]+|[A-Z]\.)){1,3}")
+_MEDICAL = re.compile(
+    r"effusion|pneumo|nodul|mass|normal|lung|lobe|liver|kidney|spleen|left|right|heart|cardi|opacity|lesion|tumou?r|fracture"
+    r"|covid|edema|fibro|cell|cancer|carcinoma|hernia|thick|consolid|atelect|emphys|infiltr|vertebra|gland|artery|vein|bowel"
+    r"|bladder|stomach|brain|matter|bone|no |finding|disease|device|mri|ct|ray|tissue|muscle|node|aorta|rib|femur|hip",
+    re.I,
+)
+
+
+@functools.cache
+def _key() -> bytes:
+    """This machine's key: a mask is the same in every run here, and cannot be looked up from elsewhere."""
+    try:
+        seed = Path("/etc/machine-id").read_bytes()
+    except OSError:
+        seed = b""
+    return hashlib.blake2b(seed + repr((os.uname().nodename, os.getuid())).encode(), digest_size=32).digest()
+
+
+def mask(value: str) -> str:
+    """What is shown instead of an identity: the same text for the same value."""
+    if not value.strip():
+        return value
+    return (
+        "[masked "
+        + hashlib.blake2b(value.strip().encode("utf-8", "replace"), key=_key(), digest_size=3).hexdigest()
+        + "]"
+    )
+
+
+PROSE_WORDS = 15
+"""A cell with so many words is prose: a report or a note, in which people may be named in any form."""
+
+
+def cell(value: str) -> str:
+    """A value of a table or record as it is shown: prose is withheld, the rest scrubbed."""
+    if len(value) > 3 * PROSE_WORDS and (words := len(value.split())) >= PROSE_WORDS:
+        return f"[prose of {words} words, not shown]"
+    return scrub(value)
+
+
+def scrub(text: str) -> str:
+    """Free text without the e-mail addresses, telephone and social security numbers in it."""
+    if "@" in text:
+        text = _EMAIL.sub("[masked]", text)
+    if "-" in text or " " in text:
+        text = _PHONE.sub("[masked]", _SSN.sub("[masked]", text))
+    return text
+
+
+def normal(header: str) -> str:
+    """A header as plain lower-case words: `PatientBirthDate`, `patient_birth-date` -> `patient birth date`."""
+    text = re.sub(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", " ", header)
+    text = unicodedata.normalize("NFKD", text.replace("ß", "ss")).lower()
+    text = "".join(ch for ch in text if not unicodedata.combining(ch))
+    return " ".join(re.sub(r"[^\w']|_|#", " ", text).split())
+
+
+def is_personal(header: str, values: Iterable[str] = (), siblings: Sequence[str] = ()) -> bool:
+    """Whether a column (or JSON key) names a person, by its header or by most of its values.
+
+    Args:
+        header: the column's name.
+        values: some of its values.
+        siblings: the names of the other columns: they decide what a bare `name` means.
+    """
+    words = normal(header)
+    if words and _HEADER.fullmatch(words):
+        return True
+    shown = [value.strip() for value in values if value and value.strip()][:200]
+    if words in _NAME:
+        return _bare_name(shown, siblings)
+    return _shaped(shown)
+
+
+def _bare_name(values: list[str], siblings: Sequence[str]) -> bool:
+    others = [normal(one) for one in siblings]
+    if "supercategory" in others:
+        return False
+    if any(_PERSONAL.search(one) for one in others if one not in _NAME and "image" not in one):
+        return True
+    if any(_MEDICAL.search(value) for value in values):
+        return False
+    return _most(values, _TWO) or _shaped(values) or _most(values, _COMMA)
+
+
+def _shaped(values: list[str]) -> bool:
+    return any(_most(values, shape) for shape in (_EMAIL, _SSN, _CARET, _PHONE))
+
+
+def _most(values: list[str], shape: re.Pattern[str]) -> bool:
+    return bool(values) and sum(1 for value in values if shape.fullmatch(value)) * 2 > len(values)
+
+
+def personal_columns(header: Sequence[str], rows: Sequence[Sequence[str]]) -> set[int]:
+    """The columns of a table that name a person."""
+    found = set()
+    for index, name in enumerate(header):
+        values = [row[index] for row in rows[:200] if index < len(row)]
+        if is_personal(name, values, [other for at, other in enumerate(header) if at != index]):
+            found.add(index)
+    return found
+
+
+def masked_json(value: Any, depth: int = 0) -> Any:
+    """A copy of a JSON value with the values of personal keys masked."""
+    if depth > 40:
+        return "…"
+    if isinstance(value, dict):
+        keys = [str(key) for key in value]
+        return {
+            key: _masked_leaf(one)
+            if is_personal(str(key), [one] if isinstance(one, str) else [], keys)
+            else masked_json(one, depth + 1)
+            for key, one in value.items()
+        }
+    if isinstance(value, list):
+        return [masked_json(one, depth + 1) for one in value]
+    return cell(value) if isinstance(value, str) else value
+
+
+def _masked_leaf(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _masked_leaf(one) for key, one in value.items()}
+    if isinstance(value, list):
+        return [_masked_leaf(one) for one in value]
+    return value if value is None or isinstance(value, bool) else mask(str(value))

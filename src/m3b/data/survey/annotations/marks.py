@@ -1,0 +1,41 @@
+"""What a reader of one format hands over of the marks it found."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Literal
+
+Format = Literal["coco", "yolo", "voc", "labelme", "csv_boxes", "csv_circles", "rtstruct", "dicom_seg"]
+
+
+@dataclass
+class Marks:
+    """Marks of one format. `named` are the images as they are named, `marked` how many have a mark."""
+
+    format: Format
+    path: str
+    files: int
+    items: int = 0
+    shapes: set[str] = field(default_factory=set)
+    classes: Counter[str] = field(default_factory=Counter)
+    class_source: str = ""
+    named: list[str] = field(default_factory=list)
+    marked: int = 0
+    group: str = ""
+    table: str = ""
+    images: str = ""
+    """The images' group where the format says it by other means than names."""
+    images_found: int = 0
+    columns: list[tuple[str, str]] = field(default_factory=list)
+    faults: Counter[str] = field(default_factory=Counter)
+    exact: bool = True
+
+
+def numbers(cells: Iterable[str]) -> list[float] | None:
+    """Cells as numbers; None where one is none."""
+    try:
+        return [float(cell) for cell in cells]
+    except ValueError:
+        return None

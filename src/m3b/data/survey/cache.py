@@ -1,0 +1,56 @@
+"""Surveys kept by fingerprint: a folder that has not changed is not looked at again."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+
+from m3b.data.survey.engine import of_tree
+from m3b.data.survey.facts import VERSION, Limits
+from m3b.data.survey.relations import Survey
+from m3b.data.survey.walk import walk
+from m3b.errors import DataError
+
+MOST_KEPT = 32
+"""Surveys that a cache folder holds; the oldest go."""
+
+
+def cached_survey(root: str | Path, cache: Path, *, limits: Limits | None = None) -> Survey:
+    """As `survey`, but taken from `cache` where the folder's names, sizes and times are the same as they were.
+
+    Of folders with more than 20,000 files the sizes and times of a part are compared. A stored survey holds values of
+    the data and must be kept as private as the data is: the file is readable for its owner alone.
+
+    Raises:
+        DataError: `root` is no folder that can be read.
+    """
+    top, limits = Path(root), limits or Limits()
+    try:
+        tree = walk(top, limits)
+    except OSError as error:
+        raise DataError(f"{top}: {error.strerror or error}. Name a folder that can be read.") from error
+    place = cache / f"survey-{VERSION}-{tree.fingerprint}.json"
+    try:
+        stored = Survey.model_validate_json(place.read_bytes())
+        if stored.limits == limits and stored.name == top.name:
+            return stored
+    except (OSError, ValueError):
+        pass
+    made = of_tree(tree)
+    if not any(note.code == "time" for note in made.notes):  # a busy minute must not be remembered
+        _store(place, made)
+    return made
+
+
+def _store(place: Path, made: Survey) -> None:
+    with contextlib.suppress(OSError):
+        place.parent.mkdir(parents=True, exist_ok=True)
+        spare = place.with_name(f".{place.name}.{os.getpid()}")
+        handle = os.open(spare, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(made.model_dump_json())
+        spare.replace(place)
+        kept = sorted(place.parent.glob("survey-*.json"), key=lambda one: one.stat().st_mtime, reverse=True)
+        for old in kept[MOST_KEPT:]:
+            old.unlink(missing_ok=True)

@@ -1,0 +1,113 @@
+"""Whether two groups lie on the same cases, by what varies in their paths."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from m3b.data.survey.facts import FileKind
+from m3b.data.survey.kinds import cut
+from m3b.data.survey.name_templates import FREE, Files
+from m3b.data.survey.sides import side_of
+from m3b.data.survey.tokens import pieces
+
+Signature = tuple[object, ...]
+ANY: Signature = ("?",)
+_SAME_CASES = 0.9
+_MOST_KEYS = 20_000
+
+
+@dataclass
+class Merged:
+    """A group in the making. `levels` has "{word}" where folders of different words were put together."""
+
+    levels: tuple[str, ...]
+    forms: set[str]
+    kind: FileKind
+    signature: Signature
+    files: list[Files] = field(default_factory=list)
+
+    @property
+    def count(self) -> int:
+        """Files of it."""
+        return sum(one.count for one in self.files)
+
+    def paths(self) -> list[str]:
+        """All its paths in order."""
+        return sorted(path for one in self.files for path in one.paths())
+
+
+def same_cases(one: Merged, other: Merged, *, within: bool) -> bool:
+    """Whether nearly all cases of the smaller of two groups are cases of the other, by what varies in their paths."""
+    splits = {side_of(level) for level in _differing(one, other)}
+    if not within and splits and "" not in splits:
+        return False
+    fixed = {level for level, (a, b) in enumerate(zip(one.levels, other.levels, strict=True)) if a != b}
+    mine, theirs = (case_keys(group, fixed, within=within) for group in (one, other))
+    small, large = sorted((len(mine), len(theirs)))
+    if not small or small < _SAME_CASES * large:
+        return False
+    if len(mine & theirs) < _SAME_CASES * small:
+        return False
+    # Class folders that number their pictures from one look the same as sequences side by side; masks do not.
+    return within or one.signature[0] == "mask" or one.signature[-1] == 3 or not _running(mine)
+
+
+def _differing(one: Merged, other: Merged) -> list[str]:
+    mine = [{folder for files in group.files for folder, _ in files.members} for group in (one, other)]
+    found: set[str] = set()
+    for level, (a, b) in enumerate(zip(one.levels, other.levels, strict=True)):
+        if a != b:
+            found |= {folder[level] for folders in mine for folder in folders}
+    return sorted(found)
+
+
+def _running(keys: Iterable[tuple[str, ...]]) -> bool:
+    """Whether keys are small running numbers, which any two folders share."""
+    last = [key[-1] for key in keys if key]
+    return all(text.isdigit() and int(text[:9] or 0) <= 4 * len(last) + 10 for text in last)
+
+
+def case_keys(group: Merged, fixed: set[int], *, within: bool) -> set[tuple[str, ...]]:
+    """What varies in a group's paths: the folders (all, or those of numbers and hashes) and the pieces of the name.
+
+    `fixed` are the levels in which the groups that are compared differ.
+    """
+    keys: set[tuple[str, ...]] = set()
+    folders = {folder for files in group.files for folder, _ in files.members}
+    single = within and len(folders) == group.count > 1
+    for files in group.files:
+        same = _constant(files)
+        for folder, names in files.members:
+            place = folder if within else tuple(
+                name for level, (name, shape) in enumerate(zip(folder, group.levels, strict=True))
+                if name != shape and shape != "{word}" and level not in fixed
+            )  # fmt: skip
+            if single:
+                keys.add(place)
+                continue
+            for name in names[: _MOST_KEYS - len(keys)]:
+                keys.add((*place, *_varying(cut(name)[0], same)))
+    return keys
+
+
+def _constant(files: Files) -> set[int]:
+    """Which pieces of a group's names never vary, where all names have one form and there are several."""
+    if files.count < 2 or FREE in files.name:
+        return set()
+    columns: dict[int, set[str]] = defaultdict(set)
+    for _, names in files.members:
+        for name in names[:_MOST_KEYS]:
+            for at, (_, text) in enumerate(pieces(cut(name)[0])):
+                columns[at].add(text)
+    return {at for at, texts in columns.items() if len(texts) == 1}
+
+
+def _varying(stem: str, same: set[int]) -> tuple[str, ...]:
+    found = tuple(
+        text.lstrip("0") or "0" if kind == "number" else text
+        for at, (kind, text) in enumerate(pieces(stem))
+        if kind in ("number", "hash", "uid", "date", "side") and at not in same
+    )
+    return found or (stem,)

@@ -1,0 +1,119 @@
+"""A column's type and vocabulary from its cells, with case and spaces folded."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+
+from m3b.data.phi import PROSE_WORDS, is_personal
+from m3b.data.survey.facts import Sensitive, Value
+from m3b.data.survey.table_facts import Column, ColumnType
+
+MISSING = frozenset({"", "na", "n/a", "nan", "null", "none", "#n/a", "<na>", "-", "?", "nat"})
+MOST_VALUES = 60
+_BOOLEAN = frozenset({"true", "false", "yes", "no", "y", "n", "t", "f"})
+_DATE = re.compile(r"\d{4}[-/.]\d{1,2}[-/.]\d{1,2}([T ]\d{1,2}:\d{2}.*)?|\d{1,2}[-/.]\d{1,2}[-/.]\d{2,4}")
+_FILE = re.compile(r"\.[A-Za-z][A-Za-z0-9]{1,4}(\.gz)?$")
+
+
+def fold(text: str) -> str:
+    """Case and surrounding and repeated spaces taken out."""
+    return " ".join(text.casefold().split())
+
+
+def is_missing(text: str) -> bool:
+    """Whether a cell says that there is no value."""
+    return fold(text) in MISSING
+
+
+def column_of(name: str, cells: Sequence[str], siblings: Sequence[str] = (), *, lists: bool = False) -> Column:
+    """The facts of a column.
+
+    Args:
+        cells: as they are spelled; of a column of lists, item by item.
+        siblings: the names of the table's other columns.
+    """
+    separator = "" if lists else _separator(cells)
+    if separator:
+        cells = [item.strip() for cell in cells for item in cell.split(separator)]
+    counts = Counter(cells)
+    filled = Counter({cell: count for cell, count in counts.items() if not is_missing(cell)})
+    spelled: dict[str, Counter[str]] = {}
+    for cell, count in filled.items():
+        spelled.setdefault(fold(cell), Counter())[cell.strip()] += count
+    total = filled.total()
+    few = len(spelled) <= MOST_VALUES
+    kind = _type(filled, len(spelled), total)
+    numbers = [float(cell) for cell in filled if _number(cell)] if kind in ("integer", "number", "category") else []
+    sensitive = _sensitive(name, filled, siblings, kind)
+    return Column(
+        name=name,
+        type=kind,
+        filled=total,
+        missing=counts.total() - total,
+        distinct=len(filled),
+        folded=len(spelled),
+        values=tuple(
+            Value(text=min(some, key=lambda text: (-some[text], text))[:200], count=some.total())
+            for _, some in sorted(spelled.items())
+        ) if few and kind != "text" else (),
+        examples=tuple(cell.strip()[:200] for cell in list(filled)[:3]),
+        low=min(numbers) if numbers and len(numbers) == len(filled) else None,
+        high=max(numbers) if numbers and len(numbers) == len(filled) else None,
+        lists=lists or bool(separator),
+        separator=separator,
+        sensitive=sensitive,
+    )  # fmt: skip
+
+
+def _separator(cells: Sequence[str]) -> str:
+    """What stands between several values of one cell, where splitting there leaves fewer different values."""
+    for mark in ("|", ";"):
+        some = [cell for cell in cells if mark in cell]
+        if len(some) * 20 >= len(cells) and len(some) > 2:
+            whole = {fold(cell) for cell in cells}
+            split = {fold(item) for cell in cells for item in cell.split(mark)}
+            if len(split) < len(whole) and len(split) <= MOST_VALUES and all(len(item) <= 60 for item in split):
+                return mark
+    return ""
+
+
+def _type(filled: Counter[str], folded: int, total: int) -> ColumnType:
+    if not filled:
+        return "empty"
+    values = list(filled)
+    words = sum(len(cell.split()) * count for cell, count in filled.items()) / total
+    if all(fold(cell) in _BOOLEAN for cell in values) and folded == 2:
+        return "boolean"
+    if all(_number(cell) for cell in values):
+        return "integer" if all(re.fullmatch(r"\s*[+-]?\d+(\.0+)?\s*", cell) for cell in values) else "number"
+    if all(_DATE.fullmatch(cell.strip()) for cell in values[:200]):
+        return "date"
+    if sum(1 for cell in values if "/" in cell or "\\" in cell or _FILE.search(cell.strip())) > 0.8 * len(values):
+        return "path"
+    if words >= 6 or any(len(cell) > 300 for cell in values):
+        return "text"
+    if folded <= MOST_VALUES and (folded <= 0.5 * total or folded <= 2):
+        return "category"
+    if words <= 1.5:
+        return "identifier" if folded > 0.5 * total else "category"
+    return "category" if folded <= 0.2 * total else "text"
+
+
+def _number(cell: str) -> bool:
+    if "_" in cell:
+        return False
+    try:
+        return float(cell) == float(cell)
+    except ValueError:
+        return False
+
+
+def _sensitive(name: str, filled: Counter[str], siblings: Sequence[str], kind: ColumnType) -> Sensitive:
+    values = list(filled)[:200]
+    if is_personal(name, values, list(siblings)):
+        return "identity"
+    if kind == "text" or any(len(cell.split()) >= PROSE_WORDS for cell in values):
+        return "free_text"
+    return ""

@@ -1,0 +1,234 @@
+"""The groups of a tree with their parts and contents: what all later steps of a survey work on."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from m3b.data.survey.archives import archive_of
+from m3b.data.survey.cases import ANY, Merged, Signature
+from m3b.data.survey.containers import container_of
+from m3b.data.survey.dicom import Header, Headers, read_header, series_of
+from m3b.data.survey.facts import Container, Content, Group, Series
+from m3b.data.survey.grouping import merge
+from m3b.data.survey.kinds import IMAGES, cut
+from m3b.data.survey.name_templates import Files, fine_groups
+from m3b.data.survey.parts import MOST_PATHS, parts_of, values_of
+from m3b.data.survey.samples import MASKS, Look, content, look_at
+from m3b.data.survey.templates import Template, template_of
+from m3b.data.survey.videos import look_at_video
+from m3b.data.survey.walk import Tree
+
+
+@dataclass
+class Gathered:
+    """A group with what the later steps need of it: all its paths, its template, and the headers that were read."""
+
+    fact: Group
+    merged: Merged
+    paths: list[str]
+    template: Template | None
+    headers: Headers | None = None
+    container: Container | None = None
+
+    @property
+    def id(self) -> str:
+        """Of the group."""
+        return self.fact.id
+
+    @cached_property
+    def values(self) -> dict[str, list[str | None]]:
+        """For each slot its value in each of `looked`."""
+        return values_of(self.template, self.looked) if self.template else {}
+
+    @cached_property
+    def looked(self) -> list[str]:
+        """The paths, or of very many a part spread evenly."""
+        step = max(-(-len(self.paths) // MOST_PATHS), 1)
+        return self.paths[::step]
+
+    @cached_property
+    def units(self) -> list[str]:
+        """What a case's image is: the files, or of DICOM series in folders of their own the folders."""
+        return sorted({path.rpartition("/")[0] for path in self.paths}) if self.by_folder else self.paths
+
+    @cached_property
+    def by_folder(self) -> bool:
+        """Whether its files are slices of DICOM series of which each has a folder of its own."""
+        folders: dict[str, set[str]] = {}
+        for header in self.headers.found if self.headers else ():
+            series = header.tags.get("SeriesInstanceUID", "")
+            folders.setdefault(header.path.rpartition("/")[0], set()).add(series)
+        return bool(folders) and all(len(one) == 1 for one in folders.values()) and 2 * len(folders) <= len(self.paths)
+
+    @property
+    def is_masks(self) -> bool:
+        """Whether samples say that it holds masks."""
+        return self.fact.content is not None and self.fact.content.values in MASKS
+
+    @property
+    def is_images(self) -> bool:
+        """Whether it holds images that are no masks."""
+        found = self.fact.content
+        if self.fact.kind == "dicom" and found is None:
+            return False  # structure sets, reports: no pixels
+        return self.fact.kind in IMAGES and not self.is_masks and (found is None or found.looked > found.failed)
+
+
+@dataclass
+class Gathering:
+    """All groups of a tree."""
+
+    tree: Tree
+    groups: list[Gathered] = field(default_factory=list)
+    series: list[Series] = field(default_factory=list)
+    looks: dict[tuple[str, str], Look] = field(default_factory=dict)
+    headers: dict[str, Header | None] = field(default_factory=dict)
+
+    def look(self, path: str, files: Files | Merged) -> Look:
+        """The look of one file, opened once."""
+        key = (path, files.kind)
+        if key not in self.looks:
+            full = self.tree.root / path
+            video = files.kind == "video"
+            self.looks[key] = look_at_video(full) if video else look_at(full, files.kind, self.tree.limits)
+        return self.looks[key]
+
+    def header(self, path: str) -> Header | None:
+        """The header of one DICOM file, read once."""
+        if path not in self.headers:
+            self.headers[path] = read_header(self.tree.root, path)
+        return self.headers[path]
+
+
+def gather(tree: Tree) -> Gathering:
+    """Group the files of a tree and look at samples of each group."""
+    found = Gathering(tree)
+    fine = fine_groups(tree)
+    if len(fine) > tree.limits.groups:
+        fine.sort(key=lambda one: (-one.count, one.levels, one.name, one.suffix))
+        rest = fine[tree.limits.groups :]
+        tree.notes.add("ungrouped", next(rest[0].paths()), sum(one.count for one in rest))
+        fine = fine[: tree.limits.groups]
+    merged = merge(fine, lambda files: _signature(found, files))
+    dicoms = sum(1 for one in merged if one.kind == "dicom")
+    for number, one in enumerate(merged, 1):
+        found.groups.append(_gathered(found, one, f"g{number}", max(dicoms, 1)))
+    return found
+
+
+def _signature(found: Gathering, files: Files) -> Signature:
+    """What a fine group holds, by two samples: kind of content, and dimensions or modality."""
+    if files.kind not in IMAGES:
+        return ("text",)
+    if found.tree.late:
+        return ANY
+    chosen = files.spread(2)
+    if files.kind == "dicom":
+        shown = [one for path in chosen if (one := found.header(path))]
+        telling = sorted({one.modality for one in shown})
+        return ("dicom", *telling) if telling else ANY
+    if files.kind in ("array", "hdf5", "mat"):
+        container, _ = container_of("", 0, [found.tree.root / path for path in chosen], files.suffix, found.tree.limits)
+        if container is None:
+            return ANY
+        stacks = any(one.rows for one in container.members)
+        return ("members", *(one.key for one in container.members[:8]), "stack" if stacks else "")
+    if files.kind == "video":
+        return ("kind", "video")
+    looks = [found.look(path, files) for path in chosen]
+    good = [one for one in looks if not one.error]
+    if not good:
+        return ANY
+    if all(one.frames > 1 for one in good) and files.suffix in (".gif", ".webp"):
+        return ("kind", "video")
+    facts = content(looks)
+    marked = facts.values in MASKS or facts.values == "constant"
+    return ("mask" if marked else facts.values, facts.dims)
+
+
+def _gathered(found: Gathering, merged: Merged, id: str, dicoms: int) -> Gathered:
+    paths = merged.paths()
+    depths = {path.count("/") for path in paths}
+    step = max(-(-len(paths) // MOST_PATHS), 1)
+    template = template_of(paths[::step]) if len(depths) == 1 and merged.kind != "document" else None
+    made = Gathered(_bare(found, merged, id, paths, template), merged, paths, template)
+    fact = made.fact
+    if template:
+        parts = parts_of(template, made.looked, made.values)
+        fact = fact.model_copy(update={"parts": parts})
+    if merged.kind in IMAGES and not found.tree.late:
+        fact = fact.model_copy(update={"content": _content(found, made, dicoms)})
+    elif merged.kind == "archive":
+        made.container, failed = archive_of(id, len(paths), [found.tree.root / path for path in paths[:4]])
+        if failed:
+            found.tree.notes.add("damaged", paths[0], failed)
+    made.fact = fact
+    return made
+
+
+def _bare(found: Gathering, merged: Merged, id: str, paths: list[str], template: Template | None) -> Group:
+    tree = found.tree
+    known = [tree.sizes[path] for path in paths if path in tree.sizes]
+    exact = len(known) == len(paths)
+    suffixes = Counter(cut(path.rpartition("/")[2])[1] for path in paths[:: max(len(paths) // 1000, 1)])
+    middle = paths[len(paths) // 2 : len(paths) // 2 + 1]
+    return Group(
+        id=id,
+        template=template.shown() if template else f"{len(paths)} documents and other files",
+        pattern=template.pattern() if template else "",
+        kind=merged.kind,
+        suffixes=tuple(sorted(suffixes)),
+        count=len(paths),
+        bytes=sum(known) if exact else int(sum(known) / max(len(known), 1) * len(paths)),
+        exact=exact,
+        examples=tuple(dict.fromkeys([paths[0], *middle, paths[-1]])),
+        stray=merged.kind in ("document", "other"),
+    )
+
+
+def _content(found: Gathering, made: Gathered, dicoms: int) -> Content | None:
+    """Samples of a group; of DICOM files the headers too, of containers the members."""
+    tree, merged = found.tree, made.merged
+    chosen = _spread(made.paths, tree.limits.samples)
+    if merged.kind == "dicom":
+        most = max(tree.limits.headers // dicoms, 8)
+        made.headers = Headers(made.id, len(made.paths))
+        for path in _spread(made.paths, most):
+            header = None if tree.late else found.header(path)
+            if header is None:
+                made.headers.failed += 1
+            else:
+                made.headers.found.append(header)
+        found.series += series_of(made.headers)
+        if not any("Rows" in one.tags for one in made.headers.found):
+            return None
+    if merged.kind in ("array", "hdf5", "mat"):
+        suffix = cut(made.paths[0].rpartition("/")[2])[1]
+        full = [tree.root / path for path in chosen]
+        made.container, failed = container_of(made.id, len(made.paths), full, suffix, tree.limits)
+        if failed:
+            tree.notes.add("damaged", chosen[0], failed)
+        only = made.container.members if made.container else ()
+        images = [one for one in only if one.content and one.role in ("image", "mask")]
+        return images[0].content if len(images) == 1 else None
+    looks = []
+    spent = 0
+    for path in chosen:
+        if tree.late or spent > tree.limits.pixels:
+            break
+        looks.append(found.look(path, merged))
+        if looks[-1].error:
+            tree.notes.add(looks[-1].error, path)
+        size = looks[-1].channels
+        for side in looks[-1].shape:
+            size *= side
+        spent += size
+    return content(looks) if looks else None
+
+
+def _spread(paths: list[str], most: int) -> list[str]:
+    if len(paths) <= most:
+        return paths
+    return [paths[(len(paths) * (2 * at + 1)) // (2 * most)] for at in range(most)]

@@ -1,0 +1,114 @@
+"""Fine groups put together: class folders, splits and name variants that hold the same kind of thing are one group.
+
+Groups stay apart where what they hold differs (images and masks; a modality each) and where they lie on the same cases
+(sequences and views side by side). Which of them differ in one word only is stated as a family.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable
+
+from m3b.data.survey.cases import ANY, Merged, Signature, same_cases
+from m3b.data.survey.kinds import IMAGES
+from m3b.data.survey.name_templates import Files
+
+_AUGMENTED = ("transform", "aug", "rot", "flip", "copy", "crop", "jitter", "noise", "mirror")
+
+
+def merge(fine: list[Files], signature: Callable[[Files], Signature]) -> list[Merged]:
+    """Groups of one kind of content, in the order of their paths."""
+    buckets: dict[tuple[object, ...], list[Merged]] = defaultdict(list)
+    documents: list[Files] = []
+    for one in fine:
+        if one.kind in ("document", "other"):
+            documents.append(one)
+            continue
+        shown = signature(one)
+        kind = shown[1] if shown[0] == "kind" else one.kind
+        made = Merged(one.levels, {_with_levels(one)}, kind, shown, [one])  # type: ignore[arg-type]
+        buckets[kind, len(one.levels)].append(made)
+    found: list[Merged] = []
+    for key in sorted(buckets, key=str):
+        found += _put_together(buckets[key])
+    found.sort(key=lambda one: (one.levels, sorted(one.forms)))
+    if documents:
+        found.append(Merged((), set(), "document", ANY, documents))
+    return found
+
+
+def _with_levels(files: Files) -> str:
+    """The form of a name with the folder's own word, where it is repeated, as `{level}`: `benign/benign (#)`."""
+    form = files.name
+    for level in files.levels:
+        if len(level) >= 3 and level.isalpha() and form.lower().startswith(level.lower()):
+            return "{level}" + form[len(level) :]
+    return form
+
+
+def _put_together(groups: list[Merged]) -> list[Merged]:
+    for together in (_folders_differ, _names_differ, _both_differ):
+        groups = _until_stable(groups, together)
+    return groups
+
+
+def _until_stable(groups: list[Merged], together: Callable[[Merged, Merged], bool]) -> list[Merged]:
+    at = 0
+    while at < len(groups):
+        for index in range(at + 1, len(groups)):
+            if _alike(groups[at].signature, groups[index].signature) and together(groups[at], groups[index]):
+                groups[at] = _union(groups[at], groups.pop(index))
+                at = -1
+                break
+        at += 1
+    return groups
+
+
+def _union(one: Merged, other: Merged) -> Merged:
+    levels = tuple(a if a == b else "{word}" for a, b in zip(one.levels, other.levels, strict=True))
+    telling = one.signature if one.signature != ANY else other.signature
+    return Merged(levels, one.forms | other.forms, one.kind, telling, one.files + other.files)
+
+
+def _alike(one: Signature, other: Signature) -> bool:
+    return one == other or ANY in (one, other)
+
+
+def _apart(one: Merged, other: Merged) -> int:
+    """In how many levels two groups differ; a level that holds several words already differs from none."""
+    pairs = zip(one.levels, other.levels, strict=True)
+    return sum(1 for a, b in pairs if a != b and "{word}" not in (a, b))
+
+
+def _folders_differ(one: Merged, other: Merged) -> bool:
+    """The same names below folders that differ in one word: classes or splits, if not the same cases again."""
+    if one.forms.isdisjoint(other.forms) or _apart(one, other) > 1:
+        return False
+    if one.kind not in IMAGES:
+        return True
+    return not same_cases(one, other, within=False)
+
+
+def _names_differ(one: Merged, other: Merged) -> bool:
+    """Other names in the same folders: variants, if not the same cases again."""
+    if _apart(one, other) or one.kind not in IMAGES:
+        return False
+    if _shared_folders(one, other) == 0 and "{word}" in (*one.levels, *other.levels):
+        return False
+    return _augmented(one, other) or not same_cases(one, other, within=True)
+
+
+def _both_differ(one: Merged, other: Merged) -> bool:
+    """Other names in other folders of the same depth, which have nothing in common but what they hold."""
+    if one.kind not in IMAGES or _apart(one, other) > 1 or _shared_folders(one, other):
+        return False
+    return not same_cases(one, other, within=False)
+
+
+def _augmented(one: Merged, other: Merged) -> bool:
+    return any(word in form.lower() for form in one.forms ^ other.forms for word in _AUGMENTED)
+
+
+def _shared_folders(one: Merged, other: Merged) -> int:
+    mine = {folder for files in one.files for folder, _ in files.members}
+    return len(mine & {folder for files in other.files for folder, _ in files.members})

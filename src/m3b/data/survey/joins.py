@@ -1,0 +1,131 @@
+"""Which columns name which files, folders, parts and tags: measured on both sides, under the strictest rule that serves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from m3b.data.survey.ends import Texts, columns, of_groups
+from m3b.data.survey.gathering import Gathering
+from m3b.data.survey.keys import PATH_RULES, VALUE_RULES
+from m3b.data.survey.relations import Join, Rule
+from m3b.data.survey.tables import Loaded
+
+LOOSER = 1.05
+"""A looser rule is taken where it matches so many times as many values."""
+_LEAST_LEFT, _LEAST_RIGHT = 0.02, 0.1
+_EXAMPLES = 3
+_MOST = 400
+
+
+def joins_of(found: Gathering, tables: Sequence[Loaded]) -> list[Join]:
+    """Every join between columns and groups, and between columns of different tables, best first."""
+    most = found.tree.limits.keys
+    left, right = columns(tables, most), of_groups(found, most)
+    joins: list[Join] = []
+    for one in left:
+        if found.tree.late:
+            found.tree.notes.add("time", "joins")
+            break
+        here = [join for other in right if (join := measure(one, other)) is not None]
+        joins += _telling(here)
+    ids = [one for one in left if one.identifies]
+    for at, one in enumerate(ids):
+        for other in ids[at + 1 :]:
+            if one.end.owner != other.end.owner and not found.tree.late:
+                join = measure(one, other)
+                if join is not None and max(join.left_share, join.right_share) >= 0.1:
+                    joins.append(join)
+    joins.sort(key=_rank)
+    return joins[:_MOST]
+
+
+def _rank(join: Join) -> tuple[object, ...]:
+    return (
+        join.right.kind == "column", -round(join.left_share * 0.3 + join.right_share * 0.7 - join.chance, 4),
+        -join.right_matched, join.left.owner, join.left.name, join.right.owner, join.right.kind, join.right.name,
+    )  # fmt: skip
+
+
+def measure(left: Texts, right: Texts) -> Join | None:
+    """The join of two ends under the strictest rule that matches about as much as any; None where too little does."""
+    values = left.end.kind == "column" and right.end.kind == "column"
+    allowed = VALUE_RULES[:2] if values else right.rules
+    best: tuple[Rule, int] | None = None
+    for rule in allowed:
+        mine, theirs = left.by_key("prefixed" if rule == "prefixed" else rule), right.by_key(rule)
+        if not mine or not theirs:
+            continue
+        common = len(mine.keys() & theirs.keys())
+        if common and (best is None or common > LOOSER * best[1]):
+            best = (rule, common)
+    if best is None or best[1] < min(2, len(left.counts), len(right.counts)):
+        return None
+    return _join(left, right, best[0])
+
+
+def _join(left: Texts, right: Texts, rule: Rule) -> Join | None:
+    mine, theirs = left.by_key(rule), right.by_key(rule)
+    common = mine.keys() & theirs.keys()
+    here = sum(len(mine[key]) for key in common)
+    there = sum(len(theirs[key]) for key in common)
+    if here < _LEAST_LEFT * len(left.counts) and there < _LEAST_RIGHT * len(right.counts):
+        return None
+    return Join(
+        left=left.end,
+        right=right.end,
+        rule=rule,
+        left_values=len(left.counts),
+        left_matched=here,
+        right_values=len(right.counts),
+        right_matched=there,
+        most_left=max(sum(left.counts[text] for text in mine[key]) for key in common),
+        most_right=max(sum(right.counts[text] for text in theirs[key]) for key in common),
+        files=sum(right.files.get(text, 0) for key in common for text in theirs[key]),
+        unmatched_left=_few([text for key, texts in mine.items() if key not in common for text in texts]),
+        unmatched_right=_few([text for key, texts in theirs.items() if key not in common for text in texts]),
+        chance=_chance(left, right, rule),
+    )
+
+
+def _few(texts: list[str]) -> tuple[str, ...]:
+    return tuple(text[:200] for text in sorted(texts)[:_EXAMPLES])
+
+
+def _chance(left: Texts, right: Texts, rule: Rule) -> float:
+    """How much of the left side would be matched by numbers drawn at random from its range."""
+    bare = rule == "exact" and all(text.strip().isdigit() for text in right.counts)
+    numbers = [int(key) for key in right.by_key("number")] if rule == "number" or bare else []
+    mine = [int(key) for key in left.by_key("number")] if numbers else []
+    if not numbers or not mine or len(numbers) < len(right.counts) // 2 or len(mine) < len(left.counts) // 2:
+        return 0.0
+    low, high = min(min(mine), min(numbers)), max(max(mine), max(numbers))
+    return round(min(len(set(numbers)) / (high - low + 1), 1.0), 3)
+
+
+def _telling(joins: list[Join]) -> list[Join]:
+    """Without joins by chance, where the same column joins the same group better."""
+    kept = []
+    for join in joins:
+        if join.chance > 0.5 and join.left_share < 0.95:
+            continue
+        if join.chance > 0.3 and any(other.chance < 0.1 and other.right_share >= join.right_share for other in joins):
+            continue
+        kept.append(join)
+    return kept
+
+
+def names_in(names: Sequence[str], ends: Sequence[Texts]) -> tuple[Texts, Rule, int, int] | None:
+    """The group whose files a list of names speaks of: (its paths, rule, names found, files named)."""
+    named = Texts(ends[0].end, dict.fromkeys(names, 1), PATH_RULES) if ends else None
+    best: tuple[Texts, Rule, int, int] | None = None
+    for end in ends if named else ():
+        assert named is not None
+        for rule in PATH_RULES:
+            mine, theirs = named.by_key(rule), end.by_key(rule)
+            common = mine.keys() & theirs.keys()
+            files = sum(len(theirs[key]) for key in common)
+            here = sum(len(mine[key]) for key in common)
+            enough = here >= max(2, 0.05 * min(len(names), len(end.counts))) or here == len(names)
+            if enough and (best is None or here > LOOSER * best[2] or (here == best[2] and files < best[3])):
+                best = (end, rule, here, files)
+    return best

@@ -1,0 +1,53 @@
+"""How a path, a name or a table's cell is brought to the key by which two of them are the same."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+from m3b.data.survey.kinds import cut
+from m3b.data.survey.relations import Rule
+
+PATH_RULES: tuple[Rule, ...] = ("path", "tail", "name", "stem", "folded", "number")
+"""For cells against files, the strictest first."""
+VALUE_RULES: tuple[Rule, ...] = ("exact", "number", "prefixed")
+"""For cells against parts, levels, tags and other cells."""
+_GAPS = re.compile(r"[\s_\-.]+")
+_WORDS_BESIDE = 24
+"""Characters beside its number from which a text is more than a numbered name."""
+_ONE_NUMBER = re.compile(r"\D*?0*(\d+)\D*")
+
+
+@lru_cache(maxsize=2**18)
+def key(rule: Rule, text: str) -> str:
+    """The key of a text under a rule; empty where the rule gives none.
+
+    `path` and `tail` read Windows separators too. `number` takes texts with exactly one run of digits.
+    """
+    text = text.strip()
+    if rule == "exact":
+        return " ".join(text.casefold().split())
+    if rule == "prefixed":
+        return _GAPS.sub("", text.casefold())
+    if rule == "number":
+        return _number(cut(_last(text))[0])
+    text = text.replace("\\", "/").casefold()
+    if rule == "path":
+        return "/".join(part for part in text.split("/") if part not in ("", "."))
+    if rule == "tail":
+        parts = [part for part in text.split("/") if part not in ("", ".", "..")]
+        return "/".join(parts[-2:]) if len(parts) > 1 else ""
+    name = _last(text)
+    if rule == "name":
+        return name if "." in name else ""
+    stem = cut(name)[0]
+    return stem if rule == "stem" else _GAPS.sub("", stem)
+
+
+def _last(text: str) -> str:
+    return text.replace("\\", "/").rstrip("/").rpartition("/")[2]
+
+
+def _number(text: str) -> str:
+    found = _ONE_NUMBER.fullmatch(text)
+    return found[1] if found and len(found[1]) < 19 and len(text) - len(found[1]) <= _WORDS_BESIDE else ""

@@ -1,0 +1,156 @@
+"""The files of a tree in fine groups: one form of folder path, one form of name, one suffix.
+
+What varies inside one of these groups is machine-made (numbers, hashes, dates, sides) or free text; words that differ
+make groups of their own, which `grouping` puts together again where they hold the same.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from m3b.data.patterns import MOST_SHAPES
+from m3b.data.patterns import shapes as digit_shapes
+from m3b.data.survey.facts import FileKind
+from m3b.data.survey.kinds import cut, kind_of_content, kind_of_name
+from m3b.data.survey.tokens import is_hash, like_hashes, pieces, shape
+from m3b.data.survey.walk import Folder, Tree
+
+FREE = "{text}"
+MOST_NAMES = 12
+"""More forms of names than this in one kind of folder are taken for free text."""
+_TAIL_SHARE = 0.1
+
+
+@dataclass(slots=True)
+class Files:
+    """A fine group. `levels` and `name` are shapes; `members` has each folder's parts with the names of its files."""
+
+    levels: tuple[str, ...]
+    name: str
+    suffix: str
+    kind: FileKind
+    members: list[tuple[tuple[str, ...], list[str]]] = field(default_factory=list)
+    count: int = 0
+
+    def add(self, folder: tuple[str, ...], names: list[str]) -> None:
+        """More files of this group."""
+        self.members.append((folder, names))
+        self.count += len(names)
+
+    def paths(self) -> Iterator[str]:
+        """Every path, in the order of folders and names."""
+        for folder, names in self.members:
+            head = "/".join(folder)
+            yield from (f"{head}/{name}" for name in names) if head else names
+
+    def spread(self, most: int) -> list[str]:
+        """At most so many paths, spread evenly."""
+        chosen = [(self.count * (2 * at + 1)) // (2 * most) for at in range(most)] if self.count > most else []
+        if not chosen:
+            return list(self.paths())
+        found, seen, wanted = [], 0, iter(chosen)
+        at = next(wanted, None)
+        for folder, names in self.members:
+            while at is not None and at < seen + len(names):
+                found.append("/".join((*folder, names[at - seen])))
+                at = next(wanted, None)
+            seen += len(names)
+        return found
+
+
+def fine_groups(tree: Tree) -> list[Files]:
+    """All files of a tree in fine groups, in an order of their own."""
+    places = level_shapes(tree.folders)
+    raw: dict[tuple[tuple[str, ...], str], dict[str, Files]] = defaultdict(dict)
+    for folder, levels in zip(tree.folders, places, strict=True):
+        for form, suffix, names in _names(folder):
+            here = raw[levels, suffix]
+            if form not in here:
+                here[form] = Files(levels, form, suffix, kind_of_name(cut(names[0])[0], suffix))
+            here[form].add(folder.parts, names)
+    found = [one for key in sorted(raw) for one in _bounded(raw[key])]
+    for one in found:
+        if one.kind == "other":
+            one.kind = kind_of_content(tree.root / next(one.paths()))
+    return found
+
+
+def level_shapes(folders: list[Folder]) -> list[tuple[str, ...]]:
+    """For each folder the shapes of its path. Many siblings of different words are free text, or hashes."""
+    inner: dict[tuple[str, ...], set[str]] = defaultdict(set)
+    for folder in folders:
+        for depth in range(len(folder.parts)):
+            inner[folder.parts[:depth]].add(folder.parts[depth])
+    form: dict[tuple[str, ...], str] = {}
+    for parent, names in inner.items():
+        machine = like_hashes(sorted(names))
+        shaped = {name: "{hash}" if machine else shape(name) for name in names}
+        free = len(set(shaped.values())) > MOST_SHAPES
+        for name in names:
+            form[(*parent, name)] = FREE if free else shaped[name]
+    return [tuple(form[folder.parts[: depth + 1]] for depth in range(len(folder.parts))) for folder in folders]
+
+
+def _names(folder: Folder) -> Iterator[tuple[str, str, list[str]]]:
+    """(shape, suffix, names) of one folder. Names are told apart by their digits first, for that is quick."""
+    by_digits: dict[str, list[str]] = defaultdict(list)
+    for name, digits in zip(folder.names, digit_shapes(folder.names), strict=True):
+        by_digits[digits].append(name)
+    found: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for names in by_digits.values():
+        stem, suffix = cut(names[0])
+        found[shape(stem), suffix] += names
+    for (form, suffix), names in sorted(found.items()):
+        if len(found) > 1:
+            names.sort()
+        yield form, suffix, names
+
+
+def _bounded(forms: dict[str, Files]) -> list[Files]:
+    """Few forms stay; many are one group of free text, but for tails that several share (`..._mask`)."""
+    total = sum(one.count for one in forms.values())
+    stems = [cut(name)[0] for one in forms.values() for _, names in one.members[:50] for name in names[:50]]
+    if any(form.count("{hash}") for form in forms) and len(forms) <= MOST_NAMES and like_hashes(stems):
+        return [_merged("{hash}", list(forms.values()))]
+    if len(forms) <= MOST_NAMES:
+        return [forms[form] for form in sorted(forms)]
+    tails = Counter[str]()
+    for form, one in forms.items():
+        if tail := _tail(form):
+            tails[tail] += one.count
+    kept = {tail for tail, count in tails.items() if count >= max(_TAIL_SHARE * total, 3)}
+    by_tail: dict[str, list[Files]] = defaultdict(list)
+    for form in sorted(forms):
+        tail = _tail(form)
+        by_tail[FREE + tail if tail in kept else FREE].append(forms[form])
+    return [_merged(form, members) for form, members in sorted(by_tail.items())]
+
+
+def _tail(form: str) -> str:
+    """The last word of a form with the gap before it, numbers behind it included: `_mask`, `_mask_#`."""
+    found = pieces(form.replace("{side}", "").replace("#", "0"))
+    for index in range(len(found) - 1, 0, -1):
+        kind, text = found[index]
+        if kind == "word" and len(text) > 1:
+            if found[index - 1][0] == "gap" and index > 1:
+                return "".join("#" if one == "number" else piece for one, piece in found[index - 1 :])
+            return ""
+    return ""
+
+
+def _merged(form: str, members: list[Files]) -> Files:
+    """Several fine groups as one; the files of a folder in the order of their names."""
+    first = members[0]
+    by_folder: dict[tuple[str, ...], list[str]] = defaultdict(list)
+    for one in members:
+        for folder, names in one.members:
+            by_folder[folder] += names
+    merged = Files(first.levels, form, first.suffix, first.kind)
+    for folder in sorted(by_folder):
+        merged.add(folder, sorted(by_folder[folder]))
+    return merged
+
+
+__all__ = ["FREE", "Files", "fine_groups", "is_hash", "level_shapes"]

@@ -1,0 +1,37 @@
+"""The boundary to readers of other people's formats: whatever one raises on a damaged file becomes a typed answer."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import TypeVar
+
+Answer = TypeVar("Answer")
+
+
+class Unreadable(ValueError):
+    """A file that its reader gives up on; `code` is a note's code."""
+
+    def __init__(self, code: str, detail: str) -> None:
+        super().__init__(detail)
+        self.code = code
+
+
+def attempt(read: Callable[[], Answer]) -> Answer:
+    """What a reader answers, its warnings unheard.
+
+    Raises:
+        Unreadable: it raised anything.
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return read()
+    except Unreadable:
+        raise
+    except MemoryError as error:
+        raise Unreadable("large", str(error)) from error
+    except OSError as error:
+        raise Unreadable("unreadable" if isinstance(error, PermissionError) else "damaged", str(error)) from error
+    except Exception as error:
+        raise Unreadable("damaged", f"{type(error).__name__}: {error}") from error

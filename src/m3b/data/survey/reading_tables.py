@@ -1,0 +1,152 @@
+"""Rows out of text tables, workbooks and plain lists, within limits; of documents see `reading_documents`."""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import stat
+import zipfile
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from m3b.data.delimited import decode, parse, sniff
+from m3b.data.survey.facts import Limits
+from m3b.data.survey.opening import Unreadable
+from m3b.data.survey.reading_documents import read_json, read_xml
+from m3b.data.survey.rows import Rows
+
+_PROSE = 8.0
+"""Words a line, on average, from which a text file without columns is prose and no list."""
+
+
+def read_rows(path: Path, suffix: str, limits: Limits) -> list[Rows]:
+    """Every table of a file; none where it holds no table.
+
+    Raises:
+        Unreadable: it is too large for its kind, a bomb, or no regular file.
+        ValueError, OSError and what the readers raise.
+    """
+    found = os.lstat(path)
+    if not stat.S_ISREG(found.st_mode):
+        raise Unreadable("special", path.name)
+    if suffix in (".xlsx", ".xlsm"):
+        return _workbook(path, limits)
+    if suffix in (".csv", ".tsv", ".tab"):
+        table = _text(path, suffix, limits)
+        return [table] if table else []
+    if suffix in (".json", ".jsonl", ".ndjson", ".geojson"):
+        return read_json(path, limits, found.st_size)
+    if suffix == ".xml":
+        if found.st_size > limits.table_bytes:
+            raise Unreadable("large", path.name)
+        return [read_xml(path)]
+    table = _text(path, suffix, limits) if found.st_size else None
+    return [table] if table else []
+
+
+# --- text ---------------------------------------------------------------------------------------------------------
+
+
+def _text(path: Path, suffix: str, limits: Limits) -> Rows | None:
+    with path.open("rb") as file:
+        data = file.read(limits.table_bytes + 1)
+    exact = len(data) <= limits.table_bytes
+    if b"\0" in data[:4096] and not data.startswith((b"\xff\xfe", b"\xfe\xff")):
+        return None
+    if not exact:
+        data = data[: data.rfind(b"\n") + 1]
+    layout = sniff(data[: 1 << 18], suffix, whole=len(data) <= 1 << 18)
+    text = decode(data)[0]
+    if suffix not in (".csv", ".tsv", ".tab"):
+        if (plain := _plain(text, layout.delimiter)) is None:
+            return None
+        if plain:
+            return _list(text, limits, exact, layout.encoding, plain)
+    table = Rows("csv", list(layout.names), delimiter=layout.delimiter, encoding=layout.encoding, header=layout.header)
+    rows = parse(io.StringIO(text, newline=""), layout.delimiter)
+    filled = (row for row in rows if any(cell.strip() for cell in row))
+    for row in islice(filled, 1 if layout.header else 0, limits.rows + 1):
+        if len(table.rows) >= limits.rows:
+            exact = False
+            break
+        table.rows.append(dict(zip(table.names, row, strict=False)))
+    if len(table.names) == 1 and suffix not in (".csv", ".tsv", ".tab"):
+        table.format = "list"
+    table.exact = exact
+    return table
+
+
+def _plain(text: str, delimiter: str) -> str | None:
+    """Of a text file: "" where its delimiter makes columns, " " where spaces do, "\\n" for one item a line, None: prose."""
+    lines = [line for line in text[:65536].splitlines()[:400] if line.strip()]
+    if not lines:
+        return None
+    widths = {len(line.split(delimiter)) for line in lines[:-1] or lines}
+    if len(widths) == 1 and widths != {1}:
+        return ""
+    spaced = {len(line.split()) for line in lines[:-1] or lines}
+    if len(spaced) == 1 and 1 < min(spaced) <= 12 and len(lines) > 1:
+        return " "
+    words = sum(len(line.split()) for line in lines) / len(lines)
+    return "\n" if words < _PROSE and max(map(len, lines)) <= 500 else None
+
+
+def _list(text: str, limits: Limits, exact: bool, encoding: str, mark: str) -> Rows:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    if mark == " ":
+        cells = [line.split() for line in lines[: limits.rows]]
+        names = [str(at) for at in range(max(map(len, cells)))]
+        table = Rows("csv", names, delimiter=" ", encoding=encoding, header=False)
+        table.rows = [dict(zip(names, row, strict=False)) for row in cells]
+    else:
+        table = Rows("list", ["0"], encoding=encoding, header=False)
+        table.rows = [{"0": line} for line in lines[: limits.rows]]
+    table.exact = exact and len(lines) <= limits.rows
+    return table
+
+
+# --- workbooks ----------------------------------------------------------------------------------------------------
+
+
+def _workbook(path: Path, limits: Limits) -> list[Rows]:
+    with zipfile.ZipFile(path) as archive:
+        if sum(one.file_size for one in archive.infolist()) > 8 * limits.table_bytes:
+            raise Unreadable("bomb", path.name)
+    import openpyxl
+
+    book = openpyxl.load_workbook(path, read_only=True, data_only=True)
+    try:
+        return [table for sheet in book.worksheets[:32] if (table := _sheet(sheet, limits)) is not None]
+    finally:
+        book.close()
+
+
+def _sheet(sheet: Any, limits: Limits) -> Rows | None:
+    rows = ([_cell(cell) for cell in row] for row in sheet.iter_rows(values_only=True))
+    filled = (row for row in rows if any(cell.strip() for cell in row))
+    first = next(filled, None)
+    if first is None:
+        return None
+    while first and not first[-1].strip():
+        first.pop()
+    header = not any(re.fullmatch(r"[+-]?\d+(\.\d+)?", cell) for cell in first) and len(set(first)) == len(first)
+    names = [cell.strip() or f"(column {at})" for at, cell in enumerate(first)] if header else [
+        str(at) for at in range(len(first))
+    ]  # fmt: skip
+    table = Rows("xlsx", names, sheet=sheet.title, header=header)
+    if not header:
+        table.rows.append(dict(zip(names, first, strict=False)))
+    for row in islice(filled, limits.rows):
+        table.rows.append(dict(zip(names, row, strict=False)))
+    table.exact = next(filled, None) is None
+    return table
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, float) and value == int(value):
+        return str(int(value))
+    return str(value)

@@ -1,0 +1,34 @@
+"""The words by which people call the sides of a split."""
+
+from __future__ import annotations
+
+import re
+from typing import Literal
+
+Side = Literal["train", "val", "test", "other"]
+
+SIDES: tuple[Side, ...] = ("train", "val", "test")
+_WORDS: dict[Side, str] = {
+    "train": "train training trn tr trainset trainingset imagestr labelstr entrainement apprentissage entrenamiento",
+    "val": "val valid validation dev devel development vali tune valset validierung validacion",
+    "test": "test testing tst ts te testset imagests labelsts eval evaluation holdout heldout unseen prueba",
+    "other": "all trainval full total whole everything unlabeled unlabelled",
+}
+_BY_WORD = {word: side for side, words in _WORDS.items() for word in words.split()}
+_FIRST: tuple[Side, ...] = ("other", "val", "test", "train")
+
+
+def side_of(text: str) -> Side | Literal[""]:
+    """Which side of a split a folder's, list's or value's name speaks of; empty where of none.
+
+    One word of the name has to say it: "train", "stage1_train", "Training_Set", "test.list", "x_val".
+    """
+    spaced = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", text)
+    words = [word for word in re.split(r"[\W_\d]+", spaced.lower()) if word]
+    joined = "".join(words)
+    if joined in _BY_WORD:
+        return _BY_WORD[joined]
+    found = {_BY_WORD[word] for word in words if word in _BY_WORD}
+    if len(words) > 4 or not found:
+        return ""
+    return next(side for side in _FIRST if side in found)

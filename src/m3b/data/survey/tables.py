@@ -1,0 +1,107 @@
+"""The tables of a folder: every file that holds rows, and groups of small files of one form as one table each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import partial
+
+from m3b.data.survey.columns import column_of
+from m3b.data.survey.gathering import Gathered, Gathering
+from m3b.data.survey.kinds import TEXTS, cut
+from m3b.data.survey.opening import Unreadable, attempt
+from m3b.data.survey.reading_tables import read_rows
+from m3b.data.survey.rows import Cell, Rows
+from m3b.data.survey.table_facts import Table
+
+TOGETHER = 12
+"""More files of one group than this are one table."""
+FILE = "(file)"
+"""The column that a table of several files has beside those of the files: each row's path."""
+
+
+@dataclass
+class Loaded:
+    """A table's facts with its rows."""
+
+    fact: Table
+    names: list[str]
+    rows: list[dict[str, Cell]] = field(default_factory=list)
+
+    def cells(self, name: str) -> list[list[str]]:
+        """A column as a list of values for each row."""
+        separator = next((one.separator for one in self.fact.columns if one.name == name), "")
+        return [_items(row.get(name, ""), separator) for row in self.rows]
+
+
+def _items(cell: Cell, separator: str) -> list[str]:
+    if isinstance(cell, list):
+        return cell
+    return [item.strip() for item in cell.split(separator)] if separator else [cell]
+
+
+def load_tables(found: Gathering) -> list[Loaded]:
+    """All tables, in the order of their groups and paths."""
+    loaded: list[Loaded] = []
+    for group in found.groups:
+        if group.fact.kind not in TEXTS:
+            continue
+        if len(group.paths) > TOGETHER:
+            loaded += _together(found, group, len(loaded))
+            continue
+        for path in group.paths:
+            if len(loaded) >= found.tree.limits.tables or found.tree.late:
+                found.tree.notes.add("time" if found.tree.late else "tables", path)
+                break
+            for one in read(found, path):
+                if one.rows and one.names:
+                    loaded.append(_loaded(f"t{len(loaded) + 1}", path, group.id, one, 1))
+    return loaded
+
+
+def read(found: Gathering, path: str) -> list[Rows]:
+    """The tables of one file; what does not open becomes a note."""
+    suffix = cut(path.rpartition("/")[2])[1]
+    try:
+        return attempt(lambda: read_rows(found.tree.root / path, suffix, found.tree.limits))
+    except Unreadable as error:
+        found.tree.notes.add(error.code, path)
+        return []
+
+
+def _together(found: Gathering, group: Gathered, before: int) -> list[Loaded]:
+    """Files of a group as one table, if their first ones have the same columns."""
+    step = max(len(group.paths) // 4, 1)
+    first = [rows[0] for path in group.paths[::step][:4] if (rows := read(found, path))]
+    if len(first) < 2 or not _same(first) or all(one.format == "list" and len(one.rows) == 1 for one in first):
+        return []
+    limits = found.tree.limits
+    whole = Rows(first[0].format, [FILE], header=first[0].header, delimiter=first[0].delimiter,
+                 encoding=first[0].encoding, record_path=first[0].record_path)  # fmt: skip
+    for count, path in enumerate(group.paths):
+        if found.tree.late or len(whole.rows) >= limits.rows or count >= 20_000:
+            whole.exact = False
+            break
+        for one in read(found, path)[:1]:
+            for row in one.rows:
+                whole.add({FILE: path, **row})
+    return [_loaded(f"t{before + 1}", group.paths[0], group.id, whole, len(group.paths))]
+
+
+def _same(tables: list[Rows]) -> bool:
+    common = set.intersection(*(set(one.names) for one in tables))
+    return len(common) * 2 >= max(len(one.names) for one in tables)
+
+
+def _loaded(id: str, path: str, group: str, rows: Rows, files: int) -> Loaded:
+    columns = []
+    for name in rows.names:
+        cells = [row.get(name, "") for row in rows.rows]
+        lists = any(isinstance(cell, list) for cell in cells)
+        flat = [item for cell in cells for item in (cell if isinstance(cell, list) else [cell])]
+        columns.append(partial(column_of, name, flat, [one for one in rows.names if one != name], lists=lists)())
+    fact = Table(
+        id=id, path=path, sheet=rows.sheet, record_path=rows.record_path, format=rows.format, group=group, files=files,
+        delimiter=rows.delimiter, encoding=rows.encoding, header=rows.header, rows=len(rows.rows), exact=rows.exact,
+        columns=tuple(columns),
+    )  # fmt: skip
+    return Loaded(fact, rows.names, rows.rows)

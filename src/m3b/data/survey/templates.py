@@ -1,0 +1,146 @@
+"""The template of a group's paths: which text is fixed, which pieces vary, and the pattern that finds them."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from m3b.data.survey.facts import PartKind
+from m3b.data.survey.kinds import cut
+from m3b.data.survey.tokens import like_hashes, pieces, shape
+
+MOST_VALUES = 60
+_PATTERNS: dict[str, str] = {
+    "number": r"\d+", "side": r"[^\W\d_]+", "date": r"[\d\-_.]+", "uid": r"[\d.]+", "hash": r"[0-9A-Za-z-]+",
+    "word": r"[^/]+?", "text": r"[^/]+?",
+}  # fmt: skip
+
+_WORDS = ("name.first", "name.last")
+
+
+@dataclass(frozen=True)
+class Slot:
+    """A place in a template: fixed text, or a varying piece with its name, kind and the text before it."""
+
+    text: str = ""
+    name: str = ""
+    kind: PartKind = "text"
+    before: str = ""
+
+
+@dataclass(frozen=True)
+class Template:
+    """The slots of all levels and of the name, and of free names the numbers behind words within them."""
+
+    levels: tuple[tuple[Slot, ...], ...]
+    name: tuple[Slot, ...]
+    inner: tuple[tuple[str, str], ...]
+    """(slot, regular expression with one group) of pieces inside a free name."""
+    suffixes: tuple[str, ...]
+
+    def shown(self) -> str:
+        """Readable: `scans/p{number}/{word}.png`."""
+        levels = ["".join(_shown(slot) for slot in level) for level in (*self.levels, self.name)]
+        end = self.suffixes[0] if len(self.suffixes) == 1 else f"{{{','.join(self.suffixes)}}}" if self.suffixes else ""
+        return "/".join(levels) + end
+
+    def pattern(self) -> str:
+        """A regular expression for whole paths, with a named group a slot."""
+        looks = "".join(f"(?:(?=(?:[^/]*/)*{look}))?" for _, look in self.inner)
+        levels = ["".join(_expression(slot) for slot in level) for level in (*self.levels, self.name)]
+        ends = "|".join(re.escape(end) for end in self.suffixes)
+        return looks + "/".join(levels) + (f"(?i:{ends})" if ends else "")
+
+    def slots(self) -> list[Slot]:
+        """The varying ones, in order."""
+        found = [slot for level in (*self.levels, self.name) for slot in level if slot.name]
+        return found + [
+            Slot("", name, "word" if name in _WORDS else "number", name.removeprefix("name.")) for name, _ in self.inner
+        ]
+
+
+def _shown(slot: Slot) -> str:
+    return f"{{{slot.kind}}}" if slot.name else slot.text
+
+
+def _expression(slot: Slot) -> str:
+    return f"(?P<{group_name(slot.name)}>{_PATTERNS[slot.kind]})" if slot.name else re.escape(slot.text)
+
+
+def group_name(slot: str) -> str:
+    """The name of a slot's group in the pattern."""
+    return slot.replace(".", "_")
+
+
+def template_of(paths: Sequence[str]) -> Template:
+    """The template of paths of one depth."""
+    split = [path.split("/") for path in paths]
+    depth = len(split[0]) - 1
+    levels = tuple(
+        _level(sorted({one[level] for one in split}), f"level{level}") for level in range(depth)
+    )  # fmt: skip
+    cuts = {cut(one[-1]) for one in split}
+    stems = sorted({stem for stem, _ in cuts})
+    suffixes = tuple(sorted({suffix for _, suffix in cuts if suffix}))
+    name = _level(stems, "name")
+    free = len(name) == 1 and name[0].kind == "text" and name[0].name != ""
+    return Template(levels, name, tuple(_inner(stems)) if free else (), suffixes)
+
+
+def _level(names: list[str], slot: str) -> tuple[Slot, ...]:
+    """The slots of one level: fixed, cut into pieces where all names have one form, or one whole piece."""
+    if len(names) == 1:
+        return (Slot(names[0]),)
+    if like_hashes(names):
+        return (Slot("", slot, "hash"),)
+    if len({shape(name) for name in names}) > 1:
+        words = all(all(kind in ("word", "gap", "number") for kind, _ in pieces(name)) for name in names)
+        return (Slot("", slot, "word" if words and len(names) <= MOST_VALUES and slot != "name" else "text"),)
+    columns = list(zip(*(pieces(name) for name in names), strict=True))
+    varying = [index for index, column in enumerate(columns) if len({text for _, text in column}) > 1]
+    found: list[Slot] = []
+    before = ""
+    for index, column in enumerate(columns):
+        if index not in varying:
+            before += column[0][1]
+            found.append(Slot(column[0][1]))
+            continue
+        name = slot if len(varying) == 1 and slot != "name" else f"{slot}.{varying.index(index)}"
+        found.append(Slot("", name.replace("name.", "name"), column[0][0], before))
+        before = ""
+    return tuple(found)
+
+
+def _inner(stems: list[str]) -> list[tuple[str, str]]:
+    """Of free names: the first and last word, and numbers that stand behind the same word in several names."""
+    firsts, lasts, numbered = Counter[str](), Counter[str](), Counter[str]()
+    for stem in stems:
+        found = [(kind, text) for kind, text in pieces(stem) if kind != "gap"]
+        words = [text for kind, text in found if kind == "word"]
+        firsts[words[0].lower() if found and found[0][0] == "word" else ""] += 1
+        lasts[words[-1].lower() if found and found[-1][0] == "word" else ""] += 1
+        numbered.update({
+            one[1].lower() for one, other in pairwise(found)
+            if one[0] == "word" and other[0] == "number"
+        })  # fmt: skip
+    rows = []
+    for slot, counts, look in (
+        ("name.first", firsts, r"(?P<name_first>[^\W\d_]+)(?=[\W_\d])[^/]*$"),
+        ("name.last", lasts, r"[^/]*[\W_\d](?P<name_last>[^\W\d_]+)(?:\.\w+)*$"),
+    ):
+        if 2 <= len([word for word in counts if word]) <= MOST_VALUES and counts[""] * 2 < len(stems):
+            rows.append((slot, look))
+    if (lead := sum(1 for stem in stems if stem[:1].isdigit())) > 0.3 * len(stems):
+        rows.append(("name.lead", r"(?P<name_lead>\d+)[^/]*$"))
+    least = max(0.1 * len(stems), 2)
+    common = sorted(
+        (word for word, count in numbered.items() if count >= least and word.isascii()), key=lambda w: -numbered[w]
+    )
+    rows += [
+        (f"name.{word}", rf"[^/]*(?i:{word})[\W_]?(?P<name_{word}>\d+)[^/]*$") for word in sorted(common[:6])
+        if word not in ("first", "last", "lead") and lead >= 0
+    ]  # fmt: skip
+    return rows
