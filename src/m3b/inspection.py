@@ -50,8 +50,8 @@ class Inspector:
     def watch(self, card: Card) -> None:
         """Remember what the raw data looks like before any script has run."""
         file = self.run.locked / "raw.json"
-        if file.is_file():
-            kept = json.loads(file.read_text(encoding="utf-8"))
+        kept = _kept(file)
+        if kept:
             self.raw, self._change_times = str(kept["fingerprint"]), bool(kept.get("change_times", True))
         elif card.path:
             self.raw = self.raw_now(card)
@@ -135,6 +135,16 @@ def _on_both_sides(frozen: Path, task: str) -> str:
         f"{len(both)} files belong to training and to test cases at once, e.g. {both[0]}. Name the items of an archive "
         "one by one (file#key[3]), and leave no case inside the folder of another."
     )
+
+
+def _kept(file: Path) -> dict[str, Any]:
+    """What was remembered of the raw data; empty where nothing was, or where a power cut tore it as it was written,
+    which is before the first script runs."""
+    with contextlib.suppress(OSError, ValueError):
+        found = json.loads(file.read_text(encoding="utf-8"))
+        if isinstance(found, dict) and "fingerprint" in found:
+            return found
+    return {}
 
 
 def _audit_line(found: Mapping[str, Any]) -> str:

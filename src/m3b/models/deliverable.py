@@ -8,12 +8,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from m3b import untrusted
 from m3b.errors import ModelError
 
 from . import contents
 from .freezing import MAX_BYTES, MAX_FILES
 from .running import read_classes
 
+MAX_TEXT = 32 * 2**20
+"""Bytes of one text file."""
 REQUIRED = ("predict.py", "config.json", "README.md", "requirements.txt")
 
 _PAPERS = {"README.md", "metrics.json", "provenance.json"}
@@ -85,6 +88,8 @@ def _file_problems(file: Path, folder: Path) -> Iterator[str]:
         yield from _weights_problems(file, name)
     elif suffix == ".pyc":
         return  # never delivered
+    elif file.stat().st_size > MAX_TEXT:
+        yield f"{name} has more than {MAX_TEXT:,} bytes; deliver weights as safetensors and short texts only"
     elif found := contents.problem(file, name):
         yield found
     elif suffix in _TEXT:
@@ -117,7 +122,7 @@ def _last(header: dict[str, Any]) -> int:
 
 
 def _text_problems(file: Path, name: str) -> Iterator[str]:
-    text = file.read_text(encoding="utf-8", errors="replace")
+    text = untrusted.read_text(file.parent, file.name, MAX_TEXT)
     if file.suffix == ".py" and _USES_M3B.search(text):
         yield f"{name} imports m3b; the model must run without it"
     own = None if name in _PAPERS else _OWN_PATH.search(text)

@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from m3b import untrusted
 from m3b.errors import ModelError
 
 from .predictions import MASKED, Prediction, Promise, check_output, read_output
@@ -71,7 +72,7 @@ def read_promise(model_dir: Path) -> Promise:
     """
     file = model_dir / "config.json"
     try:
-        config = json.loads(file.read_text(encoding="utf-8"))
+        config = untrusted.read_json(model_dir, "config.json")
     except (OSError, ValueError) as error:
         raise ModelError(f"{file} cannot be read as JSON: {error}") from error
     layers = (

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
+import io
 import json
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from m3b import untrusted
+
 MAX_JSON_BYTES = 64 * 2**20
 MAX_LINE = 4 * 2**20
+MAX_LOG = 20_000
+"""Rows of the training log that are shown."""
 
 
 @dataclass(frozen=True)
@@ -70,21 +77,16 @@ def gather(folder: Path) -> RunFiles:
 
 
 def _json(file: Path) -> dict[str, Any]:
-    try:
-        if file.stat().st_size > MAX_JSON_BYTES:
-            return {}
-        return as_dict(json.loads(file.read_text(encoding="utf-8", errors="replace")))
-    except (OSError, ValueError, RecursionError):
-        return {}
+    with contextlib.suppress(OSError, ValueError, RecursionError):
+        return as_dict(json.loads(untrusted.read_text(file.parent, file.name, MAX_JSON_BYTES)))
+    return {}
 
 
 def _lines(file: Path) -> Iterator[str]:
-    try:
-        with file.open(encoding="utf-8", errors="replace") as stream:
-            while line := stream.readline(MAX_LINE):
-                yield line
-    except OSError:
-        return
+    with contextlib.suppress(OSError), untrusted.open_file(file.parent, file.name) as raw:
+        stream = io.TextIOWrapper(io.BufferedReader(raw), encoding="utf-8", errors="replace")
+        while line := stream.readline(MAX_LINE):
+            yield line
 
 
 def _journal(file: Path) -> tuple[list[dict[str, Any]], int]:
@@ -105,7 +107,7 @@ def _journal(file: Path) -> tuple[list[dict[str, Any]], int]:
 
 def _log(file: Path) -> list[dict[str, str]]:
     try:
-        rows = list(csv.DictReader(_lines(file)))
+        rows = list(islice(csv.DictReader(islice(_lines(file), MAX_LOG)), MAX_LOG))
     except csv.Error:
         return []
     return [{str(key): str(value) for key, value in row.items() if key and isinstance(value, str)} for row in rows]

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from m3b import untrusted
 from m3b.agents.artifacts import Selection, TrainedModel
 from m3b.agents.reasons import for_people, last_line
 from m3b.agents.verdict import Fault, Verdict, accepted, rejected
@@ -105,11 +105,10 @@ def _promised(folder: Path, index: Index) -> str:
 
 def validation_records(work: Path, index: Index) -> list[Record]:
     """The training cases that the project held out, as far as it says which."""
-    file = work / "Logout" / "valid_predictions.json"
     try:
-        rows = json.loads(file.read_text(encoding="utf-8"))
+        rows = untrusted.read_json(work, "Logout/valid_predictions.json")
         names = {_key(row["image"]) for row in rows}
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+    except (OSError, ValueError, KeyError, TypeError):
         return []
     held = [record for record in index.train if record.key in names]
     return list(spread(held, VALID_CASES[index.task])) if held else []  # an index is often sorted by label

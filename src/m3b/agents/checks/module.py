@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from m3b import untrusted
 from m3b.agents.artifacts import TrainingModule
 from m3b.agents.reasons import last_line
 from m3b.agents.verdict import Fault, Verdict, accepted, rejected
@@ -49,7 +50,7 @@ def check_module(work: Path, classes: tuple[str, ...], run_probe: RunProbe, task
     Args:
         run_probe: runs the given Python file in the sandbox, in `work`.
     """
-    missing = [name for name in NEEDED if not (work / name).is_file()]
+    missing = [name for name in NEEDED if not untrusted.is_file(work, name)]
     if missing:
         hint = "Run `python plan.py` to write it." if missing == ["plan.json"] else "Copy the template into `.`."
         names = ", ".join(Path(name).name for name in missing)
@@ -67,7 +68,9 @@ def check_module(work: Path, classes: tuple[str, ...], run_probe: RunProbe, task
         return rejected(
             Fault(fault, f"The training project that was set up fails in {report['step']}: {report['error']}")
         )
-    plan = json.loads((work / "plan.json").read_text(encoding="utf-8"))
+    plan = _plan(work)
+    if plan is None:
+        return rejected("plan.json cannot be read as a JSON object. Run `python plan.py` to write it anew.")
     faults, warnings = _judge(report, classes, task, plan)
     if faults:
         return rejected(*faults)
@@ -85,6 +88,14 @@ def check_module(work: Path, classes: tuple[str, ...], run_probe: RunProbe, task
         plan=plan,
     )
     return accepted(module, *warnings)
+
+
+def _plan(work: Path) -> dict[str, Any] | None:
+    try:
+        plan = untrusted.read_json(work, "plan.json")
+    except (OSError, ValueError):
+        return None
+    return plan if isinstance(plan, dict) else None
 
 
 def _report(output: str) -> dict[str, Any] | None:
