@@ -116,3 +116,10 @@ def test_the_fields_of_an_event_are_those_that_are_emitted() -> None:
         assert emitted, kind
         for name in re.findall(r"(\w+)=", emitted.group(1)):
             assert f"`{name}`" in table[kind], f"{kind}: {name}"
+
+
+def test_prompts_promise_no_check_that_is_none() -> None:
+    """The probe of a project runs batches and a few steps; predictions are checked at the next hand-over."""
+    text = (ROOT / "resources/prompts/module_architect.md").read_text(encoding="utf-8")
+    assert "end to end" not in text
+    assert (ROOT / "src/m3b/agents/checks/probe.py").is_file()
