@@ -142,6 +142,7 @@ def test_a_server_that_is_down_is_given_up_within_seconds(name: str, clock: Cloc
     assert caught.value.kind == "unreachable"
     assert sum(clock.slept) < 5, "seconds of waiting, by a clock that only waiting moves"
     assert "hidden" not in str(caught.value)
+    assert re.search(r"Given up after 3 requests and \d s of waiting\. Nothing is lost", str(caught.value))
 
 
 @pytest.mark.parametrize("subject", built_in()[:3], ids=lambda subject: subject.name)

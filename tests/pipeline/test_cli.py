@@ -8,6 +8,7 @@ import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -194,6 +195,19 @@ def test_flags_reach_the_run(m3b_: M3b, tmp_path: Path, spots: Path) -> None:
         "roles": "single", "reflect": False, "examples": False, "debug": False, "phi": "allow",
     }  # fmt: skip
     assert {name: options[name] for name in wanted} == wanted
+
+
+def test_a_server_that_is_down(m3b_: M3b, tmp_path: Path, spots: Path) -> None:
+    """Named with its address, in the view, the result and `show`, and not taken for an emoji (`openai:m:`)."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        spec = f"openai:m@http://127.0.0.1:{taken.getsockname()[1]}/v1"
+        ended = m3b_("run", REQUEST, "--llm", spec, "--data", spots, "--out", "one")
+    assert ended.returncode == 1
+    said = f"openai:m: no connection to {spec.partition('@')[2]} (Connection refused)"
+    assert ended.stdout.startswith(f"failed: {said}")
+    assert f"unreachable: {said}" in ended.stderr
+    assert f"failed: {said}" in m3b_("show", "last").stdout
 
 
 def test_a_run_out_of_budget_names_the_option_to_raise(m3b_: M3b, tmp_path: Path, spots: Path) -> None:

@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 
 def console(*, to_stderr: bool = False) -> Console:
-    """A console that does not break lines in logs."""
+    """A console that does not break lines in logs, and shows texts as they are: no markup of emoji (`openai:m:`)."""
     from rich.console import Console
 
-    plain = Console(stderr=to_stderr, highlight=False)
-    return plain if plain.is_terminal else Console(stderr=to_stderr, highlight=False, width=200)
+    plain = Console(stderr=to_stderr, highlight=False, emoji=False)
+    return plain if plain.is_terminal else Console(stderr=to_stderr, highlight=False, emoji=False, width=200)
 
 
 @contextmanager

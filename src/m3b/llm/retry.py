@@ -74,9 +74,13 @@ class Retry:
                 seconds = self._wait_after(seen[trouble.kind], trouble.retry_after, factor)
                 hopeless = seen[trouble.kind] >= most or attempt == self.attempts
                 if hopeless or waited + seconds > self.total_s:
+                    limit = (
+                        ""
+                        if hopeless
+                        else f" (the next wait would have been {seconds:.0f} s; the limit is {self.total_s:.0f} s)"
+                    )
                     raise Transient(
-                        f"{trouble} Given up after {_count(attempt, 'request')} and {waited:.0f} s of waiting"
-                        f" (the next wait would have been {seconds:.0f} s; the limit is {self.total_s:.0f} s)."
+                        f"{trouble} Given up after {_count(attempt, 'request')} and {waited:.0f} s of waiting{limit}."
                         " Nothing is lost: resume the run later.",
                         trouble.retry_after,
                         trouble.kind,
