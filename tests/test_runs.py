@@ -277,6 +277,7 @@ def test_a_model_is_found_by_its_run_too(tmp_path: Path, root: Path) -> None:
     (run.model / "predict.py").write_text("")
     for name in (run.folder, run.model, run.id, "last", str(run.model)):
         assert find_model(name) == run.model
+    assert Run.open(run.model).folder == run.folder, "and a run by its model"
     (tmp_path / "empty").mkdir()
     with pytest.raises(WrongUse, match=r"neither a model \(predict.py\) nor a run \(run.json\)"):
         find_model("empty")

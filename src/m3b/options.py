@@ -106,7 +106,7 @@ def _fault(name: str, value: object, *, flags: bool) -> str:
     if flags and unit == "seconds":  # the command line counts minutes
         high, value, unit = high / 60, value / 60, "minutes"
     span = f"from {low:,.0f} to {high:,.0f}" if whole else f"above {low:,.0f} and at most {high:,.0f}"
-    shown = f"{value:g} {unit}" if unit else f"{value}"
+    shown = f"{value:,.10g} {unit}" if unit else f"{value}"
     return f"{said} must be {kind} {span}{' ' if unit else ''}{unit}; it is {shown}."
 
 

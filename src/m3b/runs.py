@@ -149,7 +149,9 @@ class Run:
             if not runs:
                 raise WrongUse(f"There are no runs in {runs_root()}, and none in this folder. Name a run's folder.")
             return runs[-1]
-        for folder in (Path(name).expanduser(), runs_root() / str(name)):
+        place = Path(name).expanduser()
+        around = [place.absolute().parent] if (place / MODEL).is_file() else []  # the folder of a run's model
+        for folder in (place, runs_root() / str(name), *around):
             if (folder / "run.json").is_file():
                 return cls(folder)
         raise WrongUse(f"There is no run {name}. `m3b runs` lists those in {runs_root()}; a path works too.")

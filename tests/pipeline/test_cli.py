@@ -119,6 +119,8 @@ def test_version_and_help(m3b_: M3b) -> None:
         (["score", "nowhere", "index.json"], ["index.json"]),
         (["data", "make", "teeth", "here"], ["teeth", "chest"]),
         (["data", "card", "not/here"], ["not/here"]),
+        (["data", "card", ".", "-o", "not/here.json"], ["m3b: not/here.json: No such file or directory."]),
+        (["demo", "--train-minutes", "99999999"], ["it is 99,999,999 minutes"]),
         (["data", "audit", "not/here"], ["not/here"]),
     ],
     ids=" ".join,

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def console(*, to_stderr: bool = False) -> Console:
-    """A console that does not break lines in logs, and shows texts as they are: no markup of emoji (`openai:m:`)."""
+    """A console that does not break lines in logs, and shows texts as they are: `:m:` is no emoji."""
     from rich.console import Console
 
     plain = Console(stderr=to_stderr, highlight=False, emoji=False)
@@ -58,7 +58,10 @@ def print_json(value: Any) -> None:
 
 def complain(error: BaseException) -> None:
     """An error in one line on standard error, in the command line's words."""
-    sys.stderr.write(f"m3b: {as_flags(str(getattr(error, 'on_command_line', '') or error))}\n")
+    said = str(getattr(error, "on_command_line", "") or error)
+    if isinstance(error, OSError) and error.filename and error.strerror:
+        said = f"{error.filename}: {error.strerror}."
+    sys.stderr.write(f"m3b: {as_flags(said)}\n")
 
 
 def as_flags(text: str) -> str:
