@@ -1,13 +1,16 @@
-# `make demo` and `make test` set up everything they need in .venv, once; after that they work offline.
+# `make demo` and `make test` set up what they need in .venv, once; after that they work offline.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+DEMO := $(VENV)/.demo
 STAMP := $(VENV)/.installed
+GPU := $(wildcard /dev/nvidia[0-9]*)
+CPU_WHEELS := https://download.pytorch.org/whl/cpu
 JOBS ?= 2
 
 .PHONY: demo test test-slow lint types check bench docs clean
 
-demo: $(STAMP)
+demo: $(DEMO)
 	$(BIN)/m3b demo
 
 test: $(STAMP)
@@ -31,11 +34,23 @@ docs: $(STAMP)
 bench: $(STAMP)
 	$(BIN)/python benchmarks/startup.py
 	$(BIN)/python benchmarks/previews.py
+	$(BIN)/python benchmarks/metrics.py
 
-$(STAMP): pyproject.toml constraints.txt
+# What the demo needs. Where there is no GPU, PyTorch for CPUs is taken: pip is asked first what it would install, and where
+# that brings CUDA (several GB), PyTorch's own index has the build without ("+cpu", which pip prefers to the plain version).
+$(DEMO): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit("m3b needs Python 3.11 or newer, this is " + sys.version.split()[0]) if sys.version_info < (3, 11) else None'
+	@echo "Installing what the demo needs into $(VENV): about 1.8 GB on the disk$(if $(GPU), and several GB of CUDA,), a few minutes. Then the demo: two minutes."
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet -c constraints.txt torch
+	@wheels=; if [ -z "$(GPU)" ]; then \
+		$(BIN)/pip install --quiet --dry-run --report $(VENV)/torch.json -c constraints.txt torch || exit 1; \
+		if grep -Eq '"name": "(nvidia|cuda)' $(VENV)/torch.json; then wheels="--extra-index-url $(CPU_WHEELS)"; fi; \
+	fi; set -x; $(BIN)/pip install --quiet -c constraints.txt $$wheels torch
+	$(BIN)/pip install --quiet -c constraints.txt -e '.[train]'
+	@touch $(DEMO)
+
+$(STAMP): $(DEMO)
+	@echo "Installing what the tests need besides into $(VENV): about 0.9 GB more on the disk, a few minutes. Then the tests: some twelve minutes."
 	$(BIN)/pip install --quiet -c constraints.txt -e '.[train,nnunet,export,cluster,dev]'
 	@# nnU-Net's timm asks for torchvision, whose usual build needs CUDA and then breaks transformers beside a CPU torch
 	@$(BIN)/python -c 'import torch, sys; sys.exit(torch.version.cuda is None)' || $(BIN)/pip uninstall --quiet --yes torchvision

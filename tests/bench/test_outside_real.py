@@ -144,7 +144,6 @@ def test_the_budget_ends_it(name: str, tmp_path: Path) -> None:
     ended = run(name, tmp_path, Scripted(steps, repeat=True), 3)
     assert ended.status == "out_of_budget", ended.reason
     assert ended.usage["actions"] == 3
-    assert ended.usage["wall_s"] < 90, "a program that cannot ask any more ends soon"
     assert "all 3 requests are used; there is no folder Deliver" in ended.reason
 
 
@@ -159,4 +158,3 @@ def test_it_gives_up(name: str, tmp_path: Path) -> None:
 def test_no_model_answers(name: str, tmp_path: Path) -> None:
     ended = run(name, tmp_path, Scripted([fault()], repeat=True), 3)
     assert (ended.status, ended.kind) == ("failed", "provider"), ended.reason
-    assert ended.usage["wall_s"] < 150

@@ -260,7 +260,6 @@ def test_who_asks_in_vain_is_stopped(job: Job) -> None:
     endless = Command("endless", ("{python}", "-c", asks))
     ended = run(endless, Job(job.folder, job.request, job.cards, job.model, {"max_actions": 0}))
     assert ended.status == "out_of_budget"
-    assert ended.usage["wall_s"] < 60
 
 
 def test_names() -> None:

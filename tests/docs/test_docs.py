@@ -338,7 +338,7 @@ def test_getting_started_can_be_followed(elsewhere: Path) -> None:
 
 @pytest.mark.parametrize("file", EXAMPLES, ids=lambda file: file.name)
 def test_examples_start(file: Path, elsewhere: Path) -> None:
-    ran = subprocess.run([sys.executable, str(file), "--help"], capture_output=True, text=True, timeout=60)
+    ran = subprocess.run([sys.executable, str(file), "--help"], capture_output=True, text=True, timeout=900)
     assert ran.returncode == 0, ran.stderr
     assert "--minutes" in ran.stdout
 

@@ -73,7 +73,7 @@ class Desk:
 
     def run(self, *arguments: str) -> Built:
         command = [sys.executable, "resources/templates/indexing/build_index.py", *arguments]
-        done = subprocess.run(command, cwd=self.work, capture_output=True, text=True, timeout=60)
+        done = subprocess.run(command, cwd=self.work, capture_output=True, text=True, timeout=900)
         built = Built(done.returncode, done.stdout, done.stderr)
         place = self.work / "Datapath"
         if done.returncode == 0 and place.is_dir():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 import traceback
 from itertools import pairwise
 from typing import Any
@@ -141,24 +140,23 @@ def test_the_key_is_nowhere(wire: Any, provider: Any, clock: Any, status: int) -
 
 @both
 def test_a_slow_provider_can_be_left(wire: Any, provider: Any, clock: Any) -> None:
-    provider.will(answer(wire.text("late"), delay=3.0))
-    asked: list[float] = []
+    """The provider answers after ten minutes: nobody waits for it who has asked to stop."""
+    provider.will(answer(wire.text("late"), delay=600.0))
+    asked: list[bool] = []
 
     def cancelled() -> bool:
-        asked.append(time.monotonic())
-        return len(asked) > 2
+        asked.append(len(asked) > 2)
+        return asked[-1]
 
-    begin = time.monotonic()
     with pytest.raises(Cancelled):
         wire.llm(provider.url, clock.retry()).ask(START, [], cancelled=cancelled)
-    assert time.monotonic() - begin < 2.5
-    assert max(b - a for a, b in pairwise(asked)) < 2.0
+    assert len(asked) > 2, "it is asked again and again while the provider is slow"
 
 
 @both
 def test_a_timeout_is_transient(wire: Any, provider: Any, clock: Any) -> None:
-    provider.will(answer(wire.text("late"), delay=0.6), answer(wire.text("in time")))
-    llm = wire.llm(provider.url, clock.retry(), timeout_s=0.2)
+    provider.will(answer(wire.text("late"), delay=600.0), answer(wire.text("in time")))
+    llm = wire.llm(provider.url, clock.retry(), timeout_s=1.0)
     assert llm.ask(START, []).text == "in time"
     assert len(clock.slept) > 0
 

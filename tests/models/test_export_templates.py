@@ -39,7 +39,7 @@ def test_a_trained_model_exports(task: str, tmp_path: Path) -> None:
             cwd=work,
             capture_output=True,
             text=True,
-            timeout=400,
+            timeout=900,
             env=os.environ | {"OMP_NUM_THREADS": "1"},
         )
         assert done.returncode == 0, done.stdout[-1500:] + done.stderr[-3000:]

@@ -112,7 +112,7 @@ def test_a_slow_model_is_ended_with_its_children(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match=r"still running after 3 s"):
         run_plain([sys.executable, "-c", code], tmp_path, tmp_path / "o", timeout_s=3)
     child = Path("/proc") / (tmp_path / "pid").read_text() / "stat"
-    until = time.monotonic() + 10  # the kill is sent; on a busy machine the death takes a moment
+    until = time.monotonic() + 120  # the kill is sent; on a busy machine the death takes a moment
     while _lives(child) and time.monotonic() < until:
         time.sleep(0.05)
     assert not _lives(child)

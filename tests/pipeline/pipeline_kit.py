@@ -238,7 +238,7 @@ def left_running(run: Path) -> list[str]:
     return found
 
 
-def wait_until(true: Callable[[], object], seconds: float = 30.0, what: str = "") -> None:
+def wait_until(true: Callable[[], object], seconds: float = 300.0, what: str = "") -> None:
     """Poll until something is true; a failure names what was waited for."""
     end = time.monotonic() + seconds
     while not true():
@@ -257,7 +257,7 @@ def check_left(run: Path, status: str) -> list[dict[str, Any]]:
     assert record["result"]["status"] == status
     assert record["reason"].strip()
     assert Path(record["result"]["report"]).is_file()
-    wait_until(lambda: not left_running(run), 5, f"nothing of the run is left running: {left_running(run)}")
+    wait_until(lambda: not left_running(run), 60, f"nothing of the run is left running: {left_running(run)}")
     litter = [p.name for p in run.iterdir() if p.name.startswith((".output-", ".staged-", ".model", ".run.json"))]
     assert litter == []
     return events

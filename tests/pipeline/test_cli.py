@@ -40,7 +40,7 @@ def m3b_(tmp_path: Path) -> M3b:
     def run(*arguments: object, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
         environment = {**(env or clean_environment()), "M3B_RUNS": str(tmp_path / "runs")}
         return subprocess.run(
-            m3b_command(*arguments), env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=120,
+            m3b_command(*arguments), env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=900,
             stdin=subprocess.DEVNULL,
         )  # fmt: skip
 
@@ -56,7 +56,7 @@ def finished(
     run = copy_run(halfway_run, place / "runs" / "20260101-000000-abcd")
     env = {**plugin(place / "plugin", "acts = play()"), "M3B_RUNS": str(place / "runs")}
     command = m3b_command("resume", run.name, "--llm", "played:x")
-    return run, subprocess.run(command, env=env, cwd=place, capture_output=True, text=True, timeout=120)
+    return run, subprocess.run(command, env=env, cwd=place, capture_output=True, text=True, timeout=900)
 
 
 def refused(ended: subprocess.CompletedProcess[str], *words: str) -> None:
@@ -234,7 +234,7 @@ def test_runs_and_show(finished) -> None:
     env = {**clean_environment(), "M3B_RUNS": str(run.parent)}
 
     def ask(*arguments: object) -> str:
-        ended = subprocess.run(m3b_command(*arguments), env=env, capture_output=True, text=True, timeout=60)
+        ended = subprocess.run(m3b_command(*arguments), env=env, capture_output=True, text=True, timeout=900)
         assert ended.returncode == 0, ended.stderr
         assert ended.stderr == ""
         return ended.stdout
@@ -331,7 +331,7 @@ def test_a_broken_run_does_not_hide_the_others(finished, tmp_path: Path) -> None
     shutil.copy(run / "run.json", tmp_path / "runs" / "good")
     (tmp_path / "runs" / "bad").mkdir()
     (tmp_path / "runs" / "bad" / "run.json").write_text("{")
-    ended = subprocess.run(m3b_command("runs", tmp_path / "runs"), capture_output=True, text=True, timeout=60)
+    ended = subprocess.run(m3b_command("runs", tmp_path / "runs"), capture_output=True, text=True, timeout=900)
     assert ended.returncode == 0, ended.stderr
     assert "completed" in ended.stdout
     assert "bad" in ended.stdout
@@ -361,7 +361,7 @@ def test_a_run_at_work_and_one_that_was_killed(m3b_: M3b, tmp_path: Path, spots:
 def test_a_reader_that_goes_away(finished) -> None:
     run, _ = finished
     words = " ".join(m3b_command("show", run, "--full"))
-    ended = subprocess.run(["bash", "-c", f"{words} | head -1"], capture_output=True, text=True, timeout=60)
+    ended = subprocess.run(["bash", "-c", f"{words} | head -1"], capture_output=True, text=True, timeout=900)
     assert ended.stdout.startswith(run.name)
     assert "Traceback" not in ended.stderr
     assert "Exception" not in ended.stderr

@@ -109,7 +109,7 @@ def test_a_folder_that_nobody_may_read(tmp_path: Path) -> None:
     env = {**clean_environment(), "PYTHONDONTWRITEBYTECODE": "1"}
     try:
         ended = subprocess.run(
-            [*as_ordinary_user(), *command], env=env, cwd=out.parent, capture_output=True, text=True, timeout=60
+            [*as_ordinary_user(), *command], env=env, cwd=out.parent, capture_output=True, text=True, timeout=900
         )
     finally:
         closed.chmod(0o755)

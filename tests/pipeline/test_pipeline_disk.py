@@ -52,7 +52,7 @@ def small_disk(tmp_path: Path, megabytes: int, script: str, env: dict[str, str])
         pytest.skip("this machine refuses a private mount namespace")
     whole = f"{mount} || exit 99\n{script}\ncp -a {disk}/run {kept}\n"
     return subprocess.run(
-        ["unshare", "-m", "sh", "-c", whole], env=env, cwd=tmp_path, capture_output=True, text=True, timeout=120
+        ["unshare", "-m", "sh", "-c", whole], env=env, cwd=tmp_path, capture_output=True, text=True, timeout=900
     )
 
 

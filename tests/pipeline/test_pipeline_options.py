@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -269,9 +268,7 @@ def test_closing_iter_cancels(tmp_path: Path, spots: Path) -> None:
         if event.kind == "call":
             break
     wait_until(lambda: left_running(tmp_path / "run"), what="the script runs")
-    began = time.monotonic()
     events.close()
-    assert time.monotonic() - began < 15
     check_left(tmp_path / "run", "cancelled")
     assert not [thread for thread in threading.enumerate() if thread.name == "m3b-run"]
 

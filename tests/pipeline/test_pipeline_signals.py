@@ -118,7 +118,7 @@ def test_stop_in_each_phase(
     try:
         wait_until(begun(run, mark), 60, f"{phase} has begun")
         process.send_signal(number)
-        out, err = process.communicate(timeout=30)
+        out, err = process.communicate(timeout=900)
     finally:
         process.kill()
         process.wait()

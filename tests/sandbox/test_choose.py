@@ -142,7 +142,7 @@ def test_as_an_ordinary_user() -> None:
     env = {"PATH": "/usr/bin:/bin", "PYTHONPATH": os.pathsep.join(paths)}
     try:
         command = as_nobody(python, "-c", USER, str(folder))
-        result = subprocess.run(command, env=env, cwd="/", capture_output=True, text=True, timeout=150)
+        result = subprocess.run(command, env=env, cwd="/", capture_output=True, text=True, timeout=900)
     finally:
         shutil.rmtree(folder)
     assert result.returncode == 0, result.stderr

@@ -18,7 +18,7 @@ def project(tmp_path: Path) -> Path:
 @pytest.fixture
 def run(project: Path) -> Run:
     def call(*command: str, check: bool = True) -> subprocess.CompletedProcess[str]:
-        done = subprocess.run([sys.executable, *command], cwd=project, capture_output=True, text=True, timeout=300)
+        done = subprocess.run([sys.executable, *command], cwd=project, capture_output=True, text=True, timeout=900)
         assert not check or done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
         return done
 

@@ -23,7 +23,7 @@ def assemble_detection(place: Path) -> Path:
 
 def call(project: Path, *command: str, check: bool = True) -> subprocess.CompletedProcess[str]:
     """A script of the project, in its folder, in a process of its own."""
-    done = subprocess.run([sys.executable, *command], cwd=project, capture_output=True, text=True, timeout=400)
+    done = subprocess.run([sys.executable, *command], cwd=project, capture_output=True, text=True, timeout=900)
     assert not check or done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
     return done
 

@@ -112,6 +112,17 @@ def test_out_of_memory_makes_the_patch_smaller_then_ends(organs: Path) -> None:
 
 
 @pytest.mark.slow
+def test_nnunet_without_time_for_a_step_delivers_nothing(organs: Path) -> None:
+    pytest.importorskip("nnunetv2")
+    _example(organs)
+    call(organs, "plan.py", "--minutes", "5", "--set", "engine=nnunet", "device=cpu")
+    done = call(organs, "train.py", "--minutes", "0.001", check=False)
+    assert done.returncode == 1
+    assert "nothing is trained" in done.stderr
+    assert not list(organs.glob("Logout/model0/*.safetensors"))
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("dims", ["2", "3"])
 def test_nnunet_goes_through_and_its_export_needs_no_nnunet(organs: Path, dims: str) -> None:
     pytest.importorskip("nnunetv2")

@@ -39,7 +39,7 @@ def made(project: Path, speed: float, *settings: str) -> tuple[dict[str, Any], s
     """The plan on a processor that looks at `speed` voxels a second. The report example is enlarged to be shrunk."""
     words = ["--set", *settings] if settings else []
     done = subprocess.run(
-        [sys.executable, "-c", COST, str(speed), *words], cwd=project, capture_output=True, text=True, timeout=120
+        [sys.executable, "-c", COST, str(speed), *words], cwd=project, capture_output=True, text=True, timeout=900
     )
     assert done.returncode == 0, done.stderr[-3000:]
     return json.loads((project / "plan.json").read_text()), done.stdout
@@ -51,7 +51,7 @@ def project(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     shutil.copytree(TEMPLATES / request.param, place)
     for file in (TEMPLATES / "shared").glob("*.py"):
         shutil.copy(file, place / "Utils")
-    subprocess.run([sys.executable, "example/make_example.py"], cwd=place, check=True, capture_output=True, timeout=120)
+    subprocess.run([sys.executable, "example/make_example.py"], cwd=place, check=True, capture_output=True, timeout=900)
     return place
 
 
@@ -188,7 +188,7 @@ def test_a_line_on_the_console_does_not_name_thirty_classes(project: Path) -> No
         "many = {'valid_loss': 1.0, 'dice': 0.5, **{f'dice_organ {k}': k / 100 for k in range(30)}}\n"
         "assert list(telling(many)) == ['valid_loss', 'dice', *(f'lowest dice_organ {k}' for k in range(3))]\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], cwd=project, capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", code], cwd=project, capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stderr[-2000:]
 
 
@@ -205,6 +205,6 @@ def test_files_without_spacing_do_not_stop_the_plan(tmp_path: Path) -> None:
         "assert all(side <= 64 for side in plan['patch']), plan\n"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code], cwd=tmp_path / "work", capture_output=True, text=True, timeout=120
+        [sys.executable, "-c", code], cwd=tmp_path / "work", capture_output=True, text=True, timeout=900
     )
     assert done.returncode == 0, done.stderr[-2000:]

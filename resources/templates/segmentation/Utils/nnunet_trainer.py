@@ -20,6 +20,12 @@ EPOCHS = 60
 """Into so many parts the time is divided; after each the pseudo Dice is measured and a checkpoint written."""
 
 
+UNTRAINED = (
+    "nnU-Net's preparation took the whole time, and nothing is trained. What it prepared is kept: start train.py again, "
+    "with more --minutes if there are any."
+)
+
+
 class TimedTrainer(nnUNetTrainer):
     """nnU-Net's recipe unchanged but for its length. The constructor's argument names are inspected by nnU-Net."""
 
@@ -122,6 +128,8 @@ def run(place: Path, plan: dict[str, Any], seconds: float, folder: Path, cases: 
     if done_file.exists():
         return dict(json.loads(done_file.read_text()))
     spent = float(torch.load(checkpoint, weights_only=True)["spent"]) if checkpoint.exists() else 0.0
+    if seconds <= 0 and not spent:
+        raise SystemExit(UNTRAINED)
     reserve = min(0.1 * seconds, 2.0 + 2.0 * cases)  # prediction of the validation cases
     trainer = make_trainer(place, plan)
     trainer.clock, trainer.folder = Clock(seconds - reserve + spent, 10**9, spent), folder
@@ -133,10 +141,7 @@ def run(place: Path, plan: dict[str, Any], seconds: float, folder: Path, cases: 
     except (torch.OutOfMemoryError, MemoryError) as error:
         raise OutOfMemory("nnU-Net's own patch; engine=trainer makes it smaller") from error
     if not trainer.step:
-        raise SystemExit(
-            f"nnU-Net's preparation took the whole time, and nothing is trained. What it prepared is kept: start train.py "
-            f"again, with more than the {seconds / 60:.1f} minutes that were left (--minutes)."
-        )
+        raise SystemExit(UNTRAINED)
     export(trainer, plan, folder)
     done = {"epochs": trainer.current_epoch, "seconds": round(trainer.clock.spent(), 1), "steps": trainer.step}
     done["best_epoch"] = trainer.current_epoch
