@@ -97,7 +97,10 @@ def guard_folder() -> Path:
 def bootstrap(module: str) -> list[str]:
     """Return the command line that runs `guard.<module>` in a bare interpreter."""
     code = f"import sys; sys.path.append({str(guard_folder().parent)!r}); from guard import {module}; "
-    return [launcher_python(), "-I", "-S", "-B", "-c", code + f"sys.exit({module}.main(sys.argv[1:]))"]
+    quiet = (
+        ["-B"] if sys.dont_write_bytecode else []
+    )  # compiling the guards for each command takes longer than they run
+    return [launcher_python(), "-I", "-S", *quiet, "-c", code + f"sys.exit({module}.main(sys.argv[1:]))"]
 
 
 def system_files() -> list[Path]:

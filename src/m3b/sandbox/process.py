@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import marshal
 import os
 import select
 import subprocess
@@ -72,7 +73,8 @@ class Process:
 
     def _hand_over(self, job: Job) -> None:
         with contextlib.suppress(BrokenPipeError):  # it died; the status pipe says so below
-            self._control.write(json.dumps(job).encode() + b"\n")
+            message = marshal.dumps(dict(job))
+            self._control.write(len(message).to_bytes(8, "little") + message)
         deadline = time.monotonic() + _START_S
         while not self._started and self._exit is None and self._failed is None:
             self._listen(deadline - time.monotonic())

@@ -6,10 +6,14 @@ Only numbers can be examined, never what a pointer leads to.
 from __future__ import annotations
 
 import errno
-from collections.abc import Sequence
 
-from .job import Seccomp
 from .syscalls import EXAMINED
+
+TYPE_CHECKING = False  # what the module typing says; importing it takes longer than all else here
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from .job import Seccomp
 
 Instruction = tuple[int, int, int, int]
 LOAD, JUMP_EQUAL, JUMP_GREATER_EQUAL, JUMP_SET, RETURN, AND = 0x20, 0x15, 0x35, 0x45, 0x06, 0x54

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import shutil
-from collections.abc import Callable
+
+from .quiet import suppress
+
+TYPE_CHECKING = False  # what the module typing says; importing it takes longer than all else here
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 def remove(folder: str) -> None:
@@ -15,11 +18,27 @@ def remove(folder: str) -> None:
         for one in (os.path.dirname(path), path):
             inside = one == folder or one.startswith(folder + os.sep)  # never touch the folder that ours lies in
             if inside and os.path.isdir(one) and not os.path.islink(one):
-                with contextlib.suppress(OSError):
+                with suppress(OSError):
                     os.chmod(one, 0o700)
 
     folder = folder.rstrip(os.sep)
+    with suppress(OSError, RecursionError):
+        if folder:
+            _plainly(folder)
+            return
+    import shutil  # takes long to import, and what is built in the way of a plain removal is rare
+
     for _ in range(3 if folder else 0):  # each pass opens what the one before could not enter
         shutil.rmtree(folder, onerror=open_up)
         if not os.path.lexists(folder):
             return
+
+
+def _plainly(folder: str) -> None:
+    with os.scandir(folder) as entries:
+        for entry in list(entries):
+            if entry.is_dir(follow_symlinks=False):
+                _plainly(entry.path)
+            else:
+                os.unlink(entry.path)
+    os.rmdir(folder)

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+
+TYPE_CHECKING = False  # what the module typing says; importing it takes longer than all else here
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
 
 _STEP = 2000  # entries looked at before the supervisor sees to the rest
 
 
-class Held(NamedTuple):
+class Held:
     """What folders hold: bytes on the disk, and files and folders of any kind."""
 
-    size: int = 0
-    entries: int = 0
+    __slots__ = ("entries", "size")
+
+    def __init__(self, size: int = 0, entries: int = 0) -> None:
+        self.size, self.entries = size, entries
 
 
 def count(folders: Sequence[str]) -> Iterator[Held | None]:

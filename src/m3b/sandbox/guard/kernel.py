@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import os
+
+from .quiet import suppress
 
 PR_SET_PDEATHSIG = 1
 PR_CAPBSET_DROP = 24
@@ -53,7 +54,7 @@ def go_first() -> None:
 
     Root is also whom RLIMIT_NPROC does not hold. What this process starts runs as usual.
     """
-    with contextlib.suppress(OSError):
+    with suppress(OSError):
         os.sched_setscheduler(0, os.SCHED_RR | os.SCHED_RESET_ON_FORK, os.sched_param(1))
 
 
@@ -62,14 +63,14 @@ def drop_capabilities() -> None:
 
     Without this, root reads the environment of any process even from inside a Landlock domain.
     """
-    with contextlib.suppress(OSError):  # an ordinary user may not, and has nothing to drop
+    with suppress(OSError):  # an ordinary user may not, and has nothing to drop
         prctl(PR_SET_SECUREBITS, _NOROOT_LOCKED)
     for capability in range(64):
         try:
             prctl(PR_CAPBSET_DROP, capability)
         except OSError:
             break  # EPERM: not ours to drop; EINVAL: past the last one
-    with contextlib.suppress(OSError):
+    with suppress(OSError):
         prctl(PR_CAP_AMBIENT, _AMBIENT_CLEAR_ALL)
     header = _CapHeader(_CAPABILITY_VERSION, 0)
     nothing = (_CapData * 2)()

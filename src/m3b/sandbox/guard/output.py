@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import time
+
+from .quiet import suppress
 
 _REWRITE_S = 0.25
 
@@ -51,7 +52,7 @@ class Output:
             self._written = now
             content = f"\n[... {self._dropped} bytes of output left out ...]\n".encode() + bytes(self._tail)
             self._put(content, self._head)
-            with contextlib.suppress(OSError):
+            with suppress(OSError):
                 os.ftruncate(self._target, self._head + len(content))
 
     def _put(self, data: bytes, offset: int) -> None:

@@ -6,15 +6,20 @@ reaper's death hands the tree to the supervisor, which kills it.
 
 from __future__ import annotations
 
-import json
+import marshal
 import os
 import select
 import signal
-from typing import NoReturn
+import sys
 
-from .job import Job
 from .kernel import PR_SET_PDEATHSIG, become_subreaper, go_first, prctl
 from .tree import kill_below, reap
+
+TYPE_CHECKING = False  # what the module typing says; importing it takes longer than all else here
+if TYPE_CHECKING:
+    from typing import NoReturn
+
+    from .job import Job
 
 
 class Pipes:
@@ -43,7 +48,7 @@ def run(job: Job, pipes: Pipes) -> NoReturn:
     os.close(pipes.ready[1])
     status = _watch(command, pipes.lifeline[0], woken)
     clean = kill_below(os.getpid())
-    report = json.dumps({"status": status, "clean": clean}).encode()
+    report = marshal.dumps({"status": status, "clean": clean})
     try:
         os.write(pipes.done[1], report)
     except OSError:
@@ -67,9 +72,10 @@ def _watch(command: int, lifeline: int, woken: int) -> int | None:
 
 def _start(job: Job, pipes: Pipes) -> int:
     config = os.memfd_create("m3b-confinement")  # not an argument: those have a length limit and show in ps
-    os.write(config, json.dumps(job["confinement"]).encode())
+    os.write(config, marshal.dumps(dict(job["confinement"])))
     ready = pipes.ready[1]
-    argv = [*job["outer"], *job["launcher"], str(config), str(ready)]
+    launch = [str(config), str(ready)]
+    argv = [*job["outer"], *job["launcher"], *launch]
     parent = os.getpid()
     pid = os.fork()
     if pid:
@@ -84,9 +90,15 @@ def _start(job: Job, pipes: Pipes) -> int:
         os.set_inheritable(ready, True)
         prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() == parent:
+            if not job["outer"]:  # nothing lies between: a second interpreter would only take time
+                from . import launcher
+
+                os._exit(launcher.main(launch))
             os.execve(argv[0], argv, {"PATH": "/usr/bin:/bin"})
     except OSError as error:
-        os.write(2, f"cannot start {argv[0]}: {error}\n".encode())
+        os.write(2, f"cannot start {argv[0] if job['outer'] else 'the command'}: {error}\n".encode())
+    except BaseException:  # noqa: BLE001 - the last stop of this process
+        sys.excepthook(*sys.exc_info())  # the supervisor hands it on as the reason
     finally:
         os._exit(126)
 

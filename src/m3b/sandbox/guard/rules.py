@@ -8,9 +8,12 @@ from __future__ import annotations
 import ctypes
 import os
 import stat
-from collections.abc import Iterable
 
 from .kernel import syscall
+
+TYPE_CHECKING = False  # what the module typing says; importing it takes longer than all else here
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 _CREATE, _ADD_RULE, _RESTRICT = 444, 445, 446  # the same on every machine
 _VERSION_FLAG, _PATH_BENEATH = 1, 1

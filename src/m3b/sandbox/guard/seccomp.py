@@ -12,13 +12,17 @@ import ctypes
 import errno
 import os
 import struct
-from collections.abc import Mapping
 
 from . import arguments
 from .arguments import ALLOW, ERRNO, JUMP_EQUAL, JUMP_GREATER_EQUAL, LOAD, RETURN, Instruction
-from .job import Seccomp
 from .kernel import prctl
 from .syscalls import CONNECTING, DENIED, METADATA, NAMES
+
+TYPE_CHECKING = False  # what the module typing says; importing it takes longer than all else here
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from .job import Seccomp
 
 _KILL = 0x80000000
 _NUMBER, _ARCH = 0, 4  # offsets in struct seccomp_data

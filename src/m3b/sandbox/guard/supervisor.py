@@ -1,14 +1,14 @@
 """Watches one confined command from outside: time, memory, processes, disk, output. Single-threaded.
 
-It is told what to do by one line of JSON on the control pipe, whose end (the caller's death) or next byte (stop)
-means the end of the command. It answers on the status pipe with lines of JSON: `{"started": true}` once the command
-itself runs, then `{"code": ..., "reason": ..., "wall_s": ...}`, or `{"failed": "..."}` when it never came to run.
+It is told what to do by one message on the control pipe (its length in 8 bytes, then a `Job` as marshal writes it: both
+sides are the same Python), whose end (the caller's death) or next byte (stop) means the end of the command. It answers
+on the status pipe with lines of JSON: `{"started": true}` once the command itself runs, then `{"code": ..., "reason":
+..., "wall_s": ...}`, or `{"failed": "..."}` when it never came to run.
 """
 
 from __future__ import annotations
 
-import contextlib
-import json
+import marshal
 import os
 import select
 import signal
@@ -17,11 +17,17 @@ import time
 from . import reaper
 from .cleanup import remove
 from .disk import Growth
-from .job import Job
 from .kernel import become_subreaper, go_first
 from .output import Output
+from .quiet import suppress
 from .reaper import Pipes
 from .tree import Stat, below, kill_below, memory, out_of_memory_kills, reap, threads_everywhere, unlinked
+
+TYPE_CHECKING = False  # what the module typing says; importing it takes longer than all else here
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from .job import Job
 
 _TICK_S = 0.05
 _SCAN_S = 0.2
@@ -33,7 +39,7 @@ def main(arguments: list[str]) -> int:
     control, status, output = map(int, arguments)
     for descriptor in (control, status, output):
         os.set_inheritable(descriptor, False)  # the command must not be able to answer in our place
-    job: Job = json.loads(_line(control))
+    job: Job = marshal.loads(_message(control))
     become_subreaper()
     go_first()
     growth = Growth(job["watched"], job["disk"], job["files"])
@@ -51,19 +57,31 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def _line(descriptor: int) -> bytes:
+def _message(descriptor: int) -> bytes:
+    length = int.from_bytes(_exactly(descriptor, 8), "little")
+    return _exactly(descriptor, length)
+
+
+def _exactly(descriptor: int, length: int) -> bytes:
     data = bytearray()
-    while not data.endswith(b"\n"):
-        piece = os.read(descriptor, 1 << 16)
+    while len(data) < length:
+        piece = os.read(descriptor, length - len(data))
         if not piece:
             raise SystemExit(1)  # the caller died before it said what to do
         data += piece
     return bytes(data)
 
 
-def _say(status: int, answer: dict[str, object]) -> None:
-    with contextlib.suppress(OSError):  # the caller is dead
-        os.write(status, json.dumps(answer).encode() + b"\n")
+def _say(status: int, answer: Mapping[str, object]) -> None:
+    if "failed" in answer:
+        import json  # only here does a text need escapes, and the module takes long to import
+
+        text = json.dumps(answer)
+    else:
+        shown = ((name, "true" if value is True else repr(value).replace("'", '"')) for name, value in answer.items())
+        text = "{" + ", ".join(f'"{name}": {value}' for name, value in shown) + "}"
+    with suppress(OSError):  # the caller is dead
+        os.write(status, text.encode() + b"\n")
 
 
 class Supervisor:
@@ -125,7 +143,7 @@ class Supervisor:
     def _end(self, reason: str) -> None:
         if not self._reason:
             self._reason = reason
-            with contextlib.suppress(OSError):  # the reaper has ended already
+            with suppress(OSError):  # the reaper has ended already
                 os.write(self._pipes.lifeline[1], b"k")
 
     def _check(self, wall_s: float) -> None:
@@ -165,7 +183,7 @@ class Supervisor:
         """Take what still lies in the pipe; its other end is closed once the tree is gone."""
         source = self._pipes.output[0]
         os.set_blocking(source, False)
-        with contextlib.suppress(BlockingIOError):
+        with suppress(BlockingIOError):
             while data := os.read(source, 1 << 20):
                 self._output.add(data)
                 if self._started is None:
@@ -173,7 +191,7 @@ class Supervisor:
         self._output.flush()
 
     def _answer(self, wall_s: float, clean: bool) -> dict[str, object]:
-        report = json.loads(self._report) if self._report else None
+        report = marshal.loads(self._report) if self._report else None
         if not self._reason and report is not None and report["status"] is not None:
             if self._started is None and not self._launched():
                 return {"failed": self._first_output.decode(errors="replace").strip() or "it ended without a word"}
@@ -190,6 +208,6 @@ class Supervisor:
         """Whether the launcher's byte came, though nobody read it before the command ended."""
         ready = self._pipes.ready[0]
         os.set_blocking(ready, False)
-        with contextlib.suppress(BlockingIOError):
+        with suppress(BlockingIOError):
             return os.read(ready, 1) != b""
         return False

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import stat
 import time
-from collections.abc import Iterable, Iterator
+
+from .quiet import suppress
+
+TYPE_CHECKING = False  # what the module typing says; importing it takes longer than all else here
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _UNLINKED = " (deleted)"
@@ -45,7 +49,7 @@ def threads_of(uid: int) -> int:
     """Count the threads that belong to the user `uid`, as far as /proc shows them."""
     count = 0
     for pid, found in _everybody():
-        with contextlib.suppress(OSError):
+        with suppress(OSError):
             count += found.threads if os.stat(f"/proc/{pid}").st_uid == uid else 0
     return count
 
@@ -58,7 +62,7 @@ def threads_everywhere() -> int:
 
 def out_of_memory_kills() -> int:
     """Count the processes that the kernel has killed since it started because memory ran out."""
-    with contextlib.suppress(OSError), open("/proc/vmstat", encoding="ascii") as file:
+    with suppress(OSError), open("/proc/vmstat", encoding="ascii") as file:
         for line in file:
             if line.startswith("oom_kill "):
                 return int(line.split()[1])
@@ -91,9 +95,12 @@ def kill_below(root: int, patience_s: float = 20.0) -> bool:
     own = os.getpgrp()
     stopped: set[int] = set()
     while time.monotonic() < deadline:
+        reap()
+        if _childless():  # whoever loses its parent below a subreaper becomes its child
+            return True
         found = below(root)
         for group in {s.group for s in found.values()} - {own, 0}:
-            with contextlib.suppress(OSError):
+            with suppress(OSError):
                 os.killpg(group, signal.SIGKILL)
         fresh = found.keys() - stopped
         if len(fresh) > _GROWING:
@@ -101,23 +108,28 @@ def kill_below(root: int, patience_s: float = 20.0) -> bool:
             stopped |= fresh
             continue
         _signal(found, signal.SIGKILL)
-        reap()
-        if not found:
-            return True
         time.sleep(0.002)
+    return False
+
+
+def _childless() -> bool:
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return True
     return False
 
 
 def _signal(pids: Iterable[int], number: int) -> None:
     for pid in pids:
-        with contextlib.suppress(OSError):
+        with suppress(OSError):
             os.kill(pid, number)
 
 
 def reap() -> dict[int, int]:
     """Collect the children that have ended: pid -> wait status."""
     ended: dict[int, int] = {}
-    with contextlib.suppress(ChildProcessError):
+    with suppress(ChildProcessError):
         while True:
             pid, status = os.waitpid(-1, os.WNOHANG)
             if pid == 0:
@@ -165,9 +177,9 @@ def unlinked(tree: dict[int, Stat]) -> dict[tuple[int, int], tuple[int, bool]]:
     found: dict[tuple[int, int], tuple[int, bool]] = {}
     for pid in tree:
         folder = f"/proc/{pid}/fd"
-        with contextlib.suppress(OSError):
+        with suppress(OSError):
             for name in os.listdir(folder):
-                with contextlib.suppress(OSError):
+                with suppress(OSError):
                     target = os.readlink(f"{folder}/{name}")
                     if not target.endswith(_UNLINKED):
                         continue

@@ -1,0 +1,99 @@
+"""What a sandbox adds to one command, over a bare subprocess: medians of many, in milliseconds.
+
+    python benchmarks/sandbox_cost.py [--times 30] [--most-ms bubblewrap=60 --most-ms landlock=50]
+
+Bare and confined runs take turns, so that another load on the machine slows both alike. The processor's time of all
+processes together is what the clock shows on an idle machine with one core. With `--most-ms` the exit status is 1 where
+a backend adds more than that by the clock.
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from m3b.errors import SandboxError
+from m3b.sandbox import Mounts, Sandbox, choose
+
+COMMANDS = {"true": ["true"], "python -c pass": [sys.executable, "-c", "pass"]}
+
+
+@dataclass(frozen=True)
+class Took:
+    """Milliseconds by the clock, and of the processor in this process and in all that it waited for."""
+
+    clock: float
+    processor: float
+
+
+def timed(action: Callable[[], None]) -> Took:
+    before, began = processor_s(), time.perf_counter()
+    action()
+    return Took(1000 * (time.perf_counter() - began), 1000 * (processor_s() - before))
+
+
+def processor_s() -> float:
+    used = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return sum(one.ru_utime + one.ru_stime for one in used)
+
+
+def bare(command: list[str], work: Path) -> None:
+    subprocess.run(command, cwd=work, stdout=subprocess.DEVNULL, check=True)
+
+
+def confined(sandbox: Sandbox, command: list[str], work: Path) -> None:
+    process = sandbox.start(command, cwd=work, mounts=Mounts(write=(work,)), output=work.parent / "output")
+    end = process.wait()
+    assert end is not None
+    assert end.code == 0, (work.parent / "output").read_text()
+
+
+def measure(backend: str, command: list[str], times: int, work: Path) -> tuple[list[Took], list[Took]]:
+    """Bare and confined runs in turns; the first of each is left out."""
+    sandbox = choose(backend)
+    without, with_it = [], []
+    for _ in range(times + 1):
+        without.append(timed(lambda: bare(command, work)))
+        with_it.append(timed(lambda: confined(sandbox, command, work)))
+    return without[1:], with_it[1:]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--times", type=int, default=30)
+    parser.add_argument("--most-ms", action="append", default=[], metavar="BACKEND=MS")
+    given = parser.parse_args()
+    most = {name: float(value) for name, _, value in (one.partition("=") for one in given.most_ms)}
+    status = 0
+    print(f"{'':<28}{'by the clock, ms':>34}{'of the processor, ms':>34}")
+    print(f"{'backend':<12}{'command':<16}" + 2 * f"{'bare':>12}{'confined':>12}{'added':>10}")
+    with tempfile.TemporaryDirectory() as folder:
+        work = Path(folder) / "work"
+        work.mkdir()
+        for backend in ("bubblewrap", "landlock", "off"):
+            for name, command in COMMANDS.items():
+                try:
+                    without, with_it = measure(backend, command, given.times, work)
+                except SandboxError as error:
+                    print(f"{backend:<12}does not work here: {str(error).splitlines()[0]}")
+                    break
+                added, line = [], f"{backend:<12}{name:<16}"
+                for kind in ("clock", "processor"):
+                    one, two = (statistics.median(getattr(t, kind) for t in took) for took in (without, with_it))
+                    line += f"{one:12.1f}{two:12.1f}{two - one:10.1f}"
+                    added.append(two - one)
+                print(line)
+                status |= added[0] > most.get(backend, float("inf"))
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())
