@@ -14,7 +14,7 @@ from m3b.agents.checks.frozen import freeze
 from m3b.agents.checks.index import AUDIT, check_index
 from m3b.agents.checks.integrity import fingerprint, integrity, save_hashes, sha256
 from m3b.agents.checks.locked import digest_made, lock, made_files
-from m3b.agents.checks.model import Predict, Trial, check_model, take
+from m3b.agents.checks.model import FOLDER, Predict, Trial, check_model, take
 from m3b.agents.loop import Emit
 from m3b.agents.verdict import Verdict, rejected
 from m3b.data.cards import Card
@@ -120,6 +120,12 @@ class Inspector:
             verdict = replace(verdict, artifact=model)
         self._last = (hashes, verdict) if verdict.accepted else None
         return verdict
+
+    def last_model(self, selection: Selection, card: Card) -> Verdict | None:
+        """The verdict on what was accepted last, or else on the deliverable as it lies there; None where there is none."""
+        if self._last:
+            return self._last[1]
+        return self.check_model(selection, card) if (self.run.work / FOLDER).is_dir() else None
 
 
 def _on_both_sides(frozen: Path, task: str) -> str:

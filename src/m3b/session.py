@@ -20,7 +20,7 @@ from m3b.agents.roles import DATA_ENGINEER, MODULE_ARCHITECT, SINGLE, STAGES, Ro
 from m3b.agents.verdict import Verdict
 from m3b.data.cards import Card
 from m3b.delivery import Delivered, deliver
-from m3b.errors import Failed, RunEnd
+from m3b.errors import Failed, OutOfBudget, RunEnd
 from m3b.events import Event
 from m3b.execution import Executor, device
 from m3b.history import History
@@ -36,6 +36,8 @@ from m3b.tools import Roots, Toolbox
 from m3b.training import VIEW, begin_training, end_training
 from m3b.workspace import Workspace
 
+TRAINING_SHARE = 0.6
+"""Of the time that is left when training is planned; imports, export, the check and the delivery need the rest."""
 Check = Callable[[str], Verdict]
 LLMs = Mapping[str, LLM]
 """A model a role; `default` is for those that are not named."""
@@ -91,6 +93,7 @@ class Session:
         )
         self.budget.started -= history.seconds
         self._single: Agent | None = None
+        self._ended = ""
 
     def _toolbox(self, roots: Roots, read: Sequence[Path]) -> Toolbox:
         return Toolbox(
@@ -158,28 +161,71 @@ class Session:
             ),
         )
         self._show_training_only(card, selection.task)
-        minutes = self.options.train_minutes
         module = cast(
             TrainingModule,
             self._stage(
                 STAGES[2],
                 lambda: briefing.module_briefing(
-                    selection, data, self.history.audit, minutes, device(), resources, self._closing(DATA_ENGINEER)
+                    selection,
+                    data,
+                    self.history.audit,
+                    self._minutes(),
+                    device(),
+                    resources,
+                    self._closing(DATA_ENGINEER),
                 ),
                 lambda text: check_module(self.run.work, data.classes, self.executor.probe, selection.task),
             ),
         )
-        model = cast(
-            TrainedModel,
-            self._stage(
-                STAGES[3],
-                lambda: briefing.model_briefing(
-                    selection, data, module, minutes, self._closing(DATA_ENGINEER, MODULE_ARCHITECT)
+        return self._deliver(selection, card, data, self._trained(selection, card, data, module))
+
+    def _trained(self, selection: Selection, card: Card, data: DataIndex, module: TrainingModule) -> TrainedModel:
+        """What the Model Trainer hands over, or what it had exported when the budget ended: trained is trained."""
+        planned = module.plan.get("minutes")
+        minutes = float(planned) if isinstance(planned, int | float) else self.options.train_minutes
+        closing = self._closing(DATA_ENGINEER, MODULE_ARCHITECT)
+        try:
+            return cast(
+                TrainedModel,
+                self._stage(
+                    STAGES[3],
+                    lambda: briefing.model_briefing(selection, data, module, minutes, closing),
+                    lambda text: self.inspector.check_model(selection, card),
                 ),
-                lambda text: self.inspector.check_model(selection, card),
-            ),
-        )
-        return self._deliver(selection, card, data, model)
+            )
+        except OutOfBudget as end:
+            return self._rescued(end, selection, card)
+
+    def _rescued(self, end: OutOfBudget, selection: Selection, card: Card) -> TrainedModel:
+        """The deliverable that lies there, if the check accepts it; measuring it is not stopped by the budget.
+
+        Raises:
+            OutOfBudget: there is none.
+        """
+        self.role = STAGES[3].name
+        for text in self.tools.stop_scripts():
+            self.emit("note", text=text)
+        verdict = self.inspector.last_model(selection, card)
+        if verdict is None or not verdict.accepted:
+            raise end
+        model = cast(TrainedModel, verdict.artifact)
+        self._ended = f"The budget ended before the Model Trainer did ({end}); what it had exported was measured."
+        self.emit("note", text=self._ended)
+        self.emit("artifact", artifact=STAGES[3].artifact, value=to_json(model), hashes=model.hashes)
+        self.role = ""
+        return model
+
+    def _minutes(self) -> float:
+        """Minutes of training: fewer than were asked for where the time of the run would not suffice to measure, too."""
+        asked, left = self.options.train_minutes, self.budget.seconds_left()
+        most = asked if left is None else round(max(left, 0.0) / 60 * TRAINING_SHARE, 2)
+        if most < asked:
+            told = (
+                f"Training gets {most:g} of {asked:g} minutes: the rest of --max-wall is kept for measuring its model."
+            )
+            self.emit("note", text=told)
+            self.emit("stage", text=told)
+        return min(asked, max(most, 0.01))
 
     def _stage(self, role: Role, brief: Callable[[], str], check: Check) -> Artifact:
         """One role from its briefing to its accepted artifact; skipped where the journal holds the artifact."""
@@ -314,4 +360,5 @@ class Session:
             "llm": {name: llm.name for name, llm in self.llms.items()},
             "options": self.options.to_json(),
         }
-        return deliver(self.run, selection=selection, card=card, data=data, model=model, integrity=label, facts=facts)
+        made = deliver(self.run, selection=selection, card=card, data=data, model=model, integrity=label, facts=facts)
+        return replace(made, reason=f"{made.reason} {self._ended}".strip()) if self._ended else made

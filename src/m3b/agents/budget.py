@@ -78,6 +78,10 @@ class Budget:
             )
         self.check_time()
 
+    def seconds_left(self) -> float | None:
+        """Seconds until the time is spent; None where there is no limit."""
+        return None if self.wall_s is None else self.wall_s - (self.clock() - self.started)
+
     def check_time(self) -> None:
         """To be called before and during every wait.
 
