@@ -7,14 +7,11 @@ Writes Logout/: log.csv, metrics.json, valid_predictions.json, calibration.json,
 
 from __future__ import annotations
 
-import time
-
-START = time.monotonic()  # the slow imports below are part of the minutes
-
 import argparse
 import json
 import os
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +27,6 @@ from Model.inference import window_count
 from Model.network import build_model
 from Utils.augment_boxes import AugmentBoxes
 from Utils.augment_masks import AugmentMasks
-from Utils.clock import seconds_spent
 from Utils.curves import draw_curves
 from Utils.scoring import Scorer, final_boxes, final_masks
 from Utils.start import begin, cores, guarded
@@ -61,9 +57,7 @@ def run(plan: dict[str, Any], minutes: float) -> None:
     print(f"{len(train.records)} training cases; {len(valid)} validation cases of {_people(patients)}", flush=True)
     each = seconds_a_case(plan, valid)
     end = min(END_SHARE * minutes * 60, 1.5 * each * len(valid) + 2.0)
-    before = seconds_spent(LOGOUT / NAME)
-    seconds = minutes * 60 - (time.monotonic() - START) - end + before * (before < minutes * 60)
-    seconds = max(1.0, min(seconds, minutes * 60 - end))
+    seconds = max(1.0, minutes * 60 - end)
 
     def make(smaller: dict[str, Any]) -> Parts:
         change = AugmentBoxes(smaller["augment"]) if plan["target"] == "boxes" else _pairs(smaller)

@@ -27,7 +27,9 @@ LEAST = 250
 
 def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--minutes", type=float, default=10.0, help="wall time that train.py may take")
+    parser.add_argument(
+        "--minutes", type=float, default=10.0, help="of training; imports and first reading come on top"
+    )
     parser.add_argument("--set", nargs="*", action="extend", default=[], metavar="KEY=VALUE", help="overrides")
     options = parser.parse_args(argv)
     records = json.loads(Path("Datapath/train.json").read_text())

@@ -8,14 +8,11 @@ then the whole network (Logout/report). Writes Logout/: log.csv, metrics.json, v
 
 from __future__ import annotations
 
-import time
-
-START = time.monotonic()  # the slow imports below are part of the minutes
-
 import argparse
 import json
 import os
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -60,9 +57,10 @@ def main(argv: list[str] | None = None) -> int:
 def train(plan: dict[str, Any], minutes: float) -> None:
     """Both parts of the training, each within its share of the time that is left, and the figures at the end."""
     train_part, valid = build_datasets(plan)
+    start = time.monotonic()
     words = Words.load(TOKENIZER)
     spent = {name: seconds_spent(LOGOUT / name) for name in STAGES}
-    whole = minutes * 60 * 0.97 - (time.monotonic() - START) - LAST_SECONDS
+    whole = minutes * 60 * 0.97 - LAST_SECONDS
     shares = {"encoder": float(plan["warm_share"]), "words": float(plan["words_share"])}
     if not plan["classes"] and not plan["findings"]:
         shares = {}  # nothing that could be learnt apart
@@ -75,7 +73,7 @@ def train(plan: dict[str, Any], minutes: float) -> None:
     }
     done: dict[str, dict[str, Any]] = {}
     for name in (*shares, "report"):
-        left = minutes * 60 * 0.97 - LAST_SECONDS - (time.monotonic() - START) - spent["encoder"] - spent["words"]
+        left = minutes * 60 * 0.97 - LAST_SECONDS - (time.monotonic() - start) - spent["encoder"] - spent["words"]
         done[name] = train_by_clock(
             plan, name, makers[name], seconds=whole * shares[name] if name in shares else left, watch="quality"
         )

@@ -30,7 +30,9 @@ LEAST = 600
 
 def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--minutes", type=float, default=10.0, help="wall time that train.py may take")
+    parser.add_argument(
+        "--minutes", type=float, default=10.0, help="of training; imports and first reading come on top"
+    )
     parser.add_argument("--set", nargs="*", default=[], metavar="KEY=VALUE", help="overrides; a dot enters an object")
     options = parser.parse_args(argv)
     from Datapath.dataloader import read_index

@@ -7,15 +7,12 @@ Writes Logout/: log.csv, metrics.json, valid_predictions.json, curves.png, and t
 
 from __future__ import annotations
 
-import time
-
-START = time.monotonic()  # the slow imports below are part of the minutes
-
 import argparse
 import json
 import math
 import os
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +46,7 @@ def main(argv: list[str] | None = None) -> int:
     if plan["engine"] == "nnunet":
         from Utils.nnunet import train_nnunet
 
-        return guarded(lambda: train_nnunet(plan, seconds - (time.monotonic() - START), finish))
+        return guarded(lambda: train_nnunet(plan, seconds, finish))
     return guarded(lambda: train(plan, seconds))
 
 
@@ -82,8 +79,7 @@ def train(plan: dict[str, Any], seconds: float) -> None:
         train_set.patch = tuple(int(v) for v in now["patch"])
         return Parts(build_model(now), train_set, scorer, prepare, keep_last=len(valid_set) < FEW)
 
-    left = seconds - (time.monotonic() - START)
-    left -= min(0.1 * left, _final_seconds(plan, valid_set))
+    left = seconds - min(0.1 * seconds, _final_seconds(plan, valid_set))
     spent = seconds_spent(LOGOUT / NAME)
     done = train_by_clock(plan, NAME, make, seconds=left + spent, watch="dice", shrink=shrink)
     device = device_of(plan)

@@ -7,6 +7,11 @@ import math
 import time
 from pathlib import Path
 
+LEAST_STEPS = 40
+"""Steps below which a network has learnt next to nothing."""
+LONGEST = 2.0
+"""A training that has not made its least steps goes on up to so many times its seconds."""
+
 
 class NotFinite(RuntimeError):
     """The loss became NaN or infinite."""
@@ -24,10 +29,15 @@ class Clock:
         max_epochs: ends the training before the time does.
         spent: seconds that earlier starts used.
         max_steps: where it is not 0, steps are counted instead of seconds, so that a seeded training repeats exactly.
+        least_steps: so many steps are made even if they take longer than the budget, up to `LONGEST` times it: on a
+            machine that is busy with something else, seconds say little about how much was learnt.
     """
 
-    def __init__(self, budget: float, max_epochs: int, spent: float = 0.0, max_steps: int = 0) -> None:
+    def __init__(
+        self, budget: float, max_epochs: int, spent: float = 0.0, max_steps: int = 0, least_steps: int = LEAST_STEPS
+    ) -> None:
         self.budget, self.max_epochs, self.max_steps = max(budget, 1.0), max_epochs, max_steps
+        self.least_steps = least_steps
         self.epoch, self.step = 0.0, 0
         self._start = time.monotonic() - spent
 
@@ -37,13 +47,16 @@ class Clock:
     def progress(self) -> float:
         """0 at the start, 1 when time (or steps) or epochs are used up, whichever comes first."""
         used = self.step / self.max_steps if self.max_steps else self.spent() / self.budget
+        if not self.max_steps and self.step < self.least_steps:
+            used = min(used, max(self.step / self.least_steps, self.spent() / (LONGEST * self.budget)))
         return min(1.0, max(used, self.epoch / self.max_epochs))
 
     def over(self, reserve: float = 0.0) -> bool:
         """Whether the training has to end now so that `reserve` seconds are left."""
         if self.max_steps:
             return self.step >= self.max_steps
-        return self.spent() + reserve >= self.budget
+        budget = self.budget if self.step >= self.least_steps else LONGEST * self.budget
+        return self.spent() + reserve >= budget
 
 
 def rate(progress: float, warm: float = 0.08) -> float:
