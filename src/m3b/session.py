@@ -36,8 +36,6 @@ from m3b.tools import Roots, Toolbox
 from m3b.training import VIEW, begin_training, end_training
 from m3b.workspace import Workspace
 
-TRAINING_SHARE = 0.6
-"""Of the time that is left when training is planned; imports, export, the check and the delivery need the rest."""
 Check = Callable[[str], Verdict]
 LLMs = Mapping[str, LLM]
 """A model a role; `default` is for those that are not named."""
@@ -184,48 +182,31 @@ class Session:
         planned = module.plan.get("minutes")
         minutes = float(planned) if isinstance(planned, int | float) else self.options.train_minutes
         closing = self._closing(DATA_ENGINEER, MODULE_ARCHITECT)
+        brief = lambda: briefing.model_briefing(selection, data, module, minutes, closing)  # noqa: E731
         try:
             return cast(
-                TrainedModel,
-                self._stage(
-                    STAGES[3],
-                    lambda: briefing.model_briefing(selection, data, module, minutes, closing),
-                    lambda text: self.inspector.check_model(selection, card),
-                ),
+                TrainedModel, self._stage(STAGES[3], brief, lambda text: self.inspector.check_model(selection, card))
             )
         except OutOfBudget as end:
             return self._rescued(end, selection, card)
 
     def _rescued(self, end: OutOfBudget, selection: Selection, card: Card) -> TrainedModel:
-        """The deliverable that lies there, if the check accepts it; measuring it is not stopped by the budget.
-
-        Raises:
-            OutOfBudget: there is none.
-        """
+        """The deliverable that lies there, measured whatever the budget, if the check accepts it; else raises `end`."""
         self.role = STAGES[3].name
-        for text in self.tools.stop_scripts():
-            self.emit("note", text=text)
+        self.tools.stop_scripts()
         verdict = self.inspector.last_model(selection, card)
         if verdict is None or not verdict.accepted:
             raise end
-        model = cast(TrainedModel, verdict.artifact)
         self._ended = f"The budget ended before the Model Trainer did ({end}); what it had exported was measured."
         self.emit("note", text=self._ended)
-        self.emit("artifact", artifact=STAGES[3].artifact, value=to_json(model), hashes=model.hashes)
-        self.role = ""
-        return model
+        return cast(TrainedModel, self._keep(STAGES[3], verdict.artifact))
 
     def _minutes(self) -> float:
-        """Minutes of training: fewer than were asked for where the time of the run would not suffice to measure, too."""
-        asked, left = self.options.train_minutes, self.budget.seconds_left()
-        most = asked if left is None else round(max(left, 0.0) / 60 * TRAINING_SHARE, 2)
-        if most < asked:
-            told = (
-                f"Training gets {most:g} of {asked:g} minutes: the rest of --max-wall is kept for measuring its model."
-            )
-            self.emit("note", text=told)
+        minutes = self.budget.training_minutes(self.options.train_minutes)
+        if minutes < self.options.train_minutes:
+            told = f"Training gets {minutes:g} minutes: the rest of --max-wall is kept for measuring what it makes."
             self.emit("stage", text=told)
-        return min(asked, max(most, 0.01))
+        return minutes
 
     def _stage(self, role: Role, brief: Callable[[], str], check: Check) -> Artifact:
         """One role from its briefing to its accepted artifact; skipped where the journal holds the artifact."""
@@ -247,7 +228,9 @@ class Session:
             raise
         finally:
             self._role_ended(status)
-        artifact: Artifact = verdict.artifact
+        return self._keep(role, verdict.artifact)
+
+    def _keep(self, role: Role, artifact: Artifact) -> Artifact:
         extra = {"hashes": artifact.hashes} if isinstance(artifact, DataIndex | TrainedModel) else {}
         self.emit("artifact", artifact=role.artifact, value=to_json(artifact), **extra)
         self.role = ""

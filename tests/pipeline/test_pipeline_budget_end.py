@@ -52,7 +52,7 @@ def test_time_is_kept_for_measuring(build, wall_s: float | None, minutes: float)
     result = build(model=[script("echo no")], max_wall=wall_s, train_minutes=10.0, max_actions=4)
     briefing = of_kind(Path(result.run_dir), "prompt", "module_architect")[0]["text"]
     told = float(briefing.split("Training time: ")[1].split()[0])
-    notes = [note["text"] for note in of_kind(Path(result.run_dir), "note", "module_architect")]
+    notes = [note["text"] for note in of_kind(Path(result.run_dir), "stage", "module_architect")]
     assert told == minutes or 0 < told < minutes == 7.0
     assert any("kept for measuring" in note for note in notes) is (minutes < 10)
 
@@ -63,3 +63,4 @@ def test_seconds_left() -> None:
     now[0] = 55.0
     assert budget.seconds_left() == 15.0
     assert Budget().seconds_left() is None
+    assert (Budget().training_minutes(5), budget.training_minutes(5)) == (5, 0.15)

@@ -10,6 +10,9 @@ from dataclasses import dataclass, field
 from m3b.errors import OutOfBudget
 from m3b.messages import Usage
 
+TRAINING_SHARE = 0.6
+"""Of the time that is left when training is planned; imports, export, the check and the delivery need the rest."""
+
 
 @dataclass
 class Budget:
@@ -81,6 +84,11 @@ class Budget:
     def seconds_left(self) -> float | None:
         """Seconds until the time is spent; None where there is no limit."""
         return None if self.wall_s is None else self.wall_s - (self.clock() - self.started)
+
+    def training_minutes(self, asked: float) -> float:
+        """Minutes of training: those asked for, or `TRAINING_SHARE` of the time that is left where that is less."""
+        left = self.seconds_left()
+        return asked if left is None else min(asked, max(round(left / 60 * TRAINING_SHARE, 2), 0.01))
 
     def check_time(self) -> None:
         """To be called before and during every wait.
