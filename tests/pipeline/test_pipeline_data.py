@@ -123,7 +123,7 @@ def test_a_folder_that_nobody_may_read(tmp_path: Path) -> None:
 
 
 def test_the_run_folder_inside_the_data(spots: Path) -> None:
-    with pytest.raises(WrongUse, match="lies inside the data"):
+    with pytest.raises(WrongUse, match="lie inside the data"):
         Pipeline(actor(), data=[spots], out=spots / "run").run(REQUEST)
     shutil.rmtree(spots / "run", ignore_errors=True)
 
