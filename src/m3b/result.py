@@ -21,7 +21,8 @@ class Result:
 
     Args:
         reason: one or two sentences on how the run came to this status.
-        primary: `{"name", "value", "low", "high", "n", "baseline", "acceptable"}` of m3b's own test figure.
+        primary: `{"name", "value", "low", "high", "n", "baseline", "gain", "patients", "acceptable"}` of m3b's own test
+            figure; see `metrics.Measure`.
         metrics: every metric by name, likewise.
         usage: actions, iterations, tokens, cost (US dollars) and wall time (seconds).
         roles: the same a role, with its status.

@@ -114,7 +114,7 @@ def test_the_result_shown_has_the_fields_of_a_result() -> None:
     assert set(json.loads(shown[1])) == {field.name for field in dataclasses.fields(Result)}
     assert result.ok
     assert result.primary
-    assert set(result.primary) == {"name", "value", "low", "high", "n", "baseline", "acceptable"}
+    assert set(result.primary) == {"name", "value", "low", "high", "n", "baseline", "gain", "patients", "acceptable"}
 
 
 # --- words and tables --------------------------------------------------------------------------------------------
