@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import io
+import json
+import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pipeline_kit import clean_environment, m3b_command
+from rich.console import Console
 from terminal_kit import terminal
+from typer.testing import CliRunner
+
+from m3b.cli.bar import Bar
 
 PROMPT = "Your answer (empty for none):"
 OFF = "Detect brain tumours on MRI"
@@ -65,3 +75,66 @@ def test_the_prompt_stands_still_while_somebody_types(tmp_path: Path, spots: Pat
         screen.end()
     assert b"\x1b" not in typed
     assert before.decode().rstrip().endswith(PROMPT)
+
+
+def test_a_bar_with_the_time_that_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seconds go on between two lines; counts say how long the rest takes once their pace is known."""
+    screen = io.StringIO()
+    bar = Bar(Console(file=screen, force_terminal=True, width=100))
+    now = [50.0]
+    monkeypatch.setattr("m3b.cli.bar.time", SimpleNamespace(monotonic=lambda: now[0]))
+    bar.describe("Model Trainer | training")
+    bar.told("fold0 epoch 4: loss 0.5, 20 of 80 s")
+    now[0] += 15
+    bar.start()
+    bar.stop()
+    assert "Model Trainer | training" in screen.getvalue()
+    assert "0:45 left" in screen.getvalue()
+
+
+@given(st.text(max_size=40) | st.from_regex(r"\d{1,4} of \d{1,4} (s|images|cases|files)", fullmatch=True))
+def test_any_line_of_output_may_be_shown(line: str) -> None:
+    screen = io.StringIO()
+    bar = Bar(Console(file=screen, force_terminal=True, width=80))
+    bar.start()
+    bar.describe(line)
+    bar.told(line)
+    bar.unknown()
+    bar.stop()
+    assert screen.getvalue()
+
+
+@pytest.mark.parametrize("words", [["-h"], ["run", "-h"], ["data", "make", "-h"], ["bench", "-h"], ["show", "-h"]])
+def test_h_is_help_everywhere(words: list[str]) -> None:
+    from m3b.cli.app import app
+
+    shown = CliRunner().invoke(app, words)
+    assert (shown.exit_code, "Usage: " in shown.output) == (0, True)
+
+
+def test_the_shell_completes_runs_and_tasks(tmp_path: Path) -> None:
+    """As bash asks for it: the words so far in, one offer a line out."""
+    for name in ("20260101-000000-aaaa", "20260102-000000-bbbb"):
+        (tmp_path / "runs" / name).mkdir(parents=True)
+        (tmp_path / "runs" / name / "run.json").write_text("{}")
+    offers = {}
+    for words in ("m3b show 2026", "m3b show l", "m3b data audit x --task s", "m3b data make ch", "m3b sc"):
+        env = {**clean_environment(), "M3B_RUNS": str(tmp_path / "runs"), "_M3B_COMPLETE": "complete_bash"}
+        env |= {"COMP_WORDS": words, "COMP_CWORD": str(len(words.split()) - 1)}
+        asked = subprocess.run(m3b_command(), env=env, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+        offers[words] = set(asked.stdout.split())
+    assert offers["m3b show 2026"] == {"20260101-000000-aaaa", "20260102-000000-bbbb"}
+    assert offers["m3b show l"] == {"last"}
+    assert offers["m3b data audit x --task s"] == {"segmentation"}
+    assert offers["m3b data make ch"] == {"chest"}
+    assert offers["m3b sc"] == {"score"}
+
+
+def test_json_keeps_the_progress_on_standard_error(tmp_path: Path, spots: Path) -> None:
+    command = m3b_command("run", OFF, "--llm", "rules", "--data", spots, "--out", "run", "--json")
+    asked = subprocess.run(
+        command, env=clean_environment(), cwd=tmp_path, capture_output=True, text=True, timeout=120,
+        stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+    assert json.loads(asked.stdout)["status"] == "no_dataset"
+    assert "Task Manager (rules)" in asked.stderr

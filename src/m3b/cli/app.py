@@ -11,7 +11,7 @@ app = typer.Typer(
     name="m3b",
     help="One request in, one verified medical-imaging model out.",
     no_args_is_help=True,
-    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )

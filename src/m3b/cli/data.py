@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from m3b.bench.datasets.registry import NAMES
+from m3b.cli import completing
 from m3b.cli.run import Force, Json
 from m3b.cli.show import print_json, spare, table, transfer
 from m3b.errors import WrongUse
@@ -39,7 +40,12 @@ def list_cards(
 
 @app.command()
 def make(
-    name: Annotated[str, typer.Argument(help=f"One of: {', '.join((*MAKERS, *NAMES))}.")],
+    name: Annotated[
+        str,
+        typer.Argument(
+            help=f"One of: {', '.join((*MAKERS, *NAMES))}.", autocompletion=completing.one_of(*MAKERS, *NAMES)
+        ),
+    ],
     folder: Annotated[Path, typer.Argument(help="A folder that does not exist yet.")],
     cases: Annotated[int | None, typer.Option(help="How many patients. Default: what suits the set.")] = None,
     seed: Annotated[int, typer.Option(help="The same seed gives the same data.")] = 0,
@@ -75,7 +81,7 @@ def make(
 
 @app.command()
 def fetch(
-    name: Annotated[str, typer.Argument(help=f"One of: {', '.join(NAMES)}.")],
+    name: Annotated[str, typer.Argument(help=f"One of: {', '.join(NAMES)}.", autocompletion=completing.one_of(*NAMES))],
     folder: Annotated[Path, typer.Argument(help="Where to unpack it. Call again to go on after a break.")],
     json: Json = False,
 ) -> None:
@@ -99,7 +105,11 @@ def audit(
     ],
     seconds: Annotated[float, typer.Option(help="How long to open images.", min=0)] = 600.0,
     task: Annotated[
-        str, typer.Option(help="diagnosis, segmentation, detection or report. Default: told by the index.")
+        str,
+        typer.Option(
+            help="diagnosis, segmentation, detection or report. Default: told by the index.",
+            autocompletion=completing.tasks,
+        ),
     ] = "",
     json: Json = False,
 ) -> None:

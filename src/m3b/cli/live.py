@@ -1,4 +1,4 @@
-"""The live view of a run: a status line on a terminal, plain lines in a log file or a notebook."""
+"""The live view of a run: a moving line with a bar on a terminal, plain lines in a log file or a notebook."""
 
 from __future__ import annotations
 
@@ -6,10 +6,13 @@ import contextlib
 import time
 from collections.abc import Iterator
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from m3b.cli.show import console
 from m3b.events import Event
+
+if TYPE_CHECKING:
+    from m3b.cli.bar import Bar
 
 BEAT_S = 30.0
 """How often a log file hears of a script that goes on."""
@@ -31,11 +34,13 @@ class Live:
         self.doing, self.tail, self._draft = "", "", ""
         self.started = time.monotonic()
         self._beat = 0.0
-        self._status: Any = None
+        self._status: Bar | None = None
 
     def __enter__(self) -> Live:
         if self.moving:
-            self._status = self.console.status("")
+            from m3b.cli.bar import Bar
+
+            self._status = Bar(self.console)
             self._status.start()
         return self
 
@@ -63,7 +68,7 @@ class Live:
         if handler:
             handler(event.data)
         if self._status is not None:
-            self._status.update(self._line())
+            self._status.describe(self._line())
 
     # --- one method a kind of event that is shown ----------------------------------------------------------------
 
@@ -88,6 +93,7 @@ class Live:
 
     def _result(self, data: dict[str, Any]) -> None:
         self.doing = self.tail = ""
+        self._unknown()
         if data["is_error"]:
             self._say(f"       failed: {_first_line(data['text'])}")
 
@@ -105,6 +111,9 @@ class Live:
     def _output(self, data: dict[str, Any]) -> None:
         lines = [line.strip() for line in data["text"].splitlines() if line.strip()]
         self.tail = lines[-1] if lines else ""
+        if self._status is not None:
+            for line in lines:
+                self._status.told(line)
         now = time.monotonic()
         if not self.moving and self.tail and now - self._beat > BEAT_S:
             self._beat = now
@@ -115,6 +124,7 @@ class Live:
 
     def _stage(self, data: dict[str, Any]) -> None:
         self.doing = data["text"]
+        self._unknown()
         self._say(f"       {data['text']}")
 
     def _audit(self, data: dict[str, Any]) -> None:
@@ -132,12 +142,13 @@ class Live:
         spent = int(time.monotonic() - self.started)
         self.console.print(f"{spent // 60:>2}:{spent % 60:02d} {text}", markup=False, overflow="fold")
 
-    def _line(self) -> str:
-        from rich.markup import escape
+    def _unknown(self) -> None:
+        if self._status is not None:
+            self._status.unknown()
 
+    def _line(self) -> str:
         parts = [self.role or "m3b", f"{self.actions} actions", f"{self.tokens:,} tokens"]
-        text = " | ".join([*parts, self.tail or self.doing])
-        return escape(text[: max(20, self.console.width - 6)])
+        return " | ".join([*parts, self.tail or self.doing])
 
 
 def _brief(arguments: dict[str, Any]) -> str:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from m3b.cli import completing
 from m3b.cli.show import console, print_json, result_lines
 from m3b.errors import WrongUse
 
@@ -26,7 +27,7 @@ Json = Annotated[
 ]
 Force = Annotated[bool, typer.Option("--force", help="Overwrite what lies at -o already.")]
 ModelName = Annotated[str, typer.Argument(help="A delivered model's folder, or its run: folder, id or `last`.")]
-RunName = Annotated[str, typer.Argument(help="A run's folder or id, or `last`.")]
+RunName = Annotated[str, typer.Argument(help="A run's folder or id, or `last`.", autocompletion=completing.runs)]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
 
 
@@ -52,7 +53,9 @@ def run(
     no_reflect: Annotated[bool, typer.Option("--no-reflect", help="No reflection turns.")] = False,
     no_examples: Annotated[bool, typer.Option("--no-examples", help="No worked examples in prompts.")] = False,
     no_debug: Annotated[bool, typer.Option("--no-debug", help="No second try after a failed script or check.")] = False,
-    sandbox: Annotated[str, typer.Option(help="auto, bubblewrap, landlock or off.")] = "auto",
+    sandbox: Annotated[
+        str, typer.Option(help="auto, bubblewrap, landlock or off.", autocompletion=completing.sandboxes)
+    ] = "auto",
     phi: Annotated[
         str, typer.Option(help="mask hides what identifies a person from previews; allow shows it.")
     ] = "mask",
@@ -74,13 +77,15 @@ def run(
         debug=not no_debug, sandbox=sandbox, phi=phi, tools=tools,
         stream=sys.stderr.isatty() and not quiet if stream is None else stream,
     )  # fmt: skip
-    _finish(_build(request, llm, data or [], out, options, quiet or json), as_json=json)
+    _finish(_build(request, llm, data or [], out, options, quiet), as_json=json)
 
 
 def demo(
     folder: Annotated[Path, typer.Argument(help="Where to put the data and the run.")] = Path("demo"),
     train_minutes: Annotated[float, typer.Option(help="Minutes that training may take.")] = DEMO_MINUTES,
-    sandbox: Annotated[str, typer.Option(help="auto, bubblewrap, landlock or off.")] = "auto",
+    sandbox: Annotated[
+        str, typer.Option(help="auto, bubblewrap, landlock or off.", autocompletion=completing.sandboxes)
+    ] = "auto",
     quiet: Quiet = False,
 ) -> None:
     """A whole run on generated data with the embedded rules: no key, no network, two minutes."""
@@ -120,7 +125,7 @@ def resume(
     from m3b.cli.live import Live
     from m3b.pipeline import resume as go_on
 
-    with _stoppable(), Live(quiet=quiet or json) as live:
+    with _stoppable(), Live(quiet=quiet) as live:
         result = go_on(run, llm, on_event=live, ask=_ask(live))
     _finish(result, as_json=json)
 

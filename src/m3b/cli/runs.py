@@ -147,7 +147,7 @@ def _event_text(kind: str, data: dict[str, Any], full: bool) -> str:
     return texts[kind]() if kind in texts else ""
 
 
-def report(run: Annotated[str, typer.Argument(help="A run's folder or id, or `last`.")] = "last") -> None:
+def report(run: RunName = "last") -> None:
     """Write a run's report.html anew and print where it is."""
     from m3b.report import write_report
     from m3b.runs import Run

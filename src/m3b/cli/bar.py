@@ -1,0 +1,66 @@
+"""The moving line of a run on a terminal: what is being done, a bar, and the time that is left."""
+
+from __future__ import annotations
+
+import re
+import time
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, ProgressColumn, SpinnerColumn, Task, TextColumn
+from rich.progress_bar import ProgressBar
+from rich.text import Text
+
+COUNTED = re.compile(r"\b(\d+) of (\d+) (s|images|cases|files)\b")
+"""How scripts and checks say how far they are; seconds go on by themselves until the next line."""
+LINE = 60
+
+
+class _Bar(BarColumn):
+    def render(self, task: Task) -> ProgressBar:
+        begun = task.fields.get("begun")
+        if begun is not None and task.total is not None:
+            task.completed = min(task.total, time.monotonic() - begun)
+        return super().render(task)
+
+
+class _Left(ProgressColumn):
+    def render(self, task: Task) -> Text:
+        if task.total is None:
+            return Text("")
+        left = task.total - task.completed if task.fields.get("begun") is not None else task.time_remaining
+        return Text("" if left is None else f"{int(left) // 60}:{int(left) % 60:02d} left")
+
+
+class Bar:
+    """One line at the bottom of the screen."""
+
+    def __init__(self, console: Console) -> None:
+        columns = (SpinnerColumn(), TextColumn("{task.description}"), _Bar(bar_width=20), _Left())
+        self._width = max(20, min(console.width - 36, 3 * LINE))
+        self._progress = Progress(*columns, console=console, transient=True)
+        self._task = self._progress.add_task("", total=None, begun=None)
+
+    def start(self) -> None:
+        self._progress.start()
+
+    def stop(self) -> None:
+        self._progress.stop()
+
+    def describe(self, text: str) -> None:
+        self._progress.update(self._task, description=escape(text[: self._width]))
+
+    def told(self, line: str) -> None:
+        """A line of output: how far it says to be is shown; one that says nothing changes nothing."""
+        found = COUNTED.search(line)
+        if found is None:
+            return
+        done, total = float(found.group(1)), float(found.group(2))
+        if total <= 0 or done > total:
+            return
+        begun = time.monotonic() - done if found.group(3) == "s" else None
+        self._progress.update(self._task, total=total, completed=done, begun=begun)
+
+    def unknown(self) -> None:
+        """Nobody knows how long what comes now takes."""
+        self._progress.reset(self._task, total=None, begun=None)

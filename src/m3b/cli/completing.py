@@ -1,0 +1,25 @@
+"""What the shell offers for an argument: runs, models, tasks, data sets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+
+def runs(incomplete: str) -> list[str]:
+    """`last`, and the ids of the runs below the usual folder, newest first."""
+    from m3b.runs import list_runs
+
+    return _beginning(["last", *(run.id for run in reversed(list_runs()))], incomplete)
+
+
+def one_of(*names: str) -> Callable[[str], list[str]]:
+    """Completes any of some names."""
+    return lambda incomplete: _beginning(names, incomplete)
+
+
+def _beginning(names: Iterable[str], incomplete: str) -> list[str]:
+    return [name for name in names if name.startswith(incomplete)]
+
+
+sandboxes = one_of("auto", "bubblewrap", "landlock", "off")
+tasks = one_of("diagnosis", "segmentation", "detection", "report")
