@@ -94,7 +94,8 @@ class Supervisor:
         self._reason = ""  # why the tree was ended, if it was
         self._report: bytes | None = None  # what the reaper said at its end
         self._parent = os.getppid()
-        self._next_scan = self._next_files = 0.0
+        # A command that ends within one look is not looked at: reading all of /proc is much of what it would cost.
+        self._next_scan, self._next_files = time.monotonic() + _SCAN_S, 0.0
         self._threads = threads_everywhere()
         self._in_memory = self._on_disk = 0
         self._oom_kills = out_of_memory_kills()
