@@ -54,7 +54,7 @@ def test_a_good_index(tmp_path: Path) -> None:
     assert data.cases == {"train": 18, "test": 6}
     assert data.patients == {"train": 18, "test": 6}
     assert data.counts == {"train": {"a": 9, "b": 9}, "test": {"a": 3, "b": 3}}
-    assert data.hashes["Datapath/test.json"] == sha256(work / "Datapath/test.json")
+    assert data.hashes["Datapath/test.json"] == sha256(work, "Datapath/test.json")
     assert verdict.warnings == (), "a quarter of the cases: there are no more to test on"
     audit = json.loads((work / "data_audit.json").read_text())
     assert audit["opened"] == audit["cases"] == 24

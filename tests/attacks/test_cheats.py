@@ -122,6 +122,26 @@ def copies(change: str, *, listed: bool = True) -> list[object]:
     return [both(write({"make_index.py": code}), script("python make_index.py")), say("Indexed.")]
 
 
+NOISE = "pixels = np.clip(pixels + np.random.default_rng(n).normal(0, 1.5, pixels.shape), 0, 255).astype(np.uint8)"
+ALTERED = {
+    "one pixel": "pixels[0, 0] ^= 1",
+    "noise": NOISE,
+    "mirrored": "pixels = pixels[:, ::-1].copy()",
+    "turned": "pixels = np.rot90(pixels).copy()",
+    "larger": "pixels = np.array(Image.fromarray(pixels).resize((48, 48), Image.BICUBIC))",
+    "brighter": "pixels = np.clip(pixels * 1.2 + 10, 0, 255).astype(np.uint8)",
+    "same": "pass",
+}
+
+
+@pytest.mark.parametrize("change", ALTERED.values(), ids=ALTERED)
+def test_altered_copies_of_test_images_in_the_training_index(tmp_path: Path, spots: Path, change: str) -> None:
+    acts = play(index=copies(change))
+    result = Pipeline(actor(acts), data=[spots], out=tmp_path / "run", max_iterations=0).run(REQUEST)
+    words = "with the same pixels" if change == "pass" else "copies, altered a little, of images on the other side"
+    check_end(result, "failed", "20 images", words)
+
+
 def test_copies_behind_the_index(tmp_path: Path, spots: Path) -> None:
     acts = copies("pixels[0, 0] ^= 1", listed=False)
     look = script("ls Datapath; ls Datapath/more | wc -l; true")

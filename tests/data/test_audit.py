@@ -167,6 +167,18 @@ def test_nearly_the_same_image_on_both_sides(work: Path) -> None:
     assert set(audit.findings[0].cases) == {"0.png", "20.jpg"}
 
 
+def test_an_altered_copy_that_a_script_made_goes_back(work: Path) -> None:
+    """In a run raw data lies below data/, and everything else was made there."""
+    (work / "data").mkdir()
+    for number in range(40):
+        (work / f"{number}.png").rename(work / f"data/{number}.png")
+    Image.fromarray(CHESTS[20][:, ::-1]).save(work / "mirrored.png")
+    raw = [record(n, image=f"data/{n}.png") for n in range(40)]
+    audit = audit_index(index(train=[record(0, image="mirrored.png"), *raw[1:20]], test=raw[20:]), work)
+    assert weights(audit) == {"altered_copy_across": "fix"}
+    assert set(audit.findings[0].cases) == {"mirrored.png", "data/20.png"}
+
+
 def test_nearly_the_same_image_on_one_side_is_no_finding(work: Path) -> None:
     Image.fromarray(CHESTS[0]).save(work / "2.jpg", quality=80)
     train = [record(0), record(1), record(2, image="2.jpg"), *map(record, range(3, 20))]

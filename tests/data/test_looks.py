@@ -101,7 +101,7 @@ def test_what_does_not_open_is_an_error_that_names_the_file(tmp_path: Path) -> N
     )
 )
 def test_a_thumbnail_has_one_size_and_unit_norm(array: np.ndarray) -> None:
-    small, flat = thumbnail(array)
+    small, _, flat = thumbnail(array)
     assert small.shape == (SIDE * SIDE,)
     norm = float(np.linalg.norm(small))
     assert norm == pytest.approx(1, abs=1e-3) or norm == pytest.approx(0, abs=1e-3)
@@ -113,13 +113,13 @@ def test_a_thumbnail_has_one_size_and_unit_norm(array: np.ndarray) -> None:
 def test_values_that_are_not_finite_do_not_spoil_it(bad: float) -> None:
     array = CHESTS[0].astype(np.float32)[None]
     array[0, 3, 3] = bad
-    small, flat = thumbnail(array)
+    small, _, flat = thumbnail(array)
     assert np.isfinite(small).all()
     assert not flat
 
 
 def test_a_heap_of_lookalikes_stays_bounded() -> None:
-    small, _ = thumbnail(CHESTS[0][None])
+    small, _, _ = thumbnail(CHESTS[0][None])
     looks = {str(at): Look("1x8x8", str(at), small) for at in range(3000)}
     pairs = near_pairs(looks)
     assert 0 < len(pairs) <= 100_000

@@ -87,7 +87,7 @@ def audit_index(index: Index, work: Path, *, seconds: float = 120.0, tick: Tick 
     looks = audit_images.open_all(index, work, absent, started + seconds, tick)
     everything = {key for record in index.records if record.key not in absent for key in unit_keys(record, index.task)}
     left = len(everything - looks.keys())
-    findings += [*faults, *audit_images.images(index, looks)]
+    findings += [*faults, *audit_images.images(index, looks, in_run=(work / "data").is_dir())]
     if looks and not all(look.error for look in looks.values()):
         findings += _after(index, looks, complete=not left)
     if left:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from pathlib import Path
 
+from m3b.data.altered import altered_pairs
 from m3b.data.audit_common import Finding, some, truth, unit_key, unit_keys, units
 from m3b.data.box_targets import look_at_boxes
 from m3b.data.index import Index, Record
@@ -32,6 +33,7 @@ def open_all(index: Index, work: Path, without: set[str], deadline: float, tick:
     """
     shared_masks()  # loaded here, before several threads ask for it
     todo = [record for record in index.records if record.key not in without]
+    todo.sort(key=lambda record: not _made(record))  # what scripts made is looked at in any case
     looks = _in_parallel(_spread(todo), index, work, deadline, tick, len(todo))
     order = [key for record in todo for key in unit_keys(record, index.task)]
     return {key: looks[key] for key in dict.fromkeys(order) if key in looks}
@@ -91,9 +93,13 @@ def _spread(records: Sequence[Record]) -> Iterator[Record]:
 # --- one by one ---------------------------------------------------------------------------------------------------
 
 
-def images(index: Index, looks: Looks) -> list[Finding]:
-    """Everything about the images that were opened."""
-    found = [*_unreadable(looks, len(index.records)), *_duplicates(index, looks), *_blank(looks)]
+def images(index: Index, looks: Looks, *, in_run: bool = False) -> list[Finding]:
+    """Everything about the images that were opened.
+
+    Args:
+        in_run: whether raw data lies below `data/`, so that everything else was made by scripts.
+    """
+    found = [*_unreadable(looks, len(index.records)), *_duplicates(index, looks, in_run), *_blank(looks)]
     return found if index.task == "diagnosis" else [*found, *_volumes(looks)]
 
 
@@ -168,7 +174,7 @@ def _channels(deep: Looks) -> list[Finding]:
 # --- against each other -------------------------------------------------------------------------------------------
 
 
-def _duplicates(index: Index, looks: Looks) -> list[Finding]:
+def _duplicates(index: Index, looks: Looks, in_run: bool) -> list[Finding]:
     owner = {key: record for record in index.records for key in unit_keys(record, index.task)}
     train = {key for record in index.train for key in unit_keys(record, index.task)}
     groups: dict[str, list[str]] = defaultdict(list)
@@ -198,19 +204,36 @@ def _duplicates(index: Index, looks: Looks) -> list[Finding]:
     if within:
         text = f"{len(within)} groups of images have the same pixels on one side of the split."
         findings.append(Finding("duplicate_within", "warn", text, some(key for group in within for key in group)))
-    return [*findings, *_near(looks, owner, train)]
+    return [*findings, *_near(looks, owner, train, in_run)]
 
 
-def _near(looks: Looks, owner: dict[str, Record], train: set[str]) -> list[Finding]:
+def _near(looks: Looks, owner: dict[str, Record], train: set[str], in_run: bool) -> list[Finding]:
+    """Nearly the same image on both sides: to be mended where a script made one of them, else said."""
+    order = sorted(owner, key=lambda key: not _made(owner[key]))
+    altered = altered_pairs(looks, [k for k in order if k in train], [k for k in order if k not in train])
+    made = [pair for pair in altered if in_run and (_made(owner[pair[0]]) or _made(owner[pair[1]]))]
+    findings = []
+    if made:
+        text = (
+            f"{len(made)} images that scripts made are copies, altered a little, of images on the other side of the split, "
+            f"e.g. {made[0][0]} and {made[0][1]}. Leave them out, or give both the same patient and one side."
+        )
+        findings.append(Finding("altered_copy_across", "fix", text, some(key for pair in made for key in pair)))
     pairs = [pair for pair in near_pairs(looks) if (pair[0] in train) != (pair[1] in train)]
+    pairs = list({frozenset(pair): pair for pair in (*pairs, *altered) if pair not in made}.values())
     pairs = [pair for pair in pairs if owner[pair[0]].patient != owner[pair[1]].patient]
-    if not pairs:
-        return []
-    text = (
-        f"{len(pairs)} pairs of nearly the same image lie on both sides of the split under different patients, "
-        f"e.g. {pairs[0][0]} and {pairs[0][1]}. The test figure may be too high."
-    )
-    return [Finding("near_duplicate_across", "warn", text, some(key for pair in pairs for key in pair))]
+    if pairs:
+        text = (
+            f"{len(pairs)} pairs of nearly the same image lie on both sides of the split under different patients, "
+            f"e.g. {pairs[0][0]} and {pairs[0][1]}. The test figure may be too high."
+        )
+        findings.append(Finding("near_duplicate_across", "warn", text, some(key for pair in pairs for key in pair)))
+    return findings
+
+
+def _made(record: Record) -> bool:
+    """Whether a script of a run made an image of this case; the rest is raw data."""
+    return any(not path.startswith("data/") for path in record.files)
 
 
 def _taught(record: Record, index: Index, look: Look) -> str:

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from m3b.data.altered import SIDE as FINE
+from m3b.data.altered import fine_structure
 from m3b.data.box_targets import BoxLook
 from m3b.data.reading import read_image
 from m3b.data.targets import MaskLook, digest_of
@@ -32,6 +34,7 @@ class Look:
     shape: str = ""
     digest: str = ""
     thumbnail: NDArray[np.float32] | None = None
+    detail: NDArray[np.float32] | None = None
     flat: bool = False
     error: str = ""
     size: tuple[int, ...] = ()
@@ -53,12 +56,13 @@ def examine(image: str | tuple[str, ...], work: Path, target: Callable[[Any], Ta
     except DataError as error:
         return Look(error=str(error))
     array = read.array
-    thumbnail, flat = _thumbnail(array)
+    thumbnail, detail, flat = _thumbnail(array)
     mask, boxes = target(array) if target else (None, None)
     return Look(
         "x".join(map(str, array.shape)),
         digest_of(array),
         thumbnail,
+        detail,
         flat,
         size=tuple(array.shape),
         spacing=read.spacing,
@@ -68,8 +72,9 @@ def examine(image: str | tuple[str, ...], work: Path, target: Callable[[Any], Ta
     )
 
 
-def _thumbnail(array: Any) -> tuple[NDArray[np.float32], bool]:
-    """Zero-mean, unit-norm area means of the first channel (of the middle slice of a volume)."""
+def _thumbnail(array: Any) -> tuple[NDArray[np.float32], NDArray[np.float32], bool]:
+    """Zero-mean, unit-norm area means of the first channel (of the middle slice of a volume), its fine structure, and
+    whether the channel has a single value."""
     import numpy as np
 
     plane = np.asarray(array[0])
@@ -77,22 +82,23 @@ def _thumbnail(array: Any) -> tuple[NDArray[np.float32], bool]:
         plane = plane[:, :, plane.shape[2] // 2]
     flat = bool(np.ptp(np.asarray(array[0])) == 0)
     plane = np.nan_to_num(plane.astype(np.float64), posinf=0.0, neginf=0.0)
-    small = _area_means(_area_means(plane).T)
+    fine = fine_structure(_area_means(_area_means(plane, FINE).T, FINE).T)
+    small = _area_means(_area_means(plane, SIDE).T, SIDE).T
     small = (small - small.mean()).ravel()
     norm = float(np.linalg.norm(small))
-    return (small / norm if norm > 1e-9 else np.zeros_like(small)).astype(np.float32), flat
+    return (small / norm if norm > 1e-9 else np.zeros_like(small)).astype(np.float32), fine, flat
 
 
-def _area_means(plane: NDArray[np.float64]) -> NDArray[np.float64]:
-    """`SIDE` rows of exact means: a row that two of them share counts for each by its share."""
+def _area_means(plane: NDArray[np.float64], side: int) -> NDArray[np.float64]:
+    """`side` rows of exact means: a row that two of them share counts for each by its share."""
     import numpy as np
 
     height = len(plane)
     sums = np.concatenate([np.zeros((1, plane.shape[1])), np.cumsum(plane, axis=0)])
-    edges = np.linspace(0, height, SIDE + 1)
+    edges = np.linspace(0, height, side + 1)
     below = np.minimum(edges.astype(int), height - 1)
     at_edges = sums[below] + (edges - below)[:, None] * plane[below]
-    return np.asarray(np.diff(at_edges, axis=0) * (SIDE / height))
+    return np.asarray(np.diff(at_edges, axis=0) * (side / height))
 
 
 def near_pairs(looks: dict[str, Look]) -> list[tuple[str, str]]:

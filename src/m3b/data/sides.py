@@ -12,6 +12,7 @@ _NAMED = {
     ".nhdr": re.compile(r"(?mi)^data ?file:\s*(.+?)\s*$"),
 }
 _PAIRS = {".hdr": (".img", ".img.gz"), ".img": (".hdr",)}
+WITH_SIDES = (*_NAMED, *_PAIRS)
 HEADER_BYTES = 1 << 20
 
 

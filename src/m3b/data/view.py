@@ -18,7 +18,7 @@ from m3b.data.archive_writers import Items
 from m3b.data.archives import subset
 from m3b.data.reading import shared
 from m3b.data.records import Record
-from m3b.data.sides import sides
+from m3b.data.sides import WITH_SIDES, sides
 from m3b.errors import DataError
 
 FICLONE = 0x40049409
@@ -57,7 +57,7 @@ def wanted_by(records: Iterable[Record], base: Path) -> Wanted:
     files: set[str] = set()
     archives: dict[str, dict[str, set[int] | None]] = defaultdict(dict)
     for path in dict.fromkeys(path for record in records for path in (*record.images, *record.masks)):
-        reference = parse(path)
+        reference = parse(path) if "#" in path else None
         if reference is None or os.path.lexists(base / path):
             files.update(_closure(path, base))
             continue
@@ -70,10 +70,13 @@ def wanted_by(records: Iterable[Record], base: Path) -> Wanted:
 
 
 def _closure(path: str, base: Path) -> list[str]:
-    place = base / path
-    if place.is_dir():
-        return [f"{path}/{item.name}" for item in place.iterdir() if _is_image(item)]
-    return [path, *((Path(path).parent / name).as_posix() for name in sides(place))]
+    """Called for every file: plain strings, and no look into files that have no sides."""
+    place = f"{base}/{path}"
+    if os.path.isdir(place):
+        return [f"{path}/{item.name}" for item in Path(place).iterdir() if _is_image(item)]
+    if not path.lower().endswith(WITH_SIDES):
+        return [path]
+    return [path, *((Path(path).parent / name).as_posix() for name in sides(Path(place)))]
 
 
 def _is_image(item: Path) -> bool:
@@ -103,7 +106,7 @@ def make_view(
         DataError: an archive that cannot be read, or no room for the copies.
         OSError: a file that cannot be read or written.
     """
-    made, known = Made(), set[Path]()
+    made, known, real = Made(), set[Path](), _Real(base)
     total = len(wanted.files) + len(wanted.archives)
     room = _Room(wanted, base)
     for done, path in enumerate(sorted(wanted.files)):
@@ -111,18 +114,32 @@ def make_view(
         if target.parent not in known:
             target.parent.mkdir(parents=True, exist_ok=True)
             known.add(target.parent)
-        put(Path(os.path.realpath(base / path)), target, made, link=link, room=room)
+        put(real.path(path), target, made, link=link, room=room)
         if tick and done % 2000 == 0:
             tick(done, total)
     for path, keys in sorted(wanted.archives.items()):
         target = place(path)
         target.parent.mkdir(parents=True, exist_ok=True)
-        real = Path(os.path.realpath(base / path))
-        if subset(real, target, keys):
+        source = real.path(path)
+        if subset(source, target, keys):
             made.written += 1
         else:
-            put(real, target, made, link=link, room=room)
+            put(source, target, made, link=link, room=room)
     return made
+
+
+class _Real:
+    """Real paths, with the folders looked up once: many files lie in few of them."""
+
+    def __init__(self, base: Path) -> None:
+        self.base, self.folders = base, dict[str, str]()
+
+    def path(self, path: str) -> Path:
+        above, _, name = path.rpartition("/")
+        if above not in self.folders:
+            self.folders[above] = os.path.realpath(self.base / above)
+        place = f"{self.folders[above]}/{name}"
+        return Path(os.path.realpath(place) if os.path.islink(place) else place)
 
 
 class _Room:

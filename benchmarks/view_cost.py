@@ -1,0 +1,92 @@
+"""What the view of training cases costs: for many small files by each way to get them, and for one large HDF5 file.
+
+python benchmarks/view_cost.py --files 200000 --hdf5-gib 10 --folder /somewhere/with/room
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from m3b.data.records import Record
+from m3b.data.view import make_view, wanted_by
+
+SHARE = 0.8
+A_FOLDER = 1000
+
+
+def timed(what: str, step: Callable[[], object]) -> object:
+    started = time.perf_counter()
+    value = step()
+    print(f"{what:48} {time.perf_counter() - started:8.2f} s", flush=True)
+    return value
+
+
+def small_files(place: Path, count: int, size: int) -> None:
+    """One file a case, as archives of radiographs have them."""
+    base = place / "raw"
+    content = np.random.default_rng(0).bytes(size)
+    for number in range(count):
+        file = base / f"data/x/{number // A_FOLDER:04d}/{number:07d}.png"
+        if number % A_FOLDER == 0:
+            file.parent.mkdir(parents=True)
+        file.write_bytes(content)
+    records = [Record(f"data/x/{n // A_FOLDER:04d}/{n:07d}.png", ("a",), str(n)) for n in range(int(count * SHARE))]
+    print(f"{count:,} files of {size:,} bytes, {len(records):,} of them training cases")
+    wanted = timed("what they need", lambda: wanted_by(records, base))
+    for name, link in (("hard links", True), ("copies or shared blocks", False)):
+        view = place / "view"
+        made = timed(name, lambda link=link, view=view: make_view(wanted, base, lambda p: view / p, link=link))  # type: ignore[misc,arg-type]
+        print(f"  {made}")
+        timed("  removed", lambda view=view: shutil.rmtree(view))  # type: ignore[misc]
+
+
+def large_hdf5(place: Path, gib: float, *, packed: bool) -> None:
+    """One data set of 512 x 512 slices, all cases in it."""
+    import h5py
+
+    items = max(10, int(gib * 2**30 / (512 * 512 * 2)))
+    base = place / "stack"
+    base.mkdir()
+    block = np.random.default_rng(0).integers(0, 4000, (64, 512, 512)).astype(np.int16)
+    with h5py.File(base / "all.h5", "w") as out:
+        more = {"chunks": (1, 512, 512), "compression": "gzip", "compression_opts": 1} if packed else {}
+        data = out.create_dataset("images", (items, 512, 512), np.int16, **more)
+        for start in range(0, items, 64):
+            data[start : start + 64] = block[: min(64, items - start)]
+    size = (base / "all.h5").stat().st_size / 2**30
+    chosen = [Record(f"all.h5#images[{n}]", ("a",), str(n)) for n in range(items) if n % 5]
+    print(
+        f"HDF5 of {size:.1f} GiB, {items:,} items, {'gzip' if packed else 'not packed'}, {len(chosen):,} for training"
+    )
+    wanted = wanted_by(chosen, base)
+    timed("written with the other items zero", lambda: make_view(wanted, base, lambda p: place / "h5" / p, link=True))
+    print(f"  {(place / 'h5/all.h5').stat().st_size / 2**30:.1f} GiB")
+    shutil.rmtree(place / "h5")
+    shutil.rmtree(base)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--files", type=int, default=200_000)
+    parser.add_argument("--bytes", type=int, default=4096, help="of each file")
+    parser.add_argument("--hdf5-gib", type=float, default=2.0)
+    parser.add_argument("--folder", type=Path, help="where to work; default: the system's temporary folder")
+    given = parser.parse_args()
+    place = Path(tempfile.mkdtemp(prefix="m3b-view-", dir=given.folder))
+    try:
+        small_files(place, given.files, given.bytes)
+        for packed in (False, True):
+            large_hdf5(place, given.hdf5_gib, packed=packed)
+    finally:
+        shutil.rmtree(place)
+
+
+if __name__ == "__main__":
+    main()
