@@ -20,8 +20,7 @@ _MOST = 400
 def joins_of(found: Gathering, tables: Sequence[Loaded]) -> list[Join]:
     """Every join between columns and groups, and between columns of different tables, best first."""
     most = found.tree.limits.keys
-    left = columns(tables, most)
-    right = of_groups(found, most) if left else []
+    left, right = columns(tables, most), of_groups(found, most)
     joins: list[Join] = []
     for one in left:
         if found.tree.late:

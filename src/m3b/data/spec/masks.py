@@ -1,0 +1,186 @@
+"""The mask of a case: a file as it is, one a class, or one that is derived (united, cut in two, renumbered)."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from m3b.data.reading import read_image, read_mask, shared, shared_masks
+from m3b.data.spec.accounting import Accounting
+from m3b.data.spec.cases import Case, Folder, Item, by_keys, by_names
+from m3b.data.spec.contours import draw_contours, referenced_series, series_of
+from m3b.data.spec.labels import LeaveOut
+from m3b.data.spec.model import Masks
+from m3b.data.spec.patterns import PatternError, checked, filled
+from m3b.data.survey.keys import key as normal
+from m3b.errors import DataError
+
+PLACE = "Datapath/masks"
+"""Where derived masks are written, below the working directory."""
+
+
+@dataclass
+class MaskSource:
+    """Finds and derives masks.
+
+    Args:
+        prefix: of raw files in an index (`data/<name>/`).
+        work: the working directory, for derived masks.
+    """
+
+    masks: Masks
+    folder: Folder
+    accounting: Accounting
+    prefix: str
+    work: Path
+    cases: Sequence[Case]
+    _of_case: dict[str, list[Item]] = field(default_factory=dict)
+    _items: list[Item] = field(default_factory=list)
+    _used: set[str] = field(default_factory=set)
+    _number: int = 0
+
+    def __post_init__(self) -> None:
+        self._items = self.folder.items(self.masks.files, (self.masks.case, self.masks.class_key))
+        if not self._items:
+            raise PatternError(f"No file matches masks.files.pattern {self.masks.files.pattern!r}.")
+        if self.masks.format == "rtstruct" and not (self.masks.by or self.masks.case):
+            self._of_case = by_series(self.folder.root, self.cases, self._items)
+        elif self.masks.by:
+            self._of_case = by_names(self.cases, self._items, self.masks.by)
+        else:
+            checked(self.masks.case, tuple(self._items[0].slots), "masks.case")
+            image = self.masks.image or self.masks.case
+            self._of_case = by_keys(self.cases, self._items, image, self.masks.case, self.masks.rule)
+
+    def mask_of(self, case: Case) -> str | Mapping[str, str] | None:
+        """What the index names as the mask of a case; None for a healthy one.
+
+        Raises:
+            LeaveOut: it has none, or several where one is needed, or one that does not open or fit.
+        """
+        items = self._of_case.get(case.key, [])
+        if not items:
+            if self.masks.empty == "healthy":
+                return None
+            raise LeaveOut("no mask")
+        if self.masks.combine == "one" and len(items) > 1:
+            raise LeaveOut(f"{len(items)} masks where one is needed")
+        try:
+            made = self._made(case, items)
+        except DataError as error:
+            self.accounting.leave((item.path for item in items), "its image or mask cannot be used")
+            raise LeaveOut(f"its mask cannot be used: {_general(str(error), items)}") from error
+        self._used |= {item.reference for item in items}
+        self.accounting.use((item.path for item in items), "mask")
+        return made
+
+    def leave_unmatched(self) -> None:
+        """Masks that belong to no case are left out with that reason."""
+        unused = [item.path for item in self._items if item.reference not in self._used]
+        self.accounting.leave(unused, "a mask without its image")
+
+    def _made(self, case: Case, items: list[Item]) -> str | Mapping[str, str]:
+        if self.masks.format == "rtstruct":
+            return self._drawn(case, items)
+        if self.masks.format != "image":
+            raise DataError(f"masks in {self.masks.format} files are not read")
+        if self.masks.combine == "classes":
+            return self._by_class(items)
+        if self.masks.combine == "union":
+            return self._derived(case, items)
+        if self.masks.cut is None:
+            _fits(self.folder.root, case, items[0])
+            return self.prefix + items[0].reference
+        return self._derived(case, items)
+
+    def _by_class(self, items: list[Item]) -> dict[str, str]:
+        named: dict[str, str] = {normal("exact", name): name for name in self.masks.classes}
+        for name, texts in self.masks.names.items():
+            named.update({normal("exact", text): name for text in texts})
+        found: dict[str, str] = {}
+        for item in items:
+            own = named.get(normal("exact", filled(self.masks.class_key, item.slots)))
+            if own is None:
+                continue
+            if own in found:
+                raise DataError(f"two masks of the class {own}")
+            found[own] = self.prefix + item.reference
+        if not found:
+            raise DataError("no mask of a class of this index")
+        return dict(sorted(found.items(), key=lambda pair: list(self.masks.classes).index(pair[0])))
+
+    def _derived(self, case: Case, items: list[Item]) -> str:
+        """Write the union of binary masks; `cut` decides what is foreground, else anything but 0."""
+        import numpy as np
+
+        value = next(iter(self.masks.classes.values()))
+        whole: Any = None
+        for item in items:
+            marked = _foreground(self.folder.root, item, self.masks.cut)
+            if whole is not None and whole.shape != marked.shape:
+                raise DataError("its masks have different shapes")
+            whole = marked if whole is None else whole | marked
+        _same_shape(self.folder.root, case, whole.shape)
+        return self._written(case, whole.astype(np.uint16) * value)
+
+    def _drawn(self, case: Case, items: list[Item]) -> str:
+        """The regions of an RTSTRUCT file on its series."""
+        if case.folder is None:
+            raise DataError("contours need a folder with one DICOM series as the image (images.unit = folder)")
+        file, series = self.folder.root / items[0].path, self.folder.root / case.folder
+        return self._written(case, draw_contours(file, series, self.masks.names, self.masks.classes))
+
+    def _written(self, case: Case, array: Any) -> str:
+        place = self.work / PLACE
+        place.mkdir(parents=True, exist_ok=True)
+        self._number += 1
+        like = case.items[0].reference if case.folder is None else case.folder
+        file = shared_masks().write_mask(array, like, place / f"{self._number:05d}", self.folder.root)
+        return Path(file).relative_to(self.work).as_posix()
+
+
+def by_series(root: Path, cases: Sequence[Case], items: Sequence[Item]) -> dict[str, list[Item]]:
+    """The files of contours by the case whose series they were drawn on."""
+    named = {series_of(root / case.folder): case.key for case in cases if case.folder is not None}
+    found: dict[str, list[Item]] = defaultdict(list)
+    for item in items:
+        for series in referenced_series(root / item.path):
+            if series in named:
+                found[named[series]].append(item)
+    return dict(found)
+
+
+def _foreground(root: Path, item: Item, cut: float | None) -> Any:
+    """Boolean, in the axes of `read_image`."""
+    if cut is None:
+        return read_mask(item.reference, str(root)).array != 0
+    array = read_image(item.reference, str(root)).array
+    return array.max(axis=0) > cut
+
+
+def _fits(root: Path, case: Case, item: Item) -> None:
+    shape = tuple(shared().probe(str(root / item.reference)))
+    _same_shape(root, case, shape)
+
+
+def _same_shape(root: Path, case: Case, shape: tuple[int, ...]) -> None:
+    paths = [str(root / one.reference) for one in case.items] if case.folder is None else [str(root / case.folder)]
+    image = tuple(shared().probe(paths[0] if len(paths) == 1 else paths))
+    if _bare(image) != _bare(tuple(shape)):
+        raise DataError(f"it is {'x'.join(map(str, shape))}, its image {'x'.join(map(str, image))}")
+
+
+def _bare(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Without a last axis of one."""
+    return shape[:-1] if len(shape) == 3 and shape[-1] == 1 else shape
+
+
+def _general(message: str, items: list[Item]) -> str:
+    """A message without the names of files, so that equal reasons count as one."""
+    message = str(message)
+    for item in items:
+        message = message.replace(item.reference, "it").replace(item.path, "it")
+    return message.rsplit("/", 1)[-1][:120]

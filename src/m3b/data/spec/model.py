@@ -1,0 +1,321 @@
+"""`IndexSpec`: which files are the cases of a data set, where their targets, patients and split come from.
+
+A spec says what, and `m3b.data.spec.execute` does it: labels are taken from the archive, and the split is drawn by m3b,
+never by a script. It is plain JSON that a survey proposes, an agent or a person edits, and a run keeps.
+
+Patterns (`Files.pattern`) match paths below the data folder. Either a template, in which `{name}` stands for any text
+within one folder or name, `{name:number}` for digits, `{name:word}` for letters, `*` for anything within a name, `**`
+for any folders, and `{jpg,png}` for one of several; or, after `re:`, a regular expression for the whole path, whose
+named groups are the slots. Case of letters in a file's suffix does not matter.
+
+Keys (`"{patient}_{side}"`) are texts with slots filled in. Every file has the slots `path`, `folder`, `name`, `stem`,
+`number` (the digits of the stem), `folder0`, `folder1`, ... (the folders on its way) and those of its pattern; DICOM files
+have their header (`{tag.PatientID}`), a table's rows their columns.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+from m3b.data.survey.relations import Rule
+
+VERSION = 1
+
+Task = Literal["diagnosis", "segmentation", "detection", "report"]
+
+
+class Part(BaseModel):
+    """Frozen; a misspelt key is an error that names it."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Files(Part):
+    """Files of the data folder.
+
+    Args:
+        pattern: see the module.
+        exclude: patterns of files that are left out again.
+        member: the array of a container (`image`), or with `[#]` its items along the first axis (`train_images[#]`).
+    """
+
+    pattern: str
+    exclude: tuple[str, ...] = ()
+    member: str = ""
+
+
+class FromPath(Part):
+    """A text made of a file's own slots, such as the class folder `{level0}`.
+
+    Args:
+        value: key.
+        find: a regular expression that is looked for in it; its first group, or all that it matches, is the text.
+    """
+
+    kind: Literal["path"] = "path"
+    value: str
+    find: str = ""
+
+
+class FromTable(Part):
+    """The cell of a table row that names the file or its case.
+
+    Args:
+        file: the table, or a pattern of several of the same form.
+        sheet: of a workbook.
+        records: where in a JSON or XML document the records lie (`images`, `[]`).
+        header: False for a table without one, whose columns are `0`, `1`, ...
+        row: key of a row, of its columns: `{filename}`.
+        image: key of a file or case: `{stem}`.
+        rule: how both keys are brought together.
+        column: the cell that is taken.
+    """
+
+    kind: Literal["table"] = "table"
+    file: str
+    sheet: str = ""
+    records: str = ""
+    header: bool = True
+    row: str
+    image: str = "{name}"
+    rule: Rule = "exact"
+    column: str
+
+
+class FromTag(Part):
+    """A DICOM header field of the case's first file."""
+
+    kind: Literal["tag"] = "tag"
+    keyword: str
+
+
+class FromMember(Part):
+    """Another array of the same container: `train_labels[#]` beside `train_images[#]`, or one value a file."""
+
+    kind: Literal["member"] = "member"
+    key: str
+
+
+class FromList(Part):
+    """The side whose list names the file: for splits.
+
+    Args:
+        lists: side or class -> files (patterns) whose lines name images.
+        image: key of a file that a line names.
+    """
+
+    kind: Literal["list"] = "list"
+    lists: dict[str, tuple[str, ...]]
+    image: str = "{stem}"
+    rule: Rule = "exact"
+
+
+_TOLD_BY = {"value": "path", "column": "table", "keyword": "tag", "key": "member", "lists": "list"}
+
+
+def _kinded(value: Any) -> Any:
+    """A bare text is a key of the path; `kind` may be left out where the other names tell it."""
+    if isinstance(value, str):
+        return {"kind": "path", "value": value}
+    if isinstance(value, dict) and "kind" not in value:
+        told = [kind for name, kind in _TOLD_BY.items() if name in value]
+        return {**value, "kind": told[0]} if told else value
+    return value
+
+
+Value = Annotated[
+    FromPath | FromTable | FromTag | FromMember | FromList, Field(discriminator="kind"), BeforeValidator(_kinded)
+]
+"""Where one text of a case comes from; `"{patient}"` alone is short for `{"kind": "path", "value": "{patient}"}`."""
+
+
+class Channel(Part):
+    """One image of a case that has several on the same anatomy: a sequence or modality.
+
+    Args:
+        case: key that the case's first image has too.
+        by: instead of `case`, how names are brought together (`m3b.data.survey.pairing_keys`), such as
+            `["folders", "stem"]`.
+    """
+
+    name: str
+    files: Files
+    case: str = ""
+    rule: Rule = "exact"
+    by: tuple[str, ...] = ()
+
+
+class Images(Part):
+    """The images, and what makes several of them one case.
+
+    Args:
+        case: key; files with the same one are one case.
+        several: what the files of one case are: `one` (there must be no second), `slices` of a volume in natural
+            order, or `views` of a study (reports).
+        unit: `file`, or `folder` where a case is a folder of slices or of one DICOM series.
+        channels: for cases with several sequences: all of them in the order in which a model gets them, and `files`
+            is the first one's.
+    """
+
+    files: Files
+    case: str = "{path}"
+    several: Literal["one", "slices", "views"] = "one"
+    unit: Literal["file", "folder"] = "file"
+    channels: tuple[Channel, ...] = ()
+
+
+class Labels(Part):
+    """Class labels of a case.
+
+    Args:
+        sources: one for a class name; several for one-hot columns, whose names are then the labels.
+        classes: class -> texts of the source that mean it (case and spaces folded). Texts of no class leave the case
+            out, with that reason. In the order of the model's outputs.
+        separator: between labels in one cell, for multi-label sets.
+        one_hot: each source is a yes/no column; `classes` maps class -> column.
+        ordered: whether the classes are grades, from low to high.
+    """
+
+    sources: tuple[Value, ...] = Field(min_length=1)
+    classes: dict[str, tuple[str, ...]]
+    separator: str = ""
+    one_hot: bool = False
+    ordered: bool = False
+
+
+class Masks(Part):
+    """Masks of a case.
+
+    Args:
+        files: the mask files (or member of the image's own container: the same pattern with another `member`).
+        case: key that the image's `image` key equals.
+        by: instead of these keys, how names are brought together (`m3b.data.survey.pairing_keys`), such as
+            `["folders", "stem"]`.
+        combine: `one` mask a case; `union` of several files (anything but background counts as the one class);
+            `classes`: one binary file a class, which `class_key` names.
+        classes: class -> value in the file; for `classes` and `union` the order alone counts.
+        cut: of lossy or grey masks of one class: values above it are the class.
+        empty: what an image without a mask file is: left out, or healthy (detection).
+        format: `image` files, or contours and segments in DICOM (`rtstruct`, `dicom_seg`), or polygons (`labelme`,
+            `coco`).
+        names: of DICOM and polygon formats: class -> names of regions in the file.
+    """
+
+    files: Files
+    case: str = ""
+    image: str = ""
+    rule: Rule = "exact"
+    by: tuple[str, ...] = ()
+    combine: Literal["one", "union", "classes"] = "one"
+    class_key: str = ""
+    classes: dict[str, int]
+    cut: float | None = None
+    empty: Literal["leave_out", "healthy"] = "leave_out"
+    format: Literal["image", "rtstruct", "dicom_seg", "labelme", "coco"] = "image"
+    names: dict[str, tuple[str, ...]] = {}
+
+
+class Boxes(Part):
+    """Boxes of a case.
+
+    Args:
+        format: of the files.
+        files: those that hold the boxes.
+        classes: class -> names (or ids) in the files, in order.
+        columns: of CSV: role (`image`, `xmin`, `ymin`, `xmax`, `ymax` or `width`, `height`; `class`) -> column.
+        image: key of an image file that the annotation names by `rule`.
+        empty: whether an image without a box is healthy or was not looked at.
+    """
+
+    format: Literal["coco", "yolo", "voc", "labelme", "csv_boxes", "csv_circles"]
+    files: Files
+    classes: dict[str, tuple[str, ...]]
+    columns: dict[str, str] = {}
+    image: str = "{name}"
+    rule: Rule = "exact"
+    empty: Literal["leave_out", "healthy"] = "healthy"
+
+
+class Text(Part):
+    """The report of a case; either part may be missing, not both."""
+
+    findings: Value | None = None
+    impression: Value | None = None
+
+    @model_validator(mode="after")
+    def _some(self) -> Text:
+        if self.findings is None and self.impression is None:
+            raise ValueError("a report needs `findings` or `impression`")
+        return self
+
+
+class Split(Part):
+    """Which cases are for testing.
+
+    Args:
+        source: the data set's own split; None draws one by patient, stratified by class.
+        train, val, test: texts of the source that mean each side; cases of `val` train with m3b, which holds out its own.
+        share: of a drawn split, cases for testing.
+        seed: of a drawn split.
+    """
+
+    source: Value | None = None
+    train: tuple[str, ...] = ()
+    val: tuple[str, ...] = ()
+    test: tuple[str, ...] = ()
+    share: float = Field(default=0.2, gt=0, lt=1)
+    seed: int = Field(default=0, ge=0)
+
+
+class LeftOut(Part):
+    """Files that are no part of the index, and why."""
+
+    pattern: str
+    reason: str = Field(min_length=3)
+
+
+class IndexSpec(Part):
+    """A reading of a data folder.
+
+    Args:
+        data: the data card's name, below which paths stand in an index (`data/<name>/...`).
+        patient: whose case it is; None: patients are unknown, which is said wherever a figure stands.
+        together: further keys that must not be divided by the split: copies of one picture, slices of one stack.
+        copies: whether images of the same content are kept on one side too.
+        left_out: files of the folder that the index does not use, with the reason.
+    """
+
+    version: Literal[1] = 1
+    task: Task
+    images: Images
+    labels: Labels | None = None
+    masks: Masks | None = None
+    boxes: Boxes | None = None
+    report: Text | None = None
+    patient: Value | None = None
+    together: tuple[Value, ...] = ()
+    copies: bool = True
+    split: Split = Split()
+    left_out: tuple[LeftOut, ...] = ()
+
+    @model_validator(mode="after")
+    def _target(self) -> IndexSpec:
+        allowed = {
+            "diagnosis": ("labels",),
+            "segmentation": ("masks",),
+            "detection": ("masks", "boxes"),
+            "report": ("report",),
+        }[self.task]
+        given = [name for name in ("labels", "masks", "boxes", "report") if getattr(self, name) is not None]
+        targets = [name for name in given if not (self.task == "report" and name == "labels")]
+        if len(targets) != 1 or targets[0] not in allowed:
+            raise ValueError(f"task {self.task} needs one of {', '.join(allowed)}; given: {', '.join(given) or 'none'}")
+        return self
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """The class names in the order of a model's outputs; empty for reports without labels."""
+        target = self.labels or self.masks or self.boxes
+        return tuple(target.classes) if target is not None else ()

@@ -1,0 +1,50 @@
+"""Readings of a data folder, proposed from what a survey measured and ranked by the request."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from m3b.data.spec.proposals.ask import Ask, Proposal
+from m3b.data.spec.proposals.boxes import propose_boxes
+from m3b.data.spec.proposals.labels import propose_labels
+from m3b.data.spec.proposals.masks import propose_masks
+from m3b.data.spec.proposals.reports import propose_reports
+from m3b.data.survey.relations import Survey
+
+__all__ = ["ENOUGH", "MARGIN", "Ask", "Proposal", "propose", "sufficient"]
+
+ENOUGH = 0.5
+"""Score from which on a reading may be taken without asking."""
+MARGIN = 0.05
+"""What the best reading must have over the next that says something else."""
+
+
+def propose(survey: Survey, ask: Ask, most: int = 5) -> list[Proposal]:
+    """Readings in order of their scores, the best first; the same targets twice are said once."""
+    found: list[Proposal] = []
+    if ask.task == "diagnosis":
+        found += propose_labels(survey, ask)
+    elif ask.task == "report":
+        found += propose_reports(survey, ask)
+    else:
+        if ask.boxes is not True:
+            found += propose_masks(survey, ask)
+        if ask.task == "detection" and ask.boxes is not False:
+            found += propose_boxes(survey, ask)
+    found.sort(key=lambda one: (-round(one.score, 3), one.title))
+    unique: dict[str, Proposal] = {}
+    for one in found:
+        unique.setdefault(one.spec.model_dump_json(exclude={"left_out"}), one)
+    return list(unique.values())[:most]
+
+
+def sufficient(proposals: Sequence[Proposal]) -> str:
+    """Empty where the first proposal may be taken as it is, else why not."""
+    if not proposals:
+        return "Nothing in the folder could be read as images with what the request asks for."
+    best = proposals[0]
+    if best.score < ENOUGH:
+        return f"The best reading ({best.title}) is weakly borne out by the data (score {best.score:.2f})."
+    if best.unclear:
+        return f"The best reading ({best.title}) leaves open what is meant: {best.unclear}."
+    return ""

@@ -1,0 +1,51 @@
+"""What is asked of a data folder, and what a proposal to read it is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from m3b.data.spec.model import IndexSpec, Task
+from m3b.data.spec.proposals.language import telling
+
+
+@dataclass(frozen=True)
+class Ask:
+    """What a model is wanted for.
+
+    Args:
+        request: the user's words.
+        classes: the classes that were chosen before; empty leaves them to the data.
+        notes: what the data card and notes in the folder say; weaker than the request.
+        boxes: whether the request asks for boxes; None leaves it open.
+    """
+
+    task: Task
+    request: str
+    classes: tuple[str, ...] = ()
+    notes: str = ""
+    boxes: bool | None = None
+
+    @property
+    def words(self) -> frozenset[str]:
+        """The telling words of the request."""
+        return telling(self.request)
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """One reading of a folder, with its evidence.
+
+    Args:
+        title: in a line: what the images are and where the targets come from.
+        score: 0 to 1; how well facts and request bear it out.
+        evidence: measured facts that speak for it.
+        doubts: what speaks against it or is not known.
+        unclear: what a person should decide before this reading is taken; empty where nothing is.
+    """
+
+    spec: IndexSpec
+    title: str
+    score: float
+    evidence: tuple[str, ...]
+    doubts: tuple[str, ...] = ()
+    unclear: str = ""

@@ -1,0 +1,217 @@
+"""Readings of a folder for masks: which files are the marks, of which images, and in which channels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Literal
+
+from m3b.data.spec.model import Channel, Files, Images, IndexSpec, Masks
+from m3b.data.spec.proposals.ask import Ask, Proposal
+from m3b.data.spec.proposals.imagery import ImageSet, image_sets, pattern_of
+from m3b.data.spec.proposals.language import shared, telling, words
+from m3b.data.spec.proposals.naming import class_name, names_of_values
+from m3b.data.spec.proposals.surroundings import Around, around, leave_out
+from m3b.data.survey.facts import Content, Group
+from m3b.data.survey.relations import Pairing, Survey
+
+SAME = 0.9
+"""Overlap of masks with each other from which on they are the same in every case."""
+
+
+def propose_masks(survey: Survey, ask: Ask) -> Iterator[Proposal]:
+    """Every reading with masks."""
+    sets = {one.id: one for one in image_sets(survey) if one.single is not None and one.member is None}
+    for pairing in survey.pairings:
+        if pairing.role != "mask":
+            continue
+        if pairing.kind == "per_key":
+            yield from _in_container(survey, ask, pairing)
+        elif pairing.left in sets and pairing.left_matched >= 0.3 * pairing.left_files:
+            yield from _beside(survey, ask, pairing, sets)
+    yield from _contours(survey, ask, sets)
+
+
+def _beside(survey: Survey, ask: Ask, pairing: Pairing, sets: dict[str, ImageSet]) -> Iterator[Proposal]:
+    """Mask files of their own."""
+    images, masks = sets[pairing.left], survey.group(pairing.right)
+    content = masks.content
+    if content is None or content.values not in ("mask", "lossy_mask", "labels"):
+        return
+    around_it = around(survey, images)
+    classes, cut, told = _classes(ask, pairing, masks, content)
+    channels, channel_told = _channels(survey, ask, pairing, sets)
+    part = Masks(
+        files=pattern_of(masks), by=pairing.left_slots, combine=_combine(pairing), classes=classes, cut=cut,
+        class_key="{stem}" if pairing.kind == "per_class" else "",
+        empty="healthy" if ask.task == "detection" else "leave_out",
+    )  # fmt: skip
+    used = {pairing.left, pairing.right, *(one for one, _ in channels)}
+    spec = IndexSpec(
+        task=ask.task, images=_images(images, channels), masks=part, patient=around_it.patient, together=around_it.together,
+        split=around_it.split, left_out=leave_out(survey, used, _reasons(survey, pairing, masks)),
+    )  # fmt: skip
+    matched = (f"{pairing.left_matched:,} of {pairing.left_files:,} images have a mask, {pairing.right_matched:,} of "
+               f"{pairing.right_files:,} masks an image")  # fmt: skip
+    evidence = (matched, *told, *channel_told, *around_it.evidence)
+    score, doubts = _score(survey, ask, pairing, masks, content)
+    title = f"{images.title}, masks from {masks.template}"
+    yield Proposal(spec, title, score, evidence, (*doubts, *around_it.doubts))
+
+
+def _images(images: ImageSet, channels: Sequence[tuple[str, Channel]]) -> Images:
+    return (
+        images.images.model_copy(update={"channels": tuple(one for _, one in channels)}) if channels else images.images
+    )
+
+
+def _combine(pairing: Pairing) -> Literal["one", "union", "classes"]:
+    if pairing.kind == "many_to_one":
+        return "union"
+    return "classes" if pairing.kind == "per_class" else "one"
+
+
+def _classes(
+    ask: Ask, pairing: Pairing, masks: Group, content: Content
+) -> tuple[dict[str, int], float | None, list[str]]:
+    """Class -> value, the cut of lossy masks, and what was found."""
+    if pairing.kind == "per_class":
+        names = [value.text for value in pairing.classes]
+        return {name: at for at, name in enumerate(names, 1)}, None, [f"one mask a class: {', '.join(names[:12])}"]
+    levels = [int(one.value) for one in content.levels if one.value > 0 and float(one.value).is_integer()]
+    if content.values == "lossy_mask":
+        name = class_name(ask, masks)
+        return {name: 1}, content.cut, [f"masks are lossy pictures of two levels: cut at {content.cut:g}"]
+    if pairing.kind == "many_to_one":
+        return {class_name(ask, masks): 1}, None, [f"{pairing.per_left[1]} masks an image (median), united"]
+    if len(levels) <= 1:
+        name, value = class_name(ask, masks), levels[0] if levels else 1
+        return {name: value}, None, [f"one value in the masks: {value} is {name}"]
+    named = names_of_values(levels, ask)
+    return named, None, ["values in the masks: " + ", ".join(f"{value} {name}" for name, value in named.items())]
+
+
+def _channels(
+    survey: Survey, ask: Ask, pairing: Pairing, sets: dict[str, ImageSet]
+) -> tuple[list[tuple[str, Channel]], list[str]]:
+    """The images of one case on one grid that all pair with the same masks, as channels."""
+    others = [one for one in survey.pairings if one.role == "mask" and one.right == pairing.right and one.left in sets]
+    ids = [one.left for one in others if one.kind == pairing.kind and (one.fits or 0) >= 0.95 and
+           one.left_matched >= 0.8 * pairing.left_matched]  # fmt: skip
+    pairs = {frozenset((one.left, one.right)): one for one in survey.pairings if one.role == "image" and
+             one.kind == "one_to_one" and (one.fits or 0) >= 0.95}  # fmt: skip
+    beside = [one for one in ids if one == pairing.left or frozenset((one, pairing.left)) in pairs]
+    if len(beside) < 2:
+        return [], []
+    names = _channel_names([survey.group(one) for one in beside])
+    asked = [one for one in beside if telling(names[one]) and shared(ask.words, names[one]) > 0.3]
+    chosen = asked if len(asked) > 1 else beside
+    if len(asked) == 1 or pairing.left not in chosen:
+        return [], []
+    made = []
+    for one in chosen:
+        joined = pairs.get(frozenset((one, pairing.left)))
+        by = joined.left_slots if joined else ("folders", "stem")
+        made.append((one, Channel(name=names[one], files=pattern_of(survey.group(one)), by=by)))
+    return made, [f"{len(made)} images a case on one grid, as channels: {', '.join(names[one] for one, _ in made)}"]
+
+
+def _channel_names(groups: Sequence[Group]) -> dict[str, str]:
+    """What tells the names of channels apart: the first word of file names, else of folders, in which all differ."""
+    every = [(*words(group.template.rsplit("/", 1)[-1]), *words(group.template)) for group in groups]
+    for at in range(min(map(len, every))):
+        column = [one[at] for one in every]
+        if len(set(column)) == len(column):
+            return {group.id: word for group, word in zip(groups, column, strict=True)}
+    return {group.id: f"channel{at}" for at, group in enumerate(groups, 1)}
+
+
+def _reasons(survey: Survey, pairing: Pairing, masks: Group) -> dict[str, str]:
+    """Other masks of the same images, by reason."""
+    found = {}
+    for one in survey.pairings:
+        if one.role == "mask" and one.right not in (pairing.right, pairing.left):
+            found[one.right] = f"other masks of the same images; {masks.template[-60:]} was taken"
+    return found
+
+
+def _score(survey: Survey, ask: Ask, pairing: Pairing, masks: Group, content: Content) -> tuple[float, tuple[str, ...]]:
+    score, doubts = 0.55, []
+    score += (
+        0.1
+        * (pairing.left_matched / max(pairing.left_files, 1))
+        * (pairing.right_matched / max(pairing.right_files, 1))
+    )
+    name = masks.template.rsplit("/", 1)[-1]
+    score += 0.2 * shared(ask.words, name) + 0.1 * shared(ask.words, masks.template)
+    if pairing.fits is not None and pairing.fits < 0.9:
+        score -= 0.3
+        doubts.append(f"only {pairing.fits:.0%} of the masks that were looked at fit their image's grid")
+    if content.alike is not None and content.alike > SAME:
+        score -= 0.35
+        doubts.append(f"the masks are nearly the same in every case (mean Dice with each other {content.alike:.2f})")
+    elif (content.alike or 0) > 0.75 and content.values == "mask" and not telling(name) & ask.words:
+        score -= 0.25
+        doubts.append("one large region, much the same in every case: rather the body or the field of view")
+    if content.covers_border is not None and content.covers_border > 0.5:
+        score -= 0.35
+        doubts.append("the masks look like a field of view")
+    if content.values == "labels":
+        score += 0.1
+    largest = max((one.left_matched for one in survey.pairings if one.role == "mask"), default=1)
+    score *= 0.6 + 0.4 * pairing.left_matched / largest
+    return max(0.0, min(1.0, score)), tuple(doubts)
+
+
+def _in_container(survey: Survey, ask: Ask, pairing: Pairing) -> Iterator[Proposal]:
+    """Image and mask as keys of the same file."""
+    images = next((one for one in image_sets(survey) if one.id == pairing.left and one.member is not None and
+                   one.member.key == pairing.left_key), None)  # fmt: skip
+    container = next(one for one in survey.containers if one.group == pairing.left)
+    member = next(one for one in container.members if one.key == pairing.right_key)
+    if images is None or member.content is None:
+        return
+    around_it = around(survey, images)
+    each = "[#]" if images.images.files.member.endswith("[#]") else ""
+    levels = [int(one.value) for one in member.content.levels if one.value > 0]
+    group = survey.group(pairing.left)
+    classes = {class_name(ask, group): levels[0] if levels else 1} if len(levels) <= 1 else names_of_values(levels, ask)
+    part = Masks(
+        files=Files(pattern=images.images.files.pattern, member="re:" + _escape(pairing.right_key) + each),
+        case="{path}{index}" if each else "{path}", classes=classes,
+        cut=member.content.cut if member.content.values == "lossy_mask" else None,
+    )  # fmt: skip
+    spec = IndexSpec(
+        task=ask.task, images=images.images, masks=part, patient=around_it.patient, together=around_it.together,
+        split=around_it.split, left_out=leave_out(survey, {pairing.left}, {}),
+    )  # fmt: skip
+    told = f"{pairing.left_matched} files hold both {pairing.left_key!r} and {pairing.right_key!r}"
+    yield Proposal(spec, f"{group.template}, image {pairing.left_key}, mask {pairing.right_key}", 0.75,
+                   (told, *around_it.evidence), tuple(around_it.doubts))  # fmt: skip
+
+
+def _escape(key: str) -> str:
+    import re
+
+    return re.escape(key)
+
+
+def _contours(survey: Survey, ask: Ask, sets: dict[str, ImageSet]) -> Iterator[Proposal]:
+    """RTSTRUCT files on their series."""
+    for one in survey.annotations:
+        if one.format != "rtstruct" or one.images not in sets or not one.group:
+            continue
+        images, group = sets[one.images], survey.group(one.group)
+        around_it: Around = around(survey, images)
+        regions = [value.text for value in one.classes]
+        asked = [name for name in regions if shared(ask.words, name) > 0.3] or regions
+        classes = {name: at for at, name in enumerate(asked, 1)}
+        spec = IndexSpec(
+            task=ask.task, images=images.images, masks=Masks(files=pattern_of(group), classes=classes, format="rtstruct"),
+            patient=around_it.patient, together=around_it.together, split=around_it.split,
+            left_out=leave_out(survey, {one.images, one.group}, {}),
+        )  # fmt: skip
+        modality = images.series.modality if images.series else ""
+        fits = 0.15 * (modality.casefold() in {word.casefold() for word in words(ask.request)})
+        told = (f"contours of {', '.join(regions[:8])} on {one.images_found} series", *around_it.evidence)
+        score = 0.6 + fits + 0.1 * max(shared(ask.words, name) for name in regions)
+        yield Proposal(spec, f"{images.title}, contours from {group.template}", score, told, tuple(around_it.doubts))

@@ -1,0 +1,190 @@
+"""What every proposal needs beside its targets: whose a case is, what must stay together, the split, what is left out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from m3b.data.spec.model import FromList, FromPath, FromTable, FromTag, LeftOut, Split, Value
+from m3b.data.spec.proposals.imagery import ImageSet
+from m3b.data.survey.relations import End, Grouping, Join, Survey
+from m3b.data.survey.relations import Split as Division
+from m3b.data.survey.table_facts import Table
+
+SURE = 0.8
+"""Strength of a grouping from which on it is taken as the patient."""
+LIKELY = 0.4
+"""Strength from which on its members are kept on one side of the split."""
+
+
+@dataclass
+class Around:
+    """Patient, copies and split of an image set, with evidence and doubts."""
+
+    patient: Value | None = None
+    together: tuple[Value, ...] = ()
+    split: Split = field(default_factory=Split)
+    evidence: list[str] = field(default_factory=list)
+    doubts: list[str] = field(default_factory=list)
+
+
+def around(survey: Survey, images: ImageSet) -> Around:
+    """What the survey knows of an image set's patients and split."""
+    made = Around()
+    _patients(survey, images, made)
+    _split(survey, images, made)
+    if made.patient is None:
+        made.doubts.append("patients are unknown: nothing in names, tables or headers tells whose an image is")
+    return made
+
+
+def _patients(survey: Survey, images: ImageSet, made: Around) -> None:
+    mine = [one for one in survey.groupings if one.group in {group.id for group in images.groups}]
+    for one in sorted(mine, key=lambda g: (-g.strength, len(g.ends), g.distinct)):
+        value = _value(survey, images, one)
+        if value is None or one.strength < LIKELY:
+            continue
+        whole = one.files >= 0.99 * sum(group.count for group in images.groups)
+        told = ", ".join(one.evidence)
+        if one.strength >= SURE and whole and made.patient is None:
+            made.patient = value
+            made.evidence.append(f"patients: {one.distinct} by {_name(one.ends[0])} ({told})")
+        elif made.patient is None and len(made.together) < 8:
+            made.together = (*made.together, value)
+            made.evidence.append(f"kept on one side: {one.distinct} groups by {_name(one.ends[0])} ({told})")
+
+
+def _name(end: End) -> str:
+    return f"{end.kind} {end.name}".strip()
+
+
+def _value(survey: Survey, images: ImageSet, one: Grouping) -> Value | None:
+    """A grouping as a value of a spec; None where it cannot be said in one."""
+    if len(one.ends) != 1:
+        parts = [_slot(images, end) for end in one.ends]
+        return FromPath(value="/".join(parts)) if all(parts) else None
+    end = one.ends[0]
+    if end.kind == "tag":
+        return FromTag(keyword=end.name)
+    if end.kind == "column":
+        joined = best_join(survey, images, end.owner)
+        return from_column(survey, images, joined, end.name) if joined else None
+    slot = _slot(images, end)
+    return FromPath(value=slot) if slot else None
+
+
+def _slot(images: ImageSet, end: End) -> str:
+    """The key of a part or level of the image's path; empty where the set's pattern has no such slot."""
+    if end.kind == "level":
+        return f"{{folder{end.name}}}"
+    if end.kind == "part" and images.single is not None:
+        return "{" + end.name.replace(".", "_") + "}"
+    return ""
+
+
+def best_join(survey: Survey, images: ImageSet, table: str) -> Join | None:
+    """The join of a table with the images that names most of them, by path rather than by parts."""
+    ids = {group.id for group in images.groups}
+    found = [
+        one for one in survey.joins
+        if one.left.owner == table and one.left.kind == "column" and one.right.owner in ids and one.right.kind != "member"
+    ]  # fmt: skip
+    usable = [one for one in found if image_key(images, one) and one.chance < 0.5]
+    return max(usable, key=lambda one: (one.files, one.right.kind == "path", one.left_share, -one.chance), default=None)
+
+
+def image_key(images: ImageSet, join: Join) -> str:
+    """The key of an image that a join's right end speaks of; empty where a spec cannot say it."""
+    end = join.right
+    if end.kind == "path":
+        return "{folder}" if images.images.unit == "folder" else "{path}"
+    if end.kind == "tag":
+        return f"{{tag.{end.name}}}"
+    return _slot(images, end)
+
+
+def from_column(survey: Survey, images: ImageSet, join: Join, column: str) -> FromTable:
+    """A column of a joined table."""
+    table = survey.table(join.left.owner)
+    return FromTable(
+        file=files_of(survey, table), sheet=table.sheet, records=table.record_path if table.format in ("json", "xml") else "",
+        header=table.header, row="{" + join.left.name + "}", image=image_key(images, join), rule=join.rule, column=column,
+    )  # fmt: skip
+
+
+def files_of(survey: Survey, table: Table) -> str:
+    """The pattern of a table's file, or of all files of its group."""
+    if table.files > 1 and table.group:
+        return "re:" + survey.group(table.group).pattern
+    return escaped(table.path)
+
+
+def escaped(path: str) -> str:
+    """A path as a pattern that matches it alone."""
+    if any(mark in path for mark in "{}*"):
+        import re
+
+        return "re:" + re.escape(path)
+    return path
+
+
+def _split(survey: Survey, images: ImageSet, made: Around) -> None:
+    ids = {group.id for group in images.groups}
+    for one in survey.splits:
+        if one.owner not in ids or one.covers < 0.8:
+            continue
+        split = _division(survey, images, one)
+        if split is not None:
+            made.split = split
+            sides = ", ".join(f"{part.name} {part.present}" for part in one.parts if part.side != "other")
+            made.evidence.append(f"the data set's own split ({one.source}): {sides}")
+            return
+
+
+def _division(survey: Survey, images: ImageSet, one: Division) -> Split | None:
+    """A split of the survey in a spec's words; without a test part the validation part tests."""
+    sides = {side: tuple(part.name for part in one.parts if part.side == side and part.present) for side in
+             ("train", "val", "test")}  # fmt: skip
+    if not sides["test"]:
+        sides["test"], sides["val"] = sides["val"], ()
+    if not sides["train"] or not sides["test"]:
+        return None
+    source: Value | None = None
+    if one.source in ("folders", "names") and images.single is not None:
+        source = FromPath(value="{" + one.name.replace(".", "_") + "}")
+    elif one.source == "members":
+        source = FromPath(value="{member}")
+    elif one.source == "column":
+        join = best_join(survey, images, one.owner)
+        source = from_column(survey, images, join, one.name) if join else None
+    elif one.source == "lists":
+        source = _lists(survey, images, one)
+    return Split(source=source, train=sides["train"], val=sides["val"], test=sides["test"]) if source else None
+
+
+def _lists(survey: Survey, images: ImageSet, one: Division) -> FromList | None:
+    joins = {}
+    for part in one.parts:
+        table = next((t for t in survey.tables if t.path == part.where and t.files == 1), None)
+        if part.side == "other" or table is None or table.format != "list":
+            continue
+        found = [j for j in survey.joins if j.left.owner == table.id and image_key(images, j) and
+                 j.right.owner in {group.id for group in images.groups}]  # fmt: skip
+        best = max(found, key=lambda j: (j.files, j.right.kind == "path"), default=None)
+        if best is not None:
+            joins[part.name] = (part.where, best)
+    if len(joins) < 2:
+        return None
+    _, first = next(iter(joins.values()))
+    lists: dict[str, tuple[str, ...]] = {name: (escaped(where),) for name, (where, _) in joins.items()}
+    return FromList(lists=lists, image=image_key(images, first), rule=first.rule)
+
+
+def leave_out(survey: Survey, used: set[str], reasons: dict[str, str]) -> tuple[LeftOut, ...]:
+    """The groups that a proposal does not use, each with a reason."""
+    found = []
+    for group in survey.groups:
+        if group.id in used or group.stray or group.kind in ("table", "list", "json", "xml", "text", "document"):
+            continue
+        why = reasons.get(group.id, f"no part of this reading: {group.template[:80]}")
+        found.append(LeftOut(pattern="re:" + group.pattern, reason=why))
+    return tuple(found)

@@ -1,0 +1,155 @@
+"""Texts of a case: from its path, a table's row, a header, another array of its container, or a list of names."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from m3b.data.reading import shared
+from m3b.data.spec.accounting import Accounting
+from m3b.data.spec.cases import Case, Folder
+from m3b.data.spec.model import Files, FromList, FromMember, FromPath, FromTable, FromTag, Value
+from m3b.data.spec.patterns import PatternError, compiled, fields, filled
+from m3b.data.survey.keys import key as normal
+
+Row = Mapping[str, str]
+ReadRows = Callable[[str, FromTable], Sequence[Row]]
+"""The rows of the table at a path below the data folder, as the source describes it."""
+ReadLines = Callable[[str], Sequence[str]]
+"""The lines of a list that are not empty."""
+
+SEPARATOR = "\x1f"
+"""Between the values of a cell that holds a list."""
+
+
+def found_in(value: FromPath, text: str) -> str:
+    """What `find` takes of a text; all of it without one.
+
+    Raises:
+        PatternError: `find` is no valid expression.
+    """
+    if not value.find:
+        return text
+    try:
+        hit = re.search(value.find, text)
+    except re.error as error:
+        raise PatternError(f"The expression {value.find!r} cannot be used: {error}.") from None
+    return (hit.group(1) if hit.re.groups else hit.group()) or "" if hit else ""
+
+
+@dataclass
+class Sources:
+    """Answers `Value`s for cases; tables and lists are read once each.
+
+    Args:
+        conflicts: keys for which rows of a table disagree: no value is taken for those.
+    """
+
+    folder: Folder
+    rows: ReadRows
+    lines: ReadLines
+    accounting: Accounting
+    conflicts: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    _tables: dict[str, dict[str, tuple[str, ...]]] = field(default_factory=dict)
+    _lists: dict[str, dict[str, str]] = field(default_factory=dict)
+    _arrays: dict[tuple[str, str], Any] = field(default_factory=dict)
+
+    def text(self, value: Value, case: Case) -> str | None:
+        """The text of a case; None where the source does not name it, or names it with different texts."""
+        texts = self.texts(value, case)
+        if len(texts) > 1:
+            self.conflicts[case.key] = texts
+            return None
+        return texts[0] if texts else None
+
+    def texts(self, value: Value, case: Case) -> tuple[str, ...]:
+        """All different texts of a case: several where a table has several rows for it."""
+        match value:
+            case FromPath():
+                text = found_in(value, filled(value.value, case.slots))
+                return (text,) if text else ()
+            case FromTag():
+                found = self.folder.lookup(f"{{tag.{value.keyword}}}", case.slots).get(f"tag.{value.keyword}", "")
+                return (found,) if found else ()
+            case FromMember():
+                return self._member(value, case)
+            case FromList():
+                side = self._listed(value).get(normal(value.rule, filled(value.image, case.slots)))
+                return () if side is None else (side,)
+            case FromTable():
+                return self._table(value).get(normal(value.rule, filled(value.image, case.slots)), ())
+
+    def keys_of(self, value: FromTable) -> set[str]:
+        """The keys that a table names, for what it names and nobody has."""
+        return set(self._table(value))
+
+    def _table(self, value: FromTable) -> dict[str, tuple[str, ...]]:
+        known = value.model_dump_json()
+        if known not in self._tables:
+            self._tables[known] = self._read_table(value)
+        return self._tables[known]
+
+    def _read_table(self, value: FromTable) -> dict[str, tuple[str, ...]]:
+        found: dict[str, dict[str, None]] = defaultdict(dict)
+        files = self.folder.items(Files(pattern=value.file))
+        if not files:
+            raise PatternError(f"There is no table {value.file!r} below the data folder.")
+        for item in files:
+            rows = self.rows(item.path, value)
+            columns = set(rows[0]) if rows else set()
+            for name in (*fields(value.row), *fields(value.column)):
+                if rows and name not in columns and name not in item.slots:
+                    raise PatternError(f"{item.path} has no column {name!r}; it has {', '.join(sorted(columns))}.")
+            if rows and "{" not in value.column and value.column not in columns:
+                raise PatternError(f"{item.path} has no column {value.column!r}; it has {', '.join(sorted(columns))}.")
+            for row in rows:
+                whole = {**item.slots, **row}
+                cell = filled(value.column, dict(whole)) if "{" in value.column else row.get(value.column, "")
+                for name in _each(value.row, whole):
+                    if cell.strip() and (key := normal(value.rule, name)):
+                        found[key].setdefault(cell.strip())
+        self.accounting.use((item.path for item in files), "table")
+        return {name: tuple(cells) for name, cells in found.items()}
+
+    def _listed(self, value: FromList) -> dict[str, str]:
+        known = value.model_dump_json()
+        if known not in self._lists:
+            found: dict[str, str] = {}
+            for side, patterns in value.lists.items():
+                for pattern in patterns:
+                    items = self.folder.items(Files(pattern=pattern))
+                    if not items:
+                        raise PatternError(f"There is no list {pattern!r} below the data folder.")
+                    for item in items:
+                        for line in self.lines(item.path):
+                            found.setdefault(normal(value.rule, line), side)
+                    self.accounting.use((item.path for item in items), "table")
+            self._lists[known] = found
+        return self._lists[known]
+
+    def _member(self, value: FromMember, case: Case) -> tuple[str, ...]:
+        """A value of another array: at the case's own place where the key ends with [#], else the whole as one text."""
+        import numpy as np
+
+        item = case.items[0]
+        name = filled(value.key.removesuffix("[#]"), item.slots)
+        if (item.path, name) not in self._arrays:
+            if compiled(name).regex.fullmatch(name) is None:
+                raise PatternError(f"{value.key!r} is no name of an array.")
+            self._arrays[item.path, name] = shared().arrays.read_array(self.folder.root / item.path, name)
+        array = self._arrays[item.path, name]
+        picked = array[int(item.slots["index"])] if value.key.endswith("[#]") else array
+        flat = np.asarray(picked).ravel()
+        if flat.size != 1:
+            raise PatternError(f"{item.path}#{name} holds {flat.size} values for one case; one is needed.")
+        one = flat[0].item()
+        return (str(int(one)) if isinstance(one, float) and one.is_integer() else str(one),)
+
+
+def _each(key: str, row: Row) -> Sequence[str]:
+    """The key of a row; of a cell with several values (lines of one text), one for each."""
+    text = filled(key, dict(row))
+    return text.split(SEPARATOR) if SEPARATOR in text else (text,)
