@@ -335,6 +335,19 @@ def test_a_column_names_files_in_any_spelling(tmp_path: Path, cell: str, rule: s
     )  # fmt: skip
 
 
+def test_running_numbers_join_by_their_column_s_name_only(tmp_path: Path) -> None:
+    rows = ["patient_id,age,score"] + [f"{at},{30 + at % 9},{at}" for at in range(1, 31)]
+    write(tmp_path / "info.csv", "\n".join(rows))
+    for at in (7, 19, 26):
+        volume(tmp_path / "MNI" / f"patient{at:02d}" / "FLAIR.nii.gz", seed=at)
+    found = look(tmp_path)
+    group = group_of(found, "FLAIR")
+    join = join_of(found, "patient_id", group.id, "level")
+    assert (join.rule, join.left_matched, join.right_matched) == ("number", 3, 3)
+    assert join.chance > 0.9
+    assert not [one for one in found.joins if one.left.name == "score"]
+
+
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "cp1252"])
 def test_tables_of_any_encoding_and_separator(tmp_path: Path, encoding: str) -> None:
     text = "name\tBefund\n" + "".join(f"a{at}\t{'Läsion' if at % 2 else 'ohne'}\n" for at in range(6))

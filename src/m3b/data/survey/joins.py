@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from m3b.data.survey.ends import Texts, columns, of_groups
 from m3b.data.survey.gathering import Gathering
-from m3b.data.survey.keys import PATH_RULES, VALUE_RULES
+from m3b.data.survey.keys import PATH_RULES
 from m3b.data.survey.relations import Join, Rule
 from m3b.data.survey.tables import Loaded
 
@@ -14,6 +15,8 @@ LOOSER = 1.05
 """A looser rule is taken where it matches so many times as many values."""
 _LEAST_LEFT, _LEAST_RIGHT = 0.02, 0.1
 _EXAMPLES = 3
+_NAMING = re.compile(r"id$|id[^a-z]|^id|no$|nr$|num|index|pat|case|subj|image|file|name|scan|study|exam|^\d+$", re.I)
+"""Columns that are called as if they named files, cases or persons; or have no name."""
 _MOST = 400
 
 
@@ -26,8 +29,8 @@ def joins_of(found: Gathering, tables: Sequence[Loaded]) -> list[Join]:
         if found.tree.late:
             found.tree.notes.add("time", "joins")
             break
-        here = [join for other in right if (join := measure(one, other)) is not None]
-        joins += _telling(here)
+        joins += [join for other in right if (join := measure(one, other)) is not None]
+    joins = _telling(joins)
     ids = [one for one in left if one.identifies]
     for at, one in enumerate(ids):
         for other in ids[at + 1 :]:
@@ -49,7 +52,7 @@ def _rank(join: Join) -> tuple[object, ...]:
 def measure(left: Texts, right: Texts) -> Join | None:
     """The join of two ends under the strictest rule that matches about as much as any; None where too little does."""
     values = left.end.kind == "column" and right.end.kind == "column"
-    allowed = VALUE_RULES[:2] if values else right.rules
+    allowed: tuple[Rule, ...] = ("exact", "number") if values else right.rules
     best: tuple[Rule, int] | None = None
     for rule in allowed:
         mine, theirs = left.by_key("prefixed" if rule == "prefixed" else rule), right.by_key(rule)
@@ -99,16 +102,23 @@ def _chance(left: Texts, right: Texts, rule: Rule) -> float:
     if not numbers or not mine or len(numbers) < len(right.counts) // 2 or len(mine) < len(left.counts) // 2:
         return 0.0
     low, high = min(min(mine), min(numbers)), max(max(mine), max(numbers))
-    return round(min(len(set(numbers)) / (high - low + 1), 1.0), 3)
+    inside = [number for number in set(mine) if min(numbers) <= number <= max(numbers)]
+    drawn = len(set(numbers)) / (high - low + 1), len(inside) / (max(numbers) - min(numbers) + 1)
+    return round(min(max(drawn), 1.0), 3)
 
 
 def _telling(joins: list[Join]) -> list[Join]:
-    """Without joins by chance, where the same column joins the same group better."""
+    """Without joins that numbers make by chance, where the same table joins the same group surely, or nothing says
+    that the numbers are anybody's."""
+    sure: dict[tuple[str, str], float] = {}
+    for join in joins:
+        if join.chance < 0.1 and join.right.kind in ("path", "level", "tag"):
+            ends = join.left.owner, join.right.owner
+            sure[ends] = max(sure.get(ends, 0.0), join.right_share)
     kept = []
     for join in joins:
-        if join.chance > 0.5 and join.left_share < 0.95:
-            continue
-        if join.chance > 0.3 and any(other.chance < 0.1 and other.right_share >= join.right_share for other in joins):
+        better = sure.get((join.left.owner, join.right.owner), -1.0) >= join.right_share
+        if join.chance > 0.3 and (better or (join.left_share < 0.95 and not _NAMING.search(join.left.name))):
             continue
         kept.append(join)
     return kept

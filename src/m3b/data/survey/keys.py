@@ -10,7 +10,7 @@ from m3b.data.survey.relations import Rule
 
 PATH_RULES: tuple[Rule, ...] = ("path", "tail", "name", "stem", "folded", "number")
 """For cells against files, the strictest first."""
-VALUE_RULES: tuple[Rule, ...] = ("exact", "number", "prefixed")
+VALUE_RULES: tuple[Rule, ...] = ("exact", "prefixed", "number")
 """For cells against parts, levels, tags and other cells."""
 _GAPS = re.compile(r"[\s_\-.]+")
 _WORDS_BESIDE = 24

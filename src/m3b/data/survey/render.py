@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from m3b.data.phi import Phi, mask, scrub
 from m3b.data.survey.facts import Content, Group, Sensitive, Value
+from m3b.data.survey.kinds import IMAGES
 from m3b.data.survey.relations import Join, Pairing, Survey
 from m3b.data.survey.table_facts import Column, Table
 
@@ -70,7 +71,7 @@ def _group(survey: Survey, group: Group) -> str:
             text += f"; {series.modality}: {series.series:,} series of {series.patients:,} patients"
     words = [
         f"{part.slot} {_values(part.values)}" for part in group.parts
-        if part.kind in ("word", "side") and part.distinct <= 12 and not part.sensitive
+        if part.kind in ("word", "side", "number") and part.distinct <= 12 and not part.sensitive
     ]  # fmt: skip
     return text + (f"; {'; '.join(words)}" if words else "")
 
@@ -114,7 +115,7 @@ def _table(table: Table, phi: Phi) -> str:
 def _column(column: Column, phi: Phi) -> str:
     text = f"{column.name} ({column.type}"
     if column.sensitive:
-        return f"{text}, {'masked' if phi == 'mask' or column.sensitive == 'free_text' else 'personal'})"
+        return f"{text}, {'prose' if column.sensitive == 'free_text' else 'masked' if phi == 'mask' else 'personal'})"
     if column.type in ("category", "boolean") and column.values:
         return f"{text}: {_values(column.values, 6)})"
     if column.low is not None and column.high is not None:
@@ -150,8 +151,9 @@ def _pairing(one: Pairing) -> str:
 def _best_joins(survey: Survey) -> list[Join]:
     """For each column of a table the best join to each group."""
     best: dict[tuple[str, str, str], Join] = {}
+    images = {group.id for group in survey.groups if group.kind in IMAGES}
     for one in survey.joins:
-        if one.right.kind != "column":
+        if one.right.kind != "column" and one.right.owner in images:
             best.setdefault((one.left.owner, one.left.name, one.right.owner), one)
     return list(best.values())
 
