@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from m3b.data.index import (
     LABELS,
-    TASKS,
     TEST,
     TRAIN,
     Index,
@@ -28,9 +27,11 @@ from m3b.data.index import (
     read_records,
     write_records,
 )
+from m3b.data.kinds import names
 from m3b.errors import DataError
 from m3b.resources import resources_dir
 
+TASKS = names()
 FOLDER = resources_dir() / "indexes"
 
 

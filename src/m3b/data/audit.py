@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from m3b.data import audit_boxes, audit_images, audit_labels, audit_masks, audit_reports
+from m3b.data import audit_images, audit_kinds, kinds
 from m3b.data.audit_common import (
     FEWEST_A_CLASS,
     SHOWN,
@@ -27,7 +27,7 @@ from m3b.data.audit_common import (
 )
 from m3b.data.audit_images import Looks, Tick
 from m3b.data.audit_labels import FEWEST_CASES
-from m3b.data.index import Index, counts
+from m3b.data.index import Index
 
 __all__ = ["FEWEST_A_CLASS", "FEWEST_CASES", "SHOWN", "Audit", "Finding", "Weight", "audit_index", "sum_of"]
 
@@ -59,14 +59,13 @@ class Audit:
 
     def summary(self) -> str:
         """Counts in two lines, as agents and people read them."""
-        lines = []
+        lines, of_task = [], kinds.of(self.task)
         for split in ("train", "test"):
             table = self.counts[split]
-            what = f"{sum_of(table)} labels" if self.task == "diagnosis" else f"{self.split.get(split, 0)} cases"
+            what = f"{sum_of(table)} labels" if of_task.counts_labels else f"{self.split.get(split, 0)} cases"
             shown = f" ({counts_text(table)})" if table else ""
             lines.append(f"{split}: {what}{shown}, {self.patients[split]} patients")
-        what = "studies" if self.task == "report" else "images"
-        return "; ".join(lines) + f". Opened {self.opened} of {self.cases} {what}."
+        return "; ".join(lines) + f". Opened {self.opened} of {self.cases} {of_task.cases_word}."
 
 
 def sum_of(table: dict[str, int]) -> int:
@@ -81,42 +80,29 @@ def audit_index(index: Index, work: Path, *, seconds: float = 120.0, tick: Tick 
         seconds: when this is spent, the rest of the images is left unopened, and the audit says so.
         tick: called with the images opened so far and their total.
     """
-    started = time.monotonic()
-    findings = [*_before(index), *patients(index), *repeats(index)]
+    started, mine = time.monotonic(), audit_kinds.of(index.task)
+    findings = [*mine.before(index), *patients(index), *repeats(index)]
     absent, faults = missing(index, work)
     looks = audit_images.open_all(index, work, absent, started + seconds, tick)
     everything = {key for record in index.records if record.key not in absent for key in unit_keys(record, index.task)}
     left = len(everything - looks.keys())
-    findings += [*faults, *audit_images.images(index, looks, in_run=(work / "data").is_dir())]
+    in_run = (work / "data").is_dir()
+    findings += [*faults, *audit_images.images(index, looks, in_run=in_run, volumes=mine.volumes)]
     if looks and not all(look.error for look in looks.values()):
-        findings += _after(index, looks, complete=not left)
+        findings += mine.after(index, looks, complete=not left)
     if left:
         findings.append(Finding("not_opened", "warn", f"{left} images were left unopened: {seconds:g} s were spent."))
     return Audit(
         findings=tuple(findings),
         cases=len(index.records),
         opened=_opened(index, looks),
-        counts=_counts(index, looks),
+        counts=mine.counts(index, looks),
         patients={"train": people(index.train), "test": people(index.test)},
         shapes=dict(Counter(look.shape for look in looks.values() if not look.error).most_common(8)),
         seconds=round(time.monotonic() - started, 2),
         task=index.task,
         split={"train": len(index.train), "test": len(index.test)},
     )
-
-
-def _before(index: Index) -> list[Finding]:
-    if index.task == "diagnosis":
-        return audit_labels.labels(index)
-    if index.task == "report":
-        return audit_reports.reports(index)
-    return audit_boxes.before_opening(index) if index.boxed else audit_masks.before_opening(index)
-
-
-def _after(index: Index, looks: Looks, *, complete: bool) -> list[Finding]:
-    if index.boxed:
-        return audit_boxes.after_opening(looks)
-    return audit_masks.after_opening(index, looks, complete) if index.masked else []
 
 
 def _opened(index: Index, looks: Looks) -> int:
@@ -128,9 +114,3 @@ def _opened(index: Index, looks: Looks) -> int:
             if all(key in looks and not looks[key].error for key in unit_keys(record, index.task))
         }
     )
-
-
-def _counts(index: Index, looks: Looks) -> dict[str, dict[str, int]]:
-    if index.masked:
-        return audit_masks.class_counts(index, looks)
-    return {"train": counts(index.train, index.classes), "test": counts(index.test, index.classes)}

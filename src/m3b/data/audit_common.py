@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from m3b.data import kinds
 from m3b.data.index import Index, Record
+from m3b.data.kinds import to_json
 
 Weight = Literal["reject", "fix", "warn"]
 SHOWN = 6
@@ -47,7 +49,7 @@ def counts_text(table: Mapping[str, int]) -> str:
 
 def units(record: Record, task: str) -> tuple[str | tuple[str, ...], ...]:
     """The images of a case as they are opened: the views of a study one by one, a list of slices together."""
-    return record.images if task == "report" else (record.image,)
+    return record.images if kinds.of(task).separate_images else (record.image,)
 
 
 def unit_key(unit: str | tuple[str, ...]) -> str:
@@ -60,7 +62,7 @@ def unit_keys(record: Record, task: str) -> tuple[str, ...]:
 
 def truth(record: Record, task: str) -> str:
     """What the record teaches, so that two that contradict each other are told apart."""
-    return json.dumps({**record.to_json(task), "image_path": None, "patient": None}, sort_keys=True)
+    return json.dumps({**to_json(record, task), "image_path": None, "patient": None}, sort_keys=True)
 
 
 def patients(index: Index) -> list[Finding]:
@@ -88,21 +90,13 @@ def repeats(index: Index) -> list[Finding]:
             taught[key].add(truth(record, index.task))
     torn = [key for key in twice if len(taught[key]) > 1]
     if torn:
-        what, remedy = _AGAINST[index.task]
+        what, remedy, _ = kinds.of(index.task).taught
         return [
             Finding(
                 "contradiction", "fix", f"{len(torn)} images are listed with different {what}. {remedy}", some(torn)
             )
         ]
     return [Finding("repeated", "fix", f"{len(twice)} images are listed more than once.", some(twice))]
-
-
-_AGAINST = {
-    "diagnosis": ("labels", "Leave them out or find the right label."),
-    "segmentation": ("masks", "Where each class has a file of its own, make one record with mask_path as an object."),
-    "detection": ("masks or boxes", "Join what is marked in one image into one record."),
-    "report": ("reports", "Keep one report a study, or leave them out."),
-}
 
 
 def missing(index: Index, work: Path) -> tuple[set[str], list[Finding]]:

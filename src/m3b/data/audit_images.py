@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from pathlib import Path
 
+from m3b.data import kinds
 from m3b.data.altered import altered_pairs
 from m3b.data.audit_common import Finding, some, truth, unit_key, unit_keys, units
 from m3b.data.box_targets import look_at_boxes
@@ -93,14 +94,15 @@ def _spread(records: Sequence[Record]) -> Iterator[Record]:
 # --- one by one ---------------------------------------------------------------------------------------------------
 
 
-def images(index: Index, looks: Looks, *, in_run: bool = False) -> list[Finding]:
+def images(index: Index, looks: Looks, *, in_run: bool = False, volumes: bool = True) -> list[Finding]:
     """Everything about the images that were opened.
 
     Args:
         in_run: whether raw data lies below `data/`, so that everything else was made by scripts.
+        volumes: whether to say what is odd about volumes.
     """
     found = [*_unreadable(looks, len(index.records)), *_duplicates(index, looks, in_run), *_blank(looks)]
-    return found if index.task == "diagnosis" else [*found, *_volumes(looks)]
+    return [*found, *_volumes(looks)] if volumes else found
 
 
 def _unreadable(looks: Looks, total: int) -> list[Finding]:
@@ -187,11 +189,10 @@ def _duplicates(index: Index, looks: Looks, in_run: bool) -> list[Finding]:
     torn = [group for group in same if len({taught[key] for key in group}) > 1]
     across = [group for group in same if len({key in train for key in group}) > 1]
     if torn:
-        what = {"diagnosis": "labels", "report": "reports"}.get(index.task, "boxes" if index.boxed else "masks")
-        text = f"{len(torn)} images occur under different {what} (same pixels), e.g. {' and '.join(torn[0][:2])}. " + (
-            "Nobody can learn from them: leave all copies out."
-            if index.task == "diagnosis"
-            else "Keep one copy of each."
+        word, _, remedy = kinds.of(index.task).taught
+        what = "boxes" if index.boxed else "masks" if index.masked else word
+        text = (
+            f"{len(torn)} images occur under different {what} (same pixels), e.g. {' and '.join(torn[0][:2])}. {remedy}"
         )
         findings.append(Finding("same_image_two_classes", "fix", text, some(k for group in torn for k in group)))
     if across:

@@ -74,11 +74,12 @@ def _same_files(index: Index) -> list[Finding]:
 # --- one by one ---------------------------------------------------------------------------------------------------
 
 
-def after_opening(index: Index, looks: Looks, complete: bool) -> list[Finding]:
+def after_opening(index: Index, looks: Looks, complete: bool, *, healthy: bool = False) -> list[Finding]:
     """What the masks show.
 
     Args:
         complete: whether every case was opened, so that what was not seen is not there.
+        healthy: whether a case in which nothing is marked is a healthy one, and not one that was left out.
     """
     seen = {key: look for key, look in looks.items() if look.mask}
     findings = [*_errors(seen), *_grids(seen), *_kinds(seen), *_unnamed(index, seen), *_copies(looks)]
@@ -86,10 +87,10 @@ def after_opening(index: Index, looks: Looks, complete: bool) -> list[Finding]:
     good = [look for look in seen.values() if look.mask and not look.mask.error]
     if complete and len(empty) == len(good) and not any(look.mask and look.mask.error for look in seen.values()):
         return [*findings, _all_empty(index, seen)]
-    if empty and index.task == "segmentation":
+    if empty and not healthy:
         text = f"{len(empty)} of {len(seen)} masks are empty. Leave them out unless nothing was there to be marked."
         findings.append(Finding("empty_mask", "warn", text, some(empty)))
-    findings += _healthy(index, looks)
+    findings += _healthy(looks) if healthy else []
     if not complete or (seen and not good):
         return findings
     values = sorted({value for look in good if look.mask for value in look.mask.unnamed})
@@ -261,9 +262,9 @@ def _holds(record: Record, looks: Looks) -> set[str]:
     return {name for name, voxels in look.mask.found.items() if voxels} if look and look.mask else set()
 
 
-def _healthy(index: Index, looks: Looks) -> list[Finding]:
+def _healthy(looks: Looks) -> list[Finding]:
     """Detection without a single image in which nothing is marked."""
-    if index.task != "detection" or not looks:
+    if not looks:
         return []
     healthy = [key for key, look in looks.items() if not look.error and (not look.mask or look.mask.empty)]
     return [] if healthy else [no_healthy()]

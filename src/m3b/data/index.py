@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from m3b.data.records import BoxLabel, Mask, Record, Report, kind, parse
-from m3b.data.schemas import TASKS, example, example_boxes, example_labels, json_schema, known
+from m3b.data import kinds
+from m3b.data.kinds.parts import overlapping
+from m3b.data.records import BoxLabel, Mask, Record, Report, kind
+from m3b.data.schemas import example, example_boxes, example_labels, json_schema
 from m3b.errors import DataError
 
 __all__ = [
     "LABELS",
-    "TASKS",
     "TEST",
     "TRAIN",
     "BoxLabel",
@@ -67,25 +68,23 @@ class Index:
 
     @property
     def boxed(self) -> bool:
-        """Whether this is detection with boxes."""
-        return self.task == "detection" and any(record.boxes is not None for record in self.records)
+        """Whether the targets are boxes."""
+        return kinds.of(self.task).boxed(self.records)
 
     @property
     def masked(self) -> bool:
         """Whether the targets are masks."""
-        return self.task == "segmentation" or (self.task == "detection" and not self.boxed)
+        return kinds.of(self.task).masked(self.records)
 
     @property
     def overlapping(self) -> bool:
         """Whether every class has a mask of its own, so that classes may overlap."""
-        return any(isinstance(record.mask, Mapping) for record in self.records)
+        return overlapping(self.records)
 
     @property
     def multi_label(self) -> bool:
         """Whether several classes, or none, can apply: to a case, or with masks of their own to a voxel."""
-        if self.task == "diagnosis":
-            return any(len(record.labels) != 1 for record in self.records)
-        return self.overlapping if self.task == "segmentation" else True
+        return kinds.of(self.task).multi_label(self.records)
 
 
 def read_records(file: Path, task: str = "diagnosis") -> tuple[Record, ...]:
@@ -97,30 +96,20 @@ def read_records(file: Path, task: str = "diagnosis") -> tuple[Record, ...]:
     raw = _json(file)
     if not isinstance(raw, list) or not raw:
         raise DataError(f"{file.name} must be a JSON list of at least one record; found {kind(raw)}.")
-    known(task)
+    of_task = kinds.of(task)
     records: list[Record] = []
     faults: list[str] = []
     for place, item in enumerate(raw):
         try:
-            records.append(parse(item, task))
+            records.append(kinds.parse(item, task))
         except ValueError as error:
             faults.append(f"record {place}: {error}")
-    faults = faults or _mixed(records)
+    if not faults and (mixed := of_task.mixed(records)):
+        faults = [mixed]
     if faults:
         more = f" (and {len(faults) - 5} more)" if len(faults) > 5 else ""
         raise DataError(f"{file.name} does not fit the index schema: {'; '.join(faults[:5])}{more}.")
     return tuple(records)
-
-
-def _mixed(records: Sequence[Record]) -> list[str]:
-    """Boxes and masks, or masks with label ids and masks a class, in one index."""
-    boxed = {record.boxes is not None for record in records}
-    if len(boxed) > 1:
-        return ["some records have boxes and some mask_path; use one of them throughout ([] or null: nothing marked)"]
-    kinds = {isinstance(record.mask, Mapping) for record in records if record.mask is not None}
-    if len(kinds) > 1:
-        return ["mask_path is an object in some records and a path in others; use one of them throughout"]
-    return []
 
 
 def read_values(file: Path, *, masks: bool = False, empty: bool = False) -> dict[str, int]:
@@ -163,10 +152,10 @@ def read_index(work: Path, task: str = "diagnosis") -> Index:
         if not (work / name).is_file():
             raise DataError(f"{name} is missing.")
     train, test = read_records(work / TRAIN, task), read_records(work / TEST, task)
-    if faults := _mixed([*train, *test]):
-        raise DataError(f"{TRAIN} and {TEST} do not fit together: {faults[0]}.")
-    masked = Index(train, test, (), task).masked
-    values = read_values(work / LABELS, masks=masked, empty=task == "report")
+    of_task, both = kinds.of(task), [*train, *test]
+    if mixed := of_task.mixed(both):
+        raise DataError(f"{TRAIN} and {TEST} do not fit together: {mixed}.")
+    values = read_values(work / LABELS, masks=of_task.masked(both), empty=of_task.empty_vocabulary)
     index = Index(train, test, tuple(values), task, values)
     if index.overlapping and list(values.values()) != list(range(1, len(values) + 1)):
         raise DataError(
@@ -184,20 +173,15 @@ def guess_task(work: Path) -> str:
     for name in (TRAIN, TEST):
         raw = _json(work / name)
         items += [item for item in raw if isinstance(item, dict)] if isinstance(raw, list) else []
-    if any("report" in item for item in items):
-        return "report"
-    if any("boxes" in item or item.get("mask_path", "") is None for item in items):
-        return "detection"
-    return "segmentation" if any("mask_path" in item for item in items) else "diagnosis"
+    return kinds.told_by_items(items)
 
 
 def write_records(file: Path, records: Iterable[Record], task: str | None = None) -> None:
     """Write an index file that `read_records` reads back; the task is told by the records where not given."""
     listed = list(records)
-    if task is None:
-        task = "segmentation" if any(record.mask is not None for record in listed) else None
+    task = task or kinds.told_by(listed)
     file.parent.mkdir(parents=True, exist_ok=True)
-    text = json.dumps([record.to_json(task) for record in listed], indent=1, ensure_ascii=False)
+    text = json.dumps([kinds.to_json(record, task) for record in listed], indent=1, ensure_ascii=False)
     file.write_text(text, encoding="utf-8")
 
 

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from m3b import untrusted
+from m3b.data import kinds
 from m3b.data.index import LABELS, TEST, TRAIN, Record, read_records
-from m3b.data.records import parse
 from m3b.errors import DataError
 
 CLEAN = "clean"
@@ -82,14 +82,14 @@ def integrity(
 def _overlap(work: Path, locked: Path, task: str) -> int:
     try:
         test = {path for record in read_records(locked / TEST, task) for path in _images(record, task)}
-        training = [parse(item, task) for item in untrusted.read_json(work, TRAIN)]
+        training = [kinds.parse(item, task) for item in untrusted.read_json(work, TRAIN)]
     except (DataError, OSError, ValueError, TypeError):
         return 0  # a file that is gone or broken is named already, by its hash
     return sum(any(path in test for path in _images(record, task)) for record in training)
 
 
 def _images(record: Record, task: str) -> tuple[str, ...]:
-    return record.images if task == "report" else (record.key,)
+    return record.images if kinds.of(task).separate_images else (record.key,)
 
 
 def save_hashes(locked: Path, hashes: Mapping[str, str], raw: str) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from m3b.agents.checks.integrity import INDEX_FILES, RAW
 from m3b.data.index import LABELS, TRAIN, Index, Record, read_index
+from m3b.data.kinds import to_json
 from m3b.untrusted import is_folder, remove_tree, sha256, walk
 
 OWN = ("model", "raw.json", "hashes.json", "scores.json", "predictions.json", "data_audit.json", RAW)
@@ -64,5 +65,5 @@ def for_training(index: Index) -> bytes:
     names = sorted({record.patient for record in index.train})
     width = max(4, len(str(len(names))))
     pseudonym = {name: f"p{number:0{width}d}" for number, name in enumerate(names, start=1)}
-    records = [replace(record, patient=pseudonym[record.patient]).to_json(index.task) for record in index.train]
+    records = [to_json(replace(record, patient=pseudonym[record.patient]), index.task) for record in index.train]
     return json.dumps(records, indent=1, ensure_ascii=False).encode("utf-8", "surrogatepass")

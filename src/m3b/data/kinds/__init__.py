@@ -1,0 +1,97 @@
+"""The kinds of index records, one a task: what stands in an index file, and how it is read and written.
+
+This is the lowest part of a task family; `m3b.tasks.TaskFamily` has it as `records`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from m3b.data.kinds.base import Item, RecordKind
+from m3b.data.kinds.detection import DetectionRecords
+from m3b.data.kinds.diagnosis import DiagnosisRecords
+from m3b.data.kinds.parts import paths
+from m3b.data.kinds.report import ReportRecords
+from m3b.data.kinds.segmentation import SegmentationRecords
+from m3b.data.records import Record, kind
+from m3b.errors import DataError
+from m3b.plugins import Registry
+
+__all__ = ["DEFAULT", "Item", "RecordKind", "add", "names", "of", "parse", "to_json", "told_by", "told_by_items"]
+
+DEFAULT = DiagnosisRecords.name
+"""The task of records and models that say none: early versions knew no other."""
+
+_KINDS: Registry[RecordKind] = Registry("task")
+
+
+def add(new: RecordKind) -> None:
+    """Register a kind under its name.
+
+    Raises:
+        ValueError: another kind has this name.
+    """
+    _KINDS.add(new.name, new)
+
+
+for _kind in (DiagnosisRecords(), SegmentationRecords(), DetectionRecords(), ReportRecords()):
+    add(_kind)
+
+
+def names() -> tuple[str, ...]:
+    """All tasks, m3b's own first."""
+    return _KINDS.names()
+
+
+def of(task: str) -> RecordKind:
+    """The kind of records that a task has.
+
+    Raises:
+        DataError: there is no such task.
+    """
+    found = _KINDS.get(task)
+    if found is None:
+        raise DataError(f"There is no task {task!r}; there are {', '.join(names())}.")
+    return found
+
+
+def told_by(records: Sequence[Record]) -> str:
+    """The task that the content of records tells; a mask without more counts as segmentation."""
+    return next((name for name in reversed(names()) if of(name).in_records(records)), DEFAULT)
+
+
+def told_by_items(items: Sequence[Item]) -> str:
+    """The task that the keys of an index file tell; masks count as segmentation unless some are null."""
+    return next((name for name in reversed(names()) if of(name).in_items(items)), DEFAULT)
+
+
+def parse(item: Any, task: str) -> Record:
+    """A record from its JSON.
+
+    Raises:
+        ValueError: what is wrong with it, in a few words.
+        DataError: there is no such task.
+    """
+    mine = of(task)
+    if not isinstance(item, dict):
+        raise ValueError(f"must be an object, is {kind(item)}")
+    lacking = [key for key in ("image_path", *mine.missing(item), "patient") if key not in item]
+    if lacking:
+        raise ValueError(f"lacks {', '.join(lacking)}")
+    patient = item["patient"]
+    image = paths(item["image_path"], "image_path")
+    fields = mine.parse(item)
+    if isinstance(patient, bool) or not isinstance(patient, str | int) or not str(patient):
+        raise ValueError(f"patient must be a non-empty text, is {json.dumps(patient)[:40]}")
+    return Record(image=image, patient=str(patient), **fields)
+
+
+def to_json(record: Record, task: str | None = None) -> dict[str, Any]:
+    """The record as it stands in an index file of this task, by default the task that its content tells."""
+    return {
+        "image_path": record.image if isinstance(record.image, str) else list(record.image),
+        **of(task or told_by([record])).target(record),
+        "patient": record.patient,
+    }

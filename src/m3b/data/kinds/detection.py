@@ -1,0 +1,131 @@
+"""Records of a detection: an image and what is marked in it, by a mask or by boxes; a healthy one has neither."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from typing import Any, Final
+
+from m3b.data.kinds.base import Item, RecordKind
+from m3b.data.kinds.parts import MASK, mask, mask_target, mixed_masks
+from m3b.data.records import BoxLabel, Record, kind
+
+_NUMBERS: Final = {"type": "array", "items": {"type": "number"}}
+_BOX: Final = {
+    "type": "object",
+    "required": ["label", "box"],
+    "properties": {
+        "label": {"type": "string", "minLength": 1},
+        "box": {"anyOf": [{**_NUMBERS, "minItems": size, "maxItems": size} for size in (4, 6)]},
+    },
+}
+
+
+class DetectionRecords(RecordKind):
+    """See `RecordKind`."""
+
+    name = "detection"
+    title = "a detection"
+    taught = ("masks or boxes", "Join what is marked in one image into one record.", "Keep one copy of each.")
+
+    def properties(self) -> dict[str, Any]:
+        return {"mask_path": {"anyOf": [*MASK, {"type": "null"}]}, "boxes": {"type": "array", "items": _BOX}}
+
+    def choice(self) -> dict[str, Any]:
+        return {"oneOf": [{"required": ["mask_path"]}, {"required": ["boxes"]}]}
+
+    def missing(self, item: Item) -> tuple[str, ...]:
+        if "mask_path" in item and "boxes" in item:
+            raise ValueError("has both mask_path and boxes; an index uses one of them, the same throughout")
+        return () if "boxes" in item or "mask_path" in item else ("mask_path or boxes",)
+
+    def parse(self, item: Item) -> dict[str, Any]:
+        if "boxes" in item:
+            return {"boxes": _boxes(item["boxes"])}
+        return {} if item["mask_path"] is None else {"mask": mask(item["mask_path"])}
+
+    def target(self, record: Record) -> dict[str, Any]:
+        if record.boxes is None:
+            return mask_target(record)
+        return {"boxes": [{"label": one.label, "box": list(one.box)} for one in record.boxes]}
+
+    def mixed(self, records: Sequence[Record]) -> str:
+        if len({record.boxes is not None for record in records}) > 1:
+            return "some records have boxes and some mask_path; use one of them throughout ([] or null: nothing marked)"
+        return mixed_masks(records)
+
+    def in_items(self, items: Sequence[Item]) -> bool:
+        return any("boxes" in item or item.get("mask_path", "") is None for item in items)
+
+    def in_records(self, records: Sequence[Record]) -> bool:
+        return any(record.boxes is not None for record in records)
+
+    def masked(self, records: Sequence[Record]) -> bool:
+        return not self.boxed(records)
+
+    def boxed(self, records: Sequence[Record]) -> bool:
+        return any(record.boxes is not None for record in records)
+
+    def multi_label(self, records: Sequence[Record]) -> bool:
+        return True
+
+    def example(self) -> list[dict[str, Any]]:
+        return [
+            {"image_path": "data/ct/i/01.nii.gz", "mask_path": "data/ct/l/01.nii.gz", "patient": "p001"},
+            {
+                "image_path": "data/ct/i/02.nii.gz",
+                "mask_path": {"nodule": "data/ct/nodule/02.nii.gz", "effusion": "data/ct/effusion/02.nii.gz"},
+                "patient": "p002",
+            },
+            {"image_path": "data/ct/i/03.nii.gz", "mask_path": None, "patient": "p003"},
+        ]
+
+    def example_labels(self) -> dict[str, int]:
+        return {"nodule": 1, "effusion": 2}
+
+
+def example_boxes() -> list[dict[str, Any]]:
+    """Detection with boxes in place of masks: a picture, a volume and a healthy picture. Labels count from 0."""
+    return [
+        {
+            "image_path": "data/chest/i/01.png",
+            "boxes": [{"label": "nodule", "box": [31, 20.5, 44, 38]}],
+            "patient": "p001",
+        },
+        {
+            "image_path": "data/ct/i/02.nii.gz",
+            "boxes": [
+                {"label": "nodule", "box": [101, 88, 12, 109, 97, 17]},
+                {"label": "effusion", "box": [20, 40, 3, 80, 130, 30]},
+            ],
+            "patient": "p002",
+        },
+        {"image_path": "data/chest/i/03.png", "boxes": [], "patient": "p003"},
+    ]
+
+
+def _boxes(value: Any) -> tuple[BoxLabel, ...]:
+    if not isinstance(value, list):
+        raise ValueError(f"boxes must be a list, [] for a healthy image; is {kind(value)}")
+    return tuple(_box(one, place) for place, one in enumerate(value))
+
+
+def _box(value: Any, place: int) -> BoxLabel:
+    example = '{"label": "nodule", "box": [x0, y0, x1, y1]}'
+    if not isinstance(value, dict) or not isinstance(value.get("label"), str) or not value["label"]:
+        raise ValueError(f"boxes[{place}] must look like {example}, is {json.dumps(value)[:60]}")
+    box = value.get("box")
+    numbers = box if isinstance(box, list) else []
+    if len(numbers) not in (4, 6) or not all(_number(one) for one in numbers):
+        raise ValueError(f"boxes[{place}]: box must be 4 numbers (picture) or 6 (volume), is {json.dumps(box)[:60]}")
+    return BoxLabel(value["label"], tuple(float(one) for one in numbers))
+
+
+def _number(value: Any) -> bool:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    try:
+        return math.isfinite(float(value))
+    except OverflowError:
+        return False

@@ -1,0 +1,50 @@
+"""Records of a diagnosis: an image and its labels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from m3b.data.kinds.base import Item, RecordKind
+from m3b.data.kinds.parts import NAMES, labels
+from m3b.data.records import Record
+
+
+class DiagnosisRecords(RecordKind):
+    """See `RecordKind`."""
+
+    name = "diagnosis"
+    title = "a diagnosis"
+    needed = ("labels",)
+    taught = (
+        "labels",
+        "Leave them out or find the right label.",
+        "Nobody can learn from them: leave all copies out.",
+    )
+    counts_labels = True
+
+    def properties(self) -> dict[str, Any]:
+        return {"labels": NAMES}
+
+    def parse(self, item: Item) -> dict[str, Any]:
+        return {"labels": labels(item["labels"])}
+
+    def target(self, record: Record) -> dict[str, Any]:
+        return {"labels": list(record.labels)}
+
+    def in_records(self, records: Sequence[Record]) -> bool:
+        return any(record.labels for record in records)
+
+    def multi_label(self, records: Sequence[Record]) -> bool:
+        return any(len(record.labels) != 1 for record in records)
+
+    def example(self) -> list[dict[str, Any]]:
+        return [
+            {"image_path": "data/chest/images/p001_a.png", "labels": ["pneumonia"], "patient": "p001"},
+            {"image_path": "data/chest/ct/p002/scan1", "labels": ["normal"], "patient": "p002"},
+            {"image_path": ["data/chest/s/1.png", "data/chest/s/2.png"], "labels": ["normal"], "patient": "p003"},
+            {"image_path": "data/chest/archive.npz#train_images[17]", "labels": ["pneumonia"], "patient": "p004"},
+        ]
+
+    def example_labels(self) -> dict[str, int]:
+        return {"normal": 0, "pneumonia": 1}

@@ -1,0 +1,77 @@
+"""Keys that several kinds of records share: their JSON Schema, and how they are read and written."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from m3b.data.records import Mask, Record
+
+PATH: Final = {"type": "string", "minLength": 1}
+NAMES: Final = {"type": "array", "items": {"type": "string"}, "uniqueItems": True}
+MASK: Final = [
+    PATH,
+    {"type": "array", "items": PATH, "minItems": 1},
+    {"type": "object", "additionalProperties": PATH, "minProperties": 1},
+]
+
+
+def paths(value: Any, name: str) -> str | tuple[str, ...]:
+    """One path or several.
+
+    Raises:
+        ValueError: neither.
+    """
+    several = value if isinstance(value, list) else [value]
+    if not several or not all(isinstance(path, str) and path for path in several):
+        raise ValueError(f"{name} must be a path or a list of paths")
+    return value if isinstance(value, str) else tuple(value)
+
+
+def labels(value: Any) -> tuple[str, ...]:
+    """Label names.
+
+    Raises:
+        ValueError: no list of different names.
+    """
+    if not isinstance(value, list) or not all(isinstance(label, str) for label in value):
+        raise ValueError(f"labels must be a list of label names, is {json.dumps(value)[:60]}")
+    if len(set(value)) != len(value):
+        raise ValueError(f"labels names {value} twice")
+    return tuple(value)
+
+
+def mask(value: Any) -> Mask:
+    """A mask file, its slices, or a binary mask a class.
+
+    Raises:
+        ValueError: none of these.
+    """
+    if not isinstance(value, dict):
+        return paths(value, "mask_path")
+    if not value or not all(name and isinstance(path, str) and path for name, path in value.items()):
+        raise ValueError(
+            "mask_path, as an object, must name one path a class, such as {'liver': 'data/x/liver.nii.gz'}"
+        )
+    return value
+
+
+def mask_target(record: Record) -> dict[str, Any]:
+    """`mask_path` as it stands in an index."""
+    if record.mask is None or isinstance(record.mask, str):
+        return {"mask_path": record.mask}
+    return {"mask_path": dict(record.mask) if isinstance(record.mask, Mapping) else list(record.mask)}
+
+
+def overlapping(records: Sequence[Record]) -> bool:
+    """Whether every class has a mask of its own, so that classes may overlap."""
+    return any(isinstance(record.mask, Mapping) for record in records)
+
+
+def mixed_masks(records: Sequence[Record]) -> str:
+    """Masks with label ids and masks a class in one index, in words."""
+    kinds = {isinstance(record.mask, Mapping) for record in records if record.mask is not None}
+    if len(kinds) > 1:
+        return "mask_path is an object in some records and a path in others; use one of them throughout"
+    return ""

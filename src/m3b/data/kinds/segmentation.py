@@ -1,0 +1,61 @@
+"""Records of a segmentation: an image and the mask of everything in it that has a name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from m3b.data.kinds.base import Item, RecordKind
+from m3b.data.kinds.parts import MASK, mask, mask_target, mixed_masks, overlapping
+from m3b.data.records import Record
+
+
+class SegmentationRecords(RecordKind):
+    """See `RecordKind`."""
+
+    name = "segmentation"
+    title = "a segmentation"
+    needed = ("mask_path",)
+    taught = (
+        "masks",
+        "Where each class has a file of its own, make one record with mask_path as an object.",
+        "Keep one copy of each.",
+    )
+
+    def properties(self) -> dict[str, Any]:
+        return {"mask_path": {"anyOf": MASK}}
+
+    def parse(self, item: Item) -> dict[str, Any]:
+        if item["mask_path"] is None:
+            raise ValueError("mask_path is null; leave out images without a mask")
+        return {"mask": mask(item["mask_path"])}
+
+    def target(self, record: Record) -> dict[str, Any]:
+        return mask_target(record)
+
+    def mixed(self, records: Sequence[Record]) -> str:
+        return mixed_masks(records)
+
+    def in_records(self, records: Sequence[Record]) -> bool:
+        return any(record.mask is not None for record in records)
+
+    def masked(self, records: Sequence[Record]) -> bool:
+        return True
+
+    def multi_label(self, records: Sequence[Record]) -> bool:
+        return overlapping(records)
+
+    def example(self) -> list[dict[str, Any]]:
+        return [
+            {"image_path": "data/ct/i/01.nii.gz", "mask_path": "data/ct/l/01.nii.gz", "patient": "p001"},
+            {"image_path": "data/ct/dicom/02", "mask_path": "Datapath/masks/02.nii.gz", "patient": "p002"},
+            {"image_path": "data/ct/a.npz#images[3]", "mask_path": "data/ct/a.npz#masks[3]", "patient": "p003"},
+            {
+                "image_path": ["data/ct/04/1.png", "data/ct/04/2.png"],
+                "mask_path": ["data/ct/04m/1.png", "data/ct/04m/2.png"],
+                "patient": "p004",
+            },
+        ]
+
+    def example_labels(self) -> dict[str, int]:
+        return {"spleen": 1, "liver": 6}

@@ -1,0 +1,66 @@
+"""What can be added to m3b from outside, by name: registries that fill themselves from entry points when asked."""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from importlib.metadata import EntryPoint, entry_points
+from typing import Generic, TypeVar
+
+GROUP = "m3b.tasks"
+"""Entry points of this group name objects with a `register()` method; each `m3b.tasks.TaskFamily` has one."""
+
+T = TypeVar("T")
+_lock = threading.RLock()
+_loaded: set[str] = set()
+
+
+class Registry(Generic[T]):
+    """Items by name, in the order in which they were added.
+
+    Installed plug-ins are loaded when all names are asked for, or one that is not known yet.
+
+    Args:
+        what: what the items are, for messages.
+    """
+
+    def __init__(self, what: str) -> None:
+        self.what = what
+        self._items: dict[str, T] = {}
+
+    def add(self, name: str, item: T) -> None:
+        """Add an item; the same one may be added again.
+
+        Raises:
+            ValueError: another one has this name.
+        """
+        if self._items.setdefault(name, item) is not item:
+            raise ValueError(f"There is a {self.what} {name!r} already; choose another name.")
+
+    def get(self, name: str) -> T | None:
+        """The item, or None where there is none of this name."""
+        if name not in self._items:
+            load()
+        return self._items.get(name)
+
+    def names(self) -> tuple[str, ...]:
+        """All names, those of m3b itself first."""
+        load()
+        return tuple(self._items)
+
+
+def load() -> None:
+    """Register what is installed under the entry points of `GROUP`, once a process. What cannot be loaded is warned of."""
+    with _lock:
+        for point in entry_points(group=GROUP):
+            if point.value not in _loaded:
+                _loaded.add(point.value)
+                _register(point)
+
+
+def _register(point: EntryPoint) -> None:
+    try:
+        point.load().register()
+    except (ImportError, AttributeError, TypeError, ValueError) as error:  # one broken plug-in does not stop the others
+        said = f"The task family {point.name!r} ({point.value}) cannot be loaded: {type(error).__name__}: {error}"
+        warnings.warn(said, RuntimeWarning, stacklevel=3)
