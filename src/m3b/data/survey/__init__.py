@@ -13,10 +13,9 @@ if TYPE_CHECKING:
     from m3b.data.survey.engine import survey
     from m3b.data.survey.facts import Limits
     from m3b.data.survey.relations import Survey
-    from m3b.data.survey.render import render
 
-__all__ = ["Limits", "Survey", "cached_survey", "render", "survey"]
-_HOME = {"Limits": "facts", "Survey": "relations", "cached_survey": "cache", "render": "render", "survey": "engine"}
+__all__ = ["Limits", "Survey", "cached_survey", "survey"]
+_HOME = {"Limits": "facts", "Survey": "relations", "cached_survey": "cache", "survey": "engine"}
 
 
 def __getattr__(name: str) -> Any:

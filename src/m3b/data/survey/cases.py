@@ -37,6 +37,17 @@ class Merged:
         """All its paths in order."""
         return sorted(path for one in self.files for path in one.paths())
 
+    def spread(self, most: int) -> list[str]:
+        """At most so many of its paths, of each fine group its share, in order."""
+        if self.count <= most:
+            return self.paths()
+        return sorted(path for one in self.files for path in one.spread(max(most * one.count // self.count, 1)))
+
+    @property
+    def first(self) -> str:
+        """One of its paths, always the same."""
+        return min(next(one.paths()) for one in self.files)
+
 
 def same_cases(one: Merged, other: Merged, *, within: bool) -> bool:
     """Whether nearly all cases of the smaller of two groups are cases of the other, by what varies in their paths."""

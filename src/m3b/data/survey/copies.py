@@ -34,7 +34,7 @@ def copies_of(found: Gathering, splits: Sequence[Division]) -> list[Copies]:
     made: list[Copies] = []
     budget = found.tree.limits.hashed_bytes
     for group in found.groups:
-        if group.fact.kind not in IMAGES or len(group.paths) < 2 or group.is_masks:
+        if group.fact.kind not in IMAGES or group.merged.count < 2 or group.is_masks:
             continue
         exact, checked, spent = _exact(found, group, budget)
         budget -= spent
@@ -76,7 +76,8 @@ def _conflicts(group: Gathered, clusters: Iterable[Sequence[str]]) -> int:
 
 def _exact(found: Gathering, group: Gathered, budget: int) -> tuple[list[list[str]], int, int]:
     """Clusters of the same bytes; files of a size of their own need not be read."""
-    if len(group.looked) < len(group.paths):
+    if group.merged.count > group.most:
+        found.tree.notes.add("copies_not_checked", group.merged.first, group.merged.count)
         return [], 0, 0  # a part of the files says nothing of the rest
     by_size: dict[int, list[str]] = defaultdict(list)
     for path in group.paths:
@@ -111,13 +112,13 @@ def _digest(path: Path) -> str:
 
 def _near(found: Gathering, group: Gathered) -> tuple[list[list[str]], int]:
     """Clusters of pictures whose small grey copies correlate, exact copies left out."""
-    if len(group.paths) > MOST_NEAR or group.fact.bytes > found.tree.limits.hashed_bytes:
-        found.tree.notes.add("near_copies_not_checked", group.paths[0], len(group.paths))
+    if group.merged.count > MOST_NEAR or group.fact.bytes > found.tree.limits.hashed_bytes:
+        found.tree.notes.add("near_copies_not_checked", group.paths[0], group.merged.count)
         return [], 0
     looks: dict[str, Look] = {}
     for path in group.paths:
         if found.tree.spent > _NEAR_SHARE * found.tree.limits.seconds:
-            found.tree.notes.add("near_copies_not_checked", path, len(group.paths) - len(looks))
+            found.tree.notes.add("near_copies_not_checked", path, group.merged.count - len(looks))
             break
         if (look := _thumbnail(found.tree.root / path, found.tree.limits.pixels)) is not None:
             looks[path] = look

@@ -65,7 +65,7 @@ def of_groups(found: Gathering, most: int) -> list[Texts]:
     """The paths of every group that could hold cases, and their parts, folders and tags."""
     ends: list[Texts] = []
     for group in found.groups:
-        if group.fact.stray or group.fact.kind == "archive" or len(group.paths) < 2:
+        if group.fact.stray or group.fact.kind == "archive" or group.merged.count < 2:
             continue
         ends.append(paths_of(group, most))
         if group.fact.kind in IMAGES:
@@ -98,7 +98,7 @@ def _parts(group: Gathered, most: int) -> list[Texts]:
 def _levels(group: Gathered, most: int) -> list[Texts]:
     """Whole names of the folders on the way, where several differ."""
     found = []
-    for level in range(group.paths[0].count("/") if group.template else 0):
+    for level in range(len(group.merged.files[0].levels) if group.template else 0):
         counts: dict[str, int] = defaultdict(int)
         for path in group.looked:
             name = path.split("/", level + 1)[level]

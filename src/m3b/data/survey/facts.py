@@ -167,6 +167,8 @@ class Group(Fact):
     exact: bool = True
     """Whether `bytes` was measured on every file."""
     parts: tuple[Part, ...] = ()
+    looked: int = 0
+    """Paths from which the parts were counted: all, or of very many some spread evenly."""
     examples: tuple[str, ...] = ()
     content: Content | None = None
     stray: bool = False

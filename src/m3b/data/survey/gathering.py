@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -12,13 +11,13 @@ from m3b.data.survey.containers import container_of
 from m3b.data.survey.dicom import Header, Headers, read_header, series_of
 from m3b.data.survey.facts import Container, Content, Group, Series
 from m3b.data.survey.grouping import merge
-from m3b.data.survey.kinds import IMAGES, cut
+from m3b.data.survey.kinds import IMAGES
 from m3b.data.survey.name_templates import Files, fine_groups
-from m3b.data.survey.parts import MOST_PATHS, parts_of, values_of
+from m3b.data.survey.parts import FEW_PATHS, LARGE, MOST_PATHS, parts_of, values_of
 from m3b.data.survey.samples import MASKS, Look, content, look_at
 from m3b.data.survey.templates import Template, template_of
 from m3b.data.survey.videos import look_at_video
-from m3b.data.survey.walk import Tree
+from m3b.data.survey.walk import STAT_ALL, STAT_EACH, Tree
 
 
 @dataclass
@@ -27,7 +26,8 @@ class Gathered:
 
     fact: Group
     merged: Merged
-    paths: list[str]
+    most: int
+    """Paths that are looked at for parts."""
     template: Template | None
     headers: Headers | None = None
     container: Container | None = None
@@ -43,10 +43,14 @@ class Gathered:
         return values_of(self.template, self.looked) if self.template else {}
 
     @cached_property
+    def paths(self) -> list[str]:
+        """All its paths, in order."""
+        return self.merged.paths()
+
+    @cached_property
     def looked(self) -> list[str]:
         """The paths, or of very many a part spread evenly."""
-        step = max(-(-len(self.paths) // MOST_PATHS), 1)
-        return self.paths[::step]
+        return self.merged.spread(self.most) if self.merged.count > self.most else self.paths
 
     @cached_property
     def units(self) -> list[str]:
@@ -149,41 +153,38 @@ def _signature(found: Gathering, files: Files) -> Signature:
 
 
 def _gathered(found: Gathering, merged: Merged, id: str, dicoms: int) -> Gathered:
-    paths = merged.paths()
-    depths = {path.count("/") for path in paths}
-    step = max(-(-len(paths) // MOST_PATHS), 1)
-    template = template_of(paths[::step]) if len(depths) == 1 and merged.kind != "document" else None
-    made = Gathered(_bare(found, merged, id, paths, template), merged, paths, template)
+    depths = {len(one.levels) for one in merged.files}
+    most = MOST_PATHS if found.tree.files <= LARGE else FEW_PATHS
+    template = template_of(merged.files, most) if len(depths) == 1 and merged.kind != "document" else None
+    made = Gathered(_bare(found, merged, id, template), merged, most, template)
     fact = made.fact
     if template:
         parts = parts_of(template, made.looked, made.values)
-        fact = fact.model_copy(update={"parts": parts})
+        fact = fact.model_copy(update={"parts": parts, "looked": len(made.looked)})
     if merged.kind in IMAGES and not found.tree.late:
         fact = fact.model_copy(update={"content": _content(found, made, dicoms)})
     elif merged.kind == "archive":
-        made.container, failed = archive_of(id, len(paths), [found.tree.root / path for path in paths[:4]])
+        made.container, failed = archive_of(id, merged.count, [found.tree.root / path for path in merged.spread(4)])
         if failed:
-            found.tree.notes.add("damaged", paths[0], failed)
+            found.tree.notes.add("damaged", merged.first, failed)
     made.fact = fact
     return made
 
 
-def _bare(found: Gathering, merged: Merged, id: str, paths: list[str], template: Template | None) -> Group:
+def _bare(found: Gathering, merged: Merged, id: str, template: Template | None) -> Group:
     tree = found.tree
-    known = [tree.sizes[path] for path in paths if path in tree.sizes]
-    exact = len(known) == len(paths)
-    suffixes = Counter(cut(path.rpartition("/")[2])[1] for path in paths[:: max(len(paths) // 1000, 1)])
-    middle = paths[len(paths) // 2 : len(paths) // 2 + 1]
+    some = merged.spread(STAT_ALL) if tree.exact else merged.spread(STAT_EACH)
+    sizes = [tree.size(path) for path in some]
     return Group(
         id=id,
-        template=template.shown() if template else f"{len(paths)} documents and other files",
+        template=template.shown() if template else f"{merged.count} documents and other files",
         pattern=template.pattern() if template else "",
         kind=merged.kind,
-        suffixes=tuple(sorted(suffixes)),
-        count=len(paths),
-        bytes=sum(known) if exact else int(sum(known) / max(len(known), 1) * len(paths)),
-        exact=exact,
-        examples=tuple(dict.fromkeys([paths[0], *middle, paths[-1]])),
+        suffixes=tuple(sorted({one.suffix for one in merged.files if one.suffix})),
+        count=merged.count,
+        bytes=sum(sizes) if len(some) == merged.count else int(sum(sizes) / max(len(some), 1) * merged.count),
+        exact=len(some) == merged.count,
+        examples=tuple(dict.fromkeys([merged.first, *merged.spread(2)])),
         stray=merged.kind in ("document", "other"),
     )
 
@@ -191,11 +192,11 @@ def _bare(found: Gathering, merged: Merged, id: str, paths: list[str], template:
 def _content(found: Gathering, made: Gathered, dicoms: int) -> Content | None:
     """Samples of a group; of DICOM files the headers too, of containers the members."""
     tree, merged = found.tree, made.merged
-    chosen = _spread(made.paths, tree.limits.samples)
+    chosen = merged.spread(tree.limits.samples)
     if merged.kind == "dicom":
         most = max(tree.limits.headers // dicoms, 8)
-        made.headers = Headers(made.id, len(made.paths))
-        for path in _spread(made.paths, most):
+        made.headers = Headers(made.id, merged.count)
+        for path in merged.spread(most):
             header = None if tree.late else found.header(path)
             if header is None:
                 made.headers.failed += 1
@@ -205,9 +206,9 @@ def _content(found: Gathering, made: Gathered, dicoms: int) -> Content | None:
         if not any("Rows" in one.tags for one in made.headers.found):
             return None
     if merged.kind in ("array", "hdf5", "mat"):
-        suffix = cut(made.paths[0].rpartition("/")[2])[1]
+        suffix = merged.files[0].suffix
         full = [tree.root / path for path in chosen]
-        made.container, failed = container_of(made.id, len(made.paths), full, suffix, tree.limits)
+        made.container, failed = container_of(made.id, merged.count, full, suffix, tree.limits)
         if failed:
             tree.notes.add("damaged", chosen[0], failed)
         only = made.container.members if made.container else ()
@@ -226,9 +227,3 @@ def _content(found: Gathering, made: Gathered, dicoms: int) -> Content | None:
             size *= side
         spent += size
     return content(looks) if looks else None
-
-
-def _spread(paths: list[str], most: int) -> list[str]:
-    if len(paths) <= most:
-        return paths
-    return [paths[(len(paths) * (2 * at + 1)) // (2 * most)] for at in range(most)]

@@ -46,7 +46,7 @@ def groupings_of(
     """Every candidate for each image group, the surest first."""
     made: list[Grouping] = []
     for group in found.groups:
-        if group.fact.kind not in IMAGES or len(group.paths) < 2:
+        if group.fact.kind not in IMAGES or group.merged.count < 2:
             continue
         for end, values, evidence in (*_tags(group), *_columns(group, tables, joins), *_parts(group), *_levels(group)):
             if (one := _grouping(group, end, values, evidence, splits)) is not None:
@@ -162,7 +162,7 @@ def _evidence(group: Gathered, part: Part, after: Part | None) -> list[str]:
 
 def _levels(group: Gathered) -> Iterator[tuple[End, Values, list[str]]]:
     """Folders that are no plain words and hold several files: one case or patient each."""
-    for level in range(group.paths[0].count("/") if group.template else 0):
+    for level in range(len(group.merged.files[0].levels) if group.template else 0):
         values = {path: path.split("/", level + 1)[level] for path in group.looked}
         names = sorted(set(values.values()))
         if len(names) < 2 or any(side_of(name) for name in names):

@@ -23,7 +23,8 @@ _MOST = 400
 def joins_of(found: Gathering, tables: Sequence[Loaded]) -> list[Join]:
     """Every join between columns and groups, and between columns of different tables, best first."""
     most = found.tree.limits.keys
-    left, right = columns(tables, most), of_groups(found, most)
+    left = columns(tables, most)
+    right = of_groups(found, most) if left else []
     joins: list[Join] = []
     for one in left:
         if found.tree.late:

@@ -47,17 +47,29 @@ class Files:
 
     def spread(self, most: int) -> list[str]:
         """At most so many paths, spread evenly."""
-        chosen = [(self.count * (2 * at + 1)) // (2 * most) for at in range(most)] if self.count > most else []
-        if not chosen:
+        chosen = spread(self.count, most)
+        if len(chosen) == self.count:
             return list(self.paths())
-        found, seen, wanted = [], 0, iter(chosen)
-        at = next(wanted, None)
+        found, seen, at = [], 0, 0
         for folder, names in self.members:
-            while at is not None and at < seen + len(names):
-                found.append("/".join((*folder, names[at - seen])))
-                at = next(wanted, None)
+            while at < len(chosen) and chosen[at] < seen + len(names):
+                found.append("/".join((*folder, names[chosen[at] - seen])))
+                at += 1
             seen += len(names)
         return found
+
+    def stems(self, most: int) -> list[str]:
+        """At most so many names without their suffix, spread evenly."""
+        end = -len(self.suffix) or None
+        step = max(-(-self.count // most), 1)
+        return [
+            name[:end] for _, names in self.members for name in (names[::step] if len(names) >= step else names[:1])
+        ]
+
+
+def spread(count: int, most: int) -> list[int]:
+    """At most so many places of `count`, spread evenly."""
+    return [(count * (2 * at + 1)) // (2 * most) for at in range(most)] if count > most else list(range(count))
 
 
 def fine_groups(tree: Tree) -> list[Files]:
@@ -95,16 +107,21 @@ def level_shapes(folders: list[Folder]) -> list[tuple[str, ...]]:
 
 def _names(folder: Folder) -> Iterator[tuple[str, str, list[str]]]:
     """(shape, suffix, names) of one folder. Names are told apart by their digits first, for that is quick."""
+    shapes = digit_shapes(folder.names)
     by_digits: dict[str, list[str]] = defaultdict(list)
-    for name, digits in zip(folder.names, digit_shapes(folder.names), strict=True):
-        by_digits[digits].append(name)
+    if len(set(shapes)) == 1:
+        by_digits[shapes[0]] = folder.names
+    else:
+        for name, digits in zip(folder.names, shapes, strict=True):
+            by_digits[digits].append(name)
     found: dict[tuple[str, str], list[str]] = defaultdict(list)
     for names in by_digits.values():
         stem, suffix = cut(names[0])
-        found[shape(stem), suffix] += names
+        key = shape(stem), suffix
+        found[key] = found[key] + names if key in found else names
     for (form, suffix), names in sorted(found.items()):
-        if len(found) > 1:
-            names.sort()
+        if len(by_digits) > 1:
+            names = sorted(names)
         yield form, suffix, names
 
 

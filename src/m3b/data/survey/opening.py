@@ -34,4 +34,5 @@ def attempt(read: Callable[[], Answer]) -> Answer:
     except OSError as error:
         raise Unreadable("unreadable" if isinstance(error, PermissionError) else "damaged", str(error)) from error
     except Exception as error:
-        raise Unreadable("damaged", f"{type(error).__name__}: {error}") from error
+        bomb = type(error).__name__ == "DecompressionBombError"  # Pillow's, which is not imported for its name
+        raise Unreadable("bomb" if bomb else "damaged", f"{type(error).__name__}: {error}") from error

@@ -39,7 +39,7 @@ def _candidates(found: Gathering) -> Iterator[tuple[Gathered, Gathered, Role]]:
     images = [group for group in found.groups if group.is_images and group.template]
     masks = [group for group in found.groups if group.is_masks and group.template]
     small = [group for group in found.groups if group.fact.kind in ("table", "xml", "json", "text", "list") and
-             len(group.paths) > 12]  # fmt: skip
+             group.merged.count > 12]  # fmt: skip
     for image in images:
         for mask in masks:
             yield image, mask, "mask"
@@ -164,9 +164,9 @@ def _within_containers(found: Gathering) -> list[Pairing]:
                 made.append(
                     Pairing(
                         left=group.id, right=group.id, kind="per_key", role="mask", left_key=image.key, right_key=mask.key,
-                        left_files=len(group.paths), left_matched=min(image.files, mask.files) * len(group.paths)
+                        left_files=group.merged.count, left_matched=min(image.files, mask.files) * group.merged.count
                         // max(group.container.looked if group.container else 1, 1),
-                        right_files=len(group.paths), right_matched=min(image.files, mask.files) * len(group.paths)
+                        right_files=group.merged.count, right_matched=min(image.files, mask.files) * group.merged.count
                         // max(group.container.looked if group.container else 1, 1),
                         compared=1, same_grid=int(bool(same)), fits=float(bool(same)),
                     )

@@ -12,8 +12,11 @@ from m3b.data.survey.facts import Part, Value
 from m3b.data.survey.kinds import cut
 from m3b.data.survey.templates import MOST_VALUES, Slot, Template, group_name
 
-MOST_PATHS = 50_000
-"""Of more paths, so many spread evenly are looked at for their parts."""
+MOST_PATHS = 20_000
+"""Of more paths in a group, so many spread evenly are looked at for their parts."""
+FEW_PATHS = 2_000
+"""The same for folders of more than `LARGE` files."""
+LARGE = 100_000
 
 
 def values_of(template: Template, paths: Sequence[str]) -> dict[str, list[str | None]]:

@@ -87,7 +87,7 @@ def _column(found: Gathering, table: Loaded, name: str, join: Join | None) -> Di
                   named=value.count, present=sum(1 for side in sides.values() if side == side_of(value.text)))
         for value in column.values
     )  # fmt: skip
-    covers = len(sides) / max(len(group.paths), 1) if group else 0.0
+    covers = len(sides) / max(group.merged.count, 1) if group else 0.0
     fact = Split(id="", source="column", owner=table.fact.id, name=name, parts=parts, covers=round(covers, 4),
                  rule=join.rule if join else "exact")  # fmt: skip
     return Division(fact, group.id if group else "", sides)

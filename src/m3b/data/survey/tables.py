@@ -45,7 +45,7 @@ def load_tables(found: Gathering) -> list[Loaded]:
     for group in found.groups:
         if group.fact.kind not in TEXTS:
             continue
-        if len(group.paths) > TOGETHER:
+        if group.merged.count > TOGETHER:
             loaded += _together(found, group, len(loaded))
             continue
         for path in group.paths:
@@ -70,7 +70,7 @@ def read(found: Gathering, path: str) -> list[Rows]:
 
 def _together(found: Gathering, group: Gathered, before: int) -> list[Loaded]:
     """Files of a group as one table, if their first ones have the same columns."""
-    step = max(len(group.paths) // 4, 1)
+    step = max(group.merged.count // 4, 1)
     first = [rows[0] for path in group.paths[::step][:4] if (rows := read(found, path))]
     if len(first) < 2 or not _same(first) or all(one.format == "list" and len(one.rows) == 1 for one in first):
         return []
@@ -84,7 +84,7 @@ def _together(found: Gathering, group: Gathered, before: int) -> list[Loaded]:
         for one in read(found, path)[:1]:
             for row in one.rows:
                 whole.add({FILE: path, **row})
-    return [_loaded(f"t{before + 1}", group.paths[0], group.id, whole, len(group.paths))]
+    return [_loaded(f"t{before + 1}", group.paths[0], group.id, whole, group.merged.count)]
 
 
 def _same(tables: list[Rows]) -> bool:

@@ -6,10 +6,11 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
+from m3b.data.patterns import shapes as digit_shapes
 from m3b.data.survey.facts import PartKind
-from m3b.data.survey.kinds import cut
+from m3b.data.survey.name_templates import Files
 from m3b.data.survey.tokens import like_hashes, pieces, shape
 
 MOST_VALUES = 60
@@ -75,16 +76,13 @@ def group_name(slot: str) -> str:
     return slot.replace(".", "_")
 
 
-def template_of(paths: Sequence[str]) -> Template:
-    """The template of paths of one depth."""
-    split = [path.split("/") for path in paths]
-    depth = len(split[0]) - 1
-    levels = tuple(
-        _level(sorted({one[level] for one in split}), f"level{level}") for level in range(depth)
-    )  # fmt: skip
-    cuts = {cut(one[-1]) for one in split}
-    stems = sorted({stem for stem, _ in cuts})
-    suffixes = tuple(sorted({suffix for _, suffix in cuts if suffix}))
+def template_of(files: Sequence[Files], most: int) -> Template:
+    """The template of groups of one depth, from all their folders and at most so many of their names."""
+    folders = {folder for one in files for folder, _ in one.members}
+    depth = len(next(iter(folders)))
+    levels = tuple(_level(sorted({one[level] for one in folders}), f"level{level}") for level in range(depth))
+    stems = sorted({stem for one in files for stem in one.stems(max(most // len(files), 2))})
+    suffixes = tuple(sorted({one.suffix for one in files if one.suffix}))
     name = _level(stems, "name")
     free = len(name) == 1 and name[0].kind == "text" and name[0].name != ""
     return Template(levels, name, tuple(_inner(stems)) if free else (), suffixes)
@@ -96,22 +94,36 @@ def _level(names: list[str], slot: str) -> tuple[Slot, ...]:
         return (Slot(names[0]),)
     if like_hashes(names):
         return (Slot("", slot, "hash"),)
-    if len({shape(name) for name in names}) > 1:
-        words = all(all(kind in ("word", "gap", "number") for kind, _ in pieces(name)) for name in names)
+    columns = _columns(names)
+    if columns is None:
+        words = all(all(kind in ("word", "gap", "number") for kind, _ in pieces(name)) for name in names[:MOST_VALUES])
         return (Slot("", slot, "word" if words and len(names) <= MOST_VALUES and slot != "name" else "text"),)
-    columns = list(zip(*(pieces(name) for name in names), strict=True))
-    varying = [index for index, column in enumerate(columns) if len({text for _, text in column}) > 1]
+    varying = [index for index, (_, texts) in enumerate(columns) if len(texts) > 1]
     found: list[Slot] = []
     before = ""
-    for index, column in enumerate(columns):
+    for index, (kind, texts) in enumerate(columns):
         if index not in varying:
-            before += column[0][1]
-            found.append(Slot(column[0][1]))
+            before += next(iter(texts))
+            found.append(Slot(next(iter(texts))))
             continue
         name = slot if len(varying) == 1 and slot != "name" else f"{slot}.{varying.index(index)}"
-        found.append(Slot("", name.replace("name.", "name"), column[0][0], before))
+        found.append(Slot("", name.replace("name.", "name"), kind, before))
         before = ""
     return tuple(found)
+
+
+def _columns(names: list[str]) -> list[tuple[PartKind, set[str]]] | None:
+    """The pieces of names of one form, each with its texts; None where the names have several forms."""
+    first = pieces(names[0])
+    kinds: list[PartKind] = [kind for kind, _ in first]  # type: ignore[misc]
+    if len(set(digit_shapes(names))) == 1:  # the digits alone differ: every name is cut at the same places
+        ends = list(accumulate(len(text) for _, text in first))
+        cuts = [slice(end - len(text), end) for (_, text), end in zip(first, ends, strict=True)]
+        return [(kind, {name[cut] for name in names}) for kind, cut in zip(kinds, cuts, strict=True)]
+    if len({shape(name) for name in names}) > 1:
+        return None
+    columns = zip(*(pieces(name) for name in names), strict=True)
+    return [(kind, {text for _, text in column}) for kind, column in zip(kinds, columns, strict=True)]
 
 
 def _inner(stems: list[str]) -> list[tuple[str, str]]:

@@ -80,6 +80,7 @@ def like_hashes(names: list[str]) -> bool:
     """Whether names that stand beside each other are made by a machine, though one of them alone may not look so."""
     if len(names) < 2:
         return False
-    sure = sum(1 for name in names if is_hash(name))
-    lengths = {len(name) for name in names}
-    return 2 * sure >= len(names) and len(lengths) <= 2 and all(name.isalnum() for name in names)
+    some = names[:: max(len(names) // 64, 1)]
+    if 2 * sum(1 for name in some if is_hash(name)) < len(some):
+        return False
+    return len({len(name) for name in names}) <= 2 and all(name.isalnum() for name in names)

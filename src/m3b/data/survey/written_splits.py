@@ -89,7 +89,7 @@ def _division(found: Gathering, where: tuple[str, ...], some: list[_Named], join
                       named=len(set(one.texts)), present=present[one.where]) for one in some
         ),
         overlap=len(all_keys) - len(set(all_keys)) if not _nested(some) else 0,
-        covers=round(len(sides) / max(len(group.paths), 1), 4),
+        covers=round(len(sides) / max(group.merged.count, 1), 4),
     )  # fmt: skip
     return Division(fact, group.id, sides)
 

@@ -17,12 +17,12 @@ _NAMES = re.compile(r"(?ms)^names\s*:\s*(\[[^\]]*\]|(?:\s*(?:-|\d+\s*:)\s*[^\n]+
 def find(found: Gathering) -> Iterator[Marks]:
     """Groups of text files whose lines are all class numbers with fractions."""
     for group in found.groups:
-        if group.fact.kind == "text" and len(group.paths) >= 2 and _is_yolo(found, group):
+        if group.fact.kind == "text" and group.merged.count >= 2 and _is_yolo(found, group):
             yield _yolo(found, group)
 
 
 def _is_yolo(found: Gathering, group: Gathered) -> bool:
-    step = max(len(group.paths) // _SAMPLE, 1)
+    step = max(group.merged.count // _SAMPLE, 1)
     rows = [row for path in group.paths[::step][:_SAMPLE] for row in lines(found, path)]
     return bool(rows) and all(row is not None for row in rows)
 
@@ -46,7 +46,7 @@ def _line(line: str) -> tuple[int, list[float]] | None:
 
 
 def _yolo(found: Gathering, group: Gathered) -> Marks:
-    marks = Marks("yolo", group.paths[0], len(group.paths), group=group.id, exact=len(group.paths) <= _MOST)
+    marks = Marks("yolo", group.paths[0], group.merged.count, group=group.id, exact=group.merged.count <= _MOST)
     names, marks.class_source = class_names(found)
     counts = Counter[int]()
     for path in group.paths[:_MOST]:
@@ -70,7 +70,7 @@ def _yolo(found: Gathering, group: Gathered) -> Marks:
 def class_names(found: Gathering) -> tuple[list[str], str]:
     """The names of class numbers, from a list of classes or a data file with `names:`; and where they stand."""
     for group in found.groups:
-        for path in group.paths[:200] if len(group.paths) <= 200 else ():
+        for path in group.paths[:200] if group.merged.count <= 200 else ():
             name = path.rpartition("/")[2].lower()
             if name.endswith((".yaml", ".yml")) or name in ("classes.txt", "obj.names", "names.txt", "classes.names"):
                 text = _start(found, path)

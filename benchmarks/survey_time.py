@@ -1,0 +1,50 @@
+"""How long the survey of a folder of many files takes, against the preview of the same folder.
+
+    python benchmarks/survey_time.py [--files 200000] [--folder DIR]
+
+Prints the median seconds of nine runs of each, taking turns in one process with warm caches, their ratio (to stay
+below 2), and the memory that the survey added.
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import sys
+import tempfile
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+from previews import best, make_files, preview
+
+
+def look(path: Path) -> object:
+    """The survey of a folder."""
+    from m3b.data.survey import survey
+
+    return survey(path)
+
+
+def main() -> None:
+    """Make the files, then measure."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--files", type=int, default=200_000)
+    parser.add_argument("--folder", type=Path)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(dir=options.folder) as name:
+        top = Path(name)
+        make_files(top, options.files)
+        preview(top)
+        look(Path(__file__).parent)
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        look(top)
+        added = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
+        previewed, surveyed = best([preview, look], top)
+        print(
+            f"{options.files:,} files: preview {previewed:.2f} s, survey {surveyed:.2f} s, "
+            f"ratio {surveyed / previewed:.2f}, +{added:.0f} MiB"
+        )
+
+
+if __name__ == "__main__":
+    main()
