@@ -267,6 +267,44 @@ def test_animations_are_clips(tmp_path: Path) -> None:
     assert group.kind == "video"
     assert group.content
     assert group.content.frames == (4, 4)
+    assert found.containers[0].format == "video"
+
+
+def test_clips_of_a_video_container_are_opened(tmp_path: Path) -> None:
+    import av
+
+    for at in range(2):
+        with av.open(str(tmp_path / f"vid{at}.mp4"), "w") as file:
+            stream = file.add_stream("mpeg4", rate=10)
+            stream.width, stream.height, stream.pix_fmt = 64, 48, "yuv420p"
+            for seed in range(5):
+                frame = av.VideoFrame.from_ndarray((blob(seed, (48, 64))[..., None] * np.full(3, 200)).astype(np.uint8))
+                file.mux(stream.encode(frame))
+            file.mux(stream.encode())
+    group = group_of(look(tmp_path), "vid")
+    assert group.content
+    assert (group.content.failed, group.content.frames, group.content.shapes[0].shape) == (0, (5, 5), (48, 64))
+
+
+def test_stacks_of_pages_and_volumes_of_several_channels(tmp_path: Path) -> None:
+    import nibabel as nib
+    from PIL import Image
+
+    for at in range(3):
+        pages = [
+            Image.fromarray(np.random.default_rng(at + page).integers(0, 255, (20, 30), np.uint8)) for page in range(4)
+        ]
+        (tmp_path / "tif").mkdir(exist_ok=True)
+        pages[0].save(tmp_path / "tif" / f"s{at}.tif", save_all=True, append_images=pages[1:])
+        ome = '<OME><Pixels DimensionOrder="XYZCT" SizeX="30" SizeY="20" SizeZ="2" SizeC="2" SizeT="1"/></OME>'
+        (tmp_path / "ome").mkdir(exist_ok=True)
+        pages[0].save(tmp_path / "ome" / f"o{at}.ome.tif", save_all=True, append_images=pages[1:], tiffinfo={270: ome})
+        (tmp_path / "nii").mkdir(exist_ok=True)
+        four = np.random.default_rng(at).normal(size=(8, 9, 10, 2)).astype(np.float32)
+        nib.save(nib.Nifti1Image(four, np.eye(4)), tmp_path / "nii" / f"v{at}.nii.gz")
+    found = look(tmp_path)
+    formats = {found.group(one.group).template.split("/")[0]: (one.format, one.axes) for one in found.containers}
+    assert formats == {"tif": ("tiff_stack", ""), "ome": ("ome_tiff", "CZYX"), "nii": ("volume4d", "XYZT")}
 
 
 # --- DICOM --------------------------------------------------------------------------------------------------------

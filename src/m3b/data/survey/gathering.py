@@ -15,6 +15,7 @@ from m3b.data.survey.kinds import IMAGES
 from m3b.data.survey.name_templates import Files, fine_groups
 from m3b.data.survey.parts import FEW_PATHS, LARGE, MOST_PATHS, parts_of, values_of
 from m3b.data.survey.samples import MASKS, Look, content, look_at
+from m3b.data.survey.stacks import stack_of
 from m3b.data.survey.templates import Template, template_of
 from m3b.data.survey.videos import look_at_video
 from m3b.data.survey.walk import STAT_ALL, STAT_EACH, Tree
@@ -167,6 +168,8 @@ def _gathered(found: Gathering, merged: Merged, id: str, dicoms: int) -> Gathere
         made.container, failed = archive_of(id, merged.count, [found.tree.root / path for path in merged.spread(4)])
         if failed:
             found.tree.notes.add("damaged", merged.first, failed)
+    if made.container is None and not found.tree.late:
+        made.container = stack_of(id, merged.kind, merged.count, found.tree.root / merged.first, fact.content)
     made.fact = fact
     return made
 
