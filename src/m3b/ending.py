@@ -15,7 +15,7 @@ from m3b.llm import LLM
 from m3b.llm.base import spec_of
 from m3b.options import Options
 from m3b.result import FINAL, Result
-from m3b.runs import Run
+from m3b.runs import FORMAT, Run
 from m3b.sandbox import Sandbox
 from m3b.session import Session
 from m3b.workspace import Workspace
@@ -130,7 +130,7 @@ def new_record(
         for c in workspace.cards.values() if c.own
     ]  # fmt: skip
     return {
-        "format": 1,
+        "format": FORMAT,
         "id": run.id,
         "request": request,
         "status": "working",

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from m3b.agents.artifacts import Artifact, from_json
+from m3b.errors import WrongUse
 from m3b.events import Event
 from m3b.messages import Usage
 
@@ -65,7 +66,13 @@ class History:
     def of(cls, events: Iterable[Event]) -> History:
         history = cls()
         for event in events:
-            history.take(event)
+            try:
+                history.take(event)
+            except (KeyError, TypeError, ValueError, AttributeError) as error:
+                raise WrongUse(
+                    f"The journal holds a {event.kind!r} that this m3b cannot read ({error!r}). Go on with the version "
+                    "that wrote it (`versions` in run.json), or start a new run."
+                ) from error
         history.seconds += max(0.0, history._last - history._started) if history._started else 0.0
         history._started = 0.0
         return history

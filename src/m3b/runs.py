@@ -25,6 +25,9 @@ UNWRITTEN = ("output", "waiting", "delta")
 """Kinds of event that are shown but not kept."""
 
 
+FORMAT = 1
+"""Of run.json and the journal; raised when an older m3b could not go on with a run."""
+
 _ENCODE = json.JSONEncoder(ensure_ascii=False, default=str).encode
 
 
@@ -206,6 +209,12 @@ class Run:
             raise WrongUse(f"{self.folder / 'run.json'} cannot be read: {error}.") from error
         if not isinstance(record, dict):
             raise WrongUse(f"{self.folder / 'run.json'} is no JSON object.")
+        written = record.get("format", FORMAT)
+        if not isinstance(written, int) or written > FORMAT:
+            raise WrongUse(
+                f"The run {self.id} was written by a newer m3b (format {written}; this one reads {FORMAT}). "
+                "Update m3b (pip install -U m3b), or use the version that made it."
+            )
         return _as_it_lies(record, self.folder)
 
     @property

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import re
 import shutil
+import tempfile
+import time
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -11,9 +15,13 @@ from m3b.data.cards import Card
 from m3b.errors import WrongUse
 from m3b.runs import Run
 from m3b.tools import Roots
+from m3b.untrusted import remove_tree
 
 SHARED = "shared"
 LOCAL = "Utils"
+LEFTOVERS = (".staged-*", ".output-*", ".model.part", ".resources.part")
+OLD_S = 3600.0
+_TEMPORARY = re.compile(r"m3b-(?:probe|look|logs)-(\d+)-\w+")
 
 
 def lay_out(run: Run, cards: Iterable[Card], resources: Path) -> Roots:
@@ -27,6 +35,7 @@ def lay_out(run: Run, cards: Iterable[Card], resources: Path) -> Roots:
         WrongUse: the run folder lies inside a data folder, which scripts could then write to.
     """
     read: dict[str, Path] = {}
+    sweep(run.folder)
     (run.work / "data").mkdir(parents=True, exist_ok=True)
     for card in cards:
         if card.path is None or not card.path.is_dir():
@@ -45,6 +54,20 @@ def lay_out(run: Run, cards: Iterable[Card], resources: Path) -> Roots:
     _link(run.work / "resources", run.resources)
     (run.work / "Logout").mkdir(exist_ok=True)
     return Roots(run.work, read)
+
+
+def sweep(folder: Path) -> None:
+    """Remove what a killed process left: test images staged for predict.py, torn copies, its temporary folders."""
+    for pattern in LEFTOVERS:
+        for left in folder.glob(pattern):
+            remove_tree(left)
+    for left in Path(tempfile.gettempdir()).glob("m3b-*-*-*"):
+        found = _TEMPORARY.fullmatch(left.name)
+        with contextlib.suppress(OSError):
+            status = left.lstat()
+            old = time.time() - status.st_mtime > OLD_S  # a process of another container has no number here
+            if found and status.st_uid == os.getuid() and old and not Path("/proc", found[1]).exists():
+                remove_tree(left)
 
 
 def _link(link: Path, target: Path) -> None:

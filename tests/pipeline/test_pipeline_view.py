@@ -23,8 +23,10 @@ from pipeline_kit import (
     script,
     write,
 )  # fmt: skip
+from typer.testing import CliRunner
 
 from m3b import Pipeline, resume, training
+from m3b.cli.app import app
 from m3b.data.index import TEST, read_index
 from m3b.data.index import TRAIN as TRAINING
 from m3b.errors import LLMError
@@ -203,3 +205,12 @@ def test_files_of_both_sides_are_refused(build, tmp_path: Path) -> None:
         data=data, selection=[choice("stack")], index=[write(files), say("Indexed.")], max_iterations=0
     )
     check_end(result, "failed", "1 files belong to training and to test cases at once", "data/stack/all.npz")
+
+
+def test_a_run_that_was_killed_can_still_be_audited(halfway_run: Path, tmp_path: Path) -> None:
+    """While a run is at work its test cases are in `locked/` alone."""
+    place = copy_run(halfway_run, tmp_path / "run")
+    (place / "work" / TEST).unlink()
+    shown = CliRunner().invoke(app, ["data", "audit", str(place), "--json"])
+    assert shown.exit_code == 0, shown.output
+    assert json.loads(shown.stdout)["opened"] == 60

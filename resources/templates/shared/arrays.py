@@ -124,26 +124,26 @@ def _hdf5_arrays(file: Path) -> dict[str, Any]:
 def _npz_arrays(file: Path) -> dict[str, Any]:
     """Stored (not deflated) members are memory-mapped where they lie; others are loaded on first use."""
     archive = np.load(file, allow_pickle=False)
-    return {name: _LazyMember(archive, file, name) for name in archive.files}
+    with zipfile.ZipFile(file) as bundle:  # once for all: a list of 60,000 members takes a while to read
+        members = set(bundle.namelist())
+        return {name: _LazyMember(archive, name, *_npz_header(bundle, members, name)) for name in archive.files}
+
+
+def _npz_header(bundle: zipfile.ZipFile, members: set[str], name: str) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    with bundle.open(name if name in members else f"{name}.npy") as stream:
+        version = np.lib.format.read_magic(stream)
+        read = np.lib.format.read_array_header_1_0 if version[0] == 1 else np.lib.format.read_array_header_2_0
+        shape, _, dtype = read(stream)
+    return shape, dtype
 
 
 class _LazyMember:
     """One array of an NPZ archive, decoded when it is first touched and then kept."""
 
-    def __init__(self, archive: Any, file: Path, name: str) -> None:
-        self._archive, self._file, self._name = archive, file, name
+    def __init__(self, archive: Any, name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+        self._archive, self._name, self.shape, self.dtype = archive, name, shape, dtype
         self._array: np.ndarray | None = None
         self._lock = threading.Lock()
-        self.shape, self.dtype = self._header()
-
-    def _header(self) -> tuple[tuple[int, ...], np.dtype[Any]]:
-        with zipfile.ZipFile(self._file) as bundle:
-            names = bundle.namelist()
-            with bundle.open(self._name if self._name in names else f"{self._name}.npy") as stream:
-                version = np.lib.format.read_magic(stream)
-                read = np.lib.format.read_array_header_1_0 if version[0] == 1 else np.lib.format.read_array_header_2_0
-                shape, _, dtype = read(stream)
-        return shape, dtype
 
     @property
     def ndim(self) -> int:

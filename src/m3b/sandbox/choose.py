@@ -103,7 +103,7 @@ def _try(sandbox: Sandbox, name: str) -> Probe:
     import shutil
     import tempfile
 
-    folder = Path(tempfile.mkdtemp(prefix="m3b-probe-"))
+    folder = Path(tempfile.mkdtemp(prefix=f"m3b-probe-{os.getpid()}-"))
     try:
         mounts, output = Mounts(write=(folder,)), folder / "output"
         limits = Limits(wall_s=_PROBE_S)

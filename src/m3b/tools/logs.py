@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import tempfile
 from pathlib import Path
 
@@ -34,7 +35,7 @@ class Logs:
 
     def __init__(self, roots: Roots, folder: Path | None) -> None:
         self._work = roots.work
-        self._temporary = tempfile.mkdtemp(prefix="m3b-logs-") if folder is None else ""
+        self._temporary = tempfile.mkdtemp(prefix=f"m3b-logs-{os.getpid()}-") if folder is None else ""
         self.folder = folder or Path(self._temporary)
 
     def next(self, kind: str) -> tuple[int, Path]:

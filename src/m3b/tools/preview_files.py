@@ -31,7 +31,8 @@ _KINDS = {
 }
 _COPIED = 2**31
 """Bytes of a volume in the working folder that are looked at."""
-PREFIX = "m3b-look-"
+_SPARSE = 2**30
+PREFIX = f"m3b-look-{os.getpid()}-"
 _BY_EXTENSION = {end: kind for kind, ends in _KINDS.items() for end in ends}
 
 
@@ -74,9 +75,12 @@ def preview(ctx: Context, path: str) -> str:
         return _folder(ctx, real, shown)
     with open_read(real, shown) as file:
         head = file.read(4096)
-        length = os.fstat(file.fileno()).st_size
+        status = os.fstat(file.fileno())
+    length = status.st_size
     if not length:
         return f"{shown}: empty file"
+    if length > _SPARSE and status.st_blocks * 512 * 100 < length:
+        raise ToolError(f"{shown}: {size(length)}, nearly all of it holes without content; look at it with a script.")
     kind = kind_of(real, head)
     if kind == "other":
         return f"{shown}: a binary file of {size(length)} of unknown kind; begins with {head[:16].hex(' ')}"

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from m3b.tools.context import Context
 
 _TABLES = {".csv", ".tsv", ".tab"}
+_SHOWN = 2001
+"""Cells that a line of read_files can show: it is cut behind 2,000 characters."""
 _RECORDS = {".json", ".jsonl", ".ndjson"}
 _PAIR = re.compile(r'"((?:[^"\\]|\\.){1,80})"(\s*:\s*)("(?:[^"\\]|\\.)*"|-?[\d.eE+-]+)')
 
@@ -43,7 +45,7 @@ def _table(path: Path, lines: list[str]) -> list[str]:
     layout = tables.sniff(head, path.suffix.lower(), whole=len(head) < 1 << 18)
     text = head.decode(layout.encoding, "replace").splitlines()
     rows = list(csv.reader(text[1:200], delimiter=layout.delimiter))
-    found = personal_columns(layout.names, rows)
+    found = personal_columns(layout.names[:_SHOWN], [row[:_SHOWN] for row in rows])
     if not found:
         return [scrub(line) for line in lines]
     result = []

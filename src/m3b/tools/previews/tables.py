@@ -20,6 +20,7 @@ _WHOLE_UP_TO = 64 * 2**20
 _FIRST_ROWS = 20_000
 _PLACES = 20
 _MOST_COLUMNS = 60
+_LONGEST = 2**24
 _NAMES = {",": "comma", "\t": "tab", ";": "semicolon", "|": "bar", " ": "space"}
 
 
@@ -33,27 +34,26 @@ def preview(path: Path, phi: Phi) -> list[str]:
         head = file.read(1 << 18)
         length = os.fstat(file.fileno()).st_size
     layout = sniff(head, path.suffix.lower(), whole=length <= len(head))
-    columns = [Column(name) for name in layout.names]
+    columns = [Column(name) for name in layout.names[:_MOST_COLUMNS]]
+    width = len(layout.names)
     if length <= _WHOLE_UP_TO:
-        rows, ragged, first = _feed(columns, _rows(path, layout))
+        rows, ragged, first = _feed(columns, width, _rows(path, layout))
         of, total = "all rows", plural(rows, "row")
     else:
-        taken, ragged, first = _feed(columns, islice(_rows(path, layout), _FIRST_ROWS))
-        more, _, _ = _feed(columns, _spread_rows(path, layout))
+        taken, ragged, first = _feed(columns, width, islice(_rows(path, layout), _FIRST_ROWS))
+        more, _, _ = _feed(columns, width, _spread_rows(path, layout))
         of = f"the first {taken:,} rows and {more:,} spread over the rest"
         total = _total(path, layout)
-    masked = personal_columns(layout.names, first) if phi == "mask" else set()
-    lines = [
-        f"table, {_NAMES[layout.delimiter]}-separated, {layout.encoding}, {total} x {plural(len(columns), 'column')}"
-    ]
+    masked = personal_columns(layout.names[:_MOST_COLUMNS], first) if phi == "mask" else set()
+    lines = [f"table, {_NAMES[layout.delimiter]}-separated, {layout.encoding}, {total} x {plural(width, 'column')}"]
     if not layout.header:
         lines.append("no header; columns are numbered from 0")
     if ragged:
-        lines.append(f"{plural(ragged, 'row')} with another number of cells than {len(columns)}")
+        lines.append(f"{plural(ragged, 'row')} with another number of cells than {width}")
     lines.append(f"columns, of {of}:")
-    lines += ["  " + one.describe(index in masked) for index, one in enumerate(columns[:_MOST_COLUMNS])]
-    if len(columns) > _MOST_COLUMNS:
-        lines.append(f"  ... {len(columns) - _MOST_COLUMNS} more columns, up to {columns[-1].name}")
+    lines += ["  " + one.describe(index in masked) for index, one in enumerate(columns)]
+    if width > _MOST_COLUMNS:
+        lines.append(f"  ... {width - _MOST_COLUMNS} more columns, up to {layout.names[-1]}")
     lines.append("first rows:")
     lines += ["  " + _shown(row, layout, masked) for row in first[:3]]
     return lines
@@ -75,18 +75,20 @@ def _spread_rows(path: Path, layout: Layout) -> Iterator[list[str]]:
         yield from (row for row in parse(lines, layout.delimiter) if len(row) == len(layout.names))
 
 
-def _feed(columns: list[Column], rows: Iterator[list[str]]) -> tuple[int, int, list[list[str]]]:
+def _feed(columns: list[Column], width: int, rows: Iterator[list[str]]) -> tuple[int, int, list[list[str]]]:
     """Give all rows to the columns; returns how many there were, how many were ragged, and the first 200."""
-    count, ragged, width = 0, 0, len(columns)
+    count, ragged, kept = 0, 0, len(columns)
     first: list[list[str]] = []
-    while chunk := list(islice(rows, 5000)):
+    step = max(1, min(5000, 1_000_000 // max(width, 1)))
+    while chunk := list(islice(rows, step)):
         count += len(chunk)
+        even = [row for row in chunk if len(row) == width]
+        whole = len(even) == len(chunk)
+        ragged += len(chunk) - len(even)
+        chunk = chunk if width == kept else [row[:kept] for row in chunk]
+        even = chunk if whole else [(row + [""] * kept)[:kept] for row in chunk]
         if len(first) < 200:
             first += chunk[: 200 - len(first)]
-        even = [row for row in chunk if len(row) == width]
-        if len(even) < len(chunk):
-            ragged += len(chunk) - len(even)
-            even = [(row + [""] * width)[:width] for row in chunk]
         for column, values in zip(columns, zip(*even, strict=True), strict=True):
             column.feed(values)
     return count, ragged, first
@@ -101,7 +103,7 @@ def _total(path: Path, layout: Layout) -> str:
 
 
 def _shown(row: list[str], layout: Layout, masked: set[int]) -> str:
-    cells = [masked_value(cell, index in masked) for index, cell in enumerate(row[:_MOST_COLUMNS])]
+    cells = [masked_value(cell, index in masked) for index, cell in enumerate(row)]
     out = io.StringIO()
     csv.writer(out, delimiter=layout.delimiter, lineterminator="").writerow(cells)
-    return out.getvalue() + (" ..." if len(row) > _MOST_COLUMNS else "")
+    return out.getvalue() + (" ..." if len(layout.names) > _MOST_COLUMNS else "")

@@ -10,6 +10,8 @@ from m3b.errors import ToolError
 from m3b.tools.phi import Phi
 from m3b.tools.previews.numbers import LOOKED_AT, describe, shape
 
+_UNPACKED = 2**31
+"""Bytes of voxels from which on a compressed file is looked at from its start only."""
 _NIBABEL = (".nii", ".nii.gz", ".mgz", ".hdr", ".img")
 
 
@@ -42,7 +44,8 @@ def _nibabel(path: Path) -> list[str]:
     if len(dims) > 3:
         lines.append(f"{len(dims)} dimensions: the last ones are time or channels")
     cells = int(np.prod(dims, dtype=np.int64)) * header.get_data_dtype().itemsize
-    data, note = _slices(image.dataobj, dims, cells)
+    far = cells > _UNPACKED and path.name.lower().endswith((".gz", ".mgz"))
+    data, note = _slices(image.dataobj, dims, cells, first=far)
     lines.append(f"{describe(np.asarray(data))}{note}")
     slope, inter = (header.get_slope_inter() if hasattr(header, "get_slope_inter") else (None, None)) or (None, None)
     if slope not in (None, 1.0) or inter not in (None, 0.0):
@@ -52,14 +55,16 @@ def _nibabel(path: Path) -> list[str]:
     return lines
 
 
-def _slices(source: Any, dims: tuple[int, ...], cells: int) -> tuple[Any, str]:
-    """All voxels, or slices spread evenly along the third axis."""
+def _slices(source: Any, dims: tuple[int, ...], cells: int, *, first: bool) -> tuple[Any, str]:
+    """All voxels, or slices spread evenly along the third axis, or the `first` ones, so that little is unpacked."""
     import numpy as np
 
     if cells <= LOOKED_AT or len(dims) < 3 or dims[2] < 2:
         return source, ""
-    count = max(int(dims[2] * LOOKED_AT / cells), 1)
-    chosen = np.linspace(0, dims[2] - 1, min(count, 24)).round().astype(int)
+    if dims[0] * dims[1] * (cells // max(int(np.prod(dims, dtype=np.int64)), 1)) > 4 * LOOKED_AT:
+        raise ToolError("a single slice is too large to be looked at; use a script")
+    count = min(max(int(dims[2] * LOOKED_AT / cells), 1), 24)
+    chosen = np.arange(count) if first else np.linspace(0, dims[2] - 1, count).round().astype(int)
     picked = [np.asarray(source[(slice(None), slice(None), int(z)) + (0,) * (len(dims) - 3)]) for z in chosen]
     return np.stack(picked), f" (of {len(picked)} slices of {dims[2]})"
 
