@@ -9,6 +9,7 @@ import pytest
 
 from m3b.agents.artifacts import KINDS
 from m3b.agents.prompts import SECTIONS, reflection, sections, system_prompt
+from m3b.agents.replies import given_up
 from m3b.agents.roles import SINGLE, STAGES, Role
 from m3b.errors import DataError
 from m3b.resources import resources_dir
@@ -53,6 +54,13 @@ def test_a_system_prompt(role: Role) -> None:
     )
     assert part["Reflection"] not in text, "asked when its time has come"
     assert len(text) < 8000, "read with every single request"
+
+
+@roles
+def test_a_role_knows_how_to_give_up(role: Role) -> None:
+    """The very reply that the prompt names is understood."""
+    shown = next(line for line in system_prompt(PROMPTS, [role], examples=False).splitlines() if "given_up" in line)
+    assert given_up(shown[shown.index("{") : shown.index("}") + 1]).startswith("<what was found")
 
 
 @roles

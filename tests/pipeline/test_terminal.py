@@ -13,10 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pipeline_kit import clean_environment, m3b_command
 from rich.console import Console
-from terminal_kit import terminal
+from terminal_kit import ESCAPES, terminal
 from typer.testing import CliRunner
 
 from m3b.cli.bar import Bar
+from m3b.cli.live import Live
+from m3b.events import Event
 
 PROMPT = "Your answer (empty for none):"
 OFF = "Detect brain tumours on MRI"
@@ -138,3 +140,69 @@ def test_json_keeps_the_progress_on_standard_error(tmp_path: Path, spots: Path) 
     )  # fmt: skip
     assert json.loads(asked.stdout)["status"] == "out_of_budget"
     assert "Task Manager (rules)" in asked.stderr
+
+
+def long_run() -> list[Event]:
+    """A role at work for ten minutes: two calls, a fault, an audit, a rejected and an accepted hand-over, a training."""
+    check = {"accepted": False, "faults": ["Datapath/train.json is missing. Write it."], "warnings": ["few cases"]}
+    said = [Event("output", "r", {"job": 0, "text": f"fold0 epoch {n}: loss 0.5\n"}) for n in range(60)]
+    return [
+        Event("run_started", "", {"id": "a-run", "sandbox": {"name": "bubblewrap"}}),
+        Event("role_started", "r", {"title": "Data Engineer", "llm": "rules"}),
+        Event("call", "r", {"name": "run_script", "arguments": {"command": "python build_index.py"}, "cost": 1}),
+        Event("result", "r", {"text": "no such column", "is_error": True}),
+        Event("stage", "r", {"text": "auditing the data"}),
+        Event("audit", "r", {"summary": "train: clear 142"}),
+        Event("check", "r", {**check, "reasons": ["No index of the data was written."]}),
+        Event("role_ended", "r", {"status": "done"}),
+        Event("role_started", "r", {"title": "Model Trainer", "llm": "rules"}),
+        Event("call", "r", {"name": "run_script", "arguments": {"command": "python train.py"}, "cost": 1}),
+        *said,
+    ]
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The live view's clock, which stands still."""
+    now = [0.0]
+    monkeypatch.setattr("m3b.cli.live.time", SimpleNamespace(monotonic=lambda: now[0]))
+    return now
+
+
+def test_a_log_file_has_a_line_a_stage(capsys: pytest.CaptureFixture[str], clock: list[float]) -> None:
+    """Ten seconds pass between two events: of the ten minutes of training a log file hears four times."""
+    with Live() as live:
+        for event in long_run():
+            live(event)
+            clock[0] += 10
+    assert capsys.readouterr().err.splitlines() == [
+        " 0:00 run a-run  sandbox: bubblewrap",
+        " 0:10 Data Engineer (rules)",
+        " 0:40        auditing the data",
+        " 1:20 Model Trainer (rules)",
+        " 3:30        fold0 epoch 11: loss 0.5",
+        " 5:40        fold0 epoch 24: loss 0.5",
+        " 7:50        fold0 epoch 37: loss 0.5",
+        "10:00        fold0 epoch 50: loss 0.5",
+    ]
+
+
+def test_a_terminal_hears_in_the_users_voice_what_was_not_accepted(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm-256color")
+    with Live() as live:
+        assert live.moving
+        for event in long_run():
+            live(event)
+    shown = ESCAPES.sub("", capsys.readouterr().err)
+    assert "not accepted: No index of the data was written." in shown
+    assert "Datapath/train.json" not in shown
+    for detail in (
+        "run_script python build_index.py",
+        "failed: no such column",
+        "train: clear 142",
+        "noted: few cases",
+    ):
+        assert detail in shown

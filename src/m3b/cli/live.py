@@ -1,4 +1,4 @@
-"""The live view of a run: a moving line with a bar on a terminal, plain lines in a log file or a notebook."""
+"""The live view of a run: every action above a moving line with a bar on a terminal, one line a stage in a log file."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from m3b.events import Event
 if TYPE_CHECKING:
     from m3b.cli.bar import Bar
 
-BEAT_S = 30.0
-"""How often a log file hears of a script that goes on."""
+BEAT_S = 120.0
+"""After so long without a line, a log file hears what a script that goes on said last."""
 WIDTH = 110
 
 
@@ -33,7 +33,7 @@ class Live:
         self.role, self.actions, self.tokens = "", 0, 0
         self.doing, self.tail, self._draft = "", "", ""
         self.started = time.monotonic()
-        self._beat = 0.0
+        self._said = self.started
         self._status: Bar | None = None
 
     def __enter__(self) -> Live:
@@ -83,19 +83,19 @@ class Live:
 
     def _role_ended(self, data: dict[str, Any]) -> None:
         if data["status"] != "done":
-            self._say(f"  {self.role} ended: {data['status']}")
+            self._detail(f"  {self.role} ended: {data['status']}")
         self.role = ""
 
     def _call(self, data: dict[str, Any]) -> None:
         self.actions += data.get("cost", 1)
         self.doing = f"{data['name']} {_brief(data['arguments'])}"
-        self._say(f"  {self.actions:>3}  {self.doing}")
+        self._detail(f"  {self.actions:>3}  {self.doing}")
 
     def _result(self, data: dict[str, Any]) -> None:
         self.doing = self.tail = ""
         self._unknown()
         if data["is_error"]:
-            self._say(f"       failed: {_first_line(data['text'])}")
+            self._detail(f"       failed: {_first_line(data['text'])}")
 
     def _delta(self, data: dict[str, Any]) -> None:
         """The model's words, on a terminal only: a log file is told what came of them."""
@@ -114,13 +114,13 @@ class Live:
         if self._status is not None:
             for line in lines:
                 self._status.told(line)
-        now = time.monotonic()
-        if not self.moving and self.tail and now - self._beat > BEAT_S:
-            self._beat = now
-            self._say(f"       {self.tail[:WIDTH]}")
+        if self.tail:
+            self._alive(self.tail)
 
     def _waiting(self, data: dict[str, Any]) -> None:
-        self._say(f"       waiting {data['seconds']:.0f} s: {data['reason']}")
+        told = f"waiting {data['seconds']:.0f} s: {data['reason']}"
+        self._detail(f"       {told}")
+        self._alive(told)
 
     def _stage(self, data: dict[str, Any]) -> None:
         self.doing = data["text"]
@@ -128,17 +128,28 @@ class Live:
         self._say(f"       {data['text']}")
 
     def _audit(self, data: dict[str, Any]) -> None:
-        self._say(f"       {data['summary']}")
+        self._detail(f"       {data['summary']}")
 
     def _check(self, data: dict[str, Any]) -> None:
-        for fault in data["faults"]:
-            self._say(f"       not accepted: {_first_line(fault)}")
+        for reason in data.get("reasons") or data["faults"]:  # the user's voice; old journals have the agent's alone
+            self._detail(f"       not accepted: {_first_line(reason)}")
         for warning in data["warnings"]:
-            self._say(f"       noted: {_first_line(warning)}")
+            self._detail(f"       noted: {_first_line(warning)}")
 
     # -------------------------------------------------------------------------------------------------------------
 
+    def _detail(self, text: str) -> None:
+        """What a person who looks on wants to see, and a log file that is read afterwards is spared."""
+        if self.moving:
+            self._say(text)
+
+    def _alive(self, text: str) -> None:
+        """A sign of life in a log file that has heard nothing for long."""
+        if not self.moving and time.monotonic() - self._said > BEAT_S:
+            self._say(f"       {text[:WIDTH]}")
+
     def _say(self, text: str) -> None:
+        self._said = time.monotonic()
         spent = int(time.monotonic() - self.started)
         self.console.print(f"{spent // 60:>2}:{spent % 60:02d} {text}", markup=False, overflow="fold")
 

@@ -10,7 +10,7 @@ from .gather import number
 
 STATUS = {
     "completed": ("Completed", "good"),
-    "below_range": ("Below the acceptable range", "warn"),
+    "below_range": ("Model not accepted", "warn"),
     "no_dataset": ("No fitting data set", "warn"),
     "rejected_data": ("Data rejected", "bad"),
     "out_of_budget": ("Budget spent", "warn"),
