@@ -19,6 +19,7 @@ from m3b.data.cards import Card
 from m3b.data.index import read_index
 from m3b.errors import Failed
 from m3b.metrics import Scores, judge
+from m3b.metrics.table import table
 from m3b.models import freeze, write_metrics, write_model_card, write_provenance
 from m3b.models.manifest import changes
 from m3b.runs import Run, replace_text
@@ -150,6 +151,7 @@ def _card_info(
         "made": time.strftime("%Y-%m-%d"),
         "split": data.counts,
         "scores": delivered.scores.to_dict(),
+        "less_is_better": sorted(table(selection.task).lower_is_better),
         "acceptable": delivered.acceptable,
         "verdict": ("accepted: " if delivered.ok else "NOT accepted: ") + delivered.reason,
         "limits": limits,

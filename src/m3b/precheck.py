@@ -54,7 +54,7 @@ def checked_card(card: Card) -> Card:
     if not card.task and not card.metric:
         return card
     from m3b.metrics import canonical_metric
-    from m3b.metrics.vocabulary import UNBOUNDED
+    from m3b.metrics.table import unbounded
     from m3b.tasks import TASKS
 
     told, task = f"the data card {card.name!r}", card.task.strip().lower()
@@ -69,7 +69,7 @@ def checked_card(card: Card) -> Card:
         except ValueError as error:
             raise DataError(f"`metric` of {told} is {card.metric!r}: {error}.") from error
     bounds = [bound for bound in card.acceptable or () if bound is not None]
-    if metric and metric not in UNBOUNDED and not all(0 <= bound <= 1 for bound in bounds):
+    if metric and not unbounded(metric) and not all(0 <= bound <= 1 for bound in bounds):
         raise DataError(f"`acceptable` of {told} is {bounds}; {metric} lies between 0 and 1.")
     return replace(card, task=task, metric=metric)
 

@@ -10,19 +10,19 @@ from pathlib import Path
 import pytest
 
 import m3b.metrics
-from m3b.metrics import CANONICAL, LOWER_IS_BETTER, TASK_METRICS, canonical_metric, metric_names
-from m3b.metrics.vocabulary import COMPANION, UNBOUNDED
+from m3b.metrics import MetricTable, canonical_metric, metric_names
+from m3b.metrics.table import add_table, lower_is_better, table, tables, tasks, unbounded
 
 CARDS = sorted((Path(__file__).parents[2] / "resources" / "datacards").glob("*.json"))
 
 
-@pytest.mark.parametrize("task", [None, *TASK_METRICS])
+@pytest.mark.parametrize("task", [None, *tasks()])
 def test_every_spelling_is_understood(task: str | None) -> None:
     names = metric_names(task)
     for alias, name in names.items():
         assert canonical_metric(alias, task) == name
         assert canonical_metric(alias.upper().replace(" ", "-"), task) == name
-    expected = CANONICAL if task is None else TASK_METRICS[task]
+    expected = [name for one in (tables() if task is None else [table(task)]) for name in one.names]
     assert set(names.values()) == set(expected)
     assert all(canonical_metric(name, task) == name for name in expected)
 
@@ -32,7 +32,7 @@ def test_the_metrics_of_all_data_cards_are_known() -> None:
     for card in CARDS:
         facts = json.loads(card.read_text(encoding="utf-8"))
         if facts.get("metric"):
-            assert canonical_metric(facts["metric"], facts.get("task")) in TASK_METRICS[facts["task"]], card.name
+            assert canonical_metric(facts["metric"], facts.get("task")) in table(facts["task"]).names, card.name
 
 
 def test_a_task_decides_what_a_short_name_means() -> None:
@@ -49,11 +49,18 @@ def test_a_task_decides_what_a_short_name_means() -> None:
         canonical_metric("dice", "painting")
 
 
-def test_the_sets_hold_canonical_names() -> None:
-    companions = {*COMPANION, *COMPANION.values()}
-    assert set(CANONICAL) >= {*LOWER_IS_BETTER, *UNBOUNDED, *companions}
-    for metric, other in COMPANION.items():
-        assert any({metric, other} <= set(names) for names in TASK_METRICS.values())
+def test_what_a_table_says_it_says_of_its_own_metrics() -> None:
+    assert [name for name in metric_names().values() if lower_is_better(name)]
+    assert unbounded("cider")
+    assert not unbounded("dice")
+    with pytest.raises(ValueError, match="speaks of speed, and names blur"):
+        MetricTable({"blur": ()}, "blur", lower_is_better=frozenset({"speed"}))
+
+
+def test_a_metric_is_better_the_same_way_in_every_task() -> None:
+    with pytest.raises(ValueError, match="'hd95' that is better the other way round"):
+        add_table("painting", MetricTable({"hd95": ()}, "hd95"))
+    assert "painting" not in tasks()
 
 
 def test_every_public_name_is_there() -> None:

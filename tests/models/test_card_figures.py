@@ -45,7 +45,7 @@ def detection() -> dict[str, Any]:
 
 
 def test_each_label_of_a_segmentation() -> None:
-    text = "\n".join(measured(segmentation(20)))
+    text = "\n".join(measured(segmentation(20), ["hd95"]))
     assert "| label | cases | dice | nsd | hd95 |" in text
     assert "| sple\\|en | 20 | 0.700" in text
     assert "Of hd95 less is better. hd95 is in mm, or pixels" in text

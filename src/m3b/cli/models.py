@@ -76,12 +76,14 @@ def _values(model: Model, index: Path) -> dict[str, int]:
     """Class to number: of label_dict.json beside the index where there is one, else as the model has them."""
     from m3b.data.index import read_values
     from m3b.models import read_promise
+    from m3b.models.answers import of as answers_of
 
     promise = read_promise(model.folder)
     numbered = dict(promise.labels) or {name: number for number, name in enumerate(promise.classes)}
-    masked = model.task == "segmentation" or (model.task == "detection" and bool(promise.labels))
+    kind = answers_of(model.task)
+    masked = kind.writes_masks(promise)
     file = index.with_name("label_dict.json")
-    if file.is_file() and model.task in ("segmentation", "detection"):
+    if file.is_file() and kind.takes_masks:
         found = read_values(file, masks=masked)
         if masked and dict(promise.labels) not in ({}, found):
             raise WrongUse(

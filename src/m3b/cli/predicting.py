@@ -69,6 +69,8 @@ def predict(
 
 def _folder(out: Path | None, task: str, overlay: bool) -> Path | None:
     """The output folder, where `-o` names one and no file."""
+    from m3b.models.answers import of as answers_of
+
     a_file = out is not None and out.suffix.lower() in FILES and not out.is_dir()
     if out is not None and out.is_file() and not a_file:
         raise WrongUse(f"-o {out}: this is a file; name a folder, or a .json or .csv file.")
@@ -77,20 +79,21 @@ def _folder(out: Path | None, task: str, overlay: bool) -> Path | None:
     if out is not None and a_file and not out.parent.is_dir():
         raise WrongUse(f"-o {out}: there is no folder {out.parent}.")
     folder = None if a_file else out
-    if folder is None and task == "segmentation":
-        raise WrongUse("A segmentation model writes masks: name a folder for them with -o DIR.")
+    if folder is None and answers_of(task).needs_folder:
+        raise WrongUse(f"A {task} model writes masks: name a folder for them with -o DIR.")
     if folder is None and overlay:
         raise WrongUse("--overlay draws pictures: name a folder for them with -o DIR.")
     return folder
 
 
 def _images(images: Iterable[Path], model: Model) -> list[str | list[str]]:
+    from m3b.models.answers import of as answers_of
     from m3b.models.finding import find_images
 
     plan = model.config.get("plan")
     plan = plan if isinstance(plan, dict) else {}
     views = plan.get("views") or 1
-    several = model.task == "report" and isinstance(views, int) and views > 1
+    several = answers_of(model.task).separate_images and isinstance(views, int) and views > 1
     found = find_images(images, flat=plan.get("dims") == 2, studies=several)
     for note in found.notes:
         typer.echo(note, err=True)
@@ -158,7 +161,15 @@ def _line(item: dict[str, Any]) -> str:
             parts.append(f"{part}: {item[part]}")
     if "mask" in item:
         parts.append(item["mask"])
+    parts += [f"{name} {value}" for name, value in _others(item).items()]
     return f"{shown}: {'; '.join(parts) or 'nothing found'}"
+
+
+def _others(item: dict[str, Any]) -> dict[str, Any]:
+    """What the answers of a task family of one's own hold."""
+    from m3b.models import Prediction
+
+    return {name: value for name, value in item.items() if name not in (*Prediction.__dataclass_fields__, "overlay")}
 
 
 def _contents(answers: list[dict[str, Any]]) -> str:
@@ -192,6 +203,7 @@ def _row(item: dict[str, Any]) -> dict[str, Any]:
     if "boxes" in item:
         row["boxes"] = len(item["boxes"])
     row |= {key: item[key] for key in ("anomaly_score", "findings", "impression") if key in item}
+    row |= _others(item)
     decided = item.get("prediction", "")
     text = decided if isinstance(decided, str) else "|".join(decided)
     return {**row, "prediction": text, "error": item.get("error", "")}

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 from .cases import Case
 from .diagnosis import score_diagnosis
 from .scores import ClassScore, LabelScore, Measure, Scores
+from .table import MetricTable
 from .verdict import Verdict, judge
-from .vocabulary import CANONICAL, LOWER_IS_BETTER, TASK_METRICS, canonical_metric, metric_names
+from .vocabulary import canonical_metric, metric_names
 
 if TYPE_CHECKING:
     from .atlas import Atlas, build_atlas
@@ -41,9 +42,6 @@ _LATER = {
 _HOMES = {name: module for module, names in _LATER.items() for name in names}
 
 __all__ = [
-    "CANONICAL",
-    "LOWER_IS_BETTER",
-    "TASK_METRICS",
     "Atlas",
     "Box",
     "Case",
@@ -55,6 +53,7 @@ __all__ = [
     "LabelScore",
     "LesionCounts",
     "Measure",
+    "MetricTable",
     "ReportCase",
     "Scores",
     "SegmentationCase",

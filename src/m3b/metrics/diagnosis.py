@@ -12,7 +12,8 @@ from .cases import Case, Floats, Table, tabulate
 from .curves import confusion, reliability, roc_points
 from .estimators import class_aurocs, estimate
 from .scores import ClassScore, Measure, Scores
-from .vocabulary import LOWER_IS_BETTER, canonical_metric
+from .table import lower_is_better
+from .vocabulary import canonical_metric
 
 _BY_CASE = frozenset({"accuracy", "ece", "brier"})
 """Metrics in which every case counts alike; in the others the rarest class decides how sure a figure can be."""
@@ -78,7 +79,7 @@ def _measures(
         low, high = interval(value, drawn[key], fewest, typical=typical) if drawn else (None, None)
         gain = None
         if key in constant and spread(drawn[key]):
-            gain = paired(drawn[key], constant[key], typical, key in LOWER_IS_BETTER)
+            gain = paired(drawn[key], constant[key], typical, lower_is_better(key))
         metrics[key] = Measure(key, value, low, high, table.n_cases, floor[key], gain, typical)
     return metrics
 

@@ -13,7 +13,7 @@ from .bootstrap import interval, median, paired, resample, spread
 from .cases import Floats, OfPatient, patient_numbers
 from .estimators import divide, mean_defined
 from .scores import LabelScore, Measure
-from .vocabulary import LOWER_IS_BETTER, UNBOUNDED
+from .table import lower_is_better, unbounded
 
 Estimator = Callable[[Floats], dict[str, Floats]]
 """Weights (draws, cases) -> metric -> (draws, labels), or (draws,) where a metric has no labels; NaN: undefined."""
@@ -130,7 +130,7 @@ class _Rivals:
         having = [k for k, figures in enumerate(self._plain) if name in figures]
         if not having:
             return None
-        sign = -1.0 if name in LOWER_IS_BETTER else 1.0
+        sign = -1.0 if lower_is_better(name) else 1.0
         plain = np.stack([sign * self._plain[k][name] for k in having])
         first = np.where(np.isnan(plain), -np.inf, plain).argmax(axis=0)
         drawn = np.stack([self._drawn[k][name] for k in having])
@@ -157,8 +157,8 @@ def _one(
 ) -> Measure:
     low, high, gain = None, None, None
     if samples is not None:
-        low, high = interval(value, samples, sizes.fewest, name not in UNBOUNDED, sizes.typical)
+        low, high = interval(value, samples, sizes.fewest, not unbounded(name), sizes.typical)
     if samples is not None and others is not None and spread(samples):
-        gain = paired(samples, others, sizes.typical, name in LOWER_IS_BETTER)
+        gain = paired(samples, others, sizes.typical, lower_is_better(name))
     floor = None if trivial is None or np.isnan(trivial) else float(trivial)
     return Measure(name, value, low, high, sizes.cases, floor, gain, sizes.typical)

@@ -16,9 +16,10 @@ from .cases import Floats
 from .masks import LabelFigures, nothing_marked
 from .measuring import Estimator, Settings, group, measure, plain_figures, weighted_means
 from .scores import Scores
-from .vocabulary import LOWER_IS_BETTER, TASK_METRICS, canonical_metric
+from .table import lower_is_better
+from .vocabulary import SEGMENTATION, canonical_metric
 
-METRICS = TASK_METRICS["segmentation"]
+METRICS = tuple(SEGMENTATION.names)
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ def better(name: str, first: Floats, second: Floats | None) -> Floats:
     """The better figure of two, NaN giving way."""
     if second is None:
         return first
-    return np.fmin(first, second) if name in LOWER_IS_BETTER else np.fmax(first, second)
+    return np.fmin(first, second) if lower_is_better(name) else np.fmax(first, second)
 
 
 def mask_baseline(

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from .scores import Measure, Scores
-from .vocabulary import ALONGSIDE, COMPANION, LOWER_IS_BETTER
+from .table import lower_is_better, table
 
 ENOUGH = 5
 """Test patients below whom nothing is said, of two classes those of the rarer one where a metric weighs both alike: an
@@ -37,7 +37,8 @@ def judge(scores: Scores, acceptable: tuple[float, float | None] | None) -> Verd
     main = scores.primary
     if not math.isfinite(main.value):
         return Verdict(False, f"{main.name} is undefined on this test set; it needs cases of every class it compares")
-    compared = scores.metrics[COMPANION[main.name]] if main.name in COMPANION else main
+    companion = table(scores.task).companions.get(main.name)
+    compared = scores.metrics[companion] if companion else main
     problems = (_too_few(scores, compared), _out_of_range(main, acceptable), *_against_baselines(scores, compared))
     for problem in problems:
         if problem:
@@ -55,7 +56,7 @@ def _span(acceptable: tuple[float, float | None]) -> str:
 
 def _too_few(scores: Scores, compared: Measure) -> str:
     count, of = scores.n_patients, ""
-    two = scores.task == "diagnosis" and len(scores.classes) == 2 and not scores.multi_label
+    two = table(scores.task).rarer_class and len(scores.classes) == 2 and not scores.multi_label
     if count >= ENOUGH and two and compared.patients is not None and compared.patients < count:
         count, of = compared.patients, " of the rarer class"
     if count >= ENOUGH:
@@ -71,7 +72,7 @@ def _out_of_range(main: Measure, acceptable: tuple[float, float | None] | None) 
     if main.value < low - 1e-9:
         return f"{main} is below the acceptable range {_span(acceptable)}"
     if high is not None and main.value > high + 1e-9:
-        hint = "" if main.name in LOWER_IS_BETTER else "; look for test cases that leaked into training"
+        hint = "" if lower_is_better(main.name) else "; look for test cases that leaked into training"
         return f"{main} is above the acceptable range {_span(acceptable)}{hint}"
     return ""
 
@@ -79,11 +80,12 @@ def _out_of_range(main: Measure, acceptable: tuple[float, float | None] | None) 
 def _against_baselines(scores: Scores, compared: Measure) -> Iterator[str]:
     """What is wrong beside the range, the most telling first; empty texts where nothing is."""
     yield _not_better(compared)
-    if scores.task == "diagnosis" and compared.name != "balanced_accuracy":
-        problem = _not_better(scores.metrics["balanced_accuracy"])
+    known = table(scores.task)
+    if known.decisions and compared.name != known.decisions:
+        problem = _not_better(scores.metrics[known.decisions])
         yield problem and f"{scores.primary}, but its decisions are no better than a constant one: {problem}"
     # A classifier that is made sensitive to a rare disease is rightly less accurate than "healthy" for everybody.
-    for other in _alongside(scores) if scores.task != "diagnosis" else ():
+    for other in _alongside(scores, known.alongside):
         if _span_of_gain(other)[1] < 0:
             yield f"{scores.primary}, but {other} is worse than the image-blind baseline ({other.baseline:.3f})"
     yield _ignores_the_image(scores)
@@ -97,7 +99,7 @@ def _not_better(compared: Measure) -> str:
     least, most = _span_of_gain(compared)
     if least > 0:
         return ""
-    side = "below" if compared.name in LOWER_IS_BETTER else "above"
+    side = "below" if lower_is_better(compared.name) else "above"
     blind = f"the image-blind baseline ({compared.baseline:.3f})"
     if compared.gain is None:
         return f"{compared}: its 95 % CI is not {side} {blind}"
@@ -110,14 +112,14 @@ def _span_of_gain(measure: Measure) -> tuple[float, float]:
         return measure.gain
     if measure.low is None or measure.high is None or measure.baseline is None:
         return math.nan, math.nan
-    if measure.name in LOWER_IS_BETTER:
+    if lower_is_better(measure.name):
         return measure.baseline - measure.high, measure.baseline - measure.low
     return measure.low - measure.baseline, measure.high - measure.baseline
 
 
 def _above(compared: Measure) -> str:
     """How the interval lies to the baseline, of a measure that is better."""
-    lower, baseline = compared.name in LOWER_IS_BETTER, compared.baseline or 0.0
+    lower, baseline = lower_is_better(compared.name), compared.baseline or 0.0
     side, bound = ("below", compared.high) if lower else ("above", compared.low)
     if bound is not None and (bound < baseline if lower else bound > baseline):
         return f"95 % CI {side} the image-blind baseline ({baseline:.3f})"
@@ -125,16 +127,17 @@ def _above(compared: Measure) -> str:
     return f"paired gain on the image-blind baseline ({baseline:.3f}) {least:.3f} to {most:.3f} (95 % CI)"
 
 
-def _alongside(scores: Scores) -> list[Measure]:
-    names = [name for name in ALONGSIDE[scores.task] if name in scores.metrics and name != scores.primary.name]
+def _alongside(scores: Scores, which: Sequence[str]) -> list[Measure]:
+    names = [name for name in which if name in scores.metrics and name != scores.primary.name]
     return [scores.metrics[name] for name in names if scores.metrics[name].baseline is not None]
 
 
 def _caveats(scores: Scores) -> Iterator[str]:
     """Metrics that are worse than their baseline, though chance may have done it."""
-    for other in _alongside(scores):
+    known = table(scores.task)
+    for other in _alongside(scores, (*known.alongside, *known.remarked)):
         baseline = other.baseline or 0.0
-        worse = other.value > baseline if other.name in LOWER_IS_BETTER else other.value < baseline
+        worse = other.value > baseline if lower_is_better(other.name) else other.value < baseline
         if worse:
             yield f"{other.name} {other.value:.3f} is worse than the image-blind baseline ({baseline:.3f})"
 

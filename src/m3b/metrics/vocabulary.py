@@ -1,8 +1,10 @@
-"""The names of metrics: one canonical name each, the aliases that people write, and which way is better."""
+"""The metrics of m3b's own tasks: one canonical name each, the aliases that people write, and which way is better."""
 
 from __future__ import annotations
 
 import re
+
+from .table import MetricTable, add_table, table, tables
 
 _Names = dict[str, tuple[str, ...]]
 
@@ -54,52 +56,43 @@ _REPORT: _Names = {
     "label_f1_micro": ("micro label F1", "micro clinical F1"),
 }
 
-_TASKS: dict[str, _Names] = {
-    "diagnosis": _DIAGNOSIS,
-    "segmentation": _SEGMENTATION,
-    "detection": _DETECTION,
-    "report": _REPORT,
-}
+DIAGNOSIS = MetricTable(
+    _DIAGNOSIS,
+    "auroc",
+    lower_is_better=frozenset({"ece", "brier"}),
+    companions={"sensitivity": "balanced_accuracy", "specificity": "balanced_accuracy", "ece": "auroc"},
+    remarked=("accuracy",),
+    decisions="balanced_accuracy",
+    rarer_class=True,
+)
+SEGMENTATION = MetricTable(
+    _SEGMENTATION,
+    "dice",
+    lower_is_better=frozenset({"hd95"}),
+    unbounded=frozenset({"hd95"}),
+    alongside=("dice", "hd95"),
+)
+DETECTION = MetricTable(
+    _DETECTION,
+    "lesion_f1",
+    lower_is_better=frozenset({"hd95"}),
+    unbounded=frozenset({"hd95"}),
+    companions={"lesion_precision": "lesion_f1", "lesion_recall": "lesion_f1"},
+    alongside=("dice", "lesion_f1", "map_50", "froc", "image_auroc"),
+)
+REPORT = MetricTable(_REPORT, "bleu_4", unbounded=frozenset({"cider"}))
 
-TASK_METRICS: dict[str, tuple[str, ...]] = {task: tuple(names) for task, names in _TASKS.items()}
-"""Task -> its metrics, in the order in which tables show them."""
-
-CANONICAL: tuple[str, ...] = tuple(dict.fromkeys(name for names in TASK_METRICS.values() for name in names))
-"""Every metric, diagnosis first."""
-
-LOWER_IS_BETTER = frozenset({"ece", "brier", "hd95"})
-
-UNBOUNDED = frozenset({"hd95", "cider"})
-"""Metrics that are not shares between 0 and 1: millimetres, and CIDEr with its scale to 10."""
-
-COMPANION = {
-    "sensitivity": "balanced_accuracy",
-    "specificity": "balanced_accuracy",
-    "ece": "auroc",
-    "lesion_precision": "lesion_f1",
-    "lesion_recall": "lesion_f1",
-}
-"""Metrics that a model without any skill can win, and the one that has to beat the image-blind baseline in their place."""
-
-ALONGSIDE = {
-    "diagnosis": ("accuracy",),
-    "segmentation": ("dice", "hd95"),
-    "detection": ("dice", "lesion_f1", "map_50", "froc", "image_auroc"),
-    "report": (),
-}
-"""Task -> metrics that must not be worse than the image-blind baseline, whichever of them a model is judged by."""
+for _task, _table in (
+    ("diagnosis", DIAGNOSIS),
+    ("segmentation", SEGMENTATION),
+    ("detection", DETECTION),
+    ("report", REPORT),
+):
+    add_table(_task, _table)
 
 
 def _folded(name: str) -> str:
     return re.sub(r"[^\w]|_", "", name.casefold())
-
-
-def _tables(task: str | None) -> list[_Names]:
-    if task is None:
-        return list(_TASKS.values())
-    if task not in _TASKS:
-        raise ValueError(f"unknown task {task!r}; the tasks are {', '.join(_TASKS)}")
-    return [_TASKS[task]]
 
 
 def metric_names(task: str | None = None) -> dict[str, str]:
@@ -111,11 +104,11 @@ def metric_names(task: str | None = None) -> dict[str, str]:
     Raises:
         ValueError: an unknown task.
     """
-    tables = _tables(task)
-    names = {name: name for table in tables for name in table}
+    known = [one.names for one in (tables() if task is None else [table(task)])]
+    names = {name: name for one in known for name in one}
     folded = {_folded(name) for name in names}
-    for table in tables:
-        fresh = {alias: name for name, aliases in table.items() for alias in aliases if _folded(alias) not in folded}
+    for one in known:
+        fresh = {alias: name for name, aliases in one.items() for alias in aliases if _folded(alias) not in folded}
         names.update(fresh)
         folded.update(_folded(alias) for alias in fresh)
     return names
@@ -130,7 +123,7 @@ def canonical_metric(name: str, task: str | None = None) -> str:
     known = {_folded(alias): canonical for alias, canonical in metric_names(task).items()}
     found = known.get(_folded(name))
     if found is None:
-        names = CANONICAL if task is None else TASK_METRICS[task]
+        names = dict.fromkeys(metric_names(task).values())
         model = "a model" if task is None else f"a {task} model"
         raise ValueError(f"unknown metric {name!r}; {model} is measured by one of: {', '.join(names)}")
     return found

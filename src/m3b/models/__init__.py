@@ -5,7 +5,8 @@ from .deliverable import check_deliverable
 from .freezing import Frozen, freeze
 from .loading import Model, load_model
 from .manifest import verify
-from .predictions import BoxAnswer, Prediction, Promise, check_output
+from .output import check_output
+from .predictions import BoxAnswer, Prediction, Promise
 from .running import Run, read_promise, run_plain, run_predict
 from .staging import Staged, stage_cases
 

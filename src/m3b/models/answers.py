@@ -1,14 +1,16 @@
-"""The answers of each task, from the JSON of predict.py to the fields of a `Prediction`."""
+"""The answers of m3b's own tasks, from the JSON of predict.py to the fields of a `Prediction`."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeGuard
 
 from m3b.errors import ModelError
+from m3b.plugins import Registry
 
+from .kinds import AnswerKind, Item
 from .predictions import BoxAnswer, Promise
 
 MAX_MASK_BYTES = 4 * 2**30
@@ -16,29 +18,12 @@ MAX_BOXES = 10_000
 MAX_TEXT = 50_000
 _SUM_TOLERANCE = 0.02
 
-Item = Mapping[str, Any]
-
-
-def parse(where: str, item: Item, promise: Promise, folder: Path | None) -> dict[str, Any]:
-    """The fields of a `Prediction` that the task has.
-
-    Raises:
-        ModelError: something is missing or cannot be right.
-    """
-    readers: dict[str, Callable[[str, Item, Promise, Path | None], dict[str, Any]]] = {
-        "diagnosis": _diagnosis,
-        "segmentation": _segmentation,
-        "detection": _detection,
-        "report": _report,
-    }
-    return readers[promise.task](where, item, promise, folder)
-
 
 def _number(value: Any) -> TypeGuard[float]:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
-def _diagnosis(where: str, item: Item, promise: Promise, folder: Path | None) -> dict[str, Any]:
+def _diagnosis(where: str, item: Item, promise: Promise) -> dict[str, Any]:
     probabilities, classes = item.get("probabilities"), promise.classes
     if not isinstance(probabilities, dict):
         raise ModelError(f"{where}: `probabilities` must be an object of class to number, it is {probabilities!r}")
@@ -132,7 +117,7 @@ def _box(where: str, box: Any, promise: Promise) -> BoxAnswer:
     return BoxAnswer(box["label"], tuple(map(float, corners)), float(score))
 
 
-def _report(where: str, item: Item, promise: Promise, folder: Path | None) -> dict[str, Any]:
+def _report(where: str, item: Item) -> dict[str, Any]:
     texts = {key: item.get(key, "") for key in ("findings", "impression")}
     for key, text in texts.items():
         if not isinstance(text, str) or len(text) > MAX_TEXT:
@@ -140,3 +125,100 @@ def _report(where: str, item: Item, promise: Promise, folder: Path | None) -> di
     if "findings" not in item and "impression" not in item:
         raise ModelError(f"{where}: neither `findings` nor `impression`")
     return texts
+
+
+class DiagnosisAnswers(AnswerKind):
+    """See `AnswerKind`."""
+
+    use = 'Each prediction is `{"image": ..., "probabilities": {class: p}, "prediction": ...}`.'
+    exported = "Classification of medical images"
+
+    def parse(self, where: str, item: Item, promise: Promise, folder: Path | None) -> dict[str, Any]:
+        return _diagnosis(where, item, promise)
+
+
+class SegmentationAnswers(AnswerKind):
+    """See `AnswerKind`."""
+
+    takes_masks = True
+    needs_folder = True
+    use = (
+        'Each prediction is `{"image": ..., "mask": file, "volumes_ml": {class: v}}` (`"masks": {class: file}` where '
+        "classes overlap); mask files lie in `masks/` beside predictions.json, in the image's own geometry."
+    )
+    blind = "the better of marking nothing and of marking the mean shape of the training cases, where it was made"
+    exported = "Segmentation of medical images"
+    patches = True
+
+    def parse(self, where: str, item: Item, promise: Promise, folder: Path | None) -> dict[str, Any]:
+        return _segmentation(where, item, promise, folder)
+
+    def writes_masks(self, promise: Promise) -> bool:
+        return True
+
+
+class DetectionAnswers(AnswerKind):
+    """See `AnswerKind`."""
+
+    takes_masks = True
+    use = (
+        'Each prediction is `{"image": ..., "boxes": [{"label", "box", "score"}], "anomaly_score": p}`, with '
+        '`"masks": {class: file}` where the model marks voxels. Boxes are in the coordinates of the image file.'
+    )
+    blind = "the better of finding nothing and of finding the same in every image"
+    exported = "Detection of anomalies in medical images"
+    patches = True
+
+    def parse(self, where: str, item: Item, promise: Promise, folder: Path | None) -> dict[str, Any]:
+        return _detection(where, item, promise, folder)
+
+    def writes_masks(self, promise: Promise) -> bool:
+        return bool(promise.labels)
+
+
+class ReportAnswers(AnswerKind):
+    """See `AnswerKind`."""
+
+    needs_classes = False
+    separate_images = True
+    use = 'Each prediction is `{"image": ..., "findings": "...", "impression": "..."}`.'
+    blind = "the best report that is the same for every image"
+    exported = "Report generation from medical images"
+
+    def parse(self, where: str, item: Item, promise: Promise, folder: Path | None) -> dict[str, Any]:
+        return _report(where, item)
+
+
+_ANSWERS: Registry[AnswerKind] = Registry("kind of answers for")
+
+
+def add(task: str, kind: AnswerKind) -> None:
+    """Register the answers of a task.
+
+    Raises:
+        ValueError: the task has others.
+    """
+    _ANSWERS.add(task, kind)
+
+
+add("diagnosis", DiagnosisAnswers())
+add("segmentation", SegmentationAnswers())
+add("detection", DetectionAnswers())
+add("report", ReportAnswers())
+
+
+def names() -> tuple[str, ...]:
+    """The tasks whose answers are known."""
+    return _ANSWERS.names()
+
+
+def of(task: str) -> AnswerKind:
+    """The answers of a task.
+
+    Raises:
+        ModelError: there is no such task.
+    """
+    found = _ANSWERS.get(task)
+    if found is None:
+        raise ModelError(f"there is no task {task!r}; known are {', '.join(names())}")
+    return found

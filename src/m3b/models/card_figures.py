@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+from m3b.data.kinds import DEFAULT
+
+from .answers import names, of
+from .kinds import AnswerKind
+
 FEW_PATIENTS = 10
-_LOWER = ("ece", "brier", "hd95")
 _UNITS = {
     "mm": "mm",
     "px": "pixels, as the images name no spacing",
     "mixed": "mm, or pixels where an image names no spacing",
 }
-_TRIVIAL = {
-    "diagnosis": "the best answer that is the same for every image",
-    "segmentation": "the better of marking nothing and of marking the mean shape of the training cases, where it was made",
-    "detection": "the better of finding nothing and of finding the same in every image",
-    "report": "the best report that is the same for every image",
-}
+
+
+def answers_of(task: Any) -> AnswerKind:
+    """The answers of a task as a card names it; of none those of a diagnosis."""
+    return of(str(task) if task in names() else DEFAULT)
 
 
 def escaped(value: Any) -> str:
@@ -44,8 +47,12 @@ def _span(measure: Mapping[str, Any]) -> str:
     return "-" if low is None or high is None else f"{low:.3f} to {high:.3f}"
 
 
-def measured(scores: Mapping[str, Any]) -> list[str]:
-    """The section of figures: every metric with interval and trivial answer, then label by label, then counts."""
+def measured(scores: Mapping[str, Any], less_is_better: Collection[str] = ()) -> list[str]:
+    """The section of figures: every metric with interval and trivial answer, then label by label, then counts.
+
+    Args:
+        less_is_better: metrics of which that has to be said.
+    """
     metrics = scores.get("metrics") or {}
     if not metrics:
         return []
@@ -54,13 +61,12 @@ def measured(scores: Mapping[str, Any]) -> list[str]:
         for name, one in metrics.items()
         if one.get("value") is not None or one.get("baseline") is not None
     ]
-    task = str(scores.get("task") or "diagnosis")
     about = (
         f"{scores.get('n_cases', '?')} test cases of {scores.get('n_patients', '?')} patients that training never saw, "
         "measured by m3b on the predictions of this folder. Intervals: 95 %, bootstrap over patients. Constant answer: "
-        f"{_TRIVIAL.get(task, _TRIVIAL['diagnosis'])}."
+        f"{answers_of(scores.get('task')).blind}."
     )
-    lower = [name for name in metrics if name in _LOWER]
+    lower = [name for name in metrics if name in less_is_better]
     notes = [f"Of {', '.join(map(escaped, lower))} less is better."] if lower else []
     unit = str((scores.get("details") or {}).get("distance_unit", "mixed"))
     notes += [f"hd95 is in {_UNITS.get(unit, unit)}."] if "hd95" in metrics else []

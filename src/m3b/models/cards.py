@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from .card_figures import escaped, measured, table, worth
+from .card_figures import answers_of, escaped, measured, table, worth
 from .manifest import MANIFEST, hashes_of
 
 _LIMITS = (
@@ -65,22 +65,10 @@ _USE = """## Use
 
 {answer} The folder needs nothing outside itself; weights are safetensors.
 """
-_ANSWERS = {
-    "diagnosis": 'Each prediction is `{"image": ..., "probabilities": {class: p}, "prediction": ...}`.',
-    "segmentation": (
-        'Each prediction is `{"image": ..., "mask": file, "volumes_ml": {class: v}}` (`"masks": {class: file}` where '
-        "classes overlap); mask files lie in `masks/` beside predictions.json, in the image's own geometry."
-    ),
-    "detection": (
-        'Each prediction is `{"image": ..., "boxes": [{"label", "box", "score"}], "anomaly_score": p}`, with '
-        '`"masks": {class: file}` where the model marks voxels. Boxes are in the coordinates of the image file.'
-    ),
-    "report": 'Each prediction is `{"image": ..., "findings": "...", "impression": "..."}`.',
-}
 
 
 def _use(task: Any) -> str:
-    return _USE.replace("{answer}", _ANSWERS.get(str(task), _ANSWERS["diagnosis"]))
+    return _USE.replace("{answer}", answers_of(task).use)
 
 
 def _patients_in(info: Mapping[str, Any], part: str) -> int | None:
@@ -96,12 +84,13 @@ def write_model_card(folder: Path, info: Mapping[str, Any]) -> Path:
     Args:
         info: any of `title`, `summary`, `request`, `task`, `data`, `patients`, `classes`, `network`, `training`,
             `integrity`, `seed`, `made` (text, list or mapping), `split` ({split: {class: cases}}), `scores`
-            (`Scores.to_dict()`), `acceptable` ([low, high or None]), `verdict` (text), `limits` (list of text).
+            (`Scores.to_dict()`), `acceptable` ([low, high or None]), `verdict` (text), `limits` (list of text),
+            `less_is_better` (names of metrics).
     """
     lines = [f"# {escaped(info.get('title') or 'A model made by m3b')}", ""]
     if info.get("summary"):
         lines += [escaped(info["summary"]), ""]
-    lines += _facts(info) + _split(info) + measured(info.get("scores") or {})
+    lines += _facts(info) + _split(info) + measured(info.get("scores") or {}, info.get("less_is_better") or ())
     if info.get("acceptable"):
         low, high = info["acceptable"]
         lines += [f"Acceptable range: {low:g} to {high:g}." if high is not None else f"Acceptable from {low:g}.", ""]

@@ -15,9 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from m3b import untrusted
+from m3b.data.kinds import DEFAULT
 from m3b.errors import ModelError
 
-from .predictions import MASKED, Prediction, Promise, check_output, read_output
+from .answers import names, of
+from .output import check_output, read_output
+from .predictions import Prediction, Promise
 
 Run = Callable[[list[str], Path, Path], tuple[int, str]]
 """`run(argv, cwd, out)` runs a command in `cwd`; `out` is the one file that it has to be able to write. The folder of
@@ -61,9 +64,6 @@ def _end_group(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-TASKS = ("diagnosis", "segmentation", "detection", "report")
-
-
 def read_promise(model_dir: Path) -> Promise:
     """What the model says of itself in its config.json: task (diagnosis if not said), classes, and more.
 
@@ -78,16 +78,16 @@ def read_promise(model_dir: Path) -> Promise:
     layers = (
         [layer for layer in (config, config.get("plan")) if isinstance(layer, dict)] if isinstance(config, dict) else []
     )
-    task = _first(layers, "task") or "diagnosis"
-    if task not in TASKS:
-        raise ModelError(f"{file} has the `task` {task!r}; known are {', '.join(TASKS)}")
-    names = _first(layers, "classes") or []
-    sound = isinstance(names, list) and all(isinstance(n, str) for n in names) and len(set(names)) == len(names)
-    if not sound or not (names or task == "report"):
+    task = _first(layers, "task") or DEFAULT
+    if task not in names():
+        raise ModelError(f"{file} has the `task` {task!r}; known are {', '.join(names())}")
+    classes = _first(layers, "classes") or []
+    listed = isinstance(classes, list) and all(isinstance(name, str) for name in classes)
+    if not listed or len(set(classes)) != len(classes) or not (classes or not of(task).needs_classes):
         raise ModelError(f"{file} must have `classes`, a list of different names in the order of the model's outputs")
     labels = _first(layers, "labels")
     numbers = {str(k): int(v) for k, v in labels.items()} if isinstance(labels, dict) else {}
-    return Promise(task, tuple(names), bool(_first(layers, "multi_label")), numbers)
+    return Promise(task, tuple(classes), bool(_first(layers, "multi_label")), numbers)
 
 
 def _first(layers: Sequence[dict[str, Any]], key: str) -> Any:
@@ -136,8 +136,8 @@ def run_predict(
     temporary = keep is None
     with contextlib.ExitStack() as stack:
         if keep is None:
-            if promise.task == "segmentation":
-                raise ModelError("a segmentation model writes mask files; say in which folder they shall stay")
+            if of(promise.task).needs_folder:
+                raise ModelError(f"a {promise.task} model writes mask files; say in which folder they shall stay")
             keep = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="m3b-predict-")))
         out = keep.resolve() / "predictions.json"
         handle, name = tempfile.mkstemp(prefix=".cases-", suffix=".json", dir=out.parent)  # nobody's file is in its way
@@ -146,7 +146,7 @@ def run_predict(
         with os.fdopen(handle, "w", encoding="utf-8") as stream:
             json.dump([path if isinstance(path, str) else list(path) for path in paths], stream)
         argv = [sys.executable, "-B", str(script), "--list", str(asked), "-o", str(out)]
-        if promise.task in MASKED:
+        if of(promise.task).takes_masks:
             argv += ["--masks", str(out.parent / "masks")]
         status, log = run(argv, staged_folder.resolve(), out)
         if status not in (0, 1) or not out.exists():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from m3b.metrics.vocabulary import UNBOUNDED
+from m3b.metrics.table import unbounded
 
 from .charts import SERIES, calibration_chart, gauge, legend, roc_chart
 from .gather import RunFiles, as_dict, as_list, number
@@ -64,7 +64,7 @@ def _scale(
     acceptable: tuple[float, float] | None,
 ) -> Html | None:
     """The figure on a scale from 0 to 1, where it is a share."""
-    if measure.get("name") in UNBOUNDED or not 0 <= value <= 1:
+    if unbounded(str(measure.get("name"))) or not 0 <= value <= 1:
         return None
     return gauge(value, known, number(measure.get("baseline")), acceptable)
 

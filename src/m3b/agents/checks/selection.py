@@ -9,15 +9,22 @@ from typing import Any
 from m3b.agents.artifacts import Selection
 from m3b.agents.replies import find_object
 from m3b.agents.verdict import Fault, Verdict, accepted, answered, rejected
+from m3b.data import kinds
 from m3b.data.cards import Card
+from m3b.data.kinds import DEFAULT
 from m3b.errors import NoDataset
-from m3b.metrics import TASK_METRICS, canonical_metric
+from m3b.metrics import canonical_metric
+from m3b.metrics.table import table, tasks
 
-TASKS = tuple(TASK_METRICS)
-SHAPE = (
-    'Reply with one JSON object and nothing else: {"data_card": "<name>", "task": "diagnosis", "metric": "auroc", '
-    f'"classes": [], "plan": "...", "reason": "..."}}; `task` is one of {", ".join(TASKS)}.'
-)
+
+def shape() -> str:
+    """What a closing text must look like."""
+    return (
+        'Reply with one JSON object and nothing else: {"data_card": "<name>", "task": "diagnosis", "metric": "auroc", '
+        f'"classes": [], "plan": "...", "reason": "..."}}; `task` is one of {", ".join(tasks())}.'
+    )
+
+
 NO_ANSWER = "The language model did not answer in the form that m3b asks for."
 Ask = Callable[[str], str | None]
 
@@ -50,10 +57,10 @@ class SelectionCheck:
     def __call__(self, text: str) -> Verdict:
         raw = find_object(text)
         if raw is None:
-            return rejected(Fault(f"Your reply holds no JSON object. {SHAPE}", NO_ANSWER))
+            return rejected(Fault(f"Your reply holds no JSON object. {shape()}", NO_ANSWER))
         question = str(raw.get("question") or "").strip()
         if question and (answer := self._answer(question)):
-            return answered(f"The user answers your question ({question}): {answer} Decide now. {SHAPE}")
+            return answered(f"The user answers your question ({question}): {answer} Decide now. {shape()}")
         if raw.get("data_card") is None:
             return self._declined(str(raw.get("reason") or "No data card serves the request."))
         return _chosen(raw, self.cards)
@@ -78,7 +85,7 @@ class SelectionCheck:
         named = _named(answer, here)
         self._chosen = named is not None
         said = f"use {named.name}." if named else answer
-        return answered(f"The user answers: {said} Decide again. {SHAPE}")
+        return answered(f"The user answers: {said} Decide again. {shape()}")
 
 
 def _named(answer: str, here: Sequence[Card]) -> Card | None:
@@ -127,16 +134,16 @@ def _card(name: str, cards: Mapping[str, Card]) -> Card | None:
 def _faults(raw: Mapping[str, Any]) -> list[Fault]:
     faults = []
     task = raw.get("task")
-    if not isinstance(task, str) or task not in TASKS:
-        told = f"The agent named no kind of model that m3b builds ({', '.join(TASKS)}) but {task!r}."
-        faults.append(Fault(f"`task` is {task!r}; m3b builds {', '.join(TASKS)} models.", told))
+    if not isinstance(task, str) or task not in tasks():
+        told = f"The agent named no kind of model that m3b builds ({', '.join(tasks())}) but {task!r}."
+        faults.append(Fault(f"`task` is {task!r}; m3b builds {', '.join(tasks())} models.", told))
         task = None
     faults += _metric(raw.get("metric"), task)
     if not isinstance(raw.get("plan"), str) or len(raw["plan"].strip()) < 20:
         fault = "`plan` is missing: say in three to eight sentences where labels and patients are found."
         faults.append(Fault(fault, "The agent made no plan."))
     classes = raw.get("classes") or []
-    alone = isinstance(classes, list) and len(classes) == 1 and task in (None, "diagnosis")
+    alone = isinstance(classes, list) and len(classes) == 1 and kinds.of(task or DEFAULT).fewest_classes > 1
     if not isinstance(classes, list) or alone or len(set(map(str, classes))) != len(classes):
         fault = f"`classes` is {classes!r}; give at least two different names, or an empty list."
         faults.append(Fault(fault, f"The agent named no classes that differ: {classes!r}."))
@@ -148,7 +155,7 @@ def _metric(given: object, task: str | None) -> list[Fault]:
     try:
         canonical_metric(given if isinstance(given, str) else "", task)
     except ValueError:
-        known = TASK_METRICS[task or TASKS[0]]
+        known = table(task or DEFAULT).names
         told = f"The agent named no metric of such models ({', '.join(known)}) but {given!r}."
         return [Fault(f"`metric` is {given!r}; choose one of {', '.join(known)}.", told)]
     return []

@@ -19,6 +19,7 @@ class RecordKind(ABC):
         name: the task.
         title: as in "Index of a diagnosis data set".
         needed: keys that each record must have besides `image_path` and `patient`.
+        fewest_classes: how many classes an index has at least.
         empty_vocabulary: whether label_dict.json may be `{}`.
         separate_images: whether several paths of a record are images of their own, as the views of a study are, and not
             the slices of one volume.
@@ -31,6 +32,7 @@ class RecordKind(ABC):
     name: str = ""
     title: str = ""
     needed: tuple[str, ...] = ()
+    fewest_classes: int = 1
     empty_vocabulary: bool = False
     separate_images: bool = False
     cases_word: str = "images"

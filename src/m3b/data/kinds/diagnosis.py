@@ -16,6 +16,7 @@ class DiagnosisRecords(RecordKind):
     name = "diagnosis"
     title = "a diagnosis"
     needed = ("labels",)
+    fewest_classes = 2
     taught = (
         "labels",
         "Leave them out or find the right label.",

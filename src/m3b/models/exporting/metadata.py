@@ -5,15 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from m3b.models.answers import names, of
+
 from .child import versions
 
 SCHEMA = "https://github.com/Project-MONAI/MONAI-extra-test-data/releases/download/0.8.1/meta_schema_20240725.json"  # MONAI's
-_TASKS = {
-    "diagnosis": "Classification of medical images",
-    "segmentation": "Segmentation of medical images",
-    "detection": "Detection of anomalies in medical images",
-    "report": "Report generation from medical images",
-}
 
 
 def metadata(facts: Mapping[str, Any], state: Mapping[str, Any], summary: str) -> dict[str, Any]:
@@ -33,7 +29,7 @@ def metadata(facts: Mapping[str, Any], state: Mapping[str, Any], summary: str) -
         "pytorch_version": installed["torch"],
         "numpy_version": installed["numpy"],
         "required_packages_version": versions("nibabel", "pydicom", "simpleitk", "pillow", "h5py"),
-        "task": _TASKS.get(str(facts.get("task")), "Medical images"),
+        "task": of(task).exported if (task := str(facts.get("task"))) in names() else "Medical images",
         "description": summary,
         "authors": "Made with m3b",
         "copyright": "That of whoever trained the model and of the owners of the data",
@@ -54,7 +50,7 @@ def _inputs(facts: Mapping[str, Any], state: Mapping[str, Any]) -> dict[str, Any
             "spatial_shape": shape[2:],
             "dtype": "float32",
             "value_range": [],
-            "is_patch_data": facts.get("task") in ("segmentation", "detection"),
+            "is_patch_data": _patches(facts),
             "channel_def": {str(channel): "image" for channel in range(shape[1])},
         }
     }
@@ -72,7 +68,12 @@ def _outputs(facts: Mapping[str, Any], state: Mapping[str, Any]) -> dict[str, An
             "spatial_shape": shape[2:],
             "dtype": "float32",
             "value_range": [0, 1],
-            "is_patch_data": facts.get("task") in ("segmentation", "detection"),
+            "is_patch_data": _patches(facts),
             "channel_def": known,
         }
     }
+
+
+def _patches(facts: Mapping[str, Any]) -> bool:
+    task = str(facts.get("task"))
+    return task in names() and of(task).patches

@@ -10,6 +10,7 @@ import numpy as np
 
 from m3b.data.reading import boxes_to_array, geometry, read_image, read_masks
 from m3b.errors import DataError
+from m3b.models.answers import of
 from m3b.models.predictions import Prediction, Promise
 
 from .paint import SIDE, Row, colour, extent, paint, sheet
@@ -40,7 +41,7 @@ def draw_overlay(
         DataError: the image or a mask cannot be read, or they do not fit.
     """
     path = prediction.image if isinstance(prediction.image, str) else list(prediction.image)
-    if promise.task == "report" and isinstance(path, list):
+    if of(promise.task).separate_images and isinstance(path, list):
         pictures = [panel for view in path[:MOST_VIEWS] for panel in _panels(view, prediction, promise, base, window)]
     else:
         pictures = _panels(path, prediction, promise, base, window)
@@ -98,6 +99,7 @@ def _rows(prediction: Prediction, promise: Promise) -> list[Row]:
     for title, text in (("Findings", prediction.findings), ("Impression", prediction.impression)):
         if text:
             rows += [(title, colour(1), None), (text, None, None), ("", None, None)]
+    rows += [(f"{name}  {value}", None, None) for name, value in prediction.extra.items()]
     return rows
 
 

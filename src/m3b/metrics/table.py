@@ -1,0 +1,93 @@
+"""The metrics of a task in one object: names, aliases, which way is better, what a verdict compares; and their registry.
+
+`m3b.tasks.TaskFamily` has its table as `metrics`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from m3b.plugins import Registry
+
+
+@dataclass(frozen=True)
+class MetricTable:
+    """The metrics that models of one task are measured by.
+
+    Args:
+        names: canonical name -> aliases that people write, in the order in which tables show them.
+        default: the metric that a model is judged by unless somebody asks for another.
+        lower_is_better: those of which less is better.
+        unbounded: those that are no shares between 0 and 1, such as millimetres.
+        companions: metrics that a model without any skill can win, and the one that has to beat the image-blind baseline
+            in their place.
+        alongside: metrics that must not be worse than the image-blind baseline, whichever of them a model is judged by.
+        remarked: metrics of which it is only said where they are worse than that.
+        decisions: a metric of the model's decisions that has to beat the image-blind baseline too; empty for none.
+        rarer_class: whether of two classes the rarer one says how many patients a figure rests on.
+    """
+
+    names: Mapping[str, tuple[str, ...]]
+    default: str
+    lower_is_better: frozenset[str] = frozenset()
+    unbounded: frozenset[str] = frozenset()
+    companions: Mapping[str, str] = field(default_factory=dict)
+    alongside: tuple[str, ...] = ()
+    remarked: tuple[str, ...] = ()
+    decisions: str = ""
+    rarer_class: bool = False
+
+    def __post_init__(self) -> None:
+        told = {self.default, *self.lower_is_better, *self.unbounded, *self.companions, *self.companions.values(),
+                *self.alongside, *self.remarked, *filter(None, [self.decisions])}  # fmt: skip
+        if unknown := sorted(told - set(self.names)):
+            raise ValueError(f"The table of metrics speaks of {', '.join(unknown)}, and names {', '.join(self.names)}.")
+
+
+_TABLES: Registry[MetricTable] = Registry("table of metrics for")
+
+
+def add_table(task: str, table: MetricTable) -> None:
+    """Register the metrics of a task.
+
+    Raises:
+        ValueError: the task has another table, or a metric of this name is better the other way round elsewhere.
+    """
+    for name in table.names:
+        for other in (one for one in tables() if name in one.names and one is not table):
+            if (name in other.lower_is_better) != (name in table.lower_is_better):
+                raise ValueError(f"There is a metric {name!r} that is better the other way round; name it differently.")
+    _TABLES.add(task, table)
+
+
+def tables() -> Iterator[MetricTable]:
+    """Those of all tasks, m3b's own first."""
+    return (found for task in _TABLES.names() if (found := _TABLES.get(task)) is not None)
+
+
+def table(task: str) -> MetricTable:
+    """The metrics of a task.
+
+    Raises:
+        ValueError: an unknown task.
+    """
+    found = _TABLES.get(task)
+    if found is None:
+        raise ValueError(f"unknown task {task!r}; the tasks are {', '.join(_TABLES.names())}")
+    return found
+
+
+def tasks() -> tuple[str, ...]:
+    """The tasks that have metrics."""
+    return _TABLES.names()
+
+
+def lower_is_better(name: str) -> bool:
+    """Whether less of a metric is better."""
+    return any(name in one.lower_is_better for one in tables())
+
+
+def unbounded(name: str) -> bool:
+    """Whether a metric is no share between 0 and 1."""
+    return any(name in one.unbounded for one in tables())

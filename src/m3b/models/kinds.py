@@ -1,0 +1,56 @@
+"""What the answers of a task's models are like, and their registry: the part of a task family that delivered models need.
+
+`m3b.tasks.TaskFamily` has its part as `answers`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from .predictions import Promise
+
+Item = Mapping[str, Any]
+"""One object of the JSON list that predict.py writes."""
+
+
+class AnswerKind(ABC):
+    """The answers of one task. Stateless; a kind overrides what is different.
+
+    Attributes:
+        takes_masks: whether predict.py takes `--masks DIR`, the folder in which it writes mask files.
+        needs_folder: whether an answer is worth nothing without the files that predict.py writes.
+        needs_classes: whether a model has to name its classes.
+        separate_images: whether several paths are images of their own, as the views of a study are.
+        use: the model card's sentence on what a prediction looks like, Markdown.
+        blind: what the best answer is that never looks at an image, as the model card says it.
+        exported: what the model does, as the metadata of an exported bundle say it.
+        patches: whether the network sees parts of an image.
+    """
+
+    takes_masks: bool = False
+    needs_folder: bool = False
+    needs_classes: bool = True
+    separate_images: bool = False
+    use: str = "Each prediction is a JSON object with the key `image`."
+    blind: str = "the best answer that is the same for every image"
+    exported: str = "Medical images"
+    patches: bool = False
+
+    @abstractmethod
+    def parse(self, where: str, item: Item, promise: Promise, folder: Path | None) -> dict[str, Any]:
+        """The fields of a `Prediction` from what predict.py wrote; what none of them fits goes into `extra`.
+
+        Args:
+            where: which answer it is, for messages.
+            folder: where predict.py wrote; files that it names have to lie there.
+
+        Raises:
+            ModelError: something is missing or cannot be right.
+        """
+
+    def writes_masks(self, promise: Promise) -> bool:
+        """Whether a model's answers are mask files, numbered as `promise.labels` says."""
+        return False
