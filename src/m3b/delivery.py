@@ -165,7 +165,7 @@ def without_names(note: str) -> str:
 
 
 def _title(selection: Selection, card: Card, data: DataIndex) -> str:
-    joined = " or ".join(data.classes) if selection.task == "diagnosis" else ", ".join(data.classes)
+    joined = (" or " if family(selection.task).classes_joined == " or " else ", ").join(data.classes)
     return f"{card.name}: {joined or selection.task}"
 
 

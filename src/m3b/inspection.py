@@ -17,6 +17,7 @@ from m3b.agents.checks.locked import digest_made, lock, made_files
 from m3b.agents.checks.model import FOLDER, Predict, Trial, check_model, take
 from m3b.agents.loop import Emit
 from m3b.agents.verdict import Verdict, rejected
+from m3b.data import kinds
 from m3b.data.cards import Card
 from m3b.data.index import read_index
 from m3b.data.view import shared_files, wanted_by
@@ -161,7 +162,7 @@ def _audit_line(found: Mapping[str, Any]) -> str:
     shapes = ", ".join(
         f"{shape} ({count} image{'s' if count != 1 else ''})" for shape, count in list(found["shapes"].items())[:3]
     )
-    what = "studies" if found.get("task") == "report" else "images"
+    what = kinds.of(found.get("task") or kinds.DEFAULT).cases_word
     opened = f"Opened {found['opened']} of {found['cases']} {what}"
     return f"{'. '.join(parts)}. {opened}, most often of shape {shapes or 'unknown'}."
 

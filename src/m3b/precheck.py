@@ -16,12 +16,6 @@ from m3b.errors import DataError, WrongUse
 from m3b.llm.rules.words import STOP, of_images, plain, words
 from m3b.runs import runs_root
 
-OTHER_TASKS = {
-    "classification": "diagnosis", "classify": "diagnosis", "segment": "segmentation", "detect": "detection",
-    "object detection": "detection", "localization": "detection", "report generation": "report", "reports": "report",
-    "captioning": "report",
-}  # fmt: skip
-"""What the four tasks are called elsewhere."""
 SUBJECTS = (
     r"\bweather\b|\bwetter\b|\bmeteo\b|\bclima\b|\bforecast\b",
     r"\bstock (?:market|price)s?\b|\bshare prices?\b|\bbitcoin\b|\baktienkurs\w*\b|\bexchange rates?\b",
@@ -32,17 +26,7 @@ SUBJECTS = (
 _OPEN = r"(?:^|[.;:,!]\s*|\b(?:and|then|also|plus|that|which|und|dann|et|puis|qui|y|luego|que|to|zu)\s+)"
 _MORE = r"(?:(?:and|then|also|please|to|can|auch|bitte|aussi|tambien)\s+)*"
 _BEGIN = _OPEN + _MORE
-COMMANDS = {
-    "segmentation": rf"{_BEGIN}(?:segment(?:s|iere?|iert|er|ar|ez|a)?|delineates?|outlines?|umrande)\b",
-    "diagnosis": rf"{_BEGIN}(?:(?:classif|diagnos|klassifizier|distinguish)\w*|tells?\b(?! (?:me|us)\b)[^.;]*\bfrom)\b",
-    "report": (
-        rf"{_BEGIN}(?:writes?|generates?|drafts?|schreibe?|erstelle?|verfasse?|redige|redacta|escribe)\s+"
-        r"(?!(?:\w+\W+){0,4}?(?:evaluation|training|performance|summary|pdf|html|test)\b)(?:\w+\W+){0,4}?"
-        r"(?:reports?|befundberichte?|berichte?|informes?|comptes?[- ]rendus?)\b"
-        r"(?!\s+(?:(?:of|on|about|with)\s+)(?:\w+\s+){0,2}(?:result|performance|accuracy|metric|training|model))"
-    ),
-}
-"""A clause that orders a task, in texts without accents: what is asked for, rather than spoken of."""
+"""How a clause begins that orders something, in texts without accents."""
 
 
 def checked_card(card: Card) -> Card:
@@ -53,15 +37,17 @@ def checked_card(card: Card) -> Card:
     """
     if not card.task and not card.metric:
         return card
+    from m3b.data.kinds import names
     from m3b.metrics import canonical_metric
     from m3b.metrics.table import unbounded
-    from m3b.tasks import TASKS
 
     told, task = f"the data card {card.name!r}", card.task.strip().lower()
-    if task and task not in TASKS:
-        close = [OTHER_TASKS[task]] if task in OTHER_TASKS else difflib.get_close_matches(task, TASKS, 1)
+    if task and task not in names():
+        from m3b.tasks import families
+
+        close = [one.name for one in families() if task in one.aliases] or difflib.get_close_matches(task, names(), 1)
         mean = f" Did you mean {close[0]!r}?" if close else ""
-        raise DataError(f"`task` of {told} is {card.task!r}; m3b builds models for {', '.join(TASKS)}.{mean}")
+        raise DataError(f"`task` of {told} is {card.task!r}; m3b builds models for {', '.join(names())}.{mean}")
     metric = card.metric
     if metric:
         try:
@@ -118,12 +104,19 @@ def check_request(request: str, cards: Iterable[Card]) -> None:
 
 def ordered_tasks(request: str) -> list[str]:
     """The tasks that a request orders in clauses of their own, in their order; alike ones count once."""
-    text = plain(" ".join(request.split()))
-    found = sorted((hit.start(), hit.end(), task) for task, kind in COMMANDS.items() for hit in re.finditer(kind, text))
+    from m3b.tasks import families
+
+    text, known = plain(" ".join(request.split())), {one.name: one for one in families()}
+    found = sorted(
+        (hit.start(), hit.end(), task)
+        for task, one in known.items()
+        for hit in (re.finditer(f"{_BEGIN}{one.ordered}", text) if one.ordered else ())
+    )
     tasks: list[str] = []
     ended, last = 0, ""
     for start, end, task in found:
-        shared = last not in ("", "report") and task != "report" and not re.search(r"\w", text[ended:start])
+        objects = last and known[last].marks_objects and known[task].marks_objects
+        shared = objects and not re.search(r"\w", text[ended:start])
         if task not in tasks and not shared:  # "segment and classify nuclei": two words for what is done to one object
             tasks.append(task)
         ended, last = end, task

@@ -14,6 +14,7 @@ from types import MappingProxyType
 from m3b.agents.artifacts import DataIndex, Selection, TrainingModule
 from m3b.agents.examples import example_files
 from m3b.data.cards import Card, own_notes
+from m3b.tasks import families, family
 from m3b.tools.phi import scrub
 
 Look = Callable[[str, Mapping[str, object]], str]
@@ -25,19 +26,6 @@ ONE_FILE = 4000
 """Characters that the preview of one of several long files may take."""
 FEW_CARDS = 2
 """So many data sets are shown to the Task Manager with their tables and an image; of more, the folders alone."""
-RECORDS = {
-    "diagnosis": '{"image_path": "data/x/a.png", "labels": ["pneumonia"], "patient": "p1"}; label_dict.json numbers the '
-    "labels from 0, the finding to detect last.",
-    "segmentation": '{"image_path": "data/x/a.nii.gz", "mask_path": "data/x/a_seg.nii.gz", "patient": "p1"}; '
-    'label_dict.json names the values in the masks, {"liver": 1, "spleen": 6}; values that it does not name are '
-    'background. Or `mask_path` is {"liver": path, "spleen": path}, a binary mask a class, numbered from 1.',
-    "detection": 'with masks {"image_path": ..., "mask_path": path or null (nothing marked), "patient": ...} as in '
-    'segmentation; or with boxes, in every record, "boxes": [{"label": "nodule", "box": [x0, y0, x1, y1]}] ([] is a '
-    "healthy image; pixels, upper edge not included; volumes x0, y0, z0, x1, y1, z1), label_dict.json from 0.",
-    "report": '{"image_path": path or list of views, "report": {"findings": "...", "impression": "..."}, "patient": "p1"}'
-    ' (one text may be empty), optional "labels": finding names; label_dict.json names these from 0, or is {}.',
-}
-"""The records of each task, in short; schema and example files lie in resources/indexes."""
 
 
 def selection_briefing(request: str, cards: Sequence[Card], look: Look) -> str:
@@ -48,10 +36,12 @@ def selection_briefing(request: str, cards: Sequence[Card], look: Look) -> str:
     for card in here:
         few = len(here) <= FEW_CARDS
         parts += [_about(card, notes=few), look("preview_dirs", {"path": f"data/{card.root}"})]
-        parts += _first_looks(card, card.task or "detection", look) if few else []
+        parts += _first_looks(card, card.task, look) if few else []
     if others:
         parts.append("## Other data cards (their data is not on this machine)")
         parts.append("\n".join(f"- {card.line()}".replace("; data not on this machine", "") for card in others))
+    if more := [f"- `{one.name}`: {one.about}" for one in families() if one.about]:
+        parts.append("\n".join(["## Further tasks", *more]))
     parts.append("Choose, and reply with the JSON object.")
     return "\n\n".join(parts)
 
@@ -69,7 +59,7 @@ def index_briefing(request: str, selection: Selection, card: Card, look: Look, r
             f"## Data card\n{_about(card)}",
             f"## Preview of data/{card.root}\n{look('preview_dirs', {'path': f'data/{card.root}'})}",
             *_first_looks(card, selection.task, look),
-            f"## Records of a {selection.task} index\n{RECORDS[selection.task]}",
+            f"## Records of a {selection.task} index\n{family(selection.task).guide}",
             f"## The indexing script\n{indexing_guide(resources, selection.task)}",
             "Write the index files.",
         ]
@@ -86,8 +76,10 @@ def _about(card: Card, *, notes: bool = True) -> str:
 
 
 def _first_looks(card: Card, task: str, look: Look) -> list[str]:
-    """The tables, and an image with its mask or a report: what one would open first."""
-    examples = example_files(card.path, task) if card.path else []
+    """The tables, and an image with its mask or a report: what one would open first. Of no task what any one needs."""
+    own = [family(task)] if task else families()
+    masks, texts = any(one.shows_masks for one in own), any(one.shows_texts for one in own)
+    examples = example_files(card.path, masks=masks, texts=texts) if card.path else []
     files = (_tables(card), [f"data/{card.root}/{name}" for name in examples])
     return [_shown(paths, look) for paths in files if paths]
 
@@ -201,7 +193,7 @@ def _short(value: object) -> str:
 
 def _classes(data: DataIndex) -> str:
     """The classes, with the values that stand for them in masks."""
-    if data.task in ("segmentation", "detection") and data.values and min(data.values.values()) > 0:
+    if data.values and min(data.values.values()) > 0:
         return ", ".join(f"{name} (value {value})" for name, value in data.values.items())
     return (", ".join(data.classes) or "none") + (" (several may apply)" if data.multi_label else "")
 

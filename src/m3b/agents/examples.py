@@ -21,13 +21,12 @@ SEVERAL = 4
 """From so many text files on they are cases, not notes."""
 
 
-def example_files(folder: Path, task: str) -> list[str]:
-    """Paths below a folder: an image with its mask or masks, or one of many text files; empty for diagnosis."""
-    if task == "diagnosis":
+def example_files(folder: Path, *, masks: bool, texts: bool) -> list[str]:
+    """Paths below a folder: one of many text files, an image with its mask or masks, as asked for."""
+    if not masks and not texts:
         return []
     files = list(_walk(folder))
-    found = _texts(files) if task in ("report", "detection") else []
-    return found + (_masks(files) if task in ("segmentation", "detection") else [])
+    return (_texts(files) if texts else []) + (_masks(files) if masks else [])
 
 
 def _walk(folder: Path) -> Iterator[str]:

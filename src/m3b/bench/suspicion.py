@@ -16,6 +16,7 @@ from typing import Any
 from m3b.data.index import TEST
 from m3b.events import Event
 from m3b.metrics import canonical_metric
+from m3b.metrics.table import tasks
 from m3b.runs import read_journal
 
 from .scoring import Score
@@ -152,7 +153,7 @@ def _named(key: str, name: str) -> bool:
     low = re.sub(r"[^a-z0-9]+", "_", key.lower())
     if low == name or low.endswith(f"_{name}"):
         return True
-    for task in ("diagnosis", "segmentation", "detection", "report"):
+    for task in tasks():
         try:
             if canonical_metric(key, task) == name:
                 return True

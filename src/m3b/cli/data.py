@@ -116,11 +116,11 @@ def audit(
     """Audit an index: unreadable images, masks that do not fit, copies, patients on both sides, class counts."""
     from m3b.data.audit import audit_index
     from m3b.data.index import TEST, guess_task, read_index
+    from m3b.data.kinds import names
     from m3b.runs import Run
-    from m3b.tasks import TASKS
 
-    if task and task not in TASKS:
-        raise WrongUse(f"There is no task {task!r}; choose one of {', '.join(TASKS)}.")
+    if task and task not in names():
+        raise WrongUse(f"There is no task {task!r}; choose one of {', '.join(names())}.")
     place = Path(folder) if Path(folder).is_dir() else Run.open(folder).folder
     parts = (place / "work", place / "locked")  # a run at work keeps its test cases out of work/
     work = next((part for part in parts if (part / TEST).is_file()), place)

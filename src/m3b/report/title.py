@@ -7,12 +7,6 @@ from .words import brief
 
 MOST_NAMED = 4
 """So many classes are named in a title."""
-_BUILT = {
-    "diagnosis": "Classifier of",
-    "segmentation": "Segmentation of",
-    "detection": "Detector of",
-    "report": "Report writer",
-}
 
 
 def page_title(files: RunFiles) -> str:
@@ -21,11 +15,21 @@ def page_title(files: RunFiles) -> str:
     if not files.delivered or not isinstance(task, str):
         request = files.run.get("request") or files.result.get("request")
         return f"Asked for: {brief(request, 160)}" if request else "A run of m3b"
-    built = _BUILT.get(task, "Model of")
-    names = _named(classes(files), " or " if task == "diagnosis" else " and ") if task != "report" else ""
+    built, last = _words(task)
+    names = _named(classes(files), last) if built.endswith(" of") else ""
     data = files.result.get("data_card")
     what = f"{built} {names}" if names else built.removesuffix(" of")
     return f"{what}, made from {brief(data, 60)}" if data else what
+
+
+def _words(task: str) -> tuple[str, str]:
+    """What a model of a task is called, and what stands before its last class."""
+    from m3b.tasks import family, names
+
+    if task not in names():
+        return "Model of", " and "
+    of_task = family(task)
+    return of_task.built, of_task.classes_joined
 
 
 def classes(files: RunFiles) -> list[str]:

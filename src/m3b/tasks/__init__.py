@@ -1,35 +1,62 @@
-"""The four task families: how one answer of a model is measured, what a trivial answer is worth, how all are scored.
+"""The task families: how one answer of a model is measured, what a trivial answer is worth, how all are scored.
 
 A family turns a record of the index and the model's answer into a row of plain JSON values at once, so that masks can
-be thrown away case by case; rows are stored and scored later.
+be thrown away case by case; rows are stored and scored later. A family of one's own is a `TaskFamily` that is given to
+`register_task`, or named by an entry point of the group `m3b.tasks`.
 """
 
 from __future__ import annotations
 
+from functools import cache
 from importlib import import_module
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
-from .base import DEFAULT_METRIC, Family, Row
+from m3b.data.kinds import names
+
+from .base import FAMILIES, Row, TaskFamily
 
 if TYPE_CHECKING:
     from m3b.data.index import Index
 
-__all__ = ["DEFAULT_METRIC", "TASKS", "Family", "Row", "default_metric", "family"]
-
-TASKS = ("diagnosis", "segmentation", "detection", "report")
+__all__ = ["Row", "TaskFamily", "default_metric", "families", "family", "names", "register_task"]
 
 
-def family(task: str) -> Family:
+@cache
+def _register_own() -> None:
+    """m3b's own, one module each; they bring what measures masks, and are loaded when a family is asked for."""
+    for module in ("diagnosis", "segmentation", "detection", "report"):
+        import_module(f".{module}", __name__).FAMILY.register()
+
+
+def register_task(new: TaskFamily) -> TaskFamily:
+    """Make a task family known in this process: to runs, checks, audit, model cards, reports and the command line.
+
+    Raises:
+        ValueError: another family has this name, or one of its metrics is better the other way round elsewhere.
+    """
+    _register_own()
+    new.register()
+    return new
+
+
+def family(task: str) -> TaskFamily:
     """The family of a task.
 
     Raises:
         ValueError: an unknown task.
     """
-    if task not in TASKS:
-        raise ValueError(f"unknown task {task!r}; the tasks are {', '.join(TASKS)}")
-    return cast(Family, import_module(f".{task}", __name__).FAMILY)
+    _register_own()
+    found = FAMILIES.get(task)
+    if found is None:
+        raise ValueError(f"unknown task {task!r}; the tasks are {', '.join(names())}")
+    return found
+
+
+def families() -> list[TaskFamily]:
+    """All families, m3b's own first."""
+    return [family(name) for name in names()]
 
 
 def default_metric(index: Index) -> str:
     """The metric that an index is judged by unless somebody asks for another."""
-    return "map_50" if index.boxed else DEFAULT_METRIC[index.task]
+    return family(index.task).default_metric(index)

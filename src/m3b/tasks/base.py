@@ -1,29 +1,81 @@
-"""What every task family can do."""
+"""What a task family is made of, and the registry of families."""
 
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
+from m3b.data import audit_kinds, kinds
+from m3b.data.audit_kinds import IndexAudit
 from m3b.data.index import Index
+from m3b.data.kinds import RecordKind
 from m3b.data.records import Record
-from m3b.metrics import Scores
-from m3b.models import Prediction
+from m3b.metrics import MetricTable, Scores
+from m3b.metrics.table import add_table
+from m3b.models import Prediction, answers
+from m3b.models.kinds import AnswerKind
+from m3b.plugins import Registry
 
 Row = dict[str, Any]
 """One measured case as JSON values: `image`, `patient`, and what its family needs to score it."""
 
-DEFAULT_METRIC = {"diagnosis": "auroc", "segmentation": "dice", "detection": "lesion_f1", "report": "bleu_4"}
 
+class TaskFamily(ABC):
+    """Everything that m3b knows of one kind of model. Stateless; `register` makes it known.
 
-class Family(Protocol):
-    """A task family; stateless."""
+    Attributes:
+        name: the task, as data cards, plans and configs of models spell it.
+        records: how its cases stand in index files.
+        audit: what is asked of such an index before anything is trained.
+        answers: what predict.py may answer, and what a model card says of it.
+        metrics: by what its models are measured.
+        template: the training project: a folder's name below `templates/` of the workspace, `name` where empty, or a
+            folder of one's own.
+        guide: its records in short, for the Data Engineer.
+        about: when to choose it, for the Task Manager; m3b's own families stand in the prompt already.
+        aliases: what data cards may call it elsewhere, for a better message.
+        ordered: a regular expression of a clause that orders it, in lower-case text without accents.
+        marks_objects: whether it is something that is done to objects, so that a second verb may be about the same model.
+        built: what a model of it is called at the beginning of a title that goes on with the classes.
+        classes_joined: what stands before the last class in a title.
+        shows_masks: whether the Data Engineer is shown an image beside its mask.
+        shows_texts: whether the Data Engineer is shown one of many text files.
+        valid_cases: so many validation cases are predicted at most, spread over all of them.
+    """
+
+    name: str
+    records: RecordKind
+    audit: IndexAudit = IndexAudit()
+    answers: AnswerKind
+    metrics: MetricTable
+    template: str | Path = ""
+    guide: str = ""
+    about: str = ""
+    aliases: tuple[str, ...] = ()
+    ordered: str = ""
+    marks_objects: bool = True
+    built: str = "Model of"
+    classes_joined: str = " and "
+    shows_masks: bool = False
+    shows_texts: bool = False
+    valid_cases: int = 100
 
     def outputs(self, classes: int, plan: Mapping[str, Any]) -> tuple[int, ...]:
         """How many outputs (channels) a network of this plan may have; empty where any number may be right."""
+        return ()
 
+    def label_width(self, classes: int) -> int | None:
+        """How many numbers a case's labels have in a batch; None where that does not matter."""
+        return None
+
+    def default_metric(self, index: Index) -> str:
+        """The metric that an index is judged by unless somebody asks for another."""
+        return self.metrics.default
+
+    @abstractmethod
     def measure(self, record: Record, answer: Prediction, index: Index, base: Path) -> Row:
         """One case.
 
@@ -35,9 +87,11 @@ class Family(Protocol):
             ModelError: the answer cannot be that of this image, for instance a mask of another shape.
         """
 
+    @abstractmethod
     def trivial(self, training: Sequence[Record], records: Sequence[Record], index: Index, base: Path) -> Any:
         """JSON values that stand for the best answer that never looks at an image, made from training cases."""
 
+    @abstractmethod
     def score(self, rows: Sequence[Row], index: Index, *, primary: str, trivial: Any = None, seed: int = 0) -> Scores:
         """All metrics of measured cases.
 
@@ -47,6 +101,23 @@ class Family(Protocol):
         Raises:
             ValueError: the rows cannot be scored, or there is no such metric.
         """
+
+    def register(self) -> None:
+        """Make the family known to all of m3b.
+
+        Raises:
+            ValueError: another family has this name, or one of its metrics is better the other way round elsewhere.
+        """
+        if self.records.name != self.name:
+            raise ValueError(f"The records of the task {self.name!r} are called {self.records.name!r}.")
+        FAMILIES.add(self.name, self)
+        add_table(self.name, self.metrics)
+        kinds.add(self.records)
+        audit_kinds.add(self.name, self.audit)
+        answers.add(self.name, self.answers)
+
+
+FAMILIES: Registry[TaskFamily] = Registry("task family")
 
 
 def to_plain(value: float) -> float | str | None:

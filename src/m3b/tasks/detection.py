@@ -6,13 +6,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from m3b.data.audit_kinds import of as audit_of
 from m3b.data.index import Index
+from m3b.data.kinds import of as records_of
 from m3b.data.records import Record
 from m3b.errors import DataError, ModelError
 from m3b.metrics import Box, DetectionCase, LesionCounts, Scores, measure_channels, score_detection
+from m3b.metrics.vocabulary import DETECTION
 from m3b.models import Prediction
+from m3b.models.answers import of as answers_of
 
-from .base import Row, named, spread
+from .base import Row, TaskFamily, named, spread
 from .marks import answered_channels, image_of, pack, spacing_of, true_channels, unit_of, unpack, with_unit
 from .segmentation import MOST_FOR_ATLAS, mean_shape
 
@@ -20,8 +24,28 @@ CANDIDATES, AGAINST = 40, 120
 """So many training images' boxes are tried as the answer to everything, against so many training images."""
 
 
-class Detection:
-    """See `Family`."""
+class Detection(TaskFamily):
+    """See `TaskFamily`."""
+
+    name = "detection"
+    records = records_of("detection")
+    audit = audit_of("detection")
+    answers = answers_of("detection")
+    metrics = DETECTION
+    guide = (
+        'with masks {"image_path": ..., "mask_path": path or null (nothing marked), "patient": ...} as in '
+        'segmentation; or with boxes, in every record, "boxes": [{"label": "nodule", "box": [x0, y0, x1, y1]}] ([] is a '
+        "healthy image; pixels, upper edge not included; volumes x0, y0, z0, x1, y1, z1), label_dict.json from 0."
+    )
+    aliases = ("detect", "object detection", "localization")
+    built = "Detector of"
+    shows_masks = True
+    shows_texts = True
+    valid_cases = 40
+
+    def default_metric(self, index: Index) -> str:
+        """Lesion F1 of masks, and mean average precision of boxes."""
+        return "map_50" if index.boxed else self.metrics.default
 
     def outputs(self, classes: int, plan: Mapping[str, Any]) -> tuple[int, ...]:
         """Masks: one channel a class, perhaps one of the background. Boxes: a heat map a class, and two sides an axis

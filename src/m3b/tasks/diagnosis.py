@@ -6,17 +6,40 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from m3b.data.audit_kinds import of as audit_of
 from m3b.data.index import Index
+from m3b.data.kinds import of as records_of
 from m3b.data.records import Record
 from m3b.errors import ModelError
 from m3b.metrics import Case, Scores, score_diagnosis
+from m3b.metrics.vocabulary import DIAGNOSIS
 from m3b.models import Prediction
+from m3b.models.answers import of as answers_of
 
-from .base import Row, named
+from .base import Row, TaskFamily, named
 
 
-class Diagnosis:
-    """See `Family`. What a constant answer gets needs no training cases here."""
+class Diagnosis(TaskFamily):
+    """See `TaskFamily`. What a constant answer gets needs no training cases here."""
+
+    name = "diagnosis"
+    records = records_of("diagnosis")
+    audit = audit_of("diagnosis")
+    answers = answers_of("diagnosis")
+    metrics = DIAGNOSIS
+    guide = (
+        '{"image_path": "data/x/a.png", "labels": ["pneumonia"], "patient": "p1"}; label_dict.json numbers the '
+        "labels from 0, the finding to detect last."
+    )
+    aliases = ("classification", "classify")
+    ordered = r"(?:(?:classif|diagnos|klassifizier|distinguish)\w*|tells?\b(?! (?:me|us)\b)[^.;]*\bfrom)\b"
+    built = "Classifier of"
+    classes_joined = " or "
+    valid_cases = 300
+
+    def label_width(self, classes: int) -> int | None:
+        """A number a class."""
+        return classes
 
     def outputs(self, classes: int, plan: Mapping[str, Any]) -> tuple[int, ...]:
         """One logit a class."""

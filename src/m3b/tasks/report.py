@@ -8,18 +8,43 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from m3b.data.audit_kinds import of as audit_of
 from m3b.data.index import Index
+from m3b.data.kinds import of as records_of
 from m3b.data.records import Record
 from m3b.metrics import Findings, ReportCase, Scores, best_constants, image_use, score_reports
+from m3b.metrics.vocabulary import REPORT
 from m3b.models import Prediction
+from m3b.models.answers import of as answers_of
 
-from .base import Row, named
+from .base import Row, TaskFamily, named
 
 SHUFFLES = 5
 
 
-class Reporting:
-    """See `Family`."""
+class Reporting(TaskFamily):
+    """See `TaskFamily`."""
+
+    name = "report"
+    records = records_of("report")
+    audit = audit_of("report")
+    answers = answers_of("report")
+    metrics = REPORT
+    guide = (
+        '{"image_path": path or list of views, "report": {"findings": "...", "impression": "..."}, "patient": "p1"}'
+        ' (one text may be empty), optional "labels": finding names; label_dict.json names these from 0, or is {}.'
+    )
+    aliases = ("report generation", "reports", "captioning")
+    ordered = (
+        r"(?:writes?|generates?|drafts?|schreibe?|erstelle?|verfasse?|redige|redacta|escribe)\s+"
+        r"(?!(?:\w+\W+){0,4}?(?:evaluation|training|performance|summary|pdf|html|test)\b)(?:\w+\W+){0,4}?"
+        r"(?:reports?|befundberichte?|berichte?|informes?|comptes?[- ]rendus?)\b"
+        r"(?!\s+(?:(?:of|on|about|with)\s+)(?:\w+\s+){0,2}(?:result|performance|accuracy|metric|training|model))"
+    )
+    marks_objects = False
+    built = "Report writer"
+    shows_texts = True
+    valid_cases = 150
 
     def outputs(self, classes: int, plan: Mapping[str, Any]) -> tuple[int, ...]:
         """Any: they are words of a vocabulary."""

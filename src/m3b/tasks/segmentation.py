@@ -6,7 +6,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from m3b.data.audit_kinds import of as audit_of
 from m3b.data.index import Index
+from m3b.data.kinds import of as records_of
 from m3b.data.records import Record
 from m3b.errors import DataError, ModelError
 from m3b.metrics import (
@@ -18,9 +20,11 @@ from m3b.metrics import (
     measure_masks,
     score_segmentation,
 )
+from m3b.metrics.vocabulary import SEGMENTATION
 from m3b.models import Prediction
+from m3b.models.answers import of as answers_of
 
-from .base import Row, named, spread
+from .base import Row, TaskFamily, named, spread
 from .marks import (
     answered_channels,
     answered_mask,
@@ -40,8 +44,24 @@ MOST_FOR_ATLAS = 80
 """So many training masks make the mean shape; more do not change it much and take time."""
 
 
-class Segmentation:
-    """See `Family`."""
+class Segmentation(TaskFamily):
+    """See `TaskFamily`."""
+
+    name = "segmentation"
+    records = records_of("segmentation")
+    audit = audit_of("segmentation")
+    answers = answers_of("segmentation")
+    metrics = SEGMENTATION
+    guide = (
+        '{"image_path": "data/x/a.nii.gz", "mask_path": "data/x/a_seg.nii.gz", "patient": "p1"}; '
+        'label_dict.json names the values in the masks, {"liver": 1, "spleen": 6}; values that it does not name are '
+        'background. Or `mask_path` is {"liver": path, "spleen": path}, a binary mask a class, numbered from 1.'
+    )
+    aliases = ("segment",)
+    ordered = r"(?:segment(?:s|iere?|iert|er|ar|ez|a)?|delineates?|outlines?|umrande)\b"
+    built = "Segmentation of"
+    shows_masks = True
+    valid_cases = 24
 
     def outputs(self, classes: int, plan: Mapping[str, Any]) -> tuple[int, ...]:
         """One channel a class, and perhaps one of the background."""

@@ -13,6 +13,7 @@ from m3b.agents.checks.integrity import INDEX_FILES, RAW, sha256
 from m3b.agents.reasons import for_people, quoted
 from m3b.agents.replies import find_object
 from m3b.agents.verdict import Fault, Verdict, accepted, rejected
+from m3b.data import kinds
 from m3b.data.audit import Audit, Finding, audit_index
 from m3b.data.index import Index, read_index
 from m3b.errors import DataError, RejectedData
@@ -112,7 +113,7 @@ def _within(path: Path, roots: Sequence[Path]) -> bool:
 
 
 def _classes(index: Index, selection: Selection) -> str:
-    if not selection.classes or (index.task == "report" and not index.classes):
+    if not selection.classes or (kinds.of(index.task).empty_vocabulary and not index.classes):
         return ""
     wanted = {name.lower() for name in selection.classes}
     if wanted != {name.lower() for name in index.classes}:

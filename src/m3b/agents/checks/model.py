@@ -20,8 +20,6 @@ from m3b.tasks import Row, family
 from m3b.tasks.base import spread
 
 FOLDER = "Deliver"
-VALID_CASES = {"diagnosis": 300, "segmentation": 24, "detection": 40, "report": 150}
-"""So many validation cases are predicted at most, spread over all of them: masks take long to predict and measure."""
 Predict = Callable[[Path, Sequence[Record], Index], list[Row]]
 """Runs a deliverable's predict.py on cases, without the raw data, and measures each answer: one row a case."""
 
@@ -95,7 +93,7 @@ def _promised(folder: Path, index: Index) -> str:
     promise = read_promise(folder)
     if promise.task != index.task:
         return f"{FOLDER}/config.json is of a {promise.task} model; the task is {index.task}."
-    if index.task != "report" and set(promise.classes) != set(index.classes):
+    if family(index.task).answers.needs_classes and set(promise.classes) != set(index.classes):
         return (
             f"{FOLDER}/config.json names the classes {sorted(promise.classes)}; the index has "
             f"{sorted(index.classes)}. Export from this plan."
@@ -111,7 +109,7 @@ def validation_records(work: Path, index: Index) -> list[Record]:
     except (OSError, ValueError, KeyError, TypeError):
         return []
     held = [record for record in index.train if record.key in names]
-    return list(spread(held, VALID_CASES[index.task])) if held else []  # an index is often sorted by label
+    return list(spread(held, family(index.task).valid_cases)) if held else []  # an index is often sorted by label
 
 
 def _key(image: Any) -> str:

@@ -136,7 +136,8 @@ def _judge(
             f"The model has {report['outputs']} outputs for {len(classes)} classes ({', '.join(classes)}); "
             f"{' or '.join(map(str, fitting))} would fit."
         )
-    if task == "diagnosis" and report["label_width"] != len(classes):
+    width = family(task).label_width(len(classes))
+    if width is not None and report["label_width"] != width:
         faults.append(f"Labels come as {report['label_width']} numbers for {len(classes)} classes.")
     if report["dtype"] != "float32":
         faults.append(f"Images come as {report['dtype']}; pixel_values must be float32.")
