@@ -13,6 +13,7 @@ from m3b.data.survey.gathering import Gathered, Gathering, gather
 from m3b.data.survey.groups import groupings_of
 from m3b.data.survey.joins import joins_of
 from m3b.data.survey.kinds import IMAGES
+from m3b.data.survey.legends import legends_of
 from m3b.data.survey.pairings import pairings_of
 from m3b.data.survey.relations import Family, Survey
 from m3b.data.survey.splits import splits_of
@@ -68,6 +69,7 @@ def of_tree(tree: Tree) -> Survey:
         series=tuple(found.series),
         tables=tuple(table.fact for table in tables),
         annotations=tuple(annotations),
+        legends=tuple(legends_of(found)),
         joins=tuple(joins),
         pairings=tuple(pairings),
         splits=tuple(split.fact for split in splits),

@@ -11,7 +11,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
-VERSION = 1
+VERSION = 2
 """Of the facts' form; a stored survey of another version is made again."""
 
 Sensitive = Literal["", "identity", "free_text"]

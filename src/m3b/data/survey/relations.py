@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal, TypeVar
 
 from m3b.data.survey.facts import VERSION, Container, Fact, Group, Limits, Note, Sensitive, Series, Value
-from m3b.data.survey.table_facts import Annotation, Table
+from m3b.data.survey.table_facts import Annotation, Legend, Table
 
 _Named = TypeVar("_Named", Group, Table)
 
@@ -199,6 +199,7 @@ class Survey(Fact):
     series: tuple[Series, ...] = ()
     tables: tuple[Table, ...] = ()
     annotations: tuple[Annotation, ...] = ()
+    legends: tuple[Legend, ...] = ()
     joins: tuple[Join, ...] = ()
     pairings: tuple[Pairing, ...] = ()
     splits: tuple[Split, ...] = ()

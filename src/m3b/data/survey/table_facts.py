@@ -83,3 +83,18 @@ class Annotation(Fact):
     faults: tuple[tuple[str, int], ...] = ()
     """("no_area", 2), ("outside", 1), ("unknown_class", 3), ..."""
     exact: bool = True
+
+
+class Legend(Fact):
+    """What numbers mean, as a document in the folder says.
+
+    Args:
+        place: where in it, such as "labels"; "" for all of it.
+        names: number and name; of a plain list the place in it, from 0.
+        numbered: whether the document itself gives the numbers.
+    """
+
+    path: str
+    place: str = ""
+    names: tuple[tuple[int, str], ...]
+    numbered: bool

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+from typing import Literal
 
 from m3b.data.spec.model import IndexSpec, Task
 from m3b.data.spec.proposals.language import telling
+
+Stacks = Literal["volume", "slices", "open"]
 
 
 @dataclass(frozen=True)
@@ -29,6 +33,16 @@ class Ask:
     def words(self) -> frozenset[str]:
         """The telling words of the request."""
         return telling(self.request)
+
+    @property
+    def stacks(self) -> Stacks:
+        """What a folder of numbered slices is, as the request speaks of images: `volume`, `slices`, or open."""
+        text = self.request.casefold()
+        if re.search(r"\b(3-?d|three-dimensional|volumes?|volumetric)\b", text):
+            return "volume"
+        if re.search(r"\b(slices?|2-?d|x-?rays?|radiographs?|photographs?|frames?|stills?|tiles?|patches)\b", text):
+            return "slices"
+        return "volume" if re.search(r"\b(cts?|mrs?|mris?|tomography|pets?|cbct|scans?)\b", text) else "open"
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,11 @@ def propose_boxes(survey: Survey, ask: Ask) -> Iterator[Proposal]:
         around_it = around(survey, images)
         names = [value.text for value in one.classes if value.text != "(none)"] or ["finding"]
         wanted = _wanted(names, ask)
-        files = pattern_of(survey.group(one.group)) if one.files > 1 and one.group else Files(pattern=escaped(one.path))
+        files = (
+            pattern_of(survey, survey.group(one.group))
+            if one.files > 1 and one.group
+            else Files(pattern=escaped(one.path))
+        )
         image, rule = ("{stem}", "stem") if one.files > 1 and one.format != "coco" else ("{name}", "stem")
         part = Boxes.model_validate(
             {"format": one.format, "files": files, "classes": {name: (name,) for name in wanted},

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from m3b.data.spec.proposals.language import REST, UNCLEAR, listed, named, negative, ranked, telling, words
+from m3b.data.spec.proposals.language import listed, named, negative, ranked, synonyms, telling, words
+from m3b.data.spec.proposals.matching import Said, abbreviates, assigned, means, short
+from m3b.data.spec.proposals.vocabulary import REST, UNCLEAR
 
 
 @dataclass(frozen=True)
@@ -14,7 +16,7 @@ class Classes:
 
     Args:
         mapping: class -> values, in the order of a model's outputs.
-        hits: values that the request names.
+        hits: classes that the request names.
         why: what was decided, in a few words; empty where every value is a class of its own.
         doubt: why this may not be what is meant; a person should say.
     """
@@ -25,76 +27,143 @@ class Classes:
     doubt: str = ""
 
 
-def classes_for(values: Mapping[str, int], request: str, wanted: tuple[str, ...] = ()) -> Classes:
+YES = frozenset(["1", "1.0", "true", "yes", "y", "positive", "pos", "present"])
+NO = frozenset(["0", "0.0", "false", "no", "n", "negative", "neg", "absent"])
+
+
+def classes_for(
+    values: Mapping[str, int], request: str, wanted: tuple[str, ...] = (), said: Said | None = None, place: str = ""
+) -> Classes:
     """The classes of these values (value -> cases).
 
     Classes that the request lists are matched with the values one by one. One finding that it sets against the rest
     gives two classes. Otherwise every value is a class.
+
+    Args:
+        wanted: classes that were chosen before.
+        place: how the column or folder level is called.
     """
+    said = said or Said({}, {})
     clear = [value for value in values if not set(words(value)) & UNCLEAR and value.strip()]
+    flags = {value.casefold(): value for value in clear}
+    if len(flags) == 2 and set(flags) <= YES | NO and not set(flags) <= NO and not set(flags) <= YES:
+        return _yes_no(flags, request, wanted, said, place)
+    if all(_is_number(value) for value in clear):
+        return _numbered(clear, request, wanted, said)
+    return _named(clear, request, wanted, said)
+
+
+def _is_number(value: str) -> bool:
+    return value.strip().replace(".", "", 1).isdigit()
+
+
+def _yes_no(flags: Mapping[str, str], request: str, wanted: tuple[str, ...], said: Said, place: str) -> Classes:
+    """A column that says whether something is there: classes are called after it where the request names it."""
+    no, yes = (next(value for low, value in flags.items() if low in some) for some in (NO, YES))
+    if no in said.names and yes in said.names:
+        return _numbered([no, yes], request, wanted, said)
+    items = list(wanted) if len(wanted) > 1 else listed(request)
+    doubt = ""
+    if len(items) > 2 or (len(items) == 2 and not any(negative(item) for item in items)):
+        doubt = f"yes and no are two classes; the request lists {_some(items)}"
+    own = place.rsplit(".", 1)[-1]
+    if not doubt and telling(own) and telling(own) <= _reach(request):
+        name = " ".join(own.replace("_", " ").split())
+        return Classes({f"no {name}": (no,), name: (yes,)}, 2)
+    return Classes({no: (no,), yes: (yes,)}, 0, "", doubt)
+
+
+def _reach(request: str) -> frozenset[str]:
+    return telling(request) | {one for word in telling(request) for one in synonyms(word)}
+
+
+def _numbered(clear: list[str], request: str, wanted: tuple[str, ...], said: Said) -> Classes:
+    """Classes that are numbers: by their names, where notes or a document give all of them."""
+    order = ranked(clear)
+    if clear and all(value in said.names for value in clear):
+        names = [said.names[value] for value in order]
+        if len(set(names)) == len(names):
+            made = _named(names, request, wanted, Said({}, {}), ordered=True)
+            back = dict(zip(names, order, strict=True))
+            mapping = {name: tuple(back[one] for one in some) for name, some in made.mapping.items()}
+            return Classes(mapping, made.hits, made.why or "names of the numbers as the notes give them", made.doubt)
+    items = listed(request)
+    asked = len(wanted) or (len(items) if len(items) > 2 else 0)
+    doubt = ""
+    if asked and asked != len(clear):
+        doubt = f"{asked} classes are asked for, the numbers are {', '.join(order)}"
+    return Classes({value: (value,) for value in order}, 0, "", doubt)
+
+
+def _named(clear: list[str], request: str, wanted: tuple[str, ...], said: Said, *, ordered: bool = False) -> Classes:
     if wanted and (chosen := _wanted(clear, wanted)):
         return chosen
     hits = named(clear, request)
-    numbered = all(value.strip().replace(".", "", 1).isdigit() for value in clear)
-    if numbered or len(clear) <= 2:
-        return Classes({value: (value,) for value in ranked(clear)}, len(hits))
     positive = [value for value in hits if not negative(value)]
-    if set(words(request)) & REST and len(positive) == 1:
+    if set(words(request)) & REST and len(positive) == 1 and len(clear) > 2:
         return _against_rest(clear, positive[0])
-    items = listed(request)
-    if len(items) > 1 and (found := _by_items(clear, items, hits)) is not None:
-        return found
-    if len(positive) == 1 and len(hits) == 1 and _one_finding(request):
+    items = list(wanted) if len(wanted) > 1 else listed(request)
+    if len(items) > 1:
+        return _by_items(clear, items, hits, said, ordered=ordered, chosen=bool(wanted))
+    if len(positive) == 1 and len(hits) == 1 and _one_finding(request) and len(clear) > 2:
         return _against_rest(clear, positive[0])
-    return Classes({value: (value,) for value in ranked(clear)}, len(hits))
+    doubt = ""
+    if _one_finding(request) and items and not _any_meant(clear, items[0], said):
+        doubt = f"no label is called like {items[0]!r}; there are {_some(clear)}"
+    return Classes({value: (value,) for value in (clear if ordered else ranked(clear))}, len(hits), "", doubt)
 
 
-def _by_items(clear: list[str], items: list[str], hits: list[str]) -> Classes | None:
-    """Each thing that a request lists with the values that mean it; None where fewer than two have any.
+def _any_meant(clear: list[str], item: str, said: Said) -> bool:
+    """Whether a label can mean what is looked for: by its words, its initials, or by standing beside its absence."""
+    if any(means(value, item, said) or abbreviates(value, item) for value in clear):
+        return True
+    return len(clear) == 2 and sum(set(words(value)) <= {"positive", "negative", "abnormal", "normal", "healthy",
+        "control", "ill", "sick", "diseased", "well"} for value in clear) > 0  # fmt: skip
+
+
+def _some(values: Sequence[str]) -> str:
+    more = f" and {len(values) - 6} more" if len(values) > 6 else ""
+    return ", ".join(map(repr, list(values)[:6])) + more
+
+
+def _by_items(
+    clear: list[str], items: list[str], hits: list[str], said: Said, *, ordered: bool, chosen: bool
+) -> Classes:
+    """Each thing that a request lists with the values that mean it.
 
     Values that the request names elsewhere (`hits`) are classes too, so that none is lost to how a sentence is built.
     """
-    found: dict[str, list[str]] = {}
-    for item in items:
-        exact = [value for value in clear if words(value) == words(item)]
-        found[item] = exact or [value for value in clear if _means(value, item)]
+    found = assigned(clear, items, said)
     open_items = [item for item in items if not found[item]]
     taken = {value for some in found.values() for value in some}
-    found |= {value: [value] for value in hits if value not in taken}
-    taken |= set(hits)
+    if not chosen:
+        found |= {value: [value] for value in hits if value not in taken}
+        taken |= set(hits)
     free = [value for value in clear if value not in taken]
-    if len(items) - len(open_items) < 2:
-        return None
+    if len(items) - len(open_items) < 2 and not taken:
+        doubt = f"no label is called like {_some(items)}; there are {_some(clear)}"
+        return Classes({value: (value,) for value in (clear if ordered else ranked(clear))}, 0, "", doubt)
     doubt = ""
-    if len(open_items) == 1 and len(free) == 1:
-        found[open_items[0]] = free
-        doubt = f"{free[0]!r} is taken for {open_items[0]!r}: nothing else is left"
-        free = []
-    elif open_items:
-        doubt = f"no label is called like {', '.join(map(repr, open_items))}; there are {', '.join(map(repr, free))}"
+    if len(open_items) == 1 and len(free) == 1 and short(free[0]):
+        found[open_items[0]], free = free, []  # an abbreviation, and everything else is matched
+    elif open_items and not (len(taken) >= 2 and not _telling_item(open_items)):
+        doubt = f"no label is called like {_some(open_items)}; there are {_some(free or clear)}"
     merged = [item for item, some in found.items() if len(some) > 1]
     if merged:
-        doubt = f"{merged[0]!r} may mean {', '.join(map(repr, found[merged[0]]))}"
+        doubt = f"{merged[0]!r} may mean {_some(found[merged[0]])}"
     if len({value for some in found.values() for value in some}) < sum(map(len, found.values())):
         doubt = "one label fits several of the classes that are asked for"
+    if doubt and len(taken) < 2:
+        return Classes({value: (value,) for value in (clear if ordered else ranked(clear))}, len(taken), "", doubt)
     names = {(some[0] if len(some) == 1 else item): tuple(some) for item, some in found.items() if some}
-    order = ranked(names)
+    order = [name for value in clear for name, some in names.items() if some[0] == value] if ordered else ranked(names)
     why = f"not asked for: {', '.join(free)}" if free else ""
-    return Classes({name: names[name] for name in order}, len(names), why, doubt)
+    return Classes({name: names[name] for name in dict.fromkeys(order)}, len(names), why, doubt)
 
 
-def _means(value: str, item: str) -> bool:
-    """Whether a value says what is listed: all the words of one stand in the other, or both say that nothing is there."""
-    mine, asked = telling(value) or frozenset(words(value)), telling(item)
-    if negative(value) and negative(item):
-        return True
-    if negative(value) != negative(item):
-        return False
-    return bool(mine and asked) and (mine <= asked or asked <= mine or _glued(value) == _glued(item))
-
-
-def _glued(text: str) -> str:
-    return "".join(words(text))
+def _telling_item(items: list[str]) -> bool:
+    """Whether any of these can be the name of a class, rather than how a sentence goes on."""
+    return any(negative(item) or telling(item) for item in items)
 
 
 def _wanted(clear: list[str], wanted: tuple[str, ...]) -> Classes | None:
@@ -109,7 +178,9 @@ def _wanted(clear: list[str], wanted: tuple[str, ...]) -> Classes | None:
 def _one_finding(request: str) -> bool:
     """Whether a request asks for one finding alone ("detect pneumonia"), which is then set against all else."""
     low = words(request)
-    return bool(low) and low[0] in ("detect", "find", "recognise", "recognize", "spot", "diagnose") and "and" not in low
+    asks = {"detect", "find", "recognise", "recognize", "spot", "diagnose"}
+    return bool(low) and (low[0] in asks or bool({f"{one}s" for one in asks} & set(request.casefold().split()))) and (
+        "and" not in low)  # fmt: skip
 
 
 def _against_rest(clear: list[str], main: str) -> Classes:

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from m3b.data.spec.model import Files, Images
+from m3b.data.spec.patterns import compiled
+from m3b.data.spec.proposals.ask import Stacks
 from m3b.data.survey.facts import Group, Member, Series
 from m3b.data.survey.relations import Survey
 from m3b.data.survey.sides import side_of
 
 KINDS = ("picture", "nifti", "itk", "dicom", "video", "array", "hdf5", "mat")
+SLICES = 6
+"""Numbered pictures a folder from which on they may be the slices of a volume."""
 MASKED = ("mask", "lossy_mask", "labels")
 _NAMED = re.compile(r"\(\?P<\w+>")
 
@@ -23,6 +27,7 @@ class ImageSet:
     Args:
         count: cases, as far as the survey can tell.
         levels: of each folder level, value -> files, where it has at most 60 values.
+        doubt: what a person should say of what is a case.
     """
 
     groups: tuple[Group, ...]
@@ -31,6 +36,8 @@ class ImageSet:
     levels: dict[str, dict[str, int]]
     member: Member | None = None
     series: Series | None = None
+    doubt: str = ""
+    stack: bool = False
 
     @property
     def id(self) -> str:
@@ -49,12 +56,17 @@ class ImageSet:
         return f"{name}#{self.member.key}" if self.member else name
 
 
-def image_sets(survey: Survey) -> list[ImageSet]:
-    """Every set of images, the largest first; masks, and what is no image, are none."""
+def image_sets(survey: Survey, stacks: Stacks = "slices") -> list[ImageSet]:
+    """Every set of images, the largest first; masks, and what is no image, are none.
+
+    Args:
+        stacks: what a folder of numbered slices is: one volume, or as many images; open leaves it to a person.
+    """
     groups = [group for group in survey.groups if is_images(survey, group)]
-    sets = [_single(survey, group) for group in groups]
-    sets += [_union(some) for some in _side_by_side(groups)]
+    sets = [_stacked(_single(survey, group), stacks) for group in groups]
+    sets += [_union(survey, some) for some in _side_by_side(groups)]
     sets += [found for group in survey.groups for found in _members(survey, group)]
+    sets += [_single(survey, group) for group in survey.groups if _unopened(survey, group)]
     return sorted(sets, key=lambda one: (-one.count, one.title))
 
 
@@ -69,21 +81,77 @@ def is_images(survey: Survey, group: Group) -> bool:
     return not any(one.group == group.id and one.modality in ("RTSTRUCT", "SEG", "SR") for one in survey.series)
 
 
-def pattern_of(group: Group) -> Files:
-    """The files of a group."""
-    return Files(pattern="re:" + group.pattern)
+def _unopened(survey: Survey, group: Group) -> bool:
+    """Arrays in a form that a survey does not open (pickles): images by their names alone."""
+    looked = next((one for one in survey.containers if one.group == group.id), None)
+    return group.kind == "array" and not group.stray and group.count > 1 and (looked is None or not looked.members)
+
+
+def pattern_of(survey: Survey, group: Group) -> Files:
+    """The files of a group and of no other: where its pattern also matches another group's files, its folder words are
+    written out, and what still matches is excluded."""
+    if not any(_matches(group.pattern, other) for other in _others(survey, group)):
+        return Files(pattern="re:" + group.pattern)
+    text = group.pattern
+    for part in group.parts:
+        slot = f"(?P<{part.slot.replace('.', '_')}>[^/]+?)"
+        if part.slot.startswith("level") and part.distinct <= 60 and len(part.values) == part.distinct:
+            text = text.replace(
+                slot, f"{slot[: slot.index('>') + 1]}{'|'.join(re.escape(v.text) for v in part.values)})"
+            )
+    still = [other for other in _others(survey, group) if _matches(text, other)]
+    exclude = tuple("re:" + other.pattern for other in still if not _matches(other.pattern, group))
+    return Files(pattern="re:" + text, exclude=exclude)
+
+
+def _others(survey: Survey, group: Group) -> list[Group]:
+    return [one for one in survey.groups if one.id != group.id and not one.stray]
+
+
+def _matches(pattern: str, group: Group) -> bool:
+    """Whether a pattern matches a file of a group."""
+    regex = compiled("re:" + pattern)
+    return any(regex.match(example) is not None for example in group.examples)
 
 
 def _single(survey: Survey, group: Group) -> ImageSet:
     series = next((one for one in survey.series if one.group == group.id), None)
-    images, count = Images(files=pattern_of(group)), group.count
+    files = pattern_of(survey, group)
+    images, count = Images(files=files), group.count
     if series is not None and not series.per_file:
         count = series.series
         if series.folders_are_series:
-            images = Images(files=pattern_of(group), unit="folder")
+            images = Images(files=files, unit="folder")
         else:
-            images = Images(files=pattern_of(group), case="{tag.SeriesInstanceUID}", several="slices")
+            images = Images(files=files, case="{tag.SeriesInstanceUID}", several="slices")
     return ImageSet((group,), images, count, _levels((group,)), series=series)
+
+
+def _stacked(one: ImageSet, stacks: Stacks) -> ImageSet:
+    """A set whose folders each hold the numbered slices of a volume, with a folder as its case."""
+    folders = slices_in_folders(one.groups[0])
+    if one.series is not None or stacks == "slices" or not folders:
+        return one
+    if stacks == "open":
+        doubt = f"whether a case is one of {one.count:,} images or one of {folders:,} folders with numbered slices"
+        return replace(one, doubt=doubt)
+    images = one.images.model_copy(update={"unit": "folder"})
+    return replace(one, images=images, count=folders, stack=True)
+
+
+def slices_in_folders(group: Group) -> int:
+    """How many folders hold a series of numbered slices each; 0 where they do not."""
+    if group.kind != "picture" or group.content is None or group.content.dims != 2 or "/" not in group.template:
+        return 0
+    numbers = [part for part in group.parts if part.slot.startswith("name")]
+    depth = group.template.count("/") - 1
+    last = next((part for part in group.parts if part.slot.split(".")[0] == f"level{depth}"), None)
+    if last is None or last.kind == "word" or not numbers or numbers[-1].kind != "number":
+        return 0
+    number, folders = numbers[-1], max(last.distinct, 1)
+    many = group.count >= SLICES * folders and number.distinct >= SLICES
+    running = number.low in (0, 1) and number.high is not None and number.high <= 1.5 * number.distinct
+    return folders if many and running and (number.crossing is None or number.crossing > 0.5) and folders > 1 else 0
 
 
 def _side_by_side(groups: list[Group]) -> list[tuple[Group, ...]]:
@@ -100,10 +168,12 @@ def _side_by_side(groups: list[Group]) -> list[tuple[Group, ...]]:
     return found
 
 
-def _union(groups: tuple[Group, ...]) -> ImageSet:
-    text = "|".join(f"(?:{_NAMED.sub('(?:', group.pattern)})" for group in groups)
+def _union(survey: Survey, groups: tuple[Group, ...]) -> ImageSet:
+    each = [pattern_of(survey, group) for group in groups]
+    text = "|".join(f"(?:{_NAMED.sub('(?:', one.pattern.removeprefix('re:'))})" for one in each)
+    exclude = tuple(sorted({text for one in each for text in one.exclude} - {one.pattern for one in each}))
     count = sum(group.count for group in groups)
-    return ImageSet(groups, Images(files=Files(pattern=f"re:{text}")), count, _levels(groups))
+    return ImageSet(groups, Images(files=Files(pattern=f"re:{text}", exclude=exclude)), count, _levels(groups))
 
 
 def _levels(groups: tuple[Group, ...]) -> dict[str, dict[str, int]]:

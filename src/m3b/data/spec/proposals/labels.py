@@ -1,106 +1,29 @@
-"""Readings of a folder for diagnosis: where class labels may come from, and how well the request bears each out."""
+"""Readings of a folder for diagnosis: classes from each place of labels, and how well the request bears them out."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
-from m3b.data.spec.model import FromMember, FromPath, FromTable, FromTag, IndexSpec, Labels, Value
+from m3b.data.spec.model import IndexSpec, Labels
 from m3b.data.spec.proposals.ask import Ask, Proposal
 from m3b.data.spec.proposals.classes import Classes, classes_for
+from m3b.data.spec.proposals.glossary import glosses, legend_of_labels, told_names
 from m3b.data.spec.proposals.imagery import ImageSet, image_sets
-from m3b.data.spec.proposals.language import shared, telling, words
-from m3b.data.spec.proposals.surroundings import around, best_join, from_column, leave_out
+from m3b.data.spec.proposals.label_sources import Source, label_sources
+from m3b.data.spec.proposals.language import initialled, listed, named, shared
+from m3b.data.spec.proposals.matching import Said
+from m3b.data.spec.proposals.surroundings import around, leave_out
 from m3b.data.survey.relations import Survey
-from m3b.data.survey.sides import side_of
-from m3b.data.survey.table_facts import Column
-
-MOST_CLASSES = 60
-LABEL_WORDS = telling(
-    "label class diagnosis finding target category disease dx grade outcome pathology condition type severity stage"
-)
-NOT_LABELS = frozenset(
-    [
-        "split",
-        "fold",
-        "subset",
-        "partition",
-        "set",
-        "id",
-        "patient",
-        "subject",
-        "sex",
-        "gender",
-        "age",
-        "view",
-        "side",
-        "laterality",
-        "modality",
-        "scanner",
-        "site",
-        "hospital",
-        "date",
-        "location",
-        "url",
-        "license",
-        "folder",
-        "clinical",
-        "institution",
-        "probe",
-        "manufacturer",
-    ]
-)
-GENERIC = frozenset(
-    [
-        "image",
-        "img",
-        "picture",
-        "data",
-        "dataset",
-        "mask",
-        "label",
-        "annotation",
-        "jpg",
-        "png",
-        "dicom",
-        "dcm",
-        "raw",
-        "file",
-        "folder",
-        "video",
-        "clip",
-    ]
-)
-
-
-@dataclass(frozen=True)
-class Source:
-    """A place that labels may come from.
-
-    Args:
-        values: label -> files.
-        named: how it is called: a column, a folder level.
-        covered: share of the images that have a value.
-        strength: of this kind of place, before the request is asked.
-    """
-
-    values: dict[str, int]
-    sources: tuple[Value, ...]
-    named: str
-    title: str
-    covered: float
-    strength: float
-    one_hot: bool = False
-    separator: str = ""
-    doubt: str = ""
 
 
 def propose_labels(survey: Survey, ask: Ask) -> Iterator[Proposal]:
     """Every reading with class labels."""
-    for images in image_sets(survey)[:12]:
+    sets = image_sets(survey, ask.stacks)[:12]
+    everything = max((one.count for one in sets), default=1)
+    for images in sets:
         surroundings = around(survey, images)
-        for source in _sources(survey, images):
-            classes = _classes(source, ask)
+        for source in label_sources(survey, images):
+            classes = _classes(survey, source, ask)
             if len(classes.mapping) < 2:
                 continue
             used = {group.id for group in images.groups}
@@ -120,163 +43,49 @@ def propose_labels(survey: Survey, ask: Ask) -> Iterator[Proposal]:
                                list(classes.mapping.items())[:12])  # fmt: skip
             evidence = (f"labels from {source.title}: {counts}", *([classes.why] if classes.why else []),
                         f"{source.covered:.0%} of {images.count:,} images have one", *surroundings.evidence)  # fmt: skip
-            doubts = (*(one for one in (classes.doubt, source.doubt) if one), *surroundings.doubts)
-            score = _score(survey, images, source, classes, ask)
-            yield Proposal(spec, f"{images.title}, labels from {source.title}", score, evidence, doubts, classes.doubt)
+            doubts = (*(one for one in (classes.doubt, source.doubt, images.doubt) if one), *surroundings.doubts)
+            unclear = classes.doubt or (source.weak if classes.hits < 2 else "") or images.doubt
+            score = _score(everything, images, source, classes, ask)
+            yield Proposal(spec, f"{images.title}, labels from {source.title}", score, evidence, doubts, unclear)
 
 
-def _classes(source: Source, ask: Ask) -> Classes:
-    if source.one_hot:
-        return Classes({name: (name,) for name in source.values}, 0)
-    return classes_for(source.values, ask.request, ask.classes)
+def _classes(survey: Survey, source: Source, ask: Ask) -> Classes:
+    if source.one_hot or source.separator:
+        return _several(source, ask)
+    numbers = {value: int(float(value)) for value in source.values if value.replace(".", "", 1).isdigit()}
+    names: dict[str, str] = {}
+    if numbers and len(numbers) == len(source.values):
+        told = legend_of_labels(survey, numbers.values()) or told_names(ask.notes) or told_names(ask.request)
+        if sorted(told) == sorted(numbers.values()):
+            names = {value: told[number] for value, number in numbers.items()}
+    said = Said(names, glosses(source.values, ask.notes))
+    return classes_for(source.values, ask.request, ask.classes, said, source.named)
+
+
+def _several(source: Source, ask: Ask) -> Classes:
+    """Labels of which a case may have several: those that the request names, or all."""
+    hits = named(list(source.values), ask.request)
+    chosen = [name for name in source.values if name.casefold() in {one.casefold() for one in ask.classes}]
+    kept = chosen if len(chosen) > 1 else hits if len(hits) > 1 and source.one_hot else list(source.values)
+    doubt = ""
+    if len(hits) == 1 and len(listed(ask.request)) == 1 and not chosen:
+        doubt = f"{hits[0]!r} is asked for alone; the labels hold {len(source.values)} findings of which a case may have several"
+    return Classes({name: (name,) for name in kept}, len(hits), "", doubt)
 
 
 def _ordered(classes: Classes) -> bool:
     return len(classes.mapping) > 2 and all(name.isdigit() for name in classes.mapping)
 
 
-def _sources(survey: Survey, images: ImageSet) -> Iterator[Source]:
-    yield from _from_folders(images)
-    yield from _from_names(images)
-    yield from _from_tables(survey, images)
-    yield from _from_tags(images)
-    yield from _from_members(survey, images)
-
-
-def _from_folders(images: ImageSet) -> Iterator[Source]:
-    crossing = {part.slot: part.crossing for part in images.single.parts} if images.single else {}
-    for slot, values in images.levels.items():
-        if (crossing.get(slot) or 0.0) > 0.2:
-            continue
-        kept = {
-            value: count for value, count in values.items() if not side_of(value) and not set(words(value)) <= GENERIC
-        }
-        if 2 <= len(kept) <= MOST_CLASSES and sum(kept.values()) >= 0.5 * sum(values.values()):
-            level = slot.removeprefix("level")
-            strength = 0.55 if any(telling(value) or value.isdigit() for value in kept) else 0.3
-            yield Source(kept, (FromPath(value="{" + slot + "}"),), slot, f"the folders at level {int(level) + 1}"
-                         if level.isdigit() else f"the folders ({slot})",
-                         sum(kept.values()) / sum(values.values()), strength)  # fmt: skip
-
-
-def _from_names(images: ImageSet) -> Iterator[Source]:
-    if images.single is None:
-        return
-    for part in images.single.parts:
-        if not part.slot.startswith("name") or part.sensitive or not 2 <= part.distinct <= 20:
-            continue
-        if part.kind not in ("word", "number") or (part.crossing or 0.0) > 0.2:
-            continue
-        values = {value.text: value.count for value in part.values if not side_of(value.text)}
-        covered = sum(values.values()) / max(images.single.count, 1)
-        if part.kind == "number" and not set(words(part.before)) - GENERIC:
-            continue
-        if len(values) < 2 or covered < 0.5 or min(values.values()) < 2:
-            continue
-        key = "{" + part.slot.replace(".", "_") + "}"
-        named = part.before if part.kind == "number" else part.slot
-        yield Source(values, (FromPath(value=key),), part.before, f"the names ({named.strip('_- ') or part.slot})", covered,
-                     0.35)  # fmt: skip
-
-
-def _from_tables(survey: Survey, images: ImageSet) -> Iterator[Source]:
-    for table in survey.tables:
-        join = best_join(survey, images, table.id)
-        if join is None or join.files < 0.3 * sum(group.count for group in images.groups):
-            continue
-        covered = join.files / max(sum(group.count for group in images.groups), 1)
-        doubt = ""
-        if join.left_values > 1.2 * join.left_matched:
-            doubt = f"{table.path} names {join.left_values - join.left_matched:,} that are not here"
-        flags = []
-        for column in table.columns:
-            if column.name == join.left.name or column.sensitive == "identity":
-                continue
-            kept = {value.text: value.count for value in column.values if value.text.strip()}
-            if _is_flag(column, kept):
-                flags.append(column)
-            if not 2 <= len(kept) <= MOST_CLASSES or column.type in ("date", "path", "identifier", "empty"):
-                continue
-            if column.type in ("integer", "number") and not (
-                column.low is not None and column.low >= 0 and len(kept) <= 10
-            ):
-                continue
-            value = from_column(survey, images, join, column.name)
-            label = bool(telling(column.name) & LABEL_WORDS)
-            strength = 0.5 if label else 0.2 if set(words(column.name)) & NOT_LABELS else 0.35
-            if join.right.kind != "path":
-                strength -= 0.1
-            yield Source(kept, (value,), column.name, f"the column {column.name!r} of {table.path}", covered, strength,
-                         separator=column.separator, doubt=doubt)  # fmt: skip
-        if len(flags) > 1:
-            sources = tuple(from_column(survey, images, join, column.name) for column in flags)
-            counts = {column.name: sum(v.count for v in column.values if v.text.casefold() in ("1", "1.0", "true", "yes"))
-                      for column in flags}  # fmt: skip
-            yield Source(counts, sources, "", f"{len(flags)} yes/no columns of {table.path}", covered, 0.4, one_hot=True,
-                         doubt=doubt)  # fmt: skip
-
-
-def _is_flag(column: Column, values: dict[str, int]) -> bool:
-    low = {value.casefold() for value in values}
-    return column.type in ("boolean", "integer", "number") and 0 < len(low) <= 2 and low <= {
-        "0", "1", "0.0", "1.0", "true", "false", "yes", "no"
-    } and not set(words(column.name)) & NOT_LABELS  # fmt: skip
-
-
-def _from_tags(images: ImageSet) -> Iterator[Source]:
-    for tag in images.series.tags if images.series else ():
-        values = {value.text: value.count for value in tag.values if value.text.strip()}
-        if (
-            tag.keyword in ("Modality", "BodyPartExamined", "SeriesDescription")
-            and 2 <= len(values) <= 20
-            and not tag.sensitive
-        ):
-            yield Source(
-                values, (FromTag(keyword=tag.keyword),), tag.keyword, f"the header field {tag.keyword}", 1.0, 0.2
-            )
-
-
-def _from_members(survey: Survey, images: ImageSet) -> Iterator[Source]:
-    if images.member is None or not images.member.rows:
-        return
-    container = next(one for one in survey.containers if one.group == images.id)
-    labels = [one for one in container.members if one.role == "labels"]
-    mine = images.images.files.member
-    for one in labels:
-        sides = {other.key: side_of(other.key) for other in labels}
-        if "(?P<part>" in mine and all(sides.values()):
-            stem = one.key.replace(_side_word(one.key), "{part}", 1)
-            values: dict[str, int] = {}
-            for other in labels:
-                for value in other.values:
-                    values[value.text] = values.get(value.text, 0) + value.count
-            yield Source(values, (FromMember(key=f"{stem}[#]"),), one.key, f"the arrays {stem}", 1.0, 0.7)
-            return
-        if one.rows == images.member.rows:
-            found = {value.text: value.count for value in one.values}
-            yield Source(found, (FromMember(key=f"{one.key}[#]"),), one.key, f"the array {one.key}", 1.0, 0.65)
-
-
-def _side_word(key: str) -> str:
-    """The part of a key that names its side of the split."""
-    import re
-
-    pieces = re.split(r"([^A-Za-z]+)", key)
-    return next((piece for piece in pieces if piece and piece.isalpha() and side_of(piece)), key)
-
-
-def _score(survey: Survey, images: ImageSet, source: Source, classes: Classes, ask: Ask) -> float:
+def _score(everything: int, images: ImageSet, source: Source, classes: Classes, ask: Ask) -> float:
     """Evidence of the data, and how the request speaks of classes and place."""
     score = source.strength
-    named = shared(ask.words, source.named) if source.named else 0.0
+    asked = shared(ask.words, source.named) if source.named else 0.0
     hits = classes.hits / max(len(classes.mapping), 1)
-    score += 0.25 * min(1.0, hits) + 0.2 * named
+    score += 0.25 * min(1.0, hits) + 0.2 * max(asked, initialled(source.named, ask.request))
     counts = [sum(source.values.get(value, 0) for value in some) for some in classes.mapping.values()]
-    if isinstance(source.sources[0], FromTable) and not source.one_hot:
-        pass
     if min(counts, default=0) < 2:
         score -= 0.1
     score *= 0.4 + 0.6 * min(1.0, source.covered)
-    everything = max((one.count for one in image_sets(survey)), default=1)
     score *= 0.5 + 0.5 * min(1.0, images.count / everything)
     return max(0.0, min(1.0, score))

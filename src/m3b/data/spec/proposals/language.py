@@ -7,141 +7,9 @@ import unicodedata
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
+from m3b.data.spec.proposals.vocabulary import NEGATIVE, STOP, SYNONYMS
+
 _WORD = re.compile(r"[^\W_]+")
-_STOP = frozenset(
-    [
-        "a",
-        "all",
-        "an",
-        "and",
-        "any",
-        "are",
-        "as",
-        "at",
-        "be",
-        "between",
-        "build",
-        "by",
-        "can",
-        "classification",
-        "classifier",
-        "classify",
-        "could",
-        "create",
-        "ct",
-        "data",
-        "detect",
-        "detects",
-        "develop",
-        "diagnose",
-        "different",
-        "disease",
-        "distinguish",
-        "do",
-        "each",
-        "else",
-        "find",
-        "for",
-        "from",
-        "give",
-        "have",
-        "i",
-        "if",
-        "image",
-        "images",
-        "in",
-        "into",
-        "is",
-        "it",
-        "make",
-        "me",
-        "medical",
-        "model",
-        "models",
-        "mri",
-        "my",
-        "need",
-        "no",
-        "not",
-        "of",
-        "on",
-        "or",
-        "other",
-        "others",
-        "patient",
-        "patients",
-        "picture",
-        "pictures",
-        "please",
-        "predict",
-        "rest",
-        "scan",
-        "scans",
-        "segment",
-        "segmentation",
-        "tell",
-        "tells",
-        "that",
-        "the",
-        "them",
-        "this",
-        "to",
-        "train",
-        "trained",
-        "using",
-        "want",
-        "was",
-        "we",
-        "were",
-        "whether",
-        "which",
-        "with",
-        "without",
-        "write",
-        "x",
-        "ray",
-        "rays",
-        "xray",
-        "xrays",
-        "on",
-    ]
-)
-REST = frozenset(
-    [
-        "rest",
-        "other",
-        "others",
-        "else",
-        "versus",
-        "vs",
-        "against",
-        "andere",
-        "anderen",
-        "autres",
-        "otros",
-        "resto",
-        "übrige",
-    ]
-)
-"""Words by which a request sets one class against all others."""
-NEGATIVE = frozenset(
-    [
-        "no",
-        "non",
-        "not",
-        "without",
-        "healthy",
-        "normal",
-        "negative",
-        "none",
-        "absent",
-        "control",
-        "controls",
-        "clear",
-        "benign",
-    ]
-)
-UNCLEAR = frozenset(["todo", "unknown", "tbd", "unclear", "unsure", "indeterminate", "uncertain", "na", "nan"])
 
 
 def plain(text: str) -> str:
@@ -154,6 +22,7 @@ def plain(text: str) -> str:
 def stem(word: str) -> str:
     """A word without its plural, in American spelling: `tumours` and `Tumor` are one."""
     word = re.sub(r"(?<=[a-z]{3})our(s?)$", r"or\1", plain(word))
+    word = re.sub(r"(?<![aeiou])[ao]e(?=[a-z]{2})", "e", word) if len(word) > 5 else word
     if word.endswith("sses"):
         return word[:-2]
     if word.endswith("ies") and len(word) > 5:
@@ -161,6 +30,31 @@ def stem(word: str) -> str:
     if re.search(r"[^su]s$", word) and len(word) > 3:
         return word[:-1]
     return {"nuclei": "nucleus", "polypi": "polyp", "vertebrae": "vertebra"}.get(word, word)
+
+
+@lru_cache(maxsize=1)
+def _groups() -> tuple[frozenset[str], ...]:
+    return tuple(frozenset(stem(word) for word in line.split()) for line in SYNONYMS)
+
+
+@lru_cache(maxsize=4096)
+def synonyms(word: str) -> frozenset[str]:
+    """Other words for a folded word."""
+    return frozenset().union(*(group for group in _groups() if word in group)) - {word}
+
+
+def initials(text: str) -> str:
+    """The first letters of a text's words, `mci` of "mild cognitive impairment"; possessive `s` is none."""
+    low = re.sub(r"['’]s\b", "", plain(text))
+    return "".join(word[0] for word in _WORD.findall(low) if word not in ("of", "the", "and", "with", "a", "an", "in"))
+
+
+def initialled(name: str, request: str) -> float:
+    """Share of a name's words that are the initials of words that follow each other in a request (`acl`)."""
+    low = _WORD.findall(re.sub(r"['’]s\b", "", plain(request)))
+    runs = {"".join(word[0] for word in low[at : at + size]) for size in (3, 4, 5) for at in range(len(low) - size + 1)}
+    mine = [word for word in words(name) if len(word) > 2]
+    return float(any(word in runs for word in mine))
 
 
 @lru_cache(maxsize=65536)
@@ -172,7 +66,7 @@ def words(text: str) -> tuple[str, ...]:
 
 def telling(text: str) -> frozenset[str]:
     """The words of a text that say something of its subject."""
-    return frozenset(word for word in words(text) if word not in _STOP and not (word.isdigit() or len(word) < 2))
+    return frozenset(word for word in words(text) if word not in STOP and not (word.isdigit() or len(word) < 2))
 
 
 def shared(asked: frozenset[str], text: str) -> float:
@@ -225,6 +119,8 @@ _BETWEEN = re.compile(
 def listed(request: str) -> list[str]:
     """What a request lists as the classes: `tell A, B and C apart`, `distinguish A from B`, `A vs B`, `... into A or B`."""
     text = re.sub(r"\([^)]*\)", " ", request)
+    if ":" in text and _BETWEEN.search(text.split(":", 1)[1]):
+        text = text.split(":", 1)[1]  # `grade the ligament: healthy, partial tear, complete rupture`
     text = re.sub(r"\bapart\b.*$", "", text, flags=re.IGNORECASE | re.DOTALL)
     if found := _ON_IMAGES.match(text):
         text = found[1] if _VERB.sub("", found[1]).strip() else text

@@ -9,11 +9,15 @@ from m3b.data.spec.model import Channel, Files, Images, IndexSpec, Masks
 from m3b.data.spec.proposals.ask import Ask, Proposal
 from m3b.data.spec.proposals.imagery import ImageSet, image_sets, pattern_of
 from m3b.data.spec.proposals.language import shared, telling, words
-from m3b.data.spec.proposals.naming import class_name, names_of_values
-from m3b.data.spec.proposals.surroundings import Around, around, leave_out
+from m3b.data.spec.proposals.naming import Named, class_name, names_of_values, other_organs
+from m3b.data.spec.proposals.surroundings import Around, around, leave_out, without_bare_parts
 from m3b.data.survey.facts import Content, Group
 from m3b.data.survey.relations import Pairing, Survey
 
+ROLES = frozenset(
+    words("mask masks masksTr label labels labelsTr seg segmentation gt annotation manual reader observer rater")
+)
+"""Words of what a mask is rather than of what it marks."""
 SAME = 0.9
 """Overlap of masks with each other from which on they are the same in every case."""
 
@@ -38,12 +42,14 @@ def _beside(survey: Survey, ask: Ask, pairing: Pairing, sets: dict[str, ImageSet
     if content is None or content.values not in ("mask", "lossy_mask", "labels"):
         return
     around_it = around(survey, images)
-    classes, cut, told = _classes(ask, pairing, masks, content)
+    named, cut, told = _classes(survey, ask, pairing, masks, content)
+    classes = named.classes
+    unclear = named.unclear or _unclear(survey, ask, pairing, masks)
+    around_it = without_bare_parts(around_it, pairing)
     channels, channel_told = _channels(survey, ask, pairing, sets)
     part = Masks(
-        files=pattern_of(masks), by=pairing.left_slots, combine=_combine(pairing), classes=classes, cut=cut,
+        files=pattern_of(survey, masks), by=pairing.left_slots, combine=_combine(pairing), classes=classes, cut=cut,
         class_key="{stem}" if pairing.kind == "per_class" else "",
-        empty="healthy" if ask.task == "detection" else "leave_out",
     )  # fmt: skip
     used = {pairing.left, pairing.right, *(one for one, _ in channels)}
     spec = IndexSpec(
@@ -55,7 +61,8 @@ def _beside(survey: Survey, ask: Ask, pairing: Pairing, sets: dict[str, ImageSet
     evidence = (matched, *told, *channel_told, *around_it.evidence)
     score, doubts = _score(survey, ask, pairing, masks, content)
     title = f"{images.title}, masks from {masks.template}"
-    yield Proposal(spec, title, score, evidence, (*doubts, *around_it.doubts))
+    doubts = (*([unclear] if unclear else []), *doubts, *around_it.doubts)
+    yield Proposal(spec, title, score, evidence, doubts, unclear)
 
 
 def _images(images: ImageSet, channels: Sequence[tuple[str, Channel]]) -> Images:
@@ -71,23 +78,28 @@ def _combine(pairing: Pairing) -> Literal["one", "union", "classes"]:
 
 
 def _classes(
-    ask: Ask, pairing: Pairing, masks: Group, content: Content
-) -> tuple[dict[str, int], float | None, list[str]]:
+    survey: Survey, ask: Ask, pairing: Pairing, masks: Group, content: Content
+) -> tuple[Named, float | None, list[str]]:
     """Class -> value, the cut of lossy masks, and what was found."""
     if pairing.kind == "per_class":
         names = [value.text for value in pairing.classes]
-        return {name: at for at, name in enumerate(names, 1)}, None, [f"one mask a class: {', '.join(names[:12])}"]
+        return (
+            Named({name: at for at, name in enumerate(names, 1)}),
+            None,
+            [f"one mask a class: {', '.join(names[:12])}"],
+        )
     levels = [int(one.value) for one in content.levels if one.value > 0 and float(one.value).is_integer()]
     if content.values == "lossy_mask":
         name = class_name(ask, masks)
-        return {name: 1}, content.cut, [f"masks are lossy pictures of two levels: cut at {content.cut:g}"]
+        return Named({name: 1}), content.cut, [f"masks are lossy pictures of two levels: cut at {content.cut:g}"]
     if pairing.kind == "many_to_one":
-        return {class_name(ask, masks): 1}, None, [f"{pairing.per_left[1]} masks an image (median), united"]
+        return Named({class_name(ask, masks): 1}), None, [f"{pairing.per_left[1]} masks an image (median), united"]
     if len(levels) <= 1:
         name, value = class_name(ask, masks), levels[0] if levels else 1
-        return {name: value}, None, [f"one value in the masks: {value} is {name}"]
-    named = names_of_values(levels, ask)
-    return named, None, ["values in the masks: " + ", ".join(f"{value} {name}" for name, value in named.items())]
+        return Named({name: value}), None, [f"one value in the masks: {value} is {name}"]
+    named = names_of_values(survey, levels, ask)
+    listed = ", ".join(f"{value} {name}" for name, value in named.classes.items())
+    return named, None, [f"values in the masks: {listed} ({named.told})"]
 
 
 def _channels(
@@ -111,7 +123,7 @@ def _channels(
     for one in chosen:
         joined = pairs.get(frozenset((one, pairing.left)))
         by = joined.left_slots if joined else ("folders", "stem")
-        made.append((one, Channel(name=names[one], files=pattern_of(survey.group(one)), by=by)))
+        made.append((one, Channel(name=names[one], files=pattern_of(survey, survey.group(one)), by=by)))
     return made, [f"{len(made)} images a case on one grid, as channels: {', '.join(names[one] for one, _ in made)}"]
 
 
@@ -123,6 +135,19 @@ def _channel_names(groups: Sequence[Group]) -> dict[str, str]:
         if len(set(column)) == len(column):
             return {group.id: word for group, word in zip(groups, column, strict=True)}
     return {group.id: f"channel{at}" for at, group in enumerate(groups, 1)}
+
+
+def _unclear(survey: Survey, ask: Ask, pairing: Pairing, masks: Group) -> str:
+    """What a person should say before these masks are taken."""
+    if other := other_organs(ask.request, masks.template):
+        return other
+    if pairing.kind == "per_class":
+        names = [value.text for value in pairing.classes]
+        if not any(shared(ask.words, name) for name in names) and any(set(words(name)) & ROLES for name in names):
+            return f"whether {', '.join(names[:6])} are classes or different masks of the same thing"
+    if pairing.left_matched < 0.5 * pairing.left_files:
+        return f"only {pairing.left_matched:,} of {pairing.left_files:,} images have a mask"
+    return ""
 
 
 def _reasons(survey: Survey, pairing: Pairing, masks: Group) -> dict[str, str]:
@@ -174,10 +199,11 @@ def _in_container(survey: Survey, ask: Ask, pairing: Pairing) -> Iterator[Propos
     each = "[#]" if images.images.files.member.endswith("[#]") else ""
     levels = [int(one.value) for one in member.content.levels if one.value > 0]
     group = survey.group(pairing.left)
-    classes = {class_name(ask, group): levels[0] if levels else 1} if len(levels) <= 1 else names_of_values(levels, ask)
+    one = Named({class_name(ask, group): levels[0] if levels else 1})
+    named = one if len(levels) <= 1 else names_of_values(survey, levels, ask)
     part = Masks(
         files=Files(pattern=images.images.files.pattern, member="re:" + _escape(pairing.right_key) + each),
-        case="{path}{index}" if each else "{path}", classes=classes,
+        case="{path}{index}" if each else "{path}", classes=named.classes,
         cut=member.content.cut if member.content.values == "lossy_mask" else None,
     )  # fmt: skip
     spec = IndexSpec(
@@ -186,7 +212,7 @@ def _in_container(survey: Survey, ask: Ask, pairing: Pairing) -> Iterator[Propos
     )  # fmt: skip
     told = f"{pairing.left_matched} files hold both {pairing.left_key!r} and {pairing.right_key!r}"
     yield Proposal(spec, f"{group.template}, image {pairing.left_key}, mask {pairing.right_key}", 0.75,
-                   (told, *around_it.evidence), tuple(around_it.doubts))  # fmt: skip
+                   (told, *around_it.evidence), tuple(around_it.doubts), named.unclear)  # fmt: skip
 
 
 def _escape(key: str) -> str:
@@ -206,7 +232,7 @@ def _contours(survey: Survey, ask: Ask, sets: dict[str, ImageSet]) -> Iterator[P
         asked = [name for name in regions if shared(ask.words, name) > 0.3] or regions
         classes = {name: at for at, name in enumerate(asked, 1)}
         spec = IndexSpec(
-            task=ask.task, images=images.images, masks=Masks(files=pattern_of(group), classes=classes, format="rtstruct"),
+            task=ask.task, images=images.images, masks=Masks(files=pattern_of(survey, group), classes=classes, format="rtstruct"),
             patient=around_it.patient, together=around_it.together, split=around_it.split,
             left_out=leave_out(survey, {one.images, one.group}, {}),
         )  # fmt: skip

@@ -4,34 +4,23 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from m3b.data.spec.proposals.ask import Ask
+from m3b.data.spec.proposals.glossary import legend_of_masks, told_names
 from m3b.data.spec.proposals.language import telling, words
+from m3b.data.spec.proposals.vocabulary import NO_NAME
 from m3b.data.survey.facts import Group
+from m3b.data.survey.relations import Survey
 
 _FILLER = telling(
     "retinal colonoscopy endoscopy microscopy ct mri mr ultrasound fundus photograph photographs brain chest abdominal cardiac "
     "3d 2d box boxes blood smear smears outline mark draw annotate locate localise localize"
 )
 _MARKED = re.compile(
-    r"\b(?:segment|outline|delineate|find|detect|mark|locate|draw|contour)\w*\s+(.+?)"
+    r"\b(?:(?:segment|outline|delineate|find|detect|mark|locate|draw|contour)s?(?:\s+and\s+)?)+\s*\b(.+?)"
     r"(?:\b(?:on|in|from|at|with|of)\b|[.,;]|$)",
     re.IGNORECASE,
-)
-_NO_NAME = frozenset(
-    [
-        "mask",
-        "masks",
-        "label",
-        "labels",
-        "seg",
-        "segmentation",
-        "gt",
-        "groundtruth",
-        "truth",
-        "annotation",
-        "annotations",
-    ]
 )
 
 
@@ -45,7 +34,7 @@ def class_name(ask: Ask, masks: Group) -> str:
     own = [
         word
         for word in words(masks.template.rsplit("/", 1)[-1])
-        if word.isalpha() and word not in _NO_NAME and len(word) > 2
+        if word.isalpha() and word not in NO_NAME and len(word) > 2
     ]
     return own[0] if own else "finding"
 
@@ -60,27 +49,59 @@ def _objects(request: str) -> list[str]:
     return [name for name in cleaned if telling(name) - _FILLER]
 
 
-def names_of_values(values: Sequence[int], ask: Ask) -> dict[str, int]:
-    """Class -> value: the chosen classes, names that the notes give, the request's in its order, else `label_N`."""
-    told = told_names(ask.notes) | told_names(ask.request)
-    named = {told.get(value, ""): value for value in values}
-    if "" not in named and len(named) == len(values):
-        return named
-    for names in (list(ask.classes), _objects(ask.request)):
-        if len(names) == len(values):
-            return dict(zip(names, sorted(values), strict=True))
-    return {told.get(value) or f"label_{value}": value for value in sorted(values)}
+@dataclass(frozen=True)
+class Named:
+    """Mask classes: name -> value, where the names come from, and what a person should say."""
+
+    classes: dict[str, int]
+    told: str = ""
+    unclear: str = ""
 
 
-def told_names(text: str) -> dict[int, str]:
-    """Values named in words: `1 liver, 2 spleen`, `0: background; 1: anterior`, `1 = edema`."""
-    pairs = re.findall(
-        r"(?<![\w.])(\d{1,3})\s*(?:[:=]|=>|is|are|-)?\s+?([A-Za-z][A-Za-z _-]{2,40}?)(?=\s*(?:[,;.()\n]|$|\band\b))",
-        text,
+def names_of_values(survey: Survey, values: Sequence[int], ask: Ask) -> Named:
+    """Names of mask values: from a document of the folder, the notes, or the request where it numbers them.
+
+    Names without numbers are never dealt out in the order in which somebody happened to list them: values that nothing
+    names are called `label_N`.
+    """
+    legend, path = legend_of_masks(survey, values)
+    for names, source in ((legend, f"names from {path}"), (told_names(ask.notes), "names from the notes"),
+                          (told_names(ask.request), "names from the request")):  # fmt: skip
+        names = {value: name for value, name in names.items() if value > 0}
+        if names and set(values) <= set(names) and len(set(names.values())) == len(names):
+            kept = {name: value for value, name in sorted(names.items())}
+            return Named(kept, source, other_organs(ask.request, " ".join(kept)))
+    every = range(1, max(values) + 1)
+    full = list(every) if len(values) > 3 and len(values) >= 0.5 * max(values) else sorted(values)
+    unclear = ""
+    if len(ask.classes) > 1 and len(ask.classes) != len(full):
+        unclear = (
+            f"{len(ask.classes)} classes are asked for, the masks hold the values {', '.join(map(str, full[:12]))}"
+        )
+    return Named({f"label_{value}": value for value in full}, "nothing says what the values mean", unclear)
+
+
+ORGANS = tuple(
+    frozenset(line.split())
+    for line in (
+        "liver hepatic", "kidney renal nephro", "lung pulmonary", "heart cardiac atrium ventricle myocardium", "spleen splenic",
+        "pancreas pancreatic", "prostate prostatic", "brain cerebral hippocampus intracranial", "breast mammary", "bladder",
+        "stomach gastric", "colon colorectal bowel rectum", "skin", "eye retinal retina fundus", "knee", "hip femur",
+        "spine vertebra vertebral", "thyroid", "uterus cervix ovary", "tooth teeth dental", "aorta", "bone",
     )
-    found = {int(value): name.strip() for value, name in pairs if int(value) > 0}
+)  # fmt: skip
+"""Organs, each with the words for it."""
+
+
+def other_organs(request: str, text: str) -> str:
+    """What to ask where a request and the names of masks both speak of organs, and of none together; else empty."""
+
+    def of(words_of: frozenset[str]) -> set[int]:
+        return {at for at, some in enumerate(ORGANS) if words_of & some}
+
+    asked, here = of(telling(request)), of(telling(text))
     return (
-        found
-        if sorted(found) == list(range(min(found, default=1), max(found, default=0) + 1)) and len(found) > 1
-        else {}
+        ""
+        if not asked or not here or asked & here
+        else f"the masks are of {text[:60]!r}, the request is of another organ"
     )

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from m3b.data.spec.model import FromList, FromPath, FromTable, FromTag, LeftOut, Split, Value
 from m3b.data.spec.proposals.imagery import ImageSet
-from m3b.data.survey.relations import End, Grouping, Join, Survey
+from m3b.data.survey.relations import End, Grouping, Join, Pairing, Survey
 from m3b.data.survey.relations import Split as Division
 from m3b.data.survey.table_facts import Table
 
@@ -14,6 +14,11 @@ SURE = 0.8
 """Strength of a grouping from which on it is taken as the patient."""
 LIKELY = 0.4
 """Strength from which on its members are kept on one side of the split."""
+
+MOST_TOGETHER = 0.25
+"""Share of the files from which on a value is no source or case but a visit, a site, or a part of an archive."""
+ROWLESS = 0.9
+"""Share of the files that a table must name for its patients to be taken; the rest is left out."""
 
 
 @dataclass
@@ -25,6 +30,7 @@ class Around:
     split: Split = field(default_factory=Split)
     evidence: list[str] = field(default_factory=list)
     doubts: list[str] = field(default_factory=list)
+    division: Division | None = None
 
 
 def around(survey: Survey, images: ImageSet) -> Around:
@@ -37,20 +43,43 @@ def around(survey: Survey, images: ImageSet) -> Around:
     return made
 
 
+def without_bare_parts(around_it: Around, pairing: Pairing) -> Around:
+    """Surroundings without a split of which one part has no masks (a challenge's hidden test part)."""
+    bare = pairing.left_files - pairing.left_matched
+    division = around_it.division
+    if division is None or not bare:
+        return around_it
+    tested = sum(part.present for part in division.parts if part.side == "test")
+    if tested and bare >= 0.9 * tested and pairing.left_matched <= pairing.left_files - 0.9 * tested:
+        told = f"the test part of the data set's own split ({tested}) has no masks: a new one is drawn"
+        kept = [one for one in around_it.evidence if not one.startswith("the data set's own split")]
+        return replace(around_it, split=Split(), division=None, evidence=[*kept, told])
+    return around_it
+
+
 def _patients(survey: Survey, images: ImageSet, made: Around) -> None:
     mine = [one for one in survey.groupings if one.group in {group.id for group in images.groups}]
     for one in sorted(mine, key=lambda g: (-g.strength, len(g.ends), g.distinct)):
         value = _value(survey, images, one)
         if value is None or one.strength < LIKELY:
             continue
-        whole = one.files >= 0.99 * sum(group.count for group in images.groups)
+        files = sum(group.count for group in images.groups)
+        whole = one.files >= 0.99 * _reached(survey, images, one, files)
         told = ", ".join(one.evidence)
         if one.strength >= SURE and whole and made.patient is None:
             made.patient = value
             made.evidence.append(f"patients: {one.distinct} by {_name(one.ends[0])} ({told})")
-        elif made.patient is None and len(made.together) < 8:
+        elif made.patient is None and len(made.together) < 8 and one.per_value[2] <= MOST_TOGETHER * files:
             made.together = (*made.together, value)
             made.evidence.append(f"kept on one side: {one.distinct} groups by {_name(one.ends[0])} ({told})")
+
+
+def _reached(survey: Survey, images: ImageSet, one: Grouping, files: int) -> int:
+    """Files that a grouping must speak of: those that its table names, where that is nearly all; else all."""
+    if one.ends[0].kind != "column":
+        return files
+    joined = best_join(survey, images, one.ends[0].owner)
+    return joined.files if joined is not None and joined.files >= ROWLESS * files else files
 
 
 def _name(end: End) -> str:
@@ -134,7 +163,7 @@ def _split(survey: Survey, images: ImageSet, made: Around) -> None:
             continue
         split = _division(survey, images, one)
         if split is not None:
-            made.split = split
+            made.split, made.division = split, one
             sides = ", ".join(f"{part.name} {part.present}" for part in one.parts if part.side != "other")
             made.evidence.append(f"the data set's own split ({one.source}): {sides}")
             return

@@ -1,0 +1,94 @@
+"""What notes and documents of a folder say of numbers and short names: `1 = oedema`, `CP (common pneumonia)`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+
+from m3b.data.spec.proposals.language import telling, words
+from m3b.data.survey.relations import Survey
+
+_NAME = r"[A-Za-z][A-Za-z _/-]{2,40}?"
+_STOPS = r"(?=\s*(?:[,;.()\n|]|$|\band\b|\bor\b))"
+_NUMBERED = re.compile(
+    rf"(?<![\w.-])(\d{{1,3}})(?!\w)\s*(?:[:=|]|=>|->|is\b|are\b|means\b|for\b|-)?\s*({_NAME}){_STOPS}"
+)
+_REVERSED = re.compile(rf"(?<![\w])({_NAME})\s*(?:=|=>|->|:)\s*(\d{{1,3}})(?![\w.])")
+_LABELLED = re.compile(r"label|class|grade|value|stage|score|categor|diagnos", re.IGNORECASE)
+
+
+def told_names(text: str) -> dict[int, str]:
+    """Values named in words: `1 liver, 2 spleen`, `0: background; 1: anterior`, `edema = 1`.
+
+    Only numbers without a gap, from 0 or 1, of which none has two names: anything else may count something else.
+    """
+    for part in (text, *_passages(text)):
+        for pairs in (_NUMBERED.findall(part), [(b, a) for a, b in _REVERSED.findall(part)]):
+            found: dict[int, str] = {}
+            twice = False
+            for value, name in pairs:
+                cleaned = name.strip(" -_/")
+                if not telling(cleaned) and not words(cleaned):
+                    continue
+                twice = twice or (int(value) in found and found[int(value)].casefold() != cleaned.casefold())
+                found.setdefault(int(value), cleaned)
+            low, high = min(found, default=0), max(found, default=-1)
+            if not twice and len(found) > 1 and low in (0, 1) and sorted(found) == list(range(low, high + 1)):
+                return found
+    return {}
+
+
+def _passages(text: str) -> Iterable[str]:
+    """Sentences that speak of labels or classes, alone."""
+    return [one for one in re.split(r"(?<=[.!?])\s+|\n+", text) if _LABELLED.search(one)]
+
+
+def legend_of_masks(survey: Survey, values: Iterable[int]) -> tuple[dict[int, str], str]:
+    """Names of mask values and the document that gives them; 0 is background. Nothing where several disagree."""
+    wanted = set(values)
+    made: dict[tuple[tuple[int, str], ...], str] = {}
+    most = max(wanted, default=0)
+    for legend in survey.legends:
+        names = dict(legend.names)
+        if not legend.numbered:
+            first = words(names[0])
+            start = 0 if first and first[0] in ("background", "bg", "unlabeled", "hintergrund") else 1
+            names = {at + start: name for at, name in names.items()}
+        names.pop(0, None)
+        if not legend.numbered and len(names) > max(most + 3, 1.4 * most):
+            continue  # a list of other things
+        if wanted and wanted <= set(names):
+            made[tuple(sorted(names.items()))] = legend.path
+    if len(made) != 1:
+        return {}, ""
+    ((pairs, path),) = made.items()
+    return dict(pairs), path
+
+
+def legend_of_labels(survey: Survey, values: Iterable[int]) -> dict[int, str]:
+    """Names of numbered classes that a document gives: exactly these numbers, or a list of as many names."""
+    wanted = sorted(set(values))
+    found: set[tuple[tuple[int, str], ...]] = set()
+    for legend in survey.legends:
+        pairs = legend.names
+        if not legend.numbered and wanted and wanted[0] in (0, 1):
+            pairs = tuple((at + wanted[0], name) for at, name in pairs)
+        if [number for number, _ in pairs] == wanted:
+            found.add(pairs)
+    return dict(found.pop()) if len(found) == 1 else {}
+
+
+def glosses(values: Iterable[str], notes: str) -> Mapping[str, str]:
+    """What notes say of short values: `CP (common pneumonia)`, `common pneumonia (CP)`, `CP: common pneumonia`."""
+    found = {}
+    for value in values:
+        if not re.fullmatch(r"[A-Za-z][A-Za-z0-9-]{0,7}", value):
+            continue
+        name = re.escape(value)
+        after = re.search(
+            rf"(?<!\w){name}\s*(?:\(|:|=|\bis\b|\bmeans\b|\bfor\b)\s*({_NAME}(?:\d+{_NAME})?){_STOPS}", notes
+        )
+        before = re.search(rf"((?:[A-Za-z-]+\s+){{1,4}})\(\s*{name}\s*\)", notes)
+        if after or before:
+            found[value] = (after[1] if after else before[1] if before else "").strip()
+    return found

@@ -1,0 +1,180 @@
+"""The places of a folder that class labels may come from: folders, names, tables, headers, arrays."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from m3b.data.spec.model import FromMember, FromPath, FromTag, Value
+from m3b.data.spec.proposals.imagery import ImageSet
+from m3b.data.spec.proposals.language import telling, words
+from m3b.data.spec.proposals.numbering import few, numbers_cases, runs
+from m3b.data.spec.proposals.surroundings import best_join, from_column
+from m3b.data.spec.proposals.vocabulary import GENERIC, NOT_LABELS
+from m3b.data.survey.relations import Survey
+from m3b.data.survey.sides import side_of
+from m3b.data.survey.table_facts import Column
+
+MOST_CLASSES = 60
+LABEL_WORDS = telling(
+    "label class diagnosis finding target category disease dx grade outcome pathology condition type severity stage"
+)
+
+
+@dataclass(frozen=True)
+class Source:
+    """A place that labels may come from.
+
+    Args:
+        values: label -> files.
+        named: how it is called: a column, a folder level.
+        covered: share of the images that have a value.
+        strength: of this kind of place, before the request is asked.
+        weak: what is not certain unless the request names the classes.
+    """
+
+    values: dict[str, int]
+    sources: tuple[Value, ...]
+    named: str
+    title: str
+    covered: float
+    strength: float
+    one_hot: bool = False
+    separator: str = ""
+    doubt: str = ""
+    weak: str = ""
+
+
+def label_sources(survey: Survey, images: ImageSet) -> Iterator[Source]:
+    yield from _from_folders(survey, images)
+    yield from _from_names(images)
+    yield from _from_tables(survey, images)
+    yield from _from_tags(images)
+    yield from _from_members(survey, images)
+
+
+def _from_folders(survey: Survey, images: ImageSet) -> Iterator[Source]:
+    crossing = {part.slot: part.crossing for part in images.single.parts} if images.single else {}
+    for slot, values in images.levels.items():
+        if numbers_cases(survey, images, slot, values):
+            continue
+        weak = ""
+        if (crossing.get(slot) or 0.0) > 0.2:
+            if not runs(images):
+                continue
+            weak = f"whether {few(values)} are classes, or several images of the same cases: their files have the same names"
+        kept = {
+            value: count for value, count in values.items() if not side_of(value) and not set(words(value)) <= GENERIC
+        }
+        if 2 <= len(kept) <= MOST_CLASSES and sum(kept.values()) >= 0.5 * sum(values.values()):
+            level = slot.removeprefix("level")
+            strength = 0.55 if any(telling(value) or value.isdigit() for value in kept) else 0.3
+            yield Source(kept, (FromPath(value="{" + slot + "}"),), slot, f"the folders at level {int(level) + 1}"
+                         if level.isdigit() else f"the folders ({slot})",
+                         sum(kept.values()) / sum(values.values()), strength, weak=weak)  # fmt: skip
+
+
+def _from_names(images: ImageSet) -> Iterator[Source]:
+    if images.single is None:
+        return
+    for part in images.single.parts:
+        if not part.slot.startswith("name") or part.sensitive or not 2 <= part.distinct <= 20:
+            continue
+        if part.kind not in ("word", "number") or (part.crossing or 0.0) > 0.2:
+            continue
+        values = {value.text: value.count for value in part.values if not side_of(value.text)}
+        covered = sum(values.values()) / max(images.single.count, 1)
+        if part.kind == "number" and not set(words(part.before)) - GENERIC:
+            continue
+        if len(values) < 2 or covered < 0.5 or min(values.values()) < 2:
+            continue
+        key = "{" + part.slot.replace(".", "_") + "}"
+        named = part.before if part.kind == "number" else part.slot
+        yield Source(values, (FromPath(value=key),), part.before, f"the names ({named.strip('_- ') or part.slot})", covered,
+                     0.35)  # fmt: skip
+
+
+def _from_tables(survey: Survey, images: ImageSet) -> Iterator[Source]:
+    for table in survey.tables:
+        join = best_join(survey, images, table.id)
+        if join is None or join.files < 0.3 * sum(group.count for group in images.groups):
+            continue
+        covered = join.files / max(sum(group.count for group in images.groups), 1)
+        doubt = ""
+        if join.left_values > 1.2 * join.left_matched:
+            doubt = f"{table.path} names {join.left_values - join.left_matched:,} that are not here"
+        flags = []
+        for column in table.columns:
+            if column.name == join.left.name or column.sensitive == "identity":
+                continue
+            kept = {value.text: value.count for value in column.values if value.text.strip()}
+            if _is_flag(column, kept):
+                flags.append(column)
+            if not 2 <= len(kept) <= MOST_CLASSES or column.type in ("date", "path", "identifier", "empty"):
+                continue
+            if column.type in ("integer", "number") and not (
+                column.low is not None and column.low >= 0 and len(kept) <= 10
+            ):
+                continue
+            value = from_column(survey, images, join, column.name)
+            label = bool(telling(column.name) & LABEL_WORDS)
+            strength = 0.5 if label else 0.2 if set(words(column.name)) & NOT_LABELS else 0.35
+            if join.right.kind != "path":
+                strength -= 0.1
+            yield Source(kept, (value,), column.name, f"the column {column.name!r} of {table.path}", covered, strength,
+                         separator=column.separator, doubt=doubt)  # fmt: skip
+        if len(flags) > 1:
+            sources = tuple(from_column(survey, images, join, column.name) for column in flags)
+            counts = {column.name: sum(v.count for v in column.values if v.text.casefold() in ("1", "1.0", "true", "yes"))
+                      for column in flags}  # fmt: skip
+            yield Source(counts, sources, "", f"{len(flags)} yes/no columns of {table.path}", covered, 0.4, one_hot=True,
+                         doubt=doubt)  # fmt: skip
+
+
+def _is_flag(column: Column, values: dict[str, int]) -> bool:
+    low = {value.casefold() for value in values}
+    return column.type in ("boolean", "integer", "number") and 0 < len(low) <= 2 and low <= {
+        "0", "1", "0.0", "1.0", "true", "false", "yes", "no"
+    } and not set(words(column.name)) & NOT_LABELS  # fmt: skip
+
+
+def _from_tags(images: ImageSet) -> Iterator[Source]:
+    for tag in images.series.tags if images.series else ():
+        values = {value.text: value.count for value in tag.values if value.text.strip()}
+        if (
+            tag.keyword in ("Modality", "BodyPartExamined", "SeriesDescription")
+            and 2 <= len(values) <= 20
+            and not tag.sensitive
+        ):
+            yield Source(
+                values, (FromTag(keyword=tag.keyword),), tag.keyword, f"the header field {tag.keyword}", 1.0, 0.2
+            )
+
+
+def _from_members(survey: Survey, images: ImageSet) -> Iterator[Source]:
+    if images.member is None or not images.member.rows:
+        return
+    container = next(one for one in survey.containers if one.group == images.id)
+    labels = [one for one in container.members if one.role == "labels"]
+    mine = images.images.files.member
+    for one in labels:
+        sides = {other.key: side_of(other.key) for other in labels}
+        if "(?P<part>" in mine and all(sides.values()):
+            stem = one.key.replace(_side_word(one.key), "{part}", 1)
+            values: dict[str, int] = {}
+            for other in labels:
+                for value in other.values:
+                    values[value.text] = values.get(value.text, 0) + value.count
+            yield Source(values, (FromMember(key=f"{stem}[#]"),), one.key, f"the arrays {stem}", 1.0, 0.7)
+            return
+        if one.rows == images.member.rows:
+            found = {value.text: value.count for value in one.values}
+            yield Source(found, (FromMember(key=f"{one.key}[#]"),), one.key, f"the array {one.key}", 1.0, 0.65)
+
+
+def _side_word(key: str) -> str:
+    """The part of a key that names its side of the split."""
+
+    pieces = re.split(r"([^A-Za-z]+)", key)
+    return next((piece for piece in pieces if piece and piece.isalpha() and side_of(piece)), key)

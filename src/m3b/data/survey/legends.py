@@ -1,0 +1,98 @@
+"""Numbers with names: lists and mappings in small documents that say what the values of masks and labels mean."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from m3b.data.delimited import decode
+from m3b.data.survey.gathering import Gathering
+from m3b.data.survey.opening import Unreadable, attempt
+from m3b.data.survey.table_facts import Legend
+
+MOST_BYTES = 4 * 2**20
+MOST_FILES = 40
+MOST_NAMES = 400
+_WORDS = re.compile(r"label|class|categor|name|structure|organ|finding|legend|lookup|vocab|index", re.IGNORECASE)
+_NAME = re.compile(r"[^\W\d_].{0,79}", re.DOTALL)
+
+
+def legends_of(found: Gathering) -> list[Legend]:
+    """The legends of a folder's JSON documents, and of text lists that are called after labels or classes."""
+    made: list[Legend] = []
+    looked = 0
+    for group in found.groups:
+        if group.fact.kind not in ("json", "list", "text") or len(group.paths) > 4:
+            continue
+        for path in group.paths:
+            full = found.tree.root / path
+            called = bool(_WORDS.search(path.rpartition("/")[2]))
+            if looked >= MOST_FILES or (group.fact.kind != "json" and not called):
+                continue
+            looked += 1
+            try:
+                if full.stat().st_size > MOST_BYTES:
+                    continue
+                text = attempt(lambda full=full: decode(full.read_bytes())[0])  # type: ignore[misc]
+                made += _in_json(path, text, called) if group.fact.kind == "json" else _in_lines(path, text)
+            except (Unreadable, OSError, ValueError, RecursionError):
+                continue
+    return made
+
+
+def _in_json(path: str, text: str, called: bool) -> Iterator[Legend]:
+    for place, value, named in _places(json.loads(text), "", called, 0):
+        if isinstance(value, list) and named and (names := _list(value)):
+            yield Legend(path=path, place=place, names=names, numbered=False)
+        elif isinstance(value, dict) and (names := _mapping(value)):
+            yield Legend(path=path, place=place, names=names, numbered=True)
+
+
+def _places(value: Any, place: str, called: bool, depth: int) -> Iterator[tuple[str, Any, bool]]:
+    yield place, value, called or bool(_WORDS.search(place))
+    if isinstance(value, dict) and depth < 3:
+        for key, one in list(value.items())[:200]:
+            yield from _places(one, f"{place}.{key}" if place else str(key), called, depth + 1)
+
+
+def _list(value: list[Any]) -> tuple[tuple[int, str], ...]:
+    """A list of names by place, from 0; records with a number and a name by that number."""
+    if not 1 < len(value) <= MOST_NAMES:
+        return ()
+    if all(isinstance(one, str) and _NAME.fullmatch(one.strip()) for one in value) and len(set(value)) == len(value):
+        return tuple((at, one.strip()) for at, one in enumerate(value))
+    return ()
+
+
+def _mapping(value: dict[str, Any]) -> tuple[tuple[int, str], ...]:
+    """`{"1": "liver"}`, or `{"liver": 1}`."""
+    if not 1 < len(value) <= MOST_NAMES:
+        return ()
+    pairs: list[tuple[Any, Any]] = list(value.items())
+    if all(isinstance(number, int) and not isinstance(number, bool) for _, number in pairs):
+        pairs = [(number, name) for name, number in pairs]
+    found = []
+    for number, name in pairs:
+        if not (str(number).isdigit() and isinstance(name, str) and _NAME.fullmatch(name.strip())):
+            return ()
+        found.append((int(number), name.strip()))
+    numbers = [number for number, _ in found]
+    return tuple(sorted(found)) if len(set(numbers)) == len(numbers) and min(numbers) in (0, 1) else ()
+
+
+def _in_lines(path: str, text: str) -> Iterator[Legend]:
+    """A name a line, or a number and a name."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()][: MOST_NAMES + 1]
+    numbered = [re.fullmatch(r"(\d{1,4})\s*[,;:=\t ]\s*(.+)", line) for line in lines]
+    if lines and all(numbered):
+        names = _mapping({one[1]: one[2].strip(" \"'") for one in numbered if one})
+        if names:
+            yield Legend(path=path, names=names, numbered=True)
+    elif (names := _list(list(lines))) and all(_no_path(name) for _, name in names):
+        yield Legend(path=path, names=names, numbered=False)
+
+
+def _no_path(name: str) -> bool:
+    return "/" not in name and not re.search(r"\.\w{2,4}$", name) and len(name.split()) <= 6
