@@ -12,6 +12,7 @@ import os
 import re
 import unicodedata
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
@@ -111,28 +112,51 @@ def normal(header: str) -> str:
     return " ".join(re.sub(r"[^\w']|_|#", " ", text).split())
 
 
-def is_personal(header: str, values: Iterable[str] = (), siblings: Sequence[str] = ()) -> bool:
+class Siblings:
+    """The columns of one table, or the keys of one object: they decide together what a bare `name` among them means.
+
+    Made once and asked for every column, so that the work grows with their number and not with its square.
+    """
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self._names = tuple(names)
+
+    @cached_property
+    def of_things(self) -> bool:
+        """Whether the table lists categories, as COCO does."""
+        return "supercategory" in self._normal
+
+    @cached_property
+    def of_persons(self) -> bool:
+        """Whether another column names a person beyond doubt."""
+        return any(_PERSONAL.search(one) for one in self._normal if one not in _NAME and "image" not in one)
+
+    @cached_property
+    def _normal(self) -> set[str]:
+        return {normal(one) for one in self._names}
+
+
+def is_personal(header: str, values: Iterable[str] = (), siblings: Siblings | Sequence[str] = ()) -> bool:
     """Whether a column (or JSON key) names a person, by its header or by most of its values.
 
     Args:
         header: the column's name.
         values: some of its values.
-        siblings: the names of the other columns: they decide what a bare `name` means.
+        siblings: the names of the columns beside it, its own among them or not.
     """
     words = normal(header)
     if words and _HEADER.fullmatch(words):
         return True
     shown = [value.strip() for value in values if value and value.strip()][:200]
     if words in _NAME:
-        return _bare_name(shown, siblings)
+        return _bare_name(shown, siblings if isinstance(siblings, Siblings) else Siblings(siblings))
     return _shaped(shown)
 
 
-def _bare_name(values: list[str], siblings: Sequence[str]) -> bool:
-    others = [normal(one) for one in siblings]
-    if "supercategory" in others:
+def _bare_name(values: list[str], siblings: Siblings) -> bool:
+    if siblings.of_things:
         return False
-    if any(_PERSONAL.search(one) for one in others if one not in _NAME and "image" not in one):
+    if siblings.of_persons:
         return True
     if any(_MEDICAL.search(value) for value in values):
         return False
@@ -149,10 +173,10 @@ def _most(values: list[str], shape: re.Pattern[str]) -> bool:
 
 def personal_columns(header: Sequence[str], rows: Sequence[Sequence[str]]) -> set[int]:
     """The columns of a table that name a person."""
-    found = set()
+    found, siblings, first = set(), Siblings(header), rows[:200]
     for index, name in enumerate(header):
-        values = [row[index] for row in rows[:200] if index < len(row)]
-        if is_personal(name, values, [other for at, other in enumerate(header) if at != index]):
+        values = [row[index] for row in first if index < len(row)]
+        if is_personal(name, values, siblings):
             found.add(index)
     return found
 
@@ -162,7 +186,7 @@ def masked_json(value: Any, depth: int = 0) -> Any:
     if depth > 40:
         return "…"
     if isinstance(value, dict):
-        keys = [str(key) for key in value]
+        keys = Siblings(str(key) for key in value)
         return {
             key: _masked_leaf(one)
             if is_personal(str(key), [one] if isinstance(one, str) else [], keys)

@@ -1,5 +1,27 @@
 """What names a person in raw data (`m3b.data.phi`), for the tools that show it."""
 
-from m3b.data.phi import PROSE_WORDS, Phi, cell, is_personal, mask, masked_json, normal, personal_columns, scrub
+from m3b.data.phi import (
+    PROSE_WORDS,
+    Phi,
+    Siblings,
+    cell,
+    is_personal,
+    mask,
+    masked_json,
+    normal,
+    personal_columns,
+    scrub,
+)
 
-__all__ = ["PROSE_WORDS", "Phi", "cell", "is_personal", "mask", "masked_json", "normal", "personal_columns", "scrub"]
+__all__ = [
+    "PROSE_WORDS",
+    "Phi",
+    "Siblings",
+    "cell",
+    "is_personal",
+    "mask",
+    "masked_json",
+    "normal",
+    "personal_columns",
+    "scrub",
+]

@@ -112,7 +112,7 @@ def _number(cell: str) -> bool:
 
 def _sensitive(name: str, filled: Counter[str], siblings: Sequence[str], kind: ColumnType) -> Sensitive:
     values = list(filled)[:200]
-    if is_personal(name, values, list(siblings)):
+    if is_personal(name, values, siblings):
         return "identity"
     if kind == "text" or any(len(cell.split()) >= PROSE_WORDS for cell in values):
         return "free_text"

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from m3b.tools.paths import open_read
-from m3b.tools.phi import is_personal, mask, personal_columns, scrub
+from m3b.tools.phi import Siblings, is_personal, mask, personal_columns, scrub
 
 if TYPE_CHECKING:
     from m3b.tools.context import Context
@@ -62,7 +62,7 @@ def _table(path: Path, lines: list[str]) -> list[str]:
 
 
 def _record(line: str) -> str:
-    keys = [match[1] for match in _PAIR.finditer(line)]
+    keys = Siblings(match[1] for match in _PAIR.finditer(line))
 
     def one(match: re.Match[str]) -> str:
         value = match[3].strip('"')
