@@ -6,7 +6,8 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from m3b.agents.checks.module import Ran
@@ -16,6 +17,7 @@ from m3b.models import run_predict, stage_cases
 from m3b.runs import Run
 from m3b.sandbox import Limits, Mounts, Sandbox
 from m3b.tasks import Row, family
+from m3b.untrusted import remove_tree
 
 POLL_S = 0.5
 PROBE_S = 300.0
@@ -49,10 +51,10 @@ class Executor:
             ModelError: predict.py fails, or answers something that cannot be right.
         """
         confined = self.sandbox.name != "off"
-        with tempfile.TemporaryDirectory(dir=self.run.folder, prefix=".staged-") as place:
+        with _scratch(self.run.folder) as place:
             images = [r.image if isinstance(r.image, str) else list(r.image) for r in records]
-            staged = stage_cases(images, Path(place) / "cases", confined, base=self.run.locked)
-            answered = Path(place) / "answers"
+            staged = stage_cases(images, place / "cases", confined, base=self.run.locked)
+            answered = place / "answers"
             answered.mkdir()
 
             def confine(argv: list[str], cwd: Path, out: Path) -> tuple[int, str]:
@@ -89,6 +91,16 @@ class Executor:
             return Ran(ended.code, ended.reason, output.read_text(encoding="utf-8", errors="replace"))
         finally:
             output.unlink(missing_ok=True)
+
+
+@contextmanager
+def _scratch(folder: Path) -> Iterator[Path]:
+    """A new folder that is removed whatever predict.py built in it."""
+    place = Path(tempfile.mkdtemp(dir=folder, prefix=".staged-"))
+    try:
+        yield place
+    finally:
+        remove_tree(place)
 
 
 def device() -> str:

@@ -15,7 +15,7 @@ from m3b.data.cards import Card
 from m3b.errors import WrongUse
 from m3b.runs import Run
 from m3b.tools import Roots
-from m3b.untrusted import remove_tree
+from m3b.untrusted import is_folder, make_folder, remove_tree
 
 SHARED = "shared"
 LOCAL = "Utils"
@@ -36,14 +36,15 @@ def lay_out(run: Run, cards: Iterable[Card], resources: Path) -> Roots:
     """
     read: dict[str, Path] = {}
     sweep(run.folder)
-    (run.work / "data").mkdir(parents=True, exist_ok=True)
+    run.work.mkdir(parents=True, exist_ok=True)
+    plain_folder(run.work, "data")
     for card in cards:
         if card.path is None or not card.path.is_dir():
             continue
         if run.folder.resolve().is_relative_to(card.path.resolve()):
             raise WrongUse(f"The run folder {run.folder} lies inside the data {card.path}. Choose another --out.")
         read[f"data/{card.root}"] = card.path
-        _link(run.work / "data" / card.root, card.path)
+        lead(run.work / "data" / card.root, card.path)
     if not run.resources.is_dir():
         try:
             _snapshot(resources, run.resources)
@@ -51,8 +52,8 @@ def lay_out(run: Run, cards: Iterable[Card], resources: Path) -> Roots:
             *_, target, why = error.args[0][0]  # the first of all files that could not be copied
             raise OSError(f"{target} cannot be written: {why}") from error
     read["resources"] = run.resources
-    _link(run.work / "resources", run.resources)
-    (run.work / "Logout").mkdir(exist_ok=True)
+    lead(run.work / "resources", run.resources)
+    plain_folder(run.work, "Logout")
     return Roots(run.work, read)
 
 
@@ -70,11 +71,19 @@ def sweep(folder: Path) -> None:
                 remove_tree(left)
 
 
-def _link(link: Path, target: Path) -> None:
-    if link.is_symlink():
-        if os.readlink(link) == str(target):
-            return
-        link.unlink()
+def plain_folder(work: Path, name: str) -> None:
+    """A folder there, in place of a link or file that a script may have left."""
+    if not is_folder(work, name) and os.path.lexists(work / name):
+        remove_tree(work / name)
+    os.close(make_folder(work, name))
+
+
+def lead(link: Path, target: Path) -> None:
+    """A link that leads there, in place of whatever else stands there."""
+    if link.is_symlink() and os.readlink(link) == str(target):
+        return
+    if os.path.lexists(link):
+        remove_tree(link)
     link.symlink_to(target, target_is_directory=True)
 
 

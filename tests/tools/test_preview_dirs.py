@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -54,6 +55,8 @@ def test_odd_things_are_said(desk) -> None:
     (desk.data / "._full.png").write_bytes(b"x")
     (desk.data / ".DS_Store").write_bytes(b"x")
     (desk.data / "link").symlink_to("full.png")
+    (desk.data / "folder").symlink_to(".")
+    (desk.data / "out.png").symlink_to("/etc/passwd")
     os.mkfifo(desk.data / "pipe")
     (desk.data / "a\nb.png").write_bytes(b"x")
     text = desk.use("preview_dirs", path="data/chest").text
@@ -61,6 +64,9 @@ def test_odd_things_are_said(desk) -> None:
     assert "._* x 1" in text
     assert ".DS_Store x 1" in text
     assert "links, not followed: 1" in text
+    assert "links to files within the data, counted as files: 1" in text
+    assert "so that no script can open them: 1, such as out.png. Only the user can help: Give --data" in text
+    assert "/etc" not in text
     assert "pipes, sockets or devices: 1" in text
 
 
@@ -75,10 +81,10 @@ def test_unreadable_folders_do_not_end_the_walk(tmp_path: Path, monkeypatch) -> 
     (tmp_path / "a.png").write_bytes(b"x")
     scan = survey_module._scan
 
-    def refuse(path: str, found: object):
-        if path.endswith("shut"):
+    def refuse(folder: Any, *more: Any):
+        if folder.path.endswith("shut"):
             raise PermissionError(13, "Permission denied")
-        return scan(path, found)
+        return scan(folder, *more)
 
     monkeypatch.setattr(survey_module, "_scan", refuse)
     found = survey(tmp_path)

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import io
 import os
-import shutil
-import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TypedDict
 
+from m3b import untrusted
 from m3b.errors import ToolError
 from m3b.tools.context import Context, ToolResult
 from m3b.tools.natural import natural
-from m3b.tools.paths import Roots, open_plain, open_read, write_whole
+from m3b.tools.paths import Roots, copy_file, entries, open_read, walk, write_whole
 from m3b.tools.previews.masking import masked_lines
 from m3b.tools.text import plural, size
 
@@ -53,8 +52,7 @@ def list_files(ctx: Context, path: str = ".", depth: int = 2) -> ToolResult:
 def _list_into(ctx: Context, folder: Path, indent: str, depth: int, lines: list[str]) -> bool:
     """Add one folder's entries; whether the list is full."""
     try:
-        with os.scandir(folder) as entries:
-            found = sorted(entries, key=lambda entry: natural(entry.name))
+        found = sorted(entries(folder), key=lambda entry: natural(entry.name))
     except OSError as error:
         lines.append(f"{indent}  (unreadable: {error.strerror})")
         return False
@@ -62,24 +60,21 @@ def _list_into(ctx: Context, folder: Path, indent: str, depth: int, lines: list[
         if len(lines) >= _MOST_LISTED:
             return True
         target = folder / entry.name
-        if entry.is_symlink():
-            mark = _link(ctx, target)
-            lines.append(f"{indent}  {entry.name}{mark}")
-            continue
-        if entry.is_dir(follow_symlinks=False):
+        if entry.kind == "link":
+            lines.append(f"{indent}  {entry.name}{_link(ctx, target)}")
+        elif entry.kind == "folder":
             lines.append(f"{indent}  {entry.name}/" + (_inside(target) if depth <= 1 else ""))
             if depth > 1 and _list_into(ctx, target, indent + "  ", depth - 1, lines):
                 return True
         else:
-            lines.append(f"{indent}  {entry.name}  {size(entry.stat(follow_symlinks=False).st_size)}")
+            lines.append(f"{indent}  {entry.name}  {size(entry.size)}")
     return False
 
 
 def _inside(folder: Path) -> str:
     """How much a folder holds that is not shown itself."""
     try:
-        with os.scandir(folder) as entries:
-            return f"  ({plural(sum(1 for _ in entries), 'entry', 'entries')})"
+        return f"  ({plural(len(entries(folder)), 'entry', 'entries')})"
     except OSError:
         return "  (unreadable)"
 
@@ -209,8 +204,8 @@ def copy_files(ctx: Context, source: str, destination: str) -> ToolResult:
     if start.is_dir() and target.is_file():
         raise ToolError(f"{destination} is a file; a folder cannot be copied over it.")
     count, total, skipped = 0, 0, 0
-    for one, to in _pairs(start, target):
-        if stat.S_ISREG(one.lstat().st_mode):
+    for one, to, plain in _pairs(start, target):
+        if plain:
             count, total = count + 1, total + _copy_one(ctx, one, to)
         else:
             skipped += 1
@@ -218,33 +213,28 @@ def copy_files(ctx: Context, source: str, destination: str) -> ToolResult:
     return ToolResult(f"Copied {plural(count, 'file')} ({size(total)}) to {ctx.roots.show(target)}{note}")
 
 
-def _pairs(start: Path, target: Path) -> Iterator[tuple[Path, Path]]:
+def _pairs(start: Path, target: Path) -> Iterator[tuple[Path, Path, bool]]:
+    """Source and target of every file, and whether it is a regular one."""
     if not start.is_dir():
-        yield start, target
+        yield start, target, True
         return
-    target.mkdir(parents=True, exist_ok=True)
-    for folder, names, files in os.walk(start):
-        names[:] = sorted(name for name in names if name != "__pycache__")
-        inner = Path(folder)
-        for name in [*files, *(name for name in names if (inner / name).is_symlink())]:
-            yield inner / name, target / (inner / name).relative_to(start)
+    try:
+        for found in walk(start, leave=("__pycache__",)):
+            if found.kind != "folder":
+                yield start / found.name, target / found.name, found.kind == "file"
+    except untrusted.Unsafe as error:
+        raise ToolError(f"{start.name}: {error.strerror}; copy a part of it.") from None
 
 
 def _copy_one(ctx: Context, source: Path, target: Path) -> int:
     """Copy one file; returns its size in bytes. Blocks go from file to file, so that size does not matter."""
     to = ctx.roots.resolve(str(target), write=True)
-    to.parent.mkdir(parents=True, exist_ok=True)
-    if to.is_dir():
-        raise ToolError(f"{ctx.roots.show(to)} is a folder; a file cannot be copied over it.")
-    with open_read(source, ctx.roots.show(source)) as file:
-        status = os.fstat(file.fileno())
-        if status.st_size <= 2**24:
-            write_whole(to, file.read())
-        else:
-            with os.fdopen(open_plain(to, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), "wb") as out:
-                shutil.copyfileobj(file, out, 1 << 20)
-    os.chmod(to, 0o644 | (status.st_mode & 0o111))
-    return status.st_size
+    try:
+        return copy_file(source, ctx.roots.work, to)
+    except untrusted.Unsafe as error:
+        raise ToolError(
+            f"{ctx.roots.show(source)} cannot be copied to {ctx.roots.show(to)}: {error.strerror}."
+        ) from None
 
 
 def write_files(ctx: Context, files: list[NewFile]) -> ToolResult:
@@ -276,7 +266,7 @@ def missing(roots: Roots, path: str, real: Path) -> ToolError:
     while not folder.is_dir() and folder != folder.parent:
         folder = folder.parent
     try:
-        names = sorted(os.listdir(folder)[:5000], key=natural) if roots.resolve(str(folder)) else []
+        names = sorted((one.name for one in entries(roots.resolve(str(folder)))[:5000]), key=natural)
     except (OSError, ToolError):
         names = []
     close = difflib.get_close_matches(real.name, names, 3, 0.75) if folder == real.parent else []

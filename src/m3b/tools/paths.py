@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 from m3b import untrusted
+from m3b.data.links import WHAT_TO_DO, Inside
 from m3b.errors import ToolError
 
 _TOP = Path("/")
@@ -55,7 +57,13 @@ class Roots:
             raise ToolError(f"{path}: a link lies on the way, and links are not written through. Use a plain path.")
         if real.is_relative_to(base) or (not write and self._holder(real) is not None):
             return real
-        raise ToolError(f"{path}: a link in it leads outside of the allowed folders. {self._allowed()}")
+        raw = name is not None and name.startswith("data/")
+        advice = f" Scripts cannot open it either; only the user can help: {WHAT_TO_DO}" if raw else ""
+        raise ToolError(f"{path}: a link in it leads outside of the allowed folders.{advice} {self._allowed()}")
+
+    def inside(self) -> Inside:
+        """Which paths lie below one of these folders."""
+        return Inside((self.work, *self.read.values()))
 
     def show(self, path: Path) -> str:
         """A real path in the agent's spelling; a path outside every root comes back as its last name only."""
@@ -123,6 +131,30 @@ def open_plain(path: Path, flags: int, mode: int = 0o644) -> int:
     return untrusted.open_below(_TOP, path.relative_to(_TOP), flags, mode)
 
 
+@contextmanager
+def opened(folder: str) -> Iterator[int]:
+    """A descriptor of a real folder, to list it and look at what it holds. Raises OSError as `open_plain`."""
+    descriptor = open_plain(Path(folder), os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def entries(path: Path) -> list[untrusted.Found]:
+    """What a real folder holds, in no order; a link that was swapped in on the way is refused.
+
+    Raises:
+        OSError: as `open_plain`.
+    """
+    return untrusted.entries(_TOP, path.relative_to(_TOP))
+
+
+def walk(path: Path, *, leave: Collection[str] = ()) -> Iterator[untrusted.Found]:
+    """Everything below a real folder, links named and not followed. Raises as `untrusted.walk`."""
+    return untrusted.walk(_TOP, path.relative_to(_TOP), leave=leave)
+
+
 def open_read(path: Path, shown: str) -> io.FileIO:
     """A regular file, open for reading, unbuffered.
 
@@ -134,6 +166,15 @@ def open_read(path: Path, shown: str) -> io.FileIO:
         return untrusted.open_file(_TOP, path.relative_to(_TOP))
     except untrusted.Unsafe as error:
         raise ToolError(f"{shown}: {error.strerror}.") from None
+
+
+def copy_file(source: Path, root: Path, to: Path) -> int:
+    """Copy one regular file to the real path `to` below `root`; returns its size in bytes.
+
+    Raises:
+        OSError: as `untrusted.copy_file`.
+    """
+    return untrusted.copy_file(_TOP, source.relative_to(_TOP), root, to.relative_to(root))
 
 
 def write_whole(path: Path, content: bytes) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from m3b.data.links import WHAT_TO_DO
 from m3b.errors import ToolError
 from m3b.tools.context import Context, ToolResult
 from m3b.tools.files import missing
@@ -34,7 +35,7 @@ def preview_dirs(ctx: Context, path: str, samples: int = 5) -> ToolResult:
     linked = [name for name, real in ctx.roots.read.items() if top == ctx.roots.work / name.split("/")[0] and real]
     if linked:
         return ToolResult(f"{shown} holds: {', '.join(linked)}. Preview one of them.")
-    found = survey(top)
+    found = survey(top, ctx.roots.inside())
     return ToolResult(report(found, shown, top, max(0, min(samples, 50))), data={"files": found.files})
 
 
@@ -110,6 +111,13 @@ def _oddities(found: Survey) -> list[str]:
         lines.append(f"unreadable folders, not counted: {found.unreadable_count:,}: {', '.join(found.unreadable)}")
     if found.links:
         lines.append(f"links, not followed: {found.links:,}")
+    if found.followed:
+        lines.append(f"links to files within the data, counted as files: {found.followed:,}")
+    if found.links_out:
+        lines.append(
+            f"links that lead out of the data, or nowhere, so that no script can open them: {found.links_out:,}, such "
+            f"as {', '.join(found.links_out_at)}. Only the user can help: {WHAT_TO_DO}"
+        )
     if found.special:
         lines.append(f"pipes, sockets or devices: {found.special:,}")
     return lines

@@ -15,7 +15,7 @@ from m3b import untrusted
 from m3b.errors import ToolError
 from m3b.tools.context import Context, ToolResult
 from m3b.tools.files import missing
-from m3b.tools.paths import open_read
+from m3b.tools.paths import open_read, walk
 from m3b.tools.patterns import extension
 from m3b.tools.text import shorten, size
 
@@ -33,6 +33,7 @@ _COPIED = 2**31
 """Bytes of a volume in the working folder that are looked at."""
 _SPARSE = 2**30
 PREFIX = f"m3b-look-{os.getpid()}-"
+_SLICES = 5000
 _BY_EXTENSION = {end: kind for kind, ends in _KINDS.items() for end in ends}
 
 
@@ -161,24 +162,36 @@ def _is_zip(path: Path) -> bool:
 
 def _folder(ctx: Context, folder: Path, shown: str) -> str:
     """A DICOM series, a folder of slices, or the advice to use preview_dirs."""
-    from m3b.tools.natural import natural
-
-    files: list[Path] = []
-    for inner, names, found in os.walk(folder):
-        names.sort(key=natural)
-        files += [Path(inner) / name for name in sorted(found, key=natural) if not name.startswith(".")]
-        if len(files) > 5000:
-            break
+    files = _files(ctx, folder, shown)
     if not files:
         return f"{shown}: a folder without files"
     from m3b.tools.previews import dicom
 
-    probes = [file for file in (files[0], files[len(files) // 2]) if not file.is_symlink() and file.is_file()]
+    probes = (files[0], files[len(files) // 2])
     if any(dicom.is_dicom(file) for file in probes):
         return f"{shown}: " + "\n  ".join(dicom.preview_series(files, ctx.phi))
     middle = files[len(files) // 2]
-    more = " or more" if len(files) > 5000 else ""
+    more = " or more" if len(files) > _SLICES else ""
     return (
         f"{shown}: a folder of {len(files):,}{more} files; preview_dirs counts them. "
         f"One of them:\n{preview(ctx, str(middle))}"
     )
+
+
+def _files(ctx: Context, folder: Path, shown: str) -> list[Path]:
+    """Real paths of the regular files below a folder in natural order, a few more than `_SLICES` at most; links count
+    where they stay within the roots."""
+    from m3b.tools.natural import natural
+
+    inside, files = ctx.roots.inside(), dict[str, Path]()
+    try:
+        for found in walk(folder):
+            place = f"{folder}/{found.name}"
+            hidden = any(part.startswith(".") for part in found.name.split("/"))
+            if not hidden and (found.kind == "file" or (found.kind == "link" and place in inside)):
+                files[found.name] = Path(inside.real(place))
+            if len(files) > _SLICES:
+                break
+    except untrusted.Unsafe as error:
+        raise ToolError(f"{shown}: {error.strerror}. Name a folder of one series.") from None
+    return [files[name] for name in sorted(files, key=natural)]

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import os
+import stat
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from m3b.data.links import Inside
+from m3b.tools.paths import opened
 from m3b.tools.patterns import MOST_SHAPES, Group, collapse, extension, group_names, shapes
 
 _STAT_ALL = 20_000
 _STAT_EACH = 1024
+DEEPEST = 64
+"""Levels of folders that are looked into."""
 _DEEPEST_NODE = 4
 _MOST_NODES = 20_000
 _MOST_PATTERNS = 4_000
@@ -63,6 +69,9 @@ class Survey:
     unreadable: list[str] = field(default_factory=list)
     unreadable_count: int = 0
     links: int = 0
+    links_out: int = 0
+    links_out_at: list[str] = field(default_factory=list)
+    followed: int = 0
     special: int = 0
     ungrouped: int = 0
     deepest: int = 0
@@ -97,13 +106,18 @@ def _no_collection() -> Iterator[None]:
             gc.enable()
 
 
-def survey(top: Path) -> Survey:
-    """Walk a folder without following links. Unreadable folders are noted, not raised."""
+def survey(top: Path, inside: Inside | None = None) -> Survey:
+    """Walk a folder. Unreadable folders, and those deeper than any data is, are noted, not raised.
+
+    Args:
+        top: a real path.
+        inside: links to regular files in there count as files; no other link is followed.
+    """
     with _no_collection():
-        return _survey(top)
+        return _survey(top, inside or Inside(()))
 
 
-def _survey(top: Path) -> Survey:
+def _survey(top: Path, inside: Inside) -> Survey:
     found = Survey(Node(top.name, None))
     waiting = [_Folder(str(top), "", "", [], 0, found.root)]
     measure = _Measure(found)
@@ -112,11 +126,11 @@ def _survey(top: Path) -> Survey:
         folder = waiting.pop()
         found.deepest = max(found.deepest, folder.depth)
         try:
-            names, inner = _scan(folder.path, found)
+            names, inner = _scan(folder, found, inside)
         except OSError as error:
             found.unreadable_count += 1
             if len(found.unreadable) < _KEPT:
-                found.unreadable.append(f"{folder.where or '.'} ({error.strerror})")
+                found.unreadable.append(f"{folder.where[:200] or '.'} ({error.strerror})")
             continue
         if names:
             measure.add(folder, _add_files(found, folder, names))
@@ -138,22 +152,40 @@ def _survey(top: Path) -> Survey:
     return found
 
 
-def _scan(path: str, found: Survey) -> tuple[list[str], list[str]]:
+def _scan(folder: _Folder, found: Survey, inside: Inside) -> tuple[list[str], list[str]]:
     """Names of the files and of the sub-folders."""
     inner: list[str] = []
+    if folder.depth > DEEPEST:
+        raise OSError(errno.ELOOP, f"nested deeper than {DEEPEST} levels")
 
     def other(entry: os.DirEntry[str]) -> bool:
         if entry.is_dir(follow_symlinks=False):
             inner.append(entry.name)
         elif entry.is_symlink():
-            found.links += 1
+            return _link(folder, entry.name, found, inside)
         else:
             found.special += 1
         return False
 
-    with os.scandir(path) as entries:  # one comprehension: a loop would take half as long again as the bare walk
+    # one comprehension: a loop would take half as long again as the bare walk
+    with opened(folder.path) as place, os.scandir(place) as entries:
         names = [entry.name for entry in entries if entry.is_file(follow_symlinks=False) or other(entry)]
     return names, inner
+
+
+def _link(folder: _Folder, name: str, found: Survey, inside: Inside) -> bool:
+    """Count a link; whether it stands for a file."""
+    path = f"{folder.path}/{name}"
+    if path not in inside:
+        found.links_out += 1
+        if len(found.links_out_at) < _KEPT:
+            found.links_out_at.append(folder.where + name)
+        return False
+    if os.path.isfile(path):
+        found.followed += 1
+        return True
+    found.links += 1
+    return False
 
 
 def _add_files(found: Survey, folder: _Folder, names: list[str]) -> list[str]:
@@ -225,11 +257,7 @@ class _Measure:
 
     def _look(self, folder: _Folder, names: list[str]) -> None:
         found = self.found
-        for name in names:
-            try:
-                length = os.lstat(f"{folder.path}/{name}").st_size
-            except OSError:
-                continue
+        for name, length in _lengths(folder, names):
             sizes = found.sizes.setdefault(extension(name), Sizes())
             sizes.measured += 1
             sizes.total += length
@@ -237,6 +265,15 @@ class _Measure:
                 found.empty += 1
                 if len(found.empty_at) < _KEPT:
                     found.empty_at.append(folder.where + name)
+
+
+def _lengths(folder: _Folder, names: list[str]) -> Iterator[tuple[str, int]]:
+    with suppress(OSError), opened(folder.path) as place:
+        for name in names:
+            with suppress(OSError):
+                status = os.stat(name, dir_fd=place, follow_symlinks=False)
+                linked = stat.S_ISLNK(status.st_mode)  # one that was found to stay inside
+                yield name, (os.stat(name, dir_fd=place) if linked else status).st_size
 
 
 def _folder_patterns(names: list[str]) -> dict[str, tuple[str, list[tuple[str, str]]]]:

@@ -19,7 +19,7 @@ from m3b.untrusted.paths import (
     sha256,
 )
 from m3b.untrusted.removing import remove_tree
-from m3b.untrusted.trees import Found, copy_file, copy_tree, digest, walk
+from m3b.untrusted.trees import Found, copy_file, copy_tree, digest, entries, walk
 from m3b.untrusted.writing import make_folder, write_whole
 
 __all__ = [
@@ -28,6 +28,7 @@ __all__ = [
     "copy_file",
     "copy_tree",
     "digest",
+    "entries",
     "is_file",
     "is_folder",
     "make_folder",

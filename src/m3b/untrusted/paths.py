@@ -15,7 +15,8 @@ from typing import Any
 LARGEST_TEXT = 64 * 2**20
 """Bytes of a JSON or text file that are read at most, unless the caller says otherwise."""
 
-FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+FOLDER = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+"""A folder on the way: it need not be readable, passing through is enough."""
 QUIET = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 
 
@@ -50,7 +51,7 @@ def open_below(root: Path, name: str | Path, flags: int, mode: int = 0o644) -> i
         OSError: as `os.open`.
     """
     parts, whole = parts_of(name), root / name
-    folder = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    folder = os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         for part in parts[:-1]:
             inner = step(part, FOLDER, folder, whole)

@@ -56,7 +56,7 @@ def walk(
         inner, depth = waiting.pop()
         if depth > deepest:
             raise Unsafe(root / name, f"folders nested deeper than {deepest} levels")
-        found = _entries(root, f"{name}/{inner}", leave, most - seen)
+        found = entries(root, f"{name}/{inner}".strip("/"), leave=leave, most=most - seen)
         seen += len(found)
         for entry in sorted(found, key=lambda one: one.name):
             below = f"{inner}/{entry.name}" if inner else entry.name
@@ -65,16 +65,17 @@ def walk(
                 waiting.append((below, depth + 1))
 
 
-def _entries(root: Path, name: str, leave: Collection[str], most: int) -> list[Found]:
-    descriptor = open_below(root, name.strip("/"), os.O_RDONLY | os.O_DIRECTORY)
+def entries(root: Path, name: str | Path = "", *, leave: Collection[str] = (), most: int = MOST) -> list[Found]:
+    """What one folder holds, in no order, links named but not followed. Raises as `walk`."""
+    descriptor = open_below(root, name, os.O_RDONLY | os.O_DIRECTORY)
     found: list[Found] = []
     try:
-        with os.scandir(descriptor) as entries:
-            for entry in entries:
+        with os.scandir(descriptor) as listed:
+            for entry in listed:
                 if entry.name in leave:
                     continue
                 if len(found) >= most:
-                    raise Unsafe(root / name.strip("/"), "too many files and folders")
+                    raise Unsafe(root / name, "too many files and folders")
                 with contextlib.suppress(FileNotFoundError):
                     status = entry.stat(follow_symlinks=False)
                     found.append(Found(entry.name, _kind(status.st_mode), status.st_size, stat.S_IMODE(status.st_mode)))

@@ -18,7 +18,7 @@ def make_folder(root: Path, name: str | Path) -> int:
         Unsafe: a link on the way.
         OSError: as `os.mkdir`.
     """
-    folder = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    folder = os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         for part in parts_of(name):
             with contextlib.suppress(FileExistsError):
