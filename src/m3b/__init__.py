@@ -15,19 +15,33 @@ if TYPE_CHECKING:
     from m3b.options import Options
     from m3b.pipeline import Pipeline, resume
     from m3b.result import Result
+    from m3b.tasks import TaskFamily, register_task
     from m3b.workspace import Workspace
 
 __version__ = "0.1.0"
-__all__ = ["Card", "Options", "Pipeline", "Result", "Workspace", "export_model", "load_model", "resume"]
+__all__ = [
+    "Card",
+    "Options",
+    "Pipeline",
+    "Result",
+    "TaskFamily",
+    "Workspace",
+    "export_model",
+    "load_model",
+    "register_task",
+    "resume",
+]
 
 _HOMES = {
     "Card": "m3b.data.cards",
     "Options": "m3b.options",
     "Pipeline": "m3b.pipeline",
     "Result": "m3b.result",
+    "TaskFamily": "m3b.tasks",
     "Workspace": "m3b.workspace",
     "export_model": "m3b.models.exporting",
     "load_model": "m3b.models",
+    "register_task": "m3b.tasks",
     "resume": "m3b.pipeline",
 }
 

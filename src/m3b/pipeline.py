@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from m3b.data.cards import Card
 from m3b.errors import M3bError, WrongUse
 from m3b.events import Event
 from m3b.llm import LLM, connect
@@ -57,7 +56,7 @@ class Pipeline:
         options: Options | None = None,
         **single_options: Any,
     ) -> None:
-        self.workspace = workspace or Workspace(data=_sources(data))
+        self.workspace = workspace or Workspace(data=data)
         self.options = _options(options, single_options)
         self.llms = _connect(llm, self.options.tools, fallback)
         self.out = Path(out) if out is not None else None
@@ -194,13 +193,6 @@ def resume(run: str | Path, llm: Models = None, **hooks: Any) -> Result:
         return Result.from_json(record["result"])
     pipeline, record = Pipeline.reopen(folder, llm, **hooks)
     return pipeline.go_on(folder, record)
-
-
-def _sources(data: Iterable[Source] | Source) -> list[Source]:
-    """One source or several, as a list."""
-    if isinstance(data, str | Path | Mapping | Card):
-        return [data]
-    return list(data)
 
 
 def _options(options: Options | None, single: dict[str, Any]) -> Options:

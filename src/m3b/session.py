@@ -73,7 +73,7 @@ class Session:
         self.role = ""
         self._sandbox, self._approve = sandbox, approve
         cards = [card for card in workspace.cards.values() if card.path]
-        roots = lay_out(run, cards, workspace.root)
+        roots = lay_out(run, cards, workspace.root, workspace.templates)
         self.raw = {card.root: card.path for card in cards if card.path and card.path.is_dir()}
         read = [*self.raw.values(), run.resources]
         self.tools = self._toolbox(roots, read)
@@ -323,7 +323,10 @@ class Session:
         return {title: text for title, text in said.items() if text}
 
     def _system(self, roles: Sequence[Role]) -> str:
-        return prompts.system_prompt(self.workspace.root / "prompts", roles, examples=self.options.examples)
+        workspace = self.workspace
+        return prompts.system_prompt(
+            workspace.root / "prompts", roles, examples=self.options.examples, added=workspace.prompts
+        )
 
     def _llm(self, role: Role) -> LLM:
         return self.llms.get(role.name) or self.llms["default"]

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 import shutil
 import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 
+from m3b.data import kinds
 from m3b.data.cards import Card
+from m3b.data.schemas import example, example_labels, json_schema
 from m3b.errors import WrongUse
 from m3b.runs import Run
 from m3b.tools import Roots
 from m3b.untrusted import is_folder, make_folder, remove_tree
 
+NONE: Mapping[str, Path] = MappingProxyType({})
 SHARED = "shared"
 LOCAL = "Utils"
 LEFTOVERS = (".staged-*", ".output-*", ".model.part", ".resources.part")
@@ -24,11 +29,14 @@ OLD_S = 3600.0
 _TEMPORARY = re.compile(r"m3b-(?:probe|look|logs)-(\d+)-\w+")
 
 
-def lay_out(run: Run, cards: Iterable[Card], resources: Path) -> Roots:
+def lay_out(run: Run, cards: Iterable[Card], resources: Path, templates: Mapping[str, Path] = NONE) -> Roots:
     """Make the links and copies that a run needs, and say where its tools may go. May be called again.
 
     `work/data/<name>` leads to the raw data, `work/resources` to a copy of the material as it was when the run
     began, with the templates' shared parts put into each of them.
+
+    Args:
+        templates: further ones by name; they hide those of the same name in `resources`.
 
     Raises:
         OSError: the run folder cannot be written.
@@ -47,7 +55,7 @@ def lay_out(run: Run, cards: Iterable[Card], resources: Path) -> Roots:
         lead(run.work / "data" / card.root, card.path)
     if not run.resources.is_dir():
         try:
-            _snapshot(resources, run.resources)
+            _snapshot(resources, templates, run.resources)
         except shutil.Error as error:
             *_, target, why = error.args[0][0]  # the first of all files that could not be copied
             raise OSError(f"{target} cannot be written: {why}") from error
@@ -87,16 +95,28 @@ def lead(link: Path, target: Path) -> None:
     link.symlink_to(target, target_is_directory=True)
 
 
-def _snapshot(resources: Path, target: Path) -> None:
+def _snapshot(resources: Path, templates: Mapping[str, Path], target: Path) -> None:
     part = target.with_name(".resources.part")
     shutil.rmtree(part, ignore_errors=True)
     leave = shutil.ignore_patterns("__pycache__", "*.pyc", ".*")
     part.mkdir(parents=True)
     shutil.copytree(resources / "indexes", part / "indexes", ignore=leave)
-    shared = resources / "templates" / SHARED
-    for template in sorted((resources / "templates").iterdir()):
-        if template.is_dir() and template.name != SHARED and not template.name.startswith((".", "_")):
-            place = part / "templates" / template.name
-            shutil.copytree(template, place, ignore=leave)
-            shutil.copytree(shared, place / LOCAL, ignore=leave, dirs_exist_ok=True)
+    _describe_indexes(part / "indexes")
+    shipped = resources / "templates"
+    for name, template in {**{one.name: one for one in sorted(shipped.iterdir())}, **templates}.items():
+        if template.is_dir() and name != SHARED and not name.startswith((".", "_")):
+            place = part / "templates" / name
+            shutil.copytree(shipped / SHARED, place / LOCAL, ignore=leave)
+            shutil.copytree(template, place, ignore=leave, dirs_exist_ok=True)
     part.rename(target)
+
+
+def _describe_indexes(folder: Path) -> None:
+    """Schema and example of the tasks that m3b does not ship with."""
+    for task in kinds.names():
+        if not (folder / f"{task}.schema.json").exists():
+            parts = {"schema": json_schema(task), "example": example(task)}
+            for name, content in parts.items():
+                (folder / f"{task}.{name}.json").write_text(json.dumps(content, indent=1), encoding="utf-8")
+            labels = json.dumps(example_labels(task), indent=1)
+            (folder / f"label_dict.{task}.example.json").write_text(labels, encoding="utf-8")

@@ -14,6 +14,13 @@ Source = str | Path | Card | Mapping[str, Any]
 """A folder, a JSON file with cards, a card, or the keys of one."""
 
 
+def sources(data: Iterable[Source] | Source) -> list[Source]:
+    """One source or several, as a list."""
+    if isinstance(data, str | Path | Mapping | Card):
+        return [data]
+    return list(data)
+
+
 class Workspace:
     """What a run may draw on.
 
@@ -21,22 +28,45 @@ class Workspace:
         root: a folder laid out like m3b's own `resources/`; None is m3b's own.
         data: the user's data sets. A card of the user's hides a shipped one of the same name.
         shipped: whether the cards under `root` are offered beside the user's.
+        templates: training projects of the user's: a folder that holds some, or one itself. Each is called after the
+            task that it serves, or has a `template.json` that names it.
+        prompts: a folder of Markdown files that are added to the prompts: `common.md`, or a role's name such as
+            `data_engineer.md`.
 
     Raises:
-        DataError: a source cannot be read, a card names a task or metric that does not exist, or `root` lacks one of its folders.
+        DataError: a source cannot be read, a card names a task or metric that does not exist, `root` lacks one of its
+            folders, a template is not whole, or a file of prompts is called after no role.
     """
 
-    def __init__(self, root: Path | None = None, data: Iterable[Source] = (), *, shipped: bool = True) -> None:
+    def __init__(
+        self,
+        root: Path | None = None,
+        data: Iterable[Source] | Source = (),
+        *,
+        shipped: bool = True,
+        templates: str | Path | None = None,
+        prompts: str | Path | None = None,
+    ) -> None:
         self.root = root or resources_dir()
         for name in ("prompts", "templates", "indexes"):
             if not (self.root / name).is_dir():
                 raise DataError(f"The workspace {self.root} has no folder {name}/.")
         from m3b.precheck import checked_card  # brings the rules' words along
 
-        own = [checked_card(card) for card in gather(data)]
+        own = [checked_card(card) for card in gather(sources(data))]
         names = {card.root for card in own}
         cards = [card for card in self._shipped() if card.root not in names] if shipped else []
         self.cards = {card.name: card for card in (*own, *cards)}
+        self.prompts = _prompts(prompts)
+        self._own = _own_templates(templates)
+
+    @property
+    def templates(self) -> dict[str, Path]:
+        """Training projects beside those below `root`, by name: of task families, and of the user."""
+        from m3b.tasks import families
+        from m3b.tasks.templates import of_families
+
+        return {**of_families({one.name: one for one in families()}), **self._own}
 
     @classmethod
     def default(cls) -> Workspace:
@@ -46,3 +76,26 @@ class Workspace:
     def _shipped(self) -> list[Card]:
         folder = self.root / "datacards"
         return [card for file in sorted(folder.glob("*.json")) for card in load_cards(file, own=False)]
+
+
+def _own_templates(place: str | Path | None) -> dict[str, Path]:
+    if place is None:
+        return {}
+    from m3b.tasks.templates import own_templates
+
+    return own_templates(Path(place))
+
+
+def _prompts(place: str | Path | None) -> Path | None:
+    """The folder of further prompts, each of which must be called after what it adds to."""
+    if place is None:
+        return None
+    from m3b.agents.roles import STAGES
+
+    folder, known = Path(place).expanduser().resolve(), {"common", *(role.name for role in STAGES)}
+    files = sorted(folder.glob("*.md"))
+    if not files:
+        raise DataError(f"The folder of prompts {folder} holds no Markdown file; give {' or '.join(sorted(known))}.md.")
+    if unknown := [file.name for file in files if file.stem not in known]:
+        raise DataError(f"{folder} holds {', '.join(unknown)}; prompts are added to {', '.join(sorted(known))} (.md).")
+    return folder

@@ -272,7 +272,7 @@ def code(block: Block, minutes: float = 0.05) -> Any:
 def test_python_blocks_name_what_is_there(block: Block) -> None:
     known = set(Options.__dataclass_fields__) | set(Pipeline.__init__.__annotations__)
     for node in ast.walk(ast.parse(block.text)):
-        if isinstance(node, ast.ImportFrom) and node.module:
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("m3b"):
             module = importlib.import_module(node.module)
             for name in node.names:
                 assert hasattr(module, name.name), f"{block.where}: {node.module}.{name.name}"
@@ -293,6 +293,23 @@ def test_blocks_without_training_run(name: str, elsewhere: Path, monkeypatch: py
         assert scope["mine"]([], [])["calls"][0]["name"] in m3b.tools.TOOLS
     else:
         assert scope["scores"].primary.name == "auroc"
+
+
+def test_what_is_shown_of_extending_works(elsewhere: Path) -> None:
+    """In a process of its own: what is registered there stays registered."""
+    project = elsewhere / "my-templates" / "my-unet"
+    project.mkdir(parents=True)
+    for name in ("README.md", "plan.py", "train.py", "export.py"):
+        (project / name).write_text("# mine\n")
+    (project / "template.json").write_text('{"task": "segmentation"}')
+    (elsewhere / "my-prompts").mkdir()
+    (elsewhere / "my-prompts" / "common.md").write_text("Answer briefly.\n")
+    m3b.data.synthetic.make_chest(elsewhere / "chest-xrays", patients=10)
+    text = "\n".join(block.text for block in PYTHON if block.page.name == "extending.md")
+    where = {**os.environ, "PYTHONPATH": str(ROOT / "examples" / "landmarks")}
+    ran = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, timeout=900, env=where)
+    assert ran.returncode == 0, ran.stderr
+    assert "['landmarks', 'my-unet']" in ran.stdout
 
 
 @pytest.mark.slow

@@ -15,6 +15,7 @@ from m3b.agents.artifacts import DataIndex, Selection, TrainingModule
 from m3b.agents.examples import example_files
 from m3b.data.cards import Card, own_notes
 from m3b.tasks import families, family
+from m3b.tasks.templates import serving
 from m3b.tools.phi import scrub
 
 Look = Callable[[str, Mapping[str, object]], str]
@@ -127,7 +128,8 @@ def module_briefing(
 
     `closing` is what the roles before it said when they handed over, by title.
     """
-    template = f"templates/{selection.task}"
+    first, *others = serving(resources / "templates", family(selection.task))
+    template = f"templates/{first}"
     guide = (resources / template / "README.md").read_text(encoding="utf-8").strip()
     return "\n\n".join(
         [
@@ -138,6 +140,11 @@ def module_briefing(
             *_said(closing),
             f"Training time: {minutes:g} minutes on {device}.",
             f"## Template resources/{template}\n{guide}",
+            *(
+                [f"Other templates for this task: {', '.join(f'resources/templates/{one}' for one in others)}."]
+                if others
+                else []
+            ),
             AFRESH,
             "Set the project up in the working directory.",
         ]

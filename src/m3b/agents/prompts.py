@@ -30,14 +30,15 @@ def sections(file: Path) -> dict[str, str]:
     return found
 
 
-def system_prompt(folder: Path, roles: Sequence[Role], *, examples: bool) -> str:
+def system_prompt(folder: Path, roles: Sequence[Role], *, examples: bool, added: Path | None = None) -> str:
     """What stands before everything else in the conversation of one role, or of one agent with several.
 
     Args:
         folder: holds `common.md` and one file a role.
+        added: a folder of further texts by the same names, each put behind what it adds to.
         examples: whether the worked example is shown (off is the paper's few-shot ablation).
     """
-    parts = [(folder / "common.md").read_text(encoding="utf-8").strip()]
+    parts = [(folder / "common.md").read_text(encoding="utf-8").strip() + _more(added, "common")]
     if len(roles) > 1:
         names = ", ".join(role.title for role in roles)
         parts.append(
@@ -49,8 +50,14 @@ def system_prompt(folder: Path, roles: Sequence[Role], *, examples: bool) -> str
         body = f"{heading}{part['Role']}\n\n{part['Task']}"
         if examples:
             body += f"\n\n## Example of the work\n{part['Example']}"
-        parts.append(body)
+        parts.append(body + _more(added, role.name))
     return "\n\n".join(parts)
+
+
+def _more(added: Path | None, name: str) -> str:
+    """What a user adds to a prompt, with the paragraph before it."""
+    file = added / f"{name}.md" if added else None
+    return f"\n\n{file.read_text(encoding='utf-8').strip()}" if file and file.is_file() else ""
 
 
 def reflection(folder: Path, role: Role) -> str:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from .findings import Findings, stated
     from .lesions import LesionCounts, match_lesions, measure_channels
     from .masks import LabelFigures, measure_mask, measure_masks
+    from .per_case import score_means
     from .segmentation import SegmentationCase, score_segmentation
     from .text import ReportCase, distinct_texts, score_reports
 
@@ -36,6 +37,7 @@ _LATER = {
     "findings": ("Findings", "stated"),
     "lesions": ("LesionCounts", "match_lesions", "measure_channels"),
     "masks": ("LabelFigures", "measure_mask", "measure_masks"),
+    "per_case": ("score_means",),
     "segmentation": ("SegmentationCase", "score_segmentation"),
     "text": ("ReportCase", "distinct_texts", "score_reports"),
 }
@@ -73,6 +75,7 @@ __all__ = [
     "random_reports",
     "score_detection",
     "score_diagnosis",
+    "score_means",
     "score_reports",
     "score_segmentation",
     "shuffled",

@@ -50,6 +50,8 @@ def _split(info: Mapping[str, Any]) -> list[str]:
     if not isinstance(split, Mapping) or not split:
         return []
     names = sorted({name for counts in split.values() if isinstance(counts, Mapping) for name in counts})
+    if not names:
+        return []
     rows = [
         (part, *(counts.get(name, 0) for name in names))
         for part, counts in split.items()

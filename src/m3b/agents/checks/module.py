@@ -77,7 +77,7 @@ def check_module(work: Path, classes: tuple[str, ...], run_probe: RunProbe, task
     if plan.get("task", task) != task:
         return rejected(
             Fault(
-                f"plan.json is of a {plan['task']} project; the task is {task}. Copy resources/templates/{task}.",
+                f"plan.json is of a {plan['task']} project; the task is {task}. Copy the template that the briefing names.",
                 f"The training project that was set up is for {plan['task']}, and {task} was asked for.",
             )
         )

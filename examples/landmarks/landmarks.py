@@ -1,0 +1,123 @@
+"""A task family from outside m3b: one landmark in each picture, found as a point.
+
+Records hold `"point": [x, y]` in pixels. A model is measured by the mean distance of its points to the true ones, and by
+the share that lies within `NEAR` pixels; the answer that never looks at an image is the mean point of the training cases.
+
+`register_task(FAMILY)` makes it known, or an entry point: `[project.entry-points."m3b.tasks"]`,
+`landmarks = "landmarks:FAMILY"`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from m3b.data.index import Index
+from m3b.data.kinds import Item, RecordKind
+from m3b.data.records import Record
+from m3b.errors import ModelError
+from m3b.metrics import MetricTable, Scores, score_means
+from m3b.models import Prediction, Promise
+from m3b.models.kinds import AnswerKind
+from m3b.tasks import Row, TaskFamily
+
+NEAR = 5.0
+
+
+def point(value: Any) -> tuple[float, float]:
+    """Raises ValueError where it is no `[x, y]`."""
+    numbers = value if isinstance(value, list) and len(value) == 2 else []
+    if not numbers or not all(isinstance(n, int | float) and math.isfinite(n) for n in numbers):
+        raise ValueError(f"point must be [x, y] in pixels, is {value!r}")
+    return float(numbers[0]), float(numbers[1])
+
+
+class LandmarkRecords(RecordKind):
+    """`{"image_path": ..., "point": [x, y], "patient": ...}`; label_dict.json is `{}`."""
+
+    name = "landmarks"
+    title = "a landmark"
+    needed = ("point",)
+    empty_vocabulary = True
+    fewest_classes = 0
+    taught = ("points", "Keep one record an image.", "Keep one copy of each.")
+
+    def properties(self) -> dict[str, Any]:
+        return {"point": {"type": "array", "items": {"type": "number"}, "minItems": 2, "maxItems": 2}}
+
+    def parse(self, item: Item) -> dict[str, Any]:
+        return {"extra": {"point": list(point(item["point"]))}}
+
+    def example(self) -> list[dict[str, Any]]:
+        return [{"image_path": "data/knees/a.png", "point": [31.5, 20], "patient": "p001"}]
+
+
+class LandmarkAnswers(AnswerKind):
+    """`{"image": ..., "point": [x, y]}`."""
+
+    needs_classes = False
+    use = 'Each prediction is `{"image": ..., "point": [x, y]}`, in pixels of the image file.'
+    blind = "the mean point of the training cases"
+    exported = "Landmarks in medical images"
+
+    def parse(self, where: str, item: Item, promise: Promise, folder: Path | None) -> dict[str, Any]:
+        try:
+            return {"extra": {"point": list(point(item.get("point")))}}
+        except ValueError as error:
+            raise ModelError(f"{where}: {error}") from error
+
+
+class Landmarks(TaskFamily):
+    """One point in each picture."""
+
+    name = "landmarks"
+    records = LandmarkRecords()
+    answers = LandmarkAnswers()
+    metrics = MetricTable(
+        {"mean_distance": ("mean radial error", "MRE"), "within_5": ("success detection rate", "SDR")},
+        "mean_distance",
+        lower_is_better=frozenset({"mean_distance"}),
+        unbounded=frozenset({"mean_distance"}),
+        alongside=("within_5",),
+    )
+    template = Path(__file__).with_name("template")
+    guide = '{"image_path": "data/x/a.png", "point": [31.5, 20], "patient": "p1"}; label_dict.json is {}.'
+    about = "one anatomical point in each picture, answered as [x, y] in pixels."
+    aliases = ("keypoints", "landmark detection")
+    built = "Landmark finder"
+
+    def outputs(self, classes: int, plan: Mapping[str, Any]) -> tuple[int, ...]:
+        """x and y."""
+        return (2,)
+
+    def label_width(self, classes: int) -> int | None:
+        """x and y."""
+        return 2
+
+    def measure(self, record: Record, answer: Prediction, index: Index, base: Path) -> Row:
+        """The true point and the answered one."""
+        return {"image": record.key, "patient": record.patient, "true": record.extra["point"],
+                "answered": answer.extra["point"]}  # fmt: skip
+
+    def trivial(self, training: Sequence[Record], records: Sequence[Record], index: Index, base: Path) -> Any:
+        """The mean point of the training cases, for each record."""
+        points = [record.extra["point"] for record in training]
+        mean = [sum(axis) / len(points) for axis in zip(*points, strict=True)]
+        return [mean for _ in records]
+
+    def score(self, rows: Sequence[Row], index: Index, *, primary: str, trivial: Any = None, seed: int = 0) -> Scores:
+        """Mean distance and the share of near points, with intervals over patients."""
+        blind = None if trivial is None else _figures(rows, trivial)
+        figures = _figures(rows, [row["answered"] for row in rows])
+        patients = [row["patient"] for row in rows]
+        return score_means(self.name, patients, figures, primary=primary, trivial=blind, seed=seed)
+
+
+def _figures(rows: Sequence[Row], answers: Sequence[Sequence[float]]) -> dict[str, list[float]]:
+    distances = [math.dist(row["true"], answer) for row, answer in zip(rows, answers, strict=True)]
+    return {"mean_distance": distances, "within_5": [float(distance <= NEAR) for distance in distances]}
+
+
+FAMILY = Landmarks()

@@ -1,0 +1,52 @@
+"""python predict.py [IMAGE...] [--list LIST.json] -o predictions.json: a point for each picture."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE))
+
+import numpy as np
+import torch
+from Model.network import build_model
+from PIL import Image
+from safetensors.torch import load_file
+
+
+def main() -> int:
+    """1 where a picture could not be read."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("images", nargs="*")
+    parser.add_argument("--list", type=Path)
+    parser.add_argument("-o", type=Path, required=True)
+    given = parser.parse_args()
+    plan = json.loads((HERE / "config.json").read_text())["plan"]
+    model = build_model(plan)
+    model.load_state_dict(load_file(HERE / "model.safetensors"))
+    model.eval()
+    paths = given.images + (json.loads(given.list.read_text()) if given.list else [])
+    answers = [answer(model, path, plan["size"]) for path in paths]
+    given.o.write_text(json.dumps(answers))
+    return int(any("error" in one for one in answers))
+
+
+def answer(model: torch.nn.Module, path: str, size: int) -> dict[str, Any]:
+    """What is said of one picture."""
+    try:
+        with Image.open(path) as image:
+            grey = image.convert("L")
+            pixels = np.asarray(grey.resize((size, size)), dtype=np.float32) / 255
+    except OSError as error:
+        return {"image": path, "error": str(error)}
+    with torch.no_grad():
+        x, y = model(torch.from_numpy(pixels)[None, None])["logits"][0].tolist()
+    return {"image": path, "point": [x * grey.width, y * grey.height]}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,79 @@
+"""Metrics that are a mean over cases, from one figure a case: intervals, and the paired gain on an image-blind answer.
+
+What a task family of one's own needs most of the time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .cases import Floats
+from .measuring import Settings, group, measure, weighted_means
+from .scores import Scores
+from .vocabulary import canonical_metric
+
+Figures = Mapping[str, Sequence[float]]
+"""Metric -> one figure a case, NaN where a case says nothing."""
+
+
+@dataclass(frozen=True)
+class _Of:
+    patient: str
+
+
+def score_means(
+    task: str,
+    patients: Sequence[str],
+    figures: Figures,
+    *,
+    primary: str,
+    trivial: Figures | None = None,
+    classes: Sequence[str] = (),
+    details: Mapping[str, Any] | None = None,
+    seed: int = 0,
+    draws: int = 1000,
+) -> Scores:
+    """Each metric's mean over the cases, with a 95 % interval from `draws` bootstrap samples of patients.
+
+    Args:
+        task: whose metrics these are; its table says which way is better.
+        patients: of each case.
+        figures: of the model.
+        primary: the metric that counts, any spelling of it.
+        trivial: of the best answer that never looks at an image, on the same cases; it is paired with the model's.
+        details: JSON values that belong to the task.
+
+    Raises:
+        ValueError: no cases, a metric without a figure for each case, or an unknown primary metric.
+    """
+    name = canonical_metric(primary, task)
+    cases = group([_Of(patient) for patient in patients])
+    for some in (figures, trivial or {}):
+        if wrong := [metric for metric, values in some.items() if len(values) != len(patients)]:
+            raise ValueError(f"{', '.join(wrong)}: there must be one figure for each of the {len(patients)} cases")
+    if name not in figures:
+        raise ValueError(f"there are no figures of {name}, which is asked for; there are {', '.join(figures)}")
+    blind = _means(trivial) if trivial else None
+    floor = {} if blind is None else {metric: value[0] for metric, value in blind(np.ones((1, len(patients)))).items()}
+    nothing = np.zeros((len(patients), 0), dtype=np.bool_)
+    settings = Settings(draws, seed, floor, nothing, rivals=[blind] if blind else [])
+    metrics, _ = measure(cases, (), _means(figures), settings)
+    return Scores(
+        primary=metrics[name],
+        metrics=metrics,
+        classes=tuple(classes),
+        n_cases=len(patients),
+        n_patients=cases.n_patients,
+        task=task,
+        details=dict(details or {}),
+    )
+
+
+def _means(figures: Figures) -> Callable[[Floats], dict[str, Floats]]:
+    """The means of every metric from (draws, cases) weights."""
+    columns = {name: np.asarray(values, dtype=np.float64)[:, None] for name, values in figures.items()}
+    return lambda weights: {name: weighted_means(column, weights)[:, 0] for name, column in columns.items()}

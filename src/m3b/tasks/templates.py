@@ -1,0 +1,77 @@
+"""Which training projects serve a task: folders below `templates/`, each with a `plan.py` and a README for agents.
+
+A template serves the task that it is called after, or the one that its `template.json` names: `{"task": "segmentation"}`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+from m3b.data import kinds
+from m3b.errors import DataError
+
+from .base import TaskFamily
+
+MANIFEST = "template.json"
+NEEDED = ("README.md", "plan.py", "train.py", "export.py")
+"""What has to be in a template before anybody copies it; the check of the project asks for more."""
+
+
+def task_of(folder: Path) -> str:
+    """The task that a template serves; empty where it is none that there is.
+
+    Raises:
+        DataError: its `template.json` cannot be read, or names a task that does not exist.
+    """
+    file = folder / MANIFEST
+    if not file.is_file():
+        return folder.name if folder.name in kinds.names() else ""
+    try:
+        task = json.loads(file.read_text(encoding="utf-8"))["task"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise DataError(f'{file} must be JSON such as {{"task": "segmentation"}}; it is not: {error}.') from error
+    return kinds.of(str(task)).name
+
+
+def own_templates(place: Path) -> dict[str, Path]:
+    """The templates in a user's folder by name: the folder itself where it is one, else those that it holds.
+
+    Raises:
+        DataError: there is none, one is not whole, or it does not say which task it serves.
+    """
+    place = place.expanduser().resolve()
+    alone = (place / "plan.py").is_file()
+    folders = [place] if alone else sorted(place.iterdir()) if place.is_dir() else []
+    found = {one.name: one for one in folders if (one / "plan.py").is_file()}
+    if not found:
+        raise DataError(f"There is no template in {place}: neither it nor a folder in it has a plan.py.")
+    for folder in found.values():
+        missing = [name for name in NEEDED if not (folder / name).is_file()]
+        if missing:
+            raise DataError(f"The template {folder} lacks {', '.join(missing)}.")
+        if not task_of(folder):
+            said = f'give it a {MANIFEST} such as {{"task": "{kinds.names()[0]}"}}, or call it after its task'
+            raise DataError(f"The template {folder} does not say which task it serves: {said}.")
+    return found
+
+
+def of_families(known: Mapping[str, TaskFamily]) -> dict[str, Path]:
+    """The templates that families bring along, by the task's name."""
+    return {name: one.template for name, one in known.items() if isinstance(one.template, Path)}
+
+
+def serving(templates: Path, family: TaskFamily) -> list[str]:
+    """The names of the templates that serve a family, those that a user added first.
+
+    Raises:
+        DataError: there is none.
+    """
+    shipped = family.template if isinstance(family.template, str) and family.template else family.name
+    folders = sorted(one for one in templates.iterdir() if one.is_dir())
+    names = [one.name for one in folders if one.name != shipped and task_of(one) == family.name]
+    names += [shipped] if (templates / shipped).is_dir() else []
+    if not names:
+        raise DataError(f"No template serves the task {family.name}: {templates} has none that says so.")
+    return names

@@ -1,0 +1,101 @@
+"""What is refused of a task family, a plug-in or a template from outside, and in which words."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from m3b.errors import DataError
+from m3b.tasks import family
+from m3b.tasks.templates import own_templates, serving
+from m3b.workspace import Workspace
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "landmarks"
+
+
+def template(folder: Path, *, task: str = "") -> Path:
+    """A folder that looks like a training project."""
+    folder.mkdir(parents=True)
+    for name in ("README.md", "plan.py", "train.py", "export.py"):
+        (folder / name).write_text("# mine\n")
+    if task:
+        (folder / "template.json").write_text(f'{{"task": "{task}"}}')
+    return folder
+
+
+def run(code: str, path: str) -> subprocess.CompletedProcess[str]:
+    """In a process of its own: what is registered stays registered."""
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=900, check=False,
+                          env={**os.environ, "PYTHONPATH": path})  # fmt: skip
+
+
+def test_a_family_is_registered_once_under_its_name() -> None:
+    code = (
+        "from landmarks import FAMILY, Landmarks; from m3b import register_task; from m3b.tasks import family, names\n"
+        "assert register_task(FAMILY) is register_task(FAMILY) is family('landmarks')\n"
+        "assert names() == ('diagnosis', 'segmentation', 'detection', 'report', 'landmarks')\n"
+        "register_task(Landmarks())"
+    )
+    ran = run(code, str(EXAMPLE))
+    assert "ValueError: There is a task family 'landmarks' already" in ran.stderr
+
+
+def test_a_broken_plug_in_is_warned_of_and_stops_nobody(tmp_path: Path) -> None:
+    info = tmp_path / "broken-0.1.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: broken\nVersion: 0.1\n")
+    (info / "entry_points.txt").write_text("[m3b.tasks]\nbroken = no_such_module:FAMILY\n")
+    ran = run("from m3b.tasks import names; print(names())", str(tmp_path))
+    assert ran.returncode == 0, ran.stderr
+    assert "'report'" in ran.stdout
+    assert "The task family 'broken' (no_such_module:FAMILY) cannot be loaded: ModuleNotFoundError" in ran.stderr
+
+
+def test_a_template_says_which_task_it_serves(tmp_path: Path) -> None:
+    template(tmp_path / "all" / "my-unet", task="segmentation")
+    template(tmp_path / "all" / "diagnosis")
+    assert list(own_templates(tmp_path / "all")) == ["diagnosis", "my-unet"]
+    assert list(own_templates(tmp_path / "all" / "my-unet")) == ["my-unet"]
+    (tmp_path / "all" / "segmentation").mkdir()
+    assert serving(tmp_path / "all", family("segmentation")) == ["my-unet", "segmentation"]
+    assert serving(tmp_path / "all", family("diagnosis")) == ["diagnosis"]
+    with pytest.raises(DataError, match="No template serves the task report"):
+        serving(tmp_path / "all", family("report"))
+
+
+def test_what_is_wrong_with_a_template_is_named(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"neither it nor a folder in it has a plan.py"):
+        Workspace(templates=tmp_path)
+    odd = template(tmp_path / "odd")
+    with pytest.raises(DataError, match=r"does not say which task it serves: give it a template.json"):
+        Workspace(templates=odd)
+    (odd / "template.json").write_text('{"task": "painting"}')
+    with pytest.raises(DataError, match="no task 'painting'"):
+        Workspace(templates=odd)
+    (odd / "template.json").write_text("[]")
+    with pytest.raises(DataError, match=r"template.json must be JSON such as"):
+        Workspace(templates=odd)
+    (odd / "train.py").unlink()
+    with pytest.raises(DataError, match=r"lacks train.py"):
+        Workspace(templates=odd)
+
+
+def test_prompts_are_added_to_those_that_there_are(tmp_path: Path) -> None:
+    from m3b.agents.prompts import system_prompt
+    from m3b.agents.roles import DATA_ENGINEER, TASK_MANAGER
+
+    (tmp_path / "data_engineer.md").write_text("Our scanner writes the patient into the folder's name.\n")
+    workspace = Workspace(prompts=tmp_path)
+    texts = [
+        system_prompt(workspace.root / "prompts", [role], examples=True, added=workspace.prompts)
+        for role in (DATA_ENGINEER, TASK_MANAGER)
+    ]
+    assert texts[0].endswith("Our scanner writes the patient into the folder's name.")
+    assert "Our scanner" not in texts[1]
+    (tmp_path / "trainer.md").write_text("x")
+    with pytest.raises(DataError, match=r"holds trainer.md; prompts are added to common"):
+        Workspace(prompts=tmp_path)
