@@ -171,6 +171,8 @@ def _levels(group: Gathered) -> Iterator[tuple[End, Values, list[str]]]:
         ids = any(part.kind in ("number", "hash", "uid", "text", "date") for part in slots)
         words = [re.split(r"[^a-z]+", part.before.lower().rstrip("_-. "))[-1] for part in slots]
         evidence = [one for word in words if word for one in _of_word(word, "word_patient", "word_case")]
+        if not evidence and all(name.lower().startswith("sub-") for name in names):
+            evidence = ["word_patient"]  # as in BIDS
         several = len(names) <= 0.67 * len(values)
         classes = all(name.isdigit() and len(name) <= 2 for name in names) and len(names) <= 12
         if ids and several and not classes:

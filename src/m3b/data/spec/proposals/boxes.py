@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 from m3b.data.spec.model import Boxes, Files, IndexSpec
 from m3b.data.spec.proposals.ask import Ask, Proposal
-from m3b.data.spec.proposals.imagery import image_sets, pattern_of
+from m3b.data.spec.proposals.group_files import pattern_of
+from m3b.data.spec.proposals.imagery import image_sets
 from m3b.data.spec.proposals.language import named, shared
 from m3b.data.spec.proposals.surroundings import around, escaped, leave_out
 from m3b.data.survey.relations import Survey

@@ -7,8 +7,8 @@ from collections import Counter
 from dataclasses import dataclass, replace
 
 from m3b.data.spec.model import Files, Images
-from m3b.data.spec.patterns import compiled
 from m3b.data.spec.proposals.ask import Stacks
+from m3b.data.spec.proposals.group_files import pattern_of
 from m3b.data.survey.facts import Group, Member, Series
 from m3b.data.survey.relations import Survey
 from m3b.data.survey.sides import side_of
@@ -85,33 +85,6 @@ def _unopened(survey: Survey, group: Group) -> bool:
     """Arrays in a form that a survey does not open (pickles): images by their names alone."""
     looked = next((one for one in survey.containers if one.group == group.id), None)
     return group.kind == "array" and not group.stray and group.count > 1 and (looked is None or not looked.members)
-
-
-def pattern_of(survey: Survey, group: Group) -> Files:
-    """The files of a group and of no other: where its pattern also matches another group's files, its folder words are
-    written out, and what still matches is excluded."""
-    if not any(_matches(group.pattern, other) for other in _others(survey, group)):
-        return Files(pattern="re:" + group.pattern)
-    text = group.pattern
-    for part in group.parts:
-        slot = f"(?P<{part.slot.replace('.', '_')}>[^/]+?)"
-        if part.slot.startswith("level") and part.distinct <= 60 and len(part.values) == part.distinct:
-            text = text.replace(
-                slot, f"{slot[: slot.index('>') + 1]}{'|'.join(re.escape(v.text) for v in part.values)})"
-            )
-    still = [other for other in _others(survey, group) if _matches(text, other)]
-    exclude = tuple("re:" + other.pattern for other in still if not _matches(other.pattern, group))
-    return Files(pattern="re:" + text, exclude=exclude)
-
-
-def _others(survey: Survey, group: Group) -> list[Group]:
-    return [one for one in survey.groups if one.id != group.id and not one.stray]
-
-
-def _matches(pattern: str, group: Group) -> bool:
-    """Whether a pattern matches a file of a group."""
-    regex = compiled("re:" + pattern)
-    return any(regex.match(example) is not None for example in group.examples)
 
 
 def _single(survey: Survey, group: Group) -> ImageSet:

@@ -6,11 +6,11 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from m3b.data.spec.model import FromMember, FromPath, FromTag, Value
+from m3b.data.spec.model import FromMember, FromPath, FromTag, Split, Value
 from m3b.data.spec.proposals.imagery import ImageSet
 from m3b.data.spec.proposals.language import telling, words
 from m3b.data.spec.proposals.numbering import few, numbers_cases, runs
-from m3b.data.spec.proposals.surroundings import best_join, from_column
+from m3b.data.spec.proposals.parted import joined_tables
 from m3b.data.spec.proposals.vocabulary import GENERIC, NOT_LABELS
 from m3b.data.survey.relations import Survey
 from m3b.data.survey.sides import side_of
@@ -18,7 +18,8 @@ from m3b.data.survey.table_facts import Column
 
 MOST_CLASSES = 60
 LABEL_WORDS = telling(
-    "label class diagnosis finding target category disease dx grade outcome pathology condition type severity stage"
+    "label class diagnosis finding target category disease dx grade outcome pathology condition type severity stage "
+    "diagnose diagnostico diagnostic diagnosi klasse clase classe befund etikett etiqueta kategorie categoria categorie krankheit"
 )
 
 
@@ -44,6 +45,7 @@ class Source:
     separator: str = ""
     doubt: str = ""
     weak: str = ""
+    split: Split | None = None
 
 
 def label_sources(survey: Survey, images: ImageSet) -> Iterator[Source]:
@@ -96,19 +98,19 @@ def _from_names(images: ImageSet) -> Iterator[Source]:
 
 
 def _from_tables(survey: Survey, images: ImageSet) -> Iterator[Source]:
-    for table in survey.tables:
-        join = best_join(survey, images, table.id)
-        if join is None or join.files < 0.3 * sum(group.count for group in images.groups):
+    for tables in joined_tables(survey, images):
+        join, split = tables.join, tables.split(survey, images)
+        if tables.files < 0.3 * sum(group.count for group in images.groups):
             continue
-        covered = join.files / max(sum(group.count for group in images.groups), 1)
+        covered = tables.files / max(sum(group.count for group in images.groups), 1)
         doubt = ""
-        if join.left_values > 1.2 * join.left_matched:
-            doubt = f"{table.path} names {join.left_values - join.left_matched:,} that are not here"
+        if tables.named > 1.2 * tables.matched:
+            doubt = f"{tables.title} names {tables.named - tables.matched:,} that are not here"
         flags = []
-        for column in table.columns:
+        for column in tables.first.columns:
             if column.name == join.left.name or column.sensitive == "identity":
                 continue
-            kept = {value.text: value.count for value in column.values if value.text.strip()}
+            kept = {text: count for text, count in tables.values(column.name).items() if text.strip()}
             if _is_flag(column, kept):
                 flags.append(column)
             if not 2 <= len(kept) <= MOST_CLASSES or column.type in ("date", "path", "identifier", "empty"):
@@ -117,19 +119,20 @@ def _from_tables(survey: Survey, images: ImageSet) -> Iterator[Source]:
                 column.low is not None and column.low >= 0 and len(kept) <= 10
             ):
                 continue
-            value = from_column(survey, images, join, column.name)
+            value = tables.column(survey, images, column.name)
             label = bool(telling(column.name) & LABEL_WORDS)
             strength = 0.5 if label else 0.2 if set(words(column.name)) & NOT_LABELS else 0.35
             if join.right.kind != "path":
                 strength -= 0.1
-            yield Source(kept, (value,), column.name, f"the column {column.name!r} of {table.path}", covered, strength,
-                         separator=column.separator, doubt=doubt)  # fmt: skip
+            yield Source(kept, (value,), column.name, f"the column {column.name!r} of {tables.title}", covered, strength,
+                         separator=column.separator, doubt=doubt, split=split)  # fmt: skip
         if len(flags) > 1:
-            sources = tuple(from_column(survey, images, join, column.name) for column in flags)
+            sources = tuple(tables.column(survey, images, column.name) for column in flags)
             counts = {column.name: sum(v.count for v in column.values if v.text.casefold() in ("1", "1.0", "true", "yes"))
                       for column in flags}  # fmt: skip
-            yield Source(counts, sources, "", f"{len(flags)} yes/no columns of {table.path}", covered, 0.4, one_hot=True,
-                         doubt=doubt)  # fmt: skip
+            strength = 0.5 if len(flags) > 2 else 0.4
+            title = f"{len(flags)} yes/no columns of {tables.title}"
+            yield Source(counts, sources, "", title, covered, strength, one_hot=True, split=split, doubt=doubt)
 
 
 def _is_flag(column: Column, values: dict[str, int]) -> bool:

@@ -36,7 +36,7 @@ def propose_labels(survey: Survey, ask: Ask) -> Iterator[Proposal]:
                 ),
                 patient=surroundings.patient,
                 together=surroundings.together,
-                split=surroundings.split,
+                split=source.split or surroundings.split,
                 left_out=leave_out(survey, used, {}),
             )  # fmt: skip
             counts = ", ".join(f"{name} {sum(source.values.get(v, 0) for v in some)}" for name, some in

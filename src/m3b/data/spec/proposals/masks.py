@@ -7,7 +7,8 @@ from typing import Literal
 
 from m3b.data.spec.model import Channel, Files, Images, IndexSpec, Masks
 from m3b.data.spec.proposals.ask import Ask, Proposal
-from m3b.data.spec.proposals.imagery import ImageSet, image_sets, pattern_of
+from m3b.data.spec.proposals.group_files import pattern_of
+from m3b.data.spec.proposals.imagery import ImageSet, image_sets
 from m3b.data.spec.proposals.language import shared, telling, words
 from m3b.data.spec.proposals.naming import Named, class_name, names_of_values, other_organs
 from m3b.data.spec.proposals.surroundings import Around, around, leave_out, without_bare_parts

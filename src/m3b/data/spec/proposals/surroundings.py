@@ -17,6 +17,8 @@ LIKELY = 0.4
 
 MOST_TOGETHER = 0.25
 """Share of the files from which on a value is no source or case but a visit, a site, or a part of an archive."""
+LEADING = 0.35
+"""The same for a flat folder, where a leading number is that of a case or counts nothing else."""
 ROWLESS = 0.9
 """Share of the files that a table must name for its patients to be taken; the rest is left out."""
 
@@ -61,8 +63,10 @@ def _patients(survey: Survey, images: ImageSet, made: Around) -> None:
     mine = [one for one in survey.groupings if one.group in {group.id for group in images.groups}]
     for one in sorted(mine, key=lambda g: (-g.strength, len(g.ends), g.distinct)):
         value = _value(survey, images, one)
-        if value is None or one.strength < LIKELY:
+        if value is None or one.strength < (LIKELY if _nested(images) or _crosses(one) else LEADING):
             continue
+        if images.images.unit == "folder" and one.ends[0].kind == "part" and one.ends[0].name.startswith("name"):
+            continue  # numbers of slices
         files = sum(group.count for group in images.groups)
         whole = one.files >= 0.99 * _reached(survey, images, one, files)
         told = ", ".join(one.evidence)
@@ -72,6 +76,15 @@ def _patients(survey: Survey, images: ImageSet, made: Around) -> None:
         elif made.patient is None and len(made.together) < 8 and one.per_value[2] <= MOST_TOGETHER * files:
             made.together = (*made.together, value)
             made.evidence.append(f"kept on one side: {one.distinct} groups by {_name(one.ends[0])} ({told})")
+
+
+def _nested(images: ImageSet) -> bool:
+    """Whether images lie in several folders, in which numbers may start anew."""
+    return images.single is None or any(part.slot.startswith("level") for part in images.single.parts)
+
+
+def _crosses(one: Grouping) -> bool:
+    return any(crossing.count for crossing in one.crosses)
 
 
 def _reached(survey: Survey, images: ImageSet, one: Grouping, files: int) -> int:

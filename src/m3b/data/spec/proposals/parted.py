@@ -1,0 +1,113 @@
+"""Tables of one form of which each names a part of the images, such as `train.csv` and `test.csv`: read as one."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import dataclass
+
+from m3b.data.spec.model import FromTable, Split
+from m3b.data.spec.proposals.imagery import ImageSet
+from m3b.data.spec.proposals.surroundings import best_join, from_column
+from m3b.data.survey.kinds import cut
+from m3b.data.survey.relations import Join, Survey
+from m3b.data.survey.sides import side_of
+from m3b.data.survey.table_facts import Table
+
+FILE = "(file)"
+"""The column of a row's own path."""
+
+
+@dataclass(frozen=True)
+class Tables:
+    """One table that is joined with the images, or several parts of one.
+
+    Args:
+        files: images that have a row, in all parts.
+        named, matched: values of the joined column, and those of images that are there.
+    """
+
+    parts: tuple[Table, ...]
+    join: Join
+    files: int
+    named: int
+    matched: int
+
+    @property
+    def first(self) -> Table:
+        """The part whose columns speak for all."""
+        return self.parts[0]
+
+    @property
+    def title(self) -> str:
+        """For people."""
+        return " and ".join(part.path for part in self.parts)
+
+    @property
+    def rows(self) -> int:
+        """Of all parts."""
+        return sum(part.rows for part in self.parts)
+
+    def values(self, column: str) -> dict[str, int]:
+        """The vocabulary of a column over all parts."""
+        found: Counter[str] = Counter()
+        for part in self.parts:
+            for one in part.columns:
+                if one.name == column:
+                    found.update({value.text: value.count for value in one.values})
+        return dict(found)
+
+    def column(self, survey: Survey, images: ImageSet, name: str) -> FromTable:
+        """A column of all parts, for a spec."""
+        value = from_column(survey, images, self.join, name)
+        if len(self.parts) == 1:
+            return value
+        return value.model_copy(update={"file": "re:" + "|".join(re.escape(part.path) for part in self.parts)})
+
+    def split(self, survey: Survey, images: ImageSet) -> Split | None:
+        """The split that the parts themselves are; None of one table, or where a side is missing."""
+        sides: dict[str, list[str]] = {"train": [], "val": [], "test": []}
+        for part in self.parts:
+            sides.get(_side(part), []).append(part.path)
+        if not sides["test"]:
+            sides["test"], sides["val"] = sides["val"], []
+        if len(self.parts) < 2 or not sides["train"] or not sides["test"]:
+            return None
+        return Split(source=self.column(survey, images, FILE), train=tuple(sides["train"]), val=tuple(sides["val"]),
+                     test=tuple(sides["test"]))  # fmt: skip
+
+
+def joined_tables(survey: Survey, images: ImageSet) -> list[Tables]:
+    """Every table that names images of a set; parts of one form once, together."""
+    known = [(table, join) for table in survey.tables if (join := best_join(survey, images, table.id)) is not None]
+    found: list[Tables] = []
+    taken: set[str] = set()
+    for table, join in known:
+        if table.id in taken:
+            continue
+        parts = [(table, join), *(one for one in known if one[0].id != table.id and _parts_of_one(table, join, *one))]
+        taken.update(one.id for one, _ in parts)
+        joins = [one for _, one in parts]
+        found.append(Tables(tuple(one for one, _ in parts), join, sum(one.files for one in joins),
+                            sum(one.left_values for one in joins), sum(one.left_matched for one in joins)))  # fmt: skip
+    return found
+
+
+def _side(table: Table) -> str:
+    side = side_of(cut(table.path.rpartition("/")[2])[0])
+    return side if side in ("train", "val", "test") else ""
+
+
+def _parts_of_one(table: Table, join: Join, other: Table, its: Join) -> bool:
+    """Whether another table is a further part: of the same form, another side of a split, joined in the same way."""
+    if not _side(table) or not _side(other) or _side(table) == _side(other) or table.files > 1 or other.files > 1:
+        return False
+    same = (table.format, table.sheet, table.record_path, table.header, [c.name for c in table.columns]) == (
+        other.format, other.sheet, other.record_path, other.header, [c.name for c in other.columns])  # fmt: skip
+    ends = (join.left.name, join.right.kind, join.right.name, join.rule) == (
+        its.left.name,
+        its.right.kind,
+        its.right.name,
+        its.rule,
+    )
+    return same and ends

@@ -1,0 +1,83 @@
+"""Values of the data brought together with what a request lists, and what is asked rather than guessed."""
+
+from __future__ import annotations
+
+import pytest
+
+from m3b.data.spec.proposals.classes import classes_for
+from m3b.data.spec.proposals.glossary import glosses, told_names
+from m3b.data.spec.proposals.matching import Said
+
+
+def mapped(values: str, request: str, **options: object) -> tuple[dict[str, tuple[str, ...]], str]:
+    made = classes_for(dict.fromkeys(values.split("|"), 5), request, **options)  # type: ignore[arg-type]
+    return made.mapping, made.doubt
+
+
+@pytest.mark.parametrize(
+    ("values", "request_text", "classes"),
+    [
+        ("glioma|meningioma|notumor|pituitary", "Tell glioma, meningioma, pituitary tumours and no tumor apart on MRI",
+         {"notumor", "glioma", "meningioma", "pituitary"}),
+        ("AD|CN|EMCI|LMCI|MCI|SMC", "Tell Alzheimer's disease, mild cognitive impairment and normal cognition apart on MRI",
+         {"AD", "MCI", "CN"}),
+        ("benign|malignant|normal", "Distinguish healthy, benign and malignant lesions on ultrasound images",
+         {"normal", "benign", "malignant"}),
+        ("regular|COVID-19|TB", "Tell COVID-19 and healthy lungs apart on X-rays", {"regular", "COVID-19"}),
+        ("Normal|CP|NCP", "Distinguish COVID-19 pneumonia, common pneumonia and normal lungs on 3D chest CT",
+         {"Normal", "CP", "NCP"}),
+        ("partial|complete|intact", "Grade the ligament: intact, partial tear, complete rupture",
+         {"intact", "partial", "complete"}),
+        ("0|1|2|3|4", "Grade knee osteoarthritis (Kellgren-Lawrence 0 to 4) on knee X-rays", {"0", "1", "2", "3", "4"}),
+        ("COVID|Normal|Viral", "Tell COVID from the rest", {"COVID", "other"}),
+        ("oedema|haemorrhage", "Tell edema from hemorrhage on head CT", {"oedema", "haemorrhage"}),
+    ],
+)  # fmt: skip
+def test_classes_that_are_certain(values: str, request_text: str, classes: set[str]) -> None:
+    mapping, doubt = mapped(values, request_text)
+    assert (set(mapping), doubt) == (classes, "")
+
+
+@pytest.mark.parametrize(
+    ("values", "request_text"),
+    [
+        ("regular|COVID-19|Bacterial pneumonia|Viral pneumonia", "Tell COVID-19, pneumonia and healthy lungs apart"),
+        ("covid|normal", "Tell covid from pneumonia on chest X-rays"),
+        ("benign|malignant", "Detect pneumonia on chest X-rays"),
+        ("covid|pneumonia|tuberculosis", "Tell covid, pneumonia and healthy lungs apart"),
+        ("north|south", "Tell cysts from stones on CT slices"),
+        ("0|1", "Grade the ligament: intact, partial tear, complete rupture"),
+        ("yes|no", "Tell COVID-19, pneumonia and healthy lungs apart"),
+    ],
+)
+def test_what_is_a_guess_is_asked(values: str, request_text: str) -> None:
+    assert mapped(values, request_text)[1]
+
+
+def test_notes_name_numbers_and_short_values() -> None:
+    said = Said({"0": "none", "1": "mild", "2": "severe"}, {})
+    assert mapped("2|0|1", "Grade retinopathy", said=said) == ({"none": ("0",), "mild": ("1",), "severe": ("2",)}, "")
+    said = Said({}, glosses(["XA", "XB"], "Folders: XA (bacterial keratitis) and XB (fungal keratitis)."))
+    mapping, doubt = mapped("XA|XB|XC", "Tell fungal keratitis from bacterial keratitis on photographs", said=said)
+    assert (set(mapping), doubt) == ({"XA", "XB"}, "")
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("Labels: 0 none, 1 mild, 2 severe.", {0: "none", 1: "mild", 2: "severe"}),
+        ("Task: 2D classification\nimages (N,28,28) uint8; label 0 normal, 1 pneumonia. N 38/52",
+         {0: "normal", 1: "pneumonia"}),
+        ("1 = liver; 2 = spleen", {1: "liver", 2: "spleen"}),
+        ("12 patients, 3 readers", {}),
+        ("grade 0 none, 1 mild, 4 severe", {}),
+        ("class 0 ill, 1 well. class 0 well, 1 ill", {0: "ill", 1: "well"}),
+    ],
+)  # fmt: skip
+def test_numbers_are_named_where_the_words_leave_no_doubt(text: str, names: dict[int, str]) -> None:
+    assert told_names(text) == names
+
+
+def test_numbers_of_a_request_are_never_the_only_classes() -> None:
+    mapping, doubt = mapped("0|1|2|3|4", "Grade osteoarthritis 0 to 4 on knee X-rays")
+    assert (list(mapping), doubt) == (["0", "1", "2", "3", "4"], "")

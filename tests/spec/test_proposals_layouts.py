@@ -1,0 +1,103 @@
+"""Proposed readings of generated folders of many kinds: right, and right still after changes that mean nothing."""
+
+from __future__ import annotations
+
+import os
+import random
+from pathlib import Path
+
+import layout_kit as kit
+import pytest
+from spec_kit import mask, picture
+
+BY_NAME = {one.name: one for one in kit.LAYOUTS}
+MUTATIONS = int(os.environ.get("M3B_LAYOUT_MUTATIONS", "2"))
+"""Changed folders of each kind; more by the environment."""
+
+
+def verdict(layout: kit.Layout, names: kit.Names, tmp_path: Path, seed: str) -> kit.Verdict:
+    root, work = tmp_path / seed / "raw", tmp_path / seed / "work"
+    root.mkdir(parents=True)
+    work.mkdir()
+    return kit.read(root, layout.make(root, names, random.Random(seed)), work)
+
+
+@pytest.mark.parametrize("name", BY_NAME)
+def test_a_layout_is_read_rightly_without_asking(name: str, tmp_path: Path) -> None:
+    found = verdict(BY_NAME[name], kit.Names(), tmp_path, name)
+    assert (found.wrong, found.why) == ("", "")
+
+
+def test_changes_that_mean_nothing_change_no_reading(tmp_path: Path) -> None:
+    right, failed = 0, []
+    for layout in kit.LAYOUTS:
+        for at in range(MUTATIONS):
+            seed = f"{layout.name}-{at}"
+            names = kit.mutated(layout, random.Random(seed))
+            found = verdict(layout, names, tmp_path, seed)
+            assert not found.wrong or found.why, f"{seed} {names}: {found.wrong}"
+            right += not found.wrong
+            failed += [f"{seed}: {found.wrong}"] if found.wrong else []
+    assert right >= 0.9 * MUTATIONS * len(kit.LAYOUTS), failed
+
+
+# --- wrong readings that must not be taken ---------------------------------------------------------------------------
+
+
+def asked(root: Path, want: kit.Want, work: Path) -> kit.Verdict:
+    work.mkdir(exist_ok=True)
+    return kit.read(root, want, work)
+
+
+def test_a_field_of_view_is_no_target(tmp_path: Path) -> None:
+    root = tmp_path / "raw"
+    for at in range(10):
+        picture(root / "images" / f"{at:02d}.png", 80, (32, 32))
+        mask(root / "masks" / f"{at:02d}.png", (2, 2, 30, 30), size=(32, 32))
+    found = asked(root, kit.Want("Segment vessels on fundus photographs", "segmentation", 10), tmp_path / "w")
+    assert found.why
+
+
+def test_a_field_of_view_beside_the_target_is_left(tmp_path: Path) -> None:
+    root = tmp_path / "raw"
+    for at in range(10):
+        picture(root / "images" / f"{at:02d}.png", 80, (32, 32))
+        mask(root / "fov" / f"{at:02d}.png", (2, 2, 30, 30), size=(32, 32))
+        mask(root / "vessel" / f"{at:02d}.png", (at, 3 + at, at + 5, 9 + at), size=(32, 32))
+    found = asked(root, kit.Want("Segment vessels on fundus photographs", "segmentation", 10), tmp_path / "w")
+    assert (found.wrong, found.why) == ("", "")
+    assert found.best is not None
+    assert found.best.spec.masks is not None
+    assert "vessel" in found.best.spec.masks.files.pattern
+
+
+def test_masks_of_another_organ_are_asked_about(tmp_path: Path) -> None:
+    root = tmp_path / "raw"
+    for at in range(10):
+        picture(root / "images" / f"{at:02d}.png", 80, (32, 32))
+        mask(root / "kidney" / f"{at:02d}.png", (at, 3 + at, at + 5, 9 + at), size=(32, 32))
+    assert asked(root, kit.Want("Segment the liver on CT slices", "segmentation", 10), tmp_path / "w").why
+
+
+def test_patients_are_no_classes(tmp_path: Path) -> None:
+    root = tmp_path / "raw"
+    for at in range(30):
+        picture(root / f"PAT{at // 5:03d}" / f"{at:04d}.png", 80)
+    found = asked(root, kit.Want("Tell ill from healthy on chest X-rays", "diagnosis", 30), tmp_path / "w")
+    assert found.why
+
+
+def test_slices_or_volumes_are_asked_where_the_request_says_neither(tmp_path: Path) -> None:
+    root = tmp_path / "raw"
+    kit.slices(root, kit.Names(), random.Random(0))
+    found = asked(root, kit.Want("Tell COVID from healthy lungs", "diagnosis", 12), tmp_path / "w")
+    assert "folders with numbered slices" in found.why
+
+
+def test_half_of_the_images_without_masks_is_asked_about(tmp_path: Path) -> None:
+    root = tmp_path / "raw"
+    for at in range(20):
+        picture(root / "images" / f"p{at:02d}.png", 80, (32, 32))
+        if at < 8:
+            mask(root / "masks" / f"p{at:02d}.png", (at, 3 + at, at + 5, 9 + at), size=(32, 32))
+    assert asked(root, kit.Want("Segment polyps", "segmentation", 8), tmp_path / "w").why
