@@ -187,6 +187,20 @@ def test_a_log_file_has_a_line_a_stage(capsys: pytest.CaptureFixture[str], clock
     ]
 
 
+def test_a_log_file_hears_once_that_a_server_is_away(capsys: pytest.CaptureFixture[str], clock: list[float]) -> None:
+    with Live() as live:
+        for _ in range(20):
+            live(Event("waiting", "r", {"seconds": 10.0, "reason": "unreachable"}))
+            clock[0] += 10
+        live(Event("reply", "r", {"usage": {"input_tokens": 1, "output_tokens": 1}}))
+        live(Event("waiting", "r", {"seconds": 2.0, "reason": "overloaded"}))
+    assert [line[5:].strip() for line in capsys.readouterr().err.splitlines()] == [
+        "waiting 10 s: unreachable",
+        "waiting 10 s: unreachable",
+        "waiting 2 s: overloaded",
+    ]
+
+
 def test_a_terminal_hears_in_the_users_voice_what_was_not_accepted(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -33,7 +33,7 @@ class Live:
         self.role, self.actions, self.tokens = "", 0, 0
         self.doing, self.tail, self._draft = "", "", ""
         self.started = time.monotonic()
-        self._said = self.started
+        self._said, self._waited = self.started, False
         self._status: Bar | None = None
 
     def __enter__(self) -> Live:
@@ -83,7 +83,7 @@ class Live:
 
     def _role_ended(self, data: dict[str, Any]) -> None:
         if data["status"] != "done":
-            self._detail(f"  {self.role} ended: {data['status']}")
+            self._say(f"  {self.role} ended: {data['status']}")
         self.role = ""
 
     def _call(self, data: dict[str, Any]) -> None:
@@ -105,6 +105,7 @@ class Live:
 
     def _reply(self, data: dict[str, Any]) -> None:
         self._draft = self.doing = ""
+        self._waited = False
         usage = data["usage"]
         self.tokens += usage["input_tokens"] + usage["output_tokens"]
 
@@ -119,8 +120,11 @@ class Live:
 
     def _waiting(self, data: dict[str, Any]) -> None:
         told = f"waiting {data['seconds']:.0f} s: {data['reason']}"
-        self._detail(f"       {told}")
-        self._alive(told)
+        if self.moving or not self._waited:
+            self._say(f"       {told}")
+        else:
+            self._alive(told)
+        self._waited = True
 
     def _stage(self, data: dict[str, Any]) -> None:
         self.doing = data["text"]
