@@ -217,7 +217,7 @@ def test_a_rejection_may_name_how_the_run_ends(make_stage: Any) -> None:
 def test_parallel_calls_cannot_overshoot(make_stage: Any) -> None:
     many = both(*(call("list_files", path=f"p{number}") for number in range(5)))
     stage = make_stage(many, say("Nothing is trained yet."), budget=Budget(actions=3))
-    with pytest.raises(OutOfBudget, match=r"All 3 actions are spent\. Nothing is trained yet\."):
+    with pytest.raises(OutOfBudget, match=r"All 3 actions are spent\. Raise max_actions\. Nothing is trained yet\."):
         stage.run()
     assert stage.agent.counters.actions == stage.agent.budget.used == 3
     assert len(stage.of("call")) == 3
@@ -246,7 +246,7 @@ def test_the_last_action_may_be_spent(make_stage: Any) -> None:
 def test_calls_of_the_last_turn_are_not_run(make_stage: Any) -> None:
     files = [{"path": "late.txt", "text": "x"}]
     stage = make_stage(both(LOOK, LOOK), call("write_files", files=files), budget=Budget(actions=1))
-    with pytest.raises(OutOfBudget, match="All 1 actions"):
+    with pytest.raises(OutOfBudget, match="The only action"):
         stage.run()
     assert not (stage.work / "late.txt").exists()
     check_wire(stage.restored().messages)
@@ -255,7 +255,7 @@ def test_calls_of_the_last_turn_are_not_run(make_stage: Any) -> None:
 @pytest.mark.parametrize("trouble", [overflow(), fault(Authentication)])
 def test_trouble_in_the_last_turn_hides_nothing(make_stage: Any, trouble: Exception) -> None:
     stage = make_stage(both(LOOK, LOOK), trouble, budget=Budget(actions=1))
-    with pytest.raises(OutOfBudget, match="All 1 actions are spent"):
+    with pytest.raises(OutOfBudget, match="The only action is spent"):
         stage.run()
 
 

@@ -155,5 +155,5 @@ def test_giving_up_ends_the_role_at_once(make_stage: Any) -> None:
 
 def test_giving_up_as_the_last_words(make_stage: Any) -> None:
     spent = [call("list_files"), call("list_files"), say('{"given_up": "Nothing there."}')]
-    with pytest.raises(OutOfBudget, match=r"^All 1 actions are spent\. Nothing there\.$"):
+    with pytest.raises(OutOfBudget, match=r"^The only action is spent\. Raise max_actions\. Nothing there\.$"):
         make_stage(*spent, budget=Budget(actions=1)).run()

@@ -122,6 +122,7 @@ def test_version_and_help(m3b_: M3b) -> None:
         (["data", "card", ".", "-o", "not/here.json"], ["m3b: not/here.json: No such file or directory."]),
         (["demo", "--train-minutes", "99999999"], ["it is 99,999,999 minutes"]),
         (["data", "audit", "not/here"], ["not/here"]),
+        (["data", "audit", "."], ["no index", "Datapath/train.json", "m3b data survey ."]),
     ],
     ids=" ".join,
 )

@@ -1,59 +1,23 @@
-"""Whole runs of the shipped templates on the rules, from a folder of raw data to a model that answers new images."""
+"""Whole runs of the shipped templates on the rules, from a folder of raw data to a model that answers new images.
+
+Half a minute and more each, most of it imports and checks, so all but one are slow tests. How good the models are is no
+question here: a busy machine trains for a few steps only.
+"""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
 from typing import Any
-from xml.etree import ElementTree
 
-import numpy as np
-from numpy.typing import NDArray
-from PIL import Image
+import pytest
+import target_kit as kit
 
 from m3b import Pipeline, load_model
 from m3b.result import Result
 
-SIDE = 64
 MINUTES = 0.1
-CELLS = {"round": 90, "square": 140}
-
-
-def draw(random: np.random.Generator, dims: int = 2) -> tuple[NDArray[np.uint8], list[tuple[str, list[int]]]]:
-    """(SIDE,) * dims with one to three bright shapes on noise, and the class and box (lower, upper corner; array axes)."""
-    image = random.normal(60, 10, (SIDE,) * 2 if dims == 2 else (SIDE, SIDE, 24))
-    found = []
-    for _ in range(int(random.integers(1, 4))):
-        name = str(random.choice(list(CELLS)))
-        size = 10 if name == "round" else 16
-        low = [int(random.integers(1, extent - size - 1)) for extent in image.shape]
-        place = tuple(slice(start, start + size) for start in low)
-        grid = np.stack(np.meshgrid(*[np.linspace(-1, 1, size)] * dims, indexing="ij"))
-        inside = np.linalg.norm(grid, axis=0) < 1 if name == "round" else np.ones(grid.shape[1:], bool)
-        image[place][inside] = CELLS[name] + 60
-        found.append((name, [*low, *(start + size for start in low)]))
-    return np.clip(image, 0, 255).astype(np.uint8), found
-
-
-def voc(folder: Path, cases: int = 40) -> Path:
-    """Pictures in `JPEGImages/` and a Pascal VOC file each in `Annotations/`."""
-    random = np.random.default_rng(0)
-    for name in ("JPEGImages", "Annotations", "ImageSets/Main"):
-        (folder / name).mkdir(parents=True)
-    for number in range(cases):
-        image, found = draw(random)
-        Image.fromarray(image).save(folder / "JPEGImages" / f"smear_{number:03d}.png")
-        root = ElementTree.Element("annotation")
-        ElementTree.SubElement(root, "filename").text = f"smear_{number:03d}.png"
-        for name, (top, left, bottom, right) in found:
-            item = ElementTree.SubElement(root, "object")
-            ElementTree.SubElement(item, "name").text = name
-            box = ElementTree.SubElement(item, "bndbox")
-            for edge, value in (("xmin", left + 1), ("ymin", top + 1), ("xmax", right), ("ymax", bottom)):
-                ElementTree.SubElement(box, edge).text = str(value)
-        ElementTree.ElementTree(root).write(folder / "Annotations" / f"smear_{number:03d}.xml")
-    (folder / "ImageSets/Main/train.txt").write_text("\n".join(f"smear_{number:03d}" for number in range(cases)))
-    return folder
+SHAPES = {"round", "square"}
 
 
 def whole_run(data: Path, request: str, out: Path, minutes: float = MINUTES) -> Result:
@@ -61,22 +25,108 @@ def whole_run(data: Path, request: str, out: Path, minutes: float = MINUTES) -> 
     assert result.status in ("completed", "below_range"), result.reason
     assert result.integrity == "clean"
     assert result.model_dir is not None
+    assert result.primary is not None
+    assert json.loads((Path(result.model_dir) / "provenance.json").read_text())
     return result
 
 
-def answers(result: Result, *images: Path) -> list[Any]:
+def answers(result: Result, *images: Any) -> list[Any]:
     """What the delivered model says of images, from a process of its own."""
     return list(load_model(str(result.model_dir)).predict(list(images)))
 
 
+def index(result: Result) -> list[dict[str, Any]]:
+    """All cases, and the names of the labels are those of the data."""
+    place = Path(result.run_dir) / "work/Datapath"
+    return [case for split in ("train", "test") for case in json.loads((place / f"{split}.json").read_text())]
+
+
+def labels(result: Result) -> set[str]:
+    return set(json.loads((Path(result.run_dir) / "work/Datapath/label_dict.json").read_text()))
+
+
 def test_boxes_in_2d_from_voc_files(tmp_path: Path) -> None:
-    data = voc(tmp_path / "smears")
+    data = kit.voc(tmp_path / "smears")
     result = whole_run(data, "Find round and square cells in blood smears, with boxes", tmp_path / "run")
-    assert result.task == "detection"
-    assert set(json.loads((tmp_path / "run/work/Datapath/label_dict.json").read_text())) == set(CELLS)
-    assert result.primary is not None
-    assert result.primary["name"] == "map_50"
+    assert (result.task, result.primary["name"]) == ("detection", "map_50")
+    assert labels(result) == SHAPES
     assert result.metrics.keys() >= {"map_50", "map", "froc"}
     [answer] = answers(result, data / "JPEGImages/smear_000.png")
     assert answer.boxes is not None
-    assert all(box.label in CELLS and len(box.box) == 4 for box in answer.boxes)
+    assert all(box.label in SHAPES and len(box.box) == 4 for box in answer.boxes)
+
+
+@pytest.mark.slow
+def test_boxes_in_3d(tmp_path: Path) -> None:
+    data = kit.boxed_volumes(tmp_path / "phantoms")
+    result = whole_run(data, "Put boxes around the round and square inserts of MRI phantoms", tmp_path / "run")
+    assert (result.task, result.primary["name"]) == ("detection", "map_50")
+    assert labels(result) == SHAPES
+    assert all(len(box["box"]) == 6 for case in index(result) for box in case["boxes"])
+    [answer] = answers(result, data / "scans/scan_000.nii.gz")
+    assert all(box.label in SHAPES and len(box.box) == 6 for box in answer.boxes)
+
+
+@pytest.mark.slow
+def test_masks_in_2d(tmp_path: Path) -> None:
+    data = kit.outlined(tmp_path / "slides")
+    result = whole_run(data, "Segment the nuclei on microscopy slides", tmp_path / "run")
+    assert (result.task, result.primary["name"]) == ("segmentation", "dice")
+    image = data / "images/slide_000.png"
+    [answer] = load_model(str(result.model_dir)).predict([image], out=tmp_path / "out")
+    assert Path(answer.mask).is_file()
+
+
+@pytest.mark.slow
+def test_masks_in_3d_from_a_decathlon_folder(tmp_path: Path) -> None:
+    data = kit.decathlon(tmp_path / "shapes")
+    result = whole_run(data, "Segment the round and square inserts on MRI", tmp_path / "run")
+    assert (result.task, result.primary["name"]) == ("segmentation", "dice")
+    assert labels(result) == SHAPES
+    [answer] = load_model(str(result.model_dir)).predict([data / "imagesTr/scan_000.nii.gz"], out=tmp_path / "out")
+    assert Path(answer.mask).is_file()
+
+
+@pytest.mark.slow
+def test_lesions_as_masks(tmp_path: Path) -> None:
+    """Healthy patients are kept: nothing marked is an answer too."""
+    data = kit.lesions(tmp_path / "flair")
+    result = whole_run(data, "Detect lesions on brain MRI", tmp_path / "run")
+    assert (result.task, result.primary["name"]) == ("detection", "lesion_f1")
+    assert result.metrics.keys() >= {"lesion_f1", "dice"}
+    assert len(index(result)) == 24
+
+
+@pytest.mark.slow
+def test_several_labels_an_image(tmp_path: Path) -> None:
+    data = kit.several_labels(tmp_path / "xrays")
+    result = whole_run(data, "Classify round and square shadows on chest X-rays", tmp_path / "run")
+    assert (result.task, result.primary["name"]) == ("diagnosis", "auroc")
+    assert labels(result) == SHAPES
+    assert any(len(case["labels"]) == 2 for case in index(result))
+    [answer] = answers(result, data / "images/x000.png")
+    assert set(answer.probabilities) == SHAPES
+
+
+@pytest.mark.slow
+def test_one_label_a_dicom_series(tmp_path: Path) -> None:
+    data = kit.dicom_series(tmp_path / "heads")
+    result = whole_run(data, "Tell bleeding from clear on head CT", tmp_path / "run")
+    assert (result.task, labels(result)) == ("diagnosis", {"bleeding", "clear"})
+    assert len(index(result)) == 24, "a case is a series, not a slice"
+    [answer] = answers(result, data / "series/p001")
+    assert sum(answer.probabilities.values()) == pytest.approx(1, abs=1e-3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("views", [1, 2])
+def test_reports_of_one_and_of_several_views(tmp_path: Path, views: int) -> None:
+    data = kit.reports(tmp_path / "studies", views=views)
+    result = whole_run(data, "Write the report of a chest X-ray", tmp_path / "run")
+    assert (result.task, result.primary["name"]) == ("report", "bleu_4")
+    cases = index(result)
+    assert len(cases) == 60
+    assert {len(case["image_path"]) if isinstance(case["image_path"], list) else 1 for case in cases} == {views}
+    shown = [data / f"images/s000_{side}.png" for side in ("frontal", "lateral")[:views]]
+    [answer] = answers(result, shown if views > 1 else shown[0])
+    assert answer.findings or answer.impression

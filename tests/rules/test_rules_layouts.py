@@ -243,6 +243,40 @@ def test_several_flags(room: Any) -> None:
     assert accepted(room, request).multi_label
 
 
+def test_flags_that_the_request_names(room: Any) -> None:
+    """All that are named, and those alone: a column that the request speaks of is not the only one."""
+    table(
+        room,
+        "image,Edema,Mass,Effusion",
+        "im{0:03d}.png,{a},{b},{c}",
+        a=["0", "1"],
+        b=["0", "0", "1"],
+        c=["1", "0", "0", "0"],
+    )
+    request = "Classify effusions and masses on chest films"
+    assert room.first(request) == "--table @/t.csv --image image --label Mass,Effusion"
+    request = "Detect edema on chest films"
+    assert "--label Edema " in room.first(request) + " "
+
+
+def test_folders_of_patients_named_in_a_table(room: Any) -> None:
+    """The table names no file: a row is a patient, whose folder of slices is the case, and not a class."""
+    rows = [f"p{number:03d},{('clear', 'bleeding')[number % 2]}" for number in range(24)]
+    room.write("labels.csv", "\n".join(["patient_id,diagnosis", *rows]))
+    for number in range(24):
+        room.images(f"series/p{number:03d}/IM{{0:04d}}.png", 3)
+    request = "Tell bleeding from clear on head CT"
+    index = accepted(room, request)
+    assert len(index.train) + len(index.test) == 24
+    assert set(index.classes) == {"clear", "bleeding"}
+
+
+def test_folders_of_cases_are_no_classes(room: Any) -> None:
+    for number in range(24):
+        room.images(f"p{number:03d}/IM{{0:04d}}.png", 2)
+    assert "This layout is beyond the rules" in room.first("Tell bleeding from clear on head CT")
+
+
 def test_several_labels_in_a_cell(room: Any) -> None:
     table(
         room,

@@ -308,7 +308,8 @@ class Agent:
     def _wrap_up(self) -> None:
         """One last turn without tools, so that a person can pick the work up."""
         self._tell(WRAP_UP)
-        spent = f"All {self.budget.actions} actions are spent."
+        most = self.budget.actions
+        spent = f"{f'All {most} actions are' if most > 1 else 'The only action is'} spent. Raise max_actions."
         try:
             reply = self._request(self.specs)  # the same tools: some providers refuse a history whose tools are gone
         except LLMError as error:

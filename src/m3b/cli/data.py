@@ -115,7 +115,7 @@ def audit(
 ) -> None:
     """Audit an index: unreadable images, masks that do not fit, copies, patients on both sides, class counts."""
     from m3b.data.audit import audit_index
-    from m3b.data.index import TEST, guess_task, read_index
+    from m3b.data.index import TEST, TRAIN, guess_task, read_index
     from m3b.data.kinds import names
     from m3b.runs import Run
 
@@ -124,6 +124,11 @@ def audit(
     place = Path(folder) if Path(folder).is_dir() else Run.open(folder).folder
     parts = (place / "work", place / "locked")  # a run at work keeps its test cases out of work/
     work = next((part for part in parts if (part / TEST).is_file()), place)
+    if missing := [name for name in (TRAIN, TEST) if not (work / name).is_file()]:
+        raise WrongUse(
+            f"{folder} holds no index: there is no {missing[0]}. A run makes one of raw data, and docs/data.md says how to "
+            f"write one; `m3b data survey {folder}` looks at data that has none."
+        )
     found = audit_index(read_index(work, task or guess_task(work)), work, seconds=seconds)
     if json:
         print_json(found.to_json())

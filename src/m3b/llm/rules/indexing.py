@@ -27,6 +27,8 @@ ARRAYS = (
     {"X", "y"},
     {"x", "y"},
 )
+MANY = 10
+"""So many folders whose names differ in a number alone are cases; grades and numbered classes are fewer."""
 FEWEST = "5"
 """Labels that fewer patients have are left out when keeping them has failed."""
 
@@ -109,23 +111,31 @@ def _tables(view: View) -> list[list[str]]:
     found = []
     listed = _label_names(view)
     for table in tables.tables(view.briefing):
-        image, label = tables.image_column(table), tables.label_column(table, view.request)
+        image = tables.image_column(table) or tables.folder_column(table)
+        label = tables.label_column(table, view.request)
         if image is None:
             continue
         patient, split = tables.patient_column(table, image), tables.split_column(table)
         more = ["--patient", patient.name] if patient else []
         more += ["--split-column", split.name] if split else []
         start = ["--table", table.path, "--image", image.name, "--label"]
+        flags = tables.flag_columns(table)
+        if named := tables.named_flags(flags, view.request):
+            found += _flagged(start, named, more)
         if label is not None and label.name != image.name:
             mark = tables.separator(label)
             options = [*start, label.name, *more, *(["--separator", mark] if mark else [])]
             options += tables.names_of(label, listed)
             mapped = _wanted(list(label.values), view) if not mark and label.whole else []
             found += _with(options, mapped)
-        if flags := tables.flag_columns(table):
-            several = [*start, ",".join(flag.name for flag in flags), *more]
-            found += [several, [*several, "--none", "no finding"]]
+        if flags:
+            found += _flagged(start, flags, more)
     return found + [[*options, "--ignore-split"] for options in found if "--split-column" in options]
+
+
+def _flagged(start: list[str], flags: list[tables.Column], more: list[str]) -> list[list[str]]:
+    several = [*start, ",".join(flag.name for flag in flags), *more]
+    return [several, [*several, "--none", "no finding"]]
 
 
 def _folders(view: View, root: str) -> list[list[str]]:
@@ -136,12 +146,17 @@ def _folders(view: View, root: str) -> list[list[str]]:
     place, names, halves = _descend([(len(indent) // 2, name) for indent, name in lines], root)
     strange = [name for name in names if name.lower() in NOT_CLASSES]
     classes = [name for name in names if name not in strange]
-    if not classes:
+    if not classes or _numbered(classes):
         return []  # one class alone is tried, for the audit to say what is wrong with it
     options = ["--class-folders", place, *(["--skip", "|".join(strange)] if strange else [])]
     mapped = _wanted(classes, view)
     found = _with(options, mapped)
     return found + ([[*one, "--ignore-split"] for one in found] if halves else [])
+
+
+def _numbered(names: list[str]) -> bool:
+    """Whether folders are called like cases: ten and more names that differ in a number alone."""
+    return len(names) >= MANY and len({re.sub(r"\d+", "#", name) for name in names}) == 1
 
 
 def _wanted(values: list[str], view: View) -> list[str]:

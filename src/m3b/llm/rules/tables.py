@@ -152,6 +152,11 @@ def image_column(table: Table) -> Column | None:
     return _best(files, IMAGE_COLUMNS) or next(iter(files), None) or _best(many, IMAGE_COLUMNS)
 
 
+def folder_column(table: Table) -> Column | None:
+    """The column that names another patient in every row: it may be what his file or folder is called."""
+    return _best([column for column in table.columns if column.distinct == table.rows], PATIENT_COLUMNS)
+
+
 def patient_column(table: Table, image: Column) -> Column | None:
     """The column that names the patient, if one is called like that."""
     return _best([column for column in table.columns if column.name != image.name], PATIENT_COLUMNS)
@@ -186,6 +191,13 @@ def flag_columns(table: Table) -> list[Column]:
     """Columns that say yes or no to a finding each, where there are several."""
     flags = [c for c in table.columns if c.binary and _is_class(c) and "," not in c.name]
     return flags if len(flags) > 1 else []
+
+
+def named_flags(flags: list[Column], request: str) -> list[Column]:
+    """Those that the request names, where it names several and leaves others out or has no need of them."""
+    asked = {folded(word) for word in words(request) - STOP}
+    named = [flag for flag in flags if asked & {folded(word) for word in words(flag.name)}]
+    return named if len(named) > 1 else []
 
 
 def separator(column: Column) -> str:

@@ -1,0 +1,210 @@
+"""Drawn raw data of every kind of target that the documentation names, in layouts that the rules read."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from xml.etree import ElementTree
+
+import nibabel as nib
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+from pydicom.dataset import FileDataset, FileMetaDataset
+from pydicom.uid import CTImageStorage, ExplicitVRLittleEndian, generate_uid
+
+SIDE = 64
+DEPTH = 24
+CELLS = {"round": 90, "square": 140}
+"""The two shapes, and how much brighter they are than a point below the background."""
+Shape = tuple[str, list[int]]
+"""Class, and box as lower and upper corner along the array's axes."""
+
+
+def draw(
+    random: np.random.Generator, dims: int = 2, most: int = 3, least: int = 1
+) -> tuple[NDArray[np.uint8], list[Shape], NDArray[np.uint8]]:
+    """Noise of SIDE x SIDE (x DEPTH) with bright shapes; what they are; and a mask, 1 for round and 2 for square."""
+    image = random.normal(60, 10, (SIDE, SIDE, DEPTH)[:dims])
+    mask = np.zeros(image.shape, np.uint8)
+    found = []
+    for _ in range(int(random.integers(least, most + 1))):
+        name = str(random.choice(list(CELLS)))
+        size = 10 if name == "round" else 16
+        low = [int(random.integers(1, extent - size - 1)) for extent in image.shape]
+        place = tuple(slice(start, start + size) for start in low)
+        grid = np.stack(np.meshgrid(*[np.linspace(-1, 1, size)] * dims, indexing="ij"))
+        inside = np.linalg.norm(grid, axis=0) < 1 if name == "round" else np.ones(grid.shape[1:], bool)
+        image[place][inside] = CELLS[name] + 60
+        mask[place][inside] = 1 + list(CELLS).index(name)
+        found.append((name, [*low, *(start + size for start in low)]))
+    return np.clip(image, 0, 255).astype(np.uint8), found, mask
+
+
+def drawn(
+    cases: int, dims: int = 2, **more: int
+) -> Iterator[tuple[int, NDArray[np.uint8], list[Shape], NDArray[np.uint8]]]:
+    random = np.random.default_rng(0)
+    for number in range(cases):
+        yield number, *draw(random, dims, **more)
+
+
+def picture(file: Path, pixels: NDArray[np.uint8]) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(pixels).save(file)
+
+
+def volume(file: Path, voxels: NDArray[np.uint8]) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    nib.save(nib.Nifti1Image(voxels, np.diag([1.5, 1.5, 3.0, 1.0])), file)
+
+
+def table(file: Path, head: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    with file.open("w", newline="", encoding="utf-8") as out:
+        csv.writer(out).writerows([head, *rows])
+
+
+# --- boxes -------------------------------------------------------------------------------------------------------
+
+
+def voc(folder: Path, cases: int = 40) -> Path:
+    """Pictures in `JPEGImages/` and a Pascal VOC file each in `Annotations/`."""
+    for name in ("Annotations", "ImageSets/Main"):
+        (folder / name).mkdir(parents=True)
+    for number, image, found, _ in drawn(cases):
+        picture(folder / "JPEGImages" / f"smear_{number:03d}.png", image)
+        root = ElementTree.Element("annotation")
+        ElementTree.SubElement(root, "filename").text = f"smear_{number:03d}.png"
+        for name, (top, left, bottom, right) in found:
+            item = ElementTree.SubElement(root, "object")
+            ElementTree.SubElement(item, "name").text = name
+            box = ElementTree.SubElement(item, "bndbox")
+            for edge, value in (("xmin", left + 1), ("ymin", top + 1), ("xmax", right), ("ymax", bottom)):
+                ElementTree.SubElement(box, edge).text = str(value)
+        ElementTree.ElementTree(root).write(folder / "Annotations" / f"smear_{number:03d}.xml")
+    (folder / "ImageSets/Main/train.txt").write_text("\n".join(f"smear_{number:03d}" for number in range(cases)))
+    return folder
+
+
+def boxed_volumes(folder: Path, cases: int = 24) -> Path:
+    """NIfTI files in `scans/`, and a JSON record each with boxes of six numbers (i, j, k of both corners)."""
+    records = []
+    for number, voxels, found, _ in drawn(cases, 3, most=2):
+        volume(folder / "scans" / f"scan_{number:03d}.nii.gz", voxels)
+        boxes = {"labels": [name for name, _ in found], "boxes": [box for _, box in found]}
+        records.append({"file_name": f"scan_{number:03d}.nii.gz", **boxes})
+    (folder / "boxes.json").write_text(json.dumps(records))
+    return folder
+
+
+# --- masks -------------------------------------------------------------------------------------------------------
+
+
+def outlined(folder: Path, cases: int = 40) -> Path:
+    """Pictures in `images/` and masks of 0 and 255 under the same names in `masks/`."""
+    for number, image, _, mask in drawn(cases):
+        picture(folder / "images" / f"slide_{number:03d}.png", image)
+        picture(folder / "masks" / f"slide_{number:03d}.png", (mask > 0).astype(np.uint8) * 255)
+    return folder
+
+
+def decathlon(folder: Path, cases: int = 20) -> Path:
+    """The Medical Segmentation Decathlon's layout: NIfTI files in `imagesTr/` and `labelsTr/`, and a dataset.json."""
+    pairs = []
+    for number, voxels, _, mask in drawn(cases, 3):
+        image, label = f"imagesTr/scan_{number:03d}.nii.gz", f"labelsTr/scan_{number:03d}.nii.gz"
+        volume(folder / image, voxels)
+        volume(folder / label, mask)
+        pairs.append({"image": f"./{image}", "label": f"./{label}"})
+    labels = {"0": "background", "1": "round", "2": "square"}
+    about = {"name": "Shapes", "modality": {"0": "MRI"}, "labels": labels, "training": pairs, "test": []}
+    (folder / "dataset.json").write_text(json.dumps(about))
+    return folder
+
+
+def lesions(folder: Path, cases: int = 24) -> Path:
+    """A folder a patient with `flair.nii.gz` and `lesion_mask.nii.gz`; some have nothing marked."""
+    for number, voxels, _, mask in drawn(cases, 3, least=0, most=2):
+        volume(folder / f"patient_{number:03d}" / "flair.nii.gz", voxels)
+        volume(folder / f"patient_{number:03d}" / "lesion_mask.nii.gz", (mask > 0).astype(np.uint8))
+    return folder
+
+
+# --- labels ------------------------------------------------------------------------------------------------------
+
+
+def several_labels(folder: Path, cases: int = 80) -> Path:
+    """Pictures in `images/`, and a table with a yes/no column for each of two findings."""
+    rows = []
+    for number, image, found, _ in drawn(cases, least=0):
+        picture(folder / "images" / f"x{number:03d}.png", image)
+        names = {name for name, _ in found}
+        rows.append([f"x{number:03d}.png", f"p{number:03d}", *(int(name in names) for name in CELLS)])
+    table(folder / "findings.csv", ["image", "patient_id", *CELLS], rows)
+    return folder
+
+
+def dicom_series(folder: Path, cases: int = 24, slices: int = 8) -> Path:
+    """A DICOM series a patient in `series/PATIENT/`, slices named against their order, and a table of labels."""
+    rows = []
+    for number in range(cases):
+        random = np.random.default_rng(number)
+        sick = bool(number % 2)
+        voxels = random.normal(40, 12, (slices, 48, 48))
+        if sick:
+            top, left = random.integers(6, 26, 2)
+            voxels[2:6, top : top + 14, left : left + 14] += 90
+        series = generate_uid(entropy_srcs=[f"series {number}"])
+        for at, pixels in enumerate(voxels):
+            file = folder / "series" / f"p{number:03d}" / f"IM{slices - at:04d}.dcm"
+            file.parent.mkdir(parents=True, exist_ok=True)
+            _slice(file, pixels.astype(np.int16), at, series)
+        rows.append([f"p{number:03d}", "bleeding" if sick else "clear"])
+    table(folder / "labels.csv", ["patient_id", "diagnosis"], rows)
+    return folder
+
+
+def _slice(file: Path, pixels: NDArray[np.int16], at: int, series: str) -> None:
+    meta = FileMetaDataset()
+    meta.MediaStorageSOPClassUID = CTImageStorage
+    meta.MediaStorageSOPInstanceUID = generate_uid(entropy_srcs=[series, str(at)])
+    meta.TransferSyntaxUID = ExplicitVRLittleEndian
+    data = FileDataset(str(file), {}, file_meta=meta, preamble=b"\0" * 128)
+    data.SOPClassUID, data.SOPInstanceUID = meta.MediaStorageSOPClassUID, meta.MediaStorageSOPInstanceUID
+    data.SeriesInstanceUID, data.StudyInstanceUID = series, generate_uid(entropy_srcs=[series])
+    data.Modality, data.PatientID = "CT", file.parent.name
+    data.InstanceNumber, data.ImagePositionPatient = at + 1, [0.0, 0.0, 5.0 * at]
+    data.ImageOrientationPatient, data.PixelSpacing, data.SliceThickness = [1, 0, 0, 0, 1, 0], [2.0, 2.0], 5.0
+    data.Rows, data.Columns = pixels.shape
+    data.SamplesPerPixel, data.PhotometricInterpretation = 1, "MONOCHROME2"
+    data.BitsAllocated = data.BitsStored = 16
+    data.HighBit, data.PixelRepresentation = 15, 1
+    data.RescaleSlope, data.RescaleIntercept = 1, 0
+    data.PixelData = pixels.tobytes()
+    data.save_as(file, enforce_file_format=True)
+
+
+# --- reports -----------------------------------------------------------------------------------------------------
+
+SAID = {
+    "round": ("A round nodule is seen in the field.", "Round nodule."),
+    "square": ("There is a square opacity with sharp borders.", "Square opacity."),
+    "": ("The field is clear without nodule or opacity.", "Normal study."),
+}
+
+
+def reports(folder: Path, cases: int = 60, views: int = 1) -> Path:
+    """Pictures in `images/`, and a table with a row an image: study, findings, impression."""
+    rows = []
+    for number, image, found, _ in drawn(cases, least=0, most=2):
+        names = list(dict.fromkeys(name for name, _ in found)) or [""]
+        text = [" ".join(SAID[name][part] for name in names) for part in (0, 1)]
+        aside = f"Study of room {number}."
+        for view in range(views):
+            name = f"s{number:03d}_{'frontal' if view == 0 else 'lateral'}.png"
+            picture(folder / "images" / name, image if view == 0 else np.ascontiguousarray(image[:, ::-1]))
+            rows.append([name, f"s{number:03d}", f"{text[0]} {aside}", text[1]])
+    table(folder / "reports.csv", ["image", "study_id", "findings", "impression"], rows)
+    return folder
