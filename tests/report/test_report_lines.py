@@ -17,7 +17,8 @@ from m3b.report import write_report
 from m3b.report.charts import LABEL_GAP, SERIES, apart, line_chart, look
 from m3b.report.gather import RunFiles
 from m3b.report.title import page_title
-from m3b.report.words import metric_name
+from m3b.report.words import metric_name, status_words
+from m3b.result import STATUSES
 
 Check = Callable[[str], Any]
 
@@ -67,6 +68,13 @@ def files(task: str, names: list[str], delivered: bool = True) -> RunFiles:
 def test_the_title_says_what_was_built(task: str, names: list[str], title: str) -> None:
     assert page_title(files(task, names)) == title
     assert page_title(files(task, names, delivered=False)) == "Asked for: find it"
+
+
+def test_every_status_has_words_that_claim_no_range() -> None:
+    """`below_range` is also a model that is no better than the baseline, or too good, where no range was given."""
+    shown = [status_words(status)[0] for status in STATUSES]
+    assert len(set(shown)) == len(STATUSES)
+    assert not [words for words in shown if "range" in words.lower() or "_" in words]
 
 
 def test_no_two_lines_look_alike() -> None:
