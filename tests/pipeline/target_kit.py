@@ -146,7 +146,7 @@ def several_labels(folder: Path, cases: int = 80) -> Path:
     return folder
 
 
-def dicom_series(folder: Path, cases: int = 24, slices: int = 8) -> Path:
+def dicom_series(folder: Path, cases: int = 32, slices: int = 8) -> Path:
     """A DICOM series a patient in `series/PATIENT/`, slices named against their order, and a table of labels."""
     rows = []
     for number in range(cases):

@@ -113,7 +113,7 @@ def test_one_label_a_dicom_series(tmp_path: Path) -> None:
     data = kit.dicom_series(tmp_path / "heads")
     result = whole_run(data, "Tell bleeding from clear on head CT", tmp_path / "run")
     assert (result.task, labels(result)) == ("diagnosis", {"bleeding", "clear"})
-    assert len(index(result)) == 24, "a case is a series, not a slice"
+    assert len(index(result)) == 32, "a case is a series, not a slice"
     [answer] = answers(result, data / "series/p001")
     assert sum(answer.probabilities.values()) == pytest.approx(1, abs=1e-3)
 
