@@ -101,9 +101,8 @@ class _Usage:
 
 
 def test_raw_files_behind_links_come_as_files(tmp_path: Path) -> None:
-    picture(tmp_path / "store/1.png")
-    (tmp_path / "base").mkdir()
-    (tmp_path / "base/a.png").symlink_to(tmp_path / "store/1.png")
+    picture(tmp_path / "base/store/1.png")
+    (tmp_path / "base/a.png").symlink_to("store/1.png")
     _, target = make([Record("a.png")], tmp_path / "base")
     assert not (target / "a.png").is_symlink()
 

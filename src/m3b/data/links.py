@@ -64,9 +64,9 @@ def leading_out(records: Sequence[Record], base: Path) -> Leading | None:
     known = dict[str, list[str]]()
     for record in records:
         found = []
-        for path in (*record.files, *record.targets):
+        for path in (*record.images, *record.masks):
             if path not in known:
-                known[path] = _out(path, base, inside) if path.startswith(f"{RAW}/") else []
+                known[path] = out_of(path, base, inside) if path.startswith(f"{RAW}/") else []
             found += known[path]
         files.update((path, inside.real(f"{base}/{path}")) for path in found)
         cases += bool(found)
@@ -76,10 +76,13 @@ def leading_out(records: Sequence[Record], base: Path) -> Leading | None:
     return Leading(len(files), cases, first, files[first])
 
 
-def _out(path: str, base: Path, inside: Inside) -> list[str]:
+def out_of(path: str, base: Path, inside: Inside) -> list[str]:
+    """What of an image lies elsewhere: the file that a path of a record names, the archive of an item, or members of
+    a folder."""
+    for name in dict.fromkeys((path, path.split("#", 1)[0])):  # a file's own name may hold a # too
+        if f"{base}/{name}" not in inside:
+            return [name]
     place = f"{base}/{path}"
-    if place not in inside:
-        return [path]
     if not os.path.isdir(place):
         return []
     with os.scandir(place) as entries:

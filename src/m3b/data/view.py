@@ -16,6 +16,7 @@ from pathlib import Path
 
 from m3b.data.archive_writers import Items
 from m3b.data.archives import subset
+from m3b.data.links import WHAT_TO_DO, Inside, roots_of
 from m3b.data.reading import shared
 from m3b.data.records import Record
 from m3b.data.sides import WITH_SIDES, sides
@@ -106,7 +107,7 @@ def make_view(
         DataError: an archive that cannot be read, or no room for the copies.
         OSError: a file that cannot be read or written.
     """
-    made, known, real = Made(), set[Path](), _Real(base)
+    made, known, inside = Made(), set[Path](), Inside(roots_of(base))
     total = len(wanted.files) + len(wanted.archives)
     room = _Room(wanted, base)
     for done, path in enumerate(sorted(wanted.files)):
@@ -114,13 +115,13 @@ def make_view(
         if target.parent not in known:
             target.parent.mkdir(parents=True, exist_ok=True)
             known.add(target.parent)
-        put(real.path(path), target, made, link=link, room=room)
+        put(_real(path, base, inside), target, made, link=link, room=room)
         if tick and done % 2000 == 0:
             tick(done, total)
     for path, keys in sorted(wanted.archives.items()):
         target = place(path)
         target.parent.mkdir(parents=True, exist_ok=True)
-        source = real.path(path)
+        source = _real(path, base, inside)
         if subset(source, target, keys):
             made.written += 1
         else:
@@ -128,18 +129,11 @@ def make_view(
     return made
 
 
-class _Real:
-    """Real paths, with the folders looked up once: many files lie in few of them."""
-
-    def __init__(self, base: Path) -> None:
-        self.base, self.folders = base, dict[str, str]()
-
-    def path(self, path: str) -> Path:
-        above, _, name = path.rpartition("/")
-        if above not in self.folders:
-            self.folders[above] = os.path.realpath(self.base / above)
-        place = f"{self.folders[above]}/{name}"
-        return Path(os.path.realpath(place) if os.path.islink(place) else place)
+def _real(path: str, base: Path, inside: Inside) -> Path:
+    place = f"{base}/{path}"
+    if place not in inside:
+        raise DataError(f"{path} is a link that leads out of the data. {WHAT_TO_DO}")
+    return Path(inside.real(place))
 
 
 class _Room:

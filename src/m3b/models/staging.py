@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from m3b.data.links import WHAT_TO_DO, Inside, out_of, roots_of
 from m3b.data.reading import shared
 from m3b.errors import ModelError
 from m3b.untrusted import copy_file
@@ -66,8 +67,10 @@ def stage_cases(cases: Sequence[ImageRef], folder: Path, confined: bool, *, base
             unconfined script could write through a link into the raw data.
 
     Raises:
-        ModelError: an image that is missing or cannot be staged, or a folder that is not empty.
+        ModelError: an image that is missing or cannot be staged, that is a link out of `base` and of the raw data to
+            which `base/data` leads, or a folder that is not empty.
     """
+    inside = Inside(roots_of(base)) if base else None
     base = base or Path.cwd()
     folder.mkdir(parents=True, exist_ok=True)
     if any(folder.iterdir()):
@@ -78,10 +81,18 @@ def stage_cases(cases: Sequence[ImageRef], folder: Path, confined: bool, *, base
     paths: list[str | list[str]] = []
     for number, index in enumerate(order, start=1):
         try:
+            if inside:
+                _stays(cases[index], base, inside)
             paths.append(_stage(cases[index], folder, f"case_{number:0{width}d}", base, confined))
         except (OSError, ValueError) as error:
             raise ModelError(f"test case {index} ({cases[index]}) cannot be staged: {error}") from error
     return Staged(folder, tuple(paths), tuple(order))
+
+
+def _stays(case: ImageRef, base: Path, inside: Inside) -> None:
+    for path in [case] if isinstance(case, str) else case:
+        if found := out_of(path, base, inside):
+            raise ValueError(f"{found[0]} is a link that leads out of the data. {WHAT_TO_DO}")
 
 
 def _stage(case: ImageRef, folder: Path, name: str, base: Path, confined: bool) -> str | list[str]:

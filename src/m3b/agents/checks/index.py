@@ -16,6 +16,7 @@ from m3b.agents.verdict import Fault, Verdict, accepted, rejected
 from m3b.data import kinds
 from m3b.data.audit import Audit, Finding, audit_index
 from m3b.data.index import Index, read_index
+from m3b.data.links import WHAT_TO_DO, Leading, leading_out
 from m3b.errors import DataError, RejectedData
 from m3b.tools.paths import write_whole
 
@@ -57,6 +58,8 @@ def check_index(
         return _unread(error, said, written=any((work / name).is_file() for name in INDEX_FILES))
     if fault := _escapes(index, work):
         return rejected(Fault(fault, f"The index that was written reaches beyond the data: {fault}"))
+    if leading := leading_out(index.records, work):
+        return _leads_out(leading, len(index.records))
     if fault := _classes(index, selection):
         return rejected(Fault(fault, f"The index that was written has other classes than were asked for: {fault}"))
     audit = audit_index(index, work, seconds=seconds, tick=tick)
@@ -99,12 +102,19 @@ def _escapes(index: Index, work: Path) -> str:
             for path in paths:
                 if path.startswith("/") or ".." in path.split("/"):
                     return f"{name} {path!r} must be relative to the working directory, such as data/<name>/a.png."
-                # how the raw data is laid out, with links or without, is its owner's affair
                 if path.split("/")[0] != RAW and not _within(work / path, roots):
                     return (
                         f"{name} {path!r} is a link to somewhere else; name the file in data/<name>/, or write a copy."
                     )
     return ""
+
+
+def _leads_out(found: Leading, cases: int) -> Verdict:
+    """The agent hears which files, the user also where they lead and what to do about it."""
+    what = f"{found.files:,} files of {found.cases:,} of {cases:,} cases are links that lead out of the data"
+    agent = f"{what}, such as {found.first}. m3b does not follow them, and no script can. Leave these cases out."
+    user = f"{what}: {found.first} leads to {found.target}. {WHAT_TO_DO}"
+    return rejected(Fault(agent, user), end=RejectedData if found.cases == cases else None)
 
 
 def _within(path: Path, roots: Sequence[Path]) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from m3b.data.cards import Card
+from m3b.data.links import WHAT_TO_DO, Inside
 from m3b.errors import NoDataset, RejectedData
 
 LOOKED_AT = 20_000
@@ -24,19 +25,42 @@ def check_site(cards: Sequence[Card]) -> None:
         raise NoDataset(
             "No data set is on this machine: give --data a folder with raw data, or a data card whose `path` exists."
         )
-    faults = [fault for card in here if card.path and (fault := _fault(card.path))]
+    inside = Inside(card.path for card in here if card.path)
+    faults = [fault for card in here if card.path and (fault := _fault(card.path, inside))]
     if len(faults) == len(here):
         raise RejectedData(" ".join(faults))
 
 
-def _fault(folder: Path) -> str:
+def _fault(folder: Path, inside: Inside) -> str:
     if not folder.is_dir():
         return f"The folder {folder} is not there; mend the `path` of its data card."
     if not os.access(folder, os.R_OK | os.X_OK):
         return f"The folder {folder} cannot be read; check its permissions (ls -ld)."
-    for seen, (_, _, files) in enumerate(os.walk(folder)):
-        if any(not name.startswith(".") for name in files):
-            return ""
-        if seen > LOOKED_AT:
+    odd = ""
+    looked = 0
+    for place, _, files in os.walk(folder):
+        looked += 1
+        for name in files:
+            looked += 1
+            if not name.startswith("."):
+                if not (said := _odd_link(f"{place}/{name}", inside)):
+                    return ""
+                odd = odd or said
+        if looked > LOOKED_AT:
             break
-    return f"The folder {folder} holds no files; point --data at the folder with the images."
+    return odd or f"The folder {folder} holds no files; point --data at the folder with the images."
+
+
+def _odd_link(path: str, inside: Inside) -> str:
+    """Why a file cannot be read for being a link; empty where it can."""
+    if not os.path.islink(path):
+        return ""
+    target = inside.real(path)
+    if not os.path.exists(path):
+        return (
+            f"The files in the data are links to files that are not there: {path} leads to {target}. If the data is "
+            "managed by datalad or git-annex, fetch the content first (datalad get . or git annex get .)."
+        )
+    if path in inside:
+        return ""
+    return f"The files in the data are links that lead out of it: {path} leads to {target}. {WHAT_TO_DO}"
