@@ -10,7 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from m3b.data.cards import Card
-    from m3b.models import load_model
+    from m3b.errors import DataError, IntegrityError, LLMError, M3bError, ModelError, SandboxError, WrongUse
+    from m3b.events import Event
+    from m3b.llm import LLM, connect
+    from m3b.measure import Measure
+    from m3b.metrics import MetricTable
+    from m3b.models import Prediction, load_model
     from m3b.models.exporting import export_model
     from m3b.options import Options
     from m3b.pipeline import Pipeline, resume
@@ -21,11 +26,24 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 __all__ = [
     "Card",
+    "DataError",
+    "Event",
+    "IntegrityError",
+    "LLM",
+    "LLMError",
+    "M3bError",
+    "Measure",
+    "MetricTable",
+    "ModelError",
     "Options",
     "Pipeline",
+    "Prediction",
     "Result",
+    "SandboxError",
     "TaskFamily",
     "Workspace",
+    "WrongUse",
+    "connect",
     "export_model",
     "load_model",
     "register_task",
@@ -34,11 +52,24 @@ __all__ = [
 
 _HOMES = {
     "Card": "m3b.data.cards",
+    "DataError": "m3b.errors",
+    "Event": "m3b.events",
+    "IntegrityError": "m3b.errors",
+    "LLM": "m3b.llm",
+    "LLMError": "m3b.errors",
+    "M3bError": "m3b.errors",
+    "Measure": "m3b.measure",
+    "MetricTable": "m3b.metrics",
+    "ModelError": "m3b.errors",
     "Options": "m3b.options",
     "Pipeline": "m3b.pipeline",
+    "Prediction": "m3b.models",
     "Result": "m3b.result",
+    "SandboxError": "m3b.errors",
     "TaskFamily": "m3b.tasks",
     "Workspace": "m3b.workspace",
+    "WrongUse": "m3b.errors",
+    "connect": "m3b.llm",
     "export_model": "m3b.models.exporting",
     "load_model": "m3b.models",
     "register_task": "m3b.tasks",

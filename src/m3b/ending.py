@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, cast
 
 from m3b.delivery import Delivered, versions
 from m3b.errors import Cancelled, DataError, Failed, LLMError, RunEnd, SandboxError
@@ -14,7 +14,7 @@ from m3b.history import History
 from m3b.llm import LLM
 from m3b.llm.base import spec_of
 from m3b.options import Options
-from m3b.result import FINAL, Result
+from m3b.result import FINAL, Result, Status
 from m3b.runs import FORMAT, Run
 from m3b.sandbox import Sandbox
 from m3b.session import Session
@@ -88,7 +88,7 @@ def _finish(run: Run, record: dict[str, Any], result: Result, session: Session |
 def _result(record: Mapping[str, Any], history: History, status: str, reason: str) -> Result:
     selection = history.artifacts.get("selection")
     return Result(
-        status=status,
+        status=cast(Status, status),
         reason=reason,
         request=record["request"],
         task=getattr(selection, "task", ""),

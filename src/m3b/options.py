@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict
 
 from m3b.errors import WrongOption
 
@@ -27,6 +27,26 @@ done in no time, or for no money."""
 WHOLE = ("max_actions", "max_iterations", "max_tokens", "seed")
 NO_LIMIT = ("max_tokens", "max_cost", "max_wall")
 """What may be None."""
+
+
+class SingleOptions(TypedDict, total=False):
+    """The options by name, for `Pipeline(..., train_minutes=20)`: see `Options`."""
+
+    max_actions: int
+    max_iterations: int
+    max_tokens: int | None
+    max_cost: float | None
+    max_wall: float | None
+    train_minutes: float
+    roles: Literal["four", "single"]
+    reflect: bool
+    examples: bool
+    debug: bool
+    sandbox: SandboxMode
+    tools: ToolMode
+    stream: bool
+    phi: Literal["mask", "allow"]
+    seed: int
 
 
 @dataclass(frozen=True)

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import difflib
 import queue
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 from m3b.errors import M3bError, WrongUse
 from m3b.events import Event
 from m3b.llm import LLM, connect
-from m3b.options import Options, ToolMode
+from m3b.options import Options, SingleOptions, ToolMode
 from m3b.progress import watcher
 from m3b.result import FINAL, Result
 from m3b.runs import Run
@@ -20,6 +21,14 @@ from m3b.workspace import Source, Workspace
 
 Model = str | LLM | Callable[..., Any]
 Models = Model | Mapping[str, Model] | None
+
+
+class Hooks(TypedDict, total=False):
+    """What a resumed run has to be given again: see `Pipeline`."""
+
+    ask: Callable[[str], str | None] | None
+    approve: Callable[[str], bool] | None
+    on_event: Callable[[Event], None] | None
 
 
 class Pipeline:
@@ -54,10 +63,10 @@ class Pipeline:
         approve: Callable[[str], bool] | None = None,
         on_event: Callable[[Event], None] | None = None,
         options: Options | None = None,
-        **single_options: Any,
+        **single_options: Unpack[SingleOptions],
     ) -> None:
         self.workspace = workspace or Workspace(data=data)
-        self.options = _options(options, single_options)
+        self.options = _options(options, dict(single_options))
         self.llms = _connect(llm, self.options.tools, fallback)
         self.out = Path(out) if out is not None else None
         self.ask, self.approve, self.on_event = ask, approve, on_event
@@ -158,7 +167,7 @@ class Pipeline:
             run.unlock()
 
     @classmethod
-    def reopen(cls, run: Run, llm: Models = None, **hooks: Any) -> tuple[Pipeline, dict[str, Any]]:
+    def reopen(cls, run: Run, llm: Models = None, **hooks: Unpack[Hooks]) -> tuple[Pipeline, dict[str, Any]]:
         """The pipeline of an earlier run, from its run.json."""
         record = run.load()
         data = [dict(card) for card in record.get("data", [])]
@@ -173,7 +182,7 @@ class Pipeline:
         return self._go(run, record, choose(self.options.sandbox), self.on_event or watcher())
 
 
-def resume(run: str | Path, llm: Models = None, **hooks: Any) -> Result:
+def resume(run: str | Path, llm: Models = None, **hooks: Unpack[Hooks]) -> Result:
     """Go on with a run that was interrupted, from the last event that reached its journal.
 
     Accepted artifacts stay as they are and conversations are taken up where they stopped. A run that
@@ -199,7 +208,9 @@ def _options(options: Options | None, single: dict[str, Any]) -> Options:
     unknown = sorted(set(single) - set(Options.__dataclass_fields__))
     if unknown:
         known = ", ".join(Options.__dataclass_fields__)
-        raise WrongUse(f"There is no option {', '.join(unknown)}. Options: {known}.")
+        close = difflib.get_close_matches(unknown[0], Options.__dataclass_fields__, 1)
+        mean = f" Did you mean {close[0]}?" if close else ""
+        raise WrongUse(f"There is no option {', '.join(unknown)}.{mean} Options: {known}.")
     if options is not None and single:
         raise WrongUse("Give either `options` or single options by name, not both.")
     return options or Options(**single)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Literal, get_args
 
+from m3b.measure import Measure
 from m3b.notebook import as_html, figure, short
 
-STATUSES = ("completed", "below_range", "no_dataset", "rejected_data", "out_of_budget", "failed", "cancelled")
-FINAL = ("completed", "below_range", "no_dataset", "rejected_data")
-"""How a run has ended that is not taken up again."""
+Status = Literal["completed", "below_range", "no_dataset", "rejected_data", "out_of_budget", "failed", "cancelled"]
+STATUSES: tuple[Status, ...] = get_args(Status)
 
-FINAL = ("completed", "below_range", "no_dataset", "rejected_data")
+FINAL: tuple[Status, ...] = ("completed", "below_range", "no_dataset", "rejected_data")
 """Statuses that `resume` gives back as they are: going on would not change them. It takes the others up again."""
 
 
@@ -21,20 +21,20 @@ class Result:
 
     Args:
         reason: one or two sentences on how the run came to this status.
-        primary: `{"name", "value", "low", "high", "n", "baseline", "gain", "patients", "acceptable"}` of m3b's own test
-            figure; see `metrics.Measure`.
-        metrics: every metric by name, likewise.
+        primary: m3b's own test figure.
+        metrics: every metric by name, as `Measure.to_dict` gives it.
         usage: actions, iterations, tokens, cost (US dollars) and wall time (seconds).
         roles: the same a role, with its status.
         integrity: `clean`, or what was found.
+        acceptable: the range that the data card asks of the primary figure, the upper end perhaps open.
     """
 
-    status: str
+    status: Status
     reason: str
     request: str
     task: str = ""
     data_card: str = ""
-    primary: dict[str, Any] | None = None
+    primary: Measure | None = None
     metrics: dict[str, Any] = field(default_factory=dict)
     usage: dict[str, Any] = field(default_factory=dict)
     roles: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -42,28 +42,42 @@ class Result:
     run_dir: str = ""
     model_dir: str | None = None
     report: str | None = None
+    acceptable: tuple[float, float | None] | None = None
 
     @property
     def ok(self) -> bool:
         return self.status == "completed"
 
     def __repr__(self) -> str:
-        told = figure(self.primary) or short(self.reason, 120)
+        told = figure(self._primary()) or short(self.reason, 120)
         place = f", model: {self.model_dir}" if self.model_dir else f", run: {self.run_dir}" if self.run_dir else ""
         return f"<Result {self.status}: {told}{place}>"
 
     def _repr_html_(self) -> str:
         rows = [
             ("reason", self.reason), ("request", self.request), ("data", self.data_card), ("task", self.task),
-            ("test figure", figure(self.primary)), ("integrity", self.integrity), ("model", self.model_dir),
+            ("test figure", figure(self._primary())), ("integrity", self.integrity), ("model", self.model_dir),
             ("report", self.report), ("run", self.run_dir),
         ]  # fmt: skip
         return as_html(self.status, rows)
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+        """JSON values; `acceptable` stands in `primary`."""
+        raw = {**asdict(self), "primary": self._primary()}
+        del raw["acceptable"]
+        return raw
+
+    def _primary(self) -> dict[str, Any] | None:
+        if self.primary is None:
+            return None
+        return {**self.primary.to_dict(), "acceptable": None if self.acceptable is None else list(self.acceptable)}
 
     @classmethod
     def from_json(cls, raw: dict[str, Any]) -> Result:
         """A result as run.json holds it; keys of other versions are left out."""
-        return cls(**{key: value for key, value in raw.items() if key in cls.__dataclass_fields__})
+        known = {key: value for key, value in raw.items() if key in cls.__dataclass_fields__}
+        if isinstance(primary := raw.get("primary"), dict):
+            known["primary"] = Measure.from_dict(primary)
+            if bounds := primary.get("acceptable"):
+                known["acceptable"] = (bounds[0], bounds[1])
+        return cls(**known)

@@ -167,7 +167,7 @@ def test_an_index_that_is_swapped_while_it_is_audited(
     result = run(tmp_path, spots)
     check_end(result, "completed")
     assert result.primary is not None
-    assert result.primary["n"] == 20
+    assert result.primary.n == 20
     assert len(read_index(tmp_path / "run/locked").test) == 20
 
 

@@ -14,13 +14,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from m3b.events import Event
+from m3b.measure import Measure
 from m3b.models import BoxAnswer, Model, Prediction
 from m3b.notebook import as_html, file_name, short
 from m3b.progress import NotebookLine, in_notebook, watcher
 from m3b.result import Result
 
-PRIMARY = {"name": "auroc", "value": 0.8667, "low": 0.625, "high": 1.0, "n": 16, "baseline": 0.5}
-DONE = Result("completed", "auroc is good", "find <it>", "diagnosis", "ours", PRIMARY, run_dir="r", model_dir="r/model")
+FIGURE = Measure("auroc", 0.8667, 0.625, 1.0, 16, 0.5)
+PRIMARY = FIGURE.to_dict()
+DONE = Result("completed", "auroc is good", "find <it>", "diagnosis", "ours", FIGURE, run_dir="r", model_dir="r/model")
 
 
 def test_a_result_in_one_line() -> None:
@@ -28,7 +30,7 @@ def test_a_result_in_one_line() -> None:
     failed = Result("failed", "No index " + "was written. " * 40, "x", run_dir="r")
     assert len(repr(failed)) < 170
     assert repr(failed).startswith("<Result failed: No index was written.")
-    unsure = replace(DONE, primary={**PRIMARY, "low": None, "high": None})
+    unsure = replace(DONE, primary=replace(FIGURE, low=None, high=None))
     assert "auroc 0.867 (no interval, n = 16)" in repr(unsure)
 
 

@@ -50,10 +50,11 @@ def test_the_result(whole: Result) -> None:
     }  # fmt: skip
     primary = whole.primary
     assert primary is not None
-    assert set(primary) >= {"name", "value", "low", "high", "n", "baseline", "acceptable"}
-    assert primary["low"] <= primary["value"] <= primary["high"]
-    assert primary["n"] == 20
-    assert whole.metrics["auroc"]["value"] == primary["value"]
+    assert primary.low is not None
+    assert primary.high is not None
+    assert primary.low <= primary.value <= primary.high
+    assert primary.n == 20
+    assert whole.metrics["auroc"]["value"] == primary.value
 
 
 def test_the_figure_is_that_of_the_predictions(whole: Result) -> None:
@@ -63,7 +64,7 @@ def test_the_figure_is_that_of_the_predictions(whole: Result) -> None:
     well = [r["probabilities"]["spot"] for r in rows if r["labels"] == ["plain"]]
     pairs = [(a > b) + 0.5 * (a == b) for a in sick for b in well]
     assert whole.primary is not None
-    assert whole.primary["value"] == pytest.approx(sum(pairs) / len(pairs))
+    assert whole.primary.value == pytest.approx(sum(pairs) / len(pairs))
 
 
 def test_the_model_is_whole_and_predicts(whole: Result, tmp_path: Path) -> None:
@@ -93,7 +94,7 @@ def test_the_model_is_whole_and_predicts(whole: Result, tmp_path: Path) -> None:
 
 def test_no_model_was_told_the_test_figure(whole: Result) -> None:
     assert whole.primary is not None
-    figure = whole.primary["value"]
+    figure = whole.primary.value
     assert 0.5 < figure < 1, "a figure that could not be told from others proves nothing"
     spellings = {repr(figure), f"{figure:.3f}", f"{figure:.4f}", f"{figure:.1%}"}
     for text in texts(Path(whole.run_dir)):

@@ -163,9 +163,9 @@ def test_a_segmentation_from_request_to_model(squares: Path, tmp_path: Path) -> 
     check_end(result, "completed", "dice")
     primary = result.primary
     assert primary is not None
-    assert primary["value"] > 0.85
-    assert 0.1 < primary["baseline"] < 0.8, "the mean shape of the training masks"
-    assert primary["n"] == 8
+    assert primary.value > 0.85
+    assert 0.1 < primary.baseline < 0.8, "the mean shape of the training masks"
+    assert primary.n == 8
     rows = json.loads((tmp_path / "run/locked/predictions.json").read_text())
     assert {"image", "patient", "figures", "unit"} == set(rows[0])
     model = load_model(result.model_dir)
@@ -208,7 +208,7 @@ END
     result = run(squares, tmp_path / "run", model=steps)
     events = check_end(result, "completed")
     assert result.primary is not None
-    assert result.primary["value"] > 0.85, "measured against the masks as they were when they were locked"
+    assert result.primary.value > 0.85, "measured against the masks as they were when they were locked"
     index = read_index(tmp_path / "run/locked", "segmentation")
     said = [event["data"]["text"] for event in events if event["kind"] == "result"]
     assert any(f"{len(index.train)} masks" in text for text in said), "those of training cases alone"

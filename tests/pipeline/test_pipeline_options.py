@@ -308,6 +308,6 @@ def test_below_the_acceptable_range(tmp_path: Path, halfway_run: Path, finish) -
     check_end(result, "below_range", "0.9999")
     assert not result.ok
     assert result.primary is not None
-    assert result.primary["value"] < 0.9999
-    assert result.primary["acceptable"] == [0.9999, None]
+    assert result.primary.value < 0.9999
+    assert result.acceptable == (0.9999, None)
     assert "NOT accepted" in (Path(str(result.model_dir)) / "README.md").read_text()

@@ -40,7 +40,7 @@ def test_the_index_is_changed_after_the_lock(finish, cheat: str, words: list[str
     run = Path(result.run_dir)
     assert len(json.loads((run / "locked" / "Datapath" / "test.json").read_text())) == 20, "the locked copy stands"
     assert result.primary is not None
-    assert result.primary["n"] == 20, "measured on the locked test split"
+    assert result.primary.n == 20, "measured on the locked test split"
     assert "changed after it was locked" in (run / "model" / "provenance.json").read_text()
 
 

@@ -106,7 +106,7 @@ def result_lines(result: Result) -> list[str]:
     usage = result.usage
     lines = [f"{result.status}: {as_flags(result.reason)}"]
     if result.primary:
-        lines.append(f"test {measure_line(result.primary)}")
+        lines.append(f"test {measure_line(result.primary.to_dict())}")
     if result.integrity:
         lines.append(f"integrity: {result.integrity}")
     lines.append(

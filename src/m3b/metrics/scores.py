@@ -2,58 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from m3b.measure import Measure, plain
 
-def plain(value: float | None) -> float | None:
-    """A number as JSON can hold it: NaN and infinity become None."""
-    return None if value is None or not math.isfinite(value) else float(value)
-
-
-@dataclass(frozen=True)
-class Measure:
-    """One metric.
-
-    Args:
-        name: canonical name.
-        value: the figure on all test cases; NaN where it is undefined.
-        low: lower end of the 95 % interval, None where there is no honest one.
-        high: upper end, likewise.
-        n: number of test cases.
-        baseline: what the best answer gets that never looks at an image; None where that says nothing.
-        gain: 95 % interval of how much better than that the model is on the same cases, positive for better; None
-            where the baseline is the same number for any cases (0.5 for AUROC), so that low and high say it all.
-        patients: independent observations behind the figure: patients, of the rarest class where classes count alike.
-    """
-
-    name: str
-    value: float
-    low: float | None
-    high: float | None
-    n: int
-    baseline: float | None = None
-    gain: tuple[float, float] | None = None
-    patients: int | None = None
-
-    def __str__(self) -> str:
-        span = "no interval" if self.low is None or self.high is None else f"95 % CI {self.low:.3f}-{self.high:.3f}"
-        return f"{self.name} {self.value:.3f} ({span}, n = {self.n})"
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON values; an undefined figure is null."""
-        return {
-            "name": self.name,
-            "value": plain(self.value),
-            "low": plain(self.low),
-            "high": plain(self.high),
-            "n": self.n,
-            "baseline": plain(self.baseline),
-            "gain": None if self.gain is None else [plain(bound) for bound in self.gain],
-            "patients": self.patients,
-        }
+__all__ = ["ClassScore", "LabelScore", "Measure", "Scores", "plain"]
 
 
 @dataclass(frozen=True)

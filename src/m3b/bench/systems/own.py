@@ -56,7 +56,7 @@ def outcome(result: Result, job: Job) -> Outcome:
         model=made,
         work=str(run / "work"),
         run=str(run),
-        claimed=result.primary,
+        claimed=result.to_json()["primary"],
         integrity=result.integrity,
         usage=result.usage,
         roles=result.roles,
