@@ -5,7 +5,8 @@
 
 The replies of the recording were given to a real run, over HTTP, by somebody who read what m3b said and nothing else.
 They are kept; only the requests are written again. Where a reply no longer makes sense after a change, the run must be
-made again by hand: `m3b run "..." --data chest --train-minutes 0.5 --llm record:FILE:SPEC`, on `m3b data make chest`.
+made again by hand: `m3b run "..." --data chest --train-minutes 0.5 --no-reflect --llm record:FILE:SPEC`, on `m3b
+data make chest`.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import argparse
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from m3b import Pipeline
 from m3b.data.synthetic import make_chest
@@ -26,10 +28,15 @@ MINUTES = 0.5
 MEASURED = ("completed", "below_range")
 
 
+def build(llm: Any, data: Path, folder: Path) -> Result:
+    """The run without reflection: whether a weak model is to be thought over would depend on how busy the machine is."""
+    return Pipeline(llm, data=[data], out=folder / "run", train_minutes=MINUTES, reflect=False).run(REQUEST)
+
+
 def replay(folder: Path, file: Path = FILE) -> Result:
     """The recorded run, made again in a folder."""
     data = make_chest(folder / "chest")
-    return Pipeline(f"replay:{file}", data=[data], out=folder / "run", train_minutes=MINUTES).run(REQUEST)
+    return build(f"replay:{file}", data, folder)
 
 
 def refresh(folder: Path) -> Result:
@@ -41,7 +48,7 @@ def refresh(folder: Path) -> Result:
     old.name = old.model
     data = make_chest(folder / "chest")
     new = folder / FILE.name
-    result = Pipeline(Recorder(old, new), data=[data], out=folder / "run", train_minutes=MINUTES).run(REQUEST)
+    result = build(Recorder(old, new), data, folder)
     if result.status in MEASURED and not old.left:
         FILE.write_bytes(new.read_bytes())
     return result
