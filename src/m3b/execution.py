@@ -10,10 +10,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+import m3b
 from m3b.agents.checks.module import Ran
 from m3b.data.index import Index, Record
 from m3b.errors import Cancelled
 from m3b.models import run_predict, stage_cases
+from m3b.resources import resources_dir
 from m3b.runs import Run
 from m3b.sandbox import Limits, Mounts, Sandbox
 from m3b.tasks import Row, family
@@ -43,6 +45,18 @@ class Executor:
         shutil.copyfile(file, copy)
         mounts = Mounts(read=(*self.read, place), write=(self.run.work,))
         return self._start([sys.executable, str(copy)], self.run.work, mounts, Limits(wall_s=PROBE_S))
+
+    def reading(self, place: Path, root: Path, work: Path | None, wall_s: float) -> Ran:
+        """Run a job of `m3b.data.spec.inside` that lies in `place`.
+
+        Args:
+            root: the data folder, read-only.
+            work: where it may write besides `place`; None for nowhere.
+        """
+        package = Path(m3b.__file__).resolve().parent
+        start = f"import sys; sys.path.insert(0, {str(package.parent)!r}); from m3b.data.spec.inside import main; main({str(place)!r})"
+        mounts = Mounts(read=(root, package, resources_dir()), write=(place, *([work] if work else ())))
+        return self._start([sys.executable, "-c", start], place, mounts, Limits(wall_s=wall_s))
 
     def predict(self, folder: Path, records: Sequence[Record], index: Index) -> list[Row]:
         """Run a deliverable on anonymous copies of cases, the raw data out of its reach, and measure its answers.

@@ -23,6 +23,7 @@ from m3b.data.index import read_index
 from m3b.data.view import shared_files, wanted_by
 from m3b.delivery import PREDICTIONS, acceptable_range, keep_trial
 from m3b.errors import DataError
+from m3b.readings import Readings, account, kept_account
 from m3b.runs import Run, replace_text
 from m3b.untrusted import write_whole
 
@@ -36,14 +37,23 @@ class Inspector:
     Args:
         predict: runs a deliverable on cases, confined.
         emit: takes events.
+        readings: executes what the Data Engineer hands over as a reading.
         confined: whether scripts cannot write to the raw data.
         raw_roots: the folders of raw data by the names that records give them.
     """
 
     def __init__(
-        self, run: Run, predict: Predict, emit: Emit, *, confined: bool, raw_roots: Mapping[str, Path]
+        self,
+        run: Run,
+        predict: Predict,
+        emit: Emit,
+        readings: Readings,
+        *,
+        confined: bool,
+        raw_roots: Mapping[str, Path],
     ) -> None:
         self.run, self.predict, self.emit, self.raw_roots = run, predict, emit, raw_roots
+        self.readings = readings
         self.raw = ""
         self._change_times = not confined
         self._last: tuple[Mapping[str, str], Verdict] | None = None
@@ -62,8 +72,11 @@ class Inspector:
         """What the raw data looks like now, told as it was told at the start."""
         return fingerprint(card.path, change_times=self._change_times) if card.path else ""
 
-    def check_index(self, selection: Selection, said: str) -> Verdict:
-        """Freeze what was handed over, look at the copy, and lock that very copy if it is accepted."""
+    def check_index(self, selection: Selection, card: Card, said: str) -> Verdict:
+        """Execute the reading that was handed over, if one was; freeze what is there, look at the copy, and lock that
+        very copy if it is accepted."""
+        if fault := self.readings.execute(selection, card):
+            return rejected(fault)
         self.emit("stage", text="auditing the data")
         tick = lambda done, total: self.emit("output", job=0, text=f"audit: {done} of {total} images")  # noqa: E731
         frozen = self.run.folder / FROZEN
@@ -81,7 +94,9 @@ class Inspector:
             self.emit("note", text=note)
         hashes = lock(frozen, self.run.locked, selection.task)
         save_hashes(self.run.locked, hashes, self.raw)
-        return replace(verdict, artifact=replace(verdict.artifact, hashes=hashes))
+        read = kept_account(self.run.work)
+        told = (*verdict.artifact.notes, *(account(read) if read else ()))
+        return replace(verdict, artifact=replace(verdict.artifact, hashes=hashes, notes=told))
 
     def _publish(self, frozen: Path) -> None:
         """The audit, where the agent and people find it."""

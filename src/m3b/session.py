@@ -29,9 +29,10 @@ from m3b.llm import LLM, ledger
 from m3b.llm.ledger import Ledger
 from m3b.messages import ToolCall
 from m3b.options import Options
+from m3b.readings import Readings
 from m3b.runs import UNWRITTEN, Journal, Run
-from m3b.sandbox import Limits, Sandbox
-from m3b.setup import lay_out
+from m3b.sandbox import Sandbox
+from m3b.setup import ToolParts, lay_out, toolbox
 from m3b.tools import Roots, Toolbox
 from m3b.training import VIEW, begin_training, end_training
 from m3b.workspace import Workspace
@@ -79,7 +80,10 @@ class Session:
         self.tools = self._toolbox(roots, read)
         self.executor = Executor(sandbox, run, read, self.cancel.is_set)
         confined = sandbox.name != "off"
-        self.inspector = Inspector(run, self.executor.predict, self.emit, confined=confined, raw_roots=self.raw)
+        readings = Readings(run, self.executor.reading, self.emit)
+        self.inspector = Inspector(
+            run, self.executor.predict, self.emit, readings, confined=confined, raw_roots=self.raw
+        )
         self.budget = Budget(
             actions=options.max_actions,
             iterations=options.max_iterations if options.debug else 0,
@@ -94,17 +98,9 @@ class Session:
         self._ended = ""
 
     def _toolbox(self, roots: Roots, read: Sequence[Path]) -> Toolbox:
-        return Toolbox(
-            roots,
-            sandbox=self._sandbox,
-            limits=Limits(wall_s=max(3600.0, self.options.train_minutes * 60 * 3)),
-            mounts_read=read,
-            phi=self.options.phi,
-            approve=self._approve,
-            on_output=lambda job, text: self.emit("output", job=job, text=text),
-            cancelled=self.cancel.is_set,
-            logs=self.run.folder / "logs",
-        )
+        said = lambda job, text: self.emit("output", job=job, text=text)  # noqa: E731
+        parts = ToolParts(self._sandbox, self.run, self.options, self._approve, said, self.cancel.is_set)
+        return toolbox(roots, read, parts)
 
     def emit(self, kind: str, **data: Any) -> None:
         """Write an event down, fold it into the history, show it.
@@ -154,8 +150,8 @@ class Session:
             DataIndex,
             self._stage(
                 STAGES[1],
-                lambda: briefing.index_briefing(self.request, selection, card, self._look, resources),
-                lambda text: self.inspector.check_index(selection, text),
+                lambda: self._index_briefing(selection, card),
+                lambda text: self.inspector.check_index(selection, card, text),
             ),
         )
         self._show_training_only(card, selection.task)
@@ -176,6 +172,10 @@ class Session:
             ),
         )
         return self._deliver(selection, card, data, self._trained(selection, card, data, module))
+
+    def _index_briefing(self, selection: Selection, card: Card) -> str:
+        offers = self.inspector.readings.propose(self.request, selection, card)
+        return briefing.index_briefing(self.request, selection, card, self._look, self.run.resources, offers)
 
     def _trained(self, selection: Selection, card: Card, data: DataIndex, module: TrainingModule) -> TrainedModel:
         """What the Model Trainer hands over, or what it had exported when the budget ended: trained is trained."""

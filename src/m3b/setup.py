@@ -9,7 +9,8 @@ import re
 import shutil
 import tempfile
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
@@ -17,8 +18,10 @@ from m3b.data import kinds
 from m3b.data.cards import Card
 from m3b.data.schemas import example, example_labels, json_schema
 from m3b.errors import WrongUse
+from m3b.options import Options
 from m3b.runs import Run
-from m3b.tools import Roots
+from m3b.sandbox import Limits, Sandbox
+from m3b.tools import Roots, Toolbox
 from m3b.untrusted import is_folder, make_folder, remove_tree
 
 NONE: Mapping[str, Path] = MappingProxyType({})
@@ -27,6 +30,33 @@ LOCAL = "Utils"
 LEFTOVERS = (".staged-*", ".output-*", ".model.part", ".resources.part")
 OLD_S = 3600.0
 _TEMPORARY = re.compile(r"m3b-(?:probe|look|logs)-(\d+)-\w+")
+
+
+@dataclass(frozen=True)
+class ToolParts:
+    """What the tools of a run need besides its folders; see `Toolbox`."""
+
+    sandbox: Sandbox
+    run: Run
+    options: Options
+    approve: Callable[[str], bool] | None
+    on_output: Callable[[int, str], None]
+    cancelled: Callable[[], bool]
+
+
+def toolbox(roots: Roots, read: Sequence[Path], parts: ToolParts) -> Toolbox:
+    """The tools of a run whose scripts may read these folders."""
+    return Toolbox(
+        roots,
+        sandbox=parts.sandbox,
+        limits=Limits(wall_s=max(3600.0, parts.options.train_minutes * 60 * 3)),
+        mounts_read=read,
+        phi=parts.options.phi,
+        approve=parts.approve,
+        on_output=parts.on_output,
+        cancelled=parts.cancelled,
+        logs=parts.run.folder / "logs",
+    )
 
 
 def lay_out(run: Run, cards: Iterable[Card], resources: Path, templates: Mapping[str, Path] = NONE) -> Roots:

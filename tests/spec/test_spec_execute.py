@@ -60,7 +60,7 @@ def test_an_index_that_is_written_reads_back(graded: Path, tmp_path: Path) -> No
     write(made, tmp_path)
     index = read_index(tmp_path, "diagnosis")
     assert index.train == made.train
-    kept = json.loads((tmp_path / "Datapath" / "reading.json").read_text())
+    kept = json.loads((tmp_path / "Datapath" / "accounting.json").read_text())
     assert IndexSpec.model_validate(kept["spec"]) == made.spec
     assert kept["accounting"]["files"] == 49
     assert kept["patients"] == "known"

@@ -14,6 +14,7 @@ from types import MappingProxyType
 from m3b.agents.artifacts import DataIndex, Selection, TrainingModule
 from m3b.agents.examples import example_files
 from m3b.data.cards import Card, own_notes
+from m3b.data.spec.places import SPEC
 from m3b.tasks import families, family
 from m3b.tasks.templates import serving
 from m3b.tools.phi import scrub
@@ -47,10 +48,20 @@ def selection_briefing(request: str, cards: Sequence[Card], look: Look) -> str:
     return "\n\n".join(parts)
 
 
-def index_briefing(request: str, selection: Selection, card: Card, look: Look, resources: Path) -> str:
-    """For the Data Engineer: the selection, the card, the folder with its tables, and the indexing script.
+def index_briefing(
+    request: str,
+    selection: Selection,
+    card: Card,
+    look: Look,
+    resources: Path,
+    readings: Sequence[Mapping[str, object]] = (),
+) -> str:
+    """For the Data Engineer: the selection, the card, the folder with its tables, proposed readings, the indexing script.
 
     Of masks one is shown with its image, of reports in files one file: looked at on m3b's own account.
+
+    Args:
+        readings: proposed from a survey of the folder, best first: `file`, `score`, `title`, `evidence` and `doubts`.
     """
     return "\n\n".join(
         [
@@ -60,11 +71,29 @@ def index_briefing(request: str, selection: Selection, card: Card, look: Look, r
             f"## Data card\n{_about(card)}",
             f"## Preview of data/{card.root}\n{look('preview_dirs', {'path': f'data/{card.root}'})}",
             *_first_looks(card, selection.task, look),
+            *_readings(readings),
             f"## Records of a {selection.task} index\n{family(selection.task).guide}",
             f"## The indexing script\n{indexing_guide(resources, selection.task)}",
             "Write the index files.",
         ]
     )
+
+
+READINGS = "## Proposed readings"
+TAKE = (
+    f"To take one: copy its file to {SPEC}; m3b then makes the index from it (labels from the data, split, accounting of "
+    "every file), and no script is needed. Read the file and write an edited copy where it is nearly right; where none fits, "
+    "write no such file and use the indexing script."
+)
+
+
+def _readings(readings: Sequence[Mapping[str, object]]) -> list[str]:
+    """What a survey of the whole folder proposes; titles and evidence may name files, and are masked like previews."""
+    if not readings:
+        return []
+    shown = [{key: one[key] for key in ("file", "score", "sufficient", "title", "evidence", "doubts", "unclear") if one[key]}
+             for one in readings]  # fmt: skip
+    return [f"{READINGS}\n{scrub(json.dumps(shown, ensure_ascii=False, indent=1))}\n{TAKE}"]
 
 
 def _about(card: Card, *, notes: bool = True) -> str:

@@ -19,14 +19,12 @@ from m3b.data.spec.copies import exact_copies
 from m3b.data.spec.labels import LeaveOut, labels_of
 from m3b.data.spec.masks import MaskSource
 from m3b.data.spec.model import Files, IndexSpec, Text, Value
+from m3b.data.spec.places import ACCOUNTING
 from m3b.data.spec.readers import Readers
 from m3b.data.spec.sources import Sources
 from m3b.data.spec.split import Unit, draw, together
 from m3b.data.survey.keys import key as normal
 from m3b.errors import DataError
-
-EXECUTED = "Datapath/reading.json"
-"""What was read and what was left out, beside the index files."""
 
 
 @dataclass(frozen=True)
@@ -116,12 +114,12 @@ def execute(spec: IndexSpec, root: Path, *, name: str, work: Path, readers: Read
 
 
 def write(executed: Executed, work: Path) -> None:
-    """The three index files and `reading.json`."""
+    """The three index files, and what was used and left out."""
     task = executed.spec.task
     write_records(work / TRAIN, executed.train, task)
     write_records(work / TEST, executed.test, task)
     (work / LABELS).write_text(json.dumps(executed.values, ensure_ascii=False), encoding="utf-8")
-    (work / EXECUTED).write_text(json.dumps(executed.to_json(), indent=1, ensure_ascii=False), encoding="utf-8")
+    (work / ACCOUNTING).write_text(json.dumps(executed.to_json(), indent=1, ensure_ascii=False), encoding="utf-8")
 
 
 def _entries(job: _Work, cases: Sequence[Case]) -> list[_Entry]:

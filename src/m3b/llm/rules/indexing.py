@@ -10,6 +10,7 @@ from m3b.llm.rules import tables
 from m3b.llm.rules.boxes import box_attempts
 from m3b.llm.rules.giving_up import BEYOND, given_up
 from m3b.llm.rules.masks import mask_attempts
+from m3b.llm.rules.readings import take
 from m3b.llm.rules.reports import report_attempts
 from m3b.llm.rules.view import View, call
 from m3b.llm.rules.words import LABEL_COLUMNS, rank
@@ -35,6 +36,8 @@ FEWEST = "5"
 
 def write_index(view: View) -> str | list[ToolCall]:
     """The next attempt at an index, or the closing words when one went through."""
+    if (step := take(view)) is not None:
+        return step
     tried = [step for step in view.steps if SCRIPT in step.command]
     if tried and not tried[-1].failed:
         if not view.rejected:

@@ -1,0 +1,76 @@
+"""What runs in the sandbox: a survey with proposed readings, and the execution of one, as a job in JSON and its answer.
+
+The folder is untrusted: decoders may crash, hang or be lied to, which then costs this process alone.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+JOB, ANSWER = "job.json", "answer.json"
+"""The two files of the exchange, in a folder that the process may write."""
+MOST_READINGS = 3
+
+
+def main(place: str) -> None:
+    """Do the job in `place`/job.json and leave `place`/answer.json behind: `{"error": ...}` says what is wrong."""
+    from m3b.errors import DataError
+
+    folder = Path(place)
+    job = json.loads((folder / JOB).read_text(encoding="utf-8"))
+    try:
+        answer = _propose(job, folder) if job["do"] == "propose" else _execute(job)
+    except DataError as error:
+        answer = {"error": str(error)}
+    except OSError as error:
+        answer = {"error": f"{error.filename or 'The data'} cannot be read: {error.strerror or error}."}
+    (folder / ANSWER).write_text(json.dumps(answer, ensure_ascii=False), encoding="utf-8")
+
+
+def _propose(job: dict[str, Any], folder: Path) -> dict[str, Any]:
+    from m3b.data.spec.proposals import Ask, propose, sufficient
+    from m3b.data.survey import survey
+    from m3b.data.survey.facts import Limits
+
+    found = survey(Path(job["root"]), limits=Limits(seconds=float(job["seconds"])))
+    (folder / "survey.json").write_text(found.model_dump_json(exclude_defaults=True), encoding="utf-8")
+    ask = Ask(job["task"], job["request"], tuple(job["classes"]), job["notes"], job["boxes"])
+    proposals = propose(found, ask, most=MOST_READINGS)
+    readings = [
+        {
+            "spec": one.spec.model_dump(mode="json", exclude_defaults=True),
+            "title": one.title,
+            "score": round(one.score, 2),
+            "evidence": list(one.evidence),
+            "doubts": list(one.doubts),
+            "unclear": one.unclear,
+        }
+        for one in proposals
+    ]
+    return {"readings": readings, "insufficient": sufficient(proposals)}
+
+
+def _execute(job: dict[str, Any]) -> dict[str, Any]:
+    from pydantic import ValidationError
+
+    from m3b.data.spec.execute import execute, write
+    from m3b.data.spec.model import IndexSpec
+
+    try:
+        spec = IndexSpec.model_validate(job["spec"])
+    except ValidationError as error:
+        return {"error": "; ".join(_fault(one) for one in error.errors(include_url=False)[:5])}
+    if spec.task != job["task"]:
+        return {"error": f"The reading is for {spec.task}; the task is {job['task']}."}
+    work = Path(job["work"])
+    made = execute(spec, Path(job["root"]), name=job["name"], work=work)
+    write(made, work)
+    return made.to_json()
+
+
+def _fault(one: Any) -> str:
+    """One fault of a spec: where, and what was found."""
+    place = ".".join(str(part) for part in one["loc"] if part not in ("path", "table", "tag", "member", "list"))
+    return f"{place or 'the spec'}: {one['msg'].removeprefix('Value error, ')}"

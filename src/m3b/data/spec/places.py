@@ -1,0 +1,10 @@
+"""Where a reading and what it made lie, below the working directory."""
+
+from __future__ import annotations
+
+SPEC = "Datapath/index_spec.json"
+"""The reading that is handed over: m3b executes it."""
+OFFERS = "Datapath/readings"
+"""Proposed readings, numbered."""
+ACCOUNTING = "Datapath/accounting.json"
+"""What an executed reading used and left out."""

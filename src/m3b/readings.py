@@ -1,0 +1,133 @@
+"""Readings of a data folder in a run: proposed before the Data Engineer begins, executed by m3b when one is handed over.
+
+Both are done in the sandbox (`m3b.data.spec.inside`), without a network, with the data folder read-only.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from m3b.agents.artifacts import Selection
+from m3b.agents.checks.module import Ran
+from m3b.agents.verdict import Fault
+from m3b.data.cards import Card, own_notes
+from m3b.data.spec.places import ACCOUNTING, OFFERS, SPEC
+from m3b.runs import Run
+from m3b.untrusted import Unsafe, is_file, read_bytes, read_json, write_whole
+
+FOLDER = "readings"
+"""The folder of the run in which jobs and answers lie, out of the agents' reach."""
+SURVEY_S = 90.0
+WALL_S = 1800.0
+BOXED = ("map_50", "map", "froc", "image_auroc")
+"""Metrics that are of boxes alone."""
+REMEDY = f"Edit {SPEC} (or copy another of {OFFERS}/), or remove it and write the index files with a script."
+
+
+class RunInside(Protocol):
+    """Runs m3b's own reading of data in the sandbox."""
+
+    def __call__(self, place: Path, root: Path, work: Path | None, wall_s: float) -> Ran: ...
+
+
+class Readings:
+    """The readings of one run.
+
+    Args:
+        inside: runs a job that lies in a folder.
+        emit: takes events.
+    """
+
+    def __init__(self, run: Run, inside: RunInside, emit: Callable[..., None]) -> None:
+        self.run, self.inside, self.emit = run, inside, emit
+
+    def propose(self, request: str, selection: Selection, card: Card) -> list[dict[str, Any]]:
+        """What the folder could be read as, best first; written to `work/Datapath/readings` too.
+
+        Each has `file`, `score`, `sufficient`, `title`, `evidence`, `doubts` and `unclear`. Empty where nothing could be
+        proposed; a folder that breaks the survey is told as a note and proposes nothing.
+        """
+        if card.path is None or not card.path.is_dir():
+            return []
+        self.emit("stage", text="surveying the data folder")
+        boxes = True if selection.metric in BOXED else None
+        job = {"do": "propose", "task": selection.task, "request": request, "classes": list(selection.classes),
+               "notes": f"{card.text()}\n{own_notes(card.path)}", "boxes": boxes, "seconds": SURVEY_S}  # fmt: skip
+        answer = self._ask(job, card.path, None)
+        if "error" in answer:
+            self.emit("note", text=f"The folder could not be surveyed: {answer['error']}")
+            return []
+        offers = []
+        for number, one in enumerate(answer["readings"], start=1):
+            name = f"{OFFERS}/{number}.json"
+            write_whole(self.run.work, name, json.dumps(one.pop("spec"), indent=1, ensure_ascii=False).encode())
+            good = number == 1 and not answer["insufficient"]
+            offers.append({"file": name, "sufficient": good, **one})
+        return offers
+
+    def execute(self, selection: Selection, card: Card) -> Fault | None:
+        """Make the index files from the reading that was handed over, if one was; what is wrong with it otherwise."""
+        if card.path is None or not is_file(self.run.work, SPEC):
+            return None
+        try:
+            spec = json.loads(read_bytes(self.run.work, SPEC, 2**20))
+        except (OSError, Unsafe, ValueError) as error:
+            return Fault(f"{SPEC} is no JSON object: {error}. {REMEDY}", "The reading of the data cannot be used.")
+        job = {"do": "execute", "task": selection.task, "name": card.root, "work": str(self.run.work), "spec": spec}
+        answer = self._ask(job, card.path, self.run.work)
+        if "error" in answer:
+            told = f"The data cannot be read in the way that was proposed: {answer['error']}"
+            return Fault(f"{SPEC} cannot be executed: {answer['error']} {REMEDY}", told)
+        for line in account(answer):
+            self.emit("note", text=line)
+        return None
+
+    def _ask(self, job: Mapping[str, Any], root: Path, work: Path | None) -> dict[str, Any]:
+        from m3b.data.spec.inside import ANSWER, JOB
+
+        place = self.run.folder / FOLDER
+        place.mkdir(exist_ok=True)
+        (place / ANSWER).unlink(missing_ok=True)
+        (place / JOB).write_text(json.dumps({**job, "root": str(root)}, ensure_ascii=False), encoding="utf-8")
+        ran = self.inside(place, root, work, WALL_S)
+        try:
+            answer = read_json(place, ANSWER)
+        except (OSError, Unsafe, ValueError):
+            last = (ran.output.strip().splitlines() or ["it ended without a word"])[-1]
+            why = f"{ran.reason}, " if ran.reason != "exit" else ""
+            return {"error": f"Reading it failed ({why}exit code {ran.code}): {last[:300]}"}
+        return answer if isinstance(answer, dict) else {"error": "The reading gave no answer."}
+
+
+def account(answer: Mapping[str, Any]) -> list[str]:
+    """What was used and what was left out, for people."""
+    counted = answer["accounting"]
+    used = sum(counted["used"].values())
+    told = [f"{used:,} of {counted['files']:,} files of the data folder are used."]
+    for one in counted["left_out"][:6]:
+        told.append(f"{one['files']:,} files are left out: {one['reason']}.")
+    if answer["crossing"]:
+        told.append(f"{answer['crossing']} patients or copies lay on both sides of the data set's own split.")
+    if answer["named_but_absent"]:
+        told.append(f"{answer['named_but_absent']:,} that the table names are not in the folder.")
+    return [*told, *(f"{note[:1].upper()}{note[1:]}." for note in answer["notes"])]
+
+
+def kept_account(work: Path) -> dict[str, Any]:
+    """What `execute` wrote of the reading into a working directory; empty where the index was made by a script."""
+    if not is_file(work, SPEC):
+        return {}
+    try:
+        found = read_json(work, ACCOUNTING)
+    except (OSError, Unsafe, ValueError):
+        return {}
+    return found if isinstance(found, dict) and "accounting" in found else {}
+
+
+def forget(run: Run) -> None:
+    """Remove the jobs of an ended run; the survey holds names of files."""
+    shutil.rmtree(run.folder / FOLDER, ignore_errors=True)
