@@ -75,8 +75,8 @@ class Inspector:
     def check_index(self, selection: Selection, card: Card, said: str) -> Verdict:
         """Execute the reading that was handed over, if one was; freeze what is there, look at the copy, and lock that
         very copy if it is accepted."""
-        if fault := self.readings.execute(selection, card):
-            return rejected(fault)
+        if refused := self.readings.execute(selection, card):
+            return refused
         self.emit("stage", text="auditing the data")
         tick = lambda done, total: self.emit("output", job=0, text=f"audit: {done} of {total} images")  # noqa: E731
         frozen = self.run.folder / FROZEN

@@ -13,9 +13,10 @@ from typing import Any, Protocol
 
 from m3b.agents.artifacts import Selection
 from m3b.agents.checks.module import Ran
-from m3b.agents.verdict import Fault
+from m3b.agents.verdict import Fault, Verdict, rejected
 from m3b.data.cards import Card, own_notes
 from m3b.data.spec.places import ACCOUNTING, OFFERS, SPEC
+from m3b.errors import RejectedData
 from m3b.runs import Run
 from m3b.untrusted import Unsafe, is_file, read_bytes, read_json, write_whole
 
@@ -69,19 +70,23 @@ class Readings:
             offers.append({"file": name, "sufficient": good, **one})
         return offers
 
-    def execute(self, selection: Selection, card: Card) -> Fault | None:
-        """Make the index files from the reading that was handed over, if one was; what is wrong with it otherwise."""
+    def execute(self, selection: Selection, card: Card) -> Verdict | None:
+        """Make the index files from the reading that was handed over, if one was; a rejection where that fails."""
         if card.path is None or not is_file(self.run.work, SPEC):
             return None
         try:
             spec = json.loads(read_bytes(self.run.work, SPEC, 2**20))
         except (OSError, Unsafe, ValueError) as error:
-            return Fault(f"{SPEC} is no JSON object: {error}. {REMEDY}", "The reading of the data cannot be used.")
+            return rejected(
+                Fault(f"{SPEC} is no JSON object: {error}. {REMEDY}", "The reading of the data cannot be used.")
+            )
         job = {"do": "execute", "task": selection.task, "name": card.root, "work": str(self.run.work), "spec": spec}
         answer = self._ask(job, card.path, self.run.work)
+        if answer.get("hopeless"):
+            return rejected(str(answer["error"]), end=RejectedData, fatal=True)
         if "error" in answer:
             told = f"The data cannot be read in the way that was proposed: {answer['error']}"
-            return Fault(f"{SPEC} cannot be executed: {answer['error']} {REMEDY}", told)
+            return rejected(Fault(f"{SPEC} cannot be executed: {answer['error']} {REMEDY}", told))
         for line in account(answer):
             self.emit("note", text=line)
         return None

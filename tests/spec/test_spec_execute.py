@@ -67,14 +67,28 @@ def test_an_index_that_is_written_reads_back(graded: Path, tmp_path: Path) -> No
 
 
 def test_a_patient_on_both_sides_of_the_own_split_is_counted(graded: Path, tmp_path: Path) -> None:
-    shutil.copy(graded / "train/0/0000L.png", graded / "test/0/0000R.png")
-    assert read(graded, tmp_path, **GRADED).crossing == 1
+    picture(graded / "test/0/0000R.png", 30)
+    made = read(graded, tmp_path, **GRADED)
+    assert made.crossing == 1
+    assert not {record.patient for record in made.train} & {record.patient for record in made.test}
 
 
 def test_an_own_split_without_one_side_gives_way_to_a_drawn_one(graded: Path, tmp_path: Path) -> None:
     made = read(graded, tmp_path, **{**GRADED, "split": {"source": "{part}", "train": ["train"], "test": ["later"]}})
     assert len(made.test) > 4
     assert any("a new one is drawn" in note for note in made.notes)
+
+
+def test_images_that_do_not_open_and_copies_are_left_out_with_the_reason(graded: Path, tmp_path: Path) -> None:
+    (graded / "train/0/0001L.png").write_bytes(b"no picture")
+    shutil.copy(graded / "train/1/0101L.png", graded / "train/1/0102R.png")
+    shutil.copy(graded / "train/2/0201L.png", graded / "train/0/0003R.png")
+    made = read(graded, tmp_path, **GRADED)
+    reasons = {reason: count for reason, (count, _) in made.accounting.reasons().items()}
+    assert reasons == {"the image does not open": 1, "an exact copy of another image of the index": 1,
+                       "the same pixels under different labels": 2, "a document": 1}  # fmt: skip
+    assert len(made.train) == 32
+    assert made.accounting.whole
 
 
 def test_unknown_patients_are_a_state_of_their_own(graded: Path, tmp_path: Path) -> None:

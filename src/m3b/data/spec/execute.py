@@ -15,10 +15,10 @@ from m3b.data.spec.accounting import Accounting
 from m3b.data.spec.boxes import BoxSource
 from m3b.data.spec.cases import Case, Folder, build_cases
 from m3b.data.spec.channels import stacked
-from m3b.data.spec.copies import exact_copies
 from m3b.data.spec.labels import LeaveOut, labels_of
 from m3b.data.spec.masks import MaskSource
 from m3b.data.spec.model import Files, IndexSpec, Text, Value
+from m3b.data.spec.opened import COPY, UNREADABLE, NothingOpens, open_all
 from m3b.data.spec.places import ACCOUNTING
 from m3b.data.spec.readers import Readers
 from m3b.data.spec.sources import Sources
@@ -189,11 +189,11 @@ def _patient(job: _Work, case: Case) -> str:
 def _sides(job: _Work, entries: list[_Entry]) -> tuple[list[Record], list[Record], int]:
     """Training and test records; the data set's own split where the spec names one, else a drawn one."""
     spec = job.spec
-    copies = exact_copies(job.root, [e.case.files for e in entries]) if spec.copies else [""] * len(entries)
+    own = _own(job, spec.split.source, entries) if spec.split.source is not None else []
+    entries, own, copies = _opened(job, entries, own)
     groups = together([
         (e.record.patient, copy, *_texts(job, spec.together, e.case)) for e, copy in zip(entries, copies, strict=True)
     ])  # fmt: skip
-    own = _own(job, spec.split.source, entries) if spec.split.source is not None else []
     if own and not {"train", "test"} <= set(own):
         job.notes.append(
             "the data set's own split leaves one part without cases that have a target: a new one is drawn"
@@ -214,6 +214,30 @@ def _sides(job: _Work, entries: list[_Entry]) -> tuple[list[Record], list[Record
     if not train or not test:
         raise DataError(f"The split leaves {len(train)} cases for training and {len(test)} for testing.")
     return train, test, crossing
+
+
+def _opened(job: _Work, entries: list[_Entry], own: list[str]) -> tuple[list[_Entry], list[str], list[str]]:
+    """The cases whose images open and are no copies, their sides, and a key that the patients of copies share."""
+    images = [[e.case.folder] if e.case.folder else [i.reference for i in (*e.case.items, *e.case.channels.values())]
+              for e in entries]  # fmt: skip
+    looked = open_all(
+        job.root, images, [e.record for e in entries], [side == "test" for side in own] or [False] * len(entries)
+    )
+    if looked.unopened:
+        job.notes.append(f"{looked.unopened:,} images were not opened, for lack of time")
+    for place, reason in looked.reasons.items():
+        if reason != COPY or job.spec.copies:
+            _unused(job, entries[place].case, reason)
+    kept = [place for place in range(len(entries)) if place not in looked.reasons or
+            (looked.reasons[place] == COPY and not job.spec.copies)]  # fmt: skip
+    if not kept and set(looked.reasons.values()) == {UNREADABLE}:
+        raise NothingOpens(
+            f"No image of this data set opens ({len(entries)} were tried, e.g. {entries[0].case.name}). Check the files, or "
+            "export them again."
+        )
+    if not kept:
+        raise DataError(f"None of the {len(entries)} cases can be used: {next(iter(looked.reasons.values()))}.")
+    return [entries[p] for p in kept], [own[p] for p in kept] if own else [], [looked.pixels[p] for p in kept]
 
 
 def _without_crossing(

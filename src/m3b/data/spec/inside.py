@@ -16,6 +16,7 @@ MOST_READINGS = 3
 
 def main(place: str) -> None:
     """Do the job in `place`/job.json and leave `place`/answer.json behind: `{"error": ...}` says what is wrong."""
+    from m3b.data.spec.opened import NothingOpens
     from m3b.errors import DataError
 
     folder = Path(place)
@@ -23,7 +24,7 @@ def main(place: str) -> None:
     try:
         answer = _propose(job, folder) if job["do"] == "propose" else _execute(job)
     except DataError as error:
-        answer = {"error": str(error)}
+        answer = {"error": str(error), "hopeless": isinstance(error, NothingOpens)}
     except OSError as error:
         answer = {"error": f"{error.filename or 'The data'} cannot be read: {error.strerror or error}."}
     (folder / ANSWER).write_text(json.dumps(answer, ensure_ascii=False), encoding="utf-8")

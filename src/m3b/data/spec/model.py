@@ -283,7 +283,7 @@ class IndexSpec(Part):
         data: the data card's name, below which paths stand in an index (`data/<name>/...`).
         patient: whose case it is; None: patients are unknown, which is said wherever a figure stands.
         together: further keys that must not be divided by the split: copies of one picture, slices of one stack.
-        copies: whether images of the same content are kept on one side too.
+        copies: whether of images with the same pixels one alone is kept.
         left_out: files of the folder that the index does not use, with the reason.
     """
 

@@ -43,6 +43,12 @@ def take(view: View) -> str | list[ToolCall] | None:
         return None
     best = readings[0]
     if view.rejected:
-        told = f"The data was read as {best['title']}, and the check does not accept what that gives."
+        told = f"The data was read as {best['title']}, and the check does not accept what that gives: {_first(view.rejected)}"
         return json.dumps({"given_up": f"{told} Say more in the request or in a data card."}, ensure_ascii=False)
     return f"The index is made from the proposed reading: {best['title']}."
+
+
+def _first(rejection: str) -> str:
+    """The first thing that a rejection names."""
+    named = [line.removeprefix("- ") for line in rejection.splitlines() if line.startswith("- ")]
+    return (named[0] if named else rejection)[:300]
