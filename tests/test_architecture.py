@@ -25,7 +25,8 @@ FLOORS = {
     "tasks": 2.5,  # measures with metrics what models answer
     "agents": 3,
     "pipeline": 4, "workspace": 4, "runs": 4, "session": 4, "setup": 4, "delivery": 4, "execution": 4, "history": 4,
-    "options": 4, "result": 4, "ending": 4, "inspection": 4, "readings": 4, "report": 4, "precheck": 4, "progress": 4, "locking": 4,
+    "options": 4, "result": 4, "ending": 4, "inspection": 4, "readings": 4,
+    "looking": 4, "report": 4, "precheck": 4, "progress": 4, "locking": 4,
     "training": 4,
     "bench": 5, "serve": 5, "cli": 5, "__main__": 5,
 }  # fmt: skip

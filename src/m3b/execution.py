@@ -17,7 +17,7 @@ from m3b.errors import Cancelled
 from m3b.models import run_predict, stage_cases
 from m3b.resources import resources_dir
 from m3b.runs import Run
-from m3b.sandbox import Limits, Mounts, Sandbox
+from m3b.sandbox import Limits, Mounts, Process, Sandbox
 from m3b.tasks import Row, family
 from m3b.untrusted import remove_tree
 
@@ -53,10 +53,8 @@ class Executor:
             root: the data folder, read-only.
             work: where it may write besides `place`; None for nowhere.
         """
-        package = Path(m3b.__file__).resolve().parent
-        start = f"import sys; sys.path.insert(0, {str(package.parent)!r}); from m3b.data.spec.inside import main; main({str(place)!r})"
-        mounts = Mounts(read=(root, package, resources_dir()), write=(place, *([work] if work else ())))
-        return self._start([sys.executable, "-c", start], place, mounts, Limits(wall_s=wall_s))
+        argv, mounts = reading_command(sys.executable, place, root, work)
+        return self._start(argv, place, mounts, Limits(wall_s=wall_s))
 
     def predict(self, folder: Path, records: Sequence[Record], index: Index) -> list[Row]:
         """Run a deliverable on anonymous copies of cases, the raw data out of its reach, and measure its answers.
@@ -115,6 +113,25 @@ def _scratch(folder: Path) -> Iterator[Path]:
         yield place
     finally:
         remove_tree(place)
+
+
+def reading_command(python: str, place: Path, root: Path, work: Path | None) -> tuple[list[str], Mounts]:
+    """The command and the mounts of a job of `m3b.data.spec.inside`; see `Executor.reading`."""
+    package = Path(m3b.__file__).resolve().parent
+    start = (
+        f"import sys; sys.path.insert(0, {str(package.parent)!r}); from m3b.data.spec.inside import main; "
+        f"main({str(place)!r})"
+    )
+    mounts = Mounts(read=(root, package, resources_dir()), write=(place, *([work] if work else ())))
+    return [python, "-c", start], mounts
+
+
+def start_reading(
+    sandbox: Sandbox, python: str, place: Path, root: Path, work: Path | None, output: Path, wall_s: float
+) -> Process:
+    """Start a job outside of any run."""
+    argv, mounts = reading_command(python, place, root, work)
+    return sandbox.start(argv, cwd=place, mounts=mounts, output=output, limits=Limits(wall_s=wall_s), env={})
 
 
 def device() -> str:

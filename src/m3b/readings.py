@@ -114,7 +114,8 @@ def account(answer: Mapping[str, Any]) -> list[str]:
     used = sum(counted["used"].values())
     told = [f"{used:,} of {counted['files']:,} files of the data folder are used."]
     for one in counted["left_out"][:6]:
-        told.append(f"{one['files']:,} files are left out: {one['reason']}.")
+        files = "1 file is" if one["files"] == 1 else f"{one['files']:,} files are"
+        told.append(f"{files} left out: {one['reason']}.")
     if answer["crossing"]:
         told.append(f"{answer['crossing']} patients or copies lay on both sides of the data set's own split.")
     if answer["named_but_absent"]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import typer
 
 from m3b import __version__
-from m3b.cli import bench, data, models, predicting, run, runs
+from m3b.cli import bench, data, look, models, predicting, run, runs
 
 app = typer.Typer(
     name="m3b",
@@ -31,6 +31,7 @@ def _root(
 
 
 app.command("demo")(run.demo)
+app.command("look")(look.look)
 app.command("run")(run.run)
 app.command("resume")(run.resume)
 app.command("runs")(runs.runs)

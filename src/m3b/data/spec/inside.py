@@ -68,7 +68,7 @@ def _execute(job: dict[str, Any]) -> dict[str, Any]:
     work = Path(job["work"])
     made = execute(spec, Path(job["root"]), name=job["name"], work=work)
     write(made, work)
-    return made.to_json()
+    return {**made.to_json(), "train": len(made.train), "test": len(made.test)}
 
 
 def _fault(one: Any) -> str:

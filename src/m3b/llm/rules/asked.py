@@ -12,6 +12,9 @@ REPORTS = (  # of texts without accents
     r"(?:writ|generat|draft|produc|compos|schreib|verfass|erstell|gener|redig|redact|escrib)\w*\W+(?:\w+\W+){0,8}?"
     r"(?:report|bericht|befundbericht|befund|informe|comptes?[- ]rendu|radiologist.s text)"
     r"|report (?:generation|writing)|(?:生成|撰写|写)\S{0,6}报告"
+    # "write the findings" is a text; "find the findings" is not
+    r"|(?:^|[.;,]\s*|\b(?:that|to|which|can|please)\s+)(?:writ|draft|compos|dictat|redig|redact|verfass|schreib)\w*\W+(?:\w+\W+){0,4}?"
+    r"(?:findings|impressions?|conclusions?|captions?|descriptions?|befunde?|hallazgos|conclusiones)"
 )
 BOXES = (
     "bounding box", "localise", "localize", "locate", "lokalisier", "localis", "localiz", "检测框", "位置", "定位"

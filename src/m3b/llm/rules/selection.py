@@ -60,7 +60,8 @@ def select(view: View) -> str | list[ToolCall]:
         what = f"what a {asked} model needs" if asked else "what the request asks for"
         return _declined(f"No data on this machine speaks of {what}. Data here: {here}.")
     best = max(fitting, key=lambda offer: _score(request, offer))
-    return _chosen(best, task_for(request, best), "Its card or folder shares most with the request.")
+    task = task_for(request, best, alone=len(offers) == 1)
+    return _chosen(best, task, "Its card or folder shares most with the request.")
 
 
 def _as_told(view: View, offers: list[Offer]) -> str:
@@ -71,7 +72,7 @@ def _as_told(view: View, offers: list[Offer]) -> str:
         here = ", ".join(offer.name for offer in offers) or "none"
         return _declined(f"The rules find no data set in the answer {view.answer[:100]!r}. Data here: {here}.")
     best = max(named, key=lambda offer: len(offer.name))
-    task = task_for(view.request, best)
+    task = task_for(view.request, best, alone=len(offers) == 1)
     if not task:
         asked = asked_task(view.request) or best.task
         return _declined(f"{best.name} does not show what a {asked} model needs.")
@@ -109,11 +110,12 @@ def _offers(briefing: str) -> list[Offer]:
     ]
 
 
-def task_for(request: str, offer: Offer) -> str:
+def task_for(request: str, offer: Offer, *, alone: bool = False) -> str:
     """The task for which a request may use a data set; empty where the two do not go together.
 
-    A card's own task decides between segmentation and detection, since "outline the tumour" may be either; a folder
-    without a card must show masks, boxes or reports for these tasks.
+    A card's own task decides between segmentation and detection, since "outline the tumour" may be either; of several
+    folders without a card one must show masks, boxes or reports for these tasks. Where there is one alone, the survey of
+    all its files tells in the next stage whether they are there.
     """
     asked, own = asked_task(request), offer.task if offer.task in TASKS else ""
     if own:
@@ -122,11 +124,11 @@ def task_for(request: str, offer: Offer) -> str:
         alike = asked in ("segmentation", "detection") and own in ("segmentation", "detection")
         return own if not asked or asked == own or alike else ""
     if asked == "report":
-        return asked if has_reports(offer.text) else ""
+        return asked if alone or has_reports(offer.text) else ""
     if asked == "segmentation":
-        return asked if offer.masks else ""
+        return asked if alone or offer.masks else ""
     if asked == "detection":
-        return asked if offer.masks or offer.boxes else ""
+        return asked if alone or offer.masks or offer.boxes else ""
     return "detection" if wants_found(request) and _only_marked(offer) else "diagnosis"
 
 
@@ -154,7 +156,7 @@ def _fits(request: str, offer: Offer, *, alone: bool) -> bool:
 
     Data that came without words may be in common with any request for a model on images, if there is no other.
     """
-    if not task_for(request, offer) or beyond(request, offer.text):
+    if not task_for(request, offer, alone=alone) or beyond(request, offer.text):
         return False
     for kinds in (anatomy, modality):
         asked, there = kinds(request), kinds(offer.text)

@@ -1,0 +1,50 @@
+"""`m3b look`: what a folder would be read as, before anything is trained."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from m3b.cli.run import Json
+from m3b.cli.show import print_json
+from m3b.errors import DataError, WrongUse
+
+
+def look(
+    folder: Annotated[Path, typer.Argument(help="A data folder.")],
+    request: Annotated[str, typer.Argument(help="What the model shall do, as for `m3b run`.")],
+    task: Annotated[
+        str,
+        typer.Option(help="diagnosis, segmentation, detection or report; the request's words tell it if not given."),
+    ] = "",
+    out: Annotated[
+        Path | None, typer.Option("-o", "--out", help="Write the best reading here, as JSON to edit.")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite what is there.")] = False,
+    json: Json = False,
+) -> None:
+    """Show how a folder would be read for a request: cases, classes, patients, split, and what is left out."""
+    import m3b.looking as looking
+
+    if not folder.is_dir():
+        raise WrongUse(f"{folder} is no folder.")
+    if out is not None and out.exists() and not force:
+        raise WrongUse(f"{out} exists. Give --force to overwrite it, or another -o.")
+    with tempfile.TemporaryDirectory(prefix="m3b-look-") as place:
+        try:
+            seen = looking.look(folder.resolve(), request, Path(place), task=task)
+        except DataError as error:
+            raise WrongUse(str(error)) from error
+    if out is not None and seen.readings:
+        from m3b.runs import replace_text
+
+        replace_text(out, seen.spec_text())
+    if json:
+        print_json(seen.to_json())
+    else:
+        typer.echo("\n".join(seen.lines()))
+    if seen.insufficient:
+        raise typer.Exit(1)

@@ -1,0 +1,127 @@
+"""Readings in a run: proposed to the Data Engineer, executed by m3b, rejected with what is wrong, or asked about."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+from pipeline_kit import REQUEST, actor, call, m3b_command, make_spots, of_kind, play, say, write
+
+from m3b import Pipeline
+from m3b.errors import LLMError
+from m3b.llm.scripted import fault
+
+STOP = "Far enough for this test."
+SPEC = "Datapath/index_spec.json"
+
+
+def by_rules(tmp_path: Path, data: Path, request: str) -> Any:
+    """The rules select and index; the run then ends on purpose."""
+    llm = {"default": "rules", "module_architect": actor(play(module=[fault(LLMError, STOP)]))}
+    return Pipeline(llm, data=[data], out=tmp_path / "run").run(request)
+
+
+def make_lossy(folder: Path, cases: int = 24) -> Path:
+    """Endoscopy-like pictures with masks that were saved as JPEG."""
+    rng = np.random.default_rng(5)
+    for number in range(cases):
+        image = rng.integers(90, 150, (48, 56, 3), np.uint8)
+        mask = np.zeros((48, 56), np.uint8)
+        top, left = rng.integers(4, 20, 2)
+        mask[top : top + 18, left : left + 20] = 255
+        image[mask > 0] = np.clip(image[mask > 0] + 60, 0, 255)
+        for name, array in (("images", image), ("masks", mask)):
+            (folder / name).mkdir(parents=True, exist_ok=True)
+            Image.fromarray(array).save(folder / name / f"q{number * 7:04d}.jpg", quality=70)
+    return folder
+
+
+def test_the_rules_take_a_reading_and_every_file_is_accounted_for(tmp_path: Path) -> None:
+    data = make_lossy(tmp_path / "polyps")
+    (data / "readme.txt").write_text("Pictures of an endoscopy study.")
+    result = by_rules(tmp_path, data, "Segment polyps in colonoscopy images")
+    assert result.reason == STOP
+    calls = [event for event in of_kind(tmp_path / "run", "call") if event.get("name") != "look"]
+    assert [one["name"] for one in calls] == ["copy_files"]
+    notes = [event["text"] for event in of_kind(tmp_path / "run", "note")]
+    assert "48 of 49 files of the data folder are used." in notes
+    assert any("left out: a document" in note for note in notes)
+    labels = json.loads((tmp_path / "run/work/Datapath/label_dict.json").read_text())
+    assert list(labels.values()) == [1], "the lesion, not the noise around it"
+    train = json.loads((tmp_path / "run/work/Datapath/train.json").read_text())
+    mask = np.asarray(Image.open(tmp_path / "run/work" / train[0]["mask_path"]))
+    assert set(np.unique(mask)) == {0, 1}
+    assert abs(int(mask.sum()) - 18 * 20) < 60
+
+
+def test_what_is_not_clear_is_said_and_not_guessed(tmp_path: Path) -> None:
+    data, rng = tmp_path / "lungs", np.random.default_rng(0)
+    rows = ["file,label"]
+    for number, label in enumerate(["covid", "bacterial pneumonia", "viral pneumonia", "regular"] * 8):
+        Image.fromarray(rng.integers(0, 255, (32, 32), np.uint8)).save(_made(data / "img") / f"s{number:03d}.png")
+        rows.append(f"s{number:03d}.png,{label}")
+    (data / "labels.csv").write_text("\n".join(rows))
+    result = by_rules(tmp_path, data, "Tell covid, pneumonia and healthy lungs apart on lung ultrasound images")
+    assert result.status == "failed"
+    assert "'pneumonia' may mean 'bacterial pneumonia', 'viral pneumonia'" in result.reason
+    assert "data card" in result.reason
+
+
+def _made(folder: Path) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("spec", "said"),
+    [
+        ("no json", "is no JSON object"),
+        ({"task": "diagnosis"}, "images: Field required"),
+        ({"task": "diagnosis", "images": {"files": {"pattern": "nothing/{x}.png"}},
+          "labels": {"sources": ["{x}"], "classes": {"a": [], "b": []}}}, "No file matches"),
+        ({"task": "report", "images": {"files": {"pattern": "*/*.png"}}, "report": {"findings": "{name}"}}, "is for report"),
+    ],
+    ids=["no json", "not whole", "no file", "another task"],
+)  # fmt: skip
+def test_a_reading_that_cannot_be_executed_goes_back_with_what_is_wrong(tmp_path: Path, spec: Any, said: str) -> None:
+    text = spec if isinstance(spec, str) else json.dumps(spec)
+    acts = play(index=[write({SPEC: text}), say("Done."), fault(LLMError, STOP)])
+    Pipeline(actor(acts), data=[make_spots(tmp_path / "spots", patients=24)], out=tmp_path / "run").run(REQUEST)
+    (fault_of,) = [check["faults"] for check in of_kind(tmp_path / "run", "check") if not check["accepted"]]
+    assert said in fault_of[0]
+    assert SPEC in fault_of[0]
+
+
+def test_a_model_takes_a_proposed_reading_with_one_action(tmp_path: Path) -> None:
+    copy = call("copy_files", source="Datapath/readings/1.json", destination=SPEC)
+    acts = play(index=[copy, say("The first reading fits."), fault(LLMError, STOP)], module=[fault(LLMError, STOP)])
+    data = make_spots(tmp_path / "spots", patients=24)
+    Pipeline(actor(acts), data=[data], out=tmp_path / "run").run(REQUEST)
+    assert [check["accepted"] for check in of_kind(tmp_path / "run", "check")][:2] == [True, True]
+    prompt = [event["text"] for event in of_kind(tmp_path / "run", "prompt")][1]
+    assert "## Proposed readings" in prompt
+    assert "index_spec.json" in prompt
+
+
+def test_a_look_before_a_run(tmp_path: Path) -> None:
+    data = make_lossy(tmp_path / "polyps", cases=12)
+    asked = [*m3b_command(), "look", str(data), "Segment polyps in colonoscopy images"]
+    seen = subprocess.run([*asked, "-o", str(tmp_path / "spec.json")], capture_output=True, text=True, check=False)
+    assert seen.returncode == 0, seen.stderr
+    assert "cut at" in seen.stdout
+    assert "24 of 24 files of the data folder are used" in seen.stdout
+    assert json.loads((tmp_path / "spec.json").read_text())["task"] == "segmentation"
+    again = subprocess.run([*asked, "-o", str(tmp_path / "spec.json")], capture_output=True, text=True, check=False)
+    assert again.returncode == 2
+    assert "--force" in again.stderr
+    told = json.loads(subprocess.run([*asked, "--json"], capture_output=True, text=True, check=False).stdout)
+    assert told["counted"]["train"] + told["counted"]["test"] == 12
+    nothing = subprocess.run(
+        [*m3b_command(), "look", str(tmp_path / "none"), "x"], capture_output=True, text=True, check=False
+    )
+    assert nothing.returncode == 2
