@@ -8,9 +8,11 @@ from pathlib import Path
 
 import layout_kit as kit
 import pytest
+from layout_kit_more import MORE
 from spec_kit import mask, picture
 
-BY_NAME = {one.name: one for one in kit.LAYOUTS}
+EVERY = (*kit.LAYOUTS, *MORE)
+BY_NAME = {one.name: one for one in EVERY}
 MUTATIONS = int(os.environ.get("M3B_LAYOUT_MUTATIONS", "2"))
 """Changed folders of each kind; more by the environment."""
 
@@ -30,7 +32,7 @@ def test_a_layout_is_read_rightly_without_asking(name: str, tmp_path: Path) -> N
 
 def test_changes_that_mean_nothing_change_no_reading(tmp_path: Path) -> None:
     right, failed = 0, []
-    for layout in kit.LAYOUTS:
+    for layout in EVERY:
         for at in range(MUTATIONS):
             seed = f"{layout.name}-{at}"
             names = kit.mutated(layout, random.Random(seed))
@@ -38,7 +40,7 @@ def test_changes_that_mean_nothing_change_no_reading(tmp_path: Path) -> None:
             assert not found.wrong or found.why, f"{seed} {names}: {found.wrong}"
             right += not found.wrong
             failed += [f"{seed}: {found.wrong}"] if found.wrong else []
-    assert right >= 0.9 * MUTATIONS * len(kit.LAYOUTS), failed
+    assert right >= 0.9 * MUTATIONS * len(EVERY), failed
 
 
 # --- wrong readings that must not be taken ---------------------------------------------------------------------------
@@ -101,3 +103,33 @@ def test_half_of_the_images_without_masks_is_asked_about(tmp_path: Path) -> None
         if at < 8:
             mask(root / "masks" / f"p{at:02d}.png", (at, 3 + at, at + 5, 9 + at), size=(32, 32))
     assert asked(root, kit.Want("Segment polyps", "segmentation", 8), tmp_path / "w").why
+
+
+def test_two_groups_of_masks_of_which_none_is_named_are_asked_about(tmp_path: Path) -> None:
+    root = tmp_path / "raw"
+    for at in range(10):
+        picture(root / "images" / f"p{at:02d}.png", 80, (32, 32))
+        mask(root / "red" / f"p{at:02d}.png", (at, 3 + at, at + 5, 9 + at), size=(32, 32))
+        mask(root / "blue" / f"p{at:02d}.png", (20 - at, 3, 25 - at, 9), size=(32, 32))
+    assert "which are meant" in asked(root, kit.Want("Segment polyps", "segmentation", 10), tmp_path / "w").why
+
+
+def test_a_second_opinion_is_no_second_class(tmp_path: Path) -> None:
+    root = tmp_path / "raw"
+    for at in range(10):
+        picture(root / f"im_{at:02d}.png", 80, (32, 32))
+        for reader in ("1stHO", "2ndHO"):
+            mask(root / f"im_{at:02d}_{reader}.png", (at, 3 + at, at + 5, 9 + at), size=(32, 32))
+    found = asked(root, kit.Want("Segment vessels", "segmentation", 10, values=1), tmp_path / "w")
+    assert (found.wrong, found.why) == ("", "")
+
+
+def test_none_beside_other_words_is_a_class(tmp_path: Path) -> None:
+    root, rows = tmp_path / "raw", []
+    for at in range(30):
+        picture(root / "images" / f"a{at:02d}.png", 80)
+        rows.append((f"a{at:02d}.png", ("mass", "cyst", "none")[at % 3], at % 7))
+    kit.table(root / "t.csv", kit.Names(), ("image", "finding", "age"), rows)
+    want = kit.Want("Classify the findings on mammograms", "diagnosis", 30, frozenset({"mass", "cyst", "none"}))
+    found = asked(root, want, tmp_path / "w")
+    assert (found.wrong, found.why) == ("", "")

@@ -12,6 +12,7 @@ from m3b.data.survey.table_facts import Column, ColumnType
 
 MISSING = frozenset({"", "na", "n/a", "nan", "null", "none", "#n/a", "<na>", "-", "?", "nat"})
 MOST_VALUES = 60
+_CLASSES = 20
 _BOOLEAN = frozenset({"true", "false", "yes", "no", "y", "n", "t", "f"})
 _DATE = re.compile(r"\d{4}[-/.]\d{1,2}[-/.]\d{1,2}([T ]\d{1,2}:\d{2}.*)?|\d{1,2}[-/.]\d{1,2}[-/.]\d{2,4}")
 _FILE = re.compile(r"\.[A-Za-z][A-Za-z0-9]{1,4}(\.gz)?$")
@@ -39,6 +40,8 @@ def column_of(name: str, cells: Sequence[str], siblings: Sequence[str] = (), *, 
         cells = [item.strip() for cell in cells for item in cell.split(separator)]
     counts = Counter(cells)
     filled = Counter({cell: count for cell, count in counts.items() if not is_missing(cell)})
+    if _none_is_a_class(counts, filled):
+        filled.update({cell: count for cell, count in counts.items() if fold(cell) == "none"})
     spelled: dict[str, Counter[str]] = {}
     for cell, count in filled.items():
         spelled.setdefault(fold(cell), Counter())[cell.strip()] += count
@@ -65,6 +68,13 @@ def column_of(name: str, cells: Sequence[str], siblings: Sequence[str] = (), *, 
         separator=separator,
         sensitive=sensitive,
     )  # fmt: skip
+
+
+def _none_is_a_class(counts: Counter[str], filled: Counter[str]) -> bool:
+    """Whether "none" stands beside a few words, as the class of those who have nothing, rather than for no value."""
+    several = sum(count for cell, count in counts.items() if fold(cell) == "none") > 1
+    plain = all(cell[:1].isalpha() and len(cell) <= 60 for cell in filled)
+    return several and plain and 0 < len({fold(cell) for cell in filled}) <= _CLASSES and len(filled) < filled.total()
 
 
 def _separator(cells: Sequence[str]) -> str:

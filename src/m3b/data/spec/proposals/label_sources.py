@@ -17,9 +17,11 @@ from m3b.data.survey.sides import side_of
 from m3b.data.survey.table_facts import Column
 
 MOST_CLASSES = 60
-LABEL_WORDS = telling(
-    "label class diagnosis finding target category disease dx grade outcome pathology condition type severity stage "
-    "diagnose diagnostico diagnostic diagnosi klasse clase classe befund etikett etiqueta kategorie categoria categorie krankheit"
+LABEL_WORDS = frozenset(
+    words(
+        "label class diagnosis finding target category disease dx grade outcome pathology condition type severity stage "
+        "diagnose diagnostico diagnostic diagnosi klasse clase classe befund etikett etiqueta kategorie categoria categorie krankheit"
+    )
 )
 
 
@@ -120,7 +122,7 @@ def _from_tables(survey: Survey, images: ImageSet) -> Iterator[Source]:
             ):
                 continue
             value = tables.column(survey, images, column.name)
-            label = bool(telling(column.name) & LABEL_WORDS)
+            label = bool(set(words(column.name)) & LABEL_WORDS)
             strength = 0.5 if label else 0.2 if set(words(column.name)) & NOT_LABELS else 0.35
             if join.right.kind != "path":
                 strength -= 0.1

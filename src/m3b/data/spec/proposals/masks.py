@@ -11,6 +11,7 @@ from m3b.data.spec.proposals.group_files import pattern_of
 from m3b.data.spec.proposals.imagery import ImageSet, image_sets
 from m3b.data.spec.proposals.language import shared, telling, words
 from m3b.data.spec.proposals.naming import Named, class_name, names_of_values, other_organs
+from m3b.data.spec.proposals.rival_masks import as_classes, doubt_of
 from m3b.data.spec.proposals.surroundings import Around, around, leave_out, without_bare_parts
 from m3b.data.survey.facts import Content, Group
 from m3b.data.survey.relations import Pairing, Survey
@@ -33,6 +34,7 @@ def propose_masks(survey: Survey, ask: Ask) -> Iterator[Proposal]:
             yield from _in_container(survey, ask, pairing)
         elif pairing.left in sets and pairing.left_matched >= 0.3 * pairing.left_files:
             yield from _beside(survey, ask, pairing, sets)
+            yield from _one_a_class(survey, ask, pairing, sets)
     yield from _contours(survey, ask, sets)
 
 
@@ -64,6 +66,28 @@ def _beside(survey: Survey, ask: Ask, pairing: Pairing, sets: dict[str, ImageSet
     title = f"{images.title}, masks from {masks.template}"
     doubts = (*([unclear] if unclear else []), *doubts, *around_it.doubts)
     yield Proposal(spec, title, score, evidence, doubts, unclear)
+
+
+def _one_a_class(survey: Survey, ask: Ask, pairing: Pairing, sets: dict[str, ImageSet]) -> Iterator[Proposal]:
+    """Several groups of masks on the same images, of which each is a class that the request names."""
+    found = as_classes(survey, ask, pairing) if pairing.kind == "one_to_one" else None
+    images, slots = sets[pairing.left], [part.slot for part in survey.group(pairing.right).parts]
+    own = [part.slot for part in survey.group(pairing.left).parts]
+    if found is None or slots != own or not slots or any("." in slot for slot in slots):
+        return
+    files, named, groups = found
+    around_it = around(survey, images)
+    part = Masks(
+        files=files, case="/".join(f"{{{slot}}}" for slot in slots), combine="classes", class_key="{kind}",
+        classes={name: at for at, name in enumerate(sorted(named), 1)}, names={name: (text,) for name, text in named.items()},
+    )  # fmt: skip
+    spec = IndexSpec(
+        task=ask.task, images=images.images, masks=part, patient=around_it.patient, together=around_it.together,
+        split=around_it.split, left_out=leave_out(survey, {pairing.left, *groups}, {}),
+    )  # fmt: skip
+    told = f"one mask a class: {', '.join(sorted(named))}; {pairing.left_matched:,} of {pairing.left_files:,} images have them"
+    yield Proposal(spec, f"{images.title}, masks of {', '.join(sorted(named))}", 0.9, (told, *around_it.evidence),
+                   tuple(around_it.doubts))  # fmt: skip
 
 
 def _images(images: ImageSet, channels: Sequence[tuple[str, Channel]]) -> Images:
@@ -148,7 +172,7 @@ def _unclear(survey: Survey, ask: Ask, pairing: Pairing, masks: Group) -> str:
             return f"whether {', '.join(names[:6])} are classes or different masks of the same thing"
     if pairing.left_matched < 0.5 * pairing.left_files:
         return f"only {pairing.left_matched:,} of {pairing.left_files:,} images have a mask"
-    return ""
+    return doubt_of(survey, ask, pairing)
 
 
 def _reasons(survey: Survey, pairing: Pairing, masks: Group) -> dict[str, str]:

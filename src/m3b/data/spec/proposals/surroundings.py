@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 
 from m3b.data.spec.model import FromList, FromPath, FromTable, FromTag, LeftOut, Split, Value
 from m3b.data.spec.proposals.imagery import ImageSet
+from m3b.data.spec.proposals.language import words
 from m3b.data.survey.relations import End, Grouping, Join, Pairing, Survey
 from m3b.data.survey.relations import Split as Division
 from m3b.data.survey.table_facts import Table
@@ -21,6 +22,9 @@ LEADING = 0.35
 """The same for a flat folder, where a leading number is that of a case or counts nothing else."""
 ROWLESS = 0.9
 """Share of the files that a table must name for its patients to be taken; the rest is left out."""
+
+NUMBERED = frozenset(words("image img id file filename picture bild name slide scan case number nr no index study"))
+"""Words of columns whose running numbers can be those of the images' names."""
 
 
 @dataclass
@@ -130,8 +134,15 @@ def best_join(survey: Survey, images: ImageSet, table: str) -> Join | None:
         one for one in survey.joins
         if one.left.owner == table and one.left.kind == "column" and one.right.owner in ids and one.right.kind != "member"
     ]  # fmt: skip
-    usable = [one for one in found if image_key(images, one) and one.chance < 0.5]
+    usable = [one for one in found if image_key(images, one) and (one.chance < 0.5 or _numbers_all(one))]
     return max(usable, key=lambda one: (one.files, one.right.kind == "path", one.left_share, -one.chance), default=None)
+
+
+def _numbers_all(one: Join) -> bool:
+    """Whether a column that is called after images or cases numbers each of them once: chance would not leave none out."""
+    called = set(words(one.left.name.rsplit(".", 1)[-1])) & NUMBERED
+    each = one.left_share == one.right_share == 1.0 and one.left_values == one.right_values >= 10
+    return bool(called) and each and one.most_left == one.most_right == 1 and one.right.kind == "path"
 
 
 def image_key(images: ImageSet, join: Join) -> str:
