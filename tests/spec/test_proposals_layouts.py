@@ -133,3 +133,15 @@ def test_none_beside_other_words_is_a_class(tmp_path: Path) -> None:
     want = kit.Want("Classify the findings on mammograms", "diagnosis", 30, frozenset({"mass", "cyst", "none"}))
     found = asked(root, want, tmp_path / "w")
     assert (found.wrong, found.why) == ("", "")
+
+
+def test_a_case_that_a_table_calls_by_word_and_number(tmp_path: Path) -> None:
+    root, found = tmp_path / "raw", []
+    for at in range(14):
+        for view in range(2 + at % 2):
+            picture(root / "images" / f"MPX{1000 + 7 * at}_pic{300 + 3 * at + view}.png", 80)
+        text = f"A round lesion of {at} mm lies in the left lobe and enhances at its border after contrast was given."
+        found.append({"uid": f"MPX{1000 + 7 * at}", "Findings": text, "Title": f"Case of the week {at}"})
+    (root / "cases.json").write_text(kit.json.dumps(found))
+    got = asked(root, kit.Want("Write the findings of CT and MR images", "report", 14), tmp_path / "w")
+    assert (got.wrong, got.why) == ("", "")

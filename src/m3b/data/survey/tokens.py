@@ -8,7 +8,7 @@ from functools import lru_cache
 
 _UID = re.compile(r"\d+(?:\.\d+){4,}")
 _UUID = re.compile(r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}", re.I)
-_RUN = re.compile(r"[0-9]+|[^\W\d_]+|[\W_]")
+_RUN = re.compile(r"[0-9]+|[^\W\d_]+|[\W_]|\d+")
 _TOKEN = re.compile(r"[^\W_]+|[\W_]")
 _DATE = re.compile(r"(?:19|20)\d\d[-_.]?(?:0[1-9]|1[0-2])[-_.]?(?:0[1-9]|[12]\d|3[01])(?!\d)")
 SIDES = frozenset({"l", "r", "left", "right", "od", "os", "lt", "rt", "links", "rechts", "gauche", "droite"})

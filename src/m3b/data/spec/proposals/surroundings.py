@@ -152,7 +152,11 @@ def image_key(images: ImageSet, join: Join) -> str:
         return "{folder}" if images.images.unit == "folder" else "{path}"
     if end.kind == "tag":
         return f"{{tag.{end.name}}}"
-    return _slot(images, end)
+    before = ""
+    if join.rule == "prefixed" and end.kind == "part" and images.single is not None:
+        before = next((part.before.split("/")[-1] for part in images.single.parts if part.slot == end.name), "")
+    slot = _slot(images, end)
+    return before + slot if slot and not set(before) & set("{}") else slot
 
 
 def from_column(survey: Survey, images: ImageSet, join: Join, column: str) -> FromTable:
