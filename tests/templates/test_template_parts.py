@@ -185,9 +185,19 @@ def test_a_misspelled_setting_is_refused() -> None:
     settings.override(plan, "network.width=3")
     settings.override(plan, "max_steps=5")
     assert plan == {"lr": 0.1, "network": {"name": "a", "width": 3}, "max_steps": 5}
-    for wrong in ("netwrok.width=3", "lr.x=1", "learning_rate=1", "lr"):
-        with pytest.raises(SystemExit, match=r"not KEY=VALUE with a key of plan\.json"):
+    for wrong, told in (
+        ("netwrok.width=3", r"not KEY=VALUE with a key of plan\.json"),
+        ("lr.x=1", r"not KEY=VALUE with a key of plan\.json"),
+        ("lr", r"not KEY=VALUE with a key of plan\.json"),
+        ("learning_rate=1", r"plan\.json has no setting 'learning_rate'"),
+        ("network.widht=8", r"network in plan\.json has no setting 'widht'; did you mean width\?"),
+        ('network={"name":"a","depth":3}', r"network in plan\.json has no setting 'depth'"),
+        ("task=report", "follows from the data"),
+    ):
+        with pytest.raises(SystemExit, match=told):
             settings.override(plan, wrong)
+    with pytest.raises(SystemExit, match="has no setting 'filters'"):
+        settings.override({**plan, "task": "diagnosis"}, "network.filters=[8,16]")
 
 
 def test_answers_are_written_whatever_the_files_are_called(

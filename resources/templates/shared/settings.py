@@ -1,15 +1,34 @@
-"""plan.json: `--set key=value` of every plan.py, and how it is written."""
+"""plan.json: `--set key=value` of every plan.py, which settings there are, and how it is written."""
 
 from __future__ import annotations
 
+import difflib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 LATER = ("max_steps",)
 """Keys that training knows and that a plan may lack."""
+NETWORKS = {
+    "diagnosis": "name width dropout stem pretrained backbone_lr",
+    "segmentation": "name width filters strides kernels residual deep_supervision dropout",
+    "detection": "name width filters strides kernels residual deep_supervision dropout out_stage",
+    "report": "image_lr",
+}
+"""What `network` may hold besides what plan.py put there, a task."""
+OPTIONAL = {
+    "loss": "voxel alpha beta weights boxes",
+    "intensity": "mode low high mean std eight_bit",
+    "augment": "often flip rotate tilt zoom shift contrast brightness gamma noise blur erase",
+    "tta": "use views zoom shift max_seconds",
+    "decode": "beams length_penalty min_tokens no_repeat",
+    "max_tokens": "findings impression",
+}
+"""The same for other objects of the plan, whatever the task."""
+DERIVED = ("task", "unknown", "pad", "shares", "why_engine")
+"""Worked out from the data or from other settings; a value set by hand would be overwritten or break the training."""
 
 
 def override(plan: dict[str, Any], setting: str) -> None:
@@ -19,13 +38,40 @@ def override(plan: dict[str, Any], setting: str) -> None:
     place: Any = plan
     for part in path:
         place = place.get(part) if isinstance(place, dict) else None
-    known = isinstance(place, dict) and (bool(path) or last in plan or last in LATER)
-    if not sign or not known:
+    if not sign or not isinstance(place, dict):
         raise SystemExit(f"--set {setting}: not KEY=VALUE with a key of plan.json ({', '.join(plan)})")
+    if not path and last in DERIVED:
+        raise SystemExit(f"--set {setting}: {last} follows from the data and the other settings and cannot be set")
+    value = _value(text)
+    task = str(plan.get("task", ""))
+    _known(setting, ".".join(path), [last], place, task)
+    if not path and isinstance(value, dict):
+        _known(setting, last, value, plan.get(last) or {}, task)
+    place[last] = value
+
+
+def _value(text: str) -> Any:
     try:
-        place[last] = json.loads(text)
+        return json.loads(text)
     except json.JSONDecodeError:
-        place[last] = text
+        return text
+
+
+def _known(setting: str, path: str, wanted: Iterable[str], place: Mapping[str, Any], task: str) -> None:
+    """Ends the program for a name that neither the plan nor any part of the training knows."""
+    more = NETWORKS.get(task, " ".join(NETWORKS.values())) if path == "network" else OPTIONAL.get(path, "")
+    names = list(dict.fromkeys([*place, *(more.split() if path else LATER)]))
+    for name in wanted:
+        if name not in names:
+            near = difflib.get_close_matches(name, names, 1)
+            where = f"{path} in plan.json" if path else "plan.json"
+            meant = f"; did you mean {near[0]}?" if near else ""
+            raise SystemExit(f"--set {setting}: {where} has no setting {name!r}{meant} (it has {', '.join(names)})")
+
+
+def given(settings: Sequence[str]) -> set[str]:
+    """The keys that were set."""
+    return {setting.partition("=")[0] for setting in settings}
 
 
 def save_plan(plan: Mapping[str, Any], file: Path = Path("plan.json")) -> None:
@@ -33,3 +79,16 @@ def save_plan(plan: Mapping[str, Any], file: Path = Path("plan.json")) -> None:
     text = json.dumps(plan, indent=2, ensure_ascii=False)
     numbers = re.compile(r"\[\n[^\[\]{}\"]*\]")
     file.write_text(numbers.sub(lambda found: f"[{' '.join(found[0][1:-1].split())}]", text) + "\n", encoding="utf-8")
+
+
+def read_plan(file: Path = Path("plan.json")) -> dict[str, Any]:
+    """The plan as it stands, perhaps edited; ends the program where there is none, or where it is no JSON object."""
+    try:
+        plan = json.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise SystemExit(f"{file} is missing: run plan.py first") from None
+    except ValueError as error:
+        raise SystemExit(f"{file} is not valid JSON any more: {error}") from None
+    if not isinstance(plan, dict):
+        raise SystemExit(f"{file} holds no object of settings: run plan.py again")
+    return plan
