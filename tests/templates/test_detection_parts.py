@@ -224,6 +224,19 @@ def _cases(part: Part, tmp_path: Path, boxes: list[dict[str, Any]], **more: Any)
 BOXES = [{"label": "disc", "box": [10, 12, 16, 20]}, {"label": "square", "box": [60, 40, 90, 80]}]
 
 
+def test_boxed_pictures_are_decoded_once(part: Part, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each picture was read a second time, one after the other, only to learn its size."""
+
+    def again(*_: Any) -> None:
+        raise AssertionError("read a second time")
+
+    part("Utils.volumes")  # which reads them the first time, by a name of its own
+    monkeypatch.setattr(part("Utils.masks").images, "read_image", again)
+    cases = _cases(part, tmp_path, BOXES)
+    assert cases.volumes.shape(0) == (90, 100)
+    assert len(cases.boxes[0]) == 2
+
+
 def test_patches_carry_their_boxes_and_large_and_small_are_drawn_alike(part: Part, tmp_path: Path) -> None:
     loader = part("Datapath.dataloader")
     cases = _cases(part, tmp_path, BOXES, foreground=1.0, patches=200)

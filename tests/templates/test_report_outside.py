@@ -46,7 +46,7 @@ def test_what_cannot_be_planned_is_named(get: Get, tmp_path: Path, monkeypatch: 
         planned(report="Normal.")
     with pytest.raises(SystemExit, match="not in label_dict"):
         planned(labels=["disc"])
-    with pytest.raises(SystemExit, match="not KEY=VALUE"):
+    with pytest.raises(SystemExit, match="has no setting 'speed'"):
         planned("speed=3")
     planned()
     (tmp_path / "Datapath/label_dict.json").write_text('{"disc": 0, "square": 1}')

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 from segmentation_kit import assemble_segmentation, call, nifti, own, small_plan
+from template_kit import TEMPLATES
 
 PLAN: dict[str, Any] = {
     "dims": 3,
@@ -53,7 +56,7 @@ def test_the_cache_is_ragged_keeps_what_it_has_and_survives_a_killed_build(tmp_p
 
 def test_spacing_is_resampled_for_image_and_mask_alike(tmp_path: Path) -> None:
     record = _case(tmp_path, "a")
-    image, mask = own("volumes").prepare_case(record, {**PLAN, "spacing": [0.5, 0.5, 2.0]}, str(tmp_path))
+    image, mask, _ = own("volumes").prepare_case(record, {**PLAN, "spacing": [0.5, 0.5, 2.0]}, str(tmp_path))
     assert image.shape[1:] == mask.shape == (18, 16, 5)
     assert set(np.unique(mask)) == {0, 1, 2}
 
@@ -147,6 +150,58 @@ def test_augmentation_moves_mask_and_image_together(dims: int) -> None:
     assert image.shape == mask[:, None].shape
     assert (moved != mask).any()
     assert ((image[:, 0] > 0.5) == (moved > 0)).float().mean() > 0.97
+
+
+def test_many_cases_do_not_use_up_the_descriptors(tmp_path: Path) -> None:
+    """Three maps a case stayed open: 340 cases were too many where a process may have 1,024 files."""
+    code = f"""
+import resource, sys
+sys.path[:0] = [{str(TEMPLATES / "shared")!r} + "/.."]
+resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
+import numpy as np
+from shared import volumes
+place = {str(tmp_path)!r}
+files = [volumes.Path(place) / str(k) for k in range(130)]
+for file in files:
+    np.save(f"{{file}}.image.npy", np.zeros((1, 64, 64), np.float32))
+    np.save(f"{{file}}.mask.npy", np.zeros((80, 80), np.uint8))
+    np.save(f"{{file}}.points.npy", np.zeros((2000, 3), np.int32))
+found = volumes.Volumes(files, np.ones(130, bool))
+for k in [*range(130), *range(130)]:
+    assert found.image(k).shape == (1, 64, 64) and not found.mask(k).any() and len(found.points(k)) == 2000
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
+@pytest.mark.parametrize("patch", [(24, 40), (16, 24, 12)])
+def test_what_is_turned_holds_no_false_background(patch: tuple[int, ...]) -> None:
+    """A patch was cut and then turned: where all is organ, 14 % of the voxels came back as background."""
+    torch.manual_seed(0)
+    rule = {"often": 1.0, "rotate": 15, "tilt": 10, "zoom": 0.15, "shift": 0.05}
+    augment = own("augment_masks").AugmentMasks(rule)
+    size = augment.reach(patch)
+    assert all(large > small and (large - small) % 2 == 0 for large, small in zip(size, patch, strict=True))
+    organ = torch.ones(32, *size, dtype=torch.uint8)
+    image, moved = augment.pair(organ[:, None].float(), organ, patch)
+    assert tuple(moved.shape[1:]) == tuple(image.shape[2:]) == patch
+    assert (moved == 1).all()
+    edge = organ.clone()
+    edge[:, : size[0] // 2] = 0  # what lies outside of an image is background there and in the mask
+    image, moved = augment.pair(edge[:, None].float(), edge, patch)
+    assert ((image[:, 0] > 0.5) == (moved > 0)).float().mean() > 0.97
+
+
+def test_room_around_a_patch_keeps_its_place() -> None:
+    """Nothing turns here: out of the larger cut comes the patch that was meant."""
+    augment = own("augment_masks").AugmentMasks({"often": 0.0, "rotate": 20, "zoom": 0.2})
+    size, patch = augment.reach((8, 12)), (8, 12)
+    array = torch.arange(size[0] * size[1]).reshape(1, *size)
+    first = [(large - small) // 2 for large, small in zip(size, patch, strict=True)]
+    wanted = array[:, first[0] : first[0] + 8, first[1] : first[1] + 12]
+    assert (augment.pair(array[:, None].float(), array, patch)[1] == wanted).all()
+    assert augment.reach((8, 12)) != list(patch)
+    assert own("augment_masks").AugmentMasks({"noise": 0.1}).reach(patch) == list(patch)
 
 
 def test_rotation_does_not_shear_oblong_patches() -> None:
@@ -307,3 +362,58 @@ def test_a_unet_with_channels_last_is_saved_in_the_usual_order(tmp_path: Path, w
     again.load_state_dict(load_file(str(tmp_path / "weights.safetensors")))
     x = torch.randn(1, 1, 8, 8, 8)
     torch.testing.assert_close(again(x), model(x))
+
+
+def test_vessels_keep_a_fine_grid_and_get_smaller_patches() -> None:
+    """Thin vessels were coarsened to two pixels without a word, where a smaller patch makes more steps too."""
+    thin, thrift = own("thin"), own("thrift")
+    vessel, organ = np.zeros((64, 64), bool), np.zeros((64, 64), bool)
+    vessel[30:33], organ[10:50, 10:50] = True, True
+    assert thin.width(vessel, None) == pytest.approx(3, abs=0.8)
+    assert thin.width(organ, [0.5, 0.5]) == pytest.approx(20 * 0.67, rel=0.2)
+    assert thin.width(np.zeros((4, 4), bool), None) is None
+    facts = {"dims": 2, "shapes": np.array([[600, 600]] * 3), "spacings": None, "widths": {"vessel": 3.0}}
+    plan = {"dims": 2, "spacing": [1.0, 1.0], "side": None, "patch": [256, 256], "network": {"filters": [16, 32]}}
+    wide = {**facts, "widths": {"vessel": 30.0}}
+    assert "spacing" in thrift.coarser(wide)({**plan, "network": {"filters": [16, 32]}})
+    assert not thrift.coarser(facts)({**plan, "spacing": [1.18, 1.18], "network": {"filters": [16, 32]}})
+    assert not thrift.smaller_patch(wide)({**plan, "network": {"filters": [16, 32]}})
+    finer = {**plan, "spacing": [1.2, 1.2], "network": {"filters": [16, 32]}}
+    assert "since what is marked is thin" in thrift.smaller_patch(facts)(finer)
+    assert finer["patch"] == [128, 256]
+    assert "vessel 1.5" in thin.thin_classes(facts, {**plan, "spacing": [2.0, 2.0]})[0]
+    assert thin.thin_classes(facts, plan) == []
+
+
+def test_filters_strides_and_kernels_have_to_agree(tmp_path: Path) -> None:
+    """Five filters with six strides went through, and the last filters served twice."""
+    project = assemble_segmentation(tmp_path / "work")
+    code = """
+import plan
+network = {"name": "unet", "filters": [8] * 5, "strides": [[1, 1]] * 6, "kernels": [[3, 3]] * 6}
+made = {"network": network, "engine": "trainer"}
+try:
+    plan.check(made)
+except SystemExit as error:
+    assert "5 filters, 6 strides, 6 kernels" in str(error), error
+else:
+    raise AssertionError("taken")
+network["filters"].append(8)
+plan.check(made)
+"""
+    call(project, "-c", code)
+
+
+def test_a_validation_part_is_drawn_in_linear_time(tmp_path: Path) -> None:
+    """Each patient was looked for in all cases: 5,000 of them took minutes before the first step."""
+    project = assemble_segmentation(tmp_path / "work")
+    code = """
+from Datapath import dataloader
+asked, real = [], dataloader.patient_of
+dataloader.patient_of = lambda record: asked.append(1) or real(record)
+records = [{"image_path": f"{k}.png", "patient": f"p{k // 2}"} for k in range(600)]
+chosen = dataloader.hold_out(records, 0.15)
+assert 90 <= chosen.sum() <= 92 and len(asked) <= 2 * len(records), len(asked)
+assert all(chosen[k] == chosen[k + 1] for k in range(0, 600, 2))
+"""
+    call(project, "-c", code)

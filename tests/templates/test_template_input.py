@@ -144,3 +144,65 @@ def test_single_slices_among_volumes_and_series_of_volumes(project: Path, run: R
     )
     shapes = run("-c", code, json.dumps(plan)).stdout
     assert shapes.strip() == str([(plan["channels"], *plan["size"])] * 3)
+
+
+def _brain(air: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """A head in air that is a little noisy, and where the head is; the head is always the same."""
+    side = 24 + 2 * air
+    grid = np.stack(np.meshgrid(*[np.arange(side) - side / 2 + 0.5] * 3, indexing="ij"))
+    head = np.linalg.norm(grid, axis=0) < 11
+    tissue = np.random.default_rng(1).normal(600, 120, int(head.sum()))
+    array = np.abs(np.random.default_rng(seed).normal(0, 12, head.shape))
+    array[head] = tissue
+    return array.astype(np.float32)[None], head
+
+
+def test_a_head_has_the_same_values_in_any_field_of_view() -> None:
+    """Air had its share in mean and deviation: the same brain had a mean of 1.33 or of 2.47 deviations."""
+    scale = load("preprocess").scale_intensity
+    found = {mode: [] for mode in ("percentile", "foreground")}
+    for air in (1, 16):
+        array, head = _brain(air)
+        for mode in found:
+            found[mode].append(scale(array, {"mode": mode})[0][head].mean())
+    assert abs(found["percentile"][0] - found["percentile"][1]) > 0.5
+    assert abs(found["foreground"][0] - found["foreground"][1]) < 0.03
+    assert abs(found["foreground"][0]) < 0.1, "the mean of the head is the zero"
+
+
+@pytest.mark.parametrize("array", [np.full((1, 4, 4), 7.0), np.zeros((1, 3, 3)), -np.arange(16.0).reshape(1, 4, 4)])
+def test_the_foreground_of_odd_images_is_finite(array: np.ndarray) -> None:
+    values = load("preprocess").scale_intensity(array.astype(np.float32), {"mode": "foreground"})
+    assert np.isfinite(values).all()
+    assert np.abs(values).max() < 20
+
+
+def test_volumes_are_scaled_without_their_air_and_pictures_as_a_whole() -> None:
+    scales = load("scales")
+    facts = {"dims": 3, "eight_bit": False, "modality": ""}
+    assert scales.by_itself(facts)["mode"] == "foreground"
+    assert scales.by_itself({**facts, "dims": 2})["mode"] == "percentile"
+    assert scales.by_itself({**facts, "dims": 2, "modality": "mr"})["mode"] == "foreground"
+
+
+def test_what_surrounds_an_image_follows_the_intensity_that_is_set() -> None:
+    """It stayed that of the intensity which plan.py had chosen, whatever --set said."""
+    dark = load("scales").dark_value
+    facts = {"low": 0.0, "mean": 100.0, "std": 50.0, "dark": -1.4}
+    assert dark(facts, {"mode": "percentile"}) == -2.0
+    assert dark(facts, {"mode": "foreground"}) == -1.4
+    assert dark(facts, {"mode": "window", "low": 0, "high": 9, "mean": 0.4, "std": 0.2}) == -2.0
+    assert dark(facts, {"mode": "unit"}) == 0.0
+    assert dark(facts, {"mode": "unit", "mean": [0.5, 0.2], "std": [0.1, 0.2]}) == -5.0
+
+
+def test_colour_is_not_averaged_away_without_a_word() -> None:
+    """35 stained pictures among grey ones were called "1 channel(s)"."""
+    scales = load("scales")
+    images = [{"channels": 1}] * 37 + [{"channels": 3}] * 35
+    assert scales.colour(images) == 3
+    assert "37 with 1 channel(s), the others 3" in scales.averaged(images, 3)[0]
+    few = [{"channels": 1}] * 98 + [{"channels": 3}] * 2
+    assert scales.colour(few) == 1
+    assert "colour is averaged to grey" in scales.averaged(few, 1)[0]
+    assert scales.averaged([{"channels": 1}] * 5, 1) == []

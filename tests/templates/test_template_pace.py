@@ -26,6 +26,7 @@ def cost(p):
     return float(np.prod(size)) * p["batch"] * (width / 16) ** 2 / stem * half / SPEED
 plan.step_seconds = cost
 plan.has_gpu = lambda: False
+__import__("Utils.pace").pace.real_bf16 = lambda: True
 first = plan.make_plan
 def larger(*rest):
     made = first(*rest)
@@ -101,8 +102,10 @@ def test_ways_are_taken_in_order_until_enough_steps_fit() -> None:
     assert pace.fit(plan, [narrower, smaller], lambda p: 0, 10) == ["size 16", "size 8"], "it ends where nothing helps"
 
 
-def test_bfloat16_has_to_be_worth_it() -> None:
+def test_bfloat16_has_to_be_worth_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was once chosen where it was slower: two cases were timed, and the batch had eight."""
     pace = load("pace")
+    monkeypatch.setattr(pace, "real_bf16", lambda: True)
     for half, wanted in ((0.9, "fp32"), (0.5, "bf16"), (float("inf"), "fp32")):
         plan = {"precision": "fp32", "batch": 8}
         seen = []
@@ -113,9 +116,75 @@ def test_bfloat16_has_to_be_worth_it() -> None:
 
         pace.choose_precision(plan, seconds)
         assert plan == {"precision": wanted, "batch": 8}
-        assert set(seen) == {2}
+        assert set(seen) == {8}
+    monkeypatch.setattr(pace, "real_bf16", lambda: False)
+    plan = {"precision": "bf16", "batch": 8}
+    pace.choose_precision(plan, lambda trial: 0.1 if trial["precision"] == "bf16" else 1.0)
+    assert plan["precision"] == "fp32", "what the processor only emulates is not taken, however it was timed"
     assert pace.steps_of({"minutes": 10}, 0.1, models=2) == pytest.approx(2100, abs=1)
-    assert 0.0 < pace.quickest(lambda: None) < 1.0
+
+
+class Watch:
+    """A clock that goes on by what each call takes."""
+
+    def __init__(self, taken: list[float]) -> None:
+        self.now, self.taken = 0.0, list(taken)
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def call(self) -> None:
+        self.now += self.taken.pop(0) if len(self.taken) > 1 else self.taken[0]
+
+
+@pytest.mark.parametrize("first", [0.5, 9.0])
+def test_the_first_step_is_never_taken_for_the_pace(first: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cold step of nine seconds ended the timing, and was the pace of a training whose steps took one."""
+    pace = load("pace")
+    for timed, wanted in ((pace.quickest, 0.2), (pace.typical, 0.3)):
+        watch = Watch([first, 0.4, 0.2, 0.3])
+        monkeypatch.setattr(pace, "time", watch)
+        assert timed(watch.call) == pytest.approx(wanted)
+
+
+def test_the_price_of_a_plan_counts_scoring_and_final_figures() -> None:
+    pace = load("pace")
+    assert pace.Costs(step=0.5).steps(100, 10) == 200
+    assert pace.Costs(step=0.5, final=20).steps(100, 10) == 160
+    often = pace.Costs(step=0.5, scoring=1.0).steps(101, epoch=20)
+    assert often == 181, "ten seconds of steps, one of scoring, again and again"
+    slow = pace.Costs(step=0.5, scoring=30.0)
+    assert slow.steps(1030, epoch=2) == pytest.approx(0.85 * 2000, abs=1), (
+        "where scoring is slow, epochs are passed over"
+    )
+    assert pace.Costs(step=float("inf")).steps(100, 10) == 0
+    assert "of 100 s: 160 steps of 0.500 s" in pace.Costs(0.5, 0.0, 20.0).told(100, 10)
+
+
+def test_an_edited_plan_is_priced_and_left_as_it_is(project: Path) -> None:
+    """`plan.py` forgot every edit, so that nobody could ask what an edited plan makes of its minutes."""
+    made(project, 1e12)
+    file = project / "plan.json"
+    plan = json.loads(file.read_text())
+    edited = json.dumps({**plan, "minutes": 600, "note": "by hand", "device": "cpu", "threads": 1})
+    file.write_text(edited)
+
+    def price(*more: str) -> str:
+        done = subprocess.run(
+            [sys.executable, "plan.py", "--time-only", *more], cwd=project, capture_output=True, text=True, timeout=900
+        )
+        assert done.returncode == 0, done.stderr[-3000:]
+        return done.stdout
+
+    folds = int(plan.get("folds", 1))
+    assert f"of {36000 / folds:.0f} s: " in price()
+    assert f"of {60 / folds:.0f} s: " in price("--set", "minutes=1")
+    assert file.read_text() == edited
+    done = subprocess.run(
+        [sys.executable, "plan.py", "--time-only", "--set", "minuts=1"], cwd=project, capture_output=True, text=True
+    )
+    assert done.returncode == 1
+    assert "did you mean minutes?" in done.stderr
 
 
 def test_images_of_different_units_are_scaled_by_themselves() -> None:
@@ -128,6 +197,11 @@ def test_images_of_different_units_are_scaled_by_themselves() -> None:
         scales.scale_of(np.zeros(3, np.int16), "mr", 900.0),
     ]
     assert len(set(kinds)) == 5
+    assert scales.scale_of(np.array([-1.2, 3.1], np.float32), "", 3.1) == scales.STANDARD, (
+        "these were fractions, or 8 bit"
+    )
+    assert scales.scale_of(np.array([-1.2, 1.1], np.float32), "", 1.1) == scales.STANDARD
+    assert scales.scale_of(np.array([-0.05, 1.1], np.float32), "", 1.1) == "fractions"
     units = scales.count_scales([{"scale": kind} for kind in [kinds[1], kinds[0], kinds[0]]])
     assert list(units.items()) == [("Hounsfield units", 2), ("8 bit", 1)]
     assert "each image is scaled by itself" in scales.mixed({"scales": units})[0]

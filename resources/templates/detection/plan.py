@@ -1,5 +1,6 @@
 """Looks at the training cases and writes plan.json, which every other file here obeys. Edit it as you see fit.
 
+python plan.py --time-only      says what the plan.json that is there, edited or not, makes of its minutes; writes nothing
 python plan.py --minutes 10 [--set lr=0.001 longest=384 patch=[256,256] ...]
 """
 
@@ -19,8 +20,9 @@ from Datapath.index import read_index
 from Utils.extent import disbelieved
 from Utils.grid import grid, refit
 from Utils.pace import Way, choose_precision, fit, quickest, steps_of, told
-from Utils.scales import joined, mixed
-from Utils.settings import override, save_plan
+from Utils.price import costs
+from Utils.scales import by_itself, joined, mixed
+from Utils.settings import TIME_ONLY, given, override, priced, save_plan
 from Utils.thrift import RATE, Coarser, fewer, narrower
 
 GRID = ("patch", "longest", "spacing")
@@ -34,16 +36,20 @@ def main(argv: list[str] | None = None) -> None:
         "--minutes", type=float, default=10.0, help="of training; imports and first reading come on top"
     )
     parser.add_argument("--set", nargs="*", default=[], metavar="KEY=VALUE", help="overrides; a dot enters an object")
+    parser.add_argument("--time-only", action="store_true", help=TIME_ONLY)
     options = parser.parse_args(argv)
     label_dict = json.loads(Path("Datapath/label_dict.json").read_text())
     facts = fingerprint(read_index(), label_dict)
+    if options.time_only:
+        print(pace(facts, priced(options.set)))
+        return
     gpu = has_gpu() and "device=cpu" not in options.set
     plan = make_plan(facts, options.minutes, gpu)
     apply(facts, plan, options.set, gpu)
-    said = [] if gpu else fit_minutes(facts, plan, options.set)
+    said = fit_minutes(facts, plan, options.set, gpu)
     save_plan(plan)
     print(summary(facts, plan))
-    print("\n".join([*said, pace(plan)]))
+    print("\n".join([*said, pace(facts, plan)]))
 
 
 def apply(facts: dict[str, Any], plan: dict[str, Any], settings: list[str], gpu: bool) -> None:
@@ -55,11 +61,6 @@ def apply(facts: dict[str, Any], plan: dict[str, Any], settings: list[str], gpu:
         for setting in settings:
             if setting.partition("=")[0] not in GRID:
                 override(plan, setting)
-
-
-def given(settings: list[str]) -> set[str]:
-    """The keys that were set."""
-    return {setting.partition("=")[0] for setting in settings}
 
 
 def has_gpu() -> bool:
@@ -111,7 +112,7 @@ def _intensity(facts: dict[str, Any]) -> dict[str, Any]:
     if facts["window"]:
         return joined(facts["window"])
     if len(facts["scales"]) > 1:
-        return {"mode": "percentile"}
+        return by_itself(facts)
     if facts["modality"] == "ct":
         low, high = max(facts["low"], -1024.0), min(facts["high"], 1500.0)
         if facts["target"] == "masks":  # soft tissue around the lesions, not the whole range from air to bone
@@ -121,7 +122,7 @@ def _intensity(facts: dict[str, Any]) -> dict[str, Any]:
         return {"mode": "window", "low": round(low), "high": round(high), "mean": 0.4, "std": 0.3}
     if facts["eight_bit"]:
         return {"mode": "unit", "mean": round(facts["mean"] / 255, 4), "std": max(round(facts["std"] / 255, 4), 0.02)}
-    return {"mode": "percentile"}
+    return by_itself(facts)
 
 
 def _augment(facts: dict[str, Any]) -> dict[str, Any]:
@@ -140,11 +141,13 @@ def _augment(facts: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def fit_minutes(facts: dict[str, Any], plan: dict[str, Any], settings: list[str]) -> list[str]:
-    """On a processor: the quicker precision, and a plan that is cheap enough for its minutes. What was set is kept."""
+def fit_minutes(facts: dict[str, Any], plan: dict[str, Any], settings: list[str], gpu: bool) -> list[str]:
+    """The quicker precision; on a processor a plan that is cheap enough for its minutes. What was set is kept."""
     kept = given(settings)
     if "precision" not in kept:
-        choose_precision(plan, step_seconds, cases=2 if plan["target"] == "boxes" else 1)
+        choose_precision(plan, step_seconds)
+    if gpu:
+        return []
     grid_way = Coarser(facts)
     ways: list[Way] = [] if "batch" in kept else [fewer]
     ways += [] if any(key.startswith("network.") for key in kept) else [narrower]
@@ -155,6 +158,8 @@ def fit_minutes(facts: dict[str, Any], plan: dict[str, Any], settings: list[str]
     if said and plan["target"] == "masks" and "lr" not in kept:
         plan["lr"] = RATE
         said.append(f"lr {RATE}")
+    if said and "precision" not in kept:
+        choose_precision(plan, step_seconds)
     return told(said)
 
 
@@ -180,13 +185,21 @@ def step_seconds(plan: dict[str, Any]) -> float:
     return quickest(step)
 
 
-def pace(plan: dict[str, Any]) -> str:
+def pace(facts: dict[str, Any], plan: dict[str, Any]) -> str:
     """How far the minutes will go."""
-    step, batch = step_seconds(plan), int(plan["batch"])
-    steps, epoch = steps_of(plan, step), max(1, int(plan["patches"]) // batch)
+    try:
+        found = costs(facts, plan)
+    except RuntimeError as error:
+        if "memory" not in str(error):
+            raise SystemExit(f"patch {plan['patch']} does not go through the network: {error}") from error
+        return "a step does not fit into memory: train.py will go on with a smaller batch or patch"
+    length = max(int(plan["patches"]), round(int(facts["cases"]) * (1 - float(plan["validation_share"]))))
+    seconds, epoch = 60 * float(plan["minutes"]), max(1, -(-length // int(plan["batch"])))
+    steps = found.steps(seconds, epoch)
+    few = " (few: more minutes, a smaller patch or a coarser grid would help)" if steps < LEAST / 2 else ""
     return (
-        f"a step of {batch} patches takes about {step:.2f} s here, so {plan['minutes']:g} minutes make about "
-        f"{steps:.0f} steps, {steps / epoch:.0f} epochs of {epoch} steps"
+        f"{found.told(seconds, epoch)}; {steps / epoch:.1f} epochs of {epoch} steps, {plan['batch']} patches each, in "
+        f"{plan['precision']}{few}"
     )
 
 
@@ -209,7 +222,7 @@ def summary(facts: dict[str, Any], plan: dict[str, Any]) -> str:
         f"lr {plan['lr']}, augmentation {plan['augment']}; weights start at random",
         worth(facts["patients"], float(plan["validation_share"])),
     ]
-    lines += [*mixed(facts), *disbelieved(facts)]
+    lines += [*mixed(facts), *facts["averaged"], *disbelieved(facts)]
     if facts["unreadable"]:
         lines.append(f"{len(facts['unreadable'])} sampled cases cannot be used: {facts['unreadable'][0]}")
     if facts["odd"]:

@@ -28,6 +28,7 @@ from Model.network import build_model
 from Utils.augment_boxes import AugmentBoxes
 from Utils.augment_masks import AugmentMasks
 from Utils.curves import draw_curves
+from Utils.price import END_SHARE, SCORED_SHARE
 from Utils.scoring import Scorer, final_boxes, final_masks
 from Utils.start import begin, cores, guarded
 from Utils.training import FEW, Parts, device_of, load_best, train_by_clock
@@ -35,7 +36,6 @@ from Utils.training import FEW, Parts, device_of, load_best, train_by_clock
 LOGOUT = Path("Logout")
 NAME = "model"
 WATCH = {"boxes": "map_50", "masks": "quality"}
-END_SHARE = 0.15  # of the time: the kept weights go through the validation cases, thresholds are chosen
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -61,9 +61,9 @@ def run(plan: dict[str, Any], minutes: float) -> None:
 
     def make(smaller: dict[str, Any]) -> Parts:
         change = AugmentBoxes(smaller["augment"]) if plan["target"] == "boxes" else _pairs(smaller)
-        for part in (train, valid):
-            part.patch = [int(n) for n in smaller["patch"]]
-        scorer = Scorer(smaller, valid, max(1.0, 0.04 * minutes * 60))
+        valid.resize(smaller["patch"], smaller["patch"])
+        train.resize(smaller["patch"], room_of(smaller))
+        scorer = Scorer(smaller, valid, max(1.0, SCORED_SHARE * minutes * 60))
         last = len(valid) < FEW
         return Parts(build_model(smaller), train, scorer, prepare=change, collate=collate, keep_last=last)
 
@@ -75,11 +75,17 @@ def _people(count: int) -> str:
     return f"{count} patient" + ("s" if count != 1 else "")
 
 
+def room_of(plan: dict[str, Any]) -> list[int]:
+    """What is cut for a training patch: masks need room to be turned in, boxes do not."""
+    patch = [int(n) for n in plan["patch"]]
+    return patch if plan["target"] == "boxes" else AugmentMasks(plan["augment"]).reach(patch)
+
+
 def _pairs(plan: dict[str, Any]) -> Any:
     change = AugmentMasks(plan["augment"])
 
     def prepare(batch: dict[str, Any]) -> dict[str, Any]:
-        images, labels = change.pair(batch["pixel_values"], batch["labels"])
+        images, labels = change.pair(batch["pixel_values"], batch["labels"], plan["patch"])
         return {**batch, "pixel_values": images, "labels": labels}
 
     return prepare

@@ -1,5 +1,6 @@
 """Looks at the training cases and writes plan.json, which every other file here obeys. Edit it as you see fit.
 
+python plan.py --time-only      says what the plan.json that is there, edited or not, makes of its minutes; writes nothing
 python plan.py --minutes 10 [--set lr=0.001 network.name=densenet121 size=[128,128] ...]
 """
 
@@ -17,10 +18,14 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 import numpy as np
 from Model.pretrained import PretrainedError, find_pretrained, fitting_size, read_config, read_norm, weights_of
 from Utils.facts import fingerprint
+from Utils.intensity import choose_changes, choose_intensity
 from Utils.pace import choose_precision, fit, quickest, steps_of, told
+from Utils.price import costs
 from Utils.scales import mixed
-from Utils.settings import override, save_plan
+from Utils.settings import TIME_ONLY, given, override, priced, save_plan
 
+HEAVIEST = 3.0
+"""No class weighs more, or less than a third: by the root of its share, since all of it makes a rare class cry wolf."""
 LEAST = 250
 """Steps that a model needs before another fold, finer input or a wider network pays."""
 
@@ -31,9 +36,13 @@ def main(argv: list[str] | None = None) -> None:
         "--minutes", type=float, default=10.0, help="of training; imports and first reading come on top"
     )
     parser.add_argument("--set", nargs="*", action="extend", default=[], metavar="KEY=VALUE", help="overrides")
+    parser.add_argument("--time-only", action="store_true", help=TIME_ONLY)
     options = parser.parse_args(argv)
     records = json.loads(Path("Datapath/train.json").read_text())
     label_dict = json.loads(Path("Datapath/label_dict.json").read_text())
+    if options.time_only:
+        print(pace(priced(options.set), len(records)))
+        return
     facts = fingerprint(records, label_dict)
     plan = make_plan(facts, options.minutes, has_gpu())
     facts["pretrained"] = add_pretrained(plan, facts, options.set)
@@ -62,9 +71,9 @@ def make_plan(facts: dict[str, Any], minutes: float, gpu: bool) -> dict[str, Any
     batch = max(2, min(batch, 16 if small else 64, facts["cases"] // 4))
     counts = np.array([max(facts["counts"][name], 1) for name in facts["classes"]], float)
     if facts["multi_label"]:
-        weights = np.clip((facts["cases"] - counts) / counts, 0.2, 10.0)
+        weights = np.clip(((facts["cases"] - counts) / counts) ** 0.5, 1 / HEAVIEST, HEAVIEST)
     else:
-        weights = np.clip((counts.sum() / (len(counts) * counts)) ** 0.5, 0.2, 5.0)
+        weights = np.clip((counts.sum() / (len(counts) * counts)) ** 0.5, 1 / HEAVIEST, HEAVIEST)
     network: dict[str, Any] = {"name": "small_cnn", "width": 16}
     if gpu:
         network = {"name": "resnet18" if small else "densenet121"}
@@ -78,7 +87,7 @@ def make_plan(facts: dict[str, Any], minutes: float, gpu: bool) -> dict[str, Any
         "size": size,
         "spacing": None,
         "fit": "stretch",
-        "intensity": _intensity(facts),
+        "intensity": choose_intensity(facts),
         "network": network,
         "batch": batch,
         "lr": 3e-4 if small and gpu else 1e-3,
@@ -92,7 +101,7 @@ def make_plan(facts: dict[str, Any], minutes: float, gpu: bool) -> dict[str, Any
         "folds": _folds(facts, minutes),
         "validation_share": 0.15,
         "ema": 0.99,
-        "augment": _augment(facts, small),
+        "augment": choose_changes(facts, small),
         "tta": {"use": "auto", "views": 4, "zoom": 0.05, "shift": 0.03, "max_seconds": 2.0},
         "precision": "bf16" if gpu else "fp32",
         "device": "auto",
@@ -116,42 +125,12 @@ def _size(facts: dict[str, Any], gpu: bool) -> list[int]:
     return [int(np.clip(round(float(v) / 8) * 8, 16, limit)) for v in median]
 
 
-def _intensity(facts: dict[str, Any]) -> dict[str, Any]:
-    """CT: a window in Hounsfield units. 8-bit pictures: 0..1, since brightness can tell. MR, mixtures: each by itself."""
-    if len(facts["scales"]) > 1:
-        return {"mode": "percentile"}
-    if facts["modality"] == "ct":
-        low, high = max(facts["low"], -1024.0), min(facts["high"], 1500.0)
-        low, high = (low, high) if high - low > 100 else (-1000.0, 1000.0)
-        return {"mode": "window", "low": round(low), "high": round(high), "mean": 0.4, "std": 0.3}
-    if facts["eight_bit"]:
-        return {"mode": "unit", "mean": round(facts["mean"] / 255, 4), "std": max(round(facts["std"] / 255, 4), 0.02)}
-    return {"mode": "percentile"}
-
-
 def _folds(facts: dict[str, Any], minutes: float) -> int:
     """Small sets overfit before the time is over: the time then goes into an ensemble over patient-wise folds."""
     fewest = min(count for count in facts["counts"].values() if count) if any(facts["counts"].values()) else 0
     if facts["cases"] >= 500 or fewest < 5 or facts["patients"] < 20:
         return 1
     return int(np.clip(minutes / 0.5, 1, 5)) if minutes >= 1.5 else 1
-
-
-def _augment(facts: dict[str, Any], small: bool) -> dict[str, Any]:
-    """No flips by default: left and right matter in the body. Skin, retina and microscopy (colour) get both."""
-    more = 1.5 if small else 1.0
-    tiny = max(np.median(facts["shapes"], axis=0)) <= 64
-    return {
-        "flip": ["h", "w"] if facts["dims"] == 2 and facts["channels"] >= 3 else [],
-        "rotate": round(10 * more),
-        "zoom": round(0.1 * more, 3),
-        "shift": round(0.05 * more, 3),
-        "contrast": round(0.15 * more, 3),
-        "brightness": round(0.1 * more, 3),
-        "gamma": 0.0 if tiny else 0.2,
-        "noise": 0.05,
-        "erase": 0.0 if tiny else 0.25,
-    }
 
 
 def add_pretrained(plan: dict[str, Any], facts: dict[str, Any], settings: list[str]) -> str:
@@ -209,21 +188,24 @@ def _fit_in_time(plan: dict[str, Any], cases: int, least: float = 3.0) -> bool:
 
 
 def fit_minutes(plan: dict[str, Any], settings: list[str]) -> list[str]:
-    """On a processor: the quicker precision, and a plan that is cheap enough for its minutes. What was set is kept."""
-    given = {setting.partition("=")[0] for setting in settings}
+    """The quicker precision; on a processor a plan that is cheap enough for its minutes. What was set is kept."""
+    kept = given(settings)
+    if "precision" not in kept:
+        choose_precision(plan, step_seconds)
     if has_gpu() and plan["device"] != "cpu":
         return []
-    if "precision" not in given:
-        choose_precision(plan, step_seconds)
     cheaper = {"network.stem": _coarser_stem, "folds": _fewer_folds, "size": _smaller_input}
-    ways = [way for key, way in cheaper.items() if key not in given]
+    ways = [way for key, way in cheaper.items() if key not in kept]
     if plan["network"]["name"] != "small_cnn":
-        ways = [_fewer_folds] if "folds" not in given else []
+        ways = [_fewer_folds] if "folds" not in kept else []
 
     def steps(plan: dict[str, Any]) -> int:
         return steps_of(plan, step_seconds(plan), int(plan["folds"]))
 
-    return told(fit(plan, ways, steps, LEAST))
+    said = fit(plan, ways, steps, LEAST)
+    if said and "precision" not in kept:
+        choose_precision(plan, step_seconds)
+    return told(said)
 
 
 def _fewer_folds(plan: dict[str, Any]) -> str:
@@ -270,20 +252,27 @@ def step_seconds(plan: dict[str, Any]) -> float:
     return quickest(step)
 
 
-def epoch_seconds(plan: dict[str, Any], cases: int) -> float:
-    """An epoch's time."""
+def epoch_steps(plan: dict[str, Any], cases: int) -> int:
+    """Steps of an epoch."""
     folds = int(plan["folds"])
     share = 1 - 1 / folds if folds > 1 else 1 - float(plan["validation_share"])
-    steps = max(1, int(cases * share) // int(plan["batch"]))
-    return max(1.3 * steps * step_seconds(plan), 1e-3)  # validation and averaging of weights take about a third more
+    return max(1, -(-int(cases * share) // int(plan["batch"])))
+
+
+def epoch_seconds(plan: dict[str, Any], cases: int) -> float:
+    """An epoch's time, roughly: for comparing networks."""
+    return max(1.3 * epoch_steps(plan, cases) * step_seconds(plan), 1e-3)  # a third more for scoring and averaging
 
 
 def pace(plan: dict[str, Any], cases: int) -> str:
     """How far the minutes will go."""
-    folds, epoch = int(plan["folds"]), epoch_seconds(plan, cases)
-    epochs = float(plan["minutes"]) * 60 / folds / epoch
+    folds, epoch = int(plan["folds"]), epoch_steps(plan, cases)
+    found, seconds = costs(plan, cases), 60 * float(plan["minutes"]) / folds
+    steps = found.steps(seconds, epoch)
     model_is = f"each of {folds} models" if folds > 1 else "the model"
-    return f"an epoch takes about {epoch:.1f} s here, so {model_is} gets about {min(epochs, plan['max_epochs']):.0f} epochs"
+    few = " (few: more minutes, a smaller input or fewer folds would help)" if steps < LEAST / 2 else ""
+    epochs = min(steps / epoch, float(plan["max_epochs"]))
+    return f"{model_is}, {found.told(seconds, epoch)}; {epochs:.1f} epochs of {epoch} steps in {plan['precision']}{few}"
 
 
 def summary(facts: dict[str, Any], plan: dict[str, Any]) -> str:
@@ -320,7 +309,7 @@ def _warnings(facts: dict[str, Any]) -> list[str]:
         )
     if facts["other_dims"]:
         lines.append(f"{facts['other_dims']} sampled images are not {facts['dims']}D; they are brought to that form")
-    lines += mixed(facts)
+    lines += [*mixed(facts), *facts["averaged"]]
     if facts["scale_tells"]:
         lines.append(
             f"WARNING: the unit of the values tells the class: {facts['scale_tells']}. The network may learn the source "

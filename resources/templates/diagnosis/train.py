@@ -28,6 +28,7 @@ from Utils.augment import Augment
 from Utils.calibration import adjust, calibrate, fit, log_loss, probabilities
 from Utils.clock import seconds_spent
 from Utils.curves import draw_curves
+from Utils.price import final_seconds
 from Utils.ranks import balanced_accuracy, macro_auroc
 from Utils.scoring import make_scorer, run_model
 from Utils.start import begin, cores, guarded
@@ -56,7 +57,7 @@ def train_folds(plan: dict[str, Any], minutes: float) -> list[dict[str, Any]]:
     torch.set_num_threads(max(1, int(plan.get("threads") or cores())))
     folds = int(plan["folds"])
     spent = [seconds_spent(LOGOUT / f"fold{fold}") for fold in range(folds)]  # by earlier starts
-    reserve = 2.0 + min(8.0, 1.2 * minutes)  # the last seconds are for the results
+    reserve = final_seconds(minutes)
     results: list[dict[str, Any]] = []
     start = 0.0
     for fold in range(folds):

@@ -1,5 +1,6 @@
 """Looks at the training studies and writes plan.json and Model/tokenizer.json, which every other file here obeys.
 
+python plan.py --time-only      says what the plan.json that is there, edited or not, makes of its minutes; writes nothing
 python plan.py --minutes 10 [--set lr=0.001 size=[128,128] network.text_model=/models/gpt2 ...]
 """
 
@@ -18,14 +19,16 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as train.py does, so that
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 import numpy as np
-from Datapath.dataloader import TOKENIZER, finding_table, held_out, read_index, report_of, views_of, whole_text
-from Model.words import SECTIONS, Words
-from Utils.findings import mine
+from Datapath.dataloader import read_index, report_of, views_of, whole_text
+from Model.words import SECTIONS
 from Utils.formats import ImageError
 from Utils.images import read_image
+from Utils.language import learn_language
 from Utils.pace import choose_precision, fit, quickest, steps_of, told
-from Utils.scales import count_scales, mixed, scale_of
-from Utils.settings import override, save_plan
+from Utils.price import costs, hopeless, share_out, stage_steps
+from Utils.price import told as told_stages
+from Utils.scales import averaged, by_itself, colour, count_scales, mixed, scale_of
+from Utils.settings import TIME_ONLY, given, override, priced, save_plan
 
 SAMPLE = 200
 MOST_VIEWS = 4
@@ -39,8 +42,13 @@ def main(argv: list[str] | None = None) -> None:
         "--minutes", type=float, default=10.0, help="of training; imports and first reading come on top"
     )
     parser.add_argument("--set", nargs="*", default=[], metavar="KEY=VALUE", help="overrides; a dot enters an object")
+    parser.add_argument("--time-only", action="store_true", help=TIME_ONLY)
     options = parser.parse_args(argv)
     records = read_index()
+    if options.time_only:
+        plan = priced(options.set)
+        print(told_stages(plan, costs(plan, len(records)), len(records)))
+        return
     label_file = Path("Datapath/label_dict.json")
     label_dict = json.loads(label_file.read_text()) if label_file.exists() else {}
     facts = fingerprint(records, label_dict)
@@ -48,10 +56,14 @@ def main(argv: list[str] | None = None) -> None:
     for setting in options.set:
         override(plan, setting)
     facts |= learn_language(records, plan, options.set)
-    said = [] if has_gpu() and plan["device"] != "cpu" else fit_minutes(plan, options.set)
+    said = fit_minutes(plan, options.set)
+    found = costs(plan, facts["cases"])
+    if not given(options.set) & {"warm_share", "words_share"}:
+        said += share_out(plan, found, facts["cases"])
     save_plan(plan)
     print(summary(facts, plan))
-    print("\n".join([*said, pace(plan, facts["cases"])]))
+    steps = stage_steps(plan, found, facts["cases"])
+    print("\n".join([*said, told_stages(plan, found, facts["cases"]), *hopeless(facts, plan, steps)]))
 
 
 def has_gpu() -> bool:
@@ -83,7 +95,8 @@ def fingerprint(records: list[dict[str, Any]], label_dict: dict[str, int]) -> di
         "classes": [name for name, _ in sorted(label_dict.items(), key=lambda item: item[1])],
         "views": dict(sorted(counts.items())),
         "dims": dims,
-        "channels": Counter(item["channels"] for item in same).most_common(1)[0][0],
+        "channels": colour(same),
+        "averaged": averaged(same, colour(same)),
         "modality": Counter(item["modality"] for item in same).most_common(1)[0][0],
         "eight_bit": all(item["eight_bit"] for item in same),
         "scales": count_scales(same),
@@ -149,6 +162,7 @@ def make_plan(facts: dict[str, Any], minutes: float, gpu: bool) -> dict[str, Any
             "image_gradient": 0.1 if small else 0.3,
             "text_model": None,
             "image_model": None,
+            "image_lr": 0.05,
         },
         "batch": max(2, min(batch, 8 if small else 32, facts["cases"] // 4)),
         "lr": 2e-3,
@@ -185,78 +199,51 @@ def _size(facts: dict[str, Any], gpu: bool) -> list[int]:
 def _intensity(facts: dict[str, Any]) -> dict[str, Any]:
     """CT: a window in Hounsfield units. 8-bit pictures: 0..1, since brightness can tell. MR, mixtures: each by itself."""
     if len(facts["scales"]) > 1:
-        return {"mode": "percentile"}
-    if facts["modality"] == "ct" or (facts["dims"] == 3 and facts["low"] < -500):
+        return by_itself(facts)
+    if _in_units(facts):
         low, high = max(facts["low"], -1024.0), min(facts["high"], 1500.0)
         low, high = (low, high) if high - low > 100 else (-1000.0, 1000.0)
         return {"mode": "window", "low": round(low), "high": round(high), "mean": 0.4, "std": 0.3}
     if facts["eight_bit"]:
         return {"mode": "unit", "mean": round(facts["mean"] / 255, 4), "std": max(round(facts["std"] / 255, 4), 0.02)}
-    return {"mode": "percentile"}
+    return by_itself(facts)
+
+
+def _in_units(facts: dict[str, Any]) -> bool:
+    """Whether values are Hounsfield units."""
+    return bool(facts["modality"] == "ct" or (facts["dims"] == 3 and facts["low"] < -500))
 
 
 def _augment(facts: dict[str, Any], small: bool) -> dict[str, Any]:
     """Never a flip: reports say left and right."""
     more = 1.5 if small else 1.0
     tiny = max(np.median(facts["shapes"], axis=0)) <= 64
+    light = 0.0 if _in_units(facts) else more  # Hounsfield units: how bright it is may be the finding
     return {
         "flip": [],
         "rotate": round(6 * more),
         "zoom": round(0.06 * more, 3),
         "shift": round(0.04 * more, 3),
-        "contrast": round(0.15 * more, 3),
-        "brightness": round(0.1 * more, 3),
-        "gamma": 0.0 if tiny else 0.15,
+        "contrast": round(0.15 * light, 3),
+        "brightness": round(0.1 * light, 3),
+        "gamma": 0.0 if tiny or not light else 0.15,
         "noise": 0.05,
         "erase": 0.0,  # a hidden finding would still be in the report
     }
 
 
-def learn_language(records: list[dict[str, Any]], plan: dict[str, Any], settings: list[str]) -> dict[str, Any]:
-    """Tokenizer, mined findings and lengths, from the training part alone; all into the plan that stays unset."""
-    chosen = ~held_out(records, float(plan["validation_share"]), int(plan["seed"]))
-    training = [record for record, inside in zip(records, chosen, strict=True) if inside]
-    reports = [report_of(record) for record in training]
-    texts = [whole_text(report) for report in reports]
-    folder = plan["network"]["text_model"]
-    spoken = len({word for text in texts for word in text.split()})
-    words = Words.borrow(folder) if folder else Words.train(texts, int(np.clip(300 + 3 * spoken, 500, 4000)))
-    words.save(TOKENIZER)
-    given = {setting.partition("=")[0] for setting in settings}
-    if "findings" not in given:
-        plan["findings"] = mine(texts)
-    lengths = {name: [len(words.encode(report[name])) for report in reports if report[name]] for name in SECTIONS}
-    if "max_tokens" not in given:
-        most = 400 if plan["network"]["layers"] > 2 else 200
-        plan["max_tokens"] = {
-            name: min(most, int(np.percentile(found, 99.5)) + 4) if found else 0 for name, found in lengths.items()
-        }
-    if "decode.no_repeat" not in given:
-        plan["decode"]["no_repeat"] = _repeats(words, reports)
-    shares = finding_table(training, plan).mean(axis=0) if plan["findings"] or plan["classes"] else np.zeros(0)
-    plan["shares"] = [round(float(v), 4) for v in shares]
-    plan |= {"vocabulary": len(words), "unknown": words.unknown, "pad": words.pad}
-    cut = sum(length > plan["max_tokens"][name] for name in SECTIONS for length in lengths[name])
-    return {"training": len(training), "lengths": {k: int(np.median(v)) for k, v in lengths.items() if v}, "cut": cut}
-
-
-def _repeats(words: Words, reports: list[dict[str, str]]) -> int:
-    """The shortest run of tokens, from 4 on, that at most one section in a hundred has twice: longer ones are forbidden."""
-    sections = [words.encode(text) for report in reports[:1000] for text in report.values() if text]
-    for n in range(4, 24):
-        doubled = sum(len({tuple(s[k : k + n]) for k in range(len(s) - n + 1)}) < len(s) - n + 1 for s in sections)
-        if doubled <= 0.01 * len(sections):
-            return n + 1
-    return 0
-
-
 def fit_minutes(plan: dict[str, Any], settings: list[str]) -> list[str]:
-    """On a processor: the quicker precision, and an input that is cheap enough for the minutes. What was set is kept."""
-    given = {setting.partition("=")[0] for setting in settings}
-    if "precision" not in given:
+    """The quicker precision; on a processor an input that is cheap enough for the minutes. What was set is kept."""
+    kept = given(settings)
+    if "precision" not in kept:
         choose_precision(plan, step_seconds)
-    fixed = "size" in given or plan["network"]["image_model"]
-    return told(fit(plan, [] if fixed else [_smaller_input], lambda p: steps_of(p, step_seconds(p)), LEAST))
+    if has_gpu() and plan["device"] != "cpu":
+        return []
+    fixed = "size" in kept or plan["network"]["image_model"]
+    said = fit(plan, [] if fixed else [_smaller_input], lambda p: steps_of(p, step_seconds(p)), LEAST)
+    if said and "precision" not in kept:
+        choose_precision(plan, step_seconds)
+    return told(said)
 
 
 def _smaller_input(plan: dict[str, Any]) -> str:
@@ -292,14 +279,6 @@ def step_seconds(plan: dict[str, Any]) -> float:
     return quickest(step)
 
 
-def pace(plan: dict[str, Any], cases: int) -> str:
-    """How far the minutes will go."""
-    steps = max(1, round(cases * (1 - float(plan["validation_share"]))) // int(plan["batch"]))
-    epoch = 1.3 * steps * step_seconds(plan)  # scoring and the averaging of weights take about a third more
-    epochs = min(float(plan["minutes"]) * 60 / max(epoch, 1e-3), plan["max_epochs"])
-    return f"an epoch takes about {epoch:.1f} s here, so there will be about {epochs:.0f} epochs"
-
-
 def summary(facts: dict[str, Any], plan: dict[str, Any]) -> str:
     """What was found and decided, in a few lines."""
     shapes, findings = facts["shapes"], plan["findings"]
@@ -319,7 +298,9 @@ def summary(facts: dict[str, Any], plan: dict[str, Any]) -> str:
         f"{plan['minutes']} minutes, {plan['warm_share']:.0%} of them for the image encoder on the findings alone, "
         f"{plan['words_share']:.0%} for the writer on reports with their findings",
     ]
-    lines += mixed(facts)
+    lines += [*mixed(facts), *facts["averaged"]]
+    if facts["unseen"]:
+        lines.append(f"in no training report, so nothing can be learnt of them: {', '.join(facts['unseen'])}")
     if facts["without_text"]:
         lines.append(f"{facts['without_text']} records have no text in either section and are left out")
     if facts["cut"]:

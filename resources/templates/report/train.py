@@ -32,14 +32,15 @@ from Utils.augment import Augment
 from Utils.clock import seconds_spent
 from Utils.curves import draw_curves
 from Utils.judging import Judge, judge_texts, write_reports
+from Utils.price import MOST, measured_writing, seconds_of
 from Utils.start import begin, cores, guarded
 from Utils.training import LOGOUT, Batch, Parts, device_of, load_best, train_by_clock
 
 STAGES = ("encoder", "words", "report")
 SURE = 30
 """Validation studies from which on the figures tell which encoder is best; with fewer the last one is kept."""
-LAST_SECONDS = 3.0
-"""Kept for the control at the end, besides what writing the validation reports is expected to take."""
+ENCODER_AGAIN = 0.3
+"""What has learnt the findings goes on at so much of its rate while the whole network learns."""
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -57,13 +58,12 @@ def main(argv: list[str] | None = None) -> int:
 def train(plan: dict[str, Any], minutes: float) -> None:
     """Both parts of the training, each within its share of the time that is left, and the figures at the end."""
     train_part, valid = build_datasets(plan)
-    start = time.monotonic()
     words = Words.load(TOKENIZER)
     spent = {name: seconds_spent(LOGOUT / name) for name in STAGES}
-    whole = minutes * 60 * 0.97 - LAST_SECONDS
-    shares = {"encoder": float(plan["warm_share"]), "words": float(plan["words_share"])}
-    if not plan["classes"] and not plan["findings"]:
-        shares = {}  # nothing that could be learnt apart
+    final = writing_seconds(plan, len(valid))
+    start = time.monotonic()
+    times = seconds_of({**plan, "minutes": minutes})
+    whole = sum(times.values())
     print(f"{len(train_part)} training studies, {len(valid)} validation studies, {whole:.0f} s", flush=True)
     judge, prepare = Judge(plan, valid, words), _augmenting(Augment(plan["augment"]))
     makers: dict[str, Callable[[dict[str, Any]], Parts]] = {
@@ -72,11 +72,10 @@ def train(plan: dict[str, Any], minutes: float) -> None:
         "report": lambda plan: _whole(plan, train_part, judge, prepare),
     }
     done: dict[str, dict[str, Any]] = {}
-    for name in (*shares, "report"):
-        left = minutes * 60 * 0.97 - LAST_SECONDS - (time.monotonic() - start) - spent["encoder"] - spent["words"]
-        done[name] = train_by_clock(
-            plan, name, makers[name], seconds=whole * shares[name] if name in shares else left, watch="quality"
-        )
+    for name in times:
+        left = whole - final - (time.monotonic() - start) - spent["encoder"] - spent["words"]
+        seconds = left if name == "report" else times[name]
+        done[name] = train_by_clock(plan, name, makers[name], seconds=seconds, watch="quality")
     finish(plan, train_part, valid, words, done)
 
 
@@ -92,16 +91,16 @@ def _augmenting(augment: Augment) -> Any:
 
 
 def _warming(plan: dict[str, Any], train_part: Studies, judge: Judge, prepare: Any) -> Parts:
-    """The encoder and its head, on the findings."""
-    return Parts(
-        Warming(plan, ReportLoss(plan)), train_part, judge.findings, prepare, keep_last=len(judge.valid) < SURE
-    )
+    """The encoder and its head, on the findings; a pretrained image model at the rate that such models bear."""
+    model = Warming(plan, ReportLoss(plan))
+    groups = rates(plan, model, model.encoder, [])
+    return Parts(model, train_part, judge.findings, prepare, groups=groups, keep_last=len(judge.valid) < SURE)
 
 
 def _speaking(plan: dict[str, Any], train_part: Studies, judge: Judge) -> Parts:
     """The writer, from the findings that reports state; no image is looked at."""
     model = Speaking(plan, ReportLoss(plan))
-    return Parts(model, train_part.without_pictures(), judge.words_only, groups=_groups(plan, model, []))
+    return Parts(model, train_part.without_pictures(), judge.words_only, groups=rates(plan, model, None, []))
 
 
 def _whole(plan: dict[str, Any], train_part: Studies, judge: Judge, prepare: Any) -> Parts:
@@ -115,15 +114,32 @@ def _whole(plan: dict[str, Any], train_part: Studies, judge: Judge, prepare: Any
                 raise SystemExit(f"{weights} does not fit plan.json any more: start train.py without --resume")
     slow = [*model.encoder.parameters(), *model.head.parameters()]
     warm = (LOGOUT / "encoder" / "best.safetensors").exists()
-    return Parts(model, train_part, judge.report, prepare, groups=_groups(plan, model, slow if warm else []))
+    return Parts(
+        model, train_part, judge.report, prepare, groups=rates(plan, model, model.encoder, slow if warm else [])
+    )
 
 
-def _groups(plan: dict[str, Any], model: Any, slow: list[Any]) -> list[tuple[list[Any], float]]:
-    """A third of the learning rate for `slow`, a tenth for a pretrained language model, all of it for the rest."""
-    text = list(model.writer.text.parameters()) if plan["network"].get("text_model") else []
-    known = {id(parameter) for parameter in (*slow, *text)}
-    rest = [parameter for parameter in model.parameters() if id(parameter) not in known]
-    return [(part, factor) for part, factor in ((slow, 0.3), (text, 0.1), (rest, 1.0)) if part]
+def rates(plan: dict[str, Any], model: Any, encoder: Any, slow: list[Any]) -> list[tuple[list[Any], float]]:
+    """Parameters and their shares of the learning rate: `network.image_lr` for a pretrained image model, a tenth for a
+    pretrained language model, a third for `slow` (of its share again, where it is pretrained), all of it for the rest."""
+    network = plan["network"]
+    pictures = list(encoder.features.parameters()) if encoder is not None and network.get("image_model") else []
+    text = list(model.writer.text.parameters()) if network.get("text_model") and hasattr(model, "writer") else []
+    image_lr = float(network.get("image_lr") or 0.05) * (ENCODER_AGAIN if slow else 1.0)
+    taken: set[int] = set()
+    found = []
+    for part, factor in ((pictures, image_lr), (text, 0.1), (slow, ENCODER_AGAIN), (list(model.parameters()), 1.0)):
+        mine = [parameter for parameter in part if id(parameter) not in taken]
+        taken |= {id(parameter) for parameter in mine}
+        if mine:
+            found.append((mine, factor))
+    return found
+
+
+def writing_seconds(plan: dict[str, Any], held: int) -> float:
+    """Kept free for the validation reports at the end; at most a fifth of the minutes."""
+    found = measured_writing(plan) * min(MOST, held)
+    return min(1.2 * found, 0.2 * 60 * float(plan["minutes"]))
 
 
 def finish(
@@ -132,7 +148,7 @@ def finish(
     """metrics.json, valid_predictions.json, curves.png, and the control: what is left when images are shuffled."""
     device = device_of(plan)
     model = load_best(build_model(plan, with_loss=False), "report", device)
-    rows = write_reports(model, valid, plan, words, device, most=200)
+    rows = write_reports(model, valid, plan, words, device, most=MOST)
     figures = judge_texts(rows, valid, train_part, plan)
     metrics = {
         "validation": figures,

@@ -1,5 +1,6 @@
 """Looks at the training cases and writes plan.json, which every other file here obeys. Edit it as you see fit.
 
+python plan.py --time-only      says what the plan.json that is there, edited or not, makes of its minutes; writes nothing
 python plan.py --minutes 10 [--set engine=nnunet lr=0.001 network.name=segresnet patch=[64,64,64] ...]
 """
 
@@ -17,11 +18,14 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as train.py does, so that
 import numpy as np
 from Utils.extent import disbelieved
 from Utils.fingerprint import fingerprint
+from Utils.intensity import choose_changes, choose_intensity
 from Utils.pace import choose_precision, fit, quickest, steps_of, told
-from Utils.scales import joined, mixed
-from Utils.settings import override, save_plan
+from Utils.price import costs, median_there
+from Utils.scales import dark_value, mixed
+from Utils.settings import TIME_ONLY, given, override, priced, save_plan
 from Utils.shapes import choose_patch, round_up, topology, working_spacing
-from Utils.thrift import NARROW, coarser, epoch_patches, filters, hurry, narrower, one_patch
+from Utils.thin import thin_classes
+from Utils.thrift import NARROW, coarser, epoch_patches, filters, hurry, narrower, one_patch, smaller_patch
 
 NNUNET_MINUTES = 60
 LEAST = 600
@@ -34,16 +38,22 @@ def main(argv: list[str] | None = None) -> None:
         "--minutes", type=float, default=10.0, help="of training; imports and first reading come on top"
     )
     parser.add_argument("--set", nargs="*", default=[], metavar="KEY=VALUE", help="overrides; a dot enters an object")
+    parser.add_argument("--time-only", action="store_true", help=TIME_ONLY)
     options = parser.parse_args(argv)
     from Datapath.dataloader import read_index
 
     records = read_index()
     label_dict = json.loads(Path("Datapath/label_dict.json").read_text())
     facts = fingerprint(records, label_dict)
+    if options.time_only:
+        plan = priced(options.set)
+        check(plan)
+        print(pace(facts, plan))
+        return
     plan = make_plan(facts, options.minutes, has_gpu(), options.set)
-    said = [] if plan["engine"] == "nnunet" else [*fit_minutes(facts, plan, options.set), pace(plan)]
+    said = [] if plan["engine"] == "nnunet" else fit_minutes(facts, plan, options.set)
     save_plan(plan)
-    print("\n".join([summary(facts, plan), *said]))
+    print("\n".join([summary(facts, plan), *said, pace(facts, plan)]))
 
 
 def has_gpu() -> bool:
@@ -54,12 +64,12 @@ def has_gpu() -> bool:
 
 def make_plan(facts: dict[str, Any], minutes: float, gpu: bool, settings: list[str] | None = None) -> dict[str, Any]:
     """The choices; `summary` tells their reasons. `settings` are applied at the end; patch and spacing are obeyed."""
-    given = {key: json.loads(text) for key, _, text in (s.partition("=") for s in settings or []) if key in _EARLY}
+    early = {key: json.loads(text) for key, _, text in (s.partition("=") for s in settings or []) if key in _EARLY}
     spacing, pixels, side, shape = working_spacing(facts, gpu)
-    if "spacing" in given:
-        shape = [max(1, round(n * a / b)) for n, a, b in zip(shape, spacing, given["spacing"], strict=True)]
-        spacing, side = given["spacing"], None
-    patch = given.get("patch") or choose_patch(shape, spacing, facts["dims"], gpu)
+    if "spacing" in early:
+        shape = [max(1, round(n * a / b)) for n, a, b in zip(shape, spacing, early["spacing"], strict=True)]
+        spacing, side = early["spacing"], None
+    patch = early.get("patch") or choose_patch(shape, spacing, facts["dims"], gpu)
     strides, kernels = topology(patch, spacing)
     patch = round_up(patch, strides)
     voxels = int(np.prod(patch))
@@ -80,7 +90,7 @@ def make_plan(facts: dict[str, Any], minutes: float, gpu: bool, settings: list[s
         "extent": facts["extent"],
         "pixels": pixels,
         "side": side,
-        "intensity": _intensity(facts),
+        "intensity": choose_intensity(facts),
         "pad_value": 0.0,
         "patch": patch,
         "network": {
@@ -105,7 +115,7 @@ def make_plan(facts: dict[str, Any], minutes: float, gpu: bool, settings: list[s
         "patience": 2000,
         "minutes": minutes,
         "validation_share": 0.15,
-        "augment": _augment(facts, spacing),
+        "augment": choose_changes(facts, spacing),
         "mirror": [],
         "precision": "bf16" if gpu else "fp32",
         "device": "auto",
@@ -113,13 +123,14 @@ def make_plan(facts: dict[str, Any], minutes: float, gpu: bool, settings: list[s
         "threads": 0,
         "seed": 0,
     }
-    plan["pad_value"] = _pad_value(facts, plan["intensity"])
     for setting in settings or []:
         if not setting.startswith("patch="):  # already there, rounded to what the network can divide
             override(plan, setting)
         if setting.startswith("engine="):
             plan["why_engine"] = "asked for with --set"
-    _check(plan)
+    if "pad_value" not in given(settings or []):
+        plan["pad_value"] = dark_value(facts, plan["intensity"])
+    check(plan)
     return plan
 
 
@@ -142,7 +153,16 @@ def choose_engine(facts: dict[str, Any], minutes: float, gpu: bool) -> tuple[str
     return "nnunet", f"GPU and {minutes:g} minutes: nnU-Net's own recipe"
 
 
-def _check(plan: dict[str, Any]) -> None:
+def check(plan: dict[str, Any]) -> None:
+    """Ends the program where settings contradict each other."""
+    network = plan["network"]
+    if network["name"] == "unet":
+        sizes = {key: len(network[key]) for key in ("filters", "strides", "kernels")}
+        if len(set(sizes.values())) > 1:
+            raise SystemExit(
+                f"network in plan.json: {', '.join(f'{n} {key}' for key, n in sizes.items())}; a U-Net has as many of each, "
+                "one a level"
+            )
     if plan["engine"] not in ("trainer", "nnunet"):
         raise SystemExit(f"engine {plan['engine']!r}: known are trainer and nnunet")
     if plan["engine"] == "nnunet" and not find_spec("nnunetv2"):
@@ -152,76 +172,48 @@ def _check(plan: dict[str, Any]) -> None:
         raise SystemExit("engine nnunet cannot hold overlapping classes: use engine=trainer")
 
 
-def _intensity(facts: dict[str, Any]) -> dict[str, Any]:
-    """CT: the window of what is marked, in Hounsfield units. 8-bit pictures: 0..1. MR, mixtures: each by itself."""
-    if facts["window"]:
-        return joined(facts["window"])
-    if len(facts["scales"]) > 1:
-        return {"mode": "percentile"}
-    if facts["modality"] == "ct":
-        inside = facts["inside"]
-        low, high = (float(v) for v in np.percentile(inside, (0.5, 99.5))) if len(inside) else (-1000.0, 1000.0)
-        low, high = (low, high) if high - low > 50 else (low - 150.0, high + 150.0)
-        values = (np.clip(inside, low, high) - low) / (high - low) if len(inside) else np.array([0.3, 0.7])
-        mean, std = float(values.mean()), max(float(values.std()), 0.05)
-        return {"mode": "window", "low": round(low), "high": round(high), "mean": round(mean, 3), "std": round(std, 3)}
-    if facts["eight_bit"]:
-        return {"mode": "unit", "mean": round(facts["mean"] / 255, 4), "std": max(round(facts["std"] / 255, 4), 0.02)}
-    return {"mode": "percentile"}
-
-
-def _pad_value(facts: dict[str, Any], rule: dict[str, Any]) -> float:
-    """What surrounds an image in the network's eyes: its darkest value."""
-    if rule["mode"] == "percentile":
-        return round(max(-5.0, (facts["low"] - facts["mean"]) / max(facts["std"], 1e-6)), 3)
-    return round(-rule["mean"] / rule["std"], 3)
-
-
-def _augment(facts: dict[str, Any], spacing: list[float]) -> dict[str, Any]:
-    """No flips by default: left and right matter in the body. Skin, retina and microscopy (colour) get both."""
-    flat = facts["dims"] == 3 and max(spacing) / min(spacing) > 3
-    return {
-        "often": 0.6,
-        "flip": ["h", "w"] if facts["dims"] == 2 and facts["channels"] == 3 else [],
-        "rotate": 15,
-        "tilt": 0 if flat or facts["dims"] == 2 else 10,
-        "zoom": 0.15,
-        "shift": 0.05,
-        "contrast": 0.2,
-        "brightness": 0.15,
-        "gamma": 0.25,
-        "noise": 0.1,
-        "blur": 0.7,
-    }
-
-
 def fit_minutes(facts: dict[str, Any], plan: dict[str, Any], settings: list[str]) -> list[str]:
-    """On a processor: the quicker precision, and a plan that is cheap enough for its minutes. What was set is kept."""
+    """The quicker precision; on a processor a plan that is cheap enough for its minutes. What was set is kept."""
+    kept = given(settings)
+    if "precision" not in kept:
+        choose_precision(plan, step_seconds)
     if plan["device"] != "cpu" and has_gpu():
         return []
-    given = {setting.partition("=")[0] for setting in settings}
-    if "precision" not in given:
-        choose_precision(plan, step_seconds, cases=1)
     cases, network = int(facts["cases"]), plan["network"]["name"]
-    ways = {"batch": one_patch(cases), "network.filters": narrower, "spacing": coarser(facts)}
-    kept = given | ({"spacing"} if plan["side"] or "patch" in given or "network.strides" in given else set())
+    ways = {
+        "batch": one_patch(cases),
+        "network.filters": narrower,
+        "spacing": coarser(facts),
+        "patch": smaller_patch(facts),
+    }
+    shape = {"network", "network.strides", "network.kernels", "patch"}
+    kept |= {"spacing"} if plan["side"] or kept & shape else set()
+    kept |= {"patch"} if kept & {*shape, "network.filters"} else set()
     chosen = [way for key, way in ways.items() if key not in kept] if network == "unet" else []
     said = fit(plan, chosen, lambda p: steps_of(p, step_seconds(p)), LEAST)
     if said and plan["network"]["filters"][0] <= NARROW:
-        said += hurry(facts, plan, given)
+        said += hurry(facts, plan, kept)
+    if said and "precision" not in kept:
+        choose_precision(plan, step_seconds)
     return told(said)
 
 
-def pace(plan: dict[str, Any]) -> str:
+def pace(facts: dict[str, Any], plan: dict[str, Any]) -> str:
     """How far the minutes will go, from a few training steps on noise."""
-    step = step_seconds(plan)
-    if step == float("inf"):
+    if plan["engine"] == "nnunet":
+        return "nnU-Net plans its own steps: their price is known when it has started"
+    try:
+        found = costs(facts, plan)
+    except RuntimeError as error:
+        if "memory" not in str(error):
+            raise SystemExit(f"patch {plan['patch']} does not go through {plan['network']['name']}: {error}") from error
         return "a step does not fit into memory: train.py will go on with a smaller batch or patch"
-    per_epoch, steps = -(-int(plan["epoch_patches"]) // int(plan["batch"])), steps_of(plan, step)
-    few = " (few: more minutes would help)" if steps < LEAST / 2 else ""
+    epoch, seconds = -(-int(plan["epoch_patches"]) // int(plan["batch"])), 60 * float(plan["minutes"])
+    steps = found.steps(seconds, epoch)
+    few = " (few: more minutes, a smaller patch or a coarser grid would help)" if steps < LEAST / 2 else ""
     return (
-        f"a step of {plan['batch']} patches takes {step:.2f} s in {plan['precision']}: about {steps} steps, "
-        f"{steps / per_epoch:.0f} epochs{few}"
+        f"{found.told(seconds, epoch)}; {steps / epoch:.1f} epochs of {epoch} steps, {plan['batch']} patches each, in "
+        f"{plan['precision']}{few}"
     )
 
 
@@ -263,7 +255,7 @@ def summary(facts: dict[str, Any], plan: dict[str, Any]) -> str:
         f"spacing {known}",
         f"engine {plan['engine']}: {plan['why_engine']}",
         f"works at spacing {plan['spacing']}{' (in pixels)' if plan['pixels'] else ''}, patches {plan['patch']} "
-        f"(median image there: {_median_there(facts, plan)}), intensity {plan['intensity']}",
+        f"(median image there: {median_there(facts, plan)}), intensity {plan['intensity']}",
         f"network {plan['network']}, batch {plan['batch']}, lr {plan['lr']}, {plan['foreground']:.0%} of patches on "
         "marked voxels",
         f"augmentation {plan['augment']}",
@@ -271,21 +263,13 @@ def summary(facts: dict[str, Any], plan: dict[str, Any]) -> str:
     ]
     if facts["patients"] < 4:
         lines.append(f"only {facts['patients']} patients: validation rests on one of them, and its figure says little")
-    lines += [*mixed(facts), *disbelieved(facts)]
+    lines += [*mixed(facts), *facts["averaged"], *disbelieved(facts), *thin_classes(facts, plan)]
     if facts["unreadable"]:
         lines.append(f"{len(facts['unreadable'])} sampled cases cannot be used: {facts['unreadable'][0]}")
     rare = [name for name, found in facts["sizes"].items() if not any(found)]
     if rare:
         lines.append(f"in no sampled mask: {', '.join(rare)} (does label_dict.json fit the masks?)")
     return "\n".join([*lines, "wrote plan.json (every run of plan.py starts afresh; --set changes single values)"])
-
-
-def _median_there(facts: dict[str, Any], plan: dict[str, Any]) -> list[int]:
-    median = np.median(facts["shapes"], axis=0)
-    if plan["side"]:
-        return [round(float(n) * plan["side"] / float(max(median))) for n in median]
-    own = [1.0] * len(median) if plan["pixels"] else np.median(facts["spacings"], axis=0)
-    return [round(float(n * s / w)) for n, s, w in zip(median, own, plan["spacing"], strict=True)]
 
 
 if __name__ == "__main__":

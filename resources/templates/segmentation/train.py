@@ -73,10 +73,10 @@ def train(plan: dict[str, Any], seconds: float) -> None:
         augment = AugmentMasks(now["augment"])
 
         def prepare(batch: dict[str, Any]) -> dict[str, Any]:
-            image, mask = augment.pair(batch["pixel_values"], batch["labels"])
+            image, mask = augment.pair(batch["pixel_values"], batch["labels"], now["patch"])
             return {**batch, "pixel_values": image, "labels": mask}
 
-        train_set.patch = tuple(int(v) for v in now["patch"])
+        train_set.resize(now["patch"], augment.reach(now["patch"]))
         return Parts(build_model(now), train_set, scorer, prepare, keep_last=len(valid_set) < FEW)
 
     left = seconds - min(0.1 * seconds, _final_seconds(plan, valid_set))

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from math import pi
+from collections.abc import Sequence
+from itertools import product
+from math import ceil, pi
 
+import numpy as np
 import torch
 from torch.nn import functional
 
@@ -19,15 +22,50 @@ class AugmentMasks(Augment):
     fifth of the batches.
     """
 
-    def pair(self, image: torch.Tensor, mask: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """(B, C, H, W[, D]) float, and (B, H, W[, D]) ids or (B, K, H, W[, D]) 0/1, to the same shapes and types."""
+    def reach(self, patch: Sequence[int]) -> list[int]:
+        """The size to cut so that a patch, turned and zoomed about its middle, shows what is there and no border.
+
+        Each side grows by an even number of voxels, so that the middle of both is the same place.
+        """
+        size = np.array(patch, float)
+        if not self._moves():
+            return [int(n) for n in patch]
+        corners = np.array(list(product((-0.5, 0.5), repeat=len(size)))) * size
+        most = np.zeros(len(size))
+        angles = [(-1.0, 0.0, 1.0)] * len(self._turns(len(size)))
+        for shares in product(*angles):
+            turn = np.eye(len(size))
+            for (name, (first, second)), share in zip(self._turns(len(size)), shares, strict=True):
+                angle = share * float(self.rule.get(name) or 0) * pi / 180
+                one = np.eye(len(size))
+                one[first, first] = one[second, second] = np.cos(angle)
+                one[first, second], one[second, first] = -np.sin(angle), np.sin(angle)
+                turn = turn @ one
+            most = np.maximum(most, np.abs(corners[:, ::-1] @ turn.T)[:, ::-1].max(axis=0))
+        half = most / max(0.2, 1 - float(self.rule.get("zoom") or 0)) + size * float(self.rule.get("shift") or 0)
+        return [int(n) + 2 * max(0, ceil(edge - n / 2 + 0.5)) for n, edge in zip(patch, half, strict=True)]
+
+    def pair(
+        self, image: torch.Tensor, mask: torch.Tensor, patch: Sequence[int] | None = None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """(B, C, H, W[, D]) float, and (B, H, W[, D]) ids or (B, K, H, W[, D]) 0/1, to the same types.
+
+        Both come back as their middle of size `patch`, out of a cut of size `reach(patch)`. Without `patch` they keep their
+        shape, and what comes from outside of them is border and background.
+        """
         channels = mask.ndim == image.ndim
         layers = (mask if channels else mask[:, None]).to(image.dtype)
         image, layers = self._mirror(image, layers)
-        if any(self.rule.get(key) for key in ("rotate", "tilt", "zoom", "shift")):
-            image, layers = self._move(image, layers)
+        size = [int(n) for n in (patch or image.shape[2:])]
+        if self._moves():
+            image, layers = self._move(image, layers, size)
+        elif list(image.shape[2:]) != size:
+            image, layers = middle(image, size), middle(layers, size)
         image = self._intensity(self._blur(image))
         return image, (layers if channels else layers[:, 0]).to(mask.dtype)
+
+    def _moves(self) -> bool:
+        return any(self.rule.get(key) for key in ("rotate", "tilt", "zoom", "shift"))
 
     def _mirror(self, image: torch.Tensor, layers: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         for axis, name in enumerate("hwd"[: image.ndim - 2], start=2):
@@ -37,26 +75,30 @@ class AugmentMasks(Augment):
                 layers = torch.where(chosen, layers.flip(axis), layers)
         return image, layers
 
-    def _move(self, image: torch.Tensor, layers: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Image by interpolation, mask by the nearest voxel; what comes from outside is border and background."""
+    def _move(self, image: torch.Tensor, layers: torch.Tensor, size: list[int]) -> tuple[torch.Tensor, torch.Tensor]:
+        """Image by interpolation, mask by the nearest voxel; the others are the middle of what was cut."""
         chosen = torch.rand(image.shape[0], device=image.device) < float(self.rule.get("often", 0.5))
         rows = chosen.nonzero()[:, 0]
         if not len(rows):
-            return image, layers
-        part = image[rows]
-        grid = functional.affine_grid(self._maps(part), list(part.shape), align_corners=False)
-        image, layers = image.clone(), layers.clone()
+            return middle(image, size), middle(layers, size)
+        part, masks = image[rows], layers[rows]
+        grid = functional.affine_grid(self._maps(part, size), [*part.shape[:2], *size], align_corners=False)
+        image, layers = middle(image, size).clone(), middle(layers, size).clone()
         image[rows] = functional.grid_sample(part, grid, padding_mode="border", align_corners=False)
-        layers[rows] = functional.grid_sample(layers[rows], grid, "nearest", "zeros", align_corners=False)
+        layers[rows] = functional.grid_sample(masks, grid, "nearest", "zeros", align_corners=False)
         return image, layers
 
-    def _maps(self, part: torch.Tensor) -> torch.Tensor:
-        """(B, dims, dims + 1): rotation in voxels (so that nothing is sheared on oblong patches), zoom, shift."""
+    @staticmethod
+    def _turns(dims: int) -> list[tuple[str, tuple[int, int]]]:
+        """Settings and planes of rotations; torch's grid names the axes from the last to the first."""
+        return [("rotate", (0, 1))] if dims == 2 else [("rotate", (1, 2)), ("tilt", (0, 1)), ("tilt", (0, 2))]
+
+    def _maps(self, part: torch.Tensor, patch: Sequence[int] | None = None) -> torch.Tensor:
+        """(B, dims, dims + 1), from the patch to the cut: rotation in voxels (so that nothing is sheared on oblong
+        patches), zoom, shift."""
         n, dims = part.shape[0], part.ndim - 2
-        turns = [("rotate", (0, 1) if dims == 2 else (1, 2))]
-        turns += [] if dims == 2 else [("tilt", (0, 1)), ("tilt", (0, 2))]
         turn = torch.eye(dims, device=part.device).repeat(n, 1, 1)
-        for name, (first, second) in turns:  # torch's grid names the axes from the last to the first
+        for name, (first, second) in self._turns(dims):
             limit = float(self.rule.get(name) or 0) * pi / 180
             angle = self._draw(part, -limit, limit)
             one = torch.eye(dims, device=part.device).repeat(n, 1, 1)
@@ -64,11 +106,12 @@ class AugmentMasks(Augment):
             one[:, first, second], one[:, second, first] = -torch.sin(angle), torch.sin(angle)
             turn = turn @ one
         zoom = float(self.rule.get("zoom") or 0)
-        size = torch.tensor(part.shape[2:][::-1], dtype=torch.float32, device=part.device)
-        turn = turn * (size[None, None, :] / size[None, :, None]) / self._draw(part, 1 - zoom, 1 + zoom).view(-1, 1, 1)
+        cut = torch.tensor(part.shape[2:][::-1], dtype=torch.float32, device=part.device)
+        size = torch.tensor(list(patch or part.shape[2:])[::-1], dtype=torch.float32, device=part.device)
+        turn = turn * (size[None, None, :] / cut[None, :, None]) / self._draw(part, 1 - zoom, 1 + zoom).view(-1, 1, 1)
         shift = float(self.rule.get("shift") or 0)
         moves = torch.empty(n, dims, 1, device=part.device).uniform_(-2 * shift, 2 * shift)
-        return torch.cat([turn, moves], dim=2)
+        return torch.cat([turn, moves * (size / cut)[None, :, None]], dim=2)
 
     def _blur(self, image: torch.Tensor) -> torch.Tensor:
         largest = float(self.rule.get("blur") or 0)
@@ -83,3 +126,10 @@ class AugmentMasks(Augment):
             flat = functional.pad(moved.reshape(-1, 1, moved.shape[-1]), (2, 2), mode="replicate")
             image = functional.conv1d(flat, kernel.view(1, 1, -1)).view(moved.shape).transpose(axis, -1)
         return image
+
+
+def middle(array: torch.Tensor, size: Sequence[int]) -> torch.Tensor:
+    """The middle of the last axes, of the given size."""
+    for axis, want in zip(range(array.ndim - len(size), array.ndim), size, strict=True):
+        array = array.narrow(axis, (array.shape[axis] - int(want)) // 2, int(want))
+    return array

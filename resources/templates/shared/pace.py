@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from statistics import median
 from typing import Any
 
 Plan = dict[str, Any]
@@ -11,37 +13,91 @@ Way = Callable[[Plan], str]
 """Makes a plan cheaper and says how, or leaves it and says nothing where it cannot become cheaper so."""
 
 USED = 0.7
-"""Share of the minutes that steps get; loading, scoring and the averaging of weights take the rest."""
-SLOW = 2.0
-"""Seconds of a step after which nobody needs to know more exactly."""
+"""Share of the minutes that steps get while plans are compared; `Costs` says it exactly for the one that is taken."""
+SCORING_SHARE = 0.15
+"""Scoring the validation part may take so much of the time; where it is slow, epochs are passed over."""
 WORTH = 1.15
 """bf16 is taken where it is quicker by this factor: it is a little less exact."""
+TURNS = 2
+"""So many times the two precisions take turns, so that a busy moment does not decide."""
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Seconds that parts of a training take here.
+
+    Args:
+        step: of a step, with loading, augmentation and the averaging of weights.
+        scoring: of one look at the validation part while training.
+        final: kept free at the end, for the figures of the kept weights.
+    """
+
+    step: float
+    scoring: float = 0.0
+    final: float = 0.0
+
+    def steps(self, seconds: float, epoch: int) -> int:
+        """Steps that fit, where the validation part is scored after epochs of `epoch` steps, but not too often."""
+        if self.step == float("inf"):
+            return 0
+        left = max(0.0, seconds - self.final - self.scoring)  # the last scoring has its time kept free
+        between = max(epoch * self.step, self.scoring * (1 - SCORING_SHARE) / SCORING_SHARE)
+        return int(left / (between + self.scoring) * between / self.step)
+
+    def told(self, seconds: float, epoch: int) -> str:
+        """Where the time goes, in a line."""
+        steps = self.steps(seconds, epoch)
+        scoring = max(0.0, seconds - self.final - steps * self.step)
+        return (
+            f"of {seconds:.0f} s: {steps} steps of {self.step:.3f} s (loading included), {scoring:.0f} s for scoring, "
+            f"{min(self.final, seconds):.0f} s for the final figures"
+        )
 
 
 def quickest(step: Callable[[], object], tries: int = 4, seconds: float = 1.0) -> float:
-    """Seconds of the quickest of a few calls: two at least, since the first is slower than the rest."""
+    """Seconds of the quickest of a few calls. The first call is never counted: it sets things up."""
+    return max(min(_timed(step, tries, seconds)), 1e-4)
+
+
+def typical(step: Callable[[], object], tries: int = 9, seconds: float = 2.0) -> float:
+    """Seconds of the median of a few calls, the first one left out: what a training may expect."""
+    return max(median(_timed(step, tries, seconds)), 1e-4)
+
+
+def _timed(step: Callable[[], object], tries: int, seconds: float) -> list[float]:
+    step()
     taken: list[float] = []
-    while len(taken) < 2 or (len(taken) < tries and sum(taken) < seconds):
+    while not taken or (len(taken) < tries and sum(taken) < seconds):
         start = time.monotonic()
         step()
         taken.append(time.monotonic() - start)
-        if taken[0] > SLOW:
-            break
-    return max(min(taken), 1e-4)
+    return taken
 
 
-def choose_precision(plan: Plan, seconds: Callable[[Plan], float], cases: int = 2) -> None:
-    """Puts the quicker of fp32 and bf16 into the plan; a batch of so few `cases` is enough to compare them.
+def real_bf16() -> bool:
+    """Whether the device computes in bfloat16 itself; where it is emulated, timing it is a waste."""
+    import torch
 
-    Many processors are quick in bfloat16, others emulate it: only the clock tells.
-    """
-    small = {**plan, "batch": min(cases, int(plan["batch"]))}
-    times = {name: seconds({**small, "precision": name}) for name in ("bf16", "fp32")}
+    if torch.cuda.is_available():
+        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
+    check = getattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", None)
+    return bool(check and check())
+
+
+def choose_precision(plan: Plan, seconds: Callable[[Plan], float]) -> None:
+    """Puts the quicker of fp32 and bf16 into the plan, as measured in turns with the batch that it trains with."""
+    plan["precision"] = "fp32"
+    if not real_bf16():
+        return
+    times = {"bf16": float("inf"), "fp32": float("inf")}
+    for _ in range(TURNS):
+        for name in times:
+            times[name] = min(times[name], seconds({**plan, "precision": name}))
     plan["precision"] = "bf16" if times["bf16"] * WORTH < times["fp32"] else "fp32"
 
 
 def steps_of(plan: Plan, seconds: float, models: int = 1) -> int:
-    """Training steps that each of `models` gets."""
+    """Training steps that each of `models` gets, roughly: for comparing plans."""
     return int(USED * 60 * float(plan["minutes"]) / models / seconds)
 
 

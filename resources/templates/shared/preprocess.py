@@ -10,6 +10,11 @@ import numpy as np
 from .formats import Image, ImageError
 from .images import read_image
 
+MODES = ("window", "unit", "percentile", "foreground")
+AIR = 0.1
+"""Of the range of a body's values: what is darker counts as air."""
+LEAST_BODY = 0.005
+"""Share of an image that has to be more than air, else all of it counts."""
 KEYS = ("dims", "channels", "size", "spacing", "fit", "intensity")  # all of the plan that preprocessing depends on
 
 
@@ -65,9 +70,10 @@ def all_finite(array: np.ndarray, name: str = "image") -> np.ndarray:
 
 def scale_intensity(array: np.ndarray, rule: Mapping[str, Any]) -> np.ndarray:
     """`window`: [low, high] to 0..1. `unit`: 8-bit values to 0..1. `percentile`: per image, 0.5 % to 99.5 % clipped.
+    `foreground`: as percentile, of what is not air alone, so that the same body has the same values in any field of view.
 
     `window` with `eight_bit` = "windowed": an image of values from 0 to 255 has been through that window already.
-    `window` and `unit` then subtract `mean` and divide by `std`; `percentile` makes mean 0 and deviation 1 itself.
+    `window` and `unit` then subtract `mean` and divide by `std`; the others make mean 0 and deviation 1 themselves.
     A `mean` and `std` given as lists, one a channel, are left to `normalise_channels`.
     """
     mode, eight_bit = rule["mode"], array.dtype == np.uint8
@@ -87,11 +93,30 @@ def scale_intensity(array: np.ndarray, rule: Mapping[str, Any]) -> np.ndarray:
         low, high = (float(v) for v in np.percentile(values, (0.5, 99.5)))
         values = np.clip(values, low, high) if high > low else values
         values = (values - values.mean()) / max(float(values.std()), 1e-6)
+    elif mode == "foreground":
+        values = _of_foreground(values)
     else:
-        raise ValueError(f"intensity mode {mode!r} in plan.json; known are window, unit and percentile")
+        raise ValueError(f"intensity mode {mode!r} in plan.json; known are {', '.join(MODES)}")
     if isinstance(rule.get("mean"), list):
         return values
     return (values - float(rule.get("mean", 0.0))) / max(float(rule.get("std", 1.0)), 1e-6)
+
+
+def _of_foreground(values: np.ndarray) -> np.ndarray:
+    """Mean 0 and deviation 1 where there is more than air, which stays darker than that."""
+    low = float(np.percentile(values, 0.5))
+    inside, top = values > low, float(np.percentile(values, 99.5))
+    for _ in range(2):  # again, since the share of air has a say in the first percentile
+        found = values > low + AIR * (top - low)
+        if found.mean() < LEAST_BODY:
+            break
+        inside, top = found, float(np.percentile(values[found], 99.5))
+    if not inside.any():
+        inside = np.ones(values.shape, bool)
+    values = np.clip(values, low, top) if top > low else values
+    body = values[inside]
+    result: np.ndarray = (values - body.mean()) / max(float(body.std()), 1e-6)
+    return result
 
 
 def normalise_channels(array: np.ndarray, rule: Mapping[str, Any]) -> np.ndarray:

@@ -9,8 +9,11 @@ from typing import Any
 import numpy as np
 
 HOUNSFIELD = "Hounsfield units"
+STANDARD = "standard scores"
 PICTURES = {"8 bit", "up to 255"}
 QUANTILES = np.arange(10, 100, 10)
+SCORES = 30.0
+"""Standard scores (mean 0, deviation 1) stay within so many deviations."""
 SPREAD = 40
 """Grey levels that what is marked has to span before a window can be read off it."""
 WIDTHS = 100.0, 5000.0
@@ -23,8 +26,12 @@ def scale_of(array: np.ndarray, modality: str, high: float) -> str:
         return HOUNSFIELD
     if array.dtype == np.uint8:
         return "8 bit"
-    if array.dtype.kind == "f" and high <= 2.0:
-        return "fractions"
+    if array.dtype.kind == "f" and high <= SCORES:
+        low = float(np.nanmin(array)) if array.size else 0.0
+        if low < -0.2 and low >= -SCORES:  # a little below 0 are fractions that were resampled
+            return STANDARD
+        if high <= 2.0:
+            return "fractions"
     return "up to 255" if high <= 255 else "beyond 8 bit"
 
 
@@ -81,13 +88,47 @@ def mixed(facts: Mapping[str, Any]) -> list[str]:
     units, window = facts["scales"], facts.get("window")
     if len(units) < 2:
         return []
-    how = "each image is scaled by itself (intensity percentile)"
+    how = "each image is scaled by itself"
     if window:
         how = (
             f"what is marked says that the 8-bit ones show {window[0]} to {window[1]} Hounsfield units (exact enough), and all are "
             "brought to that window"
         )
     return [f"values come in different units {units}: {how}"]
+
+
+def by_itself(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """The intensity rule of images that are scaled one by one: of MR and other volumes without what is air in them."""
+    volumes = int(facts["dims"]) == 3 and not facts["eight_bit"]
+    return {"mode": "foreground" if facts["modality"] == "mr" or volumes else "percentile"}
+
+
+def colour(images: Sequence[Mapping[str, Any]]) -> int:
+    """Channels to work with: those of most images, or three where one in ten has colour that would be averaged away."""
+    counts = Counter(int(item["channels"]) for item in images)
+    most = counts.most_common(1)[0][0]
+    coloured = sum(count for channels, count in counts.items() if channels in (3, 4))
+    return 3 if most in (1, 2) and 10 * coloured >= len(images) else most
+
+
+def averaged(images: Sequence[Mapping[str, Any]], channels: int) -> list[str]:
+    """A line where images have another number of channels than is worked with, or none."""
+    others = Counter(int(item["channels"]) for item in images if int(item["channels"]) != channels)
+    if not others:
+        return []
+    found = ", ".join(f"{count} with {number}" for number, count in others.most_common())
+    how = "colour is averaged to grey" if channels == 1 else "grey is repeated, others are cut"
+    return [f"of the images looked at, {found} channel(s), the others {channels}: {how} (--set channels=N)"]
+
+
+def dark_value(facts: Mapping[str, Any], rule: Mapping[str, Any]) -> float:
+    """What surrounds an image in the network's eyes: its darkest value, by the rule that is in the plan."""
+    if rule["mode"] == "foreground":
+        return round(max(-5.0, float(facts["dark"])), 3)
+    if rule["mode"] == "percentile":
+        return round(max(-5.0, (facts["low"] - facts["mean"]) / max(facts["std"], 1e-6)), 3)
+    means, stds = np.atleast_1d(rule.get("mean", 0.0)), np.atleast_1d(rule.get("std", 1.0))
+    return round(float((-means / np.maximum(stds, 1e-6)).min()), 3)
 
 
 def joined(window: Sequence[int]) -> dict[str, Any]:

@@ -74,6 +74,17 @@ def given(settings: Sequence[str]) -> set[str]:
     return {setting.partition("=")[0] for setting in settings}
 
 
+TIME_ONLY = "price the plan.json that is there, with --set, and write nothing"
+
+
+def priced(settings: Sequence[str], file: Path = Path("plan.json")) -> dict[str, Any]:
+    """The plan as it stands, perhaps edited, with what was set: for `plan.py --time-only`."""
+    plan = read_plan(file)
+    for setting in settings:
+        override(plan, setting)
+    return plan
+
+
 def save_plan(plan: Mapping[str, Any], file: Path = Path("plan.json")) -> None:
     """Writes the plan for people: a setting a line, lists of numbers on theirs."""
     text = json.dumps(plan, indent=2, ensure_ascii=False)

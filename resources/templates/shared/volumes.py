@@ -5,6 +5,7 @@
     volumes.mask(i)     (H, W[, D]) uint8: 0, or 1 + place in plan["classes"]; with plan["overlap"] (K, H, W[, D]) 0/1
     volumes.points(i)   (n, 1 + dims) int32: rows (class place, voxel), at most POINTS a class, to centre patches on;
                         plan["points"] = "lesions": equally many of every connected component
+    volumes.shape(i)    (H, W[, D]) of the image as it was read, before any resampling
     volumes.readable    (N,) bool; the others are printed, and more than 5 % of them raise CacheError
 
 The plan's keys that count: dims, channels, spacing (or null), longest (limit of a side where no spacing is known, or
@@ -36,7 +37,11 @@ from .preprocess import match_channels, resize, scale_intensity
 
 KEYS = ("dims", "channels", "spacing", "extent", "longest", "side", "pixels", "intensity")
 KEYS += ("classes", "labels", "overlap", "points")
+FORM = 2
+"""Of what is kept for a case: other forms are other cases."""
 POINTS = 2000
+OPEN = 192
+"""Maps that stay open: each holds a descriptor, and many systems allow a process 1,024. Opening one again costs 0.1 ms."""
 _BIG = 2 * 1024**3  # bytes of float32 above which half precision is stored
 
 
@@ -55,11 +60,14 @@ class Volumes:
     def mask(self, item: int) -> np.ndarray:
         return _open(f"{self.files[item]}.mask.npy")
 
+    def shape(self, item: int) -> tuple[int, ...]:
+        return tuple(int(n) for n in np.load(f"{self.files[item]}.shape.npy"))
+
     def points(self, item: int) -> np.ndarray:
         return _open(f"{self.files[item]}.points.npy")
 
 
-@lru_cache(maxsize=16384)
+@lru_cache(maxsize=OPEN)
 def _open(file: str) -> np.ndarray:
     array: np.ndarray = np.load(file, mmap_mode="r" if os.path.getsize(file) > 4096 else None)
     return array
@@ -81,9 +89,9 @@ def build_volumes(
 
     def fill(item: int) -> None:
         try:
-            image, mask = prepare_case(records[item], plan, base)
+            image, mask, shape = prepare_case(records[item], plan, base)
             half[0] = half[0] or image.nbytes * len(records) > _BIG
-            _write(files[item], image.astype(np.float16) if half[0] else image, mask, plan)
+            _write(files[item], image.astype(np.float16) if half[0] else image, mask, shape, plan)
         except ImageError as error:
             reasons[item] = str(error)
 
@@ -102,7 +110,7 @@ def build_volumes(
 
 def case_key(record: Mapping[str, Any], plan: Mapping[str, Any], base: str = ".") -> str:
     """Changes with the plan's preprocessing, the record's paths, and the files' sizes and times."""
-    wanted = json.dumps({key: plan.get(key) for key in KEYS}, sort_keys=True)
+    wanted = json.dumps({"form": FORM, **{key: plan.get(key) for key in KEYS}}, sort_keys=True)
     paths = json.dumps([record["image_path"], record.get("mask_path")], sort_keys=True)
     digest = hashlib.sha256((wanted + paths).encode())
     for path in _flat([record["image_path"], record.get("mask_path")]):
@@ -123,10 +131,13 @@ def _flat(paths: Any) -> list[str]:
 # --- one case -----------------------------------------------------------------------------------------------------
 
 
-def prepare_case(record: Mapping[str, Any], plan: Mapping[str, Any], base: str = ".") -> tuple[np.ndarray, np.ndarray]:
-    """Image float32 (C, ...) and mask uint8, both at plan["spacing"]. Raises ImageError naming the file."""
+def prepare_case(
+    record: Mapping[str, Any], plan: Mapping[str, Any], base: str = "."
+) -> tuple[np.ndarray, np.ndarray, tuple[int, ...]]:
+    """Image float32 (C, ...) and mask uint8, both at plan["spacing"], and the shape of the image as it was read. Raises
+    ImageError naming the file."""
     image = read_image(record["image_path"], base)
-    array = prepare_image(image, plan, str(record["image_path"]))
+    array, shape = prepare_image(image, plan, str(record["image_path"])), tuple(image.array.shape[1:])
     channels = load_masks(record, plan, image, base)  # (K, H, W[, D]) bool, on the image's grid
     if channels.ndim - 1 < int(plan["dims"]):
         channels = channels[..., None]
@@ -134,11 +145,11 @@ def prepare_case(record: Mapping[str, Any], plan: Mapping[str, Any], base: str =
         soft = resize(channels.astype(np.float32), array.shape[1:])
         channels = soft >= 0.5 if plan.get("overlap") else _hardest(soft)
     if plan.get("overlap"):
-        return array, channels.astype(np.uint8)
+        return array, channels.astype(np.uint8), shape
     ids = np.zeros(channels.shape[1:], np.uint8)
     for place in range(len(channels)):
         ids[channels[place]] = place + 1
-    return array, ids
+    return array, ids, shape
 
 
 def _hardest(soft: np.ndarray) -> np.ndarray:
@@ -180,9 +191,10 @@ def wanted_shape(shape: Sequence[int], spacing: Sequence[float] | None, plan: Ma
     return tuple(max(1, round(n * s / w)) for n, s, w in zip(shape, spacing, wanted, strict=True))
 
 
-def _write(file: Path, image: np.ndarray, mask: np.ndarray, plan: Mapping[str, Any]) -> None:
+def _write(file: Path, image: np.ndarray, mask: np.ndarray, shape: tuple[int, ...], plan: Mapping[str, Any]) -> None:
     """Each part beside its place and then moved; the points come last and say that the case is complete."""
-    for name, array in (("image", image), ("mask", mask), ("points", sample_points(mask, plan))):
+    parts = {"image": image, "mask": mask, "shape": np.array(shape), "points": sample_points(mask, plan)}
+    for name, array in parts.items():
         temporary = Path(f"{file}.{name}.tmp")
         with temporary.open("wb") as stream:
             np.save(stream, array)

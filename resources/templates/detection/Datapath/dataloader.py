@@ -40,7 +40,7 @@ class Cases:
                 result.append(empty)
                 continue
             try:
-                shape = image_shape(record, base)
+                shape = self.volumes.shape(row)
                 boxes, said = true_boxes(record, classes, shape, base)
             except ImageError as error:
                 raise SystemExit(str(error)) from error
@@ -76,13 +76,6 @@ def _without_boxes(records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     return [{"image_path": record["image_path"], "mask_path": record.get("mask_path")} for record in records]
 
 
-def image_shape(record: Mapping[str, Any], base: str = ".") -> tuple[int, ...]:
-    """(H, W[, D]) of the image as it is read."""
-    from Utils.masks import grid_of
-
-    return tuple(grid_of(record["image_path"], base).shape)
-
-
 def scale_boxes(boxes: np.ndarray, old: Sequence[int], new: Sequence[int]) -> np.ndarray:
     """(N, 2 d + 1) boxes of an image of shape `old` on its copy of shape `new`; a slice axis is added where it has one."""
     d = len(new)
@@ -103,8 +96,13 @@ class Patches(Dataset[dict[str, torch.Tensor]]):
     def __init__(self, cases: Cases, rows: np.ndarray, fixed: bool) -> None:
         self.cases, self.rows, self.fixed = cases, rows, fixed
         self.records = [cases.records[int(row)] for row in rows]
-        self.patch = [int(n) for n in cases.plan["patch"]]
+        self.resize(cases.plan["patch"], cases.plan["patch"])
         self.having = [rows[cases.counts[rows, k] > 0] for k in range(cases.counts.shape[1])]
+
+    def resize(self, patch: Sequence[int], cut: Sequence[int]) -> None:
+        """Patches of this size from now on. Masks may be given room around it (a larger `cut`, by even numbers of pixels),
+        out of which the augmentation takes the patch: a turned patch alone would have corners of false background."""
+        self.patch, self.room = [int(n) for n in patch], [int(n) for n in cut]
 
     def __len__(self) -> int:
         return len(self.rows) if self.fixed else max(len(self.rows), int(self.cases.plan["patches"]))
@@ -114,11 +112,12 @@ class Patches(Dataset[dict[str, torch.Tensor]]):
         row, centre = self._place(int(self.rows[item % len(self.rows)]), rng)
         image = self.cases.image(row)
         start = self._start(image.shape[1:], centre, rng)
-        result = {"pixel_values": torch.from_numpy(cut(image, start, self.patch).astype(np.float32))}
+        wide = [s - (have - want) // 2 for s, have, want in zip(start, self.room, self.patch, strict=True)]
+        result = {"pixel_values": torch.from_numpy(cut(image, wide, self.room).astype(np.float32))}
         if self.cases.boxes:
             result["boxes"] = torch.from_numpy(self._boxes(row, start)).float()
         else:
-            mask = cut(self.cases.volumes.mask(row), start, self.patch, fill=0)
+            mask = cut(self.cases.volumes.mask(row), wide, self.room, fill=0)
             result["labels"] = torch.from_numpy(mask.astype(np.uint8))
         return result
 

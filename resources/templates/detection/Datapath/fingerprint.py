@@ -15,7 +15,7 @@ from Utils.formats import Image, ImageError
 from Utils.images import read_image
 from Utils.lesions import lesion_boxes
 from Utils.mask_grid import load_masks
-from Utils.scales import common_window, count_scales, scale_of, values_by_class
+from Utils.scales import averaged, colour, common_window, count_scales, scale_of, values_by_class
 
 SAMPLE = {2: 120, 3: 40}
 
@@ -65,7 +65,8 @@ def _images(same: Sequence[dict[str, Any]]) -> dict[str, Any]:
     extent, placeholders = believe(same)
     spacings = [item["spacing"] for item in same if item["spacing"]]
     return {
-        "channels": Counter(item["channels"] for item in same).most_common(1)[0][0],
+        "channels": colour(same),
+        "averaged": averaged(same, colour(same)),
         "modality": Counter(item["modality"] for item in same).most_common(1)[0][0],
         "eight_bit": all(item["eight_bit"] for item in same),
         "scales": count_scales(same),

@@ -24,6 +24,7 @@ from Utils.boxes import (
     rank_images,
 )
 from Utils.lesions import components, dice, lesion_counts, lesion_f1, match_numbered, mean_figure
+from Utils.price import PATCHES
 from Utils.ranks import auroc
 
 THRESHOLDS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
@@ -57,7 +58,7 @@ class Scorer:
             if not self.limit and time.monotonic() - start > self.seconds:
                 break
         self.limit = self.limit or len(used)
-        figures = {"valid_loss": patch_loss(model, self.valid, self.plan, device, 64)}
+        figures = {"valid_loss": patch_loss(model, self.valid, self.plan, device, PATCHES)}
         if self.plan["target"] == "boxes":
             return figures | box_figures(answers, [self._boxes(row) for row in used], len(self.plan["classes"]))
         table = np.array(answers)  # (cases, K, 4): dice, then matched, found, true lesions

@@ -11,7 +11,7 @@ import numpy as np
 from Utils.formats import ImageError
 from Utils.images import read_image
 from Utils.preprocess import all_finite
-from Utils.scales import count_scales, scale_of
+from Utils.scales import averaged, colour, count_scales, scale_of
 
 SAMPLE = 200
 DEEP = 8
@@ -42,7 +42,8 @@ def fingerprint(records: list[dict[str, Any]], label_dict: dict[str, int]) -> di
         "multi_label": any(len(labels) != 1 for labels in lists),
         "dims": dims,
         "other_dims": len(images) - len(same),
-        "channels": Counter(item["channels"] for item in same).most_common(1)[0][0],
+        "channels": colour(same),
+        "averaged": averaged(same, colour(same)),
         "modality": Counter(item["modality"] for item in same).most_common(1)[0][0],
         "eight_bit": all(item["eight_bit"] for item in same),
         "scales": count_scales(images),

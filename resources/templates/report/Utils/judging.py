@@ -13,11 +13,10 @@ from Datapath.dataloader import Studies, report_of, whole_text
 from Model.words import Words
 from torch.utils.data import DataLoader, Subset
 from Utils.findings import stated
+from Utils.price import QUICK
 from Utils.ranks import macro_auroc
 from Utils.wording import best_constant, bleu, distinct, label_f1, shuffle_order
 
-QUICK = 32
-"""So many studies are written for during the training, without beams."""
 SHUFFLES = 5
 Figures = dict[str, float]
 

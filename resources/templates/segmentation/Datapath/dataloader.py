@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -34,7 +35,8 @@ def patient_of(record: Mapping[str, Any]) -> str:
 
 def hold_out(records: Sequence[Mapping[str, Any]], share: float, seed: int = 0) -> np.ndarray:
     """(N,) bool: validation cases; whole patients at random until the share is reached, at least one, never all."""
-    patients = sorted({patient_of(record) for record in records})
+    of = [patient_of(record) for record in records]
+    patients, cases = sorted(set(of)), Counter(of)
     if len(patients) < 2:
         raise SystemExit(
             f"{len(records)} cases cannot be split into training and validation by patient; a patient key that is the "
@@ -47,13 +49,15 @@ def hold_out(records: Sequence[Mapping[str, Any]], share: float, seed: int = 0) 
         if chosen and count >= share * len(records):
             break
         chosen.add(patient)
-        count += sum(patient_of(record) == patient for record in records)
-    return np.array([patient_of(record) in chosen for record in records])
+        count += cases[patient]
+    return np.array([patient in chosen for patient in of])
 
 
 class Patches(Dataset[dict[str, torch.Tensor]]):
-    """Items `{"pixel_values": float32 (C, *patch), "labels": uint8 (*patch) or (K, *patch)}` at random places.
+    """Items `{"pixel_values": float32 (C, *cut), "labels": uint8 (*cut) or (K, *cut)}` at random places.
 
+    `cut` is the patch, or what `resize` is given: the patch with room around it, out of which the augmentation takes the
+    patch. Were the patch itself turned, its corners would show a smeared border that the mask calls background.
     `foreground` of them are centred on a voxel of a random class of the case, so that small classes are seen as often
     as large ones. One epoch is `epoch_patches` items: every case equally often, the rest of random cases.
     """
@@ -63,9 +67,13 @@ class Patches(Dataset[dict[str, torch.Tensor]]):
     ):
         self.volumes, self.rows = volumes, rows
         self.records = [records[int(row)] for row in rows]
-        self.patch = tuple(int(v) for v in plan["patch"])
+        self.resize(plan["patch"], plan["patch"])
         self.share, self.pad = float(plan["foreground"]), float(plan["pad_value"])
         self.length = max(int(plan.get("epoch_patches") or 0), 1)
+
+    def resize(self, patch: Sequence[int], cut: Sequence[int]) -> None:
+        """Patches of this size from now on, in the middle of a cut that is larger by even numbers of voxels."""
+        self.patch, self.cut = tuple(int(v) for v in patch), tuple(int(v) for v in cut)
 
     def __len__(self) -> int:
         return self.length
@@ -76,8 +84,9 @@ class Patches(Dataset[dict[str, torch.Tensor]]):
         row = int(self.rows[item % len(self.rows) if item < whole else rng.integers(len(self.rows))])
         image, mask = self.volumes.image(row), self.volumes.mask(row)
         start = self._place(image.shape[1:], self.volumes.points(row), rng)
-        pixels = cut(image, start, self.patch, self.pad).astype(np.float32, copy=False)
-        return {"pixel_values": torch.from_numpy(pixels), "labels": torch.from_numpy(cut(mask, start, self.patch, 0))}
+        start = [s - (have - want) // 2 for s, have, want in zip(start, self.cut, self.patch, strict=True)]
+        pixels = cut(image, start, self.cut, self.pad).astype(np.float32, copy=False)
+        return {"pixel_values": torch.from_numpy(pixels), "labels": torch.from_numpy(cut(mask, start, self.cut, 0))}
 
     def _place(self, shape: tuple[int, ...], points: np.ndarray, rng: np.random.Generator) -> list[int]:
         """Lowest corner: anywhere inside the image; axes shorter than the patch lie at a random place within it."""

@@ -14,9 +14,13 @@ from .extent import believe
 from .formats import ImageError
 from .images import read_image
 from .mask_grid import load_masks
-from .scales import common_window, count_scales, scale_of, values_by_class, values_inside
+from .preprocess import all_finite, scale_intensity
+from .scales import averaged, colour, common_window, count_scales, scale_of, values_by_class, values_inside
+from .thin import width
 
 SAMPLE = {2: 200, 3: 40}
+MEASURED = {2: 20, 3: 4}
+"""Images of which the width of what is marked is measured, besides the first four."""
 
 
 def fingerprint(records: Sequence[Mapping[str, Any]], label_dict: Mapping[str, int]) -> dict[str, Any]:
@@ -37,13 +41,15 @@ def fingerprint(records: Sequence[Mapping[str, Any]], label_dict: Mapping[str, i
     extent, placeholders = believe(same) if dims == 3 else (None, [])
     spacings = [item["spacing"] for item in same if item["spacing"]]
     inside = np.concatenate([item["inside"] for item in same])
+    channels = colour(same)
     return {
         **reads,
         "overlap": objects == {True},
         "cases": len(records),
         "patients": len({str(r.get("patient") or r["image_path"]) for r in records}),
         "dims": dims,
-        "channels": Counter(item["channels"] for item in same).most_common(1)[0][0],
+        "channels": channels,
+        "averaged": averaged(same, channels),
         "modality": Counter(item["modality"] for item in same).most_common(1)[0][0],
         "eight_bit": all(item["eight_bit"] for item in same),
         "scales": count_scales(same),
@@ -52,6 +58,8 @@ def fingerprint(records: Sequence[Mapping[str, Any]], label_dict: Mapping[str, i
         "spacings": np.array(spacings) if len(spacings) > len(same) / 2 else None,
         "extent": extent,
         "placeholders": placeholders,
+        "widths": _widths(same, classes),
+        "dark": float(np.median([item["dark"] for item in same])),
         "low": float(np.median([item["low"] for item in same])),
         "high": float(np.median([item["high"] for item in same])),
         "mean": float(np.mean([item["mean"] for item in same])),
@@ -62,6 +70,18 @@ def fingerprint(records: Sequence[Mapping[str, Any]], label_dict: Mapping[str, i
         "sampled": len(same),
         "unreadable": [item for item in found if isinstance(item, str)],
     }
+
+
+def _widths(images: Sequence[Mapping[str, Any]], classes: Sequence[str]) -> dict[str, float]:
+    """Median width of each class, where it was measured: mm, or pixels where most images have no spacing."""
+    known = sum(bool(item["spacing"]) for item in images) > len(images) / 2
+    found: dict[str, float] = {}
+    for place, name in enumerate(classes):
+        some = [item["widths"][place] for item in images if item["widths"] and bool(item["spacing"]) == known]
+        some = [value for value in some if value is not None]
+        if some:
+            found[name] = float(np.median(some))
+    return found
 
 
 def _check_labels(reads: Mapping[str, Any]) -> None:
@@ -77,18 +97,22 @@ def _sample(records: Sequence[Mapping[str, Any]], reads: Mapping[str, Any]) -> l
     first = [_measure(record, reads) for record in order[:4]]
     volumes = any(isinstance(item, dict) and item["dims"] == 3 for item in first)
     rest = order[4 : SAMPLE[3] if volumes else SAMPLE[2]]
+    narrow = MEASURED[3 if volumes else 2]
     with ThreadPoolExecutor(4) as pool:
-        return [*first, *pool.map(lambda record: _measure(record, reads), rest)]
+        return [*first, *pool.map(lambda item: _measure(item[1], reads, item[0] < narrow), enumerate(rest))]
 
 
-def _measure(record: Mapping[str, Any], reads: Mapping[str, Any]) -> dict[str, Any] | str:
+def _measure(record: Mapping[str, Any], reads: Mapping[str, Any], widths: bool = True) -> dict[str, Any] | str:
     try:
         image = read_image(record["image_path"])
         masks = load_masks(record, reads, image)
     except ImageError as error:
         return str(error)
     low, high = (float(v) for v in np.percentile(image.array, (0.5, 99.5)))
+    dark = scale_intensity(all_finite(image.array[:1]), {"mode": "foreground"}).min() if image.dims == 3 else 0.0
     return {
+        "dark": float(dark),
+        "widths": [width(mask, image.spacing) for mask in masks] if widths else [],
         "path": str(record["image_path"]),
         "dims": image.dims,
         "channels": int(image.array.shape[0]),

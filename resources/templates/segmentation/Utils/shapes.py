@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from .thin import finest_needed
+
 MOST = {(2, False): 512 * 512, (2, True): 1024 * 1024, (3, False): 2_000_000, (3, True): 40_000_000}
 """Voxels of a median image that are affordable, by (dims, GPU); above, the spacing is made coarser."""
 PATCH = {(2, False): 256 * 256, (2, True): 512 * 512, (3, False): 160_000, (3, True): 128**3}
@@ -22,7 +24,7 @@ def working_spacing(facts: dict[str, Any], gpu: bool) -> tuple[list[float], bool
     most = MOST[dims, gpu]
     if known is None:
         sides = shapes.max(axis=1)
-        factor = max(1.0, (float(np.prod(median)) / most) ** (1 / dims))
+        factor = max(1.0, min((float(np.prod(median)) / most) ** (1 / dims), finest_needed(facts["widths"]) or np.inf))
         if dims == 2 and sides.max() > 1.5 * sides.min():
             longest = round(float(max(median)) / factor / 16) * 16
             shape = [round(float(n) * longest / float(max(median))) for n in median]
@@ -34,7 +36,8 @@ def working_spacing(facts: dict[str, Any], gpu: bool) -> tuple[list[float], bool
     if dims == 3 and spacing[worst] > 3 * others.max() and median[worst] * 3 < np.delete(median, worst).min():
         spacing[worst] = max(float(np.percentile(known[:, worst], 10)), float(others.max()))
     extent = np.median([s * n for s, n in zip(known, shapes, strict=False)], axis=0)
-    while np.prod(extent / spacing) > most:  # finer axes first, until all are alike
+    enough = finest_needed(facts["widths"]) or np.inf  # coarser, and thin structures break up
+    while np.prod(extent / spacing) > most and spacing.min() * 1.05 <= enough:  # finer axes first, until all are alike
         fine = spacing < spacing.min() * 1.05
         spacing = np.where(fine, spacing * 1.05, spacing)
     shape = [max(1, round(float(e / s))) for e, s in zip(extent, spacing, strict=True)]

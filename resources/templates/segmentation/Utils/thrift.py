@@ -8,6 +8,7 @@ import numpy as np
 
 from .pace import Way
 from .shapes import PATCH, choose_patch, round_up, topology
+from .thin import finest_needed
 
 NARROW = 8
 COARSE = 2.1
@@ -16,6 +17,8 @@ COARSE = 2.1
 RATE = 0.01
 """Learning rate of narrow networks with few steps. 400 steps on thirteen drawn organs gave a Dice of 0.14 at 0.002, 0.55 at
 0.006, 0.68 at 0.012 and 0.55 at 0.02; at 0.012 and with weights by size 0.83."""
+HEAVIEST = 4.0
+"""No class weighs more: beyond that a small one is marked everywhere, and Dice takes care of it anyway."""
 USUAL = 0.02
 """Share of an image at which a class weighs 1 in cross-entropy; smaller ones weigh more, by the root of their share."""
 
@@ -56,12 +59,13 @@ def coarser(facts: dict[str, Any]) -> Way:
     known = facts["spacings"]
     finest = np.ones(int(facts["dims"])) if known is None else np.median(known, axis=0)
     extent = np.median(facts["shapes"], axis=0) * finest  # not every file has a spacing
+    enough = finest_needed(facts.get("widths") or {}) or np.inf
 
     def way(plan: dict[str, Any]) -> str:
         spacing, dims = np.array(plan["spacing"], float), int(plan["dims"])
         goal = float(np.prod(spacing)) * 2
         for _ in range(100):
-            fine = (spacing < spacing.min() * 1.05) & (spacing * 1.05 <= COARSE * finest)
+            fine = (spacing < spacing.min() * 1.05) & (spacing * 1.05 <= COARSE * finest) & (spacing * 1.05 <= enough)
             if not fine.any() or np.prod(spacing) >= goal:
                 break
             spacing = np.where(fine, spacing * 1.05, spacing)
@@ -80,6 +84,26 @@ def coarser(facts: dict[str, Any]) -> Way:
     return way
 
 
+def smaller_patch(facts: dict[str, Any]) -> Way:
+    """Half the patch, where a coarser grid would break up what is thin."""
+    enough = finest_needed(facts.get("widths") or {})
+
+    def way(plan: dict[str, Any]) -> str:
+        patch, before = [int(n) for n in plan["patch"]], list(plan["patch"])
+        longest, least = int(np.argmax(patch)), 64 if plan["dims"] == 2 else 32
+        if enough is None or patch[longest] < 2 * least or min(plan["spacing"] or [1.0]) * 1.05 <= enough:
+            return ""
+        patch[longest] //= 2
+        strides, kernels = topology(patch, list(plan["spacing"] or [1.0] * len(patch)))
+        width = plan["network"]["filters"][0]
+        plan["patch"] = round_up(patch, strides)
+        plan["network"] |= {"strides": strides, "kernels": kernels}
+        plan["network"]["filters"] = filters(width, len(strides), int(plan["dims"]))
+        return f"patches {plan['patch']} instead of {before}, since what is marked is thin"
+
+    return way
+
+
 def hurry(facts: dict[str, Any], plan: dict[str, Any], given: set[str]) -> list[str]:
     """A higher rate, and weights so that small classes are not passed over in the few steps; what was changed."""
     said = []
@@ -91,6 +115,6 @@ def hurry(facts: dict[str, Any], plan: dict[str, Any], given: set[str]) -> list[
         sizes = [
             float(np.median([n for n in facts["sizes"][name] if n] or [USUAL * voxels])) for name in plan["classes"]
         ]
-        plan["loss"]["weights"] = [round(float(np.clip((USUAL * voxels / n) ** 0.5, 0.5, 8)), 2) for n in sizes]
+        plan["loss"]["weights"] = [round(float(np.clip((USUAL * voxels / n) ** 0.5, 0.5, HEAVIEST)), 2) for n in sizes]
         said.append("small classes weigh more in the loss")
     return said

@@ -1,0 +1,51 @@
+"""What a plan costs on this machine: a training step with all that belongs to it, a scoring, the final figures."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .pace import Costs, typical
+
+
+def final_seconds(minutes: float) -> float:
+    """Of all folds together, kept free for their results."""
+    return 2.0 + min(8.0, 1.2 * minutes)
+
+
+def costs(plan: dict[str, Any], cases: int) -> Costs:
+    """Of one fold, measured with noise."""
+    import torch
+    from Model.network import build_model
+
+    from .augment import Augment
+    from .rehearse import SPARE, device_of, rehearsed
+
+    device, batch, folds = device_of(plan), int(plan["batch"]), int(plan["folds"])
+    model = build_model(plan).to(device).train()
+    images = np.random.default_rng(0).standard_normal((4 * batch, int(plan["channels"]), *plan["size"]), np.float32)
+    labels = torch.zeros(batch, len(plan["classes"]))
+    labels[:, 0] = 1.0
+    augment, rows = Augment(plan["augment"]), np.random.default_rng(1)
+
+    def load() -> dict[str, Any]:
+        chosen = images[rows.integers(0, len(images), batch)]
+        items = list(torch.from_numpy(np.ascontiguousarray(chosen)))
+        return {"pixel_values": torch.stack(items), "labels": labels}
+
+    def prepare(items: dict[str, Any]) -> dict[str, Any]:
+        return {**items, "pixel_values": augment(items["pixel_values"])}
+
+    step = typical(rehearsed(model, plan, load, prepare)) + SPARE
+    many = torch.from_numpy(images[: 2 * batch]).to(device)
+    truth = labels.repeat(2, 1).to(device)
+    model.eval()
+
+    def look() -> None:
+        with torch.no_grad():
+            model(many, truth)["logits"].cpu()
+
+    share = 1 / folds if folds > 1 else float(plan["validation_share"])
+    scoring = typical(look, tries=3) * max(1.0, share * cases / (2 * batch))
+    return Costs(step, scoring, final_seconds(float(plan["minutes"])) / folds)

@@ -1,0 +1,45 @@
+"""Which intensity rule the images get, and which changes of brightness a model should bear."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .scales import by_itself, joined
+
+
+def choose_intensity(facts: dict[str, Any]) -> dict[str, Any]:
+    """CT: the window of what is marked, in Hounsfield units. 8-bit pictures: 0..1. MR, mixtures: each by itself."""
+    if facts["window"]:
+        return joined(facts["window"])
+    if len(facts["scales"]) > 1:
+        return by_itself(facts)
+    if facts["modality"] == "ct":
+        inside = facts["inside"]
+        low, high = (float(v) for v in np.percentile(inside, (0.5, 99.5))) if len(inside) else (-1000.0, 1000.0)
+        low, high = (low, high) if high - low > 50 else (low - 150.0, high + 150.0)
+        values = (np.clip(inside, low, high) - low) / (high - low) if len(inside) else np.array([0.3, 0.7])
+        mean, std = float(values.mean()), max(float(values.std()), 0.05)
+        return {"mode": "window", "low": round(low), "high": round(high), "mean": round(mean, 3), "std": round(std, 3)}
+    if facts["eight_bit"]:
+        return {"mode": "unit", "mean": round(facts["mean"] / 255, 4), "std": max(round(facts["std"] / 255, 4), 0.02)}
+    return by_itself(facts)
+
+
+def choose_changes(facts: dict[str, Any], spacing: list[float]) -> dict[str, Any]:
+    """No flips by default: left and right matter in the body. Skin, retina and microscopy (colour) get both."""
+    flat = facts["dims"] == 3 and max(spacing) / min(spacing) > 3
+    return {
+        "often": 0.6,
+        "flip": ["h", "w"] if facts["dims"] == 2 and facts["channels"] == 3 else [],
+        "rotate": 15,
+        "tilt": 0 if flat or facts["dims"] == 2 else 10,
+        "zoom": 0.15,
+        "shift": 0.05,
+        "contrast": 0.2,
+        "brightness": 0.15,
+        "gamma": 0.25,
+        "noise": 0.1,
+        "blur": 0.7,
+    }

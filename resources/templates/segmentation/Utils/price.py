@@ -1,0 +1,88 @@
+"""What a plan costs on this machine: a training step with all that belongs to it, a scoring, the final figures."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .pace import Costs, typical
+
+SCORED = 24
+"""Validation cases that are scored while training; the final figures are of all."""
+FINAL_SHARE = 0.1
+"""The final figures may take so much of the minutes."""
+
+
+def median_there(facts: dict[str, Any], plan: dict[str, Any]) -> list[int]:
+    """Voxels of the median image on the plan's grid."""
+    median = np.median(facts["shapes"], axis=0)
+    if plan["side"]:
+        return [max(1, round(float(n) * plan["side"] / float(max(median)))) for n in median]
+    known = facts["spacings"] is not None and not plan["pixels"]
+    own = np.median(facts["spacings"], axis=0) if known else [1.0] * len(median)
+    wanted = plan["spacing"] or own
+    return [max(1, round(float(n * s / w))) for n, s, w in zip(median, own, wanted, strict=True)]
+
+
+def costs(facts: dict[str, Any], plan: dict[str, Any]) -> Costs:
+    """Measured with noise in images of median size. Raises RuntimeError where the patch does not fit (memory, strides)."""
+    import torch
+    from Model.network import build_model
+
+    from .rehearse import SPARE, device_of
+
+    device = device_of(plan)
+    model = build_model(plan).to(device).train()
+    step = typical(_step(model, facts, plan)) + SPARE
+    held = max(1, round(float(plan["validation_share"]) * int(facts["cases"])))
+    with torch.no_grad():
+        case = typical(_scoring(model.eval(), facts, plan, device), tries=3)
+    seconds = float(plan["minutes"]) * 60
+    return Costs(step, case * min(SCORED, held), min(FINAL_SHARE * seconds, 2.0 + 1.2 * case * held))
+
+
+def _step(model: Any, facts: dict[str, Any], plan: dict[str, Any]) -> Any:
+    import torch
+
+    from .augment_masks import AugmentMasks
+    from .rehearse import rehearsed
+    from .windows import cut
+
+    shape, patch = median_there(facts, plan), [int(n) for n in plan["patch"]]
+    rng, augment = np.random.default_rng(0), AugmentMasks(plan["augment"])
+    image = rng.standard_normal((int(plan["channels"]), *shape), np.float32)
+    layers = (len(plan["classes"]), *shape) if plan["overlap"] else tuple(shape)
+    mask = rng.integers(0, 2, layers, np.uint8)
+    large = augment.reach(patch)
+
+    def load() -> dict[str, Any]:
+        items = []
+        for _ in range(int(plan["batch"])):
+            start = [int(rng.integers(-1, max(1, have - want + 1))) for have, want in zip(shape, large, strict=True)]
+            items.append((cut(image, start, large, 0.0), cut(mask, start, large, 0)))
+        images, masks = (torch.stack([torch.from_numpy(item[k]) for item in items]) for k in (0, 1))
+        return {"pixel_values": images, "labels": masks}
+
+    def prepare(batch: dict[str, Any]) -> dict[str, Any]:
+        images, masks = augment.pair(batch["pixel_values"], batch["labels"], patch)
+        return {"pixel_values": images, "labels": masks}
+
+    return rehearsed(model, plan, load, prepare)
+
+
+def _scoring(model: Any, facts: dict[str, Any], plan: dict[str, Any], device: Any) -> Any:
+    """One validation case, from the network to its Dice."""
+    import torch
+
+    from .scoring import decide, dice_of, run_whole
+
+    shape = median_there(facts, plan)
+    image = torch.randn(int(plan["channels"]), *shape)
+    overlap, classes = bool(plan["overlap"]), len(plan["classes"])
+
+    def score() -> None:
+        found = decide(run_whole(model, image, plan, device), overlap)
+        dice_of(found, found, classes, overlap)
+
+    return score
