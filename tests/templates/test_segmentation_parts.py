@@ -417,3 +417,16 @@ assert 90 <= chosen.sum() <= 92 and len(asked) <= 2 * len(records), len(asked)
 assert all(chosen[k] == chosen[k + 1] for k in range(0, 600, 2))
 """
     call(project, "-c", code)
+
+
+def test_the_mean_shape_is_what_a_trained_model_has_to_beat() -> None:
+    """A trainer stopped at a Dice of 0.825, content, where the mean shape had 0.70 and nobody had said so."""
+    plan = {"classes": ["a", "b"], "overlap": False, "dims": 2}
+    mask = np.zeros((40, 60), np.uint8)
+    mask[8:30, 10:26], mask[10:30, 30:50] = 1, 2
+    blind = own("blind").blind_dice
+    assert blind([mask] * 5, [mask], plan) > 0.95
+    assert blind([mask] * 5, [np.repeat(mask, 2, axis=0)], plan) > 0.95, "stretched to the image"
+    assert blind([mask] * 5, [np.roll(mask, 20, axis=0)], plan) < 0.5
+    layers = np.stack([mask == 1, mask > 0]).astype(np.uint8)
+    assert blind([layers], [layers], {**plan, "overlap": True}) > 0.95

@@ -258,6 +258,8 @@ def test_a_line_on_the_console_does_not_name_thirty_classes(project: Path) -> No
     code = (
         "from Utils.curves import telling\n"
         "few = {'valid_loss': 1.0, 'auroc': 0.9, 'x': float('nan')}\n"
+        "from Utils.curves import number\n"
+        "assert [number(epoch) for epoch in (1.0, 1.26, 30.0, None)] == ['1', '1.3', '30', '0']\n"
         "assert telling(few) == {'valid_loss': 1.0, 'auroc': 0.9}\n"
         "many = {'valid_loss': 1.0, 'dice': 0.5, **{f'dice_organ {k}': k / 100 for k in range(30)}}\n"
         "assert list(telling(many)) == ['valid_loss', 'dice', *(f'lowest dice_organ {k}' for k in range(3))]\n"

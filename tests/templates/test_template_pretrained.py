@@ -134,12 +134,12 @@ def test_a_network_of_the_local_cache_is_found_tuned_and_delivered(project: Path
         f"import os, sys; os.environ['HF_HUB_CACHE'] = {str(hub)!r}\n"
         "import plan, train, export; sys.path.insert(0, 'example'); import make_example; from pathlib import Path\n"
         "make_example.make_example(Path(), 40)\n"
+        "plan.main(['--minutes', '1', '--set', 'device=cpu', 'max_steps=4', 'batch=8'])\n"
         "import torch; real = torch.optim.AdamW.__init__\n"
         "def spy(self, groups, *rest, **more):\n"
         "    print('RATES', [(group['lr'], len(group['params'])) for group in groups])\n"
         "    real(self, groups, *rest, **more)\n"
         "torch.optim.AdamW.__init__ = spy\n"
-        "plan.main(['--minutes', '1', '--set', 'device=cpu', 'max_steps=4', 'batch=8'])\n"
         "assert train.main([]) == 0\nexport.main([])"
     )
     said = run("-c", code).stdout

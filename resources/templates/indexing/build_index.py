@@ -100,7 +100,8 @@ def one_table(args: argparse.Namespace, file: Path) -> list[Case]:
             kept, Finder(folder), image=args.image, labels=labels, separator=args.separator,
             patient=args.patient, split=args.split_column,
         )  # fmt: skip
-    print(f"rows: {len(rows)}; kept by --where: {len(kept)}; with an image: {len(cases)}; image absent: {len(absent)}"
+    chosen = f"kept by --where: {len(kept)}; " if args.where else ""
+    print(f"rows: {len(rows)}; {chosen}with an image: {len(cases)}; image absent: {len(absent)}"
           + (f" (e.g. {', '.join(name[:80] for name in absent[:3])})" if absent else ""))  # fmt: skip
     if not cases:
         raise SystemExit(

@@ -29,8 +29,6 @@ from Utils.start import begin, cores, guarded
 
 LOGOUT = Path("Logout")
 NAME = "model0"
-SCORED = 24
-"""Validation cases that are scored while training; the final figures are of all."""
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -55,12 +53,21 @@ def train(plan: dict[str, Any], seconds: float) -> None:
     from Datapath.dataloader import build_datasets
     from Model.network import build_model
     from Utils.augment_masks import AugmentMasks
+    from Utils.blind import blind_dice
+    from Utils.price import SCORED
     from Utils.scoring import dice_table, mean_dice, subset
     from Utils.training import FEW, Parts, device_of, load_best, train_by_clock
 
     train_set, valid_set = build_datasets(plan)
     rows = subset(valid_set, SCORED)
-    print(f"{len(set(train_set.rows))} training cases, {len(valid_set)} validation cases", flush=True)
+    volumes = train_set.volumes
+    masks, truths = ([volumes.mask(int(row)) for row in part.rows] for part in (train_set, valid_set))
+    blind = blind_dice(masks, truths, plan)
+    print(
+        f"{len(set(train_set.rows))} training cases, {len(valid_set)} validation cases; the mean shape of the training masks, "
+        f"which looks at no image, has a validation Dice of {blind:.3f}",
+        flush=True,
+    )
 
     def scorer(model: torch.nn.Module, device: torch.device) -> dict[str, float]:
         table = dice_table(model, valid_set, rows, plan, device)
@@ -85,7 +92,7 @@ def train(plan: dict[str, Any], seconds: float) -> None:
     device = device_of(plan)
     model = load_best(build_model(plan), NAME, device)
     table = dice_table(model, valid_set, list(range(len(valid_set))), plan, device)
-    finish(plan, table, valid_set.records, done)
+    finish(plan, table, valid_set.records, done, blind)
 
 
 def _any(column: np.ndarray) -> bool:
@@ -121,13 +128,25 @@ def shrink(plan: dict[str, Any]) -> bool:
     return True
 
 
-def finish(plan: dict[str, Any], table: np.ndarray, records: list[dict[str, Any]], done: dict[str, Any]) -> None:
-    """metrics.json, valid_predictions.json, curves.png; the plan as it was really trained, in trained.json."""
+def finish(
+    plan: dict[str, Any],
+    table: np.ndarray,
+    records: list[dict[str, Any]],
+    done: dict[str, Any],
+    blind: float | None = None,
+) -> None:
+    """metrics.json, valid_predictions.json, curves.png; the plan as it was really trained, in trained.json.
+
+    Args:
+        blind: Dice of the mean shape on the same cases, where it is known.
+    """
     from Utils.scoring import mean_dice
 
     classes = plan["classes"]
     each = {name: _rounded(np.nanmean(c)) for name, c in zip(classes, table.T, strict=True) if _any(c)}
     figures = {"dice": round(mean_dice(table), 4), "dice_by_class": each, "cases": len(table)}
+    if blind is not None:
+        figures["mean_shape_dice"] = round(blind, 4)
     metrics = {"validation": figures, **{key: done[key] for key in ("epochs", "seconds", "steps", "best_epoch")}}
     rows = [
         {
@@ -143,6 +162,12 @@ def finish(plan: dict[str, Any], table: np.ndarray, records: list[dict[str, Any]
     (LOGOUT / "metrics.json").write_text(json.dumps(metrics, indent=2))
     lost = [name for name in classes if name not in each]
     print(f"done: validation Dice {figures['dice']} on {len(table)} held-out cases; by class {each}", flush=True)
+    if blind is not None:
+        verdict = "above" if figures["dice"] > blind else "NOT above"
+        print(f"{verdict} the mean shape of the training masks, which looks at no image: Dice {blind:.3f}", flush=True)
+    empty = int((~np.isfinite(table)).all(axis=1).sum())
+    if empty:
+        print(f"{empty} held-out cases have nothing marked, rightly so, and are not in the mean", flush=True)
     if lost:
         print(f"not measured, since no held-out mask has them on the plan's grid: {', '.join(lost)}", flush=True)
 

@@ -20,6 +20,11 @@ def telling(figures: dict[str, float], most: int = 8) -> dict[str, float]:
     return {**general, **{f"lowest {key}": found[key] for key in sorted(classes, key=lambda key: found[key])[:3]}}
 
 
+def number(epoch: float | None) -> str:
+    """Epochs for people: the last one is seldom whole, and was once called by the number of the one before."""
+    return f"{round(float(epoch or 0), 1):g}"
+
+
 def append_row(file: Path, row: Mapping[str, Any]) -> None:
     """One line of the log; the header first if the file is new."""
     fresh = not file.exists()

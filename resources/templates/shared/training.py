@@ -28,8 +28,9 @@ from transformers import (
 )
 from transformers.utils import logging as hf_logging
 from Utils.clock import Clock, NotFinite, OutOfMemory, last_checkpoint, rate, seconds_spent
-from Utils.curves import append_row, telling
+from Utils.curves import append_row, number, telling
 from Utils.finite import check_weights
+from Utils.pace import SCORING_SHARE
 
 hf_logging.set_verbosity_error()
 LOGOUT = Path("Logout")
@@ -37,8 +38,6 @@ LINES = 10
 """About so many lines are printed a model; the log file has them all."""
 FEW = 10
 """Validation cases with masks from which on the best figure decides which weights are kept."""
-SCORING_SHARE = 0.15
-"""Scoring the validation part may take so much of the time; where it is slow, epochs are passed over."""
 
 Batch = dict[str, Any]
 Figures = dict[str, float]
@@ -204,9 +203,11 @@ class ByTheClock(TrainerCallback):
         if spent >= self.next_line:
             self.next_line = spent + clock.budget / LINES
             told = ", ".join(f"{key.replace('_', ' ')} {value:.3f}" for key, value in telling(figures).items())
+            left = max(0, round((clock.budget - spent) * state.global_step / max(spent, 1e-6)))
+            left = max(0, clock.max_steps - state.global_step) if clock.max_steps else left
             print(
-                f"{trainer.folder.name} epoch {epoch}: loss {loss:.3f}, {told}, lr {lr:.1g}, "
-                f"{spent:.0f} of {clock.budget:.0f} s",
+                f"{trainer.folder.name} epoch {number(state.epoch)}: loss {loss:.3f}, {told}, lr {lr:.1g}, "
+                f"{spent:.0f} of {clock.budget:.0f} s, about {left} steps left",
                 flush=True,
             )
 
@@ -286,7 +287,7 @@ def _train(plan: dict[str, Any], folder: Path, clock: Clock, make: Any, watch: s
     epochs = round(float(trainer.state.epoch or 0), 2)
     which = "kept the last weights (too few validation cases to choose by)," if parts.keep_last else "best"
     print(
-        f"{folder.name}: {which} {watch} {trainer.best[0]:.3f} at epoch {trainer.best_epoch:.0f} of {epochs:.0f}",
+        f"{folder.name}: {which} {watch} {trainer.best[0]:.3f} at epoch {number(trainer.best_epoch)} of {number(epochs)}",
         flush=True,
     )
     done = {"epochs": epochs, "seconds": round(clock.spent(), 1), "best_epoch": trainer.best_epoch}
