@@ -203,8 +203,8 @@ class ByTheClock(TrainerCallback):
         if spent >= self.next_line:
             self.next_line = spent + clock.budget / LINES
             told = ", ".join(f"{key.replace('_', ' ')} {value:.3f}" for key, value in telling(figures).items())
-            left = max(0, round((clock.budget - spent) * state.global_step / max(spent, 1e-6)))
-            left = max(0, clock.max_steps - state.global_step) if clock.max_steps else left
+            timed = round((clock.budget - spent) * state.global_step / max(spent, 1e-6))
+            left = max(0, clock.max_steps - state.global_step if clock.max_steps else timed)
             print(
                 f"{trainer.folder.name} epoch {number(state.epoch)}: loss {loss:.3f}, {told}, lr {lr:.1g}, "
                 f"{spent:.0f} of {clock.budget:.0f} s, about {left} steps left",
@@ -286,10 +286,8 @@ def _train(plan: dict[str, Any], folder: Path, clock: Clock, make: Any, watch: s
         trainer.score()
     epochs = round(float(trainer.state.epoch or 0), 2)
     which = "kept the last weights (too few validation cases to choose by)," if parts.keep_last else "best"
-    print(
-        f"{folder.name}: {which} {watch} {trainer.best[0]:.3f} at epoch {number(trainer.best_epoch)} of {number(epochs)}",
-        flush=True,
-    )
+    when = f"at epoch {number(trainer.best_epoch)} of {number(epochs)}"
+    print(f"{folder.name}: {which} {watch} {trainer.best[0]:.3f} {when}", flush=True)
     done = {"epochs": epochs, "seconds": round(clock.spent(), 1), "best_epoch": trainer.best_epoch}
     done |= {"steps": trainer.state.global_step, "best": trainer.best[0]}
     (folder / "done.json").write_text(json.dumps(done))
