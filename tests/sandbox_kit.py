@@ -93,14 +93,16 @@ def command_lines() -> list[tuple[int, str]]:
     return found
 
 
-ATTEMPT = """
+ATTEMPT = r"""
 def attempt(name, action):
     try:
         result = action()
     except BaseException as error:
         print("stopped", name, type(error).__name__, error)
+        print("tried", name, "stopped", sep="\t")
     else:
         print("OPEN", name, result)
+        print("tried", name, "open", sep="\t")
 
 import ctypes, os
 libc = ctypes.CDLL(None, use_errno=True)
@@ -117,6 +119,7 @@ def attack(bench: Bench, script: str, limits: Limits | None = None) -> str:
     end, said = bench.run(ATTEMPT + script, limits)
     assert end.code == 0, said
     assert "stopped" in said
+    print(said)  # the table of attacks (tests/attacks/table.py) reads it
     return said
 
 

@@ -1,0 +1,69 @@
+"""`python -m tests.attacks`: all attacks against each backend, as this user and, where root asks, as an ordinary one;
+prints attack by backend and user. Ends with 1 where an attack was not stopped. Arguments go to pytest (`-k headers`)."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent))
+
+from attacks.table import OPEN, Row, table  # noqa: E402
+
+NOBODY = 65534
+PROBE = "import pytest, numpy; from m3b.sandbox import choose; choose()"
+
+
+def main(arguments: list[str]) -> int:
+    who = "root" if os.getuid() == 0 else "ordinary user"
+    rows = [(who, row) for row in run([sys.executable], arguments)]
+    if who == "root":
+        with tempfile.TemporaryDirectory(prefix="m3b-attacks-") as place:
+            python = ordinary(Path(place))
+            if not python:
+                print("As an ordinary user: not run; it takes setpriv, and a Python and packages that all can read.")
+            rows += [("ordinary user", row) for row in (run(python, arguments) if python else ())]
+    print(table(rows))
+    return int(any(row[3] == OPEN for _, row in rows))
+
+
+def ordinary(place: Path) -> list[str]:
+    """The command that runs a Python with the same packages as an ordinary user; empty where there is none."""
+    become = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
+    place.chmod(0o755)
+    made = [str(place / "bin/python"), sys.executable]
+    if Path("/usr/bin/python3").exists() and shutil.which("setpriv"):
+        subprocess.run(
+            ["/usr/bin/python3", "-m", "venv", "--without-pip", str(place)], capture_output=True, check=False
+        )
+        for folder in place.glob("lib/*/site-packages"):
+            packages = [path for path in sys.path if path.endswith("site-packages")]
+            (folder / "same.pth").write_text("\n".join([str(HERE.parents[1] / "src"), *packages]))
+    for python in made:
+        with contextlib.suppress(OSError):
+            if not subprocess.run([*become, python, "-c", PROBE], capture_output=True).returncode:
+                return [*become, python]
+    return []
+
+
+def run(python: list[str], arguments: list[str]) -> list[Row]:
+    with tempfile.TemporaryDirectory(prefix="m3b-attacks-") as place:
+        if len(python) > 1:
+            os.chown(place, NOBODY, NOBODY)
+        file = Path(place, "rows.json")
+        options = ["-p", "attacks.table", f"--attacks={file}", "-p", "no:cacheprovider", f"--basetemp={place}/tests"]
+        env = {**os.environ, "PYTHONPATH": str(HERE.parent), "PYTHONDONTWRITEBYTECODE": "1"}
+        command = [*python, "-m", "pytest", str(HERE), *options, *arguments]
+        subprocess.run(command, env=env, cwd=HERE.parents[1], stdout=sys.stderr, check=False)
+        return [tuple(row) for row in json.loads(file.read_text())] if file.exists() else []  # type: ignore[misc]
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

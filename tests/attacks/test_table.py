@@ -1,0 +1,26 @@
+"""The table that `python -m tests.attacks` prints."""
+
+from __future__ import annotations
+
+from attacks.table import rows_of, table
+
+
+def test_a_test_becomes_its_row_and_those_of_the_ways_it_tried() -> None:
+    said = "stopped memory OSError denied\ntried\tits memory\tstopped\nOPEN nice None\ntried\tnice\topen\n"
+    node = "tests/attacks/test_x.py::test_others_stay[bubblewrap]"
+    assert rows_of(node, "passed", said, "") == [
+        ("others stay", "bubblewrap", "", "stopped"),
+        ("others stay: its memory", "bubblewrap", "", "stopped"),
+        ("others stay: nice", "bubblewrap", "", "without effect"),
+    ]
+    assert rows_of(node, "failed", said, "")[2][3] == "NOT STOPPED"
+
+
+def test_users_and_reasons_are_told_apart() -> None:
+    rows = rows_of("a.py::test_the_log[landlock-nobody-/proc/self]", "skipped", "", "Skipped: no\nuser")
+    assert rows == [("the log (/proc/self)", "landlock", "nobody", "not run: no user")]
+    rows += rows_of("a.py::test_the_log[landlock-own-/proc/self]", "failed", "", "")
+    text = table([("root", row) for row in rows])
+    assert "| attack | landlock, nobody | landlock, root |" in text
+    assert "| the log (/proc/self) | not run: no user | NOT STOPPED |" in text
+    assert "landlock, root: 0 stopped, 1 not stopped, 0 not run" in text
