@@ -27,7 +27,7 @@ FLOORS = {
     "pipeline": 4, "workspace": 4, "runs": 4, "session": 4, "setup": 4, "delivery": 4, "execution": 4, "history": 4,
     "options": 4, "result": 4, "ending": 4, "inspection": 4, "readings": 4,
     "looking": 4, "report": 4, "precheck": 4, "progress": 4, "locking": 4,
-    "training": 4,
+    "training": 4, "own": 4,
     "bench": 5, "serve": 5, "cli": 5, "__main__": 5,
 }  # fmt: skip
 """The floor of each part. Below floor 4, the parts of one floor do not know each other. A run ends by writing its own

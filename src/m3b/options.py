@@ -30,7 +30,7 @@ NO_LIMIT = ("max_tokens", "max_cost", "max_wall")
 
 
 class SingleOptions(TypedDict, total=False):
-    """The options by name, for `Pipeline(..., train_minutes=20)`: see `Options`."""
+    """The options by name, for `Pipeline(..., train_minutes=20)`: see `Options`. `tools` is a parameter of its own there."""
 
     max_actions: int
     max_iterations: int
@@ -43,7 +43,6 @@ class SingleOptions(TypedDict, total=False):
     examples: bool
     debug: bool
     sandbox: SandboxMode
-    tools: ToolMode
     stream: bool
     phi: Literal["mask", "allow"]
     seed: int

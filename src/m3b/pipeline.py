@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import queue
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
@@ -13,6 +13,7 @@ from m3b.errors import M3bError, WrongUse
 from m3b.events import Event
 from m3b.llm import LLM, connect
 from m3b.options import Options, SingleOptions, ToolMode
+from m3b.own import OwnCheck, OwnTool, own
 from m3b.progress import watcher
 from m3b.result import FINAL, Result
 from m3b.runs import Run
@@ -44,6 +45,11 @@ class Pipeline:
         ask: takes a question of the agents and returns the answer, or None.
         approve: takes a shell command before it runs; False refuses it.
         on_event: called with every event, in the thread that runs; None shows a line of progress in a notebook.
+        tools: functions that agents may call beside m3b's eight tools: typed, with a docstring. They run in this process,
+            outside the sandbox. A text is the option of this name, see `Options`.
+        checks: a role (`data_engineer` for instance) -> a function of what the role handed over and of the working
+            directory, which is asked once m3b's own check has accepted it; what it returns has to be mended.
+        templates: training projects of your own, as for `Workspace`.
         options: see `Options`; single ones can be given by name instead, e.g. `train_minutes=20`.
 
     Raises:
@@ -62,11 +68,18 @@ class Pipeline:
         ask: Callable[[str], str | None] | None = None,
         approve: Callable[[str], bool] | None = None,
         on_event: Callable[[Event], None] | None = None,
+        tools: ToolMode | Sequence[OwnTool] = (),
+        checks: Mapping[str, OwnCheck] | None = None,
+        templates: str | Path | None = None,
         options: Options | None = None,
         **single_options: Unpack[SingleOptions],
     ) -> None:
-        self.workspace = workspace or Workspace(data=data)
-        self.options = _options(options, dict(single_options))
+        if workspace is not None and templates is not None:
+            raise WrongUse("Give `templates` to the workspace, or none of your own: Workspace(templates=...).")
+        self.workspace = workspace or Workspace(data=data, templates=templates)
+        mode = {"tools": tools} if isinstance(tools, str) else {}
+        self.options = _options(options, {**single_options, **mode})
+        self.own = own(() if isinstance(tools, str) else tools, checks or {})
         self.llms = _connect(llm, self.options.tools, fallback)
         self.out = Path(out) if out is not None else None
         self.ask, self.approve, self.on_event = ask, approve, on_event
@@ -162,6 +175,7 @@ class Pipeline:
                 approve=self.approve,
                 on_event=on_event,
                 cancel=self._cancel,
+                own=self.own,
             )
         finally:
             run.unlock()

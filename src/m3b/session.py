@@ -29,6 +29,7 @@ from m3b.llm import LLM, ledger
 from m3b.llm.ledger import Ledger
 from m3b.messages import ToolCall
 from m3b.options import Options
+from m3b.own import NOTHING, Own
 from m3b.readings import Readings
 from m3b.runs import UNWRITTEN, Journal, Run
 from m3b.sandbox import Sandbox
@@ -48,6 +49,7 @@ class Session:
     Args:
         history: what an earlier process did of the same run; empty for a new one.
         cancel: set from anywhere to end the run.
+        own: tools and checks of the user's.
     """
 
     def __init__(
@@ -64,14 +66,15 @@ class Session:
         approve: Callable[[str], bool] | None = None,
         on_event: Callable[[Event], None] = lambda event: None,
         cancel: threading.Event | None = None,
+        own: Own = NOTHING,
         fsync: bool = True,
     ) -> None:
         self.run, self.request, self.options, self.workspace = run, request, options, workspace
         self.llms, self.history, self.ask, self.on_event = llms, history, ask, on_event
-        self.cancel = cancel or threading.Event()
+        self.cancel, self.own = cancel or threading.Event(), own
         self.journal = Journal(run.journal_file, fsync=fsync)
         self.ledger = Ledger(run.folder / ledger.FILE)
-        self.role = ""
+        self.role = self._ended = ""
         self._sandbox, self._approve = sandbox, approve
         cards = [card for card in workspace.cards.values() if card.path]
         roots = lay_out(run, cards, workspace.root, workspace.templates)
@@ -79,27 +82,22 @@ class Session:
         read = [*self.raw.values(), run.resources]
         self.tools = self._toolbox(roots, read)
         self.executor = Executor(sandbox, run, read, self.cancel.is_set)
-        confined = sandbox.name != "off"
+        confined, predict = sandbox.name != "off", self.executor.predict
         readings = Readings(run, self.executor.reading, self.emit)
-        self.inspector = Inspector(
-            run, self.executor.predict, self.emit, readings, confined=confined, raw_roots=self.raw
-        )
+        self.inspector = Inspector(run, predict, self.emit, readings, confined=confined, raw_roots=self.raw)
         self.budget = Budget(
-            actions=options.max_actions,
-            iterations=options.max_iterations if options.debug else 0,
+            actions=options.max_actions, iterations=options.max_iterations if options.debug else 0,
             tokens=options.max_tokens,
             cost_usd=options.max_cost,
-            wall_s=options.max_wall,
-            usage=history.usage,
-            used=history.actions,
-        )
+            wall_s=options.max_wall, usage=history.usage, used=history.actions,
+        )  # fmt: skip
         self.budget.started -= history.seconds
         self._single: Agent | None = None
-        self._ended = ""
 
     def _toolbox(self, roots: Roots, read: Sequence[Path]) -> Toolbox:
         said = lambda job, text: self.emit("output", job=job, text=text)  # noqa: E731
-        parts = ToolParts(self._sandbox, self.run, self.options, self._approve, said, self.cancel.is_set)
+        own, approve = self.own.tools, self._approve
+        parts = ToolParts(self._sandbox, self.run, self.options, approve, said, self.cancel.is_set, own)
         return toolbox(roots, read, parts)
 
     def emit(self, kind: str, **data: Any) -> None:
@@ -194,7 +192,7 @@ class Session:
         """The deliverable that lies there, measured whatever the budget, if the check accepts it; else raises `end`."""
         self.role = STAGES[3].name
         self.tools.stop_scripts()
-        verdict = self.inspector.last_model(selection, card)
+        verdict = self.own.asked(self.role, self.inspector.last_model(selection, card), self.run.work)
         if verdict is None or not verdict.accepted:
             raise end
         self._ended = f"The budget ended before the Model Trainer did ({end}); what it had exported was measured."
@@ -259,7 +257,7 @@ class Session:
         stopped = self.tools.stop_scripts()
         for text in stopped:
             self.emit("note", text=text)
-        verdict = check(said)
+        verdict = self.own.asked(self.role, check(said), self.run.work)
         return replace(verdict, warnings=(*verdict.warnings, *stopped))
 
     def _role_ended(self, status: str) -> None:
@@ -294,7 +292,7 @@ class Session:
         return Agent(
             llm=self.ledger.of(self._llm(role), role.name),
             tools=self.tools,
-            allowed=tools.tools,
+            allowed=(*tools.tools, *self.own.tools),
             budget=self.budget,
             emit=self.emit,
             reflection=reflection,
@@ -323,10 +321,8 @@ class Session:
         return {title: text for title, text in said.items() if text}
 
     def _system(self, roles: Sequence[Role]) -> str:
-        workspace = self.workspace
-        return prompts.system_prompt(
-            workspace.root / "prompts", roles, examples=self.options.examples, added=workspace.prompts
-        )
+        folder, added = self.workspace.root / "prompts", self.workspace.prompts
+        return prompts.system_prompt(folder, roles, examples=self.options.examples, added=added)
 
     def _llm(self, role: Role) -> LLM:
         return self.llms.get(role.name) or self.llms["default"]

@@ -22,6 +22,7 @@ from m3b.options import Options
 from m3b.runs import Run
 from m3b.sandbox import Limits, Sandbox
 from m3b.tools import Roots, Toolbox
+from m3b.tools.own import Bound
 from m3b.untrusted import is_folder, make_folder, remove_tree
 
 NONE: Mapping[str, Path] = MappingProxyType({})
@@ -42,6 +43,7 @@ class ToolParts:
     approve: Callable[[str], bool] | None
     on_output: Callable[[int, str], None]
     cancelled: Callable[[], bool]
+    own: Mapping[str, Bound]
 
 
 def toolbox(roots: Roots, read: Sequence[Path], parts: ToolParts) -> Toolbox:
@@ -56,6 +58,7 @@ def toolbox(roots: Roots, read: Sequence[Path], parts: ToolParts) -> Toolbox:
         on_output=parts.on_output,
         cancelled=parts.cancelled,
         logs=parts.run.folder / "logs",
+        own=parts.own,
     )
 
 

@@ -31,7 +31,9 @@ def test_every_exported_name_is_there_and_on_the_page() -> None:
 
 
 def test_options_by_name_are_those_that_there_are() -> None:
-    assert typing.get_type_hints(SingleOptions) == typing.get_type_hints(Options)
+    hints = typing.get_type_hints(Options)
+    del hints["tools"]  # a parameter of Pipeline's own, which takes functions too
+    assert typing.get_type_hints(SingleOptions) == hints
 
 
 def test_a_misspelt_option_is_named_with_what_was_meant() -> None:

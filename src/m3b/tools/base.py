@@ -8,6 +8,7 @@ import inspect
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from m3b.errors import ToolError
@@ -72,6 +73,7 @@ class Toolbox:
         env: variables that scripts get besides the sandbox's own.
         logs: where m3b keeps the output of scripts and long results, out of the scripts' reach; copies for agents go
             to `Logout/` of the working folder. None keeps them in a temporary folder until `close`.
+        own: further tools by name, as `own.bound` makes them.
     """
 
     def __init__(
@@ -88,7 +90,9 @@ class Toolbox:
         max_result_chars: int = 8000,
         env: Mapping[str, str] | None = None,
         logs: Path | None = None,
+        own: Mapping[str, Callable[..., ToolResult]] = MappingProxyType({}),
     ) -> None:
+        self.tools = {**TOOLS, **own}
         kept = Logs(roots, logs)
         jobs = Jobs(roots, sandbox, limits or Limits(), mounts_read, env or {}, kept)
         self.context = Context(roots, jobs, kept, phi, approve, on_output, cancelled, max_result_chars)
@@ -105,9 +109,9 @@ class Toolbox:
             ToolError: a name that is no tool.
         """
         for name in names:
-            if name not in TOOLS:
-                raise ToolError(f"There is no tool {name!r}. Tools: {', '.join(TOOLS)}.")
-        return tuple(schema.spec_of(tool) for name, tool in TOOLS.items() if name in names)
+            if name not in self.tools:
+                raise ToolError(f"There is no tool {name!r}. Tools: {', '.join(self.tools)}.")
+        return tuple(schema.spec_of(tool) for name, tool in self.tools.items() if name in names)
 
     def call(self, call: ToolCall, allowed: Sequence[str]) -> ToolResult:
         """Run one call. The model's faults and the file system's come back as results that name the remedy.
@@ -150,12 +154,12 @@ class Toolbox:
         self.close()
 
     def _run(self, call: ToolCall, allowed: Sequence[str]) -> ToolResult:
-        offered = [name for name in TOOLS if name in allowed]
+        offered = [name for name in self.tools if name in allowed]
         if call.name not in offered:
             close = difflib.get_close_matches(call.name, offered, 1)
             hint = f" Did you mean {close[0]}?" if close else ""
             raise _Malformed(f"There is no tool {call.name!r} here.{hint} Tools: {', '.join(offered)}.")
-        tool = TOOLS[call.name]
+        tool = self.tools[call.name]
         if call.parse_error:
             raise _Malformed(
                 f"The arguments of {call.name} were not a JSON object ({call.parse_error}). "

@@ -1,0 +1,66 @@
+"""Tools and checks that a user gives to a run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from m3b.errors import WrongUse
+
+if TYPE_CHECKING:
+    from m3b.agents.verdict import Verdict
+    from m3b.tools.own import Bound
+
+V = TypeVar("V", bound="Verdict | None")
+
+OwnTool = Callable[..., Any]
+"""A typed function with a docstring, which gives a text or a `ToolResult`."""
+OwnCheck = Callable[[Any, Path], Sequence[str]]
+"""Takes what a role handed over (see `m3b.agents.artifacts`) and the working directory; gives what has to be mended."""
+
+__all__ = ["NOTHING", "Own", "OwnCheck", "OwnTool", "own"]
+
+
+@dataclass(frozen=True)
+class Own:
+    """What of a run is the user's own.
+
+    Args:
+        tools: by name, bound.
+        checks: by the role's name.
+    """
+
+    tools: Mapping[str, Bound] = field(default_factory=dict)
+    checks: Mapping[str, OwnCheck] = field(default_factory=dict)
+
+    def asked(self, role: str, verdict: V, work: Path) -> V | Verdict:
+        """The verdict, or the user's own on a hand-over that m3b accepts."""
+        if role not in self.checks or verdict is None or not verdict.accepted:
+            return verdict
+        from m3b.agents.verdict import rejected
+
+        faults = self.checks[role](verdict.artifact, work)
+        faults = [faults] if isinstance(faults, str) else list(faults or ())
+        return rejected(*faults) if faults else verdict
+
+
+NOTHING = Own()
+
+
+def own(tools: Sequence[OwnTool], checks: Mapping[str, OwnCheck]) -> Own:
+    """The user's tools and checks, looked at.
+
+    Raises:
+        WrongUse: a tool that agents cannot be told of, a check of a role that does not exist.
+    """
+    if not tools and not checks:
+        return NOTHING
+    from m3b.agents.roles import STAGES
+    from m3b.tools.own import bound
+
+    roles = [role.name for role in STAGES]
+    if unknown := sorted(set(checks) - set(roles)):
+        raise WrongUse(f"`checks` names the roles {', '.join(unknown)}; known are {', '.join(roles)}.")
+    return Own(bound(tools), dict(checks))

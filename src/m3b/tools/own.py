@@ -1,0 +1,60 @@
+"""Tools of the user's own: any typed function with a docstring, offered to agents beside the eight."""
+
+from __future__ import annotations
+
+import inspect
+import typing
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from m3b.errors import ToolError, WrongUse
+from m3b.tools import schema
+from m3b.tools.base import TOOLS
+from m3b.tools.context import Context, ToolResult
+
+OwnTool = Callable[..., str | ToolResult]
+Bound = Callable[..., ToolResult]
+FAULTS = (ArithmeticError, AttributeError, LookupError, OSError, RuntimeError, TypeError, ValueError)
+"""What a tool may raise and the agent then reads; anything else ends the run."""
+
+
+def bound(functions: Iterable[OwnTool]) -> dict[str, Bound]:
+    """The functions as the toolbox calls them, by name.
+
+    Raises:
+        WrongUse: a function without name, docstring or types, of a type that no schema holds, or of a name that is taken.
+    """
+    found: dict[str, Bound] = {}
+    for function in functions:
+        name = getattr(function, "__name__", "")
+        if not name.isidentifier() or name in TOOLS or name in found:
+            raise WrongUse(
+                f"The tool {name or function!r} needs a name of its own; taken are {', '.join((*TOOLS, *found))}."
+            )
+        if not inspect.getdoc(function):
+            raise WrongUse(f"The tool {name} needs a docstring: it is what agents are told of it.")
+        found[name] = _bound(function, name)
+    return found
+
+
+def _bound(function: OwnTool, name: str) -> Bound:
+    hints = typing.get_type_hints(function)
+    parameters = list(inspect.signature(function).parameters.values())
+    if untyped := [one.name for one in parameters if one.name not in hints]:
+        raise WrongUse(f"The tool {name} has parameters without a type: {', '.join(untyped)}.")
+
+    def tool(context: Context, **arguments: Any) -> ToolResult:
+        try:
+            answer = function(**arguments)
+        except FAULTS as error:
+            raise ToolError(f"{name}: {type(error).__name__}: {error}") from error
+        return answer if isinstance(answer, ToolResult) else ToolResult(str(answer))
+
+    tool.__name__, tool.__doc__, tool.__annotations__ = name, function.__doc__, hints
+    first = inspect.Parameter("context", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    tool.__signature__ = inspect.Signature([first, *parameters])  # type: ignore[attr-defined]
+    try:
+        schema.spec_of(tool)
+    except (KeyError, TypeError, ValueError) as error:
+        raise WrongUse(f"The tool {name} has a parameter that no JSON schema holds: {error}.") from error
+    return tool

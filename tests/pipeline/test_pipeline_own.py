@@ -1,0 +1,118 @@
+"""Tools and checks of the user's own, in whole runs; what is refused of them before a run begins."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pipeline_kit import MAKE_INDEX, TRAIN, both, call, check_end, of_kind, say, script, write
+
+from m3b import Pipeline, WrongUse
+from m3b.agents.artifacts import DataIndex
+
+asked: list[str] = []
+
+
+def scanner(patient: str) -> str:
+    """Name the scanner that a patient was examined with.
+
+    Args:
+        patient: as the table has it.
+    """
+    if not patient.startswith("p"):
+        raise ValueError(f"{patient} is no patient")
+    asked.append(patient)
+    return "a 3 T scanner"
+
+
+def test_agents_call_a_tool_of_the_users(build: Any) -> None:
+    asked.clear()
+    looks = both(call("scanner", patient="p007"), call("scanner", patient="7"), call("scanner", who="p007"))
+    steps = [looks, both(write({"make_index.py": MAKE_INDEX}), script("python make_index.py")), say("Indexed.")]
+    result = build(index=steps, model=[say('{"given_up": "enough seen"}')], tools=[scanner])
+    check_end(result, "failed", "enough seen")
+    assert asked == ["p007"]
+    told = of_kind(Path(result.run_dir), "result", "data_engineer")
+    assert [(one["text"], one["is_error"]) for one in told[:2]] == [
+        ("a 3 T scanner", False), ("scanner: ValueError: 7 is no patient", True)
+    ]  # fmt: skip
+    assert "Unknown argument 'who'" in told[2]["text"]
+
+
+def test_a_check_of_the_users_sends_a_hand_over_back(build: Any) -> None:
+    seen: list[DataIndex] = []
+
+    def note(index: DataIndex, work: Path) -> list[str]:
+        seen.append(index)
+        return [] if (work / "NOTES.md").is_file() else ["Write NOTES.md: how were patients told apart?"]
+
+    steps = [
+        both(write({"make_index.py": MAKE_INDEX}), script("python make_index.py")),
+        say("Indexed."),
+        write({"NOTES.md": "by their files"}),
+        say("Noted."),
+    ]
+    result = build(index=steps, checks={"data_engineer": note})
+    check_end(result, result.status)
+    assert result.model_dir
+    assert [one["accepted"] for one in of_kind(Path(result.run_dir), "check", "data_engineer")] == [False, True]
+    assert "Write NOTES.md" in json.dumps(of_kind(Path(result.run_dir), "check", "data_engineer")[0])
+    assert seen[0].cases == seen[1].cases
+
+
+def test_a_model_that_the_users_check_refuses_is_not_delivered_when_the_budget_ends(build: Any) -> None:
+    result = build(
+        model=[script(TRAIN), say("Trained and exported.")],
+        checks={"model_trainer": lambda model, work: ["Never."]},
+        max_iterations=1,
+    )
+    assert not result.ok
+    assert result.model_dir is None
+    assert "Never." in result.reason
+
+
+def untold(patient: str) -> str:
+    return patient
+
+
+def untyped(patient) -> str:  # type: ignore[no-untyped-def]
+    """Has no types."""
+    return str(patient)
+
+
+def odd(patient: complex) -> str:
+    """Has a type that JSON does not hold."""
+    return str(patient)
+
+
+def run_script(command: str) -> str:
+    """Has the name of one of the eight."""
+    return command
+
+
+@pytest.mark.parametrize(
+    ("tool", "words"),
+    [
+        (untold, "needs a docstring"),
+        (untyped, "without a type: patient"),
+        (odd, "no JSON schema holds"),
+        (run_script, "'?run_script'? needs a name of its own"),
+        (lambda patient: patient, "needs a name of its own"),
+    ],
+)
+def test_a_tool_that_agents_cannot_be_told_of_is_refused(tool: Any, words: str) -> None:
+    with pytest.raises(WrongUse, match=words):
+        Pipeline("rules", tools=[tool])
+
+
+def test_a_check_of_an_unknown_role_is_refused() -> None:
+    with pytest.raises(WrongUse, match="names the roles trainer; known are task_manager"):
+        Pipeline("rules", checks={"trainer": lambda model, work: []})
+
+
+def test_the_option_of_the_same_name_stays() -> None:
+    assert Pipeline("rules", tools="text").options.tools == "text"
+    with pytest.raises(WrongUse, match="tools must be one of"):
+        Pipeline("rules", tools="loud")  # type: ignore[arg-type]
