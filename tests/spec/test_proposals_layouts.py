@@ -145,3 +145,32 @@ def test_a_case_that_a_table_calls_by_word_and_number(tmp_path: Path) -> None:
     (root / "cases.json").write_text(kit.json.dumps(found))
     got = asked(root, kit.Want("Write the findings of CT and MR images", "report", 14), tmp_path / "w")
     assert (got.wrong, got.why) == ("", "")
+
+
+def test_two_columns_that_could_both_be_meant_are_asked_about(tmp_path: Path) -> None:
+    root, rows = tmp_path / "raw", []
+    for at in range(40):
+        picture(root / "images" / f"a{at:02d}.png", 80)
+        rows.append((f"a{at:02d}.png", ("red", "blue")[at % 2], ("round", "oval", "long")[at % 3]))
+    kit.table(root / "t.csv", kit.Names(), ("image", "diagnosis", "category"), rows)
+    found = asked(root, kit.Want("Classify the images", "diagnosis", 40), tmp_path / "w")
+    assert "nearly as well" in found.why
+
+
+def test_brain_masks_beside_labels_of_the_same_part_are_left(tmp_path: Path) -> None:
+    import nibabel as nib
+    import numpy as np
+
+    root = tmp_path / "raw"
+    for at in range(8):
+        whole = np.zeros((10, 10, 6), np.uint8)
+        whole[1:9, 1:9] = 1
+        image = np.random.default_rng(at).integers(0, 900, whole.shape).astype(np.int16)
+        labels = whole * np.random.default_rng(at).integers(1, 5, whole.shape).astype(np.uint8)
+        for folder, array in (("imagesTr", image), ("labelsTr", labels), ("masksTr", whole)):
+            (root / folder).mkdir(parents=True, exist_ok=True)
+            nib.save(nib.Nifti1Image(array, np.eye(4)), root / folder / f"brain_{at + 1:04d}_0000.nii.gz")
+    found = asked(
+        root, kit.Want("Segment the regions of the brain on MRI", "segmentation", 8, values=4), tmp_path / "w"
+    )
+    assert found.wrong == ""

@@ -52,8 +52,8 @@ class Merged:
 def same_cases(one: Merged, other: Merged, *, within: bool) -> bool:
     """Whether nearly all cases of the smaller of two groups are cases of the other, by what varies in their paths."""
     splits = {side_of(level) for level in _differing(one, other)}
-    if not within and splits and "" not in splits:
-        return False
+    if not within and len(splits) > 1 and "" not in splits:
+        return False  # parts of a split; labelsTr and masksTr are both of one part
     fixed = {level for level, (a, b) in enumerate(zip(one.levels, other.levels, strict=True)) if a != b}
     mine, theirs = (case_keys(group, fixed, within=within) for group in (one, other))
     small, large = sorted((len(mine), len(theirs)))

@@ -47,4 +47,25 @@ def sufficient(proposals: Sequence[Proposal]) -> str:
         return f"The best reading ({best.title}) is weakly borne out by the data (score {best.score:.2f})."
     if best.unclear:
         return f"The best reading ({best.title}) leaves open what is meant: {best.unclear}."
+    for other in proposals[1:]:
+        if other.score >= best.score - MARGIN and _says_else(best, other):
+            return (
+                f"Two readings are borne out nearly as well: {best.title} (classes {_classes(best)}), and {other.title} "
+                f"(classes {_classes(other)})."
+            )
     return ""
+
+
+def _says_else(best: Proposal, other: Proposal) -> bool:
+    """Whether another reading has other classes for a diagnosis; numbers and names of one count may be the same."""
+    mine, its = best.spec.labels, other.spec.labels
+    if best.spec.task != "diagnosis" or mine is None or its is None:
+        return False
+    names = [{name.casefold() for name in one.classes} for one in (mine, its)]
+    numbers = [all(name.isdigit() for name in some) for some in names]
+    return names[0] != names[1] and not (len(names[0]) == len(names[1]) and any(numbers))
+
+
+def _classes(one: Proposal) -> str:
+    named = list(one.spec.classes)
+    return ", ".join(named[:5]) + (" ..." if len(named) > 5 else "")

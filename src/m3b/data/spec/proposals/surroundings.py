@@ -135,7 +135,11 @@ def best_join(survey: Survey, images: ImageSet, table: str) -> Join | None:
         if one.left.owner == table and one.left.kind == "column" and one.right.owner in ids and one.right.kind != "member"
     ]  # fmt: skip
     usable = [one for one in found if image_key(images, one) and (one.chance < 0.5 or _numbers_all(one))]
-    return max(usable, key=lambda one: (one.files, one.right.kind == "path", one.left_share, -one.chance), default=None)
+    return max(
+        usable,
+        key=lambda one: (one.files, round(one.left_share, 2), one.right.kind == "path", -one.chance),
+        default=None,
+    )
 
 
 def _numbers_all(one: Join) -> bool:
