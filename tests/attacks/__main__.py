@@ -10,12 +10,14 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 
 from attacks.table import OPEN, Row, table  # noqa: E402
+from m3b.untrusted import remove_tree  # noqa: E402
 
 NOBODY = 65534
 PROBE = "import pytest, numpy; from m3b.sandbox import choose; choose()"
@@ -53,8 +55,18 @@ def ordinary(place: Path) -> list[str]:
     return []
 
 
+@contextlib.contextmanager
+def scratch() -> Iterator[str]:
+    """A folder that is cleared whatever trees the attacks left in it."""
+    place = tempfile.mkdtemp(prefix="m3b-attacks-")
+    try:
+        yield place
+    finally:
+        remove_tree(Path(place))
+
+
 def run(python: list[str], arguments: list[str]) -> list[Row]:
-    with tempfile.TemporaryDirectory(prefix="m3b-attacks-") as place:
+    with scratch() as place:
         if len(python) > 1:
             os.chown(place, NOBODY, NOBODY)
         file = Path(place, "rows.json")
