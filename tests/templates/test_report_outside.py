@@ -56,6 +56,14 @@ def test_what_cannot_be_planned_is_named(get: Get, tmp_path: Path, monkeypatch: 
     assert (found["lr"], found["size"], found["classes"]) == (0.01, [24, 24], ["disc", "square"])
     assert found["shares"][:2] == [1.0, 0.0]
     assert len(found["shares"]) == 2 + len(found["findings"])
+    obeyed = planned("vocabulary=300", "max_tokens.findings=60")  # both were once taken and forgotten
+    assert (obeyed["vocabulary"], obeyed["max_tokens"]["findings"]) == (300, 60)
+    assert obeyed["max_tokens"]["impression"] == found["max_tokens"]["impression"]
+    facts, steps = {"cases": 500, "different": 495}, {"words": 50, "report": 49}
+    (told,) = get("Utils.price").hopeless(facts, obeyed, steps)
+    assert "495 of 500" in told
+    assert "report 49; 200 are needed" in told
+    assert get("Utils.price").hopeless({"cases": 500, "different": 90}, obeyed, {"words": 300, "report": 400}) == []
     assert planned(report={"findings": "", "impression": "Normal."})["sections"] == ["impression"]
 
 
