@@ -1,0 +1,79 @@
+"""Cases with their targets: what the index says of each, or why it cannot hold it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from m3b.data.records import BoxLabel, Mask, Record, Report
+from m3b.data.spec.boxes import BoxSource
+from m3b.data.spec.cases import Case
+from m3b.data.spec.channels import stacked
+from m3b.data.spec.job import Entry, Job
+from m3b.data.spec.labels import LeaveOut, labels_of
+from m3b.data.spec.masks import MaskSource
+from m3b.data.spec.model import Text
+from m3b.data.spec.sources import Sources
+
+
+def entries_of(job: Job, cases: Sequence[Case]) -> list[Entry]:
+    spec = job.spec
+    prefix = f"data/{job.name}/"
+    masks = MaskSource(spec.masks, job.folder, job.accounting, prefix, job.work, cases) if spec.masks else None
+    boxes = BoxSource(spec.boxes, job.folder, job.accounting) if spec.boxes else None
+    entries = []
+    for case in cases:
+        try:
+            record = _record(job, case, masks, boxes)
+        except LeaveOut as reason:
+            job.accounting.leave(case.files, str(reason))
+            continue
+        job.accounting.use(case.files, "image")
+        entries.append(Entry(case, record))
+    if masks is not None:
+        masks.leave_unmatched()
+    if boxes is not None:
+        job.notes += [f"{count} boxes left out: {reason}" for reason, count in boxes.notes.items()]
+    return entries
+
+
+def _record(job: Job, case: Case, masks: MaskSource | None, boxes: BoxSource | None) -> Record:
+    spec = job.spec
+    labels: tuple[str, ...] = ()
+    if spec.labels is not None:
+        try:
+            labels = labels_of(spec.labels, job.sources, case)
+        except LeaveOut:
+            if spec.task == "diagnosis":
+                raise  # a report may do without labels
+    mask: Mask | None = masks.mask_of(case) if masks is not None else None
+    marked: tuple[BoxLabel, ...] | None = boxes.boxes_of(case) if boxes is not None else None
+    report = _report(spec.report, job.sources, case) if spec.report is not None else None
+    patient = _patient(job, case)
+    return Record(_image(job, case), labels, patient, mask, marked, report)
+
+
+def _image(job: Job, case: Case) -> str | tuple[str, ...]:
+    prefix = f"data/{job.name}/"
+    if case.channels:
+        return stacked(job.root, [one.reference for one in case.channels.values()], job.work)
+    if case.folder is not None:
+        return prefix + case.folder
+    paths = tuple(prefix + item.reference for item in case.items)
+    return paths[0] if len(paths) == 1 and job.spec.images.several == "one" else paths
+
+
+def _report(text: Text, sources: Sources, case: Case) -> Report:
+    parts = [sources.text(one, case) if one is not None else None for one in (text.findings, text.impression)]
+    if not any(part and part.strip() for part in parts):
+        raise LeaveOut("no report")
+    return Report(*((part or "").strip() for part in parts))
+
+
+def _patient(job: Job, case: Case) -> str:
+    """Whose case it is; of unknown patients, a name that no other case has."""
+    if job.spec.patient is None:
+        return f"case {case.key}"
+    found = job.sources.text(job.spec.patient, case)
+    if not found:
+        raise LeaveOut("no patient is known")
+    return found

@@ -1,0 +1,36 @@
+"""What the steps of executing a spec share: the job, and a case with what was found for it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from m3b.data.records import Record
+from m3b.data.spec.accounting import Accounting
+from m3b.data.spec.cases import Case, Folder
+from m3b.data.spec.model import IndexSpec
+from m3b.data.spec.sources import Sources
+
+
+@dataclass
+class Entry:
+    """A case and what was found for it."""
+
+    case: Case
+    record: Record
+    side: str = ""
+    keys: tuple[str, ...] = ()
+
+
+@dataclass
+class Job:
+    """One execution of a spec: what it reads, where it writes, and what it has to say."""
+
+    spec: IndexSpec
+    root: Path
+    name: str
+    work: Path
+    folder: Folder
+    sources: Sources
+    accounting: Accounting
+    notes: list[str] = field(default_factory=list)

@@ -1,0 +1,125 @@
+"""The two parts of an index: whose cases stay together, the data set's own split or a drawn one, what opens."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from m3b.data.records import Record
+from m3b.data.spec.cases import Case
+from m3b.data.spec.job import Entry, Job
+from m3b.data.spec.model import IndexSpec, Value
+from m3b.data.spec.opened import COPY, UNREADABLE, NothingOpens, open_all
+from m3b.data.spec.split import Unit, draw, together
+from m3b.data.survey.keys import key as normal
+from m3b.errors import DataError
+
+
+def sides_of(job: Job, entries: list[Entry]) -> tuple[list[Record], list[Record], int]:
+    """Training and test records; the data set's own split where the spec names one, else a drawn one."""
+    spec = job.spec
+    own = _own(job, spec.split.source, entries) if spec.split.source is not None else []
+    entries, own, copies = _opened(job, entries, own)
+    groups = together([
+        (e.record.patient, copy, *_texts(job, spec.together, e.case)) for e, copy in zip(entries, copies, strict=True)
+    ])  # fmt: skip
+    if own and not {"train", "test"} <= set(own):
+        job.notes.append(
+            "the data set's own split leaves one part without cases that have a target: a new one is drawn"
+        )
+        own = []
+    if not own:
+        held = draw([Unit(g, classes_in(e.record)) for g, e in zip(groups, entries, strict=True)], spec.split.share,
+                    spec.split.seed)  # fmt: skip
+        sides, crossing = ["test" if group in held else "train" for group in groups], 0
+    else:
+        for entry, side in zip(entries, own, strict=True):
+            if not side:
+                _unused(job, entry.case, "on no side of the data set's own split")
+        sides, crossing = _without_crossing(job, own, groups, entries)
+    named = _patients(spec, groups, entries)
+    train = [r for r, side in zip(named, sides, strict=True) if side == "train"]
+    test = [r for r, side in zip(named, sides, strict=True) if side == "test"]
+    if not train or not test:
+        raise DataError(f"The split leaves {len(train)} cases for training and {len(test)} for testing.")
+    return train, test, crossing
+
+
+def _opened(job: Job, entries: list[Entry], own: list[str]) -> tuple[list[Entry], list[str], list[str]]:
+    """The cases whose images open and are no copies, their sides, and a key that the patients of copies share."""
+    images = [[e.case.folder] if e.case.folder else [i.reference for i in (*e.case.items, *e.case.channels.values())]
+              for e in entries]  # fmt: skip
+    looked = open_all(
+        job.root, images, [e.record for e in entries], [side == "test" for side in own] or [False] * len(entries)
+    )
+    if looked.unopened:
+        job.notes.append(f"{looked.unopened:,} images were not opened, for lack of time")
+    for place, reason in looked.reasons.items():
+        if reason != COPY or job.spec.copies:
+            _unused(job, entries[place].case, reason)
+    kept = [place for place in range(len(entries)) if place not in looked.reasons or
+            (looked.reasons[place] == COPY and not job.spec.copies)]  # fmt: skip
+    if not kept and set(looked.reasons.values()) == {UNREADABLE}:
+        raise NothingOpens(
+            f"No image of this data set opens ({len(entries)} were tried, e.g. {entries[0].case.name}). Check the files, or "
+            "export them again."
+        )
+    if not kept:
+        raise DataError(f"None of the {len(entries)} cases can be used: {next(iter(looked.reasons.values()))}.")
+    return [entries[p] for p in kept], [own[p] for p in kept] if own else [], [looked.pixels[p] for p in kept]
+
+
+def _without_crossing(
+    job: Job, sides: list[str], groups: Sequence[str], entries: Sequence[Entry]
+) -> tuple[list[str], int]:
+    """Training cases of a patient, or copies of a picture, in the data set's own test part are left out."""
+    tested = {group for group, side in zip(groups, sides, strict=True) if side == "test"}
+    found = list(sides)
+    crossing = set()
+    for place, (group, side) in enumerate(zip(groups, sides, strict=True)):
+        if side == "train" and group in tested:
+            crossing.add(group)
+            found[place] = ""
+            _unused(job, entries[place].case, "its patient, or a copy of it, is in the data set's own test part")
+    return found, len(crossing)
+
+
+def _unused(job: Job, case: Case, reason: str) -> None:
+    for path in case.files:
+        job.accounting.used.pop(path, None)
+    job.accounting.leave(case.files, reason)
+
+
+def _patients(spec: IndexSpec, groups: Sequence[str], entries: Sequence[Entry]) -> list[Record]:
+    """Records whose patient is that of their group: of unknown patients, copies of one picture count as one person."""
+    if spec.patient is not None:
+        return [entry.record for entry in entries]
+    numbers = {group: place for place, group in enumerate(dict.fromkeys(groups))}
+    return [replace(e.record, patient=f"unknown-{numbers[g]:06d}") for g, e in zip(groups, entries, strict=True)]
+
+
+def _own(job: Job, source: Value, entries: Sequence[Entry]) -> list[str]:
+    """Each case's side by the data set's own split; `""` for cases on neither, which are left out."""
+    split = job.spec.split
+    meaning = {normal("exact", text): side for side, texts in (("train", split.train), ("train", split.val),
+                                                               ("test", split.test)) for text in texts}  # fmt: skip
+    sides = []
+    for entry in entries:
+        text = job.sources.text(source, entry.case)
+        side = meaning.get(normal("exact", text), "") if text is not None else ""
+        sides.append(side)
+    return sides
+
+
+def _texts(job: Job, values: Sequence[Value], case: Case) -> list[str]:
+    return [job.sources.text(value, case) or "" for value in values]
+
+
+def classes_in(record: Record) -> tuple[str, ...]:
+    if record.boxes is not None:
+        return tuple(dict.fromkeys(one.label for one in record.boxes))
+    if isinstance(record.mask, Mapping):
+        return tuple(record.mask)
+    if record.mask is not None:
+        return ("marked",)
+    return record.labels
