@@ -26,7 +26,7 @@ def test_a_role_that_hands_over(tmp_path: Path) -> None:
     assert list(row["roles"]) == ["data_engineer"], "the roles that the rules played do not count"
     assert row["roles"]["data_engineer"]["actions"] == 2
     table = next(one for one in tables([row]) if one.name == "table3")
-    assert table.rows[0][:2] == ("Data Engineer (role:data_engineer / scripted)", "1/1")
+    assert table.rows[0][:2] == ("diagnosis: Data Engineer (role:data_engineer / scripted)", "1/1")
 
 
 def test_a_role_whose_work_is_not_accepted(tmp_path: Path) -> None:
