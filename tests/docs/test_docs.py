@@ -224,6 +224,8 @@ def test_other_commands_exist() -> None:
             extra = re.search(r"\[(\w+)\]$", words[-1])
             assert extra, where
             assert extra.group(1) in project["optional-dependencies"], where
+        elif words[:2] == ["python", "-m"]:
+            assert (ROOT / words[2].replace(".", "/") / "__main__.py").is_file(), where
         else:
             assert words[0] in ("m3b", "export") or words[:2] in (["git", "clone"], ["source", ".venv/bin/activate"]), (
                 where
