@@ -25,7 +25,7 @@ from m3b.delivery import PREDICTIONS, acceptable_range, keep_trial
 from m3b.errors import DataError
 from m3b.readings import Readings, account, kept_account
 from m3b.runs import Run, replace_text
-from m3b.untrusted import write_whole
+from m3b.untrusted import remove_tree, write_whole
 
 FROZEN = ".frozen"
 """The folder of the run in which a hand-over is looked at."""
@@ -119,9 +119,22 @@ class Inspector:
         return integrity(self.run.work, self.run.locked, data.hashes, self.raw, after, data.task, made=made)
 
     def check_model(self, selection: Selection, card: Card) -> Verdict:
+        """Copy the deliverable, measure the copy, and keep it if it is accepted; a model that was accepted before stays
+        the one to deliver until another is."""
+        before = self._last
+        if before:
+            _set_aside(self.run)
+        verdict = self._measured(selection, card)
+        if before:
+            _settle(self.run, keep_earlier=not verdict.accepted)
+            self._last = self._last or before
+        return verdict
+
+    def _measured(self, selection: Selection, card: Card) -> Verdict:
         frozen = take(self.run.work, self.run.measured)
         hashes = frozen.hashes if frozen and not frozen.refused else {}
         if self._last and self._last[0] == hashes:
+            _copy_answers(self.run)
             return self._last[1]  # nothing was changed since it was accepted
         self.emit("stage", text="running the model on cases that it has not seen")
 
@@ -142,6 +155,41 @@ class Inspector:
         if self._last:
             return self._last[1]
         return self.check_model(selection, card) if (self.run.work / FOLDER).is_dir() else None
+
+
+def _aside(run: Run) -> tuple[tuple[Path, Path], ...]:
+    """The accepted model and its measured answers, and where both lie while another is measured."""
+    answers = run.locked / PREDICTIONS
+    return (run.measured, run.locked / "model.accepted"), (answers, run.locked / f"{PREDICTIONS}.accepted")
+
+
+def _set_aside(run: Run) -> None:
+    for place, kept in _aside(run):
+        if place.exists():
+            _remove(kept)
+            place.rename(kept)
+
+
+def _copy_answers(run: Run) -> None:
+    """The same model was measured before: its answers stand."""
+    answers, kept = _aside(run)[1]
+    if kept.is_file():
+        answers.write_bytes(kept.read_bytes())
+
+
+def _settle(run: Run, *, keep_earlier: bool) -> None:
+    for place, kept in _aside(run):
+        if kept.exists() and keep_earlier:
+            _remove(place)
+            kept.rename(place)
+        _remove(kept)
+
+
+def _remove(place: Path) -> None:
+    if place.is_dir():
+        remove_tree(place)
+    else:
+        place.unlink(missing_ok=True)
 
 
 def _on_both_sides(frozen: Path, task: str) -> str:

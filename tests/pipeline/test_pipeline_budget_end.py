@@ -47,6 +47,19 @@ def test_an_accepted_model_outlives_what_spoils_it(build) -> None:
     assert "SystemExit(3)" not in (Path(str(result.model_dir)) / "predict.py").read_text()
 
 
+def test_an_accepted_model_outlives_one_that_is_rejected_after_it(build) -> None:
+    """The second hand-over is broken and rejected, then the budget ends: the first is delivered, with its own answers."""
+    weak = [script(f"{TRAIN} && rm Logout/valid_predictions.json"), say("Trained."),
+            write({"Deliver/predict.py": "raise SystemExit(3)"}), say("Better now."), script("echo more"),
+            script("echo more")]  # fmt: skip
+    result = build(model=weak, max_actions=7)
+    checks = [check["accepted"] for check in of_kind(Path(result.run_dir), "check", "model_trainer")]
+    assert checks[:2] == [True, False]
+    check_end(result, "completed", SPENT, "7 actions")
+    assert "SystemExit(3)" not in (Path(str(result.model_dir)) / "predict.py").read_text()
+    assert not list((Path(result.run_dir) / "locked").glob("*.accepted"))
+
+
 @pytest.mark.parametrize(("wall_s", "minutes"), [(None, 10.0), (6000.0, 10.0), (700.0, 7.0)])
 def test_time_is_kept_for_measuring(build, wall_s: float | None, minutes: float) -> None:
     result = build(model=[script("echo no")], max_wall=wall_s, train_minutes=10.0, max_actions=4)
