@@ -108,7 +108,7 @@ class History:
     def _check(self, event: Event) -> None:
         said = self.dialogue.get(event.role, [])
         if event.data.get("accepted") and said and said[-1].kind == "reply":
-            self.closing.setdefault(event.role, []).append(str(said[-1].data["text"]).strip())
+            self.closing[event.role] = [str(said[-1].data["text"]).strip()]  # a reflection corrects what came before
 
     def _audit(self, event: Event) -> None:
         self.audit = str(event.data.get("summary", ""))

@@ -136,4 +136,9 @@ def _warnings(
     if figure is None or scores is None:
         return ["m3b could not measure the model on validation cases: Logout/valid_predictions.json names none."]
     verdict = judge(scores, acceptable)
-    return [] if verdict.ok else [f"On the validation cases m3b measures: {verdict.reason}"]
+    return [] if verdict.ok else [f"On the validation cases m3b measures: {_of_validation(verdict.reason)}"]
+
+
+def _of_validation(reason: str) -> str:
+    """A verdict's words, said of validation cases."""
+    return reason.replace("test patient", "validation patient")
