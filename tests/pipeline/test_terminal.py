@@ -133,7 +133,10 @@ def test_the_shell_completes_runs_and_tasks(tmp_path: Path) -> None:
 
 
 def test_json_keeps_the_progress_on_standard_error(tmp_path: Path, spots: Path) -> None:
-    command = m3b_command("run", OFF, "--llm", "rules", "--data", spots, "--out", "run", "--json", "--max-actions", "1")
+    request = "Tell pictures with a spot from plain ones on X-rays"
+    command = m3b_command(
+        "run", request, "--llm", "rules", "--data", spots, "--out", "run", "--json", "--max-actions", "1"
+    )
     asked = subprocess.run(
         command, env=clean_environment(), cwd=tmp_path, capture_output=True, text=True, timeout=120,
         stdin=subprocess.DEVNULL,

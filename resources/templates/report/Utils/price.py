@@ -29,8 +29,9 @@ def costs(plan: Mapping[str, Any], cases: int) -> dict[str, Costs]:
     device = device_of(plan)
     held = max(1, round(cases * float(plan["validation_share"])))
     pictures, texts = _batches(plan)
-    models = {"encoder": Warming(plan, ReportLoss(plan)), "words": Speaking(plan, ReportLoss(plan))}
-    models["report"] = build_model(plan)
+    models = {"report": build_model(plan)}
+    if plan["findings"]:  # without them the whole network alone is trained
+        models |= {"encoder": Warming(plan, ReportLoss(plan)), "words": Speaking(plan, ReportLoss(plan))}
     found: dict[str, Costs] = {}
     for name, model in models.items():
         model = model.to(device).train()
@@ -42,7 +43,8 @@ def costs(plan: Mapping[str, Any], cases: int) -> dict[str, Costs]:
             look += _writing(model.eval(), plan, pictures, 1) * min(QUICK, held)
             final = _writing(model, plan, pictures, int(plan["decode"]["beams"])) * min(MOST, held)
         found[name] = Costs(step, look, final)
-    return found
+    whole = found["report"]
+    return {name: found.get(name, Costs(whole.step, whole.scoring)) for name in ("encoder", "words", "report")}
 
 
 def _batches(plan: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
