@@ -73,8 +73,8 @@ def _predicts_elsewhere(project: Path, tmp_path: Path) -> None:
     }  # a study of which one view cannot be read is a study of one view
     assert all(set(r) == {"image", "findings", "impression"} and r["findings"] for r in results if "error" not in r)
     code = f"import sys, json; sys.path.insert(0, {str(moved)!r}); from predict import predict; "
-    code += f"print(json.dumps(predict({studies!r}, batch=1)))"
-    assert json.loads(call(project, "-c", code).stdout) == results[: len(studies)]
+    code += f"print(json.dumps(predict({asked!r})))"  # the same batches: a barely trained writer hangs on roundings
+    assert json.loads(call(project, "-c", code).stdout) == results
 
 
 def test_a_killed_training_goes_on_with_the_same_schedule(project: Path) -> None:
