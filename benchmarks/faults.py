@@ -40,7 +40,7 @@ from m3b.llm.keys import Key
 from m3b.llm.presets import PROVIDERS
 from m3b.llm.scripted import both, call
 from m3b.messages import Message, Reply
-from m3b.result import STATUSES, Result
+from m3b.run.result import STATUSES, Result
 
 TROUBLED = 0.2
 STAYS = 0.04

@@ -29,7 +29,7 @@ def m3b(mode: str, folder: Path) -> tuple[str, Run]:
     from m3b.events import Event
     from m3b.llm.base import Facts
     from m3b.messages import Message, Reply, ToolCall, Usage
-    from m3b.runs import Journal
+    from m3b.run.folder import Journal
     from m3b.tools import ToolResult
     from m3b.tools.schema import arguments_for, spec_of
 

@@ -35,7 +35,7 @@ from m3b.llm.conformance.server import Answer, Heard, Server
 from m3b.llm.rules import Rules
 from m3b.llm.text_calls import find_calls
 from m3b.messages import Message, Reply, ToolCall, ToolSpec
-from m3b.result import Result
+from m3b.run.result import Result
 from m3b.tools import schema
 from m3b.tools.base import Toolbox
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from m3b.errors import WrongUse
 from m3b.events import KINDS, Event
-from m3b.runs import Journal, Run, find_model, list_runs, read_journal, replace_text, runs_root
+from m3b.run.folder import Journal, Run, find_model, list_runs, read_journal, replace_text, runs_root
 
 QUICK = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 TEXT = st.text(st.characters(codec="utf-8"), max_size=40)
@@ -123,7 +123,7 @@ def test_no_journal_is_an_empty_one(file: Path) -> None:
 def test_a_full_disk_keeps_the_journal_whole(file: Path) -> None:
     """In a process of its own, whose files may not grow beyond 1000 bytes."""
     code = (
-        "import resource, signal, sys\nfrom pathlib import Path\nfrom m3b.events import Event\nfrom m3b.runs import Journal\n"
+        "import resource, signal, sys\nfrom pathlib import Path\nfrom m3b.events import Event\nfrom m3b.run.folder import Journal\n"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))\n"
         "journal = Journal(Path(sys.argv[1]))\n"
@@ -322,7 +322,7 @@ def test_one_process_at_a_time(tmp_path: Path) -> None:
     assert other.busy
     with pytest.raises(WrongUse, match="another process"):
         other.lock()
-    code = f"from pathlib import Path; from m3b.runs import Run; print(Run(Path({str(run.folder)!r})).busy)"
+    code = f"from pathlib import Path; from m3b.run.folder import Run; print(Run(Path({str(run.folder)!r})).busy)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "True"
     run.unlock()
     run.unlock()
@@ -335,7 +335,7 @@ def test_looking_never_locks(tmp_path: Path) -> None:
     """While one process lists runs without a pause, every attempt of another to begin its work succeeds."""
     run = Run.create(tmp_path / "run")
     code = (
-        "import sys; from pathlib import Path; from m3b.runs import Run\n"
+        "import sys; from pathlib import Path; from m3b.run.folder import Run\n"
         f"run = Run(Path({str(run.folder)!r})); print(run.busy, flush=True)\n"
         "while True: run.busy\n"
     )
@@ -379,7 +379,7 @@ def test_the_owner_of_a_lock_is_named(tmp_path: Path) -> None:
 def test_the_lock_goes_with_its_process(tmp_path: Path) -> None:
     run = Run.create(tmp_path / "run")
     code = (
-        "import os, signal; from pathlib import Path; from m3b.runs import Run\n"
+        "import os, signal; from pathlib import Path; from m3b.run.folder import Run\n"
         f"run = Run(Path({str(run.folder)!r})); run.lock(); os.kill(os.getpid(), signal.SIGKILL)"
     )
     assert subprocess.run([sys.executable, "-c", code]).returncode == -9

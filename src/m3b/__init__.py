@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from m3b.metrics import MetricTable
     from m3b.models import Prediction, load_model
     from m3b.models.exporting import export_model
-    from m3b.options import Options
-    from m3b.pipeline import Pipeline, resume
-    from m3b.result import Result
+    from m3b.run.options import Options
+    from m3b.run.pipeline import Pipeline, resume
+    from m3b.run.result import Result
     from m3b.tasks import TaskFamily, register_task
     from m3b.workspace import Workspace
 
@@ -61,10 +61,10 @@ _HOMES = {
     "Measure": "m3b.measure",
     "MetricTable": "m3b.metrics",
     "ModelError": "m3b.errors",
-    "Options": "m3b.options",
-    "Pipeline": "m3b.pipeline",
+    "Options": "m3b.run.options",
+    "Pipeline": "m3b.run.pipeline",
     "Prediction": "m3b.models",
-    "Result": "m3b.result",
+    "Result": "m3b.run.result",
     "SandboxError": "m3b.errors",
     "TaskFamily": "m3b.tasks",
     "Workspace": "m3b.workspace",
@@ -73,7 +73,7 @@ _HOMES = {
     "export_model": "m3b.models.exporting",
     "load_model": "m3b.models",
     "register_task": "m3b.tasks",
-    "resume": "m3b.pipeline",
+    "resume": "m3b.run.pipeline",
 }
 
 

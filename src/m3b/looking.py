@@ -11,8 +11,8 @@ from typing import Any
 
 from m3b.data.cards import own_notes
 from m3b.errors import DataError, WrongUse
-from m3b.execution import start_reading
-from m3b.readings import SURVEY_S, WALL_S, account
+from m3b.run.readings import SURVEY_S, WALL_S, account
+from m3b.run.sandbox_runner import start_reading
 from m3b.sandbox import choose
 from m3b.untrusted import Unsafe, read_json
 

@@ -51,7 +51,7 @@ class Workspace:
         for name in ("prompts", "templates", "indexes"):
             if not (self.root / name).is_dir():
                 raise DataError(f"The workspace {self.root} has no folder {name}/.")
-        from m3b.precheck import checked_card  # brings the rules' words along
+        from m3b.run.precheck import checked_card  # brings the rules' words along
 
         own = [checked_card(card) for card in gather(sources(data))]
         names = {card.root for card in own}

@@ -17,9 +17,9 @@ from m3b.agents.checks.model import FOLDER, Trial, check_model, take, validation
 from m3b.agents.verdict import Verdict
 from m3b.data.index import Index, Record
 from m3b.errors import SandboxError
-from m3b.execution import Executor
 from m3b.models import Frozen
-from m3b.runs import Run
+from m3b.run.folder import Run
+from m3b.run.sandbox_runner import Executor
 from m3b.sandbox import choose
 
 PREDICT = """

@@ -12,8 +12,8 @@ import pytest
 from m3b.agents.artifacts import TrainingModule
 from m3b.agents.checks.module import NEEDED, PROBE, Ran, check_module
 from m3b.agents.verdict import Verdict
-from m3b.execution import Executor
-from m3b.runs import Run
+from m3b.run.folder import Run
+from m3b.run.sandbox_runner import Executor
 from m3b.sandbox import choose
 
 CLASSES = ("a", "b")

@@ -18,10 +18,10 @@ import pytest
 from attacks.test_hand_over_files import in_child
 from m3b.errors import WrongUse
 from m3b.events import Event
-from m3b.history import History
 from m3b.resources import resources_dir
-from m3b.runs import Run
-from m3b.setup import lay_out
+from m3b.run.folder import Run
+from m3b.run.provisioning import lay_out
+from m3b.run.state import History
 
 LOOK = """
 import resource, sys

@@ -25,7 +25,7 @@ from pipeline_kit import (
 from m3b import Pipeline
 from m3b.agents.checks import index as index_check
 from m3b.data.index import read_index
-from m3b.result import Result
+from m3b.run.result import Result
 
 
 @pytest.fixture(scope="module")

@@ -18,12 +18,12 @@ from m3b import untrusted
 from m3b.data.cards import Card
 from m3b.data.index import Index
 from m3b.data.records import Record
-from m3b.execution import Executor
 from m3b.messages import ToolCall
 from m3b.resources import resources_dir
-from m3b.runs import Run
+from m3b.run.folder import Run
+from m3b.run.provisioning import lay_out
+from m3b.run.sandbox_runner import Executor
 from m3b.sandbox import choose
-from m3b.setup import lay_out
 from m3b.tools import TOOLS, Roots, Toolbox, ToolResult
 from sandbox_kit import backend as sandbox
 

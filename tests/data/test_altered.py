@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from m3b.data.altered import altered_pairs
-from m3b.data.looks import Look, examine
+from m3b.data.image_probe import Look, examine
 from m3b.data.synthetic import radiograph
 
 COUNT = 60

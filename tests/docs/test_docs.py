@@ -30,7 +30,7 @@ from m3b.data.cards import Card, parse_card
 from m3b.data.index import example
 from m3b.events import KINDS
 from m3b.llm import PROVIDERS
-from m3b.result import STATUSES, Result
+from m3b.run.result import STATUSES, Result
 
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 PYTHON = list(blocks("python"))

@@ -8,16 +8,16 @@ import sys
 import pytest
 from docs_kit import ROOT
 
-import m3b.data.looks as looks
+import m3b.data.image_probe as looks
 from m3b.agents.roles import STAGES
 from m3b.data.audit import audit_index
-from m3b.data.audit_classes import FEW_PATIENTS, FEWEST_PATIENTS
-from m3b.data.audit_labels import FEWEST_CASES
+from m3b.data.audit_classes import FEW_PATIENTS, MIN_PATIENTS
+from m3b.data.audit_labels import MIN_CASES
 from m3b.data.kinds import names
 from m3b.events import KINDS
-from m3b.options import Options
-from m3b.result import FINAL, STATUSES
-from m3b.runs import UNWRITTEN
+from m3b.run.folder import UNWRITTEN
+from m3b.run.options import Options
+from m3b.run.result import FINAL, STATUSES
 from m3b.tools import TOOLS
 
 sys.path.insert(0, str(ROOT / "tests"))
@@ -65,8 +65,8 @@ def test_the_tools_are_those_of_the_code() -> None:
         ("docs/architecture.md", r"goes on with those words, at most (\w+) times", Options().max_iterations),
         ("docs/architecture.md", r"builds models of the paper's (\w+) kinds", len(TASKS)),
         ("README.md", r"It builds models of (\w+) kinds", len(TASKS)),
-        ("docs/data.md", r"too few cases \(diagnosis and reports (\d+);", FEWEST_CASES),
-        ("docs/data.md", r"masks and boxes (\d+) patients\)", FEWEST_PATIENTS),
+        ("docs/data.md", r"too few cases \(diagnosis and reports (\d+);", MIN_CASES),
+        ("docs/data.md", r"masks and boxes (\d+) patients\)", MIN_PATIENTS),
         ("docs/data.md", r"fewer than (\d+) patients; values", FEW_PATIENTS),
         ("docs/data.md", r"opens images for at most (\w+) minutes", (audit_index.__kwdefaults__ or {})["seconds"] / 60),
         ("docs/data.md", r"small versions of them \((\d+) x \d+\) correlate", looks.SIDE),

@@ -18,9 +18,9 @@ from m3b.errors import (
 )
 from m3b.llm import Fallback, Retry, Scripted, connect
 from m3b.llm.base import Facts, spec_of
+from m3b.llm.error_mapping import translate, within
 from m3b.llm.retry import PATIENCE
 from m3b.llm.scripted import fault, refusal, transient
-from m3b.llm.trouble import translate, within
 from m3b.messages import Message
 
 START = [Message("user", "Go.")]

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from m3b.llm import connect, facts, presets, registry
+from m3b.llm import connect, model_catalog, presets, registry
 from m3b.llm.base import LLM
 from m3b.llm.conformance import Answer, Server, built_in
 from m3b.llm.keys import Key
@@ -30,7 +30,7 @@ def keys_and_silence(monkeypatch: pytest.MonkeyPatch) -> None:
             monkeypatch.setenv(variable, "sk-not-a-real-one")
     for name in ("M3B_MODELS", "M3B_API_KEY", "OPENAI_BASE_URL", "ANTHROPIC_BASE_URL"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(facts, "_said", set())
+    monkeypatch.setattr(model_catalog, "_said", set())
 
 
 def ask(name: str, model: str, answer: Any, changes: dict[str, Any] | None = None) -> tuple[Any, Any]:
@@ -72,10 +72,10 @@ def test_the_papers_cores_and_their_successors_are_known(core: Any) -> None:
         llm = connect(spec)
         assert llm.name == spec
         if not spec.startswith("openrouter:"):
-            assert llm.facts.known, f"{spec} is in no list"
+            assert llm.model_catalog.known, f"{spec} is in no list"
     for spec in successors:
         provider, model = spec.split(":", 1)
-        entry = facts._shipped().get(f"{provider}:{model}", {})
+        entry = model_catalog._shipped().get(f"{provider}:{model}", {})
         assert "ended" not in entry, f"{spec} is no successor"
 
 
@@ -85,8 +85,8 @@ def test_a_model_that_is_nowhere_says_so_once(caplog: pytest.LogCaptureFixture) 
             llm = connect("llama.cpp:whatever")
     assert len([record for record in caplog.records if "llama.cpp:whatever" in record.message]) == 1
     assert "32768 tokens" in caplog.text
-    assert (llm.facts.window, llm.facts.max_output, llm.facts.known) == (32_768, 4_096, False)
-    assert connect("groq:whatever").facts.window == 131_072
+    assert (llm.model_catalog.window, llm.model_catalog.max_output, llm.model_catalog.known) == (32_768, 4_096, False)
+    assert connect("groq:whatever").model_catalog.window == 131_072
 
 
 def test_a_model_that_ended_says_so_once(caplog: pytest.LogCaptureFixture) -> None:
@@ -100,18 +100,18 @@ def test_a_model_that_ended_says_so_once(caplog: pytest.LogCaptureFixture) -> No
 
 
 def test_the_shipped_list_is_dated() -> None:
-    data = json.loads(Path(facts.__file__).with_name("models.json").read_text())
-    assert date.fromisoformat(data["as_of"]) == date.fromisoformat(facts.as_of())
+    data = json.loads(Path(model_catalog.__file__).with_name("models.json").read_text())
+    assert date.fromisoformat(data["as_of"]) == date.fromisoformat(model_catalog.as_of())
     for entry in data["models"].values():
         date.fromisoformat(entry.get("ended", "2026-01-01"))
 
 
 def test_another_server_has_neither_prices_nor_peculiarities() -> None:
     own, other = connect("openrouter:gpt-4o"), connect("openrouter:gpt-4o@http://127.0.0.1:1/v1")
-    assert own.facts.window == other.facts.window
-    assert connect("openai:gpt-5-pro").facts.wire == "responses"
-    assert connect("openai:gpt-5-pro@http://127.0.0.1:1/v1").facts.wire == ""
-    assert connect("openai:gpt-4o@http://127.0.0.1:1/v1").facts.price_in is None
+    assert own.model_catalog.window == other.model_catalog.window
+    assert connect("openai:gpt-5-pro").model_catalog.wire == "responses"
+    assert connect("openai:gpt-5-pro@http://127.0.0.1:1/v1").model_catalog.wire == ""
+    assert connect("openai:gpt-4o@http://127.0.0.1:1/v1").model_catalog.price_in is None
 
 
 def test_peculiarities_of_the_request() -> None:

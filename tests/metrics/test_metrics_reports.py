@@ -22,8 +22,8 @@ from m3b.metrics import (
     shuffled,
     stated,
 )
+from m3b.metrics.ngram_metrics import bleu, bleu_counts, tokens
 from m3b.metrics.text import figures, with_text
-from m3b.metrics.wording import bleu, bleu_counts, tokens
 
 FINDINGS = {
     "effusion": ("effusion*",),

@@ -17,8 +17,8 @@ from rouge_score.rouge_scorer import _score_lcs
 from sacrebleu.metrics import BLEU
 
 from m3b.metrics.meteor import meteor
+from m3b.metrics.ngram_metrics import bleu, bleu_counts, cider, common_subsequence, ngrams, rouge_l, tokens
 from m3b.metrics.porter import stem
-from m3b.metrics.wording import bleu, bleu_counts, cider, common_subsequence, ngrams, rouge_l, tokens
 
 logging.getLogger("sacrebleu").setLevel(logging.ERROR)
 WORDS = [

@@ -16,7 +16,7 @@ import m3b
 from m3b.cli.app import app
 from m3b.errors import ModelError, WrongUse
 from m3b.models import load_model
-from m3b.models.exporting.alike import largest_difference
+from m3b.models.exporting.parity import largest_difference
 
 pytest.importorskip("onnxruntime")
 

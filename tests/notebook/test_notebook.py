@@ -18,7 +18,7 @@ from m3b.measure import Measure
 from m3b.models import BoxAnswer, Model, Prediction
 from m3b.notebook import as_html, file_name, short
 from m3b.progress import NotebookLine, in_notebook, watcher
-from m3b.result import Result
+from m3b.run.result import Result
 
 FIGURE = Measure("auroc", 0.8667, 0.625, 1.0, 16, 0.5)
 PRIMARY = FIGURE.to_dict()

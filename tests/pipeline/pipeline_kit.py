@@ -25,7 +25,7 @@ from m3b.llm import Scripted
 from m3b.llm.scripted import both, say
 from m3b.llm.scripted import call as call  # the tests take it from here
 from m3b.messages import Message, Reply, ToolSpec
-from m3b.result import Result
+from m3b.run.result import Result
 from project_kit import project, script, write
 
 REQUEST = "Tell bright spots from plain tissue on these drawn scans"

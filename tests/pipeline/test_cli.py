@@ -28,7 +28,7 @@ from pipeline_kit import (
 from rich.cells import cell_len
 
 import m3b
-from m3b.result import Result
+from m3b.run.result import Result
 
 M3b = Callable[..., subprocess.CompletedProcess[str]]
 

@@ -12,7 +12,7 @@ from pipeline_kit import PROJECT, TRAIN, both, check_end, of_kind, say, script, 
 
 from m3b import load_model
 from m3b.events import Event
-from m3b.result import Result
+from m3b.run.result import Result
 
 REWRITE = """
 import os, time

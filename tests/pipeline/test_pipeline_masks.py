@@ -13,8 +13,8 @@ from pipeline_kit import PROJECT, actor, check_end, choice, play, say, script, w
 
 from m3b import Pipeline, load_model
 from m3b.data.index import read_index
-from m3b.delivery import without_names
-from m3b.result import Result
+from m3b.run.packaging import without_names
+from m3b.run.result import Result
 
 REQUEST = "Outline the bright square on these drawn scans"
 

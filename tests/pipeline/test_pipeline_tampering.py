@@ -11,7 +11,7 @@ from pipeline_kit import REQUEST, TRAIN, actor, check_end, copy_run, make_spots,
 
 from m3b import Pipeline
 from m3b.models import staging
-from m3b.result import Result
+from m3b.run.result import Result
 
 LEAK = """python - <<'END'
 import json

@@ -14,7 +14,7 @@ import pytest
 import target_kit as kit
 
 from m3b import Pipeline, load_model
-from m3b.result import Result
+from m3b.run.result import Result
 
 MINUTES = 0.1
 SHAPES = {"round", "square"}

@@ -25,14 +25,15 @@ from pipeline_kit import (
 )  # fmt: skip
 from typer.testing import CliRunner
 
-from m3b import Pipeline, resume, training
+from m3b import Pipeline, resume
 from m3b.cli.app import app
 from m3b.data.index import TEST, read_index
 from m3b.data.index import TRAIN as TRAINING
 from m3b.errors import LLMError
 from m3b.llm.scripted import call, fault
-from m3b.result import Result
-from m3b.runs import Run
+from m3b.run import training_view as training
+from m3b.run.folder import Run
+from m3b.run.result import Result
 
 LOOK = "find -L . -type f -not -path './resources/*' | sort"
 

@@ -18,7 +18,7 @@ from m3b.llm.conformance.dialects import DIALECTS
 from m3b.llm.conformance.server import Answer, Heard, Server
 from m3b.llm.recording import Recorder
 from m3b.messages import Message
-from m3b.result import Result
+from m3b.run.result import Result
 
 BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "weak_model.py"
 

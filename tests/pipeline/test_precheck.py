@@ -16,7 +16,7 @@ from pipeline_kit import REQUEST
 from m3b import Pipeline
 from m3b.errors import DataError, M3bError, WrongUse
 from m3b.messages import Message, Reply, ToolSpec
-from m3b.precheck import check_request, ordered_tasks
+from m3b.run.precheck import check_request, ordered_tasks
 
 NO_ONE: list[Any] = []
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import m3b
 from m3b import Measure, Options, Pipeline, Result, WrongUse
-from m3b.options import SingleOptions
+from m3b.run.options import SingleOptions
 
 NUMBER = st.floats(-1e6, 1e6)
 BOUND = st.none() | NUMBER

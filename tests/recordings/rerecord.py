@@ -20,7 +20,7 @@ from typing import Any
 from m3b import Pipeline
 from m3b.data.synthetic import make_chest
 from m3b.llm.recording import Recorder, Replay
-from m3b.result import Result
+from m3b.run.result import Result
 
 FILE = Path(__file__).with_name("chest.jsonl")
 REQUEST = "Build a model that detects lung opacities on chest X-rays"

@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from rerecord import FILE, MEASURED, replay
 
 from m3b.llm.recording import Replay
-from m3b.result import Result
+from m3b.run.result import Result
 
 
 @pytest.fixture(scope="module")

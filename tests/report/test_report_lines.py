@@ -18,7 +18,7 @@ from m3b.report.charts import LABEL_GAP, SERIES, apart, line_chart, look
 from m3b.report.gather import RunFiles
 from m3b.report.title import page_title
 from m3b.report.words import metric_name, status_words
-from m3b.result import STATUSES
+from m3b.run.result import STATUSES
 
 Check = Callable[[str], Any]
 

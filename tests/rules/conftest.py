@@ -20,9 +20,9 @@ from m3b.data.index import Index, read_index
 from m3b.llm.rules import Rules
 from m3b.messages import Message, ToolCall
 from m3b.resources import resources_dir
-from m3b.runs import Run
+from m3b.run.folder import Run
+from m3b.run.provisioning import lay_out
 from m3b.sandbox import Limits, choose
-from m3b.setup import lay_out
 from m3b.tools import TOOLS, Toolbox
 
 PLAN = Selection("x", "diagnosis", "auroc", "Read the labels where the preview shows them.", (), "")

@@ -399,9 +399,9 @@ def test_thresholds_are_chosen_for_lesions_and_stay_plain_without_any(part: Part
     counts, overlap = scoring.sweep(chance, truth)
     t, s = scoring.best_setting(counts, overlap[None])
     assert scoring.THRESHOLDS[t] == 0.3
-    assert 3 < scoring.LEAST_SIZES[s] <= 25
+    assert 3 < scoring.MIN_SIZES[s] <= 25
     assert counts[t, s].tolist() == [1, 1, 1]
-    assert scoring.LEAST_SIZES[scoring.best_setting(counts, overlap[None], most=3)[1]] <= 3
+    assert scoring.MIN_SIZES[scoring.best_setting(counts, overlap[None], most=3)[1]] <= 3
     assert scoring.most_size([2, 20, 20, 200]) == 15.5, "three of four true lesions stay visible"
     counts, overlap = scoring.sweep(chance * 0, truth & False)
     assert scoring.best_setting(counts, overlap[None]) == (scoring.THRESHOLDS.index(0.5), 0)
@@ -422,7 +422,7 @@ def test_a_class_of_few_cases_takes_the_threshold_of_all(part: Part) -> None:
     assert scoring.THRESHOLDS[common[0]] == 0.6
     assert scoring.THRESHOLDS[rare[0]] >= 0.5, "not the 0.1 that its single case would ask for"
     assert scoring.THRESHOLDS[scoring.best_setting(counts[:, 1].sum(axis=0), overlap[:, 1], 49.0)[0]] == 0.1
-    assert scoring.LEAST_SIZES[rare[1]] <= 49
+    assert scoring.MIN_SIZES[rare[1]] <= 49
 
 
 # --- the plan -----------------------------------------------------------------------------------------------------

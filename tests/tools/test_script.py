@@ -77,7 +77,7 @@ def test_stop_and_unknown_job(desk) -> None:
 def test_a_veto_and_the_most_running(make_desk, monkeypatch) -> None:
     desk = make_desk(approve=lambda command: "rm" not in command)
     assert "did not approve" in desk.use("run_script", command="rm -r .").text
-    monkeypatch.setattr(jobs_module, "MOST_RUNNING", 1)
+    monkeypatch.setattr(jobs_module, "MAX_RUNNING", 1)
     desk.use("run_script", command="sleep 50", wait_s=0)
     assert "run_script(job=1, stop=true)" in desk.use("run_script", command="ls").text
 

@@ -25,7 +25,7 @@ MASKS = (
 )  # fmt: skip
 PLAIN = ("image", "images", "img", "imgs", "data", "png", "jpg", "jpeg", "dicom", "slices", "scans")
 """Names of folders that say nothing of the patient."""
-FEWEST_PATIENTS = 4
+MIN_PATIENTS = 4
 
 
 Box = tuple[str, list[float]]
@@ -101,7 +101,7 @@ def from_class_folders(folder: Path, *, unit: str, skip: tuple[str, ...] = ()) -
     """
     cases = _classes(folder, unit, skip)
     patients = {case.patient for case in cases if case.patient}
-    if 0 < len(patients) < FEWEST_PATIENTS:
+    if 0 < len(patients) < MIN_PATIENTS:
         print(f"folders below the classes ({', '.join(sorted(patients))}): too few to be patients")
         for case in cases:
             case.patient = ""

@@ -16,7 +16,7 @@ from layouts import Case
 from Utils.images import ImageError, probe
 from Utils.masks import read_mask, write_mask
 
-MOST_VALUES = 256
+MAX_VALUES = 256
 BACKGROUND = ("background", "bg", "0", "clear label", "unlabelled", "unlabeled", "unknown")
 
 
@@ -107,7 +107,7 @@ def look(cases: list[Case], *, open_masks: bool) -> dict[str, set[int]]:
     if whole and not seen:
         raise SystemExit(f"No mask fits its image: {bad[0]}.")
     many = max((len(found) for found in seen.values()), default=0)
-    if many > MOST_VALUES:
+    if many > MAX_VALUES:
         raise SystemExit(f"A mask holds {many} different values; these files are images, not masks of labels.")
     return seen
 

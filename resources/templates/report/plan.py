@@ -31,7 +31,7 @@ from Utils.scales import averaged, by_itself, colour, count_scales, mixed, scale
 from Utils.settings import TIME_ONLY, given, override, priced, save_plan
 
 SAMPLE = 200
-MOST_VIEWS = 4
+MAX_VIEWS = 4
 LEAST = 600
 """Steps below which a smaller input is worth more than detail: image encoder, writer and both together share them."""
 
@@ -129,7 +129,7 @@ def _measure(path: str) -> dict[str, Any] | str:
 def make_plan(facts: dict[str, Any], minutes: float, gpu: bool) -> dict[str, Any]:
     """The choices but those about the language; `summary` tells their reasons."""
     small, dims = facts["cases"] < 500, facts["dims"]
-    size, views = _size(facts, gpu), min(MOST_VIEWS, max(facts["views"]))
+    size, views = _size(facts, gpu), min(MAX_VIEWS, max(facts["views"]))
     batch = int(np.clip(2 ** (21 if gpu else 19) * (4 if dims == 3 else 1) // (int(np.prod(size)) * views), 2, 64))
     # a section that one report in ten has is written; the other is not, since there is nothing to learn it from
     sections = [name for name in SECTIONS if facts["present"][name] >= 0.1 * facts["cases"]]

@@ -7,7 +7,7 @@ import math
 import time
 from pathlib import Path
 
-LEAST_STEPS = 40
+MIN_STEPS = 40
 """Steps below which a network has learnt next to nothing."""
 LONGEST = 2.0
 """A training that has not made its least steps goes on up to so many times its seconds."""
@@ -34,7 +34,7 @@ class Clock:
     """
 
     def __init__(
-        self, budget: float, max_epochs: int, spent: float = 0.0, max_steps: int = 0, least_steps: int = LEAST_STEPS
+        self, budget: float, max_epochs: int, spent: float = 0.0, max_steps: int = 0, least_steps: int = MIN_STEPS
     ) -> None:
         self.budget, self.max_epochs, self.max_steps = max(budget, 1.0), max_epochs, max_steps
         self.least_steps = least_steps

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from scipy import ndimage, sparse
 
-LEAST_IOU = 0.1
+MIN_IOU = 0.1
 
 
 def components(mask: np.ndarray) -> tuple[np.ndarray, int]:
@@ -31,13 +31,13 @@ def drop_small(mask: np.ndarray, least: int) -> np.ndarray:
     return result
 
 
-def lesion_counts(found: np.ndarray, true: np.ndarray, least: float = LEAST_IOU) -> np.ndarray:
+def lesion_counts(found: np.ndarray, true: np.ndarray, least: float = MIN_IOU) -> np.ndarray:
     """(matched pairs, found lesions, true lesions) of two boolean masks of one class."""
     (ours, n_ours), (theirs, n_theirs) = components(found), components(true)
     return np.array([match_numbered(ours, theirs, least), n_ours, n_theirs], np.int64)
 
 
-def match_numbered(ours: np.ndarray, theirs: np.ndarray, least: float = LEAST_IOU) -> int:
+def match_numbered(ours: np.ndarray, theirs: np.ndarray, least: float = MIN_IOU) -> int:
     """Size of the largest one-to-one matching between two arrays of numbered lesions."""
     both = (ours > 0) & (theirs > 0)
     pairs, shared = np.unique(np.stack([ours[both], theirs[both]]), axis=1, return_counts=True)

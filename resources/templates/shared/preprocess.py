@@ -13,7 +13,7 @@ from .images import read_image
 MODES = ("window", "unit", "percentile", "foreground")
 AIR = 0.1
 """Of the range of a body's values: what is darker counts as air."""
-LEAST_BODY = 0.005
+MIN_BODY = 0.005
 """Share of an image that has to be more than air, else all of it counts."""
 KEYS = ("dims", "channels", "size", "spacing", "fit", "intensity")  # all of the plan that preprocessing depends on
 
@@ -108,7 +108,7 @@ def _of_foreground(values: np.ndarray) -> np.ndarray:
     inside, top = values > low, float(np.percentile(values, 99.5))
     for _ in range(2):  # again, since the share of air has a say in the first percentile
         found = values > low + AIR * (top - low)
-        if found.mean() < LEAST_BODY:
+        if found.mean() < MIN_BODY:
             break
         inside, top = found, float(np.percentile(values[found], 99.5))
     if not inside.any():

@@ -15,7 +15,7 @@ PICTURES = (
 )  # fmt: skip
 TEXTS = (".xml", ".txt")
 NO_TEXTS = ("readme", "license", "licence", "source", "requirements", "changelog")
-MOST_FILES = 20_000
+MAX_FILES = 20_000
 KINDS = 3
 SEVERAL = 4
 """From so many text files on they are cases, not notes."""
@@ -37,7 +37,7 @@ def _walk(folder: Path) -> Iterator[str]:
             seen += 1
             if not name.startswith("."):
                 yield Path(place, name).relative_to(folder).as_posix()
-        if seen > MOST_FILES:
+        if seen > MAX_FILES:
             return
 
 

@@ -17,7 +17,7 @@ from m3b.data.index import TEST
 from m3b.events import Event
 from m3b.metrics import canonical_metric
 from m3b.metrics.table import tasks
-from m3b.runs import read_journal
+from m3b.run.folder import read_journal
 
 from .scoring import Score
 from .systems import Outcome

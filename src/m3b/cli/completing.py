@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 
 def runs(incomplete: str) -> list[str]:
     """`last`, and the ids of the runs below the usual folder, newest first."""
-    from m3b.runs import list_runs
+    from m3b.run.folder import list_runs
 
     return _beginning(["last", *(run.id for run in reversed(list_runs()))], incomplete)
 

@@ -117,7 +117,7 @@ def audit(
     from m3b.data.audit import audit_index
     from m3b.data.index import TEST, TRAIN, guess_task, read_index
     from m3b.data.kinds import names
-    from m3b.runs import Run
+    from m3b.run.folder import Run
 
     if task and task not in names():
         raise WrongUse(f"There is no task {task!r}; choose one of {', '.join(names())}.")

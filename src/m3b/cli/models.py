@@ -30,7 +30,7 @@ def score(
     """Measure a delivered model on cases whose truth is known, with intervals."""
     from m3b.data.index import Index, read_records
     from m3b.models import load_model
-    from m3b.runs import find_model
+    from m3b.run.folder import find_model
     from m3b.tasks import default_metric, family
 
     if not index.is_file():
@@ -130,7 +130,7 @@ def export(
 ) -> None:
     """Write a delivered model as ONNX graphs or as a MONAI bundle, and compare it with the model."""
     from m3b.models.exporting import export_model
-    from m3b.runs import find_model
+    from m3b.run.folder import find_model
 
     missing = [path for path in verify or () if not Path(path.split("#")[0]).exists()]
     if missing:

@@ -38,7 +38,7 @@ def predict(
 ) -> None:
     """Predict images with a delivered model, in a process of its own."""
     from m3b.models import load_model
-    from m3b.runs import find_model
+    from m3b.run.folder import find_model
 
     missing = [str(path) for path in images if not Path(str(path).split("#")[0]).exists()]
     if missing:

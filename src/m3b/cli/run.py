@@ -17,7 +17,7 @@ from m3b.errors import WrongUse
 
 if TYPE_CHECKING:
     from m3b.cli.live import Live
-    from m3b.result import Result
+    from m3b.run.result import Result
 
 DEMO_REQUEST = "Build a model that detects lung opacities on chest X-rays"
 DEMO_MINUTES = 1.0
@@ -91,7 +91,7 @@ def demo(
     """A whole run on generated data with the embedded rules: no key, no network, two minutes."""
     from m3b.data.synthetic import make_chest
     from m3b.models import load_model
-    from m3b.options import Options
+    from m3b.run.options import Options
 
     options: dict[str, Any] = {"train_minutes": train_minutes, "sandbox": sandbox}
     Options(**options)  # refused before anything is made
@@ -123,7 +123,7 @@ def resume(
 ) -> None:
     """Go on with a run that was interrupted."""
     from m3b.cli.live import Live
-    from m3b.pipeline import resume as go_on
+    from m3b.run.pipeline import resume as go_on
 
     with _stoppable(), Live(quiet=quiet) as live:
         result = go_on(run, llm, on_event=live, ask=_ask(live))
@@ -134,7 +134,7 @@ def _build(
     request: str, llm: str | None, data: list[str], out: Path | None, options: dict[str, Any], quiet: bool
 ) -> Result:
     from m3b.cli.live import Live
-    from m3b.pipeline import Pipeline
+    from m3b.run.pipeline import Pipeline
 
     with _stoppable(), Live(quiet=quiet) as live:
         pipeline = Pipeline(llm, data=data, out=out, on_event=live, ask=_ask(live), **options)

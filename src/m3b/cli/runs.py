@@ -18,7 +18,7 @@ from m3b.cli.show import console, print_json, result_lines, table
 from m3b.errors import WrongUse
 
 if TYPE_CHECKING:
-    from m3b.runs import Run
+    from m3b.run.folder import Run
 
 
 WIDTH = 80
@@ -30,7 +30,7 @@ def runs(
     json: Json = False,
 ) -> None:
     """List runs, in the order in which they began."""
-    from m3b.runs import list_runs
+    from m3b.run.folder import list_runs
 
     if root is not None and not root.is_dir():
         raise WrongUse(f"There is no folder {root}.")
@@ -44,7 +44,7 @@ def runs(
 
 
 def _none(root: Path | None) -> str:
-    from m3b.runs import runs_root
+    from m3b.run.folder import runs_root
 
     if root is None:
         return f"No runs in {runs_root()}. `m3b run REQUEST --data DIR` makes one."
@@ -103,8 +103,8 @@ def show(
     json: Json = False,
 ) -> None:
     """Show what happened in a run, from its journal."""
-    from m3b.result import Result
-    from m3b.runs import Run
+    from m3b.run.folder import Run
+    from m3b.run.result import Result
 
     place = Run.open(run)
     record = place.load()
@@ -150,17 +150,17 @@ def _event_text(kind: str, data: dict[str, Any], full: bool) -> str:
 def report(run: RunName = "last") -> None:
     """Write a run's report.html anew and print where it is."""
     from m3b.report import write_report
-    from m3b.runs import Run
+    from m3b.run.folder import Run
 
     typer.echo(str(write_report(Run.open(run).folder)))
 
 
 def doctor(json: Json = False) -> None:
     """Say what works on this machine: sandbox, keys, training packages, device."""
-    from m3b.delivery import versions
     from m3b.errors import SandboxError
-    from m3b.execution import device
     from m3b.llm import default_spec, keys_set
+    from m3b.run.packaging import versions
+    from m3b.run.sandbox_runner import device
     from m3b.sandbox import choose, diagnose
 
     probes = diagnose()

@@ -16,7 +16,7 @@ from m3b.errors import WrongUse
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from m3b.result import Result
+    from m3b.run.result import Result
 
 
 def console(*, to_stderr: bool = False) -> Console:

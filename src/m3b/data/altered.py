@@ -15,16 +15,16 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from m3b.data.looks import Look
+    from m3b.data.image_probe import Look
 
 SIDE = 32
 ALTERED = 0.93
 """Correlation of the fine structure above which two images are one picture."""
 COARSE = 0.9
 """What the thumbnails must reach besides."""
-MOST_TRAIN, MOST_TEST = 8_000, 2_000
-MOST_PAIRS = 5_000
-FEWEST_FOR_MEAN = 8
+MAX_TRAIN, MAX_TEST = 8_000, 2_000
+MAX_PAIRS = 5_000
+MIN_FOR_MEAN = 8
 _BLOCK = 1024
 
 _TURNS: tuple[Callable[[Any], Any], ...] = (
@@ -54,17 +54,17 @@ def fine_structure(small: NDArray[np.float64]) -> NDArray[np.float32]:
 def altered_pairs(looks: Mapping[str, Look], train: Sequence[str], test: Sequence[str]) -> list[tuple[str, str]]:
     """Pairs of a training and a test image that are one picture, altered; exact copies are left out.
 
-    At most `MOST_TRAIN` training images are compared with `MOST_TEST` test images, those that come first.
+    At most `MAX_TRAIN` training images are compared with `MAX_TEST` test images, those that come first.
     """
     import numpy as np
 
-    ours, theirs = _usable(looks, train)[:MOST_TRAIN], _usable(looks, test)[:MOST_TEST]
+    ours, theirs = _usable(looks, train)[:MAX_TRAIN], _usable(looks, test)[:MAX_TEST]
     if not ours or not theirs:
         return []
     fine, coarse = _stack(looks, ours, "detail"), _stack(looks, ours, "thumbnail")
     fine_test, coarse_test = _stack(looks, theirs, "detail"), _stack(looks, theirs, "thumbnail")
     common = np.zeros_like(fine[0])
-    if len(ours) + len(theirs) >= FEWEST_FOR_MEAN:
+    if len(ours) + len(theirs) >= MIN_FOR_MEAN:
         common = np.concatenate([fine, fine_test]).mean(axis=0)
     mine = _unit(fine - common)
     found: dict[tuple[str, str], None] = {}
@@ -77,7 +77,7 @@ def altered_pairs(looks: Mapping[str, Look], train: Sequence[str], test: Sequenc
                 pair = (ours[start + row], theirs[column])
                 if looks[pair[0]].digest != looks[pair[1]].digest:
                     found[pair] = None
-                if len(found) >= MOST_PAIRS:
+                if len(found) >= MAX_PAIRS:
                     return list(found)
     return list(found)
 

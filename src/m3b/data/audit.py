@@ -14,7 +14,7 @@ from typing import Any
 
 from m3b.data import audit_images, audit_kinds, kinds
 from m3b.data.audit_common import (
-    FEWEST_A_CLASS,
+    MIN_A_CLASS,
     SHOWN,
     Finding,
     Weight,
@@ -26,10 +26,10 @@ from m3b.data.audit_common import (
     unit_keys,
 )
 from m3b.data.audit_images import Looks, Tick
-from m3b.data.audit_labels import FEWEST_CASES
+from m3b.data.audit_labels import MIN_CASES
 from m3b.data.index import Index
 
-__all__ = ["FEWEST_A_CLASS", "FEWEST_CASES", "SHOWN", "Audit", "Finding", "Weight", "audit_index", "sum_of"]
+__all__ = ["MIN_A_CLASS", "MIN_CASES", "SHOWN", "Audit", "Finding", "Weight", "audit_index", "sum_of"]
 
 
 @dataclass(frozen=True)

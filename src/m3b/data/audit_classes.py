@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
-from m3b.data.audit_common import FEWEST_A_CLASS, Finding, Weight, people, small_test
+from m3b.data.audit_common import MIN_A_CLASS, Finding, Weight, people, small_test
 from m3b.data.index import Index, Record
 
-FEWEST_PATIENTS = 3
+MIN_PATIENTS = 3
 FEW_PATIENTS = 20
 ENOUGH = {"train": 2, "test": 5}
 """Patients with a class from whom on every split can give some to this side."""
@@ -28,9 +28,9 @@ Holds = Callable[[Record], Collection[str]]
 def few_patients(index: Index) -> list[Finding]:
     """Too few people to train and test on, or so few that it has to be said."""
     found = people(index.records)
-    if found < FEWEST_PATIENTS:
+    if found < MIN_PATIENTS:
         text = (
-            f"Only {found} patients; at least {FEWEST_PATIENTS} are needed: two to learn from, one to test on. "
+            f"Only {found} patients; at least {MIN_PATIENTS} are needed: two to learn from, one to test on. "
             "If patients are unknown, give each case a patient of its own."
         )
         return [Finding("too_few_cases", "reject", text)]
@@ -66,14 +66,14 @@ def absent_classes(index: Index, holds: Holds, what: str, hint: str = "") -> lis
         findings.append(Finding("class_nowhere", "fix", text))
     for split, table in cases_with(index, holds).items():
         absent = [name for name, number in table.items() if not number and have[name]]
-        rare = [f"{name} {number}" for name, number in table.items() if 0 < number < FEWEST_A_CLASS]
+        rare = [f"{name} {number}" for name, number in table.items() if 0 < number < MIN_A_CLASS]
         for weight, remedy in _REMEDIES[split]:
             names = [name for name in absent if (have[name] >= ENOUGH[split]) == (weight == "fix")]
             if names:
                 text = f"The {split} split has no case with: {', '.join(names)}. {remedy}"
                 findings.append(Finding(f"class_absent_{split}", weight, text))
         if rare and people(index.records) >= FEW_PATIENTS:
-            text = f"The {split} split has fewer than {FEWEST_A_CLASS} cases with: {', '.join(rare)}."
+            text = f"The {split} split has fewer than {MIN_A_CLASS} cases with: {', '.join(rare)}."
             findings.append(Finding(f"class_rare_{split}", "warn", text))
     return findings
 

@@ -15,7 +15,7 @@ from m3b.data.kinds import to_json
 
 Weight = Literal["reject", "fix", "warn"]
 SHOWN = 6
-FEWEST_A_CLASS = 2
+MIN_A_CLASS = 2
 SMALL_TEST = 20
 
 

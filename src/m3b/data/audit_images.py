@@ -12,10 +12,10 @@ from m3b.data import kinds
 from m3b.data.altered import altered_pairs
 from m3b.data.audit_common import Finding, some, truth, unit_key, unit_keys, units
 from m3b.data.box_targets import look_at_boxes
+from m3b.data.image_probe import Look, examine, near_pairs
 from m3b.data.index import Index, Record
-from m3b.data.looks import Look, examine, near_pairs
+from m3b.data.mask_probe import look_at_masks
 from m3b.data.reading import shared_masks
-from m3b.data.targets import look_at_masks
 
 Tick = Callable[[int, int], None]
 Looks = dict[str, Look]
@@ -23,7 +23,7 @@ WORKERS = 4
 MEMORY = 512 << 20
 """Bytes of pixels that may be open at the same time; a single larger image is opened alone."""
 ANISOTROPIC = 3.0
-MOST_CHANNELS = 8
+MAX_CHANNELS = 8
 
 
 def open_all(index: Index, work: Path, without: set[str], deadline: float, tick: Tick | None) -> Looks:
@@ -168,7 +168,7 @@ def _channels(deep: Looks) -> list[Finding]:
         )
         return [Finding("channels_differ", "fix", text, some(odd))]
     text = f"All {len(several)} files are 4D: {usual} volumes each, which are read as channels."
-    if usual > MOST_CHANNELS:
+    if usual > MAX_CHANNELS:
         text += " If this is a series over time, write one volume of each to Datapath/images/ and index that."
     return [Finding("four_axes", "warn", text, some(several))]
 

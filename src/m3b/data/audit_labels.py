@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from m3b.data.audit_common import FEWEST_A_CLASS, Finding, counts_text, listed, small_test, some
+from m3b.data.audit_common import MIN_A_CLASS, Finding, counts_text, listed, small_test, some
 from m3b.data.index import Index, counts, names_in
 
-FEWEST_CASES = 8
+MIN_CASES = 8
 
 
 def labels(index: Index) -> list[Finding]:
@@ -51,18 +51,18 @@ def _amounts(index: Index) -> list[Finding]:
             "Check that the label column or the class folders were read, or add data of another class."
         )
         return [Finding("one_class", "reject", text)]
-    if len(index.records) < FEWEST_CASES:
-        text = f"Only {len(index.records)} cases; at least {FEWEST_CASES} are needed to train and test anything."
+    if len(index.records) < MIN_CASES:
+        text = f"Only {len(index.records)} cases; at least {MIN_CASES} are needed to train and test anything."
         findings.append(Finding("too_few_cases", "reject", text))
     for split, records in (("train", index.train), ("test", index.test)):
         everything = counts(records, index.classes)
         table = {name: everything[name] for name in index.classes}
         absent = [name for name, count in table.items() if not count]
-        rare = [f"{name} {count}" for name, count in table.items() if 0 < count < FEWEST_A_CLASS]
+        rare = [f"{name} {count}" for name, count in table.items() if 0 < count < MIN_A_CLASS]
         if absent:
             text = f"The {split} split has no case of: {', '.join(absent)}. Split again, stratified by label."
             findings.append(Finding(f"class_absent_{split}", "fix", text))
         if rare:
-            text = f"The {split} split has fewer than {FEWEST_A_CLASS} cases of: {', '.join(rare)}."
+            text = f"The {split} split has fewer than {MIN_A_CLASS} cases of: {', '.join(rare)}."
             findings.append(Finding(f"class_rare_{split}", "warn", text))
     return [*findings, *small_test(index)]

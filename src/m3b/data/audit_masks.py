@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable, Mapping
 from m3b.data.audit_classes import absent_classes, cases_with, few_patients, no_healthy
 from m3b.data.audit_common import Finding, Weight, listed, some
 from m3b.data.audit_images import Looks, mask_digests
+from m3b.data.image_probe import Look
 from m3b.data.index import Index, Record
-from m3b.data.looks import Look
-from m3b.data.targets import LOOKS_LIKE_AN_IMAGE, MaskLook
+from m3b.data.mask_probe import LOOKS_LIKE_AN_IMAGE, MaskLook
 
 SMALL_MOVE, LARGE_MOVE = 0.1, 1.0
 """Voxels by which a mask may lie beside its image: unsaid below the first, to be mended above the second."""

@@ -10,8 +10,8 @@ from m3b.data.audit_common import Finding, small_test, some
 from m3b.data.audit_labels import vocabulary
 from m3b.data.index import Index, Record
 
-FEWEST_CASES = 8
-MOST_ALIKE = 0.5
+MIN_CASES = 8
+MAX_ALIKE = 0.5
 _IDENTITY = re.compile(
     r"\b(?:patient(?:'s)?\s+(?:name|id)|name\s+of\s+patient|name|mrn|medical\s+record(?:\s+(?:number|no\.?))?|accession"
     r"(?:\s+(?:number|no\.?))?|date\s+of\s+birth|birth\s*date|dob|ssn)\s*[:#]\s*(?![_X*\[<])\S",
@@ -22,8 +22,8 @@ _IDENTITY = re.compile(
 
 def reports(index: Index) -> list[Finding]:
     """Everything about the texts of a report index, and the findings that they are labelled with."""
-    if len(index.records) < FEWEST_CASES:
-        text = f"Only {len(index.records)} reports; at least {FEWEST_CASES} are needed to train and test anything."
+    if len(index.records) < MIN_CASES:
+        text = f"Only {len(index.records)} reports; at least {MIN_CASES} are needed to train and test anything."
         return [Finding("too_few_cases", "reject", text)]
     return [
         *vocabulary(index),
@@ -58,7 +58,7 @@ def _alike(index: Index) -> list[Finding]:
         said = f"All {total} reports say the same: {shown}. There is nothing to learn from them; check the text column."
         return [Finding("one_report", "reject", said)]
     findings = []
-    if often > MOST_ALIKE * total:
+    if often > MAX_ALIKE * total:
         said = f"{often} of {total} reports say the same: {shown}. A model that always says so will look good."
         findings.append(Finding("reports_alike", "warn", said))
     train = {_text(record) for record in index.train}

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-MOST_SHAPES = 40
+MAX_SHAPES = 40
 """More different names than this in one folder are taken to be free (hashes, dates, words): grouped by extension."""
 
 _TABLE = bytes(48 if 48 <= code <= 57 else code for code in range(256))
@@ -98,7 +98,7 @@ def group_names(names: Sequence[str], joined: str = "") -> list[Group]:
     merged: dict[str, list[str]] = {}
     for shape in counts:
         merged.setdefault(collapse(shape), []).append(shape)
-    if len(merged) > MOST_SHAPES:
+    if len(merged) > MAX_SHAPES:
         return _by_extension(names)
     members = _members(names, shaped, counts)
     return [_grouped(pattern, variants, members) for pattern, variants in merged.items()]

@@ -9,8 +9,8 @@ from types import ModuleType
 from m3b.errors import BadRequest
 from m3b.messages import Message, Reply, ToolSpec
 
-from . import facts as known
 from . import keys, stream_anthropic, tokens, wire_anthropic
+from . import model_catalog as known
 from .base import Cancelled, Facts, OnText, OnWait
 from .client import Sdk
 from .conversation import check

@@ -11,9 +11,9 @@ from m3b.messages import Message, Reply, ToolSpec, Usage
 
 from . import tokens
 from .base import Cancelled, Facts, OnWait
+from .error_mapping import translate
 from .retry import Retry
 from .shapes import as_reply
-from .trouble import translate
 
 
 class CallableLLM:

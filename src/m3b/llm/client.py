@@ -11,9 +11,9 @@ from types import ModuleType
 from typing import Any
 
 from . import keys, ledger
+from .error_mapping import translate
 from .served import plain
 from .streaming import NotStreamed, Relay
-from .trouble import translate
 from .wire import decoded
 
 CONNECT_S = 6.0  # not 5: with their own defaults, 600 s and 5 s, an SDK refuses long replies that are not streamed

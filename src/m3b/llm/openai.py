@@ -11,8 +11,8 @@ from typing import Any
 from m3b.errors import BadRequest
 from m3b.messages import Message, Reply, ToolSpec
 
-from . import facts as known
 from . import keys, stream_openai, tokens, wire_openai
+from . import model_catalog as known
 from .base import Cancelled, Facts, OnText, OnWait
 from .client import Sdk
 from .conversation import check
@@ -148,7 +148,9 @@ class OpenAI:
         """One request by the responses protocol."""
         from . import wire_responses
 
-        request = wire_responses.to_request(messages, tools, self.facts.max_output, self._thoughts, self.facts.vision)
+        request = wire_responses.to_request(
+            messages, tools, self.facts.max_output, self._thoughts, self.facts.vision
+        )
         request["model"] = self._model
         body = self._sdk.send(lambda client: client.responses.create, request, relay, stream_openai.responded)
         sent = tokens.of_request(messages, tools)

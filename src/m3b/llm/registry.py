@@ -8,8 +8,8 @@ from typing import Any
 
 from m3b.errors import WrongUse
 
-from . import facts as known
 from . import keys
+from . import model_catalog as known
 from .base import LLM, Facts
 from .callable import CallableLLM
 from .presets import PROVIDERS, Provider

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from m3b.errors import WrongUse
 
-from . import facts, keys
+from . import keys, model_catalog
 from .presets import PROVIDERS
 
 RULES = "rules"
@@ -99,7 +99,7 @@ def model_of(spec: str, provider: str, base_url: str | None) -> str:
 
 def default_model(provider: str) -> str:
     """The model that a provider's name alone stands for: of the file `M3B_MODELS`, else m3b's own choice; or none."""
-    return facts.own_default(provider) or PROVIDERS[provider].default
+    return model_catalog.own_default(provider) or PROVIDERS[provider].default
 
 
 def keys_set() -> dict[str, str]:

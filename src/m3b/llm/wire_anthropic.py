@@ -13,7 +13,7 @@ from m3b.messages import Message, Reply, Stop, ToolCall, ToolSpec, Usage
 from . import tokens
 from .base import Facts
 from .calls import parse_arguments
-from .trouble import within
+from .error_mapping import within
 from .wire import NOTHING, answer_of, arguments_of, clean, encoded, id_of, name_of, stop_of, unseen
 
 STOPS: dict[str, Stop] = {

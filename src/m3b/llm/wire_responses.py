@@ -17,7 +17,7 @@ from m3b.messages import Message, Picture, Reply, Stop, ToolCall, ToolSpec, Usag
 from . import tokens
 from .base import Facts
 from .calls import parse_arguments
-from .trouble import within
+from .error_mapping import within
 from .wire import NOTHING, answer_of, arguments_of, clean, id_of, name_of, stop_of, unseen
 
 Item = dict[str, Any]

@@ -10,9 +10,9 @@ import numpy as np
 from .bootstrap import paired
 from .cases import Floats, patient_numbers
 from .findings import Findings
+from .ngram_metrics import ORDERS, bleu, bleu_counts, tokens
 from .text import ReportCase, distinct_texts, drawn_figure, figures, with_text
 from .vocabulary import canonical_metric
-from .wording import ORDERS, bleu, bleu_counts, tokens
 
 CANDIDATES = 200
 REFERENCES = 400

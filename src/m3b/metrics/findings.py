@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from .wording import tokens
+from .ngram_metrics import tokens
 
 Findings = Mapping[str, Sequence[str]]
 """Finding -> the phrases that state it; a phrase that ends in * also matches longer words: "effusion*"."""

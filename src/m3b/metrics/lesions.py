@@ -16,7 +16,7 @@ from .surfaces import Mask
 
 IOU = "iou"
 OVERLAP = "overlap"
-LEAST_IOU = 0.1
+MIN_IOU = 0.1
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ def components(mask: Mask) -> tuple[NDArray[np.int32], int]:
     return np.asarray(numbered, dtype=np.int32), int(count)
 
 
-def match_lesions(prediction: Mask, reference: Mask, rule: str = IOU, least: float = LEAST_IOU) -> LesionCounts:
+def match_lesions(prediction: Mask, reference: Mask, rule: str = IOU, least: float = MIN_IOU) -> LesionCounts:
     """Count found, missed, right and wrong lesions.
 
     Rule "iou": lesions are paired one to one, each pair with an intersection over union of at least `least`, as many
@@ -114,7 +114,7 @@ def measure_channels(
     spacing: Sequence[float],
     *,
     rule: str = IOU,
-    least: float = LEAST_IOU,
+    least: float = MIN_IOU,
     tolerance: float = TOLERANCE_MM,
 ) -> tuple[dict[str, LabelFigures], dict[str, LesionCounts]]:
     """Measure masks with a channel for each class, which may overlap: class -> figures, class -> lesions.

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from itertools import pairwise
 
+from .ngram_metrics import Words
 from .porter import stem
-from .wording import Words
 
 _BEAM = 20
 

@@ -14,10 +14,10 @@ from .estimators import mean_defined
 from .findings import Findings
 from .measuring import Estimator, Settings, group, measure, plain_figures, weighted_means
 from .meteor import meteor
+from .ngram_metrics import ORDERS, bleu, bleu_counts, cider, rouge_l, tokens
 from .scores import Scores
 from .text_findings import label_estimator, stated_in
 from .vocabulary import canonical_metric
-from .wording import ORDERS, bleu, bleu_counts, cider, rouge_l, tokens
 
 
 @dataclass(frozen=True)

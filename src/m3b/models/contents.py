@@ -47,7 +47,7 @@ _KEYS = frozenset(
 _DATE = re.compile(r"\d{4}-\d\d-\d\d|\d{1,2}[./]\d{1,2}[./]\d{4}|(?:19|20)\d{6}")
 _LOOKED_AT = 200
 _MANY = 3
-_MOST_NODES = 200_000
+_MAX_NODES = 200_000
 
 
 def problem(file: Path, name: str) -> str:
@@ -149,7 +149,7 @@ def _rows(text: str) -> str:
 def _objects(text: str) -> str:
     values = _parsed(text)
     seen = 0
-    while values and seen < _MOST_NODES:
+    while values and seen < _MAX_NODES:
         value = values.pop()
         seen += 1
         if not isinstance(value, dict | list):

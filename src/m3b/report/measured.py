@@ -12,7 +12,7 @@ from .labels import details_part, labels_part
 from .markup import Child, Html, join, section, table, tag
 from .words import count, figure, metric_name, span
 
-MOST_CLASSES = 24
+MAX_CLASSES = 24
 
 
 def primary(files: RunFiles) -> dict[str, Any]:
@@ -143,8 +143,8 @@ def _calibration(scores: dict[str, Any]) -> Html:
 
 
 def _confusion(scores: dict[str, Any]) -> Html:
-    names = [str(name) for name in as_list(scores.get("classes"))][:MOST_CLASSES]
-    matrix = [as_list(row) for row in as_list(scores.get("confusion"))][:MOST_CLASSES]
+    names = [str(name) for name in as_list(scores.get("classes"))][:MAX_CLASSES]
+    matrix = [as_list(row) for row in as_list(scores.get("confusion"))][:MAX_CLASSES]
     if not names or not matrix:
         return Html("")
     if scores.get("multi_label"):

@@ -11,7 +11,7 @@ from .gather import RunFiles, as_dict, as_list, number
 from .markup import Html, section, tag
 from .words import brief, duration, head_tail, moment
 
-MOST_EVENTS = 1500
+MAX_EVENTS = 1500
 _TELLING = ("command", "path", "paths", "source", "job", "folder", "files", "destination")
 
 
@@ -19,7 +19,7 @@ def timeline_section(files: RunFiles) -> Html:
     """All events, grouped by the role at work."""
     answers = _answers(files.events)
     groups: list[tuple[Any, list[Html]]] = []
-    for place, event in enumerate(files.events[:MOST_EVENTS]):
+    for place, event in enumerate(files.events[:MAX_EVENTS]):
         drawn = _event(event, answers.get(place))
         if not drawn:
             continue
@@ -28,7 +28,7 @@ def timeline_section(files: RunFiles) -> Html:
             groups.append((role, []))
         groups[-1][1].append(drawn)
     folds = [_group(role, items) for role, items in groups]
-    left = len(files.events) - MOST_EVENTS
+    left = len(files.events) - MAX_EVENTS
     more = tag("p", f"{left:,} more events are in journal.jsonl.", class_="quiet") if left > 0 else None
     return section("timeline", "Timeline", *folds, more)
 

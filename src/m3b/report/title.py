@@ -5,7 +5,7 @@ from __future__ import annotations
 from .gather import RunFiles, as_dict, as_list
 from .words import brief
 
-MOST_NAMED = 4
+MAX_NAMED = 4
 """So many classes are named in a title."""
 
 
@@ -41,6 +41,6 @@ def classes(files: RunFiles) -> list[str]:
 
 def _named(names: list[str], last: str) -> str:
     """`a, b and c`, or `a, b, c and 9 more`."""
-    if len(names) > MOST_NAMED + 1:
-        return f"{', '.join(names[:MOST_NAMED])} and {len(names) - MOST_NAMED} more"
+    if len(names) > MAX_NAMED + 1:
+        return f"{', '.join(names[:MAX_NAMED])} and {len(names) - MAX_NAMED} more"
     return last.join(part for part in (", ".join(names[:-1]), *names[-1:]) if part)

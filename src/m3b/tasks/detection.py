@@ -18,7 +18,7 @@ from m3b.models.answers import of as answers_of
 
 from .base import Row, TaskFamily, named, spread
 from .marks import answered_channels, image_of, pack, spacing_of, true_channels, unit_of, unpack, with_unit
-from .segmentation import MOST_FOR_ATLAS, mean_shape
+from .segmentation import MAX_FOR_ATLAS, mean_shape
 
 CANDIDATES, AGAINST = 40, 120
 """So many training images' boxes are tried as the answer to everything, against so many training images."""
@@ -105,7 +105,7 @@ def _mean_shape_rows(
     """The mean shape's figures on every record: organs that are outlined beside lesions lie at much the same place in
     everybody, so that a model has to do better than that. None where there is no common shape."""
     try:
-        guess = mean_shape(spread(training, MOST_FOR_ATLAS), index, base)
+        guess = mean_shape(spread(training, MAX_FOR_ATLAS), index, base)
         rows = []
         for record in records:
             truth = true_channels(record, index.values, base)

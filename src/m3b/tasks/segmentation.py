@@ -40,7 +40,7 @@ from .marks import (
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-MOST_FOR_ATLAS = 80
+MAX_FOR_ATLAS = 80
 """So many training masks make the mean shape; more do not change it much and take time."""
 
 
@@ -82,7 +82,7 @@ class Segmentation(TaskFamily):
 
     def trivial(self, training: Sequence[Record], records: Sequence[Record], index: Index, base: Path) -> Any:
         """The figures of the mean shape of the training masks on every record; None where there is no common shape."""
-        some = spread(training, MOST_FOR_ATLAS)
+        some = spread(training, MAX_FOR_ATLAS)
         try:
             guess = mean_shape(some, index, base)
             rows = []

@@ -16,7 +16,7 @@ from m3b.tools.paths import Roots, copy_file, entries, open_read, walk, write_wh
 from m3b.tools.previews.masking import masked_lines
 from m3b.tools.text import plural, size
 
-_MOST_LISTED = 300
+_MAX_LISTED = 300
 _LONG_LINE = 2000
 _COUNT_UP_TO = 64 * 2**20
 
@@ -45,7 +45,7 @@ def list_files(ctx: Context, path: str = ".", depth: int = 2) -> ToolResult:
     lines: list[str] = []
     more = _list_into(ctx, top, "", max(1, min(depth, 6)), lines)
     if more:
-        lines.append(f"... the list stops at {_MOST_LISTED} entries; use preview_dirs to count and group the rest")
+        lines.append(f"... the list stops at {_MAX_LISTED} entries; use preview_dirs to count and group the rest")
     return ToolResult("\n".join([f"{ctx.roots.show(top)}/", *lines]) if lines else f"{path}: empty folder")
 
 
@@ -57,7 +57,7 @@ def _list_into(ctx: Context, folder: Path, indent: str, depth: int, lines: list[
         lines.append(f"{indent}  (unreadable: {error.strerror})")
         return False
     for entry in found:
-        if len(lines) >= _MOST_LISTED:
+        if len(lines) >= _MAX_LISTED:
             return True
         target = folder / entry.name
         if entry.kind == "link":

@@ -13,7 +13,7 @@ from m3b.sandbox import Exit, Limits, Mounts, Process, Sandbox
 from m3b.tools.logs import JOBS, Logs
 from m3b.tools.paths import Roots
 
-MOST_RUNNING = 4
+MAX_RUNNING = 4
 """Scripts that may run at the same time: more only take the machine from each other."""
 
 _READ = 512 * 1024
@@ -106,7 +106,7 @@ class Jobs:
             if self._closed:
                 raise ToolError("The run is over; no script can be started any more.")
             running = [job.number for job in self.all if job.running]
-            if len(running) >= MOST_RUNNING:
+            if len(running) >= MAX_RUNNING:
                 raise ToolError(
                     f"{len(running)} scripts run already (jobs {', '.join(map(str, running))}). Wait for one with "
                     f"run_script(job={running[0]}) or stop one with run_script(job={running[0]}, stop=true)."

@@ -14,9 +14,9 @@ from m3b.tools.patterns import Group
 from m3b.tools.survey import Node, Survey, survey
 from m3b.tools.text import plural, size
 
-_MOST_PATTERNS = 24
-_MOST_CHILDREN = 10
-_MOST_LINES = 40
+_MAX_PATTERNS = 24
+_MAX_CHILDREN = 10
+_MAX_LINES = 40
 
 
 def preview_dirs(ctx: Context, path: str, samples: int = 5) -> ToolResult:
@@ -50,9 +50,7 @@ def report(found: Survey, shown: str, top: Path, samples: int) -> str:
         lines.append("folders (files below):")
         tree: list[str] = []
         _tree(found.root, "  ", 3, tree)
-        lines += tree[:_MOST_LINES] + (
-            [f"  ... {len(tree) - _MOST_LINES} more lines"] if len(tree) > _MOST_LINES else []
-        )
+        lines += tree[:_MAX_LINES] + ([f"  ... {len(tree) - _MAX_LINES} more lines"] if len(tree) > _MAX_LINES else [])
     if found.groups:
         lines.append("patterns:")
         lines += _patterns(found)
@@ -67,7 +65,7 @@ def _extensions(found: Survey, about: str) -> str:
 
 
 def _tree(node: Node, indent: str, depth: int, lines: list[str]) -> None:
-    largest = sorted(node.children, key=lambda one: (-one.files, natural(one.name)))[:_MOST_CHILDREN]
+    largest = sorted(node.children, key=lambda one: (-one.files, natural(one.name)))[:_MAX_CHILDREN]
     chosen = {id(one) for one in largest}
     for child in sorted(largest, key=lambda one: natural(one.name)):
         inside = f" in {plural(child.folders, 'folder')}" if child.folders and depth == 1 else ""
@@ -83,9 +81,9 @@ def _tree(node: Node, indent: str, depth: int, lines: list[str]) -> None:
 
 def _patterns(found: Survey) -> list[str]:
     largest = sorted(found.groups.values(), key=lambda one: (-one.count, one.pattern))
-    chosen = sorted(largest[:_MOST_PATTERNS], key=lambda one: natural(one.shown()))
+    chosen = sorted(largest[:_MAX_PATTERNS], key=lambda one: natural(one.shown()))
     lines = [f"  {one.shown()}" + (f" x {one.count:,}" if one.count > 1 else "") for one in chosen]
-    rest = sum(one.count for one in largest[_MOST_PATTERNS:]) + found.ungrouped
+    rest = sum(one.count for one in largest[_MAX_PATTERNS:]) + found.ungrouped
     if rest:
         lines.append(f"  ... {rest:,} files of other patterns")
     return lines

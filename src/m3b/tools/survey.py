@@ -14,15 +14,15 @@ from pathlib import Path
 
 from m3b.data.links import Inside
 from m3b.tools.paths import opened
-from m3b.tools.patterns import MOST_SHAPES, Group, collapse, extension, group_names, shapes
+from m3b.tools.patterns import MAX_SHAPES, Group, collapse, extension, group_names, shapes
 
 _STAT_ALL = 20_000
 _STAT_EACH = 1024
 DEEPEST = 64
 """Levels of folders that are looked into."""
 _DEEPEST_NODE = 4
-_MOST_NODES = 20_000
-_MOST_PATTERNS = 4_000
+_MAX_NODES = 20_000
+_MAX_PATTERNS = 4_000
 _KEPT = 5
 _STRAY = {"Thumbs.db", "desktop.ini", "ehthumbs.db"}
 
@@ -139,7 +139,7 @@ def _survey(top: Path, inside: Inside) -> Survey:
         patterns = _folder_patterns(inner)
         for name in inner:
             node = folder.node
-            if folder.depth < _DEEPEST_NODE and nodes < _MOST_NODES:
+            if folder.depth < _DEEPEST_NODE and nodes < _MAX_NODES:
                 node = Node(name, folder.node)
                 folder.node.children.append(node)
                 nodes += 1
@@ -219,7 +219,7 @@ def _merge(found: Survey, folder: _Folder, group: Group) -> None:
     key = folder.shown + group.pattern
     whole = found.groups.get(key)
     if whole is None:
-        if len(found.groups) >= _MOST_PATTERNS:
+        if len(found.groups) >= _MAX_PATTERNS:
             found.ungrouped += group.count
             return
         whole = found.groups[key] = Group(key)
@@ -281,7 +281,7 @@ def _folder_patterns(names: list[str]) -> dict[str, tuple[str, list[tuple[str, s
     if not names:
         return {}
     collapsed = [collapse(shape) for shape in shapes(names)]
-    if len(set(collapsed)) > MOST_SHAPES:
+    if len(set(collapsed)) > MAX_SHAPES:
         return {name: ("*", []) for name in names}
     return {name: (pattern, _digits(name)) for name, pattern in zip(names, collapsed, strict=True)}
 

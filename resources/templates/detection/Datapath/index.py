@@ -11,7 +11,7 @@ import numpy as np
 from Utils.formats import ImageError
 from Utils.masks import boxes_to_array, grid_of
 
-LEAST_SIDE = 2.0  # pixels: smaller boxes are widened, else nothing of them is left on the network's grid
+MIN_SIDE = 2.0  # pixels: smaller boxes are widened, else nothing of them is left on the network's grid
 
 
 def read_index(path: str | Path = "Datapath/train.json") -> list[dict[str, Any]]:
@@ -76,7 +76,7 @@ def true_boxes(
     return np.array(rows, float).reshape(-1, 2 * d + 1), odd
 
 
-def widen(low: np.ndarray, high: np.ndarray, shape: Sequence[int], least: float = LEAST_SIDE) -> np.ndarray:
+def widen(low: np.ndarray, high: np.ndarray, shape: Sequence[int], least: float = MIN_SIDE) -> np.ndarray:
     """Lower and upper corner with sides of at least `least`, moved inwards where the border would cut them."""
     middle, half = (low + high) / 2, np.maximum((high - low) / 2, least / 2)
     size = np.array(shape, float)

@@ -28,7 +28,7 @@ from Utils.price import PATCHES
 from Utils.ranks import auroc
 
 THRESHOLDS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
-LEAST_SIZES = (1, 3, 6, 12, 25, 50, 100, 200)
+MIN_SIZES = (1, 3, 6, 12, 25, 50, 100, 200)
 SURE = 5
 """Validation cases with a class from which on its own threshold is chosen on them."""
 TOP = 10
@@ -177,7 +177,7 @@ def final_masks(
 ) -> dict[str, Any]:
     """As `final_boxes`; the threshold and the least lesion size of each class are those of the best F1 plus Dice, over all
     classes together for a class that few validation cases have."""
-    classes, shape = list(plan["classes"]), (len(rows), len(plan["classes"]), len(THRESHOLDS), len(LEAST_SIZES))
+    classes, shape = list(plan["classes"]), (len(rows), len(plan["classes"]), len(THRESHOLDS), len(MIN_SIZES))
     counts, overlap = np.zeros((*shape, 3)), np.full(shape, np.nan)
     anomaly, ill = [], []
     true_sizes: list[list[int]] = [[] for _ in classes]
@@ -216,7 +216,7 @@ def final_masks(
         "by_class": {"dice": per_dice, "lesion_f1": per_f1},
         "config": {
             "thresholds": [THRESHOLDS[t] for t, _ in chosen],
-            "least_sizes": [LEAST_SIZES[s] for _, s in chosen],
+            "least_sizes": [MIN_SIZES[s] for _, s in chosen],
             "image_calibration": list(image_fit),
         },
         "rows": found,
@@ -229,8 +229,8 @@ def _number(value: float) -> float | None:
 
 def sweep(chance: np.ndarray, truth: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Of one class of one case: (thresholds, sizes, 3) lesion counts and (thresholds, sizes) Dice."""
-    counts = np.zeros((len(THRESHOLDS), len(LEAST_SIZES), 3))
-    overlap = np.full((len(THRESHOLDS), len(LEAST_SIZES)), np.nan)
+    counts = np.zeros((len(THRESHOLDS), len(MIN_SIZES), 3))
+    overlap = np.full((len(THRESHOLDS), len(MIN_SIZES)), np.nan)
     part = _marked(chance >= THRESHOLDS[0], truth)
     chance, truth = chance[part], truth[part]
     theirs, n_theirs = components(truth)
@@ -238,7 +238,7 @@ def sweep(chance: np.ndarray, truth: np.ndarray) -> tuple[np.ndarray, np.ndarray
         ours, _ = components(chance >= cut)
         sizes = np.bincount(ours.ravel())
         sizes[0] = 0
-        for s, least in enumerate(LEAST_SIZES):
+        for s, least in enumerate(MIN_SIZES):
             keep = sizes >= least
             if s and not ((sizes > 0) & (sizes < least)).any():  # nothing is that small
                 counts[t, s], overlap[t, s] = counts[t, s - 1], overlap[t, s - 1]
@@ -254,7 +254,7 @@ def most_size(sizes: list[int]) -> float:
 
     A weak model's false alarms are often larger than most lesions; fitted freely, the size would hide the lesions too.
     """
-    return max(1.0, float(np.percentile(sizes, 25))) if sizes else float(LEAST_SIZES[-1])
+    return max(1.0, float(np.percentile(sizes, 25))) if sizes else float(MIN_SIZES[-1])
 
 
 def choose_settings(counts: np.ndarray, overlap: np.ndarray, sizes: Sequence[list[int]]) -> list[tuple[int, int]]:
@@ -270,17 +270,17 @@ def choose_settings(counts: np.ndarray, overlap: np.ndarray, sizes: Sequence[lis
         if (counts[:, k, 0, 0, 2] > 0).sum() >= SURE:
             chosen.append(best_setting(counts[:, k].sum(axis=0), overlap[:, k], most))
         else:
-            chosen.append((threshold, max(s for s in range(size + 1) if s == 0 or LEAST_SIZES[s] <= most)))
+            chosen.append((threshold, max(s for s in range(size + 1) if s == 0 or MIN_SIZES[s] <= most)))
     return chosen
 
 
-def best_setting(counts: np.ndarray, overlap: np.ndarray, most: float = LEAST_SIZES[-1]) -> tuple[int, int]:
+def best_setting(counts: np.ndarray, overlap: np.ndarray, most: float = MIN_SIZES[-1]) -> tuple[int, int]:
     """Places of the threshold and of the least size with the highest lesion F1 + mean Dice; the plain ones if none is.
 
     counts: (thresholds, sizes, 3) summed over cases; overlap: (cases, thresholds, sizes); most: of the least size.
     """
     plain = THRESHOLDS.index(0.5)
-    settings = [(t, s) for t in range(len(THRESHOLDS)) for s, size in enumerate(LEAST_SIZES) if size <= most]
+    settings = [(t, s) for t in range(len(THRESHOLDS)) for s, size in enumerate(MIN_SIZES) if size <= most]
     best, found = -1.0, (plain, 0)
     for t, s in sorted(settings, key=lambda one: abs(one[0] - plain) + one[1]):  # what changes least comes first
         value = np.nan_to_num(lesion_f1(counts[t, s])) + np.nan_to_num(mean_figure(overlap[:, t, s]))

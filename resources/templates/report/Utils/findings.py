@@ -14,7 +14,7 @@ from itertools import combinations
 
 import numpy as np
 
-MOST_REPORTS = 4000
+MAX_REPORTS = 4000
 """Of more reports a sample is mined."""
 WORD = re.compile(r"[\u3040-\u30ff\u4e00-\u9fff\uac00-\ud7af]|[^\W\d_]+")
 CLAUSE = re.compile(r"[.;:!?\n\u3002\uff1b]+|\bbut\b|\bhowever\b|\balthough\b|\bexcept\b")
@@ -67,7 +67,7 @@ def _empty(item: str) -> bool:
 def mine(reports: Sequence[str], most: int = 40, alike: float = 0.8) -> list[str]:
     """At most `most` findings, those first that split the reports most evenly. Empty where all reports say the same."""
     rng = np.random.default_rng(0)
-    texts = [reports[int(k)] for k in np.sort(rng.permutation(len(reports))[:MOST_REPORTS])]
+    texts = [reports[int(k)] for k in np.sort(rng.permutation(len(reports))[:MAX_REPORTS])]
     least, limit = max(3, round(0.03 * len(texts))), 0.8 * len(texts)
     single = Counter(word for text in texts for word in {word for clause in clauses(text) for word in clause})
     known = frozenset(word for word, count in single.most_common(400) if least <= count)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 from nnunetv2.training.nnUNetTrainer.nnUNetTrainer import nnUNetTrainer
-from Utils.clock import LEAST_STEPS, Clock, NotFinite, OutOfMemory
+from Utils.clock import MIN_STEPS, Clock, NotFinite, OutOfMemory
 from Utils.curves import append_row
 from Utils.training import LOGOUT, save_weights
 
@@ -140,8 +140,8 @@ def run(place: Path, plan: dict[str, Any], seconds: float, folder: Path, cases: 
         trainer.run_clocked()
     except (torch.OutOfMemoryError, MemoryError) as error:
         raise OutOfMemory("nnU-Net's own patch; engine=trainer makes it smaller") from error
-    if trainer.step < (1 if plan.get("max_steps") else LEAST_STEPS):
-        raise SystemExit(f"{UNTRAINED} (steps made: {trainer.step}, at least {LEAST_STEPS} are needed)")
+    if trainer.step < (1 if plan.get("max_steps") else MIN_STEPS):
+        raise SystemExit(f"{UNTRAINED} (steps made: {trainer.step}, at least {MIN_STEPS} are needed)")
     export(trainer, plan, folder)
     done = {"epochs": trainer.current_epoch, "seconds": round(trainer.clock.spent(), 1), "steps": trainer.step}
     done["best_epoch"] = trainer.current_epoch

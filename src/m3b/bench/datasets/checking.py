@@ -14,7 +14,7 @@ from m3b.errors import DataError
 
 from .spec import Case, Reading
 
-MOST_MISSING = 0.5
+MAX_MISSING = 0.5
 """A listed set of which more than this share has no files is an incomplete download, not a set with faults."""
 
 csv.field_size_limit(10_000_000)
@@ -168,7 +168,7 @@ class Collected:
         told = f" Left out: {'; '.join(notes)}." if notes else ""
         if not self.cases:
             raise DataError(f"No case of {self.name} was found in {self.folder}; {seen(self.folder)}.{told}")
-        if self.missing > MOST_MISSING * (self.missing + len(self.cases)):
+        if self.missing > MAX_MISSING * (self.missing + len(self.cases)):
             raise DataError(
                 f"{self.folder} lists {self.missing + len(self.cases)} cases of {self.name}, but {self.missing} of them"
                 f" have no file. Is the download complete?{told}"

@@ -17,9 +17,9 @@ from m3b.errors import LLMError, SandboxError
 from m3b.llm import LLM, connect
 from m3b.llm.relay import INSIDE, ROUTE, Meter, Relay
 from m3b.models import check_deliverable
-from m3b.runs import Run
+from m3b.run.folder import Run
+from m3b.run.provisioning import lay_out
 from m3b.sandbox import Limits, Mounts, Sandbox, choose
-from m3b.setup import lay_out
 from m3b.workspace import Workspace
 
 from . import program

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from m3b.llm import LLM
-from m3b.pipeline import Pipeline
-from m3b.result import Result
+from m3b.run.pipeline import Pipeline
+from m3b.run.result import Result
 from m3b.workspace import Workspace
 
 from .base import Job, Outcome

@@ -14,7 +14,7 @@ from m3b.agents.roles import STAGES
 from m3b.errors import WrongUse
 from m3b.events import Event
 from m3b.llm import LLM
-from m3b.pipeline import Pipeline
+from m3b.run.pipeline import Pipeline
 from m3b.workspace import Workspace
 
 from .base import Job, Outcome

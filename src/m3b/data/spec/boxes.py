@@ -25,7 +25,7 @@ from m3b.errors import DataError
 
 Mark = tuple[str, str, tuple[float, ...]]
 """The image as it is named, the class as it is named, and (x0, y0, x1, y1) in pixels."""
-MOST_BYTES = 512 * 2**20
+MAX_BYTES = 512 * 2**20
 
 
 @dataclass
@@ -119,7 +119,7 @@ def _read(spec: BoxesSpec, root: Path, item: Item) -> Iterator[Mark]:
 
 
 def _json(file: Path) -> Any:
-    if file.stat().st_size > MOST_BYTES:
+    if file.stat().st_size > MAX_BYTES:
         raise ValueError("larger than 512 MiB")
     return json.loads(file.read_bytes())
 

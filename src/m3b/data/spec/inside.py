@@ -11,7 +11,7 @@ from typing import Any
 
 JOB, ANSWER = "job.json", "answer.json"
 """The two files of the exchange, in a folder that the process may write."""
-MOST_READINGS = 3
+MAX_READINGS = 3
 
 
 def main(place: str) -> None:
@@ -38,7 +38,7 @@ def _propose(job: dict[str, Any], folder: Path) -> dict[str, Any]:
     found = survey(Path(job["root"]), limits=Limits(seconds=float(job["seconds"])))
     (folder / "survey.json").write_text(found.model_dump_json(exclude_defaults=True), encoding="utf-8")
     ask = Ask(job["task"], job["request"], tuple(job["classes"]), job["notes"], job["boxes"])
-    proposals = propose(found, ask, most=MOST_READINGS)
+    proposals = propose(found, ask, most=MAX_READINGS)
     readings = [
         {
             "spec": one.spec.model_dump(mode="json", exclude_defaults=True),

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
-from m3b.data.survey.array_files import MOST_MEMBERS, Format
-from m3b.data.survey.containers import MOST_KEYS, form_of
+from m3b.data.survey.array_files import MAX_MEMBERS, Format
+from m3b.data.survey.containers import MAX_KEYS, form_of
 from m3b.data.survey.facts import Container, Member
 
 
@@ -33,7 +33,7 @@ def archive_of(group: str, files: int, paths: list[Path]) -> tuple[Container | N
         present.update(counts.keys())
     if not formats:
         return None, failed
-    members = [Member(key=form, files=present[form], keys=count) for form, count in forms.most_common(MOST_KEYS)]
+    members = [Member(key=form, files=present[form], keys=count) for form, count in forms.most_common(MAX_KEYS)]
     note = "bomb" if unpacked > 200 * max(packed, 1) and unpacked > 2**30 else ""
     return Container(
         group=group, format=formats[0], files=files, looked=len(formats), note=note,
@@ -44,7 +44,7 @@ def archive_of(group: str, files: int, paths: list[Path]) -> tuple[Container | N
 def _listed(path: Path) -> tuple[Format, list[str], int]:
     if zipfile.is_zipfile(path):
         with zipfile.ZipFile(path) as archive:
-            infos = archive.infolist()[:MOST_MEMBERS]
+            infos = archive.infolist()[:MAX_MEMBERS]
             return "zip", [one.filename for one in infos if not one.is_dir()], sum(one.file_size for one in infos)
     with tarfile.open(path, "r|*") as tape:
         found = list(islice(_tape(tape), 10_000))

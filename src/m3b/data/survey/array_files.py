@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import IO, Any, Literal
 
 Format = Literal["npz", "npy", "hdf5", "mat", "tiff_stack", "ome_tiff", "zip", "tar", "video", "volume4d", "pt"]
-MOST_MEMBERS = 100_000
+MAX_MEMBERS = 100_000
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ def open_members(path: Path, suffix: str) -> tuple[Format, list[Inner], Callable
 def _npz(path: Path) -> tuple[Format, list[Inner], Callable[[], None]]:
     archive = zipfile.ZipFile(path)
     inners = []
-    for info in archive.infolist()[:MOST_MEMBERS]:
+    for info in archive.infolist()[:MAX_MEMBERS]:
         if not info.filename.endswith(".npy"):
             continue
         with archive.open(info) as stream:
@@ -99,7 +99,7 @@ def _hdf5(path: Path) -> tuple[Format, list[Inner], Callable[[], None]]:
             if item.external or item.is_virtual:  # its values lie in other files, which it may name freely
                 return None
             inners.append(Inner(name, tuple(map(int, item.shape or ())), str(item.dtype), _h5_reader(item)))
-        return 1 if len(inners) >= MOST_MEMBERS else None
+        return 1 if len(inners) >= MAX_MEMBERS else None
 
     file.visititems(collect)
     return "hdf5", inners, file.close

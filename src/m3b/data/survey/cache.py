@@ -12,7 +12,7 @@ from m3b.data.survey.relations import Survey
 from m3b.data.survey.walk import walk
 from m3b.errors import DataError
 
-MOST_KEPT = 32
+MAX_KEPT = 32
 """Surveys that a cache folder holds; the oldest go."""
 
 
@@ -52,5 +52,5 @@ def _store(place: Path, made: Survey) -> None:
             file.write(made.model_dump_json())
         spare.replace(place)
         kept = sorted(place.parent.glob("survey-*.json"), key=lambda one: one.stat().st_mtime, reverse=True)
-        for old in kept[MOST_KEPT:]:
+        for old in kept[MAX_KEPT:]:
             old.unlink(missing_ok=True)

@@ -15,7 +15,7 @@ from m3b.data.survey.tokens import pieces
 Signature = tuple[object, ...]
 ANY: Signature = ("?",)
 _SAME_CASES = 0.9
-_MOST_KEYS = 20_000
+_MAX_KEYS = 20_000
 
 
 @dataclass
@@ -98,7 +98,7 @@ def case_keys(group: Merged, fixed: set[int], *, within: bool) -> set[tuple[str,
             if single:
                 keys.add(place)
                 continue
-            for name in names[: _MOST_KEYS - len(keys)]:
+            for name in names[: _MAX_KEYS - len(keys)]:
                 keys.add((*place, *_varying(cut(name)[0], same)))
     return keys
 
@@ -109,7 +109,7 @@ def _constant(files: Files) -> set[int]:
         return set()
     columns: dict[int, set[str]] = defaultdict(set)
     for _, names in files.members:
-        for name in names[:_MOST_KEYS]:
+        for name in names[:_MAX_KEYS]:
             for at, (_, text) in enumerate(pieces(cut(name)[0])):
                 columns[at].add(text)
     return {at for at, texts in columns.items() if len(texts) == 1}

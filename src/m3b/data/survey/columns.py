@@ -11,7 +11,7 @@ from m3b.data.survey.facts import Sensitive, Value
 from m3b.data.survey.table_facts import Column, ColumnType
 
 MISSING = frozenset({"", "na", "n/a", "nan", "null", "none", "#n/a", "<na>", "-", "?", "nat"})
-MOST_VALUES = 60
+MAX_VALUES = 60
 _CLASSES = 20
 _BOOLEAN = frozenset({"true", "false", "yes", "no", "y", "n", "t", "f"})
 _DATE = re.compile(r"\d{4}[-/.]\d{1,2}[-/.]\d{1,2}([T ]\d{1,2}:\d{2}.*)?|\d{1,2}[-/.]\d{1,2}[-/.]\d{2,4}")
@@ -46,7 +46,7 @@ def column_of(name: str, cells: Sequence[str], siblings: Sequence[str] = (), *, 
     for cell, count in filled.items():
         spelled.setdefault(fold(cell), Counter())[cell.strip()] += count
     total = filled.total()
-    few = len(spelled) <= MOST_VALUES
+    few = len(spelled) <= MAX_VALUES
     kind = _type(filled, len(spelled), total)
     numbers = [float(cell) for cell in filled if _number(cell)] if kind in ("integer", "number", "category") else []
     sensitive = _sensitive(name, filled, siblings, kind)
@@ -84,7 +84,7 @@ def _separator(cells: Sequence[str]) -> str:
         if len(some) * 20 >= len(cells) and len(some) > 2:
             whole = {fold(cell) for cell in cells}
             split = {fold(item) for cell in cells for item in cell.split(mark)}
-            if len(split) < len(whole) and len(split) <= MOST_VALUES and all(len(item) <= 60 for item in split):
+            if len(split) < len(whole) and len(split) <= MAX_VALUES and all(len(item) <= 60 for item in split):
                 return mark
     return ""
 
@@ -104,7 +104,7 @@ def _type(filled: Counter[str], folded: int, total: int) -> ColumnType:
         return "path"
     if words >= 6 or any(len(cell) > 300 for cell in values):
         return "text"
-    if folded <= MOST_VALUES and (folded <= 0.5 * total or folded <= 2):
+    if folded <= MAX_VALUES and (folded <= 0.5 * total or folded <= 2):
         return "category"
     if words <= 1.5:
         return "identifier" if folded > 0.5 * total else "category"

@@ -16,7 +16,7 @@ from m3b.data.survey.opening import Unreadable, attempt
 from m3b.data.survey.samples import MASKS, Look, content, from_array
 from m3b.data.survey.sides import side_of
 
-MOST_KEYS = 24
+MAX_KEYS = 24
 _READ = 2**26
 """Values of one member that are read."""
 _TEXTS = frozenset("SUO")
@@ -49,10 +49,10 @@ def container_of(
             failed += 1
     if not formats:
         return None, failed
-    members = [_member(key, found) for key, found in sorted(seen.items())[:MOST_KEYS]]
+    members = [_member(key, found) for key, found in sorted(seen.items())[:MAX_KEYS]]
     facts = Container(
         group=group, format=formats.most_common(1)[0][0], files=files, looked=formats.total(), members=tuple(members),
-        note=f"{len(seen)} forms of keys" if len(seen) > MOST_KEYS else "",
+        note=f"{len(seen)} forms of keys" if len(seen) > MAX_KEYS else "",
     )  # fmt: skip
     return facts, failed
 

@@ -8,7 +8,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from m3b.data.looks import SIDE, Look, near_pairs
+from m3b.data.image_probe import SIDE, Look, near_pairs
 from m3b.data.survey.divisions import Division
 from m3b.data.survey.gathering import Gathered, Gathering
 from m3b.data.survey.groups import crossings
@@ -23,7 +23,7 @@ _WORDS = (
 _CHANGED = re.compile(
     rf"^(?P<source>.+?)(?P<change>[\W_]+(?:{_WORDS})\w*?(?:[\W_]*\d+)?[\W_]*|\.rf\.[0-9a-f]{{8,}})$", re.I
 )
-MOST_NEAR = 2_000
+MAX_NEAR = 2_000
 """Pictures of one group that are compared for near copies."""
 _NEAR_SHARE = 0.25
 """Of the survey's time, what the search for near copies may take."""
@@ -112,7 +112,7 @@ def _digest(path: Path) -> str:
 
 def _near(found: Gathering, group: Gathered) -> tuple[list[list[str]], int]:
     """Clusters of pictures whose small grey copies correlate, exact copies left out."""
-    if group.merged.count > MOST_NEAR or group.fact.bytes > found.tree.limits.hashed_bytes:
+    if group.merged.count > MAX_NEAR or group.fact.bytes > found.tree.limits.hashed_bytes:
         found.tree.notes.add("near_copies_not_checked", group.paths[0], group.merged.count)
         return [], 0
     looks: dict[str, Look] = {}

@@ -11,7 +11,7 @@ from typing import Any
 from m3b.data.phi import PROSE_WORDS
 from m3b.data.survey.facts import Sensitive, Series, Tag, Value
 from m3b.data.survey.opening import Unreadable, attempt
-from m3b.data.survey.templates import MOST_VALUES
+from m3b.data.survey.templates import MAX_VALUES
 
 IDENTITY = frozenset({
     "PatientID", "PatientName", "PatientBirthDate", "AccessionNumber", "StudyID", "OtherPatientIDs", "InstitutionName",
@@ -146,7 +146,7 @@ def _tags(found: list[Header]) -> list[Tag]:
         counts = Counter(one.tags[keyword] for one in found if keyword in one.tags)
         if not counts or keyword in ("Rows", "Columns", "SOPClassUID"):
             continue
-        shown = sorted(counts.items()) if len(counts) <= MOST_VALUES else []
+        shown = sorted(counts.items()) if len(counts) <= MAX_VALUES else []
         facts.append(
             Tag(
                 keyword=keyword, files=counts.total(), distinct=len(counts),

@@ -13,7 +13,7 @@ from m3b.data.survey.kinds import IMAGES
 from m3b.data.survey.relations import End, Rule
 from m3b.data.survey.tables import Loaded
 
-MOST_TAGS = ("PatientID", "PatientName", "StudyInstanceUID", "SeriesInstanceUID", "SOPInstanceUID", "AccessionNumber")
+MAX_TAGS = ("PatientID", "PatientName", "StudyInstanceUID", "SeriesInstanceUID", "SOPInstanceUID", "AccessionNumber")
 
 
 @dataclass
@@ -112,7 +112,7 @@ def _levels(group: Gathered, most: int) -> list[Texts]:
 
 def _tags(group: Gathered) -> list[Texts]:
     found = []
-    for keyword in MOST_TAGS if group.headers else ():
+    for keyword in MAX_TAGS if group.headers else ():
         counts: dict[str, int] = defaultdict(int)
         for header in group.headers.found if group.headers else ():
             if text := header.tags.get(keyword):

@@ -13,7 +13,7 @@ from m3b.data.survey.facts import Container, Content, Group, Series
 from m3b.data.survey.grouping import merge
 from m3b.data.survey.kinds import IMAGES
 from m3b.data.survey.name_templates import Files, fine_groups
-from m3b.data.survey.parts import FEW_PATHS, LARGE, MOST_PATHS, parts_of, values_of
+from m3b.data.survey.parts import FEW_PATHS, LARGE, MAX_PATHS, parts_of, values_of
 from m3b.data.survey.samples import MASKS, Look, content, look_at
 from m3b.data.survey.stacks import stack_of
 from m3b.data.survey.templates import Template, template_of
@@ -155,7 +155,7 @@ def _signature(found: Gathering, files: Files) -> Signature:
 
 def _gathered(found: Gathering, merged: Merged, id: str, dicoms: int) -> Gathered:
     depths = {len(one.levels) for one in merged.files}
-    most = MOST_PATHS if found.tree.files <= LARGE else FEW_PATHS
+    most = MAX_PATHS if found.tree.files <= LARGE else FEW_PATHS
     template = template_of(merged.files, most) if len(depths) == 1 and merged.kind != "document" else None
     made = Gathered(_bare(found, merged, id, template), merged, most, template)
     fact = made.fact

@@ -13,7 +13,7 @@ from m3b.data.survey.tables import Loaded
 
 LOOSER = 1.05
 """A looser rule is taken where it matches so many times as many values."""
-_LEAST_LEFT, _LEAST_RIGHT = 0.02, 0.1
+_MIN_LEFT, _MIN_RIGHT = 0.02, 0.1
 _EXAMPLES = 3
 _NAMING = re.compile(r"id$|id[^a-z]|^id|no$|nr$|num|index|pat|case|subj|image|file|name|scan|study|exam|^\d+$", re.I)
 """Columns that are called as if they named files, cases or persons; or have no name."""
@@ -72,7 +72,7 @@ def _join(left: Texts, right: Texts, rule: Rule) -> Join | None:
     common = mine.keys() & theirs.keys()
     here = sum(len(mine[key]) for key in common)
     there = sum(len(theirs[key]) for key in common)
-    if here < _LEAST_LEFT * len(left.counts) and there < _LEAST_RIGHT * len(right.counts):
+    if here < _MIN_LEFT * len(left.counts) and there < _MIN_RIGHT * len(right.counts):
         return None
     return Join(
         left=left.end,

@@ -12,9 +12,9 @@ from m3b.data.survey.gathering import Gathering
 from m3b.data.survey.opening import Unreadable, attempt
 from m3b.data.survey.table_facts import Legend
 
-MOST_BYTES = 4 * 2**20
-MOST_FILES = 40
-MOST_NAMES = 400
+MAX_BYTES = 4 * 2**20
+MAX_FILES = 40
+MAX_NAMES = 400
 _WORDS = re.compile(r"label|class|categor|name|structure|organ|finding|legend|lookup|vocab|index", re.IGNORECASE)
 _NAME = re.compile(r"[^\W\d_].{0,79}", re.DOTALL)
 
@@ -29,11 +29,11 @@ def legends_of(found: Gathering) -> list[Legend]:
         for path in group.paths:
             full = found.tree.root / path
             called = bool(_WORDS.search(path.rpartition("/")[2]))
-            if looked >= MOST_FILES or (group.fact.kind != "json" and not called):
+            if looked >= MAX_FILES or (group.fact.kind != "json" and not called):
                 continue
             looked += 1
             try:
-                if full.stat().st_size > MOST_BYTES:
+                if full.stat().st_size > MAX_BYTES:
                     continue
                 text = attempt(lambda full=full: decode(full.read_bytes())[0])  # type: ignore[misc]
                 made += _in_json(path, text, called) if group.fact.kind == "json" else _in_lines(path, text)
@@ -59,7 +59,7 @@ def _places(value: Any, place: str, called: bool, depth: int) -> Iterator[tuple[
 
 def _list(value: list[Any]) -> tuple[tuple[int, str], ...]:
     """A list of names by place, from 0; records with a number and a name by that number."""
-    if not 1 < len(value) <= MOST_NAMES:
+    if not 1 < len(value) <= MAX_NAMES:
         return ()
     if all(isinstance(one, str) and _NAME.fullmatch(one.strip()) for one in value) and len(set(value)) == len(value):
         return tuple((at, one.strip()) for at, one in enumerate(value))
@@ -68,7 +68,7 @@ def _list(value: list[Any]) -> tuple[tuple[int, str], ...]:
 
 def _mapping(value: dict[str, Any]) -> tuple[tuple[int, str], ...]:
     """`{"1": "liver"}`, or `{"liver": 1}`."""
-    if not 1 < len(value) <= MOST_NAMES:
+    if not 1 < len(value) <= MAX_NAMES:
         return ()
     pairs: list[tuple[Any, Any]] = list(value.items())
     if all(isinstance(number, int) and not isinstance(number, bool) for _, number in pairs):
@@ -84,7 +84,7 @@ def _mapping(value: dict[str, Any]) -> tuple[tuple[int, str], ...]:
 
 def _in_lines(path: str, text: str) -> Iterator[Legend]:
     """A name a line, or a number and a name."""
-    lines = [line.strip() for line in text.splitlines() if line.strip()][: MOST_NAMES + 1]
+    lines = [line.strip() for line in text.splitlines() if line.strip()][: MAX_NAMES + 1]
     numbered = [re.fullmatch(r"(\d{1,4})\s*[,;:=\t ]\s*(.+)", line) for line in lines]
     if lines and all(numbered):
         names = _mapping({one[1]: one[2].strip(" \"'") for one in numbered if one})

@@ -10,7 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from m3b.data.patterns import MOST_SHAPES
+from m3b.data.patterns import MAX_SHAPES
 from m3b.data.patterns import shapes as digit_shapes
 from m3b.data.survey.facts import FileKind
 from m3b.data.survey.kinds import cut, kind_of_content, kind_of_name
@@ -18,7 +18,7 @@ from m3b.data.survey.tokens import is_hash, like_hashes, pieces, shape
 from m3b.data.survey.walk import Folder, Tree
 
 FREE = "{text}"
-MOST_NAMES = 12
+MAX_NAMES = 12
 """More forms of names than this in one kind of folder are taken for free text."""
 _TAIL_SHARE = 0.1
 
@@ -99,7 +99,7 @@ def level_shapes(folders: list[Folder]) -> list[tuple[str, ...]]:
     for parent, names in inner.items():
         machine = like_hashes(sorted(names))
         shaped = {name: "{hash}" if machine else shape(name) for name in names}
-        free = len(set(shaped.values())) > MOST_SHAPES
+        free = len(set(shaped.values())) > MAX_SHAPES
         for name in names:
             form[(*parent, name)] = FREE if free else shaped[name]
     return [tuple(form[folder.parts[: depth + 1]] for depth in range(len(folder.parts))) for folder in folders]
@@ -129,9 +129,9 @@ def _bounded(forms: dict[str, Files]) -> list[Files]:
     """Few forms stay; many are one group of free text, but for tails that several share (`..._mask`)."""
     total = sum(one.count for one in forms.values())
     stems = [cut(name)[0] for one in forms.values() for _, names in one.members[:50] for name in names[:50]]
-    if any(form.count("{hash}") for form in forms) and len(forms) <= MOST_NAMES and like_hashes(stems):
+    if any(form.count("{hash}") for form in forms) and len(forms) <= MAX_NAMES and like_hashes(stems):
         return [_merged("{hash}", list(forms.values()))]
-    if len(forms) <= MOST_NAMES:
+    if len(forms) <= MAX_NAMES:
         return [forms[form] for form in sorted(forms)]
     tails = Counter[str]()
     for form, one in forms.items():

@@ -14,11 +14,11 @@ from m3b.data.survey.grids import grids
 from m3b.data.survey.pairing_keys import FOLDERS, NAMES, match, rest_of
 from m3b.data.survey.relations import Pairing
 
-MOST_PAIRS = 80
-MOST_FILES = 30_000
+MAX_PAIRS = 80
+MAX_FILES = 30_000
 _LEAST = 0.3
 """Of the smaller group, the share that has to be matched for a pairing to be stated."""
-_MOST_CLASSES = 40
+_MAX_CLASSES = 40
 
 Role = Literal["mask", "image", "annotation", "table"]
 
@@ -27,7 +27,7 @@ def pairings_of(found: Gathering) -> list[Pairing]:
     """Every pairing of an image group with masks, files of marks, tables of its own, or other images."""
     made: list[Pairing] = _within_containers(found)
     for left, right, role in _candidates(found):
-        if found.tree.late or len(made) >= MOST_PAIRS:
+        if found.tree.late or len(made) >= MAX_PAIRS:
             found.tree.notes.add("time" if found.tree.late else "pairings", left.id)
             break
         if (one := pair(found, left, right, role)) is not None:
@@ -54,7 +54,7 @@ def _candidates(found: Gathering) -> Iterator[tuple[Gathered, Gathered, Role]]:
 
 def pair(found: Gathering, left: Gathered, right: Gathered, role: Role) -> Pairing | None:
     """The best pairing of two groups; None where too few files belong together."""
-    mine, theirs = left.units[:MOST_FILES], right.units[:MOST_FILES]
+    mine, theirs = left.units[:MAX_FILES], right.units[:MAX_FILES]
     best: tuple[tuple[float, ...], tuple[str, str], dict[str, list[str]]] | None = None
     if min(len(mine), len(theirs)) == 1 and mine[0].rpartition("/")[0] != theirs[0].rpartition("/")[0]:
         return None  # one file belongs to anything
@@ -89,14 +89,14 @@ def _recipes(left: Gathered, right: Gathered) -> Iterator[tuple[str, str]]:
 
 
 def _one_a_folder(group: Gathered) -> bool:
-    return len({path.rpartition("/")[0] for path in group.units[:MOST_FILES]}) == min(len(group.units), MOST_FILES)
+    return len({path.rpartition("/")[0] for path in group.units[:MAX_FILES]}) == min(len(group.units), MAX_FILES)
 
 
 def _pairing(
     found: Gathering, left: Gathered, right: Gathered, role: Role, recipe: tuple[str, str], pairs: dict[str, list[str]]
 ) -> Pairing | None:
     matched = {path for some in pairs.values() for path in some}
-    small = min(len(left.units), len(right.units), MOST_FILES)
+    small = min(len(left.units), len(right.units), MAX_FILES)
     if len(pairs) < _LEAST * small or sum(map(len, pairs.values())) > 1.5 * len(matched):
         return None
     counts = [len(some) for some in pairs.values()]
@@ -122,8 +122,8 @@ def _pairing(
         compared=compared,
         same_grid=same,
         fits=round(fits / compared, 3) if compared else None,
-        unmatched_left=_few(set(left.units[:MOST_FILES]) - pairs.keys()),
-        unmatched_right=_few(set(right.units[:MOST_FILES]) - matched),
+        unmatched_left=_few(set(left.units[:MAX_FILES]) - pairs.keys()),
+        unmatched_right=_few(set(right.units[:MAX_FILES]) - matched),
     )
 
 
@@ -141,7 +141,7 @@ def _classes(pairs: dict[str, list[str]]) -> Counter[str]:
         counts.update(rests)
     words = all(any(ch.isalpha() for ch in text) and len(text) <= 40 for text in counts)
     repeated = len(pairs) < 3 or sum(counts.values()) >= 2 * len(counts)
-    return counts if words and len(counts) <= _MOST_CLASSES and repeated else Counter()
+    return counts if words and len(counts) <= _MAX_CLASSES and repeated else Counter()
 
 
 def _folder_word(left: str, right: str) -> str:

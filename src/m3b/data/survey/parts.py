@@ -10,9 +10,9 @@ from statistics import median
 from m3b.data.phi import is_personal
 from m3b.data.survey.facts import Part, Value
 from m3b.data.survey.kinds import cut
-from m3b.data.survey.templates import MOST_VALUES, Slot, Template, group_name
+from m3b.data.survey.templates import MAX_VALUES, Slot, Template, group_name
 
-MOST_PATHS = 20_000
+MAX_PATHS = 20_000
 """Of more paths in a group, so many spread evenly are looked at for their parts."""
 FEW_PATHS = 2_000
 """The same for folders of more than `LARGE` files."""
@@ -43,10 +43,10 @@ def parts_of(template: Template, paths: Sequence[str], values: dict[str, list[st
 
 def _part(slot: Slot, texts: list[str], paths: Sequence[str], values: dict[str, list[str | None]]) -> Part:
     counts = Counter(texts)
-    few = len(counts) <= MOST_VALUES
+    few = len(counts) <= MAX_VALUES
     numbers = [int(text) for text in counts if text.isdigit() and len(text) < 19]
     widths = {len(text) for text in counts}
-    shown = sorted(counts.items(), key=lambda item: (-item[1], item[0]))[: MOST_VALUES if few else 10]
+    shown = sorted(counts.items(), key=lambda item: (-item[1], item[0]))[: MAX_VALUES if few else 10]
     return Part(
         slot=slot.name,
         kind=slot.kind,

@@ -11,7 +11,7 @@ from m3b.data.survey.facts import ValueKind
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-MOST_LABELS = 64
+MAX_LABELS = 64
 GRID = 32
 """Side of the coarse copy of a mask by which masks of different cases are compared."""
 _LOOKED_AT = 2_000_000
@@ -83,7 +83,7 @@ def _levels(plane: Any, low: float, high: float) -> dict[float, float] | None:
     step = max(plane.size // _LOOKED_AT, 1)
     few = plane.ravel()[::step] if plane.dtype.kind == "f" else plane.ravel()
     if plane.dtype.kind == "f":
-        if len(np.unique(few[:4096])) > MOST_LABELS:
+        if len(np.unique(few[:4096])) > MAX_LABELS:
             return None
         found, counts = np.unique(few, return_counts=True)
     elif high - low < 65536:
@@ -92,7 +92,7 @@ def _levels(plane: Any, low: float, high: float) -> dict[float, float] | None:
         counts, found = table[found], found + low
     else:
         found, counts = np.unique(few[:: max(few.size // _LOOKED_AT, 1)], return_counts=True)
-    if len(found) > MOST_LABELS:
+    if len(found) > MAX_LABELS:
         return None
     return {float(value): float(count) / few.size for value, count in zip(found, counts, strict=True)}
 

@@ -14,7 +14,7 @@ from m3b.data.survey.opening import Unreadable
 from m3b.data.survey.rows import Cell, Rows
 
 _DEEPEST = 8
-_MOST_ITEMS = 50_000
+_MAX_ITEMS = 50_000
 
 
 def read_json(path: Path, limits: Limits, size: int) -> list[Rows]:
@@ -117,7 +117,7 @@ def flat(record: dict[str, Any], prefix: str = "", depth: int = 0) -> dict[str, 
                         inner.setdefault(field_name, []).extend(cell if isinstance(cell, list) else [cell])
                 row.update(inner)
             elif not any(isinstance(one, list | dict) for one in value):
-                row[name] = [_plain_text(one) for one in value[:_MOST_ITEMS]]
+                row[name] = [_plain_text(one) for one in value[:_MAX_ITEMS]]
             else:
                 row[name] = f"[{len(value)}]"  # lists of lists: outlines, matrices
         else:
@@ -158,7 +158,7 @@ def read_xml(path: Path) -> Rows:
     table = Rows("xml", [], record_path=_tag(root))
     if len(tags) == 1 and len(children) > 1 and any(len(child) or child.attrib for child in children):
         table.record_path += f"/{_tag(children[0])}"
-        for child in children[:_MOST_ITEMS]:
+        for child in children[:_MAX_ITEMS]:
             table.add(_leaves(child))
     else:
         table.add(_leaves(root))

@@ -10,8 +10,8 @@ from m3b.data.survey.kinds import IMAGES
 from m3b.data.survey.relations import Join, Pairing, Survey
 from m3b.data.survey.table_facts import Column, Table
 
-_MOST_LINES = 12
-_MOST_WORDS = 8
+_MAX_LINES = 12
+_MAX_WORDS = 8
 
 
 def render(survey: Survey, phi: Phi = "mask") -> str:
@@ -37,8 +37,8 @@ def render(survey: Survey, phi: Phi = "mask") -> str:
 def _section(title: str, lines: list[str]) -> list[str]:
     if not lines:
         return []
-    more = [f"  ... {len(lines) - _MOST_LINES} more"] if len(lines) > _MOST_LINES else []
-    return [f"{title}:", *(f"  {line}" for line in lines[:_MOST_LINES]), *more]
+    more = [f"  ... {len(lines) - _MAX_LINES} more"] if len(lines) > _MAX_LINES else []
+    return [f"{title}:", *(f"  {line}" for line in lines[:_MAX_LINES]), *more]
 
 
 def _size(count: int) -> str:
@@ -95,7 +95,7 @@ def _content(content: Content) -> str:
     return text + (f", {content.failed} of {content.looked} do not open" if content.failed else "")
 
 
-def _values(values: Iterable[Value], most: int = _MOST_WORDS) -> str:
+def _values(values: Iterable[Value], most: int = _MAX_WORDS) -> str:
     shown = sorted(values, key=lambda one: (-one.count, one.text))
     text = ", ".join(f"{scrub(one.text)[:40]} x {one.count:,}" for one in shown[:most])
     return text + (f", {len(shown) - most} more" if len(shown) > most else "")
@@ -105,8 +105,8 @@ def _table(table: Table, phi: Phi) -> str:
     where = table.path + (f" [{table.sheet}]" if table.sheet else "")
     where += f" at {table.record_path}" if table.record_path not in ("", "[]") else ""
     several = f" and {table.files - 1:,} files like it" if table.files > 1 else ""
-    columns = "; ".join(_column(one, phi) for one in table.columns[:_MOST_LINES])
-    more = f"; {len(table.columns) - _MOST_LINES} more columns" if len(table.columns) > _MOST_LINES else ""
+    columns = "; ".join(_column(one, phi) for one in table.columns[:_MAX_LINES])
+    more = f"; {len(table.columns) - _MAX_LINES} more columns" if len(table.columns) > _MAX_LINES else ""
     return (
         f"{table.id} {scrub(where)}{several}: {table.rows:,} rows{'' if table.exact else ' or more'}; {columns}{more}"
     )

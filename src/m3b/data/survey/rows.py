@@ -7,7 +7,7 @@ from typing import Literal
 
 Format = Literal["csv", "xlsx", "json", "jsonl", "xml", "list"]
 Cell = str | list[str]
-MOST_COLUMNS = 2_000
+MAX_COLUMNS = 2_000
 
 
 @dataclass
@@ -27,7 +27,7 @@ class Rows:
     def add(self, row: dict[str, Cell]) -> None:
         """One more row; columns that it has and others did not are new columns."""
         for name in row:
-            if name not in self.known and len(self.names) < MOST_COLUMNS:
+            if name not in self.known and len(self.names) < MAX_COLUMNS:
                 self.names.append(name)
                 self.known.add(name)
         self.rows.append(row)

@@ -14,7 +14,7 @@ from typing import Any
 from m3b.data.reading import read_image
 from m3b.data.survey.facts import Content, FileKind, Level, Limits, Shape, ValueKind
 from m3b.data.survey.opening import Unreadable, attempt
-from m3b.data.survey.pixels import MOST_LABELS, Values, values_of
+from m3b.data.survey.pixels import MAX_LABELS, Values, values_of
 
 UNKNOWN = Values("unknown")
 MASKS: frozenset[ValueKind] = frozenset({"mask", "lossy_mask", "labels"})
@@ -160,7 +160,7 @@ def _kind(found: list[Values]) -> ValueKind:
     values = {value for one in found if one.kind in ("mask", "labels", "constant") for value in one.levels}
     if len(values) <= 2:
         return "mask"
-    return "labels" if len(values) <= 4 * MOST_LABELS else "picture"
+    return "labels" if len(values) <= 4 * MAX_LABELS else "picture"
 
 
 def _levels(found: list[Values], *, lossy: bool) -> list[Level]:

@@ -13,7 +13,7 @@ from m3b.data.survey.facts import PartKind
 from m3b.data.survey.name_templates import Files
 from m3b.data.survey.tokens import like_hashes, pieces, shape
 
-MOST_VALUES = 60
+MAX_VALUES = 60
 _PATTERNS: dict[str, str] = {
     "number": r"\d+", "side": r"[^\W\d_]+", "date": r"[\d\-_.]+", "uid": r"[\d.]+", "hash": r"[0-9A-Za-z-]+",
     "word": r"[^/]+?", "text": r"[^/]+?",
@@ -96,8 +96,8 @@ def _level(names: list[str], slot: str) -> tuple[Slot, ...]:
         return (Slot("", slot, "hash"),)
     columns = _columns(names)
     if columns is None:
-        words = all(all(kind in ("word", "gap", "number") for kind, _ in pieces(name)) for name in names[:MOST_VALUES])
-        return (Slot("", slot, "word" if words and len(names) <= MOST_VALUES and slot != "name" else "text"),)
+        words = all(all(kind in ("word", "gap", "number") for kind, _ in pieces(name)) for name in names[:MAX_VALUES])
+        return (Slot("", slot, "word" if words and len(names) <= MAX_VALUES and slot != "name" else "text"),)
     varying = [index for index, (_, texts) in enumerate(columns) if len(texts) > 1]
     found: list[Slot] = []
     before = ""
@@ -143,7 +143,7 @@ def _inner(stems: list[str]) -> list[tuple[str, str]]:
         ("name.first", firsts, r"(?P<name_first>[^\W\d_]+)(?=[\W_\d])[^/]*$"),
         ("name.last", lasts, r"[^/]*[\W_\d](?P<name_last>[^\W\d_]+)(?:\.\w+)*$"),
     ):
-        if 2 <= len([word for word in counts if word]) <= MOST_VALUES and counts[""] * 2 < len(stems):
+        if 2 <= len([word for word in counts if word]) <= MAX_VALUES and counts[""] * 2 < len(stems):
             rows.append((slot, look))
     if (lead := sum(1 for stem in stems if stem[:1].isdigit())) > 0.3 * len(stems):
         rows.append(("name.lead", r"(?P<name_lead>\d+)[^/]*$"))

@@ -21,7 +21,7 @@ from m3b.llm.rules.words import (
     words,
 )
 
-MOST_CLASSES = 30
+MAX_CLASSES = 30
 WORD = r"[^\W_]+"
 BINARY = {"0", "1", "0.0", "1.0", "yes", "no", "true", "false", "y", "n"}
 FILE = re.compile(
@@ -118,7 +118,7 @@ def _field(name: str, kind: str, rest: str) -> Column:
     binary = kind == "boolean" or (span is not None and span.groups() == ("0", "1"))
     number = _number(distinct.group(1)) if distinct else 2 if binary else len(values)
     if span and not binary:
-        number = MOST_CLASSES + 1
+        number = MAX_CLASSES + 1
     return Column(name, kind, number, values or ({"0": 1, "1": 1} if binary else {}), not distinct, samples, binary)
 
 
@@ -173,7 +173,7 @@ def split_column(table: Table) -> Column | None:
 
 def label_column(table: Table, request: str) -> Column | None:
     """The column whose values or name the request speaks of, else the one that is called like a label."""
-    small = [c for c in table.columns if 2 <= c.distinct <= MOST_CLASSES and c.whole and _is_class(c)]
+    small = [c for c in table.columns if 2 <= c.distinct <= MAX_CLASSES and c.whole and _is_class(c)]
     lists = [c for c in table.columns if rank(c.name, LABEL_COLUMNS) is not None and separator(c)]
     asked = words(request) - STOP
 

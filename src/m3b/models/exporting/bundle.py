@@ -13,9 +13,9 @@ from m3b.errors import ModelError
 from m3b.models.running import run_plain
 from m3b.resources import resources_dir
 
-from .alike import largest_difference
 from .child import TOLERANCE, Exported, accept, child, need, versions, write_json
 from .metadata import metadata
+from .parity import largest_difference
 
 _LEFT_OUT = (
     "*.safetensors",

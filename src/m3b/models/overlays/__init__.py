@@ -18,7 +18,7 @@ from .planes import Marked, Panel, panels, shown
 
 __all__ = ["draw_overlay"]
 
-MOST_VIEWS = 4
+MAX_VIEWS = 4
 SURE = 0.3
 """Boxes with a lower score are counted, but not drawn: detectors list many that they hardly believe in."""
 
@@ -42,7 +42,7 @@ def draw_overlay(
     """
     path = prediction.image if isinstance(prediction.image, str) else list(prediction.image)
     if of(promise.task).separate_images and isinstance(path, list):
-        pictures = [panel for view in path[:MOST_VIEWS] for panel in _panels(view, prediction, promise, base, window)]
+        pictures = [panel for view in path[:MAX_VIEWS] for panel in _panels(view, prediction, promise, base, window)]
     else:
         pictures = _panels(path, prediction, promise, base, window)
     longest = SIDE * (1.7 if len(pictures) == 1 else 1.0)

@@ -18,7 +18,7 @@ from m3b.tools.patterns import extension, group_names
 from m3b.tools.phi import Phi
 from m3b.tools.text import plural, size
 
-_MOST_MEMBERS = 100_000
+_MAX_MEMBERS = 100_000
 _UNPACKED = 2**30
 """Bytes of a compressed tar archive that are unpacked to see its members."""
 _LIST = 2**26
@@ -74,7 +74,7 @@ def _tar(path: Path, source: _Limited) -> list[str]:
     members: list[tuple[str, int]] = []
     try:
         with tarfile.open(fileobj=source, mode="r|") as tape:  # type: ignore[call-overload]
-            for member in islice(_tape(tape), _MOST_MEMBERS):
+            for member in islice(_tape(tape), _MAX_MEMBERS):
                 members.append(member)
     except (tarfile.TarError, EOFError, OSError, zlib.error):
         if not members:
@@ -92,7 +92,7 @@ def _tape(tape: tarfile.TarFile) -> Iterator[tuple[str, int]]:
 
 def _listed(kind: str, members: list[tuple[str, int]]) -> list[str]:
     total = sum(length for _, length in members)
-    note = " or more" if len(members) == _MOST_MEMBERS else ""
+    note = " or more" if len(members) == _MAX_MEMBERS else ""
     lines = [
         f"{kind}, {plural(len(members), 'file')}{note}, {size(total)} unpacked; "
         "unpack it with a script into the working folder"

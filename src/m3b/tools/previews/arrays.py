@@ -13,7 +13,7 @@ from m3b.tools.previews.archives import open_zip
 from m3b.tools.previews.numbers import LOOKED_AT, describe, shape
 from m3b.tools.text import plural
 
-_MOST_KEYS = 40
+_MAX_KEYS = 40
 
 
 def preview(path: Path, phi: Phi) -> list[str]:
@@ -30,11 +30,11 @@ def _archive(source: IO[bytes]) -> list[str]:
     with open_zip(source) as archive:
         names = archive.namelist()
         lines = [f"NPZ archive, {plural(len(names), 'array')}"]
-        for name in names[:_MOST_KEYS]:
+        for name in names[:_MAX_KEYS]:
             with archive.open(name) as file:
                 lines.append(f"{name.removesuffix('.npy')}: {_array(file)}")
-    if len(names) > _MOST_KEYS:
-        lines.append(f"... {len(names) - _MOST_KEYS} more, such as {names[-1].removesuffix('.npy')}")
+    if len(names) > _MAX_KEYS:
+        lines.append(f"... {len(names) - _MAX_KEYS} more, such as {names[-1].removesuffix('.npy')}")
     return lines
 
 

@@ -14,7 +14,7 @@ from m3b.tools.phi import Phi, mask, scrub
 from m3b.tools.previews.numbers import describe
 from m3b.tools.text import plural, shorten
 
-_MOST_READ = 2000
+_MAX_READ = 2000
 _SHOWN = (
     "Modality", "BodyPartExamined", "StudyDescription", "SeriesDescription", "ProtocolName", "Manufacturer",
     "ManufacturerModelName", "PatientSex", "PatientAge", "ViewPosition", "ImageLaterality", "PresentationIntentType",
@@ -60,7 +60,7 @@ def preview_series(files: Sequence[Path], phi: Phi) -> list[str]:
     """Lines about all series in a list of files; of more than 2,000 files, that many spread evenly are read."""
     import pydicom
 
-    step = max(-(-len(files) // _MOST_READ), 1)
+    step = max(-(-len(files) // _MAX_READ), 1)
     series: dict[str, list[Any]] = {}
     patients: set[str] = set()
     bad = 0

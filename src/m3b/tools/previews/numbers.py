@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-MOST_VALUES = 32
+MAX_VALUES = 32
 LOOKED_AT = 64 * 2**20
 """Bytes of one array that are looked at; of longer ones only so much, and that is said."""
 
@@ -17,7 +17,7 @@ def describe(array: Any, *, counts: bool = True) -> str:
         return "empty"
     if array.dtype.kind in "SU":
         values, number = np.unique(array, return_counts=True)
-        if len(values) > MOST_VALUES:
+        if len(values) > MAX_VALUES:
             return f"{len(values):,} distinct, such as {str(values[0])!r}"
         return "values " + ", ".join(f"{str(v)!r} x {n:,}" for v, n in zip(values, number, strict=True))
     if array.dtype.kind not in "biufc":
@@ -57,10 +57,10 @@ def _few(array: Any) -> str:
     import numpy as np
 
     flat = array.reshape(-1)
-    if len(np.unique(flat[:: max(flat.size // 50_000, 1)])) > MOST_VALUES:
+    if len(np.unique(flat[:: max(flat.size // 50_000, 1)])) > MAX_VALUES:
         return ""
     values, number = np.unique(flat, return_counts=True)
-    if len(values) > MOST_VALUES:
+    if len(values) > MAX_VALUES:
         return ""
     return "values " + ", ".join(f"{int(v)} x {int(n):,}" for v, n in zip(values, number, strict=True))
 

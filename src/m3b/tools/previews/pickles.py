@@ -18,7 +18,7 @@ from m3b.tools.previews.unpickle import Array, Refused, Scalar, Tensor, load
 from m3b.tools.text import plural, shorten
 
 _LARGEST = 2**30
-_MOST_ITEMS = 40
+_MAX_ITEMS = 40
 _MAGIC = 0x1950A86A20F9469CFC6C
 """The first pickle of a torch file of before version 1.6."""
 
@@ -111,7 +111,7 @@ def _describe(value: Any, indent: str, lines: list[str], look: _Look, depth: int
         return
     if isinstance(value, Mapping):
         keys = [str(key) for key in list(value)[:200]]
-        for key, item in list(value.items())[:_MOST_ITEMS]:
+        for key, item in list(value.items())[:_MAX_ITEMS]:
             texts = [item] if isinstance(item, str) else item if isinstance(item, list | tuple) else []
             words = [str(one) for one in texts[:200] if isinstance(one, str)]
             if look.phi == "mask" and is_personal(str(key), words, keys):
@@ -120,8 +120,8 @@ def _describe(value: Any, indent: str, lines: list[str], look: _Look, depth: int
             before = len(lines)
             _describe(item, indent + "  ", lines, look, depth + 1)
             lines[before] = f"{indent}  {_key(key)}: {lines[before].strip()}"
-        if len(value) > _MOST_ITEMS:
-            lines.append(f"{indent}  ... {len(value) - _MOST_ITEMS:,} more keys")
+        if len(value) > _MAX_ITEMS:
+            lines.append(f"{indent}  ... {len(value) - _MAX_ITEMS:,} more keys")
     elif isinstance(value, list | tuple) and any(
         isinstance(one, Mapping | list | tuple | Array | Tensor) for one in value[:5]
     ):

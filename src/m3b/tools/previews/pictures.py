@@ -13,7 +13,7 @@ from m3b.tools.phi import Phi
 from m3b.tools.previews.numbers import describe
 from m3b.tools.text import plural
 
-_MOST_PIXELS = 64_000_000
+_MAX_PIXELS = 64_000_000
 _MODES = {
     "1": "1-bit",
     "L": "8-bit grey",
@@ -52,7 +52,7 @@ def _describe(image: Any) -> list[str]:
     line = f"{image.format} picture, width {width} x height {height} px, {_MODES.get(image.mode, image.mode)}"
     if frames > 1:
         line += f", {plural(frames, 'frame')}"
-    if width * height > _MOST_PIXELS:
+    if width * height > _MAX_PIXELS:
         return [line, "pixels not read: the picture is too large"]
     pixels = np.asarray(image)
     if pixels.dtype == bool:

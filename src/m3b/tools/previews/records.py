@@ -20,8 +20,8 @@ _WHOLE_UP_TO = 32 * 2**20
 _PREFIX = 2 * 2**20
 _SAMPLE = 2000
 _SEEN = 10_000
-_MOST_NAMES = 64
-_MOST_KEYS = 40
+_MAX_NAMES = 64
+_MAX_KEYS = 40
 
 
 def preview(path: Path, phi: Phi) -> list[str]:
@@ -149,21 +149,21 @@ def _listed(items: list[Any]) -> str:
 def _is_names(value: Any) -> bool:
     return (
         isinstance(value, list)
-        and 0 < len(value) <= _MOST_NAMES
+        and 0 < len(value) <= _MAX_NAMES
         and all(isinstance(item, str) and len(item) <= 60 for item in value)
     )
 
 
 def _fields(records: list[dict[str, Any]], indent: str, lines: list[str], phi: Phi, depth: int) -> None:
     counts = Counter(key for record in records for key in record)
-    if len(counts) > _MOST_KEYS and _is_map(records, counts):
+    if len(counts) > _MAX_KEYS and _is_map(records, counts):
         values = [one for record in records for one in list(record.values())[:_SAMPLE]][:_SEEN]
         some = ", ".join(repr(shorten(cell(str(key)), 60)) for key in list(counts)[:3])
         lines.append(f"{indent}{len(counts):,} keys such as {some}; each: {_types(values)}")
         _describe(values, indent, lines, phi, depth + 1)
         return
     keys = list(counts)
-    for key in keys[:_MOST_KEYS]:
+    for key in keys[:_MAX_KEYS]:
         values = [record[key] for record in records if key in record]
         words = [value for value in values if isinstance(value, str)]
         hidden = phi == "mask" and is_personal(str(key), words[:200], keys)
@@ -172,13 +172,13 @@ def _fields(records: list[dict[str, Any]], indent: str, lines: list[str], phi: P
         lines.append(f"{indent}{key}: {_types(values)}{absent}{about}")
         if not hidden:
             _describe(values, indent, lines, phi, depth + 1)
-    if len(keys) > _MOST_KEYS:
-        lines.append(f"{indent}... {len(keys) - _MOST_KEYS} more keys")
+    if len(keys) > _MAX_KEYS:
+        lines.append(f"{indent}... {len(keys) - _MAX_KEYS} more keys")
 
 
 def _is_map(records: list[dict[str, Any]], counts: Counter[str]) -> bool:
     """Whether the keys are data (file names, ids) and not field names."""
-    return len(records) == 1 or len(counts) > 4 * _MOST_KEYS
+    return len(records) == 1 or len(counts) > 4 * _MAX_KEYS
 
 
 def _values(values: list[Any]) -> str:
@@ -227,7 +227,7 @@ def _sample(value: Any, phi: Phi) -> list[str]:
         return []  # shown whole already
     one = value[0] if isinstance(value, list) and value else value
     if isinstance(one, dict):
-        one = {key: one[key] for key in list(one)[:_MOST_KEYS]}
+        one = {key: one[key] for key in list(one)[:_MAX_KEYS]}
         one = {
             key: [*item[:5], "..."] if isinstance(item, list) and len(item) > 6 else item for key, item in one.items()
         }

@@ -19,7 +19,7 @@ from m3b.tools.text import plural
 _WHOLE_UP_TO = 64 * 2**20
 _FIRST_ROWS = 20_000
 _PLACES = 20
-_MOST_COLUMNS = 60
+_MAX_COLUMNS = 60
 _LONGEST = 2**24
 _NAMES = {",": "comma", "\t": "tab", ";": "semicolon", "|": "bar", " ": "space"}
 
@@ -34,7 +34,7 @@ def preview(path: Path, phi: Phi) -> list[str]:
         head = file.read(1 << 18)
         length = os.fstat(file.fileno()).st_size
     layout = sniff(head, path.suffix.lower(), whole=length <= len(head))
-    columns = [Column(name) for name in layout.names[:_MOST_COLUMNS]]
+    columns = [Column(name) for name in layout.names[:_MAX_COLUMNS]]
     width = len(layout.names)
     if length <= _WHOLE_UP_TO:
         rows, ragged, first = _feed(columns, width, _rows(path, layout))
@@ -44,7 +44,7 @@ def preview(path: Path, phi: Phi) -> list[str]:
         more, _, _ = _feed(columns, width, _spread_rows(path, layout))
         of = f"the first {taken:,} rows and {more:,} spread over the rest"
         total = _total(path, layout)
-    masked = personal_columns(layout.names[:_MOST_COLUMNS], first) if phi == "mask" else set()
+    masked = personal_columns(layout.names[:_MAX_COLUMNS], first) if phi == "mask" else set()
     lines = [f"table, {_NAMES[layout.delimiter]}-separated, {layout.encoding}, {total} x {plural(width, 'column')}"]
     if not layout.header:
         lines.append("no header; columns are numbered from 0")
@@ -52,8 +52,8 @@ def preview(path: Path, phi: Phi) -> list[str]:
         lines.append(f"{plural(ragged, 'row')} with another number of cells than {width}")
     lines.append(f"columns, of {of}:")
     lines += ["  " + one.describe(index in masked) for index, one in enumerate(columns)]
-    if width > _MOST_COLUMNS:
-        lines.append(f"  ... {width - _MOST_COLUMNS} more columns, up to {layout.names[-1]}")
+    if width > _MAX_COLUMNS:
+        lines.append(f"  ... {width - _MAX_COLUMNS} more columns, up to {layout.names[-1]}")
     lines.append("first rows:")
     lines += ["  " + _shown(row, layout, masked) for row in first[:3]]
     return lines
@@ -106,4 +106,4 @@ def _shown(row: list[str], layout: Layout, masked: set[int]) -> str:
     cells = [masked_value(cell, index in masked) for index, cell in enumerate(row)]
     out = io.StringIO()
     csv.writer(out, delimiter=layout.delimiter, lineterminator="").writerow(cells)
-    return out.getvalue() + (" ..." if len(layout.names) > _MOST_COLUMNS else "")
+    return out.getvalue() + (" ..." if len(layout.names) > _MAX_COLUMNS else "")

@@ -16,7 +16,7 @@ from m3b.data.survey.relations import Survey
 from m3b.data.survey.sides import side_of
 from m3b.data.survey.table_facts import Column
 
-MOST_CLASSES = 60
+MAX_CLASSES = 60
 LABEL_WORDS = frozenset(
     words(
         "label class diagnosis finding target category disease dx grade outcome pathology condition type severity stage "
@@ -71,7 +71,7 @@ def _from_folders(survey: Survey, images: ImageSet) -> Iterator[Source]:
         kept = {
             value: count for value, count in values.items() if not side_of(value) and not set(words(value)) <= GENERIC
         }
-        if 2 <= len(kept) <= MOST_CLASSES and sum(kept.values()) >= 0.5 * sum(values.values()):
+        if 2 <= len(kept) <= MAX_CLASSES and sum(kept.values()) >= 0.5 * sum(values.values()):
             level = slot.removeprefix("level")
             strength = 0.55 if any(telling(value) or value.isdigit() for value in kept) else 0.3
             yield Source(kept, (FromPath(value="{" + slot + "}"),), slot, f"the folders at level {int(level) + 1}"
@@ -115,7 +115,7 @@ def _from_tables(survey: Survey, images: ImageSet) -> Iterator[Source]:
             kept = {text: count for text, count in tables.values(column.name).items() if text.strip()}
             if _is_flag(column, kept):
                 flags.append(column)
-            if not 2 <= len(kept) <= MOST_CLASSES or column.type in ("date", "path", "identifier", "empty"):
+            if not 2 <= len(kept) <= MAX_CLASSES or column.type in ("date", "path", "identifier", "empty"):
                 continue
             if column.type in ("integer", "number") and not (
                 column.low is not None and column.low >= 0 and len(kept) <= 10

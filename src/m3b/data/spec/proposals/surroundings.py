@@ -16,7 +16,7 @@ SURE = 0.8
 LIKELY = 0.4
 """Strength from which on its members are kept on one side of the split."""
 
-MOST_TOGETHER = 0.25
+MAX_TOGETHER = 0.25
 """Share of the files from which on a value is no source or case but a visit, a site, or a part of an archive."""
 LEADING = 0.35
 """The same for a flat folder, where a leading number is that of a case or counts nothing else."""
@@ -77,7 +77,7 @@ def _patients(survey: Survey, images: ImageSet, made: Around) -> None:
         if one.strength >= SURE and whole and made.patient is None:
             made.patient = value
             made.evidence.append(f"patients: {one.distinct} by {_name(one.ends[0])} ({told})")
-        elif made.patient is None and len(made.together) < 8 and one.per_value[2] <= MOST_TOGETHER * files:
+        elif made.patient is None and len(made.together) < 8 and one.per_value[2] <= MAX_TOGETHER * files:
             made.together = (*made.together, value)
             made.evidence.append(f"kept on one side: {one.distinct} groups by {_name(one.ends[0])} ({told})")
 

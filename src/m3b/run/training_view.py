@@ -15,7 +15,7 @@ from m3b.agents.checks.locked import for_training, made_files
 from m3b.data.index import LABELS, TEST, TRAIN, Index, read_index
 from m3b.data.view import Tick, Wanted, make_view, wanted_by
 from m3b.errors import DataError, Failed
-from m3b.runs import Run
+from m3b.run.folder import Run
 from m3b.tools import Roots
 from m3b.untrusted import read_bytes, remove_tree, write_whole
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from m3b.data.cards import Card
 from m3b.errors import DataError, WrongUse
 from m3b.llm.rules.words import STOP, of_images, plain, words
-from m3b.runs import runs_root
+from m3b.run.folder import runs_root
 
 SUBJECTS = (
     r"\bweather\b|\bwetter\b|\bmeteo\b|\bclima\b|\bforecast\b",

@@ -21,10 +21,10 @@ from m3b.data import kinds
 from m3b.data.cards import Card
 from m3b.data.index import read_index
 from m3b.data.view import shared_files, wanted_by
-from m3b.delivery import PREDICTIONS, acceptable_range, keep_trial
 from m3b.errors import DataError
-from m3b.readings import Readings, account, kept_account
-from m3b.runs import Run, replace_text
+from m3b.run.folder import Run, replace_text
+from m3b.run.packaging import PREDICTIONS, acceptable_range, keep_trial
+from m3b.run.readings import Readings, account, kept_account
 from m3b.untrusted import remove_tree, write_whole
 
 FROZEN = ".frozen"

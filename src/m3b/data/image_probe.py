@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from m3b.data.altered import SIDE as FINE
 from m3b.data.altered import fine_structure
 from m3b.data.box_targets import BoxLook
+from m3b.data.mask_probe import MaskLook, digest_of
 from m3b.data.reading import read_image
-from m3b.data.targets import MaskLook, digest_of
 from m3b.errors import DataError
 
 if TYPE_CHECKING:
@@ -23,8 +23,8 @@ SIDE = 24
 NEAR = 0.9985
 """Correlation of two 24 x 24 thumbnails above which two images count as nearly the same. Two radiographs of
 different people stay below 0.99 as a rule; re-compressed or slightly rescaled copies lie above 0.999."""
-MOST_COMPARED = 12_000
-MOST_PAIRS = 20_000
+MAX_COMPARED = 12_000
+MAX_PAIRS = 20_000
 
 
 @dataclass(frozen=True)
@@ -104,12 +104,12 @@ def _area_means(plane: NDArray[np.float64], side: int) -> NDArray[np.float64]:
 def near_pairs(looks: dict[str, Look]) -> list[tuple[str, str]]:
     """Pairs of different images whose thumbnails correlate above `NEAR`; exact copies are left out.
 
-    At most `MOST_COMPARED` images are compared, in blocks, so memory stays below a few hundred MiB; the search ends
-    at `MOST_PAIRS`.
+    At most `MAX_COMPARED` images are compared, in blocks, so memory stays below a few hundred MiB; the search ends
+    at `MAX_PAIRS`.
     """
     import numpy as np
 
-    keys = [key for key, look in looks.items() if look.thumbnail is not None and not look.flat][:MOST_COMPARED]
+    keys = [key for key, look in looks.items() if look.thumbnail is not None and not look.flat][:MAX_COMPARED]
     if len(keys) < 2:
         return []
     matrix = np.stack([_pixels(looks[key]) for key in keys])
@@ -119,9 +119,9 @@ def near_pairs(looks: dict[str, Look]) -> list[tuple[str, str]]:
         alike = matrix[start : start + 512] @ matrix.T > NEAR
         alike &= digests[start : start + 512, None] != digests[None]
         rows, columns = np.nonzero(np.triu(alike, start + 1))
-        room = MOST_PAIRS - len(pairs)
+        room = MAX_PAIRS - len(pairs)
         pairs += [(keys[start + row], keys[column]) for row, column in zip(rows[:room], columns[:room], strict=True)]
-        if len(pairs) >= MOST_PAIRS:
+        if len(pairs) >= MAX_PAIRS:
             break
     return pairs
 

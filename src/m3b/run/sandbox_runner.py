@@ -16,7 +16,7 @@ from m3b.data.index import Index, Record
 from m3b.errors import Cancelled
 from m3b.models import run_predict, stage_cases
 from m3b.resources import resources_dir
-from m3b.runs import Run
+from m3b.run.folder import Run
 from m3b.sandbox import Limits, Mounts, Process, Sandbox
 from m3b.tasks import Row, family
 from m3b.untrusted import remove_tree

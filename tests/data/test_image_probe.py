@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from PIL import Image
 
-from m3b.data.looks import SIDE, Look, examine, near_pairs
-from m3b.data.looks import _thumbnail as thumbnail
+from m3b.data.image_probe import SIDE, Look, examine, near_pairs
+from m3b.data.image_probe import _thumbnail as thumbnail
 from m3b.data.synthetic import radiograph
 
 RANDOM = np.random.default_rng(5)

@@ -12,11 +12,11 @@ from typing import Any, TypedDict, Unpack
 from m3b.errors import M3bError, WrongUse
 from m3b.events import Event
 from m3b.llm import LLM, connect
-from m3b.options import Options, SingleOptions, ToolMode
-from m3b.own import OwnCheck, OwnTool, own
 from m3b.progress import watcher
-from m3b.result import FINAL, Result
-from m3b.runs import Run
+from m3b.run.extensions import OwnCheck, OwnTool, own
+from m3b.run.folder import Run
+from m3b.run.options import Options, SingleOptions, ToolMode
+from m3b.run.result import FINAL, Result
 from m3b.sandbox import Sandbox, choose
 from m3b.workspace import Source, Workspace
 
@@ -147,8 +147,8 @@ class Pipeline:
         return schema, lambda request: self.run(request).to_json()
 
     def _start(self, request: str, on_event: Callable[[Event], None]) -> Result:
-        from m3b.ending import new_record
-        from m3b.precheck import check_places, check_request
+        from m3b.run.lifecycle import new_record
+        from m3b.run.precheck import check_places, check_request
 
         cards = list(self.workspace.cards.values())
         check_request(request, cards)
@@ -160,7 +160,9 @@ class Pipeline:
         return self._go(run, record, sandbox, on_event)
 
     def _go(self, run: Run, record: dict[str, Any], sandbox: Sandbox, on_event: Callable[[Event], None]) -> Result:
-        from m3b.ending import execute  # the agents, the tools and numpy: what a run needs and an import does not
+        from m3b.run.lifecycle import (
+            execute,  # the agents, the tools and numpy: what a run needs and an import does not
+        )
 
         run.lock()
         try:

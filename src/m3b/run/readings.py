@@ -17,7 +17,7 @@ from m3b.agents.verdict import Fault, Verdict, rejected
 from m3b.data.cards import Card, own_notes
 from m3b.data.spec.places import ACCOUNTING, OFFERS, SPEC
 from m3b.errors import RejectedData
-from m3b.runs import Run
+from m3b.run.folder import Run
 from m3b.untrusted import Unsafe, is_file, read_bytes, read_json, write_whole
 
 FOLDER = "readings"

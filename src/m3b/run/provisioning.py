@@ -18,8 +18,8 @@ from m3b.data import kinds
 from m3b.data.cards import Card
 from m3b.data.schemas import example, example_labels, json_schema
 from m3b.errors import WrongUse
-from m3b.options import Options
-from m3b.runs import Run
+from m3b.run.folder import Run
+from m3b.run.options import Options
 from m3b.sandbox import Limits, Sandbox
 from m3b.tools import Roots, Toolbox
 from m3b.tools.own import Bound

@@ -14,7 +14,7 @@ from m3b.errors import DataError
 
 CHUNK = 1 << 22
 """Voxels that are counted at a time, so that counting takes little memory."""
-MOST_VALUES = 4096
+MAX_VALUES = 4096
 LOOKS_LIKE_AN_IMAGE = 100
 
 
@@ -132,7 +132,7 @@ def _look(opened: _Opened, values: Mapping[str, int]) -> MaskLook:
 
 
 def value_counts(array: Any) -> dict[int, int]:
-    """Voxels a value, counted in pieces; at most `MOST_VALUES` values are kept."""
+    """Voxels a value, counted in pieces; at most `MAX_VALUES` values are kept."""
     import numpy as np
 
     flat = array.reshape(-1)
@@ -146,7 +146,7 @@ def value_counts(array: Any) -> dict[int, int]:
         else:
             values, amounts = np.unique(piece, return_counts=True)
         for value, amount in zip(values.tolist(), amounts.tolist(), strict=True):
-            if value in found or len(found) < MOST_VALUES:
+            if value in found or len(found) < MAX_VALUES:
                 found[value] = found.get(value, 0) + amount
     return found
 

@@ -7,17 +7,17 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, cast
 
-from m3b.delivery import Delivered, versions
 from m3b.errors import Cancelled, DataError, Failed, LLMError, RunEnd, SandboxError
 from m3b.events import Event
-from m3b.history import History
 from m3b.llm import LLM
 from m3b.llm.base import spec_of
-from m3b.options import Options
-from m3b.result import FINAL, Result, Status
-from m3b.runs import FORMAT, Run
+from m3b.run.folder import FORMAT, Run
+from m3b.run.options import Options
+from m3b.run.orchestrator import Session
+from m3b.run.packaging import Delivered, versions
+from m3b.run.result import FINAL, Result, Status
+from m3b.run.state import History
 from m3b.sandbox import Sandbox
-from m3b.session import Session
 from m3b.workspace import Workspace
 
 

@@ -19,23 +19,23 @@ from m3b.agents.loop import Agent
 from m3b.agents.roles import DATA_ENGINEER, MODULE_ARCHITECT, SINGLE, STAGES, Role
 from m3b.agents.verdict import Verdict
 from m3b.data.cards import Card
-from m3b.delivery import Delivered, deliver
 from m3b.errors import Failed, OutOfBudget, RunEnd
 from m3b.events import Event
-from m3b.execution import Executor, device
-from m3b.history import History
-from m3b.inspection import Inspector
 from m3b.llm import LLM, ledger
 from m3b.llm.ledger import Ledger
 from m3b.messages import ToolCall
-from m3b.options import Options
-from m3b.own import NOTHING, Own
-from m3b.readings import Readings
-from m3b.runs import UNWRITTEN, Journal, Run
+from m3b.run.acceptance import Inspector
+from m3b.run.extensions import NOTHING, Own
+from m3b.run.folder import UNWRITTEN, Journal, Run
+from m3b.run.options import Options
+from m3b.run.packaging import Delivered, deliver
+from m3b.run.provisioning import ToolParts, lay_out, toolbox
+from m3b.run.readings import Readings
+from m3b.run.sandbox_runner import Executor, device
+from m3b.run.state import History
+from m3b.run.training_view import VIEW, begin_training, end_training
 from m3b.sandbox import Sandbox
-from m3b.setup import ToolParts, lay_out, toolbox
 from m3b.tools import Roots, Toolbox
-from m3b.training import VIEW, begin_training, end_training
 from m3b.workspace import Workspace
 
 Check = Callable[[str], Verdict]
