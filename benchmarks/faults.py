@@ -35,12 +35,12 @@ from pipeline_kit import REQUEST, choice, make_spots, place, play
 
 from m3b import Pipeline, resume
 from m3b.llm import LLM, Retry, registry
-from m3b.llm.conformance import CANARY, DIALECTS, Answer, Clock, Dialect, Heard, Server
 from m3b.llm.keys import Key
 from m3b.llm.presets import PROVIDERS
-from m3b.llm.scripted import both, call
 from m3b.messages import Message, Reply
 from m3b.run.result import STATUSES, Result
+from m3b.testing.conformance import CANARY, DIALECTS, Answer, Clock, Dialect, Heard, Server
+from m3b.testing.scripted import both, call
 
 TROUBLED = 0.2
 STAYS = 0.04

@@ -31,11 +31,11 @@ from m3b import Pipeline
 from m3b.data.synthetic import make_chest
 from m3b.errors import ToolError
 from m3b.llm import LLM
-from m3b.llm.conformance.server import Answer, Heard, Server
 from m3b.llm.rules import Rules
 from m3b.llm.text_calls import find_calls
 from m3b.messages import Message, Reply, ToolCall, ToolSpec
 from m3b.run.result import Result
+from m3b.testing.conformance.server import Answer, Heard, Server
 from m3b.tools import schema
 from m3b.tools.base import Toolbox
 

@@ -6,8 +6,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from m3b.llm.scripted import call
 from m3b.messages import Reply
+from m3b.testing.scripted import call
 
 DATALOADER = """
 import json

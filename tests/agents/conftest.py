@@ -12,8 +12,9 @@ from m3b.agents.conversation import Conversation
 from m3b.agents.loop import Agent
 from m3b.agents.verdict import Verdict, accepted
 from m3b.events import Event
-from m3b.llm import Facts, Scripted
+from m3b.llm import Facts
 from m3b.sandbox import Limits, choose
+from m3b.testing import Scripted
 from m3b.tools import TOOLS, Roots, Toolbox
 
 

@@ -14,9 +14,11 @@ from m3b.agents.conversation import STUB
 from m3b.agents.loop import WRAP_UP
 from m3b.agents.verdict import Verdict, accepted, rejected
 from m3b.errors import Authentication, Cancelled, ContextOverflow, Failed, NoDataset, OutOfBudget
-from m3b.llm import Facts, Scripted
+from m3b.llm import Facts
 from m3b.llm.conversation import check as check_wire
-from m3b.llm.scripted import (
+from m3b.messages import Message, Reply, Usage
+from m3b.testing import Scripted
+from m3b.testing.scripted import (
     both,
     broken_json,
     call,
@@ -29,7 +31,6 @@ from m3b.llm.scripted import (
     transient,
     unknown_tool,
 )
-from m3b.messages import Message, Reply, Usage
 
 LOOK = call("list_files", path=".")
 

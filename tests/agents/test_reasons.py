@@ -20,7 +20,7 @@ from m3b.agents.roles import STAGES
 from m3b.agents.verdict import Fault, Verdict, rejected
 from m3b.data.cards import Card
 from m3b.errors import Failed, OutOfBudget
-from m3b.llm.scripted import call, say
+from m3b.testing.scripted import call, say
 from m3b.tools import ToolResult
 
 AGENTS_ALONE = re.compile(

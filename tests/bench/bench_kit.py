@@ -6,9 +6,9 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from m3b.llm import Scripted
-from m3b.llm.scripted import both, say
 from m3b.messages import Message, ToolSpec
+from m3b.testing import Scripted
+from m3b.testing.scripted import both, say
 from project_kit import project, script, write
 
 MAKE_INDEX = """

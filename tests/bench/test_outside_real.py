@@ -18,9 +18,9 @@ from test_systems import DELIVER
 from m3b.bench.systems import Job, Outcome
 from m3b.bench.systems.outside import OUTSIDE
 from m3b.errors import SandboxError
-from m3b.llm import Scripted
-from m3b.llm.scripted import call, fault, say
 from m3b.sandbox import choose
+from m3b.testing import Scripted
+from m3b.testing.scripted import call, fault, say
 
 pytestmark = pytest.mark.slow
 

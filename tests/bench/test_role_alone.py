@@ -11,7 +11,7 @@ from m3b.bench.cell import Cell, run_cell
 from m3b.bench.systems.role import OneRole, one_role
 from m3b.bench.tables import tables
 from m3b.bench.tasks import by_id
-from m3b.llm.scripted import say
+from m3b.testing.scripted import say
 
 
 def cell(folder: Path, role: OneRole) -> dict:

@@ -13,17 +13,17 @@ from typing import Any
 import pytest
 
 from m3b.bench import paper
+from m3b.bench.relay import Meter, Relay
+from m3b.bench.relay.inside import ask
+from m3b.bench.relay.wire import completion, read_messages, read_tools
 from m3b.bench.systems import Job, known, system
 from m3b.bench.systems.command import Command, from_text
 from m3b.bench.systems.outside import AIDE, AIDER, MINI, REACT, SMOLAGENTS
 from m3b.bench.systems.react import parse
 from m3b.errors import WrongUse
-from m3b.llm import Scripted
 from m3b.llm.conversation import check
-from m3b.llm.relay import Meter, Relay
-from m3b.llm.relay_inside import ask
-from m3b.llm.relay_wire import completion, read_messages, read_tools
-from m3b.llm.scripted import call, fault, overflow, say
+from m3b.testing import Scripted
+from m3b.testing.scripted import call, fault, overflow, say
 
 DELIVER = """
 import json, sys

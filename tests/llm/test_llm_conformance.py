@@ -10,11 +10,11 @@ import pytest
 
 from m3b.llm import Retry
 from m3b.llm.base import Facts
-from m3b.llm.conformance import BEHAVIOURS, CANARY, DIALECTS, Behaviour, Outcome, Subject, built_in, page, run
-from m3b.llm.conformance.__main__ import main
 from m3b.llm.keys import Key
 from m3b.llm.openai import OpenAI
 from m3b.messages import Reply
+from m3b.testing.conformance import BEHAVIOURS, CANARY, DIALECTS, Behaviour, Outcome, Subject, built_in, page, run
+from m3b.testing.conformance.__main__ import main
 
 TABLE = Path(__file__).parents[2] / "docs" / "conformance.md"
 SUBJECTS = {subject.name: subject for subject in built_in()}
@@ -106,7 +106,7 @@ def test_broken_promises_are_found_and_named(tmp_path: Path, monkeypatch: pytest
 
 
 def test_the_server_is_loopback_only() -> None:
-    from m3b.llm.conformance import Server
+    from m3b.testing.conformance import Server
 
     with Server() as server:
         assert server.url.startswith("http://127.0.0.1:")

@@ -18,21 +18,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from m3b.errors import Authentication, M3bError, Transient, WrongUse
-from m3b.llm import (
-    LLM,
-    PROVIDERS,
-    CallableLLM,
-    Scripted,
-    connect,
-    default_spec,
-    facts,
-    keys,
-    keys_set,
-    registry,
-    tokens,
-)
+from m3b.llm import LLM, PROVIDERS, CallableLLM, connect, default_spec, keys, keys_set, model_catalog, registry, tokens
 from m3b.llm.base import Facts, spec_of
 from m3b.messages import Message, Reply, ToolCall, ToolSpec
+from m3b.testing import Scripted
 
 START = [Message("user", "Go.")]
 
@@ -225,35 +214,35 @@ def make_mine(model: str, base_url: str | None) -> LLM:
 
 
 def test_known_models() -> None:
-    dated = facts.lookup("openai", "gpt-4o-2024-11-20")
+    dated = model_catalog.lookup("openai", "gpt-4o-2024-11-20")
     assert (dated.window, dated.max_output, dated.price_in, dated.known) == (128_000, 16_384, 2.5, True)
-    assert facts.lookup("openrouter", "openai/gpt-4o").price_out == 10.0
-    open_model = facts.lookup("vllm", "Qwen/Qwen3-32B")
+    assert model_catalog.lookup("openrouter", "openai/gpt-4o").price_out == 10.0
+    open_model = model_catalog.lookup("vllm", "Qwen/Qwen3-32B")
     assert (open_model.window, open_model.price_in, open_model.known) == (40_960, None, True)
-    assert facts.lookup("openai", "gpt-4o", priced=False).price_in is None
-    assert len(facts.as_of()) == 10
+    assert model_catalog.lookup("openai", "gpt-4o", priced=False).price_in is None
+    assert len(model_catalog.as_of()) == 10
 
 
 def test_every_shipped_entry_makes_sense() -> None:
-    data = json.loads(Path(facts.__file__).with_name("models.json").read_text())
+    data = json.loads(Path(model_catalog.__file__).with_name("models.json").read_text())
     for name in data["models"]:
         provider, model = name.split(":", 1)
-        found = facts.lookup(provider, model)
+        found = model_catalog.lookup(provider, model)
         assert found.known
-        assert 0 < found.max_output <= min(found.window / 4, facts.LONGEST_REPLY)
+        assert 0 < found.max_output <= min(found.window / 4, model_catalog.MAX_REPLY)
         if found.price_in is not None:
             assert found.price_cached is not None
             assert found.price_out is not None
             assert found.price_cached <= found.price_in <= found.price_out
     for provider in PROVIDERS:
         if PROVIDERS[provider].default:
-            assert facts.lookup(provider, PROVIDERS[provider].default).price_in
+            assert model_catalog.lookup(provider, PROVIDERS[provider].default).price_in
 
 
 def test_unknown_models_work_and_say_so_once(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         for _ in range(3):
-            found = facts.lookup("vllm", "never-heard-of")
+            found = model_catalog.lookup("vllm", "never-heard-of")
     assert (found.window, found.max_output, found.known) == (128_000, 8_192, False)
     assert len(caplog.records) == 1
 
@@ -262,12 +251,12 @@ def test_own_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "models.json"
     monkeypatch.setenv("M3B_MODELS", str(path))
     path.write_text('{"models": {"openai:gpt-4o": {"window": 64000, "max_output": 4000, "in": 9, "out": 9}}}')
-    assert facts.lookup("openai", "gpt-4o").price_in == 9
-    assert facts.lookup("openai", "gpt-4o", priced=False).price_in == 9
+    assert model_catalog.lookup("openai", "gpt-4o").price_in == 9
+    assert model_catalog.lookup("openai", "gpt-4o", priced=False).price_in == 9
     for wrong in ("{", "[]", '{"a": 1}', '{"a": {"window": "big"}}', '{"a": {"price": 1}}', '{"a": {"window": 0}}'):
         path.write_text(wrong)
         with pytest.raises(WrongUse, match="M3B_MODELS"):
-            facts.lookup("openai", "gpt-4o")
+            model_catalog.lookup("openai", "gpt-4o")
 
 
 def test_token_estimate_is_near_and_grows() -> None:

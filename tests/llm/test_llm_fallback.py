@@ -16,12 +16,13 @@ from m3b.errors import (
     Transient,
     WrongUse,
 )
-from m3b.llm import Fallback, Retry, Scripted, connect
+from m3b.llm import Fallback, Retry, connect
 from m3b.llm.base import Facts, spec_of
 from m3b.llm.error_mapping import translate, within
 from m3b.llm.retry import PATIENCE
-from m3b.llm.scripted import fault, refusal, transient
 from m3b.messages import Message
+from m3b.testing import Scripted
+from m3b.testing.scripted import fault, refusal, transient
 
 START = [Message("user", "Go.")]
 

@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from m3b.errors import Authentication, Failed
-from m3b.llm import CallableLLM, Fallback, Retry, Scripted, ledger
-from m3b.llm.conformance import CANARY, Answer, Clock, Server, Subject, built_in
+from m3b.llm import CallableLLM, Fallback, Retry, ledger
 from m3b.llm.ledger import Ledger
 from m3b.messages import Message
+from m3b.testing import Scripted
+from m3b.testing.conformance import CANARY, Answer, Clock, Server, Subject, built_in
 
 START = [Message("system", "You are a tester."), Message("user", "The secret of the patient is xyzzy.")]
 

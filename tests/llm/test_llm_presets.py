@@ -14,10 +14,10 @@ import pytest
 
 from m3b.llm import connect, model_catalog, presets, registry
 from m3b.llm.base import LLM
-from m3b.llm.conformance import Answer, Server, built_in
 from m3b.llm.keys import Key
 from m3b.llm.presets import PAPER, PROVIDERS
 from m3b.messages import Message
+from m3b.testing.conformance import Answer, Server, built_in
 
 START = [Message("user", "Go.")]
 CHAT = built_in()[1].dialect
@@ -72,7 +72,7 @@ def test_the_papers_cores_and_their_successors_are_known(core: Any) -> None:
         llm = connect(spec)
         assert llm.name == spec
         if not spec.startswith("openrouter:"):
-            assert llm.model_catalog.known, f"{spec} is in no list"
+            assert llm.facts.known, f"{spec} is in no list"
     for spec in successors:
         provider, model = spec.split(":", 1)
         entry = model_catalog._shipped().get(f"{provider}:{model}", {})
@@ -85,8 +85,8 @@ def test_a_model_that_is_nowhere_says_so_once(caplog: pytest.LogCaptureFixture) 
             llm = connect("llama.cpp:whatever")
     assert len([record for record in caplog.records if "llama.cpp:whatever" in record.message]) == 1
     assert "32768 tokens" in caplog.text
-    assert (llm.model_catalog.window, llm.model_catalog.max_output, llm.model_catalog.known) == (32_768, 4_096, False)
-    assert connect("groq:whatever").model_catalog.window == 131_072
+    assert (llm.facts.window, llm.facts.max_output, llm.facts.known) == (32_768, 4_096, False)
+    assert connect("groq:whatever").facts.window == 131_072
 
 
 def test_a_model_that_ended_says_so_once(caplog: pytest.LogCaptureFixture) -> None:
@@ -108,10 +108,10 @@ def test_the_shipped_list_is_dated() -> None:
 
 def test_another_server_has_neither_prices_nor_peculiarities() -> None:
     own, other = connect("openrouter:gpt-4o"), connect("openrouter:gpt-4o@http://127.0.0.1:1/v1")
-    assert own.model_catalog.window == other.model_catalog.window
-    assert connect("openai:gpt-5-pro").model_catalog.wire == "responses"
-    assert connect("openai:gpt-5-pro@http://127.0.0.1:1/v1").model_catalog.wire == ""
-    assert connect("openai:gpt-4o@http://127.0.0.1:1/v1").model_catalog.price_in is None
+    assert own.facts.window == other.facts.window
+    assert connect("openai:gpt-5-pro").facts.wire == "responses"
+    assert connect("openai:gpt-5-pro@http://127.0.0.1:1/v1").facts.wire == ""
+    assert connect("openai:gpt-4o@http://127.0.0.1:1/v1").facts.price_in is None
 
 
 def test_peculiarities_of_the_request() -> None:

@@ -8,12 +8,12 @@ import pytest
 
 from m3b.errors import Transient
 from m3b.llm.base import Facts
-from m3b.llm.conformance import DIALECTS, Answer, Clock, Server
 from m3b.llm.keys import Key
 from m3b.llm.openai import OpenAI
 from m3b.llm.retry import Retry
 from m3b.llm.wire_responses import to_reply, to_request
 from m3b.messages import Message, ToolCall, ToolSpec
+from m3b.testing.conformance import DIALECTS, Answer, Clock, Server
 
 CHAT, RESPONSES = DIALECTS["openai"], DIALECTS["openai-responses"]
 TOOLS = [ToolSpec("list_files", "Lists.", {"type": "object", "properties": {}})]

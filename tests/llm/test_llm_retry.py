@@ -15,10 +15,10 @@ from llm_server import Clock
 
 from m3b.errors import Authentication, BadRequest, Cancelled, ContextOverflow, Transient
 from m3b.llm import registry
-from m3b.llm.conformance import Answer, Server, Subject, built_in
 from m3b.llm.error_mapping import redact, retry_after, translate
 from m3b.llm.retry import Retry
 from m3b.messages import Message
+from m3b.testing.conformance import Answer, Server, Subject, built_in
 
 
 def failing(times: int, after: float | None = None) -> Callable[[], str]:

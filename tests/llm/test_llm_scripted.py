@@ -7,11 +7,12 @@ import json
 import pytest
 
 from m3b.errors import BadRequest, Cancelled, ContextOverflow, LLMError, Transient, WrongUse
-from m3b.llm import LLM, Facts, Scripted, ScriptExhausted
-from m3b.llm import scripted as script
+from m3b.llm import LLM, Facts
 from m3b.llm.conversation import check
 from m3b.llm.shapes import as_reply
 from m3b.messages import Message, Reply, ToolCall
+from m3b.testing import Scripted, ScriptExhausted
+from m3b.testing import scripted as script
 
 START = [Message("system", "s"), Message("user", "Go.")]
 

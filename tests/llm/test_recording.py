@@ -15,12 +15,13 @@ from llm_server import Answer as answer
 from llm_wires import START, TOOLS, OpenAIWire
 
 from m3b.errors import ContextOverflow, LLMError, WrongUse
-from m3b.llm import Facts, Scripted, connect
+from m3b.llm import Facts, connect
 from m3b.llm.recorded import difference, message_json, message_of, reply_json, reply_of, settle
 from m3b.llm.recording import Departed, Recorder, Replay, scrub
-from m3b.llm.scripted import broken_json, call, overflow, say, transient
 from m3b.llm.streaming import ask
 from m3b.messages import Message, Picture, Reply, ToolCall, ToolSpec, Usage
+from m3b.testing import Scripted
+from m3b.testing.scripted import broken_json, call, overflow, say, transient
 
 RUN = [ToolSpec("run_script", "Runs.", {"type": "object", "properties": {"command": {"type": "string"}}})]
 PNG = Picture(b"\x89PNG\r\n\x1a\n and so on")
@@ -199,7 +200,7 @@ def test_scrubbing_leaves_code_alone() -> None:
 
 
 def test_words_come_through_a_recorder(provider: Any, clock: Any, file: Path) -> None:
-    from m3b.llm.conformance.dialects import DIALECTS
+    from m3b.testing.conformance.dialects import DIALECTS
 
     events = b"".join(DIALECTS["openai"].events(OpenAIWire.text("some words")))
     provider.will(answer(events, headers={"Content-Type": "text/event-stream"}))

@@ -13,11 +13,12 @@ from llm_server import Answer as answer
 from llm_wires import FACTS, START, TOOLS, AnthropicWire, OpenAIWire, both
 
 from m3b.errors import Authentication, Cancelled, ContextOverflow, Transient
-from m3b.llm import Scripted, connect, stream_anthropic, stream_openai, wire_openai
-from m3b.llm.conformance.dialects import DIALECTS
-from m3b.llm.scripted import say
+from m3b.llm import connect, stream_anthropic, stream_openai, wire_openai
 from m3b.llm.streaming import NotStreamed, Relay, ask
 from m3b.messages import Message
+from m3b.testing import Scripted
+from m3b.testing.conformance.dialects import DIALECTS
+from m3b.testing.scripted import say
 
 SSE = {"Content-Type": "text/event-stream"}
 

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from m3b.llm import Facts, Scripted, connect
-from m3b.llm.scripted import both, broken_json, call, say
+from m3b.llm import Facts, connect
 from m3b.llm.text_tools import ANNOUNCED, Mended, TextTools, announced, as_text, fit
 from m3b.messages import Message, Reply, ToolCall, ToolSpec, Usage
+from m3b.testing import Scripted
+from m3b.testing.scripted import both, broken_json, call, say
 
 TOOLS = (
     ToolSpec("list_files", "Lists.", {"type": "object", "properties": {"path": {"type": "string"}}}),

@@ -9,8 +9,8 @@ from pipeline_kit import REQUEST, actor, copy_run, make_spots, play
 
 from m3b import Pipeline, resume
 from m3b.errors import Authentication
-from m3b.llm.scripted import fault
 from m3b.run.result import Result
+from m3b.testing.scripted import fault
 
 
 @pytest.fixture(scope="session")

@@ -21,11 +21,11 @@ import numpy as np
 from PIL import Image
 
 from m3b.events import KINDS
-from m3b.llm import Scripted
-from m3b.llm.scripted import both, say
-from m3b.llm.scripted import call as call  # the tests take it from here
 from m3b.messages import Message, Reply, ToolSpec
 from m3b.run.result import Result
+from m3b.testing import Scripted
+from m3b.testing.scripted import both, say
+from m3b.testing.scripted import call as call  # the tests take it from here
 from project_kit import project, script, write
 
 REQUEST = "Tell bright spots from plain tissue on these drawn scans"
@@ -279,7 +279,7 @@ ACTS = """
 import time
 from pathlib import Path
 from m3b.errors import LLMError
-from m3b.llm.scripted import fault
+from m3b.testing.scripted import fault
 from pipeline_kit import *
 """
 

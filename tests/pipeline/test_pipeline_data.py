@@ -31,7 +31,7 @@ from pipeline_kit import (
 
 from m3b import Pipeline
 from m3b.errors import DataError, LLMError, WrongUse
-from m3b.llm.scripted import fault
+from m3b.testing.scripted import fault
 
 STOP = "Far enough for this test."
 XRAYS = "Build a model that detects opacities on chest X-rays"

@@ -11,11 +11,11 @@ from pipeline_kit import REQUEST, actor, check_end, draw, of_kind, play, texts
 
 from m3b import Pipeline, load_model
 from m3b.errors import LLMError
-from m3b.llm.scripted import fault
 from m3b.models import check_deliverable
 from m3b.run.folder import Run
 from m3b.run.result import STATUSES, Result
 from m3b.run.state import History
+from m3b.testing.scripted import fault
 
 CANARIES = {
     "ANTHROPIC_API_KEY": "sk-canary-one-9f3a",

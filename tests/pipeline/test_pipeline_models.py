@@ -22,8 +22,8 @@ from pipeline_kit import (
 )
 
 from m3b.errors import Authentication, BadRequest, ContextOverflow, LLMError
-from m3b.llm import Scripted
-from m3b.llm.scripted import broken_json, cut, fault, nonsense, overflow, refusal, transient, unknown_tool
+from m3b.testing import Scripted
+from m3b.testing.scripted import broken_json, cut, fault, nonsense, overflow, refusal, transient, unknown_tool
 
 STOP = "Far enough for this test."
 HALT = [fault(LLMError, STOP)]

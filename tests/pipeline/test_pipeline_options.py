@@ -31,8 +31,8 @@ from pipeline_kit import (
 from m3b import Pipeline
 from m3b.errors import LLMError, WrongOption, WrongUse
 from m3b.llm.base import Facts
-from m3b.llm.scripted import fault
 from m3b.run.result import Result
+from m3b.testing.scripted import fault
 
 STOP = "Far enough for this test."
 HALT = [fault(LLMError, STOP)]

@@ -13,9 +13,10 @@ import pytest
 from pipeline_kit import REQUEST, actor, call, choice, play, say, script
 
 from m3b import Pipeline, resume
-from m3b.llm import Facts, Scripted, ledger
-from m3b.llm.conformance import DIALECTS, Answer, Server
+from m3b.llm import Facts, ledger
 from m3b.llm.presets import PROVIDERS
+from m3b.testing import Scripted
+from m3b.testing.conformance import DIALECTS, Answer, Server
 
 ROOT = Path(__file__).parents[2]
 

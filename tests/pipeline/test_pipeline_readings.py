@@ -14,7 +14,7 @@ from pipeline_kit import REQUEST, actor, call, m3b_command, make_spots, of_kind,
 
 from m3b import Pipeline
 from m3b.errors import LLMError
-from m3b.llm.scripted import fault
+from m3b.testing.scripted import fault
 
 STOP = "Far enough for this test."
 SPEC = "Datapath/index_spec.json"

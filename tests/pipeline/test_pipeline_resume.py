@@ -28,8 +28,8 @@ from pipeline_kit import (
 
 from m3b import Pipeline, resume
 from m3b.errors import LLMError, WrongUse
-from m3b.llm.scripted import fault
 from m3b.run.result import Result
+from m3b.testing.scripted import fault
 
 
 def test_accepted_work_is_not_done_again(finish) -> None:

@@ -30,10 +30,10 @@ from m3b.cli.app import app
 from m3b.data.index import TEST, read_index
 from m3b.data.index import TRAIN as TRAINING
 from m3b.errors import LLMError
-from m3b.llm.scripted import call, fault
 from m3b.run import training_view as training
 from m3b.run.folder import Run
 from m3b.run.result import Result
+from m3b.testing.scripted import call, fault
 
 LOOK = "find -L . -type f -not -path './resources/*' | sort"
 

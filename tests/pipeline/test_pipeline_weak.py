@@ -14,11 +14,11 @@ from pipeline_kit import REQUEST, actor, check_end, choice, journal, place, play
 
 from m3b import Pipeline
 from m3b.errors import WrongUse
-from m3b.llm.conformance.dialects import DIALECTS
-from m3b.llm.conformance.server import Answer, Heard, Server
 from m3b.llm.recording import Recorder
 from m3b.messages import Message
 from m3b.run.result import Result
+from m3b.testing.conformance.dialects import DIALECTS
+from m3b.testing.conformance.server import Answer, Heard, Server
 
 BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "weak_model.py"
 

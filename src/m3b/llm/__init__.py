@@ -12,7 +12,6 @@ from .fallback import Fallback
 from .presets import PROVIDERS
 from .registry import connect
 from .retry import Retry
-from .scripted import Scripted, ScriptExhausted
 from .specs import default_spec, keys_set
 
 __all__ = [
@@ -22,8 +21,6 @@ __all__ = [
     "Facts",
     "Fallback",
     "Retry",
-    "ScriptExhausted",
-    "Scripted",
     "connect",
     "default_spec",
     "keys_set",

@@ -18,7 +18,7 @@ from .base import Facts
 
 OVERRIDE = "M3B_MODELS"
 
-LONGEST_REPLY = 32_000
+MAX_REPLY = 32_000
 """Tokens of output that m3b asks for at most: enough for any file an agent writes, and done within a time-out."""
 
 _DATED = re.compile(r"[-@](?:\d{8}|\d{4}-\d{2}-\d{2}|latest)$")
@@ -162,5 +162,5 @@ def _number(key: str, value: Any) -> bool:
 def _facts(entry: dict[str, Any]) -> Facts:
     known = {_FIELDS[key]: value for key, value in entry.items() if key in _FIELDS}
     facts = Facts(**known)
-    top = min(facts.max_output, LONGEST_REPLY, max(1, facts.window // 4))
+    top = min(facts.max_output, MAX_REPLY, max(1, facts.window // 4))
     return Facts(**{**known, "max_output": top})

@@ -148,9 +148,7 @@ class OpenAI:
         """One request by the responses protocol."""
         from . import wire_responses
 
-        request = wire_responses.to_request(
-            messages, tools, self.facts.max_output, self._thoughts, self.facts.vision
-        )
+        request = wire_responses.to_request(messages, tools, self.facts.max_output, self._thoughts, self.facts.vision)
         request["model"] = self._model
         body = self._sdk.send(lambda client: client.responses.create, request, relay, stream_openai.responded)
         sent = tokens.of_request(messages, tools)

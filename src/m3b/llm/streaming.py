@@ -7,15 +7,13 @@ same code; so the reply is the same.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from collections.abc import Sequence
+from typing import Any
 
 from m3b.errors import Transient
 from m3b.messages import Message, Reply, ToolSpec
 
 from .base import LLM, Cancelled, OnText, OnWait
-
-T = TypeVar("T")
 
 
 def ask(
@@ -87,14 +85,6 @@ class Relay:
     def _poll(self) -> bool:
         self.drain()
         return self._cancelled is not None and self._cancelled()
-
-
-def relayed(run: Callable[[Relay], T], on_text: OnText | None, cancelled: Cancelled | None) -> T:
-    """`run(relay)`, and then whatever it left to be told."""
-    relay = Relay(on_text, cancelled)
-    result = run(relay)
-    relay.drain()
-    return result
 
 
 class NotStreamed(Exception):

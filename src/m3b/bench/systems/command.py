@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from m3b.agents.checks.integrity import CLEAN, fingerprint
+from m3b.bench.relay import INSIDE, ROUTE, Meter, Relay
 from m3b.errors import LLMError, SandboxError
 from m3b.llm import LLM, connect
-from m3b.llm.relay import INSIDE, ROUTE, Meter, Relay
 from m3b.models import check_deliverable
 from m3b.run.folder import Run
 from m3b.run.provisioning import lay_out

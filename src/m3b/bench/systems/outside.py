@@ -1,6 +1,6 @@
 """Other people's systems, one small adapter each: how their program is told what to do without anybody at the keyboard.
 
-All of them find the model by variables that `m3b.llm.relay` sets. They get a name of no known model where the name alone
+All of them find the model by variables that `m3b.bench.relay` sets. They get a name of no known model where the name alone
 would send them to a provider's own address or wire; aider gets the real one, since it chooses its form of edits by it.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from m3b.llm.relay import ROUTE
+from m3b.bench.relay import ROUTE
 
 from .base import Job
 from .command import Command

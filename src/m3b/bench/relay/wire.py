@@ -8,9 +8,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from m3b.llm.calls import parse_arguments
 from m3b.messages import Message, Reply, ToolCall, ToolSpec
-
-from .calls import parse_arguments
 
 
 def read_messages(asked: Mapping[str, Any]) -> list[Message]:

@@ -1,4 +1,4 @@
-"""`python -m m3b.llm.conformance [MODULE:SUBJECT ...] [--write FILE]`."""
+"""`python -m m3b.testing.conformance [MODULE:SUBJECT ...] [--write FILE]`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .table import page, run
 
 def main(arguments: list[str] | None = None) -> int:
     """Print or write the table; 1 where a promise is broken."""
-    parser = argparse.ArgumentParser(prog="python -m m3b.llm.conformance", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m m3b.testing.conformance", description=__doc__)
     parser.add_argument("subjects", nargs="*", help="MODULE:NAME of a Subject; m3b's own providers where none is given")
     parser.add_argument("--write", type=Path, help="write the table to this file instead of printing it")
     given = parser.parse_args(arguments)
@@ -34,7 +34,7 @@ def _load(name: str) -> Subject:
     module, _, attribute = name.partition(":")
     found = getattr(importlib.import_module(module), attribute)
     if not isinstance(found, Subject):
-        raise SystemExit(f"{name} is {type(found).__name__}, no m3b.llm.conformance.Subject.")
+        raise SystemExit(f"{name} is {type(found).__name__}, no m3b.testing.conformance.Subject.")
     return found
 
 

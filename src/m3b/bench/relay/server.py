@@ -1,6 +1,6 @@
 """The language model of an outside system: an address inside the sandbox, answered by m3b outside of it.
 
-The sandbox has no network and no keys. Inside, `relay_inside.py` listens on the loopback with the wire of OpenAI's chat
+The sandbox has no network and no keys. Inside, `inside.py` listens on the loopback with the wire of OpenAI's chat
 completions and hands each request over as a file; here it is answered with m3b's own client, counted, and refused once the
 budget is spent. Every system is so measured by one meter.
 """
@@ -15,14 +15,14 @@ from pathlib import Path
 from typing import Any
 
 from m3b.errors import Authentication, BadRequest, ContextOverflow, LLMError
+from m3b.llm.base import LLM
 from m3b.messages import Usage
 
-from .base import LLM
-from .relay_wire import completion, read_messages, read_tools
+from .wire import completion, read_messages, read_tools
 
 POLL_S = 0.02
 
-INSIDE = Path(__file__).with_name("relay_inside.py")
+INSIDE = Path(__file__).with_name("inside.py")
 """The program that runs inside the sandbox."""
 
 ROUTE = "openai/"

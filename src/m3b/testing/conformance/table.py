@@ -11,7 +11,7 @@ from .subject import Subject
 HEAD = """\
 # Conformance of the providers
 
-Made by `python -m m3b.llm.conformance --write docs/conformance.md`; a test makes it anew and compares. Each row is a
+Made by `python -m m3b.testing.conformance --write docs/conformance.md`; a test makes it anew and compares. Each row is a
 promise that is kept over real HTTP, with the provider's own SDK, against a loopback server that misbehaves in that way.
 No vendor's server is called. `yes`: kept; `-`: does not apply; anything else: broken.
 """

@@ -1,6 +1,6 @@
 """Runs inside the sandbox, on the standard library alone: a loopback address for the model, then the agent's command.
 
-python relay_inside.py FOLDER MODEL -- COMMAND...
+python inside.py FOLDER MODEL -- COMMAND...
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A package that offers a provider of its own runs the same suite:
 
-    from m3b.llm.conformance import BEHAVIOURS, CANARY, DIALECTS, Subject
+    from m3b.testing.conformance import BEHAVIOURS, CANARY, DIALECTS, Subject
 
     SUBJECT = Subject("mine", lambda url, retry, timeout_s: Mine(url, key=CANARY, retry=retry), DIALECTS["openai"])
 
@@ -10,7 +10,7 @@ A package that offers a provider of its own runs the same suite:
     def test_conformance(behaviour):
         behaviour.check(SUBJECT)
 
-`python -m m3b.llm.conformance` prints the table of m3b's own providers, `... MODULE:SUBJECT` that of others.
+`python -m m3b.testing.conformance` prints the table of m3b's own providers, `... MODULE:SUBJECT` that of others.
 """
 
 from .behaviours import BEHAVIOURS, Behaviour, Case

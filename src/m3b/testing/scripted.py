@@ -8,14 +8,13 @@ from dataclasses import replace
 from typing import Any
 
 from m3b.errors import ContextOverflow, LLMError, Transient
+from m3b.llm import tokens
+from m3b.llm.base import Cancelled, Facts, OnWait
+from m3b.llm.calls import parse_arguments
+from m3b.llm.conversation import check
+from m3b.llm.retry import Retry
+from m3b.llm.shapes import as_reply
 from m3b.messages import Message, Reply, ToolCall, ToolSpec, Usage
-
-from . import tokens
-from .base import Cancelled, Facts, OnWait
-from .calls import parse_arguments
-from .conversation import check
-from .retry import Retry
-from .shapes import as_reply
 
 Step = Reply | str | dict[str, Any] | BaseException | Callable[[Sequence[Message], Sequence[ToolSpec]], Any]
 """One answer: a reply, its text, a dict as `m3b.llm.shapes` reads it, an exception to raise, or a function of
