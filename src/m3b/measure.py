@@ -13,6 +13,18 @@ def plain(value: float | None) -> float | None:
     return None if value is None or not math.isfinite(value) else float(value)
 
 
+UNKNOWN_PATIENTS = "patients unknown, so images of one person may be on both sides of the split"
+
+
+def unknown_patients(grouped_by: str = "") -> str:
+    """What is said in place of a number of patients where nobody knows them.
+
+    Args:
+        grouped_by: what keeps images together all the same.
+    """
+    return f"{UNKNOWN_PATIENTS} (kept together by {grouped_by})" if grouped_by else UNKNOWN_PATIENTS
+
+
 @dataclass(frozen=True)
 class Measure:
     """One metric.

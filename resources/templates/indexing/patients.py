@@ -12,7 +12,7 @@ ENOUGH = 5
 
 
 def set_patients(cases: list[Case], regex: str, *, guess: bool) -> None:
-    """Every case gets a patient; unknown ones are a patient of their own.
+    """Every case gets a patient; unknown ones are called `unknown-<n>`, each by itself.
 
     Args:
         guess: without `regex` and where no case has a patient yet, take the names up to their first number.
@@ -27,9 +27,9 @@ def set_patients(cases: list[Case], regex: str, *, guess: bool) -> None:
     for number, case in enumerate(cases):
         if not case.patient:
             unknown += 1
-            case.patient = f"case-{number:06d}"
+            case.patient = f"unknown-{number:06d}"
     if unknown:
-        print(f"patient unknown: {unknown} cases, each counted as a patient of its own")
+        print(f"patient unknown: {unknown} cases, called unknown-<n>; cases of one person may be on both sides")
 
 
 def path_of(case: Case) -> str:

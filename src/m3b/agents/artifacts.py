@@ -24,6 +24,8 @@ class DataIndex:
 
     `counts` are cases a class by split. `hashes` are those of train.json, test.json and label_dict.json at the moment
     of locking, and of the files that the test cases rest on and that were made in the run. `values` is label_dict.json.
+    `patients_known` says whether every case names whose it is; `grouped_by` in words what groups cases, where m3b made
+    the index from a reading.
     """
 
     classes: tuple[str, ...]
@@ -35,6 +37,8 @@ class DataIndex:
     notes: tuple[str, ...] = ()
     task: str = "diagnosis"
     values: dict[str, int] = field(default_factory=dict)
+    patients_known: bool = True
+    grouped_by: str = ""
 
 
 @dataclass(frozen=True)

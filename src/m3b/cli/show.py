@@ -107,6 +107,8 @@ def result_lines(result: Result) -> list[str]:
     lines = [f"{result.status}: {as_flags(result.reason)}"]
     if result.primary:
         lines.append(f"test {measure_line(result.primary.to_dict())}")
+    if result.tested_on:
+        lines.append(f"measured on {result.tested_on}")
     if result.integrity:
         lines.append(f"integrity: {result.integrity}")
     lines.append(

@@ -23,6 +23,7 @@ from m3b.data.audit_common import (
     patients,
     people,
     repeats,
+    told_patients,
     unit_keys,
 )
 from m3b.data.audit_images import Looks, Tick
@@ -39,6 +40,8 @@ class Audit:
     Args:
         counts: cases a class by split; of masks those in which the class occurs, as far as they were opened.
         split: cases by split.
+        patients: different ones by split; of unknown patients, groups of images that are kept together.
+        patients_known: whether the index says whose each case is.
     """
 
     findings: tuple[Finding, ...]
@@ -50,6 +53,7 @@ class Audit:
     seconds: float = 0.0
     task: str = "diagnosis"
     split: dict[str, int] = field(default_factory=dict)
+    patients_known: bool = True
 
     def of(self, weight: Weight) -> tuple[Finding, ...]:
         return tuple(finding for finding in self.findings if finding.weight == weight)
@@ -64,7 +68,7 @@ class Audit:
             table = self.counts[split]
             what = f"{sum_of(table)} labels" if of_task.counts_labels else f"{self.split.get(split, 0)} cases"
             shown = f" ({counts_text(table)})" if table else ""
-            lines.append(f"{split}: {what}{shown}, {self.patients[split]} patients")
+            lines.append(f"{split}: {what}{shown}, {told_patients(self.patients[split], known=self.patients_known)}")
         return "; ".join(lines) + f". Opened {self.opened} of {self.cases} {of_task.cases_word}."
 
 
@@ -102,6 +106,7 @@ def audit_index(index: Index, work: Path, *, seconds: float = 120.0, tick: Tick 
         seconds=round(time.monotonic() - started, 2),
         task=index.task,
         split={"train": len(index.train), "test": len(index.test)},
+        patients_known=index.patients_known,
     )
 
 

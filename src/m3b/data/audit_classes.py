@@ -31,7 +31,7 @@ def few_patients(index: Index) -> list[Finding]:
     if found < MIN_PATIENTS:
         text = (
             f"Only {found} patients; at least {MIN_PATIENTS} are needed: two to learn from, one to test on. "
-            "If patients are unknown, give each case a patient of its own."
+            "If patients are unknown, call them unknown-<n>, a number each."
         )
         return [Finding("too_few_cases", "reject", text)]
     if found >= FEW_PATIENTS:

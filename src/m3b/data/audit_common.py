@@ -43,6 +43,11 @@ def people(records: Sequence[Record]) -> int:
     return len({record.patient for record in records})
 
 
+def told_patients(count: int, *, known: bool) -> str:
+    """`31 patients`; never a number of people where nobody knows them."""
+    return f"{count} patients" if known else "patients unknown"
+
+
 def counts_text(table: Mapping[str, int]) -> str:
     return ", ".join(f"{name} {count}" for name, count in table.items())
 
@@ -73,7 +78,7 @@ def patients(index: Index) -> list[Finding]:
         text = f"{len(both)} patients are in train and in test ({listed(sorted(both))})."
         findings.append(Finding("patient_overlap", "fix", f"{text} Split by patient, whole patients to one side."))
     if len(index.records) > 50 and people(index.records) == 1:
-        text = "All cases have the same patient; if patients are unknown, give each case a patient of its own."
+        text = "All cases have the same patient; if patients are unknown, call them unknown-<n>, a number each."
         findings.append(Finding("one_patient", "fix", text))
     return findings
 

@@ -67,6 +67,11 @@ class Index:
         return (*self.train, *self.test)
 
     @property
+    def patients_known(self) -> bool:
+        """Whether every case says whose it is; if not, cases of one person may lie on both sides of the split."""
+        return all(record.patient_known for record in self.records)
+
+    @property
     def boxed(self) -> bool:
         """Whether the targets are boxes."""
         return kinds.of(self.task).boxed(self.records)

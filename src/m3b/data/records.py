@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 Mask = str | tuple[str, ...] | Mapping[str, str]
+UNKNOWN_PATIENT = "unknown-"
+"""What the `patient` of a case begins with whose person nobody knows; what follows keeps copies of one picture together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +45,7 @@ class Record:
             a volume in order, and for reports the views of one study. Relative to the working directory.
         labels: the names that apply. Diagnosis: exactly one unless the task is multi-label, then any number.
             Reports: findings, if known. Otherwise empty.
-        patient: a pseudonym that all cases of one person share.
+        patient: a pseudonym that all cases of one person share; `unknown-<n>` where nobody knows the person.
         mask: a path (or slices) whose values are label ids, or one binary mask a class; None if there is none.
         boxes: what is marked; empty for a healthy image; None where the index has no boxes.
         report: the text, for reports.
@@ -81,6 +83,11 @@ class Record:
     def targets(self) -> tuple[str, ...]:
         """The mask's files, without the part that picks an item of an archive."""
         return tuple(path.split("#", 1)[0] for path in self.masks)
+
+    @property
+    def patient_known(self) -> bool:
+        """Whether the index says whose case it is."""
+        return not self.patient.startswith(UNKNOWN_PATIENT)
 
     @property
     def key(self) -> str:

@@ -52,6 +52,8 @@ class Scores:
         task: diagnosis, segmentation, detection or report.
         per_label: of the tasks other than diagnosis, the metrics that exist for each label.
         details: JSON values that belong to one task: counts, settings, curves.
+        patients_known: whether the index says whose each case is; if not, `n_patients` counts groups of images that are
+            kept together, each of which may be of a person that others, and training cases, show too.
     """
 
     primary: Measure
@@ -66,6 +68,7 @@ class Scores:
     task: str = "diagnosis"
     per_label: tuple[LabelScore, ...] = ()
     details: Mapping[str, Any] = field(default_factory=dict)
+    patients_known: bool = True
 
     def to_dict(self) -> dict[str, Any]:
         """JSON values; `locked/scores.json` and `model/metrics.json` hold this."""
@@ -74,7 +77,9 @@ class Scores:
             "metrics": {name: measure.to_dict() for name, measure in self.metrics.items()},
             "classes": list(self.classes),
             "n_cases": self.n_cases,
-            "n_patients": self.n_patients,
+            "n_patients": self.n_patients if self.patients_known else None,
+            "n_groups": self.n_patients,
+            "patients_known": self.patients_known,
             "multi_label": self.multi_label,
             "per_class": [score.to_dict() for score in self.per_class],
             "confusion": [list(row) for row in self.confusion],

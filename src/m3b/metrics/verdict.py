@@ -22,7 +22,7 @@ class Verdict:
     reason: str
 
 
-def judge(scores: Scores, acceptable: tuple[float, float | None] | None) -> Verdict:
+def judge(scores: Scores, acceptable: tuple[float, float | None] | None, part: str = "test") -> Verdict:
     """Accept a model whose primary metric is in range and whose answers are better than any that ignores the image.
 
     All must hold: there are enough test patients; the value lies in the acceptable range (where one is known); the
@@ -33,13 +33,20 @@ def judge(scores: Scores, acceptable: tuple[float, float | None] | None) -> Verd
     and recall) is judged by its range, and its companion (balanced accuracy, AUROC, lesion F1) by the baseline.
 
     What is worse than a baseline without being so for all of its interval is said in the reason of an accepted model.
+
+    Args:
+        part: what the cases are called: `test` or `validation`.
     """
     main = scores.primary
     if not math.isfinite(main.value):
         return Verdict(False, f"{main.name} is undefined on this test set; it needs cases of every class it compares")
     companion = table(scores.task).companions.get(main.name)
     compared = scores.metrics[companion] if companion else main
-    problems = (_too_few(scores, compared), _out_of_range(main, acceptable), *_against_baselines(scores, compared))
+    problems = (
+        _too_few(scores, compared, part),
+        _out_of_range(main, acceptable),
+        *_against_baselines(scores, compared, part),
+    )
     for problem in problems:
         if problem:
             return Verdict(False, problem)
@@ -54,14 +61,15 @@ def _span(acceptable: tuple[float, float | None]) -> str:
     return f"from {low:g}" if high is None else f"{low:g} to {high:g}"
 
 
-def _too_few(scores: Scores, compared: Measure) -> str:
+def _too_few(scores: Scores, compared: Measure, part: str) -> str:
     count, of = scores.n_patients, ""
     two = table(scores.task).rarer_class and len(scores.classes) == 2 and not scores.multi_label
     if count >= ENOUGH and two and compared.patients is not None and compared.patients < count:
         count, of = compared.patients, " of the rarer class"
     if count >= ENOUGH:
         return ""
-    patients = "1 test patient" if count == 1 else f"{count} test patients"
+    unit = f"{part} patient" if scores.patients_known else f"{part} case"
+    patients = f"1 {unit}" if count == 1 else f"{count} {unit}s"
     return f"{scores.primary}: {patients}{of} cannot speak for others; at least {ENOUGH} are needed for a verdict"
 
 
@@ -77,12 +85,12 @@ def _out_of_range(main: Measure, acceptable: tuple[float, float | None] | None) 
     return ""
 
 
-def _against_baselines(scores: Scores, compared: Measure) -> Iterator[str]:
+def _against_baselines(scores: Scores, compared: Measure, part: str) -> Iterator[str]:
     """What is wrong beside the range, the most telling first; empty texts where nothing is."""
-    yield _not_better(compared)
+    yield _not_better(compared, part)
     known = table(scores.task)
     if known.decisions and compared.name != known.decisions:
-        problem = _not_better(scores.metrics[known.decisions])
+        problem = _not_better(scores.metrics[known.decisions], part)
         yield problem and f"{scores.primary}, but its decisions are no better than a constant one: {problem}"
     # A classifier that is made sensitive to a rare disease is rightly less accurate than "healthy" for everybody.
     for other in _alongside(scores, known.alongside):
@@ -91,9 +99,9 @@ def _against_baselines(scores: Scores, compared: Measure) -> Iterator[str]:
     yield _ignores_the_image(scores)
 
 
-def _not_better(compared: Measure) -> str:
+def _not_better(compared: Measure, part: str) -> str:
     if compared.low is None or compared.high is None:
-        return f"{compared}: without an interval nobody can say whether it beats chance; more test patients are needed"
+        return f"{compared}: without an interval nobody can say whether it beats chance; more {part} cases are needed"
     if compared.baseline is None:
         return f"{compared}: there is no image-blind baseline to compare with"
     least, most = _span_of_gain(compared)

@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from m3b.data.kinds import DEFAULT
+from m3b.measure import UNKNOWN_PATIENTS
 
 from .answers import names, of
 from .kinds import AnswerKind
@@ -61,10 +62,11 @@ def measured(scores: Mapping[str, Any], less_is_better: Collection[str] = ()) ->
         for name, one in metrics.items()
         if one.get("value") is not None or one.get("baseline") is not None
     ]
+    known = scores.get("patients_known", True)
     about = (
-        f"{scores.get('n_cases', '?')} test cases of {scores.get('n_patients', '?')} patients that training never saw, "
-        "measured by m3b on the predictions of this folder. Intervals: 95 %, bootstrap over patients. Constant answer: "
-        f"{answers_of(scores.get('task')).blind}."
+        f"{scores.get('n_cases', '?')} test cases{_of_whom(scores) if known else ''} that training never saw, measured by "
+        f"m3b on the predictions of this folder{'' if known else f'; {UNKNOWN_PATIENTS}'}. Intervals: 95 %, bootstrap over "
+        f"{'patients' if known else 'cases'}. Constant answer: {answers_of(scores.get('task')).blind}."
     )
     lower = [name for name in metrics if name in less_is_better]
     notes = [f"Of {', '.join(map(escaped, lower))} less is better."] if lower else []
@@ -72,6 +74,10 @@ def measured(scores: Mapping[str, Any], less_is_better: Collection[str] = ()) ->
     notes += [f"hd95 is in {_UNITS.get(unit, unit)}."] if "hd95" in metrics else []
     lines = ["## Measured", "", about, "", *table(("metric", "value", "95 % interval", "constant answer"), rows)]
     return [*lines, *([" ".join(notes), ""] if notes else []), *_each(scores), *_counted(scores.get("details") or {})]
+
+
+def _of_whom(scores: Mapping[str, Any]) -> str:
+    return f" of {scores.get('n_patients', '?')} patients"
 
 
 def _each(scores: Mapping[str, Any]) -> list[str]:
@@ -116,12 +122,13 @@ def worth(scores: Mapping[str, Any], train_patients: int | None = None) -> list[
     The bound is the exact (Clopper-Pearson) one for a failure that was never seen: 1 - 0.05^(1/n).
     """
     found = []
-    tested = scores.get("n_patients")
+    known = scores.get("patients_known", True)
+    tested, word = (scores.get("n_patients"), "patient") if known else (scores.get("n_groups"), "case")
     if isinstance(tested, int) and 0 < tested < FEW_PATIENTS:
         unseen = 1 - 0.05 ** (1 / tested)
-        noun = "1 test patient" if tested == 1 else f"{tested} test patients"
+        noun = f"1 test {word}" if tested == 1 else f"{tested} test {word}s"
         found.append(
-            f"{noun} cannot show how well the model works: a failure that happens in {unseen:.0%} of all patients may "
+            f"{noun} cannot show how well the model works: a failure that happens in {unseen:.0%} of all {word}s may "
             f"well not have happened in any of {'one' if tested == 1 else tested}. Read the figures as a sign that the "
             "model runs, not as its quality."
         )

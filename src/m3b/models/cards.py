@@ -31,7 +31,19 @@ def _write(file: Path, text: str) -> None:
 
 
 def _facts(info: Mapping[str, Any]) -> list[str]:
-    keys = ("request", "task", "data", "patients", "classes", "network", "training", "integrity", "seed", "made")
+    keys = (
+        "request",
+        "task",
+        "data",
+        "patients",
+        "grouped by",
+        "classes",
+        "network",
+        "training",
+        "integrity",
+        "seed",
+        "made",
+    )
     rows = []
     for key in keys:
         value = info.get(key)

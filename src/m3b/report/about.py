@@ -25,7 +25,11 @@ _WEIGHTS = {"reject": ("Rejects the data", "bad"), "fix": ("Has to be fixed", "w
 LIMITS = (
     "This is a research model and no medical device: no decision about a patient may rest on it.",
     "The figures hold for the test cases described here. Other scanners, hospitals and populations can differ.",
-    "Patients are kept apart as far as the data names them; a wrong patient key cannot be seen from inside.",
+)
+KEPT_APART = "Patients are kept apart as far as the data names them; a wrong patient key cannot be seen from inside."
+NOT_KEPT_APART = (
+    "Patients are unknown: images of one person may be among the training and the test cases, and the figures are then "
+    "too high for new patients."
 )
 
 
@@ -50,7 +54,8 @@ def data_section(files: RunFiles) -> Html:
     patients = as_dict(audit.get("patients"))
     rows = [[name, *(count(table_.get(name, 0)) for table_ in counts.values())] for name in names]
     if rows and patients:
-        rows.append(["patients", *(count(patients.get(split)) for split in counts)])
+        known = audit.get("patients_known", True)
+        rows.append(["patients", *(count(patients.get(split)) if known else "unknown" for split in counts)])
     shown = table(("Cases", *counts), rows) if rows else None
     shapes = ", ".join(f"{shape} ({count(n)} cases)" for shape, n in as_dict(audit.get("shapes")).items())
     opened = None
@@ -217,9 +222,10 @@ def made_section(files: RunFiles) -> Html:
 
 def limits_section(files: RunFiles) -> Html:
     """What the figures do not say; nothing where there is neither a figure nor a model."""
-    trained = number(as_dict(files.audit.get("patients")).get("train"))
-    known = worth(files.scores, None if trained is None else int(trained))
-    limits = [*known, *LIMITS] if files.delivered or files.scores else []
+    known = files.audit.get("patients_known", True)
+    trained = number(as_dict(files.audit.get("patients")).get("train")) if known else None
+    few = worth(files.scores, None if trained is None else int(trained))
+    limits = [*few, *LIMITS, KEPT_APART if known else NOT_KEPT_APART] if files.delivered or files.scores else []
     if files.torn_lines:
         limits.append(
             f"{files.torn_lines} lines of the journal could not be read, as after a crash; the timeline lacks them."

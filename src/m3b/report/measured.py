@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from m3b.measure import UNKNOWN_PATIENTS
 from m3b.metrics.table import unbounded
 
 from .charts import SERIES, calibration_chart, gauge, legend, roc_chart
@@ -82,12 +83,7 @@ def measured_section(files: RunFiles) -> Html:
         rows.append((metric_name(name, unit), figure(item.get("value")), interval, figure(item.get("baseline"))))
     about = None
     if number(scores.get("n_cases")) is not None:
-        about = tag(
-            "p",
-            f"Computed by m3b from predictions on {count(scores.get('n_cases'))} locked test cases of "
-            f"{count(scores.get('n_patients'))} patients. Intervals: bootstrap over patients.",
-            class_="quiet",
-        )
+        about = tag("p", _tested_on(scores), class_="quiet")
     figures = table(("Metric", "Value", "95 % interval", "Constant answer"), rows) if rows else None
     drawn = [_roc(scores), _calibration(scores), _confusion(scores)]
     charts = tag("div", *drawn, class_="charts") if any(drawn) else None
@@ -100,6 +96,14 @@ def measured_section(files: RunFiles) -> Html:
         labels_part(scores) or _classes(scores),
         details_part(scores),
     )
+
+
+def _tested_on(scores: dict[str, Any]) -> str:
+    """How many cases of whom the figures rest on."""
+    what = f"Computed by m3b from predictions on {count(scores.get('n_cases'))} locked test cases"
+    if scores.get("patients_known", True):
+        return f"{what} of {count(scores.get('n_patients'))} patients. Intervals: bootstrap over patients."
+    return f"{what}; {UNKNOWN_PATIENTS}. Intervals: bootstrap over cases."
 
 
 def _points(raw: Any) -> list[tuple[float, float]]:

@@ -18,6 +18,7 @@ from m3b.agents.checks.model import FOLDER, Predict, Trial, check_model, take
 from m3b.agents.loop import Emit
 from m3b.agents.verdict import Verdict, rejected
 from m3b.data import kinds
+from m3b.data.audit_common import told_patients
 from m3b.data.cards import Card
 from m3b.data.index import read_index
 from m3b.data.view import shared_files, wanted_by
@@ -27,6 +28,8 @@ from m3b.run.packaging import PREDICTIONS, acceptable_range, keep_trial
 from m3b.run.readings import Readings, account, kept_account
 from m3b.untrusted import remove_tree, write_whole
 
+MAX_GROUPING = 200
+"""Characters of the words on what groups the images, which lie where scripts can write."""
 FROZEN = ".frozen"
 """The folder of the run in which a hand-over is looked at."""
 
@@ -96,7 +99,8 @@ class Inspector:
         save_hashes(self.run.locked, hashes, self.raw)
         read = kept_account(self.run.work)
         told = (*verdict.artifact.notes, *(account(read) if read else ()))
-        return replace(verdict, artifact=replace(verdict.artifact, hashes=hashes, notes=told))
+        grouped = str(read.get("grouped_by", ""))[:MAX_GROUPING]
+        return replace(verdict, artifact=replace(verdict.artifact, hashes=hashes, notes=told, grouped_by=grouped))
 
     def _publish(self, frozen: Path) -> None:
         """The audit, where the agent and people find it."""
@@ -221,14 +225,11 @@ def _audit_line(found: Mapping[str, Any]) -> str:
     parts = []
     for split in ("train", "test"):
         table = ", ".join(f"{name} {count}" for name, count in found["counts"][split].items())
-        parts.append(f"{split}: {table}; {found['patients'][split]} patients" if table else _bare(found, split))
+        people = told_patients(found["patients"][split], known=found.get("patients_known", True))
+        parts.append(f"{split}: {table or str(found['split'][split]) + ' cases'}; {people}")
     shapes = ", ".join(
         f"{shape} ({count} image{'s' if count != 1 else ''})" for shape, count in list(found["shapes"].items())[:3]
     )
     what = kinds.of(found.get("task") or kinds.DEFAULT).cases_word
     opened = f"Opened {found['opened']} of {found['cases']} {what}"
     return f"{'. '.join(parts)}. {opened}, most often of shape {shapes or 'unknown'}."
-
-
-def _bare(found: Mapping[str, Any], split: str) -> str:
-    return f"{split}: {found['split'][split]} cases; {found['patients'][split]} patients"

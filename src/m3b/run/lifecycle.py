@@ -86,7 +86,7 @@ def _finish(run: Run, record: dict[str, Any], result: Result, session: Session |
 
 
 def _result(record: Mapping[str, Any], history: History, status: str, reason: str) -> Result:
-    selection = history.artifacts.get("selection")
+    selection, index = history.artifacts.get("selection"), history.artifacts.get("index")
     return Result(
         status=cast(Status, status),
         reason=reason,
@@ -105,6 +105,8 @@ def _result(record: Mapping[str, Any], history: History, status: str, reason: st
         },
         roles=history.roles_json(),
         run_dir=record["run_dir"],
+        patients_known=getattr(index, "patients_known", None),
+        grouped_by=getattr(index, "grouped_by", ""),
     )
 
 
@@ -114,6 +116,7 @@ def _with_model(result: Result, run: Run, delivered: Delivered) -> Result:
         "metrics": delivered.metrics(),
         "integrity": delivered.integrity,
         "model_dir": str(run.model),
+        "patients": delivered.scores.n_patients if delivered.scores.patients_known else None,
     }
     return Result.from_json({**result.to_json(), **extra})
 

@@ -9,7 +9,7 @@ import re
 import shutil
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from m3b.agents.artifacts import DataIndex, Selection, TrainedModel
@@ -18,6 +18,7 @@ from m3b.agents.checks.model import Trial
 from m3b.data.cards import Card
 from m3b.data.index import read_index
 from m3b.errors import Failed
+from m3b.measure import unknown_patients
 from m3b.metrics import Scores, judge
 from m3b.metrics.table import table
 from m3b.models import freeze, write_metrics, write_model_card, write_provenance
@@ -87,6 +88,7 @@ def deliver(
     index, of_task = read_index(run.locked, selection.task), family(selection.task)
     trivial = of_task.trivial(index.train, index.test, index, run.locked)
     scores = of_task.score(trial.rows, index, primary=selection.metric, trivial=trivial, seed=int(facts["seed"]))
+    scores = replace(scores, patients_known=index.patients_known)
     acceptable = acceptable_range(card, selection)
     verdict = judge(scores, acceptable)
     reason = verdict.reason if integrity == CLEAN else f"The run was tampered with: {integrity}. {verdict.reason}"
@@ -136,14 +138,16 @@ def _card_info(
 ) -> dict[str, Any]:
     limits = [without_names(note) for note in data.notes]
     if delivered.scores.n_patients < 100:
-        limits.append(f"Measured on {delivered.scores.n_patients} patients only: the interval is wide for that reason.")
+        what = "patients" if data.patients_known else "cases"
+        limits.append(f"Measured on {delivered.scores.n_patients} {what} only: the interval is wide for that reason.")
     validation = model.validation.get("value")
     return {
         "title": _title(selection, card, data),
         "request": facts["request"],
         "task": selection.task,
         "data": card.name,
-        "patients": data.patients,
+        "patients": data.patients if data.patients_known else unknown_patients(data.grouped_by),
+        "grouped by": data.grouped_by if data.patients_known else "",
         "classes": list(data.classes),
         "training": f"validation {selection.metric} {validation:.3f}" if isinstance(validation, float) else "",
         "integrity": delivered.integrity,

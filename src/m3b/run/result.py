@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, get_args
 
-from m3b.measure import Measure
+from m3b.measure import Measure, unknown_patients
 from m3b.notebook import as_html, figure, short
 
 Status = Literal["completed", "below_range", "no_dataset", "rejected_data", "out_of_budget", "failed", "cancelled"]
@@ -27,6 +27,10 @@ class Result:
         roles: the same a role, with its status.
         integrity: `clean`, or what was found.
         acceptable: the range that the data card asks of the primary figure, the upper end perhaps open.
+        patients: test patients, whom training never saw; None where patients are unknown, or nothing was measured.
+        patients_known: whether the data says whose each image is; None before an index was accepted. If not, images of
+            one person may lie on both sides of the split, and the figure may be too high for that.
+        grouped_by: in words what keeps images together on one side, such as a column or a part of the file names.
     """
 
     status: Status
@@ -43,10 +47,23 @@ class Result:
     model_dir: str | None = None
     report: str | None = None
     acceptable: tuple[float, float | None] | None = None
+    patients: int | None = None
+    patients_known: bool | None = None
+    grouped_by: str = ""
 
     @property
     def ok(self) -> bool:
         return self.status == "completed"
+
+    @property
+    def tested_on(self) -> str:
+        """What the test figure rests on, in words; empty where nothing was measured."""
+        if self.primary is None or self.patients_known is None:
+            return ""
+        if self.patients_known:
+            by = f" ({self.grouped_by})" if self.grouped_by else ""
+            return f"{self.primary.n} cases of {self.patients} patients that training never saw{by}"
+        return f"{self.primary.n} cases; {unknown_patients(self.grouped_by)}"
 
     def __repr__(self) -> str:
         told = figure(self._primary()) or short(self.reason, 120)
@@ -56,7 +73,8 @@ class Result:
     def _repr_html_(self) -> str:
         rows = [
             ("reason", self.reason), ("request", self.request), ("data", self.data_card), ("task", self.task),
-            ("test figure", figure(self._primary())), ("integrity", self.integrity), ("model", self.model_dir),
+            ("test figure", figure(self._primary())), ("measured on", self.tested_on),
+            ("integrity", self.integrity), ("model", self.model_dir),
             ("report", self.report), ("run", self.run_dir),
         ]  # fmt: skip
         return as_html(self.status, rows)

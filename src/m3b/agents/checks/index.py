@@ -145,4 +145,5 @@ def _artifact(work: Path, index: Index, audit: Audit) -> DataIndex:
         notes=tuple(finding.message for finding in audit.of("warn")),
         task=index.task,
         values=dict(index.values),
+        patients_known=index.patients_known,
     )

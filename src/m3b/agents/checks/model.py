@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -125,7 +125,8 @@ def _validation(
     training = [record for record in index.train if record.key not in held]
     try:
         trivial = of_task.trivial(training, valid, index, base)
-        return of_task.score(rows, index, primary=selection.metric, trivial=trivial)
+        scores = of_task.score(rows, index, primary=selection.metric, trivial=trivial)
+        return replace(scores, patients_known=index.patients_known)
     except ValueError:
         return None  # too few validation cases of a class to say anything
 
@@ -135,10 +136,5 @@ def _warnings(
 ) -> list[str]:
     if figure is None or scores is None:
         return ["m3b could not measure the model on validation cases: Logout/valid_predictions.json names none."]
-    verdict = judge(scores, acceptable)
-    return [] if verdict.ok else [f"On the validation cases m3b measures: {_of_validation(verdict.reason)}"]
-
-
-def _of_validation(reason: str) -> str:
-    """A verdict's words, said of validation cases."""
-    return reason.replace("test patient", "validation patient")
+    verdict = judge(scores, acceptable, part="validation")
+    return [] if verdict.ok else [f"On the validation cases m3b measures: {verdict.reason}"]

@@ -13,6 +13,7 @@ from m3b.data.records import Record
 from m3b.data.spec.accounting import Accounting
 from m3b.data.spec.cases import Folder, build_cases
 from m3b.data.spec.entries import entries_of
+from m3b.data.spec.grouping import grouped_by
 from m3b.data.spec.job import Job
 from m3b.data.spec.model import Files, IndexSpec
 from m3b.data.spec.places import ACCOUNTING
@@ -49,6 +50,7 @@ class Executed:
             "spec": self.spec.model_dump(mode="json", exclude_defaults=True),
             "accounting": self.accounting.to_json(),
             "patients": "known" if self.patients else "unknown",
+            "grouped_by": grouped_by(self.spec),
             "crossing": self.crossing,
             "named_but_absent": self.missing,
             "notes": list(self.notes),

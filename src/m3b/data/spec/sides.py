@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from m3b.data.records import Record
+from m3b.data.records import UNKNOWN_PATIENT, Record
 from m3b.data.spec.cases import Case
 from m3b.data.spec.job import Entry, Job
 from m3b.data.spec.model import IndexSpec, Value
@@ -95,7 +95,9 @@ def _patients(spec: IndexSpec, groups: Sequence[str], entries: Sequence[Entry]) 
     if spec.patient is not None:
         return [entry.record for entry in entries]
     numbers = {group: place for place, group in enumerate(dict.fromkeys(groups))}
-    return [replace(e.record, patient=f"unknown-{numbers[g]:06d}") for g, e in zip(groups, entries, strict=True)]
+    return [
+        replace(e.record, patient=f"{UNKNOWN_PATIENT}{numbers[g]:06d}") for g, e in zip(groups, entries, strict=True)
+    ]
 
 
 def _own(job: Job, source: Value, entries: Sequence[Entry]) -> list[str]:

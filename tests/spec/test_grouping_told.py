@@ -1,0 +1,22 @@
+"""What is said of patients: never a number of people where nobody knows them."""
+
+from __future__ import annotations
+
+from m3b.data.spec.grouping import grouped_by
+from m3b.data.spec.model import IndexSpec
+
+BASE = {
+    "task": "diagnosis",
+    "images": {"files": {"pattern": "{cls}/{id}_{copy:number}.png"}},
+    "labels": {"sources": ["{cls}"], "classes": {"a": [], "b": []}},
+}
+
+
+def test_what_groups_images_is_told_in_words() -> None:
+    path = IndexSpec.model_validate({**BASE, "together": ["{id}"]})
+    assert grouped_by(path) == "the part {id} of {cls}/{id}_{copy:number}.png"
+    table = IndexSpec.model_validate({**BASE, "patient": {"file": "t.csv", "row": "{f}", "column": "who"}})
+    assert grouped_by(table) == "the column who of t.csv"
+    tag = IndexSpec.model_validate({**BASE, "patient": {"keyword": "PatientID"}})
+    assert grouped_by(tag) == "the DICOM header field PatientID"
+    assert grouped_by(IndexSpec.model_validate(BASE)) == ""
