@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from m3b.run.options import Options
     from m3b.run.pipeline import Pipeline, resume
     from m3b.run.result import Result
-    from m3b.tasks import TaskFamily, register_task
+    from m3b.tasks import Metric, TaskFamily, register_task
     from m3b.workspace import Workspace
 
 __version__ = "0.1.0"
@@ -33,6 +33,7 @@ __all__ = [
     "LLMError",
     "M3bError",
     "Measure",
+    "Metric",
     "MetricTable",
     "ModelError",
     "Options",
@@ -59,6 +60,7 @@ _HOMES = {
     "LLMError": "m3b.errors",
     "M3bError": "m3b.errors",
     "Measure": "m3b.measure",
+    "Metric": "m3b.tasks",
     "MetricTable": "m3b.metrics",
     "ModelError": "m3b.errors",
     "Options": "m3b.run.options",

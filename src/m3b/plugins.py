@@ -7,8 +7,8 @@ import warnings
 from importlib.metadata import EntryPoint, entry_points
 from typing import Generic, TypeVar
 
-GROUP = "m3b.tasks"
-"""Entry points of this group name objects with a `register()` method; each `m3b.tasks.TaskFamily` has one."""
+GROUPS = {"m3b.tasks": "task family", "m3b.metrics": "metric"}
+"""Entry points of these groups name objects with a `register()` method, as each `m3b.TaskFamily` and `m3b.Metric` has."""
 
 T = TypeVar("T")
 _lock = threading.RLock()
@@ -50,17 +50,18 @@ class Registry(Generic[T]):
 
 
 def load() -> None:
-    """Register what is installed under the entry points of `GROUP`, once a process. What cannot be loaded is warned of."""
+    """Register what is installed under the entry points of `GROUPS`, once a process. What cannot be loaded is warned of."""
     with _lock:
-        for point in entry_points(group=GROUP):
-            if point.value not in _loaded:
-                _loaded.add(point.value)
-                _register(point)
+        for group, what in GROUPS.items():
+            for point in entry_points(group=group):
+                if point.value not in _loaded:
+                    _loaded.add(point.value)
+                    _register(point, what)
 
 
-def _register(point: EntryPoint) -> None:
+def _register(point: EntryPoint, what: str) -> None:
     try:
         point.load().register()
     except (ImportError, AttributeError, TypeError, ValueError) as error:  # one broken plug-in does not stop the others
-        said = f"The task family {point.name!r} ({point.value}) cannot be loaded: {type(error).__name__}: {error}"
+        said = f"The {what} {point.name!r} ({point.value}) cannot be loaded: {type(error).__name__}: {error}"
         warnings.warn(said, RuntimeWarning, stacklevel=3)

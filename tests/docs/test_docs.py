@@ -24,6 +24,7 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 import m3b
+import m3b.data.synthetic
 from m3b import Options, Pipeline
 from m3b.cli.app import app
 from m3b.data.cards import Card, parse_card
@@ -308,10 +309,12 @@ def test_what_is_shown_of_extending_works(elsewhere: Path) -> None:
     (elsewhere / "my-prompts" / "common.md").write_text("Answer briefly.\n")
     m3b.data.synthetic.make_chest(elsewhere / "chest-xrays", patients=10)
     text = "\n".join(block.text for block in PYTHON if block.page.name == "extending.md")
+    text += "\nfrom m3b.metrics import canonical_metric\nprint(canonical_metric('Youden', 'diagnosis'))"
+    text += "\nprint(youden([{'labels': [one], 'decided': [one]} for one in ('opacity', 'clear')]))"
     where = {**os.environ, "PYTHONPATH": str(ROOT / "examples" / "landmarks")}
     ran = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, timeout=900, env=where)
     assert ran.returncode == 0, ran.stderr
-    assert "['landmarks', 'my-unet']" in ran.stdout
+    assert ran.stdout.splitlines() == ["['landmarks', 'my-unet']", "youden", "1.0"]
 
 
 @pytest.mark.slow

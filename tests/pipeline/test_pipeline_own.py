@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pipeline_kit import MAKE_INDEX, TRAIN, both, call, check_end, of_kind, say, script, write
+from pipeline_kit import MAKE_INDEX, TRAIN, both, call, check_end, choice, of_kind, say, script, write
 
-from m3b import Pipeline, WrongUse
+from m3b import Metric, Pipeline, WrongUse
 from m3b.agents.artifacts import DataIndex
 
 asked: list[str] = []
@@ -116,3 +116,18 @@ def test_the_option_of_the_same_name_stays() -> None:
     assert Pipeline("rules", tools="text").options.tools == "text"
     with pytest.raises(WrongUse, match="tools must be one of"):
         Pipeline("rules", tools="loud")  # type: ignore[arg-type]
+
+
+def test_a_model_is_judged_by_a_metric_of_the_users(build: Any) -> None:
+    def hits(rows: Any) -> float:
+        return sum(row["decided"] == row["labels"] for row in rows) / len(rows)
+
+    metric = Metric("hits", "diagnosis", hits)
+    result = build(selection=[choice("spots", metric="hits")], metrics=[metric])
+    check_end(result, result.status)
+    assert result.model_dir
+    assert result.primary.name == "hits"
+    assert result.metrics["hits"]["value"] == pytest.approx(result.metrics["accuracy"]["value"])
+    assert result.metrics["hits"]["baseline"] == pytest.approx(result.metrics["accuracy"]["baseline"])
+    assert "hits" in (Path(result.run_dir) / "report.html").read_text()
+    assert "hits" in (Path(result.model_dir) / "README.md").read_text()

@@ -81,7 +81,7 @@ def score(
             of_task = family(spec.task)
             rows = [of_task.measure(r, a, index, hidden.folder) for r, a in zip(index.test, answers, strict=True)]
             metric = "map_50" if index.boxed else spec.metric
-            scores = of_task.score(rows, index, primary=metric, trivial=_trivial(hidden, index), seed=seed)
+            scores = of_task.score_all(rows, index, primary=metric, trivial=_trivial(hidden, index), seed=seed)
             control = shuffled_figure(index, answers, hidden.folder, scratch, metric)
         except (ModelError, DataError, ValueError) as error:
             return Score(False, f"The model cannot be measured on the hidden cases: {error}", error=str(error), **told)

@@ -44,7 +44,7 @@ def score(
     of_task = family(loaded.task)
     try:
         trivial = _trivial(loaded, cases, index, root)
-        scores = of_task.score(rows, cases, primary=metric or default_metric(cases), trivial=trivial)
+        scores = of_task.score_all(rows, cases, primary=metric or default_metric(cases), trivial=trivial)
     except ValueError as error:
         raise WrongUse(f"These cases cannot be scored: {error}") from error
     if json:

@@ -6,7 +6,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from m3b.plugins import Registry
 
@@ -45,7 +46,19 @@ class MetricTable:
             raise ValueError(f"The table of metrics speaks of {', '.join(unknown)}, and names {', '.join(self.names)}.")
 
 
+@dataclass(frozen=True)
+class AddedMetric:
+    """What is known of a metric that somebody added to a task's table; `metric` is what measures it."""
+
+    lower_is_better: bool
+    unbounded: bool
+    aliases: tuple[str, ...]
+    metric: Any
+
+
 _TABLES: Registry[MetricTable] = Registry("table of metrics for")
+_ADDED: dict[str, dict[str, AddedMetric]] = {}
+"""Task -> metric -> what was added."""
 
 
 def add_table(task: str, table: MetricTable) -> None:
@@ -55,15 +68,38 @@ def add_table(task: str, table: MetricTable) -> None:
         ValueError: the task has another table, or a metric of this name is better the other way round elsewhere.
     """
     for name in table.names:
-        for other in (one for one in tables() if name in one.names and one is not table):
+        for other in (one for one in tables() if name in one.names):
             if (name in other.lower_is_better) != (name in table.lower_is_better):
                 raise ValueError(f"There is a metric {name!r} that is better the other way round; name it differently.")
     _TABLES.add(task, table)
 
 
+def add_metric(task: str, name: str, added: AddedMetric) -> None:
+    """Add a metric to a task's table; one of this name that was added before is replaced.
+
+    Raises:
+        ValueError: there is no such task, its family has a metric of this name, or a metric of this name is better the
+            other way round elsewhere.
+    """
+    if (own := _TABLES.get(task)) is None:
+        raise ValueError(f"unknown task {task!r}; the tasks are {', '.join(_TABLES.names())}")
+    if name in own.names:
+        raise ValueError(f"The task {task} has a metric {name!r} of its own; choose another name.")
+    for other in (other for other in _TABLES.names() if other != task and name in table(other).names):
+        if (name in table(other).lower_is_better) != added.lower_is_better:
+            raise ValueError(f"There is a metric {name!r} that is better the other way round; name it differently.")
+    _ADDED.setdefault(task, {})[name] = added
+
+
+def added_metrics(task: str) -> list[Any]:
+    """What measures the metrics that were added to a task."""
+    _TABLES.names()  # loads what is installed
+    return [one.metric for one in _ADDED.get(task, {}).values()]
+
+
 def tables() -> Iterator[MetricTable]:
     """Those of all tasks, m3b's own first."""
-    return (found for task in _TABLES.names() if (found := _TABLES.get(task)) is not None)
+    return (table(task) for task in _TABLES.names())
 
 
 def table(task: str) -> MetricTable:
@@ -75,7 +111,14 @@ def table(task: str) -> MetricTable:
     found = _TABLES.get(task)
     if found is None:
         raise ValueError(f"unknown task {task!r}; the tasks are {', '.join(_TABLES.names())}")
-    return found
+    if not (more := _ADDED.get(task)):
+        return found
+    return replace(
+        found,
+        names={**found.names, **{name: one.aliases for name, one in more.items()}},
+        lower_is_better=found.lower_is_better | {name for name, one in more.items() if one.lower_is_better},
+        unbounded=found.unbounded | {name for name, one in more.items() if one.unbounded},
+    )
 
 
 def tasks() -> tuple[str, ...]:

@@ -1,8 +1,8 @@
-"""Tools and checks that a user gives to a run."""
+"""Tools, checks and metrics that a user gives to a run."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -11,6 +11,7 @@ from m3b.errors import WrongUse
 
 if TYPE_CHECKING:
     from m3b.agents.verdict import Verdict
+    from m3b.tasks import Metric
     from m3b.tools.own import Bound
 
 V = TypeVar("V", bound="Verdict | None")
@@ -20,7 +21,7 @@ OwnTool = Callable[..., Any]
 OwnCheck = Callable[[Any, Path], Sequence[str]]
 """Takes what a role handed over (see `m3b.agents.artifacts`) and the working directory; gives what has to be mended."""
 
-__all__ = ["NOTHING", "Own", "OwnCheck", "OwnTool", "own"]
+__all__ = ["NOTHING", "Own", "OwnCheck", "OwnTool", "add_metrics", "own"]
 
 
 @dataclass(frozen=True)
@@ -64,3 +65,20 @@ def own(tools: Sequence[OwnTool], checks: Mapping[str, OwnCheck]) -> Own:
     if unknown := sorted(set(checks) - set(roles)):
         raise WrongUse(f"`checks` names the roles {', '.join(unknown)}; known are {', '.join(roles)}.")
     return Own(bound(tools), dict(checks))
+
+
+def add_metrics(metrics: Iterable[Metric]) -> None:
+    """Make the user's metrics known in this process.
+
+    Raises:
+        WrongUse: something that is no metric, or one that cannot be added to its task.
+    """
+    for one in metrics:
+        from m3b.tasks import Metric
+
+        if not isinstance(one, Metric):
+            raise WrongUse(f"`metrics` holds {one!r}; give m3b.Metric objects: Metric(name, task, of).")
+        try:
+            one.register()
+        except ValueError as error:
+            raise WrongUse(f"The metric {one.name!r} cannot be added: {error}") from error

@@ -87,7 +87,7 @@ def deliver(
     trial = read_trial(run)
     index, of_task = read_index(run.locked, selection.task), family(selection.task)
     trivial = of_task.trivial(index.train, index.test, index, run.locked)
-    scores = of_task.score(trial.rows, index, primary=selection.metric, trivial=trivial, seed=int(facts["seed"]))
+    scores = of_task.score_all(trial.rows, index, primary=selection.metric, trivial=trivial, seed=int(facts["seed"]))
     scores = replace(scores, patients_known=index.patients_known)
     acceptable = acceptable_range(card, selection)
     verdict = judge(scores, acceptable)

@@ -7,18 +7,21 @@ import queue
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from m3b.errors import M3bError, WrongUse
 from m3b.events import Event
 from m3b.llm import LLM, connect
 from m3b.progress import watcher
-from m3b.run.extensions import OwnCheck, OwnTool, own
+from m3b.run.extensions import OwnCheck, OwnTool, add_metrics, own
 from m3b.run.folder import Run
 from m3b.run.options import Options, SingleOptions, ToolMode
 from m3b.run.result import FINAL, Result
 from m3b.sandbox import Sandbox, choose
 from m3b.workspace import Source, Workspace
+
+if TYPE_CHECKING:
+    from m3b.tasks import Metric
 
 Model = str | LLM | Callable[..., Any]
 Models = Model | Mapping[str, Model] | None
@@ -49,6 +52,7 @@ class Pipeline:
             outside the sandbox. A text is the option of this name, see `Options`.
         checks: a role (`data_engineer` for instance) -> a function of what the role handed over and of the working
             directory, which is asked once m3b's own check has accepted it; what it returns has to be mended.
+        metrics: `m3b.Metric` objects; they are known in this process from then on.
         templates: training projects of your own, as for `Workspace`.
         options: see `Options`; single ones can be given by name instead, e.g. `train_minutes=20`.
 
@@ -70,6 +74,7 @@ class Pipeline:
         on_event: Callable[[Event], None] | None = None,
         tools: ToolMode | Sequence[OwnTool] = (),
         checks: Mapping[str, OwnCheck] | None = None,
+        metrics: Iterable[Metric] = (),
         templates: str | Path | None = None,
         options: Options | None = None,
         **single_options: Unpack[SingleOptions],
@@ -79,6 +84,7 @@ class Pipeline:
         self.workspace = workspace or Workspace(data=data, templates=templates)
         mode = {"tools": tools} if isinstance(tools, str) else {}
         self.options = _options(options, {**single_options, **mode})
+        add_metrics(metrics)
         self.own = own(() if isinstance(tools, str) else tools, checks or {})
         self.llms = _connect(llm, self.options.tools, fallback)
         self.out = Path(out) if out is not None else None

@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING
 from m3b.data.kinds import names
 
 from .base import FAMILIES, Row, TaskFamily
+from .metric import Metric
 
 if TYPE_CHECKING:
     from m3b.data.index import Index
 
-__all__ = ["Row", "TaskFamily", "default_metric", "families", "family", "names", "register_task"]
+__all__ = ["Metric", "Row", "TaskFamily", "default_metric", "families", "family", "names", "register_task"]
 
 
 @cache

@@ -14,7 +14,7 @@ from m3b.data.index import Index
 from m3b.data.kinds import RecordKind
 from m3b.data.records import Record
 from m3b.metrics import MetricTable, Scores
-from m3b.metrics.table import add_table
+from m3b.metrics.table import add_table, added_metrics
 from m3b.models import Prediction, answers
 from m3b.models.kinds import AnswerKind
 from m3b.plugins import Registry
@@ -101,6 +101,29 @@ class TaskFamily(ABC):
         Raises:
             ValueError: the rows cannot be scored, or there is no such metric.
         """
+
+    def blind(self, rows: Sequence[Row], index: Index, trivial: Any = None) -> Sequence[Sequence[Row]]:
+        """The measured cases as answers get them that never look at an image, for metrics that were added to the task.
+
+        Args:
+            trivial: what `trivial` gave for the same records in the same order.
+
+        Returns:
+            One list of rows for each such answer; none where there is no saying, and then an added metric has no baseline
+            and cannot be what a model is judged by.
+        """
+        return ()
+
+    def score_all(
+        self, rows: Sequence[Row], index: Index, *, primary: str, trivial: Any = None, seed: int = 0
+    ) -> Scores:
+        """As `score`, with the metrics that were added to the task (`m3b.Metric`)."""
+        added = added_metrics(self.name)
+        if not added:
+            return self.score(rows, index, primary=primary, trivial=trivial, seed=seed)
+        from .metric import score_with_added
+
+        return score_with_added(self, rows, index, primary=primary, trivial=trivial, seed=seed, added=added)
 
     def register(self) -> None:
         """Make the family known to all of m3b.

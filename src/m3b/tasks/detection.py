@@ -17,7 +17,7 @@ from m3b.models import Prediction
 from m3b.models.answers import of as answers_of
 
 from .base import Row, TaskFamily, named, spread
-from .marks import answered_channels, image_of, pack, spacing_of, true_channels, unit_of, unpack, with_unit
+from .marks import answered_channels, image_of, pack, spacing_of, true_channels, unit_of, unmarked, unpack, with_unit
 from .segmentation import MAX_FOR_ATLAS, mean_shape
 
 CANDIDATES, AGAINST = 40, 120
@@ -88,15 +88,25 @@ class Detection(TaskFamily):
         """Whatever the rows hold; see `metrics.detection`."""
         scored = all("anomaly_score" in row for row in rows)
         cases = [_case(row, scored) for row in rows]
-        guesses = None
-        if trivial is not None:
-            guesses = [
-                _case(
-                    {**row, **(one if isinstance(one, Mapping) else {"predicted": one}), "anomaly_score": 0.5}, scored
-                )
-                for row, one in zip(rows, trivial, strict=True)
-            ]
+        guesses = None if trivial is None else [_case(row, scored) for row in _guessed(rows, trivial)]
         return with_unit(score_detection(cases, index.classes, primary=primary, trivial=guesses, seed=seed), rows)
+
+    def blind(self, rows: Sequence[Row], index: Index, trivial: Any = None) -> Sequence[Sequence[Row]]:
+        """Nothing marked, and the boxes or the mean shape that serve best for every image."""
+        nothing = [{"predicted": []} if index.boxed else _unmarked(row) for row in rows]
+        return [_guessed(rows, one) for one in (nothing, trivial) if one is not None]
+
+
+def _guessed(rows: Sequence[Row], answers: Sequence[Any]) -> list[Row]:
+    """The rows with other marks, as `trivial` gives them, and no opinion on the image."""
+    marks = [one if isinstance(one, Mapping) else {"predicted": one} for one in answers]
+    return [{**row, **one, "anomaly_score": 0.5} for row, one in zip(rows, marks, strict=True)]
+
+
+def _unmarked(row: Row) -> Row:
+    """Every lesion missed, nothing said."""
+    lesions = {name: [0, found + missed, 0, 0] for name, (found, missed, *_) in row["lesions"].items()}
+    return {"figures": unmarked(row["figures"]), "lesions": lesions}
 
 
 def _mean_shape_rows(

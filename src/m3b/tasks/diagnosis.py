@@ -66,6 +66,17 @@ class Diagnosis(TaskFamily):
         ]
         return score_diagnosis(cases, index.classes, index.multi_label, primary=primary, seed=seed)
 
+    def blind(self, rows: Sequence[Row], index: Index, trivial: Any = None) -> Sequence[Sequence[Row]]:
+        """Each class as the answer to every image, with the frequencies of the classes as probabilities."""
+        share = {name: sum(name in row["labels"] for row in rows) / max(len(rows), 1) for name in index.classes}
+        return [[{**row, "probabilities": share, "decided": decided} for row in rows] for decided in _constants(index)]
+
+
+def _constants(index: Index) -> list[list[str]]:
+    """Decisions that are the same for every image."""
+    each = [[name] for name in index.classes]
+    return [*each, [], list(index.classes)] if index.multi_label else each
+
 
 def _decided(row: Row, index: Index) -> tuple[str, ...] | None:
     """The model's own decision; None where there is none, of rows that an earlier version stored for instance."""

@@ -11,6 +11,7 @@ from m3b.data.reading import align_mask, corners_apart, geometry, read_mask
 from m3b.data.records import Record
 from m3b.errors import DataError, ModelError
 from m3b.metrics import LabelFigures, Scores
+from m3b.metrics.masks import nothing_marked
 from m3b.models import Prediction
 
 from .base import Row, from_plain, to_plain
@@ -114,6 +115,11 @@ def pack(figures: Mapping[str, LabelFigures]) -> dict[str, list[Any]]:
         name: [*(to_plain(v) for v in (f.dice, f.nsd, f.hd95)), f.reference, f.prediction, f.extent]
         for name, f in figures.items()
     }
+
+
+def unmarked(raw: Mapping[str, Any]) -> dict[str, list[Any]]:
+    """The figures, as `pack` makes them, of an answer that marks nothing in the same image."""
+    return pack({name: nothing_marked(figures) for name, figures in unpack(raw).items()})
 
 
 def unpack(raw: Mapping[str, Any]) -> dict[str, LabelFigures]:

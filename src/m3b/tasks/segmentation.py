@@ -33,6 +33,7 @@ from .marks import (
     true_channels,
     true_mask,
     unit_of,
+    unmarked,
     unpack,
     with_unit,
 )
@@ -103,6 +104,12 @@ class Segmentation(TaskFamily):
             ]
         scores = score_segmentation(cases, index.classes, primary=primary, trivial=guesses, seed=seed)
         return with_unit(scores, rows)
+
+    def blind(self, rows: Sequence[Row], index: Index, trivial: Any = None) -> Sequence[Sequence[Row]]:
+        """Nothing marked, and the mean shape where there is one."""
+        shapes = [] if trivial is None else [trivial]
+        answers = [[unmarked(row["figures"]) for row in rows], *shapes]
+        return [[{**row, "figures": one} for row, one in zip(rows, some, strict=True)] for some in answers]
 
 
 def mean_shape(records: Sequence[Record], index: Index, base: Path) -> Callable[[tuple[int, ...]], NDArray[Any]]:

@@ -125,7 +125,7 @@ def _validation(
     training = [record for record in index.train if record.key not in held]
     try:
         trivial = of_task.trivial(training, valid, index, base)
-        scores = of_task.score(rows, index, primary=selection.metric, trivial=trivial)
+        scores = of_task.score_all(rows, index, primary=selection.metric, trivial=trivial)
         return replace(scores, patients_known=index.patients_known)
     except ValueError:
         return None  # too few validation cases of a class to say anything

@@ -1,0 +1,130 @@
+"""A metric of one's own: a function of measured cases, with the interval and the image-blind baseline that all have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from m3b.metrics import Measure, Scores, canonical_metric
+from m3b.metrics.table import AddedMetric, add_metric
+
+from .base import Row, TaskFamily
+
+if TYPE_CHECKING:
+    from m3b.data.index import Index
+    from m3b.metrics.cases import Floats
+
+DRAWS = 1000
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A figure that models of a task are measured by, beside m3b's own.
+
+    It is registered by `Pipeline(metrics=[...])`, by `register()`, or by an entry point of the group `m3b.metrics`, and
+    may then be the metric of a data card, or that a request asks for.
+
+    Args:
+        name: as it is written and shown.
+        task: whose cases it is made from.
+        of: from measured cases to a figure, NaN where they leave it undefined. Each case is a row of JSON values:
+            `image`, `patient`, and what `TaskFamily.measure` of the task puts there. A bootstrap calls it 1,000 times
+            with the cases of patients drawn with replacement, and as often for each image-blind answer.
+        lower_is_better: whether less is better.
+        unbounded: whether it is no share between 0 and 1, such as millimetres.
+        aliases: further spellings.
+    """
+
+    name: str
+    task: str
+    of: Callable[[Sequence[Row]], float]
+    lower_is_better: bool = False
+    unbounded: bool = False
+    aliases: tuple[str, ...] = ()
+
+    def register(self) -> None:
+        """Make the metric known in this process; one of this name that was added before is replaced.
+
+        Raises:
+            ValueError: there is no such task, m3b has a metric of this name, or another task has one that is better
+                the other way round.
+        """
+        add_metric(self.task, self.name, AddedMetric(self.lower_is_better, self.unbounded, self.aliases, self))
+
+
+def score_with_added(
+    of_task: TaskFamily,
+    rows: Sequence[Row],
+    index: Index,
+    *,
+    primary: str,
+    trivial: object = None,
+    seed: int = 0,
+    added: Sequence[Metric],
+    draws: int = DRAWS,
+) -> Scores:
+    """What `TaskFamily.score` gives, with the added metrics among the others."""
+    name = canonical_metric(primary, of_task.name)
+    own = name not in of_task.metrics.names
+    first = of_task.default_metric(index) if own else name
+    scores = of_task.score(rows, index, primary=first, trivial=trivial, seed=seed)
+    blind = of_task.blind(rows, index, trivial)
+    more = {one.name: measure_metric(one, rows, blind, seed=seed, draws=draws) for one in added}
+    metrics = {**scores.metrics, **more}
+    return replace(scores, primary=metrics[name], metrics=metrics)
+
+
+def measure_metric(
+    metric: Metric,
+    rows: Sequence[Row],
+    blind: Sequence[Sequence[Row]] = (),
+    *,
+    seed: int = 0,
+    draws: int = DRAWS,
+) -> Measure:
+    """The metric on all cases, with a 95 % interval over patients, compared with the best of some image-blind answers.
+
+    Args:
+        blind: the same cases as each of these answers gets them.
+
+    Raises:
+        ValueError: no rows.
+    """
+    import numpy as np
+
+    from m3b.metrics.bootstrap import interval, paired, spread
+
+    drawn = _Draws(rows, draws, seed)
+    value, samples = float(metric.of(rows)), drawn.of(metric, rows)
+    low, high = interval(value, samples, drawn.patients, not metric.unbounded)
+    values = [float(metric.of(one)) for one in blind]
+    known = [k for k, one in enumerate(values) if not np.isnan(one)]
+    if not known:
+        return Measure(metric.name, value, low, high, len(rows), patients=drawn.patients)
+    best = (min if metric.lower_is_better else max)(known, key=values.__getitem__)
+    rival = drawn.of(metric, blind[best])
+    gain = paired(samples, rival, drawn.patients, metric.lower_is_better) if spread(samples) else None
+    return Measure(metric.name, value, low, high, len(rows), values[best], gain, drawn.patients)
+
+
+class _Draws:
+    """The same bootstrap samples of patients for every answer."""
+
+    def __init__(self, rows: Sequence[Row], draws: int, seed: int) -> None:
+        import numpy as np
+
+        names = list(dict.fromkeys(row["patient"] for row in rows))
+        if not names:
+            raise ValueError("no cases to score: the list of predictions is empty")
+        self.patients = len(names)
+        cases = [[n for n, row in enumerate(rows) if row["patient"] == name] for name in names]
+        rng = np.random.default_rng(seed)
+        picked = rng.integers(0, self.patients, size=(draws, self.patients))
+        self._cases = [[case for patient in draw for case in cases[patient]] for draw in picked.tolist()]
+
+    def of(self, metric: Metric, rows: Sequence[Row]) -> Floats:
+        """(draws,) values."""
+        import numpy as np
+
+        return np.array([metric.of([rows[case] for case in draw]) for draw in self._cases], dtype=np.float64)
