@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from m3b.data.cards import own_notes
 from m3b.errors import DataError, WrongUse
-from m3b.run.readings import SURVEY_S, WALL_S, account
-from m3b.run.sandbox_runner import start_reading
+from m3b.run.given import below, outside, try_out
+from m3b.run.readings import SURVEY_S, WALL_S, account, as_reading
 from m3b.sandbox import choose
-from m3b.untrusted import Unsafe, read_json
+
+if TYPE_CHECKING:
+    from m3b.data.spec.given import Given
 
 
 @dataclass(frozen=True)
@@ -60,31 +61,43 @@ class Seen:
                 "counted": dict(self.counted)}  # fmt: skip
 
 
-def look(folder: Path, request: str, place: Path, *, task: str = "") -> Seen:
+def look(folder: Path, request: str, place: Path, *, task: str = "", given: Given | None = None) -> Seen:
     """Survey a folder in the sandbox, and execute the best reading for a request.
 
     Args:
         place: an empty folder for the job; nothing else is written.
+        given: what a person said of the reading; a whole one is executed as it is.
 
     Raises:
-        DataError: the folder cannot be surveyed.
+        DataError: the folder cannot be surveyed, or no reading keeps to what was given.
         WrongUse: no task is named, and the request's words leave it open.
     """
-    asked = task or guessed(request)
-    job: dict[str, Any] = {"do": "propose", "task": asked, "request": request, "classes": [], "notes": own_notes(folder),
-           "boxes": "box" in request.casefold() or None, "seconds": SURVEY_S}  # fmt: skip
-    answer = _done(job, folder, place)
-    readings = tuple(answer["readings"])
+    sandbox = choose()
+    if given is not None:
+        given = below(given, folder)
+        try_out(given, folder, sandbox)
+    if given is not None and given.index is not None:
+        asked, insufficient = str(given.index.task), ""
+        readings: tuple[dict[str, Any], ...] = (as_reading(given.index),)
+        if task and task != asked:
+            raise WrongUse(f"The reading that was given is for {asked}; --task says {task}.")
+    else:
+        asked = task or guessed(request)
+        parts = given.model_dump(mode="json", exclude_defaults=True) if given is not None else {}
+        job: dict[str, Any] = {"do": "propose", "task": asked, "request": request, "classes": [], "given": parts,
+               "notes": own_notes(folder), "boxes": "box" in request.casefold() or None, "seconds": SURVEY_S}  # fmt: skip
+        answer = outside(job, folder, place, sandbox, wall_s=WALL_S)
+        readings, insufficient = tuple(answer["readings"]), str(answer["insufficient"])
     if not readings:
-        return Seen(asked, (), answer["insufficient"])
+        return Seen(asked, (), insufficient)
     work = place / "work"
     (work / "Datapath").mkdir(parents=True)
     job = {"do": "execute", "task": asked, "name": "data", "work": str(work), "spec": readings[0]["spec"]}
     try:
-        counted = _done(job, folder, place, work)
+        counted = outside(job, folder, place, sandbox, work, wall_s=WALL_S)
     except DataError as error:
-        return Seen(asked, readings, answer["insufficient"] or f"The best reading cannot be executed: {error}")
-    return Seen(asked, readings, answer["insufficient"], counted)
+        return Seen(asked, readings, insufficient or f"The best reading cannot be executed: {error}")
+    return Seen(asked, readings, insufficient, counted)
 
 
 def guessed(request: str) -> str:
@@ -98,25 +111,3 @@ def guessed(request: str) -> str:
     if not request.strip():
         raise WrongUse("The request is empty. Say in a sentence what the model shall tell from which images.")
     return asked_task(request) or "diagnosis"
-
-
-def _done(job: Mapping[str, Any], folder: Path, place: Path, work: Path | None = None) -> dict[str, Any]:
-    from m3b.data.spec.inside import ANSWER, JOB
-
-    exchange = place / "exchange"
-    exchange.mkdir(exist_ok=True)
-    (exchange / JOB).write_text(json.dumps({**job, "root": str(folder)}, ensure_ascii=False), encoding="utf-8")
-    process = start_reading(choose(), sys.executable, exchange, folder, work, place / "output", WALL_S)
-    ended = process.wait(WALL_S + 60) or process.stop()
-    try:
-        answer = read_json(exchange, ANSWER)
-    except (OSError, Unsafe, ValueError) as error:
-        said = (place / "output").read_text(encoding="utf-8", errors="replace").strip().splitlines()
-        raise DataError(
-            f"Reading the folder failed ({ended.reason}, exit code {ended.code}): {(said or [''])[-1]}"
-        ) from error
-    (exchange / ANSWER).unlink()
-    if "error" in answer:
-        raise DataError(str(answer["error"]))
-    found: dict[str, Any] = answer
-    return found

@@ -87,13 +87,20 @@ TAKE = (
 )
 
 
+STANDS = (
+    "The user gave this reading, and it stands: m3b makes the index from it, whatever else is written. Look at what it may "
+    "have overlooked if you like, and reply with a sentence."
+)
+
+
 def _readings(readings: Sequence[Mapping[str, object]]) -> list[str]:
     """What a survey of the whole folder proposes; titles and evidence may name files, and are masked like previews."""
     if not readings:
         return []
-    shown = [{key: one[key] for key in ("file", "score", "sufficient", "title", "evidence", "doubts", "unclear") if one[key]}
+    shown = [{key: one[key] for key in ("file", "score", "sufficient", "title", "evidence", "doubts", "unclear") if one.get(key)}
              for one in readings]  # fmt: skip
-    return [f"{READINGS}\n{scrub(json.dumps(shown, ensure_ascii=False, indent=1))}\n{TAKE}"]
+    told = STANDS if any(one.get("given") for one in readings) else TAKE
+    return [f"{READINGS}\n{scrub(json.dumps(shown, ensure_ascii=False, indent=1))}\n{told}"]
 
 
 def _about(card: Card, *, notes: bool = True) -> str:

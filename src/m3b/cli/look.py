@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from m3b.cli import reading as given
 from m3b.cli.run import Json
 from m3b.cli.show import print_json
 from m3b.errors import DataError, WrongUse
@@ -23,19 +24,29 @@ def look(
     out: Annotated[
         Path | None, typer.Option("-o", "--out", help="Write the best reading here, as JSON to edit.")
     ] = None,
+    index: given.Index = None,
+    labels: given.Labels = "",
+    image_column: given.ImageColumn = "",
+    label_column: given.LabelColumn = "",
+    patient_column: given.PatientColumn = "",
+    masks: given.Masks = "",
+    classes: given.Classes = "",
+    split: given.Split = "",
     force: Annotated[bool, typer.Option("--force", help="Overwrite what is there.")] = False,
     json: Json = False,
 ) -> None:
     """Show how a folder would be read for a request: cases, classes, patients, split, and what is left out."""
     import m3b.looking as looking
+    from m3b.run.given import given_from
 
     if not folder.is_dir():
         raise WrongUse(f"{folder} is no folder.")
     if out is not None and out.exists() and not force:
         raise WrongUse(f"{out} exists. Give --force to overwrite it, or another -o.")
+    said = given_from(index, given.reading(labels, image_column, label_column, patient_column, masks, classes, split))
     with tempfile.TemporaryDirectory(prefix="m3b-look-") as place:
         try:
-            seen = looking.look(folder.resolve(), request, Path(place), task=task)
+            seen = looking.look(folder.resolve(), request, Path(place), task=task, given=said)
         except DataError as error:
             raise WrongUse(str(error)) from error
     if out is not None and seen.readings:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from m3b.cli import completing
+from m3b.cli import reading as given
 from m3b.cli.show import console, print_json, result_lines
 from m3b.errors import WrongUse
 
@@ -66,6 +67,14 @@ def run(
         bool | None,
         typer.Option(help="Show the model's words as they come. Default: on a terminal.", show_default=False),
     ] = None,
+    index: given.Index = None,
+    labels: given.Labels = "",
+    image_column: given.ImageColumn = "",
+    label_column: given.LabelColumn = "",
+    patient_column: given.PatientColumn = "",
+    masks: given.Masks = "",
+    classes: given.Classes = "",
+    split: given.Split = "",
     quiet: Quiet = False,
     json: Json = False,
 ) -> None:
@@ -75,7 +84,8 @@ def run(
         max_wall=None if max_wall is None else max_wall * 60, train_minutes=train_minutes, seed=seed,
         roles="single" if single_agent else "four", reflect=not no_reflect, examples=not no_examples,
         debug=not no_debug, sandbox=sandbox, phi=phi, tools=tools,
-        stream=sys.stderr.isatty() and not quiet if stream is None else stream,
+        stream=sys.stderr.isatty() and not quiet if stream is None else stream, index=index,
+        reading=given.reading(labels, image_column, label_column, patient_column, masks, classes, split),
     )  # fmt: skip
     _finish(_build(request, llm, data or [], out, options, quiet), as_json=json)
 

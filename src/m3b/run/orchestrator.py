@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from m3b.agents import briefing, prompts
 from m3b.agents.artifacts import Artifact, DataIndex, Selection, TrainedModel, TrainingModule, to_json
@@ -27,6 +27,7 @@ from m3b.messages import ToolCall
 from m3b.run.acceptance import Inspector
 from m3b.run.extensions import NOTHING, Own
 from m3b.run.folder import UNWRITTEN, Journal, Run
+from m3b.run.given import kept_to
 from m3b.run.options import Options
 from m3b.run.packaging import Delivered, deliver
 from m3b.run.provisioning import ToolParts, lay_out, toolbox
@@ -37,6 +38,9 @@ from m3b.run.training_view import VIEW, begin_training, end_training
 from m3b.sandbox import Sandbox
 from m3b.tools import Roots, Toolbox
 from m3b.workspace import Workspace
+
+if TYPE_CHECKING:
+    from m3b.data.spec.given import Given
 
 Check = Callable[[str], Verdict]
 LLMs = Mapping[str, LLM]
@@ -50,6 +54,7 @@ class Session:
         history: what an earlier process did of the same run; empty for a new one.
         cancel: set from anywhere to end the run.
         own: tools and checks of the user's.
+        given: what the user said of how the data is to be read.
     """
 
     def __init__(
@@ -67,6 +72,7 @@ class Session:
         on_event: Callable[[Event], None] = lambda event: None,
         cancel: threading.Event | None = None,
         own: Own = NOTHING,
+        given: Given | None = None,
         fsync: bool = True,
     ) -> None:
         self.run, self.request, self.options, self.workspace = run, request, options, workspace
@@ -83,12 +89,11 @@ class Session:
         self.tools = self._toolbox(roots, read)
         self.executor = Executor(sandbox, run, read, self.cancel.is_set)
         confined, predict = sandbox.name != "off", self.executor.predict
-        readings = Readings(run, self.executor.reading, self.emit)
-        self.inspector = Inspector(run, predict, self.emit, readings, confined=confined, raw_roots=self.raw)
+        looking = Readings(run, self.executor.reading, self.emit, given)
+        self.inspector = Inspector(run, predict, self.emit, looking, confined=confined, raw_roots=self.raw)
         self.budget = Budget(
             actions=options.max_actions, iterations=options.max_iterations if options.debug else 0,
-            tokens=options.max_tokens,
-            cost_usd=options.max_cost,
+            tokens=options.max_tokens, cost_usd=options.max_cost,
             wall_s=options.max_wall, usage=history.usage, used=history.actions,
         )  # fmt: skip
         self.budget.started -= history.seconds
@@ -133,13 +138,12 @@ class Session:
         """
         cards = self.workspace.cards
         check_site(list(cards.values()))
-        resources = self.run.resources
         selection = cast(
             Selection,
             self._stage(
                 STAGES[0],
                 lambda: briefing.selection_briefing(self.request, list(cards.values()), self._look),
-                SelectionCheck(cards, self.ask),
+                kept_to(self.inspector.readings.given, SelectionCheck(cards, self.ask)),
             ),
         )
         card = cards[selection.card]
@@ -163,7 +167,7 @@ class Session:
                     self.history.audit,
                     self._minutes(),
                     device(),
-                    resources,
+                    self.run.resources,
                     self._closing(DATA_ENGINEER),
                 ),
                 lambda text: check_module(self.run.work, data.classes, self.executor.probe, selection.task),

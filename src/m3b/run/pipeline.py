@@ -7,7 +7,7 @@ import queue
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack, cast
 
 from m3b.errors import M3bError, WrongUse
 from m3b.events import Event
@@ -21,6 +21,9 @@ from m3b.sandbox import Sandbox, choose
 from m3b.workspace import Source, Workspace
 
 if TYPE_CHECKING:
+    from m3b.data.spec.given import Given
+    from m3b.data.spec.model import IndexSpec
+    from m3b.run.given import Reading
     from m3b.tasks import Metric
 
 Model = str | LLM | Callable[..., Any]
@@ -54,6 +57,10 @@ class Pipeline:
             directory, which is asked once m3b's own check has accepted it; what it returns has to be mended.
         metrics: `m3b.Metric` objects; they are known in this process from then on.
         templates: training projects of your own, as for `Workspace`.
+        index: a reading of the data folder (`m3b.data.spec.model.IndexSpec`, its values, or a JSON file) that stands: m3b
+            makes the index from it.
+        reading: parts of one that narrow what m3b proposes: `labels`, `image_column`, `label_column`, `patient_column`,
+            `masks`, `classes`, `split`; see `m3b.data.spec.given.Given`.
         options: see `Options`; single ones can be given by name instead, e.g. `train_minutes=20`.
 
     Raises:
@@ -76,6 +83,8 @@ class Pipeline:
         checks: Mapping[str, OwnCheck] | None = None,
         metrics: Iterable[Metric] = (),
         templates: str | Path | None = None,
+        index: str | Path | Mapping[str, Any] | IndexSpec | None = None,
+        reading: Reading | None = None,
         options: Options | None = None,
         **single_options: Unpack[SingleOptions],
     ) -> None:
@@ -87,6 +96,7 @@ class Pipeline:
         add_metrics(metrics)
         self.own = own(() if isinstance(tools, str) else tools, checks or {})
         self.llms = _connect(llm, self.options.tools, fallback)
+        self.given = _given(index, reading)
         self.out = Path(out) if out is not None else None
         self.ask, self.approve, self.on_event = ask, approve, on_event
         self._cancel = threading.Event()
@@ -161,8 +171,13 @@ class Pipeline:
         check_places(cards, self.out)
         self._cancel.clear()
         sandbox = choose(self.options.sandbox)
+        if self.given is not None:
+            from m3b.run.given import settled
+
+            self.given, self.workspace.cards = settled(self.given, self.workspace.cards, sandbox)
         run = Run.create(self.out)
         record = new_record(run, request, self.options, self.llms, self.workspace, sandbox)
+        record["given"] = self.given.model_dump(mode="json", exclude_defaults=True) if self.given is not None else {}
         return self._go(run, record, sandbox, on_event)
 
     def _go(self, run: Run, record: dict[str, Any], sandbox: Sandbox, on_event: Callable[[Event], None]) -> Result:
@@ -184,6 +199,7 @@ class Pipeline:
                 on_event=on_event,
                 cancel=self._cancel,
                 own=self.own,
+                given=self.given,
             )
         finally:
             run.unlock()
@@ -194,7 +210,11 @@ class Pipeline:
         record = run.load()
         data = [dict(card) for card in record.get("data", [])]
         known = {k: v for k, v in record.get("options", {}).items() if k in Options.__dataclass_fields__}
-        pipeline = cls(llm or record["llm"], data=data, out=run.folder, options=Options(**known), **hooks)
+        given: dict[str, Any] = dict(record.get("given") or {})
+        pipeline = cls(
+            llm or record["llm"], data=data, out=run.folder, options=Options(**known), index=given.pop("index", None),
+            reading=cast("Reading", given), **hooks,
+        )  # fmt: skip
         return pipeline, record
 
     def go_on(self, run: Run, record: dict[str, Any]) -> Result:
@@ -236,6 +256,15 @@ def _options(options: Options | None, single: dict[str, Any]) -> Options:
     if options is not None and single:
         raise WrongUse("Give either `options` or single options by name, not both.")
     return options or Options(**single)
+
+
+def _given(index: str | Path | Mapping[str, Any] | IndexSpec | None, reading: Reading | None) -> Given | None:
+    """What the user says of how the data is to be read; None, and nothing imported, where that is nothing."""
+    if index is None and not reading:
+        return None
+    from m3b.run.given import given_from
+
+    return given_from(index, reading)
 
 
 def _connect(llm: Models, tools: ToolMode, fallback: Model | None = None) -> dict[str, LLM]:

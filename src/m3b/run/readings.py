@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from m3b.agents.artifacts import Selection
 from m3b.agents.checks.module import Ran
@@ -19,6 +19,10 @@ from m3b.data.spec.places import ACCOUNTING, OFFERS, SPEC
 from m3b.errors import RejectedData
 from m3b.run.folder import Run
 from m3b.untrusted import Unsafe, is_file, read_bytes, read_json, write_whole
+
+if TYPE_CHECKING:
+    from m3b.data.spec.given import Given
+    from m3b.data.spec.model import IndexSpec
 
 FOLDER = "readings"
 """The folder of the run in which jobs and answers lie, out of the agents' reach."""
@@ -41,10 +45,11 @@ class Readings:
     Args:
         inside: runs a job that lies in a folder.
         emit: takes events.
+        given: what the user said of the reading; a whole one stands, whatever an agent writes.
     """
 
-    def __init__(self, run: Run, inside: RunInside, emit: Callable[..., None]) -> None:
-        self.run, self.inside, self.emit = run, inside, emit
+    def __init__(self, run: Run, inside: RunInside, emit: Callable[..., None], given: Given | None = None) -> None:
+        self.run, self.inside, self.emit, self.given = run, inside, emit, given
 
     def propose(self, request: str, selection: Selection, card: Card) -> list[dict[str, Any]]:
         """What the folder could be read as, best first; written to `work/Datapath/readings` too.
@@ -54,24 +59,35 @@ class Readings:
         """
         if card.path is None or not card.path.is_dir():
             return []
+        if self.given is not None and self.given.index is not None:
+            return self._written([as_reading(self.given.index)], sufficient=True)
         self.emit("stage", text="surveying the data folder")
         boxes = True if selection.metric in BOXED else None
         job = {"do": "propose", "task": selection.task, "request": request, "classes": list(selection.classes),
-               "notes": f"{card.text()}\n{own_notes(card.path)}", "boxes": boxes, "seconds": SURVEY_S}  # fmt: skip
+               "notes": f"{card.text()}\n{own_notes(card.path)}", "boxes": boxes, "seconds": SURVEY_S,
+               "given": self.given.model_dump(mode="json", exclude_defaults=True) if self.given else {}}  # fmt: skip
         answer = self._ask(job, card.path, None)
+        if "error" in answer and self.given is not None:
+            raise RejectedData(str(answer["error"]))
         if "error" in answer:
             self.emit("note", text=f"The folder could not be surveyed: {answer['error']}")
             return []
+        return self._written(answer["readings"], sufficient=not answer["insufficient"])
+
+    def _written(self, readings: Sequence[dict[str, Any]], *, sufficient: bool) -> list[dict[str, Any]]:
+        """The readings where agents find them, and what is told of each."""
         offers = []
-        for number, one in enumerate(answer["readings"], start=1):
+        for number, one in enumerate(readings, start=1):
             name = f"{OFFERS}/{number}.json"
             write_whole(self.run.work, name, json.dumps(one.pop("spec"), indent=1, ensure_ascii=False).encode())
-            good = number == 1 and not answer["insufficient"]
-            offers.append({"file": name, "sufficient": good, **one})
+            offers.append({"file": name, "sufficient": number == 1 and sufficient, **one})
         return offers
 
     def execute(self, selection: Selection, card: Card) -> Verdict | None:
         """Make the index files from the reading that was handed over, if one was; a rejection where that fails."""
+        stands = self.given.index if self.given is not None else None
+        if stands is not None:
+            write_whole(self.run.work, SPEC, as_json(stands).encode())
         if card.path is None or not is_file(self.run.work, SPEC):
             return None
         try:
@@ -84,6 +100,10 @@ class Readings:
         answer = self._ask(job, card.path, self.run.work)
         if answer.get("hopeless"):
             return rejected(str(answer["error"]), end=RejectedData, fatal=True)
+        if "error" in answer and stands is not None:
+            return rejected(
+                f"The reading that you gave cannot be executed: {answer['error']}", end=RejectedData, fatal=True
+            )
         if "error" in answer:
             told = f"The data cannot be read in the way that was proposed: {answer['error']}"
             return rejected(Fault(f"{SPEC} cannot be executed: {answer['error']} {REMEDY}", told))
@@ -106,6 +126,17 @@ class Readings:
             why = f"{ran.reason}, " if ran.reason != "exit" else ""
             return {"error": f"Reading it failed ({why}exit code {ran.code}): {last[:300]}"}
         return answer if isinstance(answer, dict) else {"error": "The reading gave no answer."}
+
+
+def as_reading(spec: IndexSpec) -> dict[str, Any]:
+    """A given spec in the form of a proposal."""
+    return {"spec": spec.model_dump(mode="json", exclude_defaults=True), "title": "the reading that the user gave", "score": 1.0,
+            "evidence": ["given by the user: it stands as it is"], "doubts": [], "unclear": "", "given": True}  # fmt: skip
+
+
+def as_json(spec: IndexSpec) -> str:
+    """A spec as people edit it."""
+    return json.dumps(spec.model_dump(mode="json", exclude_defaults=True), indent=1, ensure_ascii=False) + "\n"
 
 
 def account(answer: Mapping[str, Any]) -> list[str]:

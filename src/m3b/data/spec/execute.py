@@ -74,7 +74,7 @@ def execute(spec: IndexSpec, root: Path, *, name: str, work: Path, readers: Read
     accounting = Accounting(total=len(files))
     sources = Sources(folder, readers.rows, readers.lines, accounting)
     job = Job(spec, root, name, work, folder, sources, accounting)
-    cases = build_cases(folder, spec.images, accounting, _keys(spec))
+    cases = build_cases(folder, spec.images, accounting, slots_needed(spec))
     entries = entries_of(job, cases)
     if not entries:
         first = next(iter(accounting.reasons()), "no reason is known")
@@ -119,7 +119,7 @@ def _tables(spec: IndexSpec) -> list[Any]:
     return [one for one in sources if one.kind == "table"]
 
 
-def _keys(spec: IndexSpec) -> list[str]:
+def slots_needed(spec: IndexSpec) -> list[str]:
     """Every key of the spec that speaks of image files, for the slots that they need."""
     values: list[Any] = [spec.patient, spec.split.source, *spec.together]
     values += list(spec.labels.sources) if spec.labels else []

@@ -6,6 +6,7 @@ The folder is untrusted: decoders may crash, hang or be lied to, which then cost
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ def main(place: str) -> None:
     folder = Path(place)
     job = json.loads((folder / JOB).read_text(encoding="utf-8"))
     try:
-        answer = _propose(job, folder) if job["do"] == "propose" else _execute(job)
+        answer = DOERS[job["do"]](job, folder)
     except DataError as error:
         answer = {"error": str(error), "hopeless": isinstance(error, NothingOpens)}
     except OSError as error:
@@ -31,14 +32,20 @@ def main(place: str) -> None:
 
 
 def _propose(job: dict[str, Any], folder: Path) -> dict[str, Any]:
+    from m3b.data.spec.given import Given
     from m3b.data.spec.proposals import Ask, propose, sufficient
+    from m3b.data.spec.proposals.narrowed import propose_given
     from m3b.data.survey import survey
     from m3b.data.survey.facts import Limits
 
     found = survey(Path(job["root"]), limits=Limits(seconds=float(job["seconds"])))
     (folder / "survey.json").write_text(found.model_dump_json(exclude_defaults=True), encoding="utf-8")
     ask = Ask(job["task"], job["request"], tuple(job["classes"]), job["notes"], job["boxes"])
-    proposals = propose(found, ask, most=MAX_READINGS)
+    given = Given.model_validate(job.get("given") or {})
+    if given.narrows:
+        proposals = propose_given(found, ask, given, Path(job["root"]), MAX_READINGS)
+    else:
+        proposals = propose(found, ask, most=MAX_READINGS)
     readings = [
         {
             "spec": one.spec.model_dump(mode="json", exclude_defaults=True),
@@ -53,16 +60,11 @@ def _propose(job: dict[str, Any], folder: Path) -> dict[str, Any]:
     return {"readings": readings, "insufficient": sufficient(proposals)}
 
 
-def _execute(job: dict[str, Any]) -> dict[str, Any]:
-    from pydantic import ValidationError
-
+def _execute(job: dict[str, Any], folder: Path) -> dict[str, Any]:
     from m3b.data.spec.execute import execute, write
-    from m3b.data.spec.model import IndexSpec
+    from m3b.data.spec.given import spec_of
 
-    try:
-        spec = IndexSpec.model_validate(job["spec"])
-    except ValidationError as error:
-        return {"error": "; ".join(_fault(one) for one in error.errors(include_url=False)[:5])}
+    spec = spec_of(job["spec"])
     if spec.task != job["task"]:
         return {"error": f"The reading is for {spec.task}; the task is {job['task']}."}
     work = Path(job["work"])
@@ -71,7 +73,21 @@ def _execute(job: dict[str, Any]) -> dict[str, Any]:
     return {**made.to_json(), "train": len(made.train), "test": len(made.test)}
 
 
-def _fault(one: Any) -> str:
-    """One fault of a spec: where, and what was found."""
-    place = ".".join(str(part) for part in one["loc"] if part not in ("path", "table", "tag", "member", "list"))
-    return f"{place or 'the spec'}: {one['msg'].removeprefix('Value error, ')}"
+def _check(job: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """Whether what a person gave fits the folder."""
+    from m3b.data.spec.checking import check
+    from m3b.data.spec.given import Given, check_names
+
+    given, root = Given.model_validate(job["given"]), Path(job["root"])
+    check_names(given, root)
+    if given.index is not None:
+        check(given.index, root)
+    return {}
+
+
+DOERS: dict[str, Callable[[dict[str, Any], Path], dict[str, Any]]] = {
+    "propose": _propose,
+    "execute": _execute,
+    "check": _check,
+}
+"""What a job may ask for."""

@@ -55,13 +55,17 @@ class MaskSource:
             image = self.masks.image or self.masks.case
             self._of_case = by_keys(self.cases, self._items, image, self.masks.case, self.masks.rule)
 
+    def items_of(self, case: Case) -> list[Item]:
+        """The files that belong to a case."""
+        return self._of_case.get(case.key, [])
+
     def mask_of(self, case: Case) -> str | Mapping[str, str] | None:
         """What the index names as the mask of a case; None for a healthy one.
 
         Raises:
             LeaveOut: it has none, or several where one is needed, or one that does not open or fit.
         """
-        items = self._of_case.get(case.key, [])
+        items = self.items_of(case)
         if not items:
             if self.masks.empty == "healthy":
                 return None

@@ -21,6 +21,7 @@ class Ask:
         classes: the classes that were chosen before; empty leaves them to the data.
         notes: what the data card and notes in the folder say; weaker than the request.
         boxes: whether the request asks for boxes; None leaves it open.
+        label_column: the column that a person has named as that of the labels.
     """
 
     task: Task
@@ -28,6 +29,7 @@ class Ask:
     classes: tuple[str, ...] = ()
     notes: str = ""
     boxes: bool | None = None
+    label_column: str = ""
 
     @property
     def words(self) -> frozenset[str]:

@@ -50,7 +50,11 @@ class Source:
     split: Split | None = None
 
 
-def label_sources(survey: Survey, images: ImageSet) -> Iterator[Source]:
+def label_sources(survey: Survey, images: ImageSet, named: str = "") -> Iterator[Source]:
+    """Every place of labels; of a column that a person has `named`, whatever it looks like, that alone."""
+    if named:
+        yield from (one for one in _from_tables(survey, images, named) if one.named == named)
+        return
     yield from _from_folders(survey, images)
     yield from _from_names(images)
     yield from _from_tables(survey, images)
@@ -99,10 +103,10 @@ def _from_names(images: ImageSet) -> Iterator[Source]:
                      0.35)  # fmt: skip
 
 
-def _from_tables(survey: Survey, images: ImageSet) -> Iterator[Source]:
+def _from_tables(survey: Survey, images: ImageSet, named: str = "") -> Iterator[Source]:
     for tables in joined_tables(survey, images):
         join, split = tables.join, tables.split(survey, images)
-        if tables.files < 0.3 * sum(group.count for group in images.groups):
+        if tables.files < (0.01 if named else 0.3) * sum(group.count for group in images.groups):
             continue
         covered = tables.files / max(sum(group.count for group in images.groups), 1)
         doubt = ""
@@ -110,20 +114,19 @@ def _from_tables(survey: Survey, images: ImageSet) -> Iterator[Source]:
             doubt = f"{tables.title} names {tables.named - tables.matched:,} that are not here"
         flags = []
         for column in tables.first.columns:
-            if column.name == join.left.name or column.sensitive == "identity":
+            if named and column.name != named:
+                continue
+            if column.name == join.left.name or (column.sensitive == "identity" and not named):
                 continue
             kept = {text: count for text, count in tables.values(column.name).items() if text.strip()}
             if _is_flag(column, kept):
                 flags.append(column)
-            if not 2 <= len(kept) <= MAX_CLASSES or column.type in ("date", "path", "identifier", "empty"):
-                continue
-            if column.type in ("integer", "number") and not (
-                column.low is not None and column.low >= 0 and len(kept) <= 10
-            ):
+            if not 2 <= len(kept) <= MAX_CLASSES or not (named or _may_label(column, kept)):
                 continue
             value = tables.column(survey, images, column.name)
             label = bool(set(words(column.name)) & LABEL_WORDS)
-            strength = 0.5 if label else 0.2 if set(words(column.name)) & NOT_LABELS else 0.35
+            strength = 0.2 if set(words(column.name)) & NOT_LABELS else 0.35
+            strength = 0.9 if named else 0.5 if label else strength
             if join.right.kind != "path":
                 strength -= 0.1
             yield Source(kept, (value,), column.name, f"the column {column.name!r} of {tables.title}", covered, strength,
@@ -135,6 +138,13 @@ def _from_tables(survey: Survey, images: ImageSet) -> Iterator[Source]:
             strength = 0.5 if len(flags) > 2 else 0.4
             title = f"{len(flags)} yes/no columns of {tables.title}"
             yield Source(counts, sources, "", title, covered, strength, one_hot=True, split=split, doubt=doubt)
+
+
+def _may_label(column: Column, values: dict[str, int]) -> bool:
+    """Whether a column may hold classes rather than dates, names or measurements."""
+    if column.type in ("integer", "number"):
+        return column.low is not None and column.low >= 0 and len(values) <= 10
+    return column.type not in ("date", "path", "identifier", "empty")
 
 
 def _is_flag(column: Column, values: dict[str, int]) -> bool:

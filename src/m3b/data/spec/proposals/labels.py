@@ -22,7 +22,7 @@ def propose_labels(survey: Survey, ask: Ask) -> Iterator[Proposal]:
     everything = max((one.count for one in sets), default=1)
     for images in sets:
         surroundings = around(survey, images)
-        for source in label_sources(survey, images):
+        for source in label_sources(survey, images, ask.label_column):
             classes = _classes(survey, source, ask)
             if len(classes.mapping) < 2:
                 continue

@@ -13,6 +13,8 @@ from m3b.data.survey.table_facts import Table
 
 SURE = 0.8
 """Strength of a grouping from which on it is taken as the patient."""
+GIVEN = "given"
+"""Evidence of a grouping that a person has named."""
 LIKELY = 0.4
 """Strength from which on its members are kept on one side of the split."""
 
@@ -72,7 +74,7 @@ def _patients(survey: Survey, images: ImageSet, made: Around) -> None:
         if images.images.unit == "folder" and one.ends[0].kind == "part" and one.ends[0].name.startswith("name"):
             continue  # numbers of slices
         files = sum(group.count for group in images.groups)
-        whole = one.files >= 0.99 * _reached(survey, images, one, files)
+        whole = GIVEN in one.evidence or one.files >= 0.99 * _reached(survey, images, one, files)
         told = ", ".join(one.evidence)
         if one.strength >= SURE and whole and made.patient is None:
             made.patient = value
@@ -191,7 +193,8 @@ def escaped(path: str) -> str:
 def _split(survey: Survey, images: ImageSet, made: Around) -> None:
     ids = {group.id for group in images.groups}
     for one in survey.splits:
-        if one.owner not in ids or one.covers < 0.8:
+        mine = one.owner in ids or (one.source == "column" and best_join(survey, images, one.owner) is not None)
+        if not mine or one.covers < 0.8:
             continue
         split = _division(survey, images, one)
         if split is not None:

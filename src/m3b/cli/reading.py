@@ -1,0 +1,40 @@
+"""Options by which a person says how a folder is to be read, for `m3b run` and `m3b look`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from m3b.run.given import Reading
+
+PANEL = "How the data is read"
+
+Index = Annotated[
+    Path | None,
+    typer.Option(help="A reading of the data, as `m3b look -o` writes it; it stands as it is.", rich_help_panel=PANEL),
+]
+Labels = Annotated[str, typer.Option(help="The table with the labels, in the data folder.", rich_help_panel=PANEL)]
+ImageColumn = Annotated[str, typer.Option(help="The column that names the images.", rich_help_panel=PANEL)]
+LabelColumn = Annotated[str, typer.Option(help="The column with the labels.", rich_help_panel=PANEL)]
+PatientColumn = Annotated[str, typer.Option(help="The column that says whose an image is.", rich_help_panel=PANEL)]
+Masks = Annotated[str, typer.Option(help="A folder of masks in the data folder, or a pattern.", rich_help_panel=PANEL)]
+Classes = Annotated[str, typer.Option(help="The classes, divided by commas.", rich_help_panel=PANEL)]
+Split = Annotated[
+    str,
+    typer.Option(
+        help="Which cases are for testing: a column, `folders`, a file that lists them, or `drawn`.",
+        rich_help_panel=PANEL,
+    ),
+]
+
+
+def reading(
+    labels: str, image_column: str, label_column: str, patient_column: str, masks: str, classes: str, split: str
+) -> Reading:
+    """The options as `Pipeline` takes them."""
+    named = [name.strip() for name in classes.split(",") if name.strip()]
+    return {"labels": labels, "image_column": image_column, "label_column": label_column, "patient_column": patient_column,
+            "masks": masks, "classes": named, "split": split}  # fmt: skip

@@ -1,0 +1,67 @@
+"""Whether a spec fits a folder, before anything is made of it: patterns, keys, columns and classes; no image is opened."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+from m3b.data.spec.accounting import Accounting
+from m3b.data.spec.boxes import BoxSource
+from m3b.data.spec.cases import Case, Folder, build_cases
+from m3b.data.spec.execute import slots_needed
+from m3b.data.spec.labels import LeaveOut, labels_of
+from m3b.data.spec.masks import MaskSource
+from m3b.data.spec.model import IndexSpec
+from m3b.data.spec.readers import Readers
+from m3b.data.spec.sources import Sources
+from m3b.errors import DataError
+
+
+def check(spec: IndexSpec, root: Path) -> None:
+    """Raise where the spec can give no index.
+
+    Raises:
+        DataError: the message names the part of the spec, and what there is.
+    """
+    readers = Readers(root)
+    files = readers.files()
+    folder, accounting = Folder(root, files, readers.lookup), Accounting(total=len(files))
+    sources = Sources(folder, readers.rows, readers.lines, accounting)
+    cases = build_cases(folder, spec.images, accounting, slots_needed(spec))
+    if spec.masks is not None:
+        source = MaskSource(spec.masks, folder, accounting, "", Path(), cases)
+        if spec.masks.empty != "healthy" and not any(source.items_of(case) for case in cases):
+            raise DataError(f"masks: none of the {len(cases)} cases has one by these names, e.g. {cases[0].name}.")
+    if spec.boxes is not None:
+        BoxSource(spec.boxes, folder, accounting)
+    if spec.task == "diagnosis":
+        _some_labels(spec, sources, cases)
+    if spec.patient is not None and not any(sources.texts(spec.patient, case) for case in cases):
+        raise DataError(f"patient: none of the {len(cases)} cases has one, e.g. {cases[0].name}.")
+    if spec.split.source is not None:
+        sides = Counter(sources.text(spec.split.source, case) for case in cases)
+        for name in ("train", "test"):
+            meant = {text.casefold() for text in getattr(spec.split, name)}
+            if not any(side is not None and side.casefold() in meant for side in sides):
+                found = ", ".join(sorted(str(side) for side in sides if side is not None)[:8]) or "none"
+                raise DataError(
+                    f"split.{name}: no case has {', '.join(sorted(meant)) or 'any of no texts'}; found: {found}."
+                )
+
+
+def _some_labels(spec: IndexSpec, sources: Sources, cases: list[Case]) -> None:
+    """Every class must have a case."""
+    assert spec.labels is not None
+    reasons: Counter[str] = Counter()
+    found: Counter[str] = Counter()
+    for case in cases:
+        try:
+            found.update(labels_of(spec.labels, sources, case))
+        except LeaveOut as reason:
+            reasons[str(reason)] += 1
+    missing = [name for name in spec.labels.classes if not found[name]]
+    if missing:
+        why = (
+            f"; left out: {', '.join(f'{text} ({count})' for text, count in reasons.most_common(4))}" if reasons else ""
+        )
+        raise DataError(f"labels.classes: no case is {missing[0]!r}{why}.")

@@ -1,0 +1,187 @@
+"""What a person gives of a reading, brought into shape and tried against the data before a run begins."""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypedDict
+
+from m3b.agents.verdict import Fault, Verdict, rejected
+from m3b.data.cards import Card
+from m3b.errors import DataError, WrongUse
+from m3b.run.sandbox_runner import start_reading
+from m3b.sandbox import Sandbox
+from m3b.untrusted import Unsafe, read_json
+
+if TYPE_CHECKING:
+    from m3b.data.spec.given import Given
+    from m3b.data.spec.model import IndexSpec
+
+MAX_BYTES = 4 * 2**20
+"""Of a spec's file."""
+
+
+class Reading(TypedDict, total=False):
+    """Parts of a reading that a person gives: see `m3b.data.spec.given.Given`."""
+
+    labels: str
+    image_column: str
+    label_column: str
+    patient_column: str
+    masks: str
+    classes: Sequence[str]
+    split: str
+
+
+def given_from(index: Any, reading: Reading | None) -> Given | None:
+    """What a caller gave; None where that is nothing.
+
+    Args:
+        index: a spec, its values, or a file that holds it as JSON.
+
+    Raises:
+        WrongUse: it cannot be read, is no spec, or both are given.
+    """
+    parts = {name: value for name, value in (reading or {}).items() if value}
+    if index is None and not parts:
+        return None
+    from m3b.data.spec.given import Given  # pydantic, numpy: what an import of m3b does not need
+
+    if index is not None and parts:
+        said = ", ".join("--" + name.replace("_", "-") for name in parts)
+        raise WrongUse(f"--index is a whole reading; leave out {said}, or edit the file.")
+    if unknown := sorted(set(parts) - set(Reading.__annotations__)):
+        raise WrongUse(f"`reading` has no part {unknown[0]!r}; parts: {', '.join(Reading.__annotations__)}.")
+    if index is not None:
+        return Given(index=_spec(index))
+    classes = tuple(name.strip() for name in parts.pop("classes", ()) if name.strip())  # type: ignore[attr-defined]
+    if len(classes) != len({name.casefold() for name in classes}):
+        raise WrongUse(f"--classes names a class twice: {', '.join(classes)}.")
+    return Given(classes=classes, **{name: str(value) for name, value in parts.items()})  # type: ignore[arg-type]
+
+
+def _spec(index: Any) -> IndexSpec:
+    from m3b.data.spec.given import spec_of
+    from m3b.data.spec.model import IndexSpec
+
+    if isinstance(index, IndexSpec):
+        return index
+    where = "The index that was given" if isinstance(index, Mapping) else f"--index {index}"
+    try:
+        return spec_of(index if isinstance(index, Mapping) else _read(Path(index).expanduser()))
+    except OSError as error:
+        raise WrongUse(f"{where} cannot be read: {error.strerror or error}.") from error
+    except ValueError as error:
+        raise WrongUse(f"{where} holds no JSON: {error}.") from error
+    except DataError as error:
+        raise WrongUse(
+            f'{where} is no reading of a folder: {error}. `m3b look DIR "..." -o spec.json` writes one.'
+        ) from error
+
+
+def _read(file: Path) -> object:
+    with file.open("rb") as stream:
+        raw = stream.read(MAX_BYTES + 1)
+    if len(raw) > MAX_BYTES:
+        raise ValueError(f"it is larger than {MAX_BYTES // 2**20} MiB")
+    return json.loads(raw)
+
+
+def settled(given: Given, cards: Mapping[str, Card], sandbox: Sandbox) -> tuple[Given, dict[str, Card]]:
+    """What was given with paths below the data folder, and the cards with the task and classes that follow from it.
+
+    Tried in the sandbox against the folder: nothing has been made when it is refused.
+
+    Raises:
+        WrongUse: the data is not one folder, or something that was named is not there.
+    """
+    mine = [card for card in cards.values() if card.own and card.path is not None]
+    if len(mine) != 1 or mine[0].path is None or not mine[0].path.is_dir():
+        raise WrongUse(f"A reading is of one data folder; --data names {len(mine)}.")
+    card, root = mine[0], mine[0].path
+    given = below(given, root)
+    try_out(given, root, sandbox)
+    if given.index is not None:
+        if card.task and card.task != given.index.task:
+            raise WrongUse(f"The reading is for {given.index.task}, the data card {card.name!r} says {card.task}.")
+        card = replace(card, task=given.index.task, classes=given.index.classes)
+    elif given.classes:
+        card = replace(card, classes=given.classes)
+    return given, {**cards, card.name: card}
+
+
+def kept_to(given: Given | None, check: Callable[[str], Verdict]) -> Callable[[str], Verdict]:
+    """A check of a selection that holds it to the task and classes of a whole reading that was given."""
+    if given is None or given.index is None:
+        return check
+    spec = given.index
+
+    def held(text: str) -> Verdict:
+        verdict = check(text)
+        selection = verdict.artifact
+        if selection is None:
+            return verdict
+        if selection.task != spec.task:
+            told = f"The user gave a reading of the data for {spec.task}; `task` is {selection.task!r}."
+            return rejected(Fault(f"{told} Choose {spec.task}, and one of its metrics.", told))
+        return replace(verdict, artifact=replace(selection, classes=spec.classes))
+
+    return held
+
+
+def below(given: Given, root: Path) -> Given:
+    """Paths as they count from the data folder, however they were given."""
+    found = {name: _below(getattr(given, name), root) for name in ("labels", "masks", "split")}
+    return given.model_copy(update=found)
+
+
+def _below(text: str, root: Path) -> str:
+    place = Path(text).expanduser()
+    if not text or (not place.is_absolute() and (root / text).exists()) or not place.exists():
+        return text.rstrip("/")
+    place = place.resolve()
+    return place.relative_to(root.resolve()).as_posix() if place.is_relative_to(root.resolve()) else text
+
+
+def try_out(given: Given, root: Path, sandbox: Sandbox) -> None:
+    """Raises WrongUse where what was given does not fit the folder."""
+    job = {"do": "check", "given": given.model_dump(mode="json", exclude_defaults=True)}
+    with tempfile.TemporaryDirectory(prefix="m3b-given-") as place:
+        try:
+            outside(job, root, Path(place), sandbox, wall_s=600.0)
+        except DataError as error:
+            told = "The reading that was given does not fit the data: " if given.index is not None else ""
+            raise WrongUse(f"{told}{error}") from error
+
+
+def outside(
+    job: Mapping[str, Any], root: Path, place: Path, sandbox: Sandbox, work: Path | None = None, *, wall_s: float
+) -> dict[str, Any]:
+    """The answer to a job of `m3b.data.spec.inside`, outside of any run.
+
+    Raises:
+        DataError: it failed, or says that the data is at fault.
+    """
+    from m3b.data.spec.inside import ANSWER, JOB
+
+    exchange = place / "exchange"
+    exchange.mkdir(exist_ok=True)
+    (exchange / JOB).write_text(json.dumps({**job, "root": str(root)}, ensure_ascii=False), encoding="utf-8")
+    process = start_reading(sandbox, sys.executable, exchange, root, work, place / "output", wall_s)
+    ended = process.wait(wall_s + 60) or process.stop()
+    try:
+        answer = read_json(exchange, ANSWER)
+    except (OSError, Unsafe, ValueError) as error:
+        said = (place / "output").read_text(encoding="utf-8", errors="replace").strip().splitlines()
+        raise DataError(
+            f"Reading the folder failed ({ended.reason}, exit code {ended.code}): {(said or [''])[-1]}"
+        ) from error
+    (exchange / ANSWER).unlink()
+    if "error" in answer:
+        raise DataError(str(answer["error"]))
+    found: dict[str, Any] = answer
+    return found

@@ -1,0 +1,178 @@
+"""A reading that a person gives: it stands, narrows what is proposed, or is refused before anything is made."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+from pipeline_kit import actor, m3b_command, of_kind, play, say, write
+
+from m3b import Pipeline
+from m3b.errors import LLMError, WrongUse
+from m3b.llm.scripted import fault
+from m3b.run.pipeline import resume
+
+STOP = "Far enough for this test."
+REQUEST = "Tell pneumonia from normal on chest X-rays"
+SPEC = "Datapath/index_spec.json"
+
+
+@pytest.fixture
+def xrays(tmp_path: Path) -> Path:
+    """Sixty pictures of twenty people; a table with two columns of labels, persons under an odd name, and a split."""
+    folder, rng = tmp_path / "xrays", np.random.default_rng(0)
+    (folder / "img").mkdir(parents=True)
+    rows = ["file,dx,second,who,part"]
+    for number in range(60):
+        level = 90 if number % 2 else 40
+        picture = rng.integers(level, level + 60, (24, 24), np.uint8)
+        Image.fromarray(picture).save(folder / "img" / f"s{number:03d}.png")
+        labels = f"{['pneumonia', 'normal'][number % 2]},{['normal', 'pneumonia'][number // 3 % 2]}"
+        rows.append(f"s{number:03d}.png,{labels},Q{number // 3:03d}x,{'test' if number // 3 % 5 == 0 else 'train'}")
+    (folder / "labels.csv").write_text("\n".join(rows))
+    return folder
+
+
+def spec(column: str = "dx", **more: Any) -> dict[str, Any]:
+    table = {"file": "labels.csv", "row": "{file}", "image": "{name}"}
+    return {"task": "diagnosis", "images": {"files": {"pattern": "img/{stem_}.png"}},
+            "labels": {"sources": [{**table, "column": column}], "classes": {"normal": [], "pneumonia": []}},
+            "patient": {**table, "column": "who"}, **more}  # fmt: skip
+
+
+def indexed(run: Path) -> dict[str, tuple[str, str, str]]:
+    """Image -> label, patient, part; of the index as the run locked it."""
+    found = {}
+    for part in ("train", "test"):
+        for one in json.loads((run / "locked/Datapath" / f"{part}.json").read_text()):
+            found[Path(one["image_path"]).name] = (one["labels"][0], one["patient"], part)
+    return found
+
+
+def by_rules(tmp_path: Path, data: Path, **given: Any) -> Any:
+    llm = {"default": "rules", "module_architect": actor(play(module=[fault(LLMError, STOP)]))}
+    return Pipeline(llm, data=[data], out=tmp_path / "run", **given).run(REQUEST)
+
+
+def test_a_whole_reading_is_executed_by_m3b_for_the_rules(tmp_path: Path, xrays: Path) -> None:
+    assert by_rules(tmp_path, xrays, index=spec("second")).reason == STOP
+    found = indexed(tmp_path / "run")
+    assert len(found) == 60
+    assert found["s000.png"][0] == "normal", "the second reader's column, which evidence alone would not choose"
+    assert found["s003.png"][:2] == ("pneumonia", "Q001x")
+    briefing = [event["text"] for event in of_kind(tmp_path / "run", "prompt")][1]
+    assert "The user gave this reading, and it stands" in briefing
+
+
+def test_what_an_agent_writes_does_not_replace_a_given_reading(tmp_path: Path, xrays: Path) -> None:
+    acts = play("xrays", index=[write({SPEC: json.dumps(spec("dx"))}), say("I chose another column."), fault(LLMError, STOP)],
+                module=[fault(LLMError, STOP)])  # fmt: skip
+    Pipeline(actor(acts), data=[xrays], out=tmp_path / "run", index=spec("second")).run(REQUEST)
+    assert indexed(tmp_path / "run")["s000.png"][0] == "normal"
+
+
+def test_a_selection_keeps_to_the_task_of_a_given_reading(tmp_path: Path, xrays: Path) -> None:
+    chosen = {"data_card": "xrays", "task": "report", "metric": "bleu_4", "plan": "Write a text for every image in the folder.",
+              "classes": [], "reason": ""}  # fmt: skip
+    acts = play(selection=[say(json.dumps(chosen)), fault(LLMError, STOP)])
+    Pipeline(actor(acts), data=[xrays], out=tmp_path / "run", index=spec()).run(REQUEST)
+    (check,) = of_kind(tmp_path / "run", "check")
+    assert "The user gave a reading of the data for diagnosis" in check["faults"][0]
+
+
+def test_parts_of_a_reading_narrow_what_is_proposed(tmp_path: Path, xrays: Path) -> None:
+    reading: Any = {
+        "label_column": "second",
+        "patient_column": "who",
+        "split": "part",
+        "classes": ["normal", "pneumonia"],
+    }
+    assert by_rules(tmp_path, xrays, reading=reading).reason == STOP
+    found = indexed(tmp_path / "run")
+    assert found["s000.png"] == ("normal", "Q000x", "test")
+    assert {patient for _, patient, part in found.values() if part == "test"} == {"Q000x", "Q005x", "Q010x", "Q015x"}
+
+
+def test_a_given_reading_is_kept_for_a_resumed_run(tmp_path: Path, xrays: Path) -> None:
+    llm = {"default": "rules", "data_engineer": actor(play(index=[fault(LLMError, STOP)]))}
+    Pipeline(llm, data=[xrays], out=tmp_path / "run", index=spec("second")).run(REQUEST)
+    resume(tmp_path / "run", {"default": "rules", "module_architect": actor(play(module=[fault(LLMError, STOP)]))})
+    assert indexed(tmp_path / "run")["s000.png"][0] == "normal"
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"reading": {"labels": "cases.csv"}}, "there is no table 'cases.csv' below"),
+        ({"reading": {"labels": "labels.csv", "label_column": "finding"}},
+         "labels.csv has no column 'finding'; columns: dx, file, part, second, who"),
+        ({"reading": {"patient_column": "pid"}}, "has a column 'pid'; columns: dx,"),
+        ({"reading": {"image_column": "path"}}, "has a column 'path'"),
+        ({"reading": {"masks": "masks"}}, "no file lies in or matches 'masks'; folders: img"),
+        ({"reading": {"split": "fold"}}, "'fold' is no column and no file"),
+        ({"reading": {"split": "folders"}}, "no folder is called after a part"),
+        ({"reading": {"classes": ["a", "A"]}}, "names a class twice"),
+        ({"reading": {"colour": "red"}}, "`reading` has no part 'colour'"),
+        ({"index": spec(), "reading": {"split": "part"}}, "--index is a whole reading; leave out --split"),
+        ({"index": {"task": "diagnosis"}}, "images: Field required"),
+        ({"index": spec("finding")}, "no column 'finding'; it has"),
+        ({"index": {**spec(), "images": {"files": {"pattern": "pictures/{x}.png"}}}}, "No file matches"),
+        ({"index": {**spec(), "patient": "{person}"}}, "patient: none of the 60 cases has one"),
+        ({"index": {**spec(), "split": {"source": "{stem}", "train": ["a"], "test": ["b"]}}}, "split.train: no case has a; found"),
+        ({"index": {**spec(), "labels": {"sources": spec()["labels"]["sources"], "classes": {"normal": [], "covid": []}}}},
+         "no case is 'covid'"),
+        ({"index": "no/such/spec.json"}, "cannot be read: No such file"),
+    ],
+    ids=lambda value: "" if isinstance(value, str) else "-".join(value),
+)  # fmt: skip
+def test_what_is_not_there_is_refused_before_anything_is_made(
+    tmp_path: Path, xrays: Path, given: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(WrongUse) as refused:
+        by_rules(tmp_path, xrays, **given)
+    assert said in str(refused.value)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_reading_is_of_one_folder(tmp_path: Path, xrays: Path) -> None:
+    (tmp_path / "other").mkdir()
+    with pytest.raises(WrongUse, match="one data folder; --data names 2"):
+        Pipeline("rules", data=[xrays, tmp_path / "other"], out=tmp_path / "run", index=spec()).run(REQUEST)
+
+
+def test_classes_that_no_reading_has_end_the_run_with_what_there_is(tmp_path: Path, xrays: Path) -> None:
+    result = by_rules(tmp_path, xrays, reading={"classes": ["covid", "normal"]})
+    assert result.status == "rejected_data"
+    assert "No reading of the folder keeps to --classes covid, normal" in result.reason
+    assert "'dx' of labels.csv (classes" in result.reason
+
+
+def test_masks_and_split_on_the_command_line(tmp_path: Path) -> None:
+    data, rng = tmp_path / "polyps", np.random.default_rng(3)
+    for number in range(16):
+        image, mask = rng.integers(60, 120, (32, 32), np.uint8), np.zeros((32, 32), np.uint8)
+        top = int(rng.integers(2, 16))
+        mask[top : top + 10, 4:18] = 255
+        other = np.zeros_like(mask)
+        other[4:18, top : top + 10] = 255
+        for name, array in (("images", image), ("first", mask), ("second", other)):
+            (data / name).mkdir(parents=True, exist_ok=True)
+            Image.fromarray(array).save(data / name / f"p{number:02d}.png")
+    asked = [*m3b_command(), "look", str(data), "Segment polyps in endoscopy images"]
+    for option in (str(data / "second"), "second/*.png"):
+        seen = subprocess.run([*asked, "--masks", option, "-o", str(tmp_path / "s.json"), "--force"], capture_output=True, text=True,
+                              check=False)  # fmt: skip
+        assert seen.returncode == 0, seen.stdout + seen.stderr
+        assert "masks from second/" in seen.stdout.splitlines()[0]
+        assert "16 files are left out: other masks of the same images" in seen.stdout
+    again = subprocess.run([*asked, "--index", str(tmp_path / "s.json")], capture_output=True, text=True, check=False)
+    assert "the reading that the user gave" in again.stdout
+    assert "cases for training" in again.stdout
+    wrong = subprocess.run([*asked, "--masks", "third"], capture_output=True, text=True, check=False)
+    assert wrong.returncode == 2
+    assert "folders: first, images, second" in wrong.stderr
