@@ -14,8 +14,8 @@ from pipeline_kit import actor, m3b_command, of_kind, play, say, write
 
 from m3b import Pipeline
 from m3b.errors import LLMError, WrongUse
-from m3b.llm.scripted import fault
 from m3b.run.pipeline import resume
+from m3b.testing import fault
 
 STOP = "Far enough for this test."
 REQUEST = "Tell pneumonia from normal on chest X-rays"
