@@ -111,12 +111,6 @@ class RejectedData(RunEnd):
     status = "rejected_data"
 
 
-class BelowRange(RunEnd):
-    """A model was trained and measured, but it is not good enough to be delivered as a success."""
-
-    status = "below_range"
-
-
 class Cancelled(RunEnd):
     """The user stopped the run."""
 

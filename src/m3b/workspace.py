@@ -51,9 +51,7 @@ class Workspace:
         for name in ("prompts", "templates", "indexes"):
             if not (self.root / name).is_dir():
                 raise DataError(f"The workspace {self.root} has no folder {name}/.")
-        from m3b.run.precheck import checked_card  # brings the rules' words along
-
-        own = [checked_card(card) for card in gather(sources(data))]
+        own = [_checked(card) for card in gather(sources(data))]
         names = {card.root for card in own}
         cards = [card for card in self._shipped() if card.root not in names] if shipped else []
         self.cards = {card.name: card for card in (*own, *cards)}
@@ -99,3 +97,11 @@ def _prompts(place: str | Path | None) -> Path | None:
     if unknown := [file.name for file in files if file.stem not in known]:
         raise DataError(f"{folder} holds {', '.join(unknown)}; prompts are added to {', '.join(sorted(known))} (.md).")
     return folder
+
+
+def _checked(card: Card) -> Card:
+    if not card.task and not card.metric:
+        return card
+    from m3b.tasks.cards import checked_card  # brings the families along, which most cards do not need
+
+    return checked_card(card)

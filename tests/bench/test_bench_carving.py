@@ -10,8 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from m3b.bench.carving import carve, choose_patients
 from m3b.bench.datasets import NAMES, dataset
-from m3b.bench.hidden import Hidden, carve, choose_patients
+from m3b.bench.hidden import Hidden
 from m3b.bench.identity import IDENTITIES
 from m3b.bench.leftovers import leftovers
 from m3b.bench.provision import Provision, card_of

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
+from m3b.bench.carving import carve
 from m3b.bench.control import derange
-from m3b.bench.hidden import carve
 from m3b.bench.scoring import Score, score
 from m3b.sandbox import choose
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +26,19 @@ PICTURES = ("PNG", "JPEG", "TIFF", "BMP", "GIF", "WEBP", "PPM", "JPEG2000")
 
 class ImageError(ValueError):
     """An image that cannot be read; the message names the file and the reason."""
+
+
+@contextmanager
+def opening(full: str) -> Iterator[None]:
+    """Names the file in what a decoder raises; a damaged file makes it raise nearly anything."""
+    try:
+        yield
+    except ImageError:
+        raise
+    except MemoryError as error:
+        raise ImageError(f"{full}: does not fit into memory") from error
+    except Exception as error:  # foreign decoders of a dozen formats, on files of unknown origin
+        raise ImageError(f"{full}: cannot be read: {type(error).__name__}: {error}") from error
 
 
 @dataclass(frozen=True, slots=True)

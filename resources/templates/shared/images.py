@@ -65,16 +65,11 @@ def read_image(path: str | Sequence[str], base: str | Path = ".") -> Image:
     if not isinstance(path, str):
         return _stack([str(Path(base) / item) for item in path])
     full = str(Path(base) / path)
-    try:
-        return _read(full)
-    except ImageError:
-        raise
-    except arrays.ArrayError as error:
-        raise ImageError(str(error)) from error
-    except MemoryError as error:
-        raise ImageError(f"{full}: does not fit into memory") from error
-    except Exception as error:  # a damaged file makes its decoder raise nearly anything
-        raise ImageError(f"{full}: cannot be read: {type(error).__name__}: {error}") from error
+    with formats.opening(full):
+        try:
+            return _read(full)
+        except arrays.ArrayError as error:
+            raise ImageError(str(error)) from error
 
 
 def kind_of(path: str | Path) -> str:
@@ -246,7 +241,7 @@ def probe(path: str | Sequence[str], base: str | Path = ".") -> tuple[int, ...]:
     """Spatial shape (H, W) or (H, W, D) as `read_image` gives it, from the header alone where the format has one."""
     if isinstance(path, str):
         full = str(Path(base) / path)
-        try:
+        with formats.opening(full):
             kind = kind_of(full) if Path(full).is_file() else ""
             if kind == "picture":
                 from PIL import Image as Pillow
@@ -261,6 +256,4 @@ def probe(path: str | Sequence[str], base: str | Path = ".") -> tuple[int, ...]:
                 order = np.argsort(nib.io_orientation(stored.affine)[:3, 0])
                 sizes = [(*stored.shape[:3], 1, 1)[int(axis)] for axis in order]
                 return (sizes[1], sizes[0], *((sizes[2],) if sizes[2] > 1 else ()))
-        except Exception as error:  # a damaged file makes its decoder raise nearly anything
-            raise ImageError(f"{full}: cannot be read: {type(error).__name__}: {error}") from error
     return tuple(read_image(path, base).array.shape[1:])

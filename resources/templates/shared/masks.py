@@ -123,7 +123,7 @@ def grid_of(path: str | Sequence[str], base: str | Path = ".") -> Geometry:
     """The grid of an image as `read_image` gives it; pixels are read only where no header tells. Raises ImageError."""
     full = str(Path(base) / path) if isinstance(path, str) else ""
     kind = images.kind_of(full) if full and Path(full).exists() else ""
-    try:
+    with images.formats.opening(full):
         own = _file_affine(full, kind)
         if own is not None:
             affine, shape = own
@@ -133,10 +133,6 @@ def grid_of(path: str | Sequence[str], base: str | Path = ".") -> Geometry:
             flat = sizes[2] == 1
             spacing = geometry.spacing_of(turned)
             return Geometry(sizes[:2] if flat else sizes, spacing[:2] if flat else spacing, turned)
-    except ImageError:
-        raise
-    except Exception as error:  # a damaged file makes its decoder raise nearly anything
-        raise ImageError(f"{full}: cannot be read: {type(error).__name__}: {error}") from error
     image = images.read_image(path, base)
     return Geometry(tuple(image.array.shape[1:]), image.spacing, None)
 

@@ -11,8 +11,9 @@ from typing import Any
 from m3b.data.cards import slug
 from m3b.resources import resources_dir
 
+from .carving import SHARE, carve
 from .datasets import dataset
-from .hidden import HIDDEN, MANIFEST, SHARE, Hidden, carve
+from .hidden import HIDDEN, MANIFEST, Hidden
 from .tasks import Task
 
 

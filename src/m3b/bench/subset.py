@@ -14,6 +14,7 @@ from m3b.errors import DataError
 
 from .datasets import Case
 from .identity import SUFFIX, Identity, stem
+from .placing import place
 
 OPAQUE = (
     ".zip",
@@ -87,8 +88,6 @@ def write_subset(source: Path, target: Path, removal: Removal, keep: set[str]) -
     Args:
         keep: files of cases, which are never opaque.
     """
-    from .hidden import place
-
     texts, files, withheld = [], [], []
     for folder, folders, names in os.walk(source):
         folders.sort()
@@ -147,8 +146,6 @@ def _rows(file: Path) -> tuple[list[str], list[dict[str, str]], bool]:
 
 def _rewrite(source: Path, target: Path, removal: Removal) -> None:
     """One text file without what is hidden; a file in which nothing is hidden stays byte for byte."""
-    from .hidden import place
-
     kind = source.suffix.lower()
     if kind in (".csv", ".tsv"):
         head, rows, quoted = _rows(source)

@@ -88,15 +88,3 @@ def choose(wanted: Sequence[str]) -> tuple[Task, ...]:
 
 def _words(task: Task) -> set[str]:
     return {task.id.lower(), task.dataset.lower(), task.family, task.variant}
-
-
-def by_id(name: str) -> Task:
-    """The task of that id.
-
-    Raises:
-        WrongUse: there is none.
-    """
-    for task in all_tasks():
-        if task.id == name:
-            return task
-    raise WrongUse(f"There is no task {name!r}; `m3b bench list` shows them.")

@@ -31,14 +31,6 @@ class SegmentationCase:
     figures: Mapping[str, LabelFigures]
 
 
-def background_cases(cases: Sequence[SegmentationCase]) -> list[SegmentationCase]:
-    """The same images with nothing marked at all."""
-    return [
-        SegmentationCase(case.image, case.patient, {k: nothing_marked(f) for k, f in case.figures.items()})
-        for case in cases
-    ]
-
-
 def mask_estimator(rows: Sequence[Mapping[str, LabelFigures]], labels: Sequence[str]) -> Estimator:
     """Dice, NSD and HD95: (draws, labels) means over the cases in which a label is in either mask."""
     tables = {name: np.array([[row[label].value(name) for label in labels] for row in rows]) for name in METRICS}

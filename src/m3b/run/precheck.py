@@ -5,14 +5,12 @@ Only what is certain is refused here. Whether a data set serves a request is for
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterable
-from dataclasses import replace
 from pathlib import Path
 
 from m3b.data.cards import Card
-from m3b.errors import DataError, WrongUse
+from m3b.errors import WrongUse
 from m3b.llm.rules.words import STOP, of_images, plain, words
 from m3b.run.folder import runs_root
 
@@ -27,37 +25,6 @@ _OPEN = r"(?:^|[.;:,!]\s*|\b(?:and|then|also|plus|that|which|und|dann|et|puis|qu
 _MORE = r"(?:(?:and|then|also|please|to|can|auch|bitte|aussi|tambien)\s+)*"
 _BEGIN = _OPEN + _MORE
 """How a clause begins that orders something, in texts without accents."""
-
-
-def checked_card(card: Card) -> Card:
-    """The card with task and metric as m3b spells them.
-
-    Raises:
-        DataError: a task or metric that does not exist, a metric of another task, a range that the metric cannot have.
-    """
-    if not card.task and not card.metric:
-        return card
-    from m3b.data.kinds import names
-    from m3b.metrics import canonical_metric
-    from m3b.metrics.table import unbounded
-
-    told, task = f"the data card {card.name!r}", card.task.strip().lower()
-    if task and task not in names():
-        from m3b.tasks import families
-
-        close = [one.name for one in families() if task in one.aliases] or difflib.get_close_matches(task, names(), 1)
-        mean = f" Did you mean {close[0]!r}?" if close else ""
-        raise DataError(f"`task` of {told} is {card.task!r}; m3b builds models for {', '.join(names())}.{mean}")
-    metric = card.metric
-    if metric:
-        try:
-            metric = canonical_metric(metric, task or None)
-        except ValueError as error:
-            raise DataError(f"`metric` of {told} is {card.metric!r}: {error}.") from error
-    bounds = [bound for bound in card.acceptable or () if bound is not None]
-    if metric and not unbounded(metric) and not all(0 <= bound <= 1 for bound in bounds):
-        raise DataError(f"`acceptable` of {told} is {bounds}; {metric} lies between 0 and 1.")
-    return replace(card, task=task, metric=metric)
 
 
 def check_places(cards: Iterable[Card], out: Path | None) -> None:

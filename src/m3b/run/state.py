@@ -39,7 +39,6 @@ class History:
     dialogue: dict[str, list[Event]] = field(default_factory=dict)
     closing: dict[str, list[str]] = field(default_factory=dict)
     usage: Usage = field(default_factory=Usage)
-    hashes: dict[str, str] = field(default_factory=dict)
     audit: str = ""
     seconds: float = 0.0
     _started: float = 0.0
@@ -116,8 +115,6 @@ class History:
     def _artifact(self, event: Event) -> None:
         kind = str(event.data["artifact"])
         self.artifacts[kind] = from_json(kind, event.data["value"])
-        if kind == "index" and "hashes" in event.data:
-            self.hashes = dict(event.data["hashes"])
 
     def roles_json(self) -> dict[str, dict[str, Any]]:
         return {name: tally.to_json() for name, tally in self.roles.items()}

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 from m3b.metrics import Measure, Scores, canonical_metric
 from m3b.metrics.table import AddedMetric, add_metric
 
-from .base import Row, TaskFamily
-
 if TYPE_CHECKING:
     from m3b.data.index import Index
     from m3b.metrics.cases import Floats
+
+    from .base import Row, TaskFamily
 
 DRAWS = 1000
 

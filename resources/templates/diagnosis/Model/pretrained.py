@@ -79,13 +79,13 @@ def find_pretrained() -> tuple[list[Path], str]:
     """Usable folders of the Hugging Face cache from the smallest weights up, and what was looked at, for people."""
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     try:
-        from huggingface_hub import constants, scan_cache_dir
+        from huggingface_hub import CacheNotFound, constants, scan_cache_dir
 
         cache = os.environ.get("HF_HUB_CACHE") or constants.HF_HUB_CACHE
         revisions = [rev for repo in scan_cache_dir(cache).repos if repo.repo_type == "model" for rev in repo.revisions]
     except ImportError:
         return [], "huggingface_hub is not installed"
-    except Exception:  # noqa: BLE001 - a cache that is absent or damaged is no cache
+    except (CacheNotFound, OSError, ValueError):
         return [], "no readable Hugging Face cache here"
     found = []
     for revision in revisions:

@@ -40,17 +40,6 @@ def seen(folder: Path, limit: int = 8) -> str:
     return f"it holds {', '.join(names[:limit])}{more}" if names else "it is empty"
 
 
-def need_folder(folder: Path, name: str) -> Path:
-    """`folder`, or an error that says that there is none.
-
-    Raises:
-        DataError: no such folder.
-    """
-    if not folder.is_dir():
-        raise DataError(f"There is no folder {folder} to read {name} from. Name the unpacked data set's folder.")
-    return folder
-
-
 def need(folder: Path, *names: str, what: str) -> None:
     """Refuse a folder in which one of `names` is missing.
 

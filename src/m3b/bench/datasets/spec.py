@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from m3b.errors import WrongUse
+from m3b.errors import DataError, WrongUse
 from m3b.resources import resources_dir
 
 Range = tuple[float, float | None]
@@ -179,9 +179,11 @@ class DatasetSpec:
         Raises:
             DataError: the folder does not hold this set; the message says what is missing and what was found.
         """
-        from .checking import need_folder
-
-        return self.reader(need_folder(folder, self.name))
+        if not folder.is_dir():
+            raise DataError(
+                f"There is no folder {folder} to read {self.name} from. Name the unpacked data set's folder."
+            )
+        return self.reader(folder)
 
 
 def describe(

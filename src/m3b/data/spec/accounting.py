@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-USES = ("image", "mask", "annotation", "table", "document")
 _EXAMPLES = 5
 
 

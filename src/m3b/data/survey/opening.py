@@ -33,6 +33,6 @@ def attempt(read: Callable[[], Answer]) -> Answer:
         raise Unreadable("large", str(error)) from error
     except OSError as error:
         raise Unreadable("unreadable" if isinstance(error, PermissionError) else "damaged", str(error)) from error
-    except Exception as error:
+    except Exception as error:  # foreign decoders raise what they like on broken files
         bomb = type(error).__name__ == "DecompressionBombError"  # Pillow's, which is not imported for its name
         raise Unreadable("bomb" if bomb else "damaged", f"{type(error).__name__}: {error}") from error

@@ -1,0 +1,39 @@
+"""Whether a data card speaks of a task and a metric that there are."""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import replace
+
+from m3b.data.cards import Card
+from m3b.data.kinds import names
+from m3b.errors import DataError
+from m3b.metrics import canonical_metric
+from m3b.metrics.table import unbounded
+
+from . import families
+
+
+def checked_card(card: Card) -> Card:
+    """The card with task and metric as m3b spells them.
+
+    Raises:
+        DataError: a task or metric that does not exist, a metric of another task, a range that the metric cannot have.
+    """
+    if not card.task and not card.metric:
+        return card
+    told, task = f"the data card {card.name!r}", card.task.strip().lower()
+    if task and task not in names():
+        close = [one.name for one in families() if task in one.aliases] or difflib.get_close_matches(task, names(), 1)
+        mean = f" Did you mean {close[0]!r}?" if close else ""
+        raise DataError(f"`task` of {told} is {card.task!r}; m3b builds models for {', '.join(names())}.{mean}")
+    metric = card.metric
+    if metric:
+        try:
+            metric = canonical_metric(metric, task or None)
+        except ValueError as error:
+            raise DataError(f"`metric` of {told} is {card.metric!r}: {error}.") from error
+    bounds = [bound for bound in card.acceptable or () if bound is not None]
+    if metric and not unbounded(metric) and not all(0 <= bound <= 1 for bound in bounds):
+        raise DataError(f"`acceptable` of {told} is {bounds}; {metric} lies between 0 and 1.")
+    return replace(card, task=task, metric=metric)
