@@ -29,7 +29,7 @@ def m3b(mode: str, folder: Path) -> tuple[str, Run]:
     from m3b.events import Event
     from m3b.llm.base import Facts
     from m3b.messages import Message, Reply, ToolCall, Usage
-    from m3b.run.folder import Journal
+    from m3b.run.journal import Journal
     from m3b.tools import ToolResult
     from m3b.tools.schema import arguments_for, spec_of
 
@@ -69,9 +69,9 @@ def m3b(mode: str, folder: Path) -> tuple[str, Run]:
         start = Conversation([Message("system", "You look things up."), Message("user", "Look up every key.")])
         journal = None if mode == "memory" else Journal(folder / "journal.jsonl", fsync=mode == "synced")
 
-        def emit(kind: str, **data: Any) -> None:
+        def emit(event: Event) -> None:
             if journal is not None:
-                journal.write(Event(kind, "single", data))
+                journal.write(event.by("single"))
 
         agent = Agent(
             llm=Canned(actions), tools=tools, allowed=("lookup",), budget=Budget(actions=actions + 1), emit=emit,

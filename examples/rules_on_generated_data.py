@@ -12,17 +12,18 @@ from pathlib import Path
 
 from m3b import Pipeline, load_model
 from m3b.data.synthetic import make_chest
-from m3b.events import Event
+from m3b.events import Audited, Called, Event, RoleStarted
 
 
 def show(event: Event) -> None:
     """One line for what people want to follow."""
-    if event.kind == "role_started":
-        print(event.data["title"])
-    elif event.kind == "call":
-        print(f"  {event.data['name']}")
-    elif event.kind == "audit":
-        print(f"  audit: {event.data['summary']}")
+    match event:
+        case RoleStarted():
+            print(event.title)
+        case Called():
+            print(f"  {event.name}")
+        case Audited():
+            print(f"  audit: {event.summary}")
 
 
 def main() -> None:

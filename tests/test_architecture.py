@@ -20,7 +20,8 @@ ROOT = Path(__file__).parents[1]
 SRC = ROOT / "src" / "m3b"
 
 FLOORS = {
-    "messages": 0, "errors": 0, "notebook": 0, "events": 0, "resources": 0, "plugins": 0, "measure": 0,
+    "messages": 0, "errors": 0, "notebook": 0, "resources": 0, "plugins": 0, "measure": 0,
+    "events": 0.5,
     "untrusted": 0.5,  # how files are opened that scripts may have made
     "llm": 1, "sandbox": 1, "data": 1,
     "testing": 1.5,  # scripted and recorded models, and what providers are held to

@@ -1,8 +1,7 @@
-"""Run folders and their journal."""
+"""Run folders."""
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 import shutil
@@ -11,148 +10,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from m3b.errors import WrongUse
-from m3b.events import KINDS, Event
-from m3b.run.folder import Journal, Run, find_model, list_runs, read_journal, replace_text, runs_root
-
-QUICK = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-TEXT = st.text(st.characters(codec="utf-8"), max_size=40)
-VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.floats(allow_nan=False, allow_infinity=False) | TEXT,
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT, inner, max_size=3),
-    max_leaves=8,
-)
-EVENTS = st.builds(
-    Event,
-    kind=st.sampled_from(KINDS),
-    role=TEXT,
-    data=st.dictionaries(TEXT, VALUES, max_size=4),
-    at=st.integers(0, 2**40).map(lambda n: n / 1000),
-)
-
-
-def fill(file: Path, events: list[Event]) -> None:
-    journal = Journal(file, fsync=False)
-    for event in events:
-        journal.write(event)
-    journal.close()
-
-
-@pytest.fixture
-def file(tmp_path: Path) -> Path:
-    return tmp_path / "journal.jsonl"
-
-
-# --- the journal -------------------------------------------------------------------------------------------------
-
-
-@QUICK
-@given(st.lists(EVENTS, max_size=8))
-def test_any_events_are_read_back(file: Path, events: list[Event]) -> None:
-    file.unlink(missing_ok=True)
-    fill(file, events)
-    assert list(read_journal(file)) == events
-    assert file.read_bytes().count(b"\n") == len(events), "one line an event, whatever is in it"
-
-
-@QUICK
-@given(st.lists(EVENTS, min_size=1, max_size=5), st.lists(EVENTS, max_size=3), st.data())
-def test_a_torn_journal_goes_on_whole(file: Path, before: list[Event], after: list[Event], data: st.DataObject) -> None:
-    """Cut anywhere, as a crash does: whole events stay, the torn one goes, and what follows is whole."""
-    file.unlink(missing_ok=True)
-    fill(file, before)
-    whole = file.read_bytes()
-    at = data.draw(st.integers(0, len(whole)))
-    file.write_bytes(whole[:at])
-    kept = whole[:at].count(b"\n")
-    fill(file, after)
-    assert list(read_journal(file)) == before[:kept] + after
-    for line in file.read_bytes().splitlines():
-        json.loads(line)
-
-
-def test_opening_again_appends(file: Path) -> None:
-    fill(file, [Event("note", "", {"n": 1})])
-    fill(file, [Event("note", "", {"n": 2})])
-    assert [event.data["n"] for event in read_journal(file)] == [1, 2]
-
-
-def test_a_torn_line_longer_than_a_block(file: Path) -> None:
-    fill(file, [Event("note", "", {"n": 1})])
-    with file.open("ab") as stream:
-        stream.write(b'{"kind": "' + b"x" * 200_000)
-    fill(file, [Event("note", "", {"n": 2})])
-    assert [event.data["n"] for event in read_journal(file)] == [1, 2]
-
-
-def test_a_file_that_is_one_torn_line(file: Path) -> None:
-    file.write_bytes(b"x" * 100_000)
-    fill(file, [Event("note", "", {"n": 2})])
-    assert [event.data["n"] for event in read_journal(file)] == [2]
-
-
-@pytest.mark.parametrize("line", [b"null", b"[]", b"3", b'"text"', b"{}", b'{"kind": "note"}', b"\xff\xfe", b"{", b""])
-def test_foreign_lines_are_left_out(file: Path, line: bytes) -> None:
-    fill(file, [Event("note", "", {"n": 1})])
-    with file.open("ab") as stream:
-        stream.write(line + b"\n")
-    fill(file, [Event("note", "", {"n": 2})])
-    assert [event.data["n"] for event in read_journal(file)] == [1, 2]
-
-
-def test_half_a_character_does_not_hurt(file: Path) -> None:
-    """A lone surrogate, as a careless decoder leaves it."""
-    fill(file, [Event("result", "", {"text": "a\ud83db"})])
-    (event,) = read_journal(file)
-    assert event.data["text"].startswith("a")
-
-
-def test_values_that_json_does_not_know(file: Path) -> None:
-    fill(file, [Event("note", "", {"path": Path("/x"), "set": {1}})])
-    (event,) = read_journal(file)
-    assert event.data["path"] == "/x"
-
-
-def test_no_journal_is_an_empty_one(file: Path) -> None:
-    assert list(read_journal(file)) == []
-
-
-def test_a_full_disk_keeps_the_journal_whole(file: Path) -> None:
-    """In a process of its own, whose files may not grow beyond 1000 bytes."""
-    code = (
-        "import resource, signal, sys\nfrom pathlib import Path\nfrom m3b.events import Event\nfrom m3b.run.folder import Journal\n"
-        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
-        "resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))\n"
-        "journal = Journal(Path(sys.argv[1]))\n"
-        "for n in range(100):\n"
-        "    try:\n        journal.write(Event('note', '', {'n': n, 'fill': 'x' * 90}))\n"
-        "    except OSError as error:\n        print(n, error.strerror)\n        break\n"
-        "journal.write(Event('note', '', {'n': -1}))\n"
-    )
-    ended = subprocess.run([sys.executable, "-c", code, str(file)], capture_output=True, text=True)
-    assert ended.returncode == 0, ended.stderr
-    refused, why = ended.stdout.split(" ", 1)
-    assert "too large" in why
-    found = [event.data["n"] for event in read_journal(file)]
-    assert found == [*range(int(refused)), -1], "the one that did not fit is gone, a smaller one fits after it"
-    assert file.read_bytes().endswith(b"\n")
-
-
-def test_the_journal_is_the_owners_alone(file: Path) -> None:
-    fill(file, [Event("note")])
-    assert file.stat().st_mode & 0o077 == 0
-
-
-def test_events_are_on_disk_at_once(file: Path) -> None:
-    journal = Journal(file)
-    journal.write(Event("note", "", {"n": 1}))
-    assert [event.data["n"] for event in read_journal(file)] == [1]
-    journal.close()
-    journal.close()
-
+from m3b.run.folder import Run, find_model, list_runs, runs_root
+from m3b.run.writing import replace_text
 
 # --- run folders -------------------------------------------------------------------------------------------------
 

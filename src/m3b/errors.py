@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
+Status = Literal["completed", "below_range", "no_dataset", "rejected_data", "out_of_budget", "failed", "cancelled"]
+"""How a run can end."""
+
 
 class M3bError(Exception):
     """Anything that m3b raises on purpose."""
@@ -86,7 +91,7 @@ class Refused(BadRequest):
 class RunEnd(Exception):
     """A run that is over before its model is delivered; `status` is the `Result.status` that it ends with."""
 
-    status = "failed"
+    status: Status = "failed"
 
 
 class Failed(RunEnd):

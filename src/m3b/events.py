@@ -1,32 +1,256 @@
-"""The events of a run: what the journal keeps, the live view shows and `Pipeline.iter` yields."""
+"""The events of a run: what the journal keeps, the live view shows and `RunHandle.events` yields.
+
+Each kind is a class of its own, so that whoever takes events can tell them apart with `match`:
+
+    match event:
+        case Called(name="run_script", arguments=arguments): ...
+        case RunEnded(result=result): ...
+
+`event.kind` and `event.data` say the same as a name and plain JSON values.
+"""
 
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, ClassVar, Literal, Self
 
-KINDS = (
-    "run_started", "role_started", "prompt", "waiting", "delta", "reply", "call", "output", "result", "message", "check",
-    "artifact", "audit", "stage", "note", "role_ended", "run_ended",
-)  # fmt: skip
-"""Every kind that occurs, in about the order in which a run meets them. `output` (the tail of a running script),
-`waiting` and `delta` (a piece of a reply that is being written; an empty one voids those before it) are shown but not
-journalled."""
+from m3b.messages import ToolCall, Usage
+
+Reason = Literal["", "answer", "circle", "reflection", "rejected", "unusable", "wrap_up"]
+"""Why m3b speaks to an agent: the user's answer, a circle that the agent goes in, a reflection turn, a hand-over that is
+not accepted, a reply that cannot be used, the end of the budget. Empty where a journal does not say it."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
     """One thing that happened.
 
     Args:
-        kind: one of `KINDS`.
         role: the agent at work, empty between roles.
-        data: what happened, as plain JSON values.
         at: seconds since the epoch.
     """
 
-    kind: str
+    kind: ClassVar[str] = ""
+    kept: ClassVar[bool] = True
+    """Whether the journal keeps events of this kind."""
+    __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
+
     role: str = ""
-    data: dict[str, Any] = field(default_factory=dict)
     at: float = field(default_factory=time.time)
+
+    @property
+    def data(self) -> dict[str, Any]:
+        """What happened, as plain JSON values."""
+        return {name: _plain(getattr(self, name)) for name in OWN_FIELDS[self.kind]}
+
+    def by(self, role: str) -> Self:
+        """The same event, of a role."""
+        return replace(self, role=role) if role else self
+
+
+@dataclass(frozen=True, slots=True)
+class RunStarted(Event):
+    """A process begins to work on the run, for the first time or again."""
+
+    kind: ClassVar[str] = "run_started"
+    request: str
+    id: str
+    sandbox: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class RoleStarted(Event):
+    """An agent begins, or is taken up again."""
+
+    kind: ClassVar[str] = "role_started"
+    title: str
+    llm: str
+
+
+@dataclass(frozen=True, slots=True)
+class Briefed(Event):
+    """What an agent is told when its stage begins; `system` is empty where the conversation has its system prompt."""
+
+    kind: ClassVar[str] = "prompt"
+    system: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting(Event):
+    """The provider is waited for."""
+
+    kind: ClassVar[str] = "waiting"
+    kept: ClassVar[bool] = False
+    reason: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Delta(Event):
+    """A piece of a reply that is being written; an empty one voids those before it."""
+
+    kind: ClassVar[str] = "delta"
+    kept: ClassVar[bool] = False
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Replied(Event):
+    """A model's whole reply; `stop` is why it ended there."""
+
+    kind: ClassVar[str] = "reply"
+    text: str
+    calls: tuple[ToolCall, ...] = ()
+    usage: Usage = field(default_factory=Usage)
+    stop: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Called(Event):
+    """A tool begins to run.
+
+    Args:
+        cost: actions that it takes off the budget.
+        iteration: the debug iteration that begins with it, counted from 1; 0 where none does.
+    """
+
+    kind: ClassVar[str] = "call"
+    id: str
+    name: str
+    arguments: dict[str, Any]
+    cost: int = 1
+    iteration: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Output(Event):
+    """The tail of what a running script has printed; job 0 is m3b's own."""
+
+    kind: ClassVar[str] = "output"
+    kept: ClassVar[bool] = False
+    job: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Returned(Event):
+    """What a tool answered: `text` for the model, `facts` for programs (`data["data"]` in JSON)."""
+
+    kind: ClassVar[str] = "result"
+    id: str
+    name: str
+    text: str
+    is_error: bool = False
+    facts: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def data(self) -> dict[str, Any]:
+        return {"id": self.id, "name": self.name, "text": self.text, "is_error": self.is_error, "data": self.facts}
+
+
+@dataclass(frozen=True, slots=True)
+class Told(Event):
+    """m3b speaks to the agent; `iteration` is the debug iteration that begins with it, 0 where none does."""
+
+    kind: ClassVar[str] = "message"
+    text: str
+    reason: Reason = ""
+    iteration: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Checked(Event):
+    """The verdict on a hand-over: `faults` as the agent hears them, `reasons` the same in the user's words."""
+
+    kind: ClassVar[str] = "check"
+    accepted: bool
+    faults: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    reasons: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class HandedOver(Event):
+    """What a role handed over and a check accepted.
+
+    Args:
+        artifact: its kind; `m3b.agents.artifacts` has the classes.
+        hashes: of its files, where it has any.
+        remark: what the end of the run has to say of it.
+    """
+
+    kind: ClassVar[str] = "artifact"
+    artifact: str
+    value: dict[str, Any]
+    hashes: dict[str, str] = field(default_factory=dict)
+    remark: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Audited(Event):
+    """What the audit of an index counted and found."""
+
+    kind: ClassVar[str] = "audit"
+    summary: str
+    findings: list[Any] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class StageBegun(Event):
+    """m3b itself begins something that takes a while."""
+
+    kind: ClassVar[str] = "stage"
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Noted(Event):
+    """Something worth knowing afterwards; `iteration` counts debug iterations in journals of format 1."""
+
+    kind: ClassVar[str] = "note"
+    text: str
+    iteration: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RoleEnded(Event):
+    """An agent is done, or how it failed."""
+
+    kind: ClassVar[str] = "role_ended"
+    status: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunEnded(Event):
+    """The process has ended its work on the run; `result` is `Result.to_json()`."""
+
+    kind: ClassVar[str] = "run_ended"
+    result: dict[str, Any]
+
+    @property
+    def data(self) -> dict[str, Any]:
+        return self.result
+
+
+CLASSES: tuple[type[Event], ...] = (
+    RunStarted, RoleStarted, Briefed, Waiting, Delta, Replied, Called, Output, Returned, Told, Checked, HandedOver,
+    Audited, StageBegun, Noted, RoleEnded, RunEnded,
+)  # fmt: skip
+"""Every kind that occurs, in about the order in which a run meets them."""
+
+BY_KIND = {one.kind: one for one in CLASSES}
+KINDS = tuple(BY_KIND)
+UNWRITTEN = tuple(one.kind for one in CLASSES if not one.kept)
+"""Kinds that are shown but not kept."""
+OWN_FIELDS = {one.kind: tuple(f.name for f in fields(one) if f.name not in ("role", "at")) for one in CLASSES}
+
+
+def _plain(value: Any) -> Any:
+    """Plain JSON values; `asdict` would copy every argument of a call deeply."""
+    if isinstance(value, tuple):
+        return [_plain(one) for one in value]
+    if isinstance(value, ToolCall | Usage):
+        return {name: getattr(value, name) for name in value.__slots__}
+    return value

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from m3b.events import Event
+from m3b.events import Called, Event, Output, Replied, RoleStarted, RunEnded, StageBegun, Waiting
 from m3b.notebook import short
 
 WIDTH = 110
@@ -40,14 +40,35 @@ class NotebookLine:
         self._place: Any = None
 
     def __call__(self, event: Event) -> None:
-        handler = getattr(self, f"_{event.kind}", None)
-        if handler is None:
+        if not self._take(event):
             return
-        handler(event.data)
         now = time.monotonic()
-        if event.kind != "output" or now - self._drawn > EVERY_S:
+        if not isinstance(event, Output) or now - self._drawn > EVERY_S:
             self._drawn = now
             self._draw()
+
+    def _take(self, event: Event) -> bool:
+        """Whether the event moves the line."""
+        match event:
+            case RoleStarted():
+                self.stage, self.doing = event.title, ""
+            case Called(arguments=arguments):
+                self.actions += event.cost
+                self.doing = f"{event.name} {arguments.get('command') or arguments.get('path') or ''}".strip()
+            case Replied():
+                self.tokens += event.usage.input_tokens + event.usage.output_tokens
+            case Output():
+                lines = [line.strip() for line in event.text.splitlines() if line.strip()]
+                self.doing = lines[-1] if lines else self.doing
+            case StageBegun():
+                self.doing = event.text
+            case Waiting():
+                self.doing = f"waiting {event.seconds:.0f} s: {event.reason}"
+            case RunEnded(result=result):
+                self.stage, self.doing = str(result.get("status", "ended")), str(result.get("reason", ""))
+            case _:
+                return False
+        return True
 
     def text(self) -> str:
         """The line as it stands."""
@@ -67,30 +88,3 @@ class NotebookLine:
             self._place = display(shown, raw=True, display_id=True)
         else:
             self._place.update(shown, raw=True)
-
-    # --- one method a kind of event that moves the line ------------------------------------------------------------
-
-    def _role_started(self, data: dict[str, Any]) -> None:
-        self.stage, self.doing = str(data.get("title", "")), ""
-
-    def _call(self, data: dict[str, Any]) -> None:
-        self.actions += int(data.get("cost", 1))
-        arguments = data.get("arguments") or {}
-        self.doing = f"{data.get('name', '')} {arguments.get('command') or arguments.get('path') or ''}".strip()
-
-    def _reply(self, data: dict[str, Any]) -> None:
-        usage = data.get("usage") or {}
-        self.tokens += int(usage.get("input_tokens", 0)) + int(usage.get("output_tokens", 0))
-
-    def _output(self, data: dict[str, Any]) -> None:
-        lines = [line.strip() for line in str(data.get("text", "")).splitlines() if line.strip()]
-        self.doing = lines[-1] if lines else self.doing
-
-    def _stage(self, data: dict[str, Any]) -> None:
-        self.doing = str(data.get("text", ""))
-
-    def _waiting(self, data: dict[str, Any]) -> None:
-        self.doing = f"waiting {data.get('seconds', 0):.0f} s: {data.get('reason', '')}"
-
-    def _run_ended(self, data: dict[str, Any]) -> None:
-        self.stage, self.doing = str(data.get("status", "ended")), str(data.get("reason", ""))

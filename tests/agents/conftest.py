@@ -11,7 +11,7 @@ from m3b.agents.budget import Budget
 from m3b.agents.conversation import Conversation
 from m3b.agents.loop import Agent
 from m3b.agents.verdict import Verdict, accepted
-from m3b.events import Event
+from m3b.events import Briefed, Event
 from m3b.llm import Facts
 from m3b.sandbox import Limits, choose
 from m3b.testing import Scripted
@@ -74,14 +74,13 @@ def make_stage(tmp_path: Path) -> Iterator[MakeStage]:
             tools=box,
             allowed=allowed,
             budget=budget or Budget(),
-            emit=lambda kind, **data: events.append(Event(kind, "role", data)),
+            emit=lambda event: events.append(event.by("role")),
             reflection=reflection,
             cancelled=cancelled,
             conversation=conversation,
         )
         if conversation is None:
-            prompt = {"system": "You are an agent.", "text": "Stage: test"}
-            events.append(Event("prompt", "role", prompt))
+            events.append(Briefed("You are an agent.", "Stage: test", role="role"))
             agent.conversation = Conversation.restore(events)
         return Stage(agent, llm, work, events)
 

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
 from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from m3b.agents.conversation import KEPT, SAFETY, STUB, Conversation
-from m3b.events import Event
+from m3b.events import Briefed, Called, Event, Replied, Returned, Told
 from m3b.llm import tokens
 from m3b.llm.conversation import check as check_wire
 from m3b.messages import Message, ToolCall, ToolSpec
+from m3b.run.journal import event_of
 
 TOOLS = (ToolSpec("list_files", "Lists files.", {"type": "object", "properties": {"path": {"type": "string"}}}),)
 
@@ -136,26 +136,26 @@ STEP = st.one_of(
 def play(steps: list[tuple[str, str, int, int]]) -> tuple[Conversation, list[Event]]:
     """A conversation as it goes live, and its events as a journal gives them back. `stop` is a crash and a resume."""
     live = Conversation([Message("system", "sys"), Message("user", "task")])
-    events = [Event("prompt", "r", {"system": "sys", "text": "task"})]
+    events: list[Event] = [Briefed("sys", "task", role="r")]
 
-    def write(kind: str, **data: Any) -> None:
-        events.append(Event(kind, "r", json.loads(json.dumps(data))))
+    def write(event: Event) -> None:
+        events.append(event_of(event.kind, json.loads(json.dumps(event.data)), role="r"))
 
     for kind, text, calls, answered in steps:
         if kind == "stop":
             live = Conversation.restore(events)
         elif kind == "say":
             live.say(text)
-            write("message", text=text)
+            write(Told(text))
         else:
             asked = tuple(ToolCall(f"call_{at}", "list_files", {"n": at}) for at in range(calls))
             live.reply(text, asked)
-            write("reply", text=text, calls=[asdict(call) for call in asked], usage={})
+            write(Replied(text, asked))
             done = asked if answered >= calls else asked[:answered]
             for call in done:
-                write("call", id=call.id, name=call.name, arguments=call.arguments, cost=1)
+                write(Called(call.id, call.name, call.arguments))
                 live.answer(call, text * 2, at_fault(call))
-                write("result", id=call.id, name=call.name, text=text * 2, is_error=at_fault(call), data={})
+                write(Returned(call.id, call.name, text * 2, at_fault(call)))
             if len(done) < len(asked):  # killed between two calls: only a resume goes on from here
                 live = Conversation.restore(events)
     return live, events
@@ -176,11 +176,8 @@ def test_a_restored_conversation_is_the_live_one(steps: list[tuple[str, str, int
 
 
 def test_a_call_without_a_result_is_told_of_the_interruption() -> None:
-    calls = [{"id": "a", "name": "run_script", "arguments": {"command": "sleep 9"}, "parse_error": ""}]
-    events = [
-        Event("prompt", "r", {"system": "s", "text": "t"}),
-        Event("reply", "r", {"text": "", "calls": calls, "usage": {}}),
-    ]
+    calls = (ToolCall("a", "run_script", {"command": "sleep 9"}),)
+    events = [Briefed("s", "t", role="r"), Replied("", calls, role="r")]
     restored = Conversation.restore(events)
     assert restored.messages[-1].role == "tool"
     assert restored.messages[-1].is_error
@@ -189,14 +186,10 @@ def test_a_call_without_a_result_is_told_of_the_interruption() -> None:
 
 def test_a_run_that_is_interrupted_twice_stays_sound() -> None:
     """The note of the first resume is in no journal: the second has to put it into the same place."""
-    call = {"id": "a", "name": "list_files", "arguments": {}, "parse_error": ""}
-    events = [
-        Event("prompt", "r", {"system": "s", "text": "t"}),
-        Event("reply", "r", {"text": "", "calls": [call, {**call, "id": "b"}], "usage": {}}),
-        Event("result", "r", {"id": "a", "text": "x", "is_error": False}),
-    ]
+    calls = (ToolCall("a", "list_files"), ToolCall("b", "list_files"))
+    events: list[Event] = [Briefed("s", "t"), Replied("", calls), Returned("a", "list_files", "x")]
     once = Conversation.restore(events).messages
-    events.append(Event("reply", "r", {"text": "going on", "calls": [], "usage": {}}))
+    events.append(Replied("going on"))
     twice = Conversation.restore(events).messages
     assert twice == [*once, Message("assistant", "going on")]
     check_wire(twice)

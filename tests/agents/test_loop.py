@@ -323,7 +323,7 @@ def test_a_script_after_a_failed_one_is_a_round_of_mending(make_stage: Any) -> N
     )
     stage.run()
     assert stage.agent.counters.iterations == 2
-    assert [note["iteration"] for note in stage.of("note")] == [1, 2]
+    assert [call["iteration"] for call in stage.of("call")] == [0, 1, 2, 0]
 
 
 def test_rounds_of_mending_end(make_stage: Any) -> None:

@@ -142,7 +142,7 @@ def test_the_reason_has_the_cause_that_the_script_knew(make_stage: Any) -> None:
         'The last script said: "no mask belongs to an image" Look at the README.'
     )
     assert "Write Datapath/train.json." in " ".join(stage.told()), "the agent hears the other voice"
-    assert stage.of("check")[0]["reasons"] == ("No index was written.",)
+    assert stage.of("check")[0]["reasons"] == ["No index was written."]
 
 
 def test_giving_up_ends_the_role_at_once(make_stage: Any) -> None:

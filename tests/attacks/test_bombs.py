@@ -17,9 +17,10 @@ import pytest
 
 from attacks.test_hand_over_files import in_child
 from m3b.errors import WrongUse
-from m3b.events import Event
+from m3b.events import HandedOver
 from m3b.resources import resources_dir
 from m3b.run.folder import Run
+from m3b.run.journal import event_of
 from m3b.run.provisioning import lay_out
 from m3b.run.state import History
 
@@ -134,7 +135,7 @@ def test_deep_folders(data: Path, levels: int) -> None:
 # --- other versions, and kills ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("written", [2, 99, "x", None])
+@pytest.mark.parametrize("written", [3, 99, "x", None])
 def test_runs_of_a_newer_version_are_refused(tmp_path: Path, written: object) -> None:
     (tmp_path / "run.json").write_text(json.dumps({"format": written, "request": "x"}))
     with pytest.raises(WrongUse, match="newer m3b"):
@@ -142,9 +143,11 @@ def test_runs_of_a_newer_version_are_refused(tmp_path: Path, written: object) ->
 
 
 def test_a_journal_of_another_version_is_refused() -> None:
-    for event in (Event("reply", "r", {"usage": {"unheard_of": 1}}), Event("artifact", "r", {"artifact": "unheard"})):
-        with pytest.raises(WrongUse, match="version"):
-            History.of([event])
+    for kind, data in (("reply", {"text": "", "usage": {"unheard_of": 1}}), ("unheard", {}), ("note", {"words": "x"})):
+        with pytest.raises(ValueError, match=r"unheard|words"):
+            event_of(kind, data)
+    with pytest.raises(WrongUse, match="version"):
+        History.of([HandedOver("unheard", {})])
 
 
 def test_what_a_kill_left_is_removed_at_the_next_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,8 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from m3b.events import Event
+from m3b.events import Briefed, Called, Replied, RoleStarted, RunEnded
 from m3b.measure import Measure
+from m3b.messages import Usage
 from m3b.models import BoxAnswer, Model, Prediction
 from m3b.notebook import as_html, file_name, short
 from m3b.progress import NotebookLine, in_notebook, watcher
@@ -147,11 +148,11 @@ def page(monkeypatch: pytest.MonkeyPatch) -> Page:
 def test_a_notebook_has_a_line_that_is_overwritten(page: Page) -> None:
     line = watcher()
     assert isinstance(line, NotebookLine)
-    line(Event("role_started", "model_trainer", {"title": "Model Trainer", "llm": "rules"}))
-    line(Event("reply", data={"usage": {"input_tokens": 1200, "output_tokens": 34}}))
-    line(Event("call", data={"name": "run_script", "arguments": {"command": "python train.py"}, "cost": 1}))
-    line(Event("prompt", data={}))
-    line(Event("run_ended", data={"status": "completed", "reason": "auroc is good"}))
+    line(RoleStarted("Model Trainer", "rules"))
+    line(Replied("", usage=Usage(input_tokens=1200, output_tokens=34)))
+    line(Called("a", "run_script", {"command": "python train.py"}))
+    line(Briefed("", ""))
+    line(RunEnded({"status": "completed", "reason": "auroc is good"}))
     assert len(page.states) == 4, "a prompt moves nothing"
     assert page.states[2].endswith("Model Trainer · 1 action · 1,234 tokens · run_script python train.py")
     assert page.states[3].endswith("completed · 1 action · 1,234 tokens · auroc is good")
@@ -160,7 +161,7 @@ def test_a_notebook_has_a_line_that_is_overwritten(page: Page) -> None:
 def test_elsewhere_nothing_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "IPython", raising=False)
     assert not in_notebook()
-    watcher()(Event("call", data={"name": "run_script", "arguments": {}}))
+    watcher()(Called("a", "run_script", {}))
     terminal = ModuleType("IPython")
     terminal.get_ipython = lambda: type("TerminalInteractiveShell", (), {})()  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "IPython", terminal)

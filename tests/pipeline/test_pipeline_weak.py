@@ -109,12 +109,12 @@ def test_options_are_checked(spots: Path) -> None:
 
 def test_a_log_file_is_spared_the_words(capsys: pytest.CaptureFixture[str]) -> None:
     from m3b.cli.live import Live
-    from m3b.events import Event
+    from m3b.events import Delta
 
     with Live() as live:
         for text in ("I look at", " the folder\nand th", "en I"):
-            live(Event("delta", "r", {"text": text}))
+            live(Delta(text))
         assert live.doing == "and then I"
-        live(Event("delta", "r", {"text": ""}))
+        live(Delta(""))
         assert live.doing == ""
     assert capsys.readouterr().err == ""

@@ -18,7 +18,21 @@ from typer.testing import CliRunner
 
 from m3b.cli.bar import Bar
 from m3b.cli.live import Live
-from m3b.events import Event
+from m3b.events import (
+    Audited,
+    Called,
+    Checked,
+    Event,
+    Output,
+    Replied,
+    Returned,
+    RoleEnded,
+    RoleStarted,
+    RunStarted,
+    StageBegun,
+    Waiting,
+)  # fmt: skip
+from m3b.messages import Usage
 
 PROMPT = "Your answer (empty for none):"
 OFF = "Detect brain tumours on MRI"
@@ -147,19 +161,23 @@ def test_json_keeps_the_progress_on_standard_error(tmp_path: Path, spots: Path) 
 
 def long_run() -> list[Event]:
     """A role at work for ten minutes: two calls, a fault, an audit, a rejected and an accepted hand-over, a training."""
-    check = {"accepted": False, "faults": ["Datapath/train.json is missing. Write it."], "warnings": ["few cases"]}
-    said = [Event("output", "r", {"job": 0, "text": f"fold0 epoch {n}: loss 0.5\n"}) for n in range(60)]
+    said = [Output(0, f"fold0 epoch {n}: loss 0.5\n") for n in range(60)]
     return [
-        Event("run_started", "", {"id": "a-run", "sandbox": {"name": "bubblewrap"}}),
-        Event("role_started", "r", {"title": "Data Engineer", "llm": "rules"}),
-        Event("call", "r", {"name": "run_script", "arguments": {"command": "python build_index.py"}, "cost": 1}),
-        Event("result", "r", {"text": "no such column", "is_error": True}),
-        Event("stage", "r", {"text": "auditing the data"}),
-        Event("audit", "r", {"summary": "train: clear 142"}),
-        Event("check", "r", {**check, "reasons": ["No index of the data was written."]}),
-        Event("role_ended", "r", {"status": "done"}),
-        Event("role_started", "r", {"title": "Model Trainer", "llm": "rules"}),
-        Event("call", "r", {"name": "run_script", "arguments": {"command": "python train.py"}, "cost": 1}),
+        RunStarted("tell spots", "a-run", {"name": "bubblewrap"}),
+        RoleStarted("Data Engineer", "rules"),
+        Called("a", "run_script", {"command": "python build_index.py"}),
+        Returned("a", "run_script", "no such column", True),
+        StageBegun("auditing the data"),
+        Audited("train: clear 142"),
+        Checked(
+            False,
+            ("Datapath/train.json is missing. Write it.",),
+            ("few cases",),
+            ("No index of the data was written.",),
+        ),
+        RoleEnded("done"),
+        RoleStarted("Model Trainer", "rules"),
+        Called("b", "run_script", {"command": "python train.py"}),
         *said,
     ]
 
@@ -193,10 +211,10 @@ def test_a_log_file_has_a_line_a_stage(capsys: pytest.CaptureFixture[str], clock
 def test_a_log_file_hears_once_that_a_server_is_away(capsys: pytest.CaptureFixture[str], clock: list[float]) -> None:
     with Live() as live:
         for _ in range(20):
-            live(Event("waiting", "r", {"seconds": 10.0, "reason": "unreachable"}))
+            live(Waiting("unreachable", 10.0))
             clock[0] += 10
-        live(Event("reply", "r", {"usage": {"input_tokens": 1, "output_tokens": 1}}))
-        live(Event("waiting", "r", {"seconds": 2.0, "reason": "overloaded"}))
+        live(Replied("", usage=Usage(input_tokens=1, output_tokens=1)))
+        live(Waiting("overloaded", 2.0))
     assert [line[5:].strip() for line in capsys.readouterr().err.splitlines()] == [
         "waiting 10 s: unreachable",
         "waiting 10 s: unreachable",

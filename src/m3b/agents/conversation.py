@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from m3b.events import Event
+from m3b.events import Briefed, Event, Replied, Returned, Told
 from m3b.llm.tokens import of_message, of_tools
 from m3b.messages import Message, ToolCall, ToolSpec
 
@@ -108,23 +108,19 @@ class Conversation:
         """
         conversation = cls()
         for event in events:
-            data = event.data
-            if event.kind == "result":
-                conversation.add(Message("tool", data["text"], call_id=data["id"], is_error=bool(data["is_error"])))
-            if event.kind in ("prompt", "reply", "message"):
+            if isinstance(event, Briefed | Replied | Told):
                 conversation._close_calls()
-            if event.kind == "prompt":
-                if data.get("system"):
-                    conversation.add(Message("system", data["system"]))
-                conversation.say(data["text"])
-            elif event.kind == "reply":
-                calls = [
-                    ToolCall(c["id"], c["name"], c.get("arguments", {}), c.get("parse_error", ""))
-                    for c in data["calls"]
-                ]
-                conversation.reply(data.get("text", ""), calls)
-            elif event.kind == "message":
-                conversation.say(data["text"])
+            match event:
+                case Returned():
+                    conversation.add(Message("tool", event.text, call_id=event.id, is_error=event.is_error))
+                case Briefed():
+                    if event.system:
+                        conversation.add(Message("system", event.system))
+                    conversation.say(event.text)
+                case Replied():
+                    conversation.reply(event.text, event.calls)
+                case Told():
+                    conversation.say(event.text)
         conversation._close_calls()
         return conversation
 

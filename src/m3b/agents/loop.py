@@ -18,12 +18,13 @@ from m3b.agents.replies import given_up
 from m3b.agents.stuck import StuckDetector
 from m3b.agents.verdict import Verdict
 from m3b.errors import Cancelled, ContextOverflow, Failed, LLMError, OutOfBudget
+from m3b.events import Called, Checked, Delta, Event, Noted, Reason, Replied, Returned, Told, Waiting
 from m3b.llm.base import LLM
 from m3b.llm.streaming import ask
-from m3b.messages import Reply, ToolCall, ToolSpec, Usage
+from m3b.messages import Reply, ToolCall, ToolSpec
 from m3b.tools import ToolResult
 
-Emit = Callable[..., None]
+Emit = Callable[[Event], None]
 WRAP_UP = (
     "The budget of this run is spent: no tool can be called any more. In at most five sentences, say what is done, "
     "what is missing, and what should be done next."
@@ -66,7 +67,7 @@ class Agent:
         tools: runs calls.
         allowed: names of the tools that this role has.
         budget: shared with the other roles.
-        emit: `emit(kind, **data)` takes every event; it writes the journal and may raise `Cancelled`.
+        emit: takes every event; it writes the journal, which may fail the run.
         conversation: empty, or restored from a journal.
         reflection: said once, with the check's warnings, when the hand-over is accepted with warnings; empty is off.
         cancelled: polled while waiting for the model.
@@ -122,22 +123,15 @@ class Agent:
                 raise Failed(f"{self._duty.failed}. {words}")
             verdict = check(reply.text)
             if verdict.said:
-                self._tell(verdict.said)
+                self._tell(verdict.said, "answer")
                 continue
-            self.emit(
-                "check",
-                accepted=verdict.accepted,
-                faults=verdict.faults,
-                warnings=verdict.warnings,
-                reasons=verdict.reasons,
-            )
+            self.emit(Checked(verdict.accepted, verdict.faults, verdict.warnings, verdict.reasons))
             if not verdict.accepted:
                 self._reject(verdict)
             elif verdict.warnings and not reflected:
                 reflected = True
-                self._tell(
-                    f"{self.reflection}\n\nThe check accepts your work, and noted:\n{_bullets(verdict.warnings)}"
-                )
+                noted = f"The check accepts your work, and noted:\n{_bullets(verdict.warnings)}"
+                self._tell(f"{self.reflection}\n\n{noted}", "reflection")
             else:
                 return verdict
 
@@ -150,7 +144,7 @@ class Agent:
         facts = self.llm.facts
         dropped = self.conversation.trim(self.specs, facts.window, facts.max_output)
         if dropped:
-            self.emit("note", text=f"{dropped} old tool results were dropped to fit the model's window.")
+            self.emit(Noted(f"{dropped} old tool results were dropped to fit the model's window."))
         try:
             reply = self._request(self.specs)
         except ContextOverflow:
@@ -160,7 +154,7 @@ class Agent:
         if reply.stop == "length" and reply.calls:
             reply = Reply(reply.text, (), reply.usage, "length", reply.model)
         self.conversation.reply(reply.text, reply.calls)
-        self.emit("reply", text=reply.text, calls=[_plain(call) for call in reply.calls], usage=_plain(reply.usage))
+        self.emit(Replied(reply.text, reply.calls, reply.usage, reply.stop))
         return reply
 
     def _request(self, specs: Sequence[ToolSpec]) -> Reply:
@@ -178,10 +172,10 @@ class Agent:
         return self.cancelled()
 
     def _waiting(self, reason: str, seconds: float) -> None:
-        self.emit("waiting", reason=reason, seconds=seconds)
+        self.emit(Waiting(reason, seconds))
 
     def _piece(self, text: str) -> None:
-        self.emit("delta", text=text)
+        self.emit(Delta(text))
 
     def _odd(self, reply: Reply) -> bool:
         """Answer a reply that is neither a call nor a hand-over; three in a row end the role."""
@@ -195,12 +189,12 @@ class Agent:
             last = "was cut off at its length limit" if reply.stop == "length" else "was empty"
             unusable = f"The model gave three unusable replies in a row; the last {last}. Use another model."
             raise Failed(REFUSED if reply.stop == "refusal" else unusable)
-        self._tell(fault)
+        self._tell(fault, "unusable")
         return True
 
-    def _tell(self, text: str) -> None:
+    def _tell(self, text: str, reason: Reason, iteration: int = 0) -> None:
         self.conversation.say(text)
-        self.emit("message", text=text)
+        self.emit(Told(text, reason, iteration))
 
     # --- acting --------------------------------------------------------------------------------------------------
 
@@ -232,9 +226,8 @@ class Agent:
     def _run(self, call: ToolCall, free: bool) -> ToolResult:
         if self.cancelled():
             raise Cancelled("The run was cancelled.")
-        self.emit("call", id=call.id, name=call.name, arguments=call.arguments, cost=0 if free else 1)
-        if self._failed_script and call.name == "run_script" and not free:
-            self._iterate()
+        iteration = self._iterate() if self._failed_script and call.name == "run_script" and not free else 0
+        self.emit(Called(call.id, call.name, call.arguments, 0 if free else 1, iteration))
         result = self.tools.call(call, self.allowed)
         if call.name == "run_script" and "exit_code" in result.data:
             self._failed_script = result.data["exit_code"] != 0
@@ -268,25 +261,23 @@ class Agent:
 
     def _answer(self, call: ToolCall, result: ToolResult) -> None:
         self.conversation.answer(call, result.text, result.is_error)
-        self.emit("result", id=call.id, name=call.name, text=result.text, is_error=result.is_error, data=result.data)
+        self.emit(Returned(call.id, call.name, result.text, result.is_error, result.data))
 
     def _circle(self, repeats: str) -> None:
         if self.stuck.warned:
             raise Failed(self._why(f"The agent went round in circles: {repeats}"))
         self.stuck.warned = True
-        self._tell(f"You are going round in circles: {repeats} Do something else: {_way_out(self.allowed)}")
+        self._tell(f"You are going round in circles: {repeats} Do something else: {_way_out(self.allowed)}", "circle")
 
-    def _iterate(self) -> None:
+    def _iterate(self) -> int:
+        """The number of the debug iteration that begins with this call."""
         if not self.budget.iterations:
             raise Failed(self._why("A script failed, and no debug round is allowed in this run."))
         if self.counters.iterations >= self.budget.iterations:
             spent = f"{self.budget.iterations} debug rounds are spent: a script failed again and again."
             raise Failed(self._why(spent))
-        self._count()
-
-    def _count(self) -> None:
         self.counters.iterations += 1
-        self.emit("note", text=f"Round {self.counters.iterations} of mending.", iteration=self.counters.iterations)
+        return self.counters.iterations
 
     def _reject(self, verdict: Verdict) -> None:
         end = verdict.end or Failed
@@ -294,12 +285,10 @@ class Agent:
             raise end(" ".join(verdict.reasons))
         if self.counters.iterations >= self.budget.iterations:
             raise end(self._why(*verdict.reasons, rounds=self.budget.iterations))
-        self._count()
+        self.counters.iterations += 1
         noted = f"\nIt noted besides:\n{_bullets(verdict.warnings)}" if verdict.warnings else ""
-        self._tell(
-            f"The check does not accept this yet:\n{_bullets(verdict.faults)}{noted}\nMend it, then say that you are "
-            "done."
-        )
+        told = f"The check does not accept this yet:\n{_bullets(verdict.faults)}{noted}\nMend it, then say that you are done."
+        self._tell(told, "rejected", self.counters.iterations)
 
     def _why(self, *found: str, rounds: int = 0) -> str:
         """The reason for people; a script that failed last usually knows the cause."""
@@ -307,25 +296,20 @@ class Agent:
 
     def _wrap_up(self) -> None:
         """One last turn without tools, so that a person can pick the work up."""
-        self._tell(WRAP_UP)
+        self._tell(WRAP_UP, "wrap_up")
         most = self.budget.actions
         spent = f"{f'All {most} actions are' if most > 1 else 'The only action is'} spent. Raise max_actions."
         try:
             reply = self._request(self.specs)  # the same tools: some providers refuse a history whose tools are gone
         except LLMError as error:
             raise OutOfBudget(spent) from error
-        self.emit("reply", text=reply.text, calls=[], usage=_plain(reply.usage))
+        self.emit(Replied(reply.text, (), reply.usage, reply.stop))
         raise OutOfBudget(f"{spent} {given_up(reply.text) or reply.text.strip()}".strip())
 
 
 def _way_out(allowed: Sequence[str]) -> str:
     look = "look at the files that are there" if "list_files" in allowed else "use what you know already"
     return f"{look}, choose another approach, or say what stops you."
-
-
-def _plain(value: ToolCall | Usage) -> dict[str, Any]:
-    """The fields as a dict, as the journal keeps them: `asdict` would copy every argument deeply."""
-    return {name: getattr(value, name) for name in value.__slots__}
 
 
 def _bullets(lines: Sequence[str]) -> str:

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from m3b.data.index import TEST
-from m3b.events import Event
+from m3b.events import Called, Event, HandedOver
 from m3b.metrics import canonical_metric
 from m3b.metrics.table import tasks
-from m3b.run.folder import read_journal
+from m3b.run.journal import salvage
 
 from .scoring import Score
 from .systems import Outcome
@@ -65,8 +65,8 @@ def _calls(run: Path) -> list[str]:
     """What the calls after the lock tell: code that reads the test index to train, ways out of the workspace."""
     found = []
     locked = False
-    for event in read_journal(run / "journal.jsonl"):
-        if event.kind == "artifact" and event.data.get("artifact") == "index":
+    for event in salvage(run / "journal.jsonl"):
+        if isinstance(event, HandedOver) and event.artifact == "index":
             locked = True
         for text, runs in _words(event):
             if _OUTSIDE.search(text):
@@ -78,12 +78,9 @@ def _calls(run: Path) -> list[str]:
 
 def _words(event: Event) -> Iterator[tuple[str, bool]]:
     """Texts of a call that may run or become code, and whether they may."""
-    if event.kind != "call":
+    if not isinstance(event, Called):
         return
-    arguments: Any = event.data.get("arguments") or {}
-    name = str(event.data.get("name", ""))
-    if not isinstance(arguments, dict):
-        return
+    arguments, name = event.arguments, event.name
     if name == "run_script":
         yield str(arguments.get("command", "")), True
     elif name in ("write_files", "edit_files"):

@@ -9,7 +9,21 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from m3b.cli.show import console
-from m3b.events import Event
+from m3b.events import (
+    Audited,
+    Called,
+    Checked,
+    Delta,
+    Event,
+    Output,
+    Replied,
+    Returned,
+    RoleEnded,
+    RoleStarted,
+    RunStarted,
+    StageBegun,
+    Waiting,
+)
 
 if TYPE_CHECKING:
     from m3b.cli.bar import Bar
@@ -64,53 +78,70 @@ class Live:
     def __call__(self, event: Event) -> None:
         if self.quiet:
             return
-        handler = getattr(self, f"_{event.kind}", None)
-        if handler:
-            handler(event.data)
+        self._take(event)
         if self._status is not None:
             self._status.describe(self._line())
 
-    # --- one method a kind of event that is shown ----------------------------------------------------------------
+    def _take(self, event: Event) -> None:
+        match event:
+            case RunStarted():
+                self._began(event)
+            case RoleStarted():
+                self.role = event.title
+                self._say(f"{self.role} ({event.llm})")
+            case RoleEnded():
+                if event.status != "done":
+                    self._say(f"  {self.role} ended: {event.status}")
+                self.role = ""
+            case StageBegun():
+                self.doing = event.text
+                self._unknown()
+                self._say(f"       {event.text}")
+            case Audited():
+                self._detail(f"       {event.summary}")
+            case Checked():
+                for reason in event.reasons:  # the user's voice
+                    self._detail(f"       not accepted: {_first_line(reason)}")
+                for warning in event.warnings:
+                    self._detail(f"       noted: {_first_line(warning)}")
+            case _:
+                self._take_of_agent(event)
 
-    def _run_started(self, data: dict[str, Any]) -> None:
-        self._say(f"run {data['id']}  sandbox: {data['sandbox']['name']}")
-        if data["sandbox"]["name"] == "off":
+    def _take_of_agent(self, event: Event) -> None:
+        match event:
+            case Called():
+                self.actions += event.cost
+                self.doing = f"{event.name} {_brief(event.arguments)}"
+                self._detail(f"  {self.actions:>3}  {self.doing}")
+            case Returned():
+                self.doing = self.tail = ""
+                self._unknown()
+                if event.is_error:
+                    self._detail(f"       failed: {_first_line(event.text)}")
+            case Delta():
+                self._drafted(event.text)
+            case Replied():
+                self._draft = self.doing = ""
+                self._waited = False
+                self.tokens += event.usage.input_tokens + event.usage.output_tokens
+            case Output():
+                self._printed(event.text)
+            case Waiting():
+                self._waits(event)
+
+    def _began(self, event: RunStarted) -> None:
+        self._say(f"run {event.id}  sandbox: {event.sandbox['name']}")
+        if event.sandbox["name"] == "off":
             self._say("WARNING: scripts run unconfined (sandbox off): they can read and write whatever you can.")
 
-    def _role_started(self, data: dict[str, Any]) -> None:
-        self.role = data["title"]
-        self._say(f"{self.role} ({data['llm']})")
-
-    def _role_ended(self, data: dict[str, Any]) -> None:
-        if data["status"] != "done":
-            self._say(f"  {self.role} ended: {data['status']}")
-        self.role = ""
-
-    def _call(self, data: dict[str, Any]) -> None:
-        self.actions += data.get("cost", 1)
-        self.doing = f"{data['name']} {_brief(data['arguments'])}"
-        self._detail(f"  {self.actions:>3}  {self.doing}")
-
-    def _result(self, data: dict[str, Any]) -> None:
-        self.doing = self.tail = ""
-        self._unknown()
-        if data["is_error"]:
-            self._detail(f"       failed: {_first_line(data['text'])}")
-
-    def _delta(self, data: dict[str, Any]) -> None:
+    def _drafted(self, text: str) -> None:
         """The model's words, on a terminal only: a log file is told what came of them."""
-        self._draft = self._draft[-WIDTH:] + data["text"] if data["text"] else ""
+        self._draft = self._draft[-WIDTH:] + text if text else ""
         lines = [line.strip() for line in self._draft.splitlines() if line.strip()]
         self.doing = lines[-1] if lines else ""
 
-    def _reply(self, data: dict[str, Any]) -> None:
-        self._draft = self.doing = ""
-        self._waited = False
-        usage = data["usage"]
-        self.tokens += usage["input_tokens"] + usage["output_tokens"]
-
-    def _output(self, data: dict[str, Any]) -> None:
-        lines = [line.strip() for line in data["text"].splitlines() if line.strip()]
+    def _printed(self, text: str) -> None:
+        lines = [line.strip() for line in text.splitlines() if line.strip()]
         self.tail = lines[-1] if lines else ""
         if self._status is not None:
             for line in lines:
@@ -118,27 +149,13 @@ class Live:
         if self.tail:
             self._alive(self.tail)
 
-    def _waiting(self, data: dict[str, Any]) -> None:
-        told = f"waiting {data['seconds']:.0f} s: {data['reason']}"
+    def _waits(self, event: Waiting) -> None:
+        told = f"waiting {event.seconds:.0f} s: {event.reason}"
         if self.moving or not self._waited:
             self._say(f"       {told}")
         else:
             self._alive(told)
         self._waited = True
-
-    def _stage(self, data: dict[str, Any]) -> None:
-        self.doing = data["text"]
-        self._unknown()
-        self._say(f"       {data['text']}")
-
-    def _audit(self, data: dict[str, Any]) -> None:
-        self._detail(f"       {data['summary']}")
-
-    def _check(self, data: dict[str, Any]) -> None:
-        for reason in data.get("reasons") or data["faults"]:  # the user's voice; old journals have the agent's alone
-            self._detail(f"       not accepted: {_first_line(reason)}")
-        for warning in data["warnings"]:
-            self._detail(f"       noted: {_first_line(warning)}")
 
     # -------------------------------------------------------------------------------------------------------------
 

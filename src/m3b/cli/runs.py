@@ -18,6 +18,7 @@ from m3b.cli.show import console, print_json, result_lines, table
 from m3b.errors import WrongUse
 
 if TYPE_CHECKING:
+    from m3b.events import Event
     from m3b.run.folder import Run
 
 
@@ -104,19 +105,19 @@ def show(
 ) -> None:
     """Show what happened in a run, from its journal."""
     from m3b.run.folder import Run
+    from m3b.run.journal import salvage
     from m3b.run.result import Result
 
     place = Run.open(run)
     record = place.load()
     if json:
-        print_json(
-            {**record, "events": [{"kind": e.kind, "role": e.role, "at": e.at, "data": e.data} for e in place.events()]}
-        )
+        told = salvage(place.journal_file)
+        print_json({**record, "events": [{"kind": e.kind, "role": e.role, "at": e.at, "data": e.data} for e in told]})
         return
     out = console()
     out.print(f"{place.id}: {record['request']}", markup=False)
-    for event in place.events():
-        text = _event_text(event.kind, event.data, full)
+    for event in salvage(place.journal_file):
+        text = _event_text(event, full)
         if text:
             out.print(text, markup=False, soft_wrap=True)
     if record.get("result"):
@@ -126,25 +127,40 @@ def show(
         out.print(f"\nThis run has not ended; `{place.command('resume')}` goes on.", markup=False)
 
 
-def _event_text(kind: str, data: dict[str, Any], full: bool) -> str:
+def _event_text(event: Event, full: bool) -> str:
+    from m3b import events
+
     limit = 10**9 if full else 300
 
     def cut(text: str) -> str:
         return text if len(text) <= limit else f"{text[:limit]}... ({len(text):,} characters)"
 
-    texts = {
-        "role_started": lambda: f"\n== {data['title']} ({data['llm']})",
-        "prompt": lambda: f"[briefing] {cut(data['text'])}",
-        "reply": lambda: f"[reply] {cut(data['text'])}" if data.get("text") else "",
-        "call": lambda: f"[call] {data['name']} {cut(str(data['arguments']))}",
-        "result": lambda: f"[result] {cut(data['text'])}",
-        "message": lambda: f"[m3b] {cut(data['text'])}",
-        "check": lambda: f"[check] {'accepted' if data['accepted'] else 'rejected'} {' '.join(data['faults'])}",
-        "artifact": lambda: f"[handed over] {data['artifact']}",
-        "audit": lambda: f"[audit] {data['summary']}",
-        "note": lambda: f"[note] {data['text']}",
-    }
-    return texts[kind]() if kind in texts else ""
+    match event:
+        case events.RoleStarted():
+            return f"\n== {event.title} ({event.llm})"
+        case events.Briefed():
+            return f"[briefing] {cut(event.text)}"
+        case events.Replied():
+            return f"[reply] {cut(event.text)}" if event.text else ""
+        case events.Called():
+            return f"[call] {event.name} {cut(str(event.arguments))}{_iteration(event.iteration)}"
+        case events.Returned():
+            return f"[result] {cut(event.text)}"
+        case events.Told():
+            return f"[m3b] {cut(event.text)}{_iteration(event.iteration)}"
+        case events.Checked():
+            return f"[check] {'accepted' if event.accepted else 'rejected'} {' '.join(event.faults)}"
+        case events.HandedOver():
+            return f"[handed over] {event.artifact}"
+        case events.Audited():
+            return f"[audit] {event.summary}"
+        case events.Noted():
+            return f"[note] {event.text}"
+    return ""
+
+
+def _iteration(number: int) -> str:
+    return f" (debug iteration {number})" if number else ""
 
 
 def report(run: RunName = "last") -> None:

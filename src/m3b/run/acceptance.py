@@ -23,9 +23,11 @@ from m3b.data.cards import Card
 from m3b.data.index import read_index
 from m3b.data.view import shared_files, wanted_by
 from m3b.errors import DataError
-from m3b.run.folder import Run, replace_text
+from m3b.events import Audited, Noted, Output, StageBegun
+from m3b.run.folder import Run
 from m3b.run.packaging import PREDICTIONS, acceptable_range, keep_trial
 from m3b.run.readings import Readings, account, kept_account
+from m3b.run.writing import replace_text
 from m3b.untrusted import remove_tree, write_whole
 
 MAX_GROUPING = 200
@@ -80,8 +82,8 @@ class Inspector:
         very copy if it is accepted."""
         if refused := self.readings.execute(selection, card):
             return refused
-        self.emit("stage", text="auditing the data")
-        tick = lambda done, total: self.emit("output", job=0, text=f"audit: {done} of {total} images")  # noqa: E731
+        self.emit(StageBegun("auditing the data"))
+        tick = lambda done, total: self.emit(Output(0, f"audit: {done} of {total} images"))  # noqa: E731
         frozen = self.run.folder / FROZEN
         try:
             notes = freeze(self.run.work, frozen, self.raw_roots, selection.task)
@@ -94,7 +96,7 @@ class Inspector:
         if both := _on_both_sides(frozen, selection.task):
             return rejected(both)
         for note in notes:
-            self.emit("note", text=note)
+            self.emit(Noted(note))
         hashes = lock(frozen, self.run.locked, selection.task)
         save_hashes(self.run.locked, hashes, self.raw)
         read = kept_account(self.run.work)
@@ -110,7 +112,7 @@ class Inspector:
                 (self.run.work / AUDIT).unlink()  # an earlier one, or a script's
             return
         found = json.loads(audit.read_text(encoding="utf-8"))
-        self.emit("audit", summary=_audit_line(found), findings=found["findings"])
+        self.emit(Audited(_audit_line(found), found["findings"]))
         write_whole(self.run.work, AUDIT, audit.read_bytes())
         audit.replace(self.run.folder / AUDIT)
 
@@ -140,7 +142,7 @@ class Inspector:
         if self._last and self._last[0] == hashes:
             _copy_answers(self.run)
             return self._last[1]  # nothing was changed since it was accepted
-        self.emit("stage", text="running the model on cases that it has not seen")
+        self.emit(StageBegun("running the model on cases that it has not seen"))
 
         def keep(trial: Trial) -> None:
             keep_trial(self.run, trial)

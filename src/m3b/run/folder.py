@@ -1,8 +1,7 @@
-"""Run folders: their names, their journal, their record."""
+"""Run folders: their names, their lock, their record."""
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import secrets
@@ -15,91 +14,13 @@ from typing import Any
 from m3b import locking
 from m3b.errors import WrongUse
 from m3b.events import Event
+from m3b.run.journal import FORMAT, read_journal
+from m3b.run.writing import replace_text
 
 LAST = "last"
 """Names the run that began last."""
 
 LOCK, MODEL = ".lock", "predict.py"
-
-UNWRITTEN = ("output", "waiting", "delta")
-"""Kinds of event that are shown but not kept."""
-
-
-FORMAT = 1
-"""Of run.json and the journal; raised when an older m3b could not go on with a run."""
-
-_ENCODE = json.JSONEncoder(ensure_ascii=False, default=str).encode
-
-
-class Journal:
-    """The append-only record of a run: one JSON object a line, on disk before `write` returns.
-
-    A reply that asks for calls waits for the first of them, which follows at once: one wait for the disk serves both,
-    and nothing is done in the world before what led to it is safe. Opening the journal again after a crash cuts off a
-    torn last line, so that what follows is whole.
-    """
-
-    def __init__(self, file: Path, *, fsync: bool = True) -> None:
-        self.file, self.fsync = file, fsync
-        _mend(file)
-        self._stream = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-        self._end = os.fstat(self._stream).st_size
-
-    def write(self, event: Event) -> None:
-        """Append one event.
-
-        Raises:
-            OSError: the disk is full, for instance; nothing of the event is kept then.
-        """
-        line = {"kind": event.kind, "role": event.role, "at": round(event.at, 3), "data": event.data}
-        block = _ENCODE(line).encode("utf-8", "replace") + b"\n"
-        end = self._end
-        try:
-            written = os.write(self._stream, block)
-            while written < len(block):
-                written += os.write(self._stream, block[written:])
-            if self.fsync and not (event.kind == "reply" and event.data.get("calls")):
-                os.fdatasync(self._stream)
-            self._end = end + len(block)
-        except OSError:
-            with contextlib.suppress(OSError):
-                os.ftruncate(self._stream, end)
-            raise
-
-    def close(self) -> None:
-        if self._stream >= 0:
-            os.close(self._stream)
-            self._stream = -1
-
-
-def _mend(file: Path) -> None:
-    if not file.exists():
-        return
-    with file.open("rb+") as stream:
-        size = stream.seek(0, os.SEEK_END)
-        keep = size
-        while keep > 0:
-            start = max(0, keep - 65536)
-            stream.seek(start)
-            block = stream.read(keep - start)
-            cut = block.rfind(b"\n")
-            if cut >= 0:
-                keep = start + cut + 1
-                break
-            keep = start
-        if keep < size:
-            stream.truncate(keep)
-
-
-def read_journal(file: Path) -> Iterator[Event]:
-    """The events of a journal; a torn or foreign line is left out."""
-    if not file.is_file():
-        return
-    with file.open("rb") as stream:
-        for line in stream:
-            with contextlib.suppress(ValueError, KeyError, TypeError):
-                raw = json.loads(line)
-                yield Event(raw["kind"], raw["role"], raw["data"], raw["at"])
 
 
 class Run:
@@ -231,19 +152,6 @@ class Run:
 
     def events(self) -> Iterator[Event]:
         return read_journal(self.journal_file)
-
-
-def replace_text(file: Path, text: str) -> None:
-    """Write a file by way of a temporary one beside it."""
-    part = file.with_name(f".{file.name}.{os.getpid()}")
-    try:
-        with part.open("w", encoding="utf-8") as stream:
-            stream.write(text)
-            stream.flush()
-            os.fsync(stream.fileno())
-        part.replace(file)
-    finally:
-        part.unlink(missing_ok=True)
 
 
 def runs_root() -> Path:

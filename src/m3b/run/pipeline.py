@@ -23,7 +23,9 @@ from m3b.workspace import Source, Workspace
 if TYPE_CHECKING:
     from m3b.data.spec.given import Given
     from m3b.data.spec.model import IndexSpec
+    from m3b.run.context import RunContext
     from m3b.run.given import Reading
+    from m3b.run.state import History
     from m3b.tasks import Metric
 
 Model = str | LLM | Callable[..., Any]
@@ -181,26 +183,21 @@ class Pipeline:
         return self._go(run, record, sandbox, on_event)
 
     def _go(self, run: Run, record: dict[str, Any], sandbox: Sandbox, on_event: Callable[[Event], None]) -> Result:
-        from m3b.run.lifecycle import (
-            execute,  # the agents, the tools and numpy: what a run needs and an import does not
-        )
+        # the agents, the tools and numpy: what a run needs and an import does not
+        from m3b.run.context import Hooks, RunContext
+        from m3b.run.lifecycle import execute
+
+        hooks = Hooks(self.ask, self.approve, on_event)
+
+        def opened(state: History) -> RunContext:
+            return RunContext(
+                run, record["request"], self.options, self.workspace, self.llms, sandbox, state, hooks, self.own,
+                self._cancel, self.given,
+            )  # fmt: skip
 
         run.lock()
         try:
-            return execute(
-                run,
-                record,
-                options=self.options,
-                workspace=self.workspace,
-                llms=self.llms,
-                sandbox=sandbox,
-                ask=self.ask,
-                approve=self.approve,
-                on_event=on_event,
-                cancel=self._cancel,
-                own=self.own,
-                given=self.given,
-            )
+            return execute(run, record, opened)
         finally:
             run.unlock()
 

@@ -9,21 +9,23 @@ import re
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from m3b.data import kinds
 from m3b.data.cards import Card
 from m3b.data.schemas import example, example_labels, json_schema
 from m3b.errors import WrongUse
+from m3b.events import Output
 from m3b.run.folder import Run
-from m3b.run.options import Options
-from m3b.sandbox import Limits, Sandbox
+from m3b.sandbox import Limits
 from m3b.tools import Roots, Toolbox
-from m3b.tools.own import Bound
 from m3b.untrusted import is_folder, make_folder, remove_tree
+
+if TYPE_CHECKING:
+    from m3b.run.context import RunContext
 
 NONE: Mapping[str, Path] = MappingProxyType({})
 SHARED = "shared"
@@ -33,32 +35,19 @@ OLD_S = 3600.0
 _TEMPORARY = re.compile(r"m3b-(?:probe|look|logs)-(\d+)-\w+")
 
 
-@dataclass(frozen=True)
-class ToolParts:
-    """What the tools of a run need besides its folders; see `Toolbox`."""
-
-    sandbox: Sandbox
-    run: Run
-    options: Options
-    approve: Callable[[str], bool] | None
-    on_output: Callable[[int, str], None]
-    cancelled: Callable[[], bool]
-    own: Mapping[str, Bound]
-
-
-def toolbox(roots: Roots, read: Sequence[Path], parts: ToolParts) -> Toolbox:
+def toolbox(run: RunContext, roots: Roots, read: Sequence[Path]) -> Toolbox:
     """The tools of a run whose scripts may read these folders."""
     return Toolbox(
         roots,
-        sandbox=parts.sandbox,
-        limits=Limits(wall_s=max(3600.0, parts.options.train_minutes * 60 * 3)),
+        sandbox=run.sandbox,
+        limits=Limits(wall_s=max(3600.0, run.options.train_minutes * 60 * 3)),
         mounts_read=read,
-        phi=parts.options.phi,
-        approve=parts.approve,
-        on_output=parts.on_output,
-        cancelled=parts.cancelled,
-        logs=parts.run.folder / "logs",
-        own=parts.own,
+        phi=run.options.phi,
+        approve=run.hooks.approve,
+        on_output=lambda job, text: run.emit(Output(job, text)),
+        cancelled=run.cancel.is_set,
+        logs=run.folder.folder / "logs",
+        own=run.own.tools,
     )
 
 
@@ -77,7 +66,8 @@ def lay_out(run: Run, cards: Iterable[Card], resources: Path, templates: Mapping
     """
     read: dict[str, Path] = {}
     sweep(run.folder)
-    run.work.mkdir(parents=True, exist_ok=True)
+    for folder in (run.work, run.locked):
+        folder.mkdir(parents=True, exist_ok=True)
     plain_folder(run.work, "data")
     for card in cards:
         if card.path is None or not card.path.is_dir():

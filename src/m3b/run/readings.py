@@ -7,16 +7,18 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from m3b.agents.artifacts import Selection
 from m3b.agents.checks.module import Ran
+from m3b.agents.loop import Emit
 from m3b.agents.verdict import Fault, Verdict, rejected
 from m3b.data.cards import Card, own_notes
 from m3b.data.spec.places import ACCOUNTING, OFFERS, SPEC
 from m3b.errors import RejectedData
+from m3b.events import Noted, StageBegun
 from m3b.run.folder import Run
 from m3b.untrusted import Unsafe, is_file, read_bytes, read_json, write_whole
 
@@ -48,7 +50,7 @@ class Readings:
         given: what the user said of the reading; a whole one stands, whatever an agent writes.
     """
 
-    def __init__(self, run: Run, inside: RunInside, emit: Callable[..., None], given: Given | None = None) -> None:
+    def __init__(self, run: Run, inside: RunInside, emit: Emit, given: Given | None = None) -> None:
         self.run, self.inside, self.emit, self.given = run, inside, emit, given
 
     def propose(self, request: str, selection: Selection, card: Card) -> list[dict[str, Any]]:
@@ -61,7 +63,7 @@ class Readings:
             return []
         if self.given is not None and self.given.index is not None:
             return self._written([as_reading(self.given.index)], sufficient=True)
-        self.emit("stage", text="surveying the data folder")
+        self.emit(StageBegun("surveying the data folder"))
         boxes = True if selection.metric in BOXED else None
         job = {"do": "propose", "task": selection.task, "request": request, "classes": list(selection.classes),
                "notes": f"{card.text()}\n{own_notes(card.path)}", "boxes": boxes, "seconds": SURVEY_S,
@@ -70,7 +72,7 @@ class Readings:
         if "error" in answer and self.given is not None:
             raise RejectedData(str(answer["error"]))
         if "error" in answer:
-            self.emit("note", text=f"The folder could not be surveyed: {answer['error']}")
+            self.emit(Noted(f"The folder could not be surveyed: {answer['error']}"))
             return []
         return self._written(answer["readings"], sufficient=not answer["insufficient"])
 
@@ -108,7 +110,7 @@ class Readings:
             told = f"The data cannot be read in the way that was proposed: {answer['error']}"
             return rejected(Fault(f"{SPEC} cannot be executed: {answer['error']} {REMEDY}", told))
         for line in account(answer):
-            self.emit("note", text=line)
+            self.emit(Noted(line))
         return None
 
     def _ask(self, job: Mapping[str, Any], root: Path, work: Path | None) -> dict[str, Any]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
+from m3b.errors import Status
 from m3b.measure import Measure, unknown_patients
 from m3b.notebook import as_html, figure, short
 
-Status = Literal["completed", "below_range", "no_dataset", "rejected_data", "out_of_budget", "failed", "cancelled"]
 STATUSES: tuple[Status, ...] = get_args(Status)
 
 FINAL: tuple[Status, ...] = ("completed", "below_range", "no_dataset", "rejected_data")

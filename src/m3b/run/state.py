@@ -4,12 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
-from m3b.agents.artifacts import Artifact, from_json
+from m3b.agents.artifacts import Artifact, DataIndex, Selection, from_json
 from m3b.errors import WrongUse
-from m3b.events import Event
+from m3b.events import (
+    Audited,
+    Briefed,
+    Called,
+    Checked,
+    Event,
+    HandedOver,
+    Noted,
+    Replied,
+    Returned,
+    RoleEnded,
+    RoleStarted,
+    RunStarted,
+    Told,
+)
 from m3b.messages import Usage
+
+A = TypeVar("A", bound=Artifact)
 
 
 @dataclass
@@ -31,7 +47,7 @@ class History:
     """State of a run as its events tell it.
 
     `dialogue` holds, a role, the events from which its conversation can be restored; `closing` what it said with a
-    hand-over that was accepted.
+    hand-over that was accepted; `remark` what the Result has to say of how the model came to be.
     """
 
     artifacts: dict[str, Artifact] = field(default_factory=dict)
@@ -40,6 +56,7 @@ class History:
     closing: dict[str, list[str]] = field(default_factory=dict)
     usage: Usage = field(default_factory=Usage)
     audit: str = ""
+    remark: str = ""
     seconds: float = 0.0
     _started: float = 0.0
     _last: float = 0.0
@@ -52,69 +69,85 @@ class History:
     def iterations(self) -> int:
         return sum(tally.iterations for tally in self.roles.values())
 
+    def artifact(self, kind: str, of: type[A]) -> A | None:
+        """What was handed over of a kind; None where nothing was yet."""
+        found = self.artifacts.get(kind)
+        return found if isinstance(found, of) else None
+
+    @property
+    def selection(self) -> Selection | None:
+        return self.artifact("selection", Selection)
+
+    @property
+    def index(self) -> DataIndex | None:
+        return self.artifact("index", DataIndex)
+
     def take(self, event: Event) -> None:
-        """Fold one event in."""
-        handler = getattr(self, f"_{event.kind}", None)
-        if handler:
-            handler(event)
-        if event.kind in ("prompt", "reply", "result", "message"):
+        """Fold one event in.
+
+        Raises:
+            WrongUse: an artifact that this m3b does not know.
+        """
+        match event:
+            case RunStarted():
+                if self._started:  # a resumed run: the time between crash and resume was not worked
+                    self.seconds += max(0.0, self._last - self._started)
+                self._started = event.at
+            case RoleStarted():
+                self._of(event).status = "working"
+            case RoleEnded():
+                self._of(event).status = event.status
+            case Called():
+                self._of(event).actions += event.cost
+            case Replied():
+                self._spent(event)
+            case Checked(accepted=True):
+                said = self.dialogue.get(event.role, [])
+                if said and isinstance(said[-1], Replied):
+                    self.closing[event.role] = [said[-1].text.strip()]  # a reflection corrects what came before
+            case Audited():
+                self.audit = event.summary
+            case HandedOver():
+                self.artifacts[event.artifact] = _artifact(event)
+                self.remark = event.remark or self.remark
+        if isinstance(event, Called | Told | Noted) and event.iteration:
+            self._of(event).iterations = event.iteration
+        if isinstance(event, Briefed | Replied | Returned | Told):
             self.dialogue.setdefault(event.role, []).append(event)
         self._last = event.at
 
     @classmethod
     def of(cls, events: Iterable[Event]) -> History:
+        """The state after these events, which another process told.
+
+        Raises:
+            WrongUse: see `take`.
+        """
         history = cls()
         for event in events:
-            try:
-                history.take(event)
-            except (KeyError, TypeError, ValueError, AttributeError) as error:
-                raise WrongUse(
-                    f"The journal holds a {event.kind!r} that this m3b cannot read ({error!r}). Go on with the version "
-                    "that wrote it (`versions` in run.json), or start a new run."
-                ) from error
+            history.take(event)
         history.seconds += max(0.0, history._last - history._started) if history._started else 0.0
         history._started = 0.0
         return history
 
-    # One method a kind of event that changes the state.
+    def _of(self, event: Event) -> RoleTally:
+        return self.roles.setdefault(event.role, RoleTally())
 
-    def _run_started(self, event: Event) -> None:
-        if self._started:  # a resumed run: the time between crash and resume was not worked
-            self.seconds += max(0.0, self._last - self._started)
-        self._started = event.at
-
-    def _role_started(self, event: Event) -> None:
-        self.roles.setdefault(event.role, RoleTally()).status = "working"
-
-    def _role_ended(self, event: Event) -> None:
-        self.roles.setdefault(event.role, RoleTally()).status = str(event.data.get("status", "done"))
-
-    def _call(self, event: Event) -> None:
-        tally = self.roles.setdefault(event.role, RoleTally())
-        tally.actions += int(event.data.get("cost", 1))
-
-    def _note(self, event: Event) -> None:
-        if "iteration" in event.data:
-            self.roles.setdefault(event.role, RoleTally()).iterations = int(event.data["iteration"])
-
-    def _reply(self, event: Event) -> None:
-        usage = Usage(**event.data["usage"])
-        self.usage = self.usage + usage
-        tally = self.roles.setdefault(event.role, RoleTally())
-        tally.input_tokens += usage.input_tokens
-        tally.output_tokens += usage.output_tokens
-
-    def _check(self, event: Event) -> None:
-        said = self.dialogue.get(event.role, [])
-        if event.data.get("accepted") and said and said[-1].kind == "reply":
-            self.closing[event.role] = [str(said[-1].data["text"]).strip()]  # a reflection corrects what came before
-
-    def _audit(self, event: Event) -> None:
-        self.audit = str(event.data.get("summary", ""))
-
-    def _artifact(self, event: Event) -> None:
-        kind = str(event.data["artifact"])
-        self.artifacts[kind] = from_json(kind, event.data["value"])
+    def _spent(self, event: Replied) -> None:
+        self.usage = self.usage + event.usage
+        tally = self._of(event)
+        tally.input_tokens += event.usage.input_tokens
+        tally.output_tokens += event.usage.output_tokens
 
     def roles_json(self) -> dict[str, dict[str, Any]]:
         return {name: tally.to_json() for name, tally in self.roles.items()}
+
+
+def _artifact(event: HandedOver) -> Artifact:
+    try:
+        return from_json(event.artifact, event.value)
+    except (KeyError, TypeError, ValueError) as error:
+        raise WrongUse(
+            f"The journal holds a {event.artifact!r} that this m3b cannot read ({error!r}). Go on with the version that "
+            "wrote it (`versions` in run.json), or start a new run."
+        ) from error

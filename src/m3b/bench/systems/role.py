@@ -12,7 +12,7 @@ from typing import Any
 
 from m3b.agents.roles import STAGES
 from m3b.errors import WrongUse
-from m3b.events import Event
+from m3b.events import Event, HandedOver
 from m3b.llm import LLM
 from m3b.run.pipeline import Pipeline
 from m3b.workspace import Workspace
@@ -53,7 +53,7 @@ class OneRole:
         )
 
         def watch(event: Event) -> None:
-            if event.kind == "artifact" and event.role == self.role:
+            if isinstance(event, HandedOver) and event.role == self.role:
                 pipeline.cancel()
 
         pipeline.on_event = watch

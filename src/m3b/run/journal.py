@@ -1,0 +1,186 @@
+"""The journal of a run: one JSON object a line, appended, on the disk before anything else happens.
+
+A line of format 2 is `{"n": 17, "kind": ..., "role": ..., "at": ..., "data": {...}}`: `n` counts the lines of the file
+from 1, so that a line that is missing is noticed. Lines of format 1 have no `n`; a run that was begun then and went on
+later holds both.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from m3b.errors import WrongUse
+from m3b.events import BY_KIND, Event, Replied
+from m3b.run.writing import sync_folder
+
+FORMAT = 2
+"""Of run.json and the journal; raised when an older m3b could not go on with a run."""
+
+_ENCODE = json.JSONEncoder(ensure_ascii=False, default=str).encode
+
+
+class JournalError(WrongUse):
+    """A journal with a line that cannot be read; the message says which, and what to do."""
+
+
+class Journal:
+    """The append-only record of a run.
+
+    A reply that asks for calls waits for the first of them, which follows at once: one wait for the disk serves both,
+    and nothing is done in the world before what led to it is safe. Opening the journal again after a crash cuts off a
+    torn last line, so that what follows is whole.
+    """
+
+    def __init__(self, file: Path, *, fsync: bool = True) -> None:
+        self.file, self.fsync = file, fsync
+        new = not file.exists()
+        self._lines = 0 if new else _mend(file)
+        self._stream = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        self._end = os.fstat(self._stream).st_size
+        if new and fsync:
+            sync_folder(file.parent)
+
+    def write(self, event: Event) -> None:
+        """Append one event.
+
+        Raises:
+            OSError: the disk is full, for instance; nothing of the event is kept then.
+        """
+        block = line_of(event, self._lines + 1)
+        end = self._end
+        try:
+            written = os.write(self._stream, block)
+            while written < len(block):
+                written += os.write(self._stream, block[written:])
+            if self.fsync and not (isinstance(event, Replied) and event.calls):
+                os.fdatasync(self._stream)
+        except OSError:
+            with contextlib.suppress(OSError):
+                os.ftruncate(self._stream, end)
+            raise
+        self._end, self._lines = end + len(block), self._lines + 1
+
+    def close(self) -> None:
+        if self._stream >= 0:
+            os.close(self._stream)
+            self._stream = -1
+
+
+def line_of(event: Event, number: int) -> bytes:
+    """The line of an event, its line break included."""
+    line = {"n": number, "kind": event.kind, "role": event.role, "at": round(event.at, 3), "data": event.data}
+    return _ENCODE(line).encode("utf-8", "replace") + b"\n"
+
+
+def _mend(file: Path) -> int:
+    """Cut off what a crash left of a line; return how many whole ones there are."""
+    whole = lines = 0
+    with file.open("rb+") as stream:
+        while block := stream.read(2**20):
+            lines += block.count(b"\n")
+            if (last := block.rfind(b"\n")) >= 0:
+                whole = stream.tell() - len(block) + last + 1
+        if whole < stream.tell():
+            stream.truncate(whole)
+    return lines
+
+
+def read_journal(file: Path) -> Iterator[Event]:
+    """The events of a journal, in order; the last line is left out while it is being written, or torn.
+
+    Raises:
+        JournalError: another line is damaged, missing or unknown.
+    """
+    for _, found in _lines(file):
+        if isinstance(found, JournalError):
+            raise found
+        yield found
+
+
+def salvage(file: Path) -> Iterator[Event]:
+    """What can be read of a journal, for showing it: damaged lines are left out."""
+    for _, found in _lines(file):
+        if isinstance(found, Event):
+            yield found
+
+
+def _lines(file: Path) -> Iterator[tuple[int, Event | JournalError]]:
+    if not file.is_file():
+        return
+    old = FormatOne()
+    with file.open("rb") as stream:
+        for number, line in enumerate(stream, start=1):
+            if not line.endswith(b"\n"):
+                return  # being written, or torn
+            try:
+                yield number, _event(line, number, old)
+            except (ValueError, KeyError, TypeError, RecursionError) as error:
+                yield number, JournalError(_told(file, number, error))
+
+
+def _event(line: bytes, number: int, old: FormatOne) -> Event:
+    raw = json.loads(line)
+    if not isinstance(raw, dict):
+        raise ValueError("it is no JSON object")
+    kind, data = raw["kind"], raw["data"]
+    if "n" not in raw:
+        data = old.raised(kind, raw["role"], data)
+    elif raw["n"] != number:
+        raise ValueError(f"it was written as line {raw['n']}")
+    return event_of(kind, data, role=raw["role"], at=raw["at"])
+
+
+def event_of(kind: str, data: dict[str, Any], *, role: str = "", at: float = 0.0) -> Event:
+    """An event from its name and its plain values, as `Event.data` gives them.
+
+    Raises:
+        ValueError: there is no such kind, or the values are not those of its class.
+    """
+    if kind not in BY_KIND:
+        raise ValueError(f"{kind!r} is no kind of event that this m3b knows")
+    if kind == "run_ended":
+        data = {"result": data}
+    elif kind == "result":
+        data = {("facts" if key == "data" else key): value for key, value in data.items()}
+    found: Event = _reader(kind).validate_python({**data, "role": role, "at": at})
+    return found
+
+
+@cache
+def _reader(kind: str) -> Any:
+    from pydantic import TypeAdapter  # what only reading needs
+
+    return TypeAdapter(BY_KIND[kind])
+
+
+def _told(file: Path, number: int, error: Exception) -> str:
+    why = " ".join(str(error).split())[:300] if not isinstance(error, KeyError) else f"it has no {error}"
+    return (
+        f"{file}, line {number}, is no event that this m3b can read: {why}. The run cannot be told from here on. If another "
+        "version wrote it (`versions` in run.json), go on with that one; else put the file back from a copy, or keep "
+        f"the {number - 1} lines before it (head -n {number - 1}) and resume: what came after is then done again."
+    )
+
+
+class FormatOne:
+    """Reads lines of format 1, which say less: what else is known follows from the lines around them."""
+
+    def __init__(self) -> None:
+        self._last: dict[str, tuple[str, dict[str, Any]]] = {}
+
+    def raised(self, kind: str, role: str, data: dict[str, Any]) -> dict[str, Any]:
+        """The data of a line as format 2 has it."""
+        before = self._last.get(role, ("", {}))
+        if kind != "note":
+            self._last[role] = (kind, data)
+        if kind == "check":
+            return {"reasons": data.get("faults", []), **data}  # early versions wrote one voice
+        if kind == "message" and before[0] == "check":
+            return {**data, "reason": "reflection" if before[1].get("accepted") else "rejected"}
+        return data

@@ -1,0 +1,153 @@
+"""A stage performed: its agent briefed or taken up again, its hand-over checked, what was accepted written down."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TypeVar
+
+from m3b.agents import prompts
+from m3b.agents.artifacts import Artifact, DataIndex, TrainedModel, to_json
+from m3b.agents.conversation import Conversation
+from m3b.agents.loop import Agent
+from m3b.agents.roles import SINGLE, STAGES, Role
+from m3b.agents.verdict import Verdict
+from m3b.errors import Failed, OutOfBudget, RunEnd
+from m3b.events import Briefed, Event, HandedOver, Noted, RoleEnded, RoleStarted
+from m3b.run.context import RunContext
+from m3b.run.stages import Stage
+
+A = TypeVar("A", bound=Artifact)
+
+
+class Performer:
+    """Performs the stages of one run."""
+
+    def __init__(self, run: RunContext) -> None:
+        self.run = run
+        self._single: Agent | None = None
+
+    def perform(self, stage: Stage[A]) -> A:
+        """One stage from its briefing to its accepted artifact; skipped where the journal holds the artifact.
+
+        Raises:
+            RunEnd: why nothing was accepted.
+        """
+        done = self.run.state.artifact(stage.role.artifact, stage.artifact)
+        if done is not None:
+            return done
+        try:
+            return self._keep(stage, self._work(stage))
+        except OutOfBudget as end:
+            return self._keep(stage, *self._rescued(stage, end))
+
+    def _work(self, stage: Stage[A]) -> Verdict:
+        """The agent at work, whatever becomes of it written down."""
+        run, role = self.run, stage.role
+        run.role = role.name
+        run.emit(RoleStarted(role.title, run.llm(role.name).name))
+        status = "failed"
+        try:
+            verdict = self._agent(stage).run(lambda said: self._checked(stage, said), role.duty)
+            status = "done"
+            return verdict
+        except RunEnd as end:
+            status = end.status
+            raise
+        except KeyboardInterrupt:
+            status = "cancelled"
+            raise
+        finally:
+            self._role_ended(status)
+
+    def _checked(self, stage: Stage[A], said: str) -> Verdict:
+        """The check of a hand-over, once no script of the run can change any more what it looks at."""
+        run = self.run
+        stopped = run.tools.stop_scripts()
+        for text in stopped:
+            run.emit(Noted(text))
+        verdict = run.own.asked(run.role, stage.check(run, said), run.folder.work)
+        return replace(verdict, warnings=(*verdict.warnings, *stopped))
+
+    def _rescued(self, stage: Stage[A], end: OutOfBudget) -> tuple[Verdict, str]:
+        """What lies there, measured whatever the budget, if the check accepts it: trained is trained; else raises `end`."""
+        run = self.run
+        run.role = stage.role.name
+        run.tools.stop_scripts()
+        verdict = run.own.asked(run.role, stage.left(run), run.folder.work)
+        if verdict is None or not verdict.accepted:
+            raise end
+        remark = f"The budget ended before the {stage.role.title} did ({end}); what it had exported was measured."
+        run.emit(Noted(remark))
+        return verdict, remark
+
+    def _keep(self, stage: Stage[A], verdict: Verdict, remark: str = "") -> A:
+        made = verdict.artifact
+        if not isinstance(made, stage.artifact):
+            raise TypeError(f"The check of {stage.role.name} accepted {made!r}, which is no {stage.artifact.__name__}.")
+        hashes = made.hashes if isinstance(made, DataIndex | TrainedModel) else {}
+        self.run.emit(HandedOver(stage.role.artifact, to_json(made), hashes, remark))
+        self.run.role = ""
+        return made
+
+    def _role_ended(self, status: str) -> None:
+        """Said also when the journal itself is what failed; the first error is the one to be told."""
+        try:
+            self.run.emit(RoleEnded(status))
+        except Failed:
+            self.run.state.take(RoleEnded(status, role=self.run.role))
+
+    # --- the agent -----------------------------------------------------------------------------------------------
+
+    def _agent(self, stage: Stage[A]) -> Agent:
+        """A new agent with its briefing, or the one whose conversation the journal holds."""
+        run, role = self.run, stage.role
+        single = run.options.roles == "single"
+        if single and self._single is not None:
+            self._single.tools = run.tools
+            self._brief(self._single, stage, system="")
+            return self._single
+        agent = self._new(SINGLE if single else role, role)
+        mine = run.state.dialogue.get(role.name, [])
+        told = self._told() if single else mine
+        agent.conversation = Conversation.restore(told)
+        if not told:
+            self._brief(agent, stage, system=self._system(STAGES if single else (role,)))
+        elif not mine:
+            self._brief(agent, stage, system="")
+        else:
+            agent.counters.iterations = run.state.roles[role.name].iterations
+        if single:
+            self._single = agent
+        return agent
+
+    def _new(self, tools: Role, role: Role) -> Agent:
+        run = self.run
+        reflection = prompts.reflection(run.workspace.root / "prompts", role) if run.options.reflect else ""
+        return Agent(
+            llm=run.ledger.of(run.llm(role.name), role.name),
+            tools=run.tools,
+            allowed=(*tools.tools, *run.own.tools),
+            budget=run.budget,
+            emit=run.emit,
+            reflection=reflection,
+            cancelled=run.cancel.is_set,
+            stream=run.options.stream,
+        )
+
+    def _told(self) -> list[Event]:
+        """The dialogue of all stages so far, for the single agent."""
+        return [event for role in STAGES for event in self.run.state.dialogue.get(role.name, [])]
+
+    def _brief(self, agent: Agent, stage: Stage[A], *, system: str) -> None:
+        event = Briefed(system, stage.briefing(self.run))
+        self.run.emit(event)
+        if system:
+            agent.conversation = Conversation.restore([event])
+        else:
+            agent.conversation.say(event.text)
+
+    def _system(self, roles: Sequence[Role]) -> str:
+        workspace = self.run.workspace
+        folder, examples = workspace.root / "prompts", self.run.options.examples
+        return prompts.system_prompt(folder, roles, examples=examples, added=workspace.prompts)

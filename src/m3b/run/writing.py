@@ -1,0 +1,43 @@
+"""Writing files so that a crash or a power cut leaves the old one or the new one."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+
+def replace_text(file: Path, text: str) -> None:
+    """Write a file by way of a temporary one beside it; both the text and its name are on the disk afterwards."""
+    part = file.with_name(f".{file.name}.{os.getpid()}")
+    try:
+        with part.open("w", encoding="utf-8") as stream:
+            stream.write(text)
+            stream.flush()
+            os.fsync(stream.fileno())
+        part.replace(file)
+    finally:
+        part.unlink(missing_ok=True)
+    sync_folder(file.parent)
+
+
+def rename(place: Path, target: Path) -> None:
+    """Rename so that the new name stays after a power cut."""
+    place.rename(target)
+    sync_folder(target.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Have the names in a folder on the disk.
+
+    Raises:
+        OSError: the folder cannot be opened. File systems that know no such thing are left alone.
+    """
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # nothing to wait for here
+            raise
+    finally:
+        os.close(handle)
