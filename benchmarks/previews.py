@@ -1,9 +1,11 @@
 """How fast and how large previews are: a folder of many files against a bare walk, large tables against a bare read.
 
-    python benchmarks/previews.py [--files 200000] [--mib 2048] [--folder DIR]
+    python benchmarks/previews.py [--files 200000] [--mib 2048] [--folder DIR] [--sandbox auto] [--through-alone]
 
 Prints the ratio of times (median of runs that take turns; files read from the disk, and again from the page cache,
 where reading is a mere copy in memory) and the peak of memory that the preview added, each in a process of its own.
+Then the tools themselves, in the process and through the reader (`m3b.reader`), in turns: small files of many kinds at
+forty a call, and the folder and tables above; with the load of the machine.
 """
 
 from __future__ import annotations
@@ -79,10 +81,10 @@ def read(path: Path) -> int:
     return count
 
 
-def best(works: list[Callable[[Path], object]], path: Path, *, cold: bool = False) -> list[float]:
-    """Median seconds of nine runs of each, taking turns; `cold` drops the file from the page cache before each."""
+def best(works: list[Callable[[Path], object]], path: Path, *, cold: bool = False, turns: int = 9) -> list[float]:
+    """Median seconds of so many runs of each, taking turns; `cold` drops the file from the page cache before each."""
     times: list[list[float]] = [[] for _ in works]
-    for _ in range(3 if cold else 9):
+    for _ in range(3 if cold else turns):
         for work, taken in zip(works, times, strict=True):
             if cold:
                 forget(path)
@@ -129,16 +131,67 @@ def measure(path: Path) -> None:
         print(f"{path.name:12} {where:10} {times}  +{peak / 1024:.0f} MiB  {size} characters", flush=True)
 
 
+def make_small(folder: Path) -> None:
+    """Forty files of eight kinds."""
+    import nibabel
+    import numpy as np
+    from PIL import Image
+
+    folder.mkdir()
+    rng = np.random.default_rng(0)
+    for number in range(5):
+        pixels = rng.integers(0, 255, (512, 512), dtype=np.uint8)
+        volume = rng.normal(size=(96, 96, 48)).astype(np.float32)
+        Image.fromarray(pixels).save(folder / f"{number}.png")
+        Image.fromarray(pixels).save(folder / f"{number}.jpg")
+        np.save(folder / f"{number}.npy", pixels)
+        np.savez(folder / f"{number}.npz", image=pixels, label=number)
+        nibabel.save(nibabel.Nifti1Image(volume, np.eye(4)), folder / f"{number}.nii.gz")
+        nibabel.save(nibabel.Nifti1Image((volume > 0).astype(np.uint8), np.eye(4)), folder / f"{number}_mask.nii")
+        make_table(folder / f"{number}.csv", 0, quoted=False)
+        make_records(folder / f"{number}.jsonl", 0)
+
+
+def compare(path: Path, sandbox: str) -> None:
+    """The same call of a tool in this process and through a reader that runs already, in turns."""
+    from m3b.reader import Reader
+    from m3b.sandbox import Mounts, choose
+    from m3b.tools.looking import LOOK, Look, look
+
+    tool = "preview_files" if path.name == "small" or path.is_file() else "preview_dirs"
+    names = sorted(f"data/x/{one.name}" for one in path.iterdir()) if path.name == "small" else [f"data/x/{path.name}"]
+    arguments = {"path": names[0]} if tool == "preview_dirs" else {"paths": names}
+    top = path if path.name == "small" else path.parent
+    asked = Look(tool, arguments, path.parent, {"data/x": top}, "mask", 8000)  # type: ignore[arg-type]
+    began = time.perf_counter()
+    with Reader(choose(sandbox), Mounts(read=(path.parent,))) as reader:
+        assert reader.ask(LOOK, asked) == look(asked)
+        start = time.perf_counter() - began
+        inside, through = best([lambda _: look(asked), lambda _: reader.ask(LOOK, asked)], path, turns=5)
+    times = f"in process {inside:7.3f} s  reader {through:7.3f} s  ratio {through / inside:5.2f}"
+    load = os.getloadavg()[0]
+    print(
+        f"{path.name:12} {reader.sandbox.name:10} {times}  first call of both {start:.2f} s  load {load:.1f}",
+        flush=True,
+    )
+
+
 def main() -> None:
     """Make the data, then measure each in a new process."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--files", type=int, default=200_000)
     parser.add_argument("--mib", type=int, default=2048)
     parser.add_argument("--folder", type=Path)
+    parser.add_argument("--sandbox", default="auto")
+    parser.add_argument("--through-alone", action="store_true", help="only the comparison with the reader")
+    parser.add_argument("--compare", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--measure", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.measure:
         measure(options.measure)
+        return
+    if options.compare:
+        compare(options.compare, options.sandbox)
         return
     with tempfile.TemporaryDirectory(dir=options.folder) as name:
         top = Path(name)
@@ -150,9 +203,14 @@ def main() -> None:
             (top / "quoted.csv", lambda path: make_table(path, options.mib, quoted=True)),
             (top / "lines.jsonl", lambda path: make_records(path, options.mib)),
         ]
+        make_small(top / "small")
+        through = [sys.executable, __file__, "--sandbox", options.sandbox, "--compare"]
+        subprocess.run([*through, str(top / "small")], check=True)
         for path, make in jobs:
             make(path)
-            subprocess.run([sys.executable, __file__, "--measure", str(path)], check=True)
+            if not options.through_alone:
+                subprocess.run([sys.executable, __file__, "--measure", str(path)], check=True)
+            subprocess.run([*through, str(path)], check=True)
             if path.is_file():
                 path.unlink()
 

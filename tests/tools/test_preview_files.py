@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from pathlib import Path
 
 import h5py
@@ -56,7 +57,7 @@ def test_large_volumes_are_looked_at_by_slices(desk, monkeypatch) -> None:
 
     monkeypatch.setattr(volumes, "LOOKED_AT", 1000)
     nibabel.save(nibabel.Nifti1Image(np.ones((20, 20, 30), np.float32), np.eye(4)), desk.data / "a.nii")
-    assert "(of 1 slices of 30)" in desk.preview("data/chest/a.nii")
+    assert "(of 1 slices of 30)" in "\n".join(volumes.preview(desk.data / "a.nii", "mask"))
 
 
 @pytest.mark.parametrize("name", ["a.nrrd", "a.mha"])
@@ -188,13 +189,26 @@ def test_coco(desk) -> None:
     assert "10 x 20 px (3)" in text
 
 
+def test_a_small_archive_takes_little_memory(tmp_path: Path) -> None:
+    from m3b.tools.previews.archives import open_zip
+
+    np.savez(tmp_path / "a.npz", image=np.zeros((4, 4)))
+    tracemalloc.start()
+    try:
+        with (tmp_path / "a.npz").open("rb") as file, open_zip(file) as archive:
+            assert archive.namelist() == ["image.npy"]
+        assert tracemalloc.get_traced_memory()[1] < 2**20
+    finally:
+        tracemalloc.stop()
+
+
 def test_large_json_is_judged_by_its_beginning(desk, monkeypatch) -> None:
     from m3b.tools.previews import records
 
     monkeypatch.setattr(records, "_WHOLE_UP_TO", 1000)
     monkeypatch.setattr(records, "_PREFIX", 2000)
     (desk.data / "a.json").write_text(json.dumps([{"image": f"{i}.png", "label": i % 2} for i in range(1000)]))
-    text = desk.preview("data/chest/a.json")
+    text = "\n".join(records.preview(desk.data / "a.json", "mask"))
     assert "only)" in text
     assert "label: integer" in text
     assert ": 0 to 1" in text

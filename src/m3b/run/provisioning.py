@@ -32,7 +32,7 @@ SHARED = "shared"
 LOCAL = "Utils"
 LEFTOVERS = (".staged-*", ".output-*", ".model.part", ".resources.part")
 OLD_S = 3600.0
-_TEMPORARY = re.compile(r"m3b-(?:probe|look|logs)-(\d+)-\w+")
+_TEMPORARY = re.compile(r"m3b-(?:probe|look|logs|reader)-(\d+)-\w+")
 
 
 def toolbox(run: RunContext, roots: Roots, read: Sequence[Path]) -> Toolbox:

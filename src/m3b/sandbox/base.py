@@ -86,10 +86,12 @@ class Sandbox(Protocol):
         output: Path,
         env: Mapping[str, str] = ...,
         limits: Limits = ...,
+        keep: Sequence[int] = ...,
     ) -> Process:
         """Start `command` (an argument list) in `cwd` and return once it runs.
 
-        Standard output and error go to the file `output`, live. Raises SandboxError where a path does not exist or
+        Standard output and error go to the file `output`, live; of the caller's other descriptors it inherits those
+        in `keep`, under the same numbers. Raises SandboxError where a path does not exist or
         the confinement could not be set up; a command that is not found ends with code 127 as in a shell.
         """
         ...

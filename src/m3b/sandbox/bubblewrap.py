@@ -51,6 +51,7 @@ class Bubblewrap:
         output: Path,
         env: Mapping[str, str] | None = None,
         limits: Limits | None = None,
+        keep: Sequence[int] = (),
     ) -> Process:
         """See `Sandbox.start`."""
         limits = limits or Limits()
@@ -64,6 +65,7 @@ class Bubblewrap:
                 env=env or {},
                 limits=limits,
                 private=private,
+                keep=keep,
                 home="/tmp",
                 outer=self._line(mounts, private, limits),
                 seccomp=Seccomp(

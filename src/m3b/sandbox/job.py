@@ -57,6 +57,7 @@ def make(
     unprivileged: bool = True,
     landlock: Landlock | None = None,
     seccomp: Seccomp | None = None,
+    keep: Sequence[int] = (),
 ) -> Job:
     """Return the job for the supervisor. `home` is the private folder's name inside; mounts are resolved.
 
@@ -87,6 +88,7 @@ def make(
         files=limits.files,
         wall_s=limits.wall_s,
         output=limits.output_kib * 1024,
+        keep=list(keep),
     )
 
 

@@ -47,6 +47,7 @@ class Landlock:
         output: Path,
         env: Mapping[str, str] | None = None,
         limits: Limits | None = None,
+        keep: Sequence[int] = (),
     ) -> Process:
         """See `Sandbox.start`. Raises SandboxError also for a read-only or hidden path inside a writable folder."""
         limits = limits or Limits()
@@ -61,6 +62,7 @@ class Landlock:
                 env=env or {},
                 limits=limits,
                 private=private,
+                keep=keep,
                 home=private,
                 landlock=_rules(mounts, private, limits.alone),
                 seccomp=Seccomp(

@@ -29,6 +29,7 @@ class Off:
         output: Path,
         env: Mapping[str, str] | None = None,
         limits: Limits | None = None,
+        keep: Sequence[int] = (),
     ) -> Process:
         """See `Sandbox.start`; the mounts only say whose growth is watched."""
         mounts = job.resolve(mounts, cwd)
@@ -41,6 +42,7 @@ class Off:
                 env=env or {},
                 limits=limits or Limits(),
                 private=private,
+                keep=keep,
                 home=private,
                 unprivileged=False,
             )

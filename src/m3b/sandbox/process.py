@@ -10,6 +10,7 @@ import select
 import subprocess
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -42,7 +43,7 @@ class Process:
         status, status_write = os.pipe()
         self._control, self._status = os.fdopen(control, "wb", buffering=0), os.fdopen(status, "rb", buffering=0)
         try:
-            self._supervisor = self._spawn(control_read, status_write)
+            self._supervisor = self._spawn(control_read, status_write, job["keep"])
         finally:
             os.close(control_read)
             os.close(status_write)
@@ -50,7 +51,7 @@ class Process:
         self.pid = self._supervisor.pid
         self._hand_over(job)
 
-    def _spawn(self, control: int, status: int) -> subprocess.Popen[bytes]:
+    def _spawn(self, control: int, status: int, keep: Sequence[int]) -> subprocess.Popen[bytes]:
         try:
             self.output.parent.mkdir(parents=True, exist_ok=True)
             target = os.open(self.output, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o644)
@@ -65,7 +66,7 @@ class Process:
                 stderr=target,
                 env={"PATH": "/usr/bin:/bin"},
                 cwd="/",
-                pass_fds=(control, status, target),
+                pass_fds=(control, status, target, *keep),
                 start_new_session=True,  # Ctrl-C in the terminal is the caller's to handle
             )
         finally:

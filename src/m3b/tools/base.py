@@ -13,17 +13,17 @@ from typing import Any
 
 from m3b.errors import ToolError
 from m3b.messages import ToolCall, ToolSpec
-from m3b.sandbox import Limits, Sandbox
+from m3b.reader import Reader
+from m3b.sandbox import Limits, Mounts, Sandbox
 from m3b.tools import schema
 from m3b.tools.context import Context, ToolResult
 from m3b.tools.edit import edit_files
-from m3b.tools.files import copy_files, list_files, read_files, write_files
+from m3b.tools.files import copy_files, list_files, write_files
 from m3b.tools.jobs import Job, Jobs
 from m3b.tools.logs import RESULTS, Logs
+from m3b.tools.looking import preview_dirs, preview_files, read_files
 from m3b.tools.paths import Roots
 from m3b.tools.phi import Phi
-from m3b.tools.preview_dirs import preview_dirs
-from m3b.tools.preview_files import preview_files
 from m3b.tools.script import run_script
 from m3b.tools.text import clip
 from m3b.untrusted import Unsafe
@@ -95,7 +95,9 @@ class Toolbox:
         self.tools = {**TOOLS, **own}
         kept = Logs(roots, logs)
         jobs = Jobs(roots, sandbox, limits or Limits(), mounts_read, env or {}, kept)
-        self.context = Context(roots, jobs, kept, phi, approve, on_output, cancelled, max_result_chars)
+        seen = tuple(path for path in (roots.work, *roots.read.values()) if path.exists())
+        reader = Reader(sandbox, Mounts(read=seen), cancelled=cancelled)
+        self.context = Context(roots, jobs, kept, phi, approve, on_output, cancelled, max_result_chars, reader)
 
     @property
     def jobs(self) -> list[Job]:
@@ -146,6 +148,7 @@ class Toolbox:
         """Stop every script; nothing is left running."""
         self.context.jobs.close()
         self.context.logs.close()
+        self.context.reader.close()
 
     def __enter__(self) -> Toolbox:
         return self

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from m3b.reader import Reader
 from m3b.tools.jobs import Jobs
 from m3b.tools.logs import Logs
 from m3b.tools.paths import Roots
@@ -22,6 +23,15 @@ class ToolResult:
 
 
 @dataclass(frozen=True)
+class Looking:
+    """What those tools need that only look: where they may go, what is masked, and how long a result may be."""
+
+    roots: Roots
+    phi: Phi
+    max_result_chars: int
+
+
+@dataclass(frozen=True)
 class Context:
     """The run that a tool works for: see `Toolbox` for the meaning of each."""
 
@@ -33,3 +43,5 @@ class Context:
     on_output: Callable[[int, str], None] | None
     cancelled: Callable[[], bool]
     max_result_chars: int
+    reader: Reader
+    """Opens the files that tools look at."""

@@ -1,9 +1,7 @@
-"""List, read, copy and write files."""
+"""List, copy and write files."""
 
 from __future__ import annotations
 
-import io
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TypedDict
@@ -12,13 +10,10 @@ from m3b import untrusted
 from m3b.errors import ToolError
 from m3b.tools.context import Context, ToolResult
 from m3b.tools.natural import natural
-from m3b.tools.paths import Roots, copy_file, entries, open_read, walk, write_whole
-from m3b.tools.previews.masking import masked_lines
+from m3b.tools.paths import Roots, copy_file, entries, walk, write_whole
 from m3b.tools.text import plural, size
 
 _MAX_LISTED = 300
-_LONG_LINE = 2000
-_COUNT_UP_TO = 64 * 2**20
 
 
 class NewFile(TypedDict):
@@ -85,104 +80,6 @@ def _link(ctx: Context, path: Path) -> str:
     except ToolError:
         return "  (a link that leads outside: cannot be used)"
     return "/  (read-only)" if real.is_dir() else "  (link)"
-
-
-def read_files(ctx: Context, paths: list[str], offset: int = 0, limit: int = 400) -> ToolResult:
-    """Read text files exactly as they are.
-
-    Long files come in pages: call again with a larger offset. For tables, images, volumes and other data use
-    preview_files.
-
-    Args:
-        paths: the files to read.
-        offset: how many lines to skip at the start of each file.
-        limit: how many lines to read of each file, at most 2000.
-    """
-    if not paths:
-        raise ToolError("read_files needs at least one path.")
-    room = 3 * ctx.max_result_chars
-    parts: list[str] = []
-    failed = 0
-    for path in paths:
-        try:
-            part = _read_one(ctx, path, max(offset, 0), max(1, min(limit, 2000)), room)
-        except (ToolError, OSError) as error:
-            reason = error.strerror if isinstance(error, OSError) else str(error)
-            part, failed = f"{path}: {reason}" if isinstance(error, OSError) else str(error), failed + 1
-        parts.append(part)
-        room -= len(part)
-        if room < 200 and len(parts) < len(paths):
-            parts.append(f"No room for more in one result. Not read: {', '.join(paths[len(parts) :])[:2000]}")
-            break
-    return ToolResult("\n\n".join(parts), is_error=failed == len(paths))
-
-
-def _read_one(ctx: Context, path: str, offset: int, limit: int, room: int) -> str:
-    real = ctx.roots.resolve(path)
-    if not real.exists():
-        raise missing(ctx.roots, path, real)
-    if real.is_dir():
-        raise ToolError(f"{path} is a folder. Use list_files or preview_dirs.")
-    with open_read(real, path) as file:
-        length = os.fstat(file.fileno()).st_size
-        head = file.read(4096)
-        if b"\0" in head and not head.startswith((b"\xff\xfe", b"\xfe\xff")):
-            raise ToolError(f"{path}: a binary file of {size(length)}. Use preview_files.")
-        file.seek(0)
-        lines, cut, ended = _page(file, offset, limit, room)
-        last = offset + len(lines)
-        total = last if ended else _total_lines(file, length)
-    if not length:
-        return f"== {path}: empty file =="
-    if not lines:
-        return f"== {path}: offset {offset} is past the end; the file has {plural(total or 0, 'line')} =="
-    lines, masked = masked_lines(real, lines, ctx)
-    where = f"lines {offset + 1}-{last} of {total:,}" if total else f"lines {offset + 1}-{last}, {size(length)} in all"
-    notes = [f"{plural(cut, 'long line')} cut"] if cut else []
-    notes += [masked] if masked else []
-    notes += [] if ended else [f"go on with offset={last}"]
-    return f"== {path} ({'; '.join([where, *notes])}) ==\n" + "\n".join(lines)
-
-
-def _page(file: io.FileIO, offset: int, limit: int, room: int) -> tuple[list[str], int, bool]:
-    """Lines of one page, how many of them were cut, and whether the file ends there."""
-    lines: list[str] = []
-    cut = 0
-    source = _lines(file)
-    for number, raw in enumerate(source):
-        if number < offset:
-            continue
-        text = raw.decode("utf-8", "replace").rstrip("\r\n").lstrip("\ufeff" if number == 0 else "")
-        if len(text) > _LONG_LINE:
-            text, cut = text[:_LONG_LINE] + "…", cut + 1
-        lines.append(text)
-        room -= len(text) + 1
-        if len(lines) >= limit or room <= 0:
-            return lines, cut, next(source, None) is None
-    return lines, cut, True
-
-
-def _lines(file: io.FileIO) -> Iterator[bytes]:
-    """Lines, none longer in memory than 64 KiB; the rest of a longer line is skipped."""
-    buffered = io.BufferedReader(file, 1 << 20)
-    try:
-        while line := buffered.readline(1 << 16):
-            yield line
-            while line and not line.endswith(b"\n"):
-                line = buffered.readline(1 << 16)
-    finally:
-        buffered.detach()
-
-
-def _total_lines(file: io.FileIO, length: int) -> int | None:
-    if length > _COUNT_UP_TO:
-        return None
-    file.seek(0)
-    total, last = 0, b"\n"
-    while block := file.read(1 << 20):
-        total += block.count(b"\n")
-        last = block[-1:]
-    return total + (last != b"\n")
 
 
 def copy_files(ctx: Context, source: str, destination: str) -> ToolResult:

@@ -160,8 +160,10 @@ def open_read(path: Path, shown: str) -> io.FileIO:
 
     Raises:
         ToolError: a folder, a pipe or a device (which could block for ever).
+        DataError: this file has ended a reader process before.
         OSError: as `open_plain`.
     """
+    untrusted.opening(path)
     try:
         return untrusted.open_file(_TOP, path.relative_to(_TOP))
     except untrusted.Unsafe as error:

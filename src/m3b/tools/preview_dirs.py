@@ -1,4 +1,4 @@
-"""What a data folder holds, in a few hundred tokens."""
+"""What a data folder holds, in a few hundred tokens. Runs in the reader process."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 from m3b.data.links import WHAT_TO_DO
 from m3b.errors import ToolError
-from m3b.tools.context import Context, ToolResult
+from m3b.tools.context import Looking, ToolResult
 from m3b.tools.files import missing
 from m3b.tools.natural import natural
 from m3b.tools.patterns import Group
@@ -19,13 +19,8 @@ _MAX_CHILDREN = 10
 _MAX_LINES = 40
 
 
-def preview_dirs(ctx: Context, path: str, samples: int = 5) -> ToolResult:
-    """Count what a folder holds, however large: files by extension, name patterns, sub-folders, oddities.
-
-    Args:
-        path: folder, such as data/NAME.
-        samples: how many example paths to show.
-    """
+def preview_dirs(ctx: Looking, path: str, samples: int = 5) -> ToolResult:
+    """See `m3b.tools.looking.preview_dirs`."""
     top = ctx.roots.resolve(path)
     if not top.exists():
         raise missing(ctx.roots, path, top)

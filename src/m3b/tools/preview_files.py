@@ -1,4 +1,4 @@
-"""What a data file holds, whatever its kind."""
+"""What a data file holds, whatever its kind. Runs in the reader process."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from m3b import untrusted
-from m3b.errors import ToolError
-from m3b.tools.context import Context, ToolResult
+from m3b.errors import DataError, ToolError
+from m3b.tools.context import Looking, ToolResult
 from m3b.tools.files import missing
 from m3b.tools.paths import open_read, walk
 from m3b.tools.patterns import extension
@@ -37,22 +37,15 @@ _SLICES = 5000
 _BY_EXTENSION = {end: kind for kind, ends in _KINDS.items() for end in ends}
 
 
-def preview_files(ctx: Context, paths: list[str]) -> ToolResult:
-    """Say what data files hold: columns, types and value counts of tables, structure of JSON, shape, spacing,
-    intensities and labels of images and volumes, keys of archives, DICOM headers.
-
-    Args:
-        paths: files, or folders that hold one DICOM or image series each.
-    """
-    if not paths:
-        raise ToolError("preview_files needs at least one path.")
+def preview_files(ctx: Looking, paths: list[str]) -> ToolResult:
+    """One part a path; a path that cannot be read costs its own part."""
     parts: list[str] = []
     failed = 0
     for path in paths[:40]:
         try:
             parts.append(preview(ctx, path))
-        except ToolError as error:
-            parts.append(str(error))
+        except (ToolError, DataError) as error:
+            parts.append(spelled(ctx, str(error)))
             failed += 1
         except OSError as error:
             parts.append(f"{path}: {error.strerror or error}")
@@ -62,7 +55,14 @@ def preview_files(ctx: Context, paths: list[str]) -> ToolResult:
     return ToolResult("\n\n".join(parts), is_error=failed == len(paths[:40]))
 
 
-def preview(ctx: Context, path: str) -> str:
+def spelled(ctx: Looking, text: str) -> str:
+    """A message with real paths in the agent's spelling."""
+    for name, base in sorted([("", ctx.roots.work), *ctx.roots.read.items()], key=lambda one: -len(str(one[1]))):
+        text = text.replace(f"{base}/", f"{name}/" if name else "")
+    return text
+
+
+def preview(ctx: Looking, path: str) -> str:
     """One file or series folder as text.
 
     Raises:
@@ -102,7 +102,7 @@ def preview(ctx: Context, path: str) -> str:
 
 
 @contextmanager
-def _still(ctx: Context, real: Path, kind: str) -> Iterator[Path]:
+def _still(ctx: Looking, real: Path, kind: str) -> Iterator[Path]:
     """A volume that a running script could change between the look at its header and the opening by its library is
     copied first; every other kind of file is opened by a descriptor."""
     if kind != "volumes" or not ctx.roots.writable(real):
@@ -160,7 +160,7 @@ def _is_zip(path: Path) -> bool:
         return zipfile.is_zipfile(file)
 
 
-def _folder(ctx: Context, folder: Path, shown: str) -> str:
+def _folder(ctx: Looking, folder: Path, shown: str) -> str:
     """A DICOM series, a folder of slices, or the advice to use preview_dirs."""
     files = _files(ctx, folder, shown)
     if not files:
@@ -178,7 +178,7 @@ def _folder(ctx: Context, folder: Path, shown: str) -> str:
     )
 
 
-def _files(ctx: Context, folder: Path, shown: str) -> list[Path]:
+def _files(ctx: Looking, folder: Path, shown: str) -> list[Path]:
     """Real paths of the regular files below a folder in natural order, a few more than `_SLICES` at most; links count
     where they stay within the roots."""
     from m3b.tools.natural import natural

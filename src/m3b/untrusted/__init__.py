@@ -7,6 +7,7 @@ nowhere else. Only regular files are opened, without waiting, and only up to a s
 
 from __future__ import annotations
 
+from m3b.untrusted.current import opening
 from m3b.untrusted.paths import (
     Unsafe,
     is_file,
@@ -34,6 +35,7 @@ __all__ = [
     "make_folder",
     "open_below",
     "open_file",
+    "opening",
     "read_bytes",
     "read_json",
     "read_text",

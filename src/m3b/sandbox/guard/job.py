@@ -53,3 +53,4 @@ class Job(TypedDict):
     files: int  # how many more the watched folders may come to hold
     wall_s: float
     output: int
+    keep: list[int]  # descriptors that the command inherits and nobody else

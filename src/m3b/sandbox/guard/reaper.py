@@ -44,8 +44,8 @@ def run(job: Job, pipes: Pipes) -> NoReturn:
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
     command = _start(job, pipes)
-    os.close(pipes.output[1])
-    os.close(pipes.ready[1])
+    for descriptor in (pipes.output[1], pipes.ready[1], *job["keep"]):
+        os.close(descriptor)
     status = _watch(command, pipes.lifeline[0], woken)
     clean = kill_below(os.getpid())
     report = marshal.dumps({"status": status, "clean": clean})

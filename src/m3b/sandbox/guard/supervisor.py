@@ -48,7 +48,7 @@ def main(arguments: list[str]) -> int:
     if pid == 0:
         os.close(control)  # the status pipe stays open: its end tells the caller that the tree is gone
         reaper.run(job, pipes)
-    for descriptor in (pipes.output[1], pipes.lifeline[0], pipes.ready[1], pipes.done[1]):
+    for descriptor in (pipes.output[1], pipes.lifeline[0], pipes.ready[1], pipes.done[1], *job["keep"]):
         os.close(descriptor)
     supervisor = Supervisor(job, pipes, pid, control, Output(output, job["output"]), growth)
     answer = supervisor.watch(status)

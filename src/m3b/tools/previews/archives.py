@@ -22,6 +22,8 @@ _MAX_MEMBERS = 100_000
 _UNPACKED = 2**30
 """Bytes of a compressed tar archive that are unpacked to see its members."""
 _LIST = 2**26
+_ELSEWHERE = 2**32 - 1
+"""The length of a list of members whose real length stands in a ZIP64 record."""
 _END = 2**16 + 22
 """Where a ZIP archive's end record can begin, from its end."""
 
@@ -52,7 +54,8 @@ def open_zip(file: IO[bytes]) -> zipfile.ZipFile:
     file.seek(max(0, length - _END))
     tail = file.read()
     at = tail.rfind(b"PK\5\6")
-    if at >= 0 and int.from_bytes(tail[at + 12 : at + 16], "little") not in (*range(_LIST), 2**32 - 1):
+    listed = int.from_bytes(tail[at + 12 : at + 16], "little") if at >= 0 else 0
+    if _LIST <= listed < _ELSEWHERE:
         raise ToolError("its list of members is larger than 64 MiB; look at it with a script")
     file.seek(0)
     return zipfile.ZipFile(file)

@@ -13,7 +13,7 @@ from m3b.tools.paths import open_read
 from m3b.tools.phi import Siblings, is_personal, mask, personal_columns, scrub
 
 if TYPE_CHECKING:
-    from m3b.tools.context import Context
+    from m3b.tools.context import Looking
 
 _TABLES = {".csv", ".tsv", ".tab"}
 _SHOWN = 2001
@@ -22,7 +22,7 @@ _RECORDS = {".json", ".jsonl", ".ndjson"}
 _PAIR = re.compile(r'"((?:[^"\\]|\\.){1,80})"(\s*:\s*)("(?:[^"\\]|\\.)*"|-?[\d.eE+-]+)')
 
 
-def masked_lines(path: Path, lines: list[str], ctx: Context) -> tuple[list[str], str]:
+def masked_lines(path: Path, lines: list[str], ctx: Looking) -> tuple[list[str], str]:
     """The same lines, personal cells and values masked; and a note that says so, empty when nothing was.
 
     Only raw data is masked, that is read-only material and copied tables; what an agent wrote itself is shown as

@@ -1,0 +1,266 @@
+"""m3b's side of the reader: started when first asked, asked one question at a time, started again after an accident."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+import m3b
+from m3b.errors import Cancelled
+from m3b.reader import wire
+from m3b.reader.faults import ReaderFault, unpack
+from m3b.reader.request import Request
+from m3b.resources import resources_dir
+from m3b.sandbox import Limits, Mounts, Process, Sandbox
+
+Q = TypeVar("Q")
+A = TypeVar("A")
+
+LIMITS = Limits(memory_mib=8192, processes=64, file_mib=8192, disk_mib=32768, wall_s=10.0**9, output_kib=64, alone=True)
+"""What the reader may use, for as long as it lives; how long one file may take says each request."""
+MAX_LOST = 20
+"""Files that may end the reader during one request, each left out of the next try."""
+_POLL_S = 0.5
+_START_S = 120.0
+_RENEWED = 2**30
+"""Bytes that a reader may hold between two requests; one that holds more is replaced by a fresh one."""
+
+
+def _never() -> bool:
+    return False
+
+
+class Reader:
+    """A confined process that opens files for m3b. Safe to be used from several threads, which take turns.
+
+    Args:
+        sandbox: what confines it; with `off` it is still a process of its own with limits and no environment.
+        mounts: the folders that it may read, and those that it may write, if any.
+        limits: what it may use.
+        cancelled: asked twice a second while waiting; true ends the wait with `Cancelled`.
+    """
+
+    def __init__(
+        self,
+        sandbox: Sandbox,
+        mounts: Mounts,
+        *,
+        limits: Limits = LIMITS,
+        cancelled: Callable[[], bool] = _never,
+    ) -> None:
+        package = Path(m3b.__file__).resolve().parent
+        self.sandbox = sandbox
+        self.mounts = replace(mounts, read=tuple(dict.fromkeys((*mounts.read, package, resources_dir()))))
+        self.limits, self.cancelled = limits, cancelled
+        self.starts = 0
+        self._lock = threading.RLock()
+        self._live: _Live | None = None
+        self._number = 0
+
+    def ask(
+        self,
+        request: Request[Q, A],
+        question: Q,
+        *,
+        patience_s: float | None = None,
+        opening: Callable[[str], None] | None = None,
+    ) -> A:
+        """Ask and wait for the answer.
+
+        Where a file ends the reader (crash, memory, time), the question is asked again of a new one, which refuses this
+        file with a DataError that says so: it costs one file.
+
+        Args:
+            patience_s: as `Request.patience_s`, which stands where this is None.
+            opening: told the path of each file that is about to be opened.
+
+        Raises:
+            M3bError: or ToolError, OSError, MemoryError: whatever the function raised, by its name in `m3b.errors`.
+            ReaderFault: the reader was ended by no file in particular, or by too many, or raised something else.
+            SandboxError: it cannot be started.
+            Cancelled: the user stopped the run.
+        """
+        patience = request.patience_s if patience_s is None else patience_s
+        broken: dict[str, str] = {}
+        with self._lock:
+            while True:
+                live = self._running()
+                try:
+                    return cast(A, self._once(live, request, question, broken, patience, opening))
+                except _Ended as ended:
+                    self._drop()
+                    if not ended.file and live.answered:
+                        continue  # something from outside ended it while it was idle
+                    if not ended.file or ended.file in broken or len(broken) >= MAX_LOST:
+                        raise ReaderFault(ended.words()) from None
+                    broken[ended.file] = ended.words()
+                except BaseException:
+                    if live.asked:  # whoever interrupts must not leave half an answer to the next question
+                        self._drop()
+                    raise
+
+    def warm(self) -> None:
+        """Start it now, if it is not running, without waiting until it is ready. Raises SandboxError."""
+        with self._lock:
+            self._running()
+
+    def close(self) -> None:
+        """End the process; the next question starts another one."""
+        with self._lock:
+            self._drop()
+
+    def __enter__(self) -> Reader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _running(self) -> _Live:
+        if self._live is None:
+            self._live = _Live(self.sandbox, self.mounts, self.limits)
+            self.starts += 1
+        return self._live
+
+    def _drop(self) -> None:
+        if self._live is not None:
+            self._live.end()
+            self._live = None
+
+    def _once(
+        self,
+        live: _Live,
+        request: Request[Q, A],
+        question: Q,
+        broken: dict[str, str],
+        patience: float,
+        opening: Callable[[str], None] | None,
+    ) -> object:
+        self._number += 1
+        live.put({"id": self._number, "name": request.name, "broken": broken,
+                  "question": wire.dump(request.asks, question)})  # fmt: skip
+        while True:
+            found = live.get(patience, self.cancelled)
+            if found.get("id") != self._number:
+                continue  # `ready`, or of a question that was given up
+            if isinstance(name := found.get("opening"), str):
+                live.file = name
+                if opening is not None:
+                    opening(name)
+                continue
+            live.asked, live.answered = False, True
+            if (held := found.get("held")) is None or not isinstance(held, int) or held > _RENEWED:
+                self._drop()
+            if "answer" not in found:
+                raise unpack(found.get("error"), request.name.partition(":")[2].replace("_", " "))
+            try:
+                return wire.load(request.answers, found["answer"])
+            except wire.Garbled as error:
+                self._drop()
+                raise ReaderFault(f"The reader gave an answer that cannot be right ({error}). Try again.") from None
+
+
+def _start(question_end: int, answer_end: int) -> str:
+    """Python that loads this very m3b, whatever else is installed, and serves. The folder above the package stays unseen."""
+    package = Path(m3b.__file__).resolve().parent
+    return (
+        "import importlib.util as u, sys; "
+        f"s = u.spec_from_file_location('m3b', {str(package / '__init__.py')!r}, "
+        f"submodule_search_locations=[{str(package)!r}]); "
+        "m = u.module_from_spec(s); sys.modules['m3b'] = m; s.loader.exec_module(m); "
+        f"from m3b.reader.server import main; main({question_end}, {answer_end})"
+    )
+
+
+class _Ended(Exception):
+    """The process is gone, or was ended because it did not answer."""
+
+    def __init__(self, file: str, why: str) -> None:
+        self.file, self.why = file, why
+
+    def words(self) -> str:
+        where = f"{self.file}: reading it" if self.file else "Reading"
+        what = "Leave this file out, or replace it by a sound copy." if self.file else "Look at less at a time."
+        return f"{where} ended m3b's reader ({self.why}). {what}"
+
+
+class _Live:
+    """One process and the pipes to it."""
+
+    def __init__(self, sandbox: Sandbox, mounts: Mounts, limits: Limits) -> None:
+        self.file, self.asked, self.answered, self._limits = "", False, False, limits
+        self._place = tempfile.TemporaryDirectory(prefix=f"m3b-reader-{os.getpid()}-")
+        place = Path(self._place.name)
+        inside, empty = place / "inside", place / "output"
+        inside.mkdir()
+        question_end, self._to = os.pipe()
+        self._from, answer_end = os.pipe()
+        try:
+            self._process: Process = sandbox.start(
+                [sys.executable, "-P", "-c", _start(question_end, answer_end)],
+                cwd=inside,
+                mounts=replace(mounts, read=(*mounts.read, inside)),
+                output=empty,
+                limits=limits,
+                env={},
+                keep=(question_end, answer_end),
+            )
+        except BaseException:
+            os.close(self._to)
+            os.close(self._from)
+            self._place.cleanup()
+            raise
+        finally:
+            os.close(question_end)
+            os.close(answer_end)
+        self._output, self._inlet = empty, wire.Inlet(self._from)
+
+    def put(self, message: dict[str, Any]) -> None:
+        """Send a question. Raises _Ended."""
+        self.file, self.asked = "", True
+        try:
+            wire.send(self._to, message)
+        except wire.Closed:
+            raise self._ended() from None
+
+    def get(self, patience_s: float, cancelled: Callable[[], bool]) -> dict[str, Any]:
+        """The next message. Raises _Ended where none came in time or ever will, Cancelled."""
+        deadline = time.monotonic() + max(patience_s, 0.01)
+        while True:
+            try:
+                return self._inlet.next(min(_POLL_S, max(deadline - time.monotonic(), 0.0)))
+            except wire.Late:
+                if cancelled():
+                    raise Cancelled("The run was cancelled.") from None
+                if time.monotonic() >= deadline:
+                    raise _Ended(self.file, f"no answer after {patience_s:g} s") from None
+            except wire.Closed:
+                raise self._ended() from None
+            except wire.Garbled as error:
+                raise _Ended(self.file, f"it sent {error}") from None
+
+    def _ended(self) -> _Ended:
+        end = self._process.wait(10.0) or self._process.stop()
+        if end.reason == "memory":
+            return _Ended(self.file, f"more than {self._limits.memory_mib:,} MiB of memory")
+        if end.reason != "exit":
+            return _Ended(self.file, end.reason.replace("_", " "))
+        if end.code > 128:
+            return _Ended(self.file, f"a crash, signal {end.code - 128}")
+        said = self._output.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+        return _Ended(self.file, f"exit code {end.code}{': ' + said[-1][:300] if said else ''}")
+
+    def end(self) -> None:
+        with contextlib.suppress(OSError):
+            os.close(self._to)
+        with contextlib.suppress(OSError):
+            os.close(self._from)
+        self._process.stop()
+        self._place.cleanup()

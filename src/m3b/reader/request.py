@@ -1,0 +1,49 @@
+"""What can be asked of the reader: a function of m3b's own by name, with a typed question and a typed answer."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar, get_type_hints
+
+Q = TypeVar("Q")
+A = TypeVar("A")
+PATIENCE_S = 120.0
+_OWN = "m3b."
+
+
+@dataclass(frozen=True)
+class Request(Generic[Q, A]):
+    """One kind of request.
+
+    Both types are dataclasses, pydantic models or plain containers that pydantic can read; bytes travel as base64.
+
+    Args:
+        name: `module:function` of the function that answers, which takes the question alone. Only the reader imports it.
+        asks: the type of the question.
+        answers: the type of the answer, against which m3b checks what comes out of the process.
+        patience_s: seconds that may pass without a further file being opened.
+    """
+
+    name: str
+    asks: type[Q]
+    answers: type[A]
+    patience_s: float = PATIENCE_S
+
+
+def answering(name: str) -> tuple[Callable[[Any], Any], Any, Any]:
+    """The function of a request, and the types of its question and answer.
+
+    Raises:
+        ValueError: no function of m3b's own that takes one annotated argument.
+    """
+    module, _, function = name.partition(":")
+    if not module.startswith(_OWN):
+        raise ValueError(f"{name!r} is no function of m3b's own")
+    found = getattr(importlib.import_module(module), function)
+    hints = get_type_hints(found)
+    answer = hints.pop("return")
+    if len(hints) != 1:
+        raise ValueError(f"{name!r} must take one annotated argument, the question")
+    return found, next(iter(hints.values())), answer

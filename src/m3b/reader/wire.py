@@ -1,0 +1,127 @@
+"""Messages between m3b and its reader: the length in four bytes, then JSON. Both sides bound what they take.
+
+Names of files that are no UTF-8 cross with their odd bytes written out (`\\udcff`).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import time
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
+
+MAX_MESSAGE = 512 * 2**20
+"""Bytes of one message; whole pictures are below one MiB each."""
+_LENGTH = 4
+
+
+class Closed(Exception):
+    """The other side is gone."""
+
+
+class Late(Exception):
+    """Nothing came in time."""
+
+
+class Garbled(Exception):
+    """What came is no message of this protocol."""
+
+
+@lru_cache(maxsize=256)
+def adapter(of: Any) -> TypeAdapter[Any]:
+    """What reads and writes one type."""
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(of)
+
+
+def dump(of: Any, value: object) -> Any:
+    """A value of this type as plain JSON content."""
+    return adapter(of).dump_python(value, mode="json")
+
+
+def load(of: Any, content: Any) -> Any:
+    """A value of this type from plain JSON content.
+
+    Raises:
+        Garbled: it is none; the message names the place.
+    """
+    from pydantic import ValidationError
+
+    try:
+        return adapter(of).validate_python(content)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        place = ".".join(map(str, first["loc"]))
+        raise Garbled(f"{place or 'the answer'}: {first['msg']}") from None
+
+
+def send(descriptor: int, message: object) -> None:
+    """Write one message whole.
+
+    Raises:
+        Closed: nobody reads any more.
+        ValueError: it is longer than a message may be.
+    """
+    content = json.dumps(message, ensure_ascii=False).encode("utf-8", "backslashreplace")
+    if len(content) > MAX_MESSAGE:
+        raise ValueError(f"{len(content):,} bytes are more than one message may hold ({MAX_MESSAGE:,})")
+    left = memoryview(len(content).to_bytes(_LENGTH, "big") + content)
+    while left:
+        try:
+            left = left[os.write(descriptor, left) :]
+        except BrokenPipeError:
+            raise Closed from None
+
+
+class Inlet:
+    """The messages that come out of a descriptor."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._from = descriptor
+        self._poll = select.poll()
+        self._poll.register(descriptor, select.POLLIN)
+
+    def next(self, wait_s: float | None = None) -> dict[str, Any]:
+        """The next message.
+
+        Args:
+            wait_s: how long to wait for its first byte; once begun, it must be whole within the same time again.
+
+        Raises:
+            Late: it did not come, and nothing of it was taken.
+            Closed: the other side is gone.
+            Garbled: it is too long, no JSON object, or stopped in the middle.
+        """
+        if not self._ready(wait_s):
+            raise Late
+        deadline = None if wait_s is None else time.monotonic() + max(wait_s, 10.0)
+        length = int.from_bytes(self._exactly(_LENGTH, deadline), "big")
+        if length > MAX_MESSAGE:
+            raise Garbled(f"a message of {length:,} bytes")
+        try:
+            found = json.loads(self._exactly(length, deadline).decode())
+        except (ValueError, RecursionError) as error:
+            raise Garbled(f"no JSON ({error})") from None
+        if not isinstance(found, dict):
+            raise Garbled("no JSON object")
+        return found
+
+    def _ready(self, wait_s: float | None) -> bool:
+        return bool(self._poll.poll(None if wait_s is None else max(0, int(wait_s * 1000))))
+
+    def _exactly(self, length: int, deadline: float | None) -> bytes:
+        data = bytearray()
+        while len(data) < length:
+            if deadline is not None and not self._ready(deadline - time.monotonic()):
+                raise Garbled("a message that stopped in the middle")
+            piece = os.read(self._from, min(length - len(data), 1 << 20))
+            if not piece:
+                raise Closed
+            data += piece
+        return bytes(data)

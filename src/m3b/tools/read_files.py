@@ -1,0 +1,105 @@
+"""Text files, page by page. Runs in the reader process."""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Iterator
+
+from m3b.errors import DataError, ToolError
+from m3b.tools.context import Looking, ToolResult
+from m3b.tools.files import missing
+from m3b.tools.paths import open_read
+from m3b.tools.previews.masking import masked_lines
+from m3b.tools.text import plural, size
+
+_LONG_LINE = 2000
+_COUNT_UP_TO = 64 * 2**20
+
+
+def read_files(ctx: Looking, paths: list[str], offset: int = 0, limit: int = 400) -> ToolResult:
+    """See `m3b.tools.looking.read_files`."""
+    room = 3 * ctx.max_result_chars
+    parts: list[str] = []
+    failed = 0
+    for path in paths:
+        try:
+            part = _read_one(ctx, path, max(offset, 0), max(1, min(limit, 2000)), room)
+        except OSError as error:
+            part, failed = f"{path}: {error.strerror}", failed + 1
+        except (ToolError, DataError) as error:
+            part, failed = str(error), failed + 1
+        parts.append(part)
+        room -= len(part)
+        if room < 200 and len(parts) < len(paths):
+            parts.append(f"No room for more in one result. Not read: {', '.join(paths[len(parts) :])[:2000]}")
+            break
+    return ToolResult("\n\n".join(parts), is_error=failed == len(paths))
+
+
+def _read_one(ctx: Looking, path: str, offset: int, limit: int, room: int) -> str:
+    real = ctx.roots.resolve(path)
+    if not real.exists():
+        raise missing(ctx.roots, path, real)
+    if real.is_dir():
+        raise ToolError(f"{path} is a folder. Use list_files or preview_dirs.")
+    with open_read(real, path) as file:
+        length = os.fstat(file.fileno()).st_size
+        head = file.read(4096)
+        if b"\0" in head and not head.startswith((b"\xff\xfe", b"\xfe\xff")):
+            raise ToolError(f"{path}: a binary file of {size(length)}. Use preview_files.")
+        file.seek(0)
+        lines, cut, ended = _page(file, offset, limit, room)
+        last = offset + len(lines)
+        total = last if ended else _total_lines(file, length)
+    if not length:
+        return f"== {path}: empty file =="
+    if not lines:
+        return f"== {path}: offset {offset} is past the end; the file has {plural(total or 0, 'line')} =="
+    lines, masked = masked_lines(real, lines, ctx)
+    where = f"lines {offset + 1}-{last} of {total:,}" if total else f"lines {offset + 1}-{last}, {size(length)} in all"
+    notes = [f"{plural(cut, 'long line')} cut"] if cut else []
+    notes += [masked] if masked else []
+    notes += [] if ended else [f"go on with offset={last}"]
+    return f"== {path} ({'; '.join([where, *notes])}) ==\n" + "\n".join(lines)
+
+
+def _page(file: io.FileIO, offset: int, limit: int, room: int) -> tuple[list[str], int, bool]:
+    """Lines of one page, how many of them were cut, and whether the file ends there."""
+    lines: list[str] = []
+    cut = 0
+    source = _lines(file)
+    for number, raw in enumerate(source):
+        if number < offset:
+            continue
+        text = raw.decode("utf-8", "replace").rstrip("\r\n").lstrip("\ufeff" if number == 0 else "")
+        if len(text) > _LONG_LINE:
+            text, cut = text[:_LONG_LINE] + "…", cut + 1
+        lines.append(text)
+        room -= len(text) + 1
+        if len(lines) >= limit or room <= 0:
+            return lines, cut, next(source, None) is None
+    return lines, cut, True
+
+
+def _lines(file: io.FileIO) -> Iterator[bytes]:
+    """Lines, none longer in memory than 64 KiB; the rest of a longer line is skipped."""
+    buffered = io.BufferedReader(file, 1 << 20)
+    try:
+        while line := buffered.readline(1 << 16):
+            yield line
+            while line and not line.endswith(b"\n"):
+                line = buffered.readline(1 << 16)
+    finally:
+        buffered.detach()
+
+
+def _total_lines(file: io.FileIO, length: int) -> int | None:
+    if length > _COUNT_UP_TO:
+        return None
+    file.seek(0)
+    total, last = 0, b"\n"
+    while block := file.read(1 << 20):
+        total += block.count(b"\n")
+        last = block[-1:]
+    return total + (last != b"\n")

@@ -1,0 +1,29 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from m3b.reader.client import LIMITS, Reader
+from m3b.sandbox import Mounts
+from sandbox_kit import backend
+
+Make = Callable[..., Reader]
+SMALL = replace(LIMITS, memory_mib=512)
+
+
+@pytest.fixture
+def make_reader(tmp_path: Path) -> Iterator[Make]:
+    made: list[Reader] = []
+
+    def make(name: str = "off", **options: object) -> Reader:
+        (tmp_path / "data").mkdir(exist_ok=True)
+        mounts = Mounts(read=(tmp_path / "data",))
+        made.append(Reader(backend(name), mounts, limits=SMALL, **options))  # type: ignore[arg-type]
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()

@@ -1,0 +1,137 @@
+"""The reader process: what it can reach, and what an accident inside it costs."""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+
+import pytest
+
+from m3b.errors import Cancelled, DataError
+from m3b.reader import Request
+from m3b.reader.faults import ReaderFault, pack, unpack
+from m3b.reader.trial import TRIAL, Report, Trial
+from m3b.untrusted import Unsafe
+
+BACKENDS = ("bubblewrap", "landlock", "off")
+
+
+def files(folder: Path, *contents: bytes) -> tuple[Path, ...]:
+    folder.mkdir(exist_ok=True)
+    made = [folder / f"{number}.bin" for number in range(len(contents))]
+    for path, content in zip(made, contents, strict=True):
+        path.write_bytes(content)
+    return tuple(made)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_it_sees_data_alone(make_reader, tmp_path: Path, backend: str, monkeypatch) -> None:
+    monkeypatch.setenv("SOME_API_KEY", "secret")
+    data, secret = files(tmp_path / "data", b"x"), files(tmp_path / "home", b"x")
+    asked = Trial(files=(*data, *secret, Path("/proc/1/environ")), folders=(tmp_path / "data", tmp_path / "home"))
+    found = make_reader(backend).ask(TRIAL, asked)
+    assert "SOME_API_KEY" not in found.environment
+    if backend == "off":
+        return  # a process of its own with a clean environment is all that it is
+    assert found.opened == data or (
+        backend == "bubblewrap" and set(found.opened) - set(data) == {Path("/proc/1/environ")}
+    )
+    assert found.written == ()
+    assert not found.network
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize(
+    ("accident", "told"), [("crash", "a crash, signal 6"), ("fill", "memory"), ("hang", "no answer after 1 s")]
+)
+def test_an_accident_costs_one_file(make_reader, tmp_path: Path, backend: str, accident: str, told: str) -> None:
+    paths = files(tmp_path / "data", b"good", b"bad", b"good", b"bad")
+    reader = make_reader(backend)
+    found = reader.ask(TRIAL, Trial(accident, paths), patience_s=1.0 if accident == "hang" else 60.0)  # type: ignore[arg-type]
+    assert found.opened == paths
+    assert [str(path) in said for path, said in zip((paths[1], paths[3]), found.refused, strict=True)] == [True, True]
+    assert all("ended m3b's reader" in said and "Leave this file out" in said for said in found.refused)
+    assert all(told in said or "MemoryError" in said for said in found.refused), found.refused
+    assert reader.starts == 3
+    assert reader.ask(TRIAL, Trial()).refused == ()
+
+
+def test_what_a_taken_over_decoder_sends_is_refused(make_reader, tmp_path: Path) -> None:
+    paths = files(tmp_path / "data", b"bad")
+    found = make_reader().ask(TRIAL, Trial("babble", paths))
+    assert "it sent a message of 4,294,967,295 bytes" in found.refused[0]
+
+
+def test_too_many_accidents_end_the_request(make_reader, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr("m3b.reader.client.MAX_LOST", 2)
+    paths = files(tmp_path / "data", *[b"bad"] * 4)
+    with pytest.raises(ReaderFault, match=r"2\.bin: reading it ended m3b's reader"):
+        make_reader().ask(TRIAL, Trial("crash", paths))
+
+
+def test_it_is_started_once_and_again_when_it_was_killed(make_reader) -> None:
+    reader = make_reader()
+    for _ in range(3):
+        assert reader.ask(TRIAL, Trial()).environment
+    assert reader.starts == 1
+    reader.close()
+    assert reader.ask(TRIAL, Trial()).environment
+    assert reader.starts == 2
+
+
+def test_a_reader_that_was_killed_while_idle_is_replaced(make_reader) -> None:
+    reader = make_reader()
+    reader.ask(TRIAL, Trial())
+    reader._live._process.stop()
+    assert reader.ask(TRIAL, Trial()).environment
+    assert reader.starts == 2
+
+
+def test_waiting_ends_when_the_run_is_cancelled(make_reader, tmp_path: Path) -> None:
+    stop = threading.Event()
+    paths = files(tmp_path / "data", b"bad")
+    reader = make_reader(cancelled=stop.is_set)
+    with pytest.raises(Cancelled):
+        reader.ask(TRIAL, Trial("hang", paths), opening=lambda _: stop.set())
+    stop.clear()
+    assert reader.ask(TRIAL, Trial()).environment
+
+
+def test_an_answer_of_another_type_is_refused(make_reader) -> None:
+    wrong = Request(TRIAL.name, Trial, int)
+    with pytest.raises(ReaderFault, match="answer that cannot be right"):
+        make_reader().ask(wrong, Trial())
+
+
+@pytest.mark.parametrize("name", ["os:system", "m3b.reader.trial:nothing", "m3b.nowhere:x", "m3b.reader.trial:Path"])
+def test_only_functions_of_m3b_answer(make_reader, name: str) -> None:
+    with pytest.raises(ReaderFault, match="failed"):
+        make_reader().ask(Request(name, Trial, Report), Trial())
+
+
+def test_errors_cross_by_kind() -> None:
+    for error in (
+        DataError("no image"),
+        FileNotFoundError(2, "No such file", "/x"),
+        Unsafe("/x", "a link"),
+        MemoryError(),
+    ):
+        back = unpack(pack(error), "reading")
+        assert type(back) is type(error)
+        assert str(back) == str(error)
+    assert isinstance(unpack(pack(ZeroDivisionError("x")), "reading"), ReaderFault)
+    for content in (None, 3, {}, {"kind": "SystemExit", "text": "x"}, {"kind": "OSError", "text": "x", "parts": [[]]}):
+        assert isinstance(unpack(content, "reading"), ReaderFault | OSError)
+
+
+def test_no_process_or_folder_stays(make_reader, tmp_path: Path) -> None:
+    reader = make_reader()
+    reader.warm()
+    live = reader._live
+    assert live is not None
+    place, pid = Path(live._place.name), live._process.pid
+    reader.close()
+    assert not place.exists()
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
