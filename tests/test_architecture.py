@@ -270,6 +270,32 @@ def test_nothing_is_left_to_be_done() -> None:
     assert not wrong
 
 
+def asks_for_a_task(node: ast.AST) -> bool:
+    """Whether it compares a name such as `task` or `index.task` with the name of a task."""
+    if not isinstance(node, ast.Compare):
+        return False
+    sides = [node.left, *node.comparators]
+    named = {
+        one.attr if isinstance(one, ast.Attribute) else one.id
+        for one in sides
+        if isinstance(one, ast.Attribute | ast.Name)
+    }
+    texts = {one.value for side in sides for one in ast.walk(side) if isinstance(one, ast.Constant)}
+    return "task" in named and bool(texts & {"diagnosis", "segmentation", "detection", "report"})
+
+
+def test_what_differs_from_task_to_task_stands_in_its_family() -> None:
+    """The embedded rules are no part of a family: a set of rules knows the tasks that it is written for."""
+    wrong = [
+        f"{file.relative_to(ROOT)}:{node.lineno}: {ast.unparse(node)}"
+        for file in (*FILES, *TEMPLATES)
+        if not file.is_relative_to(SRC / "tasks") and not file.is_relative_to(SRC / "llm" / "rules")
+        for node in ast.walk(tree(file))
+        if asks_for_a_task(node)
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
 # --- size --------------------------------------------------------------------------------------------------------
 
 

@@ -50,14 +50,14 @@ def one_class(work: Path) -> Verdict:
 
 
 def no_project(work: Path) -> Verdict:
-    return check_module(work, ("a", "b"), lambda probe: Ran(0, "exit", ""))
+    return check_module(work, ("a", "b"), lambda *probe: Ran(0, "exit", ""))
 
 
 def project_that_fails(work: Path) -> Verdict:
     for name in NEEDED:
         (work / name).parent.mkdir(parents=True, exist_ok=True)
         (work / name).write_text("")
-    return check_module(work, ("a", "b"), lambda probe: Ran(1, "exit", "Traceback\nValueError: no batch"))
+    return check_module(work, ("a", "b"), lambda *probe: Ran(1, "exit", "Traceback\nValueError: no batch"))
 
 
 def selections(text: str) -> Any:

@@ -6,10 +6,17 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from m3b.bench.tasks import Task, all_tasks
 from m3b.messages import Message, ToolSpec
 from m3b.testing import Scripted
 from m3b.testing.scripted import both, say
 from project_kit import project, script, write
+
+
+def by_id(name: str) -> Task:
+    """The task of that id."""
+    return next(task for task in all_tasks() if task.id == name)
+
 
 MAKE_INDEX = """
 import json, re

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from bench_kit import by_id
 
 from m3b.bench.carving import carve, choose_patients
 from m3b.bench.datasets import NAMES, dataset
@@ -16,7 +17,6 @@ from m3b.bench.hidden import Hidden
 from m3b.bench.identity import IDENTITIES
 from m3b.bench.leftovers import leftovers
 from m3b.bench.provision import Provision, card_of
-from m3b.bench.tasks import by_id
 from m3b.bench.truth import exam_index, learn_names, rename
 from m3b.data.index import write_records
 from m3b.errors import DataError

@@ -7,12 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bench_kit import PREDICT_PY, TRAIN, TRAIN_PY, actor, play, say, script, write
+from bench_kit import PREDICT_PY, TRAIN, TRAIN_PY, actor, by_id, play, say, script, write
 
 from m3b.bench import suspicion
 from m3b.bench.cell import Cell, run_cell, score_again
 from m3b.bench.systems.own import Own
-from m3b.bench.tasks import by_id
 
 
 @pytest.fixture(scope="module")

@@ -5,12 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from bench_kit import actor, play
+from bench_kit import actor, by_id, play
 
 from m3b.bench.cell import Cell, run_cell
 from m3b.bench.systems.role import OneRole, one_role
 from m3b.bench.tables import tables
-from m3b.bench.tasks import by_id
 from m3b.testing.scripted import say
 
 

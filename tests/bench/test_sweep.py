@@ -13,12 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from bench_kit import by_id
 
 from m3b.bench.cell import Cell, run_cell
 from m3b.bench.local import Local, share_of_cores
 from m3b.bench.store import Store, read_lines, read_rows
 from m3b.bench.sweep import Plan, run_sweep
-from m3b.bench.tasks import all_tasks, by_id, choose
+from m3b.bench.tasks import all_tasks, choose
 from m3b.errors import WrongUse
 
 

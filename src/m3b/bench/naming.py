@@ -9,6 +9,7 @@ from pathlib import Path
 from m3b.data.index import Index, Record
 from m3b.errors import ModelError
 from m3b.models import Prediction
+from m3b.tasks import family
 
 
 def renamed(
@@ -24,10 +25,11 @@ def renamed(
     Raises:
         ModelError: a true class that none of the model's stands for.
     """
-    if index.task == "report":
+    of_task = family(index.task)
+    if not of_task.answers.needs_classes:
         return answer
     missing = [name for name in index.classes if name not in names.values()]
-    if missing and (index.task == "diagnosis" or len(missing) == len(index.classes)):
+    if missing and ("labels" in of_task.records.targets or len(missing) == len(index.classes)):
         raise ModelError(f"its classes {list(theirs)} do not say which of them means {', '.join(missing)}")
     if answer.probabilities:
         kept = {ours: answer.probabilities[name] for name, ours in names.items()}

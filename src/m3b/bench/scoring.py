@@ -110,7 +110,9 @@ def _answers(
         raise ModelError(f"it is a model for {promise.task}, and the task is {spec.task}")
     theirs = dict(promise.labels) or {name: number for number, name in enumerate(promise.classes)}
     merge = bool(spec.union) and not index.boxed
-    learnt = learn_names(work, hidden, spec) if work is not None and spec.task == "diagnosis" else {}
+    learnt = (
+        learn_names(work, hidden, spec) if work is not None and "labels" in family(spec.task).records.targets else {}
+    )
     names = {} if merge else rename(list(index.classes), theirs, index.values, learnt)
     images = [row.image if isinstance(row.image, str) else list(row.image) for row in index.test]
     staged = stage_cases(images, scratch / "cases", sandbox.name != "off", base=hidden.folder)

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from m3b.data import kinds
 from m3b.data.cards import slug
 from m3b.data.index import TEST, TRAIN, BoxLabel, Index, Record, Report, read_records
 from m3b.errors import DataError
@@ -35,15 +36,16 @@ def exam_index(hidden: Hidden, spec: DatasetSpec, *, folders: bool = False) -> I
 
 
 def _record(case: Case, task: str, folders: bool, below: str) -> Record:
+    kind = kinds.of(task)
     case = replace(case, images=tuple(f"{below}/{path}" for path in case.images),
                    mask=f"{below}/{case.mask}" if case.mask else "")  # fmt: skip
     image: str | tuple[str, ...] = case.images[0] if len(case.images) == 1 else case.images
     parents = {str(Path(path).parent) for path in case.images}
-    if folders and task != "report" and len(case.images) > 1 and len(parents) == 1:
+    if folders and not kind.separate_images and len(case.images) > 1 and len(parents) == 1:
         image = parents.pop()
-    if task == "report":
+    if "report" in kind.targets:
         return Record(image, case.labels, case.patient, report=Report(case.findings, case.impression))
-    if task == "diagnosis":
+    if "labels" in kind.targets:
         return Record(image, case.labels, case.patient)
     if case.mask:
         return Record(image, (), case.patient, mask=case.mask)
@@ -53,7 +55,7 @@ def _record(case: Case, task: str, folders: bool, below: str) -> Record:
 
 def values(spec: DatasetSpec, task: str) -> dict[str, int]:
     """The true classes as `label_dict.json` has them."""
-    if spec.values and task in ("segmentation", "detection"):
+    if spec.values and "masks" in kinds.of(task).targets:
         return {name: value for value, name in spec.values.items()}
     return {name: number for number, name in enumerate(spec.classes)}
 

@@ -37,14 +37,14 @@ class Executor:
     def __init__(self, sandbox: Sandbox, run: Run, read: Sequence[Path], cancelled: Callable[[], bool]) -> None:
         self.sandbox, self.run, self.read, self.cancelled = sandbox, run, tuple(read), cancelled
 
-    def probe(self, file: Path) -> Ran:
+    def probe(self, file: Path, *arguments: str) -> Ran:
         """Run a Python file of m3b's in the working directory."""
         place = self.run.folder / "checks"
         place.mkdir(exist_ok=True)
         copy = place / file.name
         shutil.copyfile(file, copy)
         mounts = Mounts(read=(*self.read, place), write=(self.run.work,))
-        return self._start([sys.executable, str(copy)], self.run.work, mounts, Limits(wall_s=PROBE_S))
+        return self._start([sys.executable, str(copy), *arguments], self.run.work, mounts, Limits(wall_s=PROBE_S))
 
     def reading(self, place: Path, root: Path, work: Path | None, wall_s: float) -> Ran:
         """Run a job of `m3b.data.spec.inside` that lies in `place`.

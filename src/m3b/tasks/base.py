@@ -43,6 +43,7 @@ class TaskFamily(ABC):
         classes_joined: what stands before the last class in a title.
         shows_masks: whether the Data Engineer is shown an image beside its mask.
         shows_texts: whether the Data Engineer is shown one of many text files.
+        probe_batch: cases in the batch that a network has to overfit; 0 for as many as the plan has in a batch.
         valid_cases: so many validation cases are predicted at most, spread over all of them.
     """
 
@@ -61,6 +62,7 @@ class TaskFamily(ABC):
     classes_joined: str = " and "
     shows_masks: bool = False
     shows_texts: bool = False
+    probe_batch: int = 0
     valid_cases: int = 100
 
     def outputs(self, classes: int, plan: Mapping[str, Any]) -> tuple[int, ...]:

@@ -35,6 +35,7 @@ class Diagnosis(TaskFamily):
     ordered = r"(?:(?:classif|diagnos|klassifizier|distinguish)\w*|tells?\b(?! (?:me|us)\b)[^.;]*\bfrom)\b"
     built = "Classifier of"
     classes_joined = " or "
+    probe_batch = 8  # more than one label has to be among them
     valid_cases = 300
 
     def label_width(self, classes: int) -> int | None:

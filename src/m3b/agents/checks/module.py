@@ -41,14 +41,14 @@ class Ran:
     output: str
 
 
-RunProbe = Callable[[Path], Ran]
+RunProbe = Callable[..., Ran]
 
 
 def check_module(work: Path, classes: tuple[str, ...], run_probe: RunProbe, task: str = "diagnosis") -> Verdict:
     """Accept a project whose data loader, model and loss work together.
 
     Args:
-        run_probe: runs the given Python file in the sandbox, in `work`.
+        run_probe: runs the given Python file with arguments in the sandbox, in `work`.
     """
     missing = [name for name in NEEDED if not untrusted.is_file(work, name)]
     if missing:
@@ -56,7 +56,7 @@ def check_module(work: Path, classes: tuple[str, ...], run_probe: RunProbe, task
         names = ", ".join(Path(name).name for name in missing)
         told = f"The training project that was set up is not whole: it lacks {names}."
         return rejected(Fault(f"The project lacks {', '.join(missing)}. {hint}", told))
-    ran = run_probe(PROBE)
+    ran = run_probe(PROBE, str(family(task).probe_batch))
     report = _report(ran.output)
     if report is None:
         tail = "\n".join(ran.output.strip().splitlines()[-12:])

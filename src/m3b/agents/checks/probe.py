@@ -27,7 +27,7 @@ def main() -> None:
     sys.path.insert(0, str(Path.cwd()))
     report: dict[str, Any] = {"step": "plan.json", "error": ""}
     try:
-        probe(report)
+        probe(report, int(sys.argv[1]) if len(sys.argv) > 1 else 0)
     except Exception as error:  # noqa: BLE001 - the agents' code may raise anything; the check wants it as data
         report["error"] = f"{type(error).__name__}: {error}\n{_where()}"
     print("M3B-PROBE " + json.dumps(report))
@@ -37,8 +37,12 @@ def _where() -> str:
     return "\n".join(traceback.format_exc().strip().splitlines()[-7:])
 
 
-def probe(report: dict[str, Any]) -> None:
-    """Fill the report step by step; `report["step"]` names the step that raised."""
+def probe(report: dict[str, Any], asked: int = 0) -> None:
+    """Fill the report step by step; `report["step"]` names the step that raised.
+
+    Args:
+        asked: cases in the batch, see `m3b.tasks.TaskFamily.probe_batch`; 0 for as many as the plan has.
+    """
     import torch
 
     torch.manual_seed(0)
@@ -49,7 +53,7 @@ def probe(report: dict[str, Any]) -> None:
     train, valid = build_datasets(plan)
     if len(train) == 0 or len(valid) == 0:
         raise ValueError(f"build_datasets gives {len(train)} training and {len(valid)} validation cases")
-    items = mixed(train, BATCH if plan.get("task", "diagnosis") == "diagnosis" else max(2, int(plan["batch"])))
+    items = mixed(train, asked or max(2, int(plan["batch"])))
     report["step"] = "a batch of Datapath/dataloader.py"
     batch = collated(items)
     pixels, labels = batch["pixel_values"], batch.get("labels")

@@ -26,6 +26,8 @@ class RecordKind(ABC):
         cases_word: what a case is called in counts of opened ones.
         taught: what a record teaches, in one word; what to do where two records of one image teach different things;
             and what to do where copies of an image do.
+        targets: what of a reading (`labels`, `masks`, `boxes`, `report`) may be what is to be learnt; exactly one of them is.
+        beside: what may be given besides.
         counts_labels: whether the audit sums up labels and not cases.
     """
 
@@ -37,6 +39,8 @@ class RecordKind(ABC):
     separate_images: bool = False
     cases_word: str = "images"
     taught: tuple[str, str, str] = ("targets", "Keep one record an image.", "Keep one copy of each.")
+    targets: tuple[str, ...] = ()
+    beside: tuple[str, ...] = ()
     counts_labels: bool = False
 
     # --- what a record holds -----------------------------------------------------------------------------------------

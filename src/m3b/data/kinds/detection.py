@@ -27,6 +27,7 @@ class DetectionRecords(RecordKind):
 
     name = "detection"
     title = "a detection"
+    targets = ("masks", "boxes")
     taught = ("masks or boxes", "Join what is marked in one image into one record.", "Keep one copy of each.")
 
     def properties(self) -> dict[str, Any]:

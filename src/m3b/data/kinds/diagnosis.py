@@ -15,6 +15,7 @@ class DiagnosisRecords(RecordKind):
 
     name = "diagnosis"
     title = "a diagnosis"
+    targets = ("labels",)
     needed = ("labels",)
     fewest_classes = 2
     taught = (

@@ -21,6 +21,8 @@ class ReportRecords(RecordKind):
 
     name = "report"
     title = "a report"
+    targets = ("report",)
+    beside = ("labels",)
     needed = ("report",)
     empty_vocabulary = True
     separate_images = True

@@ -15,6 +15,7 @@ class SegmentationRecords(RecordKind):
 
     name = "segmentation"
     title = "a segmentation"
+    targets = ("masks",)
     needed = ("mask_path",)
     taught = (
         "masks",

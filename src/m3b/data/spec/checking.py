@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
+from m3b.data import kinds
 from m3b.data.spec.accounting import Accounting
 from m3b.data.spec.boxes import BoxSource
 from m3b.data.spec.cases import Case, Folder, build_cases
@@ -34,7 +35,7 @@ def check(spec: IndexSpec, root: Path) -> None:
             raise DataError(f"masks: none of the {len(cases)} cases has one by these names, e.g. {cases[0].name}.")
     if spec.boxes is not None:
         BoxSource(spec.boxes, folder, accounting)
-    if spec.task == "diagnosis":
+    if "labels" in kinds.of(spec.task).targets:
         _some_labels(spec, sources, cases)
     if spec.patient is not None and not any(sources.texts(spec.patient, case) for case in cases):
         raise DataError(f"patient: none of the {len(cases)} cases has one, e.g. {cases[0].name}.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from m3b.data import kinds
 from m3b.data.records import BoxLabel, Mask, Record, Report
 from m3b.data.spec.boxes import BoxSource
 from m3b.data.spec.cases import Case
@@ -43,7 +44,7 @@ def _record(job: Job, case: Case, masks: MaskSource | None, boxes: BoxSource | N
         try:
             labels = labels_of(spec.labels, job.sources, case)
         except LeaveOut:
-            if spec.task == "diagnosis":
+            if "labels" in kinds.of(spec.task).targets:
                 raise  # a report may do without labels
     mask: Mask | None = masks.mask_of(case) if masks is not None else None
     marked: tuple[BoxLabel, ...] | None = boxes.boxes_of(case) if boxes is not None else None

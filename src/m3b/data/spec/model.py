@@ -19,6 +19,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
+from m3b.data import kinds
 from m3b.data.survey.relations import Rule
 
 VERSION = 1
@@ -302,14 +303,10 @@ class IndexSpec(Part):
 
     @model_validator(mode="after")
     def _target(self) -> IndexSpec:
-        allowed = {
-            "diagnosis": ("labels",),
-            "segmentation": ("masks",),
-            "detection": ("masks", "boxes"),
-            "report": ("report",),
-        }[self.task]
+        kind = kinds.of(self.task)
+        allowed = kind.targets
         given = [name for name in ("labels", "masks", "boxes", "report") if getattr(self, name) is not None]
-        targets = [name for name in given if not (self.task == "report" and name == "labels")]
+        targets = [name for name in given if name not in kind.beside]
         if len(targets) != 1 or targets[0] not in allowed:
             raise ValueError(f"task {self.task} needs one of {', '.join(allowed)}; given: {', '.join(given) or 'none'}")
         return self

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 
+from m3b.data import kinds
 from m3b.data.spec.proposals.ask import Ask, Proposal
 from m3b.data.spec.proposals.boxes import propose_boxes
 from m3b.data.spec.proposals.labels import propose_labels
@@ -12,6 +13,11 @@ from m3b.data.spec.proposals.reports import propose_reports
 from m3b.data.survey.relations import Survey
 
 __all__ = ["ENOUGH", "MARGIN", "Ask", "Proposal", "propose", "sufficient"]
+
+PROPOSERS: dict[str, Callable[[Survey, Ask], Iterator[Proposal]]] = {
+    "labels": propose_labels, "masks": propose_masks, "boxes": propose_boxes, "report": propose_reports,
+}  # fmt: skip
+"""What proposes readings, by what is to be learnt."""
 
 ENOUGH = 0.5
 """Score from which on a reading may be taken without asking."""
@@ -22,15 +28,9 @@ MARGIN = 0.05
 def propose(survey: Survey, ask: Ask, most: int = 5) -> list[Proposal]:
     """Readings in order of their scores, the best first; the same targets twice are said once."""
     found: list[Proposal] = []
-    if ask.task == "diagnosis":
-        found += propose_labels(survey, ask)
-    elif ask.task == "report":
-        found += propose_reports(survey, ask)
-    else:
-        if ask.boxes is not True:
-            found += propose_masks(survey, ask)
-        if ask.task == "detection" and ask.boxes is not False:
-            found += propose_boxes(survey, ask)
+    for target in kinds.of(ask.task).targets:
+        if (target, ask.boxes) not in (("masks", True), ("boxes", False)):
+            found += PROPOSERS[target](survey, ask)
     found.sort(key=lambda one: (-round(one.score, 3), one.title))
     unique: dict[str, Proposal] = {}
     for one in found:
@@ -59,7 +59,7 @@ def sufficient(proposals: Sequence[Proposal]) -> str:
 def _says_else(best: Proposal, other: Proposal) -> bool:
     """Whether another reading has other classes for a diagnosis; numbers and names of one count may be the same."""
     mine, its = best.spec.labels, other.spec.labels
-    if best.spec.task != "diagnosis" or mine is None or its is None:
+    if "labels" not in kinds.of(best.spec.task).targets or mine is None or its is None:
         return False
     names = [{name.casefold() for name in one.classes} for one in (mine, its)]
     numbers = [all(name.isdigit() for name in some) for some in names]
