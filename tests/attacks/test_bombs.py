@@ -8,6 +8,7 @@ import json
 import os
 import tarfile
 import time
+import tracemalloc
 import zipfile
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from m3b.run.folder import Run
 from m3b.run.journal import event_of
 from m3b.run.provisioning import lay_out
 from m3b.run.state import History
+from m3b.tools.previews import archives
 
 LOOK = """
 import resource, sys
@@ -93,6 +95,19 @@ def test_an_archive_of_60_000_members(data: Path) -> None:
     assert "60,000 arrays" in look(data, "many.npz")
     source = "import sys; from m3b.data.reading import shared; print(len(shared().arrays.open_arrays(sys.argv[1])))"
     assert in_child(source, data / "many.npz") == "60000\n"
+
+
+@pytest.mark.parametrize("name", ["small.zip", "small.npz"])
+def test_a_small_archive_costs_little_memory(data: Path, name: str) -> None:
+    with zipfile.ZipFile(data / name, "w") as archive:
+        archive.writestr("one.txt", "x")
+    tracemalloc.start()
+    try:
+        with (data / name).open("rb") as file, archives.open_zip(file) as archive:
+            assert archive.namelist() == ["one.txt"]
+        assert tracemalloc.get_traced_memory()[1] < 2**24
+    finally:
+        tracemalloc.stop()
 
 
 def test_a_compressed_bomb(data: Path) -> None:

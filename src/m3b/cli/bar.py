@@ -11,6 +11,8 @@ from rich.progress import BarColumn, Progress, ProgressColumn, SpinnerColumn, Ta
 from rich.progress_bar import ProgressBar
 from rich.text import Text
 
+from m3b.cli.show import inert
+
 COUNTED = re.compile(r"\b(\d+) of (\d+) (s|images|cases|files)\b")
 """How scripts and checks say how far they are; seconds go on by themselves until the next line."""
 LINE = 60
@@ -48,7 +50,7 @@ class Bar:
         self._progress.stop()
 
     def describe(self, text: str) -> None:
-        self._progress.update(self._task, description=escape(text[: self._width]))
+        self._progress.update(self._task, description=escape(inert(text)[: self._width]))
 
     def told(self, line: str) -> None:
         """A line of output: how far it says to be is shown; one that says nothing changes nothing."""

@@ -10,7 +10,7 @@ import typer
 from m3b.bench.datasets.registry import NAMES
 from m3b.cli import completing
 from m3b.cli.run import Force, Json
-from m3b.cli.show import print_json, spare, table, transfer
+from m3b.cli.show import echo, print_json, spare, table, transfer
 from m3b.errors import WrongUse
 
 app = typer.Typer(
@@ -35,7 +35,7 @@ def list_cards(
         print_json({"cards": rows})
         return
     lines = [[c.name, c.task, c.modality, c.anatomy, "here" if c.path else ""] for c in cards]
-    typer.echo(table(["name", "task", "modality", "anatomy", "data"], lines))
+    echo(table(["name", "task", "modality", "anatomy", "data"], lines))
 
 
 @app.command()
@@ -60,7 +60,7 @@ def make(
     if name in MAKERS:
         maker = {"chest": synthetic.make_chest, "volumes": synthetic.make_volumes}[name]
         made = maker(folder, patients=MAKERS[name] if cases is None else cases, seed=seed)
-        print_json({"folder": str(made)}) if json else typer.echo(str(made))
+        print_json({"folder": str(made)}) if json else echo(str(made))
         return
     from m3b.bench.datasets import dataset
 
@@ -74,9 +74,9 @@ def make(
                     "patients": drawn.patients or None, "metric": spec.metric, "ceiling": round(drawn.ceiling, 4),
                     "odd": list(drawn.odd)})  # fmt: skip
         return
-    typer.echo(str(folder))
-    typer.echo(f"{drawn.cases} cases; {spec.metric} of a perfect reader {drawn.ceiling:.2f}", err=True)
-    typer.echo(f"planted faults: {'; '.join(drawn.odd)}", err=True)
+    echo(str(folder))
+    echo(f"{drawn.cases} cases; {spec.metric} of a perfect reader {drawn.ceiling:.2f}", err=True)
+    echo(f"planted faults: {'; '.join(drawn.odd)}", err=True)
 
 
 @app.command()
@@ -94,8 +94,8 @@ def fetch(
         print_json({"name": name, "folder": str(folder), "said": said})
         return
     for line in said:
-        typer.echo(line, err=True)
-    typer.echo(str(folder))
+        echo(line, err=True)
+    echo(str(folder))
 
 
 @app.command()
@@ -133,9 +133,9 @@ def audit(
     if json:
         print_json(found.to_json())
     else:
-        typer.echo(found.summary())
+        echo(found.summary())
         for finding in found.findings:
-            typer.echo(f"{finding.weight}: {finding.message}")
+            echo(f"{finding.weight}: {finding.message}")
     raise typer.Exit(1 if found.of("reject") or found.of("fix") else 0)
 
 
@@ -163,10 +163,10 @@ def card(
         indent=1, ensure_ascii=False,
     )  # fmt: skip
     if out is None:
-        typer.echo(text)
+        echo(text)
     else:
         out.write_text(text + "\n", encoding="utf-8")
-        typer.echo(str(out))
+        echo(str(out))
 
 
 @app.command()
@@ -181,4 +181,4 @@ def survey(
     from m3b.data.survey.render import render
 
     found = look(folder, limits=Limits(seconds=seconds))
-    typer.echo(found.model_dump_json(indent=2) if json else render(found))
+    echo(found.model_dump_json(indent=2) if json else render(found))

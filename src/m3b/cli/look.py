@@ -10,7 +10,7 @@ import typer
 
 from m3b.cli import reading as given
 from m3b.cli.run import Json
-from m3b.cli.show import print_json
+from m3b.cli.show import echo, print_json
 from m3b.errors import DataError, WrongUse
 
 
@@ -56,6 +56,6 @@ def look(
     if json:
         print_json(seen.to_json())
     else:
-        typer.echo("\n".join(seen.lines()))
+        echo("\n".join(seen.lines()))
     if seen.insufficient:
         raise typer.Exit(1)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from m3b.cli.run import Force, Json, ModelName
-from m3b.cli.show import complain, print_json, spare
+from m3b.cli.show import complain, echo, print_json, spare
 from m3b.errors import DataError, WrongUse
 
 if TYPE_CHECKING:
@@ -61,9 +61,9 @@ def predict(
         print_json({"model": str(loaded.folder), "predictions": answers})
     else:
         for item in answers:
-            typer.echo(_line(item))
+            echo(_line(item))
         if folder is not None:
-            typer.echo(f"written to {folder}: {_contents(answers)}", err=True)
+            echo(f"written to {folder}: {_contents(answers)}", err=True)
     raise typer.Exit(1 if any(item.get("error") for item in answers) else 0)
 
 
@@ -96,7 +96,7 @@ def _images(images: Iterable[Path], model: Model) -> list[str | list[str]]:
     several = answers_of(model.task).separate_images and isinstance(views, int) and views > 1
     found = find_images(images, flat=plan.get("dims") == 2, studies=several)
     for note in found.notes:
-        typer.echo(note, err=True)
+        echo(note, err=True)
     if not found.images:
         raise WrongUse("No image was found below the paths given.")
     return found.images

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from m3b.cli.run import Json, RunName
-from m3b.cli.show import console, print_json, result_lines, table
+from m3b.cli.show import console, echo, print_json, result_lines, table
 from m3b.errors import WrongUse
 
 if TYPE_CHECKING:
@@ -39,9 +39,9 @@ def runs(
     if json:
         print_json({"runs": [_summary(run, record) for run, record in found]})
     elif found:
-        typer.echo(_listed([_summary(run, record) for run, record in found], whole=root is None))
+        echo(_listed([_summary(run, record) for run, record in found], whole=root is None))
     else:
-        typer.echo(_none(root))
+        echo(_none(root))
 
 
 def _none(root: Path | None) -> str:
@@ -168,7 +168,7 @@ def report(run: RunName = "last") -> None:
     from m3b.report import write_report
     from m3b.run.folder import Run
 
-    typer.echo(str(write_report(Run.open(run).folder)))
+    echo(str(write_report(Run.open(run).folder)))
 
 
 def doctor(json: Json = False) -> None:
@@ -198,14 +198,14 @@ def doctor(json: Json = False) -> None:
     if json:
         print_json(state)
     else:
-        typer.echo(f"sandbox: {sandbox}\n  {level}")
+        echo(f"sandbox: {sandbox}\n  {level}")
         for probe in probes:
-            typer.echo(f"  {'yes' if probe.works else 'no ':<3}  {probe.name}: {probe.detail}")
-        typer.echo(f"language model without --llm: {default_spec()}{_why(keys_set())}")
-        typer.echo(f"device: {device()}")
-        typer.echo("packages: " + ", ".join(f"{name} {version}" for name, version in found.items()))
+            echo(f"  {'yes' if probe.works else 'no ':<3}  {probe.name}: {probe.detail}")
+        echo(f"language model without --llm: {default_spec()}{_why(keys_set())}")
+        echo(f"device: {device()}")
+        echo("packages: " + ", ".join(f"{name} {version}" for name, version in found.items()))
         if missing:
-            typer.echo(f"missing for training: {', '.join(missing)}; install m3b[train]")
+            echo(f"missing for training: {', '.join(missing)}; install m3b[train]")
     raise typer.Exit(1 if sandbox == "none" or missing else 0)
 
 

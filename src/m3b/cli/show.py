@@ -19,12 +19,36 @@ if TYPE_CHECKING:
     from m3b.run.result import Result
 
 
+_CODES = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"} | {
+    code: f"\\u{code:04x}" for code in (0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A))
+}
+
+
+def inert(text: str) -> str:
+    """A text that commands no terminal: control codes, and marks that turn the direction of writing, are spelled out.
+
+    File names, cells, the output of scripts and the words of models may hold anything.
+    """
+    return text.translate(_CODES)
+
+
+def echo(text: str, *, err: bool = False) -> None:
+    """A text that others had a hand in, as a line on standard output (or error)."""
+    import typer
+
+    typer.echo(inert(text), err=err)
+
+
 def console(*, to_stderr: bool = False) -> Console:
-    """A console that does not break lines in logs, and shows texts as they are: `:m:` is no emoji."""
+    """A console that does not break lines in logs, and shows texts as they are: `:m:` is no emoji. See `inert`."""
     from rich.console import Console
 
-    plain = Console(stderr=to_stderr, highlight=False, emoji=False)
-    return plain if plain.is_terminal else Console(stderr=to_stderr, highlight=False, emoji=False, width=200)
+    class Inert(Console):
+        def print(self, *objects: Any, **more: Any) -> None:
+            super().print(*(inert(one) if isinstance(one, str) else one for one in objects), **more)
+
+    plain = Inert(stderr=to_stderr, highlight=False, emoji=False)
+    return plain if plain.is_terminal else Inert(stderr=to_stderr, highlight=False, emoji=False, width=200)
 
 
 @contextmanager
@@ -61,7 +85,7 @@ def complain(error: BaseException) -> None:
     said = str(getattr(error, "on_command_line", "") or error)
     if isinstance(error, OSError) and error.filename and error.strerror:
         said = f"{error.filename}: {error.strerror}."
-    sys.stderr.write(f"m3b: {as_flags(said)}\n")
+    sys.stderr.write(f"m3b: {inert(as_flags(said))}\n")
 
 
 def as_flags(text: str) -> str:
