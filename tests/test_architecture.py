@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[1]
 SRC = ROOT / "src" / "m3b"
 
 FLOORS = {
-    "messages": 0, "errors": 0, "notebook": 0, "resources": 0, "plugins": 0, "measure": 0,
+    "messages": 0, "errors": 0, "notebook": 0, "resources": 0, "plugins": 0, "measure": 0, "writing": 0,
     "events": 0.5,
     "untrusted": 0.5,  # how files are opened that scripts may have made
     "reader": 1.5,  # one confined process that opens untrusted files for the others

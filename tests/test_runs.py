@@ -13,7 +13,7 @@ import pytest
 
 from m3b.errors import WrongUse
 from m3b.run.folder import Run, find_model, list_runs, runs_root
-from m3b.run.writing import replace_text
+from m3b.writing import replace_text
 
 # --- run folders -------------------------------------------------------------------------------------------------
 

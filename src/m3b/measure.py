@@ -25,6 +25,26 @@ def unknown_patients(grouped_by: str = "") -> str:
     return f"{UNKNOWN_PATIENTS} (kept together by {grouped_by})" if grouped_by else UNKNOWN_PATIENTS
 
 
+def number(value: object) -> float | None:
+    """The value where it is a number."""
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def figure(measure: Mapping[str, Any] | None, *, baseline: bool = False) -> str:
+    """`auroc 0.962 (95 % CI 0.946-0.976, n = 62)` of a measure as JSON has it; empty where there is none.
+
+    Args:
+        baseline: say what the image-blind baseline gets, too: `(..., n = 62; image-blind baseline 0.500)`.
+    """
+    value = number((measure or {}).get("value"))
+    if measure is None or value is None:
+        return ""
+    low, high, floor = (number(measure.get(key)) for key in ("low", "high", "baseline"))
+    span = "no interval" if low is None or high is None else f"95 % CI {low:.3f}-{high:.3f}"
+    blind = f"; image-blind baseline {floor:.3f}" if baseline and floor is not None else ""
+    return f"{measure.get('name', '')} {value:.3f} ({span}, n = {measure.get('n', '?')}{blind})"
+
+
 @dataclass(frozen=True)
 class Measure:
     """One metric.
@@ -51,8 +71,7 @@ class Measure:
     patients: int | None = None
 
     def __str__(self) -> str:
-        span = "no interval" if self.low is None or self.high is None else f"95 % CI {self.low:.3f}-{self.high:.3f}"
-        return f"{self.name} {self.value:.3f} ({span}, n = {self.n})"
+        return figure(self.to_dict()) or f"{self.name} undefined"
 
     def to_dict(self) -> dict[str, Any]:
         """JSON values; an undefined figure is null."""

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 LETTERS = 60
 """Characters of one part of a representation."""
@@ -15,21 +14,6 @@ def short(text: object, most: int = LETTERS) -> str:
     """One line, cut at its end."""
     line = " ".join(str(text).split())
     return line if len(line) <= most else f"{line[: most - 1]}…"
-
-
-def number(value: object) -> float | None:
-    """The value where it is a number."""
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
-
-
-def figure(measure: Mapping[str, Any] | None) -> str:
-    """`auroc 0.993 (95 % CI 0.972-1.000, n = 62)` of a measure as JSON has it; empty where there is none."""
-    value = number((measure or {}).get("value"))
-    if measure is None or value is None:
-        return ""
-    low, high = number(measure.get("low")), number(measure.get("high"))
-    span = "no interval" if low is None or high is None else f"95 % CI {low:.3f}-{high:.3f}"
-    return f"{measure.get('name', '')} {value:.3f} ({span}, n = {measure.get('n', '?')})"
 
 
 def file_name(image: str | tuple[str, ...]) -> str:

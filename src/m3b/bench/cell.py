@@ -18,7 +18,7 @@ from typing import Any
 
 from m3b.data.cards import slug
 from m3b.errors import M3bError
-from m3b.run.writing import replace_text
+from m3b.writing import replace_text
 
 from .provision import Provision
 from .scoring import Score, score

@@ -44,7 +44,7 @@ class Hidden:
 
     def save(self) -> None:
         """Write the manifest; the last step, so that its presence says that the carve-out is whole."""
-        from m3b.run.writing import replace_text
+        from m3b.writing import replace_text
 
         raw = {**asdict(self), "folder": "."}
         replace_text(self.folder / MANIFEST, json.dumps(raw, ensure_ascii=False, indent=1))

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from m3b.run.writing import replace_text
+from m3b.writing import replace_text
 
 from .cell import CELL, Cell
 from .rows import broken, finished

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from m3b.errors import WrongUse
-from m3b.run.writing import replace_text
+from m3b.writing import replace_text
 
 from .cell import CELL, Cell
 from .local import bind

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from m3b.report.markup import Html, join, tag
 from m3b.report.markup import table as html_table
-from m3b.run.writing import replace_text
+from m3b.writing import replace_text
 
 from .tables import Table
 

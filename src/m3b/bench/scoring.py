@@ -134,7 +134,7 @@ def _trivial(hidden: Hidden, index: Index) -> Any:
         kept = json.loads(file.read_text(encoding="utf-8"))
         if kept.get("classes") == list(index.classes):
             return kept["trivial"]
-    from m3b.run.writing import replace_text
+    from m3b.writing import replace_text
 
     made = family(index.task).trivial(index.train, index.test, index, hidden.folder)
     replace_text(file, json.dumps({"classes": list(index.classes), "trivial": made}))

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from m3b.errors import WrongUse
 from m3b.run.options import Options
-from m3b.run.writing import replace_text
+from m3b.writing import replace_text
 
 from .cell import RESULT, Cell
 from .provision import Provision

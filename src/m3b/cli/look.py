@@ -50,7 +50,7 @@ def look(
         except DataError as error:
             raise WrongUse(str(error)) from error
     if out is not None and seen.readings:
-        from m3b.run.writing import replace_text
+        from m3b.writing import replace_text
 
         replace_text(out, seen.spec_text())
     if json:

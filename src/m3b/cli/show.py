@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from m3b.errors import WrongUse
+from m3b.measure import figure
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -109,14 +110,8 @@ def spare(places: Iterable[Path], *, force: bool) -> None:
 
 
 def measure_line(measure: dict[str, Any]) -> str:
-    """A metric with its interval: `auroc 0.962 (95 % CI 0.946-0.976, n=624; a constant answer gets 0.500)`."""
-    value, low, high = measure.get("value"), measure.get("low"), measure.get("high")
-    if value is None:
-        return f"{measure.get('name')}: undefined on these cases"
-    span = "no interval" if low is None or high is None else f"95 % CI {low:.3f}-{high:.3f}"
-    base = measure.get("baseline")
-    trivial = "" if base is None else f"; a constant answer gets {base:.3f}"
-    return f"{measure['name']} {value:.3f} ({span}, n={measure['n']}{trivial})"
+    """A metric with its interval and baseline, or that it is undefined."""
+    return figure(measure, baseline=True) or f"{measure.get('name')}: undefined on these cases"
 
 
 def _cached(usage: dict[str, Any]) -> str:

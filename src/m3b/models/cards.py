@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
+
+from m3b.writing import replace_text
 
 from .card_figures import answers_of, escaped, measured, table, worth
 from .manifest import MANIFEST, hashes_of
@@ -22,12 +23,6 @@ class HasDict(Protocol):
 
     def to_dict(self) -> dict[str, Any]:
         """JSON values."""
-
-
-def _write(file: Path, text: str) -> None:
-    part = file.with_name(f".{file.name}.part")
-    part.write_text(text, encoding="utf-8")
-    os.replace(part, file)
 
 
 def _facts(info: Mapping[str, Any]) -> list[str]:
@@ -113,14 +108,14 @@ def write_model_card(folder: Path, info: Mapping[str, Any]) -> Path:
     few = worth(info.get("scores") or {}, _patients_in(info, "train"))
     limits = [*few, *(info.get("limits") or ()), *_LIMITS]
     lines += [_use(info.get("task")), "## Limits", "", *(f"- {escaped(limit)}" for limit in limits), ""]
-    _write(folder / "README.md", "\n".join(lines))
+    replace_text(folder / "README.md", "\n".join(lines))
     return folder / "README.md"
 
 
 def write_metrics(folder: Path, scores: HasDict | Mapping[str, Any]) -> Path:
     """Write metrics.json: `Scores.to_dict()`, from the scores or as a mapping."""
     content = dict(scores) if isinstance(scores, Mapping) else scores.to_dict()
-    _write(folder / "metrics.json", json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+    replace_text(folder / "metrics.json", json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
     return folder / "metrics.json"
 
 
@@ -132,5 +127,5 @@ def write_provenance(folder: Path, info: Mapping[str, Any]) -> Path:
     """
     own = folder / MANIFEST
     content = {**info, "files": hashes_of(folder)}
-    _write(own, json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False, default=str) + "\n")
+    replace_text(own, json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False, default=str) + "\n")
     return own

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from m3b.errors import ModelError
-from m3b.notebook import as_html, figure, short
+from m3b.measure import figure
+from m3b.notebook import as_html, short
 
 from .manifest import verify
 from .predictions import Prediction

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import os
 from pathlib import Path
+
+from m3b.writing import replace_text
 
 from . import about, measured
 from .gather import RunFiles, gather
@@ -25,9 +26,8 @@ def write_report(run_dir: Path) -> Path:
         OSError: the folder cannot be written to.
     """
     page = render(gather(run_dir))
-    target, part = run_dir / "report.html", run_dir / ".report.html.part"
-    part.write_bytes(page.encode("utf-8", errors="replace"))
-    os.replace(part, target)
+    target = run_dir / "report.html"
+    replace_text(target, page, errors="replace")
     return target
 
 

@@ -27,8 +27,8 @@ from m3b.events import Audited, Noted, Output, StageBegun
 from m3b.run.folder import Run
 from m3b.run.packaging import PREDICTIONS, acceptable_range, keep_trial
 from m3b.run.readings import Readings, account, kept_account
-from m3b.run.writing import replace_text
 from m3b.untrusted import remove_tree, write_whole
+from m3b.writing import replace_text
 
 MAX_GROUPING = 200
 """Characters of the words on what groups the images, which lie where scripts can write."""

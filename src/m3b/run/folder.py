@@ -15,7 +15,7 @@ from m3b import locking
 from m3b.errors import WrongUse
 from m3b.events import Event
 from m3b.run.journal import FORMAT, read_journal
-from m3b.run.writing import replace_text
+from m3b.writing import replace_text
 
 LAST = "last"
 """Names the run that began last."""

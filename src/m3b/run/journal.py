@@ -17,7 +17,7 @@ from typing import Any
 
 from m3b.errors import WrongUse
 from m3b.events import BY_KIND, Event, Replied
-from m3b.run.writing import sync_folder
+from m3b.writing import sync_folder
 
 FORMAT = 2
 """Of run.json and the journal; raised when an older m3b could not go on with a run."""

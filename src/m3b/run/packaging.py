@@ -24,8 +24,8 @@ from m3b.metrics.table import table
 from m3b.models import freeze, write_metrics, write_model_card, write_provenance
 from m3b.models.manifest import changes
 from m3b.run.folder import Run
-from m3b.run.writing import replace_text
 from m3b.tasks import family
+from m3b.writing import replace_text
 
 PACKAGES = ("m3b", "torch", "transformers", "monai", "numpy", "accelerate")
 

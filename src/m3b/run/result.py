@@ -6,8 +6,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, get_args
 
 from m3b.errors import Status
-from m3b.measure import Measure, unknown_patients
-from m3b.notebook import as_html, figure, short
+from m3b.measure import Measure, figure, unknown_patients
+from m3b.notebook import as_html, short
 
 STATUSES: tuple[Status, ...] = get_args(Status)
 

@@ -17,6 +17,7 @@ from typing import Any
 from m3b.errors import Authentication, BadRequest, ContextOverflow, LLMError
 from m3b.llm.base import LLM
 from m3b.messages import Usage
+from m3b.writing import replace_text
 
 from .wire import completion, read_messages, read_tools
 
@@ -87,9 +88,7 @@ class Relay:
 
     def _serve(self, file: Path) -> None:
         status, body = self._answer(file)
-        part = file.with_name(file.name.replace("ask-", ".part-"))
-        part.write_text(json.dumps({"status": status, "body": body}), encoding="utf-8")
-        part.replace(file.with_name(file.name.replace("ask-", "told-")))
+        replace_text(file.with_name(file.name.replace("ask-", "told-")), json.dumps({"status": status, "body": body}))
 
     def _answer(self, file: Path) -> tuple[int, dict[str, Any]]:
         spent = self.meter.over()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.metadata
 import importlib.util
 import json
-import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from typing import Any
 
 from m3b.errors import ModelError
 from m3b.models.running import run_plain
+from m3b.writing import replace_text
 
 TOLERANCE = 1e-4
 """The largest absolute difference between an export's numbers and the model's that is let through."""
@@ -90,6 +90,4 @@ def versions(*names: str) -> dict[str, str]:
 
 def write_json(file: Path, content: Any) -> None:
     """Indented JSON that keeps the order of keys."""
-    part = file.with_name(f".{file.name}.part")
-    part.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-    os.replace(part, file)
+    replace_text(file, json.dumps(content, indent=2, ensure_ascii=False) + "\n")

@@ -7,11 +7,17 @@ import os
 from pathlib import Path
 
 
-def replace_text(file: Path, text: str) -> None:
-    """Write a file by way of a temporary one beside it; both the text and its name are on the disk afterwards."""
+def replace_text(file: Path, text: str, *, errors: str = "strict") -> None:
+    """Write a file by way of a temporary one beside it; both the text and its name are on the disk afterwards.
+
+    For files of m3b's own, in folders that no script writes to; `m3b.untrusted.write_whole` is for the others.
+
+    Args:
+        errors: what becomes of characters that UTF-8 does not have, as for `open`.
+    """
     part = file.with_name(f".{file.name}.{os.getpid()}")
     try:
-        with part.open("w", encoding="utf-8") as stream:
+        with part.open("w", encoding="utf-8", errors=errors) as stream:
             stream.write(text)
             stream.flush()
             os.fsync(stream.fileno())
