@@ -1,8 +1,8 @@
 """Make the generated parts of the documentation anew.
 
-`python docs/refresh.py` writes what is cheap: the help texts in docs/cli.md. `--check` writes nothing and ends with 1 if
-they are out of date. `--demo` also makes a whole run in a temporary folder (some minutes) and writes its transcript into
-README.md and its result into docs/python.md.
+`python docs/refresh.py` writes what is cheap: the help texts in docs/cli.md and the picture of docs/architecture.md.
+`--check` writes nothing and ends with 1 if they are out of date. `--demo` also makes a whole run in a temporary folder
+(some minutes) and writes its transcript into README.md and its result into docs/python.md.
 
 Generated parts stand between `<!-- generated: NAME -->` and `<!-- /generated -->`.
 """
@@ -75,6 +75,17 @@ def cli_page(text: str) -> str:
     return put(text, "help", "\n\n".join(blocks))
 
 
+# --- the picture ------------------------------------------------------------------------------------------------
+
+
+def picture() -> str:
+    """docs/architecture.svg as the code has it now."""
+    sys.path.insert(0, str(DOCS))
+    from picture import draw
+
+    return draw()
+
+
 # --- a whole run -------------------------------------------------------------------------------------------------
 
 
@@ -101,7 +112,7 @@ def demo() -> tuple[str, str]:
 def pages(*, with_demo: bool = False) -> dict[Path, str]:
     """Every generated file with what it should hold."""
     cli = DOCS / "cli.md"
-    made = {cli: cli_page(cli.read_text(encoding="utf-8"))}
+    made = {cli: cli_page(cli.read_text(encoding="utf-8")), DOCS / "architecture.svg": picture()}
     if with_demo:
         transcript, result = demo()
         readme, api = ROOT / "README.md", DOCS / "python.md"

@@ -31,15 +31,24 @@ def page(name: str) -> str:
     return " ".join((ROOT / name).read_text(encoding="utf-8").split())
 
 
-def test_the_table_of_layers_is_that_of_the_code() -> None:
-    rows = re.findall(
-        r"^\| ([\d.]+) \| (.+?) \|", (ROOT / "docs/architecture.md").read_text(encoding="utf-8"), re.MULTILINE
-    )
-    told = {name: float(floor) for floor, names in rows for name in re.findall(r"`m3b\.(\w+)`", names)}
-    assert len(told) > 15
-    assert told == {name: FLOORS[name] for name in told}
-    folders = {path.name for path in (ROOT / "src/m3b").iterdir() if (path / "__init__.py").is_file()}
-    assert folders <= set(told), "every package has its place on the page"
+def test_the_picture_of_the_layers_is_that_of_the_code() -> None:
+    """`python docs/refresh.py` draws it anew."""
+    sys.path.insert(0, str(ROOT / "docs"))
+    import picture
+
+    drawn = (ROOT / "docs/architecture.svg").read_text(encoding="utf-8")
+    assert drawn == picture.draw()
+    assert {name for row in picture.layers() for name in row} == set(FLOORS) - {"__main__"}
+    assert all(f">{name}</text>" in drawn for row in picture.layers() for name in row)
+
+
+def test_what_the_architecture_page_names_is_there() -> None:
+    text = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
+    table = text[text.index("## Where to add what") : text.index("## What the figures")]
+    for place in re.findall(r"`(m3b/[\w/.]+|resources/[\w/.]+)`", table):
+        assert (ROOT / ("src" if place.startswith("m3b") else "") / place).exists(), place
+    for thing in ("task family", "metric", "provider", "tool", "check", "reading"):
+        assert re.search(rf"^\| an? {thing}\b", table, re.MULTILINE), thing
 
 
 def test_the_stages_are_those_of_the_code() -> None:
