@@ -59,6 +59,13 @@ def load() -> None:
                     _register(point, what)
 
 
+def installed(item: object) -> bool:
+    """Whether another process of this installation has the item too: m3b's own, or of an installed plug-in."""
+    load()
+    package = type(item).__module__.partition(".")[0]
+    return package in {"m3b", *(value.partition(":")[0].partition(".")[0] for value in _loaded)}
+
+
 def _register(point: EntryPoint, what: str) -> None:
     try:
         point.load().register()

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import importlib.util
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from types import ModuleType
 from typing import Any
 
 from m3b.errors import DataError
 from m3b.resources import resources_dir
+from m3b.untrusted import opening
 
 MODULE = "m3b_template_images"
 MASKS = "m3b_template_masks"
@@ -45,13 +46,22 @@ def _load(stem: str, name: str) -> ModuleType:
     return module
 
 
-def _read(reader: Callable[[], Any], path: object) -> Any:
+def _read(reader: Callable[[], Any], path: object, base: str = ".") -> Any:
+    for name in _files(path):
+        opening(base, name)
     try:
         return reader()
     except shared().ImageError as error:
         raise DataError(str(error)) from error
     except MemoryError as error:
         raise DataError(f"{path}: does not fit into memory") from error
+
+
+def _files(path: object) -> Iterable[str]:
+    if isinstance(path, str):
+        return (path,)
+    named = path.values() if isinstance(path, Mapping) else path
+    return [one for one in named if isinstance(one, str)] if isinstance(named, Iterable) else ()
 
 
 def read_image(path: Path, base: str = ".") -> Any:
@@ -63,7 +73,7 @@ def read_image(path: Path, base: str = ".") -> Any:
     Raises:
         DataError: it cannot be opened; the message names the file and why.
     """
-    return _read(lambda: shared().read_image(path, base), path)
+    return _read(lambda: shared().read_image(path, base), path, base)
 
 
 def read_mask(path: Path, base: str = ".") -> Any:
@@ -75,7 +85,7 @@ def read_mask(path: Path, base: str = ".") -> Any:
     Raises:
         DataError: it cannot be opened or holds fractions; the message names the file and why.
     """
-    return _read(lambda: shared_masks().read_mask(path, base), path)
+    return _read(lambda: shared_masks().read_mask(path, base), path, base)
 
 
 def read_masks(
@@ -92,7 +102,7 @@ def read_masks(
     Raises:
         DataError: as `read_mask`, or masks of different shapes.
     """
-    return _read(lambda: shared_masks().read_masks(mask_path, classes, base, shape), mask_path)
+    return _read(lambda: shared_masks().read_masks(mask_path, classes, base, shape), mask_path, base)
 
 
 def geometry(path: Path, base: str = ".") -> Any:
@@ -101,7 +111,7 @@ def geometry(path: Path, base: str = ".") -> Any:
     Raises:
         DataError: it cannot be opened.
     """
-    return _read(lambda: shared_masks().grid_of(path, base), path)
+    return _read(lambda: shared_masks().grid_of(path, base), path, base)
 
 
 def boxes_to_array(box: Sequence[float], path: Path, base: str = ".") -> tuple[float, ...]:
@@ -110,7 +120,7 @@ def boxes_to_array(box: Sequence[float], path: Path, base: str = ".") -> tuple[f
     Raises:
         DataError: the image cannot be opened.
     """
-    found: tuple[float, ...] = _read(lambda: shared_masks().boxes_to_array(box, path, base), path)
+    found: tuple[float, ...] = _read(lambda: shared_masks().boxes_to_array(box, path, base), path, base)
     return found
 
 
@@ -125,7 +135,7 @@ def align_mask(mask_path: Path, image: Path, base: str = ".") -> Any:
         masks = shared_masks()
         return masks.align(masks.read_mask(mask_path, base), masks.grid_of(image, base), str(mask_path))
 
-    return _read(aligned, mask_path)
+    return _read(aligned, mask_path, base)
 
 
 def corners_apart(mask: Any, grid: Any) -> float | None:
@@ -148,5 +158,5 @@ def box_extent(image: Path, base: str = ".") -> tuple[float, ...]:
         corners = masks.boxes_to_file((*(0,) * len(shape), *shape), image, base)
         return tuple(float(v) for v in corners[len(shape) :])
 
-    found: tuple[float, ...] = _read(extent, image)
+    found: tuple[float, ...] = _read(extent, image, base)
     return found

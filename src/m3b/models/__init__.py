@@ -8,7 +8,7 @@ from .manifest import verify
 from .output import check_output
 from .predictions import BoxAnswer, Prediction, Promise
 from .running import Run, read_promise, run_plain, run_predict
-from .staging import Staged, stage_cases
+from .staging import Staged, place_links, stage_cases
 
 __all__ = [
     "BoxAnswer",
@@ -25,6 +25,7 @@ __all__ = [
     "read_promise",
     "run_plain",
     "run_predict",
+    "place_links",
     "stage_cases",
     "verify",
     "write_metrics",

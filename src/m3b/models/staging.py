@@ -5,15 +5,15 @@ from __future__ import annotations
 import os
 import re
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 from m3b.data.links import WHAT_TO_DO, Inside, out_of, roots_of
 from m3b.data.reading import shared
-from m3b.errors import ModelError
-from m3b.untrusted import copy_file
+from m3b.errors import DataError, ModelError
+from m3b.untrusted import copy_file, opening
 
 T = TypeVar("T")
 ImageRef = str | Sequence[str]
@@ -36,11 +36,13 @@ class Staged:
         folder: where they lie.
         paths: relative to `folder`, in the shuffled order; a list of slices stays a list.
         order: `order[i]` is the position, among the cases given, of the one staged as `paths[i]`.
+        links: files that are still to be put there by `place_links`, as source and target.
     """
 
     folder: Path
     paths: tuple[str | list[str], ...]
     order: tuple[int, ...]
+    links: tuple[tuple[Path, Path], ...] = ()
 
     def restore(self, results: Sequence[T]) -> list[T]:
         """Results in staged order, put back into the order of the cases given.
@@ -54,7 +56,9 @@ class Staged:
         return [placed[index] for index in range(len(results))]
 
 
-def stage_cases(cases: Sequence[ImageRef], folder: Path, confined: bool, *, base: Path | None = None) -> Staged:
+def stage_cases(
+    cases: Sequence[ImageRef], folder: Path, confined: bool, *, base: Path | None = None, later: bool = False
+) -> Staged:
     """Copy test images into `folder` as `case_0001.png` and so on, in an order that nobody can foretell.
 
     Extensions stay. A folder of slices becomes a folder with renamed slices in natural order; a list of slices a list
@@ -65,6 +69,8 @@ def stage_cases(cases: Sequence[ImageRef], folder: Path, confined: bool, *, base
         folder: new or empty; it has to be on the reader's side of the sandbox.
         confined: whether predict.py will see `folder` read-only. Only then may a large file be hard-linked: an
             unconfined script could write through a link into the raw data.
+        later: whether large files are left to `place_links`: a process that sees the two folders as two mounts cannot
+            link between them.
 
     Raises:
         ModelError: an image that is missing or cannot be staged, that is a link out of `base` and of the raw data to
@@ -79,14 +85,50 @@ def stage_cases(cases: Sequence[ImageRef], folder: Path, confined: bool, *, base
     secrets.SystemRandom().shuffle(order)
     width = max(4, len(str(len(cases))))
     paths: list[str | list[str]] = []
+    links: list[tuple[Path, Path]] = []
+    link = _linker(links if later else None) if confined else _not_linked
     for number, index in enumerate(order, start=1):
         try:
             if inside:
                 _stays(cases[index], base, inside)
-            paths.append(_stage(cases[index], folder, f"case_{number:0{width}d}", base, confined))
-        except (OSError, ValueError) as error:
+            paths.append(_stage(cases[index], folder, f"case_{number:0{width}d}", base, link))
+        except (OSError, ValueError, DataError) as error:
             raise ModelError(f"test case {index} ({cases[index]}) cannot be staged: {error}") from error
-    return Staged(folder, tuple(paths), tuple(order))
+    return Staged(folder, tuple(paths), tuple(order), tuple(links))
+
+
+Link = Callable[[Path, Path], bool]
+"""Puts a large file at its target without copying it; False where it has to be copied."""
+
+
+def _linker(later: list[tuple[Path, Path]] | None) -> Link:
+    def remember(real: Path, target: Path) -> bool:
+        if later is None:
+            return _linked(real, target)
+        later.append((real, target))
+        return True
+
+    return remember
+
+
+def _not_linked(real: Path, target: Path) -> bool:
+    return False
+
+
+def place_links(staged: Staged, base: Path) -> None:
+    """Put the large files of cases there that were staged with `later`, linked where that works.
+
+    Raises:
+        ModelError: a source outside of the data to which `base` leads, or a target outside of the staged folder.
+        OSError: a file that cannot be copied.
+    """
+    inside, top = Inside(roots_of(base)), Path(os.path.realpath(staged.folder))
+    for real, target in staged.links:
+        if str(real) not in inside or not Path(os.path.realpath(target.parent)).is_relative_to(top):
+            raise ModelError(f"{real} cannot be staged as {target}: it lies outside of the data.")
+        source = Path(inside.real(str(real)))
+        if not _linked(source, target):
+            _copy_plain(source, target)
 
 
 def _stays(case: ImageRef, base: Path, inside: Inside) -> None:
@@ -95,29 +137,30 @@ def _stays(case: ImageRef, base: Path, inside: Inside) -> None:
             raise ValueError(f"{found[0]} is a link that leads out of the data. {WHAT_TO_DO}")
 
 
-def _stage(case: ImageRef, folder: Path, name: str, base: Path, confined: bool) -> str | list[str]:
+def _stage(case: ImageRef, folder: Path, name: str, base: Path, link: Link) -> str | list[str]:
     if not isinstance(case, str):
         if not case:
             raise ValueError("an empty list of slices is no image")
-        return _stage_slices([base / item for item in case], folder, name, confined)
+        return _stage_slices([base / item for item in case], folder, name, link)
     source = base / case
     arrays = shared().arrays
     reference = arrays.parse_reference(str(source))
     if reference is not None and not source.exists():
+        opening(reference.file)
         return _stage_item(arrays.read_array(reference.file, reference.key, reference.index), folder, name)
     if source.is_dir():
         natural = shared().natural_key
         files = [item for item in source.iterdir() if item.is_file() and not item.name.startswith(".")]
         if not files:
             raise ValueError("no file in this folder")
-        _stage_slices(sorted(files, key=lambda item: natural(item.name)), folder, name, confined)
+        _stage_slices(sorted(files, key=lambda item: natural(item.name)), folder, name, link)
         return name
-    return _copy(source, folder, name, confined)
+    return _copy(source, folder, name, link)
 
 
-def _stage_slices(files: Sequence[Path], folder: Path, name: str, confined: bool) -> list[str]:
+def _stage_slices(files: Sequence[Path], folder: Path, name: str, link: Link) -> list[str]:
     (folder / name).mkdir()
-    return [f"{name}/{_copy(file, folder / name, f'slice_{n:04d}', confined)}" for n, file in enumerate(files, start=1)]
+    return [f"{name}/{_copy(file, folder / name, f'slice_{n:04d}', link)}" for n, file in enumerate(files, start=1)]
 
 
 def _stage_item(array: Any, folder: Path, name: str) -> str:
@@ -128,16 +171,17 @@ def _stage_item(array: Any, folder: Path, name: str) -> str:
     return f"{name}.npy"
 
 
-def _copy(source: Path, folder: Path, stem: str, confined: bool) -> str:
+def _copy(source: Path, folder: Path, stem: str, link: Link) -> str:
     found = _SUFFIX.search(source.name)
     suffix = found.group(1) if found else ""
     real, target = source.resolve(strict=True), folder / f"{stem}{suffix}"
     headers = shared().headers
+    opening(real)
     headers.check(real)
     names = headers.companions(real)
     if names:
-        _copy_detached(real, names[0], target, confined)
-    elif not (confined and real.stat().st_size >= LINK_FROM_BYTES and _linked(real, target)):
+        _copy_detached(real, names[0], target, link)
+    elif not (real.stat().st_size >= LINK_FROM_BYTES and link(real, target)):
         _copy_plain(real, target)
     return target.name
 
@@ -147,12 +191,12 @@ def _copy_plain(real: Path, target: Path) -> None:
     _forget_time(target)
 
 
-def _copy_detached(header: Path, named: str, target: Path, confined: bool) -> None:
+def _copy_detached(header: Path, named: str, target: Path, link: Link) -> None:
     """A header with the file of its voxels beside it, renamed alike and named in it so."""
     suffix = Path(named).suffix
     data = target.with_name(f"{target.stem}{suffix if suffix != target.suffix else '.raw'}")
     beside = header.parent / named
-    if not (confined and beside.stat().st_size >= LINK_FROM_BYTES and _linked(beside, data)):
+    if not (beside.stat().st_size >= LINK_FROM_BYTES and link(beside, data)):
         _copy_plain(beside, data)
     if header.stat().st_size > LARGEST_HEADER:
         raise ValueError(f"{header.name} is larger than a header without voxels can be")

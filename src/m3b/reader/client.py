@@ -46,6 +46,8 @@ class Reader:
         mounts: the folders that it may read, and those that it may write, if any.
         limits: what it may use.
         cancelled: asked twice a second while waiting; true ends the wait with `Cancelled`.
+
+    `starts` counts the processes so far; `held` is the memory in bytes that the last one held after its last answer.
     """
 
     def __init__(
@@ -60,7 +62,7 @@ class Reader:
         self.sandbox = sandbox
         self.mounts = replace(mounts, read=tuple(dict.fromkeys((*mounts.read, package, resources_dir()))))
         self.limits, self.cancelled = limits, cancelled
-        self.starts = 0
+        self.starts = self.held = 0
         self._lock = threading.RLock()
         self._live: _Live | None = None
         self._number = 0
@@ -72,6 +74,7 @@ class Reader:
         *,
         patience_s: float | None = None,
         opening: Callable[[str], None] | None = None,
+        progress: Callable[[int, int], None] | None = None,
     ) -> A:
         """Ask and wait for the answer.
 
@@ -81,6 +84,7 @@ class Reader:
         Args:
             patience_s: as `Request.patience_s`, which stands where this is None.
             opening: told the path of each file that is about to be opened.
+            progress: told how much of a long piece of work is done, and of how much.
 
         Raises:
             M3bError: or ToolError, OSError, MemoryError: whatever the function raised, by its name in `m3b.errors`.
@@ -90,15 +94,19 @@ class Reader:
         """
         patience = request.patience_s if patience_s is None else patience_s
         broken: dict[str, str] = {}
+        alone = not request.parallel
         with self._lock:
             while True:
                 live = self._running()
                 try:
-                    return cast(A, self._once(live, request, question, broken, patience, opening))
+                    return cast(A, self._once(live, request, question, (broken, alone), patience, (opening, progress)))
                 except _Ended as ended:
                     self._drop()
                     if not ended.file and live.answered:
                         continue  # something from outside ended it while it was idle
+                    if not alone:
+                        alone = True
+                        continue
                     if not ended.file or ended.file in broken or len(broken) >= MAX_LOST:
                         raise ReaderFault(ended.words()) from None
                     broken[ended.file] = ended.words()
@@ -139,12 +147,12 @@ class Reader:
         live: _Live,
         request: Request[Q, A],
         question: Q,
-        broken: dict[str, str],
+        care: tuple[dict[str, str], bool],
         patience: float,
-        opening: Callable[[str], None] | None,
+        told: tuple[Callable[[str], None] | None, Callable[[int, int], None] | None],
     ) -> object:
         self._number += 1
-        live.put({"id": self._number, "name": request.name, "broken": broken,
+        live.put({"id": self._number, "name": request.name, "broken": care[0], "alone": care[1],
                   "question": wire.dump(request.asks, question)})  # fmt: skip
         while True:
             found = live.get(patience, self.cancelled)
@@ -152,11 +160,18 @@ class Reader:
                 continue  # `ready`, or of a question that was given up
             if isinstance(name := found.get("opening"), str):
                 live.file = name
-                if opening is not None:
-                    opening(name)
+                if told[0] is not None:
+                    told[0](name)
                 continue
+            match found.get("progress"):
+                case [int(done), int(total)]:
+                    if told[1] is not None:
+                        told[1](done, total)
+                    continue
             live.asked, live.answered = False, True
-            if (held := found.get("held")) is None or not isinstance(held, int) or held > _RENEWED:
+            held = found.get("held")
+            self.held = held if isinstance(held, int) else 0
+            if not 0 < self.held <= _RENEWED:
                 self._drop()
             if "answer" not in found:
                 raise unpack(found.get("error"), request.name.partition(":")[2].replace("_", " "))

@@ -24,12 +24,15 @@ class Request(Generic[Q, A]):
         asks: the type of the question.
         answers: the type of the answer, against which m3b checks what comes out of the process.
         patience_s: seconds that may pass without a further file being opened.
+        parallel: whether several files are open at once. After an accident the question is asked once more with one file
+            at a time, so that it is known which it was.
     """
 
     name: str
     asks: type[Q]
     answers: type[A]
     patience_s: float = PATIENCE_S
+    parallel: bool = False
 
 
 def answering(name: str) -> tuple[Callable[[Any], Any], Any, Any]:

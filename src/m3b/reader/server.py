@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import sys
+import threading
 from typing import Any
 
 from m3b.reader import faults, wire
@@ -25,11 +26,20 @@ def main(incoming: int, outgoing: int) -> None:
 
 
 def _answer(asked: dict[str, Any], outgoing: int) -> dict[str, Any]:
-    def tell(path: str) -> None:
-        wire.send(outgoing, {"opening": path, "id": asked["id"]})
+    lock = threading.Lock()
 
+    def tell(what: str, found: object) -> None:
+        with lock:
+            wire.send(outgoing, {what: found, "id": asked["id"]})
+
+    watch = current.Watch(
+        lambda path: tell("opening", path),
+        lambda done, total: tell("progress", [done, total]),
+        asked["broken"],
+        asked["alone"],
+    )
     try:
-        with current.watched(tell, asked["broken"]):
+        with current.watched(watch):
             function, asks, answers = answering(asked["name"])
             return {"answer": wire.dump(answers, function(wire.load(asks, asked["question"])))}
     except wire.Closed:

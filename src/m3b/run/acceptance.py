@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from m3b.agents.checks.frozen import freeze
 from m3b.agents.checks.index import AUDIT, check_index
 from m3b.agents.checks.integrity import fingerprint, integrity, save_hashes, sha256
 from m3b.agents.checks.locked import digest_made, lock, made_files
-from m3b.agents.checks.model import FOLDER, Predict, Trial, check_model, take
+from m3b.agents.checks.model import FOLDER, Baseline, Predict, Trial, check_model, take
 from m3b.agents.loop import Emit
 from m3b.agents.verdict import Verdict, rejected
 from m3b.data import kinds
@@ -24,6 +24,7 @@ from m3b.data.index import read_index
 from m3b.data.view import shared_files, wanted_by
 from m3b.errors import DataError
 from m3b.events import Audited, Noted, Output, StageBegun
+from m3b.reader import Reader
 from m3b.run.folder import Run
 from m3b.run.packaging import PREDICTIONS, acceptable_range, keep_trial
 from m3b.run.readings import Readings, account, kept_account
@@ -41,6 +42,8 @@ class Inspector:
 
     Args:
         predict: runs a deliverable on cases, confined.
+        baseline: makes the best answer that looks at no image.
+        reader: makes a reader process for a folder and for the raw data that it leads to.
         emit: takes events.
         readings: executes what the Data Engineer hands over as a reading.
         confined: whether scripts cannot write to the raw data.
@@ -51,13 +54,16 @@ class Inspector:
         self,
         run: Run,
         predict: Predict,
+        baseline: Baseline,
+        reader: Callable[[Path], Reader],
         emit: Emit,
         readings: Readings,
         *,
         confined: bool,
         raw_roots: Mapping[str, Path],
     ) -> None:
-        self.run, self.predict, self.emit, self.raw_roots = run, predict, emit, raw_roots
+        self.run, self.predict, self.baseline, self.reader = run, predict, baseline, reader
+        self.emit, self.raw_roots = emit, raw_roots
         self.readings = readings
         self.raw = ""
         self._change_times = not confined
@@ -89,7 +95,8 @@ class Inspector:
             notes = freeze(self.run.work, frozen, self.raw_roots, selection.task)
         except DataError as error:
             return rejected(str(error))
-        verdict = check_index(frozen, selection, said=said, tick=tick)
+        with self.reader(frozen) as reader:
+            verdict = check_index(frozen, selection, said=said, tick=tick, reader=reader)
         self._publish(frozen)
         if not verdict.accepted:
             return verdict
@@ -149,7 +156,17 @@ class Inspector:
 
         index, acceptable = read_index(self.run.locked, selection.task), acceptable_range(card, selection)
         base = self.run.locked
-        verdict = check_model(self.run.work, frozen, selection, index, self.predict, keep, acceptable, base=base)
+        verdict = check_model(
+            self.run.work,
+            frozen,
+            selection,
+            index,
+            self.predict,
+            keep,
+            acceptable,
+            base=base,
+            baseline=self.baseline,
+        )
         if verdict.accepted:
             model = replace(verdict.artifact, answers=sha256(self.run.locked, PREDICTIONS))
             verdict = replace(verdict, artifact=model)

@@ -88,7 +88,14 @@ class RunContext:
         readings = Readings(self.folder, self.executor.reading, self.emit, self.given)
         confined = self.sandbox.name != "off"
         self.inspector = Inspector(
-            self.folder, self.executor.predict, self.emit, readings, confined=confined, raw_roots=self.raw
+            self.folder,
+            self.executor.predict,
+            self.executor.baseline,
+            self.executor.reader,
+            self.emit,
+            readings,
+            confined=confined,
+            raw_roots=self.raw,
         )
 
     def emit(self, event: Event) -> None:

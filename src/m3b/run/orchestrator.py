@@ -47,5 +47,14 @@ def _deliver(run: RunContext, selection: Selection, card: Card, data: DataIndex,
         "llm": {name: llm.name for name, llm in run.llms.items()},
         "options": run.options.to_json(),
     }
-    made = deliver(run.folder, selection=selection, card=card, data=data, model=model, integrity=label, facts=facts)
+    made = deliver(
+        run.folder,
+        selection=selection,
+        card=card,
+        data=data,
+        model=model,
+        integrity=label,
+        facts=facts,
+        baseline=run.executor.baseline,
+    )
     return replace(made, reason=f"{made.reason} {run.state.remark}".strip())

@@ -14,7 +14,7 @@ from typing import Any
 
 from m3b.agents.artifacts import DataIndex, Selection, TrainedModel
 from m3b.agents.checks.integrity import CLEAN, sha256
-from m3b.agents.checks.model import Trial
+from m3b.agents.checks.model import Baseline, Trial
 from m3b.data.cards import Card
 from m3b.data.index import read_index
 from m3b.errors import Failed
@@ -75,11 +75,13 @@ def deliver(
     model: TrainedModel,
     integrity: str,
     facts: Mapping[str, Any],
+    baseline: Baseline,
 ) -> Delivered:
     """Score the stored predictions, decide, and write `model/` with its papers.
 
     Args:
         facts: `request`, `llm`, `options`, `seed` and `run` for the papers.
+        baseline: makes the best answer that looks at no image.
 
     Raises:
         Failed: the model or its answers are not those that were measured.
@@ -87,7 +89,7 @@ def deliver(
     _verify(run, model)
     trial = read_trial(run)
     index, of_task = read_index(run.locked, selection.task), family(selection.task)
-    trivial = of_task.trivial(index.train, index.test, index, run.locked)
+    trivial = baseline(index.train, index.test, index, run.locked)
     scores = of_task.score_all(trial.rows, index, primary=selection.metric, trivial=trivial, seed=int(facts["seed"]))
     scores = replace(scores, patients_known=index.patients_known)
     acceptable = acceptable_range(card, selection)

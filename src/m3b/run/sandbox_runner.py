@@ -8,17 +8,23 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import m3b
 from m3b.agents.checks.module import Ran
 from m3b.data.index import Index, Record
-from m3b.errors import Cancelled
-from m3b.models import run_predict, stage_cases
+from m3b.data.links import roots_of
+from m3b.errors import Cancelled, ModelError
+from m3b.models import Prediction, Staged, place_links, run_predict
+from m3b.reader import Reader
+from m3b.reader.faults import ReaderFault
 from m3b.resources import resources_dir
 from m3b.run.folder import Run
 from m3b.sandbox import Limits, Mounts, Process, Sandbox
-from m3b.tasks import Row, family
+from m3b.tasks import Row
+from m3b.tasks.inside import STAGE, ToStage, guessed, measured
 from m3b.untrusted import remove_tree
 
 POLL_S = 0.5
@@ -56,29 +62,51 @@ class Executor:
         argv, mounts = reading_command(sys.executable, place, root, work)
         return self._start(argv, place, mounts, Limits(wall_s=wall_s))
 
+    def reader(self, base: Path, write: Sequence[Path] = ()) -> Reader:
+        """A reader of what lies in `base` and of the raw data to which `base/data` leads.
+
+        Args:
+            write: folders that it may write to.
+        """
+        seen = tuple(path.resolve() for path in roots_of(base) if path.is_dir())
+        return Reader(self.sandbox, Mounts(read=seen, write=tuple(write)), cancelled=self.cancelled)
+
     def predict(self, folder: Path, records: Sequence[Record], index: Index) -> list[Row]:
         """Run a deliverable on anonymous copies of cases, the raw data out of its reach, and measure its answers.
 
         Raises:
             ModelError: predict.py fails, or answers something that cannot be right.
         """
-        confined = self.sandbox.name != "off"
-        with _scratch(self.run.folder) as place:
-            images = [r.image if isinstance(r.image, str) else list(r.image) for r in records]
-            staged = stage_cases(images, place / "cases", confined, base=self.run.locked)
-            answered = place / "answers"
-            answered.mkdir()
+        with _scratch(self.run.folder) as place, self.reader(self.run.locked, write=(place,)) as reader:
+            try:
+                staged = self._staged(records, place / "cases", reader)
+                answers = self._answers(folder, staged, place / "answers")
+                return measured(records, staged.restore(answers), index, self.run.locked, reader)
+            except ReaderFault as error:
+                raise ModelError(str(error)) from None
 
-            def confine(argv: list[str], cwd: Path, out: Path) -> tuple[int, str]:
-                mounts = Mounts(read=(folder.resolve(), cwd), write=(out.parent,))
-                ran = self._start(argv, cwd, mounts, Limits(wall_s=PREDICT_S, alone=True))
-                why = "" if ran.reason == "exit" else f"\nm3b ended it: {ran.reason}"
-                return ran.code, ran.output + why + self._lonely(ran)
+    def baseline(self, training: Sequence[Record], records: Sequence[Record], index: Index, base: Path) -> Any:
+        """`TaskFamily.trivial`, the masks opened by a reader. Raises ModelError, DataError."""
+        with self.reader(base) as reader:
+            return guessed(training, records, index, base, reader)
 
-            answers = run_predict(folder, staged.folder, staged.paths, confine, keep=answered)
-            of_task = family(index.task)
-            pairs = zip(records, staged.restore(answers), strict=True)
-            return [of_task.measure(record, answer, index, self.run.locked) for record, answer in pairs]
+    def _staged(self, records: Sequence[Record], folder: Path, reader: Reader) -> Staged:
+        images = [r.image if isinstance(r.image, str) else list(r.image) for r in records]
+        staged = reader.ask(STAGE, ToStage(images, folder, self.sandbox.name != "off", self.run.locked))
+        staged = replace(staged, folder=folder)
+        place_links(staged, self.run.locked)
+        return staged
+
+    def _answers(self, folder: Path, staged: Staged, answered: Path) -> list[Prediction]:
+        answered.mkdir()
+
+        def confine(argv: list[str], cwd: Path, out: Path) -> tuple[int, str]:
+            mounts = Mounts(read=(folder.resolve(), cwd), write=(out.parent,))
+            ran = self._start(argv, cwd, mounts, Limits(wall_s=PREDICT_S, alone=True))
+            why = "" if ran.reason == "exit" else f"\nm3b ended it: {ran.reason}"
+            return ran.code, ran.output + why + self._lonely(ran)
+
+        return run_predict(folder, staged.folder, staged.paths, confine, keep=answered)
 
     def _lonely(self, ran: Ran) -> str:
         """What may be behind a failure where predict.py has neither sockets nor shared memory."""

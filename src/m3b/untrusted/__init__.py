@@ -7,7 +7,7 @@ nowhere else. Only regular files are opened, without waiting, and only up to a s
 
 from __future__ import annotations
 
-from m3b.untrusted.current import opening
+from m3b.untrusted.current import one_by_one, opening, progress
 from m3b.untrusted.paths import (
     Unsafe,
     is_file,
@@ -35,6 +35,8 @@ __all__ = [
     "make_folder",
     "open_below",
     "open_file",
+    "progress",
+    "one_by_one",
     "opening",
     "read_bytes",
     "read_json",

@@ -1,6 +1,6 @@
 """Which file is being read just now, told before a library opens it, so that who waits outside can name it afterwards.
 
-In the reader process (`m3b.reader`) the watcher sends the name out. A file that ended an earlier reader is refused here,
+In the reader process (`m3b.reader`) a watch sends the name out. A file that ended an earlier reader is refused here,
 before any library sees it again.
 """
 
@@ -9,11 +9,29 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 
 from m3b.errors import DataError
 
-_watchers: list[Callable[[str], None]] = []
-_broken: dict[str, str] = {}
+
+@dataclass(frozen=True)
+class Watch:
+    """Who is told of files that are opened.
+
+    Args:
+        opening: takes the absolute path of the file that is opened next.
+        progress: takes how much is done, and of how much.
+        broken: absolute paths that are refused, each with the words that say why.
+        alone: whether files shall be opened one after another, so that the one that ends the process is known.
+    """
+
+    opening: Callable[[str], None]
+    progress: Callable[[int, int], None]
+    broken: Mapping[str, str] = field(default_factory=dict)
+    alone: bool = False
+
+
+_watches: list[Watch] = []
 
 
 def opening(*parts: str | os.PathLike[str]) -> None:
@@ -22,27 +40,31 @@ def opening(*parts: str | os.PathLike[str]) -> None:
     Raises:
         DataError: opening this file has ended a reader before; the message says how.
     """
-    if not _watchers:
+    if not _watches:
         return
     path = os.path.abspath(os.path.join(*parts))
-    if path in _broken:
-        raise DataError(_broken[path])
-    for watcher in _watchers:
-        watcher(path)
+    for watch in _watches:
+        if path in watch.broken:
+            raise DataError(watch.broken[path])
+        watch.opening(path)
+
+
+def progress(done: int, total: int) -> None:
+    """Say how far a long piece of work has come."""
+    for watch in _watches:
+        watch.progress(done, total)
+
+
+def one_by_one() -> bool:
+    """Whether files shall be opened one after another."""
+    return any(watch.alone for watch in _watches)
 
 
 @contextmanager
-def watched(watcher: Callable[[str], None], broken: Mapping[str, str]) -> Iterator[None]:
-    """Tell `watcher` of every file that is opened inside.
-
-    Args:
-        broken: absolute paths that are refused, each with the words that say why.
-    """
-    _watchers.append(watcher)
-    _broken.update(broken)
+def watched(watch: Watch) -> Iterator[None]:
+    """Tell of every file that is opened inside, by any thread."""
+    _watches.append(watch)
     try:
         yield
     finally:
-        _watchers.remove(watcher)
-        for path in broken:
-            _broken.pop(path, None)
+        _watches.remove(watch)

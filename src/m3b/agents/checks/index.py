@@ -9,6 +9,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from m3b.agents.artifacts import DataIndex, Selection
+from m3b.agents.checks.inside import AUDIT as AUDITED
+from m3b.agents.checks.inside import ToAudit
 from m3b.agents.checks.integrity import INDEX_FILES, RAW, sha256
 from m3b.agents.reasons import for_people, quoted
 from m3b.agents.replies import find_object
@@ -18,6 +20,8 @@ from m3b.data.audit import Audit, Finding, audit_index
 from m3b.data.index import Index, read_index
 from m3b.data.links import WHAT_TO_DO, Leading, leading_out
 from m3b.errors import DataError, RejectedData
+from m3b.plugins import installed
+from m3b.reader import Reader
 from m3b.tools.paths import write_whole
 
 AUDIT = "data_audit.json"
@@ -41,6 +45,7 @@ def check_index(
     said: str = "",
     seconds: float = 120.0,
     tick: Callable[[int, int], None] | None = None,
+    reader: Reader | None = None,
 ) -> Verdict:
     """Accept an index that fits the task's schema, whose images and masks open and fit each other, and that keeps
     patients and copies apart.
@@ -48,6 +53,7 @@ def check_index(
     Writes `data_audit.json` into `work`, or removes an old one where it does not come that far.
 
     Args:
+        reader: opens the images; without one, or where the task was added in this very process, they are opened here.
         said: the agent's closing words; `{"unusable": "<why>"}` in them gives the data up, where no index was written.
     """
     with contextlib.suppress(OSError):
@@ -62,7 +68,10 @@ def check_index(
         return _leads_out(leading, len(index.records))
     if fault := _classes(index, selection):
         return rejected(Fault(fault, f"The index that was written has other classes than were asked for: {fault}"))
-    audit = audit_index(index, work, seconds=seconds, tick=tick)
+    if reader is not None and installed(kinds.of(index.task)):
+        audit = reader.ask(AUDITED, ToAudit(work, index.task, seconds), progress=tick)
+    else:
+        audit = audit_index(index, work, seconds=seconds, tick=tick)
     write_whole(work / AUDIT, json.dumps(audit.to_json(), indent=1).encode())
     faults = [*audit.of("reject"), *audit.of("fix")]
     if faults:

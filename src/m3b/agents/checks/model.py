@@ -22,6 +22,8 @@ from m3b.tasks.base import spread
 FOLDER = "Deliver"
 Predict = Callable[[Path, Sequence[Record], Index], list[Row]]
 """Runs a deliverable's predict.py on cases, without the raw data, and measures each answer: one row a case."""
+Baseline = Callable[[Sequence[Record], Sequence[Record], Index, Path], Any]
+"""`TaskFamily.trivial`, or the same in the reader process."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,7 @@ def check_model(
     acceptable: tuple[float, float | None] | None,
     *,
     base: Path,
+    baseline: Baseline | None = None,
 ) -> Verdict:
     """Accept a deliverable that is whole and predicts every validation and test case.
 
@@ -51,6 +54,7 @@ def check_model(
         index: the locked one.
         keep: stores the predictions on the test cases where agents cannot see them.
         base: what the index's paths count from.
+        baseline: makes the best answer that looks at no image; by default the task family does, in this process.
     """
     if frozen is None:
         fault = f"There is no folder {FOLDER}/. Train, then run `python export.py --out {FOLDER}`."
@@ -69,7 +73,7 @@ def check_model(
         told = f"The trained model's predict.py does not do its work in a clean process: {last_line(str(error))}"
         return rejected(Fault(fault, told))
     keep(Trial(tuple(rows[len(valid) :])))
-    scores = _validation(base, valid, rows[: len(valid)], index, selection)
+    scores = _validation(base, valid, rows[: len(valid)], index, selection, baseline)
     figure = scores.primary if scores else None
     model = TrainedModel(
         folder=FOLDER,
@@ -117,14 +121,19 @@ def _key(image: Any) -> str:
 
 
 def _validation(
-    base: Path, valid: Sequence[Record], rows: Sequence[Row], index: Index, selection: Selection
+    base: Path,
+    valid: Sequence[Record],
+    rows: Sequence[Row],
+    index: Index,
+    selection: Selection,
+    baseline: Baseline | None,
 ) -> Scores | None:
     if not valid:
         return None
     of_task, held = family(index.task), {record.key for record in valid}
     training = [record for record in index.train if record.key not in held]
     try:
-        trivial = of_task.trivial(training, valid, index, base)
+        trivial = (baseline or of_task.trivial)(training, valid, index, base)
         scores = of_task.score_all(rows, index, primary=selection.metric, trivial=trivial)
         return replace(scores, patients_known=index.patients_known)
     except ValueError:

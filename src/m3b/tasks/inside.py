@@ -1,0 +1,100 @@
+"""What staging, measuring and baselines ask of the reader process.
+
+A task family that was added in this very process is not known there; then the same is done here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from m3b.data.index import Index
+from m3b.data.records import Record
+from m3b.models import Prediction
+from m3b.models.staging import Staged
+from m3b.plugins import installed
+from m3b.reader import Reader, Request
+from m3b.tasks import Row, family
+
+STAGING_S = 600.0
+MEASURING_S = 600.0
+
+
+@dataclass(frozen=True)
+class ToStage:
+    """Images, and where they shall lie; as `m3b.models.stage_cases`."""
+
+    images: list[str | list[str]]
+    folder: Path
+    confined: bool
+    base: Path
+
+
+@dataclass(frozen=True)
+class ToMeasure:
+    """Answers to records of an index whose paths count from `base`."""
+
+    records: list[Record]
+    answers: list[Prediction]
+    index: Index
+    base: Path
+
+
+@dataclass(frozen=True)
+class ToGuess:
+    """Records of an index that may be learnt from, and those that a blind answer is wanted for."""
+
+    training: list[Record]
+    records: list[Record]
+    index: Index
+    base: Path
+
+
+STAGE = Request("m3b.tasks.inside:stage", ToStage, Staged, STAGING_S)
+MEASURE: Request[ToMeasure, list[Row]] = Request("m3b.tasks.inside:measure", ToMeasure, list[Row], MEASURING_S)
+GUESS: Request[ToGuess, Any] = Request("m3b.tasks.inside:guess", ToGuess, Any, MEASURING_S)
+
+
+def stage(asked: ToStage) -> Staged:
+    """Inside the reader. Raises ModelError."""
+    from m3b.models import stage_cases
+
+    return stage_cases(asked.images, asked.folder, asked.confined, base=asked.base, later=True)
+
+
+def measure(asked: ToMeasure) -> list[Row]:
+    """Inside the reader. Raises ModelError, DataError."""
+    return _measure(asked.records, asked.answers, asked.index, asked.base)
+
+
+def guess(asked: ToGuess) -> Any:
+    """Inside the reader. Raises ModelError, DataError."""
+    return family(asked.index.task).trivial(asked.training, asked.records, asked.index, asked.base)
+
+
+def _measure(records: Sequence[Record], answers: Sequence[Prediction], index: Index, base: Path) -> list[Row]:
+    of_task = family(index.task)
+    return [of_task.measure(record, answer, index, base) for record, answer in zip(records, answers, strict=True)]
+
+
+def measured(
+    records: Sequence[Record], answers: Sequence[Prediction], index: Index, base: Path, reader: Reader
+) -> list[Row]:
+    """One row a case, the masks opened by the reader, which must see `base` and the answers' files.
+
+    Raises:
+        ModelError: an answer that cannot be that of its image.
+        DataError: a file that cannot be opened.
+    """
+    if not installed(family(index.task)):
+        return _measure(records, answers, index, base)
+    return reader.ask(MEASURE, ToMeasure(list(records), list(answers), index, base))
+
+
+def guessed(training: Sequence[Record], records: Sequence[Record], index: Index, base: Path, reader: Reader) -> Any:
+    """What `TaskFamily.trivial` gives, the masks opened by the reader, which must see `base`. Raises as `measured`."""
+    if not installed(family(index.task)):
+        return family(index.task).trivial(training, records, index, base)
+    return reader.ask(GUESS, ToGuess(list(training), list(records), index, base))

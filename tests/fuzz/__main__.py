@@ -1,0 +1,36 @@
+"""`python -m tests.fuzz --files 100000 --calls 100000`: the fuzzer with numbers of one's own; prints what came of it."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from fuzz.fuzzing import Place, fuzz_calls, fuzz_files
+from m3b.sandbox import choose
+
+
+def main() -> None:
+    """Files first, then calls, each in folders of its own."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--files", type=int, default=1000)
+    parser.add_argument("--calls", type=int, default=1000)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--sandbox", default="auto")
+    asked = parser.parse_args()
+    sandbox = choose(asked.sandbox)
+    for what, fuzz, count in (("mutated files", fuzz_files, asked.files), ("fuzzed calls", fuzz_calls, asked.calls)):
+        if not count:
+            continue
+        with tempfile.TemporaryDirectory(prefix="m3b-fuzz-") as top:
+            tally = fuzz(Place(Path(top)), sandbox, count, asked.seed)
+        print(f"{what} ({sandbox.name}, seed {asked.seed}): {tally.told()}", flush=True)
+        for line in tally.ended[:20]:
+            print(f"  {line[:300]}")
+
+
+if __name__ == "__main__":
+    main()
