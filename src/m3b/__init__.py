@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from m3b.run.options import Options
     from m3b.run.pipeline import Pipeline, resume
     from m3b.run.result import Result
+    from m3b.run.verifying import verify
     from m3b.tasks import Metric, TaskFamily, register_task
     from m3b.workspace import Workspace
 
@@ -49,6 +50,7 @@ __all__ = [
     "load_model",
     "register_task",
     "resume",
+    "verify",
 ]
 
 _HOMES = {
@@ -76,6 +78,7 @@ _HOMES = {
     "load_model": "m3b.models",
     "register_task": "m3b.tasks",
     "resume": "m3b.run.pipeline",
+    "verify": "m3b.run.verifying",
 }
 
 

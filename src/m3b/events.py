@@ -215,6 +215,14 @@ class Noted(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class ModelDelivered(Event):
+    """The model folder is written; `hashes` are the SHA-256 of all its files, provenance.json among them."""
+
+    kind: ClassVar[str] = "delivered"
+    hashes: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
 class RoleEnded(Event):
     """An agent is done, or how it failed."""
 
@@ -236,7 +244,7 @@ class RunEnded(Event):
 
 CLASSES: tuple[type[Event], ...] = (
     RunStarted, RoleStarted, Briefed, Waiting, Delta, Replied, Called, Output, Returned, Told, Checked, HandedOver,
-    Audited, StageBegun, Noted, RoleEnded, RunEnded,
+    Audited, StageBegun, Noted, ModelDelivered, RoleEnded, RunEnded,
 )  # fmt: skip
 """Every kind that occurs, in about the order in which a run meets them."""
 

@@ -212,7 +212,7 @@ def journal(run: Path) -> list[dict[str, Any]]:
     assert raw.endswith(b"\n"), "the journal's last line is torn"
     events = [json.loads(line) for line in raw.splitlines()]
     for event in events:
-        assert set(event) - {"n"} == {"kind", "role", "at", "data"}
+        assert set(event) - {"n", "prev"} == {"kind", "role", "at", "data"}
         assert event["kind"] in KINDS
     return events
 

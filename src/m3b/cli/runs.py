@@ -171,6 +171,27 @@ def report(run: RunName = "last") -> None:
     echo(str(write_report(Run.open(run).folder)))
 
 
+def verify(
+    place: Annotated[
+        str, typer.Argument(help="A run's folder or id, `last`, or the folder of a delivered model.")
+    ] = "last",
+    expect: Annotated[str, typer.Option(help="The fingerprint that was noted elsewhere.")] = "",
+    json: Json = False,
+) -> None:
+    """Say whether a run or a model is still what it was: journal, locked data, answers, figures, files."""
+    from m3b.run.verifying import verify as compare
+
+    found = compare(place, expect)
+    if json:
+        print_json(found.to_dict())
+    else:
+        words = {"same": "same     ", "changed": "CHANGED  ", "unknown": "unknown  "}
+        for one in found.findings:
+            echo(f"{words[one.state]}{one.what}{f': {one.detail}' if one.detail else ''}")
+        echo(f"fingerprint: {found.fingerprint or 'none'}")
+    raise typer.Exit(0 if found.ok else 1)
+
+
 def doctor(json: Json = False) -> None:
     """Say what works on this machine: sandbox, keys, training packages, device."""
     from m3b.errors import SandboxError

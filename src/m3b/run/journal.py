@@ -1,13 +1,15 @@
 """The journal of a run: one JSON object a line, appended, on the disk before anything else happens.
 
-A line of format 2 is `{"n": 17, "kind": ..., "role": ..., "at": ..., "data": {...}}`: `n` counts the lines of the file
-from 1, so that a line that is missing is noticed. Lines of format 1 have no `n`; a run that was begun then and went on
-later holds both.
+A line of format 2 is `{"n": 17, "prev": ..., "kind": ..., "role": ..., "at": ..., "data": {...}}`: `n` counts the lines of the
+file from 1, so that a line that is missing is noticed, and `prev` is the SHA-256 of the line before, so that one that was
+changed is (the first line has an empty one). Lines of format 1 have neither; a run that was begun then and went on later holds
+both.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 from collections.abc import Iterator
@@ -40,7 +42,8 @@ class Journal:
     def __init__(self, file: Path, *, fsync: bool = True) -> None:
         self.file, self.fsync = file, fsync
         new = not file.exists()
-        self._lines = 0 if new else _mend(file)
+        self.lines, self.head = (0, "") if new else _mend(file)
+        """How many lines there are, and the SHA-256 of the last."""
         self._stream = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         self._end = os.fstat(self._stream).st_size
         if new and fsync:
@@ -52,7 +55,7 @@ class Journal:
         Raises:
             OSError: the disk is full, for instance; nothing of the event is kept then.
         """
-        block = line_of(event, self._lines + 1)
+        block = line_of(event, self.lines + 1, self.head)
         end = self._end
         try:
             written = os.write(self._stream, block)
@@ -64,7 +67,7 @@ class Journal:
             with contextlib.suppress(OSError):
                 os.ftruncate(self._stream, end)
             raise
-        self._end, self._lines = end + len(block), self._lines + 1
+        self._end, self.lines, self.head = end + len(block), self.lines + 1, digest(block)
 
     def close(self) -> None:
         if self._stream >= 0:
@@ -72,23 +75,35 @@ class Journal:
             self._stream = -1
 
 
-def line_of(event: Event, number: int) -> bytes:
-    """The line of an event, its line break included."""
-    line = {"n": number, "kind": event.kind, "role": event.role, "at": round(event.at, 3), "data": event.data}
+def digest(line: bytes) -> str:
+    """What the next line keeps of a line, its line break included."""
+    return hashlib.sha256(line).hexdigest()
+
+
+def line_of(event: Event, number: int, before: str = "") -> bytes:
+    """The line of an event, its line break included; `before` is the digest of the line before it."""
+    line: dict[str, Any] = {
+        "n": number,
+        "prev": before,
+        "kind": event.kind,
+        "role": event.role,
+        "at": round(event.at, 3),
+        "data": event.data,
+    }
     return _ENCODE(line).encode("utf-8", "replace") + b"\n"
 
 
-def _mend(file: Path) -> int:
-    """Cut off what a crash left of a line; return how many whole ones there are."""
-    whole = lines = 0
+def _mend(file: Path) -> tuple[int, str]:
+    """Cut off what a crash left of a line; return how many whole ones there are, and the digest of the last."""
+    whole, lines, head = 0, 0, ""
     with file.open("rb+") as stream:
-        while block := stream.read(2**20):
-            lines += block.count(b"\n")
-            if (last := block.rfind(b"\n")) >= 0:
-                whole = stream.tell() - len(block) + last + 1
-        if whole < stream.tell():
+        for line in stream:
+            if not line.endswith(b"\n"):
+                break
+            whole, lines, head = whole + len(line), lines + 1, digest(line)
+        if whole < stream.seek(0, os.SEEK_END):
             stream.truncate(whole)
-    return lines
+    return lines, head
 
 
 def read_journal(file: Path) -> Iterator[Event]:
@@ -113,18 +128,19 @@ def salvage(file: Path) -> Iterator[Event]:
 def _lines(file: Path) -> Iterator[tuple[int, Event | JournalError]]:
     if not file.is_file():
         return
-    old = FormatOne()
+    old, before = FormatOne(), ""
     with file.open("rb") as stream:
         for number, line in enumerate(stream, start=1):
             if not line.endswith(b"\n"):
                 return  # being written, or torn
             try:
-                yield number, _event(line, number, old)
+                yield number, _event(line, number, before, old)
             except (ValueError, KeyError, TypeError, RecursionError) as error:
                 yield number, JournalError(_told(file, number, error))
+            before = digest(line)
 
 
-def _event(line: bytes, number: int, old: FormatOne) -> Event:
+def _event(line: bytes, number: int, before: str, old: FormatOne) -> Event:
     raw = json.loads(line)
     if not isinstance(raw, dict):
         raise ValueError("it is no JSON object")
@@ -133,6 +149,13 @@ def _event(line: bytes, number: int, old: FormatOne) -> Event:
         data = old.raised(kind, raw["role"], data)
     elif raw["n"] != number:
         raise ValueError(f"it was written as line {raw['n']}")
+    if before and raw.get("prev", "") == "" and old.bound:
+        raise ValueError("it is not bound to the line before it, though earlier lines are")
+    old.bound = old.bound or "prev" in raw
+    if raw.get("prev", before) != before:
+        raise ValueError(
+            "the line before it is not the one that was there when it was written: one of the two was changed"
+        )
     return event_of(kind, data, role=raw["role"], at=raw["at"])
 
 
@@ -173,6 +196,8 @@ class FormatOne:
 
     def __init__(self) -> None:
         self._last: dict[str, tuple[str, dict[str, Any]]] = {}
+        self.bound = False
+        """Whether a line held the digest of the one before; then all after it do."""
 
     def raised(self, kind: str, role: str, data: dict[str, Any]) -> dict[str, Any]:
         """The data of a line as format 2 has it."""

@@ -7,7 +7,8 @@ from dataclasses import replace
 from m3b.agents.artifacts import DataIndex, Selection, TrainedModel
 from m3b.agents.checks.site import check_site
 from m3b.data.cards import Card
-from m3b.events import Output, StageBegun
+from m3b.events import ModelDelivered, Output, StageBegun
+from m3b.models.manifest import MANIFEST, hashes_of, sha256_of
 from m3b.run.context import RunContext
 from m3b.run.packaging import Delivered, deliver
 from m3b.run.performing import Performer
@@ -47,6 +48,7 @@ def _deliver(run: RunContext, selection: Selection, card: Card, data: DataIndex,
         "llm": {name: llm.name for name, llm in run.llms.items()},
         "options": run.options.to_json(),
     }
+    journal = {"lines": run.journal.lines, "head": run.journal.head}
     made = deliver(
         run.folder,
         selection=selection,
@@ -56,5 +58,8 @@ def _deliver(run: RunContext, selection: Selection, card: Card, data: DataIndex,
         integrity=label,
         facts=facts,
         baseline=run.executor.baseline,
+        journal=journal,
     )
+    own = sha256_of(run.folder.model / MANIFEST)
+    run.emit(ModelDelivered({**hashes_of(run.folder.model), MANIFEST: own}))
     return replace(made, reason=f"{made.reason} {run.state.remark}".strip())

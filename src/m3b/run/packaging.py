@@ -10,6 +10,7 @@ import shutil
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 from m3b.agents.artifacts import DataIndex, Selection, TrainedModel
@@ -76,22 +77,20 @@ def deliver(
     integrity: str,
     facts: Mapping[str, Any],
     baseline: Baseline,
+    journal: Mapping[str, Any] = MappingProxyType({}),
 ) -> Delivered:
     """Score the stored predictions, decide, and write `model/` with its papers.
 
     Args:
         facts: `request`, `llm`, `options`, `seed` and `run` for the papers.
         baseline: makes the best answer that looks at no image.
+        journal: how far the journal had come, `lines` and `head`, for provenance.json.
 
     Raises:
         Failed: the model or its answers are not those that were measured.
     """
     _verify(run, model)
-    trial = read_trial(run)
-    index, of_task = read_index(run.locked, selection.task), family(selection.task)
-    trivial = baseline(index.train, index.test, index, run.locked)
-    scores = of_task.score_all(trial.rows, index, primary=selection.metric, trivial=trivial, seed=int(facts["seed"]))
-    scores = replace(scores, patients_known=index.patients_known)
+    scores = measured_scores(run, selection, int(facts["seed"]), baseline)
     acceptable = acceptable_range(card, selection)
     verdict = judge(scores, acceptable)
     reason = verdict.reason if integrity == CLEAN else f"The run was tampered with: {integrity}. {verdict.reason}"
@@ -100,8 +99,24 @@ def deliver(
     _copy(run, model)
     write_metrics(run.model, scores)
     write_model_card(run.model, _card_info(delivered, selection, card, data, model, facts))
-    write_provenance(run.model, _provenance(selection, card, data, integrity, facts))
+    write_provenance(run.model, {**_provenance(selection, card, data, integrity, facts), "journal": dict(journal)})
     return delivered
+
+
+def measured_scores(run: Run, selection: Selection, seed: int, baseline: Baseline | None = None) -> Scores:
+    """The test figures, from the measured answers and the index in `locked/`.
+
+    Args:
+        baseline: as for `deliver`; without it the figures have no value of a trivial answer.
+
+    Raises:
+        DataError, OSError, ValueError: one of them cannot be read.
+    """
+    trial = read_trial(run)
+    index, of_task = read_index(run.locked, selection.task), family(selection.task)
+    trivial = baseline(index.train, index.test, index, run.locked) if baseline else None
+    scores = of_task.score_all(trial.rows, index, primary=selection.metric, trivial=trivial, seed=seed)
+    return replace(scores, patients_known=index.patients_known)
 
 
 def _verify(run: Run, model: TrainedModel) -> None:

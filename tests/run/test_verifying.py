@@ -1,0 +1,162 @@
+"""`m3b verify`: each kind of edit of a finished run, or of its model alone, is named."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "pipeline"))
+
+from pipeline_kit import REQUEST, actor, copy_run, make_spots, play
+
+from m3b import Pipeline, WrongUse, verify
+from m3b.cli.app import app
+from m3b.run.journal import JournalError, digest, read_journal
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    top = tmp_path_factory.mktemp("verify")
+    result = Pipeline(actor(play()), data=[make_spots(top / "spots")], out=top / "run").run(REQUEST)
+    assert result.status == "completed", result.reason
+    return top / "run"
+
+
+@pytest.fixture
+def run(finished: Path, tmp_path: Path) -> Path:
+    return copy_run(finished, tmp_path / "copy")
+
+
+def changed(place: Path, expect: str = "") -> dict[str, str]:
+    return {one.what: one.detail for one in verify(place, expect).findings if one.state == "changed"}
+
+
+def test_a_finished_run_is_what_it_was_wherever_it_lies(finished: Path, run: Path) -> None:
+    for place in (finished, run):
+        found = verify(place)
+        assert found.ok
+        assert [one.state for one in found.findings] == ["same"] * 7, found.findings
+        assert found.fingerprint == digest((run / "journal.jsonl").read_bytes().splitlines(keepends=True)[-1])
+
+
+def test_every_line_is_bound_to_the_one_before(finished: Path) -> None:
+    before = ""
+    for line in (finished / "journal.jsonl").read_bytes().splitlines(keepends=True):
+        assert json.loads(line)["prev"] == before
+        before = digest(line)
+
+
+def rewrite(file: Path, change: Callable[[list[bytes]], list[bytes]]) -> None:
+    file.write_bytes(b"".join(change(file.read_bytes().splitlines(keepends=True))))
+
+
+def swap(file: Path, old: str, new: str) -> None:
+    text = file.read_text(encoding="utf-8")
+    assert old in text
+    file.write_text(text.replace(old, new, 1), encoding="utf-8")
+
+
+def better(file: Path) -> None:
+    """The answers of an oracle in place of the measured ones."""
+    rows = json.loads(file.read_text())
+    for row in rows:
+        row["probabilities"] = {name: 1.0 - value for name, value in row["probabilities"].items()}
+    file.write_text(json.dumps(rows, indent=1))
+
+
+EDITS: dict[str, tuple[Callable[[Path], object], str, str]] = {
+    "a word in the journal": (lambda run: swap(run / "journal.jsonl", "Indexed.", "Ignored."), "the journal", "the line before"),
+    "a line taken out": (lambda run: rewrite(run / "journal.jsonl", lambda at: at[:4] + at[5:]), "the journal", "line 5"),
+    "two lines exchanged": (
+        lambda run: rewrite(run / "journal.jsonl", lambda at: [*at[:4], at[5], at[4], *at[6:]]), "the journal", "line 5"),
+    "a line unbound": (
+        lambda run: rewrite(run / "journal.jsonl", lambda at: [*at[:4], at[4].replace(b'"prev"', b'"perv"'), *at[5:]]),
+        "the journal", "not bound"),
+    "no journal": (lambda run: (run / "journal.jsonl").unlink(), "the journal", "missing"),
+    "the figure in run.json": (lambda run: swap(run / "run.json", '"value": 0.', '"value": 0.9'), "the result in run.json", "differ"),
+    "the status in run.json": (
+        lambda run: swap(run / "run.json", '"status": "completed"', '"status": "failed"'), "the result in run.json", "status"),
+    "a test label": (lambda run: swap(run / "locked/Datapath/test.json", "plain", "spot"), "the locked index", "test.json"),
+    "the measured answers": (lambda run: better(run / "locked/predictions.json"), "its answers", "predictions.json"),
+    "the measured weights": (
+        lambda run: (run / "locked/model/model.safetensors").write_bytes(b"x"), "the model that was measured", "model.safetensors"),
+    "the delivered weights": (
+        lambda run: (run / "model/model.safetensors").write_bytes(b"x"), "the model that was delivered", "model.safetensors"),
+    "a program beside the model": (
+        lambda run: (run / "model/numpy.py").write_text("x"), "the model that was delivered", "numpy.py was added"),
+    "the figure in metrics.json": (
+        lambda run: swap(run / "model/metrics.json", "0.", "0.9"), "the model that was delivered", "metrics.json"),
+    "the list in provenance.json": (
+        lambda run: swap(run / "model/provenance.json", '"integrity": "clean"', '"integrity": "very"'),
+        "the model that was delivered", "provenance.json"),
+    "no model": (lambda run: shutil.rmtree(run / "model"), "the model that was delivered", "missing"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("edit", EDITS)
+def test_an_edit_is_named(run: Path, edit: str) -> None:
+    change, what, why = EDITS[edit]
+    change(run)
+    found = changed(run)
+    assert any(name.startswith(what) and why in detail for name, detail in found.items()), found
+
+
+def test_answers_that_were_exchanged_with_their_hash_give_another_figure(run: Path) -> None:
+    """Whoever edits the hash too meets the chain; and the figure is computed once more from the answers."""
+    better(run / "locked/predictions.json")
+    assert "differs" in changed(run)["the figures, computed once more"]
+
+
+def test_a_damaged_chain_is_not_gone_on_with(run: Path) -> None:
+    swap(run / "journal.jsonl", "Indexed.", "Ignored.")
+    with pytest.raises(JournalError, match="the line before"):
+        list(read_journal(run / "journal.jsonl"))
+
+
+def test_a_journal_that_was_made_anew_meets_the_fingerprint_kept_elsewhere(run: Path) -> None:
+    """The chain alone cannot show it: all lines agree with each other."""
+    noted, alone = verify(run).fingerprint, verify(run / "model").fingerprint
+    lines, before = [], ""
+    for line in (run / "journal.jsonl").read_text().replace("Indexed.", "Ignored.").splitlines():
+        lines.append(json.dumps({**json.loads(line), "prev": before}, ensure_ascii=False).encode() + b"\n")
+        before = digest(lines[-1])
+    (run / "journal.jsonl").write_bytes(b"".join(lines))
+    assert verify(run).ok, "which docs/security.md says"
+    assert "the fingerprint that was expected" in changed(run, noted)
+    assert "is not the one that provenance.json names" in changed(run / "model")["the run's journal beside it"]
+    assert not changed(run / "model", alone).get("the fingerprint that was expected")
+
+
+def test_a_model_alone(run: Path, tmp_path: Path) -> None:
+    place = tmp_path / "given"
+    shutil.copytree(run / "model", place)
+    found = verify(place)
+    assert found.ok
+    assert [one.state for one in found.findings] == ["same", "unknown"], "no run lies around it"
+    assert [one.state for one in verify(run / "model").findings] == ["same", "same"]
+    (place / "README.md").write_text("mine")
+    assert verify(place, found.fingerprint[:12]).ok, "the card belongs to people"
+    assert not verify(place, found.fingerprint[:11]).ok, "too short to tell anything"
+    (place / "predict.py").write_text("print('other')")
+    assert "predict.py was changed" in changed(place)["the files, against provenance.json"]
+    (place / "provenance.json").unlink()
+    assert not verify(place).ok
+
+
+def test_the_command(run: Path) -> None:
+    told = CliRunner().invoke(app, ["verify", str(run)])
+    assert told.exit_code == 0, told.output
+    assert "each bound to the one before" in told.output
+    (run / "model/model.safetensors").write_bytes(b"x")
+    told = CliRunner().invoke(app, ["verify", str(run), "--json"])
+    assert told.exit_code == 1
+    assert not json.loads(told.output)["ok"]
+    assert CliRunner().invoke(app, ["verify", str(run / "work")]).exit_code != 0
+    with pytest.raises(WrongUse):
+        verify(run / "nothing")
