@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from m3b.metrics import MetricTable
     from m3b.models import Prediction, load_model
     from m3b.models.exporting import export_model
+    from m3b.run.handle import RunHandle
     from m3b.run.options import Options
     from m3b.run.pipeline import Pipeline, resume
     from m3b.run.result import Result
@@ -41,6 +42,7 @@ __all__ = [
     "Pipeline",
     "Prediction",
     "Result",
+    "RunHandle",
     "SandboxError",
     "TaskFamily",
     "Workspace",
@@ -69,6 +71,7 @@ _HOMES = {
     "Pipeline": "m3b.run.pipeline",
     "Prediction": "m3b.models",
     "Result": "m3b.run.result",
+    "RunHandle": "m3b.run.handle",
     "SandboxError": "m3b.errors",
     "TaskFamily": "m3b.tasks",
     "Workspace": "m3b.workspace",

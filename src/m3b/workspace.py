@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -57,6 +58,8 @@ class Workspace:
         self.cards = {card.name: card for card in (*own, *cards)}
         self.prompts = _prompts(prompts)
         self._own = _own_templates(templates)
+        self._places = {"root": root, "templates": templates, "prompts": prompts}
+        self._with_shipped = shipped
 
     @property
     def templates(self) -> dict[str, Path]:
@@ -65,6 +68,19 @@ class Workspace:
         from m3b.tasks.templates import of_families
 
         return {**of_families({one.name: one for one in families()}), **self._own}
+
+    def to_json(self) -> dict[str, Any]:
+        """Where it was made from, for making it again beside its data."""
+        places = {
+            name: str(Path(place).expanduser().absolute()) if place else None for name, place in self._places.items()
+        }
+        return {**places, "shipped": self._with_shipped}
+
+    def with_cards(self, cards: Mapping[str, Card]) -> Workspace:
+        """The same with other data cards."""
+        other = copy.copy(self)
+        other.cards = dict(cards)
+        return other
 
     @classmethod
     def default(cls) -> Workspace:

@@ -270,7 +270,7 @@ def test_closing_iter_cancels(tmp_path: Path, spots: Path) -> None:
     wait_until(lambda: left_running(tmp_path / "run"), what="the script runs")
     events.close()
     check_left(tmp_path / "run", "cancelled")
-    assert not [thread for thread in threading.enumerate() if thread.name == "m3b-run"]
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("m3b-run")]
 
 
 def test_cancel_from_another_thread(tmp_path: Path, spots: Path) -> None:
@@ -288,6 +288,7 @@ def test_as_a_tool(tmp_path: Path, spots: Path) -> None:
     answer = function(request=REQUEST)
     check_end(Result.from_json(answer), "failed", STOP)
     assert json.loads(json.dumps(answer)) == answer
+    assert function(request=REQUEST)["run_dir"] == str(tmp_path / "run-2"), "an agent may call it again"
 
 
 def test_the_run_folder_must_be_new(build, tmp_path: Path) -> None:

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from m3b.agents.budget import Budget
-from m3b.agents.checks.selection import Ask
 from m3b.errors import Failed
 from m3b.events import Event
 from m3b.llm import LLM, ledger
@@ -18,6 +17,7 @@ from m3b.messages import ToolCall
 from m3b.run.acceptance import Inspector
 from m3b.run.extensions import NOTHING, Own
 from m3b.run.folder import Run
+from m3b.run.hooks import Hooks
 from m3b.run.journal import Journal
 from m3b.run.options import Options
 from m3b.run.provisioning import lay_out, toolbox
@@ -34,19 +34,6 @@ if TYPE_CHECKING:
 
 LLMs = Mapping[str, LLM]
 """A model a role; `default` is for those that are not named."""
-
-
-def nobody(event: Event) -> None:
-    """Takes events where nobody looks on."""
-
-
-@dataclass(frozen=True)
-class Hooks:
-    """Functions of the user's that a run calls; see `Pipeline`."""
-
-    ask: Ask | None = None
-    approve: Callable[[str], bool] | None = None
-    on_event: Callable[[Event], None] = nobody
 
 
 @dataclass
@@ -68,7 +55,7 @@ class RunContext:
     llms: LLMs
     sandbox: Sandbox
     state: History
-    hooks: Hooks = Hooks()
+    hooks: Hooks = field(default_factory=Hooks)
     own: Own = NOTHING
     cancel: threading.Event = field(default_factory=threading.Event)
     given: Given | None = None

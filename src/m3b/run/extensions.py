@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from m3b.errors import WrongUse
+from m3b.run.callbacks import guarded
 
 if TYPE_CHECKING:
     from m3b.agents.verdict import Verdict
@@ -31,10 +32,17 @@ class Own:
     Args:
         tools: by name, bound.
         checks: by the role's name.
+        metrics: names of those that were given.
     """
 
     tools: Mapping[str, Bound] = field(default_factory=dict)
     checks: Mapping[str, OwnCheck] = field(default_factory=dict)
+    metrics: tuple[str, ...] = ()
+
+    def named(self) -> dict[str, list[str]]:
+        """What there is, by name, for run.json."""
+        found = {"tools": list(self.tools), "checks": list(self.checks), "metrics": list(self.metrics)}
+        return {what: names for what, names in found.items() if names}
 
     def asked(self, role: str, verdict: V, work: Path) -> V | Verdict:
         """The verdict, or the user's own on a hand-over that m3b accepts."""
@@ -42,7 +50,7 @@ class Own:
             return verdict
         from m3b.agents.verdict import rejected
 
-        faults = self.checks[role](verdict.artifact, work)
+        faults = guarded(f"checks[{role!r}]", self.checks[role])(verdict.artifact, work)
         faults = [faults] if isinstance(faults, str) else list(faults or ())
         return rejected(*faults) if faults else verdict
 
@@ -50,21 +58,23 @@ class Own:
 NOTHING = Own()
 
 
-def own(tools: Sequence[OwnTool], checks: Mapping[str, OwnCheck]) -> Own:
+def own(tools: Sequence[OwnTool], checks: Mapping[str, OwnCheck], metrics: Sequence[Metric] = ()) -> Own:
     """The user's tools and checks, looked at.
 
     Raises:
         WrongUse: a tool that agents cannot be told of, a check of a role that does not exist.
     """
+    names = tuple(one.name for one in metrics)
     if not tools and not checks:
-        return NOTHING
+        return Own(metrics=names) if names else NOTHING
     from m3b.agents.roles import STAGES
     from m3b.tools.own import bound
 
     roles = [role.name for role in STAGES]
     if unknown := sorted(set(checks) - set(roles)):
         raise WrongUse(f"`checks` names the roles {', '.join(unknown)}; known are {', '.join(roles)}.")
-    return Own(bound(tools), dict(checks))
+    mine = {name: guarded(f"tools: {name}", tool) for name, tool in bound(tools).items()}
+    return Own(mine, dict(checks), names)
 
 
 def add_metrics(metrics: Iterable[Metric]) -> None:

@@ -4,62 +4,79 @@ from __future__ import annotations
 
 import contextlib
 import time
+import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from m3b.errors import Cancelled, DataError, Failed, LLMError, RunEnd, SandboxError, Status
+from m3b.errors import Cancelled, DataError, Failed, M3bError, RunEnd, Status
 from m3b.events import RunEnded, RunStarted
-from m3b.llm import LLM
-from m3b.llm.base import spec_of
+from m3b.run.callbacks import CallbackFailed
 from m3b.run.context import RunContext
 from m3b.run.folder import Run
 from m3b.run.journal import FORMAT
-from m3b.run.options import Options
 from m3b.run.orchestrator import work
-from m3b.run.packaging import Delivered, versions
+from m3b.run.packaging import Delivered
 from m3b.run.result import FINAL, Result
 from m3b.run.state import History
-from m3b.sandbox import Sandbox
-from m3b.workspace import Workspace
 
 Open = Callable[[History], RunContext]
 """Makes the context of a run whose state is known."""
 
 
-def execute(run: Run, record: dict[str, Any], open_context: Open) -> Result:
-    """Work on a run to its end, and leave run.json and the report behind.
+def execute(run: Run, record: dict[str, Any], state: History, open_context: Open) -> Result:
+    """Work on a run to its end, whatever that is, and leave run.json and the report behind.
 
     Args:
-        record: what run.json holds; see `new_record`.
-        open_context: called once the journal is read.
-
-    Raises:
-        WrongUse: the journal cannot be read.
+        record: what run.json holds; see `m3b.run.record`.
+        state: what earlier processes did of the run; empty for a new one.
+        open_context: called once run.json says that the run is at work.
     """
-    state, started = History.of(run.events()), time.monotonic()
-    context = None
-    result = _result(record, state, "failed", f"m3b itself failed; `{run.command('resume')}` goes on.")
+    started, context = time.monotonic(), None
+    result = _result(record, state, "failed", f"m3b itself was ended; `{run.command('resume')}` goes on.")
     try:
         record.update(status="working", reason="", result=None, format=FORMAT)
         run.save(record)
         context = open_context(state)
         context.emit(RunStarted(record["request"], run.id, record["sandbox"]))
         result = _with_model(record, state, run, work(context))
-    except (KeyboardInterrupt, Cancelled):
-        told = f"Stopped on request. Everything made so far is kept; `{run.command('resume')}` goes on."
-        result = _result(record, state, "cancelled", told)
-    except RunEnd as end:
-        result = _result(record, state, end.status, str(end))
-    except (LLMError, SandboxError) as error:
-        result = _result(record, state, "failed", str(error))
-    except OSError as error:
-        where = f" ({error.filename})" if error.filename else ""
-        reason = f"The system refused: {error.strerror or error}{where}. Mend that, then `{run.command('resume')}`."
-        result = _result(record, state, "failed", reason)
+    except (KeyboardInterrupt, Exception) as error:  # noqa: BLE001 - every end is told in a Result
+        result = _result(record, state, *_ending(run, error))
     finally:
         result = _finish(run, record, result, context, state.seconds + time.monotonic() - started)
     return result
+
+
+TRACE = "error.txt"
+"""Where in the run folder an error that nobody expected is told with all its lines."""
+
+
+def _ending(run: Run, error: BaseException) -> tuple[Status, str]:
+    """How a run ends by an error, and the reason for people."""
+    goes_on = f"`{run.command('resume')}` goes on."
+    match error:
+        case KeyboardInterrupt() | Cancelled():
+            return "cancelled", f"Stopped on request. Everything made so far is kept; {goes_on}"
+        case RunEnd():
+            if isinstance(error, CallbackFailed):
+                _keep_trace(run, error)
+            return error.status, str(error)
+        case M3bError():
+            return "failed", str(error)
+        case OSError():
+            where = f" ({error.filename})" if error.filename else ""
+            return (
+                "failed",
+                f"The system refused: {error.strerror or error}{where}. Mend that, then {goes_on[: -len(' goes on.')]}.",
+            )
+    _keep_trace(run, error)
+    told = f"m3b itself failed with {type(error).__name__}: {error}".rstrip(": ")
+    return "failed", f"{told}. {TRACE} in the run folder says where; please report it. {goes_on}"
+
+
+def _keep_trace(run: Run, error: BaseException) -> None:
+    with contextlib.suppress(OSError):
+        (run.folder / TRACE).write_text("".join(traceback.format_exception(error)), encoding="utf-8")
 
 
 def _finish(run: Run, record: dict[str, Any], result: Result, context: RunContext | None, wall_s: float) -> Result:
@@ -121,31 +138,3 @@ def _with_model(record: Mapping[str, Any], state: History, run: Run, made: Deliv
         model_dir=str(run.model),
         patients=made.scores.n_patients if made.scores.patients_known else None,
     )
-
-
-def new_record(
-    run: Run, request: str, options: Options, llms: Mapping[str, LLM], workspace: Workspace, sandbox: Sandbox
-) -> dict[str, Any]:
-    """What run.json holds when a run begins."""
-    cards = [
-        {"name": c.name, "description": c.description, "path": str(c.path) if c.path else None, "task": c.task,
-         "modality": c.modality, "anatomy": c.anatomy, "dimension": c.dimension, "metric": c.metric,
-         "acceptable": list(c.acceptable) if c.acceptable else None, "patient_key": c.patient_key,
-         "classes": list(c.classes)}
-        for c in workspace.cards.values() if c.own
-    ]  # fmt: skip
-    return {
-        "format": FORMAT,
-        "id": run.id,
-        "request": request,
-        "status": "working",
-        "reason": "",
-        "options": options.to_json(),
-        "llm": {name: spec_of(llm) for name, llm in llms.items()},
-        "data": cards,
-        "sandbox": {"name": sandbox.name, "level": sandbox.level},
-        "versions": versions(),
-        "seed": options.seed,
-        "started": time.time(),
-        "run_dir": str(run.folder),
-    }

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import difflib
-import queue
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack, cast
 
-from m3b.errors import M3bError, WrongUse
+from m3b.errors import WrongUse
 from m3b.events import Event
-from m3b.llm import LLM, connect
 from m3b.progress import watcher
 from m3b.run.extensions import OwnCheck, OwnTool, add_metrics, own
 from m3b.run.folder import Run
+from m3b.run.inputs import Model, Models, connect_of, given_of, options_of
 from m3b.run.options import Options, SingleOptions, ToolMode
 from m3b.run.result import FINAL, Result
 from m3b.sandbox import Sandbox, choose
@@ -25,14 +23,14 @@ if TYPE_CHECKING:
     from m3b.data.spec.model import IndexSpec
     from m3b.run.context import RunContext
     from m3b.run.given import Reading
+    from m3b.run.handle import RunHandle
     from m3b.run.state import History
     from m3b.tasks import Metric
 
-Model = str | LLM | Callable[..., Any]
-Models = Model | Mapping[str, Model] | None
+OnEvent = Callable[[Event], None]
 
 
-class Hooks(TypedDict, total=False):
+class Callbacks(TypedDict, total=False):
     """What a resumed run has to be given again: see `Pipeline`."""
 
     ask: Callable[[str], str | None] | None
@@ -94,61 +92,122 @@ class Pipeline:
             raise WrongUse("Give `templates` to the workspace, or none of your own: Workspace(templates=...).")
         self.workspace = workspace or Workspace(data=data, templates=templates)
         mode = {"tools": tools} if isinstance(tools, str) else {}
-        self.options = _options(options, {**single_options, **mode})
+        self.options = options_of(options, {**single_options, **mode})
+        metrics = tuple(metrics)
         add_metrics(metrics)
-        self.own = own(() if isinstance(tools, str) else tools, checks or {})
-        self.llms = _connect(llm, self.options.tools, fallback)
-        self.given = _given(index, reading)
+        self.own = own(() if isinstance(tools, str) else tools, checks or {}, metrics)
+        self.llms = connect_of(llm, self.options.tools, fallback)
+        self.given = given_of(index, reading)
         self.out = Path(out) if out is not None else None
         self.ask, self.approve, self.on_event = ask, approve, on_event
-        self._cancel = threading.Event()
+        self._lock, self._cancelled = threading.Lock(), False
+        self._at_work: set[RunHandle] = set()
+        self._calls = 0
 
-    def run(self, request: str) -> Result:
+    def run(self, request: str, *, out: str | Path | None = None) -> Result:
         """Work until there is a model, or a reason why there is none. Ctrl-C ends it as `cancelled`.
+
+        Args:
+            out: the folder of this run, instead of the pipeline's.
 
         Raises:
             WrongUse: the request is empty, asks for two tasks or for nothing that images hold; the run folder cannot be
                 made, or lies inside the data. Nothing has been made then.
             SandboxError: this machine allows no sandbox and `sandbox="off"` was not asked for.
         """
-        return self._start(request, self.on_event or watcher())
+        return self._new(request, out, self.on_event or watcher()).work()
 
-    def iter(self, request: str) -> Iterator[Event]:
-        """The events of a run as they happen; the last is `run_ended`, whose data is the Result.
+    def start(self, request: str, *, out: str | Path | None = None) -> RunHandle:
+        """Begin to work in a thread of its own, and come back at once. One pipeline may run many requests at a time.
+
+        Args:
+            out: the folder of this run, instead of the pipeline's.
+
+        Raises:
+            WrongUse, SandboxError: as `run`.
+        """
+        handle = self._new(request, out, self.on_event)
+        handle.begin()
+        return handle
+
+    def iter(self, request: str, *, out: str | Path | None = None) -> Iterator[Event]:
+        """The events of a run as they happen; the last is `RunEnded`, whose data is the Result.
 
         Closing the iterator cancels the run.
         """
-        events: queue.Queue[Event | BaseException | None] = queue.Queue()
-
-        def work() -> None:
-            try:
-                self._start(request, events.put)
-            except M3bError as error:
-                events.put(error)
-            finally:
-                events.put(None)
-
-        thread = threading.Thread(target=work, name="m3b-run")
-        thread.start()
+        handle = self.start(request, out=out)
         try:
-            while (item := events.get()) is not None:
-                if isinstance(item, BaseException):
-                    raise item
-                if self.on_event:
-                    self.on_event(item)
-                yield item
+            yield from handle.events()
         finally:
-            self.cancel()
-            thread.join()
+            handle.cancel()
+            handle.result()
+
+    async def arun(self, request: str, *, out: str | Path | None = None) -> Result:
+        """`run` for asyncio. Cancelling the task cancels the run.
+
+        Raises:
+            WrongUse, SandboxError: as `run`.
+        """
+        return await self.start(request, out=out).wait()
 
     def cancel(self) -> None:
-        """End the run soon, from any thread; its status becomes `cancelled`."""
-        self._cancel.set()
+        """End every run of this pipeline, those that are started later included; a handle ends one of them."""
+        with self._lock:
+            self._cancelled = True
+            for handle in self._at_work:
+                handle.cancel()
+
+    @classmethod
+    def resume(
+        cls,
+        run: str | Path,
+        llm: Models = None,
+        *,
+        workspace: Workspace | None = None,
+        tools: Sequence[OwnTool] = (),
+        checks: Mapping[str, OwnCheck] | None = None,
+        metrics: Iterable[Metric] = (),
+        **hooks: Unpack[Callbacks],
+    ) -> Result:
+        """Go on with a run that was interrupted, from the last event that reached its journal.
+
+        Accepted artifacts stay as they are and conversations are taken up where they stopped. A run that
+        ended with a status of `FINAL` is returned as it is; one that failed, was cancelled or spent its budget goes on.
+        What is not given is taken from the run's own record: data, options, workspace, models that a text can name.
+
+        Args:
+            run: a run folder, an id, or `last`.
+            llm: None takes what the run was started with. A run whose model was a Python object needs it given again,
+                as do tools, checks and metrics of the user's own.
+            workspace: where that of the run is not there any more.
+            hooks: `ask`, `approve`, `on_event` as for `Pipeline`.
+
+        Raises:
+            WrongUse: there is no such run, another process is at work on it, its journal is damaged, or something has
+                to be given again. Nothing has been changed then.
+        """
+        place = Run.open(run)
+        record = place.load()
+        if record.get("status") in FINAL:
+            return Result.from_json(record["result"])
+        from m3b.run.record import must_be_given, recorded_options, workspace_of
+
+        metrics = tuple(metrics)
+        must_be_given(record, own(tools, checks or {}, metrics))
+        given: dict[str, Any] = dict(record.get("given") or {})
+        pipeline = cls(
+            llm or record["llm"], workspace=workspace or workspace_of(record), out=place.folder, tools=tools,
+            checks=checks, metrics=metrics, options=recorded_options(record),
+            index=given.pop("index", None), reading=cast("Reading", given),
+            **hooks,
+        )  # fmt: skip
+        return pipeline._again(place, record).work()
 
     def as_tool(self) -> tuple[dict[str, Any], Callable[..., dict[str, Any]]]:
         """A JSON schema and a callable, for hosting m3b inside another agent system.
 
-        The callable takes `request` and returns the Result as a plain dict.
+        The callable takes `request` and returns the Result as a plain dict. It may be called again, and by several threads
+        at once: where `out` is taken, a run gets a numbered folder beside it.
         """
         schema = {
             "name": "build_medical_imaging_model",
@@ -162,117 +221,93 @@ class Pipeline:
                 "additionalProperties": False,
             },
         }
-        return schema, lambda request: self.run(request).to_json()
+        return schema, lambda request: self._new(request, self._free(), self.on_event).work().to_json()
 
-    def _start(self, request: str, on_event: Callable[[Event], None]) -> Result:
-        from m3b.run.lifecycle import new_record
+    def _free(self) -> Path | None:
+        """The pipeline's folder, or one beside it that no earlier call has."""
+        if self.out is None:
+            return None
+        with self._lock:
+            self._calls += 1
+            number = self._calls
+        return self.out if number == 1 else self.out.with_name(f"{self.out.name}-{number}")
+
+    # --- runs ----------------------------------------------------------------------------------------------------
+
+    def _new(self, request: str, out: str | Path | None, on_event: OnEvent | None) -> RunHandle:
         from m3b.run.precheck import check_places, check_request
+        from m3b.run.record import new_record
 
+        place = Path(out) if out is not None else self.out
         cards = list(self.workspace.cards.values())
         check_request(request, cards)
-        check_places(cards, self.out)
-        self._cancel.clear()
-        sandbox = choose(self.options.sandbox)
-        if self.given is not None:
+        check_places(cards, place)
+        sandbox, given, workspace = choose(self.options.sandbox), self.given, self.workspace
+        if given is not None:
             from m3b.run.given import settled
 
-            self.given, self.workspace.cards = settled(self.given, self.workspace.cards, sandbox)
-        run = Run.create(self.out)
-        record = new_record(run, request, self.options, self.llms, self.workspace, sandbox)
-        record["given"] = self.given.model_dump(mode="json", exclude_defaults=True) if self.given is not None else {}
-        return self._go(run, record, sandbox, on_event)
+            given, settled_cards = settled(given, workspace.cards, sandbox)
+            workspace = workspace.with_cards(settled_cards)
+        run = Run.create(place)
+        record = new_record(run, request, self.options, self.llms, workspace, sandbox, self.own, given)
+        run.lock()
+        return self._handle(run, record, None, workspace, sandbox, given, on_event)
 
-    def _go(self, run: Run, record: dict[str, Any], sandbox: Sandbox, on_event: Callable[[Event], None]) -> Result:
-        # the agents, the tools and numpy: what a run needs and an import does not
-        from m3b.run.context import Hooks, RunContext
-        from m3b.run.lifecycle import execute
+    def _again(self, run: Run, record: dict[str, Any]) -> RunHandle:
+        """An earlier run, taken up."""
+        from m3b.run.state import History
 
-        hooks = Hooks(self.ask, self.approve, on_event)
-
-        def opened(state: History) -> RunContext:
-            return RunContext(
-                run, record["request"], self.options, self.workspace, self.llms, sandbox, state, hooks, self.own,
-                self._cancel, self.given,
-            )  # fmt: skip
-
+        sandbox = choose(self.options.sandbox)
         run.lock()
         try:
-            return execute(run, record, opened)
-        finally:
+            state = History.of(run.events())
+        except WrongUse:
             run.unlock()
-
-    @classmethod
-    def reopen(cls, run: Run, llm: Models = None, **hooks: Unpack[Hooks]) -> tuple[Pipeline, dict[str, Any]]:
-        """The pipeline of an earlier run, from its run.json."""
-        record = run.load()
-        data = [dict(card) for card in record.get("data", [])]
-        known = {k: v for k, v in record.get("options", {}).items() if k in Options.__dataclass_fields__}
-        given: dict[str, Any] = dict(record.get("given") or {})
-        pipeline = cls(
-            llm or record["llm"], data=data, out=run.folder, options=Options(**known), index=given.pop("index", None),
-            reading=cast("Reading", given), **hooks,
-        )  # fmt: skip
-        return pipeline, record
-
-    def go_on(self, run: Run, record: dict[str, Any]) -> Result:
-        """Take an earlier run up again; see `resume`."""
-        self._cancel.clear()
+            raise
         record["id"] = run.id  # it may have been moved
-        return self._go(run, record, choose(self.options.sandbox), self.on_event or watcher())
+        return self._handle(run, record, state, self.workspace, sandbox, self.given, self.on_event or watcher())
+
+    def _handle(
+        self,
+        run: Run,
+        record: dict[str, Any],
+        state: History | None,
+        workspace: Workspace,
+        sandbox: Sandbox,
+        given: Given | None,
+        on_event: OnEvent | None,
+    ) -> RunHandle:
+        from m3b.run.handle import RunHandle
+
+        def work(told: OnEvent, cancel: threading.Event) -> Result:
+            # the agents, the tools and numpy: what a run needs and an import does not
+            from m3b.run.context import RunContext
+            from m3b.run.hooks import hooks_of
+            from m3b.run.lifecycle import execute
+            from m3b.run.state import History
+
+            hooks = hooks_of(self.ask, self.approve, on_event, told)
+
+            def opened(history: History) -> RunContext:
+                return RunContext(
+                    run, record["request"], self.options, workspace, self.llms, sandbox, history, hooks, self.own,
+                    cancel, given,
+                )  # fmt: skip
+
+            return execute(run, record, state or History(), opened)
+
+        handle = RunHandle(run, work, self._over)
+        with self._lock:
+            self._at_work.add(handle)
+            if self._cancelled:
+                handle.cancel()
+        return handle
+
+    def _over(self, handle: RunHandle) -> None:
+        with self._lock:
+            self._at_work.discard(handle)
 
 
-def resume(run: str | Path, llm: Models = None, **hooks: Unpack[Hooks]) -> Result:
-    """Go on with a run that was interrupted, from the last event that reached its journal.
-
-    Accepted artifacts stay as they are and conversations are taken up where they stopped. A run that
-    ended with a status of `FINAL` is returned as it is; one that failed, was cancelled or spent its budget goes on.
-
-    Args:
-        run: a run folder, an id, or `last`.
-        llm: None takes what the run was started with. A run whose model was a Python object needs it given again.
-        hooks: `ask`, `approve`, `on_event` as for `Pipeline`.
-
-    Raises:
-        WrongUse: there is no such run, or another process is at work on it.
-    """
-    folder = Run.open(run)
-    record = folder.load()
-    if record.get("status") in FINAL:
-        return Result.from_json(record["result"])
-    pipeline, record = Pipeline.reopen(folder, llm, **hooks)
-    return pipeline.go_on(folder, record)
-
-
-def _options(options: Options | None, single: dict[str, Any]) -> Options:
-    unknown = sorted(set(single) - set(Options.__dataclass_fields__))
-    if unknown:
-        known = ", ".join(Options.__dataclass_fields__)
-        close = difflib.get_close_matches(unknown[0], Options.__dataclass_fields__, 1)
-        mean = f" Did you mean {close[0]}?" if close else ""
-        raise WrongUse(f"There is no option {', '.join(unknown)}.{mean} Options: {known}.")
-    if options is not None and single:
-        raise WrongUse("Give either `options` or single options by name, not both.")
-    return options or Options(**single)
-
-
-def _given(index: str | Path | Mapping[str, Any] | IndexSpec | None, reading: Reading | None) -> Given | None:
-    """What the user says of how the data is to be read; None, and nothing imported, where that is nothing."""
-    if index is None and not reading:
-        return None
-    from m3b.run.given import given_from
-
-    return given_from(index, reading)
-
-
-def _connect(llm: Models, tools: ToolMode, fallback: Model | None = None) -> dict[str, LLM]:
-    from m3b.agents.roles import STAGES
-
-    if not isinstance(llm, Mapping):
-        return {"default": connect(llm, tools=tools, fallback=fallback)}
-    known = {"default", *(role.name for role in STAGES)}
-    unknown = sorted(set(llm) - known)
-    if unknown:
-        raise WrongUse(f"`llm` names the roles {', '.join(unknown)}; known are {', '.join(sorted(known))}.")
-    llms = {name: connect(model, tools=tools, fallback=fallback) for name, model in llm.items()}
-    llms.setdefault("default", next(iter(llms.values())) if llms else connect(None, tools=tools, fallback=fallback))
-    return llms
+def resume(run: str | Path, llm: Models = None, **hooks: Unpack[Callbacks]) -> Result:
+    """`Pipeline.resume` with a model and callbacks."""
+    return Pipeline.resume(run, llm, **hooks)

@@ -1,0 +1,36 @@
+"""Functions of the user's, called so that whatever they raise ends the run and not the process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import ParamSpec, TypeVar
+
+from m3b.errors import Failed, RunEnd, ToolError
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class CallbackFailed(Failed):
+    """A function of the user's raised; `__cause__` is what."""
+
+
+def guarded(name: str, function: Callable[P, R]) -> Callable[P, R]:
+    """The function, whose errors end the run as `failed` with its name.
+
+    Args:
+        name: as the user knows it, e.g. `on_event`.
+    """
+
+    @wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return function(*args, **kwargs)
+        except (RunEnd, ToolError):
+            raise  # says on purpose how to go on
+        except Exception as error:
+            said = f"{type(error).__name__}: {error}".rstrip(": ")
+            raise CallbackFailed(f"`{name}`, which was given to m3b, raised {said}. Mend it, then resume.") from error
+
+    return call

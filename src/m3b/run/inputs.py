@@ -1,0 +1,65 @@
+"""What a caller gives to a pipeline, brought into shape."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from m3b.errors import WrongUse
+from m3b.llm import LLM, connect
+from m3b.run.options import Options, ToolMode
+
+if TYPE_CHECKING:
+    from m3b.data.spec.given import Given
+    from m3b.data.spec.model import IndexSpec
+    from m3b.run.given import Reading
+
+Model = str | LLM | Callable[..., Any]
+Models = Model | Mapping[str, Model] | None
+
+
+def options_of(options: Options | None, single: dict[str, Any]) -> Options:
+    """The options that were given, together or by name.
+
+    Raises:
+        WrongUse: both were, or there is no such option.
+    """
+    unknown = sorted(set(single) - set(Options.__dataclass_fields__))
+    if unknown:
+        known = ", ".join(Options.__dataclass_fields__)
+        close = difflib.get_close_matches(unknown[0], Options.__dataclass_fields__, 1)
+        mean = f" Did you mean {close[0]}?" if close else ""
+        raise WrongUse(f"There is no option {', '.join(unknown)}.{mean} Options: {known}.")
+    if options is not None and single:
+        raise WrongUse("Give either `options` or single options by name, not both.")
+    return options or Options(**single)
+
+
+def given_of(index: str | Path | Mapping[str, Any] | IndexSpec | None, reading: Reading | None) -> Given | None:
+    """What the user says of how the data is to be read; None, and nothing imported, where that is nothing."""
+    if index is None and not reading:
+        return None
+    from m3b.run.given import given_from
+
+    return given_from(index, reading)
+
+
+def connect_of(llm: Models, tools: ToolMode, fallback: Model | None = None) -> dict[str, LLM]:
+    """A model a role, and the `default`.
+
+    Raises:
+        WrongUse: a role or a provider that does not exist.
+    """
+    from m3b.agents.roles import STAGES
+
+    if not isinstance(llm, Mapping):
+        return {"default": connect(llm, tools=tools, fallback=fallback)}
+    known = {"default", *(role.name for role in STAGES)}
+    unknown = sorted(set(llm) - known)
+    if unknown:
+        raise WrongUse(f"`llm` names the roles {', '.join(unknown)}; known are {', '.join(sorted(known))}.")
+    llms = {name: connect(model, tools=tools, fallback=fallback) for name, model in llm.items()}
+    llms.setdefault("default", next(iter(llms.values())) if llms else connect(None, tools=tools, fallback=fallback))
+    return llms

@@ -1,0 +1,104 @@
+"""What run.json holds of how a run was started, and the same taken from it when the run is taken up again."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from m3b.errors import DataError, WrongUse
+from m3b.llm import LLM
+from m3b.llm.base import spec_of
+from m3b.run.extensions import Own
+from m3b.run.folder import Run
+from m3b.run.journal import FORMAT
+from m3b.run.options import Options
+from m3b.sandbox import Sandbox
+from m3b.workspace import Workspace
+
+if TYPE_CHECKING:
+    from m3b.data.spec.given import Given
+
+
+def new_record(
+    run: Run,
+    request: str,
+    options: Options,
+    llms: Mapping[str, LLM],
+    workspace: Workspace,
+    sandbox: Sandbox,
+    own: Own,
+    given: Given | None,
+) -> dict[str, Any]:
+    """What run.json holds when a run begins."""
+    from m3b.run.packaging import versions  # brings numpy along
+
+    cards = [
+        {"name": c.name, "description": c.description, "path": str(c.path) if c.path else None, "task": c.task,
+         "modality": c.modality, "anatomy": c.anatomy, "dimension": c.dimension, "metric": c.metric,
+         "acceptable": list(c.acceptable) if c.acceptable else None, "patient_key": c.patient_key,
+         "classes": list(c.classes)}
+        for c in workspace.cards.values() if c.own
+    ]  # fmt: skip
+    return {
+        "format": FORMAT,
+        "id": run.id,
+        "request": request,
+        "status": "working",
+        "reason": "",
+        "options": options.to_json(),
+        "llm": {name: spec_of(llm) for name, llm in llms.items()},
+        "data": cards,
+        "workspace": workspace.to_json(),
+        "own": own.named(),
+        "given": given.model_dump(mode="json", exclude_defaults=True) if given is not None else {},
+        "sandbox": {"name": sandbox.name, "level": sandbox.level},
+        "versions": versions(),
+        "seed": options.seed,
+        "started": time.time(),
+        "run_dir": str(run.folder),
+    }
+
+
+def workspace_of(record: Mapping[str, Any]) -> Workspace:
+    """The workspace that a run was started with.
+
+    Raises:
+        WrongUse: a folder of it is gone, or can no longer be used.
+    """
+    places = dict(record.get("workspace") or {})  # journals of format 1 hold none
+    root = Path(places["root"]) if places.get("root") else None
+    data = [dict(card) for card in record.get("data", [])]
+    try:
+        return Workspace(
+            root, data, shipped=places.get("shipped", True), templates=places.get("templates"),
+            prompts=places.get("prompts"),
+        )  # fmt: skip
+    except (DataError, OSError) as error:
+        raise WrongUse(
+            f"The run was started with a workspace that is not there any more: {error} Put it back, or give another: "
+            "Pipeline.resume(run, workspace=...)."
+        ) from error
+
+
+def recorded_options(record: Mapping[str, Any]) -> Options:
+    """The options that a run was started with."""
+    return Options(**{k: v for k, v in record.get("options", {}).items() if k in Options.__dataclass_fields__})
+
+
+def must_be_given(record: Mapping[str, Any], own: Own) -> None:
+    """Python objects are in no file: what a run was started with has to be given again.
+
+    Raises:
+        WrongUse: something is missing; the message names it.
+    """
+    before, now = dict(record.get("own") or {}), own.named()
+    missing = [
+        f"{what} {name}" for what in before for name in before[what] if name not in now.get(what, {})
+    ]  # fmt: skip
+    if missing:
+        raise WrongUse(
+            f"The run was started with {', '.join(missing)}, which no file can hold. Give the same again: "
+            f"Pipeline.resume(run, {', '.join(f'{what}=...' for what in before if before[what])})."
+        )

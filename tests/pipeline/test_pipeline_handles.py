@@ -1,0 +1,160 @@
+"""Runs as objects: several at once, watched, cancelled one by one; errors of the user's own functions end in a Result."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pipeline_kit import REQUEST, actor, check_end, check_left, left_running, play, say, script, wait_until
+
+from m3b import Pipeline, WrongUse, resume
+from m3b.agents.artifacts import Selection
+from m3b.errors import LLMError
+from m3b.events import Called, RunEnded, RunStarted
+from m3b.resources import resources_dir
+from m3b.testing import fault
+from m3b.workspace import Workspace
+
+STOP = say('{"given_up": "Enough."}')
+SLEEPS = play(index=[script("sleep 600")])
+
+
+def test_two_runs_of_one_pipeline_end_by_themselves(tmp_path: Path, spots: Path) -> None:
+    """Closing the events of one used to cancel the other too."""
+    pipeline = Pipeline(actor(SLEEPS), data=[spots])
+    events = pipeline.iter(REQUEST, out=tmp_path / "closed")
+    other = pipeline.start(REQUEST, out=tmp_path / "goes_on")
+    for place, told in (("closed", events), ("goes_on", other.events())):
+        assert any(isinstance(event, Called) for event in told), place
+    wait_until(lambda: left_running(tmp_path / "goes_on"), what="the script runs")
+    events.close()
+    check_left(tmp_path / "closed", "cancelled")
+    assert not other.done
+    with pytest.raises(TimeoutError):
+        other.result(timeout=0.01)
+    other.cancel()
+    result = other.result()
+    check_end(result, "cancelled")
+    assert result.run_dir == str(other.folder) == str(tmp_path / "goes_on")
+    assert other.id == "goes_on"
+
+
+def test_a_cancel_before_a_run_is_not_lost(tmp_path: Path, spots: Path) -> None:
+    """It used to be cleared when the run began."""
+    model = actor(play())
+    pipeline = Pipeline(model, data=[spots], out=tmp_path / "run")
+    pipeline.cancel()
+    check_end(pipeline.run(REQUEST), "cancelled")
+    assert not model.seen
+
+
+def test_events_can_be_read_by_anybody_and_afterwards(tmp_path: Path, spots: Path) -> None:
+    seen: list[str] = []
+    pipeline = Pipeline(actor(play(index=[STOP])), data=[spots], on_event=lambda event: seen.append(event.kind))
+    handle = pipeline.start(REQUEST, out=tmp_path / "run")
+    live = list(handle.events())
+    assert isinstance(live[0], RunStarted)
+    assert isinstance(live[-1], RunEnded)
+    result = handle.result()
+    check_end(result, "failed", "Enough.")
+    assert live[-1].result == result.to_json()
+    assert list(handle.events()) == [event for event in live if event.kept]
+    assert seen == [event.kind for event in live]
+    with pytest.raises(WrongUse, match="not an empty folder"):
+        pipeline.start(REQUEST, out=tmp_path / "run")
+
+
+def test_a_run_in_asyncio(tmp_path: Path, spots: Path) -> None:
+    async def both() -> None:
+        pipeline = Pipeline(actor(play(index=[STOP])), data=[spots])
+        slow = Pipeline(actor(SLEEPS), data=[spots], on_event=lambda event: event.kind == "call" and begun.set())
+        waiting = asyncio.create_task(slow.arun(REQUEST, out=tmp_path / "slow"))
+        quick = await pipeline.arun(REQUEST, out=tmp_path / "quick")
+        assert quick.status == "failed"
+        await asyncio.to_thread(begun.wait)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+
+    begun = threading.Event()
+    asyncio.run(both())
+    check_left(tmp_path / "quick", "failed")
+    check_left(tmp_path / "slow", "cancelled")
+
+
+# --- errors of the user's own functions ----------------------------------------------------------------------------
+
+
+def broken(*_: Any, **__: Any) -> Any:
+    raise KeyError("mine")
+
+
+@pytest.mark.parametrize(
+    ("given", "acts", "named"),
+    [
+        ({"on_event": broken}, {}, "`on_event`, which was given to m3b, raised KeyError"),
+        ({"approve": broken}, {"index": [script("echo 1")]}, "`approve`"),
+        ({"checks": {"task_manager": broken}}, {}, "checks['task_manager']"),
+    ],
+)
+def test_an_error_of_the_users_ends_in_a_result(build: Any, given: Any, acts: Any, named: str) -> None:
+    result = build(**given, **acts)
+    assert result.status == "failed"
+    assert named in result.reason
+    assert "KeyError: 'mine'" in (Path(result.run_dir) / "error.txt").read_text()
+    assert not left_running(Path(result.run_dir))
+
+
+def test_an_error_that_nobody_expected_ends_in_a_result(build: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def odd(*_: Any) -> None:
+        raise ValueError("an odd card")
+
+    monkeypatch.setattr("m3b.run.orchestrator.check_site", odd)
+    result = build()
+    check_end(result, "failed", "m3b itself failed with ValueError: an odd card", "error.txt")
+
+
+# --- what is found again on resume -----------------------------------------------------------------------------------
+
+
+def keep(selection: Selection, work: Path) -> list[str]:
+    return []
+
+
+def test_what_no_file_can_hold_is_named_before_anything(build: Any) -> None:
+    first = build(index=[fault(LLMError, "Gone.")], checks={"task_manager": keep})
+    before = (Path(first.run_dir) / "journal.jsonl").read_bytes()
+    with pytest.raises(WrongUse, match=r"started with checks task_manager.*checks=\.\.\."):
+        resume(first.run_dir, actor(play()))
+    assert (Path(first.run_dir) / "journal.jsonl").read_bytes() == before
+    again = Pipeline.resume(first.run_dir, actor(play(index=[STOP])), checks={"task_manager": keep})
+    check_end(again, "failed", "Enough.")
+
+
+def test_the_workspace_of_a_run_is_found_again(tmp_path: Path, spots: Path) -> None:
+    """A resume went back to the shipped prompts and cards in silence, and could end as `no_dataset`."""
+    root, prompts = tmp_path / "root", tmp_path / "prompts"
+    shutil.copytree(resources_dir(), root, ignore=shutil.ignore_patterns("datacards"))
+    (root / "datacards").mkdir()
+    card = {"name": "spots", "description": "Drawn scans, plain or with a bright spot.", "path": str(spots)}
+    (root / "datacards" / "spots.json").write_text(json.dumps(card))
+    prompts.mkdir()
+    (prompts / "data_engineer.md").write_text("Be brief.")
+    workspace = Workspace(root, prompts=prompts)
+    first = Pipeline(actor(play(selection=[fault(LLMError, "Gone.")])), workspace=workspace, out=tmp_path / "run").run(
+        REQUEST
+    )
+    check_end(first, "failed", "Gone.")
+    model = actor(play(index=[STOP]))
+    second = resume(first.run_dir, model)
+    check_end(second, "failed", "Enough.")
+    assert second.data_card == "spots"
+    assert model.seen[-1][0][0].text.endswith("Be brief.")
+    shutil.rmtree(root)
+    with pytest.raises(WrongUse, match="workspace that is not there any more"):
+        resume(first.run_dir, actor(play()))
