@@ -39,6 +39,10 @@ class DataIndex:
     values: dict[str, int] = field(default_factory=dict)
     patients_known: bool = True
     grouped_by: str = ""
+    origin: str = ""
+    """`proposed`, `edited` or `given` (readings that m3b executed), or `script`."""
+    read: tuple[str, ...] = ()
+    """How it came about, and what of the data folder was used and left out, in sentences."""
 
 
 @dataclass(frozen=True)

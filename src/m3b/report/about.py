@@ -62,8 +62,20 @@ def data_section(files: RunFiles) -> Html:
     if number(audit.get("cases")) is not None:
         opened = f"{count(audit.get('opened'))} of {count(audit.get('cases'))} images"
     return section(
-        "data", "Data", shown, facts([("Opened by the audit", opened), ("Shapes", shapes)]), _findings(audit)
+        "data",
+        "Data",
+        shown,
+        facts([("Opened by the audit", opened), ("Shapes", shapes)]),
+        _read(files),
+        _findings(audit),
     )
+
+
+def _read(files: RunFiles) -> Html:
+    """How the index came about, and what of the data folder was used and left out."""
+    made = [as_dict(one.get("value")) for one in files.events if one.get("artifact") == "index"]
+    lines = as_list(made[-1].get("read")) if made else []
+    return tag("ul", *(tag("li", brief(line, 400)) for line in lines)) if lines else Html("")
 
 
 def _findings(audit: dict[str, Any]) -> Html:

@@ -27,7 +27,7 @@ from m3b.events import Audited, Noted, Output, StageBegun
 from m3b.reader import Reader
 from m3b.run.folder import Run
 from m3b.run.packaging import PREDICTIONS, acceptable_range, keep_trial
-from m3b.run.readings import Readings, account, kept_account
+from m3b.run.readings import Readings
 from m3b.untrusted import remove_tree, write_whole
 from m3b.writing import replace_text
 
@@ -100,16 +100,24 @@ class Inspector:
         self._publish(frozen)
         if not verdict.accepted:
             return verdict
+        index = read_index(frozen, selection.task)
+        if refused := self.readings.compare(selection, card, index, said):
+            return refused
         if both := _on_both_sides(frozen, selection.task):
             return rejected(both)
         for note in notes:
             self.emit(Noted(note))
         hashes = lock(frozen, self.run.locked, selection.task)
         save_hashes(self.run.locked, hashes, self.raw)
-        read = kept_account(self.run.work)
-        told = (*verdict.artifact.notes, *(account(read) if read else ()))
-        grouped = str(read.get("grouped_by", ""))[:MAX_GROUPING]
-        return replace(verdict, artifact=replace(verdict.artifact, hashes=hashes, notes=told, grouped_by=grouped))
+        read = self.readings.told(said)
+        for line in read:
+            self.emit(Noted(line))
+        told = (*verdict.artifact.notes, *read)
+        grouped = str(self.readings.facts.get("grouped_by", ""))[:MAX_GROUPING]
+        made = replace(
+            verdict.artifact, hashes=hashes, notes=told, grouped_by=grouped, origin=self.readings.origin, read=read
+        )
+        return replace(verdict, artifact=made)
 
     def _publish(self, frozen: Path) -> None:
         """The audit, where the agent and people find it."""

@@ -16,10 +16,12 @@ from m3b.agents.checks.module import Ran
 from m3b.agents.loop import Emit
 from m3b.agents.verdict import Fault, Verdict, rejected
 from m3b.data.cards import Card, own_notes
-from m3b.data.spec.places import ACCOUNTING, OFFERS, SPEC
+from m3b.data.index import Index
+from m3b.data.spec.places import OFFERS, SPEC
 from m3b.errors import RejectedData
 from m3b.events import Noted, StageBegun
 from m3b.run.folder import Run
+from m3b.run.origin import EDITED, GIVEN, PROPOSED, SCRIPT, objection, told
 from m3b.untrusted import Unsafe, is_file, read_bytes, read_json, write_whole
 
 if TYPE_CHECKING:
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
 
 FOLDER = "readings"
 """The folder of the run in which jobs and answers lie, out of the agents' reach."""
+ASKED, OFFERED = "asked.json", "offered.json"
+"""What was asked of the survey, and the specs that were proposed."""
 SURVEY_S = 90.0
 WALL_S = 1800.0
 BOXED = ("map_50", "map", "froc", "image_auroc")
@@ -52,6 +56,9 @@ class Readings:
 
     def __init__(self, run: Run, inside: RunInside, emit: Emit, given: Given | None = None) -> None:
         self.run, self.inside, self.emit, self.given = run, inside, emit, given
+        self.facts: dict[str, Any] = {}
+        """Of the index at hand: `accounting`, and what was found when it was executed or compared."""
+        self.origin = ""
 
     def propose(self, request: str, selection: Selection, card: Card) -> list[dict[str, Any]]:
         """What the folder could be read as, best first; written to `work/Datapath/readings` too.
@@ -68,6 +75,7 @@ class Readings:
         job = {"do": "propose", "task": selection.task, "request": request, "classes": list(selection.classes),
                "notes": f"{card.text()}\n{own_notes(card.path)}", "boxes": boxes, "seconds": SURVEY_S,
                "given": self.given.model_dump(mode="json", exclude_defaults=True) if self.given else {}}  # fmt: skip
+        self._note(ASKED, job)
         answer = self._ask(job, card.path, None)
         if "error" in answer and self.given is not None:
             raise RejectedData(str(answer["error"]))
@@ -78,6 +86,7 @@ class Readings:
 
     def _written(self, readings: Sequence[dict[str, Any]], *, sufficient: bool) -> list[dict[str, Any]]:
         """The readings where agents find them, and what is told of each."""
+        self._note(OFFERED, [one["spec"] for one in readings])
         offers = []
         for number, one in enumerate(readings, start=1):
             name = f"{OFFERS}/{number}.json"
@@ -87,6 +96,7 @@ class Readings:
 
     def execute(self, selection: Selection, card: Card) -> Verdict | None:
         """Make the index files from the reading that was handed over, if one was; a rejection where that fails."""
+        self.facts, self.origin = {}, SCRIPT
         stands = self.given.index if self.given is not None else None
         if stands is not None:
             write_whole(self.run.work, SPEC, as_json(stands).encode())
@@ -109,9 +119,43 @@ class Readings:
         if "error" in answer:
             told = f"The data cannot be read in the way that was proposed: {answer['error']}"
             return rejected(Fault(f"{SPEC} cannot be executed: {answer['error']} {REMEDY}", told))
-        for line in account(answer):
-            self.emit(Noted(line))
+        self.facts = answer
+        self.origin = GIVEN if stands is not None else PROPOSED if spec in self._noted(OFFERED, []) else EDITED
         return None
+
+    def compare(self, selection: Selection, card: Card, index: Index, said: str) -> Verdict | None:
+        """Hold an index that rests on no proposed or given reading against the archive; a rejection where they differ
+        and nobody says why."""
+        if card.path is None or not card.path.is_dir() or self.origin not in (SCRIPT, EDITED):
+            return None
+        asked = self._noted(ASKED, {})
+        default = {"request": selection.plan, "classes": list(selection.classes), "notes": card.text(), "boxes": None,
+                   "seconds": SURVEY_S}  # fmt: skip
+        records = [{"images": one.images, "labels": one.labels, "masks": one.masks} for one in index.records]
+        job = {**default, **asked, "do": "compare", "task": selection.task, "name": card.root, "records": records}
+        self.emit(StageBegun("comparing the index with the data folder"))
+        answer = self._ask(job, card.path, None)
+        if "error" in answer:
+            self.emit(Noted(f"The index could not be compared with the data folder: {answer['error']}"))
+            return None
+        self.facts = {**answer, **self.facts}
+        return objection(answer, said)
+
+    def told(self, said: str) -> tuple[str, ...]:
+        """How the index came about, and what was used and left out."""
+        return (*told(self.origin, self.facts, said), *(account(self.facts) if self.facts else ()))
+
+    def _note(self, name: str, value: object) -> None:
+        """Keep something out of the agents' reach, for this run and a resumed one."""
+        place = self.run.folder / FOLDER
+        place.mkdir(exist_ok=True)
+        (place / name).write_text(json.dumps(value, ensure_ascii=False), encoding="utf-8")
+
+    def _noted(self, name: str, default: Any) -> Any:
+        try:
+            return json.loads((self.run.folder / FOLDER / name).read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return default
 
     def _ask(self, job: Mapping[str, Any], root: Path, work: Path | None) -> dict[str, Any]:
         from m3b.data.spec.inside import ANSWER, JOB
@@ -149,22 +193,11 @@ def account(answer: Mapping[str, Any]) -> list[str]:
     for one in counted["left_out"][:6]:
         files = "1 file is" if one["files"] == 1 else f"{one['files']:,} files are"
         told.append(f"{files} left out: {one['reason']}.")
-    if answer["crossing"]:
+    if answer.get("crossing"):
         told.append(f"{answer['crossing']} patients or copies lay on both sides of the data set's own split.")
-    if answer["named_but_absent"]:
+    if answer.get("named_but_absent"):
         told.append(f"{answer['named_but_absent']:,} that the table names are not in the folder.")
     return [*told, *(f"{note[:1].upper()}{note[1:]}." for note in answer["notes"])]
-
-
-def kept_account(work: Path) -> dict[str, Any]:
-    """What `execute` wrote of the reading into a working directory; empty where the index was made by a script."""
-    if not is_file(work, SPEC):
-        return {}
-    try:
-        found = read_json(work, ACCOUNTING)
-    except (OSError, Unsafe, ValueError):
-        return {}
-    return found if isinstance(found, dict) and "accounting" in found else {}
 
 
 def forget(run: Run) -> None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 _EXAMPLES = 5
+_DOCUMENTS = (".md", ".txt", ".pdf", ".rst", "")
 
 
 @dataclass
@@ -32,6 +34,12 @@ class Accounting:
         for path in paths:
             if path not in self.used:
                 self.left.setdefault(path, reason)
+
+    def leave_rest(self, paths: Iterable[str], reason: str) -> None:
+        """Every file that nothing has named yet; of those, documents are called so."""
+        for path in paths:
+            named = "a document" if Path(path).suffix.lower() in _DOCUMENTS else reason
+            self.leave([path], named)
 
     def counts(self) -> dict[str, int]:
         """What -> how many files are used for it."""

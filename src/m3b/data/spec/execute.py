@@ -108,10 +108,7 @@ def _leave_rest(job: Job, files: Sequence[str]) -> None:
     """Every file that nothing has named: by the spec's reasons first."""
     for one in job.spec.left_out:
         job.accounting.leave((item.path for item in job.folder.items(Files(pattern=one.pattern))), one.reason)
-    rest = [path for path in files if path not in job.accounting.used and path not in job.accounting.left]
-    documents = [path for path in rest if Path(path).suffix.lower() in (".md", ".txt", ".pdf", ".rst", "")]
-    job.accounting.leave(documents, "a document")
-    job.accounting.leave(rest, "not named by this reading of the folder")
+    job.accounting.leave_rest(files, "not named by this reading of the folder")
 
 
 def _tables(spec: IndexSpec) -> list[Any]:

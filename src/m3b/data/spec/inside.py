@@ -8,11 +8,20 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from m3b.data.spec.proposals import Proposal
+    from m3b.data.survey.relations import Survey
 
 JOB, ANSWER = "job.json", "answer.json"
 """The two files of the exchange, in a folder that the process may write."""
+SURVEY = "survey.json"
+"""What was surveyed for proposals, beside them."""
 MAX_READINGS = 3
+"""Proposed readings."""
+MAX_COMPARED = 40
+"""Readings that a script's index is compared with."""
 
 
 def main(place: str) -> None:
@@ -32,20 +41,13 @@ def main(place: str) -> None:
 
 
 def _propose(job: dict[str, Any], folder: Path) -> dict[str, Any]:
-    from m3b.data.spec.given import Given
-    from m3b.data.spec.proposals import Ask, propose, sufficient
-    from m3b.data.spec.proposals.narrowed import propose_given
+    from m3b.data.spec.proposals import sufficient
     from m3b.data.survey import survey
     from m3b.data.survey.facts import Limits
 
     found = survey(Path(job["root"]), limits=Limits(seconds=float(job["seconds"])))
-    (folder / "survey.json").write_text(found.model_dump_json(exclude_defaults=True), encoding="utf-8")
-    ask = Ask(job["task"], job["request"], tuple(job["classes"]), job["notes"], job["boxes"])
-    given = Given.model_validate(job.get("given") or {})
-    if given.narrows:
-        proposals = propose_given(found, ask, given, Path(job["root"]), MAX_READINGS)
-    else:
-        proposals = propose(found, ask, most=MAX_READINGS)
+    (folder / SURVEY).write_text(found.model_dump_json(exclude_defaults=True), encoding="utf-8")
+    proposals = _proposals(job, found, MAX_READINGS)
     readings = [
         {
             "spec": one.spec.model_dump(mode="json", exclude_defaults=True),
@@ -85,9 +87,40 @@ def _check(job: dict[str, Any], folder: Path) -> dict[str, Any]:
     return {}
 
 
+def _compare(job: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """The index that a script made, against the archive; the survey of the proposals is taken where there is one."""
+    from m3b.data.records import Record
+    from m3b.data.spec.comparing import compare
+    from m3b.data.survey import survey
+    from m3b.data.survey.facts import Limits
+    from m3b.data.survey.relations import Survey
+
+    try:
+        found = Survey.model_validate_json((folder / SURVEY).read_bytes())
+    except (OSError, ValueError):
+        found = survey(Path(job["root"]), limits=Limits(seconds=float(job["seconds"])))
+    records = [
+        Record(tuple(one["images"]), tuple(one["labels"]), mask=tuple(one["masks"]) or None) for one in job["records"]
+    ]
+    proposals = _proposals(job, found, MAX_COMPARED)
+    return compare(proposals, Path(job["root"]), job["name"], records, task=job["task"]).to_json()
+
+
+def _proposals(job: dict[str, Any], found: Survey, most: int) -> list[Proposal]:
+    """The readings that are proposed for what a job asks, within what a person has given."""
+    from m3b.data.spec.given import Given
+    from m3b.data.spec.proposals import Ask, propose
+    from m3b.data.spec.proposals.narrowed import propose_given
+
+    ask = Ask(job["task"], job["request"], tuple(job["classes"]), job["notes"], job["boxes"])
+    given = Given.model_validate(job.get("given") or {})
+    return propose_given(found, ask, given, Path(job["root"]), most) if given.narrows else propose(found, ask, most)
+
+
 DOERS: dict[str, Callable[[dict[str, Any], Path], dict[str, Any]]] = {
     "propose": _propose,
     "execute": _execute,
     "check": _check,
+    "compare": _compare,
 }
 """What a job may ask for."""

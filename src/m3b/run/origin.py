@@ -1,0 +1,68 @@
+"""How an index came about, and what m3b makes of one that it did not make itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from m3b.agents.replies import find_object
+from m3b.agents.verdict import Fault, Verdict, rejected
+
+PROPOSED, EDITED, GIVEN, SCRIPT = "proposed", "edited", "given", "script"
+WORDS = {
+    PROPOSED: "The index was made by m3b from a reading that it proposed.",
+    EDITED: "The index was made by m3b from a reading that the Data Engineer wrote.",
+    GIVEN: "The index was made by m3b from the reading that the user gave.",
+    SCRIPT: "The index was made by a script of the Data Engineer's.",
+}
+"""Origin -> what people are told."""
+LABELS_FROM, LEFT_OUT = "labels_from", "left_out"
+"""Keys of the closing words by which a Data Engineer gives reasons."""
+MAX_REASON = 300
+
+
+def objection(compared: Mapping[str, Any], said: str) -> Verdict | None:
+    """The rejection of an index that says something else than the archive, or leaves cases out, without a reason."""
+    faults = []
+    if compared["expected"] and not compared["labels_fit"] and not reason(said, LABELS_FROM):
+        differ = compared["labels"] - compared["agreeing"]
+        what = (f"{differ:,} of {compared['labels']:,} labels of the index differ from {compared['source']}, e.g. "
+                f"{'; '.join(compared['differing'])}.")  # fmt: skip
+        faults.append(
+            Fault(f"{what} Take the labels from there. {_or_say(LABELS_FROM, 'where they come from, and why')}", what)
+        )
+    if compared["leaves_out"] and not reason(said, LEFT_OUT):
+        what = (f"{compared['missing']:,} of {compared['usable']:,} cases that can be used are not in the index, though their "
+                f"images open and are no copies, e.g. {', '.join(compared['absent'])}.")  # fmt: skip
+        faults.append(Fault(f"{what} Add them. {_or_say(LEFT_OUT, 'why they are left out')}", what))
+    return rejected(*faults) if faults else None
+
+
+def _or_say(key: str, what: str) -> str:
+    return f'Only where that is right as it is, reply with {{"{key}": "<{what}>"}}; people will read it.'
+
+
+def reason(said: str, key: str) -> str:
+    """What the Data Engineer says for itself, if it does."""
+    found = find_object(said, key)
+    return " ".join(str(found[key] or "").split())[:MAX_REASON] if found else ""
+
+
+def told(origin: str, compared: Mapping[str, Any], said: str) -> list[str]:
+    """Origin, agreement with the archive and reasons, for people."""
+    lines = [WORDS[origin]]
+    if compared.get("labels") and origin == SCRIPT:
+        word = "" if compared["labels_fit"] else "only "
+        lines.append(
+            f"Its labels agree with {compared['source']} in {word}{compared['agreeing']:,} of {compared['labels']:,} cases."
+        )
+    elif origin == SCRIPT:
+        lines.append(
+            "Its labels were not compared with the archive: no table, folder, name or header could be joined with it."
+        )
+    if compared.get("missing"):
+        lines.append(f"{compared['missing']:,} of {compared['usable']:,} cases that could be used are not in it.")
+    for key, words in ((LABELS_FROM, "Labels are not those of the archive"), (LEFT_OUT, "Cases are left out")):
+        if why := reason(said, key):
+            lines.append(f"{words}, by the Data Engineer's word: {why}")
+    return lines

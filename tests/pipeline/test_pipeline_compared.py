@@ -1,0 +1,128 @@
+"""An index that a script made is held against the archive: labels that were made up and cases that are missing are seen."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+from pipeline_kit import actor, both, of_kind, play, say, script, write
+
+from m3b import Pipeline
+from m3b.errors import LLMError
+from m3b.testing import fault
+
+STOP = "Far enough for this test."
+REQUEST = "Tell pneumonia from normal on chest X-rays"
+HEAD = """
+import csv, json, os
+import numpy as np
+from PIL import Image
+rows = list(csv.DictReader(open("data/xrays/labels.csv")))
+def mean(name):
+    try:
+        return float(np.asarray(Image.open("data/xrays/img/" + name)).mean())
+    except OSError:
+        return 0.0
+level = {r["file"]: mean(r["file"]) for r in rows}
+middle = sorted(level.values())[len(level) // 2]
+"""
+TAIL = """
+os.makedirs("Datapath", exist_ok=True)
+for name in ("train", "test"):
+    part = [{"image_path": "data/xrays/img/" + r["file"], "labels": [label(r)], "patient": r["who"]}
+            for r in rows if (int(r["who"][1:]) % 5 == 0) == (name == "test")]
+    json.dump(part, open(f"Datapath/{name}.json", "w"))
+json.dump({"normal": 0, "pneumonia": 1}, open("Datapath/label_dict.json", "w"))
+"""
+HONEST = 'label = lambda r: {"N": "normal", "P": "pneumonia"}[r["dx"]]'
+BRIGHT = 'label = lambda r: "pneumonia" if level[r["file"]] > middle else "normal"'
+SWAPPED = 'label = lambda r: {"N": "pneumonia", "P": "normal"}[r["dx"]]'
+EASY = HONEST + "\nrows = [r for r in rows if abs(level[r['file']] - middle) > 8]"
+UNREADABLE = HONEST + "\nrows = [r for r in rows if int(r['file'][1:4]) % 5]"
+
+
+@pytest.fixture
+def xrays(tmp_path: Path) -> Path:
+    """120 pictures of 40 people; brightness tells the diagnosis in most of them."""
+    folder, rng = tmp_path / "xrays", np.random.default_rng(0)
+    (folder / "img").mkdir(parents=True)
+    rows = ["file,dx,who"]
+    for number in range(120):
+        sick = number % 2
+        level = 60 + 40 * sick if number % 10 > 2 else 70 + 20 * int(rng.random() > 0.5)
+        picture = rng.integers(level, level + 40, (24, 24), np.uint8)
+        Image.fromarray(picture).save(folder / "img" / f"s{number:03d}.png")
+        rows.append(f"s{number:03d}.png,{'NP'[sick]},Q{number // 3:03d}")
+    (folder / "labels.csv").write_text("\n".join(rows))
+    (folder / "README.md").write_text("The column dx is P for pneumonia and N for normal.")
+    return folder
+
+
+def hand_over(tmp_path: Path, data: Path, body: str, *words: str) -> tuple[list[dict[str, Any]], list[str]]:
+    """The checks of an index that a script made, and the notes."""
+    making = both(write({"make.py": HEAD + body + TAIL}), script("python make.py"))
+    acts = play("xrays", index=[making, *(say(one) for one in words or ("Indexed.",)), fault(LLMError, STOP)],
+                module=[fault(LLMError, STOP)])  # fmt: skip
+    Pipeline(actor(acts), data=[data], out=tmp_path / "run", reflect=False).run(REQUEST)
+    checks = [one for one in of_kind(tmp_path / "run", "check") if one.get("role", "data_engineer") == "data_engineer"]
+    return checks[1:] if len(checks) > 1 else checks, [one["text"] for one in of_kind(tmp_path / "run", "note")]
+
+
+def test_an_honest_index_is_accepted_and_its_origin_said(tmp_path: Path, xrays: Path) -> None:
+    checks, notes = hand_over(tmp_path, xrays, HONEST)
+    assert checks[0]["accepted"], checks
+    assert "The index was made by a script of the Data Engineer's." in notes
+    assert any(note.endswith("in 120 of 120 cases.") and "'dx' of labels.csv" in note for note in notes)
+    assert "121 of 122 files of the data folder are used." in notes
+    (index,) = [one["value"] for one in of_kind(tmp_path / "run", "artifact") if one["artifact"] == "index"]
+    assert index["origin"] == "script"
+    assert "121 of 122 files of the data folder are used." in index["notes"], "which the model card holds"
+    report = (tmp_path / "run" / "report.html").read_text()
+    assert "made by a script of the Data Engineer" in report
+    assert "1 file is left out: a document." in report
+
+
+@pytest.mark.parametrize("body", [BRIGHT, SWAPPED], ids=["brightness", "swapped"])
+def test_labels_that_are_not_the_archives_are_rejected(tmp_path: Path, xrays: Path, body: str) -> None:
+    if body == SWAPPED:
+        table = (xrays / "labels.csv").read_text().replace(",N,", ",normal,").replace(",P,", ",pneumonia,")
+        (xrays / "labels.csv").write_text(table)
+        body = body.replace('"N"', '"normal"', 1).replace('"P"', '"pneumonia"', 1)
+    checks, _ = hand_over(tmp_path, xrays, body)
+    assert not checks[0]["accepted"]
+    assert "labels of the index differ from the column 'dx' of labels.csv" in checks[0]["faults"][0]
+    assert '"labels_from"' in checks[0]["faults"][0]
+
+
+def test_other_labels_with_a_reason_are_said_to_people(tmp_path: Path, xrays: Path) -> None:
+    checks, notes = hand_over(tmp_path, xrays, BRIGHT, '{"labels_from": "the request asks for what is bright"}')
+    assert checks[0]["accepted"], checks
+    assert (
+        "Labels are not those of the archive, by the Data Engineer's word: the request asks for what is bright" in notes
+    )
+    assert any("agree with" in note and "in only" in note for note in notes)
+
+
+def test_an_index_without_the_hard_cases_is_rejected(tmp_path: Path, xrays: Path) -> None:
+    checks, _ = hand_over(tmp_path, xrays, EASY)
+    assert not checks[0]["accepted"]
+    assert "of 120 cases that can be used are not in the index" in checks[0]["faults"][0]
+    assert '"left_out"' in checks[0]["faults"][0]
+
+
+def test_cases_left_out_with_a_reason_are_said_to_people(tmp_path: Path, xrays: Path) -> None:
+    checks, notes = hand_over(tmp_path, xrays, EASY, '{"left_out": "the card says that they are phantoms"}')
+    assert checks[0]["accepted"], checks
+    assert "Cases are left out, by the Data Engineer's word: the card says that they are phantoms" in notes
+
+
+def test_images_that_do_not_open_and_copies_may_be_left_out(tmp_path: Path, xrays: Path) -> None:
+    first = (xrays / "img" / "s001.png").read_bytes()
+    for number in range(0, 120, 5):
+        file = xrays / "img" / f"s{number:03d}.png"
+        file.write_bytes(first if number % 2 else b"\x89PNG\r\n torn")
+    checks, _ = hand_over(tmp_path, xrays, UNREADABLE)
+    assert checks[0]["accepted"], checks
