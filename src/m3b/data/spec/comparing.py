@@ -92,7 +92,7 @@ class _Reading:
         return self.proposal.spec
 
 
-def compare(proposals: Sequence[Proposal], root: Path, name: str, records: Sequence[Record], *, task: str) -> Compared:
+def compare(proposals: Sequence[Proposal], root: Path, name: str, records: Sequence[Record]) -> Compared:
     """Hold an index against every reading of the folder that has its cases.
 
     Args:
@@ -105,8 +105,7 @@ def compare(proposals: Sequence[Proposal], root: Path, name: str, records: Seque
     readings = list(_readings(proposals, root, readers, files, set(index)))
     made = Compared(_accounting(files, records, name))
     nearest = readings[0] if readings else None
-    if task == "diagnosis":
-        nearest = _labels(made, readings, index, sufficient(proposals) == "") or nearest
+    nearest = _labels(made, readings, index, sufficient(proposals) == "") or nearest
     if nearest is not None:
         _cases(made, nearest, index, root)
     for reading in readings[:1]:
@@ -193,7 +192,7 @@ def _labels(
 def _against(reading: _Reading, index: Mapping[tuple[str, ...], Record]) -> tuple[int, list[tuple[str, str, str]]]:
     """Cases that both have a label for, and those of which the labels differ: (name, the index's, the archive's)."""
     labels = reading.spec.labels
-    if labels is None or reading.spec.patient in labels.sources:
+    if labels is None or reading.spec.report is not None or reading.spec.patient in labels.sources:
         return 0, []
     pairs = []
     for name, record in index.items():
@@ -254,7 +253,7 @@ def _alike(records: Sequence[Record]) -> list[Record]:
 def _usable(reading: _Reading, index: Mapping[tuple[str, ...], Record]) -> list[tuple[str, ...]]:
     """The cases that have a target as the index has them: a label that it uses, a mask, a box, a text."""
     spec = reading.spec
-    if spec.labels is not None and spec.task == "diagnosis":
+    if spec.labels is not None and spec.report is None:
         texts = {name: _text(spec.labels, reading.sources, case) for name, case in reading.cases.items()}
         used = {texts[name] for name in index if name in texts}
         return [name for name, text in texts.items() if text is not None and text in used]

@@ -103,7 +103,7 @@ def _compare(job: dict[str, Any], folder: Path) -> dict[str, Any]:
         Record(tuple(one["images"]), tuple(one["labels"]), mask=tuple(one["masks"]) or None) for one in job["records"]
     ]
     proposals = _proposals(job, found, MAX_COMPARED)
-    return compare(proposals, Path(job["root"]), job["name"], records, task=job["task"]).to_json()
+    return compare(proposals, Path(job["root"]), job["name"], records).to_json()
 
 
 def _proposals(job: dict[str, Any], found: Survey, most: int) -> list[Proposal]:
