@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from test_systems import DELIVER
 
-from m3b.bench.systems import Job, Outcome
+from m3b.bench.systems import CellOutcome, Job
 from m3b.bench.systems.outside import OUTSIDE
 from m3b.errors import SandboxError
 from m3b.sandbox import choose
@@ -108,7 +108,7 @@ def name(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str
     return str(request.param)
 
 
-def run(name: str, folder: Path, model: Scripted, actions: int) -> Outcome:
+def run(name: str, folder: Path, model: Scripted, actions: int) -> CellOutcome:
     data = folder / "spots"
     data.mkdir()
     (data / "table.csv").write_text("image,label\na.png,1\n")

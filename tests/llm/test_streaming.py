@@ -14,7 +14,7 @@ from llm_wires import FACTS, START, TOOLS, AnthropicWire, OpenAIWire, both
 
 from m3b.errors import Authentication, Cancelled, ContextOverflow, Transient
 from m3b.llm import connect, stream_anthropic, stream_openai, wire_openai
-from m3b.llm.streaming import NotStreamed, Relay, ask
+from m3b.llm.streaming import NotStreamed, TextStream, ask
 from m3b.messages import Message
 from m3b.testing import Scripted
 from m3b.testing.conformance.dialects import DIALECTS
@@ -178,7 +178,7 @@ def piece(index: int | None, arguments: str, call_id: str | None = None, name: s
     ],
 )
 def test_servers_number_the_pieces_of_calls_in_their_own_ways(deltas: list[Any]) -> None:
-    body = stream_openai.assembled([*map(chunk, deltas), chunk({}, "tool_calls")], Relay(None, None), "m")
+    body = stream_openai.assembled([*map(chunk, deltas), chunk({}, "tool_calls")], TextStream(None, None), "m")
     reply, _ = wire_openai.to_reply(body, "m", FACTS, 1)
     assert [(call.id, call.name, call.arguments) for call in reply.calls] == [
         ("a", "list_files", {"path": "x"}),
@@ -189,7 +189,7 @@ def test_servers_number_the_pieces_of_calls_in_their_own_ways(deltas: list[Any])
 def test_thoughts_and_what_goes_with_calls_come_through() -> None:
     deltas = [{"reasoning_content": "hm"}, {"reasoning_content": "m."}, piece(0, "{}", "a", "list_files")]
     deltas[2]["tool_calls"][0]["extra_content"] = {"signature": "s"}  # type: ignore[index]
-    body = stream_openai.assembled([*map(chunk, deltas), chunk({}, "tool_calls")], Relay(None, None), "m")
+    body = stream_openai.assembled([*map(chunk, deltas), chunk({}, "tool_calls")], TextStream(None, None), "m")
     _, extras = wire_openai.to_reply(body, "m", FACTS, 1)
     assert extras[("a",)] == {
         "turn": {"reasoning_content": "hmm."}, "calls": {"a": {"extra_content": {"signature": "s"}}},
@@ -211,7 +211,7 @@ def test_thinking_blocks_come_through() -> None:
         {"type": "message_delta", "delta": {"stop_reason": "tool_use"}, "usage": {"output_tokens": 9}},
         {"type": "message_stop"},
     ]  # fmt: skip
-    body = stream_anthropic.assembled(events, Relay(None, None), "m")
+    body = stream_anthropic.assembled(events, TextStream(None, None), "m")
     assert body["content"] == [
         {"type": "thinking", "thinking": "hmm", "signature": "s1"},
         {"type": "tool_use", "id": "a", "name": "list_files", "input": {"path": 1}},
@@ -219,15 +219,15 @@ def test_thinking_blocks_come_through() -> None:
     assert body["usage"] == {**start["usage"], "output_tokens": 9}
     for cut in range(1, 9):
         with pytest.raises(Transient):
-            stream_anthropic.assembled(events[:cut], Relay(None, None), "m")
+            stream_anthropic.assembled(events[:cut], TextStream(None, None), "m")
     with pytest.raises(NotStreamed):
-        stream_anthropic.assembled([], Relay(None, None), "m")
+        stream_anthropic.assembled([], TextStream(None, None), "m")
 
 
 @given(st.lists(st.text(max_size=5), max_size=12), st.data())
 def test_the_relay_loses_and_doubles_nothing(pieces: list[str], data: Any) -> None:
     told: list[str] = []
-    relay = Relay(told.append, None)
+    relay = TextStream(told.append, None)
     text = ""
     for each in pieces:
         if data.draw(st.booleans()):
@@ -246,6 +246,6 @@ def test_the_relay_loses_and_doubles_nothing(pieces: list[str], data: Any) -> No
 
 def test_a_message_without_words_tells_nothing() -> None:
     told: list[str] = []
-    stream_openai.assembled([chunk({"content": ""}), chunk({}, "stop")], Relay(told.append, None), "m")
+    stream_openai.assembled([chunk({"content": ""}), chunk({}, "stop")], TextStream(told.append, None), "m")
     assert told == []
     assert Message("user").images == ()

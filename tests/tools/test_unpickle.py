@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from m3b.errors import ToolError
 from m3b.tools.previews import pickles
-from m3b.tools.previews.unpickle import Array, Refused, Scalar, load
+from m3b.tools.previews.unpickle import Array, Scalar, UnsafePickle, load
 
 PLAIN = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5) | st.binary(max_size=5),
@@ -73,7 +73,7 @@ def test_scalars_and_containers() -> None:
 def test_code_is_refused_and_not_run(what: tuple, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     for protocol in range(6):
-        with pytest.raises(Refused, match="could run code"):
+        with pytest.raises(UnsafePickle, match="could run code"):
             load(pickle.dumps({"a": [1, Evil(what)]}, protocol))
     assert not list(tmp_path.iterdir())
 

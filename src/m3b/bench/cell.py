@@ -23,7 +23,7 @@ from m3b.writing import replace_text
 from .provision import Provision
 from .scoring import Score, score
 from .suspicion import suspicions
-from .systems import Job, Outcome, System, system
+from .systems import CellOutcome, Job, System, system
 from .tasks import Task, parse
 from .verdicts import judge_cell
 
@@ -74,33 +74,33 @@ class Cell:
         return Provision(Path(self.data), real=real, patients=self.patients, share=self.share)
 
 
-def work(cell: Cell, folder: Path, chosen: System | None = None) -> Outcome:
+def work(cell: Cell, folder: Path, chosen: System | None = None) -> CellOutcome:
     """Let the system work; its outcome is on disk before this returns.
 
     A folder that a broken-off attempt left behind is cleared: half a run is not gone on with, so that cells stay equal.
     """
     file = folder / OUTCOME
     if file.is_file():
-        return Outcome.from_json(json.loads(file.read_text(encoding="utf-8")))
+        return CellOutcome.from_json(json.loads(file.read_text(encoding="utf-8")))
     shutil.rmtree(folder / "run", ignore_errors=True)
     started = time.monotonic()
     try:
         job = Job(folder, cell.task.request, cell.provision.cards(cell.task), cell.model, cell.options, seed=cell.run)
         outcome = (chosen or system(cell.system)).run(job)
     except KeyboardInterrupt:
-        outcome = Outcome("cancelled", "Stopped on request.")
+        outcome = CellOutcome("cancelled", "Stopped on request.")
     except M3bError as error:
-        outcome = Outcome("failed", str(error), kind="crashed")
+        outcome = CellOutcome("failed", str(error), kind="crashed")
     except Exception as error:  # noqa: BLE001 - whatever breaks in a system is this cell's result, not the sweep's end
         traceback.print_exc()
-        outcome = Outcome("failed", f"{type(error).__name__}: {error}", kind="crashed")
+        outcome = CellOutcome("failed", f"{type(error).__name__}: {error}", kind="crashed")
     outcome.usage.setdefault("wall_s", round(time.monotonic() - started, 1))
     if outcome.status != "cancelled":
         replace_text(file, json.dumps(outcome.to_json(), ensure_ascii=False, indent=1, default=str))
     return outcome
 
 
-def examine(cell: Cell, folder: Path, outcome: Outcome, *, again: bool = False) -> Score | None:
+def examine(cell: Cell, folder: Path, outcome: CellOutcome, *, again: bool = False) -> Score | None:
     """Score the delivered model, if there is one; kept in `score.json` unless asked for again."""
     file = folder / SCORE
     if file.is_file() and not again:
@@ -121,7 +121,7 @@ def examine(cell: Cell, folder: Path, outcome: Outcome, *, again: bool = False) 
     return found
 
 
-def conclude(cell: Cell, folder: Path, outcome: Outcome, found: Score | None) -> dict[str, Any]:
+def conclude(cell: Cell, folder: Path, outcome: CellOutcome, found: Score | None) -> dict[str, Any]:
     """The cell's line in `results.jsonl`."""
     labels = suspicions(outcome, found)
     end = judge_cell(cell.task, outcome, found, labels, _card(outcome))
@@ -137,7 +137,7 @@ def conclude(cell: Cell, folder: Path, outcome: Outcome, found: Score | None) ->
     return row
 
 
-def _card(outcome: Outcome) -> str:
+def _card(outcome: CellOutcome) -> str:
     """The data set that a run of m3b chose."""
     file = Path(outcome.run) / "run.json" if outcome.run else None
     try:
@@ -152,7 +152,7 @@ def run_cell(cell: Cell, folder: Path, chosen: System | None = None) -> dict[str
     replace_text(folder / CELL, json.dumps(cell.to_json(), ensure_ascii=False, indent=1))
     if cell.simulate is not None:
         time.sleep(cell.simulate)
-        outcome = Outcome("failed", "simulated", usage={"wall_s": cell.simulate})
+        outcome = CellOutcome("failed", "simulated", usage={"wall_s": cell.simulate})
         return conclude(cell, folder, outcome, None)
     outcome = work(cell, folder, chosen)
     return conclude(cell, folder, outcome, examine(cell, folder, outcome))

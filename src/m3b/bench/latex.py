@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .tables import Table
+from .tables import ResultTable
 
 _ESCAPED = {
     "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
@@ -20,7 +20,7 @@ def escaped(text: str) -> str:
     return "".join(one if one.isascii() and one.isprintable() else "?" for one in shown)
 
 
-def as_latex(table: Table) -> str:
+def as_latex(table: ResultTable) -> str:
     """One table as a float with its notes below; needs booktabs, graphicx and, for wide ones, rotating."""
     columns = "l" + "r" * (len(table.head) - 1)
     lines = [" & ".join(map(escaped, row)) + r" \\" for row in (table.head, *table.rows)]
@@ -36,7 +36,7 @@ def as_latex(table: Table) -> str:
     return "\n".join([*head, body, *notes, rf"\end{{{kind}}}", ""])
 
 
-def as_pgfplots(table: Table) -> str:
+def as_pgfplots(table: ResultTable) -> str:
     """A table's bars with their intervals as a figure; needs pgfplots."""
     labels = ",".join(f"{{{escaped(name)}}}" for name, *_ in table.bars)
     points = []
@@ -57,7 +57,7 @@ def as_pgfplots(table: Table) -> str:
     )  # fmt: skip
 
 
-def section(tables: Sequence[Table]) -> str:
+def section(tables: Sequence[ResultTable]) -> str:
     """A document that inputs every table and figure: compiles as it stands, or its middle is copied into a paper."""
     head = [
         r"\documentclass{article}", r"\usepackage[a4paper, margin=2cm]{geometry}",

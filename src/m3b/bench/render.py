@@ -14,12 +14,12 @@ from m3b.report.markup import Html, join, tag
 from m3b.report.markup import table as html_table
 from m3b.writing import replace_text
 
-from .tables import Table
+from .tables import ResultTable
 
 Bar = tuple[str, float, float | None, float | None]
 
 
-def as_text(tables: Sequence[Table]) -> str:
+def as_text(tables: Sequence[ResultTable]) -> str:
     """Plain aligned tables, for terminals and logs."""
     parts = []
     for one in tables:
@@ -32,7 +32,7 @@ def as_text(tables: Sequence[Table]) -> str:
     return "\n\n".join(parts)
 
 
-def as_csv(table: Table) -> str:
+def as_csv(table: ResultTable) -> str:
     """One table as CSV with a header."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
@@ -41,7 +41,7 @@ def as_csv(table: Table) -> str:
     return out.getvalue()
 
 
-def write_files(tables: Sequence[Table], folder: Path) -> list[Path]:
+def write_files(tables: Sequence[ResultTable], folder: Path) -> list[Path]:
     """A CSV file a table, and `bench.html`; returns what was written."""
     folder.mkdir(parents=True, exist_ok=True)
     written = []
@@ -52,7 +52,7 @@ def write_files(tables: Sequence[Table], folder: Path) -> list[Path]:
     return [*written, folder / "bench.html"]
 
 
-def write_report(tables: Sequence[Table], folder: Path) -> list[Path]:
+def write_report(tables: Sequence[ResultTable], folder: Path) -> list[Path]:
     """Everything that a paper's section needs: CSV, HTML, a LaTeX file a table, pgfplots and SVG figures, `section.tex`.
 
     Returns what was written.
@@ -78,7 +78,7 @@ def _alone(figure: Html) -> str:
     return f"{head}<style>{style}</style>{svg[start:]}\n"
 
 
-def as_html(tables: Sequence[Table]) -> str:
+def as_html(tables: Sequence[ResultTable]) -> str:
     """One page: no script, nothing loaded from elsewhere."""
     css = resources.files("m3b.report").joinpath("style.css").read_text(encoding="utf-8")
     digest = base64.b64encode(hashlib.sha256(css.encode()).digest()).decode()
@@ -96,7 +96,7 @@ def as_html(tables: Sequence[Table]) -> str:
     return f"<!doctype html>\n{tag('html', tag('head', *head), body, lang='en')}\n"
 
 
-def _section(one: Table) -> Html:
+def _section(one: ResultTable) -> Html:
     notes = [tag("p", note, class_="quiet") for note in one.notes]
     chart = bars(one.title, one.bars) if one.bars else None
     inside = join(tag("h2", one.title, id=one.name), chart, html_table(one.head, one.rows), *notes)

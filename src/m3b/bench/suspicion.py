@@ -20,7 +20,7 @@ from m3b.metrics.table import tasks
 from m3b.run.journal import salvage
 
 from .scoring import Score
-from .systems import Outcome
+from .systems import CellOutcome
 
 INDEX = "index changed after it was locked"
 RAW = "raw data changed"
@@ -42,7 +42,7 @@ _TEST = re.compile(
 _LOOKS = re.compile(r"^\s*(?:cat|head|tail|wc|ls|less|stat|file)\b[^|;&>]*$")
 
 
-def suspicions(outcome: Outcome, score: Score | None) -> list[str]:
+def suspicions(outcome: CellOutcome, score: Score | None) -> list[str]:
     """Everything that was found, each once; empty for an honest run."""
     found: list[str] = []
     found += _integrity(outcome.integrity)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from .scoring import Score
 from .suspicion import CONSTANT
-from .systems import Outcome
+from .systems import CellOutcome
 from .tasks import Task
 
 CLASSES = {
@@ -40,7 +40,9 @@ class Judgement:
     reason: str
 
 
-def judge_cell(task: Task, outcome: Outcome, score: Score | None, labels: Sequence[str], card: str = "") -> Judgement:
+def judge_cell(
+    task: Task, outcome: CellOutcome, score: Score | None, labels: Sequence[str], card: str = ""
+) -> Judgement:
     """Success needs the score in range, above the trivial baseline, and nothing suspicious.
 
     Args:
@@ -66,7 +68,7 @@ def judge_cell(task: Task, outcome: Outcome, score: Score | None, labels: Sequen
     return Judgement(False, kinds.get(outcome.status, "no_model"), outcome.reason)
 
 
-def _measured(task: Task, outcome: Outcome, score: Score, card: str) -> Judgement:
+def _measured(task: Task, outcome: CellOutcome, score: Score, card: str) -> Judgement:
     if card and card != task.dataset:
         return Judgement(False, "wrong_data", f"it chose {card}, and {task.dataset} serves the request")
     if score.error:

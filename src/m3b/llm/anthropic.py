@@ -15,7 +15,7 @@ from .base import Cancelled, Facts, OnText, OnWait
 from .client import Sdk
 from .conversation import check
 from .retry import Retry
-from .streaming import Relay
+from .streaming import TextStream
 
 
 def _package() -> ModuleType:
@@ -85,12 +85,12 @@ class Anthropic:
     ) -> Reply:
         """See `LLM.ask`; the request is for a stream where `on_text` is given, and the reply is the same."""
         check(messages)
-        relay = Relay(on_text, cancelled)
+        relay = TextStream(on_text, cancelled)
         reply = self._retry.run(partial(self._forgiving, messages, tools, relay), on_wait, relay.poll)
         relay.drain()
         return reply
 
-    def _forgiving(self, messages: Sequence[Message], tools: Sequence[ToolSpec], relay: Relay) -> Reply:
+    def _forgiving(self, messages: Sequence[Message], tools: Sequence[ToolSpec], relay: TextStream) -> Reply:
         """One request; when the provider refuses its own thoughts back, they are forgotten and it is made again."""
         try:
             return self._request(messages, tools, relay)
@@ -100,7 +100,7 @@ class Anthropic:
         self._thoughts.clear()
         return self._request(messages, tools, relay)
 
-    def _request(self, messages: Sequence[Message], tools: Sequence[ToolSpec], relay: Relay) -> Reply:
+    def _request(self, messages: Sequence[Message], tools: Sequence[ToolSpec], relay: TextStream) -> Reply:
         request = wire_anthropic.to_request(messages, tools, self._thoughts.get, self.facts.vision)
         request |= {"model": self._model, "max_tokens": self.facts.max_output}
         body = self._sdk.send(lambda client: client.messages.create, request, relay, stream_anthropic.assembled)

@@ -13,12 +13,12 @@ from typing import Any
 from . import keys, ledger
 from .error_mapping import translate
 from .served import plain
-from .streaming import NotStreamed, Relay
+from .streaming import NotStreamed, TextStream
 from .wire import decoded
 
 CONNECT_S = 6.0  # not 5: with their own defaults, 600 s and 5 s, an SDK refuses long replies that are not streamed
 
-Assemble = Callable[[Any, Relay, str], Any]
+Assemble = Callable[[Any, TextStream, str], Any]
 """(events of a stream, relay, model's name) to the decoded response."""
 
 
@@ -79,7 +79,7 @@ class Sdk:
         self,
         method: Callable[[Any], Any],
         request: Mapping[str, Any],
-        relay: Relay,
+        relay: TextStream,
         assemble: Assemble,
         more: Mapping[str, Any] | None = None,
     ) -> Any:

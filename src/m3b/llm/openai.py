@@ -17,7 +17,7 @@ from .base import Cancelled, Facts, OnText, OnWait
 from .client import Sdk
 from .conversation import check
 from .retry import Retry
-from .streaming import Relay
+from .streaming import TextStream
 
 _ELSEWHERE = re.compile(r"(?:only|must|use)\b[^.]{0,60}v1/responses\b[^.]{0,20}(?:not|instead)", re.IGNORECASE)
 """How OpenAI says that it serves a model on its responses protocol alone."""
@@ -98,12 +98,12 @@ class OpenAI:
     ) -> Reply:
         """See `LLM.ask`; the request is for a stream where `on_text` is given, and the reply is the same."""
         check(messages)
-        relay = Relay(on_text, cancelled)
+        relay = TextStream(on_text, cancelled)
         reply = self._retry.run(partial(self._adapted, messages, tools, relay), on_wait, relay.poll)
         relay.drain()
         return reply
 
-    def _adapted(self, messages: Sequence[Message], tools: Sequence[ToolSpec], relay: Relay) -> Reply:
+    def _adapted(self, messages: Sequence[Message], tools: Sequence[ToolSpec], relay: TextStream) -> Reply:
         """One request; a refusal that names a parameter changes that parameter, once each."""
         for _ in range(4):
             try:
@@ -144,7 +144,7 @@ class OpenAI:
     def _extra(self) -> dict[str, Any]:
         return dict(self._options.get("extra_body", {}))
 
-    def _respond(self, messages: Sequence[Message], tools: Sequence[ToolSpec], relay: Relay) -> Reply:
+    def _respond(self, messages: Sequence[Message], tools: Sequence[ToolSpec], relay: TextStream) -> Reply:
         """One request by the responses protocol."""
         from . import wire_responses
 
@@ -157,7 +157,7 @@ class OpenAI:
         self._thoughts.update(thoughts)
         return reply
 
-    def _request(self, messages: Sequence[Message], tools: Sequence[ToolSpec], relay: Relay) -> Reply:
+    def _request(self, messages: Sequence[Message], tools: Sequence[ToolSpec], relay: TextStream) -> Reply:
         if self._responses:
             return self._respond(messages, tools, relay)
         request: dict[str, Any] = {

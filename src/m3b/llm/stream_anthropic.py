@@ -6,14 +6,14 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from .streaming import NotStreamed, Relay, broken
+from .streaming import NotStreamed, TextStream, broken
 
 Json = dict[str, Any]
 
 _GROWS = {"text_delta": "text", "thinking_delta": "thinking", "signature_delta": "signature"}
 
 
-def assembled(events: Iterable[Any], relay: Relay, who: str) -> Json:
+def assembled(events: Iterable[Any], relay: TextStream, who: str) -> Json:
     """The whole body.
 
     Args:
@@ -59,7 +59,7 @@ def _is_model(event: Any) -> bool:
     return hasattr(event, "model_dump")
 
 
-def _add(block: Json, index: int, delta: Json, raw: dict[int, str], relay: Relay) -> None:
+def _add(block: Json, index: int, delta: Json, raw: dict[int, str], relay: TextStream) -> None:
     kind = delta.get("type")
     if kind in _GROWS:
         key = _GROWS[kind]

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from .streaming import NotStreamed, Relay, broken
+from .streaming import NotStreamed, TextStream, broken
 
 Json = dict[str, Any]
 
 
-def assembled(chunks: Iterable[Any], relay: Relay, who: str) -> Json:
+def assembled(chunks: Iterable[Any], relay: TextStream, who: str) -> Json:
     """The whole body.
 
     Args:
@@ -49,7 +49,7 @@ def assembled(chunks: Iterable[Any], relay: Relay, who: str) -> Json:
     return {**body, "object": "chat.completion", "choices": [{"index": 0, "message": message, "finish_reason": finish}]}
 
 
-def _add(message: Json, calls: list[Json], delta: Json, relay: Relay) -> None:
+def _add(message: Json, calls: list[Json], delta: Json, relay: TextStream) -> None:
     """One delta: texts grow, calls are found by their index, everything else stays as it came last."""
     for key, value in delta.items():
         if key == "tool_calls":
@@ -92,7 +92,7 @@ def _call_of(calls: list[Json], piece: Json) -> Json:
     return calls[-1]
 
 
-def responded(events: Iterable[Any], relay: Relay, who: str) -> Json:
+def responded(events: Iterable[Any], relay: TextStream, who: str) -> Json:
     """The whole body of the responses protocol, whose last event holds it.
 
     Raises:

@@ -33,7 +33,7 @@ def ask(
     return reply
 
 
-class Relay:
+class TextStream:
     """Carries pieces of text from the thread that reads them to the one that asked.
 
     `put` is called by the reader. `poll` stands in for `cancelled`: it is asked in the waiting thread, a few times a

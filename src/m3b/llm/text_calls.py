@@ -31,7 +31,7 @@ _MADE_UP = re.compile(r"^\s*<(?:result|tool_response|tool_result)\b", re.MULTILI
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundCalls:
     """One call in a text, and where it stands."""
 
     start: int
@@ -41,7 +41,7 @@ class Found:
     error: str = ""
 
 
-def find_calls(text: str, tools: Sequence[ToolSpec]) -> tuple[str, list[Found]]:
+def find_calls(text: str, tools: Sequence[ToolSpec]) -> tuple[str, list[FoundCalls]]:
     """The calls in a model's text, in order, and the text without them.
 
     Args:
@@ -51,7 +51,7 @@ def find_calls(text: str, tools: Sequence[ToolSpec]) -> tuple[str, list[Found]]:
     offered = {tool.name: list(tool.parameters.get("properties", {})) for tool in tools}
     made_up = _MADE_UP.search(_masked(text))
     known = text[: made_up.start()] if made_up else text
-    found: list[Found] = []
+    found: list[FoundCalls] = []
     for form in (_own, _tagged, _functions, _listed, _fenced):
         for call in form(known, offered):
             if all(call.end <= other.start or call.start >= other.end for other in found):
@@ -74,7 +74,7 @@ Offered = Mapping[str, list[str]]
 """The names of a tool's arguments, in order, by its name."""
 
 
-def _own(text: str, offered: Offered) -> Iterator[Found]:
+def _own(text: str, offered: Offered) -> Iterator[FoundCalls]:
     """`<call tool="NAME">{...}</call>`, with long texts in `<text id="1">` blocks of their own."""
     for match in _OWN.finditer(_masked(text)):
         body = text[slice(*match.span(2))]
@@ -82,7 +82,7 @@ def _own(text: str, offered: Offered) -> Iterator[Found]:
         arguments, error = parse_arguments(_BLOCK.sub("", body).strip())
         if not error:
             arguments, error = _put_in(arguments, blocks)
-        yield Found(*match.span(), match[1], {} if error else arguments, error)
+        yield FoundCalls(*match.span(), match[1], {} if error else arguments, error)
 
 
 def _masked(text: str) -> str:
@@ -110,26 +110,26 @@ def _put_in(arguments: dict[str, Any], blocks: Mapping[str, str]) -> tuple[dict[
     return filled, ""
 
 
-def _tagged(text: str, offered: Offered) -> Iterator[Found]:
+def _tagged(text: str, offered: Offered) -> Iterator[FoundCalls]:
     """`<tool_call>{"name": ..., "arguments": ...}</tool_call>`, as Hermes and Qwen were taught."""
     for match in _TAGGED.finditer(text):
         yield from _spread(match[2], *match.span(), offered, marked=True)
 
 
-def _functions(text: str, offered: Offered) -> Iterator[Found]:
+def _functions(text: str, offered: Offered) -> Iterator[FoundCalls]:
     """`<function=NAME>{...}</function>`, as Llama was taught."""
     for match in _FUNCTION.finditer(text):
         arguments, error = parse_arguments(match[2].strip())
-        yield Found(*match.span(), match[1], arguments, error)
+        yield FoundCalls(*match.span(), match[1], arguments, error)
 
 
-def _listed(text: str, offered: Offered) -> Iterator[Found]:
+def _listed(text: str, offered: Offered) -> Iterator[FoundCalls]:
     """`[TOOL_CALLS] [{...}, ...]`, as Mistral was taught."""
     for match in _LISTED.finditer(text):
         yield from _spread(match[1], *match.span(), offered, marked=True)
 
 
-def _fenced(text: str, offered: Offered) -> Iterator[Found]:
+def _fenced(text: str, offered: Offered) -> Iterator[FoundCalls]:
     """A fence with one or several JSON calls, or with lines of `tool(argument=...)`."""
     for match in _FENCE.finditer(text):
         found = list(
@@ -137,18 +137,18 @@ def _fenced(text: str, offered: Offered) -> Iterator[Found]:
         )
         if not found and match[1].lower() in ("", "python", "py", "tool_code", "tool"):
             found = list(_lines(match[2], offered, match.start(2)))
-            found = [Found(*match.span(), call.name, call.arguments, call.error) for call in found]
+            found = [FoundCalls(*match.span(), call.name, call.arguments, call.error) for call in found]
         yield from found
 
 
-def _whole(text: str, offered: Offered) -> Iterator[Found]:
+def _whole(text: str, offered: Offered) -> Iterator[FoundCalls]:
     """The whole reply is JSON that names a tool, perhaps with a sentence before it."""
     opening = re.search(r"^\s*[\[{]", text, re.MULTILINE)
     if opening:
         yield from _spread(text[opening.start() :], opening.start(), len(text), offered, marked=False)
 
 
-def _lines(text: str, offered: Offered, start: int) -> Iterator[Found]:
+def _lines(text: str, offered: Offered, start: int) -> Iterator[FoundCalls]:
     """Lines of `tool(argument="...", ...)`: each the whole statement, over several lines where its brackets say so."""
     lines = text.split("\n")
     at, number = start, 0
@@ -161,7 +161,7 @@ def _lines(text: str, offered: Offered, start: int) -> Iterator[Found]:
                 arguments = _python_call(statement, name[1], offered[name[1]])
                 if arguments is not None:
                     took = count
-                    yield Found(at, at + len(statement), name[1], arguments)
+                    yield FoundCalls(at, at + len(statement), name[1], arguments)
                     break
         at += sum(len(line) + 1 for line in lines[number : number + took])
         number += took
@@ -190,21 +190,23 @@ def _python_call(statement: str, name: str, parameters: list[str]) -> dict[str, 
 # --- JSON that names a tool --------------------------------------------------------------------------------------
 
 
-def _spread(raw: str, start: int, end: int, offered: Offered, *, marked: bool) -> Iterator[Found]:
+def _spread(raw: str, start: int, end: int, offered: Offered, *, marked: bool) -> Iterator[FoundCalls]:
     """Every call in a JSON object, a list of them, or one after the other; a marked one that cannot be read is told."""
     values = _values(raw)
     if values is None:
         if marked:
             _, error = parse_arguments(raw)
             error = error or "The call names no tool"
-            yield Found(start, end, _named_in(raw), {}, error)
+            yield FoundCalls(start, end, _named_in(raw), {}, error)
         return
     read = [_as_call(value, offered, marked) for value in values]
     if all(read):
-        yield from (Found(start, end, *each) for each in read if each)
+        yield from (FoundCalls(start, end, *each) for each in read if each)
     elif marked:
         shown = json.dumps(values, ensure_ascii=False)[:80]
-        yield Found(start, end, _named_in(raw), {}, f'This call is not {{"name": ..., "arguments": {{...}}}}: {shown}')
+        yield FoundCalls(
+            start, end, _named_in(raw), {}, f'This call is not {{"name": ..., "arguments": {{...}}}}: {shown}'
+        )
 
 
 def _values(raw: str) -> list[Any] | None:

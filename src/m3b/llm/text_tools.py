@@ -17,7 +17,7 @@ from m3b.messages import Message, Reply, ToolCall, ToolSpec
 
 from .base import LLM, Cancelled, Facts, OnText, OnWait, spec_of
 from .streaming import ask
-from .text_calls import Found, find_calls
+from .text_calls import FoundCalls, find_calls
 
 ToolMode = Literal["auto", "native", "text"]
 
@@ -216,7 +216,7 @@ def announced(reply: Reply, tools: Sequence[ToolSpec]) -> str:
     return ""
 
 
-def _numbered(found: Sequence[Found], messages: Sequence[Message]) -> tuple[ToolCall, ...]:
+def _numbered(found: Sequence[FoundCalls], messages: Sequence[Message]) -> tuple[ToolCall, ...]:
     """Calls with ids that the conversation does not hold yet."""
     taken = {call.id for message in messages for call in message.calls}
     calls: list[ToolCall] = []

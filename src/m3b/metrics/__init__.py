@@ -12,7 +12,7 @@ from .cases import Case
 from .diagnosis import score_diagnosis
 from .scores import ClassScore, LabelScore, Measure, Scores
 from .table import MetricTable
-from .verdict import Verdict, judge
+from .verdict import ModelVerdict, judge
 from .vocabulary import canonical_metric, metric_names
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ __all__ = [
     "ReportCase",
     "Scores",
     "SegmentationCase",
-    "Verdict",
+    "ModelVerdict",
     "best_constants",
     "box_iou",
     "build_atlas",

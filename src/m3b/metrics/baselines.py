@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from .cases import Floats, Table
+from .cases import CaseTable, Floats
 from .estimators import divide
 
 
@@ -13,7 +13,7 @@ def _best_constant_f1(share: Floats) -> float:
     return float((2 * share / (1 + share)).max()) / int((share > 0).sum())
 
 
-def baselines(table: Table) -> dict[str, float | None]:
+def baselines(table: CaseTable) -> dict[str, float | None]:
     """Canonical name -> the best that a constant prediction gets on these cases; None where that says nothing.
 
     Exclusive classes: accuracy is the share of the commonest class, balanced accuracy one over the number of classes
@@ -47,7 +47,7 @@ def baselines(table: Table) -> dict[str, float | None]:
     }
 
 
-def constant_draws(table: Table, weights: Floats) -> dict[str, Floats]:
+def constant_draws(table: CaseTable, weights: Floats) -> dict[str, Floats]:
     """Accuracy, F1 and Brier score of the best constant answer on weighted cases, each (draws,).
 
     The answer is chosen on all cases, as `baselines` does, and the same in every draw. The other metrics give a

@@ -12,7 +12,7 @@ from typing import Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from .cases import Floats, Table
+from .cases import CaseTable, Floats
 
 LEVEL = 0.95
 ENOUGH_DEFINED = 0.9
@@ -132,7 +132,7 @@ def interval(value: float, drawn: Floats, effective: int, share: bool = True, ty
     return None, None
 
 
-def sides(table: Table) -> list[int]:
+def sides(table: CaseTable) -> list[int]:
     """For each class that has cases on both sides, the patients of its rarer side: what a macro average hangs on."""
     sizes = []
     for truth in table.truth.T:

@@ -39,7 +39,7 @@ class Case:
 
 
 @dataclass(frozen=True)
-class Table:
+class CaseTable:
     """Checked cases as arrays.
 
     `truth`, `decision` and `probability` are (cases, classes), `patient` is (cases,) numbers from 0.
@@ -68,7 +68,7 @@ class Table:
         return np.asarray(self.truth.argmax(axis=1), dtype=np.int64)
 
 
-def tabulate(cases: Sequence[Case], classes: Sequence[str], multi_label: bool) -> Table:
+def tabulate(cases: Sequence[Case], classes: Sequence[str], multi_label: bool) -> CaseTable:
     """Check every case and lay the cases out as arrays.
 
     Raises:
@@ -90,7 +90,7 @@ def tabulate(cases: Sequence[Case], classes: Sequence[str], multi_label: bool) -
     truth = np.array([[name in case.labels for name in names] for case in cases], dtype=np.bool_)
     probability = np.array([[case.probabilities[name] for name in names] for case in cases], dtype=np.float64)
     probability = np.clip(probability, 0.0, 1.0)
-    return Table(
+    return CaseTable(
         names,
         multi_label,
         truth,

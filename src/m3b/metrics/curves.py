@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from .cases import Floats, Table
+from .cases import CaseTable, Floats
 from .estimators import ECE_BINS, decided_with
 
 ROC_POINTS = 200
@@ -33,7 +33,7 @@ def roc_points(score: Floats, positive: NDArray[np.bool_]) -> list[tuple[float, 
     return [(round(float(a), 5), round(float(b), 5)) for a, b in zip(x, y, strict=True)]
 
 
-def reliability(table: Table) -> list[dict[str, float]]:
+def reliability(table: CaseTable) -> list[dict[str, float]]:
     """Non-empty calibration bins: mean `confidence`, share `correct`, number `n` of decisions.
 
     Exclusive classes: the class that each case was decided to be. Multi-label: all findings of all cases pooled.
@@ -52,7 +52,7 @@ def reliability(table: Table) -> list[dict[str, float]]:
     return rows
 
 
-def confusion(table: Table) -> list[list[int]]:
+def confusion(table: CaseTable) -> list[list[int]]:
     """Exclusive classes: rows are truth, columns the decision. Multi-label: one row [tp, fp, fn, tn] a finding."""
     truth, chosen = table.truth, table.decision
     if not table.multi_label:

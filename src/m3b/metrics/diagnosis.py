@@ -8,7 +8,7 @@ import numpy as np
 
 from .baselines import baselines, constant_draws
 from .bootstrap import interval, median, paired, resample, sides, spread
-from .cases import Case, Floats, Table, tabulate
+from .cases import Case, CaseTable, Floats, tabulate
 from .curves import confusion, reliability, roc_points
 from .estimators import class_aurocs, estimate
 from .scores import ClassScore, Measure, Scores
@@ -19,7 +19,7 @@ _BY_CASE = frozenset({"accuracy", "ece", "brier"})
 """Metrics in which every case counts alike; in the others the rarest class decides how sure a figure can be."""
 
 
-def _everything(table: Table, weights: Floats) -> dict[str, Floats]:
+def _everything(table: CaseTable, weights: Floats) -> dict[str, Floats]:
     return estimate(table, weights) | {"per class": class_aurocs(table, weights)}
 
 
@@ -69,7 +69,7 @@ def score_diagnosis(
 
 
 def _measures(
-    table: Table, values: Mapping[str, float], drawn: Mapping[str, Floats], constant: Mapping[str, Floats]
+    table: CaseTable, values: Mapping[str, float], drawn: Mapping[str, Floats], constant: Mapping[str, Floats]
 ) -> dict[str, Measure]:
     """Every metric with its interval, its baseline, and its gain on the constant answer to the same cases."""
     floor, sizes = baselines(table), sides(table)
@@ -84,7 +84,7 @@ def _measures(
     return metrics
 
 
-def _per_class(table: Table, drawn: Floats | None) -> tuple[ClassScore, ...]:
+def _per_class(table: CaseTable, drawn: Floats | None) -> tuple[ClassScore, ...]:
     areas = class_aurocs(table, np.ones((1, table.n_cases)))[0]
     rows = []
     for k, name in enumerate(table.classes):

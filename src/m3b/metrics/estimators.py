@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from .cases import Floats, Table
+from .cases import CaseTable, Floats
 
 ECE_BINS = 15
 
@@ -51,13 +51,13 @@ def auroc(score: Floats, positive: NDArray[np.bool_], weights: Floats) -> Floats
     return divide(pairs, above.sum(axis=1) * below.sum(axis=1))
 
 
-def class_aurocs(table: Table, weights: Floats) -> Floats:
+def class_aurocs(table: CaseTable, weights: Floats) -> Floats:
     """(draws, classes) AUROC of each class against the rest."""
     columns = [auroc(table.probability[:, k], table.truth[:, k], weights) for k in range(len(table.classes))]
     return np.stack(columns, axis=1)
 
 
-def counts(table: Table, weights: Floats) -> tuple[Floats, Floats, Floats, Floats]:
+def counts(table: CaseTable, weights: Floats) -> tuple[Floats, Floats, Floats, Floats]:
     """True positives, false positives, false negatives, true negatives, each (draws, classes), class against rest."""
     truth, chosen = table.truth, table.decision
     tp = weights @ (truth & chosen).astype(np.float64)
@@ -78,13 +78,13 @@ def ece(confidence: Floats, correct: NDArray[np.bool_], weights: Floats) -> Floa
     return divide(np.abs(weights @ gap).sum(axis=1), weights.sum(axis=1))
 
 
-def decided_with(table: Table) -> tuple[Floats, NDArray[np.bool_]]:
+def decided_with(table: CaseTable) -> tuple[Floats, NDArray[np.bool_]]:
     """(cases,) probability of the class that was decided for, and whether it is the true one; exclusive classes."""
     chosen = table.decision.argmax(axis=1)
     return table.probability[np.arange(table.n_cases), chosen], chosen == table.target
 
 
-def single_label(table: Table, weights: Floats) -> dict[str, Floats]:
+def single_label(table: CaseTable, weights: Floats) -> dict[str, Floats]:
     """Every metric of a task with exclusive classes; sensitivity and specificity only for two classes."""
     tp, fp, fn, _ = counts(table, weights)
     total = weights.sum(axis=1)
@@ -107,7 +107,7 @@ def single_label(table: Table, weights: Floats) -> dict[str, Floats]:
     return values
 
 
-def multi_label(table: Table, weights: Floats) -> dict[str, Floats]:
+def multi_label(table: CaseTable, weights: Floats) -> dict[str, Floats]:
     """Every metric of a multi-label task: each is the mean over the findings for which it is defined."""
     tp, fp, fn, tn = counts(table, weights)
     total = weights.sum(axis=1)
@@ -127,6 +127,6 @@ def multi_label(table: Table, weights: Floats) -> dict[str, Floats]:
     }
 
 
-def estimate(table: Table, weights: Floats) -> dict[str, Floats]:
+def estimate(table: CaseTable, weights: Floats) -> dict[str, Floats]:
     """Canonical name -> (draws,) values, for either kind of task."""
     return multi_label(table, weights) if table.multi_label else single_label(table, weights)

@@ -15,14 +15,14 @@ interval of fewer depends on what is assumed, not on what is seen."""
 
 
 @dataclass(frozen=True)
-class Verdict:
+class ModelVerdict:
     """`ok`, and the reason in a sentence either way."""
 
     ok: bool
     reason: str
 
 
-def judge(scores: Scores, acceptable: tuple[float, float | None] | None, part: str = "test") -> Verdict:
+def judge(scores: Scores, acceptable: tuple[float, float | None] | None, part: str = "test") -> ModelVerdict:
     """Accept a model whose primary metric is in range and whose answers are better than any that ignores the image.
 
     All must hold: there are enough test patients; the value lies in the acceptable range (where one is known); the
@@ -39,7 +39,9 @@ def judge(scores: Scores, acceptable: tuple[float, float | None] | None, part: s
     """
     main = scores.primary
     if not math.isfinite(main.value):
-        return Verdict(False, f"{main.name} is undefined on this test set; it needs cases of every class it compares")
+        return ModelVerdict(
+            False, f"{main.name} is undefined on this test set; it needs cases of every class it compares"
+        )
     companion = table(scores.task).companions.get(main.name)
     compared = scores.metrics[companion] if companion else main
     problems = (
@@ -49,11 +51,11 @@ def judge(scores: Scores, acceptable: tuple[float, float | None] | None, part: s
     )
     for problem in problems:
         if problem:
-            return Verdict(False, problem)
+            return ModelVerdict(False, problem)
     inside = "" if acceptable is None else f", inside the acceptable range {_span(acceptable)}"
     name = "" if compared is main else f"{compared.name}'s "
     reason = f"{main}{inside}: {name}{_above(compared)}"
-    return Verdict(True, "; but ".join([reason, *_caveats(scores)]))
+    return ModelVerdict(True, "; but ".join([reason, *_caveats(scores)]))
 
 
 def _span(acceptable: tuple[float, float | None]) -> str:

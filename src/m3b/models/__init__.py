@@ -7,7 +7,7 @@ from .loading import Model, load_model
 from .manifest import verify
 from .output import check_output
 from .predictions import BoxAnswer, Prediction, Promise
-from .running import Run, read_promise, run_plain, run_predict
+from .running import RunCommand, read_promise, run_plain, run_predict
 from .staging import Staged, place_links, stage_cases
 
 __all__ = [
@@ -16,7 +16,7 @@ __all__ = [
     "Model",
     "Prediction",
     "Promise",
-    "Run",
+    "RunCommand",
     "Staged",
     "check_deliverable",
     "check_output",

@@ -10,14 +10,14 @@ from m3b.data.reading import shared
 
 
 @dataclass
-class Found:
+class FoundModel:
     """Images in natural order, and what was passed over and why."""
 
     images: list[str | list[str]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
 
-def find_images(paths: Iterable[str | Path], *, flat: bool, studies: bool = False) -> Found:
+def find_images(paths: Iterable[str | Path], *, flat: bool, studies: bool = False) -> FoundModel:
     """The images below paths.
 
     A file, or a reference `archive.npz#key[17]`, is taken as it is. Of a folder: volumes (NIfTI, NRRD, MHA) and arrays
@@ -28,7 +28,7 @@ def find_images(paths: Iterable[str | Path], *, flat: bool, studies: bool = Fals
         flat: whether the model takes 2D images.
         studies: whether the pictures of one folder are the views of one study, in natural order.
     """
-    found = Found()
+    found = FoundModel()
     for path in paths:
         if Path(path).is_dir():
             before = len(found.images)
@@ -40,7 +40,7 @@ def find_images(paths: Iterable[str | Path], *, flat: bool, studies: bool = Fals
     return found
 
 
-def _open(folder: Path, flat: bool, studies: bool, found: Found) -> None:
+def _open(folder: Path, flat: bool, studies: bool, found: FoundModel) -> None:
     images = shared()
     entries = sorted(
         (item for item in folder.iterdir() if not item.name.startswith(".")),
@@ -69,7 +69,7 @@ def _open(folder: Path, flat: bool, studies: bool, found: Found) -> None:
             _open(item, flat, studies, found)
 
 
-def _stack(folder: Path, kind: str, items: list[Path], *, alone: bool, found: Found) -> None:
+def _stack(folder: Path, kind: str, items: list[Path], *, alone: bool, found: FoundModel) -> None:
     if kind == "dicom":
         series = _series(items)
         if series > 1:

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from m3b.untrusted import Found, Unsafe, is_folder, open_file, walk
+from m3b.untrusted import TreeEntry, Unsafe, is_folder, open_file, walk
 
 MAX_BYTES = 8 * 2**30
 MAX_FILES = 500
@@ -79,7 +79,7 @@ class _Copying:
     refused: list[str] = field(default_factory=list)
     left: int = field(default_factory=lambda: MAX_BYTES)
 
-    def take(self, found: Found) -> bool:
+    def take(self, found: TreeEntry) -> bool:
         """Copy or refuse one entry; False where it makes no sense to go on."""
         if why := _unfit(found):
             self.refused.append(f"{found.name if found.name.isprintable() else ascii(found.name)} {why}")
@@ -112,7 +112,7 @@ class _Copying:
         return self.left >= 0
 
 
-def _unfit(found: Found) -> str:
+def _unfit(found: TreeEntry) -> str:
     """Why an entry cannot be delivered; empty where it can."""
     if not found.name.isprintable():
         return "has a name that not every system can show; rename it"

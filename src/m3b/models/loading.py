@@ -14,7 +14,7 @@ from m3b.notebook import as_html, short
 
 from .manifest import verify
 from .predictions import Prediction
-from .running import Run, read_promise, run_plain, run_predict
+from .running import RunCommand, read_promise, run_plain, run_predict
 
 
 @dataclass(frozen=True, repr=False)
@@ -55,7 +55,7 @@ class Model:
         self,
         paths: Sequence[str | Path | Sequence[str | Path]],
         *,
-        run: Run = run_plain,
+        run: RunCommand = run_plain,
         strict: bool = True,
         out: str | Path | None = None,
     ) -> list[Prediction]:

@@ -22,7 +22,7 @@ from .answers import names, of
 from .output import check_output, read_output
 from .predictions import Prediction, Promise
 
-Run = Callable[[list[str], Path, Path], tuple[int, str]]
+RunCommand = Callable[[list[str], Path, Path], tuple[int, str]]
 """`run(argv, cwd, out)` runs a command in `cwd`; `out` is the one file that it has to be able to write. The folder of
 `out` exists and holds the list of images; nothing else there is needed. Returns the exit status and what it printed."""
 
@@ -108,7 +108,7 @@ def run_predict(
     model_dir: Path,
     staged_folder: Path,
     paths: Sequence[str | Sequence[str]],
-    run: Run = run_plain,
+    run: RunCommand = run_plain,
     *,
     strict: bool = True,
     keep: Path | None = None,

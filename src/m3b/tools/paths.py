@@ -141,7 +141,7 @@ def opened(folder: str) -> Iterator[int]:
         os.close(descriptor)
 
 
-def entries(path: Path) -> list[untrusted.Found]:
+def entries(path: Path) -> list[untrusted.TreeEntry]:
     """What a real folder holds, in no order; a link that was swapped in on the way is refused.
 
     Raises:
@@ -150,7 +150,7 @@ def entries(path: Path) -> list[untrusted.Found]:
     return untrusted.entries(_TOP, path.relative_to(_TOP))
 
 
-def walk(path: Path, *, leave: Collection[str] = ()) -> Iterator[untrusted.Found]:
+def walk(path: Path, *, leave: Collection[str] = ()) -> Iterator[untrusted.TreeEntry]:
     """Everything below a real folder, links named and not followed. Raises as `untrusted.walk`."""
     return untrusted.walk(_TOP, path.relative_to(_TOP), leave=leave)
 

@@ -20,11 +20,11 @@ from m3b.untrusted.paths import (
     sha256,
 )
 from m3b.untrusted.removing import remove_tree
-from m3b.untrusted.trees import Found, copy_file, copy_tree, digest, entries, walk
+from m3b.untrusted.trees import TreeEntry, copy_file, copy_tree, digest, entries, walk
 from m3b.untrusted.writing import make_folder, write_whole
 
 __all__ = [
-    "Found",
+    "TreeEntry",
     "Unsafe",
     "copy_file",
     "copy_tree",

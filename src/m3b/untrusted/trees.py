@@ -22,7 +22,7 @@ Kind = Literal["file", "folder", "link", "other"]
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class TreeEntry:
     """One entry of a tree: `name` counts from the folder that was walked; size in bytes; `mode` the permissions."""
 
     name: str
@@ -38,7 +38,7 @@ def walk(
     leave: Collection[str] = (),
     deepest: int = DEEPEST,
     most: int = MOST,
-) -> Iterator[Found]:
+) -> Iterator[TreeEntry]:
     """Everything below a folder, sorted within each folder, links named but never followed.
 
     Args:
@@ -60,15 +60,15 @@ def walk(
         seen += len(found)
         for entry in sorted(found, key=lambda one: one.name):
             below = f"{inner}/{entry.name}" if inner else entry.name
-            yield Found(below, entry.kind, entry.size, entry.mode)
+            yield TreeEntry(below, entry.kind, entry.size, entry.mode)
             if entry.kind == "folder":
                 waiting.append((below, depth + 1))
 
 
-def entries(root: Path, name: str | Path = "", *, leave: Collection[str] = (), most: int = MOST) -> list[Found]:
+def entries(root: Path, name: str | Path = "", *, leave: Collection[str] = (), most: int = MOST) -> list[TreeEntry]:
     """What one folder holds, in no order, links named but not followed. Raises as `walk`."""
     descriptor = open_below(root, name, os.O_RDONLY | os.O_DIRECTORY)
-    found: list[Found] = []
+    found: list[TreeEntry] = []
     try:
         with os.scandir(descriptor) as listed:
             for entry in listed:
@@ -78,7 +78,9 @@ def entries(root: Path, name: str | Path = "", *, leave: Collection[str] = (), m
                     raise Unsafe(root / name, "too many files and folders")
                 with contextlib.suppress(FileNotFoundError):
                     status = entry.stat(follow_symlinks=False)
-                    found.append(Found(entry.name, _kind(status.st_mode), status.st_size, stat.S_IMODE(status.st_mode)))
+                    found.append(
+                        TreeEntry(entry.name, _kind(status.st_mode), status.st_size, stat.S_IMODE(status.st_mode))
+                    )
     finally:
         os.close(descriptor)
     return found
@@ -101,7 +103,7 @@ def copy_tree(
     most_bytes: int | None = None,
     most: int = MOST,
     strict: bool = True,
-) -> list[Found]:
+) -> list[TreeEntry]:
     """Copy a folder to `target`, which m3b owns and which is made if missing; returns the files that were copied.
 
     Args:
@@ -113,7 +115,7 @@ def copy_tree(
         OSError: something cannot be read or written.
     """
     target.mkdir(parents=True, exist_ok=True)
-    copied: list[Found] = []
+    copied: list[TreeEntry] = []
     total = 0
     for found in walk(root, name, leave=leave, most=most):
         if found.kind == "folder":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .base import Job, Outcome, System
+from .base import CellOutcome, Job, System
 from .registry import known, system
 
-__all__ = ["Job", "Outcome", "System", "known", "system"]
+__all__ = ["Job", "CellOutcome", "System", "known", "system"]

@@ -28,7 +28,7 @@ class Job:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class CellOutcome:
     """How a system ended.
 
     Args:
@@ -56,7 +56,7 @@ class Outcome:
         return asdict(self)
 
     @classmethod
-    def from_json(cls, raw: Mapping[str, Any]) -> Outcome:
+    def from_json(cls, raw: Mapping[str, Any]) -> CellOutcome:
         return cls(**{key: value for key, value in raw.items() if key in cls.__dataclass_fields__})
 
 
@@ -70,6 +70,6 @@ class System(Protocol):
         """Why it cannot run on this machine, and what to install; empty where it can."""
         ...
 
-    def run(self, job: Job) -> Outcome:
+    def run(self, job: Job) -> CellOutcome:
         """Work on the job. Failures of the system are outcomes, not exceptions."""
         ...

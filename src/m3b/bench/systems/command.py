@@ -23,7 +23,7 @@ from m3b.sandbox import Limits, Mounts, Sandbox, choose
 from m3b.workspace import Workspace
 
 from . import program
-from .base import Job, Outcome
+from .base import CellOutcome, Job
 from .prompt import combined
 
 DELIVER, DECLINED, PROMPT = "Deliver", "DECLINED.txt", "PROMPT.md"
@@ -66,10 +66,10 @@ class Command:
         hint = f"pip install {self.package}" if self.package else "put it on the PATH, or give its full path"
         return f"{self.name}: there is no program {name!r} on this machine; {hint}."
 
-    def run(self, job: Job) -> Outcome:
+    def run(self, job: Job) -> CellOutcome:
         why = self.missing()
         if why:
-            return Outcome("failed", why, kind="not_installed")
+            return CellOutcome("failed", why, kind="not_installed")
         started = time.monotonic()
         run = Run.create(job.folder / "run")
         workspace = Workspace(data=list(job.cards))
@@ -85,7 +85,7 @@ class Command:
             llm = self.connect(job.model)
             sandbox = choose(str(job.options.get("sandbox", "auto")))
         except (LLMError, SandboxError) as error:
-            return Outcome("failed", str(error), kind="provider" if isinstance(error, LLMError) else "crashed")
+            return CellOutcome("failed", str(error), kind="provider" if isinstance(error, LLMError) else "crashed")
         raw = _fingerprints(folders, sandbox)
         meter = Meter(
             int(job.options.get("max_actions", 100)), job.options.get("max_tokens"), job.options.get("max_cost")
@@ -155,7 +155,9 @@ def _usage(meter: Meter, wall_s: float) -> dict[str, Any]:
             "cost_usd": round(used.cost_usd, 6), "wall_s": round(wall_s, 1)}  # fmt: skip
 
 
-def _ended(run: Run, code: int, reason: str, said: str, meter: Meter, integrity: str, usage: dict[str, Any]) -> Outcome:
+def _ended(
+    run: Run, code: int, reason: str, said: str, meter: Meter, integrity: str, usage: dict[str, Any]
+) -> CellOutcome:
     """What the command left: a model, a refusal, or nothing."""
     work: dict[str, Any] = {"work": str(run.work), "integrity": integrity, "usage": usage}
     declined = run.work / DECLINED
@@ -163,19 +165,19 @@ def _ended(run: Run, code: int, reason: str, said: str, meter: Meter, integrity:
     problems = check_deliverable(folder) if folder else [f"there is no folder {DELIVER}/"]
     if folder and not problems:
         shutil.copytree(folder, run.model, ignore=shutil.ignore_patterns("__pycache__", "*.pyc"))
-        return Outcome("completed", "A deliverable was handed over.", model=str(run.model), **work)
+        return CellOutcome("completed", "A deliverable was handed over.", model=str(run.model), **work)
     if declined.is_file() and not declined.is_symlink() and folder is None:
         why = declined.read_text(encoding="utf-8", errors="replace").strip()[:1000]
-        return Outcome("no_dataset", why or "declined without a reason", **work)
+        return CellOutcome("no_dataset", why or "declined without a reason", **work)
     tail = f" It ended with status {code}; it printed: {said.strip()[-600:] or 'nothing'}"
     if meter.failure:
-        return Outcome("failed", f"The model could not be asked: {meter.failure}", kind="provider", **work)
+        return CellOutcome("failed", f"The model could not be asked: {meter.failure}", kind="provider", **work)
     if meter.refused:
-        return Outcome("out_of_budget", f"{meter.refused}; {problems[0]}.{tail}", **work)
+        return CellOutcome("out_of_budget", f"{meter.refused}; {problems[0]}.{tail}", **work)
     if reason == "wall_time":
-        return Outcome("out_of_budget", f"The time is up; {problems[0]}.{tail}", kind="timeout", **work)
+        return CellOutcome("out_of_budget", f"The time is up; {problems[0]}.{tail}", kind="timeout", **work)
     kind = "not_installed" if code == 127 else "crashed" if code else ""
-    return Outcome("failed", f"No deliverable: {'; '.join(problems[:3])}.{tail}", kind=kind, **work)
+    return CellOutcome("failed", f"No deliverable: {'; '.join(problems[:3])}.{tail}", kind=kind, **work)
 
 
 def newest(work: Path) -> Path | None:

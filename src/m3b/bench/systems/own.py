@@ -11,7 +11,7 @@ from m3b.run.pipeline import Pipeline
 from m3b.run.result import Result
 from m3b.workspace import Workspace
 
-from .base import Job, Outcome
+from .base import CellOutcome, Job
 
 ABLATIONS: Mapping[str, Mapping[str, Any]] = {
     "m3b": {},
@@ -24,7 +24,7 @@ ABLATIONS: Mapping[str, Mapping[str, Any]] = {
 
 
 @dataclass(frozen=True)
-class Own:
+class OwnSystem:
     """m3b with some options.
 
     Args:
@@ -38,19 +38,19 @@ class Own:
     def missing(self) -> str:
         return ""
 
-    def run(self, job: Job) -> Outcome:
+    def run(self, job: Job) -> CellOutcome:
         llm: Any = self.connect(job.model) if self.connect else job.model
         options = {**job.options, **self.changes, "seed": job.seed}
         pipeline = Pipeline(llm, workspace=Workspace(data=list(job.cards)), out=job.folder / "run", **options)
         return outcome(pipeline.run(job.request), job)
 
 
-def outcome(result: Result, job: Job) -> Outcome:
+def outcome(result: Result, job: Job) -> CellOutcome:
     """A run's Result in the benchmark's words. Only an accepted deliverable counts as handed over."""
     run = job.folder / "run"
     made = result.model_dir or ""
     kind = "provider" if result.status == "failed" and _provider(result.reason) else ""
-    return Outcome(
+    return CellOutcome(
         status=result.status,
         reason=result.reason,
         model=made,

@@ -8,7 +8,7 @@ from m3b.errors import WrongUse
 from .base import System
 from .command import from_text
 from .outside import OUTSIDE
-from .own import ABLATIONS, Own
+from .own import ABLATIONS, OwnSystem
 from .role import NAMES, PREFIX, one_role
 
 
@@ -30,7 +30,7 @@ def system(name: str) -> System:
     if name.startswith(PREFIX):
         return one_role(name)
     if name in ABLATIONS:
-        return Own(name, ABLATIONS[name])
+        return OwnSystem(name, ABLATIONS[name])
     if name in OUTSIDE:
         return OUTSIDE[name]
     if any(row.name.lower().startswith(name.lower()) for row in paper.systems() if row.name not in paper.HEADLESS):

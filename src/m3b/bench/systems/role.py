@@ -17,7 +17,7 @@ from m3b.llm import LLM
 from m3b.run.pipeline import Pipeline
 from m3b.workspace import Workspace
 
-from .base import Job, Outcome
+from .base import CellOutcome, Job
 from .own import outcome
 
 PREFIX = "role:"
@@ -42,7 +42,7 @@ class OneRole:
     def missing(self) -> str:
         return ""
 
-    def run(self, job: Job) -> Outcome:
+    def run(self, job: Job) -> CellOutcome:
         llm: Any = self.connect(job.model) if self.connect else job.model
         options = {**job.options, "seed": job.seed}
         pipeline = Pipeline(
@@ -59,7 +59,7 @@ class OneRole:
         pipeline.on_event = watch
         return self._ended(outcome(pipeline.run(job.request), job))
 
-    def _ended(self, ran: Outcome) -> Outcome:
+    def _ended(self, ran: CellOutcome) -> CellOutcome:
         told = ran.roles.get(self.role)
         if told is None:
             return replace(

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .base import Row, Table
+from .base import ResultTable, Row
 from .completion import completion
 from .executions import executions
 from .quality import failures, quality
 from .roles import roles
 from .systems import differences, systems
 
-__all__ = ["Table", "tables"]
+__all__ = ["ResultTable", "tables"]
 
 
-def tables(rows: Sequence[Row]) -> list[Table]:
+def tables(rows: Sequence[Row]) -> list[ResultTable]:
     """Everything that can be said of a sweep."""
     made = [completion(rows), systems(rows), differences(rows), *executions(rows), *roles(rows), quality(rows),
             failures(rows)]  # fmt: skip

@@ -15,7 +15,7 @@ MAIN = "m3b"
 
 
 @dataclass(frozen=True)
-class Table:
+class ResultTable:
     """A table ready to be shown.
 
     Args:

@@ -8,7 +8,7 @@ from m3b.bench import paper
 from m3b.bench.statistics import wilson
 from m3b.bench.tasks import DECLINE
 
-from .base import MAIN, Row, Table, average, counts, groups, order, pass_k, ratio, ratio_with_interval
+from .base import MAIN, ResultTable, Row, average, counts, groups, order, pass_k, ratio, ratio_with_interval
 
 COMPUTED = (
     "Published columns stand as printed; their Wilson intervals and pass@k are computed here from the printed counts."
@@ -16,7 +16,7 @@ COMPUTED = (
 REAL = "The published runs are of the real data sets; ours are of what the sweep was given (drawn stand-ins unless --data)."
 
 
-def completion(rows: Sequence[Row]) -> Table:
+def completion(rows: Sequence[Row]) -> ResultTable:
     """A row a task and a column a model, for m3b itself and then for M3Builder as published."""
     whole = [row for row in rows if row["system"] == MAIN]
     own = [row for row in whole if row["family"] != DECLINE]
@@ -36,7 +36,7 @@ def completion(rows: Sequence[Row]) -> Table:
         bars.append((f"{model} (published)", share.value, share.low, share.high))
     notes = (COMPUTED, REAL, *paper.notes("Table 1")) if theirs else ()
     head = ("task", *models, *(f"{model} (published)" for model in theirs))
-    return Table("table1", "Completed runs per task and model", head, tuple(body), notes, tuple(bars))
+    return ResultTable("table1", "Completed runs per task and model", head, tuple(body), notes, tuple(bars))
 
 
 def _tasks(

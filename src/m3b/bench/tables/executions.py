@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from m3b.bench import paper
 from m3b.bench.tasks import DECLINE
 
-from .base import Row, Table, groups, order
+from .base import ResultTable, Row, groups, order
 
 NOTE = (
     "Published: the printed success flag, actions and debug loops; an empty cell was printed without figures. Ours: "
@@ -15,14 +15,14 @@ NOTE = (
 )
 
 
-def executions(rows: Sequence[Row]) -> list[Table]:
+def executions(rows: Sequence[Row]) -> list[ResultTable]:
     """A table for each system that has a counterpart in the paper, a row an execution."""
     asked = [row for row in rows if row["family"] != DECLINE]
     present = {system for (system,) in groups(asked, "system")}
     return [_one(name, [row for row in asked if row["system"] == name]) for name in paper.OURS if name in present]
 
 
-def _one(name: str, rows: Sequence[Row]) -> Table:
+def _one(name: str, rows: Sequence[Row]) -> ResultTable:
     number, theirs = paper.executions(paper.OURS[name])
     models = list(dict.fromkeys(str(row["model"]) for row in rows))
     cells = groups(rows, "task", "model")
@@ -35,7 +35,7 @@ def _one(name: str, rows: Sequence[Row]) -> Table:
             body.append((f"{task} {run + 1}", *mine, *_published(published[run] if run < len(published) else None)))
     head = ("execution", *models, "published: success", "actions", "debug loops")
     notes = (NOTE, *paper.notes(f"Table {number} "))
-    return Table(f"table{number}", f"Single executions: {name} and {paper.OURS[name]}", head, tuple(body), notes)
+    return ResultTable(f"table{number}", f"Single executions: {name} and {paper.OURS[name]}", head, tuple(body), notes)
 
 
 def _ours(row: Row | None) -> str:

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 
 from m3b.bench.verdicts import CLASSES
 
-from .base import Row, Table, groups, order
+from .base import ResultTable, Row, groups, order
 
 NOTHING = ("provider", "not_installed", "crashed", "cancelled")
 
 
-def quality(rows: Sequence[Row]) -> Table:
+def quality(rows: Sequence[Row]) -> ResultTable:
     """How good the delivered models are on hidden cases, and what is left of it with shuffled images."""
     body = []
     measured = [row for row in rows if row.get("score") and row["score"].get("primary")]
@@ -39,10 +39,10 @@ def quality(rows: Sequence[Row]) -> Table:
         "trivial",
         "images shuffled",
     )
-    return Table("quality", "Models on hidden cases", head, tuple(body))
+    return ResultTable("quality", "Models on hidden cases", head, tuple(body))
 
 
-def failures(rows: Sequence[Row]) -> Table:
+def failures(rows: Sequence[Row]) -> ResultTable:
     """How runs ended that did not succeed."""
     body = []
     for (system, model), some in groups(rows, "system", "model").items():
@@ -61,6 +61,6 @@ def failures(rows: Sequence[Row]) -> Table:
         if world
         else ()
     )
-    return Table(
+    return ResultTable(
         "failures", "Failure classes", ("system / model", "class", "runs", "tasks", "what"), tuple(body), notes
     )

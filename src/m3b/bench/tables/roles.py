@@ -9,7 +9,7 @@ from m3b.agents.roles import STAGES
 from m3b.bench import paper
 from m3b.bench.statistics import wilson
 
-from .base import Row, Table, groups
+from .base import ResultTable, Row, groups
 from .systems import FAMILIES
 
 HEAD = ("role", "handed over", "share (Wilson)", "actions", "iterations", "tokens")
@@ -19,7 +19,7 @@ REACHED = (
 TITLES = {role.name: role.title for role in STAGES}
 
 
-def roles(rows: Sequence[Row]) -> list[Table]:
+def roles(rows: Sequence[Row]) -> list[ResultTable]:
     """Table 3, family by family, and the single executions of Tables 15 to 18."""
     told = [row for row in rows if row["roles"]]
     if not told:
@@ -27,7 +27,7 @@ def roles(rows: Sequence[Row]) -> list[Table]:
     return [_by_family(told), *(_executions(told, family) for family in FAMILIES)]
 
 
-def _by_family(rows: Sequence[Row]) -> Table:
+def _by_family(rows: Sequence[Row]) -> ResultTable:
     body = []
     for family in FAMILIES:
         some = [row for row in rows if row["family"] == family]
@@ -39,7 +39,7 @@ def _by_family(rows: Sequence[Row]) -> Table:
     for (system, model), mine in groups(others, "system", "model").items():
         body += [_means(f"other: {role.title} ({system} / {model})", role.name, mine) for role in STAGES]
     notes = (REACHED, *paper.notes("Table 3"))
-    return Table("table3", "Roles by family", HEAD, tuple(row for row in body if row), notes)
+    return ResultTable("table3", "Roles by family", HEAD, tuple(row for row in body if row), notes)
 
 
 def _means(name: str, role: str, rows: Sequence[Row]) -> tuple[str, ...]:
@@ -58,7 +58,7 @@ def _published(family: str, role: str, one: paper.RoleFigures) -> tuple[str, ...
             f"{one.actions:g}", f"{one.iterations:g}", f"{one.tokens:,}")  # fmt: skip
 
 
-def _executions(rows: Sequence[Row], family: str) -> Table:
+def _executions(rows: Sequence[Row], family: str) -> ResultTable:
     number, theirs = paper.role_executions(family)
     some = [row for row in rows if row["family"] == family]
     body = [(f"{row['task']} {row['run']} ({row['system']} / {row['model']})",
@@ -68,7 +68,7 @@ def _executions(rows: Sequence[Row], family: str) -> Table:
                  for number, one in enumerate(theirs, start=1)]  # fmt: skip
     head = ("execution", *(role.title for role in STAGES))
     note = "Handed over (1) or not (0): actions / iterations / tokens."
-    return Table(f"table{number}", f"Roles, single executions: {family}", head, tuple(body), (note,))
+    return ResultTable(f"table{number}", f"Roles, single executions: {family}", head, tuple(body), (note,))
 
 
 def _ours(told: Mapping[str, Any] | None) -> str:

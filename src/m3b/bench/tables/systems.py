@@ -8,13 +8,13 @@ from m3b.bench import paper
 from m3b.bench.statistics import difference
 from m3b.bench.tasks import DECLINE
 
-from .base import MAIN, Row, Table, average, counts, groups, mean, pass_k, ratio, successes, tokens, use
+from .base import MAIN, ResultTable, Row, average, counts, groups, mean, pass_k, ratio, successes, tokens, use
 
 FAMILIES = tuple(paper.paper()["table3"])
 """The four kinds of task, in the order of the paper's tables."""
 
 
-def systems(rows: Sequence[Row]) -> Table:
+def systems(rows: Sequence[Row]) -> ResultTable:
     """Completion and mean cost by family, ours and then the published rows as printed."""
     asked = [row for row in rows if row["family"] != DECLINE]
     body, bars = [], []
@@ -41,7 +41,7 @@ def systems(rows: Sequence[Row]) -> Table:
     )
     head = ("system / model", *FAMILIES, "completed", "average, by task", "pass@k / pass^k", "actions", "iterations",
             "tokens", "US$", "s")  # fmt: skip
-    return Table("table2", "Systems and ablations", head, tuple(body), notes if body else (), tuple(bars))
+    return ResultTable("table2", "Systems and ablations", head, tuple(body), notes if body else (), tuple(bars))
 
 
 def _family(rows: Sequence[Row], family: str) -> str:
@@ -59,7 +59,7 @@ def _published(row: paper.PublishedSystem, family: str) -> str:
     return f"{row.runs[family]}" + (f" ({means.actions:g} / {means.iterations:g})" if means else "")
 
 
-def differences(rows: Sequence[Row]) -> Table:
+def differences(rows: Sequence[Row]) -> ResultTable:
     """Every system against m3b with the same model, on common tasks; never without its interval."""
     some_groups = groups(rows, "system", "model")
     body = []
@@ -77,4 +77,4 @@ def differences(rows: Sequence[Row]) -> Table:
         span = f"{100 * gap.low:+.1f} to {100 * gap.high:+.1f}"
         body.append((f"{name} - {MAIN} / {model}", f"{100 * gap.value:+.1f}", span, str(gap.n), sure))
     head = ("difference in completion", "points", "95 % interval", "tasks (runs if one task)", "differs from 0")
-    return Table("differences", "Differences from m3b, paired by task", head, tuple(body))
+    return ResultTable("differences", "Differences from m3b, paired by task", head, tuple(body))

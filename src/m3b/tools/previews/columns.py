@@ -19,7 +19,7 @@ _DATE = re.compile(r"\d{4}[-/.]\d{1,2}[-/.]\d{1,2}([T ]\d{1,2}:\d{2}(:\d{2}(\.\d
 _TOP = 2**32
 
 
-class Column:
+class ColumnTally:
     """What is known of a column after the values fed to it.
 
     Up to 20,000 different values are counted exactly; beyond, their number is estimated from the 1,024 smallest

@@ -14,7 +14,7 @@ from m3b.tools.paths import open_read
 from m3b.tools.phi import Phi, cell, is_personal, mask
 from m3b.tools.previews.archives import open_zip
 from m3b.tools.previews.numbers import LOOKED_AT, describe, shape
-from m3b.tools.previews.unpickle import Array, Refused, Scalar, Tensor, load
+from m3b.tools.previews.unpickle import Array, Scalar, Tensor, UnsafePickle, load
 from m3b.tools.text import plural, shorten
 
 _LARGEST = 2**30
@@ -41,7 +41,7 @@ def _preview(file: BufferedReader, phi: Phi) -> list[str]:
         lines: list[str] = []
         _describe(value, "", lines, _Look(reader, phi), 0)
         return [f"{kind}, read without running it: {lines[0].strip()}", *lines[1:120]]
-    except Refused as error:
+    except UnsafePickle as error:
         return [
             f"pickle, not opened: {error}",
             "look at it with run_script if it is needed; scripts run confined",

@@ -13,7 +13,7 @@ from m3b.data.delimited import Layout, allow_long_cells, is_table, parse, sniff
 from m3b.tools.paths import open_read
 from m3b.tools.phi import Phi, personal_columns
 from m3b.tools.previews.blocks import count_lines, spread
-from m3b.tools.previews.columns import Column, masked_value
+from m3b.tools.previews.columns import ColumnTally, masked_value
 from m3b.tools.text import plural
 
 _WHOLE_UP_TO = 64 * 2**20
@@ -34,7 +34,7 @@ def preview(path: Path, phi: Phi) -> list[str]:
         head = file.read(1 << 18)
         length = os.fstat(file.fileno()).st_size
     layout = sniff(head, path.suffix.lower(), whole=length <= len(head))
-    columns = [Column(name) for name in layout.names[:_MAX_COLUMNS]]
+    columns = [ColumnTally(name) for name in layout.names[:_MAX_COLUMNS]]
     width = len(layout.names)
     if length <= _WHOLE_UP_TO:
         rows, ragged, first = _feed(columns, width, _rows(path, layout))
@@ -75,7 +75,7 @@ def _spread_rows(path: Path, layout: Layout) -> Iterator[list[str]]:
         yield from (row for row in parse(lines, layout.delimiter) if len(row) == len(layout.names))
 
 
-def _feed(columns: list[Column], width: int, rows: Iterator[list[str]]) -> tuple[int, int, list[list[str]]]:
+def _feed(columns: list[ColumnTally], width: int, rows: Iterator[list[str]]) -> tuple[int, int, list[list[str]]]:
     """Give all rows to the columns; returns how many there were, how many were ragged, and the first 200."""
     count, ragged, kept = 0, 0, len(columns)
     first: list[list[str]] = []

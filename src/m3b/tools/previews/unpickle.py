@@ -24,7 +24,7 @@ _STORAGES = {
 }  # fmt: skip
 
 
-class Refused(ToolError):
+class UnsafePickle(ToolError):
     """The pickle needs something that could run code."""
 
 
@@ -52,7 +52,7 @@ class Array:
 
     def __setstate__(self, state: object) -> None:
         if not (isinstance(state, tuple) and len(state) == 5 and isinstance(state[2], DType)):
-            raise Refused("a numpy array in the pickle is not of the usual form")
+            raise UnsafePickle("a numpy array in the pickle is not of the usual form")
         self.shape, self.dtype, self.fortran, self.data = _dims(state[1]), state[2], bool(state[3]), state[4]
 
     def values(self) -> Any:
@@ -114,19 +114,19 @@ class _Call:
         return self._run(*arguments)
 
     def __setstate__(self, state: object) -> None:
-        raise Refused("it changes a function, and that could run code")
+        raise UnsafePickle("it changes a function, and that could run code")
 
 
 def _dims(value: object) -> tuple[int, ...]:
     if isinstance(value, tuple | list) and all(isinstance(one, int) and 0 <= one < 2**48 for one in value):
         return tuple(int(one) for one in value)
-    raise Refused("a shape in the pickle is not a tuple of integers")
+    raise UnsafePickle("a shape in the pickle is not a tuple of integers")
 
 
 def _encode(text: object, encoding: object = "latin1", *_: object) -> bytes:
     """`_codecs.encode`, the way in which old pickles carry bytes."""
     if not isinstance(text, str) or encoding not in ("latin1", "latin-1", "utf-8", "ascii"):
-        raise Refused("_codecs.encode with an unusual encoding")
+        raise UnsafePickle("_codecs.encode with an unusual encoding")
     return text.encode(str(encoding), "replace")
 
 
@@ -197,25 +197,25 @@ class Restricted(pickle.Unpickler):
         """One of the stand-ins of this module.
 
         Raises:
-            Refused: anything else.
+            UnsafePickle: anything else.
         """
         found = _allowed(module, name)
         if found is None:
-            raise Refused(f"it needs {module}.{name}, and loading that could run code")
+            raise UnsafePickle(f"it needs {module}.{name}, and loading that could run code")
         return found
 
     def persistent_load(self, pid: Any) -> Any:
         """A torch storage, named but not read."""
         if isinstance(pid, tuple) and len(pid) >= 5 and pid[0] == "storage" and isinstance(pid[4], int):
             return Storage(pid[1] if isinstance(pid[1], str) else "?", str(pid[2]), pid[4])
-        raise Refused("it names an object outside of the pickle")
+        raise UnsafePickle("it names an object outside of the pickle")
 
 
 def load(data: bytes) -> list[Any]:
     """Every pickle in the data, one after the other (old torch files hold several), raw bytes behind them left out.
 
     Raises:
-        Refused: it needs something that could run code.
+        UnsafePickle: it needs something that could run code.
         ToolError: it is not a pickle.
     """
     stream = io.BytesIO(data)
@@ -223,7 +223,7 @@ def load(data: bytes) -> list[Any]:
     while stream.tell() < len(data) and len(found) < 5:
         try:
             found.append(Restricted(stream).load())
-        except Refused:
+        except UnsafePickle:
             raise
         except Exception as error:  # noqa: BLE001 - broken or hostile pickles raise anything
             if found:
