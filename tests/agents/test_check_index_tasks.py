@@ -22,7 +22,8 @@ CASES = 12
 
 
 def choice(task: str, *classes: str) -> Selection:
-    return Selection("Cards", task, "dice", "plan", classes=classes)
+    metric = {"segmentation": "dice", "detection": "map_50", "report": "bleu_4", "diagnosis": "auroc"}[task]
+    return Selection("Cards", task, metric, "plan", classes=classes)
 
 
 def make_work(work: Path, task: str, change: Change = lambda records: None, labels: Any = None) -> Path:

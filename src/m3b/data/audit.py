@@ -28,9 +28,14 @@ from m3b.data.audit_common import (
 )
 from m3b.data.audit_images import Looks, Tick
 from m3b.data.audit_labels import MIN_CASES
+from m3b.data.audit_meaning import Asked
 from m3b.data.index import Index
 
-__all__ = ["MIN_A_CLASS", "MIN_CASES", "SHOWN", "Audit", "Finding", "Weight", "audit_index", "sum_of"]
+__all__ = ["MIN_A_CLASS", "MIN_CASES", "SHOWN", "Asked", "Audit", "Finding", "Weight", "audit_index", "sum_of"]
+
+
+NOBODY = Asked()
+"""An index that is audited for no request."""
 
 
 @dataclass(frozen=True)
@@ -76,16 +81,19 @@ def sum_of(table: dict[str, int]) -> int:
     return sum(table.values())
 
 
-def audit_index(index: Index, work: Path, *, seconds: float = 120.0, tick: Tick | None = None) -> Audit:
+def audit_index(
+    index: Index, work: Path, *, asked: Asked = NOBODY, seconds: float = 120.0, tick: Tick | None = None
+) -> Audit:
     """Audit an index and open its images and masks, each once.
 
     Args:
         work: the folder from which the index's paths count.
+        asked: what the index is for.
         seconds: when this is spent, the rest of the images is left unopened, and the audit says so.
         tick: called with the images opened so far and their total.
     """
     started, mine = time.monotonic(), audit_kinds.of(index.task)
-    findings = [*mine.before(index), *patients(index), *repeats(index)]
+    findings = [*mine.before(index), *mine.asked(index, asked), *patients(index), *repeats(index)]
     absent, faults = missing(index, work)
     looks = audit_images.open_all(index, work, absent, started + seconds, tick)
     everything = {key for record in index.records if record.key not in absent for key in unit_keys(record, index.task)}

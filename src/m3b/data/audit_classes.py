@@ -28,16 +28,17 @@ Holds = Callable[[Record], Collection[str]]
 def few_patients(index: Index) -> list[Finding]:
     """Too few people to train and test on, or so few that it has to be said."""
     found = people(index.records)
+    who = "patients" if index.patients_known else "cases (patients unknown)"
     if found < MIN_PATIENTS:
         text = (
-            f"Only {found} patients; at least {MIN_PATIENTS} are needed: two to learn from, one to test on. "
+            f"Only {found} {who}; at least {MIN_PATIENTS} are needed: two to learn from, one to test on. "
             "If patients are unknown, call them unknown-<n>, a number each."
         )
         return [Finding("too_few_cases", "reject", text)]
     if found >= FEW_PATIENTS:
         return small_test(index)
     text = (
-        f"Only {found} patients, {people(index.test)} of them to test on: the model will know these and little else, "
+        f"Only {found} {who}, {people(index.test)} of them to test on: the model will know these and little else, "
         "and what is measured says next to nothing about other people."
     )
     return [Finding("few_patients", "warn", text)]

@@ -21,12 +21,21 @@ SMALL_TEST = 20
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that is wrong: a stable code, its weight, one sentence, and some of the cases concerned."""
+    """One thing that is wrong.
+
+    Args:
+        code: stable, for programs.
+        message: what was found and what to do about it, for whoever writes the index.
+        cases: some of those concerned.
+        told: the same for people, who cannot mend an index: what was found in the data, and what that means. Empty where
+            `message` says just that.
+    """
 
     code: str
     weight: Weight
     message: str
     cases: tuple[str, ...] = ()
+    told: str = ""
 
 
 def some(keys: Iterable[str]) -> tuple[str, ...]:

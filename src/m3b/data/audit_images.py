@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from pathlib import Path
 
@@ -169,10 +169,25 @@ def _channels(deep: Looks) -> list[Finding]:
             "channels). Write one volume each to Datapath/images/, or leave these out."
         )
         return [Finding("channels_differ", "fix", text, some(odd))]
+    timed = {key: look.frames for key, look in deep.items() if look.frames[0] > MAX_CHANNELS}
+    if timed:
+        return [_over_time(timed, len(deep))]
     text = f"All {len(several)} files are 4D: {usual} volumes each, which are read as channels."
     if usual > MAX_CHANNELS:
         text += " If this is a series over time, write one volume of each to Datapath/images/ and index that."
     return [Finding("four_axes", "warn", text, some(several))]
+
+
+def _over_time(timed: Mapping[str, tuple[int, float]], total: int) -> Finding:
+    """A series over time whose moments would be taken for channels."""
+    key, (frames, seconds) = next(iter(timed.items()))
+    what = f"{len(timed)} of {total} files are series over time by their headers, e.g. {key}: {frames} volumes, {seconds:g} s apart"
+    text = (
+        f"{what}; they would be read as {frames} channels. Write one volume of each (the mean, or one moment) to "
+        "Datapath/images/ and index that."
+    )
+    told = f"{what}. A model would take the moments for channels: make one volume of each first, or say which moment counts."
+    return Finding("time_as_channels", "fix", text, some(timed), told)
 
 
 # --- against each other -------------------------------------------------------------------------------------------

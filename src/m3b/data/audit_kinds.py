@@ -5,15 +5,21 @@
 
 from __future__ import annotations
 
-from m3b.data import audit_boxes, audit_labels, audit_masks, audit_reports
+from m3b.data import audit_boxes, audit_labels, audit_masks, audit_meaning, audit_reports
 from m3b.data.audit_classes import few_patients
 from m3b.data.audit_common import Finding
 from m3b.data.audit_images import Looks
+from m3b.data.audit_meaning import Asked
 from m3b.data.index import Index, counts
 from m3b.errors import DataError
 from m3b.plugins import Registry
 
-__all__ = ["IndexAudit", "add", "of"]
+__all__ = ["Asked", "IndexAudit", "add", "of"]
+
+
+OF_BOXES = ("map_50", "map", "froc")
+OF_MASKS = ("dice", "iou", "nsd", "hd95", "lesion_f1", "lesion_precision", "lesion_recall")
+"""Metrics of detection that can be computed of one kind of annotation alone."""
 
 
 class IndexAudit:
@@ -38,6 +44,15 @@ class IndexAudit:
         """
         return []
 
+    def asked(self, index: Index, asked: Asked) -> list[Finding]:
+        """The index held against what was asked for. A metric that it cannot bear is named by `bears`."""
+        fault = self.bears(index, asked.metric) if asked.metric else ""
+        return [Finding("metric_not_borne", "fix", fault, (), fault)] if fault else []
+
+    def bears(self, index: Index, metric: str) -> str:
+        """Why a metric of the task cannot be computed of these cases, in a sentence; empty where it can."""
+        return ""
+
     def counts(self, index: Index, looks: Looks) -> dict[str, dict[str, int]]:
         """Cases of each class by split (`train`, `test`)."""
         return {"train": counts(index.train, index.classes), "test": counts(index.test, index.classes)}
@@ -49,7 +64,13 @@ class DiagnosisAudit(IndexAudit):
     volumes = False
 
     def before(self, index: Index) -> list[Finding]:
-        return audit_labels.labels(index)
+        return [*audit_labels.labels(index), *audit_meaning.classes(index)]
+
+    def after(self, index: Index, looks: Looks, complete: bool) -> list[Finding]:
+        return audit_meaning.told_beside(index, looks)
+
+    def asked(self, index: Index, asked: Asked) -> list[Finding]:
+        return [*super().asked(index, asked), *audit_meaning.against(index, asked)]
 
 
 class SegmentationAudit(IndexAudit):
@@ -75,6 +96,19 @@ class DetectionAudit(IndexAudit):
         if index.boxed:
             return audit_boxes.after_opening(looks)
         return audit_masks.after_opening(index, looks, complete, healthy=True)
+
+    def bears(self, index: Index, metric: str) -> str:
+        if index.boxed and metric in OF_MASKS:
+            return (
+                f"The metric {metric} compares masks, and this index has boxes. Take the masks where there are any; else boxes "
+                f"are measured by {', '.join(OF_BOXES)}."
+            )
+        if not index.boxed and metric in OF_BOXES:
+            return (
+                f"The metric {metric} compares boxes, and this index has masks. Take the boxes where there are any, or write "
+                "each connected region as a box; masks are measured by lesion_f1 or dice."
+            )
+        return ""
 
     def counts(self, index: Index, looks: Looks) -> dict[str, dict[str, int]]:
         return super().counts(index, looks) if index.boxed else audit_masks.class_counts(index, looks)

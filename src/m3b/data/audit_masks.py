@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from m3b.data.audit_classes import absent_classes, cases_with, few_patients, no_healthy
 from m3b.data.audit_common import Finding, Weight, listed, some
 from m3b.data.audit_images import Looks, mask_digests
+from m3b.data.audit_mask_sense import sense
 from m3b.data.image_probe import Look
 from m3b.data.index import Index, Record
 from m3b.data.mask_probe import LOOKS_LIKE_AN_IMAGE, MaskLook
@@ -82,7 +83,7 @@ def after_opening(index: Index, looks: Looks, complete: bool, *, healthy: bool =
         healthy: whether a case in which nothing is marked is a healthy one, and not one that was left out.
     """
     seen = {key: look for key, look in looks.items() if look.mask}
-    findings = [*_errors(seen), *_grids(seen), *_kinds(seen), *_unnamed(index, seen), *_copies(looks)]
+    findings = [*_errors(seen), *_grids(seen), *_kinds(seen), *_unnamed(index, seen), *_meaning(index, looks)]
     empty = [look.mask.file for look in seen.values() if look.mask and look.mask.empty]
     good = [look for look in seen.values() if look.mask and not look.mask.error]
     if complete and len(empty) == len(good) and not any(look.mask and look.mask.error for look in seen.values()):
@@ -237,6 +238,12 @@ def _unnamed(index: Index, seen: Looks) -> list[Finding]:
         f"background: {shown}. Name them if they are among the classes that are asked for."
     )
     return [Finding("unnamed_values", "warn", text, some(files))]
+
+
+def _meaning(index: Index, looks: Looks) -> list[Finding]:
+    """What the masks mean together; single copies are said where not all are one shape."""
+    found = sense(looks, one_class=len(index.classes) == 1)
+    return found if any(finding.code == "mask_constant" for finding in found) else [*_copies(looks), *found]
 
 
 def _copies(looks: Looks) -> list[Finding]:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from m3b.data.altered import SIDE as FINE
 from m3b.data.altered import fine_structure
 from m3b.data.box_targets import BoxLook
+from m3b.data.image_headers import codes_of, frames_over_time
 from m3b.data.mask_probe import MaskLook, digest_of
 from m3b.data.reading import read_image
 from m3b.errors import DataError
@@ -43,6 +44,10 @@ class Look:
     bytes: int = 0
     mask: MaskLook | None = None
     boxes: BoxLook | None = None
+    header: Mapping[str, str] = field(default_factory=dict)
+    """Coded fields of a DICOM header."""
+    frames: tuple[int, float] = (0, 0.0)
+    """Volumes along an axis that the header calls time, and seconds between them."""
 
 
 def examine(image: str | tuple[str, ...], work: Path, target: Callable[[Any], Target] | None = None) -> Look:
@@ -69,6 +74,8 @@ def examine(image: str | tuple[str, ...], work: Path, target: Callable[[Any], Ta
         bytes=array.nbytes,
         mask=mask,
         boxes=boxes,
+        header=codes_of(image, work),
+        frames=frames_over_time(image, work) if array.ndim == 4 and array.shape[0] > 1 else (0, 0.0),
     )
 
 
@@ -82,14 +89,14 @@ def _thumbnail(array: Any) -> tuple[NDArray[np.float32], NDArray[np.float32], bo
         plane = plane[:, :, plane.shape[2] // 2]
     flat = bool(np.ptp(np.asarray(array[0])) == 0)
     plane = np.nan_to_num(plane.astype(np.float64), posinf=0.0, neginf=0.0)
-    fine = fine_structure(_area_means(_area_means(plane, FINE).T, FINE).T)
-    small = _area_means(_area_means(plane, SIDE).T, SIDE).T
+    fine = fine_structure(area_means(area_means(plane, FINE).T, FINE).T)
+    small = area_means(area_means(plane, SIDE).T, SIDE).T
     small = (small - small.mean()).ravel()
     norm = float(np.linalg.norm(small))
     return (small / norm if norm > 1e-9 else np.zeros_like(small)).astype(np.float32), fine, flat
 
 
-def _area_means(plane: NDArray[np.float64], side: int) -> NDArray[np.float64]:
+def area_means(plane: NDArray[np.float64], side: int) -> NDArray[np.float64]:
     """`side` rows of exact means: a row that two of them share counts for each by its share."""
     import numpy as np
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from m3b.data.mask_sense import Sense, joined, sense_of
 from m3b.data.reading import geometry, read_mask, shared
 from m3b.data.records import Mask, Record
 from m3b.errors import DataError
@@ -28,6 +29,7 @@ class MaskLook:
         unnamed: voxels a value that label_dict.json does not name.
         moved: by how much the mask lies beside its image, in voxels; None where one of them has no position.
         unplaced: whether the image has a position and the mask has none.
+        sense: what it looks like as a drawing; None where nothing that was asked for is marked.
     """
 
     file: str
@@ -41,6 +43,7 @@ class MaskLook:
     digest: str = ""
     found: dict[str, int] = field(default_factory=dict)
     unnamed: dict[int, int] = field(default_factory=dict)
+    sense: Sense | None = field(default=None, compare=False)
 
     @property
     def empty(self) -> bool:
@@ -128,7 +131,14 @@ def _look(opened: _Opened, values: Mapping[str, int]) -> MaskLook:
         digest=digest_of(array),
         found=found,
         unnamed={} if binary else {value: count for value, count in counts.items() if value not in named},
+        sense=sense_of(array, _marked(array, values, binary=binary), image) if any(found.values()) else None,
     )
+
+
+def _marked(array: Any, values: Mapping[str, int], *, binary: bool) -> Any:
+    import numpy as np
+
+    return array != 0 if binary else np.isin(array, list(values.values()))
 
 
 def value_counts(array: Any) -> dict[int, int]:
@@ -164,6 +174,7 @@ def _joined(looks: list[MaskLook]) -> MaskLook:
         is_image=any(look.is_image for look in looks),
         digest="|".join(f"{name} {look.digest}" for look in looks for name in look.found),
         found={name: count for look in looks for name, count in look.found.items()},
+        sense=joined([look.sense for look in looks if look.sense is not None]),
     )
 
 

@@ -48,6 +48,7 @@ class Inspector:
         readings: executes what the Data Engineer hands over as a reading.
         confined: whether scripts cannot write to the raw data.
         raw_roots: the folders of raw data by the names that records give them.
+        request: the user's words.
     """
 
     def __init__(
@@ -61,10 +62,11 @@ class Inspector:
         *,
         confined: bool,
         raw_roots: Mapping[str, Path],
+        request: str = "",
     ) -> None:
         self.run, self.predict, self.baseline, self.reader = run, predict, baseline, reader
         self.emit, self.raw_roots = emit, raw_roots
-        self.readings = readings
+        self.readings, self.request = readings, request
         self.raw = ""
         self._change_times = not confined
         self._last: tuple[Mapping[str, str], Verdict] | None = None
@@ -96,7 +98,7 @@ class Inspector:
         except DataError as error:
             return rejected(str(error))
         with self.reader(frozen) as reader:
-            verdict = check_index(frozen, selection, said=said, tick=tick, reader=reader)
+            verdict = check_index(frozen, selection, request=self.request, said=said, tick=tick, reader=reader)
         self._publish(frozen)
         if not verdict.accepted:
             return verdict

@@ -83,6 +83,7 @@ class RunContext:
             readings,
             confined=confined,
             raw_roots=self.raw,
+            request=self.request,
         )
 
     def emit(self, event: Event) -> None:

@@ -16,7 +16,7 @@ from m3b.agents.reasons import for_people, quoted
 from m3b.agents.replies import find_object
 from m3b.agents.verdict import Fault, Verdict, accepted, rejected
 from m3b.data import kinds
-from m3b.data.audit import Audit, Finding, audit_index
+from m3b.data.audit import Asked, Audit, Finding, audit_index
 from m3b.data.index import Index, read_index
 from m3b.data.links import WHAT_TO_DO, Leading, leading_out
 from m3b.errors import DataError, RejectedData
@@ -31,7 +31,7 @@ DATA_AT_FAULT = ("one_class", "nothing_opens", "too_few_cases", "all_empty", "on
 
 AS_IT_IS = (
     "mask_floats", "anisotropic", "one_slice", "four_axes", "few_patients", "no_healthy", "not_opened",
-    "report_across"
+    "report_across", "label_in_name", "label_in_header", "mean_shape",
 )  # fmt: skip
 """Properties of the data that no other index would remove: kept for the model card, not put to the agent again."""
 FAIR_SHARE = 0.15
@@ -42,6 +42,7 @@ def check_index(
     work: Path,
     selection: Selection,
     *,
+    request: str = "",
     said: str = "",
     seconds: float = 120.0,
     tick: Callable[[int, int], None] | None = None,
@@ -54,6 +55,7 @@ def check_index(
 
     Args:
         reader: opens the images; without one, or where the task was added in this very process, they are opened here.
+        request: the user's words, which the classes are held against.
         said: the agent's closing words; `{"unusable": "<why>"}` in them gives the data up, where no index was written.
     """
     with contextlib.suppress(OSError):
@@ -68,10 +70,11 @@ def check_index(
         return _leads_out(leading, len(index.records))
     if fault := _classes(index, selection):
         return rejected(Fault(fault, f"The index that was written has other classes than were asked for: {fault}"))
+    asked = Asked(request, selection.metric)
     if reader is not None and installed(kinds.of(index.task)):
-        audit = reader.ask(AUDITED, ToAudit(work, index.task, seconds), progress=tick)
+        audit = reader.ask(AUDITED, ToAudit(work, index.task, seconds, asked), progress=tick)
     else:
-        audit = audit_index(index, work, seconds=seconds, tick=tick)
+        audit = audit_index(index, work, asked=asked, seconds=seconds, tick=tick)
     write_whole(work / AUDIT, json.dumps(audit.to_json(), indent=1).encode())
     faults = [*audit.of("reject"), *audit.of("fix")]
     if faults:
@@ -94,7 +97,8 @@ def _unread(error: DataError, said: str, *, written: bool) -> Verdict:
 
 
 def _fault(finding: Finding) -> Fault:
-    return Fault(_line(finding), f"The audit of the data objects: {for_people(finding.message) or finding.message}")
+    told = finding.told or for_people(finding.message) or finding.message
+    return Fault(_line(finding), f"The audit of the data objects: {told}")
 
 
 def _line(finding: Finding) -> str:

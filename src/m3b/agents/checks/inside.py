@@ -5,17 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from m3b.data.audit import Audit
+from m3b.data.audit import NOBODY, Asked, Audit
 from m3b.reader import Request
 
 
 @dataclass(frozen=True)
 class ToAudit:
-    """An index as it lies in `work`, and how long its images may be opened."""
+    """An index as it lies in `work`, how long its images may be opened, and what it is for."""
 
     work: Path
     task: str
     seconds: float
+    asked: Asked = NOBODY
 
 
 AUDIT = Request("m3b.agents.checks.inside:audit", ToAudit, Audit, parallel=True)
@@ -27,4 +28,6 @@ def audit(asked: ToAudit) -> Audit:
     from m3b.data.index import read_index
     from m3b.untrusted import progress
 
-    return audit_index(read_index(asked.work, asked.task), asked.work, seconds=asked.seconds, tick=progress)
+    return audit_index(
+        read_index(asked.work, asked.task), asked.work, asked=asked.asked, seconds=asked.seconds, tick=progress
+    )

@@ -12,7 +12,7 @@ from m3b.data.spec.channels import stacked
 from m3b.data.spec.job import Entry, Job
 from m3b.data.spec.labels import LeaveOut, labels_of
 from m3b.data.spec.masks import MaskSource
-from m3b.data.spec.model import Text
+from m3b.data.spec.model import IndexSpec, Text
 from m3b.data.spec.sources import Sources
 
 
@@ -32,9 +32,18 @@ def entries_of(job: Job, cases: Sequence[Case]) -> list[Entry]:
         entries.append(Entry(case, record))
     if masks is not None:
         masks.leave_unmatched()
+        job.notes += _cut_told(spec)
     if boxes is not None:
         job.notes += [f"{count} boxes left out: {reason}" for reason, count in boxes.notes.items()]
     return entries
+
+
+def _cut_told(spec: IndexSpec) -> list[str]:
+    """That masks were cut in two, which changes what their files say."""
+    if spec.masks is None or spec.masks.cut is None:
+        return []
+    return [f"masks hold more than two levels, as lossy compression leaves them, and were cut: above {spec.masks.cut:g} is "
+            f"{next(iter(spec.masks.classes))}"]  # fmt: skip
 
 
 def _record(job: Job, case: Case, masks: MaskSource | None, boxes: BoxSource | None) -> Record:

@@ -7,11 +7,13 @@ import time
 from collections import defaultdict
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from m3b.data.reading import read_image
 from m3b.data.records import Record
+from m3b.data.spec.series import series_of, thumbnail_of
 from m3b.errors import DataError
 
 OPEN_AT_MOST = 30_000
@@ -39,6 +41,8 @@ class Opened:
     reasons: dict[int, str]
     pixels: list[str]
     unopened: int
+    series: list[str] = field(default_factory=list)
+    """Of each case a text that neighbours of one series share: pictures numbered one after the other that look the same."""
 
 
 def open_all(
@@ -57,9 +61,9 @@ def open_all(
         return Opened({}, [""] * len(references), len(references))
     with ThreadPoolExecutor(THREADS) as pool:
         looked = list(pool.map(lambda some: _look(root, some, end), references))
-    reasons = {place: UNREADABLE for place, (_, fault) in enumerate(looked) if fault}
+    reasons = {place: UNREADABLE for place, (_, fault, _) in enumerate(looked) if fault}
     same: dict[str, list[int]] = defaultdict(list)
-    for place, (pixels, _) in enumerate(looked):
+    for place, (pixels, _, _) in enumerate(looked):
         if pixels:
             same[pixels].append(place)
     for places in same.values():
@@ -68,19 +72,23 @@ def open_all(
             continue
         kept = [place for place in places if tested[place]] or places[:1]
         reasons |= {place: COPY for place in places if place not in kept}
-    unopened = sum(not pixels and not fault for pixels, fault in looked)
-    return Opened(reasons, [pixels for pixels, _ in looked], unopened)
+    unopened = sum(not pixels and not fault for pixels, fault, _ in looked)
+    thumbnails = [thumbnail for _, _, thumbnail in looked]
+    series = series_of([some[0] for some in references], thumbnails)
+    return Opened(reasons, [pixels for pixels, _, _ in looked], unopened, series)
 
 
-def _look(root: Path, references: Sequence[str], end: float) -> tuple[str, str]:
-    """(a text that copies share, what is wrong); both empty where there was no time."""
+def _look(root: Path, references: Sequence[str], end: float) -> tuple[str, str, Any]:
+    """(a text that copies share, what is wrong, a thumbnail of a single picture); empty where there was no time."""
     if time.monotonic() >= end:
-        return "", ""
+        return "", "", None
+    thumbnail = None
     digest = hashlib.blake2b(digest_size=16)
     try:
         for reference in references:
             array = read_image(reference, str(root)).array
             digest.update(f"{array.shape}{array.dtype}".encode() + array.tobytes())
+            thumbnail = thumbnail_of(array) if len(references) == 1 and array.ndim == 3 else None
     except DataError as error:
-        return "", str(error)
-    return digest.hexdigest(), ""
+        return "", str(error), None
+    return digest.hexdigest(), "", thumbnail

@@ -19,9 +19,10 @@ def sides_of(job: Job, entries: list[Entry]) -> tuple[list[Record], list[Record]
     """Training and test records; the data set's own split where the spec names one, else a drawn one."""
     spec = job.spec
     own = _own(job, spec.split.source, entries) if spec.split.source is not None else []
-    entries, own, copies = _opened(job, entries, own)
+    entries, own, copies, series = _opened(job, entries, own)
     groups = together([
-        (e.record.patient, copy, *_texts(job, spec.together, e.case)) for e, copy in zip(entries, copies, strict=True)
+        (e.record.patient, copy, near, *_texts(job, spec.together, e.case))
+        for e, copy, near in zip(entries, copies, series if not own else [""] * len(entries), strict=True)
     ])  # fmt: skip
     if own and not {"train", "test"} <= set(own):
         job.notes.append(
@@ -45,8 +46,9 @@ def sides_of(job: Job, entries: list[Entry]) -> tuple[list[Record], list[Record]
     return train, test, crossing
 
 
-def _opened(job: Job, entries: list[Entry], own: list[str]) -> tuple[list[Entry], list[str], list[str]]:
-    """The cases whose images open and are no copies, their sides, and a key that the patients of copies share."""
+def _opened(job: Job, entries: list[Entry], own: list[str]) -> tuple[list[Entry], list[str], list[str], list[str]]:
+    """The cases whose images open and are no copies, their sides, a key that the patients of copies share, and one that
+    neighbours of a series share."""
     images = [[e.case.folder] if e.case.folder else [i.reference for i in (*e.case.items, *e.case.channels.values())]
               for e in entries]  # fmt: skip
     looked = open_all(
@@ -66,7 +68,10 @@ def _opened(job: Job, entries: list[Entry], own: list[str]) -> tuple[list[Entry]
         )
     if not kept:
         raise DataError(f"None of the {len(entries)} cases can be used: {next(iter(looked.reasons.values()))}.")
-    return [entries[p] for p in kept], [own[p] for p in kept] if own else [], [looked.pixels[p] for p in kept]
+    series = [looked.series[p] if looked.series else "" for p in kept]
+    if (joined := sum(map(bool, series))) and not own:
+        job.notes.append(f"{joined:,} images are neighbours in series of nearly the same picture, and stay together")
+    return [entries[p] for p in kept], [own[p] for p in kept] if own else [], [looked.pixels[p] for p in kept], series
 
 
 def _without_crossing(

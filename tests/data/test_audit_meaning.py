@@ -1,0 +1,278 @@
+"""Checks of meaning: a wrong reading of the data is found where it is one, and a right one passes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import nibabel as nib
+import numpy as np
+import pydicom
+import pytest
+from PIL import Image
+from pydicom.dataset import FileDataset, FileMetaDataset
+
+from m3b.data.audit import Asked, Audit, Finding, audit_index
+from m3b.data.audit_kinds import of
+from m3b.data.index import BoxLabel, Index, Record
+
+COUNT = 24
+
+
+def only(audit: Audit, code: str) -> Finding:
+    (found,) = [finding for finding in audit.findings if finding.code == code]
+    return found
+
+
+def codes(audit: Audit) -> set[str]:
+    return {finding.code for finding in audit.findings}
+
+
+def noise(work: Path, at: int, name: str = "") -> str:
+    name = name or f"i{at}.png"
+    array = np.random.default_rng(at).integers(40, 200, (40, 48), dtype=np.uint8)
+    Image.fromarray(array).save(work / name)
+    return name
+
+
+def labelled(
+    work: Path, labels: Sequence[str], patients: Sequence[str] | None = None, names: Sequence[str] = ()
+) -> Index:
+    who = patients or [f"p{at}" for at in range(len(labels))]
+    records = [
+        Record(noise(work, at, names[at] if names else ""), (label,), who[at]) for at, label in enumerate(labels)
+    ]
+    cut = len(records) * 3 // 4
+    return Index(tuple(records[:cut]), tuple(records[cut:]), tuple(sorted(set(labels))))
+
+
+# --- classes ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["PAT{:03}", "patient_{}", "case-{:02}", "ISIC_002430{}", "d41d8cd98f00b{:03}"])
+def test_classes_that_are_names_of_patients(tmp_path: Path, name: str) -> None:
+    labels = [name.format(at % 6) for at in range(COUNT)]
+    finding = only(audit_index(labelled(tmp_path, labels), tmp_path), "classes_are_identifiers")
+    assert finding.weight == "fix"
+    assert name.format(0) in finding.told
+    assert "column" in finding.message
+
+
+@pytest.mark.parametrize(
+    "names",
+    [("0", "1", "2"), ("stage 1", "stage 2", "stage 3"), ("T1", "T2", "T10"), ("BI-RADS 2", "BI-RADS 3", "BI-RADS 4"),
+     ("nv", "mel", "bcc"), ("covid19", "pneumonia", "healthy"), ("grade_0", "grade_1", "grade_2"), ("L5", "S1", "C2")],
+)  # fmt: skip
+def test_numbered_classes_are_classes(tmp_path: Path, names: tuple[str, ...]) -> None:
+    labels = [names[at % len(names)] for at in range(COUNT)]
+    assert not codes(audit_index(labelled(tmp_path, labels), tmp_path)) & {
+        "classes_are_identifiers", "classes_are_patients", "one_case_a_class"
+    }  # fmt: skip
+
+
+def test_classes_that_coincide_with_patients(tmp_path: Path) -> None:
+    labels = [("alpha", "beta", "gamma")[at % 3] for at in range(COUNT)]
+    index = labelled(tmp_path, labels, [f"who-{label}" for label in labels])
+    finding = only(audit_index(index, tmp_path), "classes_are_patients")
+    assert (finding.weight, "cannot be told apart" in finding.told) == ("fix", True)
+    unknown = labelled(tmp_path, labels, [f"unknown-{at}" for at in range(COUNT)])
+    assert "classes_are_patients" not in codes(audit_index(unknown, tmp_path))
+
+
+def test_a_class_for_every_case(tmp_path: Path) -> None:
+    labels = [f"a finding of {chr(97 + at)}" for at in range(COUNT - 4)] + ["other"] * 4
+    finding = only(audit_index(labelled(tmp_path, labels), tmp_path), "one_case_a_class")
+    assert "20 of 21 classes have a single case" in finding.told
+
+
+# --- the request --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("words", ["Grade the knee (0 to 4)", "Kellgren-Lawrence 0-4 on X-rays", "Grad 0 bis 4"])
+def test_the_ends_of_a_range_are_no_classes(tmp_path: Path, words: str) -> None:
+    index = labelled(tmp_path, ["04"[at % 2] for at in range(COUNT)])
+    assert only(audit_index(index, tmp_path, asked=Asked(words)), "numbers_of_request").weight == "fix"
+    assert "numbers_of_request" not in codes(audit_index(index, tmp_path, asked=Asked("Tell 0 from 4")))
+    whole = labelled(tmp_path, ["01234"[at % 5] for at in range(COUNT)])
+    assert "numbers_of_request" not in codes(audit_index(whole, tmp_path, asked=Asked(words)))
+
+
+def test_classes_of_another_subject(tmp_path: Path) -> None:
+    index = labelled(tmp_path, [("urinary system", "musculoskeletal")[at % 2] for at in range(COUNT)])
+    asked = Asked("Tell pneumonia from tuberculosis on chest X-rays")
+    assert "pneumonia" in only(audit_index(index, tmp_path, asked=asked), "classes_off_request").message
+    for fitting in ("Tell urinary from musculoskeletal cases", "Classify these images", "Detect fractures"):
+        assert "classes_off_request" not in codes(audit_index(index, tmp_path, asked=Asked(fitting)))
+
+
+# --- what stands beside the pixels --------------------------------------------------------------------------------
+
+
+def test_a_label_in_the_file_names(tmp_path: Path) -> None:
+    labels = [("no", "yes")[at % 2] for at in range(COUNT)]
+    names = [f"ID_{at:03}_CONTRAST_{at % 2}_CT.png" for at in range(COUNT)]
+    finding = only(audit_index(labelled(tmp_path, labels, names=names), tmp_path), "label_in_name")
+    assert (finding.weight, "part 4" in finding.message) == ("warn", True)
+    assert "label_in_name" not in codes(audit_index(labelled(tmp_path, labels), tmp_path))
+
+
+def dicom(file: Path, at: int, **fields: str) -> str:
+    meta = FileMetaDataset()
+    meta.MediaStorageSOPClassUID = pydicom.uid.SecondaryCaptureImageStorage
+    meta.MediaStorageSOPInstanceUID = pydicom.uid.generate_uid()
+    meta.TransferSyntaxUID = pydicom.uid.ExplicitVRLittleEndian
+    one = FileDataset(str(file), {}, file_meta=meta, preamble=b"\0" * 128)
+    one.Rows, one.Columns, one.SamplesPerPixel, one.PhotometricInterpretation = 24, 20, 1, "MONOCHROME2"
+    one.BitsAllocated = one.BitsStored = 16
+    one.HighBit, one.PixelRepresentation, one.PatientID, one.Modality = 15, 0, f"P{at}", "CT"
+    for name, value in fields.items():
+        setattr(one, name, value)
+    one.PixelData = np.random.default_rng(at).integers(0, 900, (24, 20), dtype=np.uint16).tobytes()
+    one.save_as(file, enforce_file_format=True)
+    return file.name
+
+
+def test_a_label_in_the_header(tmp_path: Path) -> None:
+    def index(told: Callable[[int], dict[str, str]]) -> Index:
+        records = [
+            Record(dicom(tmp_path / f"{at}.dcm", at, **told(at)), (("no", "yes")[at % 2],), f"p{at}")
+            for at in range(COUNT)
+        ]
+        return Index(tuple(records[:18]), tuple(records[18:]), ("no", "yes"))
+
+    finding = only(
+        audit_index(index(lambda at: {"ContrastBolusAgent": "APPLIED"} if at % 2 else {}), tmp_path), "label_in_header"
+    )
+    assert (finding.weight, "ContrastBolusAgent" in finding.message) == ("warn", True)
+    assert "label_in_header" not in codes(audit_index(index(lambda at: {"StationName": f"CT{at % 3}"}), tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("frames", "unit", "code"), [(20, "sec", "time_as_channels"), (20, "unknown", "four_axes"), (4, "sec", "four_axes")]
+)
+def test_time_is_no_channel(tmp_path: Path, frames: int, unit: str, code: str) -> None:
+    records = []
+    for at in range(COUNT):
+        random = np.random.default_rng(at)
+        image = nib.Nifti1Image(random.normal(0, 50, (10, 9, 6, frames)).astype(np.int16), np.eye(4))
+        image.header.set_xyzt_units("mm", unit)
+        image.header.set_zooms((1, 1, 1, 2.0))
+        nib.save(image, tmp_path / f"i{at}.nii.gz")
+        mask = np.zeros((10, 9, 6), np.uint8)
+        mask[2 : 4 + at % 4, 2:6, 1 : 3 + at % 3] = 1
+        nib.save(nib.Nifti1Image(mask, np.eye(4)), tmp_path / f"m{at}.nii.gz")
+        records.append(Record(f"i{at}.nii.gz", patient=f"p{at}", mask=f"m{at}.nii.gz"))
+    found = codes(audit_index(Index(tuple(records[6:]), tuple(records[:6]), ("liver",), "segmentation"), tmp_path))
+    assert found & {"time_as_channels", "four_axes"} == {code}
+
+
+# --- masks --------------------------------------------------------------------------------------------------------
+
+
+def round_image(random: np.random.Generator, size: int = 64) -> np.ndarray:
+    """A fundus-like picture: bright within a circle, black around it."""
+    y, x = np.ogrid[:size, :size]
+    inside = (x - size / 2) ** 2 + (y - size / 2) ** 2 < (0.45 * size) ** 2
+    return np.where(inside, random.integers(90, 200, (size, size)), random.integers(0, 4, (size, size))).astype(
+        np.uint8
+    )
+
+
+def masked(
+    work: Path, draw: Callable[[int, np.ndarray, np.random.Generator], np.ndarray], suffix: str = "png", **values: int
+) -> Index:
+    """Round pictures with masks that `draw` makes of number, picture and random generator."""
+    records = []
+    for at in range(COUNT):
+        random = np.random.default_rng(at)
+        image = round_image(random)
+        Image.fromarray(image).save(work / f"i{at}.png")
+        Image.fromarray(draw(at, image, random).astype(np.uint8)).save(work / f"m{at}.{suffix}")
+        records.append(Record(f"i{at}.png", patient=f"p{at}", mask=f"m{at}.{suffix}"))
+    labels = values or {"lesion": 255}
+    return Index(tuple(records[6:]), tuple(records[:6]), tuple(labels), "segmentation", labels)
+
+
+def blob(at: int, image: np.ndarray, random: np.random.Generator) -> np.ndarray:
+    top, left = random.integers(12, 36, 2)
+    mask = np.zeros(image.shape)
+    mask[top : top + 6 + at % 7, left : left + 8 + at % 5] = 255
+    return mask
+
+
+ODD = {"mask_lossy", "mask_noise", "mask_constant", "mask_field_of_view", "mask_visible_part", "mean_shape"}
+
+
+def test_masks_that_are_masks(tmp_path: Path) -> None:
+    assert not codes(audit_index(masked(tmp_path, blob), tmp_path)) & ODD
+
+
+@pytest.mark.parametrize("value", [1, 255])
+def test_compression_noise_is_no_structure(tmp_path: Path, value: int) -> None:
+    finding = only(audit_index(masked(tmp_path, blob, "jpg", lesion=value), tmp_path), "mask_lossy")
+    assert finding.weight == "fix"
+    assert "masks.cut" in finding.message
+    assert "masks.cut" not in finding.told
+
+
+def test_scattered_points_are_noise(tmp_path: Path) -> None:
+    def dither(at: int, image: np.ndarray, random: np.random.Generator) -> np.ndarray:
+        return 255 * (random.random(image.shape) < 0.08)
+
+    assert only(audit_index(masked(tmp_path, dither), tmp_path), "mask_noise").weight == "fix"
+
+
+def test_one_mask_for_all(tmp_path: Path) -> None:
+    def frame(at: int, image: np.ndarray, random: np.random.Generator) -> np.ndarray:
+        mask = np.zeros(image.shape)
+        mask[10:50, 12:52] = 255
+        return mask
+
+    found = audit_index(masked(tmp_path, frame), tmp_path)
+    assert only(found, "mask_constant").weight == "fix"
+    assert "same_mask" not in codes(found)
+
+
+def test_the_field_of_view(tmp_path: Path) -> None:
+    def view(at: int, image: np.ndarray, random: np.random.Generator) -> np.ndarray:
+        mask = 255 * (image > 50)
+        mask[30:32, 20 : 22 + at % 4] = 0
+        return mask
+
+    finding = only(audit_index(masked(tmp_path, view), tmp_path), "mask_field_of_view")
+    assert (finding.weight, "dark border" in finding.told) == ("fix", True)
+
+
+def test_a_mean_shape_that_serves_for_all_is_said(tmp_path: Path) -> None:
+    def organ(at: int, image: np.ndarray, random: np.random.Generator) -> np.ndarray:
+        mask = np.zeros(image.shape)
+        mask[16:48, 16 : 47 + at % 3] = 255
+        return mask
+
+    finding = only(audit_index(masked(tmp_path, organ), tmp_path), "mean_shape")
+    assert finding.weight == "warn"
+    assert "Dice 0.9" in finding.message or "Dice 1.0" in finding.message
+
+
+# --- metrics ------------------------------------------------------------------------------------------------------
+
+
+def test_a_metric_that_the_annotation_cannot_bear(tmp_path: Path) -> None:
+    records = tuple(
+        Record(noise(tmp_path, at), patient=f"p{at}", mask=None if at % 4 else f"m{at}.png") for at in range(8)
+    )
+    masks = Index(records[2:], records[:2], ("nodule",), "detection")
+    boxes = Index(
+        tuple(Record(f"i{at}.png", patient=f"p{at}", boxes=(BoxLabel("nodule", (1, 2, 5, 6)),)) for at in range(6)),
+        tuple(Record(f"i{at}.png", patient=f"p{at}", boxes=()) for at in range(6, 8)),
+        ("nodule",),
+        "detection",
+    )
+    bears = of("detection").bears
+    assert "compares boxes, and this index has masks" in bears(masks, "map_50")
+    assert "compares masks, and this index has boxes" in bears(boxes, "dice")
+    assert not bears(masks, "lesion_f1")
+    assert not bears(boxes, "map_50")
+    assert not bears(boxes, "image_auroc")
+    (fault,) = of("detection").asked(masks, Asked(metric="map_50"))
+    assert (fault.code, fault.weight) == ("metric_not_borne", "fix")
