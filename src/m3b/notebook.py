@@ -16,10 +16,9 @@ def short(text: object, most: int = LETTERS) -> str:
     return line if len(line) <= most else f"{line[: most - 1]}…"
 
 
-def file_name(image: str | tuple[str, ...]) -> str:
+def file_name(image: tuple[str, ...]) -> str:
     """The file's name, or that of the first of several and how many follow."""
-    first = image if isinstance(image, str) else (image or ("",))[0]
-    more = 0 if isinstance(image, str) else len(image) - 1
+    first, more = (image or ("",))[0], len(image) - 1
     return short(Path(first).name or first) + (f" and {more} more" if more > 0 else "")
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import shutil
+import zlib
 from pathlib import Path
 
+import nibabel as nib
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -231,3 +233,47 @@ def test_the_order_of_the_file_system_does_not_matter(graded: Path, tmp_path: Pa
     plain = execute(spec, graded, name="set", work=tmp_path)
     assert (made.train, made.test) == (plain.train, plain.test)
     assert made.accounting.to_json() == plain.accounting.to_json()
+
+
+SEQUENCES = {
+    "task": "diagnosis",
+    "images": {
+        "files": {"pattern": "{case}/flair.nii"},
+        "case": "{case}",
+        "channels": [
+            {"name": name, "files": {"pattern": f"{{case}}/{name}.nii"}, "case": "{case}"} for name in ("flair", "t1")
+        ],
+    },
+    "labels": {"sources": [{"value": "{case}", "find": "^[a-z]+"}], "classes": {"ill": [], "well": []}},
+}
+
+
+def sequences(root: Path, case: str, t1: tuple[int, int, int] = (6, 6, 4), spacing: float = 1.0) -> None:
+    random = np.random.default_rng(zlib.crc32(case.encode()))
+    (root / case).mkdir(parents=True)
+    for name, shape, step in (("flair", (6, 6, 4), 1.0), ("t1", t1, spacing)):
+        voxels = random.normal(size=shape).astype(np.float32)
+        nib.save(nib.Nifti1Image(voxels, np.diag([step, step, step, 1.0])), root / case / f"{name}.nii")
+
+
+def test_sequences_become_channels_by_name_and_nothing_is_stacked(tmp_path: Path) -> None:
+    root, work = tmp_path / "raw", tmp_path / "work"
+    for number in range(6):
+        sequences(root, f"{'ill' if number % 2 else 'well'}{number}", (3, 3, 2) if number == 4 else (6, 6, 4), 2.0)
+    sequences(root, "well8")
+    (root / "well8/t1.nii").unlink()
+    sequences(root, "well9", spacing=1.0)
+    header = nib.load(root / "well9/t1.nii")
+    far = np.eye(4)
+    far[:3, 3] = 900
+    nib.save(nib.Nifti1Image(header.get_fdata(), far), root / "well9/t1.nii")
+    made = read(root, work, **SEQUENCES)
+    write(made, work)
+    index = read_index(work)
+    assert index.channels == ("flair", "t1")
+    assert all(list(record.reference) == ["flair", "t1"] for record in index.records)
+    assert len(index.records) == 6
+    assert not list(work.rglob("*.nii*")), "files stay where they are"
+    reasons = {reason: count for reason, (count, _) in made.accounting.reasons().items()}
+    assert reasons["the case has no t1"] == 1
+    assert reasons["its channels cannot be brought to one grid, or one of them is no single image"] == 2

@@ -11,11 +11,15 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+from Utils.named import takes
+
 CODE = (
     "arrays",
     "boxes",
+    "channels",
     "formats",
     "geometry",
+    "grids",
     "headers",
     "images",
     "lesions",
@@ -97,7 +101,7 @@ def _readme(plan: dict[str, Any]) -> str:
     return (
         f"# Detector: {', '.join(plan['classes'])}\n\n"
         "    pip install -r requirements.txt\n    python predict.py IMAGE... -o predictions.json [--masks DIR]\n\n"
-        f"Takes {plan['dims']}D images (files, slice folders, DICOM series, `archive.npz#key[index]`) and gives {what}, "
+        f"Takes {takes(plan)} and gives {what}, "
         "and an anomaly score (0 to 1) of the image as a whole. Masks lie on the grid of their image. Boxes are lower "
         "corner, then upper, in pixels: x along columns, y along rows; in volumes voxels along the file's own axes; a "
         "box over pixels 2 to 4 is 2 to 5. Scores are calibrated on validation cases: of boxes with a score of 0.7 about "

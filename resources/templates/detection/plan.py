@@ -19,6 +19,7 @@ from Datapath.fingerprint import fingerprint
 from Datapath.index import read_index
 from Utils.extent import disbelieved
 from Utils.grid import grid, refit
+from Utils.named import channels_of, intensity_of, told_names
 from Utils.pace import Way, choose_precision, fit, quickest, steps_of, told
 from Utils.price import costs
 from Utils.scales import by_itself, joined, mixed
@@ -81,8 +82,8 @@ def make_plan(facts: dict[str, Any], minutes: float, gpu: bool) -> dict[str, Any
         "overlap": True,
         "points": "lesions",
         "dims": dims,
-        "channels": 1 if facts["channels"] in (2, 4) and facts["eight_bit"] else min(facts["channels"], 4),
-        "intensity": _intensity(facts),
+        **channels_of(facts, 4),
+        "intensity": intensity_of(facts, _intensity),
         **grid(facts, gpu),
         "extent": facts["extent"],
     }
@@ -222,7 +223,7 @@ def summary(facts: dict[str, Any], plan: dict[str, Any]) -> str:
         f"lr {plan['lr']}, augmentation {plan['augment']}; weights start at random",
         worth(facts["patients"], float(plan["validation_share"])),
     ]
-    lines += [*mixed(facts), *facts["averaged"], *disbelieved(facts)]
+    lines += [*told_names(plan), *mixed(facts), *facts["averaged"], *disbelieved(facts)]
     if facts["unreadable"]:
         lines.append(f"{len(facts['unreadable'])} sampled cases cannot be used: {facts['unreadable'][0]}")
     if facts["odd"]:

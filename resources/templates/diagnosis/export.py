@@ -11,8 +11,22 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-CODE = ("images", "geometry", "headers", "formats", "arrays", "calling", "preprocess", "residual", "tta")
-REQUIREMENTS = ("torch", "monai", "numpy", "safetensors", "pillow", "pydicom", "nibabel", "SimpleITK", "h5py")
+from Utils.named import takes
+
+CODE = (
+    "images",
+    "channels",
+    "grids",
+    "geometry",
+    "headers",
+    "formats",
+    "arrays",
+    "calling",
+    "preprocess",
+    "residual",
+    "tta",
+)
+REQUIREMENTS = ("torch", "monai", "numpy", "scipy", "safetensors", "pillow", "pydicom", "nibabel", "SimpleITK", "h5py")
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -81,7 +95,7 @@ def _readme(plan: dict[str, Any], config: dict[str, Any]) -> str:
     return (
         f"# Classifier: {', '.join(plan['classes'])}\n\n"
         "    pip install -r requirements.txt\n    python predict.py IMAGE... -o predictions.json\n\n"
-        f"Takes {plan['dims']}D images (files, slice folders, DICOM series, `archive.npz#key[index]`) and gives class "
+        f"Takes {takes(plan)} and gives class "
         "probabilities. Not a medical device.\n\n"
         f"On {valid['cases']} held-out training cases: AUROC {valid['auroc']}, balanced accuracy "
         f"{valid['balanced_accuracy']}. Expected calibration error of the probabilities (15 bins): {error['ece_before']} "

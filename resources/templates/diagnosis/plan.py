@@ -19,6 +19,7 @@ import numpy as np
 from Model.pretrained import PretrainedError, find_pretrained, fitting_size, read_config, read_norm, weights_of
 from Utils.facts import fingerprint
 from Utils.intensity import choose_changes, choose_intensity
+from Utils.named import channels_of, intensity_of, told_names
 from Utils.pace import choose_precision, fit, quickest, steps_of, told
 from Utils.price import costs
 from Utils.scales import mixed
@@ -26,6 +27,7 @@ from Utils.settings import TIME_ONLY, given, override, priced, save_plan
 
 HEAVIEST = 3.0
 """No class weighs more, or less than a third: by the root of its share, since all of it makes a rare class cry wolf."""
+COLOURS = 3
 LEAST = 250
 """Steps that a model needs before another fold, finer input or a wider network pays."""
 
@@ -83,11 +85,11 @@ def make_plan(facts: dict[str, Any], minutes: float, gpu: bool) -> dict[str, Any
         "classes": facts["classes"],
         "multi_label": facts["multi_label"],
         "dims": dims,
-        "channels": 1 if facts["channels"] in (2, 4) and facts["eight_bit"] else min(facts["channels"], 4),
+        **channels_of(facts, 4),
         "size": size,
         "spacing": None,
         "fit": "stretch",
-        "intensity": choose_intensity(facts),
+        "intensity": intensity_of(facts, choose_intensity),
         "network": network,
         "batch": batch,
         "lr": 3e-4 if small and gpu else 1e-3,
@@ -147,6 +149,8 @@ def add_pretrained(plan: dict[str, Any], facts: dict[str, Any], settings: list[s
         return f"weights start from {wanted}, as asked"
     if plan["dims"] != 2:
         return "weights start at random (no pretrained network is looked for in 3D)"
+    if len(plan["channel_names"] or ()) > COLOURS:
+        return "weights start at random (pretrained networks take the three channels of colour)"
     found, looked = find_pretrained()
     limit = (600 if has_gpu() else 150) * 1e6
     for place in found[::-1] if has_gpu() else found:
@@ -162,15 +166,18 @@ def add_pretrained(plan: dict[str, Any], facts: dict[str, Any], settings: list[s
 
 def _use_pretrained(plan: dict[str, Any], place: Path) -> None:
     config = read_config(place)
+    names, room = plan["channel_names"] or (), int(config.get("num_channels", 3))
+    if len(names) > room:
+        raise PretrainedError(f"it takes {room} channels, and a case has {len(names)}: {', '.join(names)}")
     dropout = plan["network"]["dropout"]
     plan["network"] = {"name": "pretrained", "pretrained": str(place), "backbone_lr": 0.1, "dropout": dropout}
     plan["network"]["config"] = config
-    plan["channels"] = int(config.get("num_channels", 3))
+    plan["channels"] = room
     plan["lr"] = 1e-3
     if plan["dims"] == 2:
         plan["size"] = fitting_size(config, plan["size"])
     plan["batch"] = max(2, min(plan["batch"], 32))
-    if plan["channels"] == 3 and plan["intensity"]["mode"] != "percentile":
+    if plan["channels"] == 3 and not names and plan["intensity"]["mode"] != "percentile":
         plan["intensity"] |= read_norm(place)
 
 
@@ -295,7 +302,7 @@ def summary(facts: dict[str, Any], plan: dict[str, Any]) -> str:
             f"{plan['folds']} models, one a fold of patients" if plan["folds"] > 1 else "one model, validation held out"
         ),
     ]
-    lines += _warnings(facts)
+    lines += [*told_names(plan), *_warnings(facts)]
     return "\n".join([*lines, "wrote plan.json (every run of plan.py starts afresh; --set changes single values)"])
 
 

@@ -13,7 +13,20 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-REQUIREMENTS = ("torch", "numpy", "safetensors", "tokenizers", "pillow", "pydicom", "nibabel", "SimpleITK", "h5py")
+from Utils.named import takes
+
+REQUIREMENTS = (
+    "torch",
+    "numpy",
+    "scipy",
+    "safetensors",
+    "tokenizers",
+    "pillow",
+    "pydicom",
+    "nibabel",
+    "SimpleITK",
+    "h5py",
+)
 PARTS = ("text_model", "image_model")
 """Keys of plan.json's `network` that may name a local folder of pretrained weights."""
 
@@ -57,7 +70,7 @@ def needed_by(name: str, folder: Path = Path("Utils")) -> list[Path]:
         if file.stem not in found and file.exists():
             found[file.stem] = file
             text = file.read_text(encoding="utf-8")
-            waiting += [one or other for one, other in re.findall(r'_neighbour\("(\w+)"\)|from \.(\w+) import', text)]
+            waiting += [one or other for one, other in re.findall(r'neighbour\("(\w+)"\)|from \.(\w+) import', text)]
             waiting += re.findall(r"from Utils\.(\w+) import", text)
             waiting += [part for line in re.findall(r"from \. import ([\w, ]+)", text) for part in line.split(", ")]
     return list(found.values())
@@ -81,7 +94,7 @@ def _readme(plan: dict[str, Any]) -> str:
     return (
         "# Report writer\n\n"
         "    pip install -r requirements.txt\n    python predict.py IMAGE... -o reports.json\n\n"
-        f"Takes {plan['dims']}D images (files, slice folders, DICOM series, `archive.npz#key[index]`), {views} (a list of "
+        f"Takes {takes(plan)}, {views} (a list of "
         f"paths in `--list`), and writes {' and '.join(plan['sections'])}. Drafts for research: every sentence needs a "
         "radiologist's eye. Not a medical device.\n"
     )

@@ -21,9 +21,11 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 import numpy as np
 from Datapath.dataloader import read_index, report_of, views_of, whole_text
 from Model.words import SECTIONS
+from Utils.channels import names_of
 from Utils.formats import ImageError
 from Utils.images import read_image
 from Utils.language import learn_language
+from Utils.named import by_channel, channels_of, intensity_of, measured, told_names
 from Utils.pace import choose_precision, fit, quickest, steps_of, told
 from Utils.price import costs, hopeless, share_out, stage_steps
 from Utils.price import told as told_stages
@@ -96,6 +98,8 @@ def fingerprint(records: list[dict[str, Any]], label_dict: dict[str, int]) -> di
         "views": dict(sorted(counts.items())),
         "dims": dims,
         "channels": colour(same),
+        "channel_names": (names := names_of(records)),
+        "by_channel": by_channel(same, names),
         "averaged": averaged(same, colour(same)),
         "modality": Counter(item["modality"] for item in same).most_common(1)[0][0],
         "eight_bit": all(item["eight_bit"] for item in same),
@@ -106,7 +110,7 @@ def fingerprint(records: list[dict[str, Any]], label_dict: dict[str, int]) -> di
     }
 
 
-def _measure(path: str) -> dict[str, Any] | str:
+def _measure(path: Any) -> dict[str, Any] | str:
     try:
         image = read_image(path)
     except ImageError as error:
@@ -123,6 +127,7 @@ def _measure(path: str) -> dict[str, Any] | str:
         "high": high,
         "mean": float(image.array.mean()),
         "std": float(image.array.std()),
+        "by_channel": measured(image),
     }
 
 
@@ -145,11 +150,11 @@ def make_plan(facts: dict[str, Any], minutes: float, gpu: bool) -> dict[str, Any
         "max_tokens": {},
         "views": views,
         "dims": dims,
-        "channels": 1 if facts["channels"] in (2, 4) and facts["eight_bit"] else min(facts["channels"], 4),
+        **channels_of(facts, 4),
         "size": size,
         "spacing": None,
         "fit": "stretch" if dims == 3 else "pad",
-        "intensity": _intensity(facts),
+        "intensity": intensity_of(facts, _intensity),
         "network": {
             "image_width": 32 if gpu else 16,
             "width": 256 if gpu else 128,
@@ -298,7 +303,7 @@ def summary(facts: dict[str, Any], plan: dict[str, Any]) -> str:
         f"{plan['minutes']} minutes, {plan['warm_share']:.0%} of them for the image encoder on the findings alone, "
         f"{plan['words_share']:.0%} for the writer on reports with their findings",
     ]
-    lines += [*mixed(facts), *facts["averaged"]]
+    lines += [*told_names(plan), *mixed(facts), *facts["averaged"]]
     if facts["unseen"]:
         lines.append(f"in no training report, so nothing can be learnt of them: {', '.join(facts['unseen'])}")
     if facts["without_text"]:

@@ -11,11 +11,15 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+from Utils.named import takes
+
 CODE = (
     *(
         "arrays",
+        "channels",
         "formats",
         "geometry",
+        "grids",
         "headers",
         "images",
         "masks",
@@ -88,7 +92,7 @@ def _readme(plan: dict[str, Any], figures: dict[str, Any]) -> str:
     return (
         f"# Segmentation: {', '.join(plan['classes'])}\n\n"
         "    pip install -r requirements.txt\n    python predict.py IMAGE... -o predictions.json --masks masks\n\n"
-        f"Takes {plan['dims']}D images (files, slice folders, DICOM series, `archive.npz#key[index]`) and writes {form} "
+        f"Takes {takes(plan)} and writes {form} "
         "with the image's own geometry, and volumes in ml. Dice on "
         f"{figures['cases']} held-out validation cases: {figures['dice']}. Not a medical device.\n"
     )

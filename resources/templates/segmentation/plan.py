@@ -19,9 +19,10 @@ import numpy as np
 from Utils.extent import disbelieved
 from Utils.fingerprint import fingerprint
 from Utils.intensity import choose_changes, choose_intensity
+from Utils.named import channels_of, dark_of, intensity_of, told_names
 from Utils.pace import choose_precision, fit, quickest, steps_of, told
 from Utils.price import costs, median_there
-from Utils.scales import dark_value, mixed
+from Utils.scales import mixed
 from Utils.settings import TIME_ONLY, given, override, priced, save_plan
 from Utils.shapes import choose_patch, round_up, topology, working_spacing
 from Utils.thin import thin_classes
@@ -85,12 +86,12 @@ def make_plan(facts: dict[str, Any], minutes: float, gpu: bool, settings: list[s
         "labels": facts["labels"],
         "overlap": facts["overlap"],
         "dims": facts["dims"],
-        "channels": min(facts["channels"], 16),
+        **channels_of(facts, 16),
         "spacing": None if side else spacing,
         "extent": facts["extent"],
         "pixels": pixels,
         "side": side,
-        "intensity": choose_intensity(facts),
+        "intensity": intensity_of(facts, choose_intensity),
         "pad_value": 0.0,
         "patch": patch,
         "network": {
@@ -129,7 +130,7 @@ def make_plan(facts: dict[str, Any], minutes: float, gpu: bool, settings: list[s
         if setting.startswith("engine="):
             plan["why_engine"] = "asked for with --set"
     if "pad_value" not in given(settings or []):
-        plan["pad_value"] = dark_value(facts, plan["intensity"])
+        plan["pad_value"] = dark_of(facts, plan["intensity"])
     check(plan)
     return plan
 
@@ -263,7 +264,7 @@ def summary(facts: dict[str, Any], plan: dict[str, Any]) -> str:
     ]
     if facts["patients"] < 4:
         lines.append(f"only {facts['patients']} patients: validation rests on one of them, and its figure says little")
-    lines += [*mixed(facts), *facts["averaged"], *disbelieved(facts), *thin_classes(facts, plan)]
+    lines += [*told_names(plan), *mixed(facts), *facts["averaged"], *disbelieved(facts), *thin_classes(facts, plan)]
     if facts["unreadable"]:
         lines.append(f"{len(facts['unreadable'])} sampled cases cannot be used: {facts['unreadable'][0]}")
     rare = [name for name, found in facts["sizes"].items() if not any(found)]

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from .formats import ImageError
+from .grids import ImagePath
 from .preprocess import KEYS, prepare
 
 _BIG = 2 * 1024**3  # bytes of float32 above which half precision is stored
@@ -23,20 +24,21 @@ class CacheError(RuntimeError):
     """Too many cases that cannot be read."""
 
 
-def cache_key(paths: Sequence[str | list[str]], plan: Mapping[str, Any], base: str = ".") -> str:
+def cache_key(paths: Sequence[ImagePath], plan: Mapping[str, Any], base: str = ".") -> str:
     """Changes with the preprocessing part of the plan, the paths, and the files' sizes and times."""
     digest = hashlib.sha256(json.dumps({key: plan.get(key) for key in KEYS}, sort_keys=True).encode())
     for path in paths:
         digest.update(json.dumps(path).encode())
-        first = Path(base) / (path if isinstance(path, str) else path[0]).split("#")[0]
-        if first.exists():
-            state = first.stat()
-            digest.update(f"{state.st_size}:{state.st_mtime_ns}".encode())
+        for one in path.values() if isinstance(path, Mapping) else [path if isinstance(path, str) else path[0]]:
+            file = Path(base) / one.split("#")[0]
+            if file.exists():
+                state = file.stat()
+                digest.update(f"{state.st_size}:{state.st_mtime_ns}".encode())
     return digest.hexdigest()[:16]
 
 
 def build_cache(
-    paths: Sequence[str | list[str]],
+    paths: Sequence[ImagePath],
     plan: Mapping[str, Any],
     folder: str | Path = "Logout/cache",
     base: str = ".",
@@ -55,9 +57,7 @@ def build_cache(
     return np.load(final, mmap_mode="r"), np.load(flags_file) == 1
 
 
-def _build(
-    paths: Sequence[str | list[str]], plan: Mapping[str, Any], place: Path, base: str, max_unreadable: float
-) -> None:
+def _build(paths: Sequence[ImagePath], plan: Mapping[str, Any], place: Path, base: str, max_unreadable: float) -> None:
     shape = (len(paths), int(plan["channels"]), *(int(v) for v in plan["size"]))
     part, flags_file = place / "data.part.npy", place / "state.npy"
     dtype = np.float32 if np.prod(shape) * 4 <= _BIG else np.float16

@@ -10,7 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-ImagePath = str | list[str]
+from .channels import cases_of, wanted
+from .formats import ImageError
+
+ImagePath = str | list[str] | dict[str, str]
 
 
 @dataclass(frozen=True)
@@ -31,28 +34,54 @@ class Call:
     batch: int
 
 
-def read_call(argv: Sequence[str] | None, doc: str | None, batch: int) -> Call:
+def read_call(argv: Sequence[str] | None, doc: str | None, batch: int, home: Path) -> Call:
     """The command line of a predict.py whose text is `doc`; ends the program where no image is named.
 
     Args:
         batch: images, or windows of one, at a time, where the call does not say.
+        home: the folder of config.json, which says whether a case is several images by name.
     """
+    names = channel_names(home)
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("images", nargs="*")
-    parser.add_argument("--list", help="a JSON list of paths (or of lists of slices or views)")
+    parser.add_argument("images", nargs="*", **_shown(names))
+    parser.add_argument("--list", help="a JSON list of paths (of lists of slices or views; of objects channel -> path)")
     parser.add_argument("-o", "--out", help="a JSON file instead of standard output")
     parser.add_argument(
         "--masks", help="folder for mask files, where there are any; `masks` beside OUT.json if not given"
     )
     parser.add_argument("--batch", type=int, default=batch, help="images or windows at a time")
     options = parser.parse_args(argv)
+    try:
+        named = cases_of(options.images, names)
+    except ImageError as error:
+        parser.error(str(error))
     listed = json.loads(Path(options.list).read_text(encoding="utf-8")) if options.list else []
-    if not [*options.images, *listed]:
+    if not [*named, *listed]:
         parser.error("name at least one image, or a --list")
     out = Path(options.out) if options.out else None
     beside = out.resolve().parent if out else Path.cwd()
     masks = Path(options.masks).resolve() if options.masks else beside / "masks"
-    return Call([*options.images, *listed], out, beside, masks, max(1, options.batch))
+    return Call([*named, *listed], out, beside, masks, max(1, options.batch))
+
+
+def channel_names(home: Path) -> list[str] | None:
+    """The channels of a case by name, in the model's order; None where a case is one image."""
+    plan = json.loads((home / "config.json").read_text(encoding="utf-8")).get("plan") or {}
+    names: list[str] | None = plan.get("channel_names")
+    return names
+
+
+def first_of(path: ImagePath) -> str:
+    """The path after which files of a case are called."""
+    several = list(path.values()) if isinstance(path, dict) else path
+    return several if isinstance(several, str) else (several[0] if several else "empty")
+
+
+def _shown(names: Sequence[str] | None) -> dict[str, str]:
+    """How the images of a case stand in the help."""
+    if not names:
+        return {"metavar": "IMAGE"}
+    return {"metavar": "NAME=PATH", "help": f"a case: {wanted(names)}; a name that comes again begins the next case"}
 
 
 def write_answers(results: Iterable[Mapping[str, Any]], call: Call) -> int:

@@ -46,13 +46,15 @@ class Image:
     """`array` is (C, H, W) or (C, H, W, D) in the file's own dtype (float32 after a rescale).
 
     `spacing` is in mm per spatial axis, None if unknown; `dims` is 2 or 3; `modality` is "ct", "mr", "xray", "us",
-    "pet" where the file says so, "ct" where the values can be nothing else, and "" otherwise.
+    "pet" where the file says so, "ct" where the values can be nothing else, and "" otherwise. `channels` holds, where the
+    image was put together of several by name, the modality of each and whether its values are 8-bit ones.
     """
 
     array: np.ndarray
     spacing: tuple[float, ...] | None
     dims: int
     modality: str = ""
+    channels: tuple[tuple[str, bool], ...] = ()
 
 
 # --- pictures -----------------------------------------------------------------------------------------------------

@@ -11,34 +11,38 @@ import importlib
 import importlib.util
 import re
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+_LOADING = threading.RLock()
 
-def _neighbour(name: str) -> ModuleType:
+
+def neighbour(name: str) -> ModuleType:
     """A module beside this file, also when this file itself was loaded by its path, outside any package."""
     if __package__:
         return importlib.import_module(f"{__package__}.{name}")
     full = f"{__name__}_{name}"
-    if full not in sys.modules:
-        spec = importlib.util.spec_from_file_location(full, Path(__file__).with_name(f"{name}.py"))
-        if spec is None or spec.loader is None:
-            raise ImportError(f"{name}.py is missing beside {__file__}")
-        sys.modules[full] = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(sys.modules[full])
-    return sys.modules[full]
+    with _LOADING:  # a second thread would find the module before it is complete
+        if full not in sys.modules:
+            spec = importlib.util.spec_from_file_location(full, Path(__file__).with_name(f"{name}.py"))
+            if spec is None or spec.loader is None:
+                raise ImportError(f"{name}.py is missing beside {__file__}")
+            sys.modules[full] = importlib.util.module_from_spec(spec)
+            spec.loader.exec_module(sys.modules[full])
+        return sys.modules[full]
 
 
 if TYPE_CHECKING:
     from . import arrays, formats, geometry, headers
     from .formats import Image, ImageError
 else:
-    arrays, formats, geometry = _neighbour("arrays"), _neighbour("formats"), _neighbour("geometry")
-    headers = _neighbour("headers")
+    arrays, formats, geometry = neighbour("arrays"), neighbour("formats"), neighbour("geometry")
+    headers = neighbour("headers")
     Image, ImageError = formats.Image, formats.ImageError
 
 __all__ = ["Image", "ImageError", "check_header", "kind_of", "natural_key", "probe", "read_image"]
@@ -56,12 +60,15 @@ def natural_key(name: str) -> list[tuple[int, int, str]]:
     return [(0, int(part), "") if part.isdecimal() else (1, 0, part) for part in re.split(r"(\d+)", name) if part]
 
 
-def read_image(path: str | Sequence[str], base: str | Path = ".") -> Image:
+def read_image(path: str | Sequence[str] | Mapping[str, str], base: str | Path = ".") -> Image:
     """The image that an index record's `image_path` names; relative paths start at `base`.
 
-    `path` is a file, a folder of slices or a DICOM series, a list of slice files, or `archive.npz#key[17]`.
-    Raises ImageError.
+    `path` is a file, a folder of slices or a DICOM series, a list of slice files, `archive.npz#key[17]`, or an object
+    channel name -> one of these paths (`channels`). Raises ImageError.
     """
+    if isinstance(path, Mapping):
+        joined: Image = neighbour("channels").join(path, base)
+        return joined
     if not isinstance(path, str):
         return _stack([str(Path(base) / item) for item in path])
     full = str(Path(base) / path)
@@ -237,8 +244,10 @@ def _slice_position(header: Any) -> float:
 # --- shapes -------------------------------------------------------------------------------------------------------
 
 
-def probe(path: str | Sequence[str], base: str | Path = ".") -> tuple[int, ...]:
+def probe(path: str | Sequence[str] | Mapping[str, str], base: str | Path = ".") -> tuple[int, ...]:
     """Spatial shape (H, W) or (H, W, D) as `read_image` gives it, from the header alone where the format has one."""
+    if isinstance(path, Mapping):
+        path = neighbour("grids").grid_path(path)
     if isinstance(path, str):
         full = str(Path(base) / path)
         with formats.opening(full):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from .formats import Image, ImageError
 from .geometry import Geometry, apart
+from .grids import ImagePath
 from .masks import Mask, align, grid_of, read_mask
 
 _SAID: set[str] = set()
@@ -46,7 +47,7 @@ def _say(key: str, text: str) -> None:
         print(text, flush=True)
 
 
-def fit(mask: Mask, image_path: str | Sequence[str], shape: tuple[int, ...], name: Any, base: str = ".") -> np.ndarray:
+def fit(mask: Mask, image_path: ImagePath, shape: tuple[int, ...], name: Any, base: str = ".") -> np.ndarray:
     """The mask's array on the image's grid: as it is where the grids agree, else the nearest voxel by both affines."""
     if mask.array.ndim == len(shape) + 1 and mask.array.shape[-1] == 1:
         mask = Mask(mask.array[..., 0], mask.spacing, mask.affine)

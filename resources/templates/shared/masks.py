@@ -16,12 +16,14 @@ if TYPE_CHECKING or __package__:
     from . import arrays, geometry, images
     from .formats import ImageError
     from .geometry import Geometry
+    from .grids import file_affine, grid_of, grid_path
 else:  # loaded by its path, beside an `images` module that was loaded in the same way
     import sys
 
     images = sys.modules[__name__.rsplit("_", 1)[0] + "_images"]
     arrays, geometry = images.arrays, images.geometry
-    ImageError, Geometry = images.ImageError, geometry.Geometry
+    ImageError, Geometry, grids = images.ImageError, geometry.Geometry, images.neighbour("grids")
+    file_affine, grid_of, grid_path = grids.file_affine, grids.grid_of, grids.grid_path
 
 __all__ = [
     "Geometry",
@@ -35,6 +37,7 @@ __all__ = [
     "write_mask",
 ]
 
+ImagePath = str | Sequence[str] | Mapping[str, str]
 MaskPath = str | Sequence[str] | Mapping[str, str] | None
 
 
@@ -119,48 +122,7 @@ def read_masks(
     return np.stack([array == value for value in classes.values()])
 
 
-def grid_of(path: str | Sequence[str], base: str | Path = ".") -> Geometry:
-    """The grid of an image as `read_image` gives it; pixels are read only where no header tells. Raises ImageError."""
-    full = str(Path(base) / path) if isinstance(path, str) else ""
-    kind = images.kind_of(full) if full and Path(full).exists() else ""
-    with images.formats.opening(full):
-        own = _file_affine(full, kind)
-        if own is not None:
-            affine, shape = own
-            order, _ = geometry.closest(affine)
-            turned = geometry.reorient(np.broadcast_to(np.zeros(1, bool), (1, *shape)), affine)[1]
-            sizes = tuple(shape[axis] for axis in order)
-            flat = sizes[2] == 1
-            spacing = geometry.spacing_of(turned)
-            return Geometry(sizes[:2] if flat else sizes, spacing[:2] if flat else spacing, turned)
-    image = images.read_image(path, base)
-    return Geometry(tuple(image.array.shape[1:]), image.spacing, None)
-
-
-def _file_affine(full: str, kind: str) -> tuple[np.ndarray, tuple[int, ...]] | None:
-    """LPS affine and sizes of the file's own axes (i, j, k); None where the format knows no geometry."""
-    if kind == "nifti":
-        import nibabel as nib
-
-        stored = nib.load(full)
-        return geometry.nifti_affine(stored.affine), (*stored.shape[:3], 1, 1)[:3]
-    if kind == "itk":
-        import SimpleITK as sitk
-
-        reader = sitk.ImageFileReader()
-        images.check_header(full)
-        reader.SetImageIO(images.formats.itk_reader(full))
-        reader.SetFileName(full)
-        reader.ReadImageInformation()
-        if reader.GetDimension() < 3:
-            return None
-        return geometry.itk_affine(reader), tuple(reader.GetSize()[:3])
-    if kind == "folder":
-        return images.series_affine(Path(full))  # type: ignore[no-any-return]
-    return None
-
-
-def write_mask(array: np.ndarray, like: str | Sequence[str], stem: str | Path, base: str | Path = ".") -> Path:
+def write_mask(array: np.ndarray, like: ImagePath, stem: str | Path, base: str | Path = ".") -> Path:
     """Write a mask so that its voxels lie where those of the image `like` lie; `read_mask` gives the same array back.
 
     Args:
@@ -171,6 +133,7 @@ def write_mask(array: np.ndarray, like: str | Sequence[str], stem: str | Path, b
     Returns:
         The file that was written. Raises ImageError where the shape does not fit.
     """
+    like = grid_path(like)
     array = array.astype(_type(int(array.max(initial=0))))
     full = str(Path(base) / like) if isinstance(like, str) else ""
     kind = images.kind_of(full) if full and Path(full).exists() else ""
@@ -179,7 +142,7 @@ def write_mask(array: np.ndarray, like: str | Sequence[str], stem: str | Path, b
     if kind == "itk":
         ending = ".mha" if full.lower().endswith((".mha", ".mhd")) else ".nrrd"
         return _write_itk(array, full, Path(f"{stem}{ending}"))
-    if kind == "folder" and array.ndim == 3 and (own := _file_affine(full, kind)) is not None:
+    if kind == "folder" and array.ndim == 3 and (own := file_affine(full, kind)) is not None:
         import nibabel as nib
 
         turned = geometry.reorient(np.broadcast_to(np.zeros(1, bool), (1, *own[1])), own[0])[1]
@@ -275,7 +238,7 @@ def align(mask: Mask, grid: Geometry, name: str = "mask") -> np.ndarray:
     return np.asarray(moved.reshape(grid.shape))
 
 
-def boxes_to_array(box: Sequence[float], path: str | Sequence[str], base: str | Path = ".") -> tuple[float, ...]:
+def boxes_to_array(box: Sequence[float], path: ImagePath, base: str | Path = ".") -> tuple[float, ...]:
     """A box in file coordinates (x0, y0, [z0,] x1, y1[, z1]) as (r0, c0[, s0], r1, c1[, s1]) of `read_image`'s array."""
     half = len(box) // 2
     if half == 2:
@@ -283,7 +246,7 @@ def boxes_to_array(box: Sequence[float], path: str | Sequence[str], base: str | 
     return _mapped(box, _voxels(path, base), (1, 0, 2, 4, 3, 5))
 
 
-def boxes_to_file(box: Sequence[float], path: str | Sequence[str], base: str | Path = ".") -> tuple[float, ...]:
+def boxes_to_file(box: Sequence[float], path: ImagePath, base: str | Path = ".") -> tuple[float, ...]:
     """Undoes `boxes_to_array`."""
     half = len(box) // 2
     if half == 2:
@@ -292,11 +255,12 @@ def boxes_to_file(box: Sequence[float], path: str | Sequence[str], base: str | P
     return _mapped(box, None if across is None else np.linalg.inv(across), (1, 0, 2, 4, 3, 5))
 
 
-def _voxels(path: str | Sequence[str], base: str | Path) -> np.ndarray | None:
+def _voxels(path: ImagePath, base: str | Path) -> np.ndarray | None:
     """From voxel (i, j, k) of the file to (row, column, slice); None where the file has no axes of its own."""
+    path = grid_path(path)
     full = str(Path(base) / path) if isinstance(path, str) else ""
     kind = images.kind_of(full) if full and Path(full).is_file() else ""
-    own = _file_affine(full, kind)
+    own = file_affine(full, kind)
     if own is None:
         return None
     turned = geometry.reorient(np.broadcast_to(np.zeros(1, bool), (1, *own[1])), own[0])[1]

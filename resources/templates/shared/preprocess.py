@@ -7,27 +7,40 @@ from typing import Any
 
 import numpy as np
 
+from .channels import read_case
 from .formats import Image, ImageError
-from .images import read_image
+from .grids import ImagePath
 
 MODES = ("window", "unit", "percentile", "foreground")
 AIR = 0.1
 """Of the range of a body's values: what is darker counts as air."""
 MIN_BODY = 0.005
 """Share of an image that has to be more than air, else all of it counts."""
-KEYS = ("dims", "channels", "size", "spacing", "fit", "intensity")  # all of the plan that preprocessing depends on
+KEYS = (
+    "dims",
+    "channels",
+    "channel_names",
+    "size",
+    "spacing",
+    "fit",
+    "intensity",
+)  # all of the plan that preprocessing depends on
 
 
-def prepare(path: str | Sequence[str], plan: Mapping[str, Any], base: str = ".") -> np.ndarray:
+def prepare(path: ImagePath, plan: Mapping[str, Any], base: str = ".") -> np.ndarray:
     """The network's input for one case, float32 (channels, *size). Raises ImageError."""
-    return preprocess(read_image(path, base), plan, str(path))
+    return preprocess(read_case(path, plan, base), plan, str(path))
 
 
 def preprocess(image: Image, plan: Mapping[str, Any], name: str = "image") -> np.ndarray:
     """As `prepare`, for an image in memory; `name` is for the error message."""
     array = _match_dims(image.array, image.dims, int(plan["dims"]), name)
     spacing = image.spacing if image.dims == plan["dims"] else None
-    array = scale_intensity(all_finite(array, name), plan["intensity"])
+    array = all_finite(array, name)
+    if plan.get("channel_names"):
+        array = scale_each(array, plan["intensity"], image.channels, name)
+    else:
+        array = scale_intensity(array, plan["intensity"])
     array = match_channels(array, int(plan["channels"]))
     array = normalise_channels(array, plan["intensity"])
     size, wanted = tuple(int(v) for v in plan["size"]), plan.get("spacing")
@@ -100,6 +113,22 @@ def scale_intensity(array: np.ndarray, rule: Mapping[str, Any]) -> np.ndarray:
     if isinstance(rule.get("mean"), list):
         return values
     return (values - float(rule.get("mean", 0.0))) / max(float(rule.get("std", 1.0)), 1e-6)
+
+
+def scale_each(
+    array: np.ndarray, rule: Mapping[str, Any], kinds: Sequence[tuple[str, bool]] = (), name: str = "image"
+) -> np.ndarray:
+    """`scale_intensity` channel by channel: by a rule of its own each where the rule has `channels`. Raises ImageError.
+
+    `kinds` as in `Image.channels`: 8-bit values stay such beside others, whose array is of a wider type.
+    """
+    own = rule.get("channels")
+    rules = list(own.values()) if own else [rule] * len(array)
+    if len(rules) != len(array):
+        raise ImageError(f"{name}: {len(array)} channels, but intensity in plan.json has a rule for {', '.join(own)}")
+    narrow = [eight for _, eight in kinds] or [False] * len(array)
+    parts = [np.rint(part).astype(np.uint8) if eight else part for part, eight in zip(array, narrow, strict=True)]
+    return np.concatenate([scale_intensity(part[None], one) for part, one in zip(parts, rules, strict=True)])
 
 
 def _of_foreground(values: np.ndarray) -> np.ndarray:

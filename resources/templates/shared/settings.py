@@ -20,14 +20,14 @@ NETWORKS = {
 """What `network` may hold besides what plan.py put there, a task."""
 OPTIONAL = {
     "loss": "voxel alpha beta weights boxes",
-    "intensity": "mode low high mean std eight_bit",
+    "intensity": "mode low high mean std eight_bit channels",
     "augment": "often flip rotate tilt zoom shift contrast brightness gamma noise blur erase",
     "tta": "use views zoom shift max_seconds",
     "decode": "beams length_penalty min_tokens no_repeat",
     "max_tokens": "findings impression",
 }
 """The same for other objects of the plan, whatever the task."""
-DERIVED = ("task", "unknown", "pad", "shares", "why_engine")
+DERIVED = ("task", "unknown", "pad", "shares", "why_engine", "channel_names")
 """Worked out from the data or from other settings; a value set by hand would be overwritten or break the training."""
 
 

@@ -8,7 +8,7 @@
     volumes.shape(i)    (H, W[, D]) of the image as it was read, before any resampling
     volumes.readable    (N,) bool; the others are printed, and more than 5 % of them raise CacheError
 
-The plan's keys that count: dims, channels, spacing (or null), longest (limit of a side where no spacing is known, or
+The plan's keys that count: dims, channels, channel_names, spacing (or null), longest (limit of a side where no spacing is known, or
 null), side (2D: every picture gets this longer side, instead of a spacing; or absent), pixels (true: spacing counts
 pixels, whatever the files say), intensity, classes, labels ({name: value in the file}, or null where masks are objects of
 one file a class), overlap, points. A case is kept under a name made of these, its paths and its files' sizes and times,
@@ -29,15 +29,15 @@ from typing import Any
 import numpy as np
 
 from .cache import CacheError
+from .channels import read_case
 from .extent import true_spacing
 from .formats import Image, ImageError
-from .images import read_image
 from .mask_grid import load_masks
-from .preprocess import match_channels, resize, scale_intensity
+from .preprocess import match_channels, resize, scale_each
 
-KEYS = ("dims", "channels", "spacing", "extent", "longest", "side", "pixels", "intensity")
+KEYS = ("dims", "channels", "channel_names", "spacing", "extent", "longest", "side", "pixels", "intensity")
 KEYS += ("classes", "labels", "overlap", "points")
-FORM = 2
+FORM = 3
 """Of what is kept for a case: other forms are other cases."""
 POINTS = 2000
 OPEN = 192
@@ -111,7 +111,7 @@ def build_volumes(
 def case_key(record: Mapping[str, Any], plan: Mapping[str, Any], base: str = ".") -> str:
     """Changes with the plan's preprocessing, the record's paths, and the files' sizes and times."""
     wanted = json.dumps({"form": FORM, **{key: plan.get(key) for key in KEYS}}, sort_keys=True)
-    paths = json.dumps([record["image_path"], record.get("mask_path")], sort_keys=True)
+    paths = json.dumps([record["image_path"], record.get("mask_path")])
     digest = hashlib.sha256((wanted + paths).encode())
     for path in _flat([record["image_path"], record.get("mask_path")]):
         file = Path(base) / path.split("#")[0]
@@ -136,7 +136,7 @@ def prepare_case(
 ) -> tuple[np.ndarray, np.ndarray, tuple[int, ...]]:
     """Image float32 (C, ...) and mask uint8, both at plan["spacing"], and the shape of the image as it was read. Raises
     ImageError naming the file."""
-    image = read_image(record["image_path"], base)
+    image = read_case(record["image_path"], plan, base)
     array, shape = prepare_image(image, plan, str(record["image_path"])), tuple(image.array.shape[1:])
     channels = load_masks(record, plan, image, base)  # (K, H, W[, D]) bool, on the image's grid
     if channels.ndim - 1 < int(plan["dims"]):
@@ -170,8 +170,7 @@ def prepare_image(image: Image, plan: Mapping[str, Any], name: str = "image") ->
         spacing = (*spacing[:2], float(plan["spacing"][2])) if spacing and plan.get("spacing") else None
     elif dims == 3:
         spacing = true_spacing(array.shape[1:], spacing, plan.get("extent"))
-    rule = plan["intensity"]
-    array = match_channels(np.concatenate([scale_intensity(part[None], rule) for part in array]), int(plan["channels"]))
+    array = match_channels(scale_each(array, plan["intensity"], image.channels, name), int(plan["channels"]))
     size = wanted_shape(array.shape[1:], spacing, plan)
     array = resize(array, size)
     if not np.isfinite(array).all():

@@ -86,9 +86,9 @@ def _shape(record: Record, base: Path) -> tuple[int, ...]:
     return tuple(geometry(image(record), str(base)).shape)
 
 
-def image(record: Record) -> str | list[str]:
+def image(record: Record) -> str | list[str] | dict[str, str]:
     """The image as readers take it."""
-    return record.image if isinstance(record.image, str) else list(record.image)
+    return record.reference
 
 
 def write(array: object, record: Record, base: Path, scratch: Path) -> Path:

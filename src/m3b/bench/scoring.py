@@ -114,7 +114,7 @@ def _answers(
         learn_names(work, hidden, spec) if work is not None and "labels" in family(spec.task).records.targets else {}
     )
     names = {} if merge else rename(list(index.classes), theirs, index.values, learnt)
-    images = [row.image if isinstance(row.image, str) else list(row.image) for row in index.test]
+    images = [row.reference for row in index.test]
     staged = stage_cases(images, scratch / "cases", sandbox.name != "off", base=hidden.folder)
     kept = scratch / "answers"
     kept.mkdir()

@@ -56,12 +56,11 @@ def score(
 
 def _measured(model: Model, index: Index, root: Path) -> list[dict[str, Any]]:
     """One row a case. Masks are thrown away once they are measured."""
+    from m3b.data.records import relocated
     from m3b.tasks import family
 
     records = index.test
-    paths: list[str | list[str]] = [
-        _under(root, r.image) if isinstance(r.image, str) else [_under(root, p) for p in r.image] for r in records
-    ]
+    paths = [relocated(r.image, lambda path: _under(root, path)) for r in records]
     with tempfile.TemporaryDirectory(prefix="m3b-score-") as scratch:
         answers = model.predict(paths, strict=False, out=scratch)
         bad = [answer.error for answer in answers if answer.error]
@@ -124,18 +123,24 @@ def export(
     to: Annotated[str, typer.Option("--to", help="onnx or monai-bundle.")],
     out: Annotated[Path, typer.Option("-o", "--out", help="A folder that does not exist yet.")],
     verify: Annotated[
-        list[str] | None, typer.Option(help="An image to compare the export with the model on. Repeatable.")
+        list[str] | None,
+        typer.Option(help="An image to compare the export with the model on, or NAME=PATH of a case. Repeatable."),
     ] = None,
     json: Json = False,
 ) -> None:
     """Write a delivered model as ONNX graphs or as a MONAI bundle, and compare it with the model."""
+    from m3b.cli.predicting import named_cases
+    from m3b.data.records import paths_of
+    from m3b.models import load_model
     from m3b.models.exporting import export_model
     from m3b.run.folder import find_model
 
-    missing = [path for path in verify or () if not Path(path.split("#")[0]).exists()]
+    source = find_model(model)
+    cases = named_cases(verify or (), load_model(source).channels)
+    missing = [path for case in cases for path in paths_of(case) if not Path(path.split("#")[0]).exists()]
     if missing:
         raise WrongUse(f"There is no {missing[0]}.")
-    made = export_model(find_model(model), to, out, verify=verify or ())
+    made = export_model(source, to, out, verify=cases)
     if json:
         print_json(made.to_dict())
         return

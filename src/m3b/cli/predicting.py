@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -24,7 +24,11 @@ ANSWERS = "predictions.json"
 def predict(
     model: ModelName,
     images: Annotated[
-        list[Path], typer.Argument(help="Images, volumes, series folders; folders are searched for images.")
+        list[str],
+        typer.Argument(
+            help="Images, volumes, series folders; folders are searched for images. Of a model whose cases are several "
+            "images, NAME=PATH for each of them; a name that comes again begins the next case."
+        ),
     ],
     out: Annotated[
         Path | None,
@@ -37,19 +41,21 @@ def predict(
     json: Json = False,
 ) -> None:
     """Predict images with a delivered model, in a process of its own."""
+    from m3b.data.records import paths_of
     from m3b.models import load_model
     from m3b.run.folder import find_model
 
-    missing = [str(path) for path in images if not Path(str(path).split("#")[0]).exists()]
+    loaded = load_model(find_model(model))
+    cases = named_cases(images, loaded.channels)
+    missing = [path for case in cases for path in paths_of(case) if not Path(path.split("#")[0]).exists()]
     if missing:
         raise WrongUse(f"There is no {missing[0]}" + (f" (and {len(missing) - 1} more)." if len(missing) > 1 else "."))
-    loaded = load_model(find_model(model))
     folder = _folder(out, loaded.task, overlay)
     if folder is not None:
         spare([folder / name for name in (ANSWERS, "masks", "overlays")], force=force)
     elif out is not None:
         spare([out], force=force)
-    paths = _images(images, loaded)
+    paths = cases if loaded.channels else _images(images, loaded)
     found = loaded.predict(paths, strict=False, out=folder)
     drawn = _overlays(found, loaded, folder) if overlay and folder is not None else {}
     answers = [_entry(item, folder, drawn.get(number)) for number, item in enumerate(found)]
@@ -86,7 +92,23 @@ def _folder(out: Path | None, task: str, overlay: bool) -> Path | None:
     return folder
 
 
-def _images(images: Iterable[Path], model: Model) -> list[str | list[str]]:
+def named_cases(words: Sequence[str], names: Sequence[str]) -> list[Any]:
+    """What was asked for: paths, or where a case is several images, objects channel -> path.
+
+    Raises:
+        WrongUse: a word without a channel's name, or a case without one of its channels.
+    """
+    from m3b.data.reading import shared, shared_channels
+
+    channels = shared_channels()
+    try:
+        cases: list[Any] = channels.cases_of(words, list(names))
+        return [channels.arranged(case, list(names)) for case in cases] if names else cases
+    except shared().ImageError as error:
+        raise WrongUse(f"{error}") from error
+
+
+def _images(images: Iterable[str], model: Model) -> list[Any]:
     from m3b.models.answers import of as answers_of
     from m3b.models.finding import find_images
 
@@ -104,6 +126,7 @@ def _images(images: Iterable[Path], model: Model) -> list[str | list[str]]:
 
 def _overlays(found: list[Prediction], model: Model, folder: Path) -> dict[int, Path]:
     """PNG files by position; what cannot be drawn is said and left out."""
+    from m3b.data.records import paths_of
     from m3b.models import read_promise
     from m3b.models.overlays import draw_overlay
 
@@ -111,7 +134,7 @@ def _overlays(found: list[Prediction], model: Model, folder: Path) -> dict[int, 
     window = plan.get("intensity") if isinstance(plan, dict) else None
     drawn: dict[int, Path] = {}
     for number, item in enumerate(found):
-        first = item.image if isinstance(item.image, str) else item.image[0]
+        first = paths_of(item.image)[0]
         stem = Path(first).name.split(".")[0] or "image"
         if item.error:
             continue
@@ -142,7 +165,10 @@ def _inside(file: Path, folder: Path) -> str:
 
 
 def _line(item: dict[str, Any]) -> str:
-    shown = item["image"] if isinstance(item["image"], str) else f"{item['image'][0]} and {len(item['image']) - 1} more"
+    from m3b.data.records import paths_of
+
+    first, *more = paths_of(item["image"])
+    shown = f"{first} and {len(more)} more" if more else first
     if item.get("error"):
         return f"{shown}: not predicted: {item['error']}"
     parts = []
@@ -197,7 +223,9 @@ def _write(predictions: list[dict[str, Any]], file: Path) -> None:
 
 def _row(item: dict[str, Any]) -> dict[str, Any]:
     """One line of a table: a column for each probability and volume, the number of boxes, the texts."""
-    image = item["image"] if isinstance(item["image"], str) else "|".join(item["image"])
+    from m3b.data.records import paths_of
+
+    image = "|".join(paths_of(item["image"]))
     row = {"image": image, **item.get("probabilities", {})}
     row |= {f"{name} ml": value for name, value in item.get("volumes_ml", {}).items()}
     if "boxes" in item:

@@ -12,6 +12,7 @@ from typing import Literal
 from m3b.data import kinds
 from m3b.data.index import Index, Record
 from m3b.data.kinds import to_json
+from m3b.data.records import Image, paths_of
 
 Weight = Literal["reject", "fix", "warn"]
 SHOWN = 6
@@ -61,13 +62,14 @@ def counts_text(table: Mapping[str, int]) -> str:
     return ", ".join(f"{name} {count}" for name, count in table.items())
 
 
-def units(record: Record, task: str) -> tuple[str | tuple[str, ...], ...]:
+def units(record: Record, task: str) -> tuple[Image, ...]:
     """The images of a case as they are opened: the views of a study one by one, a list of slices together."""
-    return record.images if kinds.of(task).separate_images else (record.image,)
+    separate = kinds.of(task).separate_images and not record.channels
+    return record.images if separate else (record.image,)
 
 
-def unit_key(unit: str | tuple[str, ...]) -> str:
-    return unit if isinstance(unit, str) else "|".join(unit)
+def unit_key(unit: Image) -> str:
+    return "|".join(paths_of(unit))
 
 
 def unit_keys(record: Record, task: str) -> tuple[str, ...]:

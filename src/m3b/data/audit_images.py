@@ -104,7 +104,7 @@ def images(index: Index, looks: Looks, *, in_run: bool = False, volumes: bool = 
         volumes: whether to say what is odd about volumes.
     """
     found = [*_unreadable(looks, len(index.records)), *_duplicates(index, looks, in_run), *_blank(looks)]
-    return [*found, *_volumes(looks)] if volumes else found
+    return [*found, *_volumes(looks, named=bool(index.channels))] if volumes else found
 
 
 def _unreadable(looks: Looks, total: int) -> list[Finding]:
@@ -126,7 +126,7 @@ def _blank(looks: Looks) -> list[Finding]:
     return [Finding("blank", "warn", f"{len(flat)} images have a single grey value throughout.", some(flat))]
 
 
-def _volumes(looks: Looks) -> list[Finding]:
+def _volumes(looks: Looks, *, named: bool = False) -> list[Finding]:
     """Single slices among volumes, series of volumes, and slices far thicker than their pixels."""
     opened = {key: look for key, look in looks.items() if not look.error}
     deep = {key: look for key, look in opened.items() if len(look.size) == 4}
@@ -138,7 +138,7 @@ def _volumes(looks: Looks) -> list[Finding]:
             "They are taken as volumes of one slice; leave them out if they are scouts or secondary captures."
         )
         findings.append(Finding("one_slice", "warn", text, some(flat)))
-    findings += _channels(deep)
+    findings += [] if named else _channels(deep)
     coarse = {
         key: look.spacing
         for key, look in deep.items()
@@ -166,7 +166,7 @@ def _channels(deep: Looks) -> list[Finding]:
         text = (
             f"{len(odd)} of {len(deep)} volumes hold another number of channels than the usual {usual} "
             f"({', '.join(f'{count} with {number}' for number, count in kinds.items())}; 4D files are read as "
-            "channels). Write one volume each to Datapath/images/, or leave these out."
+            "channels). Name them one by one, `image_path: {name: path, ...}`, or leave these out."
         )
         return [Finding("channels_differ", "fix", text, some(odd))]
     timed = {key: look.frames for key, look in deep.items() if look.frames[0] > MAX_CHANNELS}

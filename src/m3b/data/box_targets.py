@@ -30,9 +30,8 @@ def look_at_boxes(record: Record, work: Path, image: Any) -> BoxLook | None:
         if len(one.box) != 2 * len(sizes):
             found["wrong_dims"] = found["wrong_dims"] or words
             continue
-        path = record.image if isinstance(record.image, str) else list(record.image)
         try:
-            box = boxes_to_array(one.box, path, str(work))
+            box = boxes_to_array(one.box, record.reference, str(work))
         except DataError as error:
             return BoxLook(error=str(error))
         half = len(sizes)

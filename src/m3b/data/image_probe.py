@@ -13,6 +13,7 @@ from m3b.data.box_targets import BoxLook
 from m3b.data.image_headers import codes_of, frames_over_time
 from m3b.data.mask_probe import MaskLook, digest_of
 from m3b.data.reading import read_image
+from m3b.data.records import Image, plain
 from m3b.errors import DataError
 
 if TYPE_CHECKING:
@@ -50,14 +51,14 @@ class Look:
     """Volumes along an axis that the header calls time, and seconds between them."""
 
 
-def examine(image: str | tuple[str, ...], work: Path, target: Callable[[Any], Target] | None = None) -> Look:
+def examine(image: Image, work: Path, target: Callable[[Any], Target] | None = None) -> Look:
     """Open one image; a failure becomes `Look.error`.
 
     Args:
         target: looks at what is marked in the image, given its array.
     """
     try:
-        read = read_image(image if isinstance(image, str) else list(image), str(work))
+        read = read_image(plain(image), str(work))
     except DataError as error:
         return Look(error=str(error))
     array = read.array

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from m3b.data import kinds
-from m3b.data.kinds.parts import overlapping
+from m3b.data.kinds.parts import mixed_channels, overlapping
 from m3b.data.records import BoxLabel, Mask, Record, Report, kind
 from m3b.data.schemas import example, example_boxes, example_labels, json_schema
 from m3b.errors import DataError
@@ -72,6 +72,11 @@ class Index:
         return all(record.patient_known for record in self.records)
 
     @property
+    def channels(self) -> tuple[str, ...]:
+        """The names of the images' channels, in order; empty where a case is one image."""
+        return next((record.channels for record in self.records), ())
+
+    @property
     def boxed(self) -> bool:
         """Whether the targets are boxes."""
         return kinds.of(self.task).boxed(self.records)
@@ -109,7 +114,7 @@ def read_records(file: Path, task: str = "diagnosis") -> tuple[Record, ...]:
             records.append(kinds.parse(item, task))
         except ValueError as error:
             faults.append(f"record {place}: {error}")
-    if not faults and (mixed := of_task.mixed(records)):
+    if not faults and (mixed := of_task.mixed(records) or mixed_channels(records)):
         faults = [mixed]
     if faults:
         more = f" (and {len(faults) - 5} more)" if len(faults) > 5 else ""
@@ -158,7 +163,7 @@ def read_index(work: Path, task: str = "diagnosis") -> Index:
             raise DataError(f"{name} is missing.")
     train, test = read_records(work / TRAIN, task), read_records(work / TEST, task)
     of_task, both = kinds.of(task), [*train, *test]
-    if mixed := of_task.mixed(both):
+    if mixed := of_task.mixed(both) or mixed_channels(both):
         raise DataError(f"{TRAIN} and {TEST} do not fit together: {mixed}.")
     values = read_values(work / LABELS, masks=of_task.masked(both), empty=of_task.empty_vocabulary)
     index = Index(train, test, tuple(values), task, values)

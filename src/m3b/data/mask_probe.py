@@ -10,7 +10,7 @@ from typing import Any
 
 from m3b.data.mask_sense import Sense, joined, sense_of
 from m3b.data.reading import geometry, read_mask, shared
-from m3b.data.records import Mask, Record
+from m3b.data.records import Mask, Record, Reference
 from m3b.errors import DataError
 
 CHUNK = 1 << 22
@@ -80,7 +80,7 @@ class _Opened:
     """A mask file, opened, beside its image."""
 
     def __init__(self, record: Record, path: str | tuple[str, ...], work: Path, image: Any) -> None:
-        self.path, self.work, self.image_path = path, str(work), record.image
+        self.path, self.work, self.image_path = path, str(work), record.reference
         self.image = image
         self.name = path if isinstance(path, str) else path[0]
         try:
@@ -104,7 +104,8 @@ class _Opened:
         return float(np.abs(there - corners)[:, :3].max()), False
 
 
-def _placed(path: str | tuple[str, ...], work: str) -> bool:
+def _placed(path: Reference, work: str) -> bool:
+    path = next(iter(path.values())) if isinstance(path, Mapping) else path
     return isinstance(path, str) and shared().kind_of(str(Path(work) / path)) in ("nifti", "itk")
 
 

@@ -19,13 +19,19 @@ from m3b.untrusted import opening
 
 MODULE = "m3b_template_images"
 MASKS = "m3b_template_masks"
-Path = str | Sequence[str]
+Path = str | Sequence[str] | Mapping[str, str]
 
 
 @lru_cache(maxsize=1)
 def shared() -> ModuleType:
     """The templates' `images` module."""
     return _load("images", MODULE)
+
+
+def shared_channels() -> ModuleType:
+    """The templates' `channels` module; its errors are those of `shared()`."""
+    found: ModuleType = shared().neighbour("channels")
+    return found
 
 
 @lru_cache(maxsize=1)

@@ -2,13 +2,73 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 Mask = str | tuple[str, ...] | Mapping[str, str]
 UNKNOWN_PATIENT = "unknown-"
 """What the `patient` of a case begins with whose person nobody knows; what follows keeps copies of one picture together."""
+Reference = str | Sequence[str] | Mapping[str, str]
+"""What names an image: a file, folder or item of an archive; slices or views; or channel name -> one of these files."""
+
+
+@dataclass(frozen=True, slots=True)
+class Channels(Mapping[str, str]):
+    """Several images of one case as the channels of one, in the order in which a model gets them.
+
+    All lie on the grid of the first; others are resampled to it when they are read.
+
+    Args:
+        pairs: (channel name, path), names different.
+    """
+
+    pairs: tuple[tuple[str, str], ...]
+
+    def __getitem__(self, name: str) -> str:
+        for own, path in self.pairs:
+            if own == name:
+                return path
+        raise KeyError(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(name for name, _ in self.pairs)
+
+    def __len__(self) -> int:
+        return len(self.pairs)
+
+
+Image = str | tuple[str, ...] | Channels
+
+
+def plain(image: Reference) -> str | list[str] | dict[str, str]:
+    """A reference as JSON values, which is what readers and predict.py take."""
+    if isinstance(image, str):
+        return image
+    return dict(image) if isinstance(image, Mapping) else list(image)
+
+
+def paths_of(image: Reference) -> tuple[str, ...]:
+    """Every path of a reference."""
+    if isinstance(image, str):
+        return (image,)
+    return tuple(image.values()) if isinstance(image, Mapping) else tuple(image)
+
+
+def relocated(image: Image, place: Callable[[str], str]) -> Image:
+    """The same image at the paths that `place` gives."""
+    if isinstance(image, str):
+        return place(image)
+    if isinstance(image, Channels):
+        return Channels(tuple((name, place(path)) for name, path in image.pairs))
+    return tuple(place(path) for path in image)
+
+
+def frozen(image: Reference) -> Image:
+    """A reference that can be compared and hashed."""
+    if isinstance(image, str):
+        return image
+    return Channels(tuple(image.items())) if isinstance(image, Mapping) else tuple(image)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +101,8 @@ class Record:
     """One case.
 
     Args:
-        image: one path (a file, a slice folder, a DICOM series, or `archive.npz#key[17]`), or several: the slices of
-            a volume in order, and for reports the views of one study. Relative to the working directory.
+        image: one path (a file, a slice folder, a DICOM series, or `archive.npz#key[17]`); several: the slices of
+            a volume in order, and for reports the views of one study; or `Channels`. Relative to the working directory.
         labels: the names that apply. Diagnosis: exactly one unless the task is multi-label, then any number.
             Reports: findings, if known. Otherwise empty.
         patient: a pseudonym that all cases of one person share; `unknown-<n>` where nobody knows the person.
@@ -52,7 +112,7 @@ class Record:
         extra: what else a kind of records knows of a case, as JSON values by key.
     """
 
-    image: str | tuple[str, ...]
+    image: Image
     labels: tuple[str, ...] = ()
     patient: str = ""
     mask: Mask | None = field(default=None, hash=False)
@@ -63,7 +123,17 @@ class Record:
     @property
     def images(self) -> tuple[str, ...]:
         """The image's paths as they stand in the index."""
-        return (self.image,) if isinstance(self.image, str) else self.image
+        return paths_of(self.image)
+
+    @property
+    def reference(self) -> str | list[str] | dict[str, str]:
+        """The image as readers take it, and as JSON."""
+        return plain(self.image)
+
+    @property
+    def channels(self) -> tuple[str, ...]:
+        """The names of its channels; empty where the image is not put together of several."""
+        return tuple(self.image) if isinstance(self.image, Channels) else ()
 
     @property
     def masks(self) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ from typing import Any
 
 from m3b.data import kinds
 from m3b.data.kinds.detection import example_boxes
-from m3b.data.kinds.parts import PATH
+from m3b.data.kinds.parts import IMAGE
 
 __all__ = ["example", "example_boxes", "example_labels", "json_schema"]
 
@@ -29,7 +29,7 @@ def json_schema(task: str = kinds.DEFAULT) -> dict[str, Any]:
             **mine.choice(),
             "additionalProperties": True,
             "properties": {
-                "image_path": {"anyOf": [PATH, {"type": "array", "items": PATH, "minItems": 1}]},
+                "image_path": {"anyOf": IMAGE},
                 **mine.properties(),
                 "patient": {"type": "string", "minLength": 1},
             },

@@ -33,6 +33,7 @@ def _facts(info: Mapping[str, Any]) -> list[str]:
         "patients",
         "grouped by",
         "classes",
+        "channels",
         "network",
         "training",
         "integrity",
@@ -70,14 +71,20 @@ def _split(info: Mapping[str, Any]) -> list[str]:
 _USE = """## Use
 
     pip install -r requirements.txt
-    python predict.py IMAGE... -o predictions.json
+    python predict.py {images} -o predictions.json
 
 {answer} The folder needs nothing outside itself; weights are safetensors.
 """
 
 
-def _use(task: Any) -> str:
-    return _USE.replace("{answer}", answers_of(task).use)
+_NAMED = "A case is {number} images by name; those after the first are put on the grid of {first}, and a missing one is an error. "
+
+
+def _use(info: Mapping[str, Any]) -> str:
+    names = [str(name) for name in info.get("channels") or ()]
+    images = " ".join(f"{escaped(name)}=IMAGE" for name in names) if names else "IMAGE..."
+    how = _NAMED.format(number=len(names), first=escaped(names[0])) if names else ""
+    return _USE.replace("{images}", images).replace("{answer}", how + answers_of(info.get("task")).use)
 
 
 def _patients_in(info: Mapping[str, Any], part: str) -> int | None:
@@ -91,7 +98,7 @@ def write_model_card(folder: Path, info: Mapping[str, Any]) -> Path:
     """Write README.md.
 
     Args:
-        info: any of `title`, `summary`, `request`, `task`, `data`, `patients`, `classes`, `network`, `training`,
+        info: any of `title`, `summary`, `request`, `task`, `data`, `patients`, `classes`, `channels`, `network`, `training`,
             `integrity`, `seed`, `made` (text, list or mapping), `split` ({split: {class: cases}}), `scores`
             (`Scores.to_dict()`), `acceptable` ([low, high or None]), `verdict` (text), `limits` (list of text),
             `less_is_better` (names of metrics).
@@ -107,7 +114,7 @@ def write_model_card(folder: Path, info: Mapping[str, Any]) -> Path:
         lines += [f"Verdict: {escaped(info['verdict'])}", ""]
     few = worth(info.get("scores") or {}, _patients_in(info, "train"))
     limits = [*few, *(info.get("limits") or ()), *_LIMITS]
-    lines += [_use(info.get("task")), "## Limits", "", *(f"- {escaped(limit)}" for limit in limits), ""]
+    lines += [_use(info), "## Limits", "", *(f"- {escaped(limit)}" for limit in limits), ""]
     replace_text(folder / "README.md", "\n".join(lines))
     return folder / "README.md"
 

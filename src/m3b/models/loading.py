@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from m3b.data.reading import shared, shared_channels
+from m3b.data.records import Reference, frozen, plain, relocated
 from m3b.errors import ModelError
 from m3b.measure import figure
 from m3b.notebook import as_html, short
@@ -15,6 +17,8 @@ from m3b.notebook import as_html, short
 from .manifest import verify
 from .predictions import Prediction
 from .running import RunCommand, read_promise, run_plain, run_predict
+
+Case = str | Path | Sequence[str | Path] | Mapping[str, str | Path]
 
 
 @dataclass(frozen=True, repr=False)
@@ -46,14 +50,15 @@ class Model:
     def _repr_html_(self) -> str:
         several = " (several may apply)" if self.multi_label else ""
         rows = [
-            ("classes", f"{', '.join(self.classes)}{several}"), ("test figure", figure(self.metrics.get("primary"))),
+            ("classes", f"{', '.join(self.classes)}{several}"),
+            ("channels", ", ".join(self.channels)), ("test figure", figure(self.metrics.get("primary"))),
             ("folder", self.folder), ("model card", self.folder / "README.md" if self.card else ""),
         ]  # fmt: skip
         return as_html(f"{self.task} model", rows)
 
     def predict(
         self,
-        paths: Sequence[str | Path | Sequence[str | Path]],
+        paths: Case | Sequence[Case],
         *,
         run: RunCommand = run_plain,
         strict: bool = True,
@@ -62,23 +67,49 @@ class Model:
         """One prediction an image, in the order given. The model's own code runs in a process of its own.
 
         Args:
-            paths: files, folders of slices or DICOM series, `archive.npz#key[17]`, or lists of slices.
+            paths: files, folders of slices or DICOM series, `archive.npz#key[17]`, or lists of slices; of a model whose
+                cases are several images, objects channel -> path, such as `{"flair": ..., "t1": ...}` (see `channels`).
+                One path or object alone is a list of one case.
             run: how to run predict.py; plain by default, so load only models that you trust.
             strict: an image that the model cannot read raises; otherwise its Prediction has an `error`.
             out: a folder for `predictions.json` and the masks; a segmentation model needs one.
 
         Raises:
-            ModelError: predict.py fails or predicts nonsense.
+            ModelError: predict.py fails or predicts nonsense, or a case lacks a channel (with `strict`).
         """
         here = Path.cwd()
-        asked = [str(path) if isinstance(path, str | Path) else [str(item) for item in path] for path in paths]
-        full = [str(here / path) if isinstance(path, str) else [str(here / item) for item in path] for path in asked]
+        cases = [paths] if isinstance(paths, str | Path | Mapping) else list(paths)
+        asked = [frozen(_texts(case)) for case in cases]
+        if strict:
+            self._whole(asked)
+        full = [relocated(case, lambda path: str(here / path)) for case in asked]
         keep = None if out is None else Path(out)
         if keep is not None:
             keep.mkdir(parents=True, exist_ok=True)
         found = run_predict(self.folder, here, full, run, strict=strict, keep=keep)
-        named = [path if isinstance(path, str) else tuple(path) for path in asked]
-        return [replace(item, image=name) for name, item in zip(named, found, strict=True)]
+        return [replace(item, image=case) for case, item in zip(asked, found, strict=True)]
+
+    @property
+    def channels(self) -> tuple[str, ...]:
+        """The names of the images that a case is made of, in the model's order; empty where a case is one image."""
+        plan = self.config.get("plan")
+        names = plan.get("channel_names") if isinstance(plan, Mapping) else None
+        return tuple(names) if isinstance(names, list) else ()
+
+    def _whole(self, cases: Sequence[Reference]) -> None:
+        """Raises ModelError for a case whose channels are not the model's, before anything is loaded."""
+        arranged = shared_channels().arranged
+        for number, case in enumerate(cases, start=1):
+            try:
+                arranged(plain(case), list(self.channels))
+            except shared().ImageError as error:
+                raise ModelError(f"case {number}: {error}") from error
+
+
+def _texts(case: Case) -> Reference:
+    if isinstance(case, str | Path):
+        return str(case)
+    return {name: str(path) for name, path in case.items()} if isinstance(case, Mapping) else [str(one) for one in case]
 
 
 def load_model(folder: str | Path) -> Model:

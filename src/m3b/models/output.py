@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from m3b.data.kinds import DEFAULT
+from m3b.data.records import Reference, frozen, plain
 from m3b.errors import ModelError
 
 from .answers import of
@@ -39,7 +40,7 @@ def read_output(file: Path, log: str = "") -> list[Any]:
 
 def check_output(
     raw: Sequence[Any],
-    paths: Sequence[str | Sequence[str]],
+    paths: Sequence[Reference],
     promise: Promise | Sequence[str],
     multi_label: bool = False,
     *,
@@ -76,21 +77,23 @@ def check_output(
     return checked
 
 
-def _shown(path: str | Sequence[str]) -> str:
+def _shown(path: Reference) -> str:
+    if isinstance(path, Mapping):
+        return ", ".join(f"{name} {one}" for name, one in path.items())
     return path if isinstance(path, str) else f"{path[0]} and {len(path) - 1} more slices"
 
 
-def _same(given: Any, path: str | Sequence[str]) -> bool:
-    if isinstance(path, str):
-        return bool(given == path)
+def _same(given: Any, path: Reference) -> bool:
+    if isinstance(path, str | Mapping):
+        return bool(given == plain(path))
     several = list(path)
     return given in (several, several[0], "|".join(several), str(several))
 
 
 def _entry(
-    where: str, item: Any, path: str | Sequence[str], promise: Promise, folder: Path | None, kind: AnswerKind
+    where: str, item: Any, path: Reference, promise: Promise, folder: Path | None, kind: AnswerKind
 ) -> Prediction:
-    image = path if isinstance(path, str) else tuple(path)
+    image = frozen(path)
     if not isinstance(item, dict):
         raise ModelError(f"{where}: must be a JSON object, it is a {type(item).__name__}")
     if not _same(item.get("image"), path):

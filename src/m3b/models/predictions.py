@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from m3b.data.records import Image, paths_of, plain
 from m3b.notebook import as_html, file_name, short
 
 SHOWN = 3
@@ -35,7 +36,7 @@ class Prediction:
     """The model's answer for one image; which fields are set depends on the task.
 
     Args:
-        image: the path as it was asked for.
+        image: the path as it was asked for; channel name -> path where the model takes several images a case.
         probabilities: diagnosis: class -> probability.
         prediction: diagnosis: the classes that the model decides for: one, or any number in a multi-label task.
         error: why there is no answer; empty where there is one.
@@ -49,7 +50,7 @@ class Prediction:
         extra: what the answers of a task family of one's own hold, as JSON values by key.
     """
 
-    image: str | tuple[str, ...]
+    image: Image
     probabilities: Mapping[str, float] = field(default_factory=dict)
     prediction: tuple[str, ...] = ()
     error: str = ""
@@ -63,7 +64,7 @@ class Prediction:
     extra: Mapping[str, Any] = field(default_factory=dict)
 
     def __repr__(self) -> str:
-        return f"<Prediction {file_name(self.image)}: {'; '.join(self._parts()) or 'nothing'}>"
+        return f"<Prediction {file_name(paths_of(self.image))}: {'; '.join(self._parts()) or 'nothing'}>"
 
     def _repr_html_(self) -> str:
         rows = [
@@ -75,7 +76,7 @@ class Prediction:
             ("anomaly score", "" if self.anomaly_score is None else f"{self.anomaly_score:.3f}"),
             ("findings", self.findings), ("impression", self.impression), *self.extra.items(),
         ]  # fmt: skip
-        return as_html(file_name(self.image), rows)
+        return as_html(file_name(paths_of(self.image)), rows)
 
     def _parts(self) -> list[str]:
         """What the answer is, each part short; of many classes the likeliest."""
@@ -101,7 +102,7 @@ class Prediction:
 
     def to_dict(self) -> dict[str, Any]:
         """JSON values; only what is set."""
-        image = self.image if isinstance(self.image, str) else list(self.image)
+        image = plain(self.image)
         if self.error:
             return {"image": image, "error": self.error}
         answer: dict[str, Any] = {"image": image, **self.extra}

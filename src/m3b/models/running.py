@@ -16,6 +16,7 @@ from typing import Any
 
 from m3b import untrusted
 from m3b.data.kinds import DEFAULT
+from m3b.data.records import Reference, plain
 from m3b.errors import ModelError
 
 from .answers import names, of
@@ -107,7 +108,7 @@ def read_classes(model_dir: Path) -> tuple[tuple[str, ...], bool]:
 def run_predict(
     model_dir: Path,
     staged_folder: Path,
-    paths: Sequence[str | Sequence[str]],
+    paths: Sequence[Reference],
     run: RunCommand = run_plain,
     *,
     strict: bool = True,
@@ -144,7 +145,7 @@ def run_predict(
         asked = Path(name)
         stack.callback(asked.unlink, missing_ok=True)
         with os.fdopen(handle, "w", encoding="utf-8") as stream:
-            json.dump([path if isinstance(path, str) else list(path) for path in paths], stream)
+            json.dump([plain(path) for path in paths], stream)
         argv = [sys.executable, "-B", str(script), "--list", str(asked), "-o", str(out)]
         if of(promise.task).takes_masks:
             argv += ["--masks", str(out.parent / "masks")]

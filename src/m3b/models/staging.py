@@ -5,19 +5,20 @@ from __future__ import annotations
 import os
 import re
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 from m3b.data.links import WHAT_TO_DO, Inside, out_of, roots_of
 from m3b.data.reading import shared
+from m3b.data.records import Reference, paths_of
 from m3b.errors import DataError, ModelError
 from m3b.untrusted import copy_file, opening
 
 T = TypeVar("T")
-ImageRef = str | Sequence[str]
-"""A file, a folder of slices, `archive.npz#key[17]`, or the slices of a volume in order."""
+ImageRef = Reference
+"""A file, a folder of slices, `archive.npz#key[17]`, the slices of a volume in order, or channel name -> file."""
 
 LINK_FROM_BYTES = 64 * 2**20
 """Where the sandbox keeps the staged folder read-only, files from this size on are hard-linked instead of copied: a
@@ -28,19 +29,23 @@ LARGEST_HEADER = 16 * 2**20
 """Bytes of a header whose voxels lie in another file."""
 
 
+Staging = str | list[str] | dict[str, str]
+"""An `ImageRef` below the staging folder, as JSON values."""
+
+
 @dataclass(frozen=True)
 class Staged:
     """Test images ready for predict.py.
 
     Args:
         folder: where they lie.
-        paths: relative to `folder`, in the shuffled order; a list of slices stays a list.
+        paths: relative to `folder`, in the shuffled order; a list of slices stays a list, an object of channels one.
         order: `order[i]` is the position, among the cases given, of the one staged as `paths[i]`.
         links: files that are still to be put there by `place_links`, as source and target.
     """
 
     folder: Path
-    paths: tuple[str | list[str], ...]
+    paths: tuple[Staging, ...]
     order: tuple[int, ...]
     links: tuple[tuple[Path, Path], ...] = ()
 
@@ -62,7 +67,8 @@ def stage_cases(
     """Copy test images into `folder` as `case_0001.png` and so on, in an order that nobody can foretell.
 
     Extensions stay. A folder of slices becomes a folder with renamed slices in natural order; a list of slices a list
-    of files in a folder of their own; one item of an archive a NPY file of its own (same shape and dtype).
+    of files in a folder of their own; channels keep their names, their files lie in a folder of their own; one item
+    of an archive a NPY file of its own (same shape and dtype).
 
     Args:
         cases: image references, relative to `base` (the working directory; the current one if None).
@@ -84,7 +90,7 @@ def stage_cases(
     order = list(range(len(cases)))
     secrets.SystemRandom().shuffle(order)
     width = max(4, len(str(len(cases))))
-    paths: list[str | list[str]] = []
+    paths: list[Staging] = []
     links: list[tuple[Path, Path]] = []
     link = _linker(links if later else None) if confined else _not_linked
     for number, index in enumerate(order, start=1):
@@ -132,12 +138,18 @@ def place_links(staged: Staged, base: Path) -> None:
 
 
 def _stays(case: ImageRef, base: Path, inside: Inside) -> None:
-    for path in [case] if isinstance(case, str) else case:
+    for path in paths_of(case):
         if found := out_of(path, base, inside):
             raise ValueError(f"{found[0]} is a link that leads out of the data. {WHAT_TO_DO}")
 
 
-def _stage(case: ImageRef, folder: Path, name: str, base: Path, link: Link) -> str | list[str]:
+def _stage(case: ImageRef, folder: Path, name: str, base: Path, link: Link) -> Staging:
+    if isinstance(case, Mapping):
+        (folder / name).mkdir()
+        return {
+            channel: f"{name}/{_stage(path, folder / name, f'image_{number:02d}', base, link)}"
+            for number, (channel, path) in enumerate(case.items(), start=1)
+        }
     if not isinstance(case, str):
         if not case:
             raise ValueError("an empty list of slices is no image")

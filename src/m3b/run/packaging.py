@@ -98,7 +98,10 @@ def deliver(
     replace_text(run.locked / "scores.json", json.dumps(scores.to_dict(), indent=1))
     _copy(run, model)
     write_metrics(run.model, scores)
-    write_model_card(run.model, _card_info(delivered, selection, card, data, model, facts))
+    about = _card_info(delivered, selection, card, data, model, facts) | {
+        "channels": list(read_index(run.locked, selection.task).channels)
+    }
+    write_model_card(run.model, about)
     write_provenance(run.model, {**_provenance(selection, card, data, integrity, facts), "journal": dict(journal)})
     return delivered
 

@@ -91,7 +91,7 @@ class Executor:
             return guessed(training, records, index, base, reader)
 
     def _staged(self, records: Sequence[Record], folder: Path, reader: Reader) -> Staged:
-        images = [r.image if isinstance(r.image, str) else list(r.image) for r in records]
+        images = [record.reference for record in records]
         staged = reader.ask(STAGE, ToStage(images, folder, self.sandbox.name != "off", self.run.locked))
         staged = replace(staged, folder=folder)
         place_links(staged, self.run.locked)

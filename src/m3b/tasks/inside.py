@@ -26,7 +26,7 @@ MEASURING_S = 600.0
 class ToStage:
     """Images, and where they shall lie; as `m3b.models.stage_cases`."""
 
-    images: list[str | list[str]]
+    images: list[str | list[str] | dict[str, str]]
     folder: Path
     confined: bool
     base: Path

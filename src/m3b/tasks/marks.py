@@ -24,9 +24,9 @@ APART_MM = 0.5
 """How far the corners of a predicted mask may lie from those of its image."""
 
 
-def image_of(record: Record) -> str | list[str]:
+def image_of(record: Record) -> str | list[str] | dict[str, str]:
     """The image as readers take it."""
-    return record.image if isinstance(record.image, str) else list(record.image)
+    return record.reference
 
 
 def true_mask(mask: Any, record: Record, base: Path) -> NDArray[Any]:

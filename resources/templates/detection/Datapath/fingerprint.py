@@ -10,11 +10,13 @@ from typing import Any
 
 import numpy as np
 from Datapath.index import patient_of, target_of, true_boxes
+from Utils.channels import names_of
 from Utils.extent import believe
 from Utils.formats import Image, ImageError
 from Utils.images import read_image
 from Utils.lesions import lesion_boxes
 from Utils.mask_grid import load_masks
+from Utils.named import by_channel, measured
 from Utils.scales import averaged, colour, common_window, count_scales, scale_of, values_by_class
 
 SAMPLE = {2: 120, 3: 40}
@@ -46,6 +48,8 @@ def fingerprint(records: list[dict[str, Any]], label_dict: Mapping[str, int]) ->
         "objects": any(isinstance(record.get("mask_path"), Mapping) for record in records),
         "dims": dims,
         **_images(same),
+        "channel_names": (names := names_of(records)),
+        "by_channel": by_channel(same, names),
         **_lesions(records, same, target, classes),
         "unreadable": [item for item in found if isinstance(item, str)],
     }
@@ -123,6 +127,7 @@ def _measure(record: Mapping[str, Any], target: str, rule: Mapping[str, Any]) ->
         "inside_high": high,
         "mean": float(values.mean()),
         "std": float(values.std()),
+        "by_channel": measured(image, truth.pop("masks", None)),
         **truth,
     }
 
@@ -148,6 +153,7 @@ def _truth(record: Mapping[str, Any], image: Image, target: str, rule: Mapping[s
         "sides": sides,
         "odd": [],
         "by_class": values_by_class(image.array, masks),
+        "masks": masks,
     }
     union = masks.any(axis=0)
     if union.any():

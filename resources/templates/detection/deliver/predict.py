@@ -26,7 +26,8 @@ import torch
 from Model.inference import find_boxes, mask_probabilities, to_grid
 from Model.network import build_model
 from Utils.boxes import apply_logistic, image_score
-from Utils.calling import ImagePath, read_call, write_answers
+from Utils.calling import ImagePath, first_of, read_call, write_answers
+from Utils.channels import arranged
 from Utils.formats import Image, ImageError
 from Utils.images import read_image
 from Utils.lesions import drop_small, lesion_boxes
@@ -62,17 +63,18 @@ def stream(
     config, _, _ = load()
     for number, path in enumerate(paths, start=1):
         try:
+            asked = arranged(path, config["plan"].get("channel_names"))
             if config["target"] == "boxes":
-                yield {"image": path, **_boxes(path, batch)}
+                yield {"image": path, **_boxes(asked, batch)}
             else:
-                stem = Path(masks) / f"{number:04d}_{_name(path)}"
-                yield {"image": path, **_masks(path, batch, stem, Path(beside))}
+                stem = Path(masks) / f"{number:04d}_{_name(asked)}"
+                yield {"image": path, **_masks(asked, batch, stem, Path(beside))}
         except ImageError as error:
             yield {"image": path, "error": str(error)}
 
 
 def _name(path: ImagePath) -> str:
-    text = Path(path if isinstance(path, str) else path[0]).name
+    text = Path(first_of(path)).name
     text = re.sub(r"\.(nii\.gz|nii|png|jpe?g|tiff?|dcm|nrrd|mha|mhd|npy|npz|h5|bmp)\b", "", text, flags=re.IGNORECASE)
     return re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-.")[:60] or "image"
 
@@ -133,7 +135,7 @@ def _masks(path: ImagePath, batch: int, stem: Path, beside: Path) -> dict[str, A
 
 
 def main(argv: list[str] | None = None) -> int:
-    call = read_call(argv, __doc__, batch=2)
+    call = read_call(argv, __doc__, 2, HERE)
     return write_answers(stream(call.paths, call.batch, call.masks, call.beside), call)
 
 

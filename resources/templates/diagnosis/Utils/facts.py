@@ -8,8 +8,10 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
+from Utils.channels import names_of
 from Utils.formats import ImageError
 from Utils.images import read_image
+from Utils.named import by_channel, measured
 from Utils.preprocess import all_finite
 from Utils.scales import averaged, colour, count_scales, scale_of
 
@@ -43,6 +45,8 @@ def fingerprint(records: list[dict[str, Any]], label_dict: dict[str, int]) -> di
         "dims": dims,
         "other_dims": len(images) - len(same),
         "channels": colour(same),
+        "channel_names": (names := names_of(records)),
+        "by_channel": by_channel(same, names),
         "averaged": averaged(same, colour(same)),
         "modality": Counter(item["modality"] for item in same).most_common(1)[0][0],
         "eight_bit": all(item["eight_bit"] for item in same),
@@ -66,7 +70,7 @@ def _dims(images: list[dict[str, Any]]) -> int:
     return 3 if deep * 20 >= len(images) else most
 
 
-def _measure(path: str | list[str]) -> dict[str, Any] | str:
+def _measure(path: Any) -> dict[str, Any] | str:
     try:
         image = read_image(path)
         array = all_finite(image.array, str(path))
@@ -86,6 +90,7 @@ def _measure(path: str | list[str]) -> dict[str, Any] | str:
         "high": high,
         "mean": float(array.mean(dtype=np.float64)),
         "std": float(array.std(dtype=np.float64)),
+        "by_channel": measured(image),
     }
 
 

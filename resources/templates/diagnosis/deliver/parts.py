@@ -83,6 +83,7 @@ def facts() -> dict[str, Any]:
         "image": {
             "axes": "batch, channels, rows, columns" + (", slices" if plan["dims"] == 3 else ""),
             "channels": int(plan["channels"]),
+            "channel_names": plan.get("channel_names"),
             "size": list(plan["size"]),
             "dtype": "float32",
         },
@@ -91,7 +92,7 @@ def facts() -> dict[str, Any]:
     }
 
 
-def prepare(path: str | list[str]) -> torch.Tensor:
+def prepare(path: Any) -> torch.Tensor:
     """One image file as the network takes it, without the batch axis."""
     return torch.from_numpy(prepare_image(path, read_config()["plan"]))
 

@@ -92,7 +92,7 @@ def _answer(config: dict[str, Any], row: np.ndarray) -> dict[str, Any]:
 
 
 def main(argv: list[str] | None = None) -> int:
-    call = read_call(argv, __doc__, batch=8)
+    call = read_call(argv, __doc__, 8, HERE)
     return write_answers(predict(call.paths, call.batch), call)
 
 

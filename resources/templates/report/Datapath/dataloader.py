@@ -39,8 +39,8 @@ def whole_text(report: Mapping[str, str]) -> str:
     return " ".join(report[name] for name in SECTIONS if report[name])
 
 
-def views_of(record: Record) -> list[str]:
-    """The pictures of a study: those of a list, or the one image."""
+def views_of(record: Record) -> list[Any]:
+    """The pictures of a study: those of a list, or the one image (which may be an object of named channels)."""
     path = record["image_path"]
     return list(path) if isinstance(path, list) else [path]
 

@@ -140,6 +140,7 @@ def facts() -> dict[str, Any]:
             "axes": "batch, views, channels, rows, columns" + (", slices" if plan["dims"] == 3 else ""),
             "views": int(plan["views"]),
             "channels": int(plan["channels"]),
+            "channel_names": plan.get("channel_names"),
             "size": list(plan["size"]),
             "dtype": "float32",
         },

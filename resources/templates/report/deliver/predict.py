@@ -49,7 +49,7 @@ def read_study(path: ImagePath, plan: dict[str, Any]) -> tuple[np.ndarray, np.nd
     room = int(plan["views"])
     pixels = np.zeros((room, int(plan["channels"]), *plan["size"]), np.float32)
     there = np.zeros(room, np.float32)
-    views = [path] if isinstance(path, str) else list(path)[:room]
+    views = list(path)[:room] if isinstance(path, list | tuple) else [path]
     faults = []
     for view in views:
         try:
@@ -90,7 +90,7 @@ def stream(paths: Sequence[ImagePath], batch: int = 8) -> Iterator[dict[str, Any
 
 
 def main(argv: list[str] | None = None) -> int:
-    call = read_call(argv, __doc__, batch=8)
+    call = read_call(argv, __doc__, 8, HERE)
     return write_answers(stream(call.paths, call.batch), call)
 
 

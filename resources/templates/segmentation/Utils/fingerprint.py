@@ -10,10 +10,12 @@ from typing import Any
 
 import numpy as np
 
+from .channels import names_of
 from .extent import believe
 from .formats import ImageError
 from .images import read_image
 from .mask_grid import load_masks
+from .named import by_channel, measured
 from .preprocess import all_finite, scale_intensity
 from .scales import averaged, colour, common_window, count_scales, scale_of, values_by_class, values_inside
 from .thin import width
@@ -49,6 +51,8 @@ def fingerprint(records: Sequence[Mapping[str, Any]], label_dict: Mapping[str, i
         "patients": len({str(r.get("patient") or r["image_path"]) for r in records}),
         "dims": dims,
         "channels": channels,
+        "channel_names": (names := names_of(records)),
+        "by_channel": by_channel(same, names),
         "averaged": averaged(same, channels),
         "modality": Counter(item["modality"] for item in same).most_common(1)[0][0],
         "eight_bit": all(item["eight_bit"] for item in same),
@@ -127,5 +131,6 @@ def _measure(record: Mapping[str, Any], reads: Mapping[str, Any], widths: bool =
         "std": float(image.array.std()),
         "inside": values_inside(image.array, masks),
         "by_class": values_by_class(image.array, masks),
+        "by_channel": measured(image, masks),
         "sizes": [int(mask.sum()) for mask in masks],
     }

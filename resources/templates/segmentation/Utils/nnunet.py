@@ -20,11 +20,11 @@ from typing import Any
 
 import numpy as np
 
+from .channels import read_case
 from .extent import true_spacing
 from .formats import ImageError
-from .images import read_image
+from .grids import grid_of
 from .mask_grid import load_masks
-from .masks import grid_of
 from .volumes import case_key
 
 NAME, FOLDER = "Dataset001_m3b", Path("Logout/model0")
@@ -96,9 +96,8 @@ def write_dataset(
             print(f"left out: {error}", flush=True)
     if len(kept) < max(2, 0.95 * len(records)):
         raise SystemExit(f"{len(records) - len(kept)} of {len(records)} cases cannot be used; correct the index")
-    ct = plan["intensity"]["mode"] == "window"
     described = {
-        "channel_names": {str(c): "CT" if ct else f"channel{c}" for c in range(int(plan["channels"]))},
+        "channel_names": _channels(plan),
         "labels": {"background": 0, **{f"class{k + 1}": k + 1 for k in range(len(plan["classes"]))}},
         "numTraining": len(kept),
         "file_ending": ".nii.gz",
@@ -112,9 +111,18 @@ def write_dataset(
     return set(kept)
 
 
+def _channels(plan: Mapping[str, Any]) -> dict[str, str]:
+    """nnU-Net's names: it normalises what is called CT by the units of all cases, everything else image by image."""
+    rule, names = plan["intensity"], plan["channel_names"]
+    rules = list(rule["channels"].values()) if rule.get("channels") else [rule] * int(plan["channels"])
+    own = names or [f"channel{place}" for place in range(len(rules))]
+    safe = [f"m3b {name}" if str(name).casefold() in ("ct", "nonorm", "rgb_to_0_1") else str(name) for name in own]
+    return {str(c): "CT" if one["mode"] == "window" else safe[c] for c, one in enumerate(rules)}
+
+
 def _write_case(record: Mapping[str, Any], plan: Mapping[str, Any], raw: Path, name: str) -> None:
     """One NIfTI a channel and one of labels, all on the grid of the original image."""
-    image = read_image(record["image_path"])
+    image = read_case(record["image_path"], plan)
     if image.dims == 3 and int(plan["dims"]) == 2:
         raise ImageError(f"{record['image_path']}: a volume, but most images are 2D")
     if len(image.array) != int(plan["channels"]):
@@ -195,7 +203,7 @@ def score(plan: Mapping[str, Any], records: Sequence[Mapping[str, Any]]) -> np.n
     network = load_nnunet(config, load_file(str(FOLDER / "best.safetensors")), device)
     table = []
     for record in records:
-        image = read_image(record["image_path"])
+        image = read_case(record["image_path"], plan)
         masks = load_masks(record, plan, image)
         found = predict_nnunet(network, image, config, device, str(record["image_path"]))
         truth = np.zeros(found.shape, np.uint8)

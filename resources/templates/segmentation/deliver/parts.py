@@ -15,7 +15,7 @@ import predict
 import torch
 from Model.network import build_model
 from torch import nn
-from Utils.images import read_image
+from Utils.channels import read_case
 from Utils.scoring import run_whole
 from Utils.volumes import prepare_image
 from Utils.windows import steps_of, window_of
@@ -68,7 +68,7 @@ def examples(paths: Sequence[Any] = ()) -> dict[str, list[tuple[torch.Tensor, ..
     """Inputs of each part: the middle window of images where there are some, else noise in batches of 1 and 2."""
     plan = read_config()["plan"]
     patch, noise = [int(n) for n in plan["patch"]], torch.Generator().manual_seed(0)
-    made = [(_middle(prepare_image(read_image(path), plan, str(path)), plan),) for path in paths]
+    made = [(_middle(prepare_image(read_case(path, plan), plan, str(path)), plan),) for path in paths]
     return {"model": made or [(torch.randn(n, int(plan["channels"]), *patch, generator=noise),) for n in (1, 2)]}
 
 
@@ -98,12 +98,15 @@ def facts() -> dict[str, Any]:
         "image": {
             "axes": "batch, channels, rows, columns" + (", slices" if plan["dims"] == 3 else ""),
             "channels": int(plan["channels"]),
+            "channel_names": plan.get("channel_names"),
             "size": list(plan["patch"]),
             "multiple_of": list(steps_of(plan)),
             "dtype": "float32",
         },
         "preprocessing": {
-            key: plan[key] for key in ("dims", "channels", "spacing", "size", "intensity") if key in plan
+            key: plan[key]
+            for key in ("dims", "channels", "channel_names", "spacing", "size", "intensity")
+            if key in plan
         },
         "outputs": {"logits": f"(batch, {len(channels)}, window), channels as in `channels`; {decided}"},
         "not_exported": (

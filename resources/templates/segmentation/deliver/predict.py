@@ -24,7 +24,8 @@ sys.path.insert(0, str(HERE))
 import numpy as np
 import torch
 from Model.network import build_model
-from Utils.calling import ImagePath, read_call, write_answers
+from Utils.calling import ImagePath, first_of, read_call, write_answers
+from Utils.channels import arranged
 from Utils.formats import Image, ImageError
 from Utils.images import read_image
 from Utils.masks import write_mask
@@ -94,9 +95,8 @@ def stream(
     masks.mkdir(parents=True, exist_ok=True)
     width = max(4, len(str(len(paths))))
     for number, path in enumerate(paths, start=1):
-        first = path if isinstance(path, str) else (path[0] if path else "empty")
         try:
-            answer = _one(path, masks / f"{number:0{width}d}_{stem_of(first)}", batch)
+            answer = _one(path, masks / f"{number:0{width}d}_{stem_of(first_of(path))}", batch)
         except (ImageError, MemoryError) as error:
             yield {"image": path, "error": str(error) or "out of memory"}
             continue
@@ -120,6 +120,7 @@ def stem_of(path: str) -> str:
 
 def _one(path: ImagePath, stem: Path, batch: int) -> dict[str, Any]:
     config, run = load()
+    path = arranged(path, config["plan"].get("channel_names"))
     image = read_image(path)
     found, values = run(image, str(path), batch), config["labels"]
     unit = float(np.prod(image.spacing)) / 1000 if image.spacing and image.dims == 3 else None
@@ -137,7 +138,7 @@ def _one(path: ImagePath, stem: Path, batch: int) -> dict[str, Any]:
 
 
 def main(argv: list[str] | None = None) -> int:
-    call = read_call(argv, __doc__, batch=2)
+    call = read_call(argv, __doc__, 2, HERE)
     return write_answers(stream(call.paths, call.batch, call.masks, call.beside), call)
 
 

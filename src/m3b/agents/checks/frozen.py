@@ -15,6 +15,7 @@ from typing import Any
 from m3b.agents.checks.integrity import INDEX_FILES, RAW
 from m3b.agents.checks.locked import OWN, made_files
 from m3b.data.index import LABELS, TEST, TRAIN, Index, Mask, Record, read_index, write_records
+from m3b.data.records import relocated
 from m3b.data.schemas import json_schema
 from m3b.data.sides import sides
 from m3b.errors import DataError
@@ -106,7 +107,7 @@ def _plain_paths(records: Sequence[Record]) -> tuple[Record, ...]:
     return tuple(
         replace(
             record,
-            image=plain(record.image) if isinstance(record.image, str) else tuple(map(plain, record.image)),
+            image=relocated(record.image, plain),
             mask=masks(record.mask),
         )
         for record in records

@@ -12,6 +12,7 @@ from m3b.agents.artifacts import Selection, TrainedModel
 from m3b.agents.reasons import for_people, last_line
 from m3b.agents.verdict import Fault, Verdict, accepted, rejected
 from m3b.data.index import Index, Record
+from m3b.data.records import paths_of
 from m3b.errors import ModelError
 from m3b.metrics import Measure, Scores, judge
 from m3b.models import Frozen, freeze, read_promise
@@ -117,7 +118,7 @@ def validation_records(work: Path, index: Index) -> list[Record]:
 
 
 def _key(image: Any) -> str:
-    return image if isinstance(image, str) else "|".join(image)
+    return "|".join(paths_of(image))
 
 
 def _validation(

@@ -12,7 +12,7 @@ from typing import Any
 from m3b.data.kinds.base import Item, RecordKind
 from m3b.data.kinds.detection import DetectionRecords
 from m3b.data.kinds.diagnosis import DiagnosisRecords
-from m3b.data.kinds.parts import paths
+from m3b.data.kinds.parts import image as image_of
 from m3b.data.kinds.report import ReportRecords
 from m3b.data.kinds.segmentation import SegmentationRecords
 from m3b.data.records import Record, kind
@@ -81,7 +81,7 @@ def parse(item: Any, task: str) -> Record:
     if lacking:
         raise ValueError(f"lacks {', '.join(lacking)}")
     patient = item["patient"]
-    image = paths(item["image_path"], "image_path")
+    image = image_of(item["image_path"])
     fields = mine.parse(item)
     if isinstance(patient, bool) or not isinstance(patient, str | int) or not str(patient):
         raise ValueError(f"patient must be a non-empty text, is {json.dumps(patient)[:40]}")
@@ -91,7 +91,7 @@ def parse(item: Any, task: str) -> Record:
 def to_json(record: Record, task: str | None = None) -> dict[str, Any]:
     """The record as it stands in an index file of this task, by default the task that its content tells."""
     return {
-        "image_path": record.image if isinstance(record.image, str) else list(record.image),
+        "image_path": record.reference,
         **of(task or told_by([record])).target(record),
         "patient": record.patient,
     }

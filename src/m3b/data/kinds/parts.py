@@ -6,9 +6,14 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from m3b.data.records import Mask, Record
+from m3b.data.records import Channels, Image, Mask, Record
 
 PATH: Final = {"type": "string", "minLength": 1}
+IMAGE: Final = [
+    PATH,
+    {"type": "array", "items": PATH, "minItems": 1},
+    {"type": "object", "additionalProperties": PATH, "minProperties": 1},
+]
 NAMES: Final = {"type": "array", "items": {"type": "string"}, "uniqueItems": True}
 MASK: Final = [
     PATH,
@@ -27,6 +32,33 @@ def paths(value: Any, name: str) -> str | tuple[str, ...]:
     if not several or not all(isinstance(path, str) and path for path in several):
         raise ValueError(f"{name} must be a path or a list of paths")
     return value if isinstance(value, str) else tuple(value)
+
+
+def image(value: Any) -> Image:
+    """One path, several, or an object of named channels.
+
+    Raises:
+        ValueError: none of these, or channels without different names.
+    """
+    if not isinstance(value, dict):
+        return paths(value, "image_path")
+    if not value or not all(name and isinstance(path, str) and path for name, path in value.items()):
+        raise ValueError(
+            "image_path, as an object, must name one path a channel, such as {'flair': 'data/x/f.nii', 't1': 'data/x/t.nii'}"
+        )
+    if odd := [name for name in value if "=" in name or name != name.strip()]:
+        raise ValueError(f"image_path: the channel name {odd[0]!r} must have no = and no space around it")
+    return Channels(tuple(value.items()))
+
+
+def mixed_channels(records: Sequence[Record]) -> str:
+    """Images with other channels, or channels in another order, than the first one's, in words."""
+    first = next(iter(records), None)
+    odd = next((record for record in records if first and record.channels != first.channels), None)
+    if first is None or odd is None:
+        return ""
+    here, there = (", ".join(one.channels) or "no named channels" for one in (first, odd))
+    return f"image_path must name the same channels in the same order in all records; found {here}, and {there}"
 
 
 def labels(value: Any) -> tuple[str, ...]:

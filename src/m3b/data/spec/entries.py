@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from m3b.data import kinds
-from m3b.data.records import BoxLabel, Mask, Record, Report
+from m3b.data.records import BoxLabel, Channels, Image, Mask, Record, Report
 from m3b.data.spec.boxes import BoxSource
 from m3b.data.spec.cases import Case
-from m3b.data.spec.channels import stacked
 from m3b.data.spec.job import Entry, Job
 from m3b.data.spec.labels import LeaveOut, labels_of
 from m3b.data.spec.masks import MaskSource
@@ -62,10 +61,10 @@ def _record(job: Job, case: Case, masks: MaskSource | None, boxes: BoxSource | N
     return Record(_image(job, case), labels, patient, mask, marked, report)
 
 
-def _image(job: Job, case: Case) -> str | tuple[str, ...]:
+def _image(job: Job, case: Case) -> Image:
     prefix = f"data/{job.name}/"
     if case.channels:
-        return stacked(job.root, [one.reference for one in case.channels.values()], job.work)
+        return Channels(tuple((name, prefix + item.reference) for name, item in case.channels.items()))
     if case.folder is not None:
         return prefix + case.folder
     paths = tuple(prefix + item.reference for item in case.items)

@@ -157,7 +157,7 @@ class Images(Part):
             order, or `views` of a study (reports).
         unit: `file`, or `folder` where a case is a folder of slices or of one DICOM series.
         channels: for cases with several sequences: all of them in the order in which a model gets them, and `files`
-            is the first one's.
+            is the first one's. The others are put on the grid of the first, on which the masks lie too.
     """
 
     files: Files

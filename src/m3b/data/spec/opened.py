@@ -5,14 +5,14 @@ from __future__ import annotations
 import hashlib
 import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from m3b.data.reading import read_image
-from m3b.data.records import Record
+from m3b.data.records import Record, paths_of
 from m3b.data.spec.series import series_of, thumbnail_of
 from m3b.errors import DataError
 
@@ -20,6 +20,7 @@ OPEN_AT_MOST = 30_000
 OPEN_S = 300.0
 THREADS = 4
 UNREADABLE = "the image does not open"
+APART = "its channels cannot be brought to one grid, or one of them is no single image"
 COPY = "an exact copy of another image of the index"
 TORN = "the same pixels under different labels"
 
@@ -46,12 +47,15 @@ class Opened:
 
 
 def open_all(
-    root: Path, references: Sequence[Sequence[str]], records: Sequence[Record], tested: Sequence[bool]
+    root: Path,
+    references: Sequence[Sequence[str] | Mapping[str, str]],
+    records: Sequence[Record],
+    tested: Sequence[bool],
 ) -> Opened:
     """Open every case.
 
     Args:
-        references: of each case's images, below `root`.
+        references: of each case's images, below `root`; by name where they are the channels of one.
         records: what is known of the cases; copies contradict each other under different labels alone.
         tested: whether a case is in the data set's own test part, which stays as its owners made it: of copies, those
             in it stay.
@@ -61,7 +65,7 @@ def open_all(
         return Opened({}, [""] * len(references), len(references))
     with ThreadPoolExecutor(THREADS) as pool:
         looked = list(pool.map(lambda some: _look(root, some, end), references))
-    reasons = {place: UNREADABLE for place, (_, fault, _) in enumerate(looked) if fault}
+    reasons = {place: fault for place, (_, fault, _) in enumerate(looked) if fault}
     same: dict[str, list[int]] = defaultdict(list)
     for place, (pixels, _, _) in enumerate(looked):
         if pixels:
@@ -74,21 +78,27 @@ def open_all(
         reasons |= {place: COPY for place in places if place not in kept}
     unopened = sum(not pixels and not fault for pixels, fault, _ in looked)
     thumbnails = [thumbnail for _, _, thumbnail in looked]
-    series = series_of([some[0] for some in references], thumbnails)
+    series = series_of([paths_of(some)[0] for some in references], thumbnails)
     return Opened(reasons, [pixels for pixels, _, _ in looked], unopened, series)
 
 
-def _look(root: Path, references: Sequence[str], end: float) -> tuple[str, str, Any]:
-    """(a text that copies share, what is wrong, a thumbnail of a single picture); empty where there was no time."""
+def _look(root: Path, references: Sequence[str] | Mapping[str, str], end: float) -> tuple[str, str, Any]:
+    """(a text that copies share, why it cannot be used, a thumbnail of a single picture); empty where there was no time."""
     if time.monotonic() >= end:
         return "", "", None
     thumbnail = None
     digest = hashlib.blake2b(digest_size=16)
+    named = isinstance(references, Mapping)
     try:
-        for reference in references:
+        for reference in references.values() if isinstance(references, Mapping) else references:
             array = read_image(reference, str(root)).array
             digest.update(f"{array.shape}{array.dtype}".encode() + array.tobytes())
             thumbnail = thumbnail_of(array) if len(references) == 1 and array.ndim == 3 else None
-    except DataError as error:
-        return "", str(error), None
+    except DataError:
+        return "", UNREADABLE, None
+    if named:
+        try:
+            read_image(references, str(root))
+        except DataError:
+            return "", APART, None
     return digest.hexdigest(), "", thumbnail

@@ -49,8 +49,7 @@ def sides_of(job: Job, entries: list[Entry]) -> tuple[list[Record], list[Record]
 def _opened(job: Job, entries: list[Entry], own: list[str]) -> tuple[list[Entry], list[str], list[str], list[str]]:
     """The cases whose images open and are no copies, their sides, a key that the patients of copies share, and one that
     neighbours of a series share."""
-    images = [[e.case.folder] if e.case.folder else [i.reference for i in (*e.case.items, *e.case.channels.values())]
-              for e in entries]  # fmt: skip
+    images = [_references(entry.case) for entry in entries]
     looked = open_all(
         job.root, images, [e.record for e in entries], [side == "test" for side in own] or [False] * len(entries)
     )
@@ -72,6 +71,13 @@ def _opened(job: Job, entries: list[Entry], own: list[str]) -> tuple[list[Entry]
     if (joined := sum(map(bool, series))) and not own:
         job.notes.append(f"{joined:,} images are neighbours in series of nearly the same picture, and stay together")
     return [entries[p] for p in kept], [own[p] for p in kept] if own else [], [looked.pixels[p] for p in kept], series
+
+
+def _references(case: Case) -> Sequence[str] | Mapping[str, str]:
+    """What is opened of a case, below the data folder."""
+    if case.channels:
+        return {name: item.reference for name, item in case.channels.items()}
+    return [case.folder] if case.folder else [item.reference for item in case.items]
 
 
 def _without_crossing(

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from m3b.errors import ModelError, WrongUse
+from m3b.models.loading import Case
 from m3b.models.manifest import verify as check_files
 
 from .bundle import to_bundle
@@ -20,7 +22,11 @@ FORMATS = ("onnx", "monai-bundle")
 
 
 def export_model(
-    folder: str | Path, to: str, out: str | Path, *, verify: Sequence[str | Path | Sequence[str | Path]] = ()
+    folder: str | Path,
+    to: str,
+    out: str | Path,
+    *,
+    verify: Sequence[Case] = (),
 ) -> Exported:
     """Write a delivered model in another format and compare what it computes with the model itself.
 
@@ -51,7 +57,7 @@ def export_model(
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise WrongUse(f"{target} exists already; name a new folder.")
     here = Path.cwd()
-    images = [str(here / p) if isinstance(p, str | Path) else [str(here / one) for one in p] for p in verify]
+    images = [_absolute(case, here) for case in verify]
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".m3b-export-", dir=target.parent) as scratch:
         made = Path(scratch) / "made"
@@ -61,3 +67,9 @@ def export_model(
             target.rmdir()
         shutil.move(made, target)
     return Exported(to, target, exported.compared, exported.largest_difference)
+
+
+def _absolute(case: Any, here: Path) -> Any:
+    if isinstance(case, Mapping):
+        return {name: str(here / path) for name, path in case.items()}
+    return str(here / case) if isinstance(case, str | Path) else [str(here / one) for one in case]

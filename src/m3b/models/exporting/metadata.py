@@ -51,9 +51,18 @@ def _inputs(facts: Mapping[str, Any], state: Mapping[str, Any]) -> dict[str, Any
             "dtype": "float32",
             "value_range": [],
             "is_patch_data": _patches(facts),
-            "channel_def": {str(channel): "image" for channel in range(shape[1])},
+            "channel_def": _channels(facts, state),
         }
     }
+
+
+def _channels(facts: Mapping[str, Any], state: Mapping[str, Any]) -> dict[str, str]:
+    """What each entry of the input's second axis is: a channel in the model's order, the last repeated, or a view."""
+    image, number = facts.get("image") or {}, state["inputs"][0][1]
+    if image.get("views"):
+        return {str(at): f"view {at + 1}" for at in range(number)}
+    names = image.get("channel_names") or ["image"]
+    return {str(at): names[min(at, len(names) - 1)] for at in range(number)}
 
 
 def _outputs(facts: Mapping[str, Any], state: Mapping[str, Any]) -> dict[str, Any]:

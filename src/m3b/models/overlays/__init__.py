@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from m3b.data.reading import boxes_to_array, geometry, read_image, read_masks
+from m3b.data.records import Reference, paths_of, plain
 from m3b.errors import DataError
 from m3b.models.answers import of
 from m3b.models.predictions import Prediction, Promise
@@ -40,7 +41,7 @@ def draw_overlay(
     Raises:
         DataError: the image or a mask cannot be read, or they do not fit.
     """
-    path = prediction.image if isinstance(prediction.image, str) else list(prediction.image)
+    path = plain(prediction.image)
     if of(promise.task).separate_images and isinstance(path, list):
         pictures = [panel for view in path[:MAX_VIEWS] for panel in _panels(view, prediction, promise, base, window)]
     else:
@@ -49,7 +50,7 @@ def draw_overlay(
     planes = len({panel.title for panel in pictures}) == len(pictures)  # of one volume: at one scale
     widest = max(extent(panel) for panel in pictures)
     rows = _rows(prediction, promise)
-    name = path if isinstance(path, str) else path[0]
+    name = paths_of(prediction.image)[0]
     caption = f"{Path(name).name}  |  made by a research model, not for diagnosis"
     file.parent.mkdir(parents=True, exist_ok=True)
     sheet([paint(panel, longest / (widest if planes else extent(panel))) for panel in pictures], rows, caption).save(
@@ -59,11 +60,11 @@ def draw_overlay(
 
 
 def _panels(
-    path: str | list[str], prediction: Prediction, promise: Promise, base: str, window: Mapping[str, Any] | None
+    path: Reference, prediction: Prediction, promise: Promise, base: str, window: Mapping[str, Any] | None
 ) -> list[Panel]:
     image = read_image(path, base)
     grid = geometry(path, base)
-    picture = shown(image.array, image.modality, window)
+    picture = shown(image.array[:1] if image.channels else image.array, image.modality, window)
     masks = _masks(prediction, promise, picture.shape[:-1])
     if masks.shape[1:] != picture.shape[:-1]:
         raise DataError(f"{path}: the image has the shape {picture.shape[:-1]}, its mask {masks.shape[1:]}")

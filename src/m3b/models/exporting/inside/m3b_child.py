@@ -40,13 +40,15 @@ def to_onnx(folder: Path, request: dict[str, Any]) -> dict[str, Any]:
     for name, part in source.parts().items():
         if part.get("graph") is False:
             continue
-        pairs = examples[name]
+        pairs, module = examples[name], part["module"]
+        for tensor in module.parameters():  # tracing takes a weight that `state_dict` gives repacked for a constant
+            tensor.data = tensor.data.contiguous()
         names = [*part["inputs"], *part["outputs"]]
         axes = part.get("dynamic") or {one: {0: "batch"} for one in names}
         with torch.no_grad(), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of tracing: the comparison decides whether the graph is right
             torch.onnx.export(
-                part["module"],
+                module,
                 pairs[0],
                 str(out / f"{name}.onnx"),
                 dynamo=False,
@@ -57,7 +59,7 @@ def to_onnx(folder: Path, request: dict[str, Any]) -> dict[str, Any]:
             )
             for number, inputs in enumerate(pairs):
                 given = {f"in_{key}": value.numpy() for key, value in zip(part["inputs"], inputs, strict=True)}
-                values = zip(part["outputs"], listed(part["module"](*inputs)), strict=True)
+                values = zip(part["outputs"], listed(module(*inputs)), strict=True)
                 np.savez(out / f"{name}.{number}.npz", **given, **{f"out_{key}": value for key, value in values})
         graphs.append({"name": name, "file": f"{name}.onnx", "pairs": len(pairs), "about": part.get("about", "")})
     return {"facts": source.facts(), "graphs": graphs}

@@ -1,0 +1,113 @@
+"""Every template on cases of two images by name, of two kinds: planned, trained for a moment, asked by name and exported."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import nibabel as nib
+import numpy as np
+import pytest
+
+import m3b
+from m3b.data.reading import geometry, read_image
+from m3b.errors import ModelError
+
+TEMPLATES = Path(__file__).resolve().parents[2] / "resources" / "templates"
+EXAMPLES = {
+    "diagnosis": ("--cases", "40"),
+    "segmentation": ("--cases", "12", "--size", "16"),
+    "detection": ("--cases", "16", "--size", "32"),
+    "report": ("--cases", "40"),
+}  # fmt: skip
+
+
+def call(work: Path, *command: str) -> str:
+    ran = subprocess.run(
+        [sys.executable, *command], cwd=work, capture_output=True, text=True, timeout=900,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stdout[-1500:] + ran.stderr[-3000:]
+    return ran.stdout
+
+
+def second(path: Path) -> Path:
+    """Another image of the same case: of other units, and of a volume every other voxel alone."""
+    image = read_image(str(path)).array[0].astype(np.float32)
+    if image.ndim == 2:
+        file = path.with_name(f"{path.name}.second.npy")
+        np.save(file, -1000 + 10 * image)
+        return file
+    stored = nib.load(path)
+    affine = stored.affine @ np.diag([2.0, 2.0, 2.0, 1.0])
+    file = path.with_name(f"second_{path.name}")
+    nib.save(nib.Nifti1Image(-1000 + 10 * np.asarray(stored.dataobj, np.float32)[::2, ::2, ::2], affine), file)
+    return file
+
+
+def with_channels(work: Path) -> dict[str, str]:
+    """Both index files with two named images a case; the first test case's, as absolute paths."""
+    for part in ("train", "test"):
+        file = work / "Datapath" / f"{part}.json"
+        records: list[dict[str, Any]] = json.loads(file.read_text())
+        for record in records:
+            path = record["image_path"]
+            record["image_path"] = {"first": path, "second": str(second(work / path).relative_to(work))}
+        file.write_text(json.dumps(records))
+    return {name: str(work / path) for name, path in records[0]["image_path"].items()}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("task", sorted(EXAMPLES))
+def test_a_model_of_named_channels(task: str, tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    work = tmp_path / "work"
+    shutil.copytree(TEMPLATES / task, work)
+    (work / "Utils").mkdir(exist_ok=True)
+    for file in (TEMPLATES / "shared").glob("*.py"):
+        shutil.copy(file, work / "Utils")
+    call(work, "example/make_example.py", *EXAMPLES[task])
+    case = with_channels(work)
+    said = call(work, "plan.py", "--minutes", "0.1", "--set", "device=cpu", "max_epochs=1")
+    assert "channels by name, in this order: first, second" in said
+    plan = json.loads((work / "plan.json").read_text())
+    assert (plan["channels"], plan["channel_names"]) == (2, ["first", "second"])
+    rules = plan["intensity"]["channels"]
+    assert rules["first"] != rules["second"], "Hounsfield units are no brightness: a rule each"
+    call(work, "train.py")
+    call(work, "export.py")
+
+    model = m3b.load_model(work / "Deliver")
+    assert model.channels == ("first", "second")
+    out = tmp_path / "out"
+    [answer] = model.predict(case, out=out)
+    swapped = {"second": case["second"], "first": case["first"]}
+    [again] = model.predict([swapped], out=tmp_path / "again")
+    assert dict(again.image) == swapped
+    assert (again.probabilities, again.boxes, again.findings) == (answer.probabilities, answer.boxes, answer.findings)
+    if answer.mask:
+        assert geometry(str(answer.mask)).shape == geometry(case["first"]).shape
+        assert np.array_equal(read_image(str(answer.mask)).array, read_image(str(again.mask)).array)
+    with pytest.raises(ModelError, match="case 1: the case has no second"):
+        model.predict({"first": case["first"]}, out=out)
+    [refused] = model.predict([{"first": case["first"]}], strict=False, out=out)
+    assert "has no second" in refused.error
+    told = subprocess.run(
+        [sys.executable, "Deliver/predict.py", "--help"], cwd=work, capture_output=True, text=True, check=True
+    ).stdout
+    assert "first=PATH second=PATH" in told
+    assert "first=PATH second=PATH" in (work / "Deliver/README.md").read_text()
+
+    for to, verify in (("onnx", ()), ("monai-bundle", (case,))):
+        assert m3b.export_model(work / "Deliver", to, tmp_path / to, verify=verify).largest_difference <= 1e-4
+    about = json.loads((tmp_path / "onnx/model.json").read_text())
+    assert about["image"]["channel_names"] == ["first", "second"]
+    meta = json.loads((tmp_path / "monai-bundle/configs/metadata.json").read_text())
+    if task != "report":  # whose network takes views, each with these channels
+        assert meta["network_data_format"]["inputs"]["image"]["channel_def"] == {"0": "first", "1": "second"}
+    assert meta["preprocessing"]["channel_names"] == ["first", "second"]
