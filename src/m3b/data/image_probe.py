@@ -13,7 +13,7 @@ from m3b.data.box_targets import BoxLook
 from m3b.data.image_headers import codes_of, frames_over_time
 from m3b.data.mask_probe import MaskLook, digest_of
 from m3b.data.reading import read_image
-from m3b.data.records import Image, plain
+from m3b.data.records import Channels, Image, paths_of, plain
 from m3b.errors import DataError
 
 if TYPE_CHECKING:
@@ -75,8 +75,10 @@ def examine(image: Image, work: Path, target: Callable[[Any], Target] | None = N
         bytes=array.nbytes,
         mask=mask,
         boxes=boxes,
-        header=codes_of(image, work),
-        frames=frames_over_time(image, work) if array.ndim == 4 and array.shape[0] > 1 else (0, 0.0),
+        header=codes_of(image if isinstance(image, str) else paths_of(image), work),
+        frames=frames_over_time(image, work)
+        if array.ndim == 4 and array.shape[0] > 1 and not isinstance(image, Channels)
+        else (0, 0.0),
     )
 
 
