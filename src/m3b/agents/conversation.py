@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from m3b.events import Briefed, Event, Replied, Returned, Told
 from m3b.llm.tokens import of_message, of_tools
-from m3b.messages import Message, ToolCall, ToolSpec
+from m3b.messages import Message, Picture, ToolCall, ToolSpec
 
 STUB = "[This result was dropped to make room. Call the tool again if it is needed.]"
 INTERRUPTED = "m3b was interrupted while this ran. Its processes are gone; files that it wrote are still there."
@@ -43,8 +43,8 @@ class Conversation:
         """What the model answered."""
         self.add(Message("assistant", text if text.strip() or calls else EMPTY, tuple(calls)))
 
-    def answer(self, call: ToolCall, text: str, is_error: bool) -> None:
-        self.messages.append(Message("tool", text, call_id=call.id, is_error=is_error))
+    def answer(self, call: ToolCall, text: str, is_error: bool, images: tuple[Picture, ...] = ()) -> None:
+        self.messages.append(Message("tool", text, call_id=call.id, is_error=is_error, images=images))
 
     def size(self, tools: Sequence[ToolSpec]) -> int:
         """Estimated tokens of a request; each message is measured once, so a turn costs the same late as early."""
@@ -76,7 +76,7 @@ class Conversation:
             if size <= goal:
                 break
             before = of_message(self.messages[at])
-            self.messages[at] = replace(self.messages[at], text=STUB)
+            self.messages[at] = replace(self.messages[at], text=STUB, images=())
             size -= before - of_message(self.messages[at])
             dropped += 1
         self.dropped += dropped

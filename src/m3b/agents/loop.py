@@ -115,8 +115,9 @@ class Agent:
             reply = self._ask() if unchecked is None else Reply(unchecked)
             unchecked = None
             if reply.calls:
-                self._act(reply.calls)
-                continue
+                if not self._act(reply.calls):
+                    continue
+                reply = Reply(reply.text or "done")
             if self._odd(reply):
                 continue
             if words := given_up(reply.text):
@@ -198,13 +199,17 @@ class Agent:
 
     # --- acting --------------------------------------------------------------------------------------------------
 
-    def _act(self, calls: Sequence[ToolCall]) -> None:
-        """Run the calls of one reply in order, then say so if they went round in circles."""
+    def _act(self, calls: Sequence[ToolCall]) -> bool:
+        """Run the calls of one reply in order, then say so if they went round in circles.
+
+        Returns:
+            Whether a tool said that the work is done.
+        """
         self._odd_replies = 0
         free = [self._is_wait(call) for call in calls]
         granted = self.budget.reserve(free.count(False))
         repeats = ""
-        spent = False
+        spent = done = False
         for call, costs_nothing in zip(calls, free, strict=True):
             if not costs_nothing:
                 if granted == 0:
@@ -213,15 +218,22 @@ class Agent:
                     continue
                 granted -= 1
                 self.counters.actions += 1
+            if done:
+                self._answer(call, ToolResult("Not run: the work is done.", True))
+                continue
             result = self._run(call, costs_nothing)
+            done = bool(result.data.get("done"))
             last = not costs_nothing and granted == 0
             self._answer(call, self._counted(result) if last else result)
             if not result.data.get("running"):
                 repeats = self.stuck.note(call, result.text, bool(result.data.get("malformed"))) or repeats
+        if done:
+            return True
         if spent:
             self._wrap_up()
         if repeats:
             self._circle(repeats)
+        return False
 
     def _run(self, call: ToolCall, free: bool) -> ToolResult:
         if self.cancelled():
@@ -260,7 +272,7 @@ class Agent:
             return False
 
     def _answer(self, call: ToolCall, result: ToolResult) -> None:
-        self.conversation.answer(call, result.text, result.is_error)
+        self.conversation.answer(call, result.text, result.is_error, result.images)
         self.emit(Returned(call.id, call.name, result.text, result.is_error, result.data))
 
     def _circle(self, repeats: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import typer
 
 from m3b import __version__
-from m3b.cli import bench, data, look, models, predicting, run, runs
+from m3b.cli import bench, data, interactive, look, models, predicting, run, runs
 
 app = typer.Typer(
     name="m3b",
@@ -39,8 +39,10 @@ app.command("show")(runs.show)
 app.command("report")(runs.report)
 app.command("verify")(runs.verify)
 app.command("predict")(predicting.predict)
+app.command("segment")(interactive.segment)
 app.command("score")(models.score)
 app.command("export")(models.export)
 app.add_typer(data.app, name="data")
 app.add_typer(bench.app, name="bench")
+app.add_typer(interactive.app, name="interactive")
 app.command("doctor")(runs.doctor)

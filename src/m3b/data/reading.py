@@ -111,6 +111,19 @@ def read_masks(
     return _read(lambda: shared_masks().read_masks(mask_path, classes, base, shape), mask_path, base)
 
 
+def write_mask(array: Any, like: Path, stem: object, base: str = ".") -> str:
+    """Write a mask whose voxels lie where those of the image `like` lie; the file's name, its ending chosen by the image.
+
+    Args:
+        array: (H, W[, D]) whole numbers, in the axes of `read_image`.
+        stem: the file without its ending.
+
+    Raises:
+        DataError: the image cannot be opened, or is of another shape.
+    """
+    return str(_read(lambda: shared_masks().write_mask(array, like, stem, base), like))
+
+
 def geometry(path: Path, base: str = ".") -> Any:
     """The grid of an image as `read_image` gives it: `shape`, `spacing` and `affine` to LPS mm, None where unknown.
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from m3b.messages import Picture
 from m3b.reader import Reader
 from m3b.tools.jobs import Jobs
 from m3b.tools.logs import Logs
@@ -15,11 +16,18 @@ from m3b.tools.phi import Phi
 
 @dataclass(frozen=True)
 class ToolResult:
-    """What a model reads back; `data` holds the same facts for programs (`exit_code`, `job`, `running`, `full`, `malformed`)."""
+    """What a model reads back, and sees where it can.
+
+    Args:
+        data: the same facts for programs (`exit_code`, `job`, `running`, `full`, `malformed`); `done` ends the agent's work
+            as its own word would.
+        images: shown to models that take images; the journal does not keep them.
+    """
 
     text: str
     is_error: bool = False
     data: dict[str, Any] = field(default_factory=dict)
+    images: tuple[Picture, ...] = field(default=(), repr=False)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,132 @@
+"""`m3b segment` and `m3b interactive ...`: masks by prompts, and how well that goes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from m3b.cli.run import Force, Json
+from m3b.cli.show import print_json, spare
+from m3b.errors import WrongUse
+
+app = typer.Typer(help="Interactive segmentation: measure it, train a small segmenter.", no_args_is_help=True)
+
+SegmenterFolder = Annotated[
+    Path,
+    typer.Option(
+        "--segmenter", help="A folder with a promptable segmenter: SAM, MedSAM, SAM 2, SAM 3's tracker, or m3b's own."
+    ),
+]
+Index = Annotated[Path, typer.Argument(help="A run, or a folder with Datapath/train.json and masks.")]
+Turns = Annotated[int, typer.Option("--turns", min=1, help="Masks that may be made for an image.")]
+
+
+def segment(
+    image: Annotated[Path, typer.Argument(help="A picture or a volume.")],
+    target: Annotated[str, typer.Argument(help='What to segment, e.g. "the left kidney".')],
+    segmenter: SegmenterFolder,
+    out: Annotated[Path, typer.Option("-o", "--out", help="A new folder for the mask and a picture of every turn.")],
+    llm: Annotated[str | None, typer.Option("--llm", help="A model that takes images, as for `m3b run`.")] = None,
+    start: Annotated[
+        Path | None, typer.Option("--start", help="A delivered m3b segmentation model, whose mask is corrected.")
+    ] = None,
+    turns: Turns = 5,
+    slice_index: Annotated[
+        int | None,
+        typer.Option("--slice", help="The slice of a volume to prompt, from 0; the middle one if not given."),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Segment what words name: a model that sees prompts a segmenter, looks at the mask and corrects it."""
+    from m3b.interactive import segment as run_segment
+
+    if not image.exists():
+        raise WrongUse(f"There is no {image}.")
+    found = run_segment(
+        image, target, llm=llm, segmenter=segmenter, start=start, max_turns=turns, slice_index=slice_index, out=out
+    )
+    if json:
+        print_json(found.to_json())
+    else:
+        if found.kept:
+            typer.echo(f"{target}: mask {found.kept} of {len(found.turns)}, expected IoU {found.score:.2f}")
+            typer.echo(f"written to {found.mask_file}")
+        else:
+            typer.echo(
+                f"{target}: no mask ({'the model says that it is not there' if found.status == 'absent' else found.status})"
+            )
+        if found.reason:
+            typer.echo(found.reason, err=True)
+    raise typer.Exit(1 if found.status == "failed" else 0)
+
+
+@app.command("bench")
+def bench(
+    index: Index,
+    segmenter: SegmenterFolder,
+    llm: Annotated[str | None, typer.Option("--llm", help="Measure this model as the agent too.")] = None,
+    turns: Turns = 5,
+    limit: Annotated[int | None, typer.Option("--limit", min=1, help="Measure the first so many targets only.")] = None,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Of the simulated person's hand.")] = 0,
+    out: Annotated[Path | None, typer.Option("-o", "--out", help="A .json file for all figures.")] = None,
+    force: Force = False,
+    json: Json = False,
+) -> None:
+    """Measure a segmenter on the test cases of an index: Dice by turn, clicks to 0.90, with oracles beside it."""
+    from m3b.interactive.bench import measure
+    from m3b.interactive.opening import open_segmenter
+    from m3b.interactive.targets import Targets, spread_over
+    from m3b.llm import connect
+
+    if out is not None:
+        spare([out], force=force)
+    model = None if llm is None else connect(llm)
+    opened = open_segmenter(segmenter)
+    source = Targets.of(index, "test")
+    targets = spread_over(source, limit)
+    if not targets:
+        raise WrongUse(f"No test case of {index} holds a target: {_reasons(source.left_out)}.")
+    found = measure(targets, opened, llm=model, turns=turns, seed=seed, left_out=source.left_out)
+    told = found.to_json()
+    if out is not None:
+        import json as notation
+
+        from m3b.run.folder import replace_text
+
+        replace_text(out, notation.dumps(told, indent=1))
+    if json:
+        print_json(told)
+        return
+    patients = len({target.patient for target in targets})
+    typer.echo(f"{len(targets)} targets of {patients} patients; 95 % intervals over patients; {opened.name}")
+    typer.echo(found.table())
+    if source.left_out:
+        typer.echo(f"left out: {_reasons(source.left_out)}", err=True)
+
+
+@app.command("train")
+def train(
+    index: Index,
+    out: Annotated[Path, typer.Argument(help="A new folder for the segmenter.")],
+    minutes: Annotated[float, typer.Option("--minutes", help="How long to train.")] = 10.0,
+    size: Annotated[int, typer.Option("--size", help="Side of the network's input in pixels, a multiple of 8.")] = 128,
+    seed: Annotated[int, typer.Option("--seed", min=0)] = 0,
+) -> None:
+    """Train a small promptable segmenter on the training cases of an index, with simulated prompts."""
+    from m3b.interactive.targets import Targets
+    from m3b.interactive.training import Recipe
+    from m3b.interactive.training import train as fit
+
+    source = Targets.of(index, "train")
+    recipe = Recipe(minutes=minutes, size=size, seed=seed)
+    typer.echo(f"reading the training cases of {source.base}", err=True)
+    folder = fit(list(source), out, recipe, tell=lambda text: typer.echo(text, err=True))
+    if source.left_out:
+        typer.echo(f"left out: {_reasons(source.left_out)}", err=True)
+    typer.echo(f"written to {folder}; measure it: m3b interactive bench {index} --segmenter {folder}")
+
+
+def _reasons(left_out: dict[str, int]) -> str:
+    return "; ".join(f"{why} ({count})" for why, count in sorted(left_out.items())) or "there are none"

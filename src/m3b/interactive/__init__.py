@@ -1,0 +1,12 @@
+"""Segmentation by prompts: a model that can see, or a simulated person, draws boxes and points and corrects the mask."""
+
+from __future__ import annotations
+
+from m3b.interactive.agent import segment
+from m3b.interactive.episode import Episode, Turn
+from m3b.interactive.opening import open_segmenter
+from m3b.interactive.prompts import Box, Point
+from m3b.interactive.result import Segmentation
+from m3b.interactive.segmenter import Proposal, Segmenter
+
+__all__ = ["Box", "Episode", "Point", "Proposal", "Segmentation", "Segmenter", "Turn", "open_segmenter", "segment"]

@@ -1,0 +1,209 @@
+"""A model that can see at work on one image: m3b's own loop with four tools, a budget and a journal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from m3b.agents.budget import Budget
+from m3b.agents.conversation import Conversation
+from m3b.agents.loop import Agent
+from m3b.agents.verdict import Verdict, accepted, answered, rejected
+from m3b.errors import LLMError, RunEnd, WrongUse
+from m3b.interactive.episode import Episode
+from m3b.interactive.imaging import Picture2D, load_picture, write
+from m3b.interactive.journal import Record
+from m3b.interactive.opening import open_segmenter
+from m3b.interactive.pictures import draw
+from m3b.interactive.result import Segmentation, Status, concluded
+from m3b.interactive.segmenter import Bytes, Proposal, Segmenter
+from m3b.interactive.toolbox import TOOLS, PromptTools
+from m3b.llm import LLM, connect
+from m3b.messages import Message
+
+MAX_TURNS = 5
+SYSTEM = """\
+You segment one target in one medical image by prompting a segmenter. You are shown the image; after each prompt you are shown
+it again with the mask in green, the box in yellow, positive clicks in blue and negative ones in red.
+The rulers run from 0 to 999 across the whole image, x to the right and y downwards. All coordinates are on this grid.
+Begin with one box that fits the whole target tightly. Look at the mask that comes back: click what it misses (positive) or what
+it should not hold (negative), in the middle of the largest error. Call stop as soon as the mask fits: most targets need one to
+three turns. If a prompt made it worse, stop and keep the better mask, or undo it. One call at a time."""
+MAX_NUDGES = 2
+NUDGE = "Call a tool: add_box, add_point, undo or stop."
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What an episode is about, and what it may use.
+
+    Args:
+        target: what to segment, in words.
+        max_turns: masks that may be made.
+        max_tokens: input summed over every request, plus output; None is no limit.
+    """
+
+    target: str
+    max_turns: int = MAX_TURNS
+    max_tokens: int | None = None
+    max_cost: float | None = None
+
+    def __post_init__(self) -> None:
+        if not self.target.strip():
+            raise WrongUse("Say what to segment: the target is empty.")
+        if self.max_turns < 1:
+            raise WrongUse(f"max_turns is {self.max_turns}; at least one turn is needed.")
+
+
+def segment(
+    image: str | Path | Bytes,
+    target: str,
+    *,
+    llm: str | LLM | Callable[..., Any] | None = None,
+    segmenter: str | Path | Segmenter,
+    start: str | Path | Proposal | None = None,
+    max_turns: int = MAX_TURNS,
+    max_tokens: int | None = None,
+    max_cost: float | None = None,
+    slice_index: int | None = None,
+    out: str | Path | None = None,
+    cancelled: Callable[[], bool] = lambda: False,
+) -> Segmentation:
+    """Segment what words name: a model looks at the image, prompts a segmenter, looks at the mask and corrects it.
+
+    Args:
+        image: a file that m3b reads, or (H, W, 3) uint8. Of a volume one slice is prompted and the mask is propagated.
+        target: for instance "the left kidney".
+        llm: `provider:model`, an `LLM` or a function; it has to take images. None takes the first whose key is set.
+        segmenter: a folder (see `open_segmenter`) or an object with `set_image` and `predict`.
+        start: the folder of a delivered m3b segmentation model, or a proposal, which the agent corrects.
+        max_turns: masks that may be made.
+        slice_index: which slice of a volume to prompt; the middle one if not given.
+        out: a new folder for the mask in the image's own geometry, a picture of every turn, `result.json` and the journal.
+        cancelled: polled while the model is waited for.
+
+    Returns:
+        The best mask of all turns, also where the model fails or never stops; `status` and `reason` say how it ended.
+
+    Raises:
+        WrongUse: the model takes no images, the folder holds no segmenter, a setting out of range.
+        DataError: the image cannot be read.
+    """
+    asked = Asked(target, max_turns, max_tokens, max_cost)
+    model = seeing(connect(llm))
+    opened = open_segmenter(segmenter) if isinstance(segmenter, str | Path) else segmenter
+    picture = load_picture(image, slice_index)
+    record = Record(None if out is None else Path(out))
+    first = _first(start, picture)
+    with record:
+        episode = Episode(opened, picture.plane, first)
+        found = run_episode(episode, asked, model, record=record, cancelled=cancelled)
+        if picture.volume is not None and found.kept:
+            from m3b.interactive.volumes import propagate
+
+            whole = propagate(opened, picture.volume, picture.index, found.mask)
+            found = replace(found, mask=whole)
+        elif picture.volume is not None:
+            found = replace(found, mask=np.zeros(picture.volume.shape[:3], dtype=bool))
+        return record.finish(write(found, picture, record.folder))
+
+
+def run_episode(
+    episode: Episode,
+    asked: Asked,
+    llm: LLM,
+    *,
+    record: Record | None = None,
+    cancelled: Callable[[], bool] = lambda: False,
+) -> Segmentation:
+    """Let a model prompt until it stops, its turns are used, or it fails; the best mask stands in any case.
+
+    Raises:
+        Cancelled: `cancelled` said so.
+    """
+    record = record or Record(None)
+    tools = PromptTools(episode, asked.max_turns)
+    # a turn may be undone and calls may be wrong: actions bound the episode even of a model that never stops
+    budget = Budget(actions=4 * asked.max_turns + 4, tokens=asked.max_tokens, cost_usd=asked.max_cost)
+    agent = Agent(
+        llm=llm,
+        tools=tools,
+        allowed=tuple(TOOLS),
+        budget=budget,
+        emit=record.emit,
+        conversation=_opening(episode, asked),
+        cancelled=cancelled,
+    )
+    record.begin(asked.target, episode, agent.conversation)
+    status: Status = "failed"
+    try:
+        agent.run(lambda text: _done(episode, tools, text))
+        status = "absent" if episode.absent else "stopped" if episode.stopped else "turns_used"
+        reason = ""
+    except RunEnd as end:
+        if end.status == "cancelled":
+            raise
+        reason = str(end)
+    except LLMError as error:
+        reason = str(error)
+    found = concluded(episode, asked.target, status, reason, usage=budget.usage, llm=llm.name, shape=episode.shape)
+    record.turns(episode)
+    return found
+
+
+def seeing(llm: LLM) -> LLM:
+    """The model, if it takes images; one that m3b knows nothing of is believed to.
+
+    Raises:
+        WrongUse: it is known not to.
+    """
+    if llm.facts.vision:
+        return llm
+    if llm.facts.known:
+        raise WrongUse(f"{llm.name} takes no images, and segmenting needs a model that sees. Name another with --llm.")
+    inner: Any = llm
+    while inner is not None:  # wrappers hand on what the innermost says
+        if "facts" in getattr(inner, "__dict__", {}):
+            inner.facts = replace(inner.facts, vision=True)
+        inner = getattr(inner, "llm", None)
+    return llm
+
+
+def _opening(episode: Episode, asked: Asked) -> Conversation:
+    """What the model is told and shown first."""
+    rows, columns = episode.shape
+    current = episode.current
+    words = (
+        f"Target: {asked.target.strip()}\nThe image has {columns} x {rows} pixels. You have {asked.max_turns} turns."
+    )
+    if current is not None:
+        words += "\nA trained model has made a first mask (mask 1, green). Correct it, or stop if it fits."
+    picture = draw(episode.image, current.mask if current else None)
+    return Conversation([Message("system", SYSTEM), Message("user", words, images=(picture,))])
+
+
+def _done(episode: Episode, tools: PromptTools, text: str) -> Verdict:
+    """Whether the episode is over when the model says nothing more to call."""
+    if episode.stopped or tools.made >= tools.max_turns:
+        return accepted(None)
+    if episode.turns:
+        episode.stop()  # words without a call after a mask: it is content
+        return accepted(None)
+    tools.nudges += 1
+    return (
+        answered(NUDGE)
+        if tools.nudges <= MAX_NUDGES
+        else rejected(f"The model called no tool. It said: {text}", fatal=True)
+    )
+
+
+def _first(start: str | Path | Proposal | None, picture: Picture2D) -> Proposal | None:
+    if start is None or isinstance(start, Proposal):
+        return start
+    from m3b.interactive.segmenters.delivered import first_proposal
+
+    return first_proposal(Path(start), picture)

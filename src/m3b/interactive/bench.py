@@ -1,0 +1,135 @@
+"""Interactive segmentation measured on a labelled set: an agent beside oracles that know the truth."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from m3b.interactive.agent import MAX_TURNS, Asked, run_episode, seeing
+from m3b.interactive.episode import Episode
+from m3b.interactive.figures import Measured, summary
+from m3b.interactive.segmenter import Segmenter
+from m3b.interactive.simulated import HYBRID, ORACLE_BOX, ORACLE_CLICKS, PERSON, Hand, prompt_by_truth
+from m3b.interactive.targets import Target, overlap
+from m3b.llm import LLM
+
+HANDS: dict[str, Hand] = {
+    "box oracle": ORACLE_BOX,
+    "click oracle": ORACLE_CLICKS,
+    "box and click oracle": HYBRID,
+    "simulated person": PERSON,
+}
+NO_AGENT = "no agent"
+"""The segmenter prompted with the whole image as its box: what it finds by itself."""
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """What was measured.
+
+    Args:
+        systems: name -> the episodes, in the order of the targets.
+        turns: the most that any of them could take.
+        left_out: why cases gave no target, with counts.
+    """
+
+    segmenter: str
+    systems: dict[str, tuple[Measured, ...]]
+    turns: int
+    left_out: dict[str, int]
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "segmenter": self.segmenter,
+            "turns": self.turns,
+            "left_out": self.left_out,
+            "systems": {name: summary(found, self.turns) for name, found in self.systems.items()},
+            "episodes": {name: [asdict(one) for one in found] for name, found in self.systems.items()},
+        }
+
+    def table(self) -> str:
+        """The figures as text: a row a system; 95 % intervals over patients in brackets."""
+        head = ["system", *(f"Dice {turn}" for turn in range(1, self.turns + 1))]
+        head += ["kept", "clicks to 0.90", "DSC-AUC", "turns", "requests"]
+        rows = [head]
+        for name, found in self.systems.items():
+            told = summary(found, self.turns)
+            figures = [
+                *told["dice_by_turn"],
+                told["dice_kept"],
+                told["clicks_to_dice_90"],
+                told["dsc_auc"],
+                told["turns"],
+            ]
+            rows.append([name, *map(_cell, figures), str(told["requests"])])
+        widths = [max(len(row[at]) for row in rows) for at in range(len(head))]
+        return "\n".join(
+            "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+        )
+
+
+def measure(
+    targets: Sequence[Target],
+    segmenter: Segmenter,
+    *,
+    llm: LLM | None = None,
+    turns: int = MAX_TURNS,
+    seed: int = 0,
+    left_out: dict[str, int] | None = None,
+    tick: Callable[[str, int, int], None] = lambda system, done, total: None,
+) -> Benchmark:
+    """Run every oracle, and the agent where a model is given, on every target.
+
+    Args:
+        tick: told the system, and how many of how many targets are done.
+    """
+    found: dict[str, tuple[Measured, ...]] = {}
+    for name, hand in {NO_AGENT: None, **HANDS}.items():
+        rng, made = np.random.default_rng(seed), []
+        for number, target in enumerate(targets, 1):
+            made.append(_simulated(target, segmenter, hand, turns, rng))
+            tick(name, number, len(targets))
+        found[name] = tuple(made)
+    if llm is not None:
+        model, made = seeing(llm), []
+        for number, target in enumerate(targets, 1):
+            made.append(_prompted(target, segmenter, model, turns))
+            tick(llm.name, number, len(targets))
+        found[f"agent ({llm.name})"] = tuple(made)
+    return Benchmark(segmenter.name, found, turns, dict(left_out or {}))
+
+
+def _simulated(
+    target: Target, segmenter: Segmenter, hand: Hand | None, turns: int, rng: np.random.Generator
+) -> Measured:
+    episode = Episode(segmenter, target.image)
+    if hand is None:
+        from m3b.interactive.prompts import Box
+
+        masks = [episode.add(Box(0, 0, target.image.shape[1], target.image.shape[0])).mask]
+    else:
+        allowed = Hand(hand.box_first, hand.jitter, hand.tremor, min(hand.clicks, turns - hand.box_first))
+        masks = prompt_by_truth(episode, target.truth, allowed, rng)
+    figures = [overlap(mask, target.truth) for mask in masks]
+    dice, iou = tuple(one[0] for one in figures), tuple(one[1] for one in figures)
+    return Measured(target.case, target.patient, target.name, dice, iou, max(dice, default=0.0))
+
+
+def _prompted(target: Target, segmenter: Segmenter, llm: LLM, turns: int) -> Measured:
+    episode = Episode(segmenter, target.image)
+    ended = run_episode(episode, Asked(target.name, turns), llm)
+    figures = [overlap(turn.mask, target.truth) for turn in ended.turns]
+    return Measured(
+        target.case, target.patient, target.name,
+        tuple(one[0] for one in figures), tuple(one[1] for one in figures), overlap(ended.mask, target.truth)[0],
+        ended.usage.total_tokens, ended.usage.cost_usd, ended.usage.requests,
+    )  # fmt: skip
+
+
+def _cell(figure: dict[str, float | None]) -> str:
+    low, high = figure["low"], figure["high"]
+    span = f" ({low:.3f}-{high:.3f})" if low is not None and high is not None else ""
+    return f"{figure['mean']:.3f}{span}"

@@ -1,0 +1,67 @@
+"""Prompts as a person with perfect knowledge would set them: the truth's box, clicks into the largest error.
+
+A click goes to the pixel that lies deepest inside the largest region of error, by Euclidean distance transform of the
+padded error maps, as in the CVPR 2025 interactive challenge (JunMa11/CVPR-MedSegFMCompetition) and in RITM.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from scipy import ndimage
+
+from m3b.interactive.prompts import Box, Point
+from m3b.interactive.segmenter import Mask
+
+
+def true_box(truth: Mask, jitter: float = 0.0, rng: np.random.Generator | None = None) -> Box:
+    """The tight box of a mask, each side moved by up to `jitter` of the box's extent along its axis.
+
+    Raises:
+        ValueError: the mask is empty.
+    """
+    rows, columns = np.flatnonzero(truth.any(axis=1)), np.flatnonzero(truth.any(axis=0))
+    if not len(rows):
+        raise ValueError("the target is empty: nothing can be boxed")
+    corners = np.array([columns[0], rows[0], columns[-1] + 1, rows[-1] + 1], dtype=float)
+    if jitter and rng is not None:
+        extent = np.array([corners[2] - corners[0], corners[3] - corners[1]] * 2)
+        corners += rng.uniform(-jitter, jitter, 4) * extent
+    size = np.array([truth.shape[1], truth.shape[0]] * 2, dtype=float)
+    x0, y0, x1, y1 = np.clip(corners, 0, size)
+    return Box(x0, y0, max(x1, x0 + 1), max(y1, y0 + 1))
+
+
+def next_click(found: Mask | None, truth: Mask, done: Sequence[Point] = ()) -> Point | None:
+    """The click that corrects most: positive into what is missed, negative into what is too much; None if all is right.
+
+    Args:
+        found: the mask so far; None for none.
+        done: clicks that were set already, where no second one goes.
+    """
+    found = np.zeros_like(truth) if found is None else found
+    best: tuple[float, Point] | None = None
+    for error, positive in ((truth & ~found, True), (found & ~truth, False)):
+        depth = _depth(error)
+        for point in done:
+            row, column = int(point.y), int(point.x)
+            if 0 <= row < depth.shape[0] and 0 <= column < depth.shape[1]:
+                depth[row, column] = 0.0
+        place = int(depth.argmax())
+        if depth.flat[place] > (best[0] if best else 0.0):
+            row, column = divmod(place, depth.shape[1])
+            best = float(depth.flat[place]), Point(column + 0.5, row + 0.5, positive)
+    return best[1] if best else None
+
+
+def _depth(error: Mask) -> np.ndarray:
+    """Distance of each pixel of the largest region of error to its border; 0 elsewhere. The image's edge is a border."""
+    regions, count = ndimage.label(error, structure=np.ones((3, 3)))
+    if not count:
+        return np.zeros(error.shape)
+    sizes = np.bincount(regions.ravel())
+    sizes[0] = 0
+    largest = np.pad(regions == sizes.argmax(), 1)
+    depth: np.ndarray = ndimage.distance_transform_edt(largest)[1:-1, 1:-1]
+    return depth

@@ -1,0 +1,147 @@
+"""One image, one target: the prompts so far and the masks that they gave."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from m3b.errors import WrongUse
+from m3b.interactive.prompts import Box, Point, Prompt
+from m3b.interactive.segmenter import Bytes, Mask, Proposal, Segmenter
+
+CANCEL_PX = 3.0
+"""A click this near to an earlier one of the other sign takes its place: both at once tell a segmenter nothing."""
+
+
+@dataclass(frozen=True)
+class Turn:
+    """A prompt and the mask that all prompts up to it gave."""
+
+    number: int
+    prompt: Prompt | None
+    proposal: Proposal
+
+    @property
+    def mask(self) -> Mask:
+        return self.proposal.mask
+
+
+class Episode:
+    """The state between an agent and a segmenter.
+
+    Args:
+        segmenter: gets the image at once.
+        image: (H, W, 3) uint8.
+        start: a first proposal, of a delivered model for instance, which prompts correct.
+
+    Attributes:
+        turns: every mask that was made, in order; undone ones stay, so that the best is never lost.
+        stopped: the agent has said that it is done.
+        absent: the agent has said that the target is not in the image.
+    """
+
+    def __init__(self, segmenter: Segmenter, image: Bytes, start: Proposal | None = None) -> None:
+        if image.ndim != 3 or image.shape[2] != 3 or image.dtype != np.uint8 or 0 in image.shape:
+            raise WrongUse(f"an image of (H, W, 3) uint8 is needed, got {image.shape} {image.dtype}")
+        self.segmenter, self.image = segmenter, image
+        segmenter.set_image(image)
+        self.turns: list[Turn] = []
+        self.stopped = self.absent = False
+        self._kept: int | None = None
+        self._standing: list[Turn] = []  # those that were not undone
+        if start is not None:
+            self._add(None, start)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and columns."""
+        return self.image.shape[0], self.image.shape[1]
+
+    @property
+    def boxes(self) -> tuple[Box, ...]:
+        """The box that stands: a new one replaces an older one."""
+        return tuple(one.prompt for one in self._standing if isinstance(one.prompt, Box))[-1:]
+
+    @property
+    def points(self) -> tuple[Point, ...]:
+        """The clicks that stand, without those that a later one of the other sign took the place of."""
+        standing: list[Point] = []
+        for turn in self._standing:
+            if isinstance(turn.prompt, Point):
+                standing = [one for one in standing if not _cancels(turn.prompt, one)]
+                standing.append(turn.prompt)
+        return tuple(standing)
+
+    @property
+    def current(self) -> Turn | None:
+        """The mask that stands now."""
+        return self._standing[-1] if self._standing else None
+
+    @property
+    def best(self) -> Turn | None:
+        """The mask to deliver: the one that the agent chose, else the one that the segmenter trusts most, the later of equals."""
+        if self._kept is not None:
+            return self.turns[self._kept - 1]
+        return max(reversed(self.turns), key=lambda turn: turn.proposal.score, default=None)
+
+    def add(self, prompt: Prompt) -> Turn:
+        """Set a prompt and segment."""
+        standing = self.current
+        boxes = (prompt,) if isinstance(prompt, Box) else self.boxes
+        points = self.points
+        if isinstance(prompt, Point):
+            points = (*(one for one in points if not _cancels(prompt, one)), prompt)
+        previous = None if isinstance(prompt, Box) or standing is None else standing.proposal
+        return self._add(prompt, self.segmenter.predict(boxes, points, previous))
+
+    def undo(self) -> Turn | None:
+        """Take the last prompt back; returns what stands then.
+
+        Raises:
+            ValueError: there is nothing to take back.
+        """
+        if not self._standing or self._standing[-1].prompt is None:
+            raise ValueError("there is no prompt to take back")
+        self._standing.pop()
+        return self.current
+
+    def stop(self, keep: int | None = None, *, absent: bool = False) -> None:
+        """End the episode.
+
+        Args:
+            keep: the number of the mask to deliver; None leaves the choice to `best`.
+            absent: the target is not in the image: nothing is delivered as its mask.
+
+        Raises:
+            ValueError: there is no mask of that number.
+        """
+        if keep is not None and not 1 <= keep <= len(self.turns):
+            made = f"1 to {len(self.turns)}" if self.turns else "none yet"
+            raise ValueError(f"there is no mask {keep}; there are {made}")
+        self._kept, self.absent, self.stopped = keep, absent, True
+
+    def _add(self, prompt: Prompt | None, proposal: Proposal) -> Turn:
+        if proposal.mask.shape != self.shape:
+            raise WrongUse(
+                f"The segmenter {self.segmenter.name} answered a mask of {proposal.mask.shape} for an image of {self.shape}."
+            )
+        turn = Turn(len(self.turns) + 1, prompt, proposal)
+        self.turns.append(turn)
+        self._standing.append(turn)
+        return turn
+
+
+def _cancels(new: Point, old: Point) -> bool:
+    return new.positive != old.positive and float(np.hypot(new.x - old.x, new.y - old.y)) <= CANCEL_PX
+
+
+def area(mask: Mask) -> float:
+    """Share of the image that a mask covers."""
+    return float(mask.mean())
+
+
+def empty(shape: Sequence[int]) -> Mask:
+    """A mask of nothing."""
+    return np.zeros(tuple(shape), dtype=bool)

@@ -1,0 +1,93 @@
+"""Figures of interactive segmentation: by turn, number of clicks, area under the curve of five clicks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from m3b.metrics.bootstrap import interval, weightings
+
+GOAL = 0.9
+"""Dice whose clicks are counted: NoC@90."""
+CURVE_CLICKS = 5
+DRAWS = 2000
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What one episode reached.
+
+    Args:
+        dice: after each turn.
+        iou: likewise.
+        kept: Dice of the mask that was delivered.
+        requests: to a language model.
+    """
+
+    case: str
+    patient: str
+    name: str
+    dice: tuple[float, ...]
+    iou: tuple[float, ...]
+    kept: float
+    tokens: int = 0
+    cost_usd: float = 0.0
+    requests: int = 0
+
+
+@dataclass(frozen=True)
+class _Episodes:
+    """Numbers an episode, grouped by patient, as the bootstrap takes them."""
+
+    patient: Any
+    n_cases: int = field(default=0)
+    n_patients: int = field(default=0)
+
+
+def after(values: Sequence[float], turn: int) -> float:
+    """The figure after a turn: an episode that ended earlier keeps its last one, one without any mask has 0."""
+    return values[min(turn, len(values)) - 1] if values and turn > 0 else 0.0
+
+
+def clicks_to(values: Sequence[float], most: int, goal: float = GOAL) -> int:
+    """The number of prompts to reach a Dice of `goal`, `most` where it never does (as the benchmarks count)."""
+    return next((turn for turn, value in enumerate(values, 1) if value >= goal), most)
+
+
+def area_under_curve(values: Sequence[float]) -> float:
+    """DSC-AUC: the trapezoid over the Dice after each of five clicks, at most 4.0 (CVPR 2025 interactive challenge)."""
+    curve = [after(values, turn) for turn in range(1, CURVE_CLICKS + 1)]
+    return float(np.trapezoid(curve))
+
+
+def summary(episodes: Sequence[Measured], turns: int) -> dict[str, Any]:
+    """Means with 95 % intervals over patients, as JSON values."""
+    groups = {name: number for number, name in enumerate(dict.fromkeys(one.patient for one in episodes))}
+    table = _Episodes(np.array([groups[one.patient] for one in episodes]), len(episodes), len(groups))
+    told: dict[str, Any] = {"episodes": len(episodes), "patients": len(groups)}
+    if not episodes:
+        return told
+    for key in ("dice", "iou"):
+        told[f"{key}_by_turn"] = [
+            _mean([after(getattr(one, key), turn) for one in episodes], table, share=True)
+            for turn in range(1, turns + 1)
+        ]
+    told["dice_kept"] = _mean([one.kept for one in episodes], table, share=True)
+    told["clicks_to_dice_90"] = _mean([clicks_to(one.dice, turns) for one in episodes], table)
+    told["reached_dice_90"] = sum(max(one.dice, default=0.0) >= GOAL for one in episodes)
+    told["dsc_auc"] = _mean([area_under_curve(one.dice) for one in episodes], table)
+    told["turns"] = _mean([len(one.dice) for one in episodes], table)
+    told["tokens"] = sum(one.tokens for one in episodes)
+    told["cost_usd"] = round(sum(one.cost_usd for one in episodes), 6)
+    told["requests"] = sum(one.requests for one in episodes)
+    return told
+
+
+def _mean(values: Sequence[float], table: _Episodes, share: bool = False) -> dict[str, float | None]:
+    array = np.array(values, dtype=np.float64)
+    drawn = np.concatenate([w @ array / w.sum(axis=1) for w in weightings(table, DRAWS, 0)])
+    low, high = interval(float(array.mean()), drawn, table.n_patients, share=share)
+    return {"mean": float(array.mean()), "low": low, "high": high}

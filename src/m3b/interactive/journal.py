@@ -1,0 +1,77 @@
+"""What is written down of an episode: the journal, a picture of every turn, the result."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from m3b.agents.conversation import Conversation
+from m3b.errors import Failed, WrongUse
+from m3b.events import Event
+from m3b.interactive.episode import Episode
+from m3b.interactive.pictures import draw
+from m3b.interactive.result import Segmentation
+from m3b.run.folder import UNWRITTEN, Journal
+
+ROLE = "segmenting_agent"
+
+
+class Record:
+    """The folder of one episode, or nothing at all.
+
+    Args:
+        folder: made here; None keeps nothing.
+
+    Raises:
+        WrongUse: the folder is there and holds something, or cannot be made.
+    """
+
+    def __init__(self, folder: Path | None) -> None:
+        self.folder = folder
+        self._journal: Journal | None = None
+        if folder is None:
+            return
+        try:
+            if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+                raise WrongUse(f"{folder} exists and is not an empty folder. Name another one.")
+            folder.mkdir(parents=True, exist_ok=True)
+            os.chmod(folder, 0o700)  # pictures of a patient
+        except OSError as error:
+            raise WrongUse(f"The folder {folder} cannot be made: {error}.") from error
+        self._journal = Journal(folder / "journal.jsonl", fsync=False)
+
+    def emit(self, kind: str, **data: Any) -> None:
+        """Take an event of the loop."""
+        if self._journal is not None and kind not in UNWRITTEN:
+            try:
+                self._journal.write(Event(kind, ROLE, data))
+            except OSError as error:
+                raise Failed(f"The journal in {self.folder} cannot be written: {error.strerror}.") from error
+
+    def begin(self, target: str, episode: Episode, conversation: Conversation) -> None:
+        """Write down what the model is told and shown first."""
+        first = [message.text for message in conversation.messages]
+        self.emit("prompt", system=first[0], text=first[-1], target=target)
+        if self.folder is not None:
+            (self.folder / "turn_0.png").write_bytes(draw(episode.image).data)
+
+    def turns(self, episode: Episode) -> None:
+        """Write a picture of every mask that was made."""
+        for turn in episode.turns if self.folder is not None else ():
+            (self.folder / f"turn_{turn.number}.png").write_bytes(draw(episode.image, turn.mask).data)  # type: ignore[operator]
+
+    def finish(self, found: Segmentation) -> Segmentation:
+        """Write down how it ended."""
+        self.emit("run_ended", **found.to_json())
+        return found
+
+    def __enter__(self) -> Record:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._journal is not None:
+            self._journal.close()

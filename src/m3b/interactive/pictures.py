@@ -1,0 +1,73 @@
+"""What a model is shown: the image, with the mask so far over it and rulers that tell the grid."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from m3b.interactive.prompts import GRID, Box, Point
+from m3b.interactive.segmenter import Bytes, Mask
+from m3b.messages import Picture
+
+LONGEST_SIDE = 768
+"""Pixels of the longer side as shown; the grid does not depend on it."""
+MASK_COLOUR, BOX_COLOUR, POSITIVE, NEGATIVE = (0, 220, 80), (255, 200, 0), (40, 160, 255), (255, 60, 60)
+OPACITY = 0.4
+RULER_EVERY = 100
+MARGIN = 26
+
+
+def shown_size(shape: Sequence[int]) -> tuple[int, int]:
+    """Rows and columns as shown: the image's proportions, its longer side 768 pixels; thin ones are not cut."""
+    scale = LONGEST_SIDE / max(shape)
+    return max(1, round(shape[0] * scale)), max(1, round(shape[1] * scale))
+
+
+def draw(image: Bytes, mask: Mask | None = None, boxes: Sequence[Box] = (), points: Sequence[Point] = ()) -> Picture:
+    """A PNG: the image without padding inside rulers of the grid, the mask half-transparent with its contour, the prompts.
+
+    Args:
+        image: (H, W, 3) uint8.
+        mask: (H, W) bool.
+    """
+    from PIL import Image, ImageDraw, ImageFont
+
+    rows, columns = shown_size(image.shape[:2])
+    picture = np.array(Image.fromarray(image).resize((columns, rows), Image.Resampling.BICUBIC))
+    if mask is not None and mask.any():
+        large = np.array(Image.fromarray(mask.astype(np.uint8)).resize((columns, rows), Image.Resampling.NEAREST)) > 0
+        inner = large.copy()
+        inner[1:-1, 1:-1] &= large[:-2, 1:-1] & large[2:, 1:-1] & large[1:-1, :-2] & large[1:-1, 2:]
+        picture[large] = (picture[large] * (1 - OPACITY) + np.array(MASK_COLOUR) * OPACITY).astype(np.uint8)
+        picture[large & ~inner] = MASK_COLOUR
+    sheet = Image.new("RGB", (columns + MARGIN, rows + MARGIN), (20, 22, 26))
+    sheet.paste(Image.fromarray(picture), (MARGIN, MARGIN))
+    pen = ImageDraw.Draw(sheet)
+    _rulers(pen, ImageFont.load_default(11), rows, columns)
+    down, right = rows / image.shape[0], columns / image.shape[1]
+    for box in boxes:
+        corners = [box.x0 * right + MARGIN, box.y0 * down + MARGIN, box.x1 * right + MARGIN, box.y1 * down + MARGIN]
+        pen.rectangle(corners, outline=BOX_COLOUR, width=2)
+    for point in points:
+        x, y = point.x * right + MARGIN, point.y * down + MARGIN
+        colour = POSITIVE if point.positive else NEGATIVE
+        pen.ellipse([x - 5, y - 5, x + 5, y + 5], fill=colour, outline=(255, 255, 255))
+    return Picture(_png(sheet), "image/png")
+
+
+def _rulers(pen: Any, font: Any, rows: int, columns: int) -> None:
+    for number in range(0, GRID, RULER_EVERY):
+        x, y = MARGIN + number / GRID * columns, MARGIN + number / GRID * rows
+        pen.line([x, MARGIN - 6, x, MARGIN], fill=(200, 200, 200))
+        pen.line([MARGIN - 6, y, MARGIN, y], fill=(200, 200, 200))
+        pen.text((x, MARGIN - 7), str(number), fill=(200, 200, 200), font=font, anchor="mb")
+        pen.text((MARGIN - 7, y), str(number), fill=(200, 200, 200), font=font, anchor="rm")
+
+
+def _png(sheet: Any) -> bytes:
+    stream = io.BytesIO()
+    sheet.save(stream, "PNG", optimize=False, compress_level=6)
+    return stream.getvalue()

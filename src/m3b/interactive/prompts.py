@@ -1,0 +1,87 @@
+"""Boxes and points on an image, and the one convention of their coordinates.
+
+Agents speak of positions on a grid: whole numbers from 0 to 999 across the whole image, x from its left edge to its right,
+y from its top to its bottom. The image is shown to them without padding, so the grid is that of the picture and of the
+image alike, whatever size either has. A grid step is a 1000th of the image; number n stands for the middle of the n-th
+step. Everything else counts in pixels of the original image: pixel i covers i to i + 1, its middle is i + 0.5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+GRID = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """A rectangle in pixels, `x0 <= x < x1`, `y0 <= y < y1`."""
+
+    x0: float
+    y0: float
+    x1: float
+    y1: float
+
+    @property
+    def corners(self) -> tuple[float, float, float, float]:
+        return self.x0, self.y0, self.x1, self.y1
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A click in pixels; positive where the target is, negative where it is not."""
+
+    x: float
+    y: float
+    positive: bool = True
+
+
+Prompt = Box | Point
+
+
+def to_pixels(step: int, size: int) -> float:
+    """A number of the grid as a position in pixels along an axis of `size` pixels."""
+    return (step + 0.5) / GRID * size
+
+
+def to_grid(position: float, size: int) -> int:
+    """The number of the grid that holds a position in pixels."""
+    return min(max(int(position / size * GRID), 0), GRID - 1)
+
+
+def box_from_grid(corners: Sequence[int], shape: Sequence[int]) -> Box:
+    """A box of the grid over an image of `shape` (rows, columns): it covers its first and its last step whole.
+
+    Raises:
+        ValueError: not four numbers of the grid, or no area; the message tells the agent what is wanted.
+    """
+    if len(corners) != 4:
+        raise ValueError(f"a box has four numbers, [x0, y0, x1, y1]; got {len(corners)}")
+    x0, y0, x1, y1 = corners
+    _check(corners)
+    if x1 <= x0 or y1 <= y0:
+        raise ValueError(f"[{x0}, {y0}, {x1}, {y1}] has no area: x0 < x1 and y0 < y1 are needed (y counts downwards)")
+    rows, columns = shape
+    return Box(x0 / GRID * columns, y0 / GRID * rows, (x1 + 1) / GRID * columns, (y1 + 1) / GRID * rows)
+
+
+def point_from_grid(place: Sequence[int], positive: bool, shape: Sequence[int]) -> Point:
+    """A click on the grid over an image of `shape` (rows, columns).
+
+    Raises:
+        ValueError: not two numbers of the grid.
+    """
+    if len(place) != 2:
+        raise ValueError(f"a point has two numbers, [x, y]; got {len(place)}")
+    _check(place)
+    return Point(to_pixels(place[0], shape[1]), to_pixels(place[1], shape[0]), positive)
+
+
+def _check(numbers: Sequence[int]) -> None:
+    for number in numbers:
+        if not 0 <= number < GRID:
+            raise ValueError(
+                f"{number} is not on the grid: coordinates run from 0 to {GRID - 1} across the whole image, "
+                "x to the right, y downwards, whatever its size in pixels"
+            )

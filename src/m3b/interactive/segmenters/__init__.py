@@ -1,0 +1,1 @@
+"""Segmenters that answer prompts."""

@@ -1,0 +1,49 @@
+"""A delivered m3b segmentation model's answer as the first proposal, which prompts then correct."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+from m3b.data.reading import read_mask
+from m3b.errors import WrongUse
+from m3b.interactive.imaging import Picture2D
+from m3b.interactive.segmenter import Mask, Proposal
+from m3b.models import load_model, read_promise
+
+SCORE = 0.5
+"""What is expected of its IoU: a delivered model says nothing of single images, so any prompted mask that is trusted more wins."""
+
+
+def first_proposal(folder: Path, picture: Picture2D, class_name: str = "") -> Proposal:
+    """Run a delivered model on the image's file; its code runs in a process of its own.
+
+    Args:
+        class_name: which class; may be empty where there is one.
+
+    Raises:
+        WrongUse: the model writes no masks, has several classes and none was named, or the image is no file.
+    """
+    model = load_model(folder)
+    if picture.source is None:
+        raise WrongUse("A delivered model reads files: give the image's path, not an array.")
+    name = class_name or (model.classes[0] if len(model.classes) == 1 else "")
+    if name not in model.classes:
+        raise WrongUse(f"Which class shall the first mask be of? {folder} knows {', '.join(model.classes)}.")
+    with tempfile.TemporaryDirectory(prefix="m3b-first-") as place:
+        answer = model.predict([picture.source], out=place)[0]
+        if answer.masks.get(name) is not None:
+            mask = np.asarray(read_mask(str(answer.masks[name])).array) > 0
+        elif answer.mask is not None:
+            mask = np.asarray(read_mask(str(answer.mask)).array) == read_promise(folder).labels.get(
+                name, model.classes.index(name) + 1
+            )
+        else:
+            raise WrongUse(f"{folder} is a {model.task} model and writes no masks.")
+    return Proposal(_plane(mask, picture), SCORE)
+
+
+def _plane(mask: Mask, picture: Picture2D) -> Mask:
+    return mask if picture.volume is None else np.ascontiguousarray(mask[:, :, picture.index])

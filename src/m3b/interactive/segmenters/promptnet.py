@@ -1,0 +1,149 @@
+"""m3b's own small promptable network, for machines and images that a large one does not suit: a U-Net whose input holds,
+beside the image, the prompts and the mask so far as maps (as in RITM, DeepEdit and nnInteractive)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from m3b.errors import WrongUse
+from m3b.interactive.prompts import Box, Point
+from m3b.interactive.segmenter import Bytes, Proposal
+
+MODEL_TYPE = "m3b_promptnet"
+MAPS = 4
+"""Channels beside the image: the box, positive clicks, negative clicks, the mask so far."""
+CLICK_RADIUS = 3.0
+"""Of the disk that stands for a click, in pixels of the network's input."""
+MAX_SIZE, MAX_WIDTH, GROUPS = 2048, 512, 4
+
+
+def build(config: Mapping[str, Any]) -> Any:
+    """The network of a config: `size` (side of its input), `widths` (channels a level).
+
+    Raises:
+        WrongUse: a setting is missing or out of range.
+    """
+    from monai.networks.nets import DynUNet
+
+    size, widths = config.get("size"), config.get("widths")
+    levels = len(widths) if isinstance(widths, list) else 0
+    if not isinstance(size, int) or not isinstance(widths, list) or not 2 <= levels <= 8:
+        raise WrongUse("config.json of a promptnet needs `size` (a whole number) and `widths` (2 to 8 whole numbers).")
+    if not all(isinstance(width, int) and 0 < width <= MAX_WIDTH and width % GROUPS == 0 for width in widths):
+        raise WrongUse(f"`widths` are {widths}; multiples of {GROUPS} up to {MAX_WIDTH} are needed.")
+    step = 2 ** (levels - 1)
+    if not 0 < size <= MAX_SIZE or size % step:
+        raise WrongUse(f"`size` is {size}; a multiple of {step} up to {MAX_SIZE} is needed for {levels} levels.")
+    return DynUNet(
+        spatial_dims=2, in_channels=3 + MAPS, out_channels=1, kernel_size=[3] * levels, strides=[1] + [2] * (levels - 1),
+        upsample_kernel_size=[2] * (levels - 1), filters=widths, res_block=True, norm_name=("GROUP", {"num_groups": GROUPS}),
+    )  # fmt: skip
+
+
+def fitted(shape: Sequence[int], size: int) -> tuple[int, int]:
+    """Rows and columns that an image fills of the network's square; the rest at the bottom or right is padding."""
+    scale = size / max(shape)
+    return max(1, round(shape[0] * scale)), max(1, round(shape[1] * scale))
+
+
+def image_map(image: Bytes, size: int) -> Any:
+    """(3, size, size) float: the image scaled to fit, -1 to 1, padding 0."""
+    import torch
+    from PIL import Image
+
+    tall, wide = fitted(image.shape[:2], size)
+    resized = np.array(Image.fromarray(image).resize((wide, tall), Image.Resampling.BILINEAR), dtype=np.float32)
+    square = torch.zeros(3, size, size)
+    square[:, :tall, :wide] = torch.from_numpy(resized).permute(2, 0, 1) / 127.5 - 1
+    return square
+
+
+def prompt_maps(boxes: Sequence[Box], points: Sequence[Point], shape: Sequence[int], size: int) -> Any:
+    """(3, size, size) float: the box filled, disks where clicks are.
+
+    Args:
+        shape: rows and columns of the image that the prompts count in.
+    """
+    import torch
+
+    scale = size / max(shape)
+    maps = torch.zeros(3, size, size)
+    for box in boxes[-1:]:
+        x0, y0, x1, y1 = (round(side * scale) for side in box.corners)
+        maps[0, max(y0, 0) : max(y1, y0 + 1), max(x0, 0) : max(x1, x0 + 1)] = 1
+    axis = torch.arange(size) + 0.5
+    for point in points:
+        near = (axis[None] - point.x * scale) ** 2 + (axis[:, None] - point.y * scale) ** 2 <= CLICK_RADIUS**2
+        maps[1 if point.positive else 2][near] = 1
+    return maps
+
+
+def expected_iou(probability: Any) -> float:
+    """The IoU that a probability map expects of its own thresholded mask: sum p in the mask / (mask + sum p outside)."""
+    mask = probability > 0.5
+    union = float(mask.sum()) + float(probability[~mask].sum())
+    return float(probability[mask].sum()) / union if mask.any() else 0.0
+
+
+class PromptNetSegmenter:
+    """The network of a folder that `m3b interactive train` wrote.
+
+    Raises:
+        WrongUse: config and weights do not fit each other.
+    """
+
+    def __init__(self, folder: Path, config: Mapping[str, Any], device: str = "cpu") -> None:
+        try:
+            from safetensors.torch import load_file
+        except ImportError as error:
+            raise WrongUse("Segmenters need torch, MONAI and safetensors: pip install 'm3b[train]'.") from error
+        self.name = f"promptnet:{folder.name}"
+        self._device = device
+        self.network = build(config)
+        self.size = int(config["size"])
+        file = folder / "model.safetensors"
+        try:
+            self.network.load_state_dict(load_file(file))
+        except (OSError, RuntimeError, KeyError, ValueError) as error:
+            raise WrongUse(f"{file} does not fit config.json: {str(error).splitlines()[0]} Train it again.") from error
+        self.network.to(device).eval()
+        self._image: Any = None
+        self._shape = (0, 0)
+
+    def set_image(self, image: Bytes) -> None:
+        self._shape = (image.shape[0], image.shape[1])
+        self._image = image_map(image, self.size)
+
+    def predict(self, boxes: Sequence[Box], points: Sequence[Point], previous: Proposal | None = None) -> Proposal:
+        import torch
+        from torch.nn.functional import interpolate
+
+        if self._image is None:
+            raise WrongUse("Set an image before prompting.")
+        if not boxes and not points:
+            raise WrongUse("Give a box or a point.")
+        before = torch.zeros(1, self.size, self.size) if previous is None else self._state(previous)
+        maps = prompt_maps(boxes, points, self._shape, self.size)
+        with torch.inference_mode():
+            made = self.network(torch.cat([self._image, maps, before])[None].to(self._device)).float().sigmoid().cpu()
+        tall, wide = fitted(self._shape, self.size)
+        inner = made[..., :tall, :wide]
+        whole = interpolate(inner, self._shape, mode="bilinear", align_corners=False)[0, 0]
+        return Proposal((whole > 0.5).numpy(), expected_iou(inner), made[0])
+
+    def _state(self, previous: Proposal) -> Any:
+        """The mask so far in the network's square; of another segmenter's or a model's proposal its mask is taken."""
+        import torch
+        from torch.nn.functional import interpolate
+
+        if torch.is_tensor(previous.state) and tuple(previous.state.shape) == (1, self.size, self.size):
+            return previous.state
+        tall, wide = fitted(self._shape, self.size)
+        mask = torch.from_numpy(previous.mask.astype(np.float32))[None, None]
+        square = torch.zeros(1, self.size, self.size)
+        square[:, :tall, :wide] = interpolate(mask, (tall, wide), mode="area")[0]
+        return square

@@ -1,0 +1,159 @@
+"""SAM, MedSAM, SAM 2, MedSAM 2 and the tracker of SAM 3 as segmenters, by transformers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from m3b.errors import WrongUse
+from m3b.interactive.prompts import Box, Point
+from m3b.interactive.segmenter import Bytes, Proposal
+
+CLASSES = {
+    "sam": "SamModel", "sam2": "Sam2Model", "sam2_video": "Sam2Model",
+    "sam3_tracker": "Sam3TrackerModel", "sam3_tracker_video": "Sam3TrackerModel",
+}  # fmt: skip
+IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+"""Mean and standard deviation with which SAM and its successors were trained, where the folder says nothing."""
+ALLOWED_MISSING = ("shared_image_embedding", "mask_embed")
+"""Weights that transformers ties or derives itself."""
+
+
+class Sam:
+    """A promptable model of the SAM family.
+
+    Args:
+        folder: `config.json`, `*.safetensors`, and `preprocessor_config.json` for mean and standard deviation.
+        kind: the config's model_type.
+
+    Raises:
+        WrongUse: transformers is missing, or the weights do not fit the config.
+    """
+
+    def __init__(self, folder: Path, kind: str, device: str = "cpu") -> None:
+        self.name = f"{kind}:{folder.name}"
+        self._squashed = kind != "sam"  # SAM pads the shorter side, its successors stretch it
+        self._device = device
+        self._model = _load(folder, kind).to(device).eval()
+        self._mean, self._std = _normalisation(folder)
+        self._embedding: Any = None
+        self._shape = (0, 0)
+
+    @property
+    def size(self) -> int:
+        """Side of the square that the network sees."""
+        config = self._model.config
+        vision = getattr(config, "vision_config", config)
+        for holder in (vision, config):
+            size = getattr(holder, "image_size", None)
+            if size:
+                return int(size[0] if isinstance(size, list | tuple) else size)
+        raise WrongUse(f"{self.name}: its config names no image_size.")
+
+    def set_image(self, image: Bytes) -> None:
+        import torch
+
+        self._shape = (image.shape[0], image.shape[1])
+        with torch.inference_mode():
+            self._embedding = self._model.get_image_embeddings(self._pixels(image))
+
+    def predict(self, boxes: Sequence[Box], points: Sequence[Point], previous: Proposal | None = None) -> Proposal:
+        import torch
+
+        if self._embedding is None:
+            raise WrongUse("Set an image before prompting.")
+        if not boxes and not points:
+            raise WrongUse("Give a box or a point.")
+        prompts = self._prompts(boxes, points)
+        if previous is not None and previous.state is not None:
+            prompts["input_masks"] = previous.state
+        ambiguous = len(points) <= 1 and not boxes and previous is None
+        with torch.inference_mode():
+            made = self._model(image_embeddings=self._embedding, multimask_output=ambiguous, **prompts)
+        scores = made.iou_scores[0, 0].float()
+        best = int(scores.argmax())
+        logits = made.pred_masks[0, 0, best].float()
+        return Proposal(self._full(logits), float(scores[best].clamp(0, 1)), logits[None, None])
+
+    def _pixels(self, image: Bytes) -> Any:
+        import torch
+        from PIL import Image
+
+        tall, wide = self._inner(image.shape[:2])
+        resized = np.array(Image.fromarray(image).resize((wide, tall), Image.Resampling.BILINEAR))
+        tensor = torch.from_numpy(resized).permute(2, 0, 1).float() / 255
+        tensor = (tensor - torch.tensor(self._mean)[:, None, None]) / torch.tensor(self._std)[:, None, None]
+        square = torch.zeros(3, self.size, self.size)
+        square[:, :tall, :wide] = tensor
+        return square[None].to(self._device)
+
+    def _inner(self, shape: Sequence[int]) -> tuple[int, int]:
+        """Rows and columns of the square that the image fills."""
+        if self._squashed:
+            return self.size, self.size
+        scale = self.size / max(shape)
+        return max(1, int(shape[0] * scale + 0.5)), max(1, int(shape[1] * scale + 0.5))
+
+    def _prompts(self, boxes: Sequence[Box], points: Sequence[Point]) -> dict[str, Any]:
+        import torch
+
+        tall, wide = self._inner(self._shape)
+        right, down = wide / self._shape[1], tall / self._shape[0]
+        prompts: dict[str, Any] = {}
+        if boxes:
+            corners = [[b.x0 * right, b.y0 * down, b.x1 * right, b.y1 * down] for b in boxes[-1:]]
+            prompts["input_boxes"] = torch.tensor([corners], dtype=torch.float32, device=self._device)
+        if points:
+            places = [[[p.x * right, p.y * down] for p in points]]
+            prompts["input_points"] = torch.tensor([places], dtype=torch.float32, device=self._device)
+            labels = [[[int(p.positive) for p in points]]]
+            prompts["input_labels"] = torch.tensor(labels, dtype=torch.int64, device=self._device)
+        return prompts
+
+    def _full(self, logits: Any) -> np.ndarray:
+        """Low-resolution logits as a mask in the pixels of the image: padding is cut off before it is resized."""
+        from torch.nn.functional import interpolate
+
+        square = interpolate(logits[None, None], (self.size, self.size), mode="bilinear", align_corners=False)
+        tall, wide = self._inner(self._shape)
+        whole = interpolate(square[..., :tall, :wide], self._shape, mode="bilinear", align_corners=False)
+        mask: np.ndarray = (whole[0, 0] > 0).cpu().numpy()
+        return mask
+
+
+def _load(folder: Path, kind: str) -> Any:
+    try:
+        import transformers
+    except ImportError as error:
+        raise WrongUse("Segmenters need transformers and torch: pip install 'm3b[train]'.") from error
+    model_class = getattr(transformers, CLASSES[kind])
+    try:
+        model, told = model_class.from_pretrained(
+            str(folder), local_files_only=True, use_safetensors=True, output_loading_info=True
+        )
+    except (OSError, ValueError, RuntimeError, KeyError, TypeError, AttributeError) as error:
+        raise WrongUse(f"{folder} cannot be loaded as {CLASSES[kind]}: {error}") from error
+    missing = [name for name in told["missing_keys"] if not any(part in name for part in ALLOWED_MISSING)]
+    wrong = [*missing, *(str(item[0]) for item in told.get("mismatched_keys", ()))]
+    if wrong:
+        raise WrongUse(
+            f"{folder}: {len(wrong)} weights of {CLASSES[kind]} are missing or of another shape, e.g. {sorted(wrong)[0]}: the "
+            "weights are of another model or size than config.json says. Fetch the whole folder again."
+        )
+    return model
+
+
+def _normalisation(folder: Path) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    for name in ("preprocessor_config.json", "processor_config.json"):
+        try:
+            said = json.loads((folder / name).read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            continue
+        said = said.get("image_processor", said) if isinstance(said, dict) else {}
+        if said.get("image_mean") and said.get("image_std"):
+            return tuple(said["image_mean"]), tuple(said["image_std"])
+    return IMAGENET

@@ -1,0 +1,110 @@
+"""The four tools of an agent that segments; every answer shows the mask."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+from collections.abc import Callable, Sequence
+
+from m3b.errors import ToolError
+from m3b.interactive.episode import Episode, Turn, area
+from m3b.interactive.pictures import draw
+from m3b.interactive.prompts import Prompt, box_from_grid, point_from_grid
+from m3b.messages import ToolCall, ToolSpec
+from m3b.tools import ToolResult
+from m3b.tools.schema import arguments_for, spec_of
+
+
+class PromptTools:
+    """Binds the tools to an episode: what `m3b.agents.loop` needs of a toolbox.
+
+    Args:
+        max_turns: masks that may be made; the one that reaches it ends the episode.
+    """
+
+    def __init__(self, episode: Episode, max_turns: int) -> None:
+        self.episode, self.max_turns, self.nudges = episode, max_turns, 0
+
+    @property
+    def made(self) -> int:
+        """Masks that were made by prompts."""
+        return sum(turn.prompt is not None for turn in self.episode.turns)
+
+    def specs(self, names: Sequence[str]) -> tuple[ToolSpec, ...]:
+        return tuple(spec_of(tool) for name, tool in TOOLS.items() if name in names)
+
+    def call(self, call: ToolCall, allowed: Sequence[str]) -> ToolResult:
+        """Run one call; the model's faults come back as results that name the remedy."""
+        tool = TOOLS.get(call.name) if call.name in allowed else None
+        if tool is None:
+            close = difflib.get_close_matches(call.name, TOOLS, 1)
+            hint = f" Did you mean {close[0]}?" if close else ""
+            return _fault(f"There is no tool {call.name!r}.{hint} Tools: {', '.join(TOOLS)}.")
+        usage = f"Use {call.name}({', '.join(list(inspect.signature(tool).parameters)[1:])})."
+        if call.parse_error:
+            return _fault(f"The arguments of {call.name} were not a JSON object ({call.parse_error}). {usage}")
+        try:
+            return tool(self, **arguments_for(tool, call.arguments))
+        except (ToolError, ValueError) as error:
+            return _fault(f"{call.name}: {error}. {usage}")
+
+    def prompted(self, prompt: Prompt) -> ToolResult:
+        """Segment with one more prompt, if one may still be set."""
+        if self.made >= self.max_turns:
+            return ToolResult("All turns are used: the episode ends.", True, {"done": True})
+        return self.seen(self.episode.add(prompt))
+
+    def seen(self, turn: Turn | None) -> ToolResult:
+        """The mask as it stands now, in words and as a picture."""
+        episode, left = self.episode, self.max_turns - self.made
+        if turn is None:
+            return ToolResult("There is no mask now. Set a box or a point.", images=(draw(episode.image),))
+        picture = draw(episode.image, turn.mask, episode.boxes, episode.points)
+        end = "This was the last turn: the episode ends." if not left else f"{left} turn{'s' if left > 1 else ''} left."
+        covers = f"covers {area(turn.mask):.1%} of the image" if turn.mask.any() else "is empty"
+        text = f"Mask {turn.number} {covers}; the segmenter expects an IoU of {turn.proposal.score:.2f}. {end}"
+        return ToolResult(text, False, {"mask": turn.number, "done": left == 0}, images=(picture,))
+
+
+def add_box(tools: PromptTools, box: list[int]) -> ToolResult:
+    """Draw a box around the whole target and segment what is inside. Replaces an earlier box. The usual first step: the
+    box should touch the target on all four sides.
+
+    Args:
+        box: [x0, y0, x1, y1], whole numbers from 0 to 999 across the whole image as its rulers show them; x to the right,
+            y downwards, (x0, y0) the upper left corner.
+    """
+    return tools.prompted(box_from_grid(box, tools.episode.shape))
+
+
+def add_point(tools: PromptTools, point: list[int], positive: bool) -> ToolResult:
+    """Click one place to correct the mask, then segment again with all prompts that stand.
+
+    Args:
+        point: [x, y], whole numbers from 0 to 999 across the whole image as its rulers show them.
+        positive: true where the target is and the mask is missing; false where the mask is too large.
+    """
+    return tools.prompted(point_from_grid(point, positive, tools.episode.shape))
+
+
+def undo(tools: PromptTools) -> ToolResult:
+    """Take the last prompt back, when it made the mask worse. The mask that it made still counts as a turn."""
+    return tools.seen(tools.episode.undo())
+
+
+def stop(tools: PromptTools, keep: int = 0, absent: bool = False) -> ToolResult:
+    """End: the mask is right, or prompts no longer improve it.
+
+    Args:
+        keep: the number of the best mask; 0 keeps the one that the segmenter trusts most.
+        absent: true if the target is not in this image at all; no mask is kept then.
+    """
+    tools.episode.stop(keep or None, absent=absent)
+    return ToolResult("Stopped.", False, {"done": True})
+
+
+def _fault(text: str) -> ToolResult:
+    return ToolResult(text, True, {"malformed": True})
+
+
+TOOLS: dict[str, Callable[..., ToolResult]] = {tool.__name__: tool for tool in (add_box, add_point, undo, stop)}

@@ -1,0 +1,220 @@
+"""Training the small promptable network on labelled images, with prompts simulated from the truth.
+
+Each sample is prompted as in use: a jittered box or a first click, then up to three corrective clicks on the network's own
+errors, made without gradients (iterative training as in RITM, arXiv 2102.06583); the loss is taken at the last prompt.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from m3b.errors import DataError, WrongUse
+from m3b.interactive.clicks import next_click, true_box
+from m3b.interactive.prompts import Box, Point
+from m3b.interactive.segmenters.promptnet import MODEL_TYPE, build, fitted, image_map, prompt_maps
+from m3b.interactive.targets import Target
+
+MIN_TARGETS = 8
+MAX_CORRECTIONS = 3
+WARM_SHARE = 0.05
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How to train.
+
+    Args:
+        minutes: of steps; the schedule is fitted to them.
+        steps: instead of minutes, exactly so many.
+        size: side of the network's input in pixels.
+        widths: channels a level.
+    """
+
+    minutes: float = 10.0
+    steps: int | None = None
+    size: int = 128
+    widths: tuple[int, ...] = (16, 32, 64, 96)
+    batch: int = 8
+    lr: float = 2e-3
+    jitter: float = 0.15
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.steps is None and not self.minutes > 0:
+            raise WrongUse(f"Training needs more than {self.minutes:g} minutes.")
+        if self.batch < 1 or self.lr <= 0 or (self.steps is not None and self.steps < 1):
+            raise WrongUse("batch and steps must be at least 1, and lr above 0.")
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A target as the network sees it: (3, S, S) image, (S, S) truth, and the part of the square that the image fills."""
+
+    image: Any
+    truth: np.ndarray
+    inner: tuple[int, int]
+
+
+def prepare(targets: Sequence[Target], size: int) -> list[Sample]:
+    """Targets scaled to the network's square.
+
+    Raises:
+        DataError: there are too few to train on.
+    """
+    from PIL import Image
+
+    samples = []
+    for target in targets:
+        tall, wide = fitted(target.truth.shape, size)
+        small = np.array(Image.fromarray(target.truth.astype(np.uint8) * 255).resize((wide, tall))) > 127
+        truth = np.zeros((size, size), dtype=bool)
+        truth[:tall, :wide] = small
+        if truth.any():
+            samples.append(Sample(image_map(target.image, size), truth, (tall, wide)))
+    if len(samples) < MIN_TARGETS:
+        raise DataError(f"{len(samples)} targets are too few to train a segmenter; at least {MIN_TARGETS} are needed.")
+    return samples
+
+
+def train(
+    targets: Sequence[Target], out: Path, recipe: Recipe, tell: Callable[[str], None] = lambda text: None
+) -> Path:
+    """Train and write a segmenter folder (`config.json`, `model.safetensors`), which `open_segmenter` opens.
+
+    Raises:
+        WrongUse: the folder holds something, or a setting is out of range.
+        DataError: too few targets; the training diverged.
+    """
+    import torch
+    from safetensors.torch import save_file
+
+    if out.exists() and any(out.iterdir()):
+        raise WrongUse(f"{out} is not empty. Name another folder.")
+    config = {"model_type": MODEL_TYPE, "size": recipe.size, "widths": list(recipe.widths), "recipe": asdict(recipe)}
+    torch.manual_seed(recipe.seed)
+    network = build(config)
+    samples = prepare(targets, recipe.size)
+    steps, loss = _fit(network, samples, recipe, tell)
+    config["trained"] = {"targets": len(samples), "steps": steps, "loss": round(loss, 5)}
+    out.mkdir(parents=True, exist_ok=True)
+    save_file(
+        {name: weight.contiguous().cpu() for name, weight in network.state_dict().items()}, out / "model.safetensors"
+    )
+    (out / "config.json").write_text(json.dumps(config, indent=1), encoding="utf-8")
+    return out
+
+
+def _fit(network: Any, samples: Sequence[Sample], recipe: Recipe, tell: Callable[[str], None]) -> tuple[int, float]:
+    """Train in place; returns the steps made and the mean loss of the last of them."""
+    import torch
+
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    network.to(device).train()
+    optimiser = torch.optim.AdamW(network.parameters(), lr=recipe.lr, weight_decay=1e-3)
+    rng, began, step, losses = np.random.default_rng(recipe.seed), time.monotonic(), 0, [1.0]
+    progress, said = 0.0, 0.0
+    while progress < 1:
+        for group in optimiser.param_groups:
+            group["lr"] = recipe.lr * _rate(progress)
+        batch = [samples[at] for at in rng.integers(0, len(samples), recipe.batch)]
+        inputs, truth, inside = _prompted(network, batch, recipe, rng, device)
+        loss = _loss(network(inputs), truth, inside)
+        if not torch.isfinite(loss):
+            raise DataError(f"The training diverged at step {step}: the loss is not finite. Lower lr ({recipe.lr:g}).")
+        optimiser.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)
+        optimiser.step()
+        step += 1
+        losses = [*losses[-49:], float(loss.detach())]
+        spent = (time.monotonic() - began) / (60 * recipe.minutes)
+        progress = step / recipe.steps if recipe.steps is not None else spent
+        if progress - said >= 0.1:
+            said = progress
+            tell(f"step {step}, {progress:.0%}: loss {np.mean(losses):.4f}")
+    network.cpu().eval()
+    return step, float(np.mean(losses))
+
+
+def _rate(progress: float) -> float:
+    """Linear warm-up, then a half cosine to zero."""
+    if progress < WARM_SHARE:
+        return 0.1 + 0.9 * progress / WARM_SHARE
+    return 0.5 * (1 + float(np.cos(np.pi * min(1.0, (progress - WARM_SHARE) / (1 - WARM_SHARE)))))
+
+
+def _prompted(network: Any, batch: Sequence[Sample], recipe: Recipe, rng: np.random.Generator, device: str) -> Any:
+    """Inputs as they are at some turn of an episode, truths, and the part of the square that counts."""
+    import torch
+
+    size = recipe.size
+    turned = [_augmented(sample, rng) for sample in batch]
+    truths = [truth for _, truth, _ in turned]
+    boxes, points = _first_prompts(truths, recipe, rng)
+    images = torch.stack([image for image, _, _ in turned])
+    before = torch.zeros(len(batch), 1, size, size)
+    for _ in range(int(rng.integers(0, MAX_CORRECTIONS + 1))):
+        with torch.no_grad():
+            made = network(_stacked(images, boxes, points, before, size).to(device)).sigmoid().cpu()
+        before = made
+        for at, truth in enumerate(truths):
+            click = next_click((made[at, 0] > 0.5).numpy(), truth, points[at])
+            points[at] = [*points[at], click] if click is not None else points[at]
+    inputs = _stacked(images, boxes, points, before, size).to(device)
+    truth = torch.from_numpy(np.stack(truths)[:, None].astype(np.float32)).to(device)
+    inside = torch.stack([torch.from_numpy(inner) for _, _, inner in turned])[:, None].to(device)
+    return inputs, truth, inside
+
+
+def _stacked(images: Any, boxes: Sequence[list[Box]], points: Sequence[list[Point]], before: Any, size: int) -> Any:
+    import torch
+
+    maps = [prompt_maps(box, point, (size, size), size) for box, point in zip(boxes, points, strict=True)]
+    return torch.cat([images, torch.stack(maps), before], dim=1)
+
+
+def _first_prompts(
+    truths: Sequence[np.ndarray], recipe: Recipe, rng: np.random.Generator
+) -> tuple[list[list[Box]], list[list[Point]]]:
+    boxes: list[list[Box]] = []
+    points: list[list[Point]] = []
+    for truth in truths:
+        by_box = rng.random() < 0.6
+        click = None if by_box else next_click(None, truth)
+        boxes.append([true_box(truth, recipe.jitter * rng.random(), rng)] if by_box else [])
+        points.append([] if click is None else [click])
+    return boxes, points
+
+
+def _augmented(sample: Sample, rng: np.random.Generator) -> tuple[Any, np.ndarray, np.ndarray]:
+    """Flips, quarter turns, brightness and contrast; the image's part of the square turns with it."""
+    import torch
+
+    size = sample.truth.shape[0]
+    inner = np.zeros((size, size), dtype=np.float32)
+    inner[: sample.inner[0], : sample.inner[1]] = 1
+    turns, flip = int(rng.integers(0, 4)), bool(rng.integers(0, 2))
+    image = sample.image * float(rng.uniform(0.8, 1.2)) + float(rng.uniform(-0.15, 0.15))
+    image = torch.rot90(image, turns, (1, 2))
+    truth, inner = np.rot90(sample.truth, turns), np.rot90(inner, turns)
+    if flip:
+        image, truth, inner = torch.flip(image, (2,)), truth[:, ::-1], inner[:, ::-1]
+    return image, np.ascontiguousarray(truth), np.ascontiguousarray(inner)
+
+
+def _loss(logits: Any, truth: Any, inside: Any) -> Any:
+    """Binary cross-entropy and soft Dice, over the part of the square that the image fills."""
+    from torch.nn.functional import binary_cross_entropy_with_logits
+
+    entropy = (binary_cross_entropy_with_logits(logits, truth, reduction="none") * inside).sum() / inside.sum()
+    probability = logits.sigmoid() * inside
+    both = (probability * truth).sum(dim=(1, 2, 3))
+    dice = (2 * both + 1) / (probability.sum(dim=(1, 2, 3)) + truth.sum(dim=(1, 2, 3)) + 1)
+    return entropy + 1 - dice.mean()

@@ -1,0 +1,67 @@
+"""From the mask of one slice to that of a volume: each next slice is prompted with what stood in the one before."""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy import ndimage
+
+from m3b.interactive.clicks import true_box
+from m3b.interactive.prompts import Box, Point
+from m3b.interactive.segmenter import Bytes, Mask, Proposal, Segmenter
+
+GROW = 0.06
+"""Share of its extent by which a mask's box is widened for the next slice: structures move and grow a little."""
+SHRUNK, GROWN = 0.25, 4.0
+"""Beyond these ratios of area from slice to slice the target has ended, or the mask has run out of it."""
+MIN_SCORE = 0.5
+"""Below this expected IoU the target is taken to have ended."""
+
+
+def propagate(segmenter: Segmenter, volume: Bytes, index: int, mask: Mask) -> Mask:
+    """Follow a target from the slice that was prompted in both directions, until it ends.
+
+    Args:
+        volume: (H, W, D, 3) uint8.
+        index: the slice that `mask` belongs to.
+        mask: (H, W) bool, not empty for anything to be found.
+
+    Returns:
+        (H, W, D) bool.
+    """
+    whole = np.zeros(volume.shape[:3], dtype=bool)
+    whole[:, :, index] = mask
+    for step in (1, -1):
+        standing, at = mask, index + step
+        while standing.any() and 0 <= at < volume.shape[2]:
+            standing = _next(segmenter, np.ascontiguousarray(volume[:, :, at]), standing)
+            whole[:, :, at] = standing
+            at += step
+    return whole
+
+
+def _next(segmenter: Segmenter, plane: Bytes, before: Mask) -> Mask:
+    """The mask of a slice, given that of its neighbour; empty where the target has ended."""
+    segmenter.set_image(plane)
+    found = segmenter.predict([_widened(before)], [_middle(before)])
+    ratio = found.mask.sum() / before.sum()
+    if found.score < MIN_SCORE or not SHRUNK <= ratio <= GROWN or not _overlap(found, before):
+        return np.zeros_like(before)
+    return found.mask
+
+
+def _overlap(found: Proposal, before: Mask) -> bool:
+    return bool((found.mask & before).any())
+
+
+def _widened(mask: Mask) -> Box:
+    box = true_box(mask)
+    wide, tall = max(1.0, GROW * (box.x1 - box.x0)), max(1.0, GROW * (box.y1 - box.y0))
+    rows, columns = mask.shape
+    return Box(max(0, box.x0 - wide), max(0, box.y0 - tall), min(columns, box.x1 + wide), min(rows, box.y1 + tall))
+
+
+def _middle(mask: Mask) -> Point:
+    """The pixel deepest inside."""
+    depth = ndimage.distance_transform_edt(np.pad(mask, 1))[1:-1, 1:-1]
+    row, column = divmod(int(depth.argmax()), mask.shape[1])
+    return Point(column + 0.5, row + 0.5)

@@ -1,0 +1,36 @@
+"""Drawn images with a bright target."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from interactive_kit import drawn
+from PIL import Image
+
+from m3b.interactive.segmenter import Bytes, Mask
+
+
+@pytest.fixture
+def picture() -> tuple[Bytes, Mask]:
+    return drawn()
+
+
+@pytest.fixture
+def index(tmp_path: Path) -> Path:
+    """A working folder with 16 pictures: 12 to train, 4 to test, of one class."""
+    work = tmp_path / "work"
+    (work / "Datapath").mkdir(parents=True)
+    rng, records = np.random.default_rng(1), []
+    for number in range(16):
+        centre, radius = (float(rng.uniform(20, 40)), float(rng.uniform(25, 65))), float(rng.uniform(8, 16))
+        image, truth = drawn(centre=centre, radius=radius)
+        Image.fromarray(image).save(work / f"{number}.png")
+        Image.fromarray(truth.astype(np.uint8)).save(work / f"{number}_mask.png")
+        records.append({"image_path": f"{number}.png", "mask_path": f"{number}_mask.png", "patient": f"p{number}"})
+    for name, part in (("train", records[:12]), ("test", records[12:])):
+        (work / "Datapath" / f"{name}.json").write_text(json.dumps(part))
+    (work / "Datapath" / "label_dict.json").write_text(json.dumps({"disk": 1}))
+    return work

@@ -1,0 +1,53 @@
+"""Drawn images with a bright target, and a segmenter that needs no weights."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from m3b.interactive.prompts import Box, Point
+from m3b.interactive.segmenter import Bytes, Mask, Proposal
+
+
+def disk(shape: tuple[int, int], centre: tuple[float, float], radius: float) -> Mask:
+    rows, columns = np.ogrid[: shape[0], : shape[1]]
+    return (rows - centre[0]) ** 2 + (columns - centre[1]) ** 2 <= radius**2
+
+
+def drawn(
+    shape: tuple[int, int] = (60, 90), centre: tuple[float, float] = (30, 50), radius: float = 14
+) -> tuple[Bytes, Mask]:
+    """A noisy grey picture with a brighter disk, and the disk."""
+    truth = disk(shape, centre, radius)
+    noise = np.random.default_rng(0).normal(0, 12, shape)
+    grey = np.clip(90 + 90 * truth + noise, 0, 255).astype(np.uint8)
+    return np.repeat(grey[..., None], 3, axis=-1), truth
+
+
+class Threshold:
+    """Segments what is bright inside the box, or in a window around positive clicks; negative clicks clear theirs."""
+
+    name = "threshold"
+    WINDOW = 24
+
+    def __init__(self) -> None:
+        self.image: Bytes | None = None
+        self.asked: list[tuple[tuple[Box, ...], tuple[Point, ...], bool]] = []
+
+    def set_image(self, image: Bytes) -> None:
+        self.image = image
+
+    def predict(self, boxes: Sequence[Box], points: Sequence[Point], previous: Proposal | None = None) -> Proposal:
+        assert self.image is not None
+        self.asked.append((tuple(boxes), tuple(points), previous is not None))
+        bright = self.image[..., 0] > 135
+        mask = np.zeros(bright.shape, dtype=bool) if previous is None else previous.mask.copy()
+        for box in boxes if previous is None else ():
+            x0, y0, x1, y1 = (round(side) for side in box.corners)
+            mask[y0:y1, x0:x1] |= bright[y0:y1, x0:x1]
+        for point in points:
+            row, column, half = int(point.y), int(point.x), self.WINDOW // 2
+            window = np.s_[max(row - half, 0) : row + half, max(column - half, 0) : column + half]
+            mask[window] = bright[window] if point.positive else False
+        return Proposal(mask, min(0.99, 0.3 + float(mask.mean()) * 5))

@@ -1,0 +1,168 @@
+"""A scripted model at work on a drawn image."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from interactive_kit import Threshold
+from PIL import Image
+
+from m3b.data.reading import read_mask
+from m3b.errors import WrongUse
+from m3b.interactive import segment
+from m3b.interactive.segmenter import Bytes, Mask
+from m3b.interactive.targets import overlap
+from m3b.llm.base import Facts
+from m3b.llm.scripted import Scripted, both, call, fault, say
+
+SEEING = Facts(price_in=0.0, price_out=0.0, vision=True)
+BOX = [380, 250, 730, 750]
+
+
+def seeing(*steps: Any, **more: Any) -> Scripted:
+    return Scripted(steps, facts=SEEING, **more)
+
+
+def test_box_then_stop_gives_the_mask(picture: tuple[Bytes, Mask]) -> None:
+    image, truth = picture
+    model = seeing(call("add_box", box=BOX), call("stop"))
+    found = segment(image, "the bright disk", llm=model, segmenter=Threshold())
+    assert found.status == "stopped"
+    assert found.kept == 1
+    assert overlap(found.mask, truth)[0] > 0.9
+    assert found.usage.requests == 2
+
+
+def test_the_model_sees_the_image_first_and_the_mask_after_each_prompt(picture: tuple[Bytes, Mask]) -> None:
+    model = seeing(call("add_box", box=BOX), call("add_point", point=[500, 500], positive=True), call("stop"))
+    segment(picture[0], "the bright disk", llm=model, segmenter=Threshold())
+    first, second, third = ([len(message.images) for message in messages] for messages, _ in model.seen)
+    assert first == [0, 1]
+    assert second == [0, 1, 0, 1]
+    assert third == [0, 1, 0, 1, 0, 1]
+    shown = model.seen[1][0][1].images[0], model.seen[1][0][3].images[0]
+    assert shown[0].data != shown[1].data
+
+
+def test_an_episode_that_never_stops_ends_within_its_turns_and_keeps_its_best_mask(picture: tuple[Bytes, Mask]) -> None:
+    model = seeing(call("add_box", box=BOX), call("add_point", point=[10, 10], positive=False), repeat=True)
+    found = segment(picture[0], "the bright disk", llm=model, segmenter=Threshold(), max_turns=3)
+    assert found.status == "turns_used"
+    assert len(found.turns) == 3
+    assert found.kept
+    assert len(model.seen) == 3
+
+
+@pytest.mark.parametrize("step", [call("undo"), call("nonsense"), call("add_box", box=[1]), say("I see a disk.")])
+def test_a_model_that_gets_nowhere_ends_with_a_reason(picture: tuple[Bytes, Mask], step: Any) -> None:
+    model = seeing(step, repeat=True)
+    found = segment(picture[0], "the bright disk", llm=model, segmenter=Threshold())
+    assert found.status == "failed"
+    assert found.reason
+    assert found.kept == 0
+    assert not found.mask.any()
+    assert len(model.seen) < 30
+
+
+def test_a_model_that_fails_after_a_mask_keeps_it(picture: tuple[Bytes, Mask]) -> None:
+    model = seeing(call("add_box", box=BOX), fault())
+    found = segment(picture[0], "the bright disk", llm=model, segmenter=Threshold())
+    assert found.status == "failed"
+    assert found.kept == 1
+    assert "scripted provider failed" in found.reason
+
+
+def test_words_after_a_mask_mean_that_it_fits(picture: tuple[Bytes, Mask]) -> None:
+    model = seeing(call("add_box", box=BOX), say("The mask fits."))
+    found = segment(picture[0], "the bright disk", llm=model, segmenter=Threshold())
+    assert (found.status, found.kept) == ("stopped", 1)
+
+
+def test_calls_after_stop_in_the_same_turn_are_not_run(picture: tuple[Bytes, Mask]) -> None:
+    model = seeing(call("add_box", box=BOX), both(call("stop"), call("add_point", point=[1, 1], positive=False)))
+    found = segment(picture[0], "the bright disk", llm=model, segmenter=Threshold())
+    assert (found.status, len(found.turns)) == ("stopped", 1)
+
+
+def test_a_target_that_is_not_there_has_no_mask(picture: tuple[Bytes, Mask]) -> None:
+    model = seeing(call("add_box", box=BOX), call("stop", absent=True))
+    found = segment(picture[0], "a kidney", llm=model, segmenter=Threshold())
+    assert (found.status, found.kept) == ("absent", 0)
+    assert not found.mask.any()
+
+
+def test_wrong_coordinates_are_explained_to_the_model(picture: tuple[Bytes, Mask]) -> None:
+    model = seeing(call("add_box", box=[0, 0, 1200, 300]), call("add_box", box=BOX), call("stop"))
+    found = segment(picture[0], "the bright disk", llm=model, segmenter=Threshold())
+    said = model.seen[1][0][-1]
+    assert said.is_error
+    assert "0 to 999" in said.text
+    assert len(found.turns) == 1
+
+
+def test_the_folder_holds_mask_pictures_journal_and_result(picture: tuple[Bytes, Mask], tmp_path: Path) -> None:
+    file, out = tmp_path / "image.png", tmp_path / "out"
+    Image.fromarray(picture[0]).save(file)
+    found = segment(
+        file, "the bright disk", llm=seeing(call("add_box", box=BOX), call("stop")), segmenter=Threshold(), out=out
+    )
+    assert found.mask_file is not None
+    assert np.array_equal(read_mask(str(found.mask_file)).array > 0, found.mask)
+    assert {item.name for item in out.iterdir()} == {
+        "mask.png",
+        "turn_0.png",
+        "turn_1.png",
+        "result.json",
+        "journal.jsonl",
+    }
+    told = json.loads((out / "result.json").read_text())
+    assert told["turns"] == [{"number": 1, "prompt": "box", "box": [34.2, 15.0, 65.79, 45.06], "score": told["score"]}]
+    kinds = [json.loads(line)["kind"] for line in (out / "journal.jsonl").read_text().splitlines()]
+    assert kinds[0] == "prompt"
+    assert kinds[-1] == "run_ended"
+    with pytest.raises(WrongUse, match="not an empty folder"):
+        segment(file, "x", llm=seeing(call("stop")), segmenter=Threshold(), out=out)
+
+
+def test_a_model_without_eyes_is_refused(picture: tuple[Bytes, Mask]) -> None:
+    with pytest.raises(WrongUse, match="takes no images"):
+        segment(picture[0], "x", llm=Scripted([call("stop")]), segmenter=Threshold())
+
+
+def test_an_empty_target_and_no_turns_are_refused(picture: tuple[Bytes, Mask]) -> None:
+    with pytest.raises(WrongUse, match="target is empty"):
+        segment(picture[0], "  ", llm=seeing(call("stop")), segmenter=Threshold())
+    with pytest.raises(WrongUse, match="max_turns"):
+        segment(picture[0], "x", llm=seeing(call("stop")), segmenter=Threshold(), max_turns=0)
+
+
+def test_a_volume_is_prompted_in_one_slice_and_followed_in_the_others(tmp_path: Path) -> None:
+    import nibabel as nib
+
+    rows, columns, slices = np.ogrid[:48, :48, :20]
+    ball = (rows - 24) ** 2 + (columns - 22) ** 2 + (1.5 * (slices - 9)) ** 2 <= 100
+    volume = np.where(ball, 200.0, 60.0) + np.random.default_rng(0).normal(0, 5, ball.shape)
+    file = tmp_path / "volume.nii.gz"
+    affine = np.diag([-1.0, -1.0, 3.0, 1.0])
+    nib.save(nib.Nifti1Image(volume.astype(np.float32), affine), file)
+    from m3b.data.reading import read_image
+
+    array = read_image(str(file)).array[0]
+    truth = array > 130
+    place = np.argwhere(truth[:, :, 9])
+    (top, left), (bottom, right) = place.min(axis=0), place.max(axis=0)
+    scale = 1000 / 48
+    box = [int(left * scale), int(top * scale), int((right + 1) * scale) - 1, int((bottom + 1) * scale) - 1]
+    model = seeing(call("add_box", box=box), call("stop"))
+    found = segment(file, "the ball", llm=model, segmenter=Threshold(), slice_index=9, out=tmp_path / "out")
+    assert found.mask.shape == truth.shape
+    assert overlap(found.mask, truth)[0] > 0.9
+    assert found.mask_file is not None
+    written = nib.load(found.mask_file)
+    assert np.allclose(written.affine, affine)
+    with pytest.raises(WrongUse, match="slices 0 to 19"):
+        segment(file, "the ball", llm=model, segmenter=Threshold(), slice_index=20)

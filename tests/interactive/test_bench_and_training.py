@@ -1,0 +1,110 @@
+"""A small network is trained on drawn images and measured beside oracles."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from interactive_kit import Threshold
+
+from m3b.cli import main
+from m3b.errors import DataError, WrongUse
+from m3b.interactive.bench import measure
+from m3b.interactive.figures import area_under_curve, clicks_to, summary
+from m3b.interactive.opening import open_segmenter
+from m3b.interactive.targets import Targets
+from m3b.interactive.training import Recipe, train
+from m3b.llm.base import Facts
+from m3b.testing.scripted import Scripted, call
+
+
+def test_the_figures_of_a_curve() -> None:
+    assert area_under_curve([1.0] * 5) == pytest.approx(4.0)
+    assert area_under_curve([0.5, 1.0]) == pytest.approx(0.75 + 3)
+    assert area_under_curve([]) == 0
+    assert clicks_to([0.5, 0.91, 0.95], 5) == 2
+    assert clicks_to([0.5], 5) == 5
+
+
+def test_oracles_and_agent_stand_side_by_side(index: Path) -> None:
+    source = Targets.of(index, "test")
+    model = Scripted([call("add_box", box=[200, 200, 800, 800]), call("stop")] * 4, facts=Facts(vision=True))
+    found = measure(list(source), Threshold(), llm=model, left_out=source.left_out)
+    told = found.to_json()["systems"]
+    assert set(told) == {
+        "no agent", "box oracle", "click oracle", "box and click oracle", "simulated person", "agent (scripted)",
+    }  # fmt: skip
+    assert told["box oracle"]["dice_by_turn"][0]["mean"] > 0.9
+    assert told["agent (scripted)"]["requests"] == 8
+    assert told["box oracle"]["patients"] == 4
+    oracle = [figure["mean"] for figure in told["click oracle"]["dice_by_turn"]]
+    assert oracle == sorted(oracle)
+    assert "DSC-AUC" in found.table()
+
+
+def test_an_empty_mask_is_left_out_and_said(index: Path) -> None:
+    from PIL import Image
+
+    Image.fromarray(np.zeros((60, 90), np.uint8)).save(index / "12_mask.png")
+    (index / "13.png").write_bytes(b"no picture")
+    source = Targets.of(index, "test")
+    assert len(list(source)) == 2
+    assert source.left_out == {"disk: empty or below 16 pixels": 1, "cannot be read": 1}
+
+
+def test_a_summary_of_nothing_is_nothing() -> None:
+    assert summary([], 5) == {"episodes": 0, "patients": 0}
+
+
+def test_too_few_targets_are_refused(index: Path, tmp_path: Path) -> None:
+    targets = list(Targets.of(index, "test"))
+    with pytest.raises(DataError, match="4 targets are too few"):
+        train(targets, tmp_path / "net", Recipe(steps=2, size=32, widths=(4, 8)))
+
+
+def test_a_training_that_diverges_says_so(index: Path, tmp_path: Path) -> None:
+    targets = list(Targets.of(index, "train"))
+    with pytest.raises(DataError, match="diverged"):
+        train(targets, tmp_path / "net", Recipe(steps=30, size=32, widths=(4, 8), lr=1e38))
+    assert not (tmp_path / "net").exists()
+
+
+def test_wrong_settings_are_refused() -> None:
+    with pytest.raises(WrongUse):
+        Recipe(minutes=0)
+    with pytest.raises(WrongUse):
+        Recipe(batch=0)
+
+
+def test_a_network_learns_to_heed_prompts(index: Path, tmp_path: Path) -> None:
+    targets = list(Targets.of(index, "train"))
+    folder = train(targets, tmp_path / "net", Recipe(steps=150, size=32, widths=(8, 16, 16), lr=5e-3))
+    found = measure(list(Targets.of(index, "test")), open_segmenter(folder, "cpu")).to_json()["systems"]
+    assert found["box and click oracle"]["dice_kept"]["mean"] > 0.8
+    with pytest.raises(WrongUse, match="not empty"):
+        train(targets, folder, Recipe(steps=1))
+
+
+def test_the_commands_run_whole(index: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    net, figures = tmp_path / "net", tmp_path / "figures.json"
+
+    def m3b(*words: str) -> int:
+        import sys
+
+        sys.argv = ["m3b", *words]
+        with pytest.raises(SystemExit) as end:
+            main()
+        return int(end.value.code or 0)
+
+    assert m3b("interactive", "train", str(index), str(net), "--minutes", "0.02", "--size", "32") == 0
+    assert m3b("interactive", "bench", str(index), "--segmenter", str(net), "--limit", "2", "-o", str(figures)) == 0
+    printed = capsys.readouterr().out
+    assert "2 targets of 2 patients" in printed
+    assert "click oracle" in printed
+    assert json.loads(figures.read_text())["systems"]["box oracle"]["episodes"] == 2
+    assert m3b("interactive", "bench", str(tmp_path), "--segmenter", str(net)) == 2
+    assert "holds no index" in capsys.readouterr().err
+    assert m3b("segment", str(index / "0.png"), "the disk", "--segmenter", str(net), "-o", str(tmp_path / "o"), "--llm", "rules") == 2
+    assert "takes no images" in capsys.readouterr().err
