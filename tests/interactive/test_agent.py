@@ -17,7 +17,7 @@ from m3b.interactive import segment
 from m3b.interactive.segmenter import Bytes, Mask
 from m3b.interactive.targets import overlap
 from m3b.llm.base import Facts
-from m3b.llm.scripted import Scripted, both, call, fault, say
+from m3b.testing.scripted import Scripted, both, call, fault, say
 
 SEEING = Facts(price_in=0.0, price_out=0.0, vision=True)
 BOX = [380, 250, 730, 750]

@@ -80,7 +80,7 @@ def test_wrong_settings_are_refused() -> None:
 
 def test_a_network_learns_to_heed_prompts(index: Path, tmp_path: Path) -> None:
     targets = list(Targets.of(index, "train"))
-    folder = train(targets, tmp_path / "net", Recipe(steps=150, size=32, widths=(8, 16, 16), lr=5e-3))
+    folder = train(targets, tmp_path / "net", Recipe(steps=100, size=32, widths=(8, 16, 16), lr=5e-3))
     found = measure(list(Targets.of(index, "test")), open_segmenter(folder, "cpu")).to_json()["systems"]
     assert found["box and click oracle"]["dice_kept"]["mean"] > 0.8
     with pytest.raises(WrongUse, match="not empty"):
@@ -104,7 +104,20 @@ def test_the_commands_run_whole(index: Path, tmp_path: Path, capsys: pytest.Capt
     assert "2 targets of 2 patients" in printed
     assert "click oracle" in printed
     assert json.loads(figures.read_text())["systems"]["box oracle"]["episodes"] == 2
-    assert m3b("interactive", "bench", str(tmp_path), "--segmenter", str(net)) == 2
+    assert m3b("interactive", "bench", str(net), "--segmenter", str(net)) == 2
     assert "holds no index" in capsys.readouterr().err
-    assert m3b("segment", str(index / "0.png"), "the disk", "--segmenter", str(net), "-o", str(tmp_path / "o"), "--llm", "rules") == 2
+    assert (
+        m3b(
+            "segment",
+            str(index / "0.png"),
+            "the disk",
+            "--segmenter",
+            str(net),
+            "-o",
+            str(tmp_path / "o"),
+            "--llm",
+            "rules",
+        )
+        == 2
+    )
     assert "takes no images" in capsys.readouterr().err

@@ -138,7 +138,7 @@ def run_episode(
         conversation=_opening(episode, asked),
         cancelled=cancelled,
     )
-    record.begin(asked.target, episode, agent.conversation)
+    record.begin(episode, agent.conversation)
     status: Status = "failed"
     try:
         agent.run(lambda text: _done(episode, tools, text))

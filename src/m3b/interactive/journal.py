@@ -5,15 +5,14 @@ from __future__ import annotations
 import os
 from pathlib import Path
 from types import TracebackType
-from typing import Any
 
 from m3b.agents.conversation import Conversation
 from m3b.errors import Failed, WrongUse
-from m3b.events import Event
+from m3b.events import Briefed, Event, RunEnded
 from m3b.interactive.episode import Episode
 from m3b.interactive.pictures import draw
 from m3b.interactive.result import Segmentation
-from m3b.run.folder import UNWRITTEN, Journal
+from m3b.run.journal import Journal
 
 ROLE = "segmenting_agent"
 
@@ -42,18 +41,18 @@ class Record:
             raise WrongUse(f"The folder {folder} cannot be made: {error}.") from error
         self._journal = Journal(folder / "journal.jsonl", fsync=False)
 
-    def emit(self, kind: str, **data: Any) -> None:
+    def emit(self, event: Event) -> None:
         """Take an event of the loop."""
-        if self._journal is not None and kind not in UNWRITTEN:
+        if self._journal is not None and event.kept:
             try:
-                self._journal.write(Event(kind, ROLE, data))
+                self._journal.write(event.by(ROLE))
             except OSError as error:
                 raise Failed(f"The journal in {self.folder} cannot be written: {error.strerror}.") from error
 
-    def begin(self, target: str, episode: Episode, conversation: Conversation) -> None:
+    def begin(self, episode: Episode, conversation: Conversation) -> None:
         """Write down what the model is told and shown first."""
         first = [message.text for message in conversation.messages]
-        self.emit("prompt", system=first[0], text=first[-1], target=target)
+        self.emit(Briefed(first[0], first[-1]))
         if self.folder is not None:
             (self.folder / "turn_0.png").write_bytes(draw(episode.image).data)
 
@@ -64,7 +63,7 @@ class Record:
 
     def finish(self, found: Segmentation) -> Segmentation:
         """Write down how it ended."""
-        self.emit("run_ended", **found.to_json())
+        self.emit(RunEnded(found.to_json()))
         return found
 
     def __enter__(self) -> Record:

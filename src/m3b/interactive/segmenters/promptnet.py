@@ -18,7 +18,7 @@ MAPS = 4
 """Channels beside the image: the box, positive clicks, negative clicks, the mask so far."""
 CLICK_RADIUS = 3.0
 """Of the disk that stands for a click, in pixels of the network's input."""
-MAX_SIZE, MAX_WIDTH, GROUPS = 2048, 512, 4
+MAX_SIZE, MAX_WIDTH = 2048, 512
 
 
 def build(config: Mapping[str, Any]) -> Any:
@@ -27,20 +27,20 @@ def build(config: Mapping[str, Any]) -> Any:
     Raises:
         WrongUse: a setting is missing or out of range.
     """
-    from monai.networks.nets import DynUNet
+    from monai.networks.nets import UNet
 
     size, widths = config.get("size"), config.get("widths")
     levels = len(widths) if isinstance(widths, list) else 0
     if not isinstance(size, int) or not isinstance(widths, list) or not 2 <= levels <= 8:
         raise WrongUse("config.json of a promptnet needs `size` (a whole number) and `widths` (2 to 8 whole numbers).")
-    if not all(isinstance(width, int) and 0 < width <= MAX_WIDTH and width % GROUPS == 0 for width in widths):
-        raise WrongUse(f"`widths` are {widths}; multiples of {GROUPS} up to {MAX_WIDTH} are needed.")
+    if not all(isinstance(width, int) and 0 < width <= MAX_WIDTH for width in widths):
+        raise WrongUse(f"`widths` are {widths}; whole numbers from 1 to {MAX_WIDTH} are needed.")
     step = 2 ** (levels - 1)
     if not 0 < size <= MAX_SIZE or size % step:
         raise WrongUse(f"`size` is {size}; a multiple of {step} up to {MAX_SIZE} is needed for {levels} levels.")
-    return DynUNet(
-        spatial_dims=2, in_channels=3 + MAPS, out_channels=1, kernel_size=[3] * levels, strides=[1] + [2] * (levels - 1),
-        upsample_kernel_size=[2] * (levels - 1), filters=widths, res_block=True, norm_name=("GROUP", {"num_groups": GROUPS}),
+    return UNet(
+        spatial_dims=2, in_channels=3 + MAPS, out_channels=1, channels=widths, strides=[2] * (levels - 1), num_res_units=2,
+        norm="BATCH",
     )  # fmt: skip
 
 

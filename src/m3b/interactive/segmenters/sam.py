@@ -46,13 +46,7 @@ class Sam:
     @property
     def size(self) -> int:
         """Side of the square that the network sees."""
-        config = self._model.config
-        vision = getattr(config, "vision_config", config)
-        for holder in (vision, config):
-            size = getattr(holder, "image_size", None)
-            if size:
-                return int(size[0] if isinstance(size, list | tuple) else size)
-        raise WrongUse(f"{self.name}: its config names no image_size.")
+        return int(self._model.config.prompt_encoder_config.image_size)
 
     def set_image(self, image: Bytes) -> None:
         import torch
