@@ -150,7 +150,7 @@ GOOD: dict[str, Any] = {
 
 
 def printed(text: str, code: int = 0, reason: str = "exit") -> Callable[[Path], Ran]:
-    def run(file: Path) -> Ran:
+    def run(file: Path, *words: str) -> Ran:
         assert file == PROBE
         return Ran(code, reason, text)
 
