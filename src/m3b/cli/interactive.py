@@ -93,7 +93,7 @@ def bench(
     if out is not None:
         import json as notation
 
-        from m3b.run.writing import replace_text
+        from m3b.writing import replace_text
 
         replace_text(out, notation.dumps(told, indent=1))
     if json:
