@@ -311,15 +311,15 @@ def main() -> int:
         place = Path(folder)
         data = make_chest(place / "chest")
         options = {"train_minutes": args.minutes}
-        mended = run(Rules(), data, place / "with", **options)
-        print(f"with repairs     {mended.line()}\n                 {mended.result.reason}", flush=True)
+        fixed = run(Rules(), data, place / "with", **options)
+        print(f"with repairs     {fixed.line()}\n                 {fixed.result.reason}", flush=True)
         if args.text:
             textual = run(Rules(), data, place / "text", tools="text", **options)
             print(f"tools as text    {textual.line()}\n                 {textual.result.reason}", flush=True)
         with without_repairs():
             bare = run(Rules(), data, place / "without", tools="native", **options)
         print(f"without repairs  {bare.line()}\n                 {bare.result.reason}")
-    return 0 if mended.result.ok and not bare.result.ok else 1
+    return 0 if fixed.result.ok and not bare.result.ok else 1
 
 
 if __name__ == "__main__":

@@ -76,7 +76,7 @@ def test_folders_that_hold_nothing(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_went_away(tmp_path: Path) -> None:
-    with pytest.raises(RejectedData, match="is not there; mend the `path`"):
+    with pytest.raises(RejectedData, match="is not there; fix the `path`"):
         check_site([card(tmp_path / "gone")])
 
 

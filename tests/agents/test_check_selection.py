@@ -178,7 +178,7 @@ def test_the_user_may_name_another_data_set(cards: dict[str, Card]) -> None:
     verdict = check_selection(answer(data_card=None, reason="No brain MRI."), cards, ask)
     assert "No brain MRI. Which data set should be used?" in asked[0]
     assert "The user answers: Take the chest one." in verdict.said
-    assert (verdict.accepted, verdict.faults) == (False, ()), "an answer is no fault, and costs no debug round"
+    assert (verdict.accepted, verdict.faults) == (False, ()), "an answer is no fault, and costs no debug iteration"
 
 
 def test_a_user_who_does_not_answer(cards: dict[str, Card]) -> None:

@@ -198,7 +198,7 @@ def test_a_model_that_never_finishes_runs_out_of_actions(make_stage: Any) -> Non
 
 def test_saying_done_falsely_uses_the_rounds_up(make_stage: Any) -> None:
     stage = make_stage(say("done"), repeat=True, budget=Budget(iterations=5))
-    with pytest.raises(Failed, match=r"^The work was not done, after 5 rounds of mending\. Not yet"):
+    with pytest.raises(Failed, match=r"^The work was not done, after 5 debug iterations\. Not yet"):
         stage.run(fails(99))
     assert len(stage.of("check")) == 6
     assert stage.agent.counters.iterations == 5
@@ -208,7 +208,7 @@ def test_a_rejection_may_name_how_the_run_ends(make_stage: Any) -> None:
     with pytest.raises(NoDataset, match="no data"):
         make_stage(say("done")).run(lambda text: rejected("There is no data.", end=NoDataset, fatal=True))
     stage = make_stage(say("done"), repeat=True, budget=Budget(iterations=2))
-    with pytest.raises(NoDataset, match="after 2 rounds of mending"):
+    with pytest.raises(NoDataset, match="after 2 debug iterations"):
         stage.run(lambda text: rejected("There is no data.", end=NoDataset))
 
 
@@ -334,7 +334,7 @@ def test_rounds_of_mending_end(make_stage: Any) -> None:
         return run_script(command=f"exit {number[0]}")
 
     stage = make_stage(on, repeat=True, budget=Budget(iterations=2))
-    with pytest.raises(Failed, match="2 debug rounds are spent"):
+    with pytest.raises(Failed, match="2 debug iterations are spent"):
         stage.run()
     assert len(stage.of("result")) == 3
 
@@ -342,7 +342,7 @@ def test_rounds_of_mending_end(make_stage: Any) -> None:
 def test_without_debugging_a_failed_script_is_the_last_one(make_stage: Any) -> None:
     steps = [run_script(command="exit 3"), run_script(command="touch second")]
     stage = make_stage(*steps, budget=Budget(iterations=0))
-    with pytest.raises(Failed, match=r"script failed.*no debug round is allowed"):
+    with pytest.raises(Failed, match=r"script failed.*no debug iteration is allowed"):
         stage.run()
     assert not (stage.work / "second").exists()
 

@@ -1,4 +1,4 @@
-"""The two voices of a rejection: what the agent hears, and what the person hears if nobody mends it."""
+"""The two voices of a rejection: what the agent hears, and what the person hears if nobody fixes it."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_a_text_is_what_both_hear() -> None:
 def test_every_role_says_what_failed_and_what_to_do() -> None:
     for role in STAGES:
         text = why(role.duty, "Found.", "", rounds=1)
-        assert text.startswith(f"{role.duty.failed}, after 1 round of mending. Found. ")
+        assert text.startswith(f"{role.duty.failed}, after 1 debug iteration. Found. ")
         assert text.endswith(".")
         assert not AGENTS_ALONE.search(text)
 
@@ -138,7 +138,7 @@ def test_the_reason_has_the_cause_that_the_script_knew(make_stage: Any) -> None:
     with pytest.raises(Failed) as end:
         stage.agent.run(lambda text: rejected(found), Duty("The data could not be read", "Look at the README."))
     assert str(end.value) == (
-        "The data could not be read, after 1 round of mending. No index was written. "
+        "The data could not be read, after 1 debug iteration. No index was written. "
         'The last script said: "no mask belongs to an image" Look at the README.'
     )
     assert "Write Datapath/train.json." in " ".join(stage.told()), "the agent hears the other voice"

@@ -82,7 +82,7 @@ def test_the_tools_are_those_of_the_code() -> None:
 )
 def test_numbers_are_those_of_the_code(where: str, sentence: str, value: float) -> None:
     found = re.search(sentence, page(where))
-    assert found, f"{where} does not say so any more: mend the sentence or the test"
+    assert found, f"{where} does not say so any more: fix the sentence or the test"
     assert WORDS.get(found.group(1), found.group(1)) in (value, str(value))
 
 
@@ -94,7 +94,7 @@ def test_the_kinds_of_task_are_named_as_in_the_code() -> None:
 
 def test_what_a_resumed_run_does_is_what_the_code_does() -> None:
     said = re.search(
-        r"A run that ended as (.+?) is given back as it is; one that ended as (.+?) goes on", page("docs/python.md")
+        r"A run that ended as (.+?) is returned unchanged; one that ended as (.+?) goes on", page("docs/python.md")
     )
     assert said
     given_back, goes_on = (re.findall(r"`(\w+)`", part) for part in said.groups())

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from m3b.llm import Facts, connect
-from m3b.llm.text_tools import ANNOUNCED, Mended, TextTools, announced, as_text, fit
+from m3b.llm.text_tools import ANNOUNCED, Repairing, TextTools, announced, as_text, fit
 from m3b.messages import Message, Reply, ToolCall, ToolSpec, Usage
 from m3b.testing import Scripted
 from m3b.testing.scripted import both, broken_json, call, say
@@ -84,7 +84,7 @@ def test_ids_are_never_used_twice() -> None:
     assert len(seen) == 8
 
 
-@pytest.mark.parametrize("wrapper", [Mended, TextTools])
+@pytest.mark.parametrize("wrapper", [Repairing, TextTools])
 def test_an_announced_call_is_asked_for_once_and_leaves_no_trace(wrapper: Any) -> None:
     usage = Usage(10, 0, 5, 1)
     model = Scripted([Reply("I will now call list_files on data.", usage=usage), Reply(WRITTEN, usage=usage)])
@@ -100,9 +100,9 @@ def test_an_announced_call_is_asked_for_once_and_leaves_no_trace(wrapper: Any) -
 
 def test_what_is_announced_twice_is_a_closing_reply() -> None:
     model = Scripted(["I will call list_files.", "I will call list_files again."])
-    assert Mended(model).ask(START, TOOLS).text == "I will call list_files."
+    assert Repairing(model).ask(START, TOOLS).text == "I will call list_files."
     model = Scripted(["I will call list_files.", "The index is written."])
-    assert Mended(model).ask(START, TOOLS).text == "The index is written."
+    assert Repairing(model).ask(START, TOOLS).text == "The index is written."
 
 
 @pytest.mark.parametrize(
@@ -122,9 +122,9 @@ def test_what_announces_a_call(text: str, tool: str) -> None:
 
 def test_calls_by_the_protocol_go_through_as_they_are() -> None:
     made = both(call("list_files", path="a"), text="list_files(path='b')")
-    reply = Mended(Scripted([made])).ask(START, TOOLS)
+    reply = Repairing(Scripted([made])).ask(START, TOOLS)
     assert [one.arguments for one in reply.calls] == [{"path": "a"}]
-    broken = Mended(Scripted([broken_json("run_script")])).ask(START, TOOLS)
+    broken = Repairing(Scripted([broken_json("run_script")])).ask(START, TOOLS)
     assert broken.calls[0].parse_error
 
 
@@ -137,7 +137,7 @@ def test_a_cut_reply_stays_cut() -> None:
 def test_the_way_is_chosen_by_facts_and_wish() -> None:
     plain, bare = Scripted(), Scripted(facts=Facts(tools=False))
     assert fit(plain, "auto") is plain
-    assert isinstance(fit(plain, "auto", mends=True), Mended)
+    assert isinstance(fit(plain, "auto", repairs=True), Repairing)
     assert isinstance(fit(bare, "auto"), TextTools)
     assert fit(bare, "native") is bare
     assert isinstance(fit(plain, "text"), TextTools)
@@ -147,9 +147,9 @@ def test_the_way_is_chosen_by_facts_and_wish() -> None:
 
 def test_connect_chooses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-0123456789")
-    assert not isinstance(connect("openai:gpt-4o"), Mended | TextTools)
-    assert isinstance(connect("openai:m@http://127.0.0.1:9/v1"), Mended)
+    assert not isinstance(connect("openai:gpt-4o"), Repairing | TextTools)
+    assert isinstance(connect("openai:m@http://127.0.0.1:9/v1"), Repairing)
     assert isinstance(connect("openai:m@http://127.0.0.1:9/v1", tools="text"), TextTools)
-    assert not isinstance(connect("openai:m@http://127.0.0.1:9/v1", tools="native"), Mended | TextTools)
+    assert not isinstance(connect("openai:m@http://127.0.0.1:9/v1", tools="native"), Repairing | TextTools)
     assert isinstance(connect(lambda messages, tools: "x", tools="text"), TextTools)
     assert type(connect("rules", tools="text")).__name__ == "Rules"

@@ -54,7 +54,7 @@ def test_each_label_of_a_segmentation() -> None:
         scores["details"] = {"distance_unit": unit}
         assert words in "\n".join(measured(scores))
     assert "marking nothing" in text
-    assert "constant answer of masks: nothing marked" in text
+    assert "image-blind baseline of masks: nothing marked" in text
 
 
 def test_lesions_boxes_and_texts_are_counted() -> None:

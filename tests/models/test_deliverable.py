@@ -1,4 +1,4 @@
-"""What may be delivered, and the papers that go with it."""
+"""What may be delivered, and the model card that goes with it."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ def test_links(folder: Path) -> None:
     assert "link out of the folder" in check_deliverable(folder)[0]
 
 
-def test_papers(folder: Path) -> None:
+def test_the_model_card_and_what_lies_beside_it(folder: Path) -> None:
     cases = [
         Case(f"{i}", f"p{i}", ("ab"[i % 2],), {"a": 0.8 - 0.5 * (i % 2), "b": 0.2 + 0.5 * (i % 2)}) for i in range(30)
     ]

@@ -169,7 +169,7 @@ def test_a_project_that_does_not_run(build) -> None:
 def test_a_script_that_fails_for_ever(build) -> None:
     steps = iter(range(1000))
     result = build(index=[lambda m, t: script(f"echo try {next(steps)}; exit 3")], max_iterations=2)
-    check_end(result, "failed", "2 debug rounds are spent")
+    check_end(result, "failed", "2 debug iterations are spent")
     assert result.usage["iterations"] == 2
     answers = of_kind(Path(result.run_dir), "result", "data_engineer")
     assert {answer["data"]["exit_code"] for answer in answers} == {3}

@@ -159,7 +159,7 @@ NOTED = MAKE_INDEX.replace("% 3", "% 9")  # a ninth for testing: the audit notes
 
 @pytest.mark.parametrize("reflect", [True, False])
 def test_reflection(build, reflect: bool) -> None:
-    acts = [both(write({"m.py": NOTED}), script("python m.py")), say("Indexed."), say("Nothing would mend that.")]
+    acts = [both(write({"m.py": NOTED}), script("python m.py")), say("Indexed."), say("Nothing would fix that.")]
     result = build(index=acts, module=HALT, reflect=reflect)
     check_end(result, "failed", STOP)
     told = of_kind(Path(result.run_dir), "message", "data_engineer")

@@ -1,4 +1,4 @@
-"""The journal: what is written is read back, torn ends are mended, damage is named, older formats are read."""
+"""The journal: what is written is read back, torn ends are fixed, damage is named, older formats are read."""
 
 from __future__ import annotations
 

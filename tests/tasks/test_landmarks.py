@@ -31,7 +31,7 @@ def test_a_family_of_ones_own_is_audited_trained_measured_and_delivered(finished
     assert primary["name"] == "mean_distance"
     assert primary["high"] < primary["baseline"], "better than the mean point of the training cases, with its interval"
     card = (finished / "run" / "model" / "README.md").read_text()
-    assert "Constant answer: the mean point of the training cases." in card
+    assert "Image-blind baseline: the mean point of the training cases." in card
     assert "Of mean\\_distance less is better." in card
     assert '"point": [x, y]' in card
     report = (finished / "run" / "report.html").read_text()

@@ -285,7 +285,7 @@ def _tidy(cases: list[Case]) -> list[Case]:
         case.boxes = boxes
         kept.append(case)
     if counts:
-        print("mended or left out: " + ", ".join(f"{why} {n}" for why, n in counts.most_common(6)))
+        print("fixed or left out: " + ", ".join(f"{why} {n}" for why, n in counts.most_common(6)))
     return kept
 
 

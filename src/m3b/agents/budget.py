@@ -20,7 +20,7 @@ class Budget:
 
     Args:
         actions: tool calls in all; 100 in the M3Builder paper.
-        iterations: debug rounds and rejected hand-overs a role may have; 5 in the paper.
+        iterations: debug iterations and rejected hand-overs a role may have; 5 in the paper.
         tokens: input summed over every request, plus output; None is no limit.
         cost_usd: money, as far as the price of the model is known.
         wall_s: seconds since `started`.
@@ -62,7 +62,7 @@ class Budget:
         """To be called before every request.
 
         Args:
-            coming: what the request will use for certain, as estimated: its input, at the price without a cache.
+            coming: what the request will use at least, as estimated: its input, at the price without a cache.
 
         Raises:
             OutOfBudget: tokens, money or time are spent, or would be with what is coming; the message names which, and

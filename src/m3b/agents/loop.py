@@ -284,9 +284,9 @@ class Agent:
     def _iterate(self) -> int:
         """The number of the debug iteration that begins with this call."""
         if not self.budget.iterations:
-            raise Failed(self._why("A script failed, and no debug round is allowed in this run."))
+            raise Failed(self._why("A script failed, and no debug iteration is allowed in this run."))
         if self.counters.iterations >= self.budget.iterations:
-            spent = f"{self.budget.iterations} debug rounds are spent: a script failed again and again."
+            spent = f"{self.budget.iterations} debug iterations are spent: a script failed again and again."
             raise Failed(self._why(spent))
         self.counters.iterations += 1
         return self.counters.iterations

@@ -38,9 +38,9 @@ def why(duty: Duty, *found: str, rounds: int = 0) -> str:
 
     Args:
         found: sentences; empty ones are left out.
-        rounds: rounds of mending that were spent on it.
+        rounds: debug iterations that were spent on it.
     """
-    after = f", after {rounds} round{'s' if rounds != 1 else ''} of mending" if rounds else ""
+    after = f", after {rounds} debug iteration{'s' if rounds != 1 else ''}" if rounds else ""
     return " ".join(_closed(part) for part in (f"{duty.failed}{after}", *found, duty.advice) if part)
 
 

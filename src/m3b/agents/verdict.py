@@ -13,8 +13,8 @@ class Fault:
     """One thing that is wrong with a hand-over, in two voices.
 
     Args:
-        agent: for the role that shall mend it: what was found, and what to do about it in the working directory.
-        user: for the person who reads why the run ended, if nobody mends it: what was found and where, without files and
+        agent: for the role that shall fix it: what was found, and what to do about it in the working directory.
+        user: for the person who reads why the run ended, if nobody fixes it: what was found and where, without files and
             commands that are the agents' alone. Empty where `agent` says just that.
     """
 
@@ -34,9 +34,9 @@ class Verdict:
     Args:
         findings: what must change.
         warnings: what may be improved; shown in the reflection turn.
-        end: how the run ends if the role cannot mend the faults; None is an ordinary failure.
+        end: how the run ends if the role cannot fix the faults; None is an ordinary failure.
         fatal: True when trying again cannot help, so that the run ends at once.
-        said: what the agent has to hear before it decides, such as the user's answer; no fault, and no debug round.
+        said: what the agent has to hear before it decides, such as the user's answer; no fault, and no debug iteration.
         artifact: what was handed over, when accepted.
     """
 

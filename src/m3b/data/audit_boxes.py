@@ -36,7 +36,7 @@ def _shapes(index: Index) -> list[Finding]:
             "have an upper corner below the lower one",
             f"{ORDER} COCO's [x, y, width, height] becomes [x, y, x + width, y + height].",
         ),
-        *_faulty(boxed, _no_size, "box_no_size", "have no size along an axis", f"Drop or mend them. {ORDER}"),
+        *_faulty(boxed, _no_size, "box_no_size", "have no size along an axis", f"Drop or fix them. {ORDER}"),
     ]
 
 

@@ -130,7 +130,7 @@ def missing(index: Index, work: Path) -> tuple[set[str], list[Finding]]:
             text = (
                 f"{len(absent)} of {len(index.records)} cases name {what} that are not there, "
                 f"e.g. {next(iter(absent.values()))}. "
-                "Leave out rows without a file, or mend the paths (they count from the working directory)."
+                "Leave out rows without a file, or fix the paths (they count from the working directory)."
             )
             findings.append(Finding(code, "fix", text, some(absent.values())))
             keys |= absent.keys()

@@ -226,7 +226,7 @@ def _duplicates(index: Index, looks: Looks, in_run: bool) -> list[Finding]:
 
 
 def _near(looks: Looks, owner: dict[str, Record], train: set[str], in_run: bool) -> list[Finding]:
-    """Nearly the same image on both sides: to be mended where a script made one of them, else said."""
+    """Nearly the same image on both sides: to be fixed where a script made one of them, else said."""
     order = sorted(owner, key=lambda key: not _made(owner[key]))
     altered = altered_pairs(looks, [k for k in order if k in train], [k for k in order if k not in train])
     made = [pair for pair in altered if in_run and (_made(owner[pair[0]]) or _made(owner[pair[1]]))]

@@ -14,7 +14,7 @@ from m3b.data.index import Index, Record
 from m3b.data.mask_probe import LOOKS_LIKE_AN_IMAGE, MaskLook
 
 SMALL_MOVE, LARGE_MOVE = 0.1, 1.0
-"""Voxels by which a mask may lie beside its image: unsaid below the first, to be mended above the second."""
+"""Voxels by which a mask may lie beside its image: unsaid below the first, to be fixed above the second."""
 REGRID = (
     "Resample them to their image's grid (nearest neighbour) into Datapath/masks/, pair the right files, or leave "
     "these cases out."
@@ -124,7 +124,7 @@ def _errors(seen: Looks) -> list[Finding]:
         )
         findings.append(Finding("mask_fractions", "fix", text, some(fractions)))
     if others:
-        text = f"{len(others)} masks cannot be used; leave these cases out or mend the masks. The first says: "
+        text = f"{len(others)} masks cannot be used; leave these cases out or fix the masks. The first says: "
         findings.append(Finding("mask_unreadable", "fix", text + next(iter(others.values())), some(others)))
     return findings
 

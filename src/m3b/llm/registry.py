@@ -87,7 +87,7 @@ def _connect(spec: str | LLM | Callable[..., Any], retry: Retry | None, tools: T
     if not model:
         model = model_of(spec, name, base_url)
     steady = base_url is None and name in STEADY
-    return fit(open_provider(name, model, base_url, retry), tools, mends=not steady)
+    return fit(open_provider(name, model, base_url, retry), tools, repairs=not steady)
 
 
 def open_provider(

@@ -1,7 +1,7 @@
 """Tools for models that know no protocol for them, or keep it badly: told in plain words, called in plain text.
 
 Both wrappers are an `LLM` around another one, so that the loop above them is the same. `TextTools` turns calls and
-results into text and back. `Mended` leaves the protocol to the provider, and takes calls that the model wrote into its
+results into text and back. `Repairing` leaves the protocol to the provider, and takes calls that the model wrote into its
 text all the same. What either of them says to bring a call about is not kept in the conversation.
 """
 
@@ -55,19 +55,19 @@ _INTENT = re.compile(
 )
 
 
-def fit(llm: LLM, tools: ToolMode, *, mends: bool = False) -> LLM:
+def fit(llm: LLM, tools: ToolMode, *, repairs: bool = False) -> LLM:
     """The model, wrapped as its way with tools demands.
 
     Args:
         llm: any model.
         tools: see `m3b.llm.connect`.
-        mends: whether `auto` takes calls from the text of a model that knows tools.
+        repairs: whether `auto` takes calls from the text of a model that knows tools.
     """
-    if isinstance(llm, TextTools | Mended) or tools == "native":
+    if isinstance(llm, TextTools | Repairing) or tools == "native":
         return llm
     if tools == "text" or not llm.facts.tools:
         return TextTools(llm)
-    return Mended(llm) if mends else llm
+    return Repairing(llm) if repairs else llm
 
 
 class _Wrapper:
@@ -135,7 +135,7 @@ class _Wrapper:
         return replace(reply, text=text, calls=_numbered(found, messages), stop=stop)
 
 
-class Mended(_Wrapper):
+class Repairing(_Wrapper):
     """A model that is told of tools by its provider's protocol, and whose calls count in its text as well."""
 
     form = ", by your function-calling format"

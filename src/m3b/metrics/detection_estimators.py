@@ -61,7 +61,7 @@ def joined(estimators: Sequence[Estimator]) -> Estimator:
 def blind_figures(
     cases: Sequence[DetectionCase], classes: Sequence[str], others: Sequence[DetectionCase] | None, froc_iou: float
 ) -> dict[str, Floats]:
-    """The best of: nothing marked, everything marked (lesions), and the given trivial answer."""
+    """The best of: nothing marked, everything marked (lesions), and the given image-blind answer."""
     masks, lesions, boxes, images = cases[0].parts()
     floor: dict[str, Floats] = {}
     if masks:

@@ -49,7 +49,7 @@ def mask_baseline(
     labels: Sequence[str],
     trivial: Sequence[Mapping[str, LabelFigures]] | None = None,
 ) -> dict[str, Floats]:
-    """Metric -> (labels,) the better of marking nothing and of a trivial answer such as the mean shape."""
+    """Metric -> (labels,) the better of marking nothing and of an image-blind answer such as the mean shape."""
     nothing = [{label: nothing_marked(figures) for label, figures in row.items()} for row in rows]
     floor = plain_figures(mask_estimator(nothing, labels), len(rows))
     other = plain_figures(mask_estimator(trivial, labels), len(trivial)) if trivial else {}

@@ -49,7 +49,7 @@ def _span(measure: Mapping[str, Any]) -> str:
 
 
 def measured(scores: Mapping[str, Any], less_is_better: Collection[str] = ()) -> list[str]:
-    """The section of figures: every metric with interval and trivial answer, then label by label, then counts.
+    """The section of figures: every metric with interval and baseline, then label by label, then counts.
 
     Args:
         less_is_better: metrics of which that has to be said.
@@ -66,13 +66,13 @@ def measured(scores: Mapping[str, Any], less_is_better: Collection[str] = ()) ->
     about = (
         f"{scores.get('n_cases', '?')} test cases{_of_whom(scores) if known else ''} that training never saw, measured by "
         f"m3b on the predictions of this folder{'' if known else f'; {UNKNOWN_PATIENTS}'}. Intervals: 95 %, bootstrap over "
-        f"{'patients' if known else 'cases'}. Constant answer: {answers_of(scores.get('task')).blind}."
+        f"{'patients' if known else 'cases'}. Image-blind baseline: {answers_of(scores.get('task')).blind}."
     )
     lower = [name for name in metrics if name in less_is_better]
     notes = [f"Of {', '.join(map(escaped, lower))} less is better."] if lower else []
     unit = str((scores.get("details") or {}).get("distance_unit", "mixed"))
     notes += [f"hd95 is in {_UNITS.get(unit, unit)}."] if "hd95" in metrics else []
-    lines = ["## Measured", "", about, "", *table(("metric", "value", "95 % interval", "constant answer"), rows)]
+    lines = ["## Measured", "", about, "", *table(("metric", "value", "95 % interval", "image-blind baseline"), rows)]
     return [*lines, *([" ".join(notes), ""] if notes else []), *_each(scores), *_counted(scores.get("details") or {})]
 
 
@@ -112,7 +112,7 @@ def _counted(details: Mapping[str, Any]) -> list[str]:
     if isinstance(details.get("distinct"), int):
         found.append(f"{details['distinct']} different texts")
     if isinstance(details.get("baseline"), str):
-        found.append(f"constant answer of masks: {details['baseline']}")
+        found.append(f"image-blind baseline of masks: {details['baseline']}")
     return [*(f"- {escaped(line)}" for line in found), ""] if found else []
 
 

@@ -1,4 +1,4 @@
-"""The papers of a delivered model: model card, metrics and provenance."""
+"""What is written beside a delivered model: model card, metrics and provenance."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ MAX_TEXT = 32 * 2**20
 """Bytes of one text file."""
 REQUIRED = ("predict.py", "config.json", "README.md", "requirements.txt")
 
-_PAPERS = {"README.md", "metrics.json", "provenance.json"}
+_WRITTEN_BY_M3B = {"README.md", "metrics.json", "provenance.json"}
 """Written by m3b from what the user said; a path in the request is the user's own word."""
 
 _PICKLES = {".pkl", ".pickle", ".pck", ".pt", ".pth", ".bin", ".ckpt", ".joblib", ".dill"}
@@ -125,10 +125,10 @@ def _text_problems(file: Path, name: str) -> Iterator[str]:
     text = untrusted.read_text(file.parent, file.name, MAX_TEXT)
     if file.suffix == ".py" and _USES_M3B.search(text):
         yield f"{name} imports m3b; the model must run without it"
-    own = None if name in _PAPERS else _OWN_PATH.search(text)
+    own = None if name in _WRITTEN_BY_M3B else _OWN_PATH.search(text)
     if own:
         yield f"{name} names a path of this machine ({own.group()[:80]}); load relative to predict.py's folder"
-    if name not in _PAPERS and file.suffix in (".json", ".csv", ".txt", ".yaml", ".yml"):
+    if name not in _WRITTEN_BY_M3B and file.suffix in (".json", ".csv", ".txt", ".yaml", ".yml"):
         image = _image_path(text)
         if image:
             yield f"{name} names a case of the data ({image[-80:]}); the names of cases may not be delivered"

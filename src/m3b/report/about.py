@@ -145,7 +145,7 @@ def roles_section(files: RunFiles) -> Html:
         )
         for role, item in roles.items()
     ]
-    head = ("Role", "Status", "Actions", "Debug rounds", "Tokens in", "Tokens out")
+    head = ("Role", "Status", "Actions", "Debug iterations", "Tokens in", "Tokens out")
     return section("roles", "Agents", table(head, rows) if rows else None)
 
 
@@ -187,7 +187,7 @@ def usage_section(files: RunFiles) -> Html:
     pairs: list[tuple[str, Child]] = [
         (name, count(usage[key]))
         for key, name in (
-            ("actions", "Actions"), ("iterations", "Debug rounds"), ("input_tokens", "Tokens in"),
+            ("actions", "Actions"), ("iterations", "Debug iterations"), ("input_tokens", "Tokens in"),
             ("cached_tokens", "of them cached"), ("output_tokens", "Tokens out"),
         )
         if key in usage

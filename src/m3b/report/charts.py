@@ -120,7 +120,7 @@ def apart(ends: Sequence[tuple[str, Point]], top: float, bottom: float) -> list[
 def gauge(
     value: float, interval: tuple[float, float] | None, baseline: float | None, acceptable: tuple[float, float] | None
 ) -> Html:
-    """The primary figure from 0 to 1 with its interval, the constant answer and the acceptable range."""
+    """The primary figure from 0 to 1 with its interval, the image-blind baseline and the acceptable range."""
     left, width, y = 16.0, 528.0, 34.0
 
     def at(x: float) -> float:
@@ -135,7 +135,7 @@ def gauge(
     if baseline is not None:
         x = f"{at(baseline):.1f}"
         drawn.append(tag("line", x1=x, x2=x, y1=y - 11, y2=y + 11, class_="baseline"))
-        drawn.append(text(min(max(at(baseline), 100), 460), y + 26, f"constant answer {baseline:.3f}"))
+        drawn.append(text(min(max(at(baseline), 100), 460), y + 26, f"image-blind baseline {baseline:.3f}"))
     if interval:
         x1, x2 = f"{at(interval[0]):.1f}", f"{at(interval[1]):.1f}"
         drawn.append(tag("line", x1=x1, x2=x2, y1=y, y2=y, class_="interval"))

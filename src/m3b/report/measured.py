@@ -84,7 +84,7 @@ def measured_section(files: RunFiles) -> Html:
     about = None
     if number(scores.get("n_cases")) is not None:
         about = tag("p", _tested_on(scores), class_="quiet")
-    figures = table(("Metric", "Value", "95 % interval", "Constant answer"), rows) if rows else None
+    figures = table(("Metric", "Value", "95 % interval", "Image-blind baseline"), rows) if rows else None
     drawn = [_roc(scores), _calibration(scores), _confusion(scores)]
     charts = tag("div", *drawn, class_="charts") if any(drawn) else None
     return section(

@@ -31,6 +31,6 @@ def guarded(name: str, function: Callable[P, R]) -> Callable[P, R]:
             raise  # says on purpose how to go on
         except Exception as error:
             said = f"{type(error).__name__}: {error}".rstrip(": ")
-            raise CallbackFailed(f"`{name}`, which was given to m3b, raised {said}. Mend it, then resume.") from error
+            raise CallbackFailed(f"`{name}`, which was given to m3b, raised {said}. Fix it, then resume.") from error
 
     return call

@@ -20,7 +20,7 @@ V = TypeVar("V", bound="Verdict | None")
 OwnTool = Callable[..., Any]
 """A typed function with a docstring, which gives a text or a `ToolResult`."""
 OwnCheck = Callable[[Any, Path], Sequence[str]]
-"""Takes what a role handed over (see `m3b.agents.artifacts`) and the working directory; gives what has to be mended."""
+"""Takes what a role handed over (see `m3b.agents.artifacts`) and the working directory; gives what has to be fixed."""
 
 __all__ = ["NOTHING", "Own", "OwnCheck", "OwnTool", "add_metrics", "own"]
 

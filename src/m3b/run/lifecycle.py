@@ -67,7 +67,7 @@ def _ending(run: Run, error: BaseException) -> tuple[Status, str]:
             where = f" ({error.filename})" if error.filename else ""
             return (
                 "failed",
-                f"The system refused: {error.strerror or error}{where}. Mend that, then {goes_on[: -len(' goes on.')]}.",
+                f"The system refused: {error.strerror or error}{where}. Fix that, then {goes_on[: -len(' goes on.')]}.",
             )
     _keep_trace(run, error)
     told = f"m3b itself failed with {type(error).__name__}: {error}".rstrip(": ")

@@ -54,13 +54,13 @@ class Options:
 
     Args:
         max_actions: tool calls of all roles together.
-        max_iterations: debug rounds and rejected hand-overs of each role.
+        max_iterations: debug iterations and rejected hand-overs of each role.
         max_tokens: input summed over every request, plus output; None is no limit.
         max_cost: US dollars, as far as the model's prices are known.
         max_wall: seconds of the whole run.
         train_minutes: what the templates plan for.
         roles: `four` agents one after the other, or a `single` one for all stages.
-        reflect, examples, debug: reflection turns, worked examples in prompts, debug rounds.
+        reflect, examples, debug: reflection turns, worked examples in prompts, debug iterations.
         sandbox: which backend confines scripts; `off` only on purpose.
         tools: how the model is told of tools: `native` by its provider's protocol, `text` in plain words for models
             that know or keep no such protocol, `auto` by what is known of the model.

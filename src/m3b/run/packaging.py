@@ -79,10 +79,10 @@ def deliver(
     baseline: Baseline,
     journal: Mapping[str, Any] = MappingProxyType({}),
 ) -> Delivered:
-    """Score the stored predictions, decide, and write `model/` with its papers.
+    """Score the stored predictions, decide, and write `model/` with model card, metrics and provenance.
 
     Args:
-        facts: `request`, `llm`, `options`, `seed` and `run` for the papers.
+        facts: `request`, `llm`, `options`, `seed` and `run` for the model card and the provenance.
         baseline: makes the best answer that looks at no image.
         journal: how far the journal had come, `lines` and `head`, for provenance.json.
 

@@ -54,7 +54,7 @@ class Pipeline:
         tools: functions that agents may call beside m3b's eight tools: typed, with a docstring. They run in this process,
             outside the sandbox. A text is the option of this name, see `Options`.
         checks: a role (`data_engineer` for instance) -> a function of what the role handed over and of the working
-            directory, which is asked once m3b's own check has accepted it; what it returns has to be mended.
+            directory, which is asked once m3b's own check has accepted it; what it returns has to be fixed.
         metrics: `m3b.Metric` objects; they are known in this process from then on.
         templates: training projects of your own, as for `Workspace`.
         index: a reading of the data folder (`m3b.data.spec.model.IndexSpec`, its values, or a JSON file) that stands: m3b

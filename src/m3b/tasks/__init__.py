@@ -1,4 +1,4 @@
-"""The task families: how one answer of a model is measured, what a trivial answer is worth, how all are scored.
+"""The task families: how one answer of a model is measured, what the image-blind baseline is, how all are scored.
 
 A family turns a record of the index and the model's answer into a row of plain JSON values at once, so that masks can
 be thrown away case by case; rows are stored and scored later. A family of one's own is a `TaskFamily` that is given to

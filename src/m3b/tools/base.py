@@ -119,7 +119,7 @@ class Toolbox:
         """Run one call. The model's faults and the file system's come back as results that name the remedy.
 
         Raises:
-            SandboxError: the sandbox would not start, which no agent can mend.
+            SandboxError: the sandbox would not start, which no agent can fix.
         """
         try:
             result = self._run(call, allowed)

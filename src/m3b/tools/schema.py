@@ -42,7 +42,7 @@ def spec_of(function: Callable[..., Any]) -> ToolSpec:
 
 
 def arguments_for(function: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Arguments as the function wants them, mended where what was meant is certain.
+    """Arguments as the function wants them, fixed where what was meant is certain.
 
     Raises:
         ToolError: naming an unknown, missing or mistyped argument, and what is wanted.

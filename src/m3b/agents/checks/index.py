@@ -35,7 +35,7 @@ AS_IT_IS = (
 )  # fmt: skip
 """Properties of the data that no other index would remove: kept for the model card, not put to the agent again."""
 FAIR_SHARE = 0.15
-"""A test split of this share that is still small cannot be mended either: there are no more cases."""
+"""A test split of this share that is still small cannot be fixed either: there are no more cases."""
 
 
 def check_index(

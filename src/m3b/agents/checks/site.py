@@ -33,7 +33,7 @@ def check_site(cards: Sequence[Card]) -> None:
 
 def _fault(folder: Path, inside: Inside) -> str:
     if not folder.is_dir():
-        return f"The folder {folder} is not there; mend the `path` of its data card."
+        return f"The folder {folder} is not there; fix the `path` of its data card."
     if not os.access(folder, os.R_OK | os.X_OK):
         return f"The folder {folder} cannot be read; check its permissions (ls -ld)."
     odd = ""

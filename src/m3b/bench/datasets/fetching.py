@@ -96,7 +96,7 @@ def download(url: str, file: Path, *, progress: Progress | None = None, pause_s:
     """Fetch `url` into `file` by way of `file.part`, going on from what lies there.
 
     Raises:
-        DataError: an answer that no second try will mend, or five tries in a row without a byte more.
+        DataError: an answer that no second try will fix, or five tries in a row without a byte more.
     """
     if file.is_file():
         return

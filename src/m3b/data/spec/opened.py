@@ -26,7 +26,7 @@ TORN = "the same pixels under different labels"
 
 
 class NothingOpens(DataError):
-    """No image of any case opens: no other reading can mend that."""
+    """No image of any case opens: no other reading can fix that."""
 
 
 @dataclass(frozen=True)

@@ -44,7 +44,7 @@ def write_index(view: View) -> str | list[ToolCall]:
             lines = [line for line in tried[-1].result.splitlines() if line.startswith(("train:", "test:"))]
             return "The index is written. " + " ".join(lines)
         if not _mendable(view.rejected):
-            return given_up(f"The rules cannot mend this. {BEYOND}", tried)
+            return given_up(f"The rules cannot fix this. {BEYOND}", tried)
     commands = [step.command for step in tried]
     for command in attempts(view):
         if command not in commands:

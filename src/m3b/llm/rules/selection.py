@@ -48,7 +48,7 @@ class Offer:
 def select(view: View) -> str | list[ToolCall]:
     """The closing JSON of the selection stage."""
     if view.rejected:
-        return _declined(f"The rules cannot mend this: {view.rejected[:300]}")
+        return _declined(f"The rules cannot fix this: {view.rejected[:300]}")
     request = view.request
     offers = _offers(view.briefing)
     if view.answer:

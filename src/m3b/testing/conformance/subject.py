@@ -50,6 +50,6 @@ def _of(name: str, model: str, dialect: Dialect | None = None) -> Subject:
         here = replace(provider, base_url=url + path)
         key = Key(CANARY, (*provider.variables, "M3B_API_KEY")[0])
         llm = registry.open_provider(name, model, retry=retry, timeout_s=timeout_s, provider=here, key=key)
-        return fit(llm, "auto", mends=name not in registry.STEADY)
+        return fit(llm, "auto", repairs=name not in registry.STEADY)
 
     return Subject(name, make, dialect or DIALECTS[provider.wire])
