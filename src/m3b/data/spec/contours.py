@@ -13,12 +13,25 @@ from m3b.data.reading import shared
 from m3b.errors import DataError
 
 
+def half_open(points: list[tuple[float, float]], size: tuple[int, int]) -> Any:
+    """(rows, columns) bool: pixels whose centre lies in a polygon of (x, y) pixel edges; even-odd where it crosses itself."""
+    import numpy as np
+
+    rows, columns = np.mgrid[: size[0], : size[1]] + 0.5
+    inside = np.zeros(size, bool)
+    for (x0, y0), (x1, y1) in zip(points, [*points[1:], points[0]], strict=True):
+        if y0 != y1:
+            crossing = ((y0 <= rows) != (y1 <= rows)) & (columns < (x1 - x0) * (rows - y0) / (y1 - y0) + x0)
+            inside ^= crossing
+    return inside
+
+
 def referenced_series(file: Path) -> set[str]:
-    """SeriesInstanceUIDs of the images on which the regions were drawn."""
+    """SeriesInstanceUIDs of the images on which the regions (RTSTRUCT) or segments (SEG) were drawn."""
     import pydicom
 
     header = pydicom.dcmread(file, force=True)
-    found: set[str] = set()
+    found = {str(one.SeriesInstanceUID) for one in header.get("ReferencedSeriesSequence", ())}
     for frame in header.get("ReferencedFrameOfReferenceSequence", ()):
         for study in frame.get("RTReferencedStudySequence", ()):
             found |= {str(one.SeriesInstanceUID) for one in study.get("RTReferencedSeriesSequence", ())}

@@ -14,6 +14,7 @@ from m3b.data.spec.cases import Case, Folder, Item, by_keys, by_names
 from m3b.data.spec.contours import draw_contours, referenced_series, series_of
 from m3b.data.spec.labels import LeaveOut
 from m3b.data.spec.model import Masks
+from m3b.data.spec.outlines import coco, dicom_seg, labelme
 from m3b.data.spec.patterns import PatternError, checked, filled
 from m3b.data.survey.keys import key as normal
 from m3b.errors import DataError
@@ -46,7 +47,9 @@ class MaskSource:
         self._items = self.folder.items(self.masks.files, (self.masks.case, self.masks.class_key))
         if not self._items:
             raise PatternError(f"No file matches masks.files.pattern {self.masks.files.pattern!r}.")
-        if self.masks.format == "rtstruct" and not (self.masks.by or self.masks.case):
+        if self.masks.format == "coco" and not (self.masks.by or self.masks.case):
+            self._of_case = {case.key: list(self._items) for case in self.cases}  # one file speaks of many images
+        elif self.masks.format in ("rtstruct", "dicom_seg") and not (self.masks.by or self.masks.case):
             self._of_case = by_series(self.folder.root, self.cases, self._items)
         elif self.masks.by:
             self._of_case = by_names(self.cases, self._items, self.masks.by)
@@ -90,7 +93,7 @@ class MaskSource:
         if self.masks.format == "rtstruct":
             return self._drawn(case, items)
         if self.masks.format != "image":
-            raise DataError(f"masks in {self.masks.format} files are not read")
+            return self._outlined(case, items)
         if self.masks.combine == "classes":
             return self._by_class(items)
         if self.masks.combine == "union":
@@ -136,6 +139,37 @@ class MaskSource:
             raise DataError("contours need a folder with one DICOM series as the image (images.unit = folder)")
         file, series = self.folder.root / items[0].path, self.folder.root / case.folder
         return self._written(case, draw_contours(file, series, self.masks.names, self.masks.classes))
+
+    def _outlined(self, case: Case, items: list[Item]) -> str | Mapping[str, str]:
+        """Outlines and segments: a file a class where classes may overlap, else one with label numbers."""
+        import numpy as np
+
+        root, masks = self.folder.root, self.masks
+        file = root / items[0].path
+        if masks.format == "dicom_seg":
+            if case.folder is None:
+                raise DataError("segments need a folder with one DICOM series as the image (images.unit = folder)")
+            layers: dict[str, Any] | None = dicom_seg(file, root / case.folder, masks.classes, masks.names)
+        else:
+            path = case.items[0].path
+            shape = tuple(shared().probe(str(root / path)))
+            if masks.format == "labelme":
+                layers = labelme(file, shape, masks.classes, masks.names)
+            else:
+                layers = coco(file, path, shape, masks.classes, masks.names)
+        if layers is None:
+            raise LeaveOut("no mask")
+        if not layers:
+            raise DataError("no mask of a class of this index")
+        if masks.combine == "classes":
+            return {
+                name: self._written(case, layers[name].astype(np.uint8)) for name in masks.classes if name in layers
+            }
+        whole = np.zeros(next(iter(layers.values())).shape, np.uint16)
+        for name, value in masks.classes.items():
+            if name in layers:
+                whole[layers[name]] = value
+        return self._written(case, whole)
 
     def _written(self, case: Case, array: Any) -> str:
         place = self.work / PLACE

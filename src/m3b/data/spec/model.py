@@ -195,13 +195,15 @@ class Masks(Part):
         by: instead of these keys, how names are brought together (`m3b.data.survey.pairing_keys`), such as
             `["folders", "stem"]`.
         combine: `one` mask a case; `union` of several files (anything but background counts as the one class);
-            `classes`: one binary file a class, which `class_key` names.
+            `classes`: one binary mask a class, which may overlap: a file each, which `class_key` names, or the outlines and
+            segments of a class in a file of another format.
         classes: class -> value in the file; for `classes` and `union` the order alone counts.
         cut: of lossy or grey masks of one class: values above it are the class.
         empty: what an image without a mask file is: left out, or healthy (detection).
         format: `image` files, or contours and segments in DICOM (`rtstruct`, `dicom_seg`), or polygons (`labelme`,
             `coco`).
-        names: of DICOM and polygon formats: class -> names of regions in the file.
+        names: of DICOM and polygon formats: class -> names of regions in the file. COCO files need no `case`: they
+            name their images.
     """
 
     files: Files
