@@ -225,6 +225,27 @@ def test_a_pipeline_is_imported_without_what_only_a_run_needs() -> None:
     assert ran.stdout.strip() == "[]", ran.stdout + ran.stderr
 
 
+PARSERS = ("nibabel", "pydicom", "SimpleITK", "PIL", "h5py", "openpyxl", "scipy.io", "pickle", "tarfile", "zipfile")
+MAY_PARSE = (
+    "data/", "tools/previews/", "tools/preview_files.py",  # asked by the reader process
+    "models/overlays/", "models/finding.py", "models/contents.py",  # of `m3b predict`, and of a model's folder
+    "bench/",
+)  # fmt: skip
+"""Where files of others are opened. `tests/reader/test_whole_run.py` holds that a run's own process loads none of these."""
+
+
+def test_parsers_of_foreign_formats_are_imported_in_few_places() -> None:
+    wrong = [
+        f"{file.relative_to(SRC)}:{node.lineno} imports {name}"
+        for file in FILES
+        for node, name in imports(file)
+        if name.startswith(tuple(f"{one}." for one in PARSERS) + PARSERS)
+        and not file.relative_to(SRC).as_posix().startswith(MAY_PARSE)
+        and node.lineno not in type_only(file)
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
 # --- words -------------------------------------------------------------------------------------------------------
 
 

@@ -112,6 +112,9 @@ def fuzz_files(place: Place, sandbox: Sandbox, count: int, seed: int) -> Tally:
             tally.inputs += len(names)
             tally.ended += [line for line in said.splitlines() if "ended m3b's reader" in line]
             tally.restarts, tally.held = reader.starts, max(tally.held, reader.held)
+            tally.seconds = time.monotonic() - began
+            if tally.inputs % 10_000 < A_CALL:
+                print(f"so far {tally.told()}", flush=True)
     assert place.state() == place.before
     tally.seconds = time.monotonic() - began
     return tally
@@ -151,6 +154,7 @@ def _audited(reader: Reader, folder: Path, names: list[str], tally: Tally) -> st
         audit = reader.ask(AUDIT, ToAudit(folder, "diagnosis", 600.0), patience_s=PATIENCE_S)
     except DataError as error:  # of the index as a whole, or of too many accidents
         tally.outcomes[f"audit: {type(error).__name__}"] += len(names)
+        tally.ended.append(f"the whole audit of {len(names)}: {error}")
         return str(error)
     assert isinstance(audit, Audit)
     tally.outcomes["audit: opened"] += audit.opened
@@ -182,6 +186,9 @@ def fuzz_calls(place: Place, sandbox: Sandbox, count: int, seed: int) -> Tally:
             tally.outcomes[f"{name if name in names else 'no tool'}: {'refused' if result.is_error else 'done'}"] += 1
             tally.inputs += 1
             tally.held = max(tally.held, box.context.reader.held)
+            tally.seconds = time.monotonic() - began
+            if tally.inputs % 10_000 == 0:
+                print(f"so far {tally.told()}", flush=True)
     finally:
         if box is not None:
             tally.restarts += box.context.reader.starts

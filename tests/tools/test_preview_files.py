@@ -267,3 +267,18 @@ def test_archives(desk) -> None:
         for index in range(30):
             archive.writestr(f"images/case_{index:02d}.png", b"x")
     assert "images/case_{00..29}.png x 30" in desk.preview("data/chest/a.zip")
+
+
+def test_a_file_that_asks_for_all_memory_costs_its_own_part(desk) -> None:
+    header = np.lib.format.magic(1, 0)
+    for name, shape in (("huge.npy", f"({2**50},)"), ("small.npy", "(1,)")):
+        text = f"{{'descr': '<f8', 'fortran_order': False, 'shape': {shape}, }}".ljust(117) + "\n"
+        (desk.data / name).write_bytes(header + len(text).to_bytes(2, "little") + text.encode() + b"\0" * 8)
+    image = nibabel.Nifti1Image(np.zeros((4, 4, 4), np.float32), np.eye(4))
+    nibabel.save(image, desk.data / "a.nii")
+    content = bytearray((desk.data / "a.nii").read_bytes())
+    content[40:56] = np.array([5, 32767, 32767, 1, 1, 32767, 1, 1], "<i2").tobytes()
+    (desk.data / "a.nii").write_bytes(content)
+    result = desk.use("preview_files", paths=["data/chest/huge.npy", "data/chest/a.nii", "data/chest/small.npy"])
+    assert not result.is_error
+    assert "small.npy: 136 B" in result.text

@@ -25,6 +25,7 @@ from m3b.errors import DataError
 FICLONE = 0x40049409
 """Linux: share the blocks of a file with a copy of it, on file systems that can (btrfs, XFS)."""
 Tick = Callable[[int, int], None]
+Cut = Callable[[Path, Path, Mapping[str, Items]], bool]
 
 
 @dataclass(frozen=True)
@@ -94,7 +95,13 @@ def shared_files(mine: Wanted, others: Wanted) -> list[str]:
 
 
 def make_view(
-    wanted: Wanted, base: Path, place: Callable[[str], Path], *, link: bool, tick: Tick | None = None
+    wanted: Wanted,
+    base: Path,
+    place: Callable[[str], Path],
+    *,
+    link: bool,
+    tick: Tick | None = None,
+    cut: Cut = subset,
 ) -> Made:
     """Put everything that is wanted at the paths that `place` gives.
 
@@ -102,6 +109,7 @@ def make_view(
         base: what the paths count from.
         link: whether files may be hard-linked; only where nobody can write through the links.
         tick: called now and then with the files done and their total.
+        cut: takes archives apart, as `subset` does.
 
     Raises:
         DataError: an archive that cannot be read, or no room for the copies.
@@ -122,7 +130,7 @@ def make_view(
         target = place(path)
         target.parent.mkdir(parents=True, exist_ok=True)
         source = _real(path, base, inside)
-        if subset(source, target, keys):
+        if cut(source, target, keys):
             made.written += 1
         else:
             put(source, target, made, link=link, room=room)

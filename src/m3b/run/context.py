@@ -121,7 +121,7 @@ class RunContext:
         """From here on no script, preview or probe meets the raw data, the test cases or what the index was made with."""
         self.tools.close()
         link = self.sandbox.name != "off"
-        roots = begin_training(self.folder, self.raw, dataset, task, link=link, tick=tick)
+        roots = begin_training(self.folder, self.raw, dataset, task, link=link, tick=tick, reader=self.executor.reader)
         self.work_with(roots, [self.folder.folder / VIEW, self.folder.resources])
 
     def leave(self, *, resumable: bool) -> None:

@@ -7,24 +7,37 @@ part of the index and what was made for its cases. `work/data/<name>` leads to `
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from m3b.agents.checks.index import AUDIT
+from m3b.agents.checks.inside import CUT, ToCut
 from m3b.agents.checks.locked import for_training, made_files
+from m3b.data.archives import subset
 from m3b.data.index import LABELS, TEST, TRAIN, Index, read_index
-from m3b.data.view import Tick, Wanted, make_view, wanted_by
+from m3b.data.view import Cut, Tick, Wanted, make_view, wanted_by
 from m3b.errors import DataError, Failed
+from m3b.reader import Reader
 from m3b.run.folder import Run
 from m3b.tools import Roots
 from m3b.untrusted import read_bytes, remove_tree, write_whole
 
+MakeReader = Callable[[Path, Sequence[Path]], Reader]
+"""A reader of a folder and of the raw data that it leads to, which may write to some folders."""
 VIEW, SCRATCH = "view", "scratch"
 _VIEW_PART, _WORK_PART = ".view.part", ".work.part"
 
 
 def begin_training(
-    run: Run, raw: Mapping[str, Path], chosen: str, task: str, *, link: bool, tick: Tick | None = None
+    run: Run,
+    raw: Mapping[str, Path],
+    chosen: str,
+    task: str,
+    *,
+    link: bool,
+    tick: Tick | None = None,
+    reader: MakeReader | None = None,
 ) -> Roots:
     """Take test cases and raw data away from those who train. May be called again, after a crash at any point too.
 
@@ -32,6 +45,7 @@ def begin_training(
         raw: the folders of raw data by the names that records give them.
         chosen: the name among them of the data set at work.
         link: whether the view may hold hard links, which nobody can write through.
+        reader: makes the reader process that takes archives apart; without one that is done here.
 
     Returns:
         Where tools may go from now on.
@@ -43,8 +57,8 @@ def begin_training(
     for name, folder in raw.items():
         _lead(run.locked / "data" / name, folder)
     try:
-        _make_view(run, index, chosen, link=link, tick=tick)
-        _restart_work(run, index)
+        _make_view(run, index, chosen, reader, link=link, tick=tick)
+        _restart_work(run, index, reader)
     except (DataError, OSError) as error:
         raise Failed(f"The view of the training cases cannot be made: {error}") from error
     _take_back(run, index)
@@ -53,16 +67,28 @@ def begin_training(
     return Roots(run.work, {**{f"data/{name}": place for name, place in views.items()}, "resources": run.resources})
 
 
-def _make_view(run: Run, index: Index, chosen: str, *, link: bool, tick: Tick | None) -> None:
+def _make_view(
+    run: Run, index: Index, chosen: str, reader: MakeReader | None, *, link: bool, tick: Tick | None
+) -> None:
     view, part = run.folder / VIEW, run.folder / _VIEW_PART
     if view.is_dir():
         return
     remove_tree(part)
     (part / chosen).mkdir(parents=True)
-    make_view(
-        _of(index, run.locked, raw=True), run.locked, lambda path: part / path.partition("/")[2], link=link, tick=tick
-    )
+    wanted = _of(index, run.locked, raw=True)
+    with _cutting(wanted, run.locked, part, reader) as cut:
+        make_view(wanted, run.locked, lambda path: part / path.partition("/")[2], link=link, tick=tick, cut=cut)
     part.rename(view)
+
+
+@contextmanager
+def _cutting(wanted: Wanted, base: Path, part: Path, make: MakeReader | None) -> Iterator[Cut]:
+    """What takes archives apart: a reader that may write below `part`, started only where there is an archive."""
+    if not wanted.archives or make is None:
+        yield subset
+        return
+    with make(base, (part,)) as reader:
+        yield lambda source, target, keys: reader.ask(CUT, ToCut(source, target, dict(keys)))
 
 
 def _of(index: Index, base: Path, *, raw: bool) -> Wanted:
@@ -74,7 +100,7 @@ def _of(index: Index, base: Path, *, raw: bool) -> Wanted:
     )
 
 
-def _restart_work(run: Run, index: Index) -> None:
+def _restart_work(run: Run, index: Index, reader: MakeReader | None) -> None:
     """The new folder is whole before the old one is moved away, so that a crash in between leaves no doubt."""
     part, scratch = run.folder / _WORK_PART, run.folder / SCRATCH
     if not scratch.is_dir():
@@ -83,7 +109,9 @@ def _restart_work(run: Run, index: Index) -> None:
             (part / folder).mkdir(parents=True)
         (part / TRAIN).write_bytes(for_training(index))
         (part / LABELS).write_bytes((run.locked / LABELS).read_bytes())
-        make_view(_of(index, run.locked, raw=False), run.locked, lambda path: part / path, link=False)
+        wanted = _of(index, run.locked, raw=False)
+        with _cutting(wanted, run.locked, part, reader) as cut:
+            make_view(wanted, run.locked, lambda path: part / path, link=False, cut=cut)
         run.work.rename(scratch)
     if part.is_dir():
         remove_tree(run.work)

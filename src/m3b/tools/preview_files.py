@@ -50,6 +50,9 @@ def preview_files(ctx: Looking, paths: list[str]) -> ToolResult:
         except OSError as error:
             parts.append(f"{path}: {error.strerror or error}")
             failed += 1
+        except MemoryError:
+            parts.append(f"{path}: cannot be read: it asks for more memory than there is. Look at it with a script.")
+            failed += 1
     if len(paths) > 40:
         parts.append(f"Only the first 40 of {len(paths)} paths were previewed.")
     return ToolResult("\n\n".join(parts), is_error=failed == len(paths[:40]))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from m3b.data.archive_writers import Items
 from m3b.data.audit import NOBODY, Asked, Audit
 from m3b.reader import Request
 
@@ -19,7 +20,17 @@ class ToAudit:
     asked: Asked = NOBODY
 
 
+@dataclass(frozen=True)
+class ToCut:
+    """An archive, the items of it that are wanted by key, and where they shall lie."""
+
+    source: Path
+    target: Path
+    keys: dict[str, Items]
+
+
 AUDIT = Request("m3b.agents.checks.inside:audit", ToAudit, Audit, parallel=True)
+CUT = Request("m3b.agents.checks.inside:cut", ToCut, bool, 3600.0)
 
 
 def audit(asked: ToAudit) -> Audit:
@@ -31,3 +42,12 @@ def audit(asked: ToAudit) -> Audit:
     return audit_index(
         read_index(asked.work, asked.task), asked.work, asked=asked.asked, seconds=asked.seconds, tick=progress
     )
+
+
+def cut(asked: ToCut) -> bool:
+    """Inside the reader: as `m3b.data.archives.subset`. Raises DataError."""
+    from m3b.data.archives import subset
+    from m3b.untrusted import opening
+
+    opening(asked.source)
+    return subset(asked.source, asked.target, asked.keys)

@@ -1,0 +1,29 @@
+"""During a run m3b's own process loads no parser of foreign formats: whatever is opened, the reader opens."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).parents[1]
+
+
+@pytest.mark.parametrize("sandbox", ["auto", "off"])
+def test_a_whole_run_loads_no_parser(tmp_path: Path, sandbox: str) -> None:
+    script = [sys.executable, str(TESTS / "reader" / "whole_run.py"), str(TESTS)]
+    ran = subprocess.run(
+        [*script, str(tmp_path / "spots"), str(tmp_path / "run"), sandbox],
+        capture_output=True,
+        text=True,
+        timeout=1800,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr[-3000:]
+    found = json.loads(ran.stdout.splitlines()[-1])
+    assert found["status"] == "completed"
+    assert found["noticed"] == ["PIL"], "the watch itself does not work"
+    assert found["imported"] == {}
