@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import nibabel
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -123,3 +124,9 @@ def test_a_heap_of_lookalikes_stays_bounded() -> None:
     looks = {str(at): Look("1x8x8", str(at), small) for at in range(3000)}
     pairs = near_pairs(looks)
     assert 0 < len(pairs) <= 100_000
+
+
+@pytest.mark.parametrize("shape", [(4, 5, 0), (4, 0, 5), (4, 0)])
+def test_an_image_without_pixels_is_an_error_and_no_crash(tmp_path: Path, shape: tuple[int, ...]) -> None:
+    nibabel.save(nibabel.Nifti1Image(np.zeros(shape, np.float32), np.eye(4)), tmp_path / "empty.nii")
+    assert "empty.nii: an image of shape" in examine("empty.nii", tmp_path).error

@@ -62,6 +62,8 @@ def examine(image: Image, work: Path, target: Callable[[Any], Target] | None = N
     except DataError as error:
         return Look(error=str(error))
     array = read.array
+    if not array.size:
+        return Look(error=f"{image}: an image of shape {'x'.join(map(str, array.shape))}, which holds no pixels")
     thumbnail, detail, flat = _thumbnail(array)
     mask, boxes = target(array) if target else (None, None)
     return Look(
