@@ -5,7 +5,10 @@ from collections import Counter
 
 import pytest
 
-from m3b.data import phi
+from m3b.data import phi, phi_words
+from m3b.messages import ToolCall
+from m3b.sandbox import choose
+from m3b.tools import Roots, Toolbox
 from m3b.tools.phi import cell, is_personal, mask, masked_json, personal_columns, scrub
 
 
@@ -138,7 +141,9 @@ def test_prose_in_cells_and_records_is_withheld_and_labels_are_not() -> None:
         "notes": ["[prose of 21 words, not shown]"],
         "dx": "left lower lobe pneumonia",
     }
-    assert scrub(note) == note, "a README is prose, and may be read"
+    assert scrub(note) == note.replace("Smith", "[masked]").replace("Jones", "[masked]"), (
+        "a README is prose, and may be read"
+    )
 
 
 def test_a_table_with_notes_shows_their_length_only(tmp_path) -> None:
@@ -151,3 +156,108 @@ def test_a_table_with_notes_shows_their_length_only(tmp_path) -> None:
     assert "Jane" not in shown
     assert "[prose of 21 words, not shown]" in shown
     assert "notes: text, up to 98 characters, 30 distinct" in shown
+
+
+@pytest.mark.parametrize("header", sorted({*phi_words.WORDS}))
+def test_headers_of_many_languages(header: str) -> None:
+    assert is_personal(header), "in the form in which hospitals write them"
+    assert "ı" in header or is_personal(header.upper())
+
+
+@pytest.mark.parametrize(
+    "header",
+    ["portable", "CNS", "患者", "性别", "年龄", "诊断", "診断", "Befund", "diagnóstico", "lésion", "nom_fichier"],
+)
+def test_headers_of_many_languages_that_do_not(header: str) -> None:
+    assert not is_personal(header, ["a", "b"])
+
+
+@pytest.mark.parametrize(
+    ("text", "gone"),
+    [
+        ("Call 0171-9876543 or +49 171 9876543.", ["9876543"]),
+        ("Tél. 06 12 34 56 78, merci", ["12 34 56"]),
+        ("手机 13812345678", ["13812345678"]),
+        ("電話 03-1234-5678", ["1234-5678"]),
+        ("Patient geb. 12.03.1956, Husten", ["12.03.1956"]),
+        ("née le 12/03/1956 à Lyon", ["12/03/1956"]),
+        ("born on 12 March 1956", ["1956"]),
+        ("F. nac. 12-03-1956", ["1956"]),
+        ("出生日期：1956年3月12日", ["1956"]),
+        ("生年月日: 1956/03/12", ["1956"]),
+        ("seen by Dr. Jones and Mrs Jane Smith", ["Jones", "Jane", "Smith"]),
+        ("Überwiesen von Herrn Müller, Frau Prof. Weiß", ["Müller"]),
+        ("Mme Dupont, Sra. García Lorca", ["Dupont", "García", "Lorca"]),
+        ("患者姓名：王小明，咳嗽", ["王小明"]),
+        ("氏名: 山田 太郎", ["山田", "太郎"]),
+    ],
+)
+def test_free_text_of_many_languages(text: str, gone: list[str]) -> None:
+    shown = scrub(text)
+    assert "[masked]" in shown
+    assert not [word for word in gone if word in shown], shown
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "acquired 2020-01-02, slice 12.5 mm, 512 x 512 px, 0.45 0.67 0.89",
+        "uid 1.2.840.113619.2.55.3.1234567890, case-0001-0002",
+        "CT Chest W/O Contrast; Right Upper Lobe; Left Lung",
+        "see images/IM-0001-0002.dcm and 1234567890123",
+    ],
+)
+def test_what_is_no_identity_stays(text: str) -> None:
+    assert scrub(text) == text
+
+
+def test_texts_of_the_raw_data_are_masked_where_they_are_read(tmp_path) -> None:
+    """As previews do: XML, YAML and plain texts too; what an agent wrote itself is shown as it is."""
+    work, data = tmp_path / "work", tmp_path / "data"
+    work.mkdir()
+    data.mkdir()
+    texts = {
+        "a.xml": "<r><PatientName>Jane Doe</PatientName><finding>effusion</finding></r>",
+        "b.yaml": "patient_name: Jane Doe\nfinding: effusion",
+        "c.txt": "Patient Name: Jane Doe\nNachname: Doe\nfinding: effusion, call 0171-9876543",
+        "d.md": "- **Geburtsdatum**: 12.03.1956\n- finding: effusion",
+    }
+    for name, text in texts.items():
+        (data / name).write_text(text, encoding="utf-8")
+    (work / "own.txt").write_text(texts["c.txt"], encoding="utf-8")
+    with Toolbox(Roots(work, {"data/x": data}), sandbox=choose("off")) as box:
+
+        def read(*paths: str) -> str:
+            return box.call(ToolCall("1", "read_files", {"paths": list(paths)}), ("read_files",)).text
+
+        shown = read(*(f"data/x/{name}" for name in texts))
+        assert shown.count("effusion") == 4
+        for word in ("Jane", "Doe", "9876543", "12.03.1956"):
+            assert word not in shown, shown
+        assert "Jane Doe" in read("own.txt")
+
+
+def test_dicom_descriptions_do_not_repeat_the_name_and_burnt_in_text_is_warned_of(tmp_path) -> None:
+    import pydicom
+    from pydicom.data import get_testdata_file
+
+    from m3b.tools.previews.dicom import preview, preview_series
+
+    data = pydicom.dcmread(str(get_testdata_file("CT_small.dcm")))
+    data.PatientName, data.PatientID = "Miller^Jane", "K4711"
+    data.SeriesDescription, data.ProtocolName = "MILLER abdomen k4711", "for Dr. Jones"
+    data.add_new(0x00091001, "LO", "Miller private")
+    data.BurnedInAnnotation = "YES"
+    data.save_as(tmp_path / "a.dcm")
+    shown = "\n".join([*preview(tmp_path / "a.dcm", "mask"), *preview_series([tmp_path / "a.dcm"], "mask")])
+    assert "abdomen" in shown
+    assert "burnt into the pixels; it may name the patient" in shown
+    for word in ("iller", "ILLER", "4711", "Jones", "Jane"):
+        assert word not in shown, shown
+    del data.BurnedInAnnotation
+    data.Modality = "US"
+    data.save_as(tmp_path / "b.dcm")
+    assert "often have text burnt" in "\n".join(preview(tmp_path / "b.dcm", "mask"))
+    data.BurnedInAnnotation = "NO"
+    data.save_as(tmp_path / "b.dcm")
+    assert "burnt" not in "\n".join(preview(tmp_path / "b.dcm", "mask"))

@@ -1,7 +1,6 @@
 """What in raw data names a person, and what is shown in its place.
 
-Recognised by a column's header (English, German, French, Spanish, Italian, Portuguese, Dutch, Chinese) and by the
-shape of its values. Pseudonyms (`patient`, `subject_id`, ...) stay readable: splitting by patient needs them.
+Recognised by a column's header (those of `phi_words`, in some fifteen languages) and by the shape of its values.
 """
 
 from __future__ import annotations
@@ -15,6 +14,8 @@ from collections.abc import Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
+
+from m3b.data.phi_words import WORDS
 
 Phi = Literal["mask", "allow"]
 
@@ -51,7 +52,30 @@ _NAME = {"name", "names", "person", "nom", "nome", "nombre", "naam"}
 _PERSONAL = re.compile(r"age|sex|gender|birth|patient|dob|address|phone|mrn|alter|geschlecht|edad|sexo|eta|年龄|性别")
 _EMAIL = re.compile(r"[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63}){1,5}")
 _SSN = re.compile(r"(?<![\d.-])\d{3}-\d{2}-\d{4}(?![\d-]|\.\d)")
-_PHONE = re.compile(r"(?<![\w.+-])(?:\+\d{1,3}[ -]?)?(?:\(\d{2,4}\) ?|\d{2,4}[ -])\d{3,4}[ -]\d{3,4}(?![\w-]|\.\w)")
+_PHONE = re.compile(
+    r"(?<![\w.+-])(?:(?:\+\d{1,3}[ -]?)?(?:\(\d{2,4}\) ?|\d{2,4}[ -])\d{3,4}[ -]\d{3,4}"  # 555-867-5309, (030) 123 4567
+    r"|\+\d{1,3}[ /-]?\d{2,4}[ /-]?\d{5,9}|0\d{2,4}[ /-]\d{5,8}"  # +49 171 9876543, 0171-9876543
+    r"|(?:\+33 ?|0)\d(?:[ .]\d\d){4}|0\d{1,3}-\d{2,4}-\d{4}|1[3-9]\d{9})(?![\w-]|\.\w)"  # as in France, Japan, China
+)
+_DAY = (
+    r"(?:\d{1,2}[./-]\d{1,2}[./-]\d{2,4}|\d{4}[./-]\d{1,2}[./-]\d{1,2}|\d{4}年\d{1,2}月\d{1,2}日?"
+    r"|\d{1,2}\.? [^\W\d]{3,12}\.? \d{4})"
+)
+_BORN = re.compile(
+    r"((?:\bborn(?: on)?|\bd\.?o\.?b\.?|\b(?:date of )?birth(?:date|day)?|\bgeb(?:oren)?\.?(?: am)?|\bgeburts(?:datum|tag)"
+    r"|\bnée?(?:\(e\))? le|\bdate de naissance|\b(?:fecha|f\.) de nac\w*\.?|\bnacid[oa] el|\bf\. ?nac\w*\.?"
+    r"|出生日期|出生年月日?|生年月日|生日)\s{0,3}[:：]?\s{0,3})" + _DAY,
+    re.I,
+)
+_NAMES = r"[A-ZÀ-ÖØ-Þ][\w'’-]{1,30}(?: (?:de |la |van |von |der |del )?[A-ZÀ-ÖØ-Þ][\w'’-]{1,30}){0,2}"
+_TITLED = re.compile(
+    r"\b(Mrs?\.?|Ms\.?|Miss|Dr\.?(?: med\.?)?|Prof\.?(?: Dr\.?)?|Herrn?|Frau(?: Dr\.?| Prof\.?)?|Mme\.?|Mlle\.?"
+    r"|Dott(?:\.|ssa)|Sr\.|Sra\.|Dra?\.|Doña) " + _NAMES
+)
+_EASTERN = re.compile(
+    r"((?:患者|病人|受检者|联系人|家属|主治|申请|报告|审核)?(?:姓名|医[生师])|患者氏名|患者名|氏名|主治医|担当医)"
+    r"(\s{0,3}[:：]\s{0,3})[^\W\d_]{2,4}(?:[ 　][^\W\d_]{1,4})?"
+)
 _CARET = re.compile(r"[^\W\d_][\w .'-]*\^[^\W\d_][\w .'-]*(\^.*)?")
 _COMMA = re.compile(r"[^\W\d_][\w'-]+, ?[^\W\d_][\w'.-]*( [^\W\d_][\w'.-]*)?")
 _TWO = re.compile(r"([A-Z][\w'-]+|[A-Z]\.)( ([A-Z][\w'-]+|[A-Z]\.)){1,3}")
@@ -96,12 +120,14 @@ def cell(value: str) -> str:
 
 
 def scrub(text: str) -> str:
-    """Free text without the e-mail addresses, telephone and social security numbers in it."""
+    """Free text without the e-mail addresses, telephone and social security numbers, dates of birth and titled names in it."""
     if "@" in text:
         text = _EMAIL.sub("[masked]", text)
-    if "-" in text or " " in text:
-        text = _PHONE.sub("[masked]", _SSN.sub("[masked]", text))
-    return text
+    if not text.isascii():
+        text = _EASTERN.sub(r"\1\2[masked]", text)
+    if any(digit in text for digit in "0123456789"):
+        text = _PHONE.sub("[masked]", _SSN.sub("[masked]", _BORN.sub(r"\1[masked]", text)))
+    return _TITLED.sub(r"\1 [masked]", text) if " " in text else text
 
 
 def normal(header: str) -> str:
@@ -110,6 +136,11 @@ def normal(header: str) -> str:
     text = unicodedata.normalize("NFKD", text.replace("ß", "ss")).lower()
     text = "".join(ch for ch in text if not unicodedata.combining(ch))
     return " ".join(re.sub(r"[^\w']|_|#", " ", text).split())
+
+
+@functools.cache
+def _listed() -> frozenset[str]:
+    return frozenset(normal(word) for word in WORDS)
 
 
 class Siblings:
@@ -145,7 +176,7 @@ def is_personal(header: str, values: Iterable[str] = (), siblings: Siblings | Se
         siblings: the names of the columns beside it, its own among them or not.
     """
     words = normal(header)
-    if words and _HEADER.fullmatch(words):
+    if words and (_HEADER.fullmatch(words) or words in _listed()):
         return True
     shown = [value.strip() for value in values if value and value.strip()][:200]
     if words in _NAME:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 from io import BufferedReader
@@ -96,7 +97,7 @@ def _series(slices: list[Any], phi: Phi) -> str:
     if len(shapes) > 1:
         text += f", {len(shapes)} different sizes"
     if description := first.get("SeriesDescription"):
-        text += f", {shorten(_hidden(str(description), phi), 60)!r}"
+        text += f", {shorten(_unnamed(_hidden(str(description), phi), first, phi), 60)!r}"
     text += f", patient {_hidden(str(first.get('PatientID', '')), phi, whole=True) or 'not stated'}"
     return text + _gaps(slices)
 
@@ -137,18 +138,42 @@ def _geometry(data: Any) -> str:
 
 def _tags(data: Any, phi: Phi) -> list[str]:
     shown = [
-        f"{name}={shorten(_hidden(str(data.get(name)), phi), 60)}"
+        f"{name}={shorten(_unnamed(_hidden(str(data.get(name)), phi), data, phi), 60)}"
         for name in _SHOWN
         if data.get(name) not in (None, "")
     ]
     present = [name for name in _PERSONAL if data.get(name) not in (None, "")]
     lines = [", ".join(shown)] if shown else []
+    lines += _burnt_in(data)
     if present and phi == "mask":
         identity = [f"{name}={mask(str(data.get(name)))}" for name in present if name in ("PatientID", "PatientName")]
         lines.append(f"masked: {', '.join([*identity, *(name for name in present if name not in _PERSONAL[:2])])}")
     elif present:
         lines.append(", ".join(f"{name}={shorten(str(data.get(name)), 60)}" for name in present))
     return lines
+
+
+def _unnamed(text: str, data: Any, phi: Phi) -> str:
+    """A description without the parts of the patient's name and the record number that technicians type into it."""
+    if phi == "allow":
+        return text
+    own = f"{data.get('PatientName', '')} {data.get('PatientID', '')}"
+    for part in re.findall(r"[^\W_]{3,}", own):
+        text = re.sub(rf"(?<![^\W_]){re.escape(part)}(?![^\W_])", "[masked]", text, flags=re.IGNORECASE)
+    return text
+
+
+def _burnt_in(data: Any) -> list[str]:
+    """A warning where identity may stand in the pixels, by the header or by the kind of image."""
+    if str(data.get("BurnedInAnnotation", "")).upper() == "YES":
+        return ["warning: the header says that text is burnt into the pixels; it may name the patient"]
+    kind = getattr(data.get("SOPClassUID"), "name", "")
+    scanned = "SECONDARY" in str(data.get("ImageType", "")).upper() and "Secondary Capture" in kind
+    if str(data.get("BurnedInAnnotation", "")).upper() != "NO" and (
+        scanned or data.get("Modality") in ("US", "SC", "XC", "ES")
+    ):
+        return ["warning: images of this kind often have text burnt into the pixels, and the header does not deny it"]
+    return []
 
 
 def _hidden(text: str, phi: Phi, *, whole: bool = False) -> str:

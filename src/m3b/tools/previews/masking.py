@@ -29,11 +29,12 @@ def masked_lines(path: Path, lines: list[str], ctx: Looking) -> tuple[list[str],
     it is, for edits need its exact text.
     """
     suffix = path.suffix.lower()
-    if ctx.phi == "allow" or suffix not in _TABLES | _RECORDS:
+    if ctx.phi == "allow":
         return lines, ""
-    if suffix in _RECORDS and (ctx.roots.writable(path) or ctx.roots.show(path).startswith("resources")):
+    if suffix not in _TABLES and (ctx.roots.writable(path) or ctx.roots.show(path).startswith("resources")):
         return lines, ""
-    shown = _table(path, lines) if suffix in _TABLES else [_record(line) for line in lines]
+    one = _record if suffix in _RECORDS else _plain
+    shown = _table(path, lines) if suffix in _TABLES else [one(line) for line in lines]
     return shown, "personal data masked" if shown != lines else ""
 
 
@@ -71,3 +72,23 @@ def _record(line: str) -> str:
         return f'"{match[1]}"{match[2]}{json.dumps(mask(value))}'
 
     return scrub(_PAIR.sub(one, line))
+
+
+_ELEMENT = re.compile(r"<([\w.:-]{1,60})((?: [^<>]{0,200})?)>([^<>]{1,500})</\1>")
+_LINE = re.compile(
+    r"^(\s{0,40}(?:[-*#>|]\s{0,4})?\**)([^\W\d_][\w .'()/-]{0,40}?)(\**\s{0,4}[:：=]\**\s{0,4})(\S.{0,500})$"
+)
+
+
+def _plain(line: str) -> str:
+    """A line of a text, XML or YAML file: what elements and `key: value` name, and what free text holds."""
+
+    def element(match: re.Match[str]) -> str:
+        shown = mask(match[3]) if is_personal(match[1].rpartition(":")[2], [match[3]]) else match[3]
+        return f"<{match[1]}{match[2]}>{shown}</{match[1]}>"
+
+    line = _ELEMENT.sub(element, line)
+    found = _LINE.match(line)
+    if found and is_personal(found[2], [found[4].strip().strip("\"'")]):
+        return f"{found[1]}{found[2]}{found[3]}{mask(found[4])}"
+    return scrub(line)
