@@ -394,7 +394,7 @@ def test_broad_excepts_stand_at_boundaries_only() -> None:
         "testing/conformance/",
         "tools/preview",
         "data/reading.py",
-        "data/survey/opening.py",
+        "data/opening.py",
         "sandbox/guard/",
         "reader/server.py",
         "bench/cell.py",

@@ -28,7 +28,7 @@ class Finding:
         code: stable, for programs.
         message: what was found and what to do about it, for whoever writes the index.
         cases: some of those concerned.
-        told: the same for people, who cannot mend an index: what was found in the data, and what that means. Empty where
+        told: the same for people, who cannot fix an index: what was found in the data, and what that means. Empty where
             `message` says just that.
     """
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from m3b.data.opening import Unreadable, attempt
 from m3b.data.reading import shared
-from m3b.data.survey.opening import Unreadable, attempt
 
 MAX_VALUE = 40
 """Characters of a header field that may be a code; longer ones are prose."""

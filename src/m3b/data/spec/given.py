@@ -9,11 +9,11 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from m3b.data.opening import Unreadable
 from m3b.data.spec.model import IndexSpec, Part
 from m3b.data.spec.patterns import compiled
 from m3b.data.spec.readers import Readers
 from m3b.data.survey.facts import Limits
-from m3b.data.survey.opening import Unreadable
 from m3b.data.survey.reading_tables import read_rows
 from m3b.data.survey.sides import side_of
 from m3b.errors import DataError

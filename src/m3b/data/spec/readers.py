@@ -7,12 +7,12 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from m3b.data.opening import Unreadable
 from m3b.data.reading import shared
 from m3b.data.spec.model import FromTable
 from m3b.data.spec.patterns import fields
 from m3b.data.spec.sources import SEPARATOR, Row
 from m3b.data.survey.facts import Limits
-from m3b.data.survey.opening import Unreadable
 from m3b.data.survey.reading_tables import read_rows
 from m3b.data.survey.walk import walk
 from m3b.errors import DataError

@@ -10,9 +10,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Literal
 
+from m3b.data.opening import Unreadable, attempt
 from m3b.data.survey.array_files import Format, Inner, open_members
 from m3b.data.survey.facts import Container, Limits, Member, Value
-from m3b.data.survey.opening import Unreadable, attempt
 from m3b.data.survey.samples import MASKS, Look, content, from_array
 from m3b.data.survey.sides import side_of
 

@@ -9,11 +9,11 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from m3b.data.image_probe import SIDE, Look, near_pairs
+from m3b.data.opening import Unreadable, attempt
 from m3b.data.survey.divisions import Division
 from m3b.data.survey.gathering import Gathered, Gathering
 from m3b.data.survey.groups import crossings
 from m3b.data.survey.kinds import IMAGES, cut
-from m3b.data.survey.opening import Unreadable, attempt
 from m3b.data.survey.relations import Copies
 from m3b.data.survey.splits import is_split
 

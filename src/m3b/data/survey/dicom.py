@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from m3b.data.opening import Unreadable, attempt
 from m3b.data.phi import PROSE_WORDS
 from m3b.data.survey.facts import Sensitive, Series, Tag, Value
-from m3b.data.survey.opening import Unreadable, attempt
 from m3b.data.survey.templates import MAX_VALUES
 
 IDENTITY = frozenset({

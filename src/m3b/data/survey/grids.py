@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from m3b.data.opening import Unreadable, attempt
 from m3b.data.reading import shared
 from m3b.data.survey.gathering import Gathered, Gathering
-from m3b.data.survey.opening import Unreadable, attempt
 
 _COMPARED = 4
 

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from m3b.data.delimited import decode
+from m3b.data.opening import Unreadable, attempt
 from m3b.data.survey.gathering import Gathering
-from m3b.data.survey.opening import Unreadable, attempt
 from m3b.data.survey.table_facts import Legend
 
 MAX_BYTES = 4 * 2**20

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from m3b.data.delimited import decode
+from m3b.data.opening import Unreadable
 from m3b.data.survey.facts import Limits
-from m3b.data.survey.opening import Unreadable
 from m3b.data.survey.rows import Cell, Rows
 
 _DEEPEST = 8

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from m3b.data.delimited import decode, parse, sniff
+from m3b.data.opening import Unreadable
 from m3b.data.survey.facts import Limits
-from m3b.data.survey.opening import Unreadable
 from m3b.data.survey.reading_documents import read_json, read_xml
 from m3b.data.survey.rows import Rows
 

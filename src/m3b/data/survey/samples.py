@@ -11,9 +11,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from m3b.data.opening import Unreadable, attempt
 from m3b.data.reading import read_image
 from m3b.data.survey.facts import Content, FileKind, Level, Limits, Shape, ValueKind
-from m3b.data.survey.opening import Unreadable, attempt
 from m3b.data.survey.pixels import MAX_LABELS, Values, values_of
 
 UNKNOWN = Values("unknown")

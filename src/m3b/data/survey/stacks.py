@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from m3b.data.opening import Unreadable, attempt
 from m3b.data.survey.facts import Container, Content, FileKind
-from m3b.data.survey.opening import Unreadable, attempt
 
 _DESCRIPTION = 270
 """The TIFF tag in which OME-TIFF keeps its XML."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import partial
 
+from m3b.data.opening import Unreadable, attempt
 from m3b.data.survey.columns import column_of
 from m3b.data.survey.gathering import Gathered, Gathering
 from m3b.data.survey.kinds import TEXTS, cut
-from m3b.data.survey.opening import Unreadable, attempt
 from m3b.data.survey.reading_tables import read_rows
 from m3b.data.survey.rows import Cell, Rows
 from m3b.data.survey.table_facts import Table

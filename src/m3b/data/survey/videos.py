@@ -6,7 +6,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from m3b.data.survey.opening import Unreadable, attempt
+from m3b.data.opening import Unreadable, attempt
 from m3b.data.survey.pixels import Values
 from m3b.data.survey.samples import Look
 
