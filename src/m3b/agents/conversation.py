@@ -100,11 +100,14 @@ class Conversation:
         return "" if last.text == EMPTY else last.text
 
     @classmethod
-    def restore(cls, events: Iterable[Event]) -> Conversation:
+    def restore(cls, events: Iterable[Event], *, still_open: bool = False) -> Conversation:
         """The conversation of one role as the journal holds it, for going on after a crash.
 
         A call whose result was never written is answered with a note that m3b was interrupted: at the end, and where
         an earlier resume went on from such a place.
+
+        Args:
+            still_open: leave the calls of the last reply unanswered; whoever goes on answers them.
         """
         conversation = cls()
         for event in events:
@@ -121,7 +124,8 @@ class Conversation:
                     conversation.reply(event.text, event.calls)
                 case Told():
                     conversation.say(event.text)
-        conversation._close_calls()
+        if not still_open:
+            conversation._close_calls()
         return conversation
 
     def _close_calls(self) -> None:

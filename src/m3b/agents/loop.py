@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from m3b.agents.budget import Budget
-from m3b.agents.conversation import Conversation
+from m3b.agents.conversation import INTERRUPTED, Conversation
 from m3b.agents.reasons import Duty, cause, why
 from m3b.agents.replies import given_up
-from m3b.agents.stuck import StuckDetector
+from m3b.agents.standing import Standing
 from m3b.agents.verdict import Verdict
 from m3b.errors import Cancelled, ContextOverflow, Failed, LLMError, OutOfBudget
 from m3b.events import Called, Checked, Delta, Event, Noted, Reason, Replied, Returned, Told, Waiting
@@ -91,13 +91,31 @@ class Agent:
         self.emit, self.reflection, self.cancelled, self.stream = emit, reflection, cancelled, stream
         self.conversation = conversation or Conversation()
         self.counters = Counters()
-        self.stuck = StuckDetector()
+        self.take_up(Standing())
         self.specs = tools.specs(self.allowed)
-        self._failed_script = False
-        self._cause = ""
         self._duty = Duty()
         self._jobs: set[int] = set()
-        self._odd_replies = 0
+
+    def take_up(self, standing: Standing, interrupted: Callable[[ToolCall], str] = lambda call: INTERRUPTED) -> None:
+        """Go on from where the agent stood in another process.
+
+        Args:
+            interrupted: what is said of a call that was begun there and never answered. It is not run again.
+        """
+        self.counters.iterations, self.stuck = standing.iterations, standing.stuck
+        self._failed_script, self._cause = standing.failed_script, standing.cause
+        self._reflected, self._odd_replies = standing.reflected, standing.odd_replies
+        self._open, self._told_of = standing, interrupted
+
+    def _close_open(self) -> None:
+        """Answer the calls of a reply that another process did not get through: those that were begun are told to be
+        interrupted, the others run now."""
+        begun, waiting = self._open.begun, self._open.waiting
+        self._open = Standing()
+        for call in begun:
+            self._answer(call, ToolResult(self._told_of(call), True, {"interrupted": True}))
+        if waiting:
+            self._act(waiting)
 
     def run(self, check: Callable[[str], Verdict], duty: Duty | None = None) -> Verdict:
         """Work until `check` accepts what the agent hands over.
@@ -108,8 +126,8 @@ class Agent:
         Raises:
             OutOfBudget, Failed, Cancelled, or the `end` of the verdict: why no hand-over was accepted.
         """
-        self._duty, self._cause = duty or Duty(), ""
-        reflected = not self.reflection
+        self._duty = duty or Duty()
+        self._close_open()
         unchecked = self.conversation.unchecked()
         while True:
             reply = self._ask() if unchecked is None else Reply(unchecked)
@@ -129,11 +147,12 @@ class Agent:
             self.emit(Checked(verdict.accepted, verdict.faults, verdict.warnings, verdict.reasons))
             if not verdict.accepted:
                 self._reject(verdict)
-            elif verdict.warnings and not reflected:
-                reflected = True
+            elif verdict.warnings and self.reflection and not self._reflected:
+                self._reflected = True
                 noted = f"The check accepts your work, and noted:\n{_bullets(verdict.warnings)}"
                 self._tell(f"{self.reflection}\n\n{noted}", "reflection")
             else:
+                self._reflected, self._cause = False, ""
                 return verdict
 
     # --- asking --------------------------------------------------------------------------------------------------

@@ -11,9 +11,11 @@ from m3b.agents.artifacts import Artifact, DataIndex, TrainedModel, to_json
 from m3b.agents.conversation import Conversation
 from m3b.agents.loop import Agent
 from m3b.agents.roles import SINGLE, STAGES, Role
+from m3b.agents.standing import Standing
 from m3b.agents.verdict import Verdict
 from m3b.errors import Failed, OutOfBudget, RunEnd
 from m3b.events import Briefed, Event, HandedOver, Noted, RoleEnded, RoleStarted
+from m3b.run import interrupted
 from m3b.run.context import RunContext
 from m3b.run.stages import Stage
 
@@ -110,16 +112,24 @@ class Performer:
         agent = self._new(SINGLE if single else role, role)
         mine = run.state.dialogue.get(role.name, [])
         told = self._told() if single else mine
-        agent.conversation = Conversation.restore(told)
+        agent.conversation = Conversation.restore(told, still_open=bool(mine))
         if not told:
             self._brief(agent, stage, system=self._system(STAGES if single else (role,)))
         elif not mine:
             self._brief(agent, stage, system="")
-        else:
-            agent.counters.iterations = run.state.roles[role.name].iterations
+        if told:
+            self._take_up(agent, told, iterations=run.state.roles[role.name].iterations if mine else 0)
         if single:
             self._single = agent
         return agent
+
+    def _take_up(self, agent: Agent, told: Sequence[Event], *, iterations: int) -> None:
+        run = self.run.folder
+        standing = Standing.of(told)
+        standing.iterations = max(standing.iterations, iterations)
+        agent.take_up(standing, lambda call: interrupted.told(run, call))
+        lost = {number: interrupted.going_on(run, command) for number, command in standing.lost.items()}
+        self.run.tools.remember_lost(lost)
 
     def _new(self, tools: Role, role: Role) -> Agent:
         run = self.run

@@ -112,7 +112,7 @@ class History:
                 self.remark = event.remark or self.remark
         if isinstance(event, Called | Told | Noted) and event.iteration:
             self._of(event).iterations = event.iteration
-        if isinstance(event, Briefed | Replied | Returned | Told):
+        if isinstance(event, Briefed | Called | Replied | Returned | Told):
             self.dialogue.setdefault(event.role, []).append(event)
         self._last = event.at
 

@@ -133,6 +133,10 @@ class Toolbox:
             return ToolResult(f"{call.name}: not enough memory. Look at less at a time.", is_error=True)
         return result if call.name in _UNCUT else self._bounded(result)
 
+    def remember_lost(self, lost: Mapping[int, str]) -> None:
+        """Scripts that ended with an earlier process of m3b: number -> how their work goes on; a call for one is told."""
+        self.context.jobs.lost = dict(lost)
+
     def stop_scripts(self) -> list[str]:
         """Stop every running script at a hand-over; say of each which it was. Others can be started afterwards.
 

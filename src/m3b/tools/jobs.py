@@ -89,6 +89,7 @@ class Jobs:
         logs: Logs,
     ) -> None:
         self.all: list[Job] = []
+        self.lost: dict[int, str] = {}
         self._roots, self._sandbox, self._limits, self._env = roots, sandbox, limits, dict(env)
         self._logs = logs
         self._mounts = Mounts(read=tuple(mounts_read), write=(roots.work,))
@@ -134,6 +135,10 @@ class Jobs:
         for job in self.all:
             if job.number == number:
                 return job
+        if number in self.lost:
+            raise ToolError(
+                f"Job {number} ended when m3b was interrupted; its files are there. {self.lost[number]}".strip()
+            )
         known = ", ".join(f"{job.number} ({'running' if job.running else 'ended'})" for job in self.all) or "none"
         raise ToolError(f"There is no job {number}. Jobs: {known}.")
 

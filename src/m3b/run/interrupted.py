@@ -1,0 +1,37 @@
+"""What an agent is told of a script that ended with the process of m3b, and of what it can go on from."""
+
+from __future__ import annotations
+
+import re
+
+from m3b.agents.conversation import INTERRUPTED
+from m3b.messages import ToolCall
+from m3b.run.folder import Run
+from m3b.untrusted import Unsafe, walk
+
+LOGOUT = "Logout"
+WHOLE = re.compile(r"(?:^|/)checkpoint(?:-\d+/complete\.json|\.pt)$")
+"""Files of the templates that say that a checkpoint was written to its end."""
+TRAINING = re.compile(r"\bpython3?\s+train\.py\b")
+
+
+def told(run: Run, call: ToolCall) -> str:
+    """The answer to a call that was begun and never answered."""
+    command = str(call.arguments.get("command", "")) if call.name == "run_script" else ""
+    return f"{INTERRUPTED} {going_on(run, command)}".strip()
+
+
+def going_on(run: Run, command: str) -> str:
+    """How a training that was interrupted goes on, where it left a checkpoint."""
+    if not TRAINING.search(command) or not (last := _checkpoint(run)):
+        return ""
+    again = command if "--resume" in command else TRAINING.sub(lambda found: f"{found[0]} --resume", command, count=1)
+    return f"A checkpoint is there ({last}): `{again}` goes on from it."
+
+
+def _checkpoint(run: Run) -> str:
+    try:
+        found = [one.name for one in walk(run.work, LOGOUT) if one.kind == "file" and WHOLE.search(one.name)]
+    except (OSError, Unsafe):
+        return ""
+    return f"{LOGOUT}/{found[-1].removesuffix('/complete.json')}" if found else ""

@@ -1,0 +1,121 @@
+"""Runs that are killed with SIGKILL and taken up again, each process a fresh one; what has to be the same afterwards.
+
+As a program: `python kill_kit.py RUN DATA AT` begins or resumes the run in RUN with a scripted model, and kills itself
+right after the AT-th event of its own that the journal keeps; 0 is never.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+sys.path[:0] = [str(HERE), str(HERE.parent)]
+
+from pipeline_kit import REQUEST, journal, left_running, place, play, wait_until  # noqa: E402 - lie beside this
+
+from m3b.messages import Message, Reply, ToolSpec  # noqa: E402 - sorted behind those
+from m3b.testing import Scripted  # noqa: E402 - sorted behind those
+
+ASKED = "asked.txt"
+"""Beside the run: one line each time that a model is asked."""
+LATER = ("usage", "roles", "run_dir", "model_dir", "report")
+"""Of a Result: what depends on where and how long, or counts a call that was made once more."""
+
+
+def again(messages: Sequence[Message]) -> Reply | None:
+    """The calls that were interrupted, asked for once more, as a sensible model does."""
+    lost = []
+    for message in reversed(messages):
+        if message.role == "tool" and "m3b was interrupted while this ran" in message.text:
+            lost.append(message.call_id)
+        elif message.role == "assistant":
+            calls = tuple(call for call in message.calls if call.id in lost)
+            return Reply("", calls, stop="tools") if calls else None
+    return None
+
+
+def survivor(asked: Path) -> Scripted:
+    """The scripted model of most tests, which repeats what was interrupted and counts how often it is asked."""
+    acts = play()
+
+    def step(messages: Sequence[Message], tools: Sequence[ToolSpec]) -> Any:
+        with asked.open("a") as stream:
+            stream.write("x\n")
+        if lost := again(messages):
+            return lost
+        stage, replies = place(messages)
+        since = max(at for at, one in enumerate(messages) if one.text.startswith("Stage: "))
+        repeats = sum(
+            again(messages[:at]) is not None for at in range(since, len(messages)) if messages[at].role == "assistant"
+        )
+        return acts[stage][min(replies - repeats, len(acts[stage]) - 1)]
+
+    return Scripted([step], repeat=True)
+
+
+def main() -> None:
+    from m3b import Pipeline, resume
+    from m3b.events import Event
+
+    run, data, at = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
+    left = [at]
+
+    def count(event: Event) -> None:
+        left[0] -= event.kept
+        if event.kept and left[0] == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    model = survivor(run.with_name(ASKED))
+    if (run / "run.json").exists():
+        resume(run, model, on_event=count)
+    else:
+        Pipeline(model, data=[data], out=run, on_event=count).run(REQUEST)
+
+
+def command(run: Path, data: Path, at: int = 0) -> list[str]:
+    return [sys.executable, str(HERE / "kill_kit.py"), str(run), str(data), str(at)]
+
+
+def ended(run: Path, data: Path, at: int = 0) -> int:
+    """The exit code of a process that works on the run until its end, or until it kills itself."""
+    run.parent.mkdir(parents=True, exist_ok=True)
+    return subprocess.run(command(run, data, at), stdout=subprocess.DEVNULL, check=False).returncode
+
+
+def outcome(run: Path) -> dict[str, Any]:
+    """Of the Result, what has to be the same however often the run was killed."""
+    result = json.loads((run / "run.json").read_text())["result"]
+    return {key: value for key, value in result.items() if key not in LATER} | {
+        "iterations": result["usage"]["iterations"],
+        "roles": {name: one["status"] for name, one in result["roles"].items()},
+    }
+
+
+def check_survived(run: Path, expected: dict[str, Any]) -> None:
+    """The same Result, no model asked twice for what was recorded, no tool's effect twice, nothing left over."""
+    assert outcome(run) == expected
+    events = journal(run)
+    replies = [event for event in events if event["kind"] == "reply"]
+    assert len(run.with_name(ASKED).read_text().split()) == len(replies), "a recorded reply was asked for again"
+    open_calls: list[str] = []
+    for event in events:
+        if event["kind"] == "reply":
+            open_calls = [call["id"] for call in event["data"]["calls"]]
+        elif event["kind"] == "call":
+            assert event["data"]["id"] in open_calls, "a call was run twice"
+            open_calls.remove(event["data"]["id"])
+    wait_until(lambda: not left_running(run), 30, f"nothing is left running: {left_running(run)}")
+    hidden = [path.relative_to(run).as_posix() for path in run.rglob(".*") if path.name != ".lock"]
+    assert [name for name in hidden if not name.startswith(("work/", "scratch/", "resources/"))] == []
+    assert not list((run / "locked").glob("*.accepted"))
+
+
+if __name__ == "__main__":
+    main()
