@@ -52,7 +52,7 @@ $(DEMO): pyproject.toml constraints.txt
 
 $(STAMP): $(DEMO)
 	@echo "Installing what the tests need besides into $(VENV): about 0.9 GB more on the disk, a few minutes. Then the tests: some twelve minutes."
-	$(BIN)/pip install --quiet -c constraints.txt -e '.[train,nnunet,export,cluster,dev]'
+	$(BIN)/pip install --quiet -c constraints.txt -e '.[train,nnunet,export,cluster,croissant,dev]'
 	@# nnU-Net's timm asks for torchvision, whose usual build needs CUDA and then breaks transformers beside a CPU torch
 	@$(BIN)/python -c 'import torch, sys; sys.exit(torch.version.cuda is None)' || $(BIN)/pip uninstall --quiet --yes torchvision
 	@touch $(STAMP)

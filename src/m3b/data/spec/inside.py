@@ -110,11 +110,17 @@ def _proposals(job: dict[str, Any], found: Survey, most: int) -> list[Proposal]:
     """The readings that are proposed for what a job asks, within what a person has given."""
     from m3b.data.spec.given import Given
     from m3b.data.spec.proposals import Ask, propose
+    from m3b.data.spec.proposals.croissant import propose_croissant
     from m3b.data.spec.proposals.narrowed import propose_given
 
     ask = Ask(job["task"], job["request"], tuple(job["classes"]), job["notes"], job["boxes"])
     given = Given.model_validate(job.get("given") or {})
-    return propose_given(found, ask, given, Path(job["root"]), most) if given.narrows else propose(found, ask, most)
+    root = Path(job["root"])
+    if given.narrows:
+        return propose_given(found, ask, given, root, most)
+    own = list(propose_croissant(found, ask, root))
+    others = [one for one in propose(found, ask, most) if one.spec not in [mine.spec for mine in own]]
+    return sorted([*own, *others], key=lambda one: -one.score)[:most]
 
 
 DOERS: dict[str, Callable[[dict[str, Any], Path], dict[str, Any]]] = {
