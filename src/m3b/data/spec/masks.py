@@ -14,6 +14,7 @@ from m3b.data.spec.cases import Case, Folder, Item, by_keys, by_names
 from m3b.data.spec.contours import draw_contours, referenced_series, series_of
 from m3b.data.spec.labels import LeaveOut
 from m3b.data.spec.model import Masks
+from m3b.data.spec.opened import UNREADABLE
 from m3b.data.spec.outlines import coco, dicom_seg, labelme
 from m3b.data.spec.patterns import PatternError, checked, filled
 from m3b.data.survey.keys import key as normal
@@ -77,6 +78,9 @@ class MaskSource:
             raise LeaveOut(f"{len(items)} masks where one is needed")
         try:
             made = self._made(case, items)
+        except LeaveOut:
+            self.accounting.leave((item.path for item in items), "the mask of an image that does not open")
+            raise
         except DataError as error:
             self.accounting.leave((item.path for item in items), "its image or mask cannot be used")
             raise LeaveOut(f"its mask cannot be used: {_general(str(error), items)}") from error
@@ -200,13 +204,19 @@ def _foreground(root: Path, item: Item, cut: float | None) -> Any:
 
 
 def _fits(root: Path, case: Case, item: Item) -> None:
-    shape = tuple(shared().probe(str(root / item.reference)))
+    try:
+        shape = tuple(shared().probe(str(root / item.reference)))
+    except shared().ImageError as error:
+        raise DataError(str(error)) from error
     _same_shape(root, case, shape)
 
 
 def _same_shape(root: Path, case: Case, shape: tuple[int, ...]) -> None:
     paths = [str(root / one.reference) for one in case.items] if case.folder is None else [str(root / case.folder)]
-    image = tuple(shared().probe(paths[0] if len(paths) == 1 else paths))
+    try:
+        image = tuple(shared().probe(paths[0] if len(paths) == 1 else paths))
+    except shared().ImageError as error:
+        raise LeaveOut(UNREADABLE) from error
     if _bare(image) != _bare(tuple(shape)):
         raise DataError(f"it is {'x'.join(map(str, shape))}, its image {'x'.join(map(str, image))}")
 
