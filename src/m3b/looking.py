@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 from m3b.data.cards import own_notes
 from m3b.errors import DataError, WrongUse
 from m3b.run.given import below, outside, try_out
-from m3b.run.readings import SURVEY_S, WALL_S, account, as_reading
+from m3b.run.origin import as_reading
+from m3b.run.readings import SURVEY_S, WALL_S, account
 from m3b.sandbox import choose
 
 if TYPE_CHECKING:

@@ -9,6 +9,7 @@ import typer
 
 from m3b.bench.datasets.registry import NAMES
 from m3b.cli import completing
+from m3b.cli.croissant import croissant
 from m3b.cli.run import Force, Json
 from m3b.cli.show import echo, print_json, spare, table, transfer
 from m3b.errors import WrongUse
@@ -184,27 +185,4 @@ def survey(
     echo(found.model_dump_json(indent=2) if json else render(found))
 
 
-@app.command()
-def croissant(
-    spec: Annotated[
-        Path, typer.Argument(help="A reading: a file that `m3b look -o` wrote, or a run's index_spec.json.")
-    ],
-    data: Annotated[Path, typer.Option(help="The data folder that it reads.")],
-    out: Annotated[Path, typer.Option("-o", "--out", help="Where to write the Croissant file.")],
-    force: Force = False,
-) -> None:
-    """Write a reading of a folder as a Croissant file (MLCommons' format for data sets)."""
-    import json as js
-
-    from m3b.data.spec.croissant import written
-    from m3b.run.given import given_from
-    from m3b.writing import replace_text
-
-    spare([out], force=force)
-    given = given_from(spec, None)
-    if not data.is_dir() or given is None or given.index is None:
-        raise WrongUse(f"{data} is no folder.")
-    replace_text(
-        out, js.dumps(written(given.index, data.resolve(), data.resolve().name), indent=1, ensure_ascii=False) + "\n"
-    )
-    typer.echo(str(out))
+app.command()(croissant)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from m3b.agents.replies import find_object
 from m3b.agents.verdict import Fault, Verdict, rejected
+
+if TYPE_CHECKING:
+    from m3b.data.spec.model import IndexSpec
 
 PROPOSED, EDITED, GIVEN, SCRIPT = "proposed", "edited", "given", "script"
 WORDS = {
@@ -66,3 +70,14 @@ def told(origin: str, compared: Mapping[str, Any], said: str) -> list[str]:
         if why := reason(said, key):
             lines.append(f"{words}, by the Data Engineer's word: {why}")
     return lines
+
+
+def as_reading(spec: IndexSpec) -> dict[str, Any]:
+    """A given spec in the form of a proposal."""
+    return {"spec": spec.model_dump(mode="json", exclude_defaults=True), "title": "the reading that the user gave", "score": 1.0,
+            "evidence": ["given by the user: it stands as it is"], "doubts": [], "unclear": "", "given": True}  # fmt: skip
+
+
+def as_json(spec: IndexSpec) -> str:
+    """A spec as people edit it."""
+    return json.dumps(spec.model_dump(mode="json", exclude_defaults=True), indent=1, ensure_ascii=False) + "\n"

@@ -21,12 +21,11 @@ from m3b.data.spec.places import OFFERS, SPEC
 from m3b.errors import RejectedData
 from m3b.events import Noted, StageBegun
 from m3b.run.folder import Run
-from m3b.run.origin import EDITED, GIVEN, PROPOSED, SCRIPT, objection, told
+from m3b.run.origin import EDITED, GIVEN, PROPOSED, SCRIPT, as_json, as_reading, objection, told
 from m3b.untrusted import Unsafe, is_file, read_bytes, read_json, write_whole
 
 if TYPE_CHECKING:
     from m3b.data.spec.given import Given
-    from m3b.data.spec.model import IndexSpec
 
 FOLDER = "readings"
 """The folder of the run in which jobs and answers lie, out of the agents' reach."""
@@ -172,17 +171,6 @@ class Readings:
             why = f"{ran.reason}, " if ran.reason != "exit" else ""
             return {"error": f"Reading it failed ({why}exit code {ran.code}): {last[:300]}"}
         return answer if isinstance(answer, dict) else {"error": "The reading gave no answer."}
-
-
-def as_reading(spec: IndexSpec) -> dict[str, Any]:
-    """A given spec in the form of a proposal."""
-    return {"spec": spec.model_dump(mode="json", exclude_defaults=True), "title": "the reading that the user gave", "score": 1.0,
-            "evidence": ["given by the user: it stands as it is"], "doubts": [], "unclear": "", "given": True}  # fmt: skip
-
-
-def as_json(spec: IndexSpec) -> str:
-    """A spec as people edit it."""
-    return json.dumps(spec.model_dump(mode="json", exclude_defaults=True), indent=1, ensure_ascii=False) + "\n"
 
 
 def account(answer: Mapping[str, Any]) -> list[str]:
