@@ -124,6 +124,17 @@ def decathlon(folder: Path, cases: int = 20) -> Path:
     return folder
 
 
+def sequences(folder: Path, cases: int = 20) -> Path:
+    """A folder a case: two sequences of MRI in different units, and label numbers."""
+    for number, voxels, _, mask in drawn(cases, 3):
+        place = folder / f"case_{number:03d}"
+        volume(place / "flair.nii.gz", voxels)
+        volume(place / "t1.nii.gz", 255 - voxels)
+        volume(place / "seg.nii.gz", mask)
+    (folder / "dataset.json").write_text(json.dumps({"labels": {"0": "background", "1": "round", "2": "square"}}))
+    return folder
+
+
 def lesions(folder: Path, cases: int = 24) -> Path:
     """A folder a patient with `flair.nii.gz` and `lesion_mask.nii.gz`; some have nothing marked."""
     for number, voxels, _, mask in drawn(cases, 3, least=0, most=2):

@@ -14,6 +14,7 @@ import pytest
 import target_kit as kit
 
 from m3b import Pipeline, load_model
+from m3b.errors import ModelError
 from m3b.run.result import Result
 
 MINUTES = 0.1
@@ -90,6 +91,22 @@ def test_masks_in_3d_from_a_decathlon_folder(tmp_path: Path) -> None:
     assert labels(result) == SHAPES
     [answer] = load_model(str(result.model_dir)).predict([data / "imagesTr/scan_000.nii.gz"], out=tmp_path / "out")
     assert Path(answer.mask).is_file()
+
+
+@pytest.mark.slow
+def test_masks_on_two_sequences_a_case(tmp_path: Path) -> None:
+    """From the folder to the delivered model a sequence is known by its name, and none is stacked."""
+    data = kit.sequences(tmp_path / "inserts")
+    result = whole_run(data, "Segment the round and square inserts on FLAIR and T1 MRI", tmp_path / "run")
+    assert named(result) == ("segmentation", "dice")
+    assert all(list(case["image_path"]) == ["flair", "t1"] for case in index(result))
+    model, case = load_model(str(result.model_dir)), data / "case_000"
+    assert model.channels == ("flair", "t1")
+    assert "flair=IMAGE t1=IMAGE" in model.card
+    [answer] = model.predict({"t1": case / "t1.nii.gz", "flair": case / "flair.nii.gz"}, out=tmp_path / "out")
+    assert Path(answer.mask).is_file()
+    with pytest.raises(ModelError, match="has no t1"):
+        model.predict({"flair": case / "flair.nii.gz"}, out=tmp_path / "out")
 
 
 @pytest.mark.slow
