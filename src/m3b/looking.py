@@ -13,10 +13,11 @@ from m3b.errors import DataError, WrongUse
 from m3b.run.given import below, outside, try_out
 from m3b.run.origin import as_reading
 from m3b.run.readings import SURVEY_S, WALL_S, account
-from m3b.sandbox import choose
+from m3b.sandbox import Mounts, Sandbox, choose
 
 if TYPE_CHECKING:
     from m3b.data.spec.given import Given
+    from m3b.models.overlays.examples import Example
 
 
 @dataclass(frozen=True)
@@ -27,12 +28,32 @@ class Seen:
         readings: best first: `spec`, `title`, `score`, `evidence`, `doubts`, `unclear`.
         insufficient: why the best may not be taken without asking; empty where it may.
         counted: of the best reading, executed: cases a part, the accounting, whether patients are known.
+        request: the user's words.
+        examples: cases of the best reading as pictures; they show patients.
     """
 
     task: str
     readings: tuple[dict[str, Any], ...]
     insufficient: str
     counted: Mapping[str, Any] = field(default_factory=dict)
+    request: str = ""
+    examples: tuple[Example, ...] = ()
+
+    @property
+    def chosen(self) -> Mapping[str, Any] | None:
+        """The reading that a run would take; None where none may be taken without asking."""
+        return self.readings[0] if self.readings and not self.insufficient else None
+
+    @property
+    def questions(self) -> tuple[str, ...]:
+        """What a person should decide before a run."""
+        return (self.insufficient,) if self.insufficient else ()
+
+    def page(self) -> str:
+        """All of it as one HTML page with pictures, which is patient data."""
+        from m3b.report.plan_page import plan_page
+
+        return plan_page(self.request, self.to_json(), self.examples)
 
     def lines(self) -> list[str]:
         """For people, some ten lines."""
@@ -62,12 +83,15 @@ class Seen:
                 "counted": dict(self.counted)}  # fmt: skip
 
 
-def look(folder: Path, request: str, place: Path, *, task: str = "", given: Given | None = None) -> Seen:
+def look(
+    folder: Path, request: str, place: Path, *, task: str = "", given: Given | None = None, draw: bool = False
+) -> Seen:
     """Survey a folder in the sandbox, and execute the best reading for a request.
 
     Args:
         place: an empty folder for the job; nothing else is written.
         given: what a person said of the reading; a whole one is executed as it is.
+        draw: whether examples are drawn.
 
     Raises:
         DataError: the folder cannot be surveyed, or no reading keeps to what was given.
@@ -90,15 +114,31 @@ def look(folder: Path, request: str, place: Path, *, task: str = "", given: Give
         answer = outside(job, folder, place, sandbox, wall_s=WALL_S)
         readings, insufficient = tuple(answer["readings"]), str(answer["insufficient"])
     if not readings:
-        return Seen(asked, (), insufficient)
+        return Seen(asked, (), insufficient, request=request)
     work = place / "work"
     (work / "Datapath").mkdir(parents=True)
     job = {"do": "execute", "task": asked, "name": "data", "work": str(work), "spec": readings[0]["spec"]}
     try:
         counted = outside(job, folder, place, sandbox, work, wall_s=WALL_S)
     except DataError as error:
-        return Seen(asked, readings, insufficient or f"The best reading cannot be executed: {error}")
-    return Seen(asked, readings, insufficient, counted)
+        return Seen(asked, readings, insufficient or f"The best reading cannot be executed: {error}",
+                    request=request)  # fmt: skip
+    examples = _drawn(sandbox, folder, work, asked) if draw else ()
+    return Seen(asked, readings, insufficient, counted, request, examples)
+
+
+def _drawn(sandbox: Sandbox, folder: Path, work: Path, task: str) -> tuple[Example, ...]:
+    """Examples of the index in `work`, drawn in the reader; none where that fails, since nothing rests on them."""
+    from m3b.models.overlays.examples import DRAW, ToDraw
+    from m3b.reader import Reader
+
+    (work / "data").mkdir(exist_ok=True)
+    (work / "data" / "data").symlink_to(folder, target_is_directory=True)
+    with Reader(sandbox, Mounts(read=(work, folder), write=())) as reader:
+        try:
+            return reader.ask(DRAW, ToDraw(work, task)).cases
+        except DataError:
+            return ()
 
 
 def guessed(request: str) -> str:

@@ -45,6 +45,8 @@ def test_known_patients_are_counted(tmp_path: Path, spots: Path) -> None:
     assert result.tested_on == "20 cases of 20 patients that training never saw"
     assert result.tested_on in everything(result)
     assert UNKNOWN not in everything(result)
+    page = (tmp_path / "run" / "reading.html").read_text(encoding="utf-8")
+    assert page.count("data:image/png;base64,") >= 6, "the page of the reading has examples"
 
 
 def test_before_an_index_is_accepted_nothing_is_said_of_patients(tmp_path: Path, spots: Path) -> None:

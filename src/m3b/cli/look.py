@@ -24,6 +24,10 @@ def look(
     out: Annotated[
         Path | None, typer.Option("-o", "--out", help="Write the best reading here, as JSON to edit.")
     ] = None,
+    page: Annotated[
+        Path | None,
+        typer.Option(help="Write an HTML page here with example images, masks and boxes. It shows patients."),
+    ] = None,
     index: given.Index = None,
     labels: given.Labels = "",
     image_column: given.ImageColumn = "",
@@ -41,17 +45,20 @@ def look(
 
     if not folder.is_dir():
         raise WrongUse(f"{folder} is no folder.")
-    if out is not None and out.exists() and not force:
-        raise WrongUse(f"{out} exists. Give --force to overwrite it, or another -o.")
+    for place, option in ((out, "-o"), (page, "--page")):
+        if place is not None and place.exists() and not force:
+            raise WrongUse(f"{place} exists. Give --force to overwrite it, or another {option}.")
     said = given_from(index, given.reading(labels, image_column, label_column, patient_column, masks, classes, split))
-    with tempfile.TemporaryDirectory(prefix="m3b-look-") as place:
+    with tempfile.TemporaryDirectory(prefix="m3b-look-") as scratch:
         try:
-            seen = looking.look(folder.resolve(), request, Path(place), task=task, given=said)
+            seen = looking.look(folder.resolve(), request, Path(scratch), task=task, given=said, draw=page is not None)
         except DataError as error:
             raise WrongUse(str(error)) from error
-    if out is not None and seen.readings:
-        from m3b.writing import replace_text
+    from m3b.writing import replace_text
 
+    if page is not None:
+        replace_text(page, seen.page(), errors="replace")
+    if out is not None and seen.readings:
         replace_text(out, seen.spec_text())
     if json:
         print_json(seen.to_json())

@@ -24,7 +24,9 @@ from m3b.data.index import read_index
 from m3b.data.view import shared_files, wanted_by
 from m3b.errors import DataError
 from m3b.events import Audited, Noted, Output, StageBegun
+from m3b.models.overlays.examples import DRAW, ToDraw
 from m3b.reader import Reader
+from m3b.report.plan_page import plan_page
 from m3b.run.folder import Run
 from m3b.run.packaging import PREDICTIONS, acceptable_range, keep_trial
 from m3b.run.readings import Readings
@@ -33,6 +35,8 @@ from m3b.writing import replace_text
 
 MAX_GROUPING = 200
 """Characters of the words on what groups the images, which lie where scripts can write."""
+PAGE = "reading.html"
+"""The page of the run folder that shows how the data was read."""
 FROZEN = ".frozen"
 """The folder of the run in which a hand-over is looked at."""
 
@@ -119,7 +123,19 @@ class Inspector:
         made = replace(
             verdict.artifact, hashes=hashes, notes=told, grouped_by=grouped, origin=self.readings.origin, read=read
         )
+        self._show(selection)
         return replace(verdict, artifact=made)
+
+    def _show(self, selection: Selection) -> None:
+        """The page that shows people how the data was read; nothing rests on it, so that it fails quietly."""
+        with self.reader(self.run.locked) as reader:
+            try:
+                drawn = reader.ask(DRAW, ToDraw(self.run.locked, selection.task)).cases
+            except DataError:
+                drawn = ()
+        plan = {"task": selection.task, "readings": self.readings.shown(), "counted": self.readings.facts}
+        replace_text(self.run.folder / PAGE, plan_page(self.request, plan, drawn), errors="replace")
+        self.emit(Noted(f"How the data is read, with examples: {self.run.folder / PAGE} (shows patients)"))
 
     def _publish(self, frozen: Path) -> None:
         """The audit, where the agent and people find it."""

@@ -21,6 +21,7 @@ from m3b.workspace import Source, Workspace
 if TYPE_CHECKING:
     from m3b.data.spec.given import Given
     from m3b.data.spec.model import IndexSpec
+    from m3b.looking import Seen
     from m3b.run.context import RunContext
     from m3b.run.given import Reading
     from m3b.run.handle import RunHandle
@@ -129,6 +130,26 @@ class Pipeline:
         handle = self._new(request, out, self.on_event)
         handle.begin()
         return handle
+
+    def plan(self, request: str, *, draw: bool = False) -> Seen:
+        """How the data would be read for a request, and what is not clear: nothing is trained and nothing is kept.
+
+        Args:
+            draw: whether example images are drawn, for `Seen.page()`; they show patients.
+
+        Raises:
+            WrongUse: the data is not one folder.
+            DataError: it cannot be surveyed.
+        """
+        import tempfile
+
+        from m3b.looking import look
+
+        mine = [card for card in self.workspace.cards.values() if card.own and card.path and card.path.is_dir()]
+        if len(mine) != 1 or mine[0].path is None:
+            raise WrongUse(f"A plan is of one data folder; there are {len(mine)}.")
+        with tempfile.TemporaryDirectory(prefix="m3b-plan-") as place:
+            return look(mine[0].path, request, Path(place), task=mine[0].task, given=self.given, draw=draw)
 
     def iter(self, request: str, *, out: str | Path | None = None) -> Iterator[Event]:
         """The events of a run as they happen; the last is `RunEnded`, whose data is the Result.

@@ -58,6 +58,8 @@ class Readings:
         self.facts: dict[str, Any] = {}
         """Of the index at hand: `accounting`, and what was found when it was executed or compared."""
         self.origin = ""
+        self.offers: list[dict[str, Any]] = []
+        """What was proposed, with its spec; empty in a process that took the run up later."""
 
     def propose(self, request: str, selection: Selection, card: Card) -> list[dict[str, Any]]:
         """What the folder could be read as, best first; written to `work/Datapath/readings` too.
@@ -86,12 +88,20 @@ class Readings:
     def _written(self, readings: Sequence[dict[str, Any]], *, sufficient: bool) -> list[dict[str, Any]]:
         """The readings where agents find them, and what is told of each."""
         self._note(OFFERED, [one["spec"] for one in readings])
+        self.offers = [dict(one) for one in readings]
         offers = []
         for number, one in enumerate(readings, start=1):
             name = f"{OFFERS}/{number}.json"
             write_whole(self.run.work, name, json.dumps(one.pop("spec"), indent=1, ensure_ascii=False).encode())
             offers.append({"file": name, "sufficient": number == 1 and sufficient, **one})
         return offers
+
+    def shown(self) -> list[dict[str, Any]]:
+        """For people: the reading that was taken, then the proposed ones that were not."""
+        spec = self.facts.get("spec")
+        taken = [one for one in self.offers if spec is not None and one.get("spec") == spec]
+        own = {"title": "an index that the agent made" if spec is None else "a reading that was edited", "spec": spec}
+        return [*(taken or [own]), *(one for one in self.offers if one not in taken)]
 
     def execute(self, selection: Selection, card: Card) -> Verdict | None:
         """Make the index files from the reading that was handed over, if one was; a rejection where that fails."""

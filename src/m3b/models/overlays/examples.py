@@ -1,0 +1,134 @@
+"""Example cases of an index as pictures: each image with the masks, boxes, labels or report that the index gives it.
+
+`DRAW` is answered in the reader, since the images are untrusted. What comes out are small PNGs and texts for people alone.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from m3b.data import kinds
+from m3b.data.index import Index, Record, read_index
+from m3b.data.reading import boxes_to_array, geometry, read_image, read_masks
+from m3b.errors import DataError
+from m3b.reader import Request
+
+from .paint import extent, paint
+from .planes import Marked, Panel, panels, shown
+
+MAX_EXAMPLES = 12
+SIDE = 260
+"""Longest side of a picture in pixels."""
+MAX_TEXT = 600
+
+
+@dataclass(frozen=True)
+class ToDraw:
+    """An index as it lies in `work`."""
+
+    work: Path
+    task: str
+
+
+@dataclass(frozen=True)
+class Example:
+    """One case: its part, what the index says of it, and a PNG in base64, or why there is none."""
+
+    name: str
+    side: str
+    labels: str
+    text: str = ""
+    png: str = ""
+    error: str = ""
+
+
+@dataclass(frozen=True)
+class Examples:
+    """Some cases of an index."""
+
+    cases: tuple[Example, ...] = ()
+
+
+DRAW = Request("m3b.models.overlays.examples:draw", ToDraw, Examples)
+
+
+def draw(asked: ToDraw) -> Examples:
+    """Inside the reader: the examples of an index. Raises DataError."""
+    index = read_index(asked.work, asked.task)
+    return Examples(tuple(_example(record, side, index, asked.work) for side, record in chosen(index)))
+
+
+def chosen(index: Index) -> list[tuple[str, Record]]:
+    """Some cases of every class and of both parts, in the order of the index: side and record."""
+    by: dict[tuple[str, str], list[Record]] = {}
+    for side, records in (("training", index.train), ("testing", index.test)):
+        for record in records:
+            by.setdefault((_kind(record), side), []).append(record)
+    each = max(1, MAX_EXAMPLES // max(1, len(by)))
+    found = [(side, some[at * len(some) // min(each, len(some))]) for (_, side), some in by.items()
+             for at in range(min(each, len(some)))]  # fmt: skip
+    return found[:MAX_EXAMPLES]
+
+
+def _kind(record: Record) -> str:
+    if record.boxes is not None:
+        return "marked" if record.boxes else "nothing marked"
+    return ", ".join(record.labels) or ("marked" if record.masks else "")
+
+
+def _example(record: Record, side: str, index: Index, work: Path) -> Example:
+    text = record.report.text[:MAX_TEXT] if record.report is not None else ""
+    try:
+        png, error = _png(_panels(record, index, str(work))), ""
+    except (DataError, ValueError) as fault:
+        png, error = "", str(fault)[:300]
+    return Example(_name(record), side, _said(record), text, png, error)
+
+
+def _name(record: Record) -> str:
+    return record.images[0].removeprefix("data/").partition("/")[2] or record.images[0]
+
+
+def _said(record: Record) -> str:
+    if record.boxes is not None:
+        names = [one.label for one in record.boxes]
+        return ", ".join(f"{names.count(name)} x {name}" for name in dict.fromkeys(names)) or "nothing marked"
+    return ", ".join(record.labels)
+
+
+def _panels(record: Record, index: Index, base: str) -> list[Panel]:
+    separate = kinds.of(index.task).separate_images
+    path = record.images[0] if separate else record.image
+    image = read_image(path if isinstance(path, str) else list(path), base)
+    picture = shown(image.array, image.modality)
+    mask = record.mask if isinstance(record.mask, str | dict) or record.mask is None else tuple(record.mask)
+    if index.masked and mask is not None:
+        masks = np.asarray(read_masks(mask, index.values, base, picture.shape[:-1]))
+    else:
+        masks = np.zeros((0, *picture.shape[:-1]), bool)
+    boxes = [
+        Marked(boxes_to_array(one.box, path, base), index.classes.index(one.label), 1.0) for one in record.boxes or ()
+    ]
+    named = image.array.ndim == 4 and isinstance(path, str) and geometry(path, base).affine is not None
+    return panels(picture, masks, boxes, image.spacing, named)
+
+
+def _png(some: Sequence[Panel]) -> str:
+    from PIL import Image
+
+    widest = max(extent(panel) for panel in some)
+    drawn = [paint(panel, SIDE / widest) for panel in some]
+    canvas = Image.new("RGB", (sum(one.width + 4 for one in drawn) - 4, max(one.height for one in drawn)))
+    across = 0
+    for one in drawn:
+        canvas.paste(one, (across, 0))
+        across += one.width + 4
+    stream = io.BytesIO()
+    canvas.save(stream, "PNG", optimize=True)
+    return base64.b64encode(stream.getvalue()).decode()
