@@ -21,6 +21,8 @@ SRC = ROOT / "src" / "m3b"
 
 FLOORS = {
     "messages": 0, "errors": 0, "notebook": 0, "resources": 0, "plugins": 0, "measure": 0, "writing": 0,
+    "summaries": 0,  # what tools tell, as data
+    "briefs": 0.5,  # what roles are told, as data
     "events": 0.5,
     "untrusted": 0.5,  # how files are opened that scripts may have made
     "reader": 1.5,  # one confined process that opens untrusted files for the others

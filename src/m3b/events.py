@@ -70,11 +70,13 @@ class RoleStarted(Event):
 
 @dataclass(frozen=True, slots=True)
 class Briefed(Event):
-    """What an agent is told when its stage begins; `system` is empty where the conversation has its system prompt."""
+    """What an agent is told when its stage begins; `system` is empty where the conversation has its system prompt. `facts`
+    is the same as data (`m3b.briefs`)."""
 
     kind: ClassVar[str] = "prompt"
     system: str
     text: str
+    facts: list[dict[str, Any]] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,12 +154,14 @@ class Returned(Event):
 
 @dataclass(frozen=True, slots=True)
 class Told(Event):
-    """m3b speaks to the agent; `iteration` is the debug iteration that begins with it, 0 where none does."""
+    """m3b speaks to the agent; `iteration` is the debug iteration that begins with it, 0 where none does. `facts` is the
+    same as data (`m3b.briefs`)."""
 
     kind: ClassVar[str] = "message"
     text: str
     reason: Reason = ""
     iteration: int = 0
+    facts: list[dict[str, Any]] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)

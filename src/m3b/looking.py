@@ -147,7 +147,7 @@ def guessed(request: str) -> str:
     Raises:
         WrongUse: the request is empty.
     """
-    from m3b.llm.rules.asked import asked_task
+    from m3b.tasks import asked_task
 
     if not request.strip():
         raise WrongUse("The request is empty. Say in a sentence what the model shall tell from which images.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -66,7 +67,10 @@ def _media_type(data: bytes) -> str:
 @dataclass(frozen=True, slots=True)
 class Message:
     """One turn. `calls` belongs to the assistant; `call_id` and `is_error` to a tool's answer; `images` to the user's
-    turns and to tools' answers, and only models whose facts say `vision` get to see them."""
+    turns and to tools' answers, and only models whose facts say `vision` get to see them.
+
+    `facts` is what the text says as data (`m3b.briefs.known` reads it): for models in this process, never sent to others.
+    """
 
     role: Speaker
     text: str = ""
@@ -74,6 +78,7 @@ class Message:
     call_id: str = ""
     is_error: bool = False
     images: tuple[Picture, ...] = ()
+    facts: tuple[Mapping[str, Any], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from m3b.data.cards import Card, card_for_folder
 from m3b.messages import ToolCall
 from m3b.resources import resources_dir
 from m3b.sandbox import choose
-from m3b.tools import Roots, Toolbox
+from m3b.tools import Roots, Toolbox, ToolResult
 
 REQUEST = "  Tell pneumonia from normal.\nOn X-rays. "
 CHOICE = Selection("Chest X-Ray", "diagnosis", "auroc", "Labels are in cases.csv.", ("normal", "pneumonia"))
@@ -45,8 +45,8 @@ def look(card: Card, tmp_path: Path) -> Iterator[Look]:
     assert card.path is not None
     with Toolbox(Roots(work, {f"data/{card.root}": card.path}), sandbox=choose("off")) as box:
 
-        def look(tool: str, arguments: Mapping[str, object]) -> str:
-            return box.call(ToolCall("look", tool, dict(arguments)), (tool,)).text
+        def look(tool: str, arguments: Mapping[str, object]) -> ToolResult:
+            return box.call(ToolCall("look", tool, dict(arguments)), (tool,))
 
         yield look
 
@@ -55,10 +55,10 @@ def briefings(card: Card, look: Look) -> dict[str, str]:
     resources = resources_dir()
     other = Card("KneeMRI", "Ligaments.", task="diagnosis", modality="MRI")
     return {
-        "selection": selection_briefing(REQUEST, [card, other], look),
-        "index": index_briefing(REQUEST, CHOICE, card, look, resources),
-        "module": module_briefing(CHOICE, DATA, "train: 321", 7.5, "2 CPU cores, no GPU", resources),
-        "model": model_briefing(CHOICE, DATA, MODULE, 7.5),
+        "selection": selection_briefing(REQUEST, [card, other], look).text,
+        "index": index_briefing(REQUEST, CHOICE, card, look, resources).text,
+        "module": module_briefing(CHOICE, DATA, "train: 321", 7.5, "2 CPU cores, no GPU", resources).text,
+        "model": model_briefing(CHOICE, DATA, MODULE, 7.5).text,
     }
 
 
@@ -88,7 +88,7 @@ def test_selection(card: Card, look: Look) -> None:
 
 
 def test_selection_without_other_cards(card: Card, look: Look) -> None:
-    assert "Other data cards" not in selection_briefing(REQUEST, [card], look)
+    assert "Other data cards" not in selection_briefing(REQUEST, [card], look).text
 
 
 def test_index(card: Card, look: Look) -> None:
@@ -107,7 +107,7 @@ def test_index_of_a_folder_without_tables(tmp_path: Path, look: Look) -> None:
     folder = tmp_path / "Plain Folder"
     (folder / "a").mkdir(parents=True)
     (folder / "a" / "1.png").write_bytes(b"x")
-    text = index_briefing(REQUEST, CHOICE, card_for_folder(folder), look, resources_dir())
+    text = index_briefing(REQUEST, CHOICE, card_for_folder(folder), look, resources_dir()).text
     assert "## Preview of data/plain-folder" in text
 
 
@@ -121,7 +121,7 @@ def test_module(card: Card, look: Look) -> None:
 
 def test_several_labels_are_said() -> None:
     data = DataIndex(("a", "b"), True, {}, {}, {"train": 1, "test": 1}, {})
-    assert "a, b (several may apply)." in module_briefing(CHOICE, data, "", 1, "", resources_dir())
+    assert "a, b (several may apply)." in module_briefing(CHOICE, data, "", 1, "", resources_dir()).text
 
 
 def test_model(card: Card, look: Look) -> None:
@@ -134,18 +134,18 @@ def test_model(card: Card, look: Look) -> None:
 
 def test_what_earlier_roles_said_is_passed_on_and_cut(card: Card) -> None:
     said = {"Data Engineer": "Half of it is in Hounsfield units.", "Module Architect": "so " * 500}
-    text = model_briefing(CHOICE, DATA, MODULE, 7.5, said)
+    text = model_briefing(CHOICE, DATA, MODULE, 7.5, said).text
     assert "The Data Engineer said: Half of it is in Hounsfield units." in text
     assert len(text) < 2000
     assert "so ..." in text
-    assert "Data Engineer said" in module_briefing(CHOICE, DATA, "", 1, "", resources_dir(), said)
+    assert "Data Engineer said" in module_briefing(CHOICE, DATA, "", 1, "", resources_dir(), said).text
 
 
 def test_user_text_in_other_scripts_arrives_whole(card: Card, look: Look) -> None:
     request = "肺炎をX線で検出するモデル — für Kinder"
-    assert request in selection_briefing(request, [card], look)
+    assert request in selection_briefing(request, [card], look).text
     chosen = Selection("x", "diagnosis", "auroc", "Plan: ä 肺", ("нет", "да"))
-    assert "肺" in index_briefing(request, chosen, card, look, resources_dir())
+    assert "肺" in index_briefing(request, chosen, card, look, resources_dir()).text
 
 
 def test_what_the_folder_says_of_itself_is_shown_beside_a_card_and_once(card: Card, look: Look) -> None:
@@ -154,8 +154,8 @@ def test_what_the_folder_says_of_itself_is_shown_beside_a_card_and_once(card: Ca
     plain = card_for_folder(card.path)
     for one in (card, plain):
         for text in (
-            selection_briefing(REQUEST, [one], look),
-            index_briefing(REQUEST, CHOICE, one, look, resources_dir()),
+            selection_briefing(REQUEST, [one], look).text,
+            index_briefing(REQUEST, CHOICE, one, look, resources_dir()).text,
         ):
             assert text.count("Files named b_* were taken at night.") == 1
 
@@ -169,8 +169,8 @@ def test_addresses_in_the_notes_of_a_folder_are_masked(card: Card, look: Look, t
     others = [Card(f"Other {number}", "Empty.", tmp_path / "work") for number in range(sets - 1)]
     for one in (card, card_for_folder(card.path)):
         for text in (
-            selection_briefing(REQUEST, [one, *others], look),
-            index_briefing(REQUEST, CHOICE, one, look, resources_dir()),
+            selection_briefing(REQUEST, [one, *others], look).text,
+            index_briefing(REQUEST, CHOICE, one, look, resources_dir()).text,
         ):
             assert "jane.doe" not in text
             assert "867-5309" not in text
@@ -185,6 +185,6 @@ def test_the_task_manager_sees_an_image_and_its_mask(tmp_path: Path) -> None:
     card = card_for_folder(folder)
     with Toolbox(Roots(tmp_path / "work", {f"data/{card.root}": folder}), sandbox=choose("off")) as box:
         look = lambda tool, arguments: box.call(ToolCall("look", tool, dict(arguments)), (tool,)).text  # noqa: E731
-        text = selection_briefing(REQUEST, [card], look)
+        text = selection_briefing(REQUEST, [card], look).text
     assert "data/organs/masks/a_1.png" in text
     assert "width 9 x height 8 px, 8-bit grey" in text

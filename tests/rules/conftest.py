@@ -15,15 +15,20 @@ from PIL import Image
 from m3b.agents import briefing
 from m3b.agents.artifacts import Selection
 from m3b.agents.checks.index import check_index
+from m3b.agents.checks.module import Ran
+from m3b.agents.replies import given_up
+from m3b.briefs import IndexBrief, Rejection
 from m3b.data.cards import Card, card_for_folder
 from m3b.data.index import Index, read_index
+from m3b.data.spec.inside import main as read_inside
 from m3b.llm.rules import Rules
 from m3b.messages import Message, ToolCall
 from m3b.resources import resources_dir
 from m3b.run.folder import Run
 from m3b.run.provisioning import lay_out
+from m3b.run.readings import Readings
 from m3b.sandbox import Limits, choose
-from m3b.tools import TOOLS, Toolbox
+from m3b.tools import TOOLS, Toolbox, ToolResult
 
 PLAN = Selection("x", "diagnosis", "auroc", "Read the labels where the preview shows them.", (), "")
 
@@ -38,10 +43,10 @@ class Room:
         self.others: list[Card] = []
         self._box: Toolbox | None = None
 
-    def image(self, name: str) -> None:
+    def image(self, name: str, side: int = 8) -> None:
         file = self.raw / name
         file.parent.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(self.random.integers(0, 255, (8, 8), dtype=np.uint8)).save(file)
+        Image.fromarray(self.random.integers(0, 255, (side, side), dtype=np.uint8)).save(file)
 
     def images(self, pattern: str, count: int) -> None:
         for at in range(count):
@@ -67,46 +72,69 @@ class Room:
         if self._box is not None:
             self._box.close()
 
-    def look(self, tool: str, arguments: Any) -> str:
-        return self.box.call(ToolCall("look", tool, dict(arguments)), (tool,)).text
+    def look(self, tool: str, arguments: Any) -> ToolResult:
+        return self.box.call(ToolCall("look", tool, dict(arguments)), (tool,))
 
     def select(self, request: str, shipped: list[Card] | None = None) -> dict[str, Any]:
         """The closing JSON of the rules for a request."""
-        text = briefing.selection_briefing(request, [self.card(), *self.others, *(shipped or [])], self.look)
-        reply = Rules().ask([Message("user", text)], ())
+        told = briefing.selection_briefing(request, [self.card(), *self.others, *(shipped or [])], self.look)
+        reply = Rules().ask([said(told)], ())
         assert not reply.calls
         return dict(json.loads(reply.text))
 
-    def brief(self, request: str, task: str = "diagnosis") -> str:
+    @property
+    def readings(self) -> Readings:
+        """As a run proposes and executes them, in this process."""
+
+        def inside(place: Path, root: Path, work: Path | None, wall_s: float) -> Ran:
+            read_inside(str(place))
+            return Ran(0, "exit", "")
+
+        self.box
+        return Readings(self.run, inside, lambda kind, **data: None)
+
+    def brief(self, request: str, task: str = "diagnosis") -> briefing.Briefing:
         plan = replace(PLAN, task=task)
-        return briefing.index_briefing(request, plan, self.card(), self.look, resources_dir())
+        found = self.readings.propose(request, plan, self.card())
+        card, resources = self.card(), resources_dir()
+        return briefing.index_briefing(request, plan, card, self.look, resources, found.readings, found.insufficient)
 
     def first(self, request: str, task: str = "diagnosis") -> str:
-        """The options of the first command for the index, or the closing text where there is none."""
-        reply = Rules().ask([Message("user", self.brief(request, task))], ())
+        """The title of the reading that is taken, or the words with which the rules give up."""
+        told = self.brief(request, task)
+        reply = Rules().ask([said(told)], ())
         if not reply.calls:
-            return reply.text
-        command = str(reply.calls[0].arguments["command"])
-        return command.split("build_index.py ", 1)[1].replace("data/x", "@")
+            return given_up(reply.text)
+        assert [call.name for call in reply.calls] == ["copy_files"]
+        assert isinstance(told.facts, IndexBrief)
+        source = reply.calls[0].arguments["source"]
+        return next(one.title for one in told.facts.readings if one.file == source)
 
     def index(self, request: str, task: str = "diagnosis") -> Index:
         """Let the rules work until they close, calls really made; the index that is left."""
         plan = replace(PLAN, task=task)
-        messages = [Message("user", self.brief(request, task))]
+        messages = [said(self.brief(request, task))]
         for _ in range(9):
             reply = Rules().ask(messages, ())
             messages.append(Message("assistant", reply.text, reply.calls))
             if not reply.calls:
-                verdict = check_index(self.run.work, plan)
+                verdict = self.readings.execute(plan, self.card()) or check_index(self.run.work, plan)
                 if verdict.accepted or len(messages) > 12:
                     break
-                text = "\n".join(f"- {fault}" for fault in verdict.faults)
-                messages.append(Message("user", f"The check does not accept this yet:\n{text}\nMend it."))
+                messages.append(
+                    Message("user", "No.", facts=(Rejection(faults=verdict.faults, codes=verdict.codes).plain(),))
+                )
             for call in reply.calls:
                 result = self.box.call(call, tuple(TOOLS))
-                messages.append(Message("tool", result.text, call_id=call.id, is_error=result.is_error))
+                facts = (result.data,) if result.data else ()
+                messages.append(Message("tool", "", call_id=call.id, is_error=result.is_error, facts=facts))
         self.messages = messages
         return read_index(self.run.work, task)
+
+
+def said(told: briefing.Briefing) -> Message:
+    """A briefing as the rules get it. Its text is left away: they plan by the data alone."""
+    return Message("user", "", facts=(json.loads(json.dumps(told.facts.plain())),))
 
 
 @pytest.fixture

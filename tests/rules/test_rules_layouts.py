@@ -1,9 +1,8 @@
-"""The rules on real previews of many layouts: the right command, and an index that the audit accepts."""
+"""The rules on real folders of many layouts: the right reading, and an index that the audit accepts."""
 
 from __future__ import annotations
 
 import json
-import shlex
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +12,6 @@ import pytest
 from m3b.agents.replies import given_up
 from m3b.data.audit import audit_index
 from m3b.data.synthetic import make_chest, make_volumes
-from m3b.llm.rules.giving_up import given_up as rules_words
-from m3b.llm.rules.view import Step
 from m3b.messages import ToolCall
 
 PNEUMONIA = "Build a model that detects pneumonia on chest X-rays"
@@ -34,48 +31,47 @@ def accepted(room: Any, request: str) -> Any:
 def test_two_class_folders_and_the_finding_named(room: Any) -> None:
     room.images("NORMAL/n{}.png", 20)
     room.images("PNEUMONIA/p{}.png", 20)
-    assert room.first(PNEUMONIA) == "--class-folders @ --positive PNEUMONIA"
+    assert room.first(PNEUMONIA).endswith("labels from the folders at level 1")
     assert accepted(room, PNEUMONIA).classes == ("NORMAL", "PNEUMONIA")
 
 
 def test_several_class_folders(room: Any) -> None:
     for name in ("cyst", "stone", "tumor"):
-        room.images(name + "/{}.png", 12)
-    assert room.first("Classify kidney CT slices by what they show") == "--class-folders @"
+        room.images(f"{name}/{name[0]}{{}}.png", 12)
+    assert accepted(room, "Tell cysts, stones and tumours apart on kidney CT slices").classes == (
+        "cyst",
+        "stone",
+        "tumor",
+    )
 
 
 @pytest.mark.parametrize(
     ("request_text", "expected"),
     [
-        ("Tell COVID from the rest on chest X-rays", "--map COVID=COVID --map 'other=Normal|Viral Pneumonia' --positive COVID"),
-        ("Detect viral pneumonia", "--map 'Viral Pneumonia=Viral Pneumonia' --map 'other=COVID|Normal' --positive 'Viral Pneumonia'"),
-        ("Distinguish COVID from normal", "--map COVID=COVID --map Normal=Normal"),
-        ("Sort chest X-rays into COVID, normal and viral pneumonia", ""),
-        ("Erkenne COVID gegen alle anderen", "--map COVID=COVID --map 'other=Normal|Viral Pneumonia' --positive COVID"),
+        ("Tell COVID from the rest on chest X-rays", ("other", "COVID")),
+        ("Detect viral pneumonia", ("other", "Viral Pneumonia")),
+        ("Distinguish COVID from normal", ("Normal", "COVID")),
+        ("Sort chest X-rays into COVID, normal and viral pneumonia", ("Normal", "COVID", "Viral Pneumonia")),
+        ("Erkenne COVID gegen alle anderen", ("other", "COVID")),
     ],
 )  # fmt: skip
-def test_one_class_against_the_rest(room: Any, request_text: str, expected: str) -> None:
+def test_one_class_against_the_rest(room: Any, request_text: str, expected: tuple[str, ...]) -> None:
     for name in ("COVID", "Normal", "Viral Pneumonia"):
         room.images(name + "/{}.png", 12)
-    assert room.first(request_text) == f"--class-folders @ {expected}".strip()
-    wanted = 2 if expected else 3
-    assert len(accepted(room, request_text).classes) == wanted
+    assert accepted(room, request_text).classes == expected
 
 
-def test_one_class_alone_is_left_to_the_audit(room: Any) -> None:
+def test_of_one_class_alone_nothing_is_made(room: Any) -> None:
     room.images("PNEUMONIA/{}.png", 12)
-    assert room.first(PNEUMONIA) == "--class-folders @"
-    assert room.index(PNEUMONIA).classes == ("PNEUMONIA",)
-    assert "Only one class" in [message.text for message in room.messages if message.role == "user"][-1]
+    assert "Nothing in the folder could be read as images with what the request asks for" in room.first(PNEUMONIA)
 
 
 @pytest.mark.parametrize("top", ["archive/", "archive/chest/", "images/", "archive/images/"])
 def test_wrapped_class_folders(room: Any, top: str) -> None:
     for name in ("ill", "well"):
-        room.images(top + name + "/{}.png", 12)
+        room.images(f"{top}{name}/{name[0]}{{}}.png", 12)
     room.write("README.md", "Chest radiographs.")
     room.write("docs/terms.txt", "Terms.")
-    assert room.first("Classify chest X-rays").startswith("--class-folders @")
     assert accepted(room, "Classify chest X-rays").classes == ("ill", "well")
 
 
@@ -83,32 +79,23 @@ def test_halves_and_unseen_images(room: Any) -> None:
     for half in ("train", "val", "test"):
         for name in ("NORMAL", "PNEUMONIA"):
             room.images(f"{half}/{name}/{half}" + "{}.png", 10)
-    assert room.first(PNEUMONIA) == "--class-folders @ --positive PNEUMONIA"
     index = accepted(room, PNEUMONIA)
     assert all("/test/" in str(record.image) for record in index.test)
-
-
-def test_folders_that_are_no_class_are_skipped(room: Any) -> None:
-    for name in ("ill", "well", "unseen", "masks"):
-        room.images(name + "/{}.png", 12)
-    assert room.first("Classify") == "--class-folders @ --skip 'masks|unseen'"
-    assert accepted(room, "Classify").classes == ("ill", "well")
 
 
 def test_volumes(room: Any) -> None:
     room.raw.rmdir()
     make_volumes(room.raw, patients=24, side=10)
-    assert room.first("Tell large from small balls") == "--class-folders @"
     assert accepted(room, "Tell large from small balls").classes == ("large", "small")
 
 
 def test_a_halved_class_is_split_anew(room: Any) -> None:
-    room.images("train/a/{}.png", 12)
-    room.images("train/b/{}.png", 12)
-    room.images("test/a/x{}.png", 12)
-    index = accepted(room, "Classify")
-    assert index.classes == ("a", "b")
-    assert any("--ignore-split" in str(call.arguments) for message in room.messages for call in message.calls)
+    room.images("train/cyst/c{}.png", 12)
+    room.images("train/tumor/t{}.png", 12)
+    room.images("test/cyst/x{}.png", 12)
+    index = accepted(room, "Tell cysts from tumours")
+    assert index.classes == ("cyst", "tumor")
+    assert {record.labels for record in index.test} == {("cyst",), ("tumor",)}
 
 
 def test_flags_of_which_one_applies_at_most(room: Any) -> None:
@@ -125,9 +112,7 @@ def test_the_drawn_chests(room: Any) -> None:
     room.raw.rmdir()
     make_chest(room.raw, patients=40)
     request = "Build a model that finds opacity on chest X-rays"
-    assert room.first(request) == (
-        "--table @/cases.csv --image image --label finding --patient patient_id --positive opacity"
-    )
+    assert room.first(request).endswith("labels from the column 'finding' of cases.csv")
     index = accepted(room, request)
     assert index.classes == ("clear", "opacity")
     assert not any("unseen" in str(record.image) for record in index.records)
@@ -152,11 +137,11 @@ def test_a_table_with_many_columns(room: Any) -> None:
     text = (room.raw / "t.csv").read_text(encoding="utf-8").replace("COVID-19, ARDS", '"COVID-19, ARDS"')
     room.write("t.csv", text)
     request = "Tell COVID-19 from all other findings on chest X-rays"
-    assert shlex.split(room.first(request)) == [
-        "--table", "@/t.csv", "--image", "filename", "--label", "finding", "--patient", "patientid",
-        "--map", "COVID-19=COVID-19|COVID-19, ARDS", "--map", "other=SARS|No Finding", "--positive", "COVID-19",
-    ]  # fmt: skip
-    assert accepted(room, request).classes == ("other", "COVID-19")
+    assert room.first(request).endswith("labels from the column 'finding' of t.csv")
+    index = accepted(room, request)
+    assert index.classes == ("other", "COVID-19")
+    assert sum(record.labels == ("COVID-19",) for record in index.records) == 16, "with ARDS too"
+    assert len(index.records) == 32, "todo is no label"
 
 
 def test_a_finding_without_images_spoils_nothing(room: Any) -> None:
@@ -171,49 +156,43 @@ def test_labels_too_rare_to_split_are_left_out_in_the_end(room: Any) -> None:
     room.image("files/im900.png")
     room.write("t.csv", (room.raw / "t.csv").read_text(encoding="utf-8") + "im900.png,odd\n")
     assert accepted(room, "Classify").classes == ("cyst", "mass")
-    assert room.messages[-1].text.startswith("The index is written"), "a rejection counts until it is acted on"
 
 
 def test_a_request_for_one_class_is_never_answered_with_all(room: Any) -> None:
     for name in ("COVID", "Normal", "Viral"):
         room.images(name + "/{}.png", 2)
-    with pytest.raises(AssertionError):
-        accepted(room, "Tell COVID from the rest")
-    commands = [str(call.arguments["command"]) for message in room.messages for call in message.calls]
-    assert all("--map" in command for command in commands)
+    index = room.index("Tell COVID from the rest")
+    assert index.classes == ("other", "COVID")
+    assert "the check does not accept what that gives" in given_up(room.messages[-1].text)
 
 
 def test_no_patient_column(room: Any) -> None:
     table(room, "img,label", "im{0:03d},{l}", l=["benign", "malignant"])
     request = "Is the skin lesion malignant?"
-    assert room.first(request) == "--table @/t.csv --image img --label label --positive malignant"
     assert len({record.patient for record in accepted(room, request).records}) == 24
 
 
 def test_no_header(room: Any) -> None:
     table(room, "", "im{0:03d}.png,{l},p{half}", l=["ill", "ill", "well", "well"])
-    command = room.first("Tell ill from well")
-    assert command.startswith("--table @/t.csv --image 0")
+    assert accepted(room, "Tell ill from well").classes == ("ill", "well")
 
 
 @pytest.mark.parametrize("mark", [";", "\t", "|"])
 def test_other_delimiters(room: Any, mark: str) -> None:
     table(room, "image;diagnosis;subject", "im{0:03d}.png;{l};s{half}", l=["ill", "ill", "well", "well"])
     room.write("t.csv", (room.raw / "t.csv").read_text(encoding="utf-8").replace(";", mark))
-    assert room.first("Classify") == "--table @/t.csv --image image --label diagnosis --patient subject"
+    assert room.first("Classify").endswith("labels from the column 'diagnosis' of t.csv")
     assert accepted(room, "Classify").classes == ("ill", "well")
 
 
 def test_numbered_labels_named_by_the_card(room: Any) -> None:
     table(room, "image,label", "im{0:03d}.png,{l}", l=["0", "1", "2"])
     room.write("README.md", "Retina images. Labels: 0 none, 1 mild, 2 severe.")
-    assert "--names 0=none,1=mild,2=severe" in room.first("Grade retinopathy")
     assert accepted(room, "Grade retinopathy").classes == ("none", "mild", "severe")
 
 
 def test_a_column_named_after_its_finding(room: Any) -> None:
     table(room, "image,age,pneumonia", "im{0:03d}.png,5{0},{l}", l=["0", "1"])
-    assert "--label pneumonia --names '0=no pneumonia,1=pneumonia'" in room.first(PNEUMONIA)
     assert accepted(room, PNEUMONIA).classes == ("no pneumonia", "pneumonia")
 
 
@@ -226,7 +205,7 @@ def test_one_flag_of_several(room: Any) -> None:
         b=["0", "0", "1"],
         c=["1", "0", "0", "0"],
     )
-    assert "--label Mass --names '0=no Mass,1=Mass'" in room.first("Detect a mass on chest films")
+    assert accepted(room, "Detect a mass on chest films").classes == ("no Mass", "Mass")
 
 
 def test_several_flags(room: Any) -> None:
@@ -239,8 +218,9 @@ def test_several_flags(room: Any) -> None:
         c=["1", "0", "0", "0"],
     )
     request = "Classify chest films by all findings"
-    assert room.first(request) == "--table @/t.csv --image image --label Edema,Mass,Effusion"
-    assert accepted(room, request).multi_label
+    index = accepted(room, request)
+    assert index.multi_label
+    assert set(index.classes) == {"Edema", "Mass", "Effusion"}
 
 
 def test_flags_that_the_request_names(room: Any) -> None:
@@ -254,9 +234,8 @@ def test_flags_that_the_request_names(room: Any) -> None:
         c=["1", "0", "0", "0"],
     )
     request = "Classify effusions and masses on chest films"
-    assert room.first(request) == "--table @/t.csv --image image --label Mass,Effusion"
-    request = "Detect edema on chest films"
-    assert "--label Edema " in room.first(request) + " "
+    assert set(accepted(room, request).classes) == {"Mass", "Effusion"}
+    assert accepted(room, "Detect edema on chest films").classes == ("no Edema", "Edema")
 
 
 def test_folders_of_patients_named_in_a_table(room: Any) -> None:
@@ -264,7 +243,7 @@ def test_folders_of_patients_named_in_a_table(room: Any) -> None:
     rows = [f"p{number:03d},{('clear', 'bleeding')[number % 2]}" for number in range(24)]
     room.write("labels.csv", "\n".join(["patient_id,diagnosis", *rows]))
     for number in range(24):
-        room.images(f"series/p{number:03d}/IM{{0:04d}}.png", 3)
+        room.images(f"series/p{number:03d}/IM{{0:04d}}.png", 6)
     request = "Tell bleeding from clear on head CT"
     index = accepted(room, request)
     assert len(index.train) + len(index.test) == 24
@@ -274,7 +253,7 @@ def test_folders_of_patients_named_in_a_table(room: Any) -> None:
 def test_folders_of_cases_are_no_classes(room: Any) -> None:
     for number in range(24):
         room.images(f"p{number:03d}/IM{{0:04d}}.png", 2)
-    assert "This layout is beyond the rules" in room.first("Tell bleeding from clear on head CT")
+    assert "Nothing in the folder could be read" in room.first("Tell bleeding from clear on head CT")
 
 
 def test_several_labels_in_a_cell(room: Any) -> None:
@@ -286,7 +265,6 @@ def test_several_labels_in_a_cell(room: Any) -> None:
         count=40,
     )
     request = "Find what is wrong on chest X-rays"
-    assert "--separator '|'" in room.first(request)
     assert accepted(room, request).multi_label
 
 
@@ -298,7 +276,6 @@ def test_an_own_split(room: Any) -> None:
         l=["a", "b"],
         s=["train", "train", "train", "train", "test", "test"],
     )
-    assert room.first("Classify").endswith("--split-column split")
     assert len(accepted(room, "Classify").test) == 8
 
 
@@ -311,17 +288,16 @@ def test_json(room: Any, name: str) -> None:
             {"file_name": f"im{at:03d}.png", "finding": ["ill", "well"][at // 2 % 2], "patient": f"p{at // 2}"}
         )
     room.write(name, json.dumps(records) if name == "t.json" else "\n".join(map(json.dumps, records)))
-    assert room.first("Tell ill from well").startswith(
-        f"--table @/{name} --image file_name --label finding --patient patient"
-    )
-    assert accepted(room, "Tell ill from well").classes == ("ill", "well")
+    index = accepted(room, "Tell ill from well")
+    assert index.classes == ("ill", "well")
+    assert len({record.patient for record in index.records}) == 12
 
 
 def test_folders_are_tried_when_the_table_says_nothing(room: Any) -> None:
     for name in ("ill", "well"):
-        room.images(name + "/{}.png", 12)
+        room.images(f"{name}/{name[0]}{{}}.png", 12)
     room.write("sizes.csv", "width,height\n8,8\n8,8\n8,8\n")
-    assert room.first("Classify") == "--class-folders @"
+    assert room.first("Tell ill from well").endswith("labels from the folders at level 1")
 
 
 # --- archives ----------------------------------------------------------------------------------------------------
@@ -338,17 +314,17 @@ def archive(room: Any, classes: int = 2) -> None:
 @pytest.mark.parametrize(
     ("about", "names"),
     [
-        ("Labels: 0 normal, 1 pneumonia.", "0=normal,1=pneumonia"),
-        ("Classes are 0: normal; 1: pneumonia", "0=normal,1=pneumonia"),
-        ("label 0 = normal, 1 = bacterial, 2 = viral", "0=normal,1=bacterial,2=viral"),
+        ("Labels: 0 normal, 1 pneumonia.", ("normal", "pneumonia")),
+        ("Classes are 0: normal; 1: pneumonia", ("normal", "pneumonia")),
+        ("label 0 = normal, 1 = bacterial, 2 = viral", ("normal", "bacterial", "viral")),
     ],
 )
-def test_an_archive_with_names_from_its_card(room: Any, about: str, names: str) -> None:
-    archive(room, classes=names.count("="))
+def test_an_archive_with_names_from_its_card(room: Any, about: str, names: tuple[str, ...]) -> None:
+    archive(room, classes=len(names))
     room.write("SOURCE.md", f"Chest radiographs of children. {about}\n")
-    assert room.first(PNEUMONIA).startswith("--archive @/set.npz")
-    assert shlex.split(room.first(PNEUMONIA))[-1] == names or names in room.first(PNEUMONIA)
-    assert len(accepted(room, PNEUMONIA).test) == 20
+    index = accepted(room, f"Tell {', '.join(names[:-1])} and {names[-1]} apart on chest X-rays")
+    assert set(index.classes) == set(names)
+    assert len(index.test) == 20
 
 
 # --- what is beyond ----------------------------------------------------------------------------------------------
@@ -356,42 +332,31 @@ def test_an_archive_with_names_from_its_card(room: Any, about: str, names: str) 
 
 def test_a_layout_that_is_beyond_the_rules(room: Any) -> None:
     room.images("{}.png", 12)
-    assert given_up(room.first(PNEUMONIA)).startswith("This layout is beyond the rules")
+    assert "Nothing in the folder could be read as images with what the request asks for" in room.first(PNEUMONIA)
 
 
-def test_every_reading_is_tried_once(room: Any) -> None:
+def test_a_table_of_images_that_are_not_there(room: Any) -> None:
     room.write("t.csv", "image,label\n" + "".join(f"gone{at}.png,{'ab'[at % 2]}\n" for at in range(12)))
-    with pytest.raises(Exception, match="missing"):
-        room.index("Classify")
-    calls = [call for message in room.messages for call in message.calls]
-    assert room.messages[-1].role == "assistant"
-    commands = [str(call.arguments["command"]) for call in calls]
-    assert len(commands) == len(set(commands)) >= 1
-    words = given_up(room.messages[-1].text)
-    assert words.startswith("This layout is beyond the rules")
-    assert 'Read as a table, the indexing script said: "' in words
-    assert "--" not in words, "options are the agents' affair"
+    assert "Nothing in the folder could be read" in room.first("Classify")
 
 
-def test_commands_survive_names_with_blanks_and_quotes(room: Any) -> None:
-    for name in ("it's ill", "quite well"):
+def test_what_is_not_clear_is_asked(room: Any) -> None:
+    """Folders whose files have the same names may be channels of the same cases."""
+    for name in ("alpha", "omega"):
         room.images(name + "/{}.png", 12)
-    assert accepted(room, "Classify").classes == ("it's ill", "quite well")
+    assert "whether alpha, omega are classes, or several images of the same cases" in room.first("Classify")
 
 
-def test_a_script_call_is_all_that_they_make(room: Any) -> None:
-    room.images("a/{}.png", 12)
-    room.images("b/{}.png", 12)
-    room.index("Classify")
+def test_names_with_blanks_and_quotes(room: Any) -> None:
+    for name in ("it's ill", "quite well"):
+        room.images(f"{name}/{name[0]}{{}}.png", 12)
+    assert accepted(room, "Tell it's ill from quite well").classes == ("it's ill", "quite well")
+
+
+def test_a_copy_of_the_reading_is_all_that_they_make(room: Any) -> None:
+    room.images("cyst/c{}.png", 12)
+    room.images("tumor/t{}.png", 12)
+    room.index("Tell cysts from tumours")
     calls: list[ToolCall] = [call for message in room.messages for call in message.calls]
-    assert {call.name for call in calls} == {"run_script"}
+    assert [call.name for call in calls] == ["copy_files"]
     assert Path(room.run.work, "Datapath", "train.json").is_file()
-
-
-def test_of_a_crash_the_rules_tell_the_error_alone() -> None:
-    call = ToolCall("1", "run_script", {"command": "python build_index.py --table data/x/t.csv"})
-    crashed = (
-        "Exit code 1\n--- output (x) ---\nrows: 3\n--- last traceback ---\nTraceback\n  line 3\nValueError: no column"
-    )
-    words = given_up(rules_words("Beyond.", [Step(call, crashed, True)]))
-    assert words.startswith('Beyond. Read as a table, the indexing script said: "ValueError: no column" ')

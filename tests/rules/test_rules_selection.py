@@ -14,12 +14,13 @@ from hypothesis import strategies as st
 
 from m3b.agents.briefing import selection_briefing
 from m3b.agents.checks.selection import check_selection
+from m3b.briefs import Answer, Rejection
 from m3b.data.cards import parse_card
 from m3b.llm.rules import Rules
-from m3b.llm.rules.asked import asked_task
 from m3b.llm.rules.selection import beyond
 from m3b.llm.rules.words import anatomy, modality, words
 from m3b.messages import Message, ToolCall
+from m3b.tasks import asked_task
 from m3b.workspace import Workspace
 
 SHIPPED = list(Workspace.default().cards.values())
@@ -128,11 +129,11 @@ def test_a_card_of_another_task_is_not_taken(make_room: Callable[..., Any]) -> N
 
 
 def test_the_rules_do_not_argue(chest: Any) -> None:
-    text = chest.brief("x").replace("Stage: index", "Stage: selection")
+    told = selection_briefing("x", [chest.card()], chest.look)
     messages = [
-        Message("user", text),
+        Message("user", told.text, facts=(told.facts.plain(),)),
         Message("assistant", "{}"),
-        Message("user", "The check does not accept this yet:\n- x"),
+        Message("user", "", facts=(Rejection(faults=("x",)).plain(),)),
     ]
     assert json.loads(Rules().ask(messages, ()).text)["data_card"] is None
 
@@ -149,11 +150,11 @@ def test_the_rules_do_not_argue(chest: Any) -> None:
 def test_a_data_set_that_the_user_names_is_taken(
     chest: Any, request_text: str, answer: str, card: str | None, reason: str
 ) -> None:
-    briefed = selection_briefing(request_text, [chest.card(), *chest.others], chest.look)
+    told = selection_briefing(request_text, [chest.card(), *chest.others], chest.look)
     messages = [
-        Message("user", briefed),
+        Message("user", "", facts=(told.facts.plain(),)),
         Message("assistant", '{"data_card": null}'),
-        Message("user", f"The user answers: {answer} Decide again. Reply with one JSON object: {{}}"),
+        Message("user", "", facts=(Answer(text=answer).plain(),)),
     ]
     reply = json.loads(Rules().ask(messages, ()).text)
     assert reply["data_card"] == card

@@ -1,4 +1,4 @@
-"""What each role is told when its stage begins. The first line names the stage; everything else is plain text."""
+"""What each role is told when its stage begins: a text whose first line names the stage, and the same as data."""
 
 from __future__ import annotations
 
@@ -6,21 +6,34 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from textwrap import shorten
 from types import MappingProxyType
 
 from m3b.agents.artifacts import DataIndex, Selection, TrainingModule
 from m3b.agents.examples import example_files
+from m3b.agents.offers import card_offer, task_offers
+from m3b.briefs import Brief, IndexBrief, ModelBrief, ModuleBrief, Reading, SelectionBrief
 from m3b.data.cards import Card, own_notes
 from m3b.data.spec.places import SPEC
+from m3b.data.spec.proposals import ENOUGH
 from m3b.tasks import families, family
 from m3b.tasks.templates import serving
+from m3b.tools import ToolResult
 from m3b.tools.phi import scrub
 
-Look = Callable[[str, Mapping[str, object]], str]
+Look = Callable[[str, Mapping[str, object]], ToolResult]
 """Calls a preview tool on m3b's own account: looking costs the agents no action."""
+
+
+@dataclass(frozen=True)
+class Briefing:
+    """What a role is told: the text that a model reads, and its data for those that plan by it."""
+
+    text: str
+    facts: Brief
+
 
 TABLES = (".csv", ".tsv", ".json", ".jsonl", ".npz")
 INDEXING = "templates/indexing"
@@ -30,22 +43,26 @@ FEW_CARDS = 2
 """So many data sets are shown to the Task Manager with their tables and an image; of more, the folders alone."""
 
 
-def selection_briefing(request: str, cards: Sequence[Card], look: Look) -> str:
+def selection_briefing(request: str, cards: Sequence[Card], look: Look) -> Briefing:
     """For the Task Manager: the request, the cards, and a first look at the data that is here."""
     here = [card for card in cards if card.path]
     others = [card for card in cards if not card.path]
     parts = ["Stage: selection", f"Request of the user:\n{request.strip()}", "## Data on this machine"]
+    offers = []
     for card in here:
         few = len(here) <= FEW_CARDS
-        parts += [_about(card, notes=few), look("preview_dirs", {"path": f"data/{card.root}"})]
-        parts += _first_looks(card, card.task, look) if few else []
+        about, folder = _about(card, notes=few), look("preview_dirs", {"path": f"data/{card.root}"})
+        looks = _first_looks(card, card.task, look) if few else []
+        parts += [about, folder.text, *(one.text for one in looks)]
+        offers.append(card_offer(card, about, folder, looks))
     if others:
         parts.append("## Other data cards (their data is not on this machine)")
         parts.append("\n".join(f"- {card.line()}".replace("; data not on this machine", "") for card in others))
     if more := [f"- `{one.name}`: {one.about}" for one in families() if one.about]:
         parts.append("\n".join(["## Further tasks", *more]))
     parts.append("Choose, and reply with the JSON object.")
-    return "\n\n".join(parts)
+    facts = SelectionBrief(request=request.strip(), cards=tuple(offers), tasks=task_offers(request))
+    return Briefing("\n\n".join(parts), facts)
 
 
 def index_briefing(
@@ -54,36 +71,54 @@ def index_briefing(
     card: Card,
     look: Look,
     resources: Path,
-    readings: Sequence[Mapping[str, object]] = (),
-) -> str:
+    readings: Sequence[Reading] = (),
+    insufficient: str = "",
+) -> Briefing:
     """For the Data Engineer: the selection, the card, the folder with its tables, proposed readings, the indexing script.
 
     Of masks one is shown with its image, of reports in files one file: looked at on m3b's own account.
 
     Args:
-        readings: proposed from a survey of the folder, best first: `file`, `score`, `title`, `evidence` and `doubts`.
+        readings: proposed from a survey of the folder, best first.
+        insufficient: why the best may not be taken as it is, or why there is none.
     """
-    return "\n\n".join(
+    text = "\n\n".join(
         [
             "Stage: index",
             f"Request of the user:\n{request.strip()}",
             f"## Selection\n{_json(asdict(selection))}",
             f"## Data card\n{_about(card)}",
-            f"## Preview of data/{card.root}\n{look('preview_dirs', {'path': f'data/{card.root}'})}",
-            *_first_looks(card, selection.task, look),
+            f"## Preview of data/{card.root}\n{look('preview_dirs', {'path': f'data/{card.root}'}).text}",
+            *(one.text for one in _first_looks(card, selection.task, look)),
             *_readings(readings),
             f"## Records of a {selection.task} index\n{family(selection.task).guide}",
             f"## The indexing script\n{indexing_guide(resources, selection.task)}",
             "Write the index files.",
         ]
     )
+    facts = IndexBrief(
+        request=request.strip(),
+        task=selection.task,
+        data=f"data/{card.root}",
+        place=SPEC,
+        readings=tuple(readings),
+        insufficient=insufficient,
+    )
+    return Briefing(text, facts)
 
 
 READINGS = "## Proposed readings"
+EXAMPLE = (
+    '`"patient": {"kind": "table", "file": "cases.csv", "row": "{filename}", "image": "{name}", "column": "subject"}` (`row`: '
+    "the cell that names the file, `image`: what of the file it names)"
+)
 TAKE = (
+    "`score` (0 to 1) is how well what was measured in the folder and the words of the request bear a reading out; "
+    f"`sufficient` marks the one that may be taken as it is: {ENOUGH:g} or more, nothing unclear, and no other reading with "
+    "other classes as near.\n"
     f"To take one: copy its file to {SPEC}; m3b then makes the index from it (labels from the data, split, accounting of "
-    "every file), and no script is needed. Read the file and write an edited copy where it is nearly right; where none fits, "
-    "write no such file and use the indexing script."
+    "every file), and no script is needed. Read the file and write an edited copy where it is nearly right, e.g. with the "
+    f"patient from a table's column: {EXAMPLE}. Where none fits, write no such file and use the indexing script."
 )
 
 
@@ -93,13 +128,15 @@ STANDS = (
 )
 
 
-def _readings(readings: Sequence[Mapping[str, object]]) -> list[str]:
+def _readings(readings: Sequence[Reading]) -> list[str]:
     """What a survey of the whole folder proposes; titles and evidence may name files, and are masked like previews."""
     if not readings:
         return []
-    shown = [{key: one[key] for key in ("file", "score", "sufficient", "title", "evidence", "doubts", "unclear") if one.get(key)}
-             for one in readings]  # fmt: skip
-    told = STANDS if any(one.get("given") for one in readings) else TAKE
+    hidden = {"spec", "given"}
+    shown = [
+        {key: value for key, value in one.model_dump(mode="json", exclude=hidden).items() if value} for one in readings
+    ]
+    told = STANDS if any(one.given for one in readings) else TAKE
     return [f"{READINGS}\n{scrub(json.dumps(shown, ensure_ascii=False, indent=1))}\n{told}"]
 
 
@@ -112,7 +149,7 @@ def _about(card: Card, *, notes: bool = True) -> str:
     return scrub(card.text() if not own or own in card.description else f"{card.text()}\n{own}")
 
 
-def _first_looks(card: Card, task: str, look: Look) -> list[str]:
+def _first_looks(card: Card, task: str, look: Look) -> list[ToolResult]:
     """The tables, and an image with its mask or a report: what one would open first. Of no task what any one needs."""
     own = [family(task)] if task else families()
     masks, texts = any(one.shows_masks for one in own), any(one.shows_texts for one in own)
@@ -121,15 +158,14 @@ def _first_looks(card: Card, task: str, look: Look) -> list[str]:
     return [_shown(paths, look) for paths in files if paths]
 
 
-def _shown(paths: list[str], look: Look) -> str:
+def _shown(paths: list[str], look: Look) -> ToolResult:
     """Previews of files together; each by itself, and cut at its end, where together they are too long to be whole."""
-    text = look("preview_files", {"paths": paths})
-    if "characters left out" not in text:
-        return text
-    parts = [look("preview_files", {"paths": [path]}) for path in paths]
-    return "\n\n".join(
-        one if len(one) <= ONE_FILE else one[: one.rfind("\n", 0, ONE_FILE)] + "\n  ..." for one in parts
-    )
+    whole = look("preview_files", {"paths": paths})
+    if "full" not in whole.data:
+        return whole
+    parts = [look("preview_files", {"paths": [path]}).text for path in paths]
+    cut = [one if len(one) <= ONE_FILE else one[: one.rfind("\n", 0, ONE_FILE)] + "\n  ..." for one in parts]
+    return replace(whole, text="\n\n".join(cut))
 
 
 def indexing_guide(resources: Path, task: str) -> str:
@@ -159,7 +195,7 @@ def module_briefing(
     device: str,
     resources: Path,
     closing: Mapping[str, str] = MappingProxyType({}),
-) -> str:
+) -> Briefing:
     """For the Module Architect: what the data is, how long training may take, and the template's own guide.
 
     `closing` is what the roles before it said when they handed over, by title.
@@ -167,7 +203,7 @@ def module_briefing(
     first, *others = serving(resources / "templates", family(selection.task))
     template = f"templates/{first}"
     guide = (resources / template / "README.md").read_text(encoding="utf-8").strip()
-    return "\n\n".join(
+    text = "\n\n".join(
         [
             "Stage: module",
             f"Task: {selection.task}; metric: {selection.metric}; classes: {_classes(data)}.",
@@ -185,6 +221,7 @@ def module_briefing(
             "Set the project up in the working directory.",
         ]
     )
+    return Briefing(text, ModuleBrief(task=selection.task, template=f"resources/{template}", minutes=minutes))
 
 
 def model_briefing(
@@ -193,11 +230,11 @@ def model_briefing(
     module: TrainingModule,
     minutes: float,
     closing: Mapping[str, str] = MappingProxyType({}),
-) -> str:
+) -> Briefing:
     """For the Model Trainer: what is in place and what counts. `closing` as in `module_briefing`."""
     before, after = module.overfit
     shape = " x ".join(map(str, module.batch_shape))
-    return "\n\n".join(
+    text = "\n\n".join(
         [
             "Stage: model",
             f"Task: {selection.task}; metric: {selection.metric}; classes: {', '.join(data.classes) or 'none'}.",
@@ -210,6 +247,7 @@ def model_briefing(
             "Train, export, and hand over.",
         ]
     )
+    return Briefing(text, ModelBrief(task=selection.task, minutes=minutes))
 
 
 CLOSING = 900

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
+from typing import Any
 
 from m3b.events import Briefed, Event, Replied, Returned, Told
 from m3b.llm.tokens import of_message, of_tools
@@ -28,13 +30,13 @@ class Conversation:
         self._sizes: list[tuple[Message, int]] = []
         self._tools: tuple[Sequence[ToolSpec], int] = ((), 0)
 
-    def say(self, text: str) -> None:
-        """A user turn. Two in a row become one, since not every provider takes two."""
+    def say(self, text: str, facts: Sequence[Mapping[str, Any]] = ()) -> None:
+        """A user turn, and what it says as data. Two in a row become one, since not every provider takes two."""
         if self.messages and self.messages[-1].role == "user":
             last = self.messages[-1]
-            self.messages[-1] = replace(last, text=f"{last.text}\n\n{text}")
+            self.messages[-1] = replace(last, text=f"{last.text}\n\n{text}", facts=(*last.facts, *facts))
         else:
-            self.messages.append(Message("user", text))
+            self.messages.append(Message("user", text, facts=tuple(facts)))
 
     def add(self, message: Message) -> None:
         self.messages.append(message)
@@ -43,8 +45,16 @@ class Conversation:
         """What the model answered."""
         self.add(Message("assistant", text if text.strip() or calls else EMPTY, tuple(calls)))
 
-    def answer(self, call: ToolCall, text: str, is_error: bool, images: tuple[Picture, ...] = ()) -> None:
-        self.messages.append(Message("tool", text, call_id=call.id, is_error=is_error, images=images))
+    def answer(
+        self,
+        call: ToolCall,
+        text: str,
+        is_error: bool,
+        images: tuple[Picture, ...] = (),
+        data: Mapping[str, Any] = MappingProxyType({}),
+    ) -> None:
+        facts = (data,) if data else ()
+        self.messages.append(Message("tool", text, call_id=call.id, is_error=is_error, images=images, facts=facts))
 
     def size(self, tools: Sequence[ToolSpec]) -> int:
         """Estimated tokens of a request; each message is measured once, so a turn costs the same late as early."""
@@ -115,15 +125,17 @@ class Conversation:
                 conversation._close_calls()
             match event:
                 case Returned():
-                    conversation.add(Message("tool", event.text, call_id=event.id, is_error=event.is_error))
+                    facts = (event.facts,) if event.facts else ()
+                    bad = event.is_error
+                    conversation.add(Message("tool", event.text, call_id=event.id, is_error=bad, facts=facts))
                 case Briefed():
                     if event.system:
                         conversation.add(Message("system", event.system))
-                    conversation.say(event.text)
+                    conversation.say(event.text, event.facts)
                 case Replied():
                     conversation.reply(event.text, event.calls)
                 case Told():
-                    conversation.say(event.text)
+                    conversation.say(event.text, event.facts)
         if not still_open:
             conversation._close_calls()
         return conversation

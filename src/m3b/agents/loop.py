@@ -7,8 +7,9 @@ the `RunEnd` exceptions.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any, Protocol
 
 from m3b.agents.budget import Budget
@@ -17,6 +18,7 @@ from m3b.agents.reasons import Duty, cause, why
 from m3b.agents.replies import given_up
 from m3b.agents.standing import Standing
 from m3b.agents.verdict import Verdict
+from m3b.briefs import Reflection, Rejection
 from m3b.errors import Cancelled, ContextOverflow, Failed, LLMError, OutOfBudget
 from m3b.events import Called, Checked, Delta, Event, Noted, Reason, Replied, Returned, Told, Waiting
 from m3b.llm.base import LLM
@@ -142,7 +144,7 @@ class Agent:
                 raise Failed(f"{self._duty.failed}. {words}")
             verdict = check(reply.text)
             if verdict.said:
-                self._tell(verdict.said, "answer")
+                self._tell(verdict.said, "answer", facts=verdict.facts)
                 continue
             self.emit(Checked(verdict.accepted, verdict.faults, verdict.warnings, verdict.reasons))
             if not verdict.accepted:
@@ -150,7 +152,8 @@ class Agent:
             elif verdict.warnings and self.reflection and not self._reflected:
                 self._reflected = True
                 noted = f"The check accepts your work, and noted:\n{_bullets(verdict.warnings)}"
-                self._tell(f"{self.reflection}\n\n{noted}", "reflection")
+                facts = Reflection(warnings=verdict.warnings).plain()
+                self._tell(f"{self.reflection}\n\n{noted}", "reflection", facts=facts)
             else:
                 self._reflected, self._cause = False, ""
                 return verdict
@@ -212,9 +215,13 @@ class Agent:
         self._tell(fault, "unusable")
         return True
 
-    def _tell(self, text: str, reason: Reason, iteration: int = 0) -> None:
-        self.conversation.say(text)
-        self.emit(Told(text, reason, iteration))
+    def _tell(
+        self, text: str, reason: Reason, iteration: int = 0, *, facts: Mapping[str, Any] = MappingProxyType({})
+    ) -> None:
+        """A user turn; `facts` is what it says for models that plan by it."""
+        data = [dict(facts)] if facts else []
+        self.conversation.say(text, data)
+        self.emit(Told(text, reason, iteration, data))
 
     # --- acting --------------------------------------------------------------------------------------------------
 
@@ -291,7 +298,7 @@ class Agent:
             return False
 
     def _answer(self, call: ToolCall, result: ToolResult) -> None:
-        self.conversation.answer(call, result.text, result.is_error, result.images)
+        self.conversation.answer(call, result.text, result.is_error, result.images, result.data)
         self.emit(Returned(call.id, call.name, result.text, result.is_error, result.data))
 
     def _circle(self, repeats: str) -> None:
@@ -319,7 +326,8 @@ class Agent:
         self.counters.iterations += 1
         noted = f"\nIt noted besides:\n{_bullets(verdict.warnings)}" if verdict.warnings else ""
         told = f"The check does not accept this yet:\n{_bullets(verdict.faults)}{noted}\nMend it, then say that you are done."
-        self._tell(told, "rejected", self.counters.iterations)
+        facts = Rejection(faults=verdict.faults, codes=verdict.codes, warnings=verdict.warnings).plain()
+        self._tell(told, "rejected", self.counters.iterations, facts=facts)
 
     def _why(self, *found: str, rounds: int = 0) -> str:
         """The reason for people; a script that failed last usually knows the cause."""

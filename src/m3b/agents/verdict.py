@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 from m3b.errors import RunEnd
@@ -16,10 +18,12 @@ class Fault:
         agent: for the role that shall fix it: what was found, and what to do about it in the working directory.
         user: for the person who reads why the run ended, if nobody fixes it: what was found and where, without files and
             commands that are the agents' alone. Empty where `agent` says just that.
+        code: which finding of the audit it is, where it is one.
     """
 
     agent: str
     user: str = ""
+    code: str = ""
 
     @property
     def told(self) -> str:
@@ -37,6 +41,7 @@ class Verdict:
         end: how the run ends if the role cannot fix the faults; None is an ordinary failure.
         fatal: True when trying again cannot help, so that the run ends at once.
         said: what the agent has to hear before it decides, such as the user's answer; no fault, and no debug iteration.
+        facts: the same as data.
         artifact: what was handed over, when accepted.
     """
 
@@ -45,6 +50,7 @@ class Verdict:
     end: type[RunEnd] | None = None
     fatal: bool = False
     said: str = ""
+    facts: Mapping[str, Any] = field(default_factory=dict)
     artifact: Any = field(default=None, compare=False)
 
     @property
@@ -55,6 +61,11 @@ class Verdict:
     def faults(self) -> tuple[str, ...]:
         """What must change, in the agent's voice."""
         return tuple(fault.agent for fault in self.findings)
+
+    @property
+    def codes(self) -> tuple[str, ...]:
+        """The audit's findings among the faults."""
+        return tuple(fault.code for fault in self.findings if fault.code)
 
     @property
     def reasons(self) -> tuple[str, ...]:
@@ -68,9 +79,9 @@ def rejected(*faults: Fault | str, end: type[RunEnd] | None = None, fatal: bool 
     return Verdict(found, end=end, fatal=fatal)
 
 
-def answered(said: str) -> Verdict:
-    """A verdict that passes on what the user said."""
-    return Verdict(said=said)
+def answered(said: str, facts: Mapping[str, Any] = MappingProxyType({})) -> Verdict:
+    """A verdict that passes on what the user said, in words and as data."""
+    return Verdict(said=said, facts=facts)
 
 
 def accepted(artifact: Any, *warnings: str) -> Verdict:

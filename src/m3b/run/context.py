@@ -26,7 +26,7 @@ from m3b.run.sandbox_runner import Executor
 from m3b.run.state import History
 from m3b.run.training_view import VIEW, begin_training, end_training
 from m3b.sandbox import Sandbox
-from m3b.tools import Roots
+from m3b.tools import Roots, ToolResult
 from m3b.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -108,9 +108,9 @@ class RunContext:
         """The model that plays a role."""
         return self.llms.get(role) or self.llms["default"]
 
-    def look(self, tool: str, arguments: Mapping[str, object]) -> str:
+    def look(self, tool: str, arguments: Mapping[str, object]) -> ToolResult:
         """A preview on m3b's own account: it costs the agents no action."""
-        return self.tools.call(ToolCall("look", tool, dict(arguments)), (tool,)).text
+        return self.tools.call(ToolCall("look", tool, dict(arguments)), (tool,))
 
     def work_with(self, roots: Roots, read: list[Path]) -> None:
         """Give scripts, tools and m3b's own probes other folders from now on."""

@@ -150,12 +150,13 @@ class Performer:
         return [event for role in STAGES for event in self.run.state.dialogue.get(role.name, [])]
 
     def _brief(self, agent: Agent, stage: Stage[A], *, system: str) -> None:
-        event = Briefed(system, stage.briefing(self.run))
+        told = stage.briefing(self.run)
+        event = Briefed(system, told.text, [told.facts.plain()])
         self.run.emit(event)
         if system:
             agent.conversation = Conversation.restore([event])
         else:
-            agent.conversation.say(event.text)
+            agent.conversation.say(event.text, event.facts)
 
     def _system(self, roles: Sequence[Role]) -> str:
         workspace = self.run.workspace

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -15,6 +16,7 @@ from m3b.agents.artifacts import Selection
 from m3b.agents.checks.module import Ran
 from m3b.agents.loop import Emit
 from m3b.agents.verdict import Fault, Verdict, rejected
+from m3b.briefs import Reading
 from m3b.data.cards import Card, own_notes
 from m3b.data.index import Index
 from m3b.data.spec.places import OFFERS, SPEC
@@ -22,6 +24,7 @@ from m3b.errors import RejectedData
 from m3b.events import Noted, StageBegun
 from m3b.run.folder import Run
 from m3b.run.origin import EDITED, GIVEN, PROPOSED, SCRIPT, as_json, as_reading, objection, told
+from m3b.tasks import family
 from m3b.untrusted import Unsafe, is_file, read_bytes, read_json, write_whole
 
 if TYPE_CHECKING:
@@ -33,8 +36,6 @@ ASKED, OFFERED = "asked.json", "offered.json"
 """What was asked of the survey, and the specs that were proposed."""
 SURVEY_S = 90.0
 WALL_S = 1800.0
-BOXED = ("map_50", "map", "froc", "image_auroc")
-"""Metrics that are of boxes alone."""
 REMEDY = f"Edit {SPEC} (or copy another of {OFFERS}/), or remove it and write the index files with a script."
 
 
@@ -42,6 +43,14 @@ class RunInside(Protocol):
     """Runs m3b's own reading of data in the sandbox."""
 
     def __call__(self, place: Path, root: Path, work: Path | None, wall_s: float) -> Ran: ...
+
+
+@dataclass(frozen=True)
+class Proposed:
+    """Readings, best first, and why the best may not be taken as it is, or why there is none."""
+
+    readings: tuple[Reading, ...]
+    insufficient: str = ""
 
 
 class Readings:
@@ -61,18 +70,17 @@ class Readings:
         self.offers: list[dict[str, Any]] = []
         """What was proposed, with its spec; empty in a process that took the run up later."""
 
-    def propose(self, request: str, selection: Selection, card: Card) -> list[dict[str, Any]]:
-        """What the folder could be read as, best first; written to `work/Datapath/readings` too.
+    def propose(self, request: str, selection: Selection, card: Card) -> Proposed:
+        """What the folder could be read as; the specs are written to `work/Datapath/readings`.
 
-        Each has `file`, `score`, `sufficient`, `title`, `evidence`, `doubts` and `unclear`. Empty where nothing could be
-        proposed; a folder that breaks the survey is told as a note and proposes nothing.
+        A folder that breaks the survey is told as a note and proposes nothing.
         """
         if card.path is None or not card.path.is_dir():
-            return []
+            return Proposed((), "The data is not on this machine.")
         if self.given is not None and self.given.index is not None:
-            return self._written([as_reading(self.given.index)], sufficient=True)
+            return self._written([as_reading(self.given.index)])
         self.emit(StageBegun("surveying the data folder"))
-        boxes = True if selection.metric in BOXED else None
+        boxes = True if selection.metric in family(selection.task).box_metrics else None
         job = {"do": "propose", "task": selection.task, "request": request, "classes": list(selection.classes),
                "notes": f"{card.text()}\n{own_notes(card.path)}", "boxes": boxes, "seconds": SURVEY_S,
                "given": self.given.model_dump(mode="json", exclude_defaults=True) if self.given else {}}  # fmt: skip
@@ -81,20 +89,21 @@ class Readings:
         if "error" in answer and self.given is not None:
             raise RejectedData(str(answer["error"]))
         if "error" in answer:
-            self.emit(Noted(f"The folder could not be surveyed: {answer['error']}"))
-            return []
-        return self._written(answer["readings"], sufficient=not answer["insufficient"])
+            told = f"The folder could not be surveyed: {answer['error']}"
+            self.emit(Noted(told))
+            return Proposed((), told)
+        return self._written(answer["readings"], answer["insufficient"])
 
-    def _written(self, readings: Sequence[dict[str, Any]], *, sufficient: bool) -> list[dict[str, Any]]:
+    def _written(self, readings: Sequence[dict[str, Any]], insufficient: str = "") -> Proposed:
         """The readings where agents find them, and what is told of each."""
         self._note(OFFERED, [one["spec"] for one in readings])
         self.offers = [dict(one) for one in readings]
         offers = []
         for number, one in enumerate(readings, start=1):
             name = f"{OFFERS}/{number}.json"
-            write_whole(self.run.work, name, json.dumps(one.pop("spec"), indent=1, ensure_ascii=False).encode())
-            offers.append({"file": name, "sufficient": number == 1 and sufficient, **one})
-        return offers
+            write_whole(self.run.work, name, json.dumps(one["spec"], indent=1, ensure_ascii=False).encode())
+            offers.append(Reading(file=name, sufficient=number == 1 and not insufficient, **one))
+        return Proposed(tuple(offers), insufficient)
 
     def shown(self) -> list[dict[str, Any]]:
         """For people: the reading that was taken, then the proposed ones that were not."""

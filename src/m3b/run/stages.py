@@ -32,7 +32,7 @@ class Stage(ABC, Generic[A]):
     artifact: type[A]
 
     @abstractmethod
-    def briefing(self, run: RunContext) -> str:
+    def briefing(self, run: RunContext) -> briefing.Briefing:
         """What the agent is told; asked for once a run, however often that is taken up again."""
 
     @abstractmethod
@@ -53,7 +53,7 @@ class SelectionStage(Stage[Selection]):
     def __init__(self, run: RunContext) -> None:
         self._check = kept_to(run.given, SelectionCheck(run.workspace.cards, run.hooks.ask))
 
-    def briefing(self, run: RunContext) -> str:
+    def briefing(self, run: RunContext) -> briefing.Briefing:
         return briefing.selection_briefing(run.request, list(run.workspace.cards.values()), run.look)
 
     def check(self, run: RunContext, said: str) -> Verdict:
@@ -69,9 +69,12 @@ class IndexStage(Stage[DataIndex]):
     def __init__(self, selection: Selection, card: Card) -> None:
         self.selection, self.card = selection, card
 
-    def briefing(self, run: RunContext) -> str:
-        offers = run.inspector.readings.propose(run.request, self.selection, self.card)
-        return briefing.index_briefing(run.request, self.selection, self.card, run.look, run.folder.resources, offers)
+    def briefing(self, run: RunContext) -> briefing.Briefing:
+        found = run.inspector.readings.propose(run.request, self.selection, self.card)
+        resources, readings = run.folder.resources, found.readings
+        return briefing.index_briefing(
+            run.request, self.selection, self.card, run.look, resources, readings, found.insufficient
+        )
 
     def check(self, run: RunContext, said: str) -> Verdict:
         return run.inspector.check_index(self.selection, self.card, said)
@@ -86,7 +89,7 @@ class ModuleStage(Stage[TrainingModule]):
     def __init__(self, selection: Selection, data: DataIndex) -> None:
         self.selection, self.data = selection, data
 
-    def briefing(self, run: RunContext) -> str:
+    def briefing(self, run: RunContext) -> briefing.Briefing:
         said = closing(run, DATA_ENGINEER)
         return briefing.module_briefing(
             self.selection, self.data, run.state.audit, _minutes(run), device(), run.folder.resources, said
@@ -105,7 +108,7 @@ class ModelStage(Stage[TrainedModel]):
     def __init__(self, selection: Selection, card: Card, data: DataIndex, module: TrainingModule) -> None:
         self.selection, self.card, self.data, self.module = selection, card, data, module
 
-    def briefing(self, run: RunContext) -> str:
+    def briefing(self, run: RunContext) -> briefing.Briefing:
         planned = self.module.plan.get("minutes")
         minutes = float(planned) if isinstance(planned, int | float) else run.options.train_minutes
         said = closing(run, DATA_ENGINEER, MODULE_ARCHITECT)

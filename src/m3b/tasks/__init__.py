@@ -12,6 +12,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from m3b.data.kinds import names
+from m3b.data.spec.proposals.language import plain
 
 from .base import FAMILIES, Row, TaskFamily
 from .metric import Metric
@@ -19,7 +20,17 @@ from .metric import Metric
 if TYPE_CHECKING:
     from m3b.data.index import Index
 
-__all__ = ["Metric", "Row", "TaskFamily", "default_metric", "families", "family", "names", "register_task"]
+__all__ = [
+    "Metric",
+    "Row",
+    "TaskFamily",
+    "asked_task",
+    "default_metric",
+    "families",
+    "family",
+    "names",
+    "register_task",
+]
 
 
 @cache
@@ -56,6 +67,16 @@ def family(task: str) -> TaskFamily:
 def families() -> list[TaskFamily]:
     """All families, m3b's own first."""
     return [family(name) for name in names()]
+
+
+def asked_task(request: str) -> str:
+    """The task that a request's words name; empty where they leave it open.
+
+    "Detect" alone leaves it open: a model that detects pneumonia may well be a classifier. Of several the family that was
+    registered last is taken: of m3b's own, "write a report that locates the nodules" is a report.
+    """
+    text = plain(request)
+    return next((one.name for one in reversed(families()) if one.names_in(text)), "")
 
 
 def default_metric(index: Index) -> str:

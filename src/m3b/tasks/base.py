@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -38,6 +39,11 @@ class TaskFamily(ABC):
         about: when to choose it, for the Task Manager; m3b's own families stand in the prompt already.
         aliases: what data cards may call it elsewhere, for a better message.
         ordered: a regular expression of a clause that orders it, in lower-case text without accents.
+        asked: the same of words anywhere in a request that name it; those that leave it open name no task.
+        hinted: the same of words that may mean it, where the data shows nothing else.
+        needs: what a data set must show for it, any of `masks`, `boxes`, `texts`; empty where labels of images will do.
+        box_metrics: of its metrics those that boxes alone can be measured by.
+        usual_plan: of the Task Manager, that fits most data of it.
         marks_objects: whether it is something that is done to objects, so that a second verb may be about the same model.
         built: what a model of it is called at the beginning of a title that goes on with the classes.
         classes_joined: what stands before the last class in a title.
@@ -57,6 +63,13 @@ class TaskFamily(ABC):
     about: str = ""
     aliases: tuple[str, ...] = ()
     ordered: str = ""
+    asked: str = ""
+    hinted: str = ""
+    needs: tuple[str, ...] = ()
+    box_metrics: tuple[str, ...] = ()
+    usual_plan: str = (
+        "Read what the preview shows; take the patient from its column, folder or name; keep an own split."
+    )
     marks_objects: bool = True
     built: str = "Model of"
     classes_joined: str = " and "
@@ -64,6 +77,10 @@ class TaskFamily(ABC):
     shows_texts: bool = False
     probe_batch: int = 0
     valid_cases: int = 100
+
+    def names_in(self, text: str) -> bool:
+        """Whether a request, in lower case without accents, names this task."""
+        return bool(self.asked and re.search(self.asked, text))
 
     def outputs(self, classes: int, plan: Mapping[str, Any]) -> tuple[int, ...]:
         """How many outputs (channels) a network of this plan may have; empty where any number may be right."""

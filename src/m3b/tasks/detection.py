@@ -37,6 +37,17 @@ class Detection(TaskFamily):
         'segmentation; or with boxes, in every record, "boxes": [{"label": "nodule", "box": [x0, y0, x1, y1]}] ([] is a '
         "healthy image; pixels, upper edge not included; volumes x0, y0, z0, x1, y1, z1), label_dict.json from 0."
     )
+    asked = (
+        r"bounding box|locali[sz]|locate|lokalisier|检测框|位置|定位"
+        r"|\b(?:with|in|by|as|draw|put|set)(?: an?| the)? (?:box|boxes)\b|\bbox(?:es)? (?:around|on|of|for)\b"
+    )
+    hinted = r"\b(?:detect|find|finds|finde|finden|erkenn|trouv|detecter|detectar|encontrar|spot)\w*"
+    needs = ("masks", "boxes")
+    box_metrics = ("map_50", "map", "froc", "image_auroc")
+    usual_plan = (
+        "Take what is marked from the masks or the file of boxes that the preview shows; name the classes after the list "
+        "of labels or the card; take the patient from its field or the name; keep an own split."
+    )
     aliases = ("detect", "object detection", "localization")
     built = "Detector of"
     shows_masks = True

@@ -31,6 +31,10 @@ class Diagnosis(TaskFamily):
         '{"image_path": "data/x/a.png", "labels": ["pneumonia"], "patient": "p1"}; label_dict.json numbers the '
         "labels from 0, the finding to detect last."
     )
+    usual_plan = (
+        "Read the labels from the class folders, the table or the archive that the preview shows; take the patient from its "
+        "column or folder; keep an own split; leave out what has no image, no label or does not open."
+    )
     aliases = ("classification", "classify")
     ordered = r"(?:(?:classif|diagnos|klassifizier|distinguish)\w*|tells?\b(?! (?:me|us)\b)[^.;]*\bfrom)\b"
     built = "Classifier of"

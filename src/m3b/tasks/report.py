@@ -34,6 +34,20 @@ class Reporting(TaskFamily):
         '{"image_path": path or list of views, "report": {"findings": "...", "impression": "..."}, "patient": "p1"}'
         ' (one text may be empty), optional "labels": finding names; label_dict.json names these from 0, or is {}.'
     )
+    asked = (
+        r"(?:writ|generat|draft|produc|compos|schreib|verfass|erstell|gener|redig|redact|escrib)\w*\W+(?:\w+\W+){0,8}?"
+        r"(?:report|bericht|befundbericht|befund|informe|comptes?[- ]rendu|radiologist.s text)"
+        r"|report (?:generation|writing)|(?:生成|撰写|写)\S{0,6}报告"
+        # "write the findings" is a text; "find the findings" is not
+        r"|(?:^|[.;,]\s*|\b(?:that|to|which|can|please)\s+)(?:writ|draft|compos|dictat|redig|redact|verfass|schreib)"
+        r"\w*\W+(?:\w+\W+){0,4}?"
+        r"(?:findings|impressions?|conclusions?|captions?|descriptions?|befunde?|hallazgos|conclusiones)"
+    )
+    needs = ("texts",)
+    usual_plan = (
+        "Read findings and impression from the table or the files that the preview shows; put the views of a study "
+        "together; take the patient from its column or the name; keep an own split; leave out what has no text."
+    )
     aliases = ("report generation", "reports", "captioning")
     ordered = (
         r"(?:writes?|generates?|drafts?|schreibe?|erstelle?|verfasse?|redige|redacta|escribe)\s+"
@@ -45,6 +59,11 @@ class Reporting(TaskFamily):
     built = "Report writer"
     shows_texts = True
     valid_cases = 150
+
+    def names_in(self, text: str) -> bool:
+        """As others; labels that were taken from reports are none."""
+        taken = re.search(r"labels? (?:were |are )?(?:taken|from|extracted)", text)
+        return taken is None and super().names_in(text)
 
     def outputs(self, classes: int, plan: Mapping[str, Any]) -> tuple[int, ...]:
         """Any: they are words of a vocabulary."""

@@ -58,6 +58,16 @@ class Segmentation(TaskFamily):
         'label_dict.json names the values in the masks, {"liver": 1, "spleen": 6}; values that it does not name are '
         'background. Or `mask_path` is {"liver": path, "spleen": path}, a binary mask a class, numbered from 1.'
     )
+    asked = (
+        r"\b(?:segment|delineat|contour|outlin|umrand|einzeichn|eingezeichnet|umriss|delimit|annotate-pixel)|分割|勾画|輪郭"
+        r"|\b(?:draw|paint|colou?r|mark|outline|trace)(?:s|ed|ing)?\b.{0,60}"
+        r"\b(?:scan|ct|mri?|image|volume|number|it|them|picture)"
+    )
+    needs = ("masks",)
+    usual_plan = (
+        "Pair images and masks by their names as the preview shows them; name the values in the masks after the list of "
+        "labels or the card; take the patient from the name; leave out images without a mask."
+    )
     aliases = ("segment",)
     ordered = r"(?:segment(?:s|iere?|iert|er|ar|ez|a)?|delineates?|outlines?|umrande)\b"
     built = "Segmentation of"

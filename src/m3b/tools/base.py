@@ -191,7 +191,8 @@ class Toolbox:
         except OSError as error:
             fault = error.strerror or str(error)
         if fault:
-            return ToolResult(clip(result.text, limit, f"the rest could not be kept: {fault}"), result.is_error)
+            cut = clip(result.text, limit, f"the rest could not be kept: {fault}")
+            return ToolResult(cut, result.is_error, {**result.data, "full": ""})
         full = logs.spell(own)
         data: dict[str, Any] = {**result.data, "full": full}
         return ToolResult(clip(result.text, limit, f"all of it is in {full}"), result.is_error, data)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from m3b.data.links import WHAT_TO_DO
 from m3b.errors import ToolError
+from m3b.summaries import FolderSummary, NamePattern
 from m3b.tools.context import Looking, ToolResult
 from m3b.tools.files import missing
 from m3b.tools.natural import natural
@@ -31,7 +32,7 @@ def preview_dirs(ctx: Looking, path: str, samples: int = 5) -> ToolResult:
     if linked:
         return ToolResult(f"{shown} holds: {', '.join(linked)}. Preview one of them.")
     found = survey(top, ctx.roots.inside())
-    return ToolResult(report(found, shown, top, max(0, min(samples, 50))), data={"files": found.files})
+    return ToolResult(report(found, shown, top, max(0, min(samples, 50))), data=summary(found, shown).plain())
 
 
 def report(found: Survey, shown: str, top: Path, samples: int) -> str:
@@ -51,6 +52,12 @@ def report(found: Survey, shown: str, top: Path, samples: int) -> str:
         lines += _patterns(found)
         lines += _samples(found, top, samples)
     return "\n".join(lines + _oddities(found))
+
+
+def summary(found: Survey, shown: str) -> FolderSummary:
+    """A survey as data: the patterns that the text shows too."""
+    patterns = tuple(NamePattern(text=one.shown(), count=one.count) for one in _largest(found))
+    return FolderSummary(path=shown, files=found.files, patterns=patterns)
 
 
 def _extensions(found: Survey, about: str) -> str:
@@ -75,13 +82,18 @@ def _tree(node: Node, indent: str, depth: int, lines: list[str]) -> None:
 
 
 def _patterns(found: Survey) -> list[str]:
-    largest = sorted(found.groups.values(), key=lambda one: (-one.count, one.pattern))
-    chosen = sorted(largest[:_MAX_PATTERNS], key=lambda one: natural(one.shown()))
+    chosen = _largest(found)
     lines = [f"  {one.shown()}" + (f" x {one.count:,}" if one.count > 1 else "") for one in chosen]
-    rest = sum(one.count for one in largest[_MAX_PATTERNS:]) + found.ungrouped
+    rest = sum(one.count for one in found.groups.values()) - sum(one.count for one in chosen) + found.ungrouped
     if rest:
         lines.append(f"  ... {rest:,} files of other patterns")
     return lines
+
+
+def _largest(found: Survey) -> list[Group]:
+    """The patterns with most files, in natural order."""
+    largest = sorted(found.groups.values(), key=lambda one: (-one.count, one.pattern))
+    return sorted(largest[:_MAX_PATTERNS], key=lambda one: natural(one.shown()))
 
 
 def _samples(found: Survey, top: Path, samples: int) -> list[str]:

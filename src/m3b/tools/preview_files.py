@@ -13,10 +13,12 @@ from pathlib import Path
 
 from m3b import untrusted
 from m3b.errors import DataError, ToolError
+from m3b.summaries import FileSummary, Previews
 from m3b.tools.context import Looking, ToolResult
 from m3b.tools.files import missing
 from m3b.tools.paths import open_read, walk
 from m3b.tools.patterns import extension
+from m3b.tools.previews.lines import Lines
 from m3b.tools.text import shorten, size
 
 _KINDS = {
@@ -40,10 +42,11 @@ _BY_EXTENSION = {end: kind for kind, ends in _KINDS.items() for end in ends}
 def preview_files(ctx: Looking, paths: list[str]) -> ToolResult:
     """One part a path; a path that cannot be read costs its own part."""
     parts: list[str] = []
+    files: list[FileSummary] = []
     failed = 0
     for path in paths[:40]:
         try:
-            parts.append(preview(ctx, path))
+            parts.append(preview(ctx, path, files))
         except (ToolError, DataError) as error:
             parts.append(spelled(ctx, str(error)))
             failed += 1
@@ -55,7 +58,8 @@ def preview_files(ctx: Looking, paths: list[str]) -> ToolResult:
             failed += 1
     if len(paths) > 40:
         parts.append(f"Only the first 40 of {len(paths)} paths were previewed.")
-    return ToolResult("\n\n".join(parts), is_error=failed == len(paths[:40]))
+    data = Previews(files=tuple(files)).plain()
+    return ToolResult("\n\n".join(parts), is_error=failed == len(paths[:40]), data=data)
 
 
 def spelled(ctx: Looking, text: str) -> str:
@@ -65,8 +69,8 @@ def spelled(ctx: Looking, text: str) -> str:
     return text
 
 
-def preview(ctx: Looking, path: str) -> str:
-    """One file or series folder as text.
+def preview(ctx: Looking, path: str, files: list[FileSummary]) -> str:
+    """One file or series folder as text; as data it is added to `files`, where its kind has such.
 
     Raises:
         ToolError: it does not exist or cannot be read as what it seems to be.
@@ -76,7 +80,7 @@ def preview(ctx: Looking, path: str) -> str:
         raise missing(ctx.roots, path, real)
     shown = ctx.roots.show(real)
     if real.is_dir():
-        return _folder(ctx, real, shown)
+        return _folder(ctx, real, shown, files)
     with open_read(real, shown) as file:
         head = file.read(4096)
         status = os.fstat(file.fileno())
@@ -101,6 +105,8 @@ def preview(ctx: Looking, path: str) -> str:
         raise ToolError(
             f"{shown}: {size(length)}, cannot be read as {extension(real.name) or kind}: {reason}"
         ) from None
+    if isinstance(lines, Lines):
+        files.append(lines.summary.model_copy(update={"path": shown}))
     return f"{shown}: {size(length)}, {lines[0]}" + "".join(f"\n  {line}" for line in lines[1:])
 
 
@@ -163,7 +169,7 @@ def _is_zip(path: Path) -> bool:
         return zipfile.is_zipfile(file)
 
 
-def _folder(ctx: Looking, folder: Path, shown: str) -> str:
+def _folder(ctx: Looking, folder: Path, shown: str, known: list[FileSummary]) -> str:
     """A DICOM series, a folder of slices, or the advice to use preview_dirs."""
     files = _files(ctx, folder, shown)
     if not files:
@@ -177,7 +183,7 @@ def _folder(ctx: Looking, folder: Path, shown: str) -> str:
     more = " or more" if len(files) > _SLICES else ""
     return (
         f"{shown}: a folder of {len(files):,}{more} files; preview_dirs counts them. "
-        f"One of them:\n{preview(ctx, str(middle))}"
+        f"One of them:\n{preview(ctx, str(middle), known)}"
     )
 
 

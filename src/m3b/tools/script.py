@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from typing import Any
 
 from m3b.errors import ToolError
 from m3b.sandbox import Exit
+from m3b.summaries import ScriptOutcome
 from m3b.tools.context import Context, ToolResult
 from m3b.tools.jobs import Job
 from m3b.tools.text import bad_loss, clip, last_traceback, tidy
@@ -82,10 +82,16 @@ def _result(ctx: Context, job: Job, cancelled: bool) -> ToolResult:
         lines.append("It printed nothing." if not job.running else "Nothing printed so far.")
     if error:
         lines.append(f"--- last traceback ---\n{clip(error, ctx.max_result_chars // 2)}")
-    data: dict[str, Any] = {"job": job.number, "running": job.running, "output": log, "error": error}
-    data["wall_s"] = round(job.exit.wall_s if job.exit else time.monotonic() - job.started, 2)
-    if job.exit:
-        data |= {"exit_code": job.exit.code, "reason": job.exit.reason}
+    outcome = ScriptOutcome(
+        job=job.number,
+        running=job.running,
+        exit_code=job.exit.code if job.exit else None,
+        reason=job.exit.reason if job.exit else "",
+        output=log,
+        error=error,
+        wall_s=round(job.exit.wall_s if job.exit else time.monotonic() - job.started, 2),
+    )
+    data = outcome.model_dump(exclude=set() if job.exit else {"exit_code", "reason"})
     return ToolResult("\n".join(lines), is_error=bool(job.exit and job.exit.code != 0), data=data)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from m3b.agents.artifacts import Selection
 from m3b.agents.replies import find_object
 from m3b.agents.verdict import Fault, Verdict, accepted, answered, rejected
+from m3b.briefs import Answer
 from m3b.data import kinds
 from m3b.data.cards import Card
 from m3b.data.kinds import DEFAULT
@@ -60,7 +61,8 @@ class SelectionCheck:
             return rejected(Fault(f"Your reply holds no JSON object. {shape()}", NO_ANSWER))
         question = str(raw.get("question") or "").strip()
         if question and (answer := self._answer(question)):
-            return answered(f"The user answers your question ({question}): {answer} Decide now. {shape()}")
+            told = f"The user answers your question ({question}): {answer} Decide now. {shape()}"
+            return answered(told, Answer(text=answer).plain())
         if raw.get("data_card") is None:
             return self._declined(str(raw.get("reason") or "No data card serves the request."))
         return _chosen(raw, self.cards)
@@ -85,7 +87,8 @@ class SelectionCheck:
         named = _named(answer, here)
         self._chosen = named is not None
         said = f"use {named.name}." if named else answer
-        return answered(f"The user answers: {said} Decide again. {shape()}")
+        facts = Answer(text=answer, card=named.name if named else "").plain()
+        return answered(f"The user answers: {said} Decide again. {shape()}", facts)
 
 
 def _named(answer: str, here: Sequence[Card]) -> Card | None:

@@ -121,6 +121,7 @@ def slots_needed(spec: IndexSpec) -> list[str]:
     values: list[Any] = [spec.patient, spec.split.source, *spec.together]
     values += list(spec.labels.sources) if spec.labels else []
     values += [spec.report.findings, spec.report.impression] if spec.report else []
+    values += [through for one in values if (through := getattr(one, "through", None)) is not None]
     keys = [getattr(one, "image", "") or getattr(one, "value", "") for one in values if one is not None]
     keys += [f"{{tag.{one.keyword}}}" for one in values if one is not None and one.kind == "tag"]
     keys += [spec.masks.image or spec.masks.case] if spec.masks else []

@@ -60,7 +60,7 @@ def _one_hot(labels: Labels, sources: Sources, case: Case) -> tuple[str, ...]:
     found: list[str] = []
     seen = False
     for name, texts in labels.classes.items():
-        for column in texts or (name,):
+        for column in () if name == labels.none else texts or (name,):
             if column not in columns:
                 raise DataError(f"labels.classes: there is no source of column {column!r} for {name}.")
             cell = sources.text(columns[column], case)
@@ -73,4 +73,6 @@ def _one_hot(labels: Labels, sources: Sources, case: Case) -> tuple[str, ...]:
                 raise DataError(f"The column {column!r} holds {cell[:40]!r}; a yes/no column is needed.")
     if not seen:
         raise LeaveOut("no label")
+    if not found and labels.none:
+        return (labels.none,)
     return tuple(dict.fromkeys(found))

@@ -72,6 +72,8 @@ class FromTable(Part):
         image: key of a file or case: `{stem}`.
         rule: how both keys are brought together.
         column: the cell that is taken.
+        through: another table whose `column` gives the key instead of `image`, for rows of studies or patients that only
+            another table brings together with files.
     """
 
     kind: Literal["table"] = "table"
@@ -83,6 +85,7 @@ class FromTable(Part):
     image: str = "{name}"
     rule: Rule = "exact"
     column: str
+    through: FromTable | None = None
 
 
 class FromTag(Part):
@@ -176,6 +179,7 @@ class Labels(Part):
             out, with that reason. In the order of the model's outputs.
         separator: between labels in one cell, for multi-label sets.
         one_hot: each source is a yes/no column; `classes` maps class -> column.
+        none: of one-hot columns: the class of cases in which none says yes, one of `classes`; empty gives them no label.
         ordered: whether the classes are grades, from low to high.
     """
 
@@ -183,6 +187,7 @@ class Labels(Part):
     classes: dict[str, tuple[str, ...]]
     separator: str = ""
     one_hot: bool = False
+    none: str = ""
     ordered: bool = False
 
 

@@ -80,7 +80,9 @@ class Sources:
                 side = self._listed(value).get(normal(value.rule, filled(value.image, case.slots)))
                 return () if side is None else (side,)
             case FromTable():
-                return self._table(value).get(normal(value.rule, filled(value.image, case.slots)), ())
+                keys = self.texts(value.through, case) if value.through else (filled(value.image, case.slots),)
+                table = self._table(value)
+                return tuple(dict.fromkeys(text for key in keys for text in table.get(normal(value.rule, key), ())))
 
     def keys_of(self, value: FromTable) -> set[str]:
         """The keys that a table names, for what it names and nobody has."""

@@ -1,13 +1,15 @@
 """The embedded core: an `LLM` with no model behind it, which works by rules over common layouts.
 
-It reads the same prompts and tool results as any model and answers with the same tool calls. It knows no data set:
-all that it goes by is what the briefing and the tools show. A layout that is beyond it is said to be so.
+It is told what any model is told, and plans by the data that its messages carry beside their text (`m3b.briefs`): it
+never reads prose that m3b wrote. Of free text it reads the user's request, cards and notes. It knows no data set. How a
+folder is read is proposed from the survey of its files; where no reading is borne out, the rules say what is missing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
+from m3b.briefs import IndexBrief, ModelBrief, ModuleBrief, SelectionBrief
 from m3b.llm.base import Cancelled, Facts, OnWait
 from m3b.llm.rules.building import train_model, write_module
 from m3b.llm.rules.indexing import write_index
@@ -16,9 +18,22 @@ from m3b.llm.rules.view import View, read
 from m3b.llm.tokens import of_reply, of_request
 from m3b.messages import Message, Reply, ToolCall, ToolSpec, Usage
 
-Step = Callable[[View], str | list[ToolCall]]
-STEPS: dict[str, Step] = {"selection": select, "index": write_index, "module": write_module, "model": train_model}
-"""What to do next, a stage: a closing text, or calls."""
+UNKNOWN = (
+    "The rules plan by data that messages carry, and these carry none for a stage that they know; use a language model."
+)
+
+
+def plan(view: View) -> str | list[ToolCall]:
+    """What to do next: a closing text, or calls."""
+    match view.brief:
+        case SelectionBrief() as brief:
+            return select(brief, view)
+        case IndexBrief() as brief:
+            return write_index(brief, view)
+        case ModuleBrief() as brief:
+            return write_module(brief, view)
+        case ModelBrief() as brief:
+            return train_model(brief, view)
 
 
 class Rules:
@@ -37,8 +52,7 @@ class Rules:
     ) -> Reply:
         """The next step of the stage that the conversation is in; never waits, never fails."""
         view = read(messages)
-        step = STEPS.get(view.stage)
-        answer = step(view) if step else "The rules know no such stage; use a language model for it."
+        answer = plan(view) if view is not None else UNKNOWN
         text = answer if isinstance(answer, str) else ""
         made = sum(len(message.calls) for message in messages)
         calls = () if isinstance(answer, str) else tuple(_numbered(answer, made))

@@ -3,48 +3,46 @@
 from __future__ import annotations
 
 import json
-import re
 
+from m3b.briefs import ModelBrief, ModuleBrief
 from m3b.llm.rules.view import View, call
 from m3b.messages import ToolCall
 
 TRAIN = "python train.py"
 EXPORT = "python export.py --out Deliver"
+WAIT_S = 3600
 
 
-def write_module(view: View) -> str | list[ToolCall]:
-    """Copy the template, make its plan; one more plan if the check names a fault."""
-    template = view.part(r"## Template (resources/\S+)")
-    minutes = view.part(r"Training time: ([\d.]+) minutes") or "5"
+def write_module(brief: ModuleBrief, view: View) -> str | list[ToolCall]:
+    """Copy the template, make its plan; the plan once more if that failed."""
+    plan = call("run_script", command=f"python plan.py --minutes {brief.minutes:g}")
     if not view.steps:
-        copy = call("copy_files", source=template, destination=".")
-        return [copy, call("run_script", command=f"python plan.py --minutes {minutes}")]
+        return [call("copy_files", source=brief.template, destination="."), plan]
     plans = [step for step in view.steps if "plan.py" in step.command]
     if plans and plans[-1].failed and len(plans) < 2:
-        return [call("run_script", command=f"python plan.py --minutes {minutes}")]
-    if view.rejected:
-        found = " ".join(view.rejected.splitlines()[1:2]).removeprefix("- ")
+        return [plan]
+    if view.rejection:
+        found = next(iter(view.rejection.faults), "nothing is said of what is wrong")
         return _given_up(f"The rules change no code, and the project as shipped was not accepted: {found}")
     return "The template is in place as shipped, with the plan that it made from the data."
 
 
-def train_model(view: View) -> str | list[ToolCall]:
+def train_model(brief: ModelBrief, view: View) -> str | list[ToolCall]:
     """Train, wait, export; resume once if training fails."""
     if not view.steps:
-        return [call("run_script", command=f"{TRAIN} && {EXPORT}", wait_s=3600)]
+        return [call("run_script", command=f"{TRAIN} && {EXPORT}", wait_s=WAIT_S)]
     last = view.steps[-1]
-    running = re.search(r"job (\d+)", last.result)
-    if "still running" in last.result and running:
-        return [call("run_script", job=int(running.group(1)), wait_s=3600)]
+    if last.outcome is not None and last.outcome.running:
+        return [call("run_script", job=last.outcome.job, wait_s=WAIT_S)]
     resumed = any("--resume" in step.command for step in view.steps)
     if last.failed and not resumed:
-        return [call("run_script", command=f"{TRAIN} --resume && {EXPORT}", wait_s=3600)]
+        return [call("run_script", command=f"{TRAIN} --resume && {EXPORT}", wait_s=WAIT_S)]
     if last.failed:
         return _given_up(
             "Training failed twice, and the rules change no code: a language model or a person has to look."
         )
-    figures = re.findall(r"^.*validation.*$", last.result, re.MULTILINE | re.IGNORECASE)
-    return "Trained and exported. " + (figures[-1].strip() if figures else "")
+    took = f" in {last.outcome.wall_s:.0f} s" if last.outcome else ""
+    return f"Trained and exported the project as shipped{took}."
 
 
 def _given_up(words: str) -> str:

@@ -1,21 +1,22 @@
-"""What the rules see of a conversation: the stage, its briefing, and what has happened in it so far."""
+"""What the rules see of a conversation: the brief of its stage, and what has happened since, all of it typed."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
+from m3b.briefs import Answer, Brief, IndexBrief, ModelBrief, ModuleBrief, Rejection, SelectionBrief, known
 from m3b.messages import Message, ToolCall
+from m3b.summaries import ScriptOutcome
 
 
 @dataclass(frozen=True)
 class Step:
-    """One call and what came of it."""
+    """One call and what came of it; `outcome` where it ran a script."""
 
     call: ToolCall
-    result: str
     is_error: bool
+    outcome: ScriptOutcome | None = None
 
     @property
     def command(self) -> str:
@@ -23,96 +24,56 @@ class Step:
 
     @property
     def failed(self) -> bool:
-        """Whether a script ended otherwise than with exit code 0."""
-        code = re.search(r"exit code (\d+)", self.result)
-        return self.is_error or (code is not None and code.group(1) != "0")
+        return self.is_error or (self.outcome is not None and self.outcome.failed)
 
 
 @dataclass(frozen=True)
 class View:
-    """The conversation from the last briefing on.
+    """The conversation from the last brief on.
 
     Args:
-        stage: from its first line, `Stage: ...`.
-        briefing: the whole of it.
+        brief: of the stage.
         steps: calls and results since.
-        told: what m3b has said since (rejections, reflections, warnings), and an empty text for each step.
+        rejection: what a check said last, where nothing was done since.
+        answer: what the user said last, where nothing was done since.
     """
 
-    stage: str = ""
-    briefing: str = ""
+    brief: Brief
     steps: tuple[Step, ...] = ()
-    told: tuple[str, ...] = field(default=())
-
-    @property
-    def request(self) -> str:
-        return self.part(r"Request of the user:\n(.*?)(?:\n\n|\Z)")
-
-    @property
-    def task(self) -> str:
-        """The selection's task; diagnosis where none is named."""
-        block = self.part(r"## Selection\n(\{.*?\n\})")
-        found = re.search(r'"task": "(\w+)"', block)
-        return found.group(1) if found else "diagnosis"
-
-    @property
-    def preview(self) -> str:
-        """The preview of the data folder."""
-        return self.part(r"## Preview of data/[\w-]+\n(.*?)(?:\n\n|\Z)") + "\n"
-
-    def part(self, pattern: str, more: re.RegexFlag = re.DOTALL) -> str:
-        """The first group of a pattern in the briefing, or nothing."""
-        found = re.search(pattern, self.briefing, re.DOTALL | more)
-        return found.group(1).strip() if found else ""
-
-    @property
-    def rejected(self) -> str:
-        """The last rejection, if it is the last thing that was said."""
-        last = self.told[-1] if self.told else ""
-        return last if last.startswith("The check does not accept") else ""
-
-    @property
-    def answer(self) -> str:
-        """What the user answered, if that is the last thing that was said."""
-        last = self.told[-1] if self.told else ""
-        found = re.match(r"The user answers(?: your question \(.*\))?: (.*?) Decide (?:again|now)\.", last, re.DOTALL)
-        return found.group(1).strip() if found else ""
+    rejection: Rejection | None = None
+    answer: Answer | None = None
 
 
-def read(messages: Sequence[Message]) -> View:
-    """The view of a conversation; an unknown one gives an empty stage."""
-    start = next(
-        (at for at in range(len(messages) - 1, -1, -1) if messages[at].role == "user" and _stage(messages[at].text)), -1
-    )
-    if start < 0:
-        return View()
-    text = messages[start].text
-    briefing = text[text.rindex("Stage: ", 0, _last_stage(text) + 8) :]
-    steps, told = _since(messages[start + 1 :])
-    return View(_stage(text), briefing, tuple(steps), tuple(told))
+def read(messages: Sequence[Message]) -> View | None:
+    """The view of a conversation; None where no message carries a brief."""
+    for at in range(len(messages) - 1, -1, -1):
+        briefs = [one for one in known(messages[at].facts) if isinstance(one, BRIEFS)]
+        if briefs:
+            return _since(briefs[-1], messages[at + 1 :])
+    return None
 
 
-def _last_stage(text: str) -> int:
-    return max(found.start() for found in re.finditer(r"^Stage: \w+", text, re.MULTILINE))
+BRIEFS = (SelectionBrief, IndexBrief, ModuleBrief, ModelBrief)
 
 
-def _stage(text: str) -> str:
-    found = re.findall(r"^Stage: (\w+)", text, re.MULTILINE)
-    return str(found[-1]) if found else ""
-
-
-def _since(messages: Sequence[Message]) -> tuple[list[Step], list[str]]:
+def _since(brief: Brief, messages: Sequence[Message]) -> View:
     calls: dict[str, ToolCall] = {}
-    steps, told = [], []
+    steps: list[Step] = []
+    rejection: Rejection | None = None
+    answer: Answer | None = None
     for message in messages:
         if message.role == "assistant":
             calls.update({call.id: call for call in message.calls})
-        elif message.role == "tool" and message.call_id in calls:
-            steps.append(Step(calls[message.call_id], message.text, message.is_error))
-            told.append("")  # whatever was said before has been acted on
+            continue
+        rejection = answer = None  # whatever was said before has been acted on
+        told = known(message.facts)
+        if message.role == "tool" and message.call_id in calls:
+            outcome = next((one for one in told if isinstance(one, ScriptOutcome)), None)
+            steps.append(Step(calls[message.call_id], message.is_error, outcome))
         elif message.role == "user":
-            told.append(message.text)
-    return steps, told
+            rejection = next((one for one in told if isinstance(one, Rejection)), None)
+            answer = next((one for one in told if isinstance(one, Answer)), None)
+    return View(brief, tuple(steps), rejection, answer)
 
 
 def call(name: str, **arguments: object) -> ToolCall:

@@ -48,20 +48,8 @@ _MASKS = (
     "annotations roi rois manual consensus lesions"
 )
 _IMAGES = ("cases", "images", "scans", "dataset", "data", "ct", "mr", "mri", "img", "imgs", "image")
-"""A part of a path that ends with one of these speaks of images, whatever stands before: `CT-Seg_20cases`."""
+"""A part of a path that ends with one of these speaks of images, whatever stands before: `Lung-Seg_40cases`."""
 MASK_WORDS = frozenset(_MASKS.split())
-_ALL = (
-    "all every each organs organ regions structures vertebrae vertebra such like others rest alle jede organe regionen "
-    "tous toutes organes autres todos todas organos regiones multi parts"
-)
-LESIONS = (
-    "lesion", "tumor", "nodule", "haemorrhage", "hemorrhage", "polyp", "infection", "metastasis", "infarct", "aneurysm",
-    "fracture", "cyst", "stroke", "bleeding", "plaque",
-)  # fmt: skip
-"""Words for what may be marked, singular and folded: the name of the only value where nothing else names it."""
-EVERYTHING = frozenset(_ALL.split())
-"""Words by which a request wants whatever the data set marks."""
-
 BEYOND = (
     r"\bvideos?\b|\bfilm(?:s|ed|ing)?\b|\bgait\b",
     r"\becgs?\b|\bekgs?\b|electrocardio|\beegs?\b|electroencephalo|12-lead|twelve-lead",
@@ -72,60 +60,6 @@ BEYOND = (
 )
 """What a request may ask that images with labels do not answer: other signals, and what will happen to a patient."""
 
-IMAGE_COLUMNS = (
-    "image_path",
-    "imagepath",
-    "filename",
-    "file_name",
-    "image",
-    "img",
-    "file",
-    "path",
-    "volumefilename",
-    "volume",
-    "image_id",
-    "imageid",
-    "image data id",
-    "scan",
-    "slice",
-    "exam",
-    "id",
-)
-PATIENT_COLUMNS = (
-    "patient_id",
-    "patientid",
-    "patient",
-    "subject_id",
-    "subjectid",
-    "subject",
-    "pid",
-    "participant",
-    "case_id",
-    "person",
-    "examid",
-    "study_id",
-    "uid",
-)
-LABEL_COLUMNS = (
-    "label",
-    "labels",
-    "diagnosis",
-    "class",
-    "finding",
-    "findings",
-    "target",
-    "group",
-    "category",
-    "disease",
-    "dx",
-    "diag",
-    "outcome",
-    "grade",
-    "result",
-    "status",
-    "y",
-)
-SPLIT_COLUMNS = ("split", "set", "subset", "partition", "fold", "phase")
 _SAY_NOTHING = """
 a all an and any are as at be between build by can classification classifier classify could create ct detect detection
 detects develop different diagnose diagnosis disease distinguish do each else find findings for from give have i identify
@@ -142,13 +76,6 @@ el los las una del es son cual como por en con para yo modelo
 """
 STOP = frozenset(_SAY_NOTHING.split())
 """Words of a request that say nothing of its subject."""
-_AGAINST = (
-    "rest other others all else any übrige übrigen andere anderen anderem restlichen autre autres reste otro otros "
-    "otras resto demás vs versus against 其他 其它 其余"
-)
-REST = frozenset(_AGAINST.split())
-"""Words by which a request sets one class against all others."""
-UNCLEAR = frozenset(["todo", "unknown", "tbd", "unclear", "unsure", "indeterminate"])
 
 
 def plain(text: str) -> str:
@@ -199,12 +126,6 @@ def _hits(text: str, listed: str) -> int:
     return hits + sum(low.count(word) for word in letters)
 
 
-def folded(word: str) -> str:
-    """A word without its plural, in American spelling: `tumours` and `Tumor` are one."""
-    word = re.sub(r"(?<=[a-z]{3})ours?$", "or", plain(word))
-    return re.sub(r"(?<=[a-rt-z])s$", "", re.sub(r"(?<=[cs])es$", "", word) if word.endswith("sses") else word)
-
-
 def bare_words(name: str) -> list[str]:
     """The words in a file's or folder's name, in lower case and without numbers; `labelsTr` is labels and tr."""
     apart = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name)
@@ -216,17 +137,3 @@ def of_masks(path: str) -> bool:
     *folders, name = path.split("/")
     low = [bare_words(part) for part in (*folders[-3:], name)]
     return any(word in MASK_WORDS for part in low for word in part if part[-1] not in _IMAGES)
-
-
-def rank(name: str, known: tuple[str, ...]) -> int | None:
-    """How well a column's name fits a list of names, 0 best; None is not at all."""
-    low = name.lower().strip()
-    bare = re.sub(r"[^a-z0-9]", "", low)
-    for place, word in enumerate(known):
-        if bare == re.sub(r"[^a-z0-9]", "", word):
-            return place
-    parts = {*re.split(r"[^a-z0-9]+", low), *bare_words(name)}
-    for place, word in enumerate(known):
-        if len(word) > 2 and word in parts:
-            return len(known) + place
-    return None

@@ -8,9 +8,22 @@ from typing import Any
 from m3b.tools.text import plural
 
 
+def is_coco(value: Any) -> bool:
+    """Whether a JSON value has the two lists that every COCO file has."""
+    return isinstance(value, dict) and all(isinstance(value.get(key), list) for key in ("images", "annotations"))
+
+
+def marked(value: Any) -> list[str]:
+    """What the annotations of a COCO file hold; nothing of any other value."""
+    found = [one for one in value["annotations"] if isinstance(one, dict)] if is_coco(value) else []
+    return [
+        key for key in ("bbox", "segmentation", "keypoints", "caption") if any(one.get(key) for one in found[:1000])
+    ]
+
+
 def coco(value: Any) -> list[str] | None:
     """What a COCO file holds; nothing when the value is not one."""
-    if not isinstance(value, dict) or not all(isinstance(value.get(key), list) for key in ("images", "annotations")):
+    if not is_coco(value):
         return None
     categories = [one for one in value.get("categories") or [] if isinstance(one, dict)]
     images = [one for one in value["images"] if isinstance(one, dict)]
@@ -19,15 +32,13 @@ def coco(value: Any) -> list[str] | None:
     counts = Counter(names.get(one.get("category_id"), f"unknown id {one.get('category_id')}") for one in found)
     for name in names.values():
         counts.setdefault(name, 0)
-    marked = len({one.get("image_id") for one in found})
-    kinds = [
-        key for key in ("bbox", "segmentation", "keypoints", "caption") if any(one.get(key) for one in found[:1000])
-    ]
+    annotated = len({one.get("image_id") for one in found})
+    kinds = marked(value)
     shapes = Counter((one.get("width"), one.get("height")) for one in images)
     common = ", ".join(f"{w} x {h} px ({n:,})" for (w, h), n in shapes.most_common(3) if w and h)
     listed = ", ".join(f"{name} x {count:,}" for name, count in counts.most_common(40))
     return [
-        f"COCO: {plural(len(images), 'image')}, {marked:,} of them annotated; {plural(len(found), 'annotation')}"
+        f"COCO: {plural(len(images), 'image')}, {annotated:,} of them annotated; {plural(len(found), 'annotation')}"
         f" ({', '.join(kinds) or 'empty'}); {plural(len(categories), 'category', 'categories')}",
         f"annotations by category: {listed or 'none'}",
         *([f"image sizes: {common}"] if common else []),

@@ -8,7 +8,9 @@ import zlib
 from collections import Counter
 from collections.abc import Sequence
 
+from m3b.summaries import ColumnSummary
 from m3b.tools.phi import cell, mask
+from m3b.tools.previews.fields import SENTENCE
 from m3b.tools.text import shorten
 
 MISSING = frozenset({"", "NA", "N/A", "NaN", "nan", "null", "NULL", "None", "#N/A", "<NA>"})
@@ -100,6 +102,16 @@ class ColumnTally:
             return f"{self.name}: {', '.join([*parts, number])}; looks like personal data: masked"
         vocabulary = self._vocabulary(distinct, exact)
         return f"{self.name}: {', '.join([*parts, number])}{': ' + vocabulary if vocabulary else ''}"
+
+    def summary(self, masked: bool) -> ColumnSummary:
+        """The same as data."""
+        if masked:
+            return ColumnSummary(name=self.name, type=self._type(), distinct=self.distinct[0], personal=True)
+        distinct, exact = self.distinct
+        small = exact and 0 < distinct <= _VOCABULARY
+        values = [(shorten(cell(value), 60), count) for value, count in self.values.most_common()] if small else []
+        prose = not self.numeric and any(len(value.split()) >= SENTENCE for value in list(self.values)[:200])
+        return ColumnSummary(name=self.name, type=self._type(), distinct=distinct, values=tuple(values), prose=prose)
 
     def _type(self) -> str:
         if not self.values:

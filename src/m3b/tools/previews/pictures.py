@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from m3b.data.reading import shared
+from m3b.summaries import PictureSummary
 from m3b.tools.paths import open_read
 from m3b.tools.phi import Phi
+from m3b.tools.previews.lines import Lines
 from m3b.tools.previews.numbers import describe
 from m3b.tools.text import plural
 
@@ -29,7 +31,7 @@ _MODES = {
 }
 
 
-def preview(path: Path, phi: Phi) -> list[str]:
+def preview(path: Path, phi: Phi) -> Lines:
     """Lines about a picture; pixels are read up to 64 million of them."""
     from PIL import Image
 
@@ -44,7 +46,7 @@ def preview(path: Path, phi: Phi) -> list[str]:
             Image.MAX_IMAGE_PIXELS = limit
 
 
-def _describe(image: Any) -> list[str]:
+def _describe(image: Any) -> Lines:
     import numpy as np
 
     width, height = image.size
@@ -52,15 +54,16 @@ def _describe(image: Any) -> list[str]:
     line = f"{image.format} picture, width {width} x height {height} px, {_MODES.get(image.mode, image.mode)}"
     if frames > 1:
         line += f", {plural(frames, 'frame')}"
+    summary = PictureSummary(width=width, height=height, frames=frames, mode=str(image.mode))
     if width * height > _MAX_PIXELS:
-        return [line, "pixels not read: the picture is too large"]
+        return Lines([line, "pixels not read: the picture is too large"], summary)
     pixels = np.asarray(image)
     if pixels.dtype == bool:
         pixels = pixels.astype(np.uint8)
     lines = [line, ("first frame: " if frames > 1 else "") + describe(pixels, counts=pixels.ndim == 2)]
     if pixels.ndim == 3 and pixels.shape[2] >= 3 and _same(pixels):
         lines.append("the three channels are equal: a grey picture stored as RGB")
-    return lines
+    return Lines(lines, summary)
 
 
 def _same(pixels: Any) -> bool:

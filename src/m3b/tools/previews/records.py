@@ -10,10 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from m3b.data.delimited import decode
+from m3b.summaries import DocumentSummary
 from m3b.tools.paths import open_read
 from m3b.tools.phi import Phi, cell, is_personal, masked_json
 from m3b.tools.previews.blocks import count_lines, spread
-from m3b.tools.previews.coco import coco
+from m3b.tools.previews.coco import coco, marked
+from m3b.tools.previews.fields import NAMES, fields
+from m3b.tools.previews.lines import Lines
 from m3b.tools.text import plural, shorten
 
 _WHOLE_UP_TO = 32 * 2**20
@@ -24,7 +27,7 @@ _MAX_NAMES = 64
 _MAX_KEYS = 40
 
 
-def preview(path: Path, phi: Phi) -> list[str]:
+def preview(path: Path, phi: Phi) -> Lines:
     """Lines about a JSON or JSON-lines file; large ones are judged by their beginning, which is said."""
     with open_read(path, path.name) as file:
         length = os.fstat(file.fileno()).st_size
@@ -40,7 +43,9 @@ def preview(path: Path, phi: Phi) -> list[str]:
         value = json.loads(text)
     else:
         value, note = json.loads(closed(text)), f" (of the first {len(head) // 2**20} MiB only)"
-    return [f"JSON{note}: {_kind(value)}", *(coco(value) or []), *structure(value, phi), *_sample(value, phi)]
+    told = [f"JSON{note}: {_kind(value)}", *(coco(value) or []), *structure(value, phi), *_sample(value, phi)]
+    records = len(value) if isinstance(value, list) else 1
+    return Lines(told, DocumentSummary(records=records, fields=fields(value, phi), marked=tuple(marked(value))))
 
 
 def _is_lines(head: bytes) -> bool:
@@ -52,7 +57,7 @@ def _is_lines(head: bytes) -> bool:
         return False
 
 
-def _lines(path: Path, head: bytes, phi: Phi) -> list[str]:
+def _lines(path: Path, head: bytes, phi: Phi) -> Lines:
     total = count_lines(path, quotes=False).lines
     start = head if len(head) < _PREFIX else head[: head.rfind(b"\n") + 1]
     bad: Counter[str] = Counter()
@@ -63,11 +68,12 @@ def _lines(path: Path, head: bytes, phi: Phi) -> list[str]:
         records += more
         of += f" and {len(more):,} spread over the rest" if more else ""
     if not records:
-        return [f"JSON lines: {plural(total, 'line')}, none of those read is valid JSON ({_first(bad)})"]
+        none = f"JSON lines: {plural(total, 'line')}, none of those read is valid JSON ({_first(bad)})"
+        return Lines([none], DocumentSummary())
     lines = [f"JSON lines: {plural(total, 'record')}; fields, of {of}:", *structure(records, phi, top=False)]
     if bad:
         lines.append(f"{plural(bad.total(), 'line')} not valid JSON: {_first(bad)}")
-    return lines + _sample(records, phi)
+    return Lines(lines + _sample(records, phi), DocumentSummary(records=total, fields=fields(records, phi)))
 
 
 def _parsed(lines: Iterable[bytes], bad: Counter[str]) -> Iterator[Any]:
@@ -197,7 +203,7 @@ def _values(values: list[Any]) -> str:
 
 
 def _types(values: list[Any]) -> str:
-    counts = Counter(_NAMES.get(kind, kind.__name__) for kind in map(type, values))
+    counts = Counter(NAMES.get(kind, kind.__name__) for kind in map(type, values))
     names = [name if len(counts) == 1 else f"{name} x {count:,}" for name, count in counts.most_common(4)]
     text = " or ".join(names)
     lengths = [len(value) for value in values if isinstance(value, list)]
@@ -205,21 +211,14 @@ def _types(values: list[Any]) -> str:
         low, high = min(lengths), max(lengths)
         text += f" of {low:,}" + (f" to {high:,}" if high > low else "") + (" items" if high != 1 else " item")
         inner = Counter(type(item) for value in values if isinstance(value, list) for item in value[:50])
-        text += (
-            f" ({' or '.join(_NAMES.get(kind, kind.__name__) for kind, _ in inner.most_common(3))})" if inner else ""
-        )
+        text += f" ({' or '.join(NAMES.get(kind, kind.__name__) for kind, _ in inner.most_common(3))})" if inner else ""
     return text
-
-
-_NAMES: dict[type, str] = {
-    dict: "object", list: "list", bool: "boolean", int: "integer", float: "number", str: "text", type(None): "null"
-}  # fmt: skip
 
 
 def _kind(value: Any) -> str:
     if isinstance(value, list):
         return f"list of {plural(len(value), 'item')}"
-    return _NAMES.get(type(value), type(value).__name__)
+    return NAMES.get(type(value), type(value).__name__)
 
 
 def _sample(value: Any, phi: Phi) -> list[str]:

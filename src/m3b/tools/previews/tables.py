@@ -10,10 +10,12 @@ from itertools import islice
 from pathlib import Path
 
 from m3b.data.delimited import Layout, allow_long_cells, is_table, parse, sniff
+from m3b.summaries import TableSummary
 from m3b.tools.paths import open_read
 from m3b.tools.phi import Phi, personal_columns
 from m3b.tools.previews.blocks import count_lines, spread
 from m3b.tools.previews.columns import ColumnTally, masked_value
+from m3b.tools.previews.lines import Lines
 from m3b.tools.text import plural
 
 _WHOLE_UP_TO = 64 * 2**20
@@ -27,7 +29,7 @@ _NAMES = {",": "comma", "\t": "tab", ";": "semicolon", "|": "bar", " ": "space"}
 __all__ = ["Layout", "is_table", "preview", "sniff"]
 
 
-def preview(path: Path, phi: Phi) -> list[str]:
+def preview(path: Path, phi: Phi) -> Lines:
     """Lines about a table; statistics are of every row up to 64 MiB, else of a sample that is named."""
     allow_long_cells()
     with open_read(path, path.name) as file:
@@ -56,7 +58,8 @@ def preview(path: Path, phi: Phi) -> list[str]:
         lines.append(f"  ... {width - _MAX_COLUMNS} more columns, up to {layout.names[-1]}")
     lines.append("first rows:")
     lines += ["  " + _shown(row, layout, masked) for row in first[:3]]
-    return lines
+    told = tuple(one.summary(index in masked) for index, one in enumerate(columns))
+    return Lines(lines, TableSummary(rows=max((one.count for one in columns), default=0), columns=told))
 
 
 def _rows(path: Path, layout: Layout) -> Iterator[list[str]]:

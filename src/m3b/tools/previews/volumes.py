@@ -7,7 +7,9 @@ from typing import Any
 
 from m3b.data.reading import shared
 from m3b.errors import ToolError
+from m3b.summaries import VolumeSummary
 from m3b.tools.phi import Phi
+from m3b.tools.previews.lines import Lines
 from m3b.tools.previews.numbers import LOOKED_AT, describe, shape
 
 _UNPACKED = 2**31
@@ -15,7 +17,7 @@ _UNPACKED = 2**31
 _NIBABEL = (".nii", ".nii.gz", ".mgz", ".hdr", ".img")
 
 
-def preview(path: Path, phi: Phi) -> list[str]:
+def preview(path: Path, phi: Phi) -> Lines:
     """Lines about a volume; of more than 64 MiB of voxels, evenly spread slices are looked at."""
     try:
         shared().headers.check(path)
@@ -27,7 +29,7 @@ def preview(path: Path, phi: Phi) -> list[str]:
     return _nibabel(path)
 
 
-def _nibabel(path: Path) -> list[str]:
+def _nibabel(path: Path) -> Lines:
     import nibabel
     import numpy as np
 
@@ -52,7 +54,8 @@ def _nibabel(path: Path) -> list[str]:
         lines.append(f"stored values are scaled by {slope} and shifted by {inter}; the range is of scaled values")
     if hasattr(header, "get_sform") and not (int(header["qform_code"]) or int(header["sform_code"])):
         lines.append("no orientation is stated in the header (qform and sform code 0)")
-    return lines
+    shape_ = tuple(int(one) for one in dims)
+    return Lines(lines, VolumeSummary(shape=shape_, spacing=zooms, dtype=str(header.get_data_dtype())))
 
 
 def _slices(source: Any, dims: tuple[int, ...], cells: int, *, first: bool) -> tuple[Any, str]:
@@ -69,7 +72,7 @@ def _slices(source: Any, dims: tuple[int, ...], cells: int, *, first: bool) -> t
     return np.stack(picked), f" (of {len(picked)} slices of {dims[2]})"
 
 
-def _itk(path: Path) -> list[str]:
+def _itk(path: Path) -> Lines:
     import SimpleITK
 
     reader = SimpleITK.ImageFileReader()
@@ -98,7 +101,7 @@ def _itk(path: Path) -> list[str]:
         note = f" (of slices {start} to {start + depth - 1} of {dims[2]})"
     image = reader.Execute()  # kept by name: the view below does not keep it alive
     lines.append(f"{describe(SimpleITK.GetArrayViewFromImage(image))}{note}")
-    return lines
+    return Lines(lines, VolumeSummary(shape=tuple(dims), spacing=tuple(spacing), dtype=pixel))
 
 
 def _spacing(values: Any) -> str:

@@ -35,6 +35,7 @@ class Source:
         covered: share of the images that have a value.
         strength: of this kind of place, before the request is asked.
         weak: what is not certain unless the request names the classes.
+        only_named: whether it is no place of labels at all unless the request names a class.
     """
 
     values: dict[str, int]
@@ -47,7 +48,9 @@ class Source:
     separator: str = ""
     doubt: str = ""
     weak: str = ""
+    only_named: bool = False
     split: Split | None = None
+    together: tuple[Value, ...] = ()
 
 
 def label_sources(survey: Survey, images: ImageSet, named: str = "") -> Iterator[Source]:
@@ -67,10 +70,9 @@ def _from_folders(survey: Survey, images: ImageSet) -> Iterator[Source]:
     for slot, values in images.levels.items():
         if numbers_cases(survey, images, slot, values):
             continue
-        weak = ""
+        weak, only_named = "", False
         if (crossing.get(slot) or 0.0) > 0.2:
-            if not runs(images):
-                continue
+            only_named = not runs(images)
             weak = f"whether {few(values)} are classes, or several images of the same cases: their files have the same names"
         kept = {
             value: count for value, count in values.items() if not side_of(value) and not set(words(value)) <= GENERIC
@@ -80,7 +82,7 @@ def _from_folders(survey: Survey, images: ImageSet) -> Iterator[Source]:
             strength = 0.55 if any(telling(value) or value.isdigit() for value in kept) else 0.3
             yield Source(kept, (FromPath(value="{" + slot + "}"),), slot, f"the folders at level {int(level) + 1}"
                          if level.isdigit() else f"the folders ({slot})",
-                         sum(kept.values()) / sum(values.values()), strength, weak=weak)  # fmt: skip
+                         sum(kept.values()) / sum(values.values()), strength, weak=weak, only_named=only_named)  # fmt: skip
 
 
 def _from_names(images: ImageSet) -> Iterator[Source]:
@@ -105,7 +107,7 @@ def _from_names(images: ImageSet) -> Iterator[Source]:
 
 def _from_tables(survey: Survey, images: ImageSet, named: str = "") -> Iterator[Source]:
     for tables in joined_tables(survey, images):
-        join, split = tables.join, tables.split(survey, images)
+        join, split, together = tables.join, tables.split(survey, images), tables.together(survey, images)
         if tables.files < (0.01 if named else 0.3) * sum(group.count for group in images.groups):
             continue
         covered = tables.files / max(sum(group.count for group in images.groups), 1)
@@ -130,14 +132,16 @@ def _from_tables(survey: Survey, images: ImageSet, named: str = "") -> Iterator[
             if join.right.kind != "path":
                 strength -= 0.1
             yield Source(kept, (value,), column.name, f"the column {column.name!r} of {tables.title}", covered, strength,
-                         separator=column.separator, doubt=doubt, split=split)  # fmt: skip
+                         separator=column.separator, doubt=doubt, split=split, together=together)  # fmt: skip
         if len(flags) > 1:
             sources = tuple(tables.column(survey, images, column.name) for column in flags)
             counts = {column.name: sum(v.count for v in column.values if v.text.casefold() in ("1", "1.0", "true", "yes"))
                       for column in flags}  # fmt: skip
             strength = 0.5 if len(flags) > 2 else 0.4
             title = f"{len(flags)} yes/no columns of {tables.title}"
-            yield Source(counts, sources, "", title, covered, strength, one_hot=True, split=split, doubt=doubt)
+            yield Source(
+                counts, sources, "", title, covered, strength, one_hot=True, split=split, doubt=doubt, together=together
+            )
 
 
 def _may_label(column: Column, values: dict[str, int]) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from m3b.data.spec.model import IndexSpec, Labels
 from m3b.data.spec.proposals.ask import Ask, Proposal
@@ -10,9 +11,10 @@ from m3b.data.spec.proposals.classes import Classes, classes_for
 from m3b.data.spec.proposals.glossary import glosses, legend_of_labels, told_names
 from m3b.data.spec.proposals.imagery import ImageSet, image_sets
 from m3b.data.spec.proposals.label_sources import Source, label_sources
-from m3b.data.spec.proposals.language import initialled, listed, named, shared
+from m3b.data.spec.proposals.language import initialled, listed, named, shared, wants_all, words
 from m3b.data.spec.proposals.matching import Said
 from m3b.data.spec.proposals.surroundings import around, leave_out
+from m3b.data.spec.proposals.vocabulary import SEQUENCES
 from m3b.data.survey.relations import Survey
 
 
@@ -24,7 +26,9 @@ def propose_labels(survey: Survey, ask: Ask) -> Iterator[Proposal]:
         surroundings = around(survey, images)
         for source in label_sources(survey, images, ask.label_column):
             classes = _classes(survey, source, ask)
-            if len(classes.mapping) < 2:
+            classes, rare = _split_among(classes, source)
+            named_here = classes.hits > 1 or (classes.hits == 1 and not _channels(source))
+            if len(classes.mapping) < 2 or (source.only_named and not named_here):
                 continue
             used = {group.id for group in images.groups}
             spec = IndexSpec(
@@ -35,16 +39,16 @@ def propose_labels(survey: Survey, ask: Ask) -> Iterator[Proposal]:
                     ordered=_ordered(classes),
                 ),
                 patient=surroundings.patient,
-                together=surroundings.together,
+                together=(*surroundings.together, *source.together),
                 split=source.split or surroundings.split,
                 left_out=leave_out(survey, used, {}),
             )  # fmt: skip
             counts = ", ".join(f"{name} {sum(source.values.get(v, 0) for v in some)}" for name, some in
                                list(classes.mapping.items())[:12])  # fmt: skip
-            evidence = (f"labels from {source.title}: {counts}", *([classes.why] if classes.why else []),
+            evidence = (f"labels from {source.title}: {counts}", *([classes.why] if classes.why else []), *rare,
                         f"{source.covered:.0%} of {images.count:,} images have one", *surroundings.evidence)  # fmt: skip
             doubts = (*(one for one in (classes.doubt, source.doubt, images.doubt) if one), *surroundings.doubts)
-            unclear = classes.doubt or (source.weak if classes.hits < 2 else "") or images.doubt
+            unclear = classes.doubt or ("" if named_here else source.weak) or images.doubt
             score = _score(everything, images, source, classes, ask)
             yield Proposal(spec, f"{images.title}, labels from {source.title}", score, evidence, doubts, unclear)
 
@@ -60,6 +64,23 @@ def _classes(survey: Survey, source: Source, ask: Ask) -> Classes:
             names = {value: told[number] for value, number in numbers.items()}
     said = Said(names, glosses(source.values, ask.notes))
     return classes_for(source.values, ask.request, ask.classes, said, source.named)
+
+
+def _channels(source: Source) -> bool:
+    """Whether values may be the sequences or views of one case rather than classes."""
+    return any(set(words(value)) & SEQUENCES for value in source.values)
+
+
+def _split_among(classes: Classes, source: Source) -> tuple[Classes, tuple[str, ...]]:
+    """The classes of which there is more than one case, and what is said of the others: one case is on one side alone."""
+    if source.one_hot or source.separator:
+        return classes, ()
+    counts = {name: sum(source.values.get(value, 0) for value in some) for name, some in classes.mapping.items()}
+    kept = {name: some for name, some in classes.mapping.items() if counts[name] > 1}
+    if len(kept) < 2 or len(kept) == len(counts):
+        return classes, ()
+    told = f"left out, a single case each: {', '.join(name for name in counts if name not in kept)}"
+    return replace(classes, mapping=kept, hits=min(classes.hits, len(kept))), (told,)
 
 
 def _several(source: Source, ask: Ask) -> Classes:
@@ -81,6 +102,8 @@ def _score(everything: int, images: ImageSet, source: Source, classes: Classes, 
     """Evidence of the data, and how the request speaks of classes and place."""
     score = source.strength
     asked = shared(ask.words, source.named) if source.named else 0.0
+    if source.one_hot or source.separator:
+        asked = max(asked, float(wants_all(ask.request)))
     hits = classes.hits / max(len(classes.mapping), 1)
     score += 0.25 * min(1.0, hits) + 0.2 * max(asked, initialled(source.named, ask.request))
     counts = [sum(source.values.get(value, 0) for value in some) for some in classes.mapping.values()]

@@ -7,7 +7,7 @@ import unicodedata
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
-from m3b.data.spec.proposals.vocabulary import NEGATIVE, STOP, SYNONYMS
+from m3b.data.spec.proposals.vocabulary import EVERY, FINDINGS, NEGATIVE, STOP, SYNONYMS
 
 _WORD = re.compile(r"[^\W_]+")
 
@@ -130,6 +130,12 @@ def listed(request: str) -> list[str]:
         for item in _BETWEEN.split(text)
     ]
     return [item for item in cleaned if item and (telling(item) or negative(item)) and len(words(item)) <= 5]
+
+
+def wants_all(request: str) -> bool:
+    """Whether a request wants every finding that is labelled."""
+    said = set(words(request))
+    return bool(said & EVERY and said & FINDINGS)
 
 
 def negative(value: str) -> bool:

@@ -193,6 +193,7 @@ def _score(survey: Survey, ask: Ask, pairing: Pairing, masks: Group, content: Co
     )
     name = masks.template.rsplit("/", 1)[-1]
     score += 0.2 * shared(ask.words, name) + 0.1 * shared(ask.words, masks.template)
+    score += 0.1 * shared(ask.words, survey.group(pairing.left).template.rsplit("/", 1)[-1])
     if pairing.fits is not None and pairing.fits < 0.9:
         score -= 0.3
         doubts.append(f"only {pairing.fits:.0%} of the masks that were looked at fit their image's grid")

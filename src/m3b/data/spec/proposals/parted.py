@@ -6,14 +6,16 @@ import re
 from collections import Counter
 from dataclasses import dataclass
 
-from m3b.data.spec.model import FromTable, Split
+from m3b.data.spec.model import FromTable, Split, Value
 from m3b.data.spec.proposals.imagery import ImageSet
-from m3b.data.spec.proposals.surroundings import best_join, from_column
+from m3b.data.spec.proposals.surroundings import best_join, files_of, from_column
 from m3b.data.survey.kinds import cut
 from m3b.data.survey.relations import Join, Survey
 from m3b.data.survey.sides import side_of
-from m3b.data.survey.table_facts import Table
+from m3b.data.survey.table_facts import Column, Table
 
+MIN_KEYS = 10
+"""Fewer values than this may be the same in two tables by chance."""
 FILE = "(file)"
 """The column of a row's own path."""
 
@@ -25,6 +27,8 @@ class Tables:
     Args:
         files: images that have a row, in all parts.
         named, matched: values of the joined column, and those of images that are there.
+        through: a table of these names no image, but has a column in common with this one that does (`join` is its own).
+        shared: that column.
     """
 
     parts: tuple[Table, ...]
@@ -32,6 +36,8 @@ class Tables:
     files: int
     named: int
     matched: int
+    through: Table | None = None
+    shared: str = ""
 
     @property
     def first(self) -> Table:
@@ -59,10 +65,21 @@ class Tables:
 
     def column(self, survey: Survey, images: ImageSet, name: str) -> FromTable:
         """A column of all parts, for a spec."""
+        if self.through is not None:
+            table = self.first
+            return FromTable(
+                file=files_of(survey, table), sheet=table.sheet, header=table.header, row=f"{{{self.shared}}}", column=name,
+                records=table.record_path if table.format in ("json", "xml") else "",
+                through=from_column(survey, images, self.join, self.shared),
+            )  # fmt: skip
         value = from_column(survey, images, self.join, name)
         if len(self.parts) == 1:
             return value
         return value.model_copy(update={"file": "re:" + "|".join(re.escape(part.path) for part in self.parts)})
+
+    def together(self, survey: Survey, images: ImageSet) -> tuple[Value, ...]:
+        """What several images with one row have in common."""
+        return (from_column(survey, images, self.join, self.shared),) if self.through is not None else ()
 
     def split(self, survey: Survey, images: ImageSet) -> Split | None:
         """The split that the parts themselves are; None of one table, or where a side is missing."""
@@ -90,7 +107,32 @@ def joined_tables(survey: Survey, images: ImageSet) -> list[Tables]:
         joins = [one for _, one in parts]
         found.append(Tables(tuple(one for one, _ in parts), join, sum(one.files for one in joins),
                             sum(one.left_values for one in joins), sum(one.left_matched for one in joins)))  # fmt: skip
+    return [*found, *_through(survey, known)]
+
+
+def _through(survey: Survey, known: list[tuple[Table, Join]]) -> list[Tables]:
+    """Tables of studies or patients that name no image: those that share a column with one that does."""
+    found = []
+    for table in survey.tables:
+        if table.id in {one.id for one, _ in known}:
+            continue
+        for other, join in known:
+            shared = _shared_key(table, other, join)
+            if shared is not None:
+                found.append(Tables((table,), join, join.files, shared.distinct, shared.distinct, other, shared.name))
+                break
     return found
+
+
+def _shared_key(table: Table, other: Table, join: Join) -> Column | None:
+    """A column of both that numbers the rows of the first once each, and of which the other has about as many."""
+    theirs = {column.name: column for column in other.columns if column.name != join.left.name}
+    for column in table.columns:
+        same = theirs.get(column.name)
+        once = column.distinct >= MIN_KEYS and column.distinct == table.rows
+        if same is not None and once and 0.5 * column.distinct <= same.distinct <= 1.1 * column.distinct:
+            return column
+    return None
 
 
 def _side(table: Table) -> str:

@@ -51,7 +51,8 @@ def _reading(
     case = image_key(images, join) if several else images.images.case
     spec = IndexSpec(
         task="report", images=images.images.model_copy(update={"case": case, "several": "views" if several else "one"}),
-        report=text, patient=around_it.patient, together=around_it.together, split=split,
+        report=text, patient=around_it.patient, split=split,
+        together=(*around_it.together, *tables.together(survey, images)),
         left_out=leave_out(survey, {group.id for group in images.groups}, {}),
     )  # fmt: skip
     names = {column.name for column in (findings, impression) if column}

@@ -192,6 +192,7 @@ def escaped(path: str) -> str:
 
 def _split(survey: Survey, images: ImageSet, made: Around) -> None:
     ids = {group.id for group in images.groups}
+    ids |= {table.id for table in survey.tables if best_join(survey, images, table.id) is not None}
     for one in survey.splits:
         mine = one.owner in ids or (one.source == "column" and best_join(survey, images, one.owner) is not None)
         if not mine or one.covers < 0.8:

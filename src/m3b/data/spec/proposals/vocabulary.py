@@ -49,6 +49,16 @@ GENERIC = _set(
     """
 )
 """Folder names that are no classes."""
+SEQUENCES = _set(
+    """
+    flair t1 t2 t1c t1ce t1gd t1w t2w pd stir dwi adc swi dce mr mri ct cbct pet spect us ap pa lateral frontal axial
+    coronal sagittal channel phase arterial venous delayed
+    """
+)
+"""Sequences, modalities, views and phases: folders called like these hold several images of a case, not classes."""
+EVERY = _set("all every each any alle jede tous toutes todos todas")
+FINDINGS = _set("finding label pathology disease abnormality befund")
+"""With a word of `EVERY`: a request for whatever is labelled."""
 NO_NAME = _set(
     """
     mask masks label labels seg segmentation gt groundtruth truth annotation annotations

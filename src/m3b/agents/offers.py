@@ -1,0 +1,44 @@
+"""What briefings say of data sets and tasks, as data (`m3b.briefs`)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from m3b.briefs import CardOffer, TaskOffer
+from m3b.data.cards import Card
+from m3b.data.spec.proposals.language import plain
+from m3b.summaries import FolderSummary, Previews
+from m3b.tasks import asked_task, families
+from m3b.tools import ToolResult
+
+
+def task_offers(request: str) -> tuple[TaskOffer, ...]:
+    """Every task family, and what a request's words say of it."""
+    import re
+
+    named, text = asked_task(request), plain(request)
+    return tuple(
+        TaskOffer(
+            name=one.name,
+            asked=one.name == named,
+            hinted=bool(one.hinted and re.search(one.hinted, text)),
+            needs=one.needs,
+            metrics=tuple(dict.fromkeys((one.metrics.default, *one.metrics.names))),
+            box_metrics=one.box_metrics,
+            plan=one.usual_plan,
+        )
+        for one in families()
+    )
+
+
+def card_offer(card: Card, about: str, folder: ToolResult, looks: Sequence[ToolResult]) -> CardOffer:
+    """A data set with what m3b's own looks at it found; a look that failed adds nothing."""
+    files = [one for look in looks if not look.is_error for one in Previews.model_validate(look.data).files]
+    return CardOffer(
+        name=card.name,
+        task=card.task,
+        metric=card.metric,
+        about=about,
+        folder=FolderSummary() if folder.is_error else FolderSummary.model_validate(folder.data),
+        files=tuple(files),
+    )

@@ -1,0 +1,167 @@
+"""What roles are told, as data: one brief a stage, and what is said to them later, beside the text that models read.
+
+Messages carry these as JSON values (`Message.facts`); a language model in this process may plan by them (`--llm rules`),
+no other is sent them. The journal keeps them, so that a resumed run is told the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, TypeAdapter, ValidationError
+
+from m3b.summaries import FileSummary, FolderSummary, ScriptOutcome, Summary
+
+
+class TaskOffer(Summary):
+    """A task family as the Task Manager may choose it for a request.
+
+    Args:
+        asked: whether the request's words name it.
+        hinted: whether they may mean it, where the data shows nothing else.
+        needs: what the data must show, any of `masks`, `boxes`, `texts`; empty where labels of images will do.
+        metrics: by what its models can be measured, the usual one first.
+        box_metrics: of these, those that boxes alone can be measured by.
+        plan: one that fits most data of it.
+    """
+
+    name: str
+    asked: bool = False
+    hinted: bool = False
+    needs: tuple[str, ...] = ()
+    metrics: tuple[str, ...]
+    box_metrics: tuple[str, ...] = ()
+    plan: str = ""
+
+
+class CardOffer(Summary):
+    """A data set on this machine.
+
+    Args:
+        task: of its card; empty where that names none.
+        metric: of its card.
+        about: what card and notes say, in people's words.
+        folder, files: m3b's own look at its data.
+    """
+
+    name: str
+    task: str = ""
+    metric: str = ""
+    about: str = ""
+    folder: FolderSummary = FolderSummary()
+    files: tuple[FileSummary, ...] = ()
+
+
+class SelectionBrief(Summary):
+    """What the selection is made from."""
+
+    kind: Literal["selection"] = "selection"
+    request: str
+    cards: tuple[CardOffer, ...] = ()
+    tasks: tuple[TaskOffer, ...] = ()
+
+
+class Reading(Summary):
+    """A proposed reading of the data.
+
+    Args:
+        file: where its spec lies, as agents spell it.
+        score: 0 to 1, how well what was measured and the request bear it out.
+        sufficient: whether it may be taken as it is.
+        unclear: what a person should decide first.
+        spec: the reading itself, as it lies in the file (`m3b.data.spec.model`).
+        given: whether the user gave it, so that it stands.
+    """
+
+    file: str
+    score: float = 0.0
+    sufficient: bool = False
+    title: str = ""
+    evidence: tuple[str, ...] = ()
+    doubts: tuple[str, ...] = ()
+    unclear: str = ""
+    spec: dict[str, Any] = Field(default_factory=dict)
+    given: bool = False
+
+
+class IndexBrief(Summary):
+    """What the index is made from.
+
+    Args:
+        data: the data folder, as agents spell it.
+        place: where a reading that is handed over must lie.
+        readings: best first.
+        insufficient: why the best may not be taken as it is, or why there is none; empty where it may.
+    """
+
+    kind: Literal["index"] = "index"
+    request: str
+    task: str
+    data: str
+    place: str
+    readings: tuple[Reading, ...] = ()
+    insufficient: str = ""
+
+
+class ModuleBrief(Summary):
+    """What the training project is made from.
+
+    Args:
+        template: its folder, as agents spell it.
+        minutes: that one training may take.
+    """
+
+    kind: Literal["module"] = "module"
+    task: str
+    template: str
+    minutes: float
+
+
+class ModelBrief(Summary):
+    """What is trained. `minutes` as the project plans them."""
+
+    kind: Literal["model"] = "model"
+    task: str
+    minutes: float
+
+
+class Rejection(Summary):
+    """A check does not accept what was handed over. `codes`: of the audit's findings among the faults."""
+
+    kind: Literal["rejection"] = "rejection"
+    faults: tuple[str, ...]
+    codes: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+class Reflection(Summary):
+    """A check accepts, with warnings, and the role may look again."""
+
+    kind: Literal["reflection"] = "reflection"
+    warnings: tuple[str, ...] = ()
+
+
+class Answer(Summary):
+    """What the user answered. `card`: the data set that he named, as it is called; empty where that is open."""
+
+    kind: Literal["answer"] = "answer"
+    text: str
+    card: str = ""
+
+
+Brief = SelectionBrief | IndexBrief | ModuleBrief | ModelBrief
+Said = Rejection | Reflection | Answer
+Known = Annotated[Brief | Said | ScriptOutcome, Field(discriminator="kind")]
+_KNOWN: TypeAdapter[Brief | Said | ScriptOutcome] = TypeAdapter(Known)
+
+
+def known(facts: Iterable[Mapping[str, Any]]) -> list[Brief | Said | ScriptOutcome]:
+    """The typed facts of a message; what is of no known kind is passed over."""
+    found = []
+    for one in facts:
+        try:
+            found.append(_KNOWN.validate_python(one))
+        except ValidationError:
+            continue
+    return found
