@@ -93,6 +93,7 @@ class IndexBrief(Summary):
         place: where a reading that is handed over must lie.
         readings: best first.
         insufficient: why the best may not be taken as it is, or why there is none; empty where it may.
+        unusable: what is wrong with the data itself, where that is plain.
     """
 
     kind: Literal["index"] = "index"
@@ -102,6 +103,7 @@ class IndexBrief(Summary):
     place: str
     readings: tuple[Reading, ...] = ()
     insufficient: str = ""
+    unusable: str = ""
 
 
 class ModuleBrief(Summary):

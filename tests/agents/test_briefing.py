@@ -184,7 +184,7 @@ def test_the_task_manager_sees_an_image_and_its_mask(tmp_path: Path) -> None:
     (tmp_path / "work").mkdir()
     card = card_for_folder(folder)
     with Toolbox(Roots(tmp_path / "work", {f"data/{card.root}": folder}), sandbox=choose("off")) as box:
-        look = lambda tool, arguments: box.call(ToolCall("look", tool, dict(arguments)), (tool,)).text  # noqa: E731
+        look = lambda tool, arguments: box.call(ToolCall("look", tool, dict(arguments)), (tool,))  # noqa: E731
         text = selection_briefing(REQUEST, [card], look).text
     assert "data/organs/masks/a_1.png" in text
     assert "width 9 x height 8 px, 8-bit grey" in text

@@ -91,13 +91,14 @@ class Room:
             return Ran(0, "exit", "")
 
         self.box
-        return Readings(self.run, inside, lambda kind, **data: None)
+        return Readings(self.run, inside, lambda event: None)
 
     def brief(self, request: str, task: str = "diagnosis") -> briefing.Briefing:
         plan = replace(PLAN, task=task)
         found = self.readings.propose(request, plan, self.card())
         card, resources = self.card(), resources_dir()
-        return briefing.index_briefing(request, plan, card, self.look, resources, found.readings, found.insufficient)
+        why = (found.insufficient, found.unusable)
+        return briefing.index_briefing(request, plan, card, self.look, resources, found.readings, *why)
 
     def first(self, request: str, task: str = "diagnosis") -> str:
         """The title of the reading that is taken, or the words with which the rules give up."""

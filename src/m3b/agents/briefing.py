@@ -73,6 +73,7 @@ def index_briefing(
     resources: Path,
     readings: Sequence[Reading] = (),
     insufficient: str = "",
+    unusable: str = "",
 ) -> Briefing:
     """For the Data Engineer: the selection, the card, the folder with its tables, proposed readings, the indexing script.
 
@@ -81,6 +82,7 @@ def index_briefing(
     Args:
         readings: proposed from a survey of the folder, best first.
         insufficient: why the best may not be taken as it is, or why there is none.
+        unusable: what is wrong with the data itself.
     """
     text = "\n\n".join(
         [
@@ -103,6 +105,7 @@ def index_briefing(
         place=SPEC,
         readings=tuple(readings),
         insufficient=insufficient,
+        unusable=unusable,
     )
     return Briefing(text, facts)
 

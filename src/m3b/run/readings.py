@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -47,10 +47,12 @@ class RunInside(Protocol):
 
 @dataclass(frozen=True)
 class Proposed:
-    """Readings, best first, and why the best may not be taken as it is, or why there is none."""
+    """Readings, best first, and why the best may not be taken as it is, or why there is none; `unusable` says what is
+    wrong with the data itself."""
 
     readings: tuple[Reading, ...]
     insufficient: str = ""
+    unusable: str = ""
 
 
 class Readings:
@@ -92,7 +94,8 @@ class Readings:
             told = f"The folder could not be surveyed: {answer['error']}"
             self.emit(Noted(told))
             return Proposed((), told)
-        return self._written(answer["readings"], answer["insufficient"])
+        found = self._written(answer["readings"], answer["insufficient"])
+        return replace(found, unusable=answer["unusable"])
 
     def _written(self, readings: Sequence[dict[str, Any]], insufficient: str = "") -> Proposed:
         """The readings where agents find them, and what is told of each."""

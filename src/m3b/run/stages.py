@@ -71,9 +71,15 @@ class IndexStage(Stage[DataIndex]):
 
     def briefing(self, run: RunContext) -> briefing.Briefing:
         found = run.inspector.readings.propose(run.request, self.selection, self.card)
-        resources, readings = run.folder.resources, found.readings
         return briefing.index_briefing(
-            run.request, self.selection, self.card, run.look, resources, readings, found.insufficient
+            run.request,
+            self.selection,
+            self.card,
+            run.look,
+            run.folder.resources,
+            found.readings,
+            found.insufficient,
+            found.unusable,
         )
 
     def check(self, run: RunContext, said: str) -> Verdict:

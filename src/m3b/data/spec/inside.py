@@ -41,7 +41,8 @@ def main(place: str) -> None:
 
 
 def _propose(job: dict[str, Any], folder: Path) -> dict[str, Any]:
-    from m3b.data.spec.proposals import sufficient
+    from m3b.data.spec.proposals import Ask, sufficient
+    from m3b.data.spec.proposals.single import one_class
     from m3b.data.survey import survey
     from m3b.data.survey.facts import Limits
 
@@ -59,7 +60,12 @@ def _propose(job: dict[str, Any], folder: Path) -> dict[str, Any]:
         }
         for one in proposals
     ]
-    return {"readings": readings, "insufficient": sufficient(proposals)}
+    insufficient = sufficient(proposals)
+    return {
+        "readings": readings,
+        "insufficient": insufficient,
+        "unusable": one_class(found, Ask(job["task"], job["request"])) if insufficient else "",
+    }
 
 
 def _execute(job: dict[str, Any], folder: Path) -> dict[str, Any]:

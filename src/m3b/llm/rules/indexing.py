@@ -21,6 +21,8 @@ LACKING = ("class_absent_train", "class_absent_test")
 def write_index(brief: IndexBrief, view: View) -> str | list[ToolCall]:
     """The copy of the best reading, or the closing words."""
     best = brief.readings[0] if brief.readings else None
+    if brief.unusable and (best is None or not best.sufficient):
+        return json.dumps({"unusable": brief.unusable}, ensure_ascii=False)
     if best is None:
         return _given_up(f"{brief.insufficient or 'No reading of the data was proposed.'} {SAY_MORE}")
     if best.unclear and not best.sufficient:
