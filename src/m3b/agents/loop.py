@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from types import MappingProxyType
 from typing import Any, Protocol
 
 from m3b.agents.budget import Budget
@@ -215,10 +214,7 @@ class Agent:
         self._tell(fault, "unusable")
         return True
 
-    def _tell(
-        self, text: str, reason: Reason, iteration: int = 0, *, facts: Mapping[str, Any] = MappingProxyType({})
-    ) -> None:
-        """A user turn; `facts` is what it says for models that plan by it."""
+    def _tell(self, text: str, reason: Reason, iteration: int = 0, facts: Mapping[str, Any] | None = None) -> None:
         data = [dict(facts)] if facts else []
         self.conversation.say(text, data)
         self.emit(Told(text, reason, iteration, data))
@@ -279,11 +275,8 @@ class Agent:
         left = self.budget.left
         if left > FEW_LEFT:
             return result
-        told = (
-            f"{left} action{'s are' if left != 1 else ' is'} left in this run."
-            if left
-            else "No action is left: hand over."
-        )
+        some = f"{left} action{'s are' if left != 1 else ' is'} left in this run."
+        told = some if left else "No action is left: hand over."
         return replace(result, text=f"{result.text}\n\n[{told}]")
 
     def _is_wait(self, call: ToolCall) -> bool:

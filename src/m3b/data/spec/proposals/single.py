@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from m3b.data import kinds
 from m3b.data.spec.proposals.ask import Ask
 from m3b.data.spec.proposals.imagery import KINDS, image_sets
 from m3b.data.spec.proposals.label_sources import LABEL_WORDS
@@ -15,7 +16,7 @@ REMEDY = "A classifier needs at least two; add data of another class."
 
 def one_class(survey: Survey, ask: Ask) -> str:
     """What shows that all images are of one class, for people; empty where nothing does."""
-    if ask.task != "diagnosis":
+    if kinds.of(ask.task).fewest_classes < 2:
         return ""
     for images in image_sets(survey, ask.stacks)[:4]:
         for tables in joined_tables(survey, images):
