@@ -93,3 +93,25 @@ def test_a_torn_line_is_left_out(tmp_path: Path) -> None:
     file = tmp_path / "ledger.jsonl"
     file.write_text(json.dumps({"what": "sent"}) + '\n{"what": "answ')
     assert len(ledger.read(file)) == 1
+
+
+def test_what_went_where(tmp_path: Path) -> None:
+    """Of a chain, each host has its own requests, and the answer is counted where it came from."""
+    book = Ledger(tmp_path / "ledger.jsonl")
+    subject = SUBJECTS_OF_WIRES[0]
+    with Server() as refusing, Server() as server:
+        refusing.will(Answer(subject.dialect.error("no"), status=401))
+        server.will(Answer(subject.dialect.text("ok")), Answer(subject.dialect.text("ok")))
+        llm = book.of(Fallback([made(subject, refusing), made(subject, server)]), "a")
+        llm.ask(START, [])
+        llm.ask(START, [])
+        book.of(CallableLLM(lambda messages, tools: "ok", name="mine"), "b").ask(START, [])
+        sizes = [sum(len(heard.raw) for heard in each.heard) for each in (refusing, server)]
+        hosts = [each.url.removeprefix("http://") for each in (refusing, server)]
+    first, second, own = ledger.by_host(book.file)
+    assert [(row["host"], row["bytes"]) for row in (first, second)] == list(zip(hosts, sizes, strict=True))
+    assert [(row["requests"], row["input_tokens"]) for row in (first, second)] == [(1, 0), (2, 200)]
+    assert (own["host"], own["model"], own["requests"]) == ("", "mine", 1)
+    assert all(row["local"] for row in (first, second, own))
+    book.write("sent", "c", {"model": "m", "host": "models.example.org:443", "path": "/", "bytes": 3, "sha256": ""})
+    assert not ledger.by_host(book.file)[-1]["local"]

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pipeline_kit import REQUEST, actor, call, choice, play, say, script
+from pipeline_kit import REQUEST, actor, call, choice, m3b_command, play, say, script
 
 from m3b import Pipeline, resume
 from m3b.llm import Facts, ledger
@@ -110,6 +111,9 @@ def test_the_ledger_of_a_run(server: Server, spots: Path, tmp_path: Path) -> Non
         assert total[name] == pytest.approx(result.usage[name])
     assert result.usage["cached_share"] == pytest.approx(0.6)
     assert json.loads((out / "run.json").read_text())["llm"] == {"default": f"openai:m@{server.url}/v1"}
+    shown = subprocess.run(m3b_command("show", out, "--ledger"), capture_output=True, text=True, timeout=300)
+    assert f"{sum(line['bytes'] for line in sent):,}" in shown.stdout
+    assert shown.stdout.endswith("Nothing left this machine.\n")
 
 
 def test_a_resumed_run_asks_the_same_server(canaries: dict[str, str], spots: Path, tmp_path: Path) -> None:

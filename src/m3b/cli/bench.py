@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from collections.abc import Iterator
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from m3b.cli.run import Force, Json, Quiet
+from m3b.cli.run import Force, Json, Offline, Quiet
 from m3b.cli.show import print_json, spare, table
 from m3b.errors import WrongUse
 
@@ -54,6 +55,7 @@ def run(
     max_cost: Annotated[float | None, typer.Option(help="US dollars of a run.")] = None,
     cell_minutes: Annotated[float | None, typer.Option(help="A cell that takes longer is ended.", min=0)] = None,
     sandbox: Annotated[str, typer.Option(help="auto, bubblewrap, landlock or off.")] = "auto",
+    offline: Offline = False,
     retry: Annotated[bool, typer.Option("--retry", help="Run cells again that failed for the world's fault.")] = False,
     quiet: Quiet = False,
 ) -> None:
@@ -65,6 +67,7 @@ def run(
     from m3b.bench.sweep import AGAIN, Plan, run_sweep
     from m3b.bench.tasks import choose
 
+    _forbid(offline, llm or ["rules"], address)
     limits: dict[str, Any] = {"max_actions": max_actions, "max_tokens": max_tokens, "max_cost": max_cost}
     plan = Plan(
         tasks=choose(tasks or []),
@@ -87,6 +90,24 @@ def run(
     rows = read_rows(out)
     typer.echo(f"{sum(row['ok'] for row in rows)} of {len(rows)} cells succeeded; m3b bench table {out}")
     raise typer.Exit(1 if any(row["kind"] in AGAIN for row in rows) else 0)
+
+
+def _forbid(offline: bool, models: list[str], address: str | None) -> None:
+    """Forbid other machines to this process and to all that it starts for its cells.
+
+    Raises:
+        WrongUse: one of the models is on another machine, or the cells would run on others.
+    """
+    from m3b.llm.offline import VARIABLE, check, demanded
+
+    if not demanded(offline):
+        return
+    check(models)
+    if address is not None:
+        raise WrongUse(
+            f"--address {address}: a cluster's machines have their own environment, so --offline cannot hold."
+        )
+    os.environ[VARIABLE] = "1"
 
 
 @app.command()

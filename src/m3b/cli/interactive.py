@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from m3b.cli.run import Force, Json
+from m3b.cli.run import Force, Json, Offline
 from m3b.cli.show import print_json, spare
 from m3b.errors import WrongUse
 
@@ -33,6 +33,7 @@ def segment(
         Path | None, typer.Option("--start", help="A delivered m3b segmentation model, whose mask is corrected.")
     ] = None,
     turns: Turns = 5,
+    offline: Offline = False,
     slice_index: Annotated[
         int | None,
         typer.Option("--slice", help="The slice of a volume to prompt, from 0; the middle one if not given."),
@@ -45,7 +46,15 @@ def segment(
     if not image.exists():
         raise WrongUse(f"There is no {image}.")
     found = run_segment(
-        image, target, llm=llm, segmenter=segmenter, start=start, max_turns=turns, slice_index=slice_index, out=out
+        image,
+        target,
+        llm=llm,
+        segmenter=segmenter,
+        start=start,
+        max_turns=turns,
+        slice_index=slice_index,
+        out=out,
+        offline=offline,
     )
     if json:
         print_json(found.to_json())
@@ -68,6 +77,7 @@ def bench(
     segmenter: SegmenterFolder,
     llm: Annotated[str | None, typer.Option("--llm", help="Measure this model as the agent too.")] = None,
     turns: Turns = 5,
+    offline: Offline = False,
     limit: Annotated[int | None, typer.Option("--limit", min=1, help="Measure the first so many targets only.")] = None,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Of the simulated person's hand.")] = 0,
     out: Annotated[Path | None, typer.Option("-o", "--out", help="A .json file for all figures.")] = None,
@@ -82,7 +92,7 @@ def bench(
 
     if out is not None:
         spare([out], force=force)
-    model = None if llm is None else connect(llm)
+    model = None if llm is None else connect(llm, local=offline)
     opened = open_segmenter(segmenter)
     source = Targets.of(index, "test")
     targets = spread_over(source, limit)

@@ -29,6 +29,9 @@ Json = Annotated[
 Force = Annotated[bool, typer.Option("--force", help="Overwrite what lies at -o already.")]
 ModelName = Annotated[str, typer.Argument(help="A delivered model's folder, or its run: folder, id or `last`.")]
 RunName = Annotated[str, typer.Argument(help="A run's folder or id, or `last`.", autocompletion=completing.runs)]
+Offline = Annotated[
+    bool, typer.Option("--offline", help="Refuse models that another machine serves; as M3B_OFFLINE=1.")
+]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
 
 
@@ -60,6 +63,7 @@ def run(
     phi: Annotated[
         str, typer.Option(help="mask hides what identifies a person from previews; allow shows it.")
     ] = "mask",
+    offline: Offline = False,
     tools: Annotated[
         str, typer.Option(help="How the model is told of tools: auto, native (its provider's way) or text.")
     ] = "auto",
@@ -83,7 +87,7 @@ def run(
         max_actions=max_actions, max_tokens=max_tokens, max_cost=max_cost,
         max_wall=None if max_wall is None else max_wall * 60, train_minutes=train_minutes, seed=seed,
         roles="single" if single_agent else "four", reflect=not no_reflect, examples=not no_examples,
-        debug=not no_debug, sandbox=sandbox, phi=phi, tools=tools,
+        debug=not no_debug, sandbox=sandbox, phi=phi, offline=offline, tools=tools,
         stream=sys.stderr.isatty() and not quiet if stream is None else stream, index=index,
         reading=given.reading(labels, image_column, label_column, patient_column, masks, classes, split),
     )  # fmt: skip
@@ -128,6 +132,7 @@ def demo(
 def resume(
     run: RunName = "last",
     llm: Annotated[str | None, typer.Option(help="Another model than the run was started with.")] = None,
+    offline: Offline = False,
     quiet: Quiet = False,
     json: Json = False,
 ) -> None:
@@ -136,7 +141,7 @@ def resume(
     from m3b.run.pipeline import resume as go_on
 
     with _stoppable(), Live(quiet=quiet) as live:
-        result = go_on(run, llm, on_event=live, ask=_ask(live))
+        result = go_on(run, llm, offline=offline, on_event=live, ask=_ask(live))
     _finish(result, as_json=json)
 
 

@@ -101,15 +101,22 @@ def _summary(run: Run, record: dict[str, Any]) -> dict[str, Any]:
 def show(
     run: RunName = "last",
     full: Annotated[bool, typer.Option("--full", help="Whole prompts, replies and results.")] = False,
+    ledger: Annotated[
+        bool, typer.Option("--ledger", help="What was sent to whom: requests, bytes and tokens a host, no content.")
+    ] = False,
     json: Json = False,
 ) -> None:
     """Show what happened in a run, from its journal."""
+    from m3b.cli.sent import show_ledger
     from m3b.run.folder import Run
     from m3b.run.journal import salvage
     from m3b.run.result import Result
 
     place = Run.open(run)
     record = place.load()
+    if ledger:
+        show_ledger(place.folder, as_json=json)
+        return
     if json:
         told = salvage(place.journal_file)
         print_json({**record, "events": [{"kind": e.kind, "role": e.role, "at": e.at, "data": e.data} for e in told]})
@@ -196,6 +203,8 @@ def doctor(json: Json = False) -> None:
     """Say what works on this machine: sandbox, keys, training packages, device."""
     from m3b.errors import SandboxError
     from m3b.llm import default_spec, keys_set
+    from m3b.llm.offline import VARIABLE, demanded
+    from m3b.llm.specs import RULES
     from m3b.run.packaging import versions
     from m3b.run.sandbox_runner import device
     from m3b.sandbox import choose, diagnose
@@ -207,10 +216,12 @@ def doctor(json: Json = False) -> None:
     except SandboxError as error:
         sandbox, level = "none", str(error)
     found = versions()
+    usual = RULES if demanded() else default_spec()
     missing = [name for name in ("torch", "transformers", "monai") if name not in found]
     state = {
         "sandbox": {"active": sandbox, "level": level, "probes": [dataclasses.asdict(probe) for probe in probes]},
-        "llm": default_spec(),
+        "llm": usual,
+        "offline": demanded(),
         "keys": keys_set(),
         "device": device(),
         "versions": found,
@@ -222,7 +233,8 @@ def doctor(json: Json = False) -> None:
         echo(f"sandbox: {sandbox}\n  {level}")
         for probe in probes:
             echo(f"  {'yes' if probe.works else 'no ':<3}  {probe.name}: {probe.detail}")
-        echo(f"language model without --llm: {default_spec()}{_why(keys_set())}")
+        why = f" ({VARIABLE} is set)" if demanded() else _why(keys_set())
+        echo(f"language model without --llm: {usual}{why}")
         echo(f"device: {device()}")
         echo("packages: " + ", ".join(f"{name} {version}" for name, version in found.items()))
         if missing:

@@ -71,6 +71,7 @@ def segment(
     max_cost: float | None = None,
     slice_index: int | None = None,
     out: str | Path | None = None,
+    offline: bool = False,
     cancelled: Callable[[], bool] = lambda: False,
 ) -> Segmentation:
     """Segment what words name: a model looks at the image, prompts a segmenter, looks at the mask and corrects it.
@@ -84,17 +85,19 @@ def segment(
         max_turns: masks that may be made.
         slice_index: which slice of a volume to prompt; the middle one if not given.
         out: a new folder for the mask in the image's own geometry, a picture of every turn, `result.json` and the journal.
+        offline: refuse a model that another machine serves.
         cancelled: polled while the model is waited for.
 
     Returns:
         The best mask of all turns, also where the model fails or never stops; `status` and `reason` say how it ended.
 
     Raises:
-        WrongUse: the model takes no images, the folder holds no segmenter, a setting out of range.
+        WrongUse: the model takes no images, or is on another machine where that is forbidden; the folder holds no
+            segmenter; a setting is out of range.
         DataError: the image cannot be read.
     """
     asked = Asked(target, max_turns, max_tokens, max_cost)
-    model = seeing(connect(llm))
+    model = seeing(connect(llm, local=offline))
     opened = open_segmenter(segmenter) if isinstance(segmenter, str | Path) else segmenter
     picture = load_picture(image, slice_index)
     record = Record(None if out is None else Path(out))

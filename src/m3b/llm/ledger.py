@@ -23,6 +23,7 @@ from m3b.errors import Failed
 from m3b.messages import Message, Reply, ToolSpec, Usage
 
 from .base import LLM, Facts
+from .keys import is_loopback
 
 FILE = "ledger.jsonl"
 
@@ -178,3 +179,31 @@ def summary(file: Path) -> dict[str, dict[str, Any]]:
         tokens = {key: value for key, value in asdict(usage).items() if key != "requests"}
         entry |= tokens | {"cached_share": round(usage.cached_share, 4)}
     return found
+
+
+def by_host(file: Path) -> list[dict[str, Any]]:
+    """For each host and model: requests and bytes that were sent there, tokens and cost of its answers.
+
+    An answer is counted for where the role's last request went, which of a fallback chain is the model that answered;
+    `local` says whether that is this machine.
+    """
+    found: dict[tuple[str, str], dict[str, Any]] = {}
+    asked: dict[str, tuple[str, str]] = {}
+    for line in read(file):
+        role = str(line.get("role", ""))
+        if line["what"] == "sent":
+            host, model = asked[role] = (line["host"], line["model"])
+            row = found.setdefault(asked[role], {"host": host, "model": model, "local": _is_local(host), **_NOTHING})
+            row["requests"] += 1
+            row["bytes"] += line["bytes"]
+        elif role in asked:
+            for name in ("input_tokens", "output_tokens", "cost_usd"):
+                found[asked[role]][name] += line.get(name, 0)
+    return list(found.values())
+
+
+_NOTHING = {"requests": 0, "bytes": 0, "input_tokens": 0, "output_tokens": 0, "cost_usd": 0.0}
+
+
+def _is_local(host: str) -> bool:
+    return not host or is_loopback(f"//{host}")

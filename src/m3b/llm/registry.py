@@ -8,7 +8,7 @@ from typing import Any
 
 from m3b.errors import WrongUse
 
-from . import keys
+from . import keys, offline
 from . import model_catalog as known
 from .base import LLM, Facts
 from .callable import CallableLLM
@@ -33,6 +33,7 @@ def connect(
     *,
     fallback: str | LLM | Callable[..., Any] | None = None,
     tools: ToolMode = "auto",
+    local: bool = False,
 ) -> LLM:
     """The model that `spec` names.
 
@@ -47,17 +48,21 @@ def connect(
         tools: `native` tells the model of tools by its provider's protocol and takes its calls by it alone; `text` does
             both in plain words; `auto` chooses by the model's facts, and takes calls that a model other than OpenAI's
             and Anthropic's own wrote into its text.
+        local: refuse whatever another machine serves, as `M3B_OFFLINE` does; see `m3b.llm.offline.check`.
 
     Raises:
-        WrongUse: no such provider, or no model named.
+        WrongUse: no such provider, no model named, or a model of another machine where none is allowed.
         Authentication: the key is missing.
     """
+    local = offline.demanded(local)
     if spec is None:
-        spec = default_spec()
+        spec = RULES if local else default_spec()
+    if local:
+        offline.check((spec, fallback))
     if isinstance(spec, str) and spec.strip().startswith(("record:", "replay:")):
         from .recording import opened
 
-        return opened(spec.strip(), partial(connect, fallback=fallback, tools=tools))
+        return opened(spec.strip(), partial(connect, fallback=fallback, tools=tools, local=local))
     first, *others = spec.split("|") if isinstance(spec, str) else (spec,)
     if fallback is not None:
         others = [*others, *(fallback.split("|") if isinstance(fallback, str) else (fallback,))]

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from m3b.errors import WrongUse
 from m3b.llm import LLM, connect
+from m3b.llm.offline import check, demanded
 from m3b.run.options import Options, ToolMode
 
 if TYPE_CHECKING:
@@ -46,7 +48,17 @@ def given_of(index: str | Path | Mapping[str, Any] | IndexSpec | None, reading: 
     return given_from(index, reading)
 
 
-def connect_of(llm: Models, tools: ToolMode, fallback: Model | None = None) -> dict[str, LLM]:
+def check_offline(llm: Models, fallback: Model | None, offline: bool) -> None:
+    """That no role's model is on another machine, where that is forbidden; nothing is opened for it.
+
+    Raises:
+        WrongUse: one is.
+    """
+    if demanded(offline):
+        check([*(llm.values() if isinstance(llm, Mapping) else [llm]), fallback])
+
+
+def connect_of(llm: Models, tools: ToolMode, fallback: Model | None = None, offline: bool = False) -> dict[str, LLM]:
     """A model a role, and the `default`.
 
     Raises:
@@ -55,11 +67,12 @@ def connect_of(llm: Models, tools: ToolMode, fallback: Model | None = None) -> d
     from m3b.agents.roles import STAGES
 
     if not isinstance(llm, Mapping):
-        return {"default": connect(llm, tools=tools, fallback=fallback)}
+        return {"default": connect(llm, tools=tools, fallback=fallback, local=offline)}
     known = {"default", *(role.name for role in STAGES)}
     unknown = sorted(set(llm) - known)
     if unknown:
         raise WrongUse(f"`llm` names the roles {', '.join(unknown)}; known are {', '.join(sorted(known))}.")
-    llms = {name: connect(model, tools=tools, fallback=fallback) for name, model in llm.items()}
-    llms.setdefault("default", next(iter(llms.values())) if llms else connect(None, tools=tools, fallback=fallback))
+    opened = partial(connect, tools=tools, fallback=fallback, local=offline)
+    llms = {name: opened(model) for name, model in llm.items()}
+    llms.setdefault("default", next(iter(llms.values())) if llms else opened(None))
     return llms

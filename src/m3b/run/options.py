@@ -45,6 +45,7 @@ class SingleOptions(TypedDict, total=False):
     sandbox: SandboxMode
     stream: bool
     phi: Literal["mask", "allow"]
+    offline: bool
     seed: int
 
 
@@ -66,6 +67,7 @@ class Options:
             that know or keep no such protocol, `auto` by what is known of the model.
         stream: ask for the model's words as they come; they appear as `delta` events.
         phi: `mask` hides what identifies a person from previews, `allow` shows it.
+        offline: refuse models that another machine serves; `M3B_OFFLINE=1` in the environment does the same.
         seed: of splits and bootstrap.
     """
 
@@ -83,6 +85,7 @@ class Options:
     tools: ToolMode = "auto"
     stream: bool = False
     phi: Literal["mask", "allow"] = "mask"
+    offline: bool = False
     seed: int = 0
 
     def __post_init__(self) -> None:

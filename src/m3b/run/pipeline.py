@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack, cast
 
@@ -12,7 +13,7 @@ from m3b.events import Event
 from m3b.progress import watcher
 from m3b.run.extensions import OwnCheck, OwnTool, add_metrics, own
 from m3b.run.folder import Run
-from m3b.run.inputs import Model, Models, connect_of, given_of, options_of
+from m3b.run.inputs import Model, Models, check_offline, connect_of, given_of, options_of
 from m3b.run.options import Options, SingleOptions, ToolMode
 from m3b.run.result import FINAL, Result
 from m3b.sandbox import Sandbox, choose
@@ -91,13 +92,14 @@ class Pipeline:
     ) -> None:
         if workspace is not None and templates is not None:
             raise WrongUse("Give `templates` to the workspace, or none of your own: Workspace(templates=...).")
-        self.workspace = workspace or Workspace(data=data, templates=templates)
         mode = {"tools": tools} if isinstance(tools, str) else {}
         self.options = options_of(options, {**single_options, **mode})
+        check_offline(llm, fallback, self.options.offline)  # before any data is looked at
+        self.workspace = workspace or Workspace(data=data, templates=templates)
         metrics = tuple(metrics)
         add_metrics(metrics)
         self.own = own(() if isinstance(tools, str) else tools, checks or {}, metrics)
-        self.llms = connect_of(llm, self.options.tools, fallback)
+        self.llms = connect_of(llm, self.options.tools, fallback, self.options.offline)
         self.given = given_of(index, reading)
         self.out = Path(out) if out is not None else None
         self.ask, self.approve, self.on_event = ask, approve, on_event
@@ -188,6 +190,7 @@ class Pipeline:
         tools: Sequence[OwnTool] = (),
         checks: Mapping[str, OwnCheck] | None = None,
         metrics: Iterable[Metric] = (),
+        offline: bool = False,
         **hooks: Unpack[Callbacks],
     ) -> Result:
         """Go on with a run that was interrupted, from the last event that reached its journal.
@@ -201,6 +204,7 @@ class Pipeline:
             llm: None takes what the run was started with. A run whose model was a Python object needs it given again,
                 as do tools, checks and metrics of the user's own.
             workspace: where that of the run is not there any more.
+            offline: as the option, for a run that was started without it.
             hooks: `ask`, `approve`, `on_event` as for `Pipeline`.
 
         Raises:
@@ -215,10 +219,13 @@ class Pipeline:
 
         metrics = tuple(metrics)
         must_be_given(record, own(tools, checks or {}, metrics))
+        options = recorded_options(record)
+        options = replace(options, offline=offline or options.offline)
+        check_offline(llm or record["llm"], None, options.offline)
         given: dict[str, Any] = dict(record.get("given") or {})
         pipeline = cls(
             llm or record["llm"], workspace=workspace or workspace_of(record), out=place.folder, tools=tools,
-            checks=checks, metrics=metrics, options=recorded_options(record),
+            checks=checks, metrics=metrics, options=options,
             index=given.pop("index", None), reading=cast("Reading", given),
             **hooks,
         )  # fmt: skip
@@ -329,6 +336,6 @@ class Pipeline:
             self._at_work.discard(handle)
 
 
-def resume(run: str | Path, llm: Models = None, **hooks: Unpack[Callbacks]) -> Result:
+def resume(run: str | Path, llm: Models = None, *, offline: bool = False, **hooks: Unpack[Callbacks]) -> Result:
     """`Pipeline.resume` with a model and callbacks."""
-    return Pipeline.resume(run, llm, **hooks)
+    return Pipeline.resume(run, llm, offline=offline, **hooks)

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from m3b.errors import DataError, WrongUse
+from m3b.llm.offline import VARIABLE, demanded
 
 from .registry import dataset
 from .sources import NOTES, SOURCES, Source
@@ -165,6 +166,8 @@ def _go_on(url: str, part: Path, progress: Progress | None) -> None:
 def _open(url: str, headers: dict[str, str]) -> Any:
     if not url.startswith(("http://", "https://")):
         raise WrongUse(f"{url} is no web address.")
+    if demanded():
+        raise WrongUse(f"{url} is on another machine, and {VARIABLE} is set.")
     return urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=60)
 
 

@@ -1,0 +1,39 @@
+"""`m3b show RUN --ledger`: which bytes of a run went where."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from m3b.cli.show import echo, print_json, table
+
+HERE = "this process"
+"""Where a model that no request left for was asked: the rules, a function, a recording."""
+
+
+def show_ledger(folder: Path, *, as_json: bool) -> None:
+    """Print what the run's ledger adds up to, a line for each host and model."""
+    from m3b.llm.ledger import FILE, by_host
+
+    rows = by_host(folder / FILE)
+    if as_json:
+        print_json({"ledger": rows})
+    elif not rows:
+        echo("Nothing was asked of any model: the ledger is empty.")
+    else:
+        echo(table(HEAD, [_line(row) for row in rows]))
+        left = [row for row in rows if not row["local"]]
+        asked = sum(row["requests"] for row in left)
+        echo(
+            f"{sum(row['bytes'] for row in left):,} bytes left this machine, in {asked:,} requests."
+            if asked
+            else "Nothing left this machine."
+        )
+
+
+HEAD = ("host", "model", "requests", "bytes", "input tokens", "output tokens", "cost")
+
+
+def _line(row: dict[str, Any]) -> list[str]:
+    counts = [f"{row[name]:,}" for name in ("requests", "bytes", "input_tokens", "output_tokens")]
+    return [row["host"] or HERE, row["model"], *counts, f"${row['cost_usd']:.4f}"]

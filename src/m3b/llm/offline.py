@@ -1,0 +1,76 @@
+"""Whether models of other machines are allowed at all, judged by the host of their address before anything is sent."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from typing import Any
+from urllib.parse import urlsplit
+
+from m3b.errors import WrongUse
+
+from . import keys
+from .base import LLM, spec_of
+from .presets import PROVIDERS
+from .specs import RULES, parse, shown
+
+VARIABLE = "M3B_OFFLINE"
+"""Set to anything but nothing, 0, false or no, it forbids other machines to all that this environment starts."""
+
+LOCAL = (
+    f"With --offline (offline=True, {VARIABLE}) there are {RULES}, a function of your own, or a server on this machine:"
+    " PROVIDER:MODEL@http://127.0.0.1:PORT/v1."
+)
+
+
+def demanded(offline: bool = False) -> bool:
+    """Whether other machines are forbidden, by the caller or by the environment."""
+    return offline or os.environ.get(VARIABLE, "").strip().lower() not in ("", "0", "false", "no")
+
+
+def check(models: Iterable[str | LLM | Callable[..., Any] | None]) -> None:
+    """That no model of these is asked over a network, members of fallback chains and recorded models included.
+
+    A vendor's own address counts as another machine whatever `OPENAI_BASE_URL` says, and so does a provider of another
+    package without an address. A function, or a model object of one's own, runs in this process: where it sends is for
+    its author to know.
+
+    Raises:
+        WrongUse: one is; the message names its host.
+    """
+    for model in models:
+        if isinstance(model, str):
+            told = model
+        elif isinstance(model, LLM) and not isinstance(model, type):
+            told = spec_of(model)
+        else:
+            continue
+        for spec in told.split("|"):
+            if host := _host(spec, written=isinstance(model, str)):
+                raise WrongUse(f"{shown(spec.strip())} is served by {host}, and only this machine is allowed. {LOCAL}")
+
+
+def _host(spec: str, *, written: bool) -> str:
+    """The other machine that a spec without `|` names; empty for none.
+
+    Args:
+        written: it was written as a spec; else it is what a model object calls itself, which may be no spec at all.
+    """
+    spec = spec.strip()
+    if spec.startswith("replay:") or spec == RULES:
+        return ""
+    if spec.startswith("record:"):
+        return _host(spec.split(":", 2)[2] if spec.count(":") > 1 else "", written=written)
+    try:
+        provider, _, base_url = parse(spec)
+    except WrongUse:
+        if written:
+            raise
+        return ""
+    known = PROVIDERS.get(provider)
+    if known is None and not written:
+        return ""
+    address = base_url or (known.base_url if known else None)
+    if address is None:
+        return f"{provider}'s own address" if known else f"an address that only the provider {provider!r} knows"
+    return "" if keys.is_loopback(address) else urlsplit(address).hostname or address
