@@ -135,6 +135,48 @@ def sequences(folder: Path, cases: int = 20) -> Path:
     return folder
 
 
+def polygons(folder: Path, cases: int = 40) -> Path:
+    """Pictures and a LabelMe file each with the outline of every shape, as one draws them: polygons of pixel edges."""
+    for number, image, found, _ in drawn(cases):
+        name = f"field_{number:03d}"
+        picture(folder / f"{name}.png", image)
+        shapes = []
+        for kind, (top, left, bottom, right) in found:
+            turns = np.linspace(0, 2 * np.pi, 16, endpoint=False)
+            middle, half = ((left + right) / 2, (top + bottom) / 2), (right - left) / 2
+            around = [(middle[0] + half * np.cos(turn), middle[1] + half * np.sin(turn)) for turn in turns]
+            corners = [(left, top), (right, top), (right, bottom), (left, bottom)]
+            points = [[float(x), float(y)] for x, y in (around if kind == "round" else corners)]
+            shapes.append({"label": kind, "points": points, "group_id": None, "shape_type": "polygon", "flags": {}})
+        about = {
+            "version": "5.2.1",
+            "imagePath": f"{name}.png",
+            "imageData": None,
+            "imageHeight": SIDE,
+            "imageWidth": SIDE,
+        }
+        (folder / f"{name}.json").write_text(json.dumps({**about, "shapes": shapes}))
+    return folder
+
+
+def nested(folder: Path, cases: int = 40) -> Path:
+    """Pictures in `images/`, and a binary mask a class beside each other; the core lies in the tumour."""
+    random = np.random.default_rng(3)
+    for number in range(cases):
+        image = random.normal(60, 10, (SIDE, SIDE))
+        top, left, size = (*random.integers(4, SIDE - 32, 2), int(random.integers(18, 28)))
+        masks = {}
+        for name, margin, more in (("tumor", 0, 60), ("core", 5, 70)):
+            mask = np.zeros((SIDE, SIDE), bool)
+            mask[top + margin : top + size - margin, left + margin : left + size - margin] = True
+            image[mask] += more
+            masks[name] = mask
+        picture(folder / "images" / f"slice_{number:03d}.png", np.clip(image, 0, 255).astype(np.uint8))
+        for name, mask in masks.items():
+            picture(folder / name / f"slice_{number:03d}.png", mask.astype(np.uint8) * 255)
+    return folder
+
+
 def lesions(folder: Path, cases: int = 24) -> Path:
     """A folder a patient with `flair.nii.gz` and `lesion_mask.nii.gz`; some have nothing marked."""
     for number, voxels, _, mask in drawn(cases, 3, least=0, most=2):

@@ -110,6 +110,32 @@ def test_masks_on_two_sequences_a_case(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_masks_out_of_outlines(tmp_path: Path) -> None:
+    """LabelMe's polygons are drawn, and what is delivered answers with masks."""
+    data = kit.polygons(tmp_path / "fields")
+    result = whole_run(data, "Segment round and square cells on microscopy images", tmp_path / "run")
+    assert named(result) == ("segmentation", "dice")
+    assert labels(result) == SHAPES
+    assert len(index(result)) == 40
+    assert all(set(case["mask_path"]) <= SHAPES for case in index(result)), "a mask a class, which may overlap"
+    [answer] = answers(result, data / "field_000.png")
+    assert Path(answer.mask).is_file()
+
+
+@pytest.mark.slow
+def test_masks_of_classes_that_lie_in_each_other(tmp_path: Path) -> None:
+    """A pixel of the core is one of the tumour too, in the index, in training and in the answer."""
+    data = kit.nested(tmp_path / "slices")
+    result = whole_run(data, "Segment the tumor and its core on brain MRI slices", tmp_path / "run", minutes=0.5)
+    assert named(result) == ("segmentation", "dice")
+    assert all(set(case["mask_path"]) == {"tumor", "core"} for case in index(result))
+    plan = json.loads((Path(result.run_dir) / "work/plan.json").read_text())
+    assert plan["overlap"] is True
+    [answer] = answers(result, data / "images/slice_000.png")
+    assert Path(answer.mask).is_file()
+
+
+@pytest.mark.slow
 def test_lesions_as_masks(tmp_path: Path) -> None:
     """Healthy patients are kept: nothing marked is an answer too."""
     data = kit.lesions(tmp_path / "flair")

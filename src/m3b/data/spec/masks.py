@@ -18,6 +18,7 @@ from m3b.data.spec.opened import UNREADABLE
 from m3b.data.spec.outlines import coco, dicom_seg, labelme
 from m3b.data.spec.patterns import PatternError, checked, filled
 from m3b.data.survey.keys import key as normal
+from m3b.data.survey.pairing_keys import FOLDERS
 from m3b.errors import DataError
 
 PLACE = "Datapath/masks"
@@ -52,6 +53,8 @@ class MaskSource:
             self._of_case = {case.key: list(self._items) for case in self.cases}  # one file speaks of many images
         elif self.masks.format in ("rtstruct", "dicom_seg") and not (self.masks.by or self.masks.case):
             self._of_case = by_series(self.folder.root, self.cases, self._items)
+        elif self.masks.format == "labelme" and not (self.masks.by or self.masks.case):
+            self._of_case = by_stems(self.cases, self._items)
         elif self.masks.by:
             self._of_case = by_names(self.cases, self._items, self.masks.by)
         else:
@@ -74,7 +77,7 @@ class MaskSource:
             if self.masks.empty == "healthy":
                 return None
             raise LeaveOut("no mask")
-        if self.masks.combine == "one" and len(items) > 1:
+        if self.masks.combine == "one" and len(items) > 1 and self.masks.format != "coco":
             raise LeaveOut(f"{len(items)} masks where one is needed")
         try:
             made = self._made(case, items)
@@ -156,11 +159,15 @@ class MaskSource:
             layers: dict[str, Any] | None = dicom_seg(file, root / case.folder, masks.classes, masks.names)
         else:
             path = case.items[0].path
-            shape = tuple(shared().probe(str(root / path)))
+            try:
+                shape = tuple(shared().probe(str(root / path)))
+            except shared().ImageError as error:
+                raise LeaveOut(UNREADABLE) from error
             if masks.format == "labelme":
                 layers = labelme(file, shape, masks.classes, masks.names)
             else:
-                layers = coco(file, path, shape, masks.classes, masks.names)
+                drawn = (coco(root / item.path, path, shape, masks.classes, masks.names) for item in items)
+                layers = next((one for one in drawn if one is not None), None)
         if layers is None:
             raise LeaveOut("no mask")
         if not layers:
@@ -193,6 +200,12 @@ def by_series(root: Path, cases: Sequence[Case], items: Sequence[Item]) -> dict[
             if series in named:
                 found[named[series]].append(item)
     return dict(found)
+
+
+def by_stems(cases: Sequence[Case], items: Sequence[Item]) -> dict[str, list[Item]]:
+    """The files of every case that are called like its image, in those folders that bring most together."""
+    found = [by_names(cases, items, (folders, "stem")) for folders in FOLDERS]
+    return max(found, key=lambda one: sum(len(some) == 1 for some in one.values()))
 
 
 def _foreground(root: Path, item: Item, cut: float | None) -> Any:

@@ -208,7 +208,7 @@ class Masks(Part):
         format: `image` files, or contours and segments in DICOM (`rtstruct`, `dicom_seg`), or polygons (`labelme`,
             `coco`).
         names: of DICOM and polygon formats: class -> names of regions in the file. COCO files need no `case`: they
-            name their images.
+            name their images; DICOM files their series; LabelMe files are called like their images.
     """
 
     files: Files

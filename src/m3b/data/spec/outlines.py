@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +27,15 @@ def _wanted(classes: Mapping[str, int], names: Names) -> dict[str, str]:
 
 
 def _document(file: Path) -> Any:
-    if file.stat().st_size > MAX_BYTES:
+    state = file.stat()
+    if state.st_size > MAX_BYTES:
         raise DataError("it is larger than 512 MiB")
+    return _parsed(file, state.st_mtime_ns, state.st_size)
+
+
+@lru_cache(maxsize=4)
+def _parsed(file: Path, changed: int, size: int) -> Any:
+    """The document of one state of a file: a COCO file is asked for every one of its images."""
     try:
         return json.loads(file.read_bytes())
     except ValueError as error:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from m3b.data.spec.model import Boxes, Files, IndexSpec
+from m3b.data.spec.model import Boxes, IndexSpec
+from m3b.data.spec.proposals.annotated import annotated
 from m3b.data.spec.proposals.ask import Ask, Proposal
-from m3b.data.spec.proposals.group_files import pattern_of
 from m3b.data.spec.proposals.imagery import image_sets
 from m3b.data.spec.proposals.language import named, shared
-from m3b.data.spec.proposals.surroundings import around, escaped, leave_out
+from m3b.data.spec.proposals.surroundings import around, leave_out
 from m3b.data.survey.relations import Survey
 
 READ = ("coco", "yolo", "voc", "labelme", "csv_boxes", "csv_circles")
@@ -20,22 +20,18 @@ RANK = {"voc": 0.08, "coco": 0.08, "labelme": 0.06, "yolo": 0.06, "csv_boxes": 0
 def propose_boxes(survey: Survey, ask: Ask) -> Iterator[Proposal]:
     """Every reading with boxes."""
     sets = {one.id: one for one in image_sets(survey) if one.single is not None and one.member is None}
-    for one in survey.annotations:
+    for one, files in annotated(survey):
         if one.format not in READ or one.images not in sets or not one.images_found:
             continue
         images = sets[one.images]
         around_it = around(survey, images)
         names = [value.text for value in one.classes if value.text != "(none)"] or ["finding"]
         wanted = _wanted(names, ask)
-        files = (
-            pattern_of(survey, survey.group(one.group))
-            if one.files > 1 and one.group
-            else Files(pattern=escaped(one.path))
-        )
         image, rule = ("{stem}", "stem") if one.files > 1 and one.format != "coco" else ("{name}", "stem")
         part = Boxes.model_validate(
             {"format": one.format, "files": files, "classes": {name: (name,) for name in wanted},
-             "columns": dict(one.columns), "image": image, "rule": rule}
+             "columns": dict(one.columns), "image": image, "rule": rule,
+             "empty": "leave_out" if one.format == "coco" else "healthy"}  # COCO lists the healthy
         )  # fmt: skip
         spec = IndexSpec(
             task="detection", images=images.images, boxes=part, patient=around_it.patient, together=around_it.together,

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from m3b.data.spec.model import IndexSpec, Labels
 from m3b.data.spec.proposals.ask import Ask, Proposal
+from m3b.data.spec.proposals.channels import of_cases, with_channels
 from m3b.data.spec.proposals.classes import Classes, classes_for
 from m3b.data.spec.proposals.glossary import glosses, legend_of_labels, told_names
 from m3b.data.spec.proposals.imagery import ImageSet, image_sets
@@ -22,7 +23,10 @@ def propose_labels(survey: Survey, ask: Ask) -> Iterator[Proposal]:
     """Every reading with class labels."""
     sets = image_sets(survey, ask.stacks)[:12]
     everything = max((one.count for one in sets), default=1)
-    for images in sets:
+    single = {one.id: one for one in sets if one.single is not None and one.member is None}
+    for plain in sets:
+        together = of_cases(survey, ask, plain, single)
+        images = with_channels(plain, together)
         surroundings = around(survey, images)
         for source in label_sources(survey, images, ask.label_column):
             classes = _classes(survey, source, ask)
@@ -30,7 +34,7 @@ def propose_labels(survey: Survey, ask: Ask) -> Iterator[Proposal]:
             named_here = classes.hits > 1 or (classes.hits == 1 and not _channels(source))
             if len(classes.mapping) < 2 or (source.only_named and not named_here):
                 continue
-            used = {group.id for group in images.groups}
+            used = {*(group.id for group in images.groups), *together.groups}
             spec = IndexSpec(
                 task="diagnosis",
                 images=images.images,
@@ -46,7 +50,8 @@ def propose_labels(survey: Survey, ask: Ask) -> Iterator[Proposal]:
             counts = ", ".join(f"{name} {sum(source.values.get(v, 0) for v in some)}" for name, some in
                                list(classes.mapping.items())[:12])  # fmt: skip
             evidence = (f"labels from {source.title}: {counts}", *([classes.why] if classes.why else []), *rare,
-                        f"{source.covered:.0%} of {images.count:,} images have one", *surroundings.evidence)  # fmt: skip
+                        f"{source.covered:.0%} of {images.count:,} images have one", *together.evidence,
+                        *surroundings.evidence)  # fmt: skip
             doubts = (*(one for one in (classes.doubt, source.doubt, images.doubt) if one), *surroundings.doubts)
             unclear = classes.doubt or ("" if named_here else source.weak) or images.doubt
             score = _score(everything, images, source, classes, ask)
@@ -110,5 +115,7 @@ def _score(everything: int, images: ImageSet, source: Source, classes: Classes, 
     if min(counts, default=0) < 2:
         score -= 0.1
     score *= 0.4 + 0.6 * min(1.0, source.covered)
-    score *= 0.5 + 0.5 * min(1.0, images.count / everything)
+    channels = len(images.images.channels)
+    score *= 0.5 + 0.5 * min(1.0, images.count * max(1, channels) / everything)
+    score += 0.05 * bool(channels)  # the sequences of a case rather than each as a case of its own
     return max(0.0, min(1.0, score))

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Literal
 
-from m3b.data.spec.model import Channel, Files, Images, IndexSpec, Masks
+from m3b.data.spec.model import Files, IndexSpec, Masks
 from m3b.data.spec.proposals.ask import Ask, Proposal
+from m3b.data.spec.proposals.channels import of_masks, with_channels
 from m3b.data.spec.proposals.group_files import pattern_of
 from m3b.data.spec.proposals.imagery import ImageSet, image_sets
 from m3b.data.spec.proposals.language import shared, telling, words
 from m3b.data.spec.proposals.naming import Named, class_name, names_of_values, other_organs
+from m3b.data.spec.proposals.outlines import propose_outlines
 from m3b.data.spec.proposals.rival_masks import as_classes, doubt_of
-from m3b.data.spec.proposals.surroundings import Around, around, leave_out, without_bare_parts
+from m3b.data.spec.proposals.surroundings import around, leave_out, without_bare_parts
 from m3b.data.survey.facts import Content, Group
 from m3b.data.survey.relations import Pairing, Survey
 
@@ -35,7 +37,7 @@ def propose_masks(survey: Survey, ask: Ask) -> Iterator[Proposal]:
         elif pairing.left in sets and pairing.left_matched >= 0.3 * pairing.left_files:
             yield from _beside(survey, ask, pairing, sets)
             yield from _one_a_class(survey, ask, pairing, sets)
-    yield from _contours(survey, ask, sets)
+    yield from propose_outlines(survey, ask, sets)
 
 
 def _beside(survey: Survey, ask: Ask, pairing: Pairing, sets: dict[str, ImageSet]) -> Iterator[Proposal]:
@@ -49,19 +51,19 @@ def _beside(survey: Survey, ask: Ask, pairing: Pairing, sets: dict[str, ImageSet
     classes = named.classes
     unclear = named.unclear or _unclear(survey, ask, pairing, masks)
     around_it = without_bare_parts(around_it, pairing)
-    channels, channel_told = _channels(survey, ask, pairing, sets)
+    together = of_masks(survey, ask, pairing, sets)
     part = Masks(
         files=pattern_of(survey, masks), by=pairing.left_slots, combine=_combine(pairing), classes=classes, cut=cut,
         class_key="{stem}" if pairing.kind == "per_class" else "",
     )  # fmt: skip
-    used = {pairing.left, pairing.right, *(one for one, _ in channels)}
+    used = {pairing.left, pairing.right, *together.groups}
     spec = IndexSpec(
-        task=ask.task, images=_images(images, channels), masks=part, patient=around_it.patient, together=around_it.together,
-        split=around_it.split, left_out=leave_out(survey, used, _reasons(survey, pairing, masks)),
+        task=ask.task, images=with_channels(images, together).images, masks=part, patient=around_it.patient,
+        together=around_it.together, split=around_it.split, left_out=leave_out(survey, used, _reasons(survey, pairing, masks)),
     )  # fmt: skip
     matched = (f"{pairing.left_matched:,} of {pairing.left_files:,} images have a mask, {pairing.right_matched:,} of "
                f"{pairing.right_files:,} masks an image")  # fmt: skip
-    evidence = (matched, *told, *channel_told, *around_it.evidence)
+    evidence = (matched, *told, *together.evidence, *around_it.evidence)
     score, doubts = _score(survey, ask, pairing, masks, content)
     title = f"{images.title}, masks from {masks.template}"
     doubts = (*([unclear] if unclear else []), *doubts, *around_it.doubts)
@@ -88,12 +90,6 @@ def _one_a_class(survey: Survey, ask: Ask, pairing: Pairing, sets: dict[str, Ima
     told = f"one mask a class: {', '.join(sorted(named))}; {pairing.left_matched:,} of {pairing.left_files:,} images have them"
     yield Proposal(spec, f"{images.title}, masks of {', '.join(sorted(named))}", 0.9, (told, *around_it.evidence),
                    tuple(around_it.doubts))  # fmt: skip
-
-
-def _images(images: ImageSet, channels: Sequence[tuple[str, Channel]]) -> Images:
-    return (
-        images.images.model_copy(update={"channels": tuple(one for _, one in channels)}) if channels else images.images
-    )
 
 
 def _combine(pairing: Pairing) -> Literal["one", "union", "classes"]:
@@ -125,41 +121,6 @@ def _classes(
     named = names_of_values(survey, levels, ask)
     listed = ", ".join(f"{value} {name}" for name, value in named.classes.items())
     return named, None, [f"values in the masks: {listed} ({named.told})"]
-
-
-def _channels(
-    survey: Survey, ask: Ask, pairing: Pairing, sets: dict[str, ImageSet]
-) -> tuple[list[tuple[str, Channel]], list[str]]:
-    """The images of one case on one grid that all pair with the same masks, as channels."""
-    others = [one for one in survey.pairings if one.role == "mask" and one.right == pairing.right and one.left in sets]
-    ids = [one.left for one in others if one.kind == pairing.kind and (one.fits or 0) >= 0.95 and
-           one.left_matched >= 0.8 * pairing.left_matched]  # fmt: skip
-    pairs = {frozenset((one.left, one.right)): one for one in survey.pairings if one.role == "image" and
-             one.kind == "one_to_one" and (one.fits or 0) >= 0.95}  # fmt: skip
-    beside = [one for one in ids if one == pairing.left or frozenset((one, pairing.left)) in pairs]
-    if len(beside) < 2:
-        return [], []
-    names = _channel_names([survey.group(one) for one in beside])
-    asked = [one for one in beside if telling(names[one]) and shared(ask.words, names[one]) > 0.3]
-    chosen = asked if len(asked) > 1 else beside
-    if len(asked) == 1 or pairing.left not in chosen:
-        return [], []
-    made = []
-    for one in chosen:
-        joined = pairs.get(frozenset((one, pairing.left)))
-        by = joined.left_slots if joined else ("folders", "stem")
-        made.append((one, Channel(name=names[one], files=pattern_of(survey, survey.group(one)), by=by)))
-    return made, [f"{len(made)} images a case on one grid, as channels: {', '.join(names[one] for one, _ in made)}"]
-
-
-def _channel_names(groups: Sequence[Group]) -> dict[str, str]:
-    """What tells the names of channels apart: the first word of file names, else of folders, in which all differ."""
-    every = [(*words(group.template.rsplit("/", 1)[-1]), *words(group.template)) for group in groups]
-    for at in range(min(map(len, every))):
-        column = [one[at] for one in every]
-        if len(set(column)) == len(column):
-            return {group.id: word for group, word in zip(groups, column, strict=True)}
-    return {group.id: f"channel{at}" for at, group in enumerate(groups, 1)}
 
 
 def _unclear(survey: Survey, ask: Ask, pairing: Pairing, masks: Group) -> str:
@@ -245,25 +206,3 @@ def _escape(key: str) -> str:
     import re
 
     return re.escape(key)
-
-
-def _contours(survey: Survey, ask: Ask, sets: dict[str, ImageSet]) -> Iterator[Proposal]:
-    """RTSTRUCT files on their series."""
-    for one in survey.annotations:
-        if one.format != "rtstruct" or one.images not in sets or not one.group:
-            continue
-        images, group = sets[one.images], survey.group(one.group)
-        around_it: Around = around(survey, images)
-        regions = [value.text for value in one.classes]
-        asked = [name for name in regions if shared(ask.words, name) > 0.3] or regions
-        classes = {name: at for at, name in enumerate(asked, 1)}
-        spec = IndexSpec(
-            task=ask.task, images=images.images, masks=Masks(files=pattern_of(survey, group), classes=classes, format="rtstruct"),
-            patient=around_it.patient, together=around_it.together, split=around_it.split,
-            left_out=leave_out(survey, {one.images, one.group}, {}),
-        )  # fmt: skip
-        modality = images.series.modality if images.series else ""
-        fits = 0.15 * (modality.casefold() in {word.casefold() for word in words(ask.request)})
-        told = (f"contours of {', '.join(regions[:8])} on {one.images_found} series", *around_it.evidence)
-        score = 0.6 + fits + 0.1 * max(shared(ask.words, name) for name in regions)
-        yield Proposal(spec, f"{images.title}, contours from {group.template}", score, told, tuple(around_it.doubts))

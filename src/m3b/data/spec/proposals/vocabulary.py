@@ -56,6 +56,8 @@ SEQUENCES = _set(
     """
 )
 """Sequences, modalities, views and phases: folders called like these hold several images of a case, not classes."""
+PLANES = _set("ap pa lateral frontal axial coronal sagittal")
+"""Those of them that are views: they share no grid with each other, or not the slices."""
 EVERY = _set("all every each any alle jede tous toutes todos todas")
 FINDINGS = _set("finding label pathology disease abnormality befund")
 """With a word of `EVERY`: a request for whatever is labelled."""

@@ -1,0 +1,90 @@
+"""Proposed readings of several sequences a case: channels on one grid or on that of the first, for masks and for labels."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import nibabel as nib
+import numpy as np
+
+from m3b.data.reading import read_image
+from m3b.data.records import Channels
+from m3b.data.spec.execute import Executed, execute
+from m3b.data.spec.proposals import Ask, Proposal, propose, sufficient
+from m3b.data.survey import survey
+
+GRID, COARSE = (16, 18, 12), (8, 9, 6)
+
+
+def volume(file: Path, shape: tuple[int, ...], zoom: float, *, mask: bool = False) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    random = np.random.default_rng(len(file.as_posix()) + sum(file.as_posix().encode()))
+    array = random.normal(100, 20, shape).astype(np.float32)
+    if mask:
+        array = np.zeros(shape, np.uint8)
+        at = random.integers(2, 6, 3)
+        array[tuple(slice(v, v + 4) for v in at)] = 1
+    affine = np.diag([zoom, zoom, zoom, 1.0])
+    affine[:3, 3] = (zoom - 1) / 2  # the corners of both grids meet
+    nib.save(nib.Nifti1Image(array, affine), file)
+
+
+def patients(root: Path, names: tuple[str, ...], count: int = 10, *, masks: bool = False) -> None:
+    rows = []
+    for at in range(count):
+        place = root / f"patient_{at:03d}"
+        volume(place / f"{names[0]}.nii.gz", GRID, 1.0)
+        for name in names[1:]:
+            volume(place / f"{name}.nii.gz", COARSE, 2.0)
+        if masks:
+            volume(place / "lesion_mask.nii.gz", GRID, 1.0, mask=True)
+        rows.append([f"patient_{at:03d}", ("relapsing", "stable")[at % 2]])
+    if not masks:
+        with (root / "patients.csv").open("w", newline="") as out:
+            csv.writer(out).writerows([["patient", "diagnosis"], *rows])
+
+
+def read(root: Path, ask: Ask, work: Path) -> tuple[Proposal, Executed]:
+    found = propose(survey(root), ask)
+    assert sufficient(found) == ""
+    work.mkdir()
+    return found[0], execute(found[0].spec, root, name="set", work=work)
+
+
+def test_masks_lie_on_the_grid_of_one_sequence_and_the_other_is_resampled(tmp_path: Path) -> None:
+    root = tmp_path / "raw"
+    patients(root, ("flair", "t1"), masks=True)
+    best, made = read(root, Ask("segmentation", "Segment lesions on brain MRI"), tmp_path / "w")
+    assert "2 images a case, as channels: flair, t1; on the grid of flair, to which t1 is resampled by the headers" in (
+        best.evidence)  # fmt: skip
+    cases = [*made.train, *made.test]
+    assert len(cases) == 10
+    assert all(case.channels == ("flair", "t1") for case in cases)
+    image = cases[0].image
+    assert isinstance(image, Channels)
+    paths = {name: path.removeprefix("data/set/") for name, path in image.items()}
+    assert read_image(paths, str(root)).array.shape == (2, GRID[1], GRID[0], GRID[2]), "turned as every volume is"
+
+
+def test_sequences_of_a_case_are_channels_where_labels_are_learnt(tmp_path: Path) -> None:
+    root = tmp_path / "raw"
+    patients(root, ("flair", "t1"))
+    best, made = read(root, Ask("diagnosis", "Tell relapsing from stable on brain MRI"), tmp_path / "w")
+    assert len([*made.train, *made.test]) == 10, "a case has both, and neither is a case of its own"
+    assert made.train[0].channels == ("flair", "t1")
+    assert any("resampled" in one for one in best.evidence)
+
+
+def test_visits_are_no_channels(tmp_path: Path) -> None:
+    root = tmp_path / "raw"
+    patients(root, ("baseline", "followup"))
+    found = propose(survey(root), Ask("diagnosis", "Tell relapsing from stable on brain MRI"))
+    assert not any(one.spec.images.channels for one in found)
+
+
+def test_planes_are_no_channels(tmp_path: Path) -> None:
+    root = tmp_path / "raw"
+    patients(root, ("t2_axial", "t2_sagittal"))
+    found = propose(survey(root), Ask("diagnosis", "Tell relapsing from stable on spine MRI"))
+    assert not any(one.spec.images.channels for one in found)
