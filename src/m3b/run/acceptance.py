@@ -31,7 +31,7 @@ from m3b.run.folder import Run
 from m3b.run.packaging import PREDICTIONS, acceptable_range, keep_trial
 from m3b.run.readings import Readings
 from m3b.untrusted import remove_tree, write_whole
-from m3b.writing import replace_text
+from m3b.writing import rename, replace_text
 
 MAX_GROUPING = 200
 """Characters of the words on what groups the images, which lie where scripts can write."""
@@ -147,7 +147,7 @@ class Inspector:
         found = json.loads(audit.read_text(encoding="utf-8"))
         self.emit(Audited(_audit_line(found), found["findings"]))
         write_whole(self.run.work, AUDIT, audit.read_bytes())
-        audit.replace(self.run.folder / AUDIT)
+        rename(audit, self.run.folder / AUDIT)
 
     def label(self, data: DataIndex, card: Card) -> str:
         """What the end of the run finds of the raw data, the index and all that was locked."""
@@ -216,7 +216,7 @@ def _set_aside(run: Run) -> None:
     for place, kept in _aside(run):
         if place.exists():
             _remove(kept)
-            place.rename(kept)
+            rename(place, kept)
 
 
 def _copy_answers(run: Run) -> None:
@@ -230,7 +230,7 @@ def _settle(run: Run, *, keep_earlier: bool) -> None:
     for place, kept in _aside(run):
         if kept.exists() and keep_earlier:
             _remove(place)
-            kept.rename(place)
+            rename(kept, place)
         _remove(kept)
 
 

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-import re
 import shutil
-import tempfile
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -20,9 +16,11 @@ from m3b.data.schemas import example, example_labels, json_schema
 from m3b.errors import WrongUse
 from m3b.events import Output
 from m3b.run.folder import Run
+from m3b.run.leftovers import sweep
 from m3b.sandbox import Limits
 from m3b.tools import Roots, Toolbox
 from m3b.untrusted import is_folder, make_folder, remove_tree
+from m3b.writing import rename
 
 if TYPE_CHECKING:
     from m3b.run.context import RunContext
@@ -30,9 +28,6 @@ if TYPE_CHECKING:
 NONE: Mapping[str, Path] = MappingProxyType({})
 SHARED = "shared"
 LOCAL = "Utils"
-LEFTOVERS = (".staged-*", ".output-*", ".model.part", ".resources.part")
-OLD_S = 3600.0
-_TEMPORARY = re.compile(r"m3b-(?:probe|look|logs|reader)-(\d+)-\w+")
 
 
 def toolbox(run: RunContext, roots: Roots, read: Sequence[Path]) -> Toolbox:
@@ -65,7 +60,7 @@ def lay_out(run: Run, cards: Iterable[Card], resources: Path, templates: Mapping
         WrongUse: the run folder lies inside a data folder, which scripts could then write to.
     """
     read: dict[str, Path] = {}
-    sweep(run.folder)
+    sweep(run)
     for folder in (run.work, run.locked):
         folder.mkdir(parents=True, exist_ok=True)
     plain_folder(run.work, "data")
@@ -86,20 +81,6 @@ def lay_out(run: Run, cards: Iterable[Card], resources: Path, templates: Mapping
     lead(run.work / "resources", run.resources)
     plain_folder(run.work, "Logout")
     return Roots(run.work, read)
-
-
-def sweep(folder: Path) -> None:
-    """Remove what a killed process left: test images staged for predict.py, torn copies, its temporary folders."""
-    for pattern in LEFTOVERS:
-        for left in folder.glob(pattern):
-            remove_tree(left)
-    for left in Path(tempfile.gettempdir()).glob("m3b-*-*-*"):
-        found = _TEMPORARY.fullmatch(left.name)
-        with contextlib.suppress(OSError):
-            status = left.lstat()
-            old = time.time() - status.st_mtime > OLD_S  # a process of another container has no number here
-            if found and status.st_uid == os.getuid() and old and not Path("/proc", found[1]).exists():
-                remove_tree(left)
 
 
 def plain_folder(work: Path, name: str) -> None:
@@ -131,7 +112,7 @@ def _snapshot(resources: Path, templates: Mapping[str, Path], target: Path) -> N
             place = part / "templates" / name
             shutil.copytree(shipped / SHARED, place / LOCAL, ignore=leave)
             shutil.copytree(template, place, ignore=leave, dirs_exist_ok=True)
-    part.rename(target)
+    rename(part, target)
 
 
 def _describe_indexes(folder: Path) -> None:

@@ -20,13 +20,15 @@ from m3b.data.view import Cut, Tick, Wanted, make_view, wanted_by
 from m3b.errors import DataError, Failed
 from m3b.reader import Reader
 from m3b.run.folder import Run
+from m3b.run.leftovers import SCRATCH, WORK_PART
 from m3b.tools import Roots
 from m3b.untrusted import read_bytes, remove_tree, write_whole
+from m3b.writing import rename
 
 MakeReader = Callable[[Path, Sequence[Path]], Reader]
 """A reader of a folder and of the raw data that it leads to, which may write to some folders."""
-VIEW, SCRATCH = "view", "scratch"
-_VIEW_PART, _WORK_PART = ".view.part", ".work.part"
+VIEW = "view"
+_VIEW_PART = ".view.part"
 
 
 def begin_training(
@@ -78,7 +80,7 @@ def _make_view(
     wanted = _of(index, run.locked, raw=True)
     with _cutting(wanted, run.locked, part, reader) as cut:
         make_view(wanted, run.locked, lambda path: part / path.partition("/")[2], link=link, tick=tick, cut=cut)
-    part.rename(view)
+    rename(part, view)
 
 
 @contextmanager
@@ -102,7 +104,7 @@ def _of(index: Index, base: Path, *, raw: bool) -> Wanted:
 
 def _restart_work(run: Run, index: Index, reader: MakeReader | None) -> None:
     """The new folder is whole before the old one is moved away, so that a crash in between leaves no doubt."""
-    part, scratch = run.folder / _WORK_PART, run.folder / SCRATCH
+    part, scratch = run.folder / WORK_PART, run.folder / SCRATCH
     if not scratch.is_dir():
         remove_tree(part)
         for folder in ("Datapath", "Logout", "data"):
@@ -112,10 +114,10 @@ def _restart_work(run: Run, index: Index, reader: MakeReader | None) -> None:
         wanted = _of(index, run.locked, raw=False)
         with _cutting(wanted, run.locked, part, reader) as cut:
             make_view(wanted, run.locked, lambda path: part / path, link=False, cut=cut)
-        run.work.rename(scratch)
+        rename(run.work, scratch)
     if part.is_dir():
         remove_tree(run.work)
-        part.rename(run.work)
+        rename(part, run.work)
 
 
 def _lead(link: Path, target: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +13,7 @@ from m3b.agents.checks.integrity import INDEX_FILES, RAW
 from m3b.data.index import LABELS, TRAIN, Index, Record, read_index
 from m3b.data.kinds import to_json
 from m3b.untrusted import is_folder, remove_tree, sha256, walk
+from m3b.writing import sync_folder
 
 OWN = ("model", "raw.json", "hashes.json", "scores.json", "predictions.json", "data_audit.json", RAW)
 """Names in `locked/` that m3b uses itself."""
@@ -36,6 +38,9 @@ def lock(frozen: Path, locked: Path, task: str) -> dict[str, str]:
     for place in frozen.iterdir():
         place.rename(locked / place.name)
     frozen.rmdir()
+    for name in INDEX_FILES:
+        _flush(locked / name)
+    sync_folder(locked)
     index = read_index(locked, task)
     hashes = {name: sha256(locked, name) for name in INDEX_FILES}
     hashes[f"work/{TRAIN}"] = hashlib.sha256(for_training(index)).hexdigest()
@@ -43,6 +48,12 @@ def lock(frozen: Path, locked: Path, task: str) -> dict[str, str]:
     if made := made_files(index.records):
         hashes["made"] = digest_made(locked, made)
     return hashes
+
+
+def _flush(file: Path) -> None:
+    """Have a file on the disk before the journal says that it is locked."""
+    with file.open("rb") as stream:
+        os.fsync(stream.fileno())
 
 
 def digest_made(locked: Path, paths: Sequence[str]) -> str:

@@ -1,0 +1,68 @@
+"""What a killed process leaves behind: half-written files, copies of test images, temporary folders."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import tempfile
+import time
+from pathlib import Path
+
+from m3b.run.folder import Run
+from m3b.untrusted import Unsafe, is_folder, remove_tree, walk
+
+SCRATCH = "scratch"
+"""Where the Data Engineer's working directory lies while others train; see `m3b.run.training_view`."""
+WORK_PART = ".work.part"
+"""The working directory of those who train, until it takes the place of the Data Engineer's."""
+
+IN_RUN = (".staged-*", ".output-*", ".model.part", ".resources.part", ".view.part", ".frozen")
+"""Test images staged for predict.py, outputs of checks, copies that were not made to their end."""
+IN_LOCKED = (".model.part", "*.accepted")
+"""A model that was being copied; an earlier one that was set aside while another was measured, which is done again."""
+
+_REPLACED = re.compile(r"\.[\w-]+\.(?:json|html|md)\.\d+")
+"""What `m3b.writing.replace_text` writes first."""
+_WRITTEN = re.compile(r"(?:.*/)?\.[^/]{1,100}\.[0-9a-f]{12}\.tmp")
+"""What `m3b.untrusted.write_whole` writes first."""
+_TEMPORARY = re.compile(r"m3b-(?:probe|look|logs|reader)-(\d+)-\w+")
+MIN_AGE_S = 3600.0
+"""A process of another container has no number here: only folders that were left alone this long are nobody's."""
+
+
+def sweep(run: Run) -> None:
+    """Remove what processes that were killed left in the run's folder and among the temporary files of the system.
+
+    Only the process that holds the run's lock may call it.
+    """
+    for folder, patterns in ((run.folder, IN_RUN), (run.locked, IN_LOCKED)):
+        for pattern in patterns:
+            for left in folder.glob(pattern):
+                remove_tree(left)
+        for left in folder.glob(".*"):
+            if _REPLACED.fullmatch(left.name):
+                left.unlink(missing_ok=True)
+    if not (run.folder / SCRATCH).is_dir():  # else it is whole, and about to take its place
+        remove_tree(run.folder / WORK_PART)
+    _sweep_work(run.work)
+    _sweep_temporary()
+
+
+def _sweep_work(work: Path) -> None:
+    if not is_folder(work.parent, work.name):
+        return
+    with contextlib.suppress(OSError, Unsafe):
+        for found in list(walk(work)):
+            if found.kind == "file" and _WRITTEN.fullmatch(found.name):
+                remove_tree(work / found.name)
+
+
+def _sweep_temporary() -> None:
+    for left in Path(tempfile.gettempdir()).glob("m3b-*-*-*"):
+        found = _TEMPORARY.fullmatch(left.name)
+        with contextlib.suppress(OSError):
+            status = left.lstat()
+            old = time.time() - status.st_mtime > MIN_AGE_S
+            if found and status.st_uid == os.getuid() and old and not Path("/proc", found[1]).exists():
+                remove_tree(left)

@@ -1,0 +1,64 @@
+"""What a killed process left in a run's folder is gone when the run is taken up, and nothing else is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from m3b.run.folder import Run
+from m3b.run.leftovers import sweep
+
+LEFT = (
+    ".staged-ab12/cases/case_0001.png",
+    ".output-x1",
+    ".model.part/weights.bin",
+    ".resources.part/a",
+    ".view.part/spots/1.png",
+    ".work.part/Datapath/train.json",
+    ".frozen/Datapath/train.json",
+    ".run.json.4711",
+    ".report.html.4711",
+    "locked/.raw.json.4711",
+    "locked/.model.part/weights.bin",
+    "locked/model.accepted/predict.py",
+    "locked/predictions.json.accepted",
+    "work/.train.py.0123456789ab.tmp",
+    "work/Datapath/.train.json.0123456789ab.tmp",
+)
+KEPT = ("run.json", "locked/raw.json", "locked/model/predict.py", "view/spots/1.png", "work/.hidden", "work/a.tmp",
+        ".lock", "work/deep/.x.tmp")  # fmt: skip
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    for name in (*LEFT, *KEPT):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("")
+    return Run(tmp_path)
+
+
+def test_what_a_kill_left_is_gone(run: Run) -> None:
+    sweep(run)
+    assert {name for name in LEFT if (run.folder / name).exists()} == set()
+    assert {name for name in KEPT if not (run.folder / name).exists()} == set()
+
+
+def test_a_working_directory_about_to_take_its_place_stays(run: Run) -> None:
+    """Once the Data Engineer's is moved away, it is whole, and the only one there is."""
+    (run.folder / "scratch").mkdir()
+    sweep(run)
+    assert (run.folder / ".work.part/Datapath/train.json").is_file()
+
+
+def test_links_in_place_of_leftovers_lead_nowhere(tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / ".x.py.0123456789ab.tmp").write_text("kept")
+    run = Run(tmp_path / "run")
+    run.folder.mkdir()
+    (run.folder / ".frozen").symlink_to(outside)
+    run.work.symlink_to(outside)
+    sweep(run)
+    assert not (run.folder / ".frozen").is_symlink()
+    assert (outside / ".x.py.0123456789ab.tmp").read_text() == "kept"
