@@ -208,6 +208,7 @@ def doctor(json: Json = False) -> None:
     from m3b.run.packaging import versions
     from m3b.run.sandbox_runner import device
     from m3b.sandbox import choose, diagnose
+    from m3b.sandbox.reach import not_stopped
 
     probes = diagnose()
     try:
@@ -219,7 +220,8 @@ def doctor(json: Json = False) -> None:
     usual = RULES if demanded() else default_spec()
     missing = [name for name in ("torch", "transformers", "monai") if name not in found]
     state = {
-        "sandbox": {"active": sandbox, "level": level, "probes": [dataclasses.asdict(probe) for probe in probes]},
+        "sandbox": {"active": sandbox, "level": level, "probes": [dataclasses.asdict(probe) for probe in probes],
+                    "not_stopped": not_stopped(sandbox)},
         "llm": usual,
         "offline": demanded(),
         "keys": keys_set(),
@@ -233,6 +235,8 @@ def doctor(json: Json = False) -> None:
         echo(f"sandbox: {sandbox}\n  {level}")
         for probe in probes:
             echo(f"  {'yes' if probe.works else 'no ':<3}  {probe.name}: {probe.detail}")
+        for row in not_stopped(sandbox):
+            echo(f"  not stopped: {row}")
         why = f" ({VARIABLE} is set)" if demanded() else _why(keys_set())
         echo(f"language model without --llm: {usual}{why}")
         echo(f"device: {device()}")

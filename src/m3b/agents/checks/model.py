@@ -17,6 +17,7 @@ from m3b.errors import ModelError
 from m3b.metrics import Measure, Scores, judge
 from m3b.models import Frozen, freeze, read_promise
 from m3b.models.deliverable import check_deliverable
+from m3b.models.identifiers import names_patients
 from m3b.tasks import Row, family
 from m3b.tasks.base import spread
 
@@ -61,7 +62,7 @@ def check_model(
         fault = f"There is no folder {FOLDER}/. Train, then run `python export.py --out {FOLDER}`."
         return rejected(Fault(fault, "Training left no model behind."))
     folder = frozen.folder
-    problems = frozen.refused or check_deliverable(folder)
+    problems = frozen.refused or [*check_deliverable(folder), *names_patients(folder, _patients(index))]
     if problems:
         return rejected(*(Fault(text, f"The trained model cannot be delivered: {text}.") for text in problems))
     if other := _promised(folder, index):
@@ -91,6 +92,10 @@ def take(work: Path, target: Path) -> Frozen | None:
         return freeze(work / FOLDER, target)
     except NotADirectoryError:
         return None
+
+
+def _patients(index: Index) -> list[str]:
+    return [record.patient for record in index.records if record.patient_known]
 
 
 def _promised(folder: Path, index: Index) -> str:

@@ -1,0 +1,68 @@
+"""That a delivered folder names no patient of the data it was made from."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from m3b import untrusted
+
+MAX_TEXT = 32 * 2**20
+"""Bytes of one text file that are read, and of one header of weights."""
+MIN_MIXED, MIN_DIGITS = 4, 7
+"""Characters from which an identifier is looked for: of letters and digits (or of several words), and of digits alone.
+A shorter one, such as 12, or a plain word, such as left, stands in any configuration without naming anybody."""
+_TOKEN = re.compile(r"[^\W_](?:[\w.\-]*[^\W_])?")
+_PARTS = re.compile(r"[^\W_]+")
+
+
+def names_patients(folder: Path, patients: Iterable[str]) -> list[str]:
+    """What in a folder holds a patient's identifier, one sentence a file; the identifier itself is not repeated.
+
+    Looked at are names of files and folders, texts, and the names and notes in safetensors files.
+
+    Args:
+        patients: as the index has them.
+    """
+    wanted = {one for one in (patient.strip().casefold() for patient in patients) if _distinctive(one)}
+    if not wanted:
+        return []
+    found = []
+    for file in sorted(folder.rglob("*")):
+        name = file.relative_to(folder).as_posix()
+        if _hits(name, wanted):
+            found.append("the name of a file holds a patient's identifier; deliver no names of cases")
+        elif file.is_file() and not file.is_symlink() and any(_hits(text, wanted) for text in _texts(file)):
+            found.append(f"{name} holds a patient's identifier; no identifier may be delivered")
+    return found
+
+
+def _distinctive(patient: str) -> bool:
+    if patient.isdigit():
+        return len(patient) >= MIN_DIGITS
+    return len(patient) >= MIN_MIXED and not patient.isalpha()
+
+
+def _hits(text: str, wanted: set[str]) -> bool:
+    """Whether one of `wanted` stands in a text as a word, or between the marks of a longer one."""
+    for match in _TOKEN.finditer(text.casefold()):
+        token = match.group()
+        if token in wanted or any(part in wanted for part in _PARTS.findall(token)):
+            return True
+    spaced = [one for one in wanted if not _TOKEN.fullmatch(one)]
+    return any(one in text.casefold() for one in spaced)
+
+
+def _texts(file: Path) -> Iterator[str]:
+    if file.suffix.lower() == ".safetensors":
+        with file.open("rb") as stream:
+            length = int.from_bytes(stream.read(8), "little")
+            header = stream.read(min(length, MAX_TEXT))
+        try:
+            yield json.dumps(json.loads(header), ensure_ascii=False)
+        except (ValueError, RecursionError):
+            return
+    elif file.stat().st_size <= MAX_TEXT:
+        yield untrusted.read_text(file.parent, file.name, MAX_TEXT)
