@@ -45,11 +45,10 @@ def predict(
     from m3b.models import load_model
     from m3b.run.folder import find_model
 
+    _must_exist(str(path) for path in images if "=" not in str(path))
     loaded = load_model(find_model(model))
     cases = named_cases(images, loaded.channels)
-    missing = [path for case in cases for path in paths_of(case) if not Path(path.split("#")[0]).exists()]
-    if missing:
-        raise WrongUse(f"There is no {missing[0]}" + (f" (and {len(missing) - 1} more)." if len(missing) > 1 else "."))
+    _must_exist(path for case in cases for path in paths_of(case))
     folder = _folder(out, loaded.task, overlay)
     if folder is not None:
         spare([folder / name for name in (ANSWERS, "masks", "overlays")], force=force)
@@ -71,6 +70,12 @@ def predict(
         if folder is not None:
             echo(f"written to {folder}: {_contents(answers)}", err=True)
     raise typer.Exit(1 if any(item.get("error") for item in answers) else 0)
+
+
+def _must_exist(paths: Iterable[str]) -> None:
+    missing = [path for path in paths if not Path(path.split("#")[0]).exists()]
+    if missing:
+        raise WrongUse(f"There is no {missing[0]}" + (f" (and {len(missing) - 1} more)." if len(missing) > 1 else "."))
 
 
 def _folder(out: Path | None, task: str, overlay: bool) -> Path | None:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import os
+import site
 import sys
 import tempfile
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -26,6 +29,7 @@ A = TypeVar("A")
 
 LIMITS = Limits(memory_mib=8192, processes=64, file_mib=8192, disk_mib=32768, wall_s=10.0**9, output_kib=64, alone=True)
 """What the reader may use, for as long as it lives; how long one file may take says each request."""
+LIBRARIES = ("pydantic", "numpy", "scipy", "PIL", "nibabel", "pydicom", "SimpleITK", "h5py", "openpyxl", "av")
 MAX_LOST = 20
 """Files that may end the reader during one request, each left out of the next try."""
 _POLL_S = 0.5
@@ -187,11 +191,25 @@ def _start(question_end: int, answer_end: int) -> str:
     package = Path(m3b.__file__).resolve().parent
     return (
         "import importlib.util as u, sys; "
+        f"sys.path += {[str(folder) for folder in libraries()]!r}; "
         f"s = u.spec_from_file_location('m3b', {str(package / '__init__.py')!r}, "
         f"submodule_search_locations=[{str(package)!r}]); "
         "m = u.module_from_spec(s); sys.modules['m3b'] = m; s.loader.exec_module(m); "
         f"from m3b.reader.server import main; main({question_end}, {answer_end})"
     )
+
+
+@cache
+def libraries() -> tuple[Path, ...]:
+    """Folders that m3b's libraries come from although this interpreter would not look there by itself: of PYTHONPATH for
+    instance."""
+    own = {Path(folder).resolve() for folder in (*site.getsitepackages(), site.getusersitepackages())}
+    found: dict[Path, None] = {}
+    for name in LIBRARIES:
+        spec = importlib.util.find_spec(name)
+        if spec is not None and spec.origin and (folder := Path(spec.origin).resolve().parent.parent) not in own:
+            found[folder] = None
+    return tuple(found)
 
 
 class _Ended(Exception):
@@ -221,7 +239,7 @@ class _Live:
             self._process: Process = sandbox.start(
                 [sys.executable, "-P", "-c", _start(question_end, answer_end)],
                 cwd=inside,
-                mounts=replace(mounts, read=(*mounts.read, inside)),
+                mounts=replace(mounts, read=(*mounts.read, *libraries(), inside)),
                 output=empty,
                 limits=limits,
                 env={},
