@@ -119,7 +119,8 @@ def test_masks_out_of_outlines(tmp_path: Path) -> None:
     assert len(index(result)) == 40
     assert all(set(case["mask_path"]) <= SHAPES for case in index(result)), "a mask a class, which may overlap"
     [answer] = answers(result, data / "field_000.png")
-    assert Path(answer.mask).is_file()
+    assert all(file.is_file() for file in answer.masks.values())
+    assert set(answer.masks) == SHAPES
 
 
 @pytest.mark.slow
@@ -132,7 +133,8 @@ def test_masks_of_classes_that_lie_in_each_other(tmp_path: Path) -> None:
     plan = json.loads((Path(result.run_dir) / "work/plan.json").read_text())
     assert plan["overlap"] is True
     [answer] = answers(result, data / "images/slice_000.png")
-    assert Path(answer.mask).is_file()
+    assert all(file.is_file() for file in answer.masks.values())
+    assert set(answer.masks) == {"tumor", "core"}
 
 
 @pytest.mark.slow

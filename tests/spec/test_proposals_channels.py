@@ -7,10 +7,14 @@ from pathlib import Path
 
 import nibabel as nib
 import numpy as np
+import pytest
+from pydantic import ValidationError
+from spec_kit import picture
 
 from m3b.data.reading import read_image
 from m3b.data.records import Channels
 from m3b.data.spec.execute import Executed, execute
+from m3b.data.spec.model import IndexSpec
 from m3b.data.spec.proposals import Ask, Proposal, propose, sufficient
 from m3b.data.survey import survey
 
@@ -88,3 +92,55 @@ def test_planes_are_no_channels(tmp_path: Path) -> None:
     patients(root, ("t2_axial", "t2_sagittal"))
     found = propose(survey(root), Ask("diagnosis", "Tell relapsing from stable on spine MRI"))
     assert not any(one.spec.images.channels for one in found)
+
+
+def studies(root: Path, name: str, views: tuple[str, ...]) -> None:
+    rows = []
+    for at in range(12):
+        for view in views:
+            picture(root / "images" / name.format(at, view))
+            rows.append([name.format(at, view), f"p{at:03d}", ("pneumonia", "normal")[at % 2]])
+    with (root / "labels.csv").open("w", newline="") as out:
+        csv.writer(out).writerows([["image", "patient_id", "diagnosis"], *rows])
+
+
+def test_views_under_names_of_their_own_are_asked_about_unless_one_is_asked_for(tmp_path: Path) -> None:
+    studies(tmp_path, "s{:03d}_{}.png", ("frontal", "lateral"))
+    found = survey(tmp_path)
+    asked = propose(found, Ask("diagnosis", "Tell pneumonia from normal on chest X-rays"))
+    assert "other views of the same cases" in sufficient(asked)
+    best = propose(found, Ask("diagnosis", "Tell pneumonia from normal on frontal chest X-rays"))[0]
+    assert "frontal" in best.title
+    assert not best.unclear
+
+
+def test_a_reading_that_takes_views_for_slices_is_refused() -> None:
+    spec = {"task": "diagnosis", "images": {"files": {"pattern": "{id}_*.png"}, "case": "{id}", "several": "views"},
+            "labels": {"sources": ["{id}"], "classes": {"a": ["a"], "b": ["b"]}}}  # fmt: skip
+    with pytest.raises(ValidationError, match="make each view a case of its own"):
+        IndexSpec.model_validate(spec)
+
+
+def test_clips_are_asked_about_and_no_frame_is_taken_for_a_channel(tmp_path: Path) -> None:
+    av = pytest.importorskip("av")
+    for at in range(8):
+        file = tmp_path / ("covid", "healthy")[at % 2] / f"clip_{at:02d}.mp4"
+        file.parent.mkdir(exist_ok=True)
+        with av.open(str(file), "w") as out:
+            stream = out.add_stream("mpeg4", rate=10)
+            stream.width = stream.height = 32
+            for value in range(6):
+                frame = av.VideoFrame.from_ndarray(np.full((32, 32, 3), 20 * value + at, np.uint8), format="rgb24")
+                out.mux(stream.encode(frame))
+            out.mux(stream.encode())
+    found = propose(survey(tmp_path), Ask("diagnosis", "Tell COVID from healthy lungs on ultrasound clips"))
+    assert "which frames of the 8 video clips count" in sufficient(found)
+
+
+def test_views_in_one_group_are_cases_of_their_own_and_it_is_said(tmp_path: Path) -> None:
+    root = tmp_path / "raw"
+    studies(root, "{1}/s{0:03d}.png", ("frontal", "lateral"))
+    best, made = read(root, Ask("diagnosis", "Tell pneumonia from normal on chest X-rays"), tmp_path / "w")
+    assert len([*made.train, *made.test]) == 24
+    assert not {one.patient for one in made.train} & {one.patient for one in made.test}
+    assert any(one.startswith("several views (frontal, lateral): each image is a case") for one in best.evidence)

@@ -157,7 +157,7 @@ class Images(Part):
     Args:
         case: key; files with the same one are one case.
         several: what the files of one case are: `one` (there must be no second), `slices` of a volume in natural
-            order, or `views` of a study (reports).
+            order, or `views` of a study (reports alone: other tasks refuse them).
         unit: `file`, or `folder` where a case is a folder of slices or of one DICOM series.
         channels: for cases with several sequences: all of them in the order in which a model gets them, and `files`
             is the first one's. The others are put on the grid of the first, on which the masks lie too.
@@ -316,6 +316,11 @@ class IndexSpec(Part):
         targets = [name for name in given if name not in kind.beside]
         if len(targets) != 1 or targets[0] not in allowed:
             raise ValueError(f"task {self.task} needs one of {', '.join(allowed)}; given: {', '.join(given) or 'none'}")
+        if self.images.several == "views" and not kind.separate_images:
+            raise ValueError(
+                f"images.several = views: a {self.task} model takes one view a case, and would read them as the slices of a "
+                "volume; make each view a case of its own, and keep those of one study on one side with `patient` or `together`"
+            )
         return self
 
     @property

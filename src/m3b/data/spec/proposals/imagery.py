@@ -9,6 +9,8 @@ from dataclasses import dataclass, replace
 from m3b.data.spec.model import Files, Images
 from m3b.data.spec.proposals.ask import Stacks
 from m3b.data.spec.proposals.group_files import pattern_of
+from m3b.data.spec.proposals.language import words
+from m3b.data.spec.proposals.vocabulary import VIEWS
 from m3b.data.survey.facts import Group, Member, Series
 from m3b.data.survey.relations import Survey
 from m3b.data.survey.sides import side_of
@@ -67,7 +69,42 @@ def image_sets(survey: Survey, stacks: Stacks = "slices") -> list[ImageSet]:
     sets += [_union(survey, some) for some in _side_by_side(groups)]
     sets += [found for group in survey.groups for found in _members(survey, group)]
     sets += [_single(survey, group) for group in survey.groups if _unopened(survey, group)]
+    sets = [_clips(one) for one in sets]
     return sorted(sets, key=lambda one: (-one.count, one.title))
+
+
+def _clips(one: ImageSet) -> ImageSet:
+    """A set of clips, with what has to be done first: no template reads them, and time is no channel."""
+    clips = sum(group.count for group in one.groups if group.kind == "video")
+    if not clips:
+        return one
+    doubt = (f"which frames of the {clips:,} video clips count: models take pictures, not clips; write a few evenly spaced frames "
+             "of each as pictures, in a folder a clip, so that those of one clip stay on one side")  # fmt: skip
+    return replace(one, doubt=doubt)
+
+
+def views_of(one: ImageSet) -> str:
+    """What to say of images whose names tell views of one study: frontal and lateral, both eyes; empty where none do."""
+    for part in one.single.parts if one.single is not None else ():
+        values = [value.text for value in part.values]
+        if 2 <= len(values) <= 6 and all(set(words(text)) and set(words(text)) <= VIEWS for text in values):
+            return f"several views ({', '.join(sorted(values))}): each image is a case of its own, answered by itself"
+    return ""
+
+
+def other_views(survey: Survey, one: ImageSet, asked: frozenset[str]) -> str:
+    """What a person should say where the same cases lie in another group under the name of another view."""
+    mine = set(words(one.groups[0].template))
+    if one.single is None or mine & VIEWS & asked:
+        return ""
+    for pair in survey.pairings:
+        if pair.role == "image" and pair.kind == "one_to_one" and one.id in (pair.left, pair.right):
+            other = survey.group(pair.right if pair.left == one.id else pair.left)
+            its = set(words(other.template))
+            if mine - its and its - mine and mine ^ its <= VIEWS:
+                return (f"whether the images of {other.template} are wanted too: they are other views of the same cases, and a model "
+                        "takes one view a case")  # fmt: skip
+    return ""
 
 
 def is_images(survey: Survey, group: Group) -> bool:

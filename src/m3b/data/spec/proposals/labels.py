@@ -10,7 +10,7 @@ from m3b.data.spec.proposals.ask import Ask, Proposal
 from m3b.data.spec.proposals.channels import of_cases, with_channels
 from m3b.data.spec.proposals.classes import Classes, classes_for
 from m3b.data.spec.proposals.glossary import glosses, legend_of_labels, told_names
-from m3b.data.spec.proposals.imagery import ImageSet, image_sets
+from m3b.data.spec.proposals.imagery import ImageSet, image_sets, other_views, views_of
 from m3b.data.spec.proposals.label_sources import Source, label_sources
 from m3b.data.spec.proposals.language import initialled, listed, named, shared, wants_all, words
 from m3b.data.spec.proposals.matching import Said
@@ -49,11 +49,12 @@ def propose_labels(survey: Survey, ask: Ask) -> Iterator[Proposal]:
             )  # fmt: skip
             counts = ", ".join(f"{name} {sum(source.values.get(v, 0) for v in some)}" for name, some in
                                list(classes.mapping.items())[:12])  # fmt: skip
-            evidence = (f"labels from {source.title}: {counts}", *([classes.why] if classes.why else []), *rare,
+            views, doubt = views_of(images), images.doubt or other_views(survey, images, ask.words)
+            evidence = (f"labels from {source.title}: {counts}", *(one for one in (views, classes.why) if one), *rare,
                         f"{source.covered:.0%} of {images.count:,} images have one", *together.evidence,
                         *surroundings.evidence)  # fmt: skip
-            doubts = (*(one for one in (classes.doubt, source.doubt, images.doubt) if one), *surroundings.doubts)
-            unclear = classes.doubt or ("" if named_here else source.weak) or images.doubt
+            doubts = (*(one for one in (classes.doubt, source.doubt, doubt) if one), *surroundings.doubts)
+            unclear = classes.doubt or ("" if named_here else source.weak) or doubt
             score = _score(everything, images, source, classes, ask)
             yield Proposal(spec, f"{images.title}, labels from {source.title}", score, evidence, doubts, unclear)
 

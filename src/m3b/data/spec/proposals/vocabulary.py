@@ -58,6 +58,8 @@ SEQUENCES = _set(
 """Sequences, modalities, views and phases: folders called like these hold several images of a case, not classes."""
 PLANES = _set("ap pa lateral frontal axial coronal sagittal")
 """Those of them that are views: they share no grid with each other, or not the slices."""
+VIEWS = PLANES | _set("left right od os l r pa cc mlo")
+"""Names of views, and of the sides of a body."""
 EVERY = _set("all every each any alle jede tous toutes todos todas")
 FINDINGS = _set("finding label pathology disease abnormality befund")
 """With a word of `EVERY`: a request for whatever is labelled."""
