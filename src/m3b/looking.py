@@ -17,7 +17,7 @@ from m3b.sandbox import Mounts, Sandbox, choose
 
 if TYPE_CHECKING:
     from m3b.data.spec.given import Given
-    from m3b.models.overlays.examples import Example
+    from m3b.models.opened import Example
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,7 @@ def look(
 
 def _drawn(sandbox: Sandbox, folder: Path, work: Path, task: str) -> tuple[Example, ...]:
     """Examples of the index in `work`, drawn in the reader; none where that fails, since nothing rests on them."""
-    from m3b.models.overlays.examples import DRAW, ToDraw
+    from m3b.models.opened import DRAW, ToDraw
     from m3b.reader import Reader
 
     (work / "data").mkdir(exist_ok=True)

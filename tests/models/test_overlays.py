@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from m3b.errors import DataError
-from m3b.models.overlays import draw_overlay
+from m3b.models.overlays.drawing import draw_overlay
 from m3b.models.overlays.paint import COLOURS, edge, extent, font, paint, wrap
 from m3b.models.overlays.planes import Marked, panels, shown
 from m3b.models.predictions import BoxAnswer, Prediction, Promise

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,6 +13,9 @@ from m3b.cli.croissant import croissant
 from m3b.cli.run import Force, Json
 from m3b.cli.show import echo, print_json, spare, table, transfer
 from m3b.errors import WrongUse
+
+if TYPE_CHECKING:
+    from m3b.data.audit import Audit
 
 app = typer.Typer(
     help="Data cards, generated and downloaded data, audits.", no_args_is_help=True, rich_markup_mode=None
@@ -115,8 +118,7 @@ def audit(
     json: Json = False,
 ) -> None:
     """Audit an index: unreadable images, masks that do not fit, copies, patients on both sides, class counts."""
-    from m3b.data.audit import audit_index
-    from m3b.data.index import TEST, TRAIN, guess_task, read_index
+    from m3b.data.index import TEST, TRAIN, guess_task
     from m3b.data.kinds import names
     from m3b.run.folder import Run
 
@@ -130,7 +132,7 @@ def audit(
             f"{folder} holds no index: there is no {missing[0]}. A run makes one of raw data, and docs/data.md says how to "
             f"write one; `m3b data survey {folder}` looks at data that has none."
         )
-    found = audit_index(read_index(work, task or guess_task(work)), work, seconds=seconds)
+    found = _audited(work, task or guess_task(work), seconds)
     if json:
         print_json(found.to_json())
     else:
@@ -138,6 +140,21 @@ def audit(
         for finding in found.findings:
             echo(f"{finding.weight}: {finding.message}")
     raise typer.Exit(1 if found.of("reject") or found.of("fix") else 0)
+
+
+def _audited(work: Path, task: str, seconds: float) -> Audit:
+    """The images are opened by the reader, which does not know a task that was added in this very process."""
+    from m3b.agents.checks.inside import AUDIT, ToAudit, audit
+    from m3b.data import kinds
+    from m3b.data.links import roots_of
+    from m3b.plugins import installed
+    from m3b.reader.outside import reading
+
+    asked = ToAudit(work.resolve(), task, seconds)
+    if not installed(kinds.of(task)):
+        return audit(asked)
+    with reading(root for root in roots_of(work) if root.is_dir()) as reader:
+        return reader.ask(AUDIT, asked)
 
 
 @app.command()
@@ -177,11 +194,14 @@ def survey(
     json: Json = False,
 ) -> None:
     """Look at a folder: groups of files, what they hold, tables, and what belongs together."""
-    from m3b.data.survey.engine import survey as look
-    from m3b.data.survey.facts import Limits
     from m3b.data.survey.render import render
+    from m3b.reader.outside import reading
+    from m3b.tools.surveying import SURVEY, ToSurvey
 
-    found = look(folder, limits=Limits(seconds=seconds))
+    if not folder.is_dir():
+        raise WrongUse(f"{folder} is no folder that can be read. Name a folder of data.")
+    with reading([folder]) as reader:
+        found = reader.ask(SURVEY, ToSurvey(folder.resolve(), seconds), patience_s=seconds + 600)
     echo(found.model_dump_json(indent=2) if json else render(found))
 
 

@@ -57,7 +57,8 @@ def score(
 def _measured(model: Model, index: Index, root: Path) -> list[dict[str, Any]]:
     """One row a case. Masks are thrown away once they are measured."""
     from m3b.data.records import relocated
-    from m3b.tasks import family
+    from m3b.reader.outside import reading
+    from m3b.tasks.inside import measured
 
     records = index.test
     paths = [relocated(r.image, lambda path: _under(root, path)) for r in records]
@@ -67,8 +68,8 @@ def _measured(model: Model, index: Index, root: Path) -> list[dict[str, Any]]:
         if bad:
             complain(ModelError(f"{len(bad)} of {len(answers)} images could not be predicted: {bad[0]}"))
             raise typer.Exit(1)
-        of_task = family(model.task)
-        return [of_task.measure(r, answer, index, root) for r, answer in zip(records, answers, strict=True)]
+        with reading([*_seen(root), Path(scratch)]) as reader:
+            return measured(records, answers, index, root.resolve(), reader)
 
 
 def _values(model: Model, index: Path) -> dict[str, int]:
@@ -96,7 +97,8 @@ def _values(model: Model, index: Path) -> dict[str, int]:
 def _trivial(model: Model, cases: Index, index: Path, root: Path) -> Any:
     """What an answer that never looks at an image gets, where train.json lies beside the index."""
     from m3b.data.index import read_records
-    from m3b.tasks import family
+    from m3b.reader.outside import reading
+    from m3b.tasks.inside import guessed
 
     file = index.with_name("train.json")
     training: tuple[Record, ...] = ()
@@ -104,7 +106,15 @@ def _trivial(model: Model, cases: Index, index: Path, root: Path) -> Any:
         training = read_records(file, model.task)
     if not training or not (root / training[0].files[0]).exists():
         return None
-    return family(model.task).trivial(training, cases.test, cases, root)
+    with reading(_seen(root)) as reader:
+        return guessed(training, cases.test, cases, root.resolve(), reader)
+
+
+def _seen(root: Path) -> list[Path]:
+    """What a reader of the index's files has to see."""
+    from m3b.data.links import roots_of
+
+    return [place for place in roots_of(root) if place.is_dir()]
 
 
 def _base(index: Path, first: str) -> Path:

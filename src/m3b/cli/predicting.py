@@ -115,13 +115,13 @@ def named_cases(words: Sequence[str], names: Sequence[str]) -> list[Any]:
 
 def _images(images: Iterable[str], model: Model) -> list[Any]:
     from m3b.models.answers import of as answers_of
-    from m3b.models.finding import find_images
+    from m3b.models.opened import found_in
 
     plan = model.config.get("plan")
     plan = plan if isinstance(plan, dict) else {}
     views = plan.get("views") or 1
     several = answers_of(model.task).separate_images and isinstance(views, int) and views > 1
-    found = find_images(images, flat=plan.get("dims") == 2, studies=several)
+    found = found_in(images, flat=plan.get("dims") == 2, studies=several)
     for note in found.notes:
         echo(note, err=True)
     if not found.images:
@@ -133,21 +133,22 @@ def _overlays(found: list[Prediction], model: Model, folder: Path) -> dict[int, 
     """PNG files by position; what cannot be drawn is said and left out."""
     from m3b.data.records import paths_of
     from m3b.models import read_promise
-    from m3b.models.overlays import draw_overlay
+    from m3b.models.opened import Painter, places_of
+    from m3b.reader.outside import reading
 
     promise, plan = read_promise(model.folder), model.config.get("plan")
     window = plan.get("intensity") if isinstance(plan, dict) else None
     drawn: dict[int, Path] = {}
-    for number, item in enumerate(found):
-        first = paths_of(item.image)[0]
-        stem = Path(first).name.split(".")[0] or "image"
-        if item.error:
-            continue
-        try:
-            file = folder / "overlays" / f"{number + 1:04d}_{stem}.png"
-            drawn[number] = draw_overlay(item, promise, file, window=window if isinstance(window, dict) else None)
-        except DataError as error:
-            complain(error)
+    with reading(places_of(found)) as reader:
+        painter = Painter(reader, promise, window if isinstance(window, dict) else None)
+        for number, item in enumerate(found):
+            if item.error:
+                continue
+            stem = Path(paths_of(item.image)[0]).name.split(".")[0] or "image"
+            try:
+                drawn[number] = painter.draw(item, folder / "overlays" / f"{number + 1:04d}_{stem}.png")
+            except DataError as error:
+                complain(error)
     return drawn
 
 

@@ -29,7 +29,7 @@ def codes_of(image: str | tuple[str, ...], work: Path) -> dict[str, str]:
     if file is None or shared().kind_of(str(file)) != "dicom":
         return {}
     try:
-        return attempt(lambda: _codes(file))
+        return attempt(lambda: _codes(file), file)
     except Unreadable:
         return {}
 
@@ -51,7 +51,7 @@ def frames_over_time(image: str | tuple[str, ...], work: Path) -> tuple[int, flo
     if file is None or shared().kind_of(str(file)) != "nifti":
         return 0, 0.0
     try:
-        return attempt(lambda: _frames(file))
+        return attempt(lambda: _frames(file), file)
     except Unreadable:
         return 0, 0.0
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Callable
 from typing import TypeVar
+
+from m3b.untrusted import opening
 
 Answer = TypeVar("Answer")
 
@@ -17,13 +20,18 @@ class Unreadable(ValueError):
         self.code = code
 
 
-def attempt(read: Callable[[], Answer]) -> Answer:
+def attempt(read: Callable[[], Answer], *file: str | os.PathLike[str]) -> Answer:
     """What a reader answers, its warnings unheard.
+
+    Args:
+        file: the parts of the path that is opened, which whoever waits for this process is told.
 
     Raises:
         Unreadable: it raised anything.
     """
     try:
+        if file:
+            opening(*file)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             return read()

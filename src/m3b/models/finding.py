@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from m3b.data.reading import shared
+from m3b.untrusted import opening
 
 
 @dataclass
@@ -89,9 +90,10 @@ def _series(items: list[Path]) -> int:
 
     found = set()
     for item in items:
+        opening(item)
         try:
             header = pydicom.dcmread(item, stop_before_pixels=True, specific_tags=["SeriesInstanceUID"])
         except (InvalidDicomError, OSError):
-            continue  # the reader will say what is wrong with it
+            continue  # who opens it will say what is wrong with it
         found.add(str(header.get("SeriesInstanceUID", "")))
     return len(found)

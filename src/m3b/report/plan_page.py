@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from m3b.models.overlays.examples import Example
+from m3b.models.opened import Example
 
 from .markup import Html, facts, join, section, table, tag
 from .words import brief

@@ -24,7 +24,7 @@ from m3b.data.index import read_index
 from m3b.data.view import shared_files, wanted_by
 from m3b.errors import DataError
 from m3b.events import Audited, Noted, Output, StageBegun
-from m3b.models.overlays.examples import DRAW, ToDraw
+from m3b.models.opened import DRAW, ToDraw
 from m3b.reader import Reader
 from m3b.report.plan_page import plan_page
 from m3b.run.folder import Run

@@ -44,7 +44,7 @@ def container_of(
         if not path.is_file() or path.stat().st_size > 64 * limits.file_bytes:
             continue
         try:
-            formats[attempt(partial(_see, path, suffix, seen, limits))] += 1
+            formats[attempt(partial(_see, path, suffix, seen, limits), path)] += 1
         except Unreadable:
             failed += 1
     if not formats:

@@ -141,7 +141,7 @@ def _root(joined: dict[str, str], path: str) -> str:
 def _thumbnail(path: Path, pixels: int) -> Look | None:
     """A small grey copy as `near_pairs` compares it; None where the picture does not open."""
     try:
-        return attempt(lambda: _small(path, pixels))
+        return attempt(lambda: _small(path, pixels), path)
     except Unreadable:
         return None
 

@@ -61,7 +61,7 @@ class Headers:
 def read_header(root: Path, path: str) -> Header | None:
     """One file's tags; None where it is no DICOM file."""
     try:
-        return attempt(lambda: _header(root, path))
+        return attempt(lambda: _header(root, path), root, path)
     except Unreadable:
         return None
 

@@ -33,7 +33,7 @@ def _shape(found: Gathering, path: str, group: Gathered) -> tuple[int, ...]:
     if group.fact.kind not in ("picture", "nifti"):
         return found.look(path, group.merged).shape if group.fact.kind in ("itk", "dicom") else ()
     try:
-        shape: tuple[int, ...] = attempt(lambda: shared().probe(str(found.tree.root / path)))
+        shape: tuple[int, ...] = attempt(lambda: shared().probe(str(found.tree.root / path)), found.tree.root, path)
     except Unreadable:
         return ()
     return shape

@@ -35,7 +35,7 @@ def legends_of(found: Gathering) -> list[Legend]:
             try:
                 if full.stat().st_size > MAX_BYTES:
                     continue
-                text = attempt(lambda full=full: decode(full.read_bytes())[0])  # type: ignore[misc]
+                text = attempt(lambda full=full: decode(full.read_bytes())[0], full)  # type: ignore[misc]
                 made += _in_json(path, text, called) if group.fact.kind == "json" else _in_lines(path, text)
             except (Unreadable, OSError, ValueError, RecursionError):
                 continue

@@ -46,7 +46,7 @@ def look_at(path: Path, kind: FileKind, limits: Limits) -> Look:
             return Look("empty")
         if found.st_size > limits.file_bytes:
             return Look("large")
-        if (size := attempt(lambda: announced(path, kind))) > limits.pixels:
+        if (size := attempt(lambda: announced(path, kind), path)) > limits.pixels:
             return Look("large" if size < 100 * max(found.st_size, 1) else "bomb")
         image = attempt(lambda: read_image(str(path)))
         dtype = attempt(lambda: _dtype(path, kind)) or str(image.array.dtype)

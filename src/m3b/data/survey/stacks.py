@@ -23,7 +23,7 @@ def stack_of(group: str, kind: FileKind, files: int, path: Path, content: Conten
     if kind != "picture" or not path.name.lower().endswith((".tif", ".tiff")):
         return None
     try:
-        pages, description = attempt(lambda: _pages(path))
+        pages, description = attempt(lambda: _pages(path), path)
     except Unreadable:
         return None
     if "<OME" in description:

@@ -62,7 +62,7 @@ def read(found: Gathering, path: str) -> list[Rows]:
     """The tables of one file; what does not open becomes a note."""
     suffix = cut(path.rpartition("/")[2])[1]
     try:
-        return attempt(lambda: read_rows(found.tree.root / path, suffix, found.tree.limits))
+        return attempt(lambda: read_rows(found.tree.root / path, suffix, found.tree.limits), found.tree.root, path)
     except Unreadable as error:
         found.tree.notes.add(error.code, path)
         return []

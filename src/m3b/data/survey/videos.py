@@ -19,10 +19,10 @@ def look_at_video(path: Path) -> Look:
         if not path.stat().st_size:
             return Look("empty")
         if path.suffix.lower() in (".gif", ".webp"):
-            return attempt(lambda: _animation(path))
+            return attempt(lambda: _animation(path), path)
         if find_spec("av") is None:
             return Look("no_reader")
-        return attempt(lambda: _clip(path))
+        return attempt(lambda: _clip(path), path)
     except Unreadable as error:
         return Look(error.code)
 

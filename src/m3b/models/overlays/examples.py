@@ -1,6 +1,7 @@
 """Example cases of an index as pictures: each image with the masks, boxes, labels or report that the index gives it.
 
-`DRAW` is answered in the reader, since the images are untrusted. What comes out are small PNGs and texts for people alone.
+`m3b.models.opened.DRAW` is answered in the reader, since the images are untrusted. What comes out are small PNGs and texts
+for people alone.
 """
 
 from __future__ import annotations
@@ -8,7 +9,6 @@ from __future__ import annotations
 import base64
 import io
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +17,7 @@ from m3b.data import kinds
 from m3b.data.index import Index, Record, read_index
 from m3b.data.reading import boxes_to_array, geometry, read_image, read_masks
 from m3b.errors import DataError
-from m3b.reader import Request
+from m3b.models.opened import Example, Examples, ToDraw
 
 from .paint import extent, paint
 from .planes import Marked, Panel, panels, shown
@@ -26,36 +26,6 @@ MAX_EXAMPLES = 12
 SIDE = 260
 """Longest side of a picture in pixels."""
 MAX_TEXT = 600
-
-
-@dataclass(frozen=True)
-class ToDraw:
-    """An index as it lies in `work`."""
-
-    work: Path
-    task: str
-
-
-@dataclass(frozen=True)
-class Example:
-    """One case: its part, what the index says of it, and a PNG in base64, or why there is none."""
-
-    name: str
-    side: str
-    labels: str
-    text: str = ""
-    png: str = ""
-    error: str = ""
-
-
-@dataclass(frozen=True)
-class Examples:
-    """Some cases of an index."""
-
-    cases: tuple[Example, ...] = ()
-
-
-DRAW = Request("m3b.models.overlays.examples:draw", ToDraw, Examples)
 
 
 def draw(asked: ToDraw) -> Examples:

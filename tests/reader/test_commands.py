@@ -1,0 +1,148 @@
+"""Commands on files of the user's own: m3b's process loads no parser, and a file that ends the reader costs itself."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import nibabel as nib
+import numpy as np
+import pytest
+from PIL import Image
+
+from m3b.errors import DataError
+from m3b.models import Prediction, Promise
+from m3b.models.opened import PAINT, ToPaint, found_in
+from m3b.reader import outside
+from m3b.reader.outside import Here, file_of, placed, reading
+from m3b.reader.trial import TRIAL, Trial
+
+PREDICT = """
+import json, sys
+from pathlib import Path
+import nibabel as nib, numpy as np
+def option(name):
+    return sys.argv[sys.argv.index(name) + 1]
+paths, out = json.loads(Path(option("--list")).read_text()), Path(option("-o"))
+folder = Path(option("--masks")); folder.mkdir(exist_ok=True)
+done = []
+for number, path in enumerate(paths):
+    image = nib.load(path); array = (np.asarray(image.dataobj) > 50).astype(np.uint8)
+    nib.save(nib.Nifti1Image(array, image.affine), folder / f"{number}.nii.gz")
+    done.append({"image": path, "mask": f"masks/{number}.nii.gz", "volumes_ml": {"ball": 1.0}})
+out.write_text(json.dumps(done))
+"""
+
+
+def volumes(folder: Path, count: int = 4) -> list[dict[str, Any]]:
+    """Scans with a ball and their masks, and the records of an index of them."""
+    (folder / "scans").mkdir(parents=True)
+    (folder / "masks").mkdir()
+    records = []
+    for number in range(count):
+        array = np.random.default_rng(number).integers(0, 9, (12, 12, 8)).astype(np.int16)
+        array[3:7, 3 : 6 + number % 3, 2:6] = 100
+        for name, content in (("scans", array), ("masks", (array > 50).astype(np.uint8))):
+            nib.save(nib.Nifti1Image(content, np.eye(4)), folder / name / f"{number}.nii.gz")
+        records.append(
+            {"image_path": f"scans/{number}.nii.gz", "mask_path": f"masks/{number}.nii.gz", "patient": str(number)}
+        )
+    return records
+
+
+def model(folder: Path) -> Path:
+    folder.mkdir()
+    (folder / "predict.py").write_text(PREDICT)
+    config = {"task": "segmentation", "classes": ["ball"], "labels": {"ball": 1}, "plan": {"dims": 3}}
+    (folder / "config.json").write_text(json.dumps(config))
+    return folder
+
+
+def command(cwd: Path, *words: str | Path) -> dict[str, Any]:
+    script = Path(__file__).with_name("commands.py")
+    ran = subprocess.run(
+        [sys.executable, str(script), *map(str, words)], cwd=cwd, capture_output=True, text=True, check=False
+    )
+    assert ran.returncode == 0, ran.stderr[-2000:]
+    found: dict[str, Any] = json.loads(ran.stdout.splitlines()[-1])
+    assert found["noticed"] == ["PIL"], "the watch itself does not work"
+    return found
+
+
+def test_predicting_scoring_and_auditing_load_no_parser(tmp_path: Path) -> None:
+    records = volumes(tmp_path / "set")
+    made = model(tmp_path / "model")
+    (tmp_path / "set/Datapath").mkdir()
+    for name, some in (("train", records[:2]), ("test", records[2:])):
+        (tmp_path / f"set/Datapath/{name}.json").write_text(json.dumps(some))
+    (tmp_path / "set/Datapath/label_dict.json").write_text('{"ball": 1}')
+    for words, said in (
+        (("predict", made, "set/scans", "-o", "out", "--overlay"), "4 in overlays/"),
+        (("score", made, "set/Datapath/test.json"), "dice"),
+        (("data", "audit", "set"), "Opened 4 of 4"),
+        (("data", "survey", "set"), "nii.gz"),
+    ):
+        found = command(tmp_path, *words)
+        assert found["imported"] == {}, words
+        assert said in found["said"], found
+    drawn = sorted((tmp_path / "out/overlays").iterdir())
+    assert [one.name for one in drawn] == ["0001_0.png", "0002_1.png", "0003_2.png", "0004_3.png"]
+    assert Image.open(drawn[0]).width > 300
+    answers = json.loads((tmp_path / "out/predictions.json").read_text())
+    assert [one["image"] for one in answers] == [f"set/scans/{n}.nii.gz" for n in range(4)]
+
+
+def test_folders_are_told_as_they_were_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "store/b").mkdir(parents=True)
+    for name in ("b/1.png", "b/2.png", "notes.txt"):
+        (tmp_path / "store" / name).write_bytes(b"x")
+    (tmp_path / "led").symlink_to(tmp_path / "store")
+    monkeypatch.chdir(tmp_path)
+    found = found_in(["led/", "x.npz#images[3]"], flat=True)
+    assert found.images == ["led/b/1.png", "led/b/2.png", "x.npz#images[3]"]
+    assert found.notes == ["led: 1 file(s) passed over that are no images: notes.txt"]
+    assert found_in(["store"], flat=True, studies=True).images == [["store/b/1.png", "store/b/2.png"]]
+
+
+def test_paths_as_a_reader_sees_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "store").mkdir()
+    (tmp_path / "store/a.npz").write_bytes(b"x")
+    (tmp_path / "store/odd#name.png").write_bytes(b"x")
+    (tmp_path / "link").symlink_to(tmp_path / "store")
+    monkeypatch.chdir(tmp_path)
+    assert placed("link/a.npz#k/e[1]") == f"{tmp_path}/store/a.npz#k/e[1]"
+    assert file_of(placed("link/a.npz#k/e[1]")) == tmp_path / "store/a.npz"
+    assert file_of(placed("link/odd#name.png")) == tmp_path / "store/odd#name.png"
+
+
+def test_a_link_to_a_store_without_endings_is_seen(tmp_path: Path) -> None:
+    (tmp_path / "store").mkdir()
+    (tmp_path / "data").mkdir()
+    (tmp_path / "store/0f3a").write_bytes(b"x")
+    (tmp_path / "data/a.png").symlink_to(tmp_path / "store/0f3a")
+    with reading([tmp_path / "data/a.png"]) as reader:
+        found = reader.ask(TRIAL, Trial(files=(tmp_path / "data/a.png",)))
+    assert found.opened == (tmp_path / "data/a.png",)
+
+
+def test_many_folders_are_seen_by_what_they_have_in_common(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outside, "MAX_PLACES", 2)
+    files = [tmp_path / f"{n}/a.png" for n in range(4)]
+    for file in files:
+        file.parent.mkdir()
+        file.write_bytes(b"x")
+    with reading(files) as reader:
+        assert reader.ask(TRIAL, Trial(files=tuple(files))).opened == tuple(files)
+
+
+def test_elsewhere_than_on_linux_the_process_itself_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "platform", "darwin")
+    (tmp_path / "a").write_bytes(b"bad")
+    with reading([tmp_path]) as reader:
+        assert isinstance(reader, Here)
+        assert reader.ask(TRIAL, Trial(files=(tmp_path / "a",))).opened == (tmp_path / "a",)
+        with pytest.raises(DataError):
+            reader.ask(PAINT, ToPaint(Prediction(str(tmp_path / "a")), Promise("diagnosis", ("a", "b")), None))
