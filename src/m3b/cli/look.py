@@ -42,6 +42,7 @@ def look(
     """Show how a folder would be read for a request: cases, classes, patients, split, and what is left out."""
     import m3b.looking as looking
     from m3b.run.given import given_from
+    from m3b.writing import replace_text, temporary
 
     if not folder.is_dir():
         raise WrongUse(f"{folder} is no folder.")
@@ -49,13 +50,11 @@ def look(
         if place is not None and place.exists() and not force:
             raise WrongUse(f"{place} exists. Give --force to overwrite it, or another {option}.")
     said = given_from(index, given.reading(labels, image_column, label_column, patient_column, masks, classes, split))
-    with tempfile.TemporaryDirectory(prefix="m3b-look-") as scratch:
+    with tempfile.TemporaryDirectory(prefix=temporary("look")) as scratch:
         try:
             seen = looking.look(folder.resolve(), request, Path(scratch), task=task, given=said, draw=page is not None)
         except DataError as error:
             raise WrongUse(str(error)) from error
-    from m3b.writing import replace_text
-
     if page is not None:
         replace_text(page, seen.page(), errors="replace")
     if out is not None and seen.readings:

@@ -59,10 +59,11 @@ def _measured(model: Model, index: Index, root: Path) -> list[dict[str, Any]]:
     from m3b.data.records import relocated
     from m3b.reader.outside import reading
     from m3b.tasks.inside import measured
+    from m3b.writing import temporary
 
     records = index.test
     paths = [relocated(r.image, lambda path: _under(root, path)) for r in records]
-    with tempfile.TemporaryDirectory(prefix="m3b-score-") as scratch:
+    with tempfile.TemporaryDirectory(prefix=temporary("score")) as scratch:
         answers = model.predict(paths, strict=False, out=scratch)
         bad = [answer.error for answer in answers if answer.error]
         if bad:

@@ -205,6 +205,7 @@ def doctor(json: Json = False) -> None:
     from m3b.llm import default_spec, keys_set
     from m3b.llm.offline import VARIABLE, demanded
     from m3b.llm.specs import RULES
+    from m3b.reader.trial import probe
     from m3b.run.packaging import versions
     from m3b.run.sandbox_runner import device
     from m3b.sandbox import choose, diagnose
@@ -216,11 +217,13 @@ def doctor(json: Json = False) -> None:
         sandbox, level = active.name, active.level
     except SandboxError as error:
         sandbox, level = "none", str(error)
+    opens = probe()
+    probes = [*probes, opens]
     found = versions()
     usual = RULES if demanded() else default_spec()
     missing = [name for name in ("torch", "transformers", "monai") if name not in found]
     state = {
-        "sandbox": {"active": sandbox, "level": level, "probes": [dataclasses.asdict(probe) for probe in probes],
+        "sandbox": {"active": sandbox, "level": level, "probes": [dataclasses.asdict(one) for one in probes],
                     "not_stopped": not_stopped(sandbox)},
         "llm": usual,
         "offline": demanded(),
@@ -233,8 +236,8 @@ def doctor(json: Json = False) -> None:
         print_json(state)
     else:
         echo(f"sandbox: {sandbox}\n  {level}")
-        for probe in probes:
-            echo(f"  {'yes' if probe.works else 'no ':<3}  {probe.name}: {probe.detail}")
+        for one in probes:
+            echo(f"  {'yes' if one.works else 'no ':<3}  {one.name}: {one.detail}")
         for row in not_stopped(sandbox):
             echo(f"  not stopped: {row}")
         why = f" ({VARIABLE} is set)" if demanded() else _why(keys_set())
@@ -243,7 +246,7 @@ def doctor(json: Json = False) -> None:
         echo("packages: " + ", ".join(f"{name} {version}" for name, version in found.items()))
         if missing:
             echo(f"missing for training: {', '.join(missing)}; install m3b[train]")
-    raise typer.Exit(1 if sandbox == "none" or missing else 0)
+    raise typer.Exit(1 if sandbox == "none" or missing or not opens.works else 0)
 
 
 def _why(keys: dict[str, str]) -> str:

@@ -62,7 +62,13 @@ class Staged:
 
 
 def stage_cases(
-    cases: Sequence[ImageRef], folder: Path, confined: bool, *, base: Path | None = None, later: bool = False
+    cases: Sequence[ImageRef],
+    folder: Path,
+    confined: bool,
+    *,
+    base: Path | None = None,
+    later: bool = False,
+    link_from: int | None = None,
 ) -> Staged:
     """Copy test images into `folder` as `case_0001.png` and so on, in an order that nobody can foretell.
 
@@ -77,6 +83,7 @@ def stage_cases(
             unconfined script could write through a link into the raw data.
         later: whether large files are left to `place_links`: a process that sees the two folders as two mounts cannot
             link between them.
+        link_from: the size in bytes of a large file; LINK_FROM_BYTES where not given.
 
     Raises:
         ModelError: an image that is missing or cannot be staged, that is a link out of `base` and of the raw data to
@@ -92,7 +99,7 @@ def stage_cases(
     width = max(4, len(str(len(cases))))
     paths: list[Staging] = []
     links: list[tuple[Path, Path]] = []
-    link = _linker(links if later else None) if confined else _not_linked
+    link = _linker(links if later else None, link_from or LINK_FROM_BYTES) if confined else _not_linked
     for number, index in enumerate(order, start=1):
         try:
             if inside:
@@ -107,8 +114,10 @@ Link = Callable[[Path, Path], bool]
 """Puts a large file at its target without copying it; False where it has to be copied."""
 
 
-def _linker(later: list[tuple[Path, Path]] | None) -> Link:
+def _linker(later: list[tuple[Path, Path]] | None, link_from: int) -> Link:
     def remember(real: Path, target: Path) -> bool:
+        if real.stat().st_size < link_from:
+            return False
         if later is None:
             return _linked(real, target)
         later.append((real, target))
@@ -193,7 +202,7 @@ def _copy(source: Path, folder: Path, stem: str, link: Link) -> str:
     names = headers.companions(real)
     if names:
         _copy_detached(real, names[0], target, link)
-    elif not (real.stat().st_size >= LINK_FROM_BYTES and link(real, target)):
+    elif not link(real, target):
         _copy_plain(real, target)
     return target.name
 
@@ -208,7 +217,7 @@ def _copy_detached(header: Path, named: str, target: Path, link: Link) -> None:
     suffix = Path(named).suffix
     data = target.with_name(f"{target.stem}{suffix if suffix != target.suffix else '.raw'}")
     beside = header.parent / named
-    if not (beside.stat().st_size >= LINK_FROM_BYTES and link(beside, data)):
+    if not link(beside, data):
         _copy_plain(beside, data)
     if header.stat().st_size > LARGEST_HEADER:
         raise ValueError(f"{header.name} is larger than a header without voxels can be")

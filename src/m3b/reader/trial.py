@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import os
 import socket
+import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
+from m3b.errors import M3bError
 from m3b.reader.request import Request
 from m3b.untrusted import opening
+from m3b.writing import temporary
+
+if TYPE_CHECKING:
+    from m3b.sandbox import Probe
 
 
 @dataclass(frozen=True)
@@ -53,6 +59,35 @@ def attempt(asked: Trial) -> Report:
         tuple(path for path in asked.folders if _works(partial((path / "m3b-trial").write_bytes, b""))),
         _works(_connect),
     )
+
+
+def probe(mode: str = "auto") -> Probe:
+    """One line of `m3b doctor`: whether a reader starts here, sees what it shall and nothing else. Never raises."""
+    from m3b.reader.client import Reader
+    from m3b.sandbox import Mounts, Probe, choose
+
+    with tempfile.TemporaryDirectory(prefix=temporary("probe")) as place:
+        seen, unseen = Path(place, "seen"), Path(place, "unseen")
+        for folder in (seen, unseen):
+            folder.mkdir()
+            (folder / "file").write_bytes(b"")
+        try:
+            sandbox = choose(mode)
+            with Reader(sandbox, Mounts(read=(seen,))) as reader:
+                began = time.monotonic()
+                found = reader.ask(TRIAL, Trial(files=(seen / "file", unseen / "file"), folders=(seen, unseen)))
+                took = time.monotonic() - began
+        except M3bError as error:
+            return Probe("reader", False, str(error))
+    open_ways = [f"it reads {path}" for path in found.opened if path.parent == unseen]
+    open_ways += [f"it writes to {path}" for path in found.written] + ["it reaches the network"] * found.network
+    if sandbox.name == "off":
+        return Probe("reader", True, f"started in {took:.1f} s; NOT confined, a process of its own with limits")
+    if found.opened[:1] != (seen / "file",):
+        return Probe("reader", False, f"under {sandbox.name} it cannot read the data that it is shown")
+    if open_ways:
+        return Probe("reader", False, f"under {sandbox.name} {' and '.join(open_ways)}")
+    return Probe("reader", True, f"opens data under {sandbox.name}, without network; started in {took:.1f} s")
 
 
 def _works(trial: Callable[[], object]) -> bool:

@@ -16,6 +16,7 @@ from m3b.errors import DataError, WrongUse
 from m3b.run.sandbox_runner import start_reading
 from m3b.sandbox import Sandbox
 from m3b.untrusted import Unsafe, read_json
+from m3b.writing import temporary
 
 if TYPE_CHECKING:
     from m3b.data.spec.given import Given
@@ -150,7 +151,7 @@ def _below(text: str, root: Path) -> str:
 def try_out(given: Given, root: Path, sandbox: Sandbox) -> None:
     """Raises WrongUse where what was given does not fit the folder."""
     job = {"do": "check", "given": given.model_dump(mode="json", exclude_defaults=True)}
-    with tempfile.TemporaryDirectory(prefix="m3b-given-") as place:
+    with tempfile.TemporaryDirectory(prefix=temporary("given")) as place:
         try:
             outside(job, root, Path(place), sandbox, wall_s=600.0)
         except DataError as error:

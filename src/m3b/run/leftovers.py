@@ -26,7 +26,7 @@ _REPLACED = re.compile(r"\.[\w-]+\.(?:json|html|md)\.\d+")
 """What `m3b.writing.replace_text` writes first."""
 _WRITTEN = re.compile(r"(?:.*/)?\.[^/]{1,100}\.[0-9a-f]{12}\.tmp")
 """What `m3b.untrusted.write_whole` writes first."""
-_TEMPORARY = re.compile(r"m3b-(?:probe|look|logs|reader)-(\d+)-\w+")
+_TEMPORARY = re.compile(r"m3b-[a-z]+-(\d+)-\w+")
 MIN_AGE_S = 3600.0
 """A process of another container has no number here: only folders that were left alone this long are nobody's."""
 

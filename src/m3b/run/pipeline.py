@@ -18,6 +18,7 @@ from m3b.run.options import Options, SingleOptions, ToolMode
 from m3b.run.result import FINAL, Result
 from m3b.sandbox import Sandbox, choose
 from m3b.workspace import Source, Workspace
+from m3b.writing import temporary
 
 if TYPE_CHECKING:
     from m3b.data.spec.given import Given
@@ -150,7 +151,7 @@ class Pipeline:
         mine = [card for card in self.workspace.cards.values() if card.own and card.path and card.path.is_dir()]
         if len(mine) != 1 or mine[0].path is None:
             raise WrongUse(f"A plan is of one data folder; there are {len(mine)}.")
-        with tempfile.TemporaryDirectory(prefix="m3b-plan-") as place:
+        with tempfile.TemporaryDirectory(prefix=temporary("plan")) as place:
             return look(mine[0].path, request, Path(place), task=mine[0].task, given=self.given, draw=draw)
 
     def iter(self, request: str, *, out: str | Path | None = None) -> Iterator[Event]:

@@ -17,7 +17,7 @@ from m3b.agents.checks.module import Ran
 from m3b.data.index import Index, Record
 from m3b.data.links import roots_of
 from m3b.errors import Cancelled, ModelError
-from m3b.models import Prediction, Staged, place_links, run_predict
+from m3b.models import Prediction, Staged, place_links, run_predict, staging
 from m3b.reader import Reader
 from m3b.reader.faults import ReaderFault
 from m3b.resources import resources_dir
@@ -92,7 +92,9 @@ class Executor:
 
     def _staged(self, records: Sequence[Record], folder: Path, reader: Reader) -> Staged:
         images = [record.reference for record in records]
-        staged = reader.ask(STAGE, ToStage(images, folder, self.sandbox.name != "off", self.run.locked))
+        staged = reader.ask(
+            STAGE, ToStage(images, folder, self.sandbox.name != "off", self.run.locked, staging.LINK_FROM_BYTES)
+        )
         staged = replace(staged, folder=folder)
         place_links(staged, self.run.locked)
         return staged

@@ -12,6 +12,7 @@ from m3b.errors import SandboxError
 from m3b.sandbox.base import Limits, Mounts
 from m3b.sandbox.environment import bootstrap, gpu_nodes, variables
 from m3b.sandbox.guard.job import Confinement, Job, Landlock, Seccomp
+from m3b.writing import temporary
 
 _MIB = 1 << 20
 _THREADS_PER_PROCESS = 8
@@ -41,7 +42,7 @@ def resolve(mounts: Mounts, cwd: Path) -> Mounts:
 
 def private_folder() -> str:
     """Make the folder that serves as the command's /tmp; the supervisor removes it."""
-    return os.path.realpath(tempfile.mkdtemp(prefix="m3b-sandbox-"))
+    return os.path.realpath(tempfile.mkdtemp(prefix=temporary("sandbox")))
 
 
 def make(

@@ -30,6 +30,7 @@ class ToStage:
     folder: Path
     confined: bool
     base: Path
+    link_from: int
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,9 @@ def stage(asked: ToStage) -> Staged:
     """Inside the reader. Raises ModelError."""
     from m3b.models import stage_cases
 
-    return stage_cases(asked.images, asked.folder, asked.confined, base=asked.base, later=True)
+    return stage_cases(
+        asked.images, asked.folder, asked.confined, base=asked.base, later=True, link_from=asked.link_from
+    )
 
 
 def measure(asked: ToMeasure) -> list[Row]:
