@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -190,3 +191,24 @@ def test_what_a_record_tells() -> None:
     assert not Index((archive,), (archive,), ("x", "y")).multi_label
     assert Index((archive,), (slices,), ("x", "y")).multi_label
     assert counts([archive, slices], ("y", "x")) == {"y": 1, "x": 2}
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [(b"[" * 200_000, "nested too deeply"), (b"[" + b"1" * 5000 + b"]", "cannot be read as JSON"), (b"\xff[]", "JSON"),
+     (b"[" + b" " * 5000 + b"]", "larger than 4,096 bytes")],
+)  # fmt: skip
+def test_hostile_index_files_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes, told: str
+) -> None:
+    if b"  " in content:
+        monkeypatch.setattr("m3b.data.index.MAX_BYTES", 4096)
+    (tmp_path / "train.json").write_bytes(content)
+    with pytest.raises(DataError, match=told):
+        read_records(tmp_path / "train.json")
+
+
+def test_a_pipe_as_an_index_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "train.json")
+    with pytest.raises(DataError, match="pipe"):
+        read_records(tmp_path / "train.json")

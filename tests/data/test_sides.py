@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import pytest
@@ -86,7 +85,6 @@ VALUE = st.one_of(
 def test_any_header_names_files_of_its_folder_or_is_refused(place: Path, lines: list[str], ending: str) -> None:
     try:
         found = named(place, "\n".join(lines), ending)
-    except DataError as error:
-        assert re.search(r"Leave this image out", str(error))
+    except DataError:
         return
     assert all((place / name).resolve().parent == place.resolve() and (place / name).is_file() for name in found)

@@ -1,7 +1,8 @@
 """Runs that are killed with SIGKILL and taken up again, each process a fresh one; what has to be the same afterwards.
 
 As a program: `python kill_kit.py RUN DATA AT` begins or resumes the run in RUN with a scripted model, and kills itself
-right after the AT-th event of its own that the journal keeps; 0 is never.
+right after the AT-th event of its own that the journal keeps; 0 is never. `staged` is when copies of the test images lie
+ready for predict.py.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from m3b.testing import Scripted  # noqa: E402 - sorted behind those
 
 ASKED = "asked.txt"
 """Beside the run: one line each time that a model is asked."""
+STAGED = "staged"
 LATER = ("usage", "roles", "run_dir", "model_dir", "report")
 """Of a Result: what depends on where and how long, or counts a call that was made once more."""
 
@@ -63,9 +65,14 @@ def survivor(asked: Path) -> Scripted:
 def main() -> None:
     from m3b import Pipeline, resume
     from m3b.events import Event
+    from m3b.run import sandbox_runner
 
-    run, data, at = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
-    left = [at]
+    run, data = Path(sys.argv[1]), Path(sys.argv[2])
+    left = [0]
+    if sys.argv[3] == STAGED:
+        sandbox_runner.place_links = lambda *_: os.kill(os.getpid(), signal.SIGKILL)  # type: ignore[assignment]
+    else:
+        left = [int(sys.argv[3])]
 
     def count(event: Event) -> None:
         left[0] -= event.kept
@@ -79,11 +86,11 @@ def main() -> None:
         Pipeline(model, data=[data], out=run, on_event=count).run(REQUEST)
 
 
-def command(run: Path, data: Path, at: int = 0) -> list[str]:
+def command(run: Path, data: Path, at: int | str = 0) -> list[str]:
     return [sys.executable, str(HERE / "kill_kit.py"), str(run), str(data), str(at)]
 
 
-def ended(run: Path, data: Path, at: int = 0) -> int:
+def ended(run: Path, data: Path, at: int | str = 0) -> int:
     """The exit code of a process that works on the run until its end, or until it kills itself."""
     run.parent.mkdir(parents=True, exist_ok=True)
     return subprocess.run(command(run, data, at), stdout=subprocess.DEVNULL, check=False).returncode

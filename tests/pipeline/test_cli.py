@@ -511,6 +511,8 @@ def test_doctor(m3b_: M3b) -> None:
     assert state["sandbox"]["active"] in ("bubblewrap", "landlock", "none")
     assert (state["llm"], state["keys"]) == ("rules", {})
     assert all({"name", "works", "detail"} == set(probe) for probe in state["sandbox"]["probes"])
+    reader = state["sandbox"]["probes"][-1]
+    assert (reader["name"], reader["works"]) == ("reader", state["sandbox"]["active"] != "none")
     assert ended.returncode == (1 if state["sandbox"]["active"] == "none" or state["missing"] else 0)
     assert "sandbox:" in m3b_("doctor").stdout
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kill_kit import check_survived, ended, outcome
+from kill_kit import STAGED, check_survived, ended, outcome
 from pipeline_kit import journal
 
 KILLED = -9
@@ -36,6 +36,17 @@ def test_a_kill_at_an_event(
     expected, kinds = undisturbed
     at = len(kinds) - kinds[::-1].index(kind)
     survives(tmp_path / "run", spots, at, expected)
+
+
+def test_a_kill_while_test_images_are_staged(
+    tmp_path: Path, spots: Path, undisturbed: tuple[dict[str, Any], list[str]]
+) -> None:
+    """The copies that it left behind are removed when the run goes on."""
+    run = tmp_path / "run"
+    assert ended(run, spots, STAGED) == KILLED
+    assert len(list(run.glob(".staged-*/cases/case_*"))) > 1
+    assert ended(run, spots) == 0
+    check_survived(run, undisturbed[0])
 
 
 @pytest.mark.slow

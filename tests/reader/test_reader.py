@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from pathlib import Path
 
@@ -11,7 +12,8 @@ import pytest
 from m3b.errors import Cancelled, DataError
 from m3b.reader import Request
 from m3b.reader.faults import ReaderFault, pack, unpack
-from m3b.reader.trial import TRIAL, Report, Trial
+from m3b.reader.trial import TRIAL, Report, Trial, probe
+from m3b.sandbox import choose
 from m3b.untrusted import Unsafe
 
 BACKENDS = ("bubblewrap", "landlock", "off")
@@ -135,3 +137,27 @@ def test_no_process_or_folder_stays(make_reader, tmp_path: Path) -> None:
     assert not place.exists()
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_the_row_of_doctor(backend: str) -> None:
+    row = probe(backend)
+    assert row.works, row
+    assert row.detail.startswith("started in" if backend == "off" else f"opens data under {backend}, without network")
+
+
+def test_a_reader_that_sees_too_much_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The real `off` in the place of a sandbox that fails to confine."""
+    open_to_all = choose("off")
+    open_to_all.name = "landlock"  # type: ignore[misc]
+    monkeypatch.setattr("m3b.sandbox.choose", lambda mode: open_to_all)
+    row = probe()
+    assert not row.works
+    assert all(words in row.detail for words in ("it reads", "it writes to"))
+
+
+def test_no_reader_without_a_sandbox(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "platform", "darwin")
+    row = probe()
+    assert not row.works
+    assert "Linux" in row.detail

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import stat
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -38,6 +40,8 @@ __all__ = [
 
 TRAIN, TEST, LABELS = "Datapath/train.json", "Datapath/test.json", "Datapath/label_dict.json"
 """Where the three files lie in the working directory."""
+MAX_BYTES = 2**30
+"""Of one index file."""
 
 
 @dataclass(frozen=True)
@@ -212,7 +216,16 @@ def names_in(record: Record) -> tuple[str, ...]:
 
 
 def _json(file: Path) -> Any:
+    """Scripts write index files: a pipe is not waited for, and none is read without end."""
     try:
-        return json.loads(file.read_text(encoding="utf-8-sig"))
-    except (OSError, ValueError, RecursionError) as error:
+        with os.fdopen(os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as stream:
+            if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
+                raise ValueError("it is a folder, pipe or device")
+            content = stream.read(MAX_BYTES + 1)
+        if len(content) > MAX_BYTES:
+            raise ValueError(f"it is larger than {MAX_BYTES:,} bytes")
+        return json.loads(content.decode("utf-8-sig"))
+    except RecursionError:
+        raise DataError(f"{file.name} cannot be read as JSON: it is nested too deeply.") from None
+    except (OSError, ValueError) as error:
         raise DataError(f"{file.name} cannot be read as JSON: {error}.") from error

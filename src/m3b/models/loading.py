@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,6 +12,7 @@ from m3b.data.records import Reference, frozen, plain, relocated
 from m3b.errors import ModelError
 from m3b.measure import figure
 from m3b.notebook import as_html, short
+from m3b.untrusted import read_json
 
 from .manifest import verify
 from .predictions import Prediction
@@ -128,7 +128,7 @@ def load_model(folder: str | Path) -> Model:
         raise ModelError(f"{path} holds no predict.py; give the `model/` folder of a run")
     verify(path)
     promise = read_promise(path)
-    config = json.loads((path / "config.json").read_text(encoding="utf-8"))
+    config = read_json(path, "config.json")
     card = path / "README.md"
     text = card.read_text(encoding="utf-8", errors="replace") if card.is_file() else ""
     return Model(
@@ -138,7 +138,7 @@ def load_model(folder: str | Path) -> Model:
 
 def _metrics(file: Path) -> Mapping[str, Any]:
     try:
-        raw = json.loads(file.read_text(encoding="utf-8"))
+        raw = read_json(file.parent, file.name)
     except FileNotFoundError:
         return {}
     except (OSError, ValueError) as error:
