@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -13,9 +13,6 @@ from m3b.cli.croissant import croissant
 from m3b.cli.run import Force, Json
 from m3b.cli.show import echo, print_json, spare, table, transfer
 from m3b.errors import WrongUse
-
-if TYPE_CHECKING:
-    from m3b.data.audit import Audit
 
 app = typer.Typer(
     help="Data cards, generated and downloaded data, audits.", no_args_is_help=True, rich_markup_mode=None
@@ -118,6 +115,7 @@ def audit(
     json: Json = False,
 ) -> None:
     """Audit an index: unreadable images, masks that do not fit, copies, patients on both sides, class counts."""
+    from m3b.agents.checks.inside import audited
     from m3b.data.index import TEST, TRAIN, guess_task
     from m3b.data.kinds import names
     from m3b.run.folder import Run
@@ -132,7 +130,7 @@ def audit(
             f"{folder} holds no index: there is no {missing[0]}. A run makes one of raw data, and docs/data.md says how to "
             f"write one; `m3b data survey {folder}` looks at data that has none."
         )
-    found = _audited(work, task or guess_task(work), seconds)
+    found = audited(work, task or guess_task(work), seconds)
     if json:
         print_json(found.to_json())
     else:
@@ -140,21 +138,6 @@ def audit(
         for finding in found.findings:
             echo(f"{finding.weight}: {finding.message}")
     raise typer.Exit(1 if found.of("reject") or found.of("fix") else 0)
-
-
-def _audited(work: Path, task: str, seconds: float) -> Audit:
-    """The images are opened by the reader, which does not know a task that was added in this very process."""
-    from m3b.agents.checks.inside import AUDIT, ToAudit, audit
-    from m3b.data import kinds
-    from m3b.data.links import roots_of
-    from m3b.plugins import installed
-    from m3b.reader.outside import reading
-
-    asked = ToAudit(work.resolve(), task, seconds)
-    if not installed(kinds.of(task)):
-        return audit(asked)
-    with reading(root for root in roots_of(work) if root.is_dir()) as reader:
-        return reader.ask(AUDIT, asked)
 
 
 @app.command()

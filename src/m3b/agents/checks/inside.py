@@ -5,9 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from m3b.data import kinds
 from m3b.data.archive_writers import Items
 from m3b.data.audit import NOBODY, Asked, Audit
+from m3b.data.links import roots_of
+from m3b.plugins import installed
 from m3b.reader import Request
+from m3b.reader.outside import reading
 
 
 @dataclass(frozen=True)
@@ -51,3 +55,16 @@ def cut(asked: ToCut) -> bool:
 
     opening(asked.source)
     return subset(asked.source, asked.target, asked.keys)
+
+
+def audited(work: Path, task: str, seconds: float) -> Audit:
+    """Audit an index outside of runs: by a reader, which does not know a task that was added in this very process.
+
+    Raises:
+        DataError: no readable index.
+    """
+    asked = ToAudit(work.resolve(), task, seconds)
+    if not installed(kinds.of(task)):
+        return audit(asked)
+    with reading(root for root in roots_of(work) if root.is_dir()) as reader:
+        return reader.ask(AUDIT, asked)
