@@ -23,6 +23,7 @@ lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
+	$(BIN)/bandit --quiet --recursive src --configfile pyproject.toml
 
 types: $(STAMP)
 	$(BIN)/mypy

@@ -66,7 +66,7 @@ class Bubblewrap:
                 limits=limits,
                 private=private,
                 keep=keep,
-                home="/tmp",
+                home="/tmp",  # nosec B108  # a folder inside the sandbox, or a name that is only compared
                 outer=self._line(mounts, private, limits),
                 seccomp=Seccomp(
                     families=[_FAMILIES[0]] if limits.alone else _FAMILIES, beside_others=False, connects=True
@@ -87,10 +87,10 @@ class Bubblewrap:
             elif path.is_dir():  # a system from before /usr was merged
                 line += ["--ro-bind", str(path), str(path)]
         line += ["--ro-bind", "/sys", "/sys", "--proc", "/proc", "--ro-bind", "/proc/sys", "/proc/sys", "--dev", "/dev"]
-        line += ["--size", str(max(64, limits.memory_mib // 2) << 20), "--tmpfs", "/dev/shm"]
+        line += ["--size", str(max(64, limits.memory_mib // 2) << 20), "--tmpfs", "/dev/shm"]  # nosec B108  # a folder inside the sandbox, or a name that is only compared
         for path in gpu_nodes():
             line += ["--dev-bind-try", str(path), str(path)]
-        line += ["--remount-ro", "/dev", "--bind", private, "/tmp"]
+        line += ["--remount-ro", "/dev", "--bind", private, "/tmp"]  # nosec B108  # a folder inside the sandbox, or a name that is only compared
         line += _binds(mounts)
         return [*line, "--remount-ro", "/", "--"]
 

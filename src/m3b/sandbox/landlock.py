@@ -95,7 +95,7 @@ def _rules(mounts: Mounts, private: str, alone: bool) -> Rules:
     for path in mounts.read:
         read += without(path, mounts.hide)
     # Python's locks and the tensors of data loader workers lie there under names that nobody can choose.
-    write = [*mounts.write, Path(private), *([] if alone else [Path("/dev/shm")])]
+    write = [*mounts.write, Path(private), *([] if alone else [Path("/dev/shm")])]  # nosec B108  # a folder inside the sandbox, or a name that is only compared
     devices = [*map(Path, _DEVICES), *gpu_nodes()]
     return Rules(read=[str(p) for p in read], write=[str(p) for p in write], devices=[str(p) for p in devices])
 

@@ -33,7 +33,7 @@ def ask(messages: list[dict[str, str]]) -> str:
     body = json.dumps({"model": os.environ.get("M3B_MODEL", "model"), "messages": messages}).encode()
     headers = {"Content-Type": "application/json"}
     request = urllib.request.Request(f"{os.environ['M3B_BASE_URL']}/chat/completions", body, headers)
-    with urllib.request.urlopen(request, timeout=1800) as answer:
+    with urllib.request.urlopen(request, timeout=1800) as answer:  # nosec B310  # the relay's loopback address, set by m3b
         return str(json.loads(answer.read())["choices"][0]["message"]["content"] or "")
 
 
@@ -67,7 +67,7 @@ def act(action: str, given: dict[str, str]) -> str:
     if action == "run command":
         ran = subprocess.run(
             given["command"],
-            shell=True,
+            shell=True,  # nosec B602  # it runs inside the sandbox, whose purpose this is
             capture_output=True,
             text=True,
             timeout=COMMAND_S,
