@@ -11,7 +11,7 @@ from bench_kit import PREDICT_PY, TRAIN, TRAIN_PY, actor, by_id, play, say, scri
 
 from m3b.bench import suspicion
 from m3b.bench.cell import Cell, run_cell, score_again
-from m3b.bench.systems.own import Own
+from m3b.bench.systems.own import OwnSystem
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +25,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def cell(data: Path, folder: Path, **acts: Any) -> dict[str, Any]:
     """A whole cell played by a scripted model, scored on hidden cases."""
-    chosen = Own("m3b", connect=lambda model: actor(play(**acts)))
+    chosen = OwnSystem("m3b", connect=lambda model: actor(play(**acts)))
     one = Cell("m3b", "scripted", by_id("ct-kidney"), 0, {"train_minutes": 1.0}, str(data), patients=320)
     return run_cell(one, folder, chosen)
 

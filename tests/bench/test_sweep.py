@@ -140,12 +140,13 @@ def test_a_folder_holds_cells_that_can_be_compared(tmp_path: Path) -> None:
 
 def test_ctrl_c_stops_cells_and_leaves_nothing_running(tmp_path: Path) -> None:
     code = (
-        "import sys; from pathlib import Path; sys.path.insert(0, sys.argv[2]); from test_sweep import plan; "
+        "import sys; from pathlib import Path; sys.path[:0] = sys.argv[2:]; from test_sweep import plan; "
         "from m3b.bench.sweep import run_sweep; from m3b.bench.local import Local\n"
         "run_sweep(plan(runs=2, simulate=300.0), Path(sys.argv[1]), Local(jobs=2))"
     )
-    process = subprocess.Popen([sys.executable, "-c", code, str(tmp_path), str(Path(__file__).parent)], start_new_session=True,
-                               stderr=subprocess.PIPE)  # fmt: skip
+    kits = [str(Path(__file__).parents[up]) for up in (0, 1)]
+    command = [sys.executable, "-c", code, str(tmp_path), *kits]
+    process = subprocess.Popen(command, start_new_session=True, stderr=subprocess.PIPE)
     end = time.monotonic() + 60
     while len(cell_processes(tmp_path)) < 2 and time.monotonic() < end:
         time.sleep(0.1)

@@ -18,11 +18,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from survey_kit import mask, picture, volume, write
 
+from m3b.data.pixels import values_of as pixel_values
 from m3b.data.survey import Survey, cached_survey, survey
 from m3b.data.survey.facts import Limits
 from m3b.data.survey.keys import PATH_RULES, VALUE_RULES, key
 from m3b.data.survey.parts import values_of
-from m3b.data.survey.pixels import values_of as pixel_values
 from m3b.data.survey.render import render
 from m3b.data.survey.tokens import pieces, shape
 from m3b.data.survey.walk import walk

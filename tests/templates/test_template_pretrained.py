@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import importlib.util
 import json
 import shutil
+import sys
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -15,16 +17,17 @@ from template_kit import TEMPLATES, Run
 
 
 def _module(name: str) -> ModuleType:
-    file = TEMPLATES / "diagnosis" / "Model" / f"{name}.py"
-    spec = importlib.util.spec_from_file_location(f"template_{name}", file)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    """A module of the template's `Model`, in a package of its own, so that its neighbours are found."""
+    package = "template_diagnosis_model"
+    if package not in sys.modules:
+        spec = importlib.util.spec_from_loader(package, loader=None, is_package=True)
+        assert spec is not None
+        sys.modules[package] = importlib.util.module_from_spec(spec)
+        sys.modules[package].__path__ = [str(TEMPLATES / "diagnosis" / "Model")]
+    return importlib.import_module(f"{package}.{name}")
 
 
-pretrained = _module("pretrained")
+pretrained, files = _module("pretrained"), _module("pretrained_files")
 SMALL: dict[str, dict[str, Any]] = {
     "resnet": {"embedding_size": 8, "hidden_sizes": [8, 8, 16, 16], "depths": [1, 1, 1, 1], "layer_type": "basic"},
     "convnext": {"hidden_sizes": [8, 8, 16, 16], "depths": [1, 1, 1, 1]},
@@ -63,7 +66,7 @@ def test_the_body_is_loaded_and_the_head_is_new(tmp_path: Path, kind: str) -> No
     import torch
 
     saved = _save(kind, tmp_path / "net")
-    config = pretrained.read_config(tmp_path / "net")
+    config = files.read_config(tmp_path / "net")
     assert "id2label" not in config
     torch.manual_seed(2)
     model = pretrained.build_pretrained(_plan(tmp_path / "net", config)).eval()
@@ -71,7 +74,7 @@ def test_the_body_is_loaded_and_the_head_is_new(tmp_path: Path, kind: str) -> No
     body = [name for name, _ in saved.named_parameters() if not pretrained.is_head(name)]
     assert len(body) > 4
     assert all(torch.equal(own[name], other[name]) for name in body)
-    size = pretrained.fitting_size(config, [28, 28])
+    size = files.fitting_size(config, [28, 28])
     assert size == ([32, 32] if kind in ("vit", "swin") else [64, 64])
     answer = model(torch.randn(2, 3, *size))
     assert answer.shape == (2, 3)
@@ -92,11 +95,11 @@ def test_densenet_weights_from_one_file(tmp_path: Path, naming: str) -> None:
     rename = {k: k.replace(".layers.norm", ".norm").replace(".layers.conv", ".conv") for k in saved}
     weights = {rename[k] if naming == "torchvision" else k: v.contiguous() for k, v in saved.items()}
     save_file(weights, str(tmp_path / "dense.safetensors"))
-    config = pretrained.read_config(tmp_path / "dense.safetensors")
+    config = files.read_config(tmp_path / "dense.safetensors")
     assert config == {"model_type": "monai-densenet121", "num_channels": 3, "dims": 2}
     own = pretrained.build_pretrained(_plan(tmp_path / "dense.safetensors", config)).state_dict()
     assert all(torch.equal(own[key], saved[key]) for key in own if not pretrained.is_head(key))
-    with pytest.raises(pretrained.PretrainedError, match="2D"):
+    with pytest.raises(files.PretrainedError, match="2D"):
         pretrained.build_pretrained({**_plan(tmp_path / "dense.safetensors", config), "dims": 3})
 
 
@@ -107,19 +110,19 @@ def test_what_cannot_be_used_is_named(tmp_path: Path) -> None:
     (tmp_path / "pickle").mkdir()
     (tmp_path / "pickle" / "pytorch_model.bin").write_bytes(b"\x80\x02")
     (tmp_path / "pickle" / "config.json").write_text('{"model_type": "vit"}')
-    with pytest.raises(pretrained.PretrainedError, match="pickle"):
-        pretrained.read_config(tmp_path / "pickle")
+    with pytest.raises(files.PretrainedError, match="pickle"):
+        files.read_config(tmp_path / "pickle")
     _save("resnet", tmp_path / "half")
     save_file({"resnet.x": torch.zeros(2)}, str(tmp_path / "half" / "model.safetensors"))
-    with pytest.raises(pretrained.PretrainedError, match="missing"):
-        pretrained.build_pretrained(_plan(tmp_path / "half", pretrained.read_config(tmp_path / "half")))
+    with pytest.raises(files.PretrainedError, match="missing"):
+        pretrained.build_pretrained(_plan(tmp_path / "half", files.read_config(tmp_path / "half")))
     (tmp_path / "half" / "config.json").write_text('{"model_type": "bert"}')
-    with pytest.raises(pretrained.PretrainedError, match="bert"):
-        pretrained.read_config(tmp_path / "half")
+    with pytest.raises(files.PretrainedError, match="bert"):
+        files.read_config(tmp_path / "half")
     (tmp_path / "half" / "model.safetensors").write_bytes(b"no tensors")
     (tmp_path / "half" / "config.json").unlink()
-    with pytest.raises(pretrained.PretrainedError, match="safetensors"):
-        pretrained.read_config(tmp_path / "half")
+    with pytest.raises(files.PretrainedError, match="safetensors"):
+        files.read_config(tmp_path / "half")
 
 
 def test_a_network_of_the_local_cache_is_found_tuned_and_delivered(project: Path, run: Run, tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ CODE = (
     "mask_grid",
     "masks",
     "preprocess",
+    "normalise",
     "calling",
     "cache",
     "extent",

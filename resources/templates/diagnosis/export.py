@@ -23,6 +23,7 @@ CODE = (
     "arrays",
     "calling",
     "preprocess",
+    "normalise",
     "residual",
     "tta",
 )

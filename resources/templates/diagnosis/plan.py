@@ -16,7 +16,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as train.py does, so that
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 import numpy as np
-from Model.pretrained import PretrainedError, find_pretrained, fitting_size, read_config, read_norm, weights_of
+from Model.pretrained_files import PretrainedError, find_pretrained, fitting_size, read_config, read_norm, weights_of
 from Utils.facts import fingerprint
 from Utils.intensity import choose_changes, choose_intensity
 from Utils.named import channels_of, intensity_of, told_names

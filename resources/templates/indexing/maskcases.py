@@ -12,7 +12,7 @@ from typing import Any
 from labelling import there
 from layouts import Case, half_of
 from pairs import Unit, class_cases, named_cases, pair_cases, units
-from values import value_names
+from valuenames import value_names
 
 
 def mask_cases(args: argparse.Namespace) -> tuple[list[Case], dict[int, str]]:

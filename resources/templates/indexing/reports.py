@@ -11,7 +11,8 @@ from xml.etree import ElementTree
 
 from labelling import there
 from layouts import Case, half_of, image_files, natural, stem
-from tables import LIST, YES, Finder, decode
+from rows import LIST, decode
+from tables import YES, Finder
 from Utils.images import ImageError, probe
 
 NOT_TEXT = ("readme", "license", "licence", "changelog", "notes", "requirements")

@@ -25,6 +25,7 @@ CODE = (
         "masks",
         "mask_grid",
         "preprocess",
+        "normalise",
         "cache",
         "extent",
         "volumes",

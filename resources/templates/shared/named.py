@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from .formats import Image
-from .preprocess import all_finite, scale_intensity
+from .normalise import all_finite, scale_intensity
 from .scales import count_scales, dark_value, scale_of, values_inside
 
 Facts = Mapping[str, Any]

@@ -33,7 +33,8 @@ from .channels import read_case
 from .extent import true_spacing
 from .formats import Image, ImageError
 from .mask_grid import load_masks
-from .preprocess import match_channels, resize, scale_each
+from .normalise import scale_each
+from .preprocess import match_channels, resize
 
 KEYS = ("dims", "channels", "channel_names", "spacing", "extent", "longest", "side", "pixels", "intensity")
 KEYS += ("classes", "labels", "overlap", "points")

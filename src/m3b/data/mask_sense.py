@@ -43,7 +43,7 @@ def sense_of(array: Any, marked: Any, image: Any) -> Sense:
     marked: which of them are a class that was asked for, of the same shape.
     image: `(C, H, W)` or `(C, H, W, D)`.
     """
-    from m3b.data.survey.pixels import values_of
+    from m3b.data.pixels import values_of
 
     same = tuple(image.shape[1:]) == tuple(array.shape)
     return Sense(

@@ -1,4 +1,4 @@
-"""What a model reaches that never looks at an image: the best constant answer, per metric."""
+"""What a model reaches that never looks at an image: the best constant prediction, per metric."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def baselines(table: CaseTable) -> dict[str, float | None]:
 
     Exclusive classes: accuracy is the share of the commonest class, balanced accuracy one over the number of classes
     that occur, the Brier score that of predicting every class's share. Multi-label: the same for each finding, then
-    the mean. Sensitivity and specificity are those of a coin (a constant answer gets 1 on one and 0 on the other);
+    the mean. Sensitivity and specificity are those of a coin (a constant prediction gets 1 on one and 0 on the other);
     a constant prediction of the shares is perfectly calibrated, so the calibration error has no baseline.
     """
     share: Floats = table.truth.mean(axis=0)
@@ -48,10 +48,10 @@ def baselines(table: CaseTable) -> dict[str, float | None]:
 
 
 def constant_draws(table: CaseTable, weights: Floats) -> dict[str, Floats]:
-    """Accuracy, F1 and Brier score of the best constant answer on weighted cases, each (draws,).
+    """Accuracy, F1 and Brier score of the best constant prediction on weighted cases, each (draws,).
 
     The answer is chosen on all cases, as `baselines` does, and the same in every draw. The other metrics give a
-    constant answer the same value on any cases.
+    constant prediction the same value on any cases.
 
     Args:
         weights: (draws, cases), see `bootstrap.weightings`.

@@ -71,7 +71,7 @@ def score_diagnosis(
 def _measures(
     table: CaseTable, values: Mapping[str, float], drawn: Mapping[str, Floats], constant: Mapping[str, Floats]
 ) -> dict[str, Measure]:
-    """Every metric with its interval, its baseline, and its gain on the constant answer to the same cases."""
+    """Every metric with its interval, its baseline, and its gain on the constant prediction to the same cases."""
     floor, sizes = baselines(table), sides(table)
     metrics = {}
     for key, value in values.items():

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import math
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
-from typing import Any, Literal, TypedDict
+from functools import cache
+from typing import Annotated, Any, Literal, TypedDict, get_args, get_origin, get_type_hints
 
 from m3b.errors import WrongOption
 
@@ -13,31 +14,31 @@ SandboxMode = Literal["auto", "bubblewrap", "landlock", "off"]
 
 DAY = 24 * 60
 
-LIMITS: dict[str, tuple[float, float, str]] = {
-    "max_actions": (1, 100_000, ""),
-    "max_iterations": (0, 1_000, ""),
-    "max_tokens": (1, 10**12, ""),
-    "max_cost": (0, 10**6, "US dollars"),
-    "max_wall": (0, 60 * DAY * 60, "seconds"),
-    "train_minutes": (0, 14 * DAY, "minutes"),
-    "seed": (0, 2**32 - 1, ""),
-}
-"""Lowest and highest value and unit of what is counted. Of a float, the lowest itself is not allowed: nothing can be
-done in no time, or for no money."""
-WHOLE = ("max_actions", "max_iterations", "max_tokens", "seed")
-NO_LIMIT = ("max_tokens", "max_cost", "max_wall")
-"""What may be None."""
+
+@dataclass(frozen=True)
+class Span:
+    """The lowest and highest value of what is counted, and its unit. Of a float, the lowest itself is not allowed:
+    nothing can be done in no time, or for no money. pydantic takes the bounds from here."""
+
+    low: float
+    high: float
+    unit: str = ""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Callable[[Any], Any]) -> Any:
+        schema = handler(source)
+        whole = schema["type"] == "int"
+        return {**schema, "ge" if whole else "gt": self.low, "le": self.high}
 
 
 class SingleOptions(TypedDict, total=False):
     """The options by name, for `Pipeline(..., train_minutes=20)`: see `Options`. `tools` is a parameter of its own there."""
 
-    max_actions: int
-    max_iterations: int
-    max_tokens: int | None
-    max_cost: float | None
-    max_wall: float | None
-    train_minutes: float
+    max_actions: Annotated[int, Span(1, 100_000)]
+    max_iterations: Annotated[int, Span(0, 1_000)]
+    max_tokens: Annotated[int, Span(1, 10**12)] | None
+    max_cost: Annotated[float, Span(0, 10**6, "US dollars")] | None
+    max_wall: Annotated[float, Span(0, 60 * DAY * 60, "seconds")] | None
+    train_minutes: Annotated[float, Span(0, 14 * DAY, "minutes")]
     roles: Literal["four", "single"]
     reflect: bool
     examples: bool
@@ -46,7 +47,13 @@ class SingleOptions(TypedDict, total=False):
     stream: bool
     phi: Literal["mask", "allow"]
     offline: bool
-    seed: int
+    seed: Annotated[int, Span(0, 2**32 - 1)]
+
+
+class AllOptions(SingleOptions, total=False):
+    """All options by name, which pydantic checks."""
+
+    tools: ToolMode
 
 
 @dataclass(frozen=True)
@@ -89,9 +96,9 @@ class Options:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name in LIMITS:
-            if fault := _fault(name, getattr(self, name), flags=False):
-                raise WrongOption(fault, _fault(name, getattr(self, name), flags=True))
+        for name in _faults(vars(self)):
+            value = getattr(self, name)
+            raise WrongOption(_fault(name, value, flags=False), _fault(name, value, flags=True))
         if self.max_wall is not None and self.train_minutes * 60 >= self.max_wall:
             minutes, whole = f"{self.train_minutes:g} minutes", f"{self.max_wall / 60:g}"
             raise WrongOption(
@@ -100,36 +107,55 @@ class Options:
                 f"Training alone may take {minutes} (--train-minutes), and the whole run only {whole} (--max-wall)."
                 " Raise the one or lower the other.",
             )
-        choices = {"roles": ("four", "single"), "sandbox": ("auto", "bubblewrap", "landlock", "off")}
-        choices["tools"] = ("auto", "native", "text")
-        for name, known in {**choices, "phi": ("mask", "allow")}.items():
-            if getattr(self, name) not in known:
-                said = f" must be one of {', '.join(known)}; it is {getattr(self, name)!r}."
-                raise WrongOption(name + said, _flag(name) + said)
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 
 
-def _fault(name: str, value: object, *, flags: bool) -> str:
-    """What is wrong with a limit, or nothing; with `flags` in the command line's words and units."""
-    low, high, unit = LIMITS[name]
-    said = _flag(name) if flags else name
-    if value is None and name in NO_LIMIT:
-        return ""
-    whole = name in WHOLE
-    low_enough = low if whole else math.nextafter(low, high)
+@cache
+def _hints() -> dict[str, Any]:
+    return get_type_hints(AllOptions, include_extras=True)
+
+
+@cache
+def _checks() -> dict[str, Any]:
+    """What reads each option, by its name."""
+    from pydantic import ConfigDict, TypeAdapter  # what only checking needs: importing m3b is quick without it
+
+    config = ConfigDict(strict=True, allow_inf_nan=False)
+    return {name: TypeAdapter(hint, config=config) for name, hint in _hints().items()}
+
+
+def _faults(given: dict[str, Any]) -> Iterator[str]:
+    """The names of the options that are not what they must be."""
+    from pydantic import ValidationError
+
+    for name, check in _checks().items():
+        try:
+            check.validate_python(given[name])
+        except ValidationError:
+            yield name
+
+
+def _fault(name: str, value: Any, *, flags: bool) -> str:
+    """What is wrong with an option; with `flags` in the command line's words and units."""
+    said, hint = _flag(name) if flags else name, _hints()[name]
+    if get_origin(hint) is Literal:
+        return f"{said} must be one of {', '.join(get_args(hint))}; it is {value!r}."
+    if hint is bool:
+        return f"{said} must be True or False; it is {value!r}."
+    counted = hint if get_origin(hint) is Annotated else get_args(hint)[0]
+    number, span = get_args(counted)
+    whole = number is int
     kind = "a whole number" if whole else "a number"
-    allowed = int if whole else (int, float)
-    if isinstance(value, bool) or not isinstance(value, allowed):
+    if isinstance(value, bool) or not isinstance(value, int if whole else (int, float)):
         return f"{said} must be {kind}; it is {value!r}."
-    if math.isfinite(value) and low_enough <= value <= high:
-        return ""
+    high, unit = span.high, span.unit
     if flags and unit == "seconds":  # the command line counts minutes
         high, value, unit = high / 60, value / 60, "minutes"
-    span = f"from {low:,.0f} to {high:,.0f}" if whole else f"above {low:,.0f} and at most {high:,.0f}"
+    bounds = f"from {span.low:,.0f} to {high:,.0f}" if whole else f"above {span.low:,.0f} and at most {high:,.0f}"
     shown = f"{value:,.10g} {unit}" if unit else f"{value}"
-    return f"{said} must be {kind} {span}{' ' if unit else ''}{unit}; it is {shown}."
+    return f"{said} must be {kind} {bounds}{' ' if unit else ''}{unit}; it is {shown}."
 
 
 def _flag(name: str) -> str:

@@ -1,4 +1,4 @@
-"""From an accepted deliverable to `model/`: the one look at the test figure, the papers, the verdict."""
+"""From an accepted deliverable to `model/`: the one look at the test figure, the model card, the verdict."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from .base import Row, TaskFamily, named
 
 
 class Diagnosis(TaskFamily):
-    """See `TaskFamily`. What a constant answer gets needs no training cases here."""
+    """See `TaskFamily`. What a constant prediction gets needs no training cases here."""
 
     name = "diagnosis"
     records = records_of("diagnosis")

@@ -12,7 +12,7 @@ from Utils.channels import names_of
 from Utils.formats import ImageError
 from Utils.images import read_image
 from Utils.named import by_channel, measured
-from Utils.preprocess import all_finite
+from Utils.normalise import all_finite
 from Utils.scales import averaged, colour, count_scales, scale_of
 
 SAMPLE = 200

@@ -16,7 +16,7 @@ from .formats import ImageError
 from .images import read_image
 from .mask_grid import load_masks
 from .named import by_channel, measured
-from .preprocess import all_finite, scale_intensity
+from .normalise import all_finite, scale_intensity
 from .scales import averaged, colour, common_window, count_scales, scale_of, values_by_class, values_inside
 from .thin import width
 

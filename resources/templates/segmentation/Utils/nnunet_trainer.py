@@ -151,7 +151,8 @@ def run(place: Path, plan: dict[str, Any], seconds: float, folder: Path, cases: 
 
 
 def make_trainer(place: Path, plan: dict[str, Any]) -> TimedTrainer:
-    from Utils.nnunet import NAME, configuration
+    from Utils.nnunet import configuration
+    from Utils.nnunet_data import NAME
 
     folder = place / "preprocessed" / NAME
     plans = json.loads((folder / "nnUNetPlans.json").read_text())

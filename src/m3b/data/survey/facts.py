@@ -11,6 +11,8 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
+from m3b.data.pixels import ValueKind
+
 VERSION = 2
 """Of the facts' form; a stored survey of another version is made again."""
 
@@ -92,7 +94,6 @@ class Part(Fact):
     sensitive: Sensitive = ""
 
 
-ValueKind = Literal["picture", "mask", "lossy_mask", "labels", "probability", "constant", "unknown"]
 """mask: exactly two values; lossy_mask: two levels with compression noise around; labels: few whole values."""
 
 

@@ -12,9 +12,9 @@ from statistics import median
 from typing import Any
 
 from m3b.data.opening import Unreadable, attempt
+from m3b.data.pixels import MAX_LABELS, ValueKind, Values, values_of
 from m3b.data.reading import read_image
-from m3b.data.survey.facts import Content, FileKind, Level, Limits, Shape, ValueKind
-from m3b.data.survey.pixels import MAX_LABELS, Values, values_of
+from m3b.data.survey.facts import Content, FileKind, Level, Limits, Shape
 
 UNKNOWN = Values("unknown")
 MASKS: frozenset[ValueKind] = frozenset({"mask", "lossy_mask", "labels"})

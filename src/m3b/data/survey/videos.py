@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from m3b.data.opening import Unreadable, attempt
-from m3b.data.survey.pixels import Values
+from m3b.data.pixels import Values
 from m3b.data.survey.samples import Look
 
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
-
-from m3b.data.survey.facts import ValueKind
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+ValueKind = Literal["picture", "mask", "lossy_mask", "labels", "probability", "constant", "unknown"]
 MAX_LABELS = 64
 GRID = 32
 """Side of the coarse copy of a mask by which masks of different cases are compared."""

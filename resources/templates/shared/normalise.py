@@ -1,0 +1,110 @@
+"""Intensities as plan.json says: finite values, windows and percentiles, mean 0 and deviation 1."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from .formats import ImageError
+
+MODES = ("window", "unit", "percentile", "foreground")
+
+
+AIR = 0.1
+"""Of the range of a body's values: what is darker counts as air."""
+
+
+MIN_BODY = 0.005
+"""Share of an image that has to be more than air, else all of it counts."""
+
+
+def all_finite(array: np.ndarray, name: str = "image") -> np.ndarray:
+    """NaN and -inf become the least finite value, +inf the greatest; ImageError where no value is finite."""
+    if array.dtype.kind not in "fc":
+        return array
+    finite = np.isfinite(array)
+    if finite.all():
+        return array
+    if not finite.any():
+        raise ImageError(f"{name}: holds no finite value")
+    low, high = array[finite].min(), array[finite].max()
+    return np.where(np.isposinf(array), high, np.where(finite, array, low))
+
+
+def scale_intensity(array: np.ndarray, rule: Mapping[str, Any]) -> np.ndarray:
+    """`window`: [low, high] to 0..1. `unit`: 8-bit values to 0..1. `percentile`: per image, 0.5 % to 99.5 % clipped.
+    `foreground`: as percentile, of what is not air alone, so that the same body has the same values in any field of view.
+
+    `window` with `eight_bit` = "windowed": an image of values from 0 to 255 has been through that window already.
+    `window` and `unit` then subtract `mean` and divide by `std`; the others make mean 0 and deviation 1 themselves.
+    A `mean` and `std` given as lists, one a channel, are left to `normalise_channels`.
+    """
+    mode, eight_bit = rule["mode"], array.dtype == np.uint8
+    values = array.astype(np.float32)
+    if mode == "window":
+        low, high = float(rule["low"]), float(rule["high"])
+        if rule.get("eight_bit") == "windowed" and values.min() >= 0 and values.max() <= 255:
+            low, high = 0.0, 255.0
+        values = (np.clip(values, low, high) - low) / (high - low)
+    elif mode == "unit":
+        if eight_bit:
+            values /= 255.0
+        else:
+            low, high = (float(v) for v in np.percentile(values, (0.0, 99.9)))
+            values = np.clip((values - low) / max(high - low, 1e-6), 0.0, 1.0)
+    elif mode == "percentile":
+        low, high = (float(v) for v in np.percentile(values, (0.5, 99.5)))
+        values = np.clip(values, low, high) if high > low else values
+        values = (values - values.mean()) / max(float(values.std()), 1e-6)
+    elif mode == "foreground":
+        values = _of_foreground(values)
+    else:
+        raise ValueError(f"intensity mode {mode!r} in plan.json; known are {', '.join(MODES)}")
+    if isinstance(rule.get("mean"), list):
+        return values
+    return (values - float(rule.get("mean", 0.0))) / max(float(rule.get("std", 1.0)), 1e-6)
+
+
+def scale_each(
+    array: np.ndarray, rule: Mapping[str, Any], kinds: Sequence[tuple[str, bool]] = (), name: str = "image"
+) -> np.ndarray:
+    """`scale_intensity` channel by channel: by a rule of its own each where the rule has `channels`. Raises ImageError.
+
+    `kinds` as in `Image.channels`: 8-bit values stay such beside others, whose array is of a wider type.
+    """
+    own = rule.get("channels")
+    rules = list(own.values()) if own else [rule] * len(array)
+    if len(rules) != len(array):
+        raise ImageError(f"{name}: {len(array)} channels, but intensity in plan.json has a rule for {', '.join(own)}")
+    narrow = [eight for _, eight in kinds] or [False] * len(array)
+    parts = [np.rint(part).astype(np.uint8) if eight else part for part, eight in zip(array, narrow, strict=True)]
+    return np.concatenate([scale_intensity(part[None], one) for part, one in zip(parts, rules, strict=True)])
+
+
+def _of_foreground(values: np.ndarray) -> np.ndarray:
+    """Mean 0 and deviation 1 where there is more than air, which stays darker than that."""
+    low = float(np.percentile(values, 0.5))
+    inside, top = values > low, float(np.percentile(values, 99.5))
+    for _ in range(2):  # again, since the share of air has a say in the first percentile
+        found = values > low + AIR * (top - low)
+        if found.mean() < MIN_BODY:
+            break
+        inside, top = found, float(np.percentile(values[found], 99.5))
+    if not inside.any():
+        inside = np.ones(values.shape, bool)
+    values = np.clip(values, low, top) if top > low else values
+    body = values[inside]
+    result: np.ndarray = (values - body.mean()) / max(float(body.std()), 1e-6)
+    return result
+
+
+def normalise_channels(array: np.ndarray, rule: Mapping[str, Any]) -> np.ndarray:
+    """Lists `mean` and `std`, one value a channel, as networks trained on colour pictures want them."""
+    if not isinstance(rule.get("mean"), list):
+        return array
+    shape = (-1, *(1,) * (array.ndim - 1))
+    mean = np.array(rule["mean"], np.float32).reshape(shape)
+    result: np.ndarray = (array - mean) / np.maximum(np.array(rule["std"], np.float32).reshape(shape), 1e-6)
+    return result
