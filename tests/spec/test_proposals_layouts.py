@@ -9,9 +9,10 @@ from pathlib import Path
 import layout_kit as kit
 import pytest
 from layout_kit_more import MORE
+from layout_kit_steps import STEPS
 from spec_kit import mask, picture
 
-EVERY = (*kit.LAYOUTS, *MORE)
+EVERY = (*kit.LAYOUTS, *MORE, *STEPS)
 BY_NAME = {one.name: one for one in EVERY}
 MUTATIONS = int(os.environ.get("M3B_LAYOUT_MUTATIONS", "2"))
 """Changed folders of each kind; more by the environment."""

@@ -17,6 +17,7 @@ from m3b.data.spec.cases import Case, Folder, Item
 from m3b.data.spec.labels import LeaveOut
 from m3b.data.spec.model import Boxes as BoxesSpec
 from m3b.data.spec.patterns import PatternError, filled
+from m3b.data.survey.annotations.in_lists import CORNERS, SIDES, labelled
 from m3b.data.survey.facts import Limits
 from m3b.data.survey.keys import key as normal
 from m3b.data.survey.reading_documents import xml_root
@@ -112,6 +113,8 @@ def _read(spec: BoxesSpec, root: Path, item: Item) -> Iterator[Mark]:
                 yield from _yolo(file, item)
             case "labelme":
                 yield from _labelme(_json(file), item)
+            case "json_boxes":
+                yield from _lists(spec, file)
             case _:
                 yield from _table(spec, file, item)
     except (ValueError, KeyError, TypeError, IndexError, OSError) as error:
@@ -180,6 +183,19 @@ def _table(spec: BoxesSpec, file: Path, item: Item) -> Iterator[Mark]:
             box = _corners(columns, row)
             if box is not None:
                 yield named, _cell(row, columns["class"]) if "class" in columns else next(iter(spec.classes)), box
+
+
+def _lists(spec: BoxesSpec, file: Path) -> Iterator[Mark]:
+    columns = spec.columns
+    form = CORNERS if CORNERS in columns else SIDES
+    for table in read_rows(file, file.suffix.lower(), Limits()):
+        if columns["image"] not in table.names:
+            continue
+        for row in table.rows:
+            named = _cell(row, columns["image"])
+            yield named, "", ()
+            for name, (a, b, c, d) in labelled(row, columns[form], columns.get("class", "")):
+                yield named, name or next(iter(spec.classes)), (a, b, c, d) if form == CORNERS else (a, b, a + c, b + d)
 
 
 def _cell(row: Mapping[str, Any], column: str) -> str:

@@ -12,7 +12,7 @@ from m3b.data.spec.accounting import Accounting
 from m3b.data.spec.model import Files, Images
 from m3b.data.spec.patterns import PatternError, checked, compiled, filled
 from m3b.data.survey.keys import key as normal
-from m3b.data.survey.pairing_keys import match
+from m3b.data.survey.pairing_keys import beyond, match
 from m3b.data.survey.relations import Rule
 
 Lookup = Callable[[str, dict[str, str]], dict[str, str]]
@@ -167,11 +167,15 @@ def by_keys(cases: Sequence[Case], items: Sequence[Item], image: str, own: str, 
 
 
 def by_names(cases: Sequence[Case], items: Sequence[Item], recipe: Sequence[str]) -> dict[str, list[Item]]:
-    """The items of every case (by its key), as the survey brings names together."""
+    """The items of every case (by its key), as the survey brings names together; `rest` is what tells each from its image."""
     units = {item.path: item for item in items}
     named = {case.name: case.key for case in cases}
     pairs = match(list(named), list(units), recipe, recipe)
-    return {named[left]: [units[path] for path in right] for left, right in pairs.items()}
+    return {named[left]: [_told_apart(units[path], left) for path in right] for left, right in pairs.items()}
+
+
+def _told_apart(item: Item, image: str) -> Item:
+    return Item(item.path, item.reference, {**item.slots, "rest": beyond(image, item.path)})
 
 
 def _whole(cases: list[Case], names: list[str], accounting: Accounting) -> list[Case]:

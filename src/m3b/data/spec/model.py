@@ -198,7 +198,7 @@ class Masks(Part):
         files: the mask files (or member of the image's own container: the same pattern with another `member`).
         case: key that the image's `image` key equals.
         by: instead of these keys, how names are brought together (`m3b.data.survey.pairing_keys`), such as
-            `["folders", "stem"]`.
+            `["folders", "stem"]`; `{rest}` is then what a mask's name, or folder, has beyond its image's.
         combine: `one` mask a case; `union` of several files (anything but background counts as the one class);
             `classes`: one binary mask a class, which may overlap: a file each, which `class_key` names, or the outlines and
             segments of a class in a file of another format.
@@ -232,12 +232,13 @@ class Boxes(Part):
         format: of the files.
         files: those that hold the boxes.
         classes: class -> names (or ids) in the files, in order.
-        columns: of CSV: role (`image`, `xmin`, `ymin`, `xmax`, `ymax` or `width`, `height`; `class`) -> column.
+        columns: of CSV: role (`image`, `xmin`, `ymin`, `xmax`, `ymax` or `width`, `height`; `class`) -> column; of JSON
+            records with lists: `image`, `class` and either `corners` (x0, y0, x1, y1) or `sides` (x, y, width, height).
         image: key of an image file that the annotation names by `rule`.
         empty: whether an image without a box is healthy or was not looked at.
     """
 
-    format: Literal["coco", "yolo", "voc", "labelme", "csv_boxes", "csv_circles"]
+    format: Literal["coco", "yolo", "voc", "labelme", "csv_boxes", "csv_circles", "json_boxes"]
     files: Files
     classes: dict[str, tuple[str, ...]]
     columns: dict[str, str] = {}

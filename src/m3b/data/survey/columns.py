@@ -81,6 +81,9 @@ def _separator(cells: Sequence[str]) -> str:
     """What stands between several values of one cell, where splitting there leaves fewer different values."""
     for mark in ("|", ";"):
         some = [cell for cell in cells if mark in cell]
+        alone = {fold(cell) for cell in cells if mark not in cell}
+        if some and alone and all(fold(item) in alone for cell in some for item in cell.split(mark)):
+            return mark  # a rare combination of values that stand alone elsewhere
         if len(some) * 20 >= len(cells) and len(some) > 2:
             whole = {fold(cell) for cell in cells}
             split = {fold(item) for cell in cells for item in cell.split(mark)}

@@ -117,6 +117,11 @@ def _columns(
             yield End(kind="column", owner=table.fact.id, name=column.name), values, evidence
 
 
+def names_patients(column: str) -> bool:
+    """Whether a column is called as those are that tell patients apart."""
+    return _of_word(column.rpartition(".")[2], "column_patient", "column_case") == ["column_patient"]
+
+
 def _of_word(name: str, patient: str, case: str) -> list[str]:
     """The evidence of a name such as "Patient ID / Name", "patientid", "sub", "U_id"."""
     spaced = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name).lower()

@@ -159,3 +159,15 @@ def rest_of(left: str, right: str) -> str:
     """What a right file's name has beyond its left file's: the word of a class, the number of an instance."""
     mine, theirs = (cut(os.path.basename(path))[0].casefold() for path in (left, right))
     return theirs.replace(mine, "", 1).strip("_-. ()") if mine in theirs else theirs
+
+
+def beyond(left: str, right: str) -> str:
+    """What tells a right file from its left one: the folder where their names are the same, else the rest of its name."""
+    return _folder_word(left, right) or rest_of(left, right)
+
+
+def _folder_word(left: str, right: str) -> str:
+    """Of files of the same name, the folder in which the right one lies."""
+    if left.rpartition("/")[2].rpartition(".")[0] != right.rpartition("/")[2].rpartition(".")[0]:
+        return ""
+    return right.split("/")[-2] if "/" in right else ""

@@ -11,7 +11,7 @@ from typing import Literal
 from m3b.data.survey.facts import Value
 from m3b.data.survey.gathering import Gathered, Gathering
 from m3b.data.survey.grids import grids
-from m3b.data.survey.pairing_keys import FOLDERS, NAMES, match, rest_of
+from m3b.data.survey.pairing_keys import FOLDERS, NAMES, beyond, match
 from m3b.data.survey.relations import Pairing
 
 MAX_PAIRS = 80
@@ -135,20 +135,13 @@ def _classes(pairs: dict[str, list[str]]) -> Counter[str]:
     """The words by which the right files of one left file differ, where they are few and each stands once a case."""
     counts = Counter[str]()
     for left, some in pairs.items():
-        rests = [_folder_word(left, path) or rest_of(left, path) for path in some]
+        rests = [beyond(left, path) for path in some]
         if len(set(rests)) != len(rests):
             return Counter()
         counts.update(rests)
     words = all(any(ch.isalpha() for ch in text) and len(text) <= 40 for text in counts)
     repeated = len(pairs) < 3 or sum(counts.values()) >= 2 * len(counts)
     return counts if words and len(counts) <= _MAX_CLASSES and repeated else Counter()
-
-
-def _folder_word(left: str, right: str) -> str:
-    """Of files of the same name, the folder in which the right one lies."""
-    if left.rpartition("/")[2].rpartition(".")[0] != right.rpartition("/")[2].rpartition(".")[0]:
-        return ""
-    return right.split("/")[-2] if "/" in right else ""
 
 
 def _within_containers(found: Gathering) -> list[Pairing]:

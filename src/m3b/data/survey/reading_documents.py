@@ -118,11 +118,17 @@ def flat(record: dict[str, Any], prefix: str = "", depth: int = 0) -> dict[str, 
                 row.update(inner)
             elif not any(isinstance(one, list | dict) for one in value):
                 row[name] = [_plain_text(one) for one in value[:_MAX_ITEMS]]
+            elif all(_is_box(one) for one in value):
+                row[name] = [",".join(map(str, one)) for one in value[:_MAX_ITEMS]]
             else:
                 row[name] = f"[{len(value)}]"  # lists of lists: outlines, matrices
         else:
             row[name] = _plain_text(value)
     return row
+
+
+def _is_box(value: Any) -> bool:
+    return isinstance(value, list) and len(value) == 4 and all(type(one) in (int, float) for one in value)
 
 
 def _plain_text(value: Any) -> str:

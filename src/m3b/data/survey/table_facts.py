@@ -57,7 +57,7 @@ class Annotation(Fact):
     """Marks that somebody drew: boxes, outlines, circles, contours or coded masks."""
 
     id: str
-    format: Literal["coco", "yolo", "voc", "labelme", "csv_boxes", "csv_circles", "rtstruct", "dicom_seg"]
+    format: Literal["coco", "yolo", "voc", "labelme", "csv_boxes", "csv_circles", "json_boxes", "rtstruct", "dicom_seg"]
     shapes: tuple[str, ...]
     """Of "box", "polygon", "circle", "point", "contour", "mask", "rle", "caption"."""
     path: str

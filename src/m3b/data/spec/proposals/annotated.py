@@ -1,4 +1,4 @@
-"""The annotations of a survey as readings take them: the COCO files of a set's parts as one."""
+"""The annotations of a survey as readings take them: the files of a set's parts as one."""
 
 from __future__ import annotations
 
@@ -11,20 +11,28 @@ from m3b.data.spec.proposals.group_files import pattern_of
 from m3b.data.spec.proposals.surroundings import escaped
 from m3b.data.survey.facts import Value
 from m3b.data.survey.relations import Survey
+from m3b.data.survey.sides import side_of
 from m3b.data.survey.table_facts import Annotation
 
+PARTED = ("coco", "csv_boxes", "csv_circles", "json_boxes")
+"""Formats of which one file speaks of many images."""
+SHARED_NAME = "shared_name"
+"""The fault of names that images of several folders have: which of them is meant is not said."""
+MAX_SHARED = 0.02
 IN_DICOM = ("rtstruct", "dicom_seg")
 
 
 def annotated(survey: Survey) -> list[tuple[Annotation, Files]]:
     """Every annotation with the files that hold it."""
-    found = [(one, _files(survey, one)) for one in survey.annotations if one.format != "coco"]
-    parts: dict[str, list[Annotation]] = defaultdict(list)
-    for one in survey.annotations:
-        if one.format == "coco":
-            parts[one.images].append(one)
-    for images, some in parts.items():
-        if images and len(some) > 1 and _apart(some):
+    found: list[tuple[Annotation, Files]] = []
+    parts: dict[tuple[object, ...], list[Annotation]] = defaultdict(list)
+    for one in (_looked(survey, each) for each in survey.annotations):
+        if one.format in PARTED and one.files == 1:
+            parts[one.format, one.images, one.columns].append(one)
+        else:
+            found.append((one, _files(survey, one)))
+    for some in parts.values():
+        if some[0].images and len(some) > 1 and _apart(some):
             paths = "|".join(re.escape(one.path) for one in some)
             found.append((_one(some), Files(pattern=f"re:(?:{paths})")))
         else:
@@ -32,11 +40,28 @@ def annotated(survey: Survey) -> list[tuple[Annotation, Files]]:
     return found
 
 
+def _looked(survey: Survey, one: Annotation) -> Annotation:
+    """An annotation with the fault of names that several images of its group have."""
+    if one.files > 1 or one.format not in PARTED or not one.images:
+        return one
+    more = survey.group(one.images).count - one.images_without - one.images_found
+    if not one.images_without or more <= MAX_SHARED * one.images_found:
+        return one
+    return one.model_copy(update={"faults": tuple(sorted((*one.faults, (SHARED_NAME, more))))})
+
+
 def _apart(some: Sequence[Annotation]) -> bool:
     """Whether files can be parts of one set: of some class in common, and together of no more images than there are."""
     there = max(one.images_found + one.images_without for one in some)
     names = [{value.text.strip().casefold() for value in one.classes} for one in some]
-    return sum(one.images_found for one in some) <= there and bool(set.intersection(*names))
+    sides = [_side(one) for one in some]
+    told = some[0].format == "coco" or (all(sides) and len(set(sides)) == len(sides))
+    return told and sum(one.images_found for one in some) <= there and bool(set.intersection(*names))
+
+
+def _side(one: Annotation) -> str:
+    """The side of a split that a file's name or its folder speaks of."""
+    return next((side for part in reversed(one.path.split("/")) if (side := side_of(part.split(".")[0]))), "")
 
 
 def _one(some: Sequence[Annotation]) -> Annotation:

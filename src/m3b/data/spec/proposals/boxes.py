@@ -4,46 +4,71 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from m3b.data.spec.model import Boxes, IndexSpec
-from m3b.data.spec.proposals.annotated import annotated
+from m3b.data.spec.model import Boxes, Files, IndexSpec
+from m3b.data.spec.proposals.annotated import SHARED_NAME, annotated
 from m3b.data.spec.proposals.ask import Ask, Proposal
-from m3b.data.spec.proposals.imagery import image_sets
+from m3b.data.spec.proposals.imagery import ImageSet, image_sets
 from m3b.data.spec.proposals.language import named, shared
 from m3b.data.spec.proposals.surroundings import around, leave_out
+from m3b.data.survey.annotations.in_lists import EITHER
 from m3b.data.survey.relations import Survey
+from m3b.data.survey.table_facts import Annotation
+from m3b.data.survey.tables import FILE
 
-READ = ("coco", "yolo", "voc", "labelme", "csv_boxes", "csv_circles")
-RANK = {"voc": 0.08, "coco": 0.08, "labelme": 0.06, "yolo": 0.06, "csv_boxes": 0.04, "csv_circles": 0.02}
+READ = ("coco", "yolo", "voc", "labelme", "csv_boxes", "csv_circles", "json_boxes")
+RANK = {"voc": 0.08, "coco": 0.08, "labelme": 0.06, "yolo": 0.06, "csv_boxes": 0.04, "csv_circles": 0.02,
+        "json_boxes": 0.04}  # fmt: skip
 """Formats that hold more (names, sizes) are preferred where two hold the same marks."""
+AN_IMAGE = ("yolo", "voc", "labelme")
+"""Formats of a file an image."""
+UNLISTED_HEALTHY = "yolo"
+"""The format in which an image without a file is one without a box."""
 
 
 def propose_boxes(survey: Survey, ask: Ask) -> Iterator[Proposal]:
     """Every reading with boxes."""
     sets = {one.id: one for one in image_sets(survey) if one.single is not None and one.member is None}
     for one, files in annotated(survey):
-        if one.format not in READ or one.images not in sets or not one.images_found:
-            continue
-        images = sets[one.images]
-        around_it = around(survey, images)
-        names = [value.text for value in one.classes if value.text != "(none)"] or ["finding"]
-        wanted = _wanted(names, ask)
-        image, rule = ("{stem}", "stem") if one.files > 1 and one.format != "coco" else ("{name}", "stem")
-        part = Boxes.model_validate(
-            {"format": one.format, "files": files, "classes": {name: (name,) for name in wanted},
-             "columns": dict(one.columns), "image": image, "rule": rule,
-             "empty": "leave_out" if one.format == "coco" else "healthy"}  # COCO lists the healthy
-        )  # fmt: skip
-        spec = IndexSpec(
-            task="detection", images=images.images, boxes=part, patient=around_it.patient, together=around_it.together,
-            split=around_it.split, left_out=leave_out(survey, {one.images, one.group}, {}),
-        )  # fmt: skip
-        counts = ", ".join(f"{value.text} {value.count:,}" for value in one.classes[:12])
-        faults = tuple(f"{count} boxes: {code.replace('_', ' ')}" for code, count in one.faults)
-        told = (f"{one.items:,} boxes on {one.images_found:,} images: {counts}", *faults, *around_it.evidence)
-        score = 0.55 + RANK[one.format] + 0.2 * max(shared(ask.words, name) for name in names)
-        score *= 0.5 + 0.5 * one.images_found / max(images.count, 1)
-        yield Proposal(spec, f"{images.title}, boxes from {one.path} ({one.format})", min(1.0, score), told,
-                       tuple(around_it.doubts))  # fmt: skip
+        if one.format in READ and one.images in sets and one.images_found:
+            yield _proposal(survey, ask, sets[one.images], one, files)
+
+
+def _proposal(survey: Survey, ask: Ask, images: ImageSet, one: Annotation, files: Files) -> Proposal:
+    around_it = around(survey, images)
+    names = [value.text for value in one.classes if value.text != "(none)"] or ["finding"]
+    wanted = _wanted(names, ask)
+    own_file = (one.files > 1 and one.format in AN_IMAGE) or ("image", FILE) in one.columns
+    healthy = one.format == UNLISTED_HEALTHY
+    part = Boxes.model_validate(
+        {"format": one.format, "files": files, "classes": {name: (name,) for name in wanted},
+         "columns": dict(one.columns), "image": "{stem}" if own_file else "{name}", "rule": "stem",
+         "empty": "healthy" if healthy else "leave_out"}
+    )  # fmt: skip
+    spec = IndexSpec(
+        task="detection", images=images.images, boxes=part, patient=around_it.patient, together=around_it.together,
+        split=around_it.split, left_out=leave_out(survey, {one.images, one.group}, {}),
+    )  # fmt: skip
+    counts = ", ".join(f"{value.text} {value.count:,}" for value in one.classes[:12])
+    told = [f"{one.items:,} boxes on {one.images_found:,} images: {counts}"]
+    told += [f"{count} boxes: {code.replace('_', ' ')}" for code, count in one.faults if code not in (EITHER, SHARED_NAME)]
+    if bare := max(images.count - one.images_found, 0):
+        told.append(f"{bare:,} images that no annotation names: {'nothing on them' if healthy else 'left out'}")
+    unclear = _unclear(one)
+    score = 0.55 + RANK[one.format] + 0.2 * max(shared(ask.words, name) for name in names)
+    score *= 0.5 + 0.5 * one.images_found / max(images.count, 1)
+    title = f"{images.title}, boxes from {one.path} ({one.format})"
+    doubts = (*([unclear] if unclear else []), *around_it.doubts)
+    return Proposal(spec, title, min(1.0, score), (*told, *around_it.evidence), doubts, unclear)
+
+
+def _unclear(one: Annotation) -> str:
+    """What a person should say before these boxes are taken."""
+    faults = dict(one.faults)
+    if faults.get(EITHER):
+        return "whether the four numbers of a box are two corners, or a corner with width and height"
+    if count := faults.get(SHARED_NAME):
+        return f"which images {one.path} speaks of: {count:,} more images than it names are called so"
+    return ""
 
 
 def _wanted(names: list[str], ask: Ask) -> list[str]:

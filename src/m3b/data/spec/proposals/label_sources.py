@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from m3b.data.spec.model import FromMember, FromPath, FromTag, Split, Value
+from m3b.data.spec.model import FromMember, FromPath, FromTable, FromTag, Split, Value
 from m3b.data.spec.proposals.imagery import ImageSet
 from m3b.data.spec.proposals.language import telling, words
 from m3b.data.spec.proposals.numbering import few, numbers_cases, runs
@@ -51,6 +51,7 @@ class Source:
     only_named: bool = False
     split: Split | None = None
     together: tuple[Value, ...] = ()
+    patient: FromTable | None = None
 
 
 def label_sources(survey: Survey, images: ImageSet, named: str = "") -> Iterator[Source]:
@@ -108,6 +109,7 @@ def _from_names(images: ImageSet) -> Iterator[Source]:
 def _from_tables(survey: Survey, images: ImageSet, named: str = "") -> Iterator[Source]:
     for tables in joined_tables(survey, images):
         join, split, together = tables.join, tables.split(survey, images), tables.together(survey, images)
+        patient = tables.patient(survey, images)
         if tables.files < (0.01 if named else 0.3) * sum(group.count for group in images.groups):
             continue
         covered = tables.files / max(sum(group.count for group in images.groups), 1)
@@ -132,7 +134,8 @@ def _from_tables(survey: Survey, images: ImageSet, named: str = "") -> Iterator[
             if join.right.kind != "path":
                 strength -= 0.1
             yield Source(kept, (value,), column.name, f"the column {column.name!r} of {tables.title}", covered, strength,
-                         separator=column.separator, doubt=doubt, split=split, together=together)  # fmt: skip
+                         separator=column.separator, doubt=doubt, split=split, together=together,
+                         patient=patient)  # fmt: skip
         if len(flags) > 1:
             sources = tuple(tables.column(survey, images, column.name) for column in flags)
             counts = {column.name: sum(v.count for v in column.values if v.text.casefold() in ("1", "1.0", "true", "yes"))
@@ -140,8 +143,9 @@ def _from_tables(survey: Survey, images: ImageSet, named: str = "") -> Iterator[
             strength = 0.5 if len(flags) > 2 else 0.4
             title = f"{len(flags)} yes/no columns of {tables.title}"
             yield Source(
-                counts, sources, "", title, covered, strength, one_hot=True, split=split, doubt=doubt, together=together
-            )
+                counts, sources, "", title, covered, strength, one_hot=True, split=split, doubt=doubt, together=together,
+                patient=patient,
+            )  # fmt: skip
 
 
 def _may_label(column: Column, values: dict[str, int]) -> bool:

@@ -14,7 +14,7 @@ from m3b.data.spec.proposals.imagery import ImageSet, image_sets, other_views, v
 from m3b.data.spec.proposals.label_sources import Source, label_sources
 from m3b.data.spec.proposals.language import initialled, listed, named, shared, wants_all, words
 from m3b.data.spec.proposals.matching import Said
-from m3b.data.spec.proposals.surroundings import around, leave_out
+from m3b.data.spec.proposals.surroundings import around, leave_out, with_patient
 from m3b.data.spec.proposals.vocabulary import SEQUENCES
 from m3b.data.survey.relations import Survey
 
@@ -27,8 +27,9 @@ def propose_labels(survey: Survey, ask: Ask) -> Iterator[Proposal]:
     for plain in sets:
         together = of_cases(survey, ask, plain, single)
         images = with_channels(plain, together)
-        surroundings = around(survey, images)
+        own = around(survey, images)
         for source in label_sources(survey, images, ask.label_column):
+            surroundings = with_patient(own, source.patient)
             classes = _classes(survey, source, ask)
             classes, rare = _split_among(classes, source)
             named_here = classes.hits > 1 or (classes.hits == 1 and not _channels(source))

@@ -12,6 +12,7 @@ from m3b.data.spec.proposals.group_files import pattern_of
 from m3b.data.spec.proposals.imagery import ImageSet, image_sets
 from m3b.data.spec.proposals.language import shared, telling, words
 from m3b.data.spec.proposals.naming import Named, class_name, names_of_values, other_organs
+from m3b.data.spec.proposals.numbered_masks import numbered, united
 from m3b.data.spec.proposals.outlines import propose_outlines
 from m3b.data.spec.proposals.rival_masks import as_classes, doubt_of
 from m3b.data.spec.proposals.surroundings import around, leave_out, without_bare_parts
@@ -29,7 +30,7 @@ SAME = 0.9
 def propose_masks(survey: Survey, ask: Ask) -> Iterator[Proposal]:
     """Every reading with masks."""
     sets = {one.id: one for one in image_sets(survey) if one.single is not None and one.member is None}
-    for pairing in survey.pairings:
+    for pairing in map(united, survey.pairings):
         if pairing.role != "mask":
             continue
         if pairing.kind == "per_key":
@@ -54,7 +55,7 @@ def _beside(survey: Survey, ask: Ask, pairing: Pairing, sets: dict[str, ImageSet
     together = of_masks(survey, ask, pairing, sets)
     part = Masks(
         files=pattern_of(survey, masks), by=pairing.left_slots, combine=_combine(pairing), classes=classes, cut=cut,
-        class_key="{stem}" if pairing.kind == "per_class" else "",
+        class_key="{rest}" if pairing.kind == "per_class" else "",
     )  # fmt: skip
     used = {pairing.left, pairing.right, *together.groups}
     spec = IndexSpec(
@@ -114,7 +115,11 @@ def _classes(
         name = class_name(ask, masks)
         return Named({name: 1}), content.cut, [f"masks are lossy pictures of two levels: cut at {content.cut:g}"]
     if pairing.kind == "many_to_one":
-        return Named({class_name(ask, masks): 1}), None, [f"{pairing.per_left[1]} masks an image (median), united"]
+        return (
+            Named({class_name(ask, masks): 1}),
+            None,
+            [f"{pairing.per_left[0]} to {pairing.per_left[2]} masks an image (median {pairing.per_left[1]}), united"],
+        )
     if len(levels) <= 1:
         name, value = class_name(ask, masks), levels[0] if levels else 1
         return Named({name: value}), None, [f"one value in the masks: {value} is {name}"]
@@ -129,7 +134,8 @@ def _unclear(survey: Survey, ask: Ask, pairing: Pairing, masks: Group) -> str:
         return other
     if pairing.kind == "per_class":
         names = [value.text for value in pairing.classes]
-        if not any(shared(ask.words, name) for name in names) and any(set(words(name)) & ROLES for name in names):
+        alike = any(set(words(name)) & ROLES for name in names) and not any(shared(ask.words, name) for name in names)
+        if alike or numbered(pairing):
             return f"whether {', '.join(names[:6])} are classes or different masks of the same thing"
     if pairing.left_matched < 0.5 * pairing.left_files:
         return f"only {pairing.left_matched:,} of {pairing.left_files:,} images have a mask"

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from m3b.data.spec.model import FromTable, Split, Value
 from m3b.data.spec.proposals.imagery import ImageSet
 from m3b.data.spec.proposals.surroundings import best_join, files_of, from_column
+from m3b.data.survey.groups import names_patients
 from m3b.data.survey.kinds import cut
 from m3b.data.survey.relations import Join, Survey
 from m3b.data.survey.sides import side_of
@@ -16,6 +17,8 @@ from m3b.data.survey.table_facts import Column, Table
 
 MIN_KEYS = 10
 """Fewer values than this may be the same in two tables by chance."""
+MAX_STEPS = 3
+"""Tables between one with labels and one that names images."""
 FILE = "(file)"
 """The column of a row's own path."""
 
@@ -27,7 +30,8 @@ class Tables:
     Args:
         files: images that have a row, in all parts.
         named, matched: values of the joined column, and those of images that are there.
-        through: a table of these names no image, but has a column in common with this one that does (`join` is its own).
+        through: a table of these names no image, but has a column in common with these that do, or that do by way of
+            others again (`join` is theirs).
         shared: that column.
     """
 
@@ -36,7 +40,7 @@ class Tables:
     files: int
     named: int
     matched: int
-    through: Table | None = None
+    through: Tables | None = None
     shared: str = ""
 
     @property
@@ -70,7 +74,7 @@ class Tables:
             return FromTable(
                 file=files_of(survey, table), sheet=table.sheet, header=table.header, row=f"{{{self.shared}}}", column=name,
                 records=table.record_path if table.format in ("json", "xml") else "",
-                through=from_column(survey, images, self.join, self.shared),
+                through=self.through.column(survey, images, self.shared),
             )  # fmt: skip
         value = from_column(survey, images, self.join, name)
         if len(self.parts) == 1:
@@ -79,7 +83,17 @@ class Tables:
 
     def together(self, survey: Survey, images: ImageSet) -> tuple[Value, ...]:
         """What several images with one row have in common."""
-        return (from_column(survey, images, self.join, self.shared),) if self.through is not None else ()
+        return (self.through.column(survey, images, self.shared),) if self.through is not None else ()
+
+    def patient(self, survey: Survey, images: ImageSet) -> FromTable | None:
+        """The column of patients of a table that names no image itself; None where no such table has one."""
+        at: Tables | None = self
+        while at is not None and at.through is not None:
+            for column in at.first.columns:
+                if names_patients(column.name) and not column.missing and column.distinct > 1 and column.type != "text":
+                    return at.column(survey, images, column.name)
+            at = at.through
+        return None
 
     def split(self, survey: Survey, images: ImageSet) -> Split | None:
         """The split that the parts themselves are; None of one table, or where a side is missing."""
@@ -107,21 +121,27 @@ def joined_tables(survey: Survey, images: ImageSet) -> list[Tables]:
         joins = [one for _, one in parts]
         found.append(Tables(tuple(one for one, _ in parts), join, sum(one.files for one in joins),
                             sum(one.left_values for one in joins), sum(one.left_matched for one in joins)))  # fmt: skip
-    return [*found, *_through(survey, known)]
+    return [*found, *_through(survey, [Tables((table,), join, join.files, 0, 0) for table, join in known])]
 
 
-def _through(survey: Survey, known: list[tuple[Table, Join]]) -> list[Tables]:
-    """Tables of studies or patients that name no image: those that share a column with one that does."""
-    found = []
-    for table in survey.tables:
-        if table.id in {one.id for one, _ in known}:
-            continue
-        for other, join in known:
-            shared = _shared_key(table, other, join)
-            if shared is not None:
-                found.append(Tables((table,), join, join.files, shared.distinct, shared.distinct, other, shared.name))
-                break
+def _through(survey: Survey, known: list[Tables]) -> list[Tables]:
+    """Tables of studies or patients that name no image: those that share a column with one that does, in steps."""
+    found: list[Tables] = []
+    for _ in range(MAX_STEPS):
+        taken = {one.first.id for one in (*known, *found)}
+        made = [one for table in survey.tables if table.id not in taken and (one := _step(table, [*known, *found]))]
+        if not made:
+            break
+        found += made
     return found
+
+
+def _step(table: Table, known: list[Tables]) -> Tables | None:
+    for other in known:
+        shared = _shared_key(table, other.first, other.join)
+        if shared is not None and shared.name != other.shared:
+            return Tables((table,), other.join, other.files, shared.distinct, shared.distinct, other, shared.name)
+    return None
 
 
 def _shared_key(table: Table, other: Table, join: Join) -> Column | None:

@@ -9,7 +9,7 @@ from m3b.data.spec.proposals.ask import Ask, Proposal
 from m3b.data.spec.proposals.imagery import ImageSet, image_sets
 from m3b.data.spec.proposals.language import telling
 from m3b.data.spec.proposals.parted import Tables, joined_tables
-from m3b.data.spec.proposals.surroundings import around, image_key, leave_out
+from m3b.data.spec.proposals.surroundings import around, image_key, leave_out, with_patient
 from m3b.data.survey.relations import Survey
 from m3b.data.survey.table_facts import Column
 
@@ -45,7 +45,8 @@ def _reading(
         findings=tables.column(survey, images, findings.name) if findings else None,
         impression=tables.column(survey, images, impression.name) if impression else None,
     )
-    around_it, join = around(survey, images), tables.join
+    around_it = with_patient(around(survey, images), tables.patient(survey, images))
+    join = tables.join
     split = tables.split(survey, images) or around_it.split
     several = join.most_right > 1
     case = image_key(images, join) if several else images.images.case

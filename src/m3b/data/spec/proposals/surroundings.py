@@ -25,6 +25,8 @@ LEADING = 0.35
 ROWLESS = 0.9
 """Share of the files that a table must name for its patients to be taken; the rest is left out."""
 
+UNKNOWN = "patients are unknown: nothing in names, tables or headers tells whose an image is"
+
 NUMBERED = frozenset(words("image img id file filename picture bild name slide scan case number nr no index study"))
 """Words of columns whose running numbers can be those of the images' names."""
 
@@ -47,8 +49,17 @@ def around(survey: Survey, images: ImageSet) -> Around:
     _patients(survey, images, made)
     _split(survey, images, made)
     if made.patient is None:
-        made.doubts.append("patients are unknown: nothing in names, tables or headers tells whose an image is")
+        made.doubts.append(UNKNOWN)
     return made
+
+
+def with_patient(around_it: Around, patient: FromTable | None) -> Around:
+    """Surroundings with the patient of a table that is joined by way of others, where none was known."""
+    if patient is None or around_it.patient is not None:
+        return around_it
+    told = f"patients: by column {patient.column} of {patient.file}"
+    return replace(around_it, patient=patient, evidence=[*around_it.evidence, told],
+                   doubts=[one for one in around_it.doubts if one != UNKNOWN])  # fmt: skip
 
 
 def without_bare_parts(around_it: Around, pairing: Pairing) -> Around:

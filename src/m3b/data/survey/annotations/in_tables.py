@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
+from m3b.data.survey.annotations import in_lists
 from m3b.data.survey.annotations.marks import Marks, numbers
 from m3b.data.survey.ends import paths_of
 from m3b.data.survey.gathering import Gathered
@@ -37,6 +38,16 @@ def find(tables: Sequence[Loaded], images: Sequence[Gathered]) -> Iterator[Marks
         circle = {"x", "y"} <= roles.keys() and bool({"radius", "diameter"} & roles.keys())
         if box or circle:
             yield _marks(table, roles, images, box=box)
+        elif (lists := in_lists.find(table, max_side(images))) and (image := image_column(table, images)):
+            lists.columns.insert(0, ("image", image))
+            lists.named, lists.marked = in_lists.named(table, dict(lists.columns))
+            yield lists
+
+
+def max_side(images: Sequence[Gathered]) -> int:
+    """The longest side, in pixels, of the images that were looked at; 0 where none is known."""
+    shapes = [one.fact.content.shapes for one in images if one.fact.content is not None]
+    return max((side for some in shapes for shape in some for side in shape.shape), default=0)
 
 
 def columns_of(table: Loaded) -> dict[str, str]:
@@ -56,7 +67,7 @@ def _marks(table: Loaded, roles: dict[str, str], images: Sequence[Gathered], *, 
     fact = table.fact
     marks = Marks("csv_boxes" if box else "csv_circles", fact.path, fact.files, group=fact.group, table=fact.id,
                   shapes={"box" if box else "circle"}, exact=fact.exact)  # fmt: skip
-    image = _image_column(table, images)
+    image = image_column(table, images)
     label = _class_column(table, image)
     marks.columns = [*([("image", image)] if image else []), *([("class", label)] if label else []),
                      *sorted(roles.items())]  # fmt: skip
@@ -86,7 +97,7 @@ def _empty(side: dict[str, float], *, box: bool) -> bool:
     return side.get("width", 0) <= 0 or side.get("height", 0) <= 0
 
 
-def _image_column(table: Loaded, images: Sequence[Gathered]) -> str:
+def image_column(table: Loaded, images: Sequence[Gathered]) -> str:
     """The column whose values name the most images; the file itself where each image has its table."""
     ends = [paths_of(one, 200_000) for one in images]
     best, most = "", 0

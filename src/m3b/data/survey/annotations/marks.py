@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
-Format = Literal["coco", "yolo", "voc", "labelme", "csv_boxes", "csv_circles", "rtstruct", "dicom_seg"]
+Format = Literal["coco", "yolo", "voc", "labelme", "csv_boxes", "csv_circles", "json_boxes", "rtstruct", "dicom_seg"]
 
 
 @dataclass

@@ -1,0 +1,136 @@
+"""What readings of lists in records, of numbered masks and of several annotation files hold, and what is asked instead."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+
+import layout_kit as kit
+import numpy as np
+import pytest
+from layout_kit_steps import lists_in_records, numbered_masks
+from PIL import Image
+from spec_kit import mask, picture
+
+from m3b.data.spec.execute import Executed, execute
+from m3b.data.spec.proposals import Ask, propose, sufficient
+from m3b.data.survey import survey
+
+SIDE = 100
+
+
+def best(root: Path, want: kit.Want, work: Path) -> tuple[Executed, str]:
+    found = propose(survey(root), Ask(want.task, want.request, boxes=want.boxes))
+    work.mkdir(exist_ok=True)
+    return execute(found[0].spec, root, name="set", work=work), sufficient(found)
+
+
+def of(made: Executed, name: str) -> list[tuple[str, tuple[float, ...]]]:
+    one = next(one for one in (*made.train, *made.test) if str(one.image).endswith(name))
+    return [(box.label, tuple(box.box)) for box in one.boxes or ()]
+
+
+def test_boxes_in_lists_of_records_are_those_of_their_image(tmp_path: Path) -> None:
+    root = tmp_path / "raw"
+    made, why = best(root, lists_in_records(root, kit.Names(), random.Random(0)), tmp_path / "w")
+    assert why == ""
+    assert of(made, "train_data/102.png") == [("Effusion", (1, 2, 7, 8)), ("Nodule", (9, 3, 12, 9))]
+    assert of(made, "train_data/100.png") == []
+    assert of(made, "test_data/603.png")[2] == ("Effusion", (14, 4, 19, 12))
+
+
+def records(root: Path, boxes: list[list[int]], key: str = "boxes") -> None:
+    found = []
+    for at in range(16):
+        picture(root / "images" / f"a{at:02d}.png", 80, (SIDE, SIDE))
+        found.append({"image": f"a{at:02d}.png", "labels": ["mass"], key: [boxes[at % len(boxes)]]})
+    (root / "boxes.json").write_text(json.dumps(found))
+
+
+WANT = kit.Want("Find masses on mammograms, with boxes", "detection", 16, boxes=True)
+
+
+def test_corners_are_told_from_sides_by_what_fits_the_images(tmp_path: Path) -> None:
+    records(tmp_path / "a", [[10, 20, 60, 90], [5, 5, 99, 80]])
+    made, why = best(tmp_path / "a", WANT, tmp_path / "w")
+    assert (of(made, "a00.png"), why) == ([("mass", (10, 20, 60, 90))], "")
+    records(tmp_path / "b", [[60, 70, 20, 10], [80, 5, 15, 80]])
+    made, why = best(tmp_path / "b", WANT, tmp_path / "v")
+    assert (of(made, "a00.png"), why) == ([("mass", (60, 70, 80, 80))], "")
+
+
+def test_boxes_that_could_be_either_are_asked_about(tmp_path: Path) -> None:
+    records(tmp_path / "raw", [[10, 10, 30, 40], [5, 6, 20, 30]])
+    assert "two corners" in best(tmp_path / "raw", WANT, tmp_path / "w")[1]
+    records(tmp_path / "named", [[10, 10, 30, 40], [5, 6, 20, 30]], "bbox_xywh")
+    made, why = best(tmp_path / "named", WANT, tmp_path / "v")
+    assert (of(made, "a00.png"), why) == ([("mass", (10, 10, 40, 50))], "")
+
+
+def test_each_part_of_a_coco_set_has_its_own_boxes(tmp_path: Path) -> None:
+    root = tmp_path / "raw"
+    made, why = best(root, kit.coco_parts(root, kit.Names(), random.Random(0)), tmp_path / "w")
+    assert (why, len(made.test)) == ("", 4)
+    assert all(one.boxes for one in (*made.train, *made.test))
+
+
+def test_images_that_no_annotation_names_are_not_healthy(tmp_path: Path) -> None:
+    root = tmp_path / "raw"
+    kit.coco_parts(root, kit.Names(), random.Random(0))
+    (root / "test.json").unlink()
+    made, _ = best(root, kit.Want("Find nodules and masses, with boxes", "detection", 10, boxes=True), tmp_path / "w")
+    assert len([*made.train, *made.test]) == 10
+    assert made.accounting.to_json()["left_out"]
+
+
+def test_names_that_two_folders_share_are_asked_about(tmp_path: Path) -> None:
+    root = tmp_path / "raw"
+    for part, count in (("train", 12), ("test", 4)):
+        images = []
+        for at in range(count):
+            picture(root / part / f"{at:03d}.png", 80, (SIDE, SIDE))
+            images.append({"id": at, "file_name": f"{at:03d}.png", "width": SIDE, "height": SIDE})
+        marks = [{"id": at, "image_id": at, "category_id": 1, "bbox": [2 + at, 3, 6, 5]} for at in range(count)]
+        kinds = [{"id": 1, "name": "mass"}]
+        (root / f"{part}.json").write_text(json.dumps({"images": images, "annotations": marks, "categories": kinds}))
+    assert "are called so" in best(root, WANT, tmp_path / "w")[1]
+
+
+def test_numbered_masks_are_united(tmp_path: Path) -> None:
+    root = tmp_path / "raw"
+    made, why = best(root, numbered_masks(root, kit.Names(), random.Random(0)), tmp_path / "w")
+    assert why == ""
+    one = next(one for one in (*made.train, *made.test) if "benign (3)" in str(one.image))
+    drawn = np.asarray(Image.open(tmp_path / "w" / str(one.mask))) if str(one.mask).endswith(".png") else None
+    if drawn is None:
+        import nibabel as nib
+
+        drawn = np.asarray(nib.load(tmp_path / "w" / str(one.mask)).dataobj).squeeze()
+    assert sorted(np.unique(drawn)) == [0, 1]
+    assert (drawn > 0).sum() == (7 - 3) * (8 - 2) + 4 * 5
+
+
+@pytest.mark.parametrize("names", [("mask_1", "mask_2"), ("lesion_1", "lesion_2"), ("mask", "mask_1")])
+def test_a_second_mask_of_every_image_is_asked_about(tmp_path: Path, names: tuple[str, str]) -> None:
+    root = tmp_path / "raw"
+    for at in range(12):
+        picture(root / f"p{at:02d}.png", 80, (32, 32))
+        for shift, name in enumerate(names):
+            mask(root / f"p{at:02d}_{name}.png", (at, 3 + shift, at + 5, 9 + at), size=(32, 32))
+    assert best(root, kit.Want("Segment lesions on ultrasound", "segmentation", 12), tmp_path / "w")[1]
+
+
+def test_masks_that_a_word_of_their_names_tells_apart_are_classes(tmp_path: Path) -> None:
+    root = tmp_path / "raw"
+    for at in range(12):
+        picture(root / f"p{at:02d}.png", 80, (32, 32))
+        for shift, name in enumerate(("cup", "disc")):
+            mask(root / f"p{at:02d}_{name}.png", (at, 3 + shift, at + 5, 9 + at + shift), size=(32, 32))
+    made, why = best(
+        root, kit.Want("Segment the optic disc and cup on fundus photographs", "segmentation", 12), tmp_path / "w"
+    )
+    assert (why, len([*made.train, *made.test]), sorted(made.values)) == ("", 12, ["cup", "disc"])
+    masks = made.train[0].mask
+    assert isinstance(masks, dict)
+    assert all(path.endswith(f"_{name}.png") for name, path in masks.items())
