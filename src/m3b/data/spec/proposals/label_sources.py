@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 
-from m3b.data.spec.model import FromMember, FromPath, FromTable, FromTag, Split, Value
+from m3b.data.spec.model import FromMember, FromPath, FromTag
 from m3b.data.spec.proposals.imagery import ImageSet
+from m3b.data.spec.proposals.label_source import Source
 from m3b.data.spec.proposals.language import telling, words
 from m3b.data.spec.proposals.numbering import few, numbers_cases, runs
 from m3b.data.spec.proposals.parted import joined_tables
@@ -23,35 +23,6 @@ LABEL_WORDS = frozenset(
         "diagnose diagnostico diagnostic diagnosi klasse clase classe befund etikett etiqueta kategorie categoria categorie krankheit"
     )
 )
-
-
-@dataclass(frozen=True)
-class Source:
-    """A place that labels may come from.
-
-    Args:
-        values: label -> files.
-        named: how it is called: a column, a folder level.
-        covered: share of the images that have a value.
-        strength: of this kind of place, before the request is asked.
-        weak: what is not certain unless the request names the classes.
-        only_named: whether it is no place of labels at all unless the request names a class.
-    """
-
-    values: dict[str, int]
-    sources: tuple[Value, ...]
-    named: str
-    title: str
-    covered: float
-    strength: float
-    one_hot: bool = False
-    separator: str = ""
-    doubt: str = ""
-    weak: str = ""
-    only_named: bool = False
-    split: Split | None = None
-    together: tuple[Value, ...] = ()
-    patient: FromTable | None = None
 
 
 def label_sources(survey: Survey, images: ImageSet, named: str = "") -> Iterator[Source]:

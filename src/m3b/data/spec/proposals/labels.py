@@ -11,7 +11,8 @@ from m3b.data.spec.proposals.channels import of_cases, with_channels
 from m3b.data.spec.proposals.classes import Classes, classes_for
 from m3b.data.spec.proposals.glossary import glosses, legend_of_labels, told_names
 from m3b.data.spec.proposals.imagery import ImageSet, image_sets, other_views, views_of
-from m3b.data.spec.proposals.label_sources import Source, label_sources
+from m3b.data.spec.proposals.label_source import Source
+from m3b.data.spec.proposals.label_sources import label_sources
 from m3b.data.spec.proposals.language import initialled, listed, named, shared, wants_all, words
 from m3b.data.spec.proposals.matching import Said
 from m3b.data.spec.proposals.surroundings import around, leave_out, with_patient

@@ -1,0 +1,36 @@
+"""One place of a folder that class labels may come from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from m3b.data.spec.model import FromTable, Split, Value
+
+
+@dataclass(frozen=True)
+class Source:
+    """A place that labels may come from.
+
+    Args:
+        values: label -> files.
+        named: how it is called: a column, a folder level.
+        covered: share of the images that have a value.
+        strength: of this kind of place, before the request is asked.
+        weak: what is not certain unless the request names the classes.
+        only_named: whether it is no place of labels at all unless the request names a class.
+    """
+
+    values: dict[str, int]
+    sources: tuple[Value, ...]
+    named: str
+    title: str
+    covered: float
+    strength: float
+    one_hot: bool = False
+    separator: str = ""
+    doubt: str = ""
+    weak: str = ""
+    only_named: bool = False
+    split: Split | None = None
+    together: tuple[Value, ...] = ()
+    patient: FromTable | None = None
