@@ -44,8 +44,9 @@ def _looked(survey: Survey, one: Annotation) -> Annotation:
     """An annotation with the fault of names that several images of its group have."""
     if one.files > 1 or one.format not in PARTED or not one.images:
         return one
-    more = survey.group(one.images).count - one.images_without - one.images_found
-    if not one.images_without or more <= MAX_SHARED * one.images_found:
+    group = survey.group(one.images)
+    more = group.count - one.images_without - one.images_found
+    if group.kind != "picture" or more <= MAX_SHARED * one.images_found:
         return one
     return one.model_copy(update={"faults": tuple(sorted((*one.faults, (SHARED_NAME, more))))})
 

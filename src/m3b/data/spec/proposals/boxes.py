@@ -50,7 +50,9 @@ def _proposal(survey: Survey, ask: Ask, images: ImageSet, one: Annotation, files
     )  # fmt: skip
     counts = ", ".join(f"{value.text} {value.count:,}" for value in one.classes[:12])
     told = [f"{one.items:,} boxes on {one.images_found:,} images: {counts}"]
-    told += [f"{count} boxes: {code.replace('_', ' ')}" for code, count in one.faults if code not in (EITHER, SHARED_NAME)]
+    told += [
+        f"{count} boxes: {code.replace('_', ' ')}" for code, count in one.faults if code not in (EITHER, SHARED_NAME)
+    ]
     if bare := max(images.count - one.images_found, 0):
         told.append(f"{bare:,} images that no annotation names: {'nothing on them' if healthy else 'left out'}")
     unclear = _unclear(one)
