@@ -9,13 +9,14 @@ import shlex
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from m3b import locking
 from m3b.errors import WrongUse
-from m3b.events import Event
-from m3b.run.journal import FORMAT, read_journal
 from m3b.writing import replace_text
+
+if TYPE_CHECKING:
+    from m3b.events import Event
 
 LAST = "last"
 """Names the run that began last."""
@@ -130,6 +131,8 @@ class Run:
             raise WrongUse(f"{self.folder / 'run.json'} cannot be read: {error}.") from error
         if not isinstance(record, dict):
             raise WrongUse(f"{self.folder / 'run.json'} is no JSON object.")
+        from m3b.run.journal import FORMAT  # brings the events along, which an import does without
+
         written = record.get("format", FORMAT)
         if not isinstance(written, int) or written > FORMAT:
             raise WrongUse(
@@ -151,6 +154,8 @@ class Run:
                 return 0.0
 
     def events(self) -> Iterator[Event]:
+        from m3b.run.journal import read_journal
+
         return read_journal(self.journal_file)
 
 

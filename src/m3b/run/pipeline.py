@@ -9,8 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack, cast
 
 from m3b.errors import WrongUse
-from m3b.events import Event
-from m3b.progress import watcher
 from m3b.run.extensions import OwnCheck, OwnTool, add_metrics, own
 from m3b.run.folder import Run
 from m3b.run.inputs import Model, Models, check_offline, connect_of, given_of, options_of
@@ -23,6 +21,7 @@ from m3b.writing import temporary
 if TYPE_CHECKING:
     from m3b.data.spec.given import Given
     from m3b.data.spec.model import IndexSpec
+    from m3b.events import Event
     from m3b.looking import Seen
     from m3b.run.context import RunContext
     from m3b.run.given import Reading
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
     from m3b.run.state import History
     from m3b.tasks import Metric
 
-OnEvent = Callable[[Event], None]
+    OnEvent = Callable[[Event], None]
 
 
 class Callbacks(TypedDict, total=False):
@@ -119,7 +118,7 @@ class Pipeline:
                 made, or lies inside the data. Nothing has been made then.
             SandboxError: this machine allows no sandbox and `sandbox="off"` was not asked for.
         """
-        return self._new(request, out, self.on_event or watcher()).work()
+        return self._new(request, out, self.on_event or _progress()).work()
 
     def start(self, request: str, *, out: str | Path | None = None) -> RunHandle:
         """Begin to work in a thread of its own, and come back at once. One pipeline may run many requests at a time.
@@ -294,7 +293,7 @@ class Pipeline:
             run.unlock()
             raise
         record["id"] = run.id  # it may have been moved
-        return self._handle(run, record, state, self.workspace, sandbox, self.given, self.on_event or watcher())
+        return self._handle(run, record, state, self.workspace, sandbox, self.given, self.on_event or _progress())
 
     def _handle(
         self,
@@ -335,6 +334,12 @@ class Pipeline:
     def _over(self, handle: RunHandle) -> None:
         with self._lock:
             self._at_work.discard(handle)
+
+
+def _progress() -> OnEvent:
+    from m3b.progress import watcher  # brings the events along, which an import does without
+
+    return watcher()
 
 
 def resume(run: str | Path, llm: Models = None, *, offline: bool = False, **hooks: Unpack[Callbacks]) -> Result:
