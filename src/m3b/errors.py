@@ -120,3 +120,7 @@ class Cancelled(RunEnd):
     """The user stopped the run."""
 
     status = "cancelled"
+
+
+class Declined(Cancelled):
+    """The user was asked before training, and did not agree; the message says how to go on."""

@@ -43,6 +43,10 @@ class DataIndex:
     """`proposed`, `edited` or `given` (readings that m3b executed), or `script`."""
     read: tuple[str, ...] = ()
     """How it came about, and what of the data folder was used and left out, in sentences."""
+    weak: str = ""
+    """Why a person should look at it before training; empty where the evidence of the reading suffices."""
+    confirmed: str = ""
+    """What the user answered to the question whether it is right; empty where nobody asked, or nobody has answered yet."""
 
 
 @dataclass(frozen=True)

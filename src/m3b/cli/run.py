@@ -71,6 +71,13 @@ def run(
         bool | None,
         typer.Option(help="Show the model's words as they come. Default: on a terminal.", show_default=False),
     ] = None,
+    confirm: Annotated[
+        bool | None,
+        typer.Option(
+            help="Ask before training whether the data is read rightly. Default: on a terminal, where the evidence is weak.",
+            show_default=False,
+        ),
+    ] = None,
     index: given.Index = None,
     labels: given.Labels = "",
     image_column: given.ImageColumn = "",
@@ -89,6 +96,7 @@ def run(
         roles="single" if single_agent else "four", reflect=not no_reflect, examples=not no_examples,
         debug=not no_debug, sandbox=sandbox, phi=phi, offline=offline, tools=tools,
         stream=sys.stderr.isatty() and not quiet if stream is None else stream, index=index,
+        confirm="weak" if confirm is None else confirm,
         reading=given.reading(labels, image_column, label_column, patient_column, masks, classes, split),
     )  # fmt: skip
     _finish(_build(request, llm, data or [], out, options, quiet), as_json=json)
@@ -163,7 +171,7 @@ def _ask(live: Live) -> Callable[[str], str | None] | None:
 
     def ask(question: str) -> str | None:
         with live.paused():
-            sys.stderr.write(f"\nThe agent asks: {question}\nYour answer (empty for none): ")
+            sys.stderr.write(f"\nA question: {question}\nYour answer (empty for none): ")
             sys.stderr.flush()
             return sys.stdin.readline().strip() or None
 

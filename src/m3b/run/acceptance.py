@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from m3b.agents.artifacts import DataIndex, Selection
 from m3b.agents.checks.frozen import freeze
@@ -33,10 +33,13 @@ from m3b.run.readings import Readings
 from m3b.untrusted import remove_tree, write_whole
 from m3b.writing import rename, replace_text
 
+if TYPE_CHECKING:
+    from m3b.data.spec.given import Given
+
 MAX_GROUPING = 200
 """Characters of the words on what groups the images, which lie where scripts can write."""
-PAGE = "reading.html"
-"""The page of the run folder that shows how the data was read."""
+PAGE, READING = "reading.html", "reading.json"
+"""The page of the run folder that shows how the data was read, and the reading as JSON to edit."""
 FROZEN = ".frozen"
 """The folder of the run in which a hand-over is looked at."""
 
@@ -121,10 +124,31 @@ class Inspector:
         told = (*verdict.artifact.notes, *read)
         grouped = str(self.readings.facts.get("grouped_by", ""))[:MAX_GROUPING]
         made = replace(
-            verdict.artifact, hashes=hashes, notes=told, grouped_by=grouped, origin=self.readings.origin, read=read
+            verdict.artifact,
+            hashes=hashes,
+            notes=told,
+            grouped_by=grouped,
+            origin=self.readings.origin,
+            read=read,
+            weak=self.readings.weak(),
         )
         self._show(selection)
         return replace(verdict, artifact=made)
+
+    def read_again(self, selection: Selection, card: Card, given: Given) -> Verdict:
+        """The index as another reading makes it, locked in place of the one at hand; where that is not accepted, the one
+        at hand stays."""
+        audit, before = self.run.folder / AUDIT, self.readings.given
+        kept = audit.read_bytes() if audit.is_file() else None
+        self.readings.given = given
+        verdict = self.check_index(selection, card, "")
+        if not verdict.accepted:
+            self.readings.given = before
+            if kept is not None:
+                audit.write_bytes(kept)
+                found = json.loads(kept)
+                self.emit(Audited(_audit_line(found), found["findings"]))
+        return verdict
 
     def _show(self, selection: Selection) -> None:
         """The page that shows people how the data was read; nothing rests on it, so that it fails quietly."""
@@ -133,7 +157,10 @@ class Inspector:
                 drawn = reader.ask(DRAW, ToDraw(self.run.locked, selection.task)).cases
             except DataError:
                 drawn = ()
-        plan = {"task": selection.task, "readings": self.readings.shown(), "counted": self.readings.facts}
+        readings = self.readings.shown()
+        plan = {"task": selection.task, "readings": readings, "counted": self.readings.facts}
+        if spec := next((one["spec"] for one in readings if one.get("spec")), None):
+            replace_text(self.run.folder / READING, json.dumps(spec, indent=1, ensure_ascii=False) + "\n")
         replace_text(self.run.folder / PAGE, plan_page(self.request, plan, drawn), errors="replace")
         self.emit(Noted(f"How the data is read, with examples: {self.run.folder / PAGE} (shows patients)"))
 

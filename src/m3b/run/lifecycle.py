@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from m3b.errors import Cancelled, DataError, Failed, M3bError, RunEnd, Status
+from m3b.errors import Cancelled, DataError, Declined, Failed, M3bError, RunEnd, Status
 from m3b.events import RunEnded, RunStarted
 from m3b.run.callbacks import CallbackFailed
 from m3b.run.context import RunContext
@@ -55,6 +55,8 @@ def _ending(run: Run, error: BaseException) -> tuple[Status, str]:
     """How a run ends by an error, and the reason for people."""
     goes_on = f"`{run.command('resume')}` goes on."
     match error:
+        case Declined():
+            return error.status, str(error)
         case KeyboardInterrupt() | Cancelled():
             return "cancelled", f"Stopped on request. Everything made so far is kept; {goes_on}"
         case RunEnd():

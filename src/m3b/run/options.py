@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal, TypedDict, get_args, get_origin, get
 from m3b.errors import WrongOption
 
 ToolMode = Literal["auto", "native", "text"]
+Confirm = bool | Literal["weak"]
 SandboxMode = Literal["auto", "bubblewrap", "landlock", "off"]
 
 DAY = 24 * 60
@@ -45,6 +46,7 @@ class SingleOptions(TypedDict, total=False):
     debug: bool
     sandbox: SandboxMode
     stream: bool
+    confirm: Confirm
     phi: Literal["mask", "allow"]
     offline: bool
     seed: Annotated[int, Span(0, 2**32 - 1)]
@@ -73,6 +75,8 @@ class Options:
         tools: how the model is told of tools: `native` by its provider's protocol, `text` in plain words for models
             that know or keep no such protocol, `auto` by what is known of the model.
         stream: ask for the model's words as they come; they appear as `delta` events.
+        confirm: whether m3b asks (`Pipeline(ask=...)`) before it trains if the data is read rightly: always, never, or where
+            the evidence of the reading is `weak` and there is somebody to ask.
         phi: `mask` hides what identifies a person from previews, `allow` shows it.
         offline: refuse models that another machine serves; `M3B_OFFLINE=1` in the environment does the same.
         seed: of splits and bootstrap.
@@ -91,6 +95,7 @@ class Options:
     sandbox: SandboxMode = "auto"
     tools: ToolMode = "auto"
     stream: bool = False
+    confirm: Confirm = False
     phi: Literal["mask", "allow"] = "mask"
     offline: bool = False
     seed: int = 0

@@ -9,6 +9,7 @@ from m3b.agents.checks.site import check_site
 from m3b.data.cards import Card
 from m3b.events import ModelDelivered, Output, StageBegun
 from m3b.models.manifest import MANIFEST, hashes_of, sha256_of
+from m3b.run.confirming import confirmed
 from m3b.run.context import RunContext
 from m3b.run.packaging import Delivered, deliver
 from m3b.run.performing import Performer
@@ -27,6 +28,7 @@ def work(run: RunContext) -> Delivered:
     card = cards[selection.card]
     run.inspector.watch(card)
     data = stages.perform(IndexStage(selection, card))
+    selection, data = confirmed(run, stages, selection, card, data)
     run.show_training_only(card.root, selection.task, lambda done, of: _tell_view(run, done, of))
     module = stages.perform(ModuleStage(selection, data))
     model = stages.perform(ModelStage(selection, card, data, module))

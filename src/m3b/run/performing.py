@@ -39,9 +39,9 @@ class Performer:
         if done is not None:
             return done
         try:
-            return self._keep(stage, self._work(stage))
+            return self.keep(stage, self._work(stage))
         except OutOfBudget as end:
-            return self._keep(stage, *self._rescued(stage, end))
+            return self.keep(stage, *self._rescued(stage, end))
 
     def _work(self, stage: Stage[A]) -> Verdict:
         """The agent at work, whatever becomes of it written down."""
@@ -83,7 +83,8 @@ class Performer:
         run.emit(Noted(remark))
         return verdict, remark
 
-    def _keep(self, stage: Stage[A], verdict: Verdict, remark: str = "") -> A:
+    def keep(self, stage: Stage[A], verdict: Verdict, remark: str = "") -> A:
+        """What a check accepted, written down; of the same stage again it takes the place of what was there."""
         made = verdict.artifact
         if not isinstance(made, stage.artifact):
             raise TypeError(f"The check of {stage.role.name} accepted {made!r}, which is no {stage.artifact.__name__}.")

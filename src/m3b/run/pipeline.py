@@ -50,7 +50,7 @@ class Pipeline:
         workspace: instead of `data`, a whole workspace.
         out: the run folder; None makes a dated one below `runs/`.
         fallback: a model that takes over when the first one fails for good; the same as `first|second`.
-        ask: takes a question of the agents and returns the answer, or None.
+        ask: takes a question, of the agents or before training (`confirm`, see `Options`), and returns the answer, or None.
         approve: takes a shell command before it runs; False refuses it.
         on_event: called with every event, in the thread that runs; None shows a line of progress in a notebook.
         tools: functions that agents may call beside m3b's eight tools: typed, with a docstring. They run in this process,
@@ -251,6 +251,13 @@ class Pipeline:
         }
         return schema, lambda request: self._new(request, self._free(), self.on_event).work().to_json()
 
+    def _somebody_to_ask(self) -> None:
+        if self.options.confirm is True and self.ask is None:
+            told = "is to ask before it trains, and there is nobody to ask"
+            raise WrongUse(
+                f"m3b {told}: run --confirm on a terminal, give `ask` with confirm=True, or leave confirm out."
+            )
+
     def _free(self) -> Path | None:
         """The pipeline's folder, or one beside it that no earlier call has."""
         if self.out is None:
@@ -266,6 +273,7 @@ class Pipeline:
         from m3b.run.precheck import check_places, check_request
         from m3b.run.record import new_record
 
+        self._somebody_to_ask()
         place = Path(out) if out is not None else self.out
         cards = list(self.workspace.cards.values())
         check_request(request, cards)
@@ -289,6 +297,8 @@ class Pipeline:
         run.lock()
         try:
             state = History.of(run.events())
+            if state.index is None or not state.index.confirmed:
+                self._somebody_to_ask()
         except WrongUse:
             run.unlock()
             raise

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
 FOLDER = "readings"
 """The folder of the run in which jobs and answers lie, out of the agents' reach."""
-ASKED, OFFERED = "asked.json", "offered.json"
-"""What was asked of the survey, and the specs that were proposed."""
+ASKED, OFFERED, DOUBT = "asked.json", "offered.json", "doubt.json"
+"""What was asked of the survey, the specs that were proposed, and why the best may not be taken without asking."""
 SURVEY_S = 90.0
 WALL_S = 1800.0
 REMEDY = f"Edit {SPEC} (or copy another of {OFFERS}/), or remove it and write the index files with a script."
@@ -100,6 +100,7 @@ class Readings:
     def _written(self, readings: Sequence[dict[str, Any]], insufficient: str = "") -> Proposed:
         """The readings where agents find them, and what is told of each."""
         self._note(OFFERED, [one["spec"] for one in readings])
+        self._note(DOUBT, insufficient)
         self.offers = [dict(one) for one in readings]
         offers = []
         for number, one in enumerate(readings, start=1):
@@ -114,6 +115,12 @@ class Readings:
         taken = [one for one in self.offers if spec is not None and one.get("spec") == spec]
         own = {"title": "an index that the agent made" if spec is None else "a reading that was edited", "spec": spec}
         return [*(taken or [own]), *(one for one in self.offers if one not in taken)]
+
+    def weak(self) -> str:
+        """Why a person should look at the index at hand before training; empty where the evidence suffices."""
+        if self.origin == SCRIPT and not (self.facts.get("labels") and self.facts.get("labels_fit")):
+            return "A script made the index, and no table, folder, name or header of the data bears its labels out."
+        return "" if self.origin == GIVEN else str(self._noted(DOUBT, ""))
 
     def execute(self, selection: Selection, card: Card) -> Verdict | None:
         """Make the index files from the reading that was handed over, if one was; a rejection where that fails."""
