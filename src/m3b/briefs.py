@@ -129,10 +129,12 @@ class ModelBrief(Summary):
 
 
 class Rejection(Summary):
-    """A check does not accept what was handed over. `codes`: of the audit's findings among the faults."""
+    """A check does not accept what was handed over. `reasons`: the faults in the user's words; `codes`: of the audit's
+    findings among them."""
 
     kind: Literal["rejection"] = "rejection"
     faults: tuple[str, ...]
+    reasons: tuple[str, ...] = ()
     codes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
 

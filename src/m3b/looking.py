@@ -109,9 +109,14 @@ def look(
     else:
         asked = task or guessed(request)
         parts = given.model_dump(mode="json", exclude_defaults=True) if given is not None else {}
-        job: dict[str, Any] = {"do": "propose", "task": asked, "request": request, "classes": [], "given": parts,
+        job: dict[str, Any] = {"do": "propose", "request": request, "classes": [], "given": parts,
                "notes": own_notes(folder), "boxes": "box" in request.casefold() or None, "seconds": SURVEY_S}  # fmt: skip
-        answer = outside(job, folder, place, sandbox, wall_s=WALL_S)
+        answer = outside({**job, "task": asked}, folder, place, sandbox, wall_s=WALL_S)
+        for other in () if task or answer["readings"] else may_mean(request):
+            found = outside({**job, "task": other}, folder, place, sandbox, wall_s=WALL_S)
+            if found["readings"]:
+                asked, answer = other, found
+                break
         readings, insufficient = tuple(answer["readings"]), str(answer["insufficient"])
     if not readings:
         return Seen(asked, (), insufficient, request=request)
@@ -152,3 +157,14 @@ def guessed(request: str) -> str:
     if not request.strip():
         raise WrongUse("The request is empty. Say in a sentence what the model shall tell from which images.")
     return asked_task(request) or "diagnosis"
+
+
+def may_mean(request: str) -> tuple[str, ...]:
+    """Other tasks that a request may mean which names none, those first that its words hint at."""
+    from m3b.agents.offers import task_offers
+
+    offers = task_offers(request)
+    if any(one.asked for one in offers):
+        return ()
+    marked = [one for one in offers if "masks" in one.needs]
+    return tuple(one.name for one in sorted(marked, key=lambda one: not one.hinted))

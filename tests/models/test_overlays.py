@@ -79,6 +79,10 @@ def test_planes_without_a_mask() -> None:
     volume, none = np.zeros((8, 9, 10, 3), np.uint8), np.zeros((0, 8, 9, 10), bool)
     middle = panels(volume, none, [], None, False)
     assert [panel.title for panel in middle] == ["slice 6 of 10", "row 5 of 8", "column 5 of 9"]
+    true = panels(volume, none, [Marked((1, 2, 3, 3, 4, 5), 1)], None, False)
+    scored = panels(volume, none, [Marked((1, 2, 3, 3, 4, 5), 1, 1.0)], None, False)
+    assert paint(true[0], 30.0).tobytes() != paint(scored[0], 30.0).tobytes(), "a true box has no score to be written"
+    assert [one.title for one in true] == [one.title for one in scored]
     boxed = panels(volume, none, [Marked((1, 2, 3, 3, 4, 5), 1, 0.9)], None, False)
     assert [panel.title for panel in boxed] == ["slice 5 of 10", "row 3 of 8", "column 4 of 9"]
     assert boxed[0].boxes == ((1, 2, 3, 4, 1, 0.9),)

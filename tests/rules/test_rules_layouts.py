@@ -333,12 +333,14 @@ def test_an_archive_with_names_from_its_card(room: Any, about: str, names: tuple
 
 def test_a_layout_that_is_beyond_the_rules(room: Any) -> None:
     room.images("{}.png", 12)
-    assert "Nothing in the folder could be read as images with what the request asks for" in room.first(PNEUMONIA)
+    said = room.first(PNEUMONIA)
+    assert "12 pictures" in said
+    assert "Nothing in it says of an image what the request asks for" in said
 
 
 def test_a_table_of_images_that_are_not_there(room: Any) -> None:
     room.write("t.csv", "image,label\n" + "".join(f"gone{at}.png,{'ab'[at % 2]}\n" for at in range(12)))
-    assert "Nothing in the folder could be read" in room.first("Classify")
+    assert "1 table (e.g. t.csv). None of them is an image that m3b reads" in room.first("Classify")
 
 
 def test_what_is_not_clear_is_asked(room: Any) -> None:

@@ -319,7 +319,9 @@ class Agent:
         self.counters.iterations += 1
         noted = f"\nIt noted besides:\n{_bullets(verdict.warnings)}" if verdict.warnings else ""
         told = f"The check does not accept this yet:\n{_bullets(verdict.faults)}{noted}\nMend it, then say that you are done."
-        facts = Rejection(faults=verdict.faults, codes=verdict.codes, warnings=verdict.warnings).plain()
+        facts = Rejection(
+            faults=verdict.faults, reasons=verdict.reasons, codes=verdict.codes, warnings=verdict.warnings
+        ).plain()
         self._tell(told, "rejected", self.counters.iterations, facts=facts)
 
     def _why(self, *found: str, rounds: int = 0) -> str:

@@ -22,4 +22,34 @@ def _told(value: Value, pattern: str) -> str:
         case FromList():
             return "lists of files"
         case FromPath(value=text, find=find):
-            return f"the part {text} of {pattern}" + (f" ({find})" if find else "")
+            whole = "a piece of" if find else "the part"
+            return f"{whole} {text} of {readable(pattern)}"
+
+
+def readable(pattern: str) -> str:
+    """A pattern of paths for people: of a regular expression, its named groups as `{name}` and fixed text without escapes."""
+    if not pattern.startswith("re:"):
+        return pattern
+    text, told, at = pattern.removeprefix("re:"), "", 0
+    while at < len(text):
+        if text[at] == "\\":
+            told, at = told + text[at + 1 : at + 2], at + 2
+        elif text.startswith("(?P<", at):
+            name = text[at + 4 : text.index(">", at)]
+            told, at = f"{told}{{{name}}}", _closed(text, at)
+        else:
+            told, at = told + text[at], at + 1
+    return told
+
+
+def _closed(text: str, at: int) -> int:
+    """Behind the bracket that closes the one at `at`."""
+    depth, inside = 0, False
+    while at < len(text):
+        letter = text[at]
+        at += 2 if letter == "\\" else 1
+        inside = letter == "[" or (inside and letter != "]")
+        depth += 0 if inside else (letter == "(") - (letter == ")")
+        if not depth and not inside:
+            break
+    return at

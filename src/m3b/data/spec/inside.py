@@ -42,6 +42,7 @@ def main(place: str) -> None:
 
 def _propose(job: dict[str, Any], folder: Path) -> dict[str, Any]:
     from m3b.data.spec.proposals import Ask, sufficient
+    from m3b.data.spec.proposals.lacking import lacking
     from m3b.data.spec.proposals.single import one_class
     from m3b.data.survey import survey
     from m3b.data.survey.facts import Limits
@@ -60,11 +61,12 @@ def _propose(job: dict[str, Any], folder: Path) -> dict[str, Any]:
         }
         for one in proposals
     ]
-    insufficient = sufficient(proposals)
+    ask = Ask(job["task"], job["request"])
+    insufficient = sufficient(proposals) if proposals else lacking(found, ask)
     return {
         "readings": readings,
         "insufficient": insufficient,
-        "unusable": one_class(found, Ask(job["task"], job["request"])) if insufficient else "",
+        "unusable": one_class(found, ask) if insufficient else "",
     }
 
 

@@ -42,7 +42,10 @@ def sides_of(job: Job, entries: list[Entry]) -> tuple[list[Record], list[Record]
     train = [r for r, side in zip(named, sides, strict=True) if side == "train"]
     test = [r for r, side in zip(named, sides, strict=True) if side == "test"]
     if not train or not test:
-        raise DataError(f"The split leaves {len(train)} cases for training and {len(test)} for testing.")
+        raise DataError(
+            f"The split leaves {len(train)} cases for training and {len(test)} for testing. Add cases, several of each class and "
+            "of several patients, or give a split that leaves some on both sides."
+        )
     return train, test, crossing
 
 

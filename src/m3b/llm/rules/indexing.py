@@ -24,7 +24,7 @@ def write_index(brief: IndexBrief, view: View) -> str | list[ToolCall]:
     if brief.unusable and (best is None or not best.sufficient):
         return json.dumps({"unusable": brief.unusable}, ensure_ascii=False)
     if best is None:
-        return _given_up(f"{brief.insufficient or 'No reading of the data was proposed.'} {SAY_MORE}")
+        return _given_up(brief.insufficient or f"No reading of the data was proposed. {SAY_MORE}")
     if best.unclear and not best.sufficient:
         return _given_up(
             f"How to read the data is not clear: {best.unclear}. Nearest: {best.title}. Say in the request which is meant, "
@@ -40,7 +40,8 @@ def write_index(brief: IndexBrief, view: View) -> str | list[ToolCall]:
         text = json.dumps(spec, indent=1, ensure_ascii=False)
         return [call("write_files", files=[{"path": brief.place, "content": text}])]
     if view.rejection:
-        found = view.rejection.faults[0][:QUOTED] if view.rejection.faults else "nothing is said"
+        said = view.rejection.reasons or view.rejection.faults
+        found = said[0][:QUOTED] if said else "nothing is said"
         told = f"The data was read as {best.title}, and the check does not accept what that gives: {found}"
         return _given_up(f"{told} {SAY_MORE}")
     edited = ", edited after the audit" if len(view.steps) > 1 else ""

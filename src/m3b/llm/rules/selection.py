@@ -11,6 +11,10 @@ from m3b.llm.rules.view import View
 from m3b.llm.rules.words import BEYOND, STOP, anatomy, modality, of_images, plain, words
 from m3b.messages import ToolCall
 
+SHOWN = 3
+"""Data sets of which it is said why they do not serve."""
+ADVICE = "Point --data at a folder that shows it, or say in its README.md or data card what the images are."
+
 
 def select(brief: SelectionBrief, view: View) -> str | list[ToolCall]:
     """The closing JSON of the selection stage."""
@@ -22,11 +26,25 @@ def select(brief: SelectionBrief, view: View) -> str | list[ToolCall]:
     if not fitting:
         asked = _asked(brief)
         what = f"what a {asked.name} model needs" if asked else "what the request asks for"
-        return _declined(f"No data on this machine speaks of {what}. Data here: {_here(brief)}.")
+        apart = "; ".join(why for one in brief.cards[:SHOWN] if (why := _differs(brief.request, one)))
+        found = f" {apart}." if apart else ""
+        return _declined(f"No data on this machine speaks of {what}. Data here: {_here(brief)}.{found} {ADVICE}")
     best = max(fitting, key=lambda one: _score(brief.request, one))
     task = task_for(brief, best)
     assert task is not None  # of those that fit
     return _chosen(best, task, "Its card or folder shares most with the request.")
+
+
+def _differs(request: str, card: CardOffer) -> str:
+    """In which organ or kind of image a data set and the request differ; empty where in neither."""
+    for kinds, word in ((anatomy, "of the"), (modality, "as")):
+        asked, there = kinds(request), kinds(spoken(card))
+        if asked and there and not asked & there:
+            return (
+                f"{card.name} shows images {word} {' and '.join(sorted(there))} by its names and notes, and the request asks for "
+                f"{' and '.join(sorted(asked))}"
+            )
+    return ""
 
 
 def _as_told(brief: SelectionBrief, answer: Answer) -> str:

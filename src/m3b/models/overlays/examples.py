@@ -82,9 +82,7 @@ def _panels(record: Record, index: Index, base: str) -> list[Panel]:
         masks = np.asarray(read_masks(mask, index.values, base, picture.shape[:-1]))
     else:
         masks = np.zeros((0, *picture.shape[:-1]), bool)
-    boxes = [
-        Marked(boxes_to_array(one.box, path, base), index.classes.index(one.label), 1.0) for one in record.boxes or ()
-    ]
+    boxes = [Marked(boxes_to_array(one.box, path, base), index.classes.index(one.label)) for one in record.boxes or ()]
     named = image.array.ndim == 4 and isinstance(path, str) and geometry(path, base).affine is not None
     return panels(picture, masks, boxes, image.spacing, named)
 

@@ -55,7 +55,8 @@ def paint(panel: Panel, scale: float) -> Image.Image:
     for top, left, bottom, end, kind, score in panel.boxes:
         corners = (left * right, top * down, max(end * right - 1, left * right), max(bottom * down - 1, top * down))
         pen.rectangle(corners, outline=colour(kind), width=2)
-        pen.text((corners[0] + 3, max(corners[1] - 15, 0)), f"{score:.2f}", fill=colour(kind), font=font(13))
+        if score is not None:
+            pen.text((corners[0] + 3, max(corners[1] - 15, 0)), f"{score:.2f}", fill=colour(kind), font=font(13))
     if panel.title:
         pen.text((6, 4), panel.title, fill=INK, font=font(13), stroke_width=1, stroke_fill=GROUND)
     return image

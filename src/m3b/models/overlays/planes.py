@@ -14,11 +14,11 @@ SOFT_TISSUE = (-160.0, 240.0)
 
 @dataclass(frozen=True)
 class Marked:
-    """A box in array coordinates `(r0, c0[, s0], r1, c1[, s1])`, its class number and its score."""
+    """A box in array coordinates `(r0, c0[, s0], r1, c1[, s1])`, its class number and its score; a true box has none."""
 
     box: tuple[float, ...]
     kind: int
-    score: float
+    score: float | None = None
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Panel:
     title: str
     picture: np.ndarray
     masks: np.ndarray
-    boxes: tuple[tuple[float, float, float, float, int, float], ...]
+    boxes: tuple[tuple[float, float, float, float, int, float | None], ...]
     pixel: tuple[float, float]
 
 
@@ -82,7 +82,7 @@ def _centre(masks: np.ndarray, boxes: Sequence[Marked], shape: Sequence[int]) ->
             where.append(middle if profile[middle] else int(profile.argmax()))
         return where
     if boxes:
-        best = max(boxes, key=lambda item: item.score).box
+        best = max(boxes, key=lambda item: 1.0 if item.score is None else item.score).box
         return [min(max(int((best[i] + best[i + 3]) / 2), 0), shape[i] - 1) for i in range(3)]
     return [size // 2 for size in shape]
 

@@ -1,0 +1,118 @@
+"""What a folder lacks of which no reading could be proposed, for people: what is there, an example, what to do next."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from m3b.data import kinds
+from m3b.data.spec.proposals.ask import Ask
+from m3b.data.spec.proposals.imagery import KINDS, MASKED, image_sets
+from m3b.data.spec.proposals.parted import joined_tables
+from m3b.data.survey.facts import Group
+from m3b.data.survey.relations import Survey
+
+FORMS = "PNG, JPEG, TIFF, DICOM, NIfTI, MetaImage, NRRD, NPY, NPZ, HDF5, MAT or video"
+MAX_KINDS = 4
+"""Kinds of files that are named."""
+WANTED = {
+    "labels": "a table with a column that names the images and one with their labels, or a folder for each class",
+    "masks": "a mask for each image, named like it, in a folder of its own",
+    "boxes": "boxes as COCO, YOLO, VOC or a table",
+    "report": "a text for each image, in a table or in files named like the images",
+}
+"""Target of a task -> what of it a person can add."""
+
+
+def lacking(survey: Survey, ask: Ask) -> str:
+    """Sentences on why the folder gives no case at all for what is asked."""
+    groups = [group for group in survey.groups if not group.stray]
+    images = image_sets(survey, ask.stacks)
+    if not images:
+        return _no_images(groups)
+    broken = [group for group in groups if _none_opens(group)]
+    if broken and all(group.id in {one.id for one in broken} for group in groups if group.kind in KINDS):
+        return _none_open(broken)
+    targets = kinds.of(ask.task).targets
+    wanted = " or ".join(WANTED[one] for one in targets if one in WANTED)
+    nothing = "Nothing in it says of an image what the request asks for."
+    return f"{_found(groups)} {_tables(survey, ask)}{nothing} Add {wanted}."
+
+
+def _no_images(groups: Sequence[Group]) -> str:
+    masks = [group for group in groups if group.content is not None and group.content.values in MASKED]
+    packed = [group for group in groups if group.kind == "archive"]
+    if masks:
+        first = masks[0]
+        return (
+            f"The folder holds masks ({_counted(masks)} with few values, e.g. {_example(first)}) and no images that they belong "
+            "to. Put the images into the folder too, named like their masks."
+        )
+    if packed:
+        return (
+            f"The folder holds {_counted(packed)} packed into archives, e.g. {_example(packed[0])}, and no image beside them. "
+            "Unpack them, and point --data at the folder with what they hold."
+        )
+    if broken := [group for group in groups if _none_opens(group)]:
+        return _none_open(broken)
+    return f"{_found(groups)} None of them is an image that m3b reads ({FORMS}). Point --data at the folder with the images."
+
+
+def _none_opens(group: Group) -> bool:
+    look = group.content
+    return group.kind in KINDS and look is not None and look.looked > 0 and look.failed == look.looked
+
+
+def _none_open(groups: Sequence[Group]) -> str:
+    tried = sum(group.content.looked for group in groups if group.content is not None)
+    return (
+        f"The folder holds {_counted(groups)}, e.g. {_example(groups[0])}, and none of the {tried:,} that were tried holds an image "
+        "that can be opened: they are damaged, cut off, or hold no pixels. Copy or export them again."
+    )
+
+
+def _found(groups: Sequence[Group]) -> str:
+    """The kinds of files that are there, the most frequent first, each with an example."""
+    counts, first = Counter[str](), dict[str, Group]()
+    for group in groups:
+        counts[group.kind] += group.count
+        first.setdefault(group.kind, group)
+    if not counts:
+        return "The folder holds no data, only documents or system files."
+    told = [
+        f"{count:,} {_word(kind, count)} (e.g. {_example(first[kind])})"
+        for kind, count in counts.most_common(MAX_KINDS)
+    ]
+    return f"The folder holds {', '.join(told)}."
+
+
+def _tables(survey: Survey, ask: Ask) -> str:
+    """Of the largest table that names no image: what it names in place of them."""
+    if not survey.tables or any(joined_tables(survey, images) for images in image_sets(survey, ask.stacks)[:4]):
+        return ""
+    table = max(survey.tables, key=lambda one: one.rows)
+    column = next((one for one in table.columns if one.type in ("path", "identifier") and not one.sensitive), None)
+    such = (
+        f" (its column {column.name!r} says {column.examples[0]!r}, for instance)" if column and column.examples else ""
+    )
+    return f"The table {table.path} with {table.rows:,} rows names none of the images{such}. "
+
+
+def _counted(groups: Sequence[Group]) -> str:
+    count = sum(group.count for group in groups)
+    return f"{count:,} file{'s' if count != 1 else ''}"
+
+
+def _example(group: Group) -> str:
+    return group.examples[0] if group.examples else group.template
+
+
+WORDS = {"picture": "pictures", "dicom": "DICOM files", "nifti": "NIfTI volumes", "itk": "volumes", "array": "arrays",
+         "hdf5": "HDF5 files", "mat": "MAT files", "video": "videos", "archive": "archives", "table": "tables",
+         "json": "JSON files", "xml": "XML files", "text": "text files", "list": "lists", "document": "documents"}  # fmt: skip
+"""Kind of a group -> what people call its files."""
+
+
+def _word(kind: str, count: int) -> str:
+    word = WORDS.get(kind, "other files")
+    return word[:-1] if count == 1 else word
