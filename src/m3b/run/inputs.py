@@ -39,6 +39,13 @@ def options_of(options: Options | None, single: dict[str, Any]) -> Options:
     return options or Options(**single)
 
 
+def somebody_to_ask(options: Options, ask: object) -> None:
+    """Raises WrongUse where a run is to ask before it trains, and nobody can be asked."""
+    if options.confirm is True and ask is None:
+        told = "is to ask before it trains, and there is nobody to ask"
+        raise WrongUse(f"m3b {told}: run --confirm on a terminal, give `ask` with confirm=True, or leave confirm out.")
+
+
 def given_of(index: str | Path | Mapping[str, Any] | IndexSpec | None, reading: Reading | None) -> Given | None:
     """What the user says of how the data is to be read; None, and nothing imported, where that is nothing."""
     if index is None and not reading:

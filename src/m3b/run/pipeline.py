@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack, cast
 from m3b.errors import WrongUse
 from m3b.run.extensions import OwnCheck, OwnTool, add_metrics, own
 from m3b.run.folder import Run
-from m3b.run.inputs import Model, Models, check_offline, connect_of, given_of, options_of
+from m3b.run.inputs import Model, Models, connect_of, given_of, options_of, somebody_to_ask
 from m3b.run.options import Options, SingleOptions, ToolMode
 from m3b.run.result import FINAL, Result
 from m3b.sandbox import Sandbox, choose
@@ -251,13 +251,6 @@ class Pipeline:
         }
         return schema, lambda request: self._new(request, self._free(), self.on_event).work().to_json()
 
-    def _somebody_to_ask(self) -> None:
-        if self.options.confirm is True and self.ask is None:
-            told = "is to ask before it trains, and there is nobody to ask"
-            raise WrongUse(
-                f"m3b {told}: run --confirm on a terminal, give `ask` with confirm=True, or leave confirm out."
-            )
-
     def _free(self) -> Path | None:
         """The pipeline's folder, or one beside it that no earlier call has."""
         if self.out is None:
@@ -273,7 +266,7 @@ class Pipeline:
         from m3b.run.precheck import check_places, check_request
         from m3b.run.record import new_record
 
-        self._somebody_to_ask()
+        somebody_to_ask(self.options, self.ask)
         place = Path(out) if out is not None else self.out
         cards = list(self.workspace.cards.values())
         check_request(request, cards)
@@ -298,7 +291,7 @@ class Pipeline:
         try:
             state = History.of(run.events())
             if state.index is None or not state.index.confirmed:
-                self._somebody_to_ask()
+                somebody_to_ask(self.options, self.ask)
         except WrongUse:
             run.unlock()
             raise
