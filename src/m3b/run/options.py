@@ -149,6 +149,8 @@ def _fault(name: str, value: Any, *, flags: bool) -> str:
         return f"{said} must be one of {', '.join(get_args(hint))}; it is {value!r}."
     if hint is bool:
         return f"{said} must be True or False; it is {value!r}."
+    if hint == Confirm:
+        return f"{said} must be True, False or 'weak'; it is {value!r}."
     counted = hint if get_origin(hint) is Annotated else get_args(hint)[0]
     number, span = get_args(counted)
     whole = number is int

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack, cast
 from m3b.errors import WrongUse
 from m3b.run.extensions import OwnCheck, OwnTool, add_metrics, own
 from m3b.run.folder import Run
-from m3b.run.inputs import Model, Models, connect_of, given_of, options_of, somebody_to_ask
+from m3b.run.inputs import Model, Models, check_offline, connect_of, given_of, options_of, somebody_to_ask
 from m3b.run.options import Options, SingleOptions, ToolMode
 from m3b.run.result import FINAL, Result
 from m3b.sandbox import Sandbox, choose
