@@ -1,5 +1,6 @@
 """`python -m tests.attacks`: all attacks against each backend, as this user and, where root asks, as an ordinary one;
-prints attack by backend and user. Ends with 1 where an attack was not stopped. Arguments go to pytest (`-k headers`)."""
+prints attack by backend and user. Ends with 1 where an attack was not stopped. Arguments go to pytest (`-k headers`).
+`count` alone runs nothing and says how many tests there are against each backend."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 
-from attacks.table import OPEN, Row, table  # noqa: E402
+from attacks.table import BACKENDS, OPEN, Row, rows_of, table  # noqa: E402
 from m3b.untrusted import remove_tree  # noqa: E402
 
 NOBODY = 65534
@@ -24,6 +25,9 @@ PROBE = "import pytest, numpy; from m3b.sandbox import choose; choose()"
 
 
 def main(arguments: list[str]) -> int:
+    if arguments[:1] == ["count"]:
+        print("\n".join(f"{number:5}  {name}" for name, number in count().items()))
+        return 0
     who = "root" if os.getuid() == 0 else "ordinary user"
     rows = [(who, row) for row in run([sys.executable], arguments)]
     if who == "root":
@@ -34,6 +38,20 @@ def main(arguments: list[str]) -> int:
             rows += [("ordinary user", row) for row in (run(python, arguments) if python else ())]
     print(table(rows))
     return int(any(row[3] == OPEN for _, row in rows))
+
+
+def count() -> dict[str, int]:
+    """How many attack tests pytest collects, by backend; one test's script may try several ways out."""
+    options = ["-p", "attacks.table", "-p", "no:cacheprovider", "-o", "addopts=", "--collect-only", "-q"]
+    env = {**os.environ, "PYTHONPATH": str(HERE.parent), "PYTHONDONTWRITEBYTECODE": "1"}
+    command = [sys.executable, "-m", "pytest", str(HERE), *options]
+    said = subprocess.run(command, env=env, cwd=HERE.parents[1], capture_output=True, text=True, check=True).stdout
+    found = {"all": 0, **dict.fromkeys(BACKENDS, 0), "m3b itself, whatever the backend": 0}
+    for node in (line for line in said.splitlines() if "::" in line):
+        ((_, backend, _, _),) = rows_of(node, "passed", "", "")
+        found["all"] += 1
+        found[backend or "m3b itself, whatever the backend"] += 1
+    return found
 
 
 def ordinary(place: Path) -> list[str]:

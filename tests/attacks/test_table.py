@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from attacks.table import rows_of, table
+import subprocess
+import sys
+from pathlib import Path
+
+from attacks.table import BACKENDS, rows_of, table
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_a_test_becomes_its_row_and_those_of_the_ways_it_tried() -> None:
@@ -24,3 +30,13 @@ def test_users_and_reasons_are_told_apart() -> None:
     assert "| attack | landlock, nobody | landlock, root |" in text
     assert "| the log (/proc/self) | not run: no user | NOT STOPPED |" in text
     assert "landlock, root: 0 stopped, 1 not stopped, 0 not run" in text
+
+
+def test_attacks_are_counted_by_collecting_them() -> None:
+    told = subprocess.run(
+        [sys.executable, "-m", "tests.attacks", "count"], capture_output=True, text=True, cwd=ROOT, check=True
+    )
+    found = {name: int(number) for number, name in (line.strip().split("  ", 1) for line in told.stdout.splitlines())}
+    everything = found.pop("all")
+    assert everything == sum(found.values())
+    assert min(found[backend] for backend in BACKENDS) >= 80
