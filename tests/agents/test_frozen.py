@@ -96,6 +96,14 @@ def test_training_gets_patients_under_invented_names_in_the_same_order(place: Pa
     assert [row["image_path"] for row in rows] == ["data/x/2.png", "data/x/1.png"]
 
 
+def test_patients_whom_nobody_knows_stay_unknown_to_training(place: Path) -> None:
+    train = [record("data/x/2.png", "data/x/m2.png") | {"patient": "unknown-7"},
+             record("data/x/1.png", "data/x/m2.png") | {"patient": "adam"}]  # fmt: skip
+    frozen(place, record("data/x/series", "data/x/m2.png"), train=train)
+    rows = json.loads(for_training(read_index(place / "frozen", "segmentation")))
+    assert [row["patient"] for row in rows] == ["unknown-0002", "p0001"]
+
+
 def test_a_link_into_the_raw_data_becomes_a_copy(place: Path) -> None:
     (place / "work/Datapath/link.png").symlink_to(place / "raw/2.png")
     (place / "work/Datapath/series").symlink_to(place / "raw/series")

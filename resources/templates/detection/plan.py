@@ -209,7 +209,7 @@ def summary(facts: dict[str, Any], plan: dict[str, Any]) -> str:
     shapes, sides = facts["shapes"], facts["sides"]
     what = "boxes" if plan["target"] == "boxes" else "lesions in the masks looked at"
     lines = [
-        f"{facts['cases']} cases of {facts['patients']} patients, {facts['ill_share']:.0%} with a finding; {what}: "
+        f"{facts['cases']} cases of {facts['people']}, {facts['ill_share']:.0%} with a finding; {what}: "
         f"{facts['counts']}",
         f"{facts['dims']}D, {facts['channels']} channel(s), modality {facts['modality'] or 'not stated'}, sizes "
         f"{shapes.min(0).tolist()} to {shapes.max(0).tolist()}, values {facts['low']:.0f} to {facts['high']:.0f}, "

@@ -28,6 +28,7 @@ from Model.network import build_model
 from Utils.augment_boxes import AugmentBoxes
 from Utils.augment_masks import AugmentMasks
 from Utils.curves import draw_curves
+from Utils.people import people
 from Utils.price import END_SHARE, SCORED_SHARE
 from Utils.scoring import Scorer, final_boxes, final_masks
 from Utils.start import begin, cores, guarded
@@ -53,8 +54,8 @@ def main(argv: list[str] | None = None) -> int:
 def run(plan: dict[str, Any], minutes: float) -> None:
     """Trains, then writes what is known of the kept weights."""
     train, valid = build_datasets(plan)
-    patients = len({json.dumps(record.get("patient") or record["image_path"]) for record in valid.records})
-    print(f"{len(train.records)} training cases; {len(valid)} validation cases of {_people(patients)}", flush=True)
+    whose = people(record.get("patient") or record["image_path"] for record in valid.records)
+    print(f"{len(train.records)} training cases; {len(valid)} validation cases of {whose}", flush=True)
     each = seconds_a_case(plan, valid)
     end = min(END_SHARE * minutes * 60, 1.5 * each * len(valid) + 2.0)
     seconds = max(1.0, minutes * 60 - end)
@@ -69,10 +70,6 @@ def run(plan: dict[str, Any], minutes: float) -> None:
 
     done = train_by_clock(plan, NAME, make, seconds=seconds, watch=WATCH[plan["target"]], shrink=shrink)
     finish(plan, valid, done, max(1, int(end / max(1.5 * each, 1e-3))))
-
-
-def _people(count: int) -> str:
-    return f"{count} patient" + ("s" if count != 1 else "")
 
 
 def room_of(plan: dict[str, Any]) -> list[int]:
@@ -127,6 +124,7 @@ def finish(plan: dict[str, Any], valid: Patches, done: dict[str, Any], most: int
     final = (final_boxes if plan["target"] == "boxes" else final_masks)(model, valid, plan, device, rows)
     figures = {name: round(value, 4) if np.isfinite(value) else None for name, value in final["figures"].items()}
     patients = len({json.dumps(row["patient"] or row["image"]) for row in final["rows"]})
+    whose = people(row["patient"] or row["image"] for row in final["rows"])
     by_class = {
         metric: {name: round(value, 4) if np.isfinite(value) else None for name, value in values.items()}
         for metric, values in final["by_class"].items()
@@ -144,7 +142,7 @@ def finish(plan: dict[str, Any], valid: Patches, done: dict[str, Any], most: int
     draw_curves()
     told = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in figures.items())
     few = "; so few patients say little about others" if patients < 10 else ""
-    print(f"done: validation {told} on {len(rows)} held-out cases of {_people(patients)}{few}", flush=True)
+    print(f"done: validation {told} on {len(rows)} held-out cases of {whose}{few}", flush=True)
 
 
 if __name__ == "__main__":

@@ -288,7 +288,7 @@ def summary(facts: dict[str, Any], plan: dict[str, Any]) -> str:
     kind = "several labels a case" if plan["multi_label"] else "one label a case"
     network = {key: value for key, value in plan["network"].items() if key != "config"}
     lines = [
-        f"{facts['cases']} cases of {facts['patients']} patients, {kind}: {facts['counts']}",
+        f"{facts['cases']} cases of {facts['people']}, {kind}: {facts['counts']}",
         f"{facts['dims']}D, {facts['channels']} channel(s), modality {facts['modality'] or 'not stated'}, sizes "
         f"{shapes.min(0).tolist()} to {shapes.max(0).tolist()}, values {facts['low']:.0f} to {facts['high']:.0f}, "
         f"spacing {facts['spacing'] or 'unknown'}",

@@ -27,6 +27,7 @@ from Utils.images import read_image
 from Utils.language import learn_language
 from Utils.named import by_channel, channels_of, intensity_of, measured, told_names
 from Utils.pace import choose_precision, fit, quickest, steps_of, told
+from Utils.people import people
 from Utils.price import costs, hopeless, share_out, stage_steps
 from Utils.price import told as told_stages
 from Utils.scales import averaged, by_itself, colour, count_scales, mixed, scale_of
@@ -92,6 +93,7 @@ def fingerprint(records: list[dict[str, Any]], label_dict: dict[str, int]) -> di
         "cases": len(records),
         "without_text": len(everything) - len(records),
         "patients": len({str(r.get("patient") or r["image_path"]) for r in records}),
+        "people": people(r.get("patient") or r["image_path"] for r in records),
         "present": {name: sum(bool(report[name]) for report in reports) for name in SECTIONS},
         "different": len({whole_text(report) for report in reports}),
         "classes": [name for name, _ in sorted(label_dict.items(), key=lambda item: item[1])],
@@ -288,7 +290,7 @@ def summary(facts: dict[str, Any], plan: dict[str, Any]) -> str:
     """What was found and decided, in a few lines."""
     shapes, findings = facts["shapes"], plan["findings"]
     lines = [
-        f"{facts['cases']} studies of {facts['patients']} patients, {facts['different']} different texts; findings in "
+        f"{facts['cases']} studies of {facts['people']}, {facts['different']} different texts; findings in "
         f"{facts['present']['findings']}, impression in {facts['present']['impression']}; views a study {facts['views']}",
         f"{facts['dims']}D, {facts['channels']} channel(s), modality {facts['modality'] or 'not stated'}, sizes "
         f"{shapes.min(0).tolist()} to {shapes.max(0).tolist()}, values {facts['low']:.0f} to {facts['high']:.0f}",

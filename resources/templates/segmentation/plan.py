@@ -249,7 +249,7 @@ def summary(facts: dict[str, Any], plan: dict[str, Any]) -> str:
     sizes = {name: int(np.median([n for n in found if n] or [0])) for name, found in facts["sizes"].items()}
     known = np.round(np.median(spacings, axis=0), 3).tolist() if spacings is not None else "unknown"
     lines = [
-        f"{facts['cases']} cases of {facts['patients']} patients; voxels marked in a case (median): {sizes}"
+        f"{facts['cases']} cases of {facts['people']}; voxels marked in a case (median): {sizes}"
         + (f"; {facts['empty']} of {facts['sampled']} looked at have an empty mask" if facts["empty"] else ""),
         f"{facts['dims']}D, {facts['channels']} channel(s), modality {facts['modality'] or 'not stated'}, sizes "
         f"{shapes.min(0).tolist()} to {shapes.max(0).tolist()}, values {facts['low']:.0f} to {facts['high']:.0f}, "

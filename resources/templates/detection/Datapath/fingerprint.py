@@ -17,6 +17,7 @@ from Utils.images import read_image
 from Utils.lesions import lesion_boxes
 from Utils.mask_grid import load_masks
 from Utils.named import by_channel, measured
+from Utils.people import people
 from Utils.scales import averaged, colour, common_window, count_scales, scale_of, values_by_class
 
 SAMPLE = {2: 120, 3: 40}
@@ -43,6 +44,7 @@ def fingerprint(records: list[dict[str, Any]], label_dict: Mapping[str, int]) ->
         "target": target,
         "cases": len(records),
         "patients": len({patient_of(record) for record in records}),
+        "people": people(patient_of(record) for record in records),
         "classes": classes,
         "labels": rule["labels"],
         "objects": any(isinstance(record.get("mask_path"), Mapping) for record in records),

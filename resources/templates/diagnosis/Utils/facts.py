@@ -13,6 +13,7 @@ from Utils.formats import ImageError
 from Utils.images import read_image
 from Utils.named import by_channel, measured
 from Utils.normalise import all_finite
+from Utils.people import people
 from Utils.scales import averaged, colour, count_scales, scale_of
 
 SAMPLE = 200
@@ -39,6 +40,7 @@ def fingerprint(records: list[dict[str, Any]], label_dict: dict[str, int]) -> di
     return {
         "cases": len(records),
         "patients": len({str(r.get("patient") or r["image_path"]) for r in records}),
+        "people": people(r.get("patient") or r["image_path"] for r in records),
         "classes": classes,
         "counts": {name: counts.get(name, 0) for name in classes},
         "multi_label": any(len(labels) != 1 for labels in lists),

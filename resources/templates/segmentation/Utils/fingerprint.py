@@ -17,6 +17,7 @@ from .images import read_image
 from .mask_grid import load_masks
 from .named import by_channel, measured
 from .normalise import all_finite, scale_intensity
+from .people import people
 from .scales import averaged, colour, common_window, count_scales, scale_of, values_by_class, values_inside
 from .thin import width
 
@@ -49,6 +50,7 @@ def fingerprint(records: Sequence[Mapping[str, Any]], label_dict: Mapping[str, i
         "overlap": objects == {True},
         "cases": len(records),
         "patients": len({str(r.get("patient") or r["image_path"]) for r in records}),
+        "people": people(r.get("patient") or r["image_path"] for r in records),
         "dims": dims,
         "channels": channels,
         "channel_names": (names := names_of(records)),

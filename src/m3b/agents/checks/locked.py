@@ -12,6 +12,7 @@ from pathlib import Path
 from m3b.agents.checks.integrity import INDEX_FILES, RAW
 from m3b.data.index import LABELS, TRAIN, Index, Record, read_index
 from m3b.data.kinds import to_json
+from m3b.data.records import UNKNOWN_PATIENT
 from m3b.untrusted import is_folder, remove_tree, sha256, walk
 from m3b.writing import sync_folder
 
@@ -72,9 +73,14 @@ def digest_made(locked: Path, paths: Sequence[str]) -> str:
 
 
 def for_training(index: Index) -> bytes:
-    """`train.json` as those get it who train: patients under invented names, which sort as the true ones do."""
+    """`train.json` as those get it who train: patients under invented names, which sort as the true ones do; unknown ones
+    stay unknown."""
     names = sorted({record.patient for record in index.train})
     width = max(4, len(str(len(names))))
-    pseudonym = {name: f"p{number:0{width}d}" for number, name in enumerate(names, start=1)}
+    unknown = {record.patient for record in index.train if not record.patient_known}
+    pseudonym = {
+        name: f"{UNKNOWN_PATIENT if name in unknown else 'p'}{number:0{width}d}"
+        for number, name in enumerate(names, start=1)
+    }
     records = [to_json(replace(record, patient=pseudonym[record.patient]), index.task) for record in index.train]
     return json.dumps(records, indent=1, ensure_ascii=False).encode("utf-8", "surrogatepass")
