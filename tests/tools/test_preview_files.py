@@ -282,3 +282,13 @@ def test_a_file_that_asks_for_all_memory_costs_its_own_part(desk) -> None:
     result = desk.use("preview_files", paths=["data/chest/huge.npy", "data/chest/a.nii", "data/chest/small.npy"])
     assert not result.is_error
     assert "small.npy: 136 B" in result.text
+
+
+def test_a_one_bit_mask_holds_what_the_reader_gives(desk) -> None:
+    from m3b.data.reading import read_mask
+
+    marks = np.zeros((16, 16), bool)
+    marks[2:5, 3:9] = True
+    Image.fromarray(marks).save(desk.data / "m.png")
+    values = sorted(int(one) for one in np.unique(read_mask(str(desk.data / "m.png")).array))
+    assert f"values {values[0]} x 238, {values[1]} x 18" in desk.preview("data/chest/m.png")

@@ -57,9 +57,7 @@ def _describe(image: Any) -> Lines:
     summary = PictureSummary(width=width, height=height, frames=frames, mode=str(image.mode))
     if width * height > _MAX_PIXELS:
         return Lines([line, "pixels not read: the picture is too large"], summary)
-    pixels = np.asarray(image)
-    if pixels.dtype == bool:
-        pixels = pixels.astype(np.uint8)
+    pixels = np.asarray(image.convert("L") if image.mode == "1" else image)  # 0 and 255, as masks are read everywhere
     lines = [line, ("first frame: " if frames > 1 else "") + describe(pixels, counts=pixels.ndim == 2)]
     if pixels.ndim == 3 and pixels.shape[2] >= 3 and _same(pixels):
         lines.append("the three channels are equal: a grey picture stored as RGB")
