@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from m3b.events import CLASSES, Called, Checked, Event, Noted, Replied, Returned, RunEnded, Told
+from m3b.events import CLASSES, Briefed, Called, Checked, Event, Noted, Replied, Returned, RunEnded, Told
 from m3b.messages import ToolCall, Usage
 from m3b.run.journal import FORMAT, Journal, JournalError, read_journal, salvage
 from m3b.run.state import History
@@ -31,7 +31,13 @@ AT = st.integers(0, 2**40).map(lambda n: n / 1000)
 JSON = st.dictionaries(TEXT, VALUES, max_size=4)
 st.register_type_strategy(Usage, st.builds(Usage, st.integers(0, 2**40), output_tokens=st.integers(0, 2**40)))
 st.register_type_strategy(ToolCall, st.builds(ToolCall, TEXT, TEXT, JSON, TEXT))
-OTHERS = {RunEnded: {"result": JSON}, Called: {"arguments": JSON}, Returned: {"facts": JSON}}
+OTHERS: dict[type[Event], dict[str, st.SearchStrategy[object]]] = {
+    RunEnded: {"result": JSON},
+    Called: {"arguments": JSON},
+    Returned: {"facts": JSON},
+    Briefed: {"facts": st.lists(JSON, max_size=2)},
+    Told: {"facts": st.lists(JSON, max_size=2)},
+}
 
 
 def events_of(one: type[Event]) -> st.SearchStrategy[Event]:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from m3b.errors import WrongUse
 from m3b.run.folder import Run
 from m3b.run.leftovers import sweep
 
@@ -62,3 +63,17 @@ def test_links_in_place_of_leftovers_lead_nowhere(tmp_path: Path) -> None:
     sweep(run)
     assert not (run.folder / ".frozen").is_symlink()
     assert (outside / ".x.py.0123456789ab.tmp").read_text() == "kept"
+
+
+def test_a_folder_in_which_a_run_was_killed_before_its_record_can_be_used(tmp_path: Path) -> None:
+    """It could neither be resumed nor started again."""
+    Run.create(tmp_path / "run").lock()
+    with pytest.raises(WrongUse, match="not an empty folder"):
+        Run.create(tmp_path / "run")  # that process is still there
+    (tmp_path / "killed/work").mkdir(parents=True)
+    (tmp_path / "killed/.lock").write_text("4711 host")
+    Run.create(tmp_path / "killed").lock()
+    (tmp_path / "mine/work").mkdir(parents=True)
+    (tmp_path / "mine/work/mine.txt").write_text("keep me")
+    with pytest.raises(WrongUse, match="not an empty folder"):
+        Run.create(tmp_path / "mine")

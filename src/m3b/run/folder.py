@@ -22,6 +22,8 @@ LAST = "last"
 """Names the run that began last."""
 
 LOCK, MODEL = ".lock", "predict.py"
+SKELETON = ("work", "locked")
+"""The folders of a run that are there before run.json is."""
 
 
 class Run:
@@ -52,7 +54,7 @@ class Run:
             name = f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
             out = runs_root() / name
         try:
-            if out.exists() and (not out.is_dir() or any(out.iterdir())):
+            if out.exists() and not (out.is_dir() and _nothing_in(out)):
                 raise WrongUse(f"{out} exists and is not an empty folder. Choose another --out, or resume that run.")
             run = cls(out)
             for folder in (run.work, run.locked):
@@ -157,6 +159,14 @@ class Run:
         from m3b.run.journal import read_journal
 
         return read_journal(self.journal_file)
+
+
+def _nothing_in(folder: Path) -> bool:
+    """Whether it is empty, or what a process left that was killed before it wrote run.json: empty folders and a free lock."""
+    left = {place.name: place for place in folder.iterdir()}
+    lock = left.pop(LOCK, None)
+    empty = all(place.name in SKELETON and place.is_dir() and not any(place.iterdir()) for place in left.values())
+    return empty and (lock is None or not locking.held(lock))
 
 
 def runs_root() -> Path:
