@@ -31,7 +31,7 @@ FLOORS = {
     "tools": 2, "metrics": 2, "models": 2,
     "tasks": 2.5,  # measures with metrics what models answer
     "agents": 3,
-    "run": 4, "workspace": 4, "looking": 4, "report": 4, "progress": 4, "locking": 4,
+    "run": 4, "workspace": 4, "report": 4, "progress": 4, "locking": 4,
     "interactive": 4.5, "bench": 5, "cli": 5.5, "__main__": 5.5,
 }  # fmt: skip
 """The floor of each part. Below floor 4, the parts of one floor do not know each other. A run ends by writing its own
@@ -230,7 +230,7 @@ def test_a_pipeline_is_imported_without_what_only_a_run_needs() -> None:
 PARSERS = ("nibabel", "pydicom", "SimpleITK", "PIL", "h5py", "openpyxl", "scipy.io", "pickle", "tarfile", "zipfile")
 MAY_PARSE = (
     "data/", "tools/previews/", "tools/preview_files.py",  # asked by the reader process
-    "models/overlays/", "models/finding.py", "models/contents.py",  # of `m3b predict`, and of a model's folder
+    "models/overlays/", "models/examples.py", "models/finding.py", "models/contents.py",  # of `m3b predict`, and of a model's folder
     "bench/", "interactive/",
 )  # fmt: skip
 """Where files of others are opened. `tests/reader/test_whole_run.py` holds that a run's own process loads none of these."""

@@ -8,7 +8,7 @@ import pytest
 from wrong_kit import picture, polyps
 
 from m3b.errors import WrongUse
-from m3b.looking import look, may_mean
+from m3b.run.looking import look, may_mean
 
 
 @pytest.mark.parametrize(("request_", "task"), [("Find polyps in endoscopy images", "detection"),

@@ -40,7 +40,7 @@ def look(
     json: Json = False,
 ) -> None:
     """Show how a folder would be read for a request: cases, classes, patients, split, and what is left out."""
-    import m3b.looking as looking
+    import m3b.run.looking as looking
     from m3b.run.given import given_from
     from m3b.writing import replace_text, temporary
 

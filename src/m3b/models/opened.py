@@ -70,7 +70,7 @@ class Examples:
 
 FIND = Request("m3b.models.opened:find", ToFind, FoundModel, 600.0)
 PAINT = Request("m3b.models.opened:paint", ToPaint, Painted)
-DRAW = Request("m3b.models.overlays.examples:draw", ToDraw, Examples)
+DRAW = Request("m3b.models.examples:draw", ToDraw, Examples)
 
 
 def find(asked: ToFind) -> FoundModel:

@@ -27,7 +27,7 @@ def plan_page(request: str, plan: Mapping[str, Any], pictures: Sequence[Example]
 
     Args:
         plan: `task`, `readings` (best first), `insufficient`, and `counted` of the best.
-        pictures: examples as `m3b.models.overlays.examples` draws them; they come from a sandbox and are not trusted.
+        pictures: examples as `m3b.models.examples` draws them; they come from a sandbox and are not trusted.
     """
     css = Path(__file__).with_name("style.css").read_text(encoding="utf-8") + STYLE
     digest = base64.b64encode(hashlib.sha256(css.encode()).digest()).decode()

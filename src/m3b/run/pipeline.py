@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from m3b.data.spec.given import Given
     from m3b.data.spec.model import IndexSpec
     from m3b.events import Event
-    from m3b.looking import Seen
     from m3b.run.context import RunContext
     from m3b.run.given import Reading
     from m3b.run.handle import RunHandle
+    from m3b.run.looking import Seen
     from m3b.run.state import History
     from m3b.tasks import Metric
 
@@ -145,7 +145,7 @@ class Pipeline:
         """
         import tempfile
 
-        from m3b.looking import look
+        from m3b.run.looking import look
 
         mine = [card for card in self.workspace.cards.values() if card.own and card.path and card.path.is_dir()]
         if len(mine) != 1 or mine[0].path is None:

@@ -19,8 +19,8 @@ from m3b.data.reading import boxes_to_array, geometry, read_image, read_masks
 from m3b.errors import DataError
 from m3b.models.opened import Example, Examples, ToDraw
 
-from .paint import extent, paint
-from .planes import Marked, Panel, panels, shown
+from .overlays.paint import extent, paint
+from .overlays.planes import Marked, Panel, panels, shown
 
 MAX_EXAMPLES = 12
 SIDE = 260
