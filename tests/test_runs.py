@@ -31,6 +31,8 @@ def test_create_and_open(tmp_path: Path) -> None:
 def test_an_empty_folder_will_do_and_a_full_one_not(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     Run.create(tmp_path / "run")
+    Run.create(tmp_path / "run")  # where a kill left nothing but empty folders
+    (tmp_path / "run" / "run.json").write_text("{}")
     with pytest.raises(WrongUse, match=r"not an empty folder.*--out"):
         Run.create(tmp_path / "run")
     (tmp_path / "file").write_text("x")

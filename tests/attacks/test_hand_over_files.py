@@ -77,7 +77,7 @@ def test_a_plan_that_cannot_be_read(tmp_path: Path, content: str) -> None:
     report = {"step": "all", "shape": [1, 1], "dtype": "float32", "label_width": 2, "finite": True, "range": [0, 1],
               "parameters": 1, "outputs": 2, "same_outputs": False, "loss_before": 1.0, "loss_after": 0.1,
               "steps": 200, "loss_finite": True}  # fmt: skip
-    verdict = check_module(tmp_path, ("a", "b"), lambda _: Ran(0, "exit", "M3B-PROBE " + json.dumps(report)))
+    verdict = check_module(tmp_path, ("a", "b"), lambda *_: Ran(0, "exit", "M3B-PROBE " + json.dumps(report)))
     assert "plan.json" in verdict.faults[0]
 
 

@@ -135,8 +135,20 @@ def honest(tmp_path_factory: pytest.TempPathFactory) -> Result:
     return Pipeline(actor(play()), data=[make_spots(folder / "spots")], out=folder / "run").run(REQUEST)
 
 
+QUICK = ("theft", "cheating")
+"""Groups of orders whose runs are part of every test; the others' take a quarter of a minute each."""
+
+
 @pytest.mark.parametrize(
-    "number", NUMBERED, ids=[f"{CARRIED[n % len(CARRIED)]}: {name}".replace(" ", "_") for n, name in NUMBERED.items()]
+    "number",
+    [
+        pytest.param(
+            number,
+            id=f"{CARRIED[number % len(CARRIED)]}: {name}".replace(" ", "_"),
+            marks=[] if ORDERS[name][0] in QUICK else [pytest.mark.slow],
+        )
+        for number, name in NUMBERED.items()
+    ],
 )
 def test_obeying_gains_nothing(played: Callable[[str], Played], honest: Result, number: int) -> None:
     group = ORDERS[NUMBERED[number]][0]

@@ -11,7 +11,7 @@ from PIL import Image
 
 from m3b.data.index import Index, Record, write_records
 from m3b.models.opened import Example, ToDraw
-from m3b.models.overlays.examples import chosen, draw
+from m3b.models.examples import chosen, draw
 from m3b.report.plan_page import is_png, plan_page
 
 PLAN = {

@@ -254,7 +254,9 @@ def test_folders_of_patients_named_in_a_table(room: Any) -> None:
 def test_folders_of_cases_are_no_classes(room: Any) -> None:
     for number in range(24):
         room.images(f"p{number:03d}/IM{{0:04d}}.png", 2)
-    assert "Nothing in the folder could be read" in room.first("Tell bleeding from clear on head CT")
+    assert "Nothing in it says of an image what the request asks for" in room.first(
+        "Tell bleeding from clear on head CT"
+    )
 
 
 def test_several_labels_in_a_cell(room: Any) -> None:

@@ -142,7 +142,7 @@ def test_reports_in_two_tables(room: Any) -> None:
 def test_what_is_beyond_them_is_said(room: Any, task: str) -> None:
     room.images("a/{}.png", 8)
     room.images("b/{}.png", 8)
-    assert "Nothing in the folder could be read" in room.first("Do it", task)
+    assert "Nothing in it says of an image what the request asks for" in room.first("Do it", task)
 
 
 def test_each_task_sees_its_own_options_and_records(room: Any) -> None:

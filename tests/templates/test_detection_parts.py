@@ -344,6 +344,26 @@ def test_cut_boxes_are_neither_asked_for_nor_wrong(part: Part) -> None:
     assert loss(marked, torch.full((1, 1, 6), -1.0)).item() > 10
 
 
+def test_a_rare_class_gets_a_share_of_the_loss(part: Part) -> None:
+    """Nine boxes of one class and one of the other: without weights the second is a tenth of what is asked."""
+    rows = [[8.0 * n, 8.0 * n, 8.0 * n + 7, 8.0 * n + 7, 0.0, 1.0] for n in range(9)]
+    boxes = torch.tensor([[*rows, [0.0, 64.0, 7.0, 71.0, 1.0, 1.0]]])
+    shares = []
+    for weights in (None, part("plan").class_weights({"classes": ["many", "few"], "counts": {"many": 9, "few": 1}})):
+        output = torch.full((1, 2 + 8, 20, 20), -2.0, requires_grad=True)
+        part("Loss.box_loss").BoxLoss(2, [4, 4], 0.0, weights)(output, boxes).backward()
+        asked = output.grad[0, :2].clamp_max(0).abs().sum((1, 2))  # negative: a higher logit is asked for
+        shares.append(float(asked[1] / asked.sum()))
+    assert shares[0] == pytest.approx(0.1, abs=0.03)
+    assert shares[1] > 0.2
+
+
+@pytest.mark.parametrize("weights", [[1.0], [1.0, 0.0], [1.0, 2.0, 3.0]])
+def test_class_weights_that_do_not_fit_are_named(part: Part, weights: list[float]) -> None:
+    with pytest.raises(ValueError, match="class_weights needs 2 numbers above 0"):
+        part("Loss.box_loss").BoxLoss(2, [4, 4], 1.0, weights)
+
+
 def test_the_detector_takes_any_size(part: Part) -> None:
     plan = box_plan(
         3, network={"name": "centers", "width": 8, "strides": [[2, 2, 1], [2, 2, 2], [2, 2, 2]], "out_stage": 2}

@@ -279,6 +279,7 @@ print("built")
 """
 
 
+@pytest.mark.slow
 def test_the_other_networks_build_learn_and_can_be_saved(tmp_path: Path) -> None:
     project = assemble_segmentation(tmp_path / "work")
     call(project, "example/make_example.py", "--cases", "12")

@@ -72,6 +72,7 @@ def test_a_slow_machine_gets_a_cheaper_plan_and_says_so(project: Path) -> None:
     assert not (small and slow["network"].get("stem")), "a small picture keeps its spots"
 
 
+@pytest.mark.slow
 def test_what_was_set_is_kept(project: Path) -> None:
     fast, _ = made(project, 1e12)
     size = "patch" if "patch" in fast else "size"

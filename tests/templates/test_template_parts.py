@@ -205,7 +205,8 @@ def test_answers_are_written_whatever_the_files_are_called(
 ) -> None:
     calling = load("calling")
     out = tmp_path / "new" / "out.json"
-    call = calling.read_call(["肺.png", "-o", str(out)], "doc", batch=4)
+    (tmp_path / "config.json").write_text("{}")
+    call = calling.read_call(["肺.png", "-o", str(out)], "doc", batch=4, home=tmp_path)
     assert (call.paths, call.batch, call.masks, call.beside) == (["肺.png"], 4, out.parent / "masks", out.parent)
     assert calling.write_answers([{"image": "肺.png"}], call) == 0
     assert "肺" in out.read_text(encoding="utf-8")
@@ -214,10 +215,12 @@ def test_answers_are_written_whatever_the_files_are_called(
     assert json.loads(out.read_text())[0]["image"] == odd
 
     (tmp_path / "list.json").write_text('[["a.dcm", "b.dcm"]]')
-    call = calling.read_call(["--list", str(tmp_path / "list.json"), "--masks", "m", "--batch", "0"], "doc", batch=4)
+    call = calling.read_call(
+        ["--list", str(tmp_path / "list.json"), "--masks", "m", "--batch", "0"], "doc", batch=4, home=tmp_path
+    )
     assert (call.paths, call.out, call.batch, call.masks) == ([["a.dcm", "b.dcm"]], None, 1, Path("m").resolve())
     capfdbinary.readouterr()
     calling.write_answers([{"image": "肺"}], call)
     assert "肺".encode() in capfdbinary.readouterr().out, "UTF-8 whatever the terminal's language"
     with pytest.raises(SystemExit):
-        calling.read_call([], "doc", batch=4)
+        calling.read_call([], "doc", batch=4, home=tmp_path)

@@ -143,6 +143,11 @@ def finish(plan: dict[str, Any], valid: Patches, done: dict[str, Any], most: int
     told = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in figures.items())
     few = "; so few patients say little about others" if patients < 10 else ""
     print(f"done: validation {told} on {len(rows)} held-out cases of {whose}{few}", flush=True)
+    for metric, values in by_class.items() if len(plan["classes"]) > 1 else ():
+        print(
+            f"{metric.replace('_', ' ')} by class: {', '.join(f'{name} {value}' for name, value in values.items())}",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

@@ -19,9 +19,19 @@ class BoxLoss(nn.Module):
     a box that is cut off by the border of the patch, inside which the heat map is left free.
     """
 
-    def __init__(self, classes: int, cell: Sequence[int], box_weight: float = 1.0) -> None:
+    def __init__(
+        self,
+        classes: int,
+        cell: Sequence[int],
+        box_weight: float = 1.0,
+        class_weights: Sequence[float] | None = None,
+    ) -> None:
         super().__init__()
         self.classes, self.cell, self.box_weight = classes, list(cell), box_weight
+        weights = [1.0] * classes if class_weights is None else [float(weight) for weight in class_weights]
+        if len(weights) != classes or min(weights, default=0.0) <= 0:
+            raise ValueError(f"loss.class_weights needs {classes} numbers above 0, one a class; got {class_weights}")
+        self.register_buffer("class_weights", torch.tensor(weights), persistent=False)
 
     def forward(self, output: torch.Tensor, boxes: torch.Tensor) -> torch.Tensor:
         d, count = len(self.cell), self.classes
@@ -80,13 +90,15 @@ class BoxLoss(nn.Module):
         return target, ignore
 
     def _heat(self, logits: torch.Tensor, target: torch.Tensor, free: torch.Tensor) -> torch.Tensor:
-        """Penalty-reduced focal loss (Law & Deng, ECCV 2018), divided by the number of boxes."""
+        """Penalty-reduced focal loss (Law & Deng, ECCV 2018), divided by the number of boxes; both weighted by class, or
+        the boxes of a frequent class would leave a rare one no share."""
         p = logits.sigmoid()
         top = target >= 0.999
         right = functional.logsigmoid(logits) * (1 - p) ** 2
         wrong = functional.logsigmoid(-logits) * p**2 * (1 - target) ** 4
         total = torch.where(top, right, torch.where(free, torch.zeros_like(wrong), wrong))
-        return -total.sum() / top.sum().clamp_min(1)
+        weight = self.class_weights.to(total).view(1, -1, *(1,) * (total.ndim - 2))
+        return -(weight * total).sum() / (weight * top).sum().clamp_min(1)
 
     def _boxes(self, sides: torch.Tensor, rows: torch.Tensor, bell: torch.Tensor, middle: torch.Tensor) -> torch.Tensor:
         """(N,) 1 - GIoU of each box, averaged over the cells near its centre by the bell; boxes cut in two are left out."""

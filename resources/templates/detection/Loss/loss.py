@@ -11,8 +11,9 @@ from Utils.losses import build_mask_loss
 
 
 def build_loss(plan: Mapping[str, Any], cell: Sequence[int] | None = None) -> nn.Module:
-    """`loss` of plan.json: {"voxel", "alpha", "beta"} for masks (Utils/losses.py), {"boxes"} for boxes."""
+    """`loss` of plan.json: {"voxel", "alpha", "beta"} for masks (Utils/losses.py), {"boxes", "class_weights"} for boxes."""
     if plan["target"] == "boxes":
-        weight = float((plan.get("loss") or {}).get("boxes", 1.0))
-        return BoxLoss(len(plan["classes"]), cell or [1] * int(plan["dims"]), weight)
+        terms = plan.get("loss") or {}
+        weight = float(terms.get("boxes", 1.0))
+        return BoxLoss(len(plan["classes"]), cell or [1] * int(plan["dims"]), weight, terms.get("class_weights"))
     return build_mask_loss(plan)
