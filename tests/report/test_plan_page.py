@@ -10,8 +10,8 @@ import numpy as np
 from PIL import Image
 
 from m3b.data.index import Index, Record, write_records
-from m3b.models.opened import Example, ToDraw
 from m3b.models.examples import chosen, draw
+from m3b.models.opened import Example, ToDraw
 from m3b.report.plan_page import is_png, plan_page
 
 PLAN = {
