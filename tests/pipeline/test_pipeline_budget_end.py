@@ -60,7 +60,9 @@ def test_an_accepted_model_outlives_one_that_is_rejected_after_it(build) -> None
     assert not list((Path(result.run_dir) / "locked").glob("*.accepted"))
 
 
-@pytest.mark.parametrize(("wall_s", "minutes"), [(None, 10.0), (6000.0, 10.0), (700.0, 7.0)])
+@pytest.mark.parametrize(
+    ("wall_s", "minutes"), [(None, 10.0), pytest.param(6000.0, 10.0, marks=pytest.mark.slow), (700.0, 7.0)]
+)
 def test_time_is_kept_for_measuring(build, wall_s: float | None, minutes: float) -> None:
     result = build(model=[script("echo no")], max_wall=wall_s, train_minutes=10.0, max_actions=4)
     briefing = of_kind(Path(result.run_dir), "prompt", "module_architect")[0]["text"]

@@ -51,8 +51,8 @@ def seen_files(run: Path) -> list[set[str]]:
     return [{Path(line).name for line in text.splitlines() if line.startswith("./")} for text in texts]
 
 
-@pytest.mark.parametrize("sandbox", ["auto", "off"])
-@pytest.mark.parametrize("roles", ["four", "single"])
+@pytest.mark.parametrize("sandbox", ["auto", pytest.param("off", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("roles", ["four", pytest.param("single", marks=pytest.mark.slow)])
 def test_scripts_see_the_training_cases_alone(build, sandbox: str, roles: str) -> None:
     result: Result = build(
         module=[both(script(LOOK), write(PROJECT), script("python plan.py")), say("In place.")],

@@ -34,7 +34,7 @@ def weak() -> Any:
     return module
 
 
-@pytest.mark.parametrize("tools", ["auto", "text"])
+@pytest.mark.parametrize("tools", ["auto", pytest.param("text", marks=pytest.mark.slow)])
 def test_a_weak_model_completes_with_the_repairs(weak: Any, spots: Path, tmp_path: Path, tools: str) -> None:
     outcome = weak.run(actor(play()), spots, tmp_path / "run", request=REQUEST, tools=tools)
     check_end(outcome.result, "completed")
@@ -71,7 +71,7 @@ def served(heard: Heard) -> Answer:
     return Answer(body, events=DIALECTS["openai"].events(body))
 
 
-@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize("stream", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_words_are_shown_as_they_come_and_not_kept(spots: Path, tmp_path: Path, stream: bool) -> None:
     events: list[Any] = []
     with Server(served) as server:

@@ -46,7 +46,14 @@ def made(project: Path, speed: float, *settings: str) -> tuple[dict[str, Any], s
     return json.loads((project / "plan.json").read_text()), done.stdout
 
 
-@pytest.fixture(scope="module", params=["diagnosis", "segmentation", "detection", "report"])
+@pytest.fixture(
+    scope="module",
+    params=[
+        "diagnosis",
+        "detection",
+        *(pytest.param(task, marks=pytest.mark.slow) for task in ("segmentation", "report")),
+    ],
+)
 def project(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("pace") / request.param
     shutil.copytree(TEMPLATES / request.param, place)
