@@ -64,14 +64,6 @@ def apply(facts: dict[str, Any], plan: dict[str, Any], settings: list[str], gpu:
                 override(plan, setting)
 
 
-def class_weights(facts: dict[str, Any]) -> list[float]:
-    """A weight a class, the root of how much rarer it is than the mean class, 0.3 to 5: a class with few of the boxes is
-    never found otherwise."""
-    counts = [max(1, int(facts["counts"].get(name, 0))) for name in facts["classes"]]
-    mean = sum(counts) / max(1, len(counts))
-    return [round(min(max((mean / count) ** 0.5, 0.3), 5.0), 3) for count in counts]
-
-
 def has_gpu() -> bool:
     """Asked of torch, and only here."""
     import torch
@@ -98,7 +90,7 @@ def make_plan(facts: dict[str, Any], minutes: float, gpu: bool) -> dict[str, Any
     refit(facts, plan, gpu)
     plan |= {
         "foreground": 0.33 if boxes and dims == 2 else 0.5,
-        "loss": {"boxes": 1.0, "class_weights": class_weights(facts)}
+        "loss": {"boxes": 1.0, "class_weights": [1.0] * len(facts["classes"])}
         if boxes
         else {"voxel": "focal", "alpha": 0.4, "beta": 0.6},
         "lr": 1e-3 if boxes else 2e-3,

@@ -90,8 +90,8 @@ class BoxLoss(nn.Module):
         return target, ignore
 
     def _heat(self, logits: torch.Tensor, target: torch.Tensor, free: torch.Tensor) -> torch.Tensor:
-        """Penalty-reduced focal loss (Law & Deng, ECCV 2018), divided by the number of boxes; both weighted by class, or
-        the boxes of a frequent class would leave a rare one no share."""
+        """Penalty-reduced focal loss (Law & Deng, ECCV 2018), divided by the number of boxes; both weighted by class:
+        the boxes of a frequent class leave a rare one little."""
         p = logits.sigmoid()
         top = target >= 0.999
         right = functional.logsigmoid(logits) * (1 - p) ** 2
