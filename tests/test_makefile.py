@@ -60,5 +60,5 @@ def test_the_usual_index_serves_where_it_has_the_right_build(
 def test_the_tests_install_the_rest(tmp_path: Path) -> None:
     lines = made(tmp_path, "test", "GPU=")
     extras = [line for line in lines if "-e " in line]
-    assert [line.split("-e ")[1] for line in extras] == [".[train]", ".[train,nnunet,export,cluster,dev]"]
+    assert [line.split("-e ")[1] for line in extras] == [".[train]", ".[train,nnunet,export,cluster,croissant,dev]"]
     assert lines[-1].startswith("pytest -n 2")

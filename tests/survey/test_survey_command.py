@@ -34,7 +34,7 @@ def test_the_command_refuses_what_is_no_folder(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "m3b", "data", "survey", str(tmp_path / "none")]
     ran = subprocess.run(command, capture_output=True, text=True, check=False)
     assert ran.returncode != 0
-    assert "Name a folder that can be read" in ran.stderr
+    assert "is no folder that can be read. Name a folder of data" in ran.stderr
     assert "Traceback" not in ran.stderr
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import os
 import site
 import sys
@@ -13,6 +12,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
+from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -206,7 +206,7 @@ def libraries() -> tuple[Path, ...]:
     own = {Path(folder).resolve() for folder in (*site.getsitepackages(), site.getusersitepackages())}
     found: dict[Path, None] = {}
     for name in LIBRARIES:
-        spec = importlib.util.find_spec(name)
+        spec = PathFinder.find_spec(name)  # looks, and loads nothing
         if spec is not None and spec.origin and (folder := Path(spec.origin).resolve().parent.parent) not in own:
             found[folder] = None
     return tuple(found)
