@@ -18,9 +18,23 @@ from m3b.interactive.segmenter import Bytes, Mask
 from m3b.interactive.targets import overlap
 from m3b.llm.base import Facts
 from m3b.testing.scripted import Scripted, both, call, fault, say
+from watch_kit import opens_below
 
 SEEING = Facts(price_in=0.0, price_out=0.0, vision=True)
 BOX = [380, 250, 730, 750]
+MARKS = """
+import json, sys
+from pathlib import Path
+import numpy as np
+from PIL import Image
+def option(name):
+    return sys.argv[sys.argv.index(name) + 1]
+folder = Path(option("--masks")); folder.mkdir(exist_ok=True)
+mask = np.zeros((60, 90), np.uint8); mask[5:10, :10] = 3
+Image.fromarray(mask).save(folder / "0.png")
+path = json.loads(Path(option("--list")).read_text())[0]
+Path(option("-o")).write_text(json.dumps([{"image": path, "mask": "masks/0.png"}]))
+"""
 
 
 def seeing(*steps: Any, **more: Any) -> Scripted:
@@ -146,7 +160,8 @@ def test_a_volume_is_prompted_in_one_slice_and_followed_in_the_others(tmp_path: 
     rows, columns, slices = np.ogrid[:48, :48, :20]
     ball = (rows - 24) ** 2 + (columns - 22) ** 2 + (1.5 * (slices - 9)) ** 2 <= 100
     volume = np.where(ball, 200.0, 60.0) + np.random.default_rng(0).normal(0, 5, ball.shape)
-    file = tmp_path / "volume.nii.gz"
+    (tmp_path / "raw").mkdir()
+    file = tmp_path / "raw" / "volume.nii.gz"
     affine = np.diag([-1.0, -1.0, 3.0, 1.0])
     nib.save(nib.Nifti1Image(volume.astype(np.float32), affine), file)
     from m3b.data.reading import read_image
@@ -158,7 +173,9 @@ def test_a_volume_is_prompted_in_one_slice_and_followed_in_the_others(tmp_path: 
     scale = 1000 / 48
     box = [int(left * scale), int(top * scale), int((right + 1) * scale) - 1, int((bottom + 1) * scale) - 1]
     model = seeing(call("add_box", box=box), call("stop"))
-    found = segment(file, "the ball", llm=model, segmenter=Threshold(), slice_index=9, out=tmp_path / "out")
+    with opens_below(tmp_path / "raw") as opened:
+        found = segment(file, "the ball", llm=model, segmenter=Threshold(), slice_index=9, out=tmp_path / "out")
+    assert opened == {}, "the reader opens images"
     assert found.mask.shape == truth.shape
     assert overlap(found.mask, truth)[0] > 0.9
     assert found.mask_file is not None
@@ -166,3 +183,19 @@ def test_a_volume_is_prompted_in_one_slice_and_followed_in_the_others(tmp_path: 
     assert np.allclose(written.affine, affine)
     with pytest.raises(WrongUse, match="slices 0 to 19"):
         segment(file, "the ball", llm=model, segmenter=Threshold(), slice_index=20)
+
+
+def test_a_delivered_model_makes_the_first_mask(picture: tuple[Bytes, Mask], tmp_path: Path) -> None:
+    file, delivered = tmp_path / "image.png", tmp_path / "delivered"
+    Image.fromarray(picture[0]).save(file)
+    delivered.mkdir()
+    config = {"task": "segmentation", "classes": ["disk", "rim"], "labels": {"disk": 3, "rim": 7}, "plan": {"dims": 2}}
+    (delivered / "config.json").write_text(json.dumps(config))
+    (delivered / "predict.py").write_text(MARKS)
+    model = seeing(call("stop"))
+    with pytest.raises(WrongUse, match="Which class"):
+        segment(file, "the disk", llm=model, segmenter=Threshold(), start=delivered)
+    (delivered / "config.json").write_text(json.dumps({**config, "classes": ["disk"], "labels": {"disk": 3}}))
+    found = segment(file, "the disk", llm=model, segmenter=Threshold(), start=delivered, out=tmp_path / "out")
+    assert (found.kept, int(found.mask.sum())) == (1, 50)
+    assert found.mask[5:10, :10].all()

@@ -18,6 +18,7 @@ from m3b.interactive.targets import Targets
 from m3b.interactive.training import Recipe, train
 from m3b.llm.base import Facts
 from m3b.testing.scripted import Scripted, call
+from watch_kit import opens_below
 
 
 def test_the_figures_of_a_curve() -> None:
@@ -98,8 +99,12 @@ def test_the_commands_run_whole(index: Path, tmp_path: Path, capsys: pytest.Capt
             main()
         return int(end.value.code or 0)
 
-    assert m3b("interactive", "train", str(index), str(net), "--minutes", "0.02", "--size", "32") == 0
-    assert m3b("interactive", "bench", str(index), "--segmenter", str(net), "--limit", "2", "-o", str(figures)) == 0
+    with opens_below(index) as opened:
+        assert m3b("interactive", "train", str(index), str(net), "--minutes", "0.02", "--size", "32") == 0
+        assert m3b("interactive", "bench", str(index), "--segmenter", str(net), "--limit", "2", "-o", str(figures)) == 0
+    assert set(opened) == {"Datapath/train.json", "Datapath/test.json", "Datapath/label_dict.json"}, (
+        "the reader opens images"
+    )
     printed = capsys.readouterr().out
     assert "2 targets of 2 patients" in printed
     assert "click oracle" in printed

@@ -1,13 +1,16 @@
-"""One command of m3b in a process of its own; prints which parsers of foreign formats m3b's own process has imported."""
+"""One command of m3b in a process of its own; prints which parsers of foreign formats m3b's own process has imported, and
+which files below the folder that is the first argument it has opened."""
 
 from __future__ import annotations
 
 import json
 import sys
-
-from whole_run import Watcher, forget, imported
+from pathlib import Path
 
 if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).parents[1]))
+    from watch_kit import Watcher, forget, imported, opens_below
+
     forget()
     sys.meta_path.insert(0, Watcher())
     from PIL import Image  # noqa: F401 - shows that the watch works
@@ -19,5 +22,10 @@ if __name__ == "__main__":
 
     from m3b.cli.app import app
 
-    shown = CliRunner().invoke(app, sys.argv[1:])
-    print(json.dumps({"code": shown.exit_code, "said": shown.output, "noticed": noticed, "imported": imported}))
+    with opens_below(Path(sys.argv[1])) as opened:
+        next(one for one in Path(sys.argv[1]).rglob("*") if one.is_file()).read_bytes()
+        noticed += ["opened"] * len(opened)
+        opened.clear()
+        shown = CliRunner().invoke(app, sys.argv[2:])
+    found = {"noticed": noticed, "imported": imported, "opened": opened}
+    print(json.dumps({"code": shown.exit_code, "said": shown.output, **found}))

@@ -20,6 +20,8 @@ from m3b.reader import outside
 from m3b.reader.outside import Here, file_of, placed, reading
 from m3b.reader.trial import TRIAL, Trial
 
+INDEX = {"Datapath/train.json", "Datapath/test.json", "Datapath/label_dict.json"}
+"""What m3b's own process may open: JSON in its own format, up to a size."""
 PREDICT = """
 import json, sys
 from pathlib import Path
@@ -64,11 +66,15 @@ def model(folder: Path) -> Path:
 def command(cwd: Path, *words: str | Path) -> dict[str, Any]:
     script = Path(__file__).with_name("commands.py")
     ran = subprocess.run(
-        [sys.executable, str(script), *map(str, words)], cwd=cwd, capture_output=True, text=True, check=False
+        [sys.executable, str(script), str(cwd / "set"), *map(str, words)],
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert ran.returncode == 0, ran.stderr[-2000:]
     found: dict[str, Any] = json.loads(ran.stdout.splitlines()[-1])
-    assert found["noticed"] == ["PIL"], "the watch itself does not work"
+    assert found["noticed"] == ["PIL", "opened"], "the watch itself does not work"
     return found
 
 
@@ -87,6 +93,7 @@ def test_predicting_scoring_and_auditing_load_no_parser(tmp_path: Path) -> None:
     ):
         found = command(tmp_path, *words)
         assert found["imported"] == {}, words
+        assert set(found["opened"]) <= INDEX, (words, found["opened"])
         assert said in found["said"], found
     drawn = sorted((tmp_path / "out/overlays").iterdir())
     assert [one.name for one in drawn] == ["0001_0.png", "0002_1.png", "0003_2.png", "0004_3.png"]

@@ -1,4 +1,4 @@
-"""During a run m3b's own process loads no parser of foreign formats: whatever is opened, the reader opens."""
+"""During a run m3b's own process loads no parser of foreign formats and opens no file of the data: the reader does."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+COPIED = {"data/view.py:clone"}
+"""Who may open a file of the data: whoever copies it byte by byte, where it cannot be linked."""
 TESTS = Path(__file__).parents[1]
 
 
@@ -25,5 +27,6 @@ def test_a_whole_run_loads_no_parser(tmp_path: Path, sandbox: str) -> None:
     assert ran.returncode == 0, ran.stderr[-3000:]
     found = json.loads(ran.stdout.splitlines()[-1])
     assert found["status"] == "completed"
-    assert found["noticed"] == ["PIL"], "the watch itself does not work"
+    assert found["noticed"] == ["PIL", "opened"], "the watch itself does not work"
     assert found["imported"] == {}
+    assert {by.partition(" <- ")[0] for by in found["opened"].values()} <= COPIED

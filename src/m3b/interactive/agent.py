@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from m3b.agents.loop import Agent
 from m3b.agents.verdict import Verdict, accepted, answered, rejected
 from m3b.errors import LLMError, RunEnd, WrongUse
 from m3b.interactive.episode import Episode
-from m3b.interactive.imaging import Picture2D, load_picture, write
+from m3b.interactive.imaging import Picture2D, load_picture, source_of, write
 from m3b.interactive.journal import Record
 from m3b.interactive.opening import open_segmenter
 from m3b.interactive.pictures import draw
@@ -24,6 +25,7 @@ from m3b.interactive.segmenter import Bytes, Proposal, Segmenter
 from m3b.interactive.toolbox import TOOLS, PromptTools
 from m3b.llm import LLM, connect
 from m3b.messages import Message
+from m3b.models.pixels import Opener, opener
 
 MAX_TURNS = 5
 SYSTEM = """\
@@ -99,20 +101,25 @@ def segment(
     asked = Asked(target, max_turns, max_tokens, max_cost)
     model = seeing(connect(llm, local=offline))
     opened = open_segmenter(segmenter) if isinstance(segmenter, str | Path) else segmenter
-    picture = load_picture(image, slice_index)
-    record = Record(None if out is None else Path(out))
-    first = _first(start, picture)
-    with record:
-        episode = Episode(opened, picture.plane, first)
-        found = run_episode(episode, asked, model, record=record, cancelled=cancelled)
-        if picture.volume is not None and found.kept:
-            from m3b.interactive.volumes import propagate
+    source = source_of(image)
+    with opener(source) if source is not None else nullcontext() as files:
+        picture = load_picture(image, files, slice_index)
+        record = Record(None if out is None else Path(out))
+        with record:
+            episode = Episode(opened, picture.plane, _first(start, picture, files))
+            found = run_episode(episode, asked, model, record=record, cancelled=cancelled)
+            return record.finish(write(_whole(found, opened, picture), picture, record.folder, files))
 
-            whole = propagate(opened, picture.volume, picture.index, found.mask)
-            found = replace(found, mask=whole)
-        elif picture.volume is not None:
-            found = replace(found, mask=np.zeros(picture.volume.shape[:3], dtype=bool))
-        return record.finish(write(found, picture, record.folder))
+
+def _whole(found: Segmentation, segmenter: Segmenter, picture: Picture2D) -> Segmentation:
+    """With the mask of the volume, where the picture is a slice of one."""
+    if picture.volume is None:
+        return found
+    if not found.kept:
+        return replace(found, mask=np.zeros(picture.volume.shape[:3], dtype=bool))
+    from m3b.interactive.volumes import propagate
+
+    return replace(found, mask=propagate(segmenter, picture.volume, picture.index, found.mask))
 
 
 def run_episode(
@@ -204,9 +211,9 @@ def _done(episode: Episode, tools: PromptTools, text: str) -> Verdict:
     )
 
 
-def _first(start: str | Path | Proposal | None, picture: Picture2D) -> Proposal | None:
+def _first(start: str | Path | Proposal | None, picture: Picture2D, files: Opener | None) -> Proposal | None:
     if start is None or isinstance(start, Proposal):
         return start
     from m3b.interactive.segmenters.delivered import first_proposal
 
-    return first_proposal(Path(start), picture)
+    return first_proposal(Path(start), picture, files)

@@ -8,11 +8,10 @@ from pathlib import Path
 
 import numpy as np
 
-from m3b.data.reading import read_image, write_mask
 from m3b.errors import WrongUse
 from m3b.interactive.result import Segmentation
 from m3b.interactive.segmenter import Bytes
-from m3b.models.overlays.planes import shown
+from m3b.models.pixels import Opener
 
 
 @dataclass(frozen=True)
@@ -32,8 +31,16 @@ class Picture2D:
     source: str | None = None
 
 
-def load_picture(image: str | Path | Bytes, slice_index: int | None = None) -> Picture2D:
+def source_of(image: str | Path | Bytes) -> str | None:
+    """The absolute path of an image; None of an array."""
+    return None if isinstance(image, np.ndarray) else str(Path(image).expanduser().absolute())
+
+
+def load_picture(image: str | Path | Bytes, opener: Opener | None, slice_index: int | None = None) -> Picture2D:
     """Open an image; grey values are windowed as overlays show them (CT: soft tissue).
+
+    Args:
+        opener: opens files; not needed for an array.
 
     Raises:
         DataError: it cannot be opened.
@@ -43,9 +50,10 @@ def load_picture(image: str | Path | Bytes, slice_index: int | None = None) -> P
         if slice_index is not None:
             raise WrongUse("A slice can be chosen of a volume's file, not of an array.")
         return Picture2D(image)
-    source = str(Path(image).expanduser().absolute())
-    opened = read_image(source)
-    picture = np.ascontiguousarray(shown(opened.array, opened.modality))
+    source = source_of(image)
+    if opener is None or source is None:
+        raise TypeError("a file needs an opener")
+    picture = opener.image(source)
     if picture.ndim == 3:
         if slice_index is not None:
             raise WrongUse(f"{image} is a single picture and has no slices.")
@@ -57,12 +65,11 @@ def load_picture(image: str | Path | Bytes, slice_index: int | None = None) -> P
     return Picture2D(np.ascontiguousarray(picture[:, :, index]), picture, index, source)
 
 
-def write(found: Segmentation, picture: Picture2D, folder: Path | None) -> Segmentation:
+def write(found: Segmentation, picture: Picture2D, folder: Path | None, opener: Opener | None) -> Segmentation:
     """Write mask and result into a folder: the mask with the image's geometry, 1 where the target is."""
     if folder is None:
         return found
-    if picture.source is not None:
-        file = Path(write_mask(found.mask.astype(np.uint8), picture.source, folder / "mask"))
-        found = replace(found, mask_file=file)
+    if picture.source is not None and opener is not None:
+        found = replace(found, mask_file=opener.write(found.mask, picture.source, folder))
     (folder / "result.json").write_text(json.dumps(found.to_json(), indent=1, ensure_ascii=False), encoding="utf-8")
     return found

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import math
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
 from m3b.data.index import Index, Record, read_index
-from m3b.data.reading import read_image, read_masks
+from m3b.data.links import roots_of
 from m3b.errors import DataError, WrongUse
 from m3b.interactive.segmenter import Bytes, Mask
-from m3b.models.overlays.planes import shown
+from m3b.models.pixels import MARK, MIN_PIXELS, ToMark
+from m3b.reader import Reader
+from m3b.reader.outside import reading
 
 Split = Literal["train", "test"]
-MIN_PIXELS = 16
-"""Smaller targets are left out: a click into one says it all, and their IoU is noise."""
 
 
 @dataclass(frozen=True)
@@ -82,43 +83,40 @@ class Targets:
         return self.index.train if self.split == "train" else self.index.test
 
     def __iter__(self) -> Iterator[Target]:
-        for record in self.records:
-            yield from self._of(record)
+        """Images and masks are opened by a reader."""
+        with reading(root for root in roots_of(self.base) if root.is_dir()) as reader:
+            for record in self.records:
+                yield from self._of(record, reader)
 
-    def _of(self, record: Record) -> Iterator[Target]:
+    def _of(self, record: Record, reader: Reader) -> Iterator[Target]:
         if record.mask is None:
             self._leave("no mask")
             return
-        path = record.image if isinstance(record.image, str) else list(record.image)
+        values = {name: self.index.values[name] for name in self.index.classes}
         try:
-            image = read_image(path, str(self.base))
-            picture = np.ascontiguousarray(shown(image.array, image.modality))
-            given: Any = record.mask if isinstance(record.mask, str | Mapping) else list(record.mask)
-            masks = np.asarray(read_masks(given, self.index.values, str(self.base), picture.shape[:-1]))
+            found = reader.ask(MARK, ToMark(record, values, self.base))
         except DataError:
             self._leave("cannot be read")
             return
-        if masks.shape[1:] != picture.shape[:-1]:
-            self._leave("the mask is of another shape than the image")
-            return
-        for name, mask in zip(self.index.classes, masks, strict=True):
-            found = _plane(picture, mask)
-            if found is None:
+        if found.fault:
+            self._leave(found.fault)
+        for name, size in found.sizes.items():
+            if size < MIN_PIXELS:
                 self._leave(f"{name}: empty or below {MIN_PIXELS} pixels")
-                continue
-            yield Target(record.key, record.patient or record.key, name, *found)
+        for part in found.parts:
+            truth = _array(part.truth, found.shape) > 0
+            if int(truth.sum()) >= MIN_PIXELS and 0 <= part.picture < len(found.pictures):
+                picture = _array(found.pictures[part.picture], (*found.shape, 3))
+                yield Target(record.key, record.patient or record.key, part.name, picture, truth, part.slice_index)
 
     def _leave(self, why: str) -> None:
         self.left_out[why] = self.left_out.get(why, 0) + 1
 
 
-def _plane(picture: Bytes, mask: Mask) -> tuple[Bytes, Mask, int | None] | None:
-    """The picture and its mask; of a volume the slice where the target is largest."""
-    index = None
-    if mask.ndim == 3:
-        index = int(mask.sum(axis=(0, 1)).argmax())
-        picture, mask = np.ascontiguousarray(picture[:, :, index]), np.ascontiguousarray(mask[:, :, index])
-    return (picture, mask, index) if mask.sum() >= MIN_PIXELS else None
+def _array(content: bytes, shape: tuple[int, ...]) -> Bytes:
+    if len(content) != math.prod(shape):
+        raise DataError("The reader answered a picture of another size than it said. Try again.")
+    return np.frombuffer(bytearray(content), np.uint8).reshape(shape)
 
 
 def overlap(found: Mask, truth: Mask) -> tuple[float, float]:
