@@ -39,7 +39,7 @@ def plan_of(**more: Any) -> dict[str, Any]:
     return {**plan, "label_smoothing": 0.0, "findings_weight": 1.0, "contrastive": 0.0, **more}
 
 
-PACKAGES = ("Model", "Utils", "Loss", "Datapath", "example", "plan", "export")
+PACKAGES = ("Model", "Utils", "Loss", "Datapath", "example", "plan", "train", "export")
 
 
 def forget() -> None:

@@ -454,7 +454,7 @@ def test_a_class_of_few_cases_takes_the_threshold_of_all(part: Part) -> None:
 def _facts(**more: Any) -> dict[str, Any]:
     facts = {"target": "masks", "cases": 30, "patients": 30, "classes": ["lesion"], "labels": {"lesion": 1}, "dims": 3}
     facts |= {"channels": 1, "modality": "ct", "eight_bit": False, "spacing": [0.45, 0.45, 5.0], "low": -1000.0}
-    facts |= {"scales": {"Hounsfield units": 30}, "window": None, "extent": None, "placeholders": []}
+    facts |= {"scales": {"Hounsfield units": 30}, "window": None, "uneven": False, "extent": None, "placeholders": []}
     facts |= {"high": 900.0, "inside_low": 40.0, "inside_high": 80.0, "mean": 0.0, "std": 1.0, "ill_share": 1.0}
     facts |= {"shapes": np.array([[512, 512, 28]] * 3), "sides": np.array([[40.0, 40.0, 3.0]] * 5), "odd": []}
     return {

@@ -125,3 +125,13 @@ def test_a_local_image_model_is_the_encoder(get: Get, tmp_path: Path) -> None:
     model = get("Model.network").build_model(plan)
     assert model(pixel_values=torch.randn(2, 2, 3, 32, 32))["logits"].shape == (2, 2)
     assert model.encoder.positions == 17
+    train = get("train")
+    for warm, wanted in ((False, 0.05), (True, 0.05 * train.ENCODER_AGAIN)):
+        slow = [*model.encoder.parameters(), *model.head.parameters()] if warm else []
+        groups = train.rates(plan, model, model.encoder, slow)
+        pictures = {id(parameter) for parameter in model.encoder.features.parameters()}
+        shares = {share for part, share in groups if pictures & {id(parameter) for parameter in part}}
+        assert sorted(shares) == [pytest.approx(wanted)], (
+            "a pretrained encoder was trained at the whole rate, and forgot"
+        )
+        assert sum(len(part) for part, _ in groups) == len(list(model.parameters()))

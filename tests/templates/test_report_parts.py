@@ -93,6 +93,9 @@ def test_mined_findings_split_the_reports_and_respect_denials(get: Get) -> None:
     assert table[:, 2].tolist() == [False, False, True, True, False, False]
     assert findings.stated(["The heart is enlarged."], ["enlarged + heart", "heart + enlarged"]).any()
     assert findings.mine(["All is well."] * 20) == []
+    plain = ["Image demonstrates well effusion.", "Study shows no change.", "Image reveals nodule."] * 6
+    mined = {word for name in findings.mine(plain) for word in name.split(" + ")}
+    assert mined == {"effusion", "nodule"}, "what every report says whatever it finds is no finding"
     german = ["Kein Erguss.", "Erguss links.", "Rundherd rechts, kein Erguss.", "Unauffällig."] * 5
     assert findings.stated(german[:4], ["erguss"])[:, 0].tolist() == [False, True, False, False]
 
@@ -199,6 +202,10 @@ def test_lengths_repeats_and_single_sections(get: Get) -> None:
     ]
     runs = [tuple(varied[k : k + 3]) for k in range(1, len(varied) - 3)]
     assert len(runs) == len(set(runs))
+    least = make(words, ("findings",), 9, {"findings": 9, "impression": 0}, 3)
+    varied = search(Chain(logits), memory, keep, least, 1)[0]
+    runs = [tuple(varied[k : k + 3]) for k in range(1, len(varied) - 3)]
+    assert len(runs) == len(set(runs)), "below the least length too"
     logits[:, 4] = 9.0  # wants to end at once
     rules = make(words, ("impression",), 3, {"findings": 0, "impression": 5}, 0)
     assert search(Chain(logits), memory, keep, rules, 2)[0] == [3, 5, 5, 5, 4]

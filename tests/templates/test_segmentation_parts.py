@@ -405,6 +405,22 @@ plan.check(made)
     call(project, "-c", code)
 
 
+def test_the_border_has_the_value_that_the_intensity_gives_to_what_is_dark(tmp_path: Path) -> None:
+    """With a window that was set, patches beyond the image kept the border of the rule that plan.py would have chosen."""
+    project = assemble_segmentation(tmp_path / "work")
+    call(project, "example/make_example.py", "--cases", "6", "--size", "16")
+    code = """
+import json, plan
+from Datapath.dataloader import read_index
+facts = plan.fingerprint(read_index(), json.load(open("Datapath/label_dict.json")))
+window = 'intensity={"mode":"window","low":0,"high":1,"mean":0.4,"std":0.2}'
+own, other = (plan.make_plan(facts, 5, False, settings)["pad_value"] for settings in ([], [window]))
+assert own != other == -2.0, (own, other)
+assert plan.make_plan(facts, 5, False, [window, "pad_value=0.5"])["pad_value"] == 0.5
+"""
+    call(project, "-c", code)
+
+
 def test_a_validation_part_is_drawn_in_linear_time(tmp_path: Path) -> None:
     """Each patient was looked for in all cases: 5,000 of them took minutes before the first step."""
     project = assemble_segmentation(tmp_path / "work")

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image as Pillow
+from segmentation_kit import own
 from template_kit import Run, load
 
 rng = np.random.default_rng(0)
@@ -194,6 +195,27 @@ def test_what_surrounds_an_image_follows_the_intensity_that_is_set() -> None:
     assert dark(facts, {"mode": "window", "low": 0, "high": 9, "mean": 0.4, "std": 0.2}) == -2.0
     assert dark(facts, {"mode": "unit"}) == 0.0
     assert dark(facts, {"mode": "unit", "mean": [0.5, 0.2], "std": [0.1, 0.2]}) == -5.0
+
+
+def test_dark_and_bright_pictures_are_scaled_one_by_one() -> None:
+    """Fluorescence (grey level 12) beside stained slides (200) got one fixed scale."""
+    scales, intensity = load("scales"), own("intensity")
+    dark = [{"mean": 12.0 + k, "std": 20.0, "eight_bit": True} for k in range(5)]
+    bright = [{"mean": 200.0 + k, "std": 35.0, "eight_bit": True} for k in range(5)]
+    facts = {
+        "window": None,
+        "scales": {"8 bit": 10},
+        "modality": "",
+        "eight_bit": True,
+        "dims": 2,
+        "mean": 106.0,
+        "std": 28.0,
+    }
+    for images, mode in ((dark, "unit"), (bright, "unit"), ([*dark, *bright], "percentile")):
+        found = {**facts, "uneven": scales.uneven(images)}
+        assert intensity.choose_intensity(found)["mode"] == mode
+        assert len(scales.told_uneven(found)) == (mode == "percentile")
+    assert not scales.uneven([{**item, "eight_bit": False} for item in [*dark, *bright]])
 
 
 def test_colour_is_not_averaged_away_without_a_word() -> None:

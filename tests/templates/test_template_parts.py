@@ -128,6 +128,21 @@ def test_plan_from_the_example_and_its_overrides(project: Path, run: Run) -> Non
     assert (plan["classes"], plan["dims"], plan["channels"], plan["folds"]) == (["disc", "square"], 2, 1, 1)
     assert "32 cases of 16 patients" in said
     assert run("plan.py", "--set", "speed=3", check=False).returncode != 0
+    run("-c", WEIGHTS)
+
+
+WEIGHTS = """
+import json, plan
+records, label_dict = (json.load(open(f"Datapath/{name}.json")) for name in ("train", "label_dict"))
+facts = plan.fingerprint(records, label_dict)
+def weights(multi, *counts):
+    made = plan.make_plan({**facts, "cases": 1000, "multi_label": multi, "counts": dict(zip(facts["classes"], counts))}, 3, False)
+    return made["class_weights"]
+assert weights(False, 500, 500) == [1.0, 1.0]
+often, rare = weights(False, 900, 100)
+assert 2.9 < rare / often < 3.1, "by the root of how rare it is: nine times as much made a rare class cry wolf"
+assert weights(True, 990, 10) == [0.3333, 3.0], "99 times as much made everything positive"
+"""
 
 
 def test_validation_shares_no_patient_and_keeps_classes(project: Path, run: Run) -> None:
@@ -181,10 +196,10 @@ def test_a_misspelled_setting_is_refused() -> None:
     from template_kit import load
 
     settings = load("settings")
-    plan = {"lr": 0.1, "network": {"name": "a"}}
+    plan = {"lr": 0.1, "network": {"name": "a"}, "seed": 0}
     settings.override(plan, "network.width=3")
     settings.override(plan, "max_steps=5")
-    assert plan == {"lr": 0.1, "network": {"name": "a", "width": 3}, "max_steps": 5}
+    assert plan == {"lr": 0.1, "network": {"name": "a", "width": 3}, "seed": 0, "max_steps": 5}
     for wrong, told in (
         ("netwrok.width=3", r"not KEY=VALUE with a key of plan\.json"),
         ("lr.x=1", r"not KEY=VALUE with a key of plan\.json"),
@@ -193,6 +208,7 @@ def test_a_misspelled_setting_is_refused() -> None:
         ("network.widht=8", r"network in plan\.json has no setting 'widht'; did you mean width\?"),
         ('network={"name":"a","depth":3}', r"network in plan\.json has no setting 'depth'"),
         ("task=report", "follows from the data"),
+        *((f"seed={value}", "a whole number from 0") for value in ("-1", "abc", "1.5", "true", "4294967296")),
     ):
         with pytest.raises(SystemExit, match=told):
             settings.override(plan, wrong)

@@ -22,7 +22,7 @@ from Utils.grid import grid, refit
 from Utils.named import channels_of, intensity_of, told_names
 from Utils.pace import Way, choose_precision, fit, quickest, steps_of, told
 from Utils.price import costs
-from Utils.scales import by_itself, joined, mixed
+from Utils.scales import by_itself, joined, mixed, told_uneven
 from Utils.settings import TIME_ONLY, given, override, priced, save_plan
 from Utils.thrift import RATE, Coarser, fewer, narrower
 
@@ -111,7 +111,7 @@ def make_plan(facts: dict[str, Any], minutes: float, gpu: bool) -> dict[str, Any
 
 
 def _intensity(facts: dict[str, Any]) -> dict[str, Any]:
-    """CT: a window in Hounsfield units around the lesions. 8-bit pictures: 0..1. MR, mixtures: each by itself."""
+    """CT: a window in Hounsfield units around the lesions. 8-bit pictures: 0..1. MR, mixtures, dark and bright: each by itself."""
     if facts["window"]:
         return joined(facts["window"])
     if len(facts["scales"]) > 1:
@@ -123,7 +123,7 @@ def _intensity(facts: dict[str, Any]) -> dict[str, Any]:
             high = min(max(high, facts["inside_high"]), facts["inside_high"] + 120.0)
         low, high = (low, high) if high - low > 50 else (-1000.0, 1000.0)
         return {"mode": "window", "low": round(low), "high": round(high), "mean": 0.4, "std": 0.3}
-    if facts["eight_bit"]:
+    if facts["eight_bit"] and not facts["uneven"]:
         return {"mode": "unit", "mean": round(facts["mean"] / 255, 4), "std": max(round(facts["std"] / 255, 4), 0.02)}
     return by_itself(facts)
 
@@ -225,7 +225,7 @@ def summary(facts: dict[str, Any], plan: dict[str, Any]) -> str:
         f"lr {plan['lr']}, augmentation {plan['augment']}; weights start at random",
         worth(facts["patients"], float(plan["validation_share"])),
     ]
-    lines += [*told_names(plan), *mixed(facts), *facts["averaged"], *disbelieved(facts)]
+    lines += [*told_names(plan), *mixed(facts), *told_uneven(facts), *facts["averaged"], *disbelieved(facts)]
     if facts["unreadable"]:
         lines.append(f"{len(facts['unreadable'])} sampled cases cannot be used: {facts['unreadable'][0]}")
     if facts["odd"]:

@@ -22,7 +22,7 @@ from Utils.intensity import choose_changes, choose_intensity
 from Utils.named import channels_of, dark_of, intensity_of, told_names
 from Utils.pace import choose_precision, fit, quickest, steps_of, told
 from Utils.price import costs, median_there
-from Utils.scales import mixed
+from Utils.scales import mixed, told_uneven
 from Utils.settings import TIME_ONLY, given, override, priced, save_plan
 from Utils.shapes import choose_patch, round_up, topology, working_spacing
 from Utils.thin import thin_classes
@@ -264,7 +264,8 @@ def summary(facts: dict[str, Any], plan: dict[str, Any]) -> str:
     ]
     if facts["patients"] < 4:
         lines.append(f"only {facts['patients']} patients: validation rests on one of them, and its figure says little")
-    lines += [*told_names(plan), *mixed(facts), *facts["averaged"], *disbelieved(facts), *thin_classes(facts, plan)]
+    lines += [*told_names(plan), *mixed(facts), *told_uneven(facts), *facts["averaged"], *disbelieved(facts)]
+    lines += thin_classes(facts, plan)
     if facts["unreadable"]:
         lines.append(f"{len(facts['unreadable'])} sampled cases cannot be used: {facts['unreadable'][0]}")
     rare = [name for name, found in facts["sizes"].items() if not any(found)]

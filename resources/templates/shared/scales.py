@@ -121,6 +121,18 @@ def averaged(images: Sequence[Mapping[str, Any]], channels: int) -> list[str]:
     return [f"of the images looked at, {found} channel(s), the others {channels}: {how} (--set channels=N)"]
 
 
+def uneven(images: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether the brightness of 8-bit images differs more between them (`mean`) than within them (`std`), as where dark and
+    bright microscopy are in one set: on one scale for all, the dark ones would be left without contrast."""
+    means, stds = ([float(item[key]) for item in images] for key in ("mean", "std"))
+    return all(item["eight_bit"] for item in images) and float(np.std(means)) > float(np.mean(stds))
+
+
+def told_uneven(facts: Mapping[str, Any]) -> list[str]:
+    """A line where brightness differs so much, or none."""
+    return ["brightness differs more between images than within them: each is scaled by itself"] * bool(facts["uneven"])
+
+
 def dark_value(facts: Mapping[str, Any], rule: Mapping[str, Any]) -> float:
     """What surrounds an image in the network's eyes: its darkest value, by the rule that is in the plan."""
     if rule["mode"] == "foreground":

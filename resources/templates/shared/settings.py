@@ -47,6 +47,8 @@ def override(plan: dict[str, Any], setting: str) -> None:
     _known(setting, ".".join(path), [last], place, task)
     if not path and isinstance(value, dict):
         _known(setting, last, value, plan.get(last) or {}, task)
+    if setting.startswith("seed=") and not (type(value) is int and 0 <= value < 2**31):
+        raise SystemExit(f"--set {setting}: a whole number from 0 to {2**31 - 1} is needed")
     place[last] = value
 
 

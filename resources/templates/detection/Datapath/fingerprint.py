@@ -18,7 +18,7 @@ from Utils.lesions import lesion_boxes
 from Utils.mask_grid import load_masks
 from Utils.named import by_channel, measured
 from Utils.people import people
-from Utils.scales import averaged, colour, common_window, count_scales, scale_of, values_by_class
+from Utils.scales import averaged, colour, common_window, count_scales, scale_of, uneven, values_by_class
 
 SAMPLE = {2: 120, 3: 40}
 
@@ -76,6 +76,7 @@ def _images(same: Sequence[dict[str, Any]]) -> dict[str, Any]:
         "modality": Counter(item["modality"] for item in same).most_common(1)[0][0],
         "eight_bit": all(item["eight_bit"] for item in same),
         "scales": count_scales(same),
+        "uneven": uneven(same),
         "window": common_window(same),
         "shapes": np.array([item["shape"] for item in same]),
         "spacing": [float(v) for v in np.median(spacings, axis=0)] if len(spacings) > len(same) / 2 else None,

@@ -36,16 +36,19 @@ class Rules:
             begun = max(k for k, token in enumerate(sequence) if token in (words.findings, words.impression)) + 1
             written = sequence[begun:]
             logs[row, words.end if close == words.impression else words.impression] = NEVER
-            if len(written) < self.least:
-                logs[row, close] = NEVER
-            elif len(written) >= self.most[section]:
+            if len(written) >= max(self.least, int(self.most[section])):
                 kept = logs[row, close].clone()
                 logs[row] = NEVER
                 logs[row, close] = kept if torch.isfinite(kept) else 0.0
-            else:
-                banned = self._repeats(written)
-                if banned:
-                    logs[row, banned] = NEVER
+                continue
+            banned = self._repeats(written)
+            if banned:
+                logs[row, banned] = NEVER
+            if len(written) < self.least:  # where nothing else is left, it ends before its least length
+                kept = logs[row, close].clone()
+                logs[row, close] = NEVER
+                if not torch.isfinite(logs[row]).any():
+                    logs[row, close] = kept
 
     def _repeats(self, written: Sequence[int]) -> list[int]:
         """Tokens that would complete a run of `no_repeat` tokens which the section has already."""

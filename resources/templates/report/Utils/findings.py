@@ -26,8 +26,13 @@ BEHIND = re.compile(
     r"\b(?:is|are|was|were) (?:absent|excluded|ruled out|not)\b|\bnot (?:seen|present|identified|detected)\b"
 )
 _PLAIN = """a an the of in on at to is are was were be been with and or as by for from this that these those there it its
-has have had than then which may can could also seen noted xxxx"""
+has have had than then which may can could also seen noted xxxx well both overall again now very some such given likely
+show shows showing shown demonstrate demonstrates demonstrating demonstrated reveal reveals revealed revealing appear appears
+appearing appeared identify identified note notes visualize visualized visualise visualised consistent compatible suggest
+suggests suggesting suggestive represent represents representing compared comparison prior previous study exam examination
+image images view views history patient year old zeigt zeigen muestra montre mostra"""
 PLAIN = frozenset(_PLAIN.split())
+"""Words of every report, whatever it finds."""
 _ALONE = """left right both bilateral bilaterally side sided normal clear unremarkable intact stable unchanged within limits
 links rechts beidseits unauffällig izquierdo izquierda derecho derecha gauche droit droite normaux normale sinistra destra"""
 EMPTY = frozenset(_ALONE.split())

@@ -18,7 +18,7 @@ from .mask_grid import load_masks
 from .named import by_channel, measured
 from .normalise import all_finite, scale_intensity
 from .people import people
-from .scales import averaged, colour, common_window, count_scales, scale_of, values_by_class, values_inside
+from .scales import averaged, colour, common_window, count_scales, scale_of, uneven, values_by_class, values_inside
 from .thin import width
 
 SAMPLE = {2: 200, 3: 40}
@@ -59,6 +59,7 @@ def fingerprint(records: Sequence[Mapping[str, Any]], label_dict: Mapping[str, i
         "modality": Counter(item["modality"] for item in same).most_common(1)[0][0],
         "eight_bit": all(item["eight_bit"] for item in same),
         "scales": count_scales(same),
+        "uneven": uneven(same),
         "window": common_window(same),
         "shapes": np.array([item["shape"] for item in same]),
         "spacings": np.array(spacings) if len(spacings) > len(same) / 2 else None,

@@ -10,7 +10,7 @@ from .scales import by_itself, joined
 
 
 def choose_intensity(facts: dict[str, Any]) -> dict[str, Any]:
-    """CT: the window of what is marked, in Hounsfield units. 8-bit pictures: 0..1. MR, mixtures: each by itself."""
+    """CT: the window of what is marked, in Hounsfield units. 8-bit pictures: 0..1. MR, mixtures, dark and bright: each by itself."""
     if facts["window"]:
         return joined(facts["window"])
     if len(facts["scales"]) > 1:
@@ -22,7 +22,7 @@ def choose_intensity(facts: dict[str, Any]) -> dict[str, Any]:
         values = (np.clip(inside, low, high) - low) / (high - low) if len(inside) else np.array([0.3, 0.7])
         mean, std = float(values.mean()), max(float(values.std()), 0.05)
         return {"mode": "window", "low": round(low), "high": round(high), "mean": round(mean, 3), "std": round(std, 3)}
-    if facts["eight_bit"]:
+    if facts["eight_bit"] and not facts["uneven"]:
         return {"mode": "unit", "mean": round(facts["mean"] / 255, 4), "std": max(round(facts["std"] / 255, 4), 0.02)}
     return by_itself(facts)
 
