@@ -68,7 +68,7 @@ def add_table(task: str, table: MetricTable) -> None:
         ValueError: the task has another table, or a metric of this name is better the other way round elsewhere.
     """
     for name in table.names:
-        for other in (one for one in tables() if name in one.names):
+        for other in (one for one in _known() if name in one.names):
             if (name in other.lower_is_better) != (name in table.lower_is_better):
                 raise ValueError(f"There is a metric {name!r} that is better the other way round; name it differently.")
     _TABLES.add(task, table)
@@ -95,6 +95,10 @@ def added_metrics(task: str) -> list[Any]:
     """What measures the metrics that were added to a task."""
     _TABLES.names()  # loads what is installed
     return [one.metric for one in _ADDED.get(task, {}).values()]
+
+
+def _known() -> list[MetricTable]:
+    return [table(task) for task in _TABLES.known()]
 
 
 def tables() -> Iterator[MetricTable]:

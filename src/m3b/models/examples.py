@@ -98,5 +98,5 @@ def _png(some: Sequence[Panel]) -> str:
         canvas.paste(one, (across, 0))
         across += one.width + 4
     stream = io.BytesIO()
-    canvas.save(stream, "PNG", optimize=True)
+    canvas.save(stream, "PNG")
     return base64.b64encode(stream.getvalue()).decode()

@@ -12,7 +12,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from m3b.data.kinds import names
-from m3b.data.spec.proposals.language import plain
 
 from .base import FAMILIES, Row, TaskFamily
 from .metric import Metric
@@ -33,11 +32,18 @@ __all__ = [
 ]
 
 
+_OWN = ("diagnosis", "segmentation", "detection", "report")
+
+
 @cache
-def _register_own() -> None:
-    """m3b's own, one module each; they bring what measures masks, and are loaded when a family is asked for."""
-    for module in ("diagnosis", "segmentation", "detection", "report"):
-        import_module(f".{module}", __name__).FAMILY.register()
+def _register_own(name: str) -> None:
+    """One of m3b's own, which are a module each and are loaded when asked for: they bring what measures masks."""
+    import_module(f".{name}", __name__).FAMILY.register()
+
+
+def _register_all() -> None:
+    for name in _OWN:
+        _register_own(name)
 
 
 def register_task(new: TaskFamily) -> TaskFamily:
@@ -46,7 +52,7 @@ def register_task(new: TaskFamily) -> TaskFamily:
     Raises:
         ValueError: another family has this name, or one of its metrics is better the other way round elsewhere.
     """
-    _register_own()
+    _register_all()
     new.register()
     return new
 
@@ -57,7 +63,8 @@ def family(task: str) -> TaskFamily:
     Raises:
         ValueError: an unknown task.
     """
-    _register_own()
+    if task in _OWN:
+        _register_own(task)
     found = FAMILIES.get(task)
     if found is None:
         raise ValueError(f"unknown task {task!r}; the tasks are {', '.join(names())}")
@@ -75,6 +82,8 @@ def asked_task(request: str) -> str:
     "Detect" alone leaves it open: a model that detects pneumonia may well be a classifier. Of several the family that was
     registered last is taken: of m3b's own, "write a report that locates the nodules" is a report.
     """
+    from m3b.data.spec.proposals.language import plain
+
     text = plain(request)
     return next((one.name for one in reversed(families()) if one.names_in(text)), "")
 
