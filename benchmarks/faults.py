@@ -39,7 +39,7 @@ from m3b.llm.keys import Key
 from m3b.llm.presets import PROVIDERS
 from m3b.messages import Message, Reply
 from m3b.run.result import STATUSES, Result
-from m3b.testing.conformance import CANARY, DIALECTS, Answer, Clock, Dialect, Heard, Server
+from m3b.testing.conformance import CANARY, DIALECTS, Clock, Dialect, Heard, Server, ServerAnswer
 from m3b.testing.scripted import both, call
 
 TROUBLED = 0.2
@@ -48,12 +48,12 @@ TIMEOUT_S = 1.5
 WIRES = (("openai", "gpt-4o", "openai"), ("anthropic", "claude-sonnet-5-5", "anthropic"),
          ("openai", "gpt-5-pro", "openai-responses"), ("groq", "llama-3.3-70b-versatile", "openai"))  # fmt: skip
 
-Fault = Callable[[Dialect, Answer], Answer]
+Fault = Callable[[Dialect, ServerAnswer], ServerAnswer]
 
 
 def status(number: int, said: str, kind: str = "some_error", **headers: str) -> Fault:
     """A refusal with a status."""
-    return lambda dialect, good: Answer(dialect.error(said, kind), status=number, headers=headers)
+    return lambda dialect, good: ServerAnswer(dialect.error(said, kind), status=number, headers=headers)
 
 
 PASSING: dict[str, Fault] = {
@@ -61,11 +61,11 @@ PASSING: dict[str, Fault] = {
     "429 without": status(429, "slow down", "rate_limit_error"),
     "529": status(529, "overloaded", "overloaded_error"),
     "500": status(500, "oops", "api_error"),
-    "502 with a web page": lambda dialect, good: Answer(b"<html>", 502, {"Content-Type": "text/html"}),
-    "dropped connection": lambda dialect, good: Answer(drop=True),
+    "502 with a web page": lambda dialect, good: ServerAnswer(b"<html>", 502, {"Content-Type": "text/html"}),
+    "dropped connection": lambda dialect, good: ServerAnswer(drop=True),
     "half an answer": lambda dialect, good: replace(good, cut=40),
-    "malformed JSON": lambda dialect, good: Answer(b'{"id": "1", "choi'),
-    "nothing in it": lambda dialect, good: Answer(dialect.empty()),
+    "malformed JSON": lambda dialect, good: ServerAnswer(b'{"id": "1", "choi'),
+    "nothing in it": lambda dialect, good: ServerAnswer(dialect.empty()),
     "slow bytes": lambda dialect, good: replace(good, pieces=5, pause_s=0.005),
     "silence": lambda dialect, good: replace(good, silence_s=2 * TIMEOUT_S),
 }
@@ -107,7 +107,7 @@ class Actor:
     requests: int = 0
     last: list[Any] = field(default_factory=list)
 
-    def __call__(self, heard: Heard) -> Answer:
+    def __call__(self, heard: Heard) -> ServerAnswer:
         self.requests += 1
         turns = self.dialect.turns(heard.body)
         said = messages(turns)
@@ -136,15 +136,15 @@ class Actor:
             self.broken.append(f"request {self.requests} holds {replies} replies; {self.delivered} were delivered")
         self.last = turns
 
-    def _good(self, said: list[Message]) -> Answer:
+    def _good(self, said: list[Message]) -> ServerAnswer:
         stage, replies = place(said)
         act = self.acts[stage]
         step: Reply = act[min(replies, len(act) - 1)]
         if not step.calls:
-            return Answer(self.dialect.text(step.text))
+            return ServerAnswer(self.dialect.text(step.text))
         at = sum(message.role == "assistant" for message in said)
         calls = [(f"c{at}_{n}", each.name, json.dumps(each.arguments)) for n, each in enumerate(step.calls)]
-        return Answer(self.dialect.calls(*calls))
+        return ServerAnswer(self.dialect.calls(*calls))
 
 
 def messages(turns: list[Any]) -> list[Message]:

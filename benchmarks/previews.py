@@ -156,13 +156,13 @@ def compare(path: Path, sandbox: str) -> None:
     """The same call of a tool in this process and through a reader that runs already, in turns."""
     from m3b.reader import Reader
     from m3b.sandbox import Mounts, choose
-    from m3b.tools.looking import LOOK, Look, look
+    from m3b.tools.looking import LOOK, PreviewCall, look
 
     tool = "preview_files" if path.name == "small" or path.is_file() else "preview_dirs"
     names = sorted(f"data/x/{one.name}" for one in path.iterdir()) if path.name == "small" else [f"data/x/{path.name}"]
     arguments = {"path": names[0]} if tool == "preview_dirs" else {"paths": names}
     top = path if path.name == "small" else path.parent
-    asked = Look(tool, arguments, path.parent, {"data/x": top}, "mask", 8000)  # type: ignore[arg-type]
+    asked = PreviewCall(tool, arguments, path.parent, {"data/x": top}, "mask", 8000)  # type: ignore[arg-type]
     began = time.perf_counter()
     with Reader(choose(sandbox), Mounts(read=(path.parent,))) as reader:
         assert reader.ask(LOOK, asked) == look(asked)

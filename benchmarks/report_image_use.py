@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from m3b.bench.datasets import Case, dataset
+from m3b.bench.datasets import RawCase, dataset
 from m3b.metrics import Findings, ReportCase, best_constants, image_use, score_reports, stated
 from m3b.metrics.text import distinct_texts
 from m3b.resources import resources_dir
@@ -97,7 +97,7 @@ def prepare(
     return parts[False], parts[True]
 
 
-def record_of(case: Case) -> dict[str, Any]:
+def record_of(case: RawCase) -> dict[str, Any]:
     paths = [f"data/made/{path}" for path in case.images]
     return {
         "image_path": paths if len(paths) > 1 else paths[0],

@@ -35,7 +35,7 @@ from m3b.llm.rules import Rules
 from m3b.llm.text_calls import find_calls
 from m3b.messages import Message, Reply, ToolCall, ToolSpec
 from m3b.run.result import Result
-from m3b.testing.conformance.server import Answer, Heard, Server
+from m3b.testing.conformance.server import Heard, Server, ServerAnswer
 from m3b.tools import schema
 from m3b.tools.base import Toolbox
 
@@ -71,7 +71,7 @@ class Weak:
     slips: Counter[str] = field(default_factory=Counter)
     requests: int = 0
 
-    def respond(self, heard: Heard) -> Answer:
+    def respond(self, heard: Heard) -> ServerAnswer:
         """One request."""
         self.requests += 1
         tools = [_spec(tool) for tool in heard.body.get("tools", ())]
@@ -79,11 +79,11 @@ class Weak:
         sober, turns, informed = _sober(messages, tools or ALL)
         reply = self._intended(sober, turns)
         if not reply.calls:
-            return Answer(_body(f"Sure! Here is my answer:\n\n```\n{reply.text}\n```\nI hope this helps."))
+            return ServerAnswer(_body(f"Sure! Here is my answer:\n\n```\n{reply.text}\n```\nI hope this helps."))
         at = turns + 2 * _stage(messages)
         slip = "none" if informed else "cut" if turns % 3 == 2 else SLIPS[at % len(SLIPS)]
         self.slips[slip] += 1
-        return Answer(self._said(list(reply.calls), slip))
+        return ServerAnswer(self._said(list(reply.calls), slip))
 
     def _intended(self, sober: Sequence[Message], turns: int) -> Reply:
         """What a better model would say now: first it looks around, then it does what the brain does."""

@@ -319,17 +319,14 @@ def test_what_differs_from_task_to_task_stands_in_its_family() -> None:
     assert not wrong, "\n".join(wrong)
 
 
-ONE_NAME = ("Verdict", "Run", "Relay", "Refused", "Found", "Own", "Outcome", "Judgement", "ModelVerdict")
-
-
-def test_one_name_is_one_thing() -> None:
-    """Classes that are spoken of in several packages; a name that is at home in one module may occur in another."""
+def test_one_name_is_one_class() -> None:
+    """Private and nested ones too: whoever reads of a class finds one place where it is defined."""
     homes: dict[str, list[str]] = {}
     for file in FILES:
-        for node in tree(file).body:
-            if isinstance(node, ast.ClassDef) and node.name in ONE_NAME:
-                homes.setdefault(node.name, []).append(file.relative_to(SRC).as_posix())
-    assert {name: files for name, files in homes.items() if len(files) > 1} == {}
+        for node in ast.walk(tree(file)):
+            if isinstance(node, ast.ClassDef):
+                homes.setdefault(node.name, []).append(f"{file.relative_to(SRC)}:{node.lineno}")
+    assert {name: places for name, places in homes.items() if len(places) > 1} == {}
 
 
 # --- size --------------------------------------------------------------------------------------------------------

@@ -62,7 +62,7 @@ class SelectionBrief(Summary):
     tasks: tuple[TaskOffer, ...] = ()
 
 
-class Reading(Summary):
+class ProposedReading(Summary):
     """A proposed reading of the data.
 
     Args:
@@ -101,7 +101,7 @@ class IndexBrief(Summary):
     task: str
     data: str
     place: str
-    readings: tuple[Reading, ...] = ()
+    readings: tuple[ProposedReading, ...] = ()
     insufficient: str = ""
     unusable: str = ""
 

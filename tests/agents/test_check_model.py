@@ -13,7 +13,7 @@ from PIL import Image
 from safetensors.numpy import save_file
 
 from m3b.agents.artifacts import Selection, TrainedModel
-from m3b.agents.checks.model import FOLDER, Trial, check_model, take, validation_records
+from m3b.agents.checks.model import FOLDER, MeasuredTest, check_model, take, validation_records
 from m3b.agents.verdict import Verdict
 from m3b.data.index import Index, Record
 from m3b.errors import SandboxError
@@ -61,7 +61,7 @@ class Desk:
     def __init__(self, folder: Path, sandbox: str = "off") -> None:
         self.run = Run.create(folder)
         self.executor = Executor(choose(sandbox), self.run, (), lambda: False)
-        self.kept: list[Trial] = []
+        self.kept: list[MeasuredTest] = []
         random = np.random.default_rng(3)
         (self.run.locked / "data").mkdir()
         self.records = []

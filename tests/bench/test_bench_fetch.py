@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 from m3b.bench.datasets import NAMES, dataset
 from m3b.bench.datasets.fetching import RECORD, download, fetch, how_to_get
-from m3b.bench.datasets.sources import NOTES, SOURCES, Source
+from m3b.bench.datasets.sources import NOTES, SOURCES, RemoteFile
 from m3b.cli.app import app
 from m3b.errors import DataError, WrongUse
 
@@ -40,9 +40,9 @@ class Server:
         self.tag = '"one"'
         self.url = ""
 
-    def source(self, name: str, body: bytes, *, into: str = "", checksum: str = "") -> Source:
+    def source(self, name: str, body: bytes, *, into: str = "", checksum: str = "") -> RemoteFile:
         self.files[f"/{name}"] = body
-        return Source(f"{self.url}/{name}", into, checksum)
+        return RemoteFile(f"{self.url}/{name}", into, checksum)
 
 
 def handler(server: Server) -> type[BaseHTTPRequestHandler]:
@@ -200,7 +200,7 @@ def test_trouble_that_passes_is_waited_out_and_other_trouble_is_told(server: Ser
     server.status = [503, 429]
     assert get(source)
     with pytest.raises(DataError, match="404 Not Found; it may have moved"):
-        get(Source(f"{server.url}/gone.zip"))
+        get(RemoteFile(f"{server.url}/gone.zip"))
     server.status = [500] * 9
     with pytest.raises(DataError, match="could not be fetched: 500"):
         get(server.source("b.bin", b"abc"))
@@ -235,7 +235,7 @@ def test_nothing_is_written_outside(server: Server, get, tmp_path: Path) -> None
 
 def test_other_addresses_are_refused(get) -> None:
     with pytest.raises(WrongUse, match="no web address"):
-        get(Source("file:///etc/passwd"))
+        get(RemoteFile("file:///etc/passwd"))
 
 
 def test_every_set_is_open_or_says_where_it_lies(tmp_path: Path) -> None:

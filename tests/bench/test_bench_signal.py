@@ -12,17 +12,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import roc_auc_score
 
-from m3b.bench.datasets import Case
+from m3b.bench.datasets import RawCase
 from m3b.bench.datasets.doubt import Ladder, macro_auroc, mistaken_ceiling, shuffle_some
 from m3b.bench.datasets.drawing import dice
 from m3b.bench.datasets.masks import read_mask
 from m3b.bench.datasets.wording import bleu_1
 from m3b.data.reading import read_image
 
-Look = Callable[[Case, Path], list[float]]
+Look = Callable[[RawCase, Path], list[float]]
 
 
-def picture(case: Case, folder: Path) -> np.ndarray:
+def picture(case: RawCase, folder: Path) -> np.ndarray:
     """The first channel, slices last."""
     several = len(case.images) > 2
     found = read_image(list(case.images) if several else case.images[0], str(folder)).array[0]
@@ -41,24 +41,24 @@ def pool(image: np.ndarray, cells: int = 12) -> np.ndarray:
 # --- diagnosis ---------------------------------------------------------------------------------------------------
 
 
-def ventricles(case: Case, folder: Path) -> list[float]:
+def ventricles(case: RawCase, folder: Path) -> list[float]:
     image = picture(case, folder)
     return [float(np.log1p(((image > 0) & (image < 0.35)).sum()))]
 
 
-def fluid(case: Case, folder: Path) -> list[float]:
+def fluid(case: RawCase, folder: Path) -> list[float]:
     volume = picture(case, folder)
     middle = [slice(size // 3, -(size // 3)) for size in volume.shape]
     return [float((volume[tuple(middle)] > 950).mean())]
 
 
-def lungs(case: Case, folder: Path) -> list[float]:
+def lungs(case: RawCase, folder: Path) -> list[float]:
     image = picture(case, folder).mean(axis=2)
     left, right = image[35:90, 20:58].mean(), image[35:90, 70:108].mean()
     return [float(max(left, right)), float(min(left, right))]
 
 
-def spots(case: Case, folder: Path) -> list[float]:
+def spots(case: RawCase, folder: Path) -> list[float]:
     cells = pool(picture(case, folder)[:128, :128], 42)[16:36]
     kidneys = np.concatenate([cells[:, 5:17], cells[:, 25:37]], axis=1)
     return [float(kidneys.max()), float(np.sort(kidneys.ravel())[-25:].mean()), float((kidneys < 85).mean())]
@@ -90,7 +90,7 @@ def test_one_look_separates_the_classes_but_not_fully(name: str, look: Look, sta
 # --- masks -------------------------------------------------------------------------------------------------------
 
 
-def volumes(case: Case, folder: Path, values: dict[int, str]) -> tuple[np.ndarray, np.ndarray]:
+def volumes(case: RawCase, folder: Path, values: dict[int, str]) -> tuple[np.ndarray, np.ndarray]:
     """Image and mask as they are stored."""
     if case.images[0].endswith(".png"):
         image = picture(case, folder)
@@ -169,7 +169,7 @@ def test_an_atlas_without_a_look_at_the_image_does_not_pass(name: str, stand_in)
 def upright(file: Path) -> np.ndarray:
     """A mask in RAS order."""
     if file.suffix == ".png":
-        return picture(Case("", (file.name,), ""), file.parent)
+        return picture(RawCase("", (file.name,), ""), file.parent)
     return np.rint(nib.as_closest_canonical(nib.load(file)).get_fdata(dtype=np.float32)).astype(np.uint8)
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from test_systems import DELIVER
 
-from m3b.bench.systems import CellOutcome, Job
+from m3b.bench.systems import CellJob, CellOutcome
 from m3b.bench.systems.outside import OUTSIDE
 from m3b.errors import SandboxError
 from m3b.sandbox import choose
@@ -114,7 +114,7 @@ def run(name: str, folder: Path, model: Scripted, actions: int) -> CellOutcome:
     (data / "table.csv").write_text("image,label\na.png,1\n")
     card = {"name": "Spots", "description": "Invented.", "path": str(data)}
     options = {"max_actions": actions, "train_minutes": 1.0, "max_wall": 300, "sandbox": "bubblewrap"}
-    job = Job(folder / "cell", "Tell spots apart.", [card], "openai:gpt-5-codex", options)
+    job = CellJob(folder / "cell", "Tell spots apart.", [card], "openai:gpt-5-codex", options)
     return replace(OUTSIDE[name], connect=lambda spec: model).run(job)
 
 

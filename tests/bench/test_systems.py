@@ -16,7 +16,7 @@ from m3b.bench import paper
 from m3b.bench.relay import Meter, Relay
 from m3b.bench.relay.inside import ask
 from m3b.bench.relay.wire import completion, read_messages, read_tools
-from m3b.bench.systems import Job, known, system
+from m3b.bench.systems import CellJob, known, system
 from m3b.bench.systems.command import Command, from_text
 from m3b.bench.systems.outside import AIDE, AIDER, MINI, REACT, SMOLAGENTS
 from m3b.bench.systems.react import parse
@@ -63,16 +63,16 @@ def fake(folder: Path, name: str, place: str = "Deliver") -> None:
 
 
 @pytest.fixture
-def job(tmp_path: Path) -> Job:
+def job(tmp_path: Path) -> CellJob:
     data = tmp_path / "spots"
     data.mkdir()
     (data / "table.csv").write_text("image,label\na.png,1\n")
     card = {"name": "Spots", "description": "Invented.", "path": str(data)}
     options = {"max_actions": 7, "train_minutes": 1.0}
-    return Job(tmp_path / "cell", "Tell spots apart.", [card], "anthropic:some-model", options)
+    return CellJob(tmp_path / "cell", "Tell spots apart.", [card], "anthropic:some-model", options)
 
 
-def run(one: Command, job: Job, *steps: Any) -> Any:
+def run(one: Command, job: CellJob, *steps: Any) -> Any:
     model = Scripted([*steps, say("Go on.")], repeat=True)
     return replace(one, connect=lambda spec: model).run(job)
 
@@ -93,7 +93,13 @@ def run(one: Command, job: Job, *steps: Any) -> Any:
     ids=["aider", "mini", "smolagents", "aide"],
 )
 def test_adapters(
-    one: Command, program: str, place: str, needed: list[str], job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    one: Command,
+    program: str,
+    place: str,
+    needed: list[str],
+    job: CellJob,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("SECRET_API_KEY", "s3cret")
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
@@ -114,7 +120,7 @@ def test_adapters(
     assert (Path(ended.model) / "predict.py").is_file()
 
 
-def test_the_prompt_is_the_combined_one(job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_prompt_is_the_combined_one(job: CellJob, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
     fake(tmp_path / "bin", "agent")
     ended = run(from_text("command:agent --task {prompt_file} --model {model}"), job)
@@ -126,7 +132,7 @@ def test_the_prompt_is_the_combined_one(job: Job, tmp_path: Path, monkeypatch: p
     assert seen["argv"] == ["--task", "PROMPT.md", "--model", "some-model"]
 
 
-def test_what_is_not_installed_says_what_to_install(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_not_installed_says_what_to_install(job: CellJob, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
     for name, package in (("aider", "aider-chat"), ("mini-swe-agent", "mini-swe-agent"), ("aide", "aideml")):
         chosen = system(name)
@@ -137,26 +143,26 @@ def test_what_is_not_installed_says_what_to_install(job: Job, monkeypatch: pytes
         assert (ended.status, ended.kind) == ("failed", "not_installed")
 
 
-def test_a_refusal_a_crash_and_nothing(job: Job, tmp_path: Path) -> None:
+def test_a_refusal_a_crash_and_nothing(job: CellJob, tmp_path: Path) -> None:
     shell = "command:sh -c"
     ended = run(from_text(f"{shell} 'echo no fitting data > DECLINED.txt' {{prompt_file}}"), job)
     assert (ended.status, ended.reason) == ("no_dataset", "no fitting data")
-    again = Job(tmp_path / "two", job.request, job.cards, job.model, job.options)
+    again = CellJob(tmp_path / "two", job.request, job.cards, job.model, job.options)
     ended = run(from_text(f"{shell} 'echo boom; exit 9' {{prompt_file}}"), again)
     assert (ended.status, ended.kind) == ("failed", "crashed")
     assert "boom" in ended.reason
-    third = Job(tmp_path / "three", job.request, job.cards, job.model, {**job.options, "max_wall": 2})
+    third = CellJob(tmp_path / "three", job.request, job.cards, job.model, {**job.options, "max_wall": 2})
     ended = run(from_text(f"{shell} 'sleep 100' {{prompt_file}}"), third)
     assert (ended.status, ended.kind) == ("out_of_budget", "timeout")
 
 
-def test_a_command_cannot_write_the_data(job: Job) -> None:
+def test_a_command_cannot_write_the_data(job: CellJob) -> None:
     ended = run(from_text("command:sh -c 'echo x >> data/spots/table.csv; true' {prompt_file}"), job)
     assert ended.integrity == "clean"
     assert Path(str(job.cards[0]["path"]), "table.csv").read_text() == "image,label\na.png,1\n"
 
 
-def test_react_works_in_its_loop(job: Job) -> None:
+def test_react_works_in_its_loop(job: CellJob) -> None:
     def turn(action: str, **given: str) -> Any:
         return say(f"Reflection: x\nThought: y\nAction: {action}\nAction Input: {json.dumps(given)}")
 
@@ -172,8 +178,8 @@ def test_react_works_in_its_loop(job: Job) -> None:
     assert ended.usage["actions"] == 5
 
 
-def test_react_ends_when_the_budget_does(job: Job) -> None:
-    ended = run(REACT, Job(job.folder, job.request, job.cards, job.model, {**job.options, "max_tokens": 10}))
+def test_react_ends_when_the_budget_does(job: CellJob) -> None:
+    ended = run(REACT, CellJob(job.folder, job.request, job.cards, job.model, {**job.options, "max_tokens": 10}))
     assert ended.status == "out_of_budget"
     assert ended.usage["actions"] == 1
 
@@ -252,13 +258,13 @@ def test_the_relay_keeps_stop_words() -> None:
         assert made["choices"][0]["message"]["content"] == left
 
 
-def test_who_asks_in_vain_is_stopped(job: Job) -> None:
+def test_who_asks_in_vain_is_stopped(job: CellJob) -> None:
     asks = (
         "import os, time, urllib.request\nwhile True:\n    try:\n        urllib.request.urlopen(urllib.request.Request("
         "os.environ['M3B_BASE_URL'] + '/chat/completions', b'{\"messages\": []}'))\n    except OSError:\n        time.sleep(0.01)"
     )
     endless = Command("endless", ("{python}", "-c", asks))
-    ended = run(endless, Job(job.folder, job.request, job.cards, job.model, {"max_actions": 0}))
+    ended = run(endless, CellJob(job.folder, job.request, job.cards, job.model, {"max_actions": 0}))
     assert ended.status == "out_of_budget"
 
 

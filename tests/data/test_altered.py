@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from m3b.data.altered import altered_pairs
-from m3b.data.image_probe import Look, examine
+from m3b.data.image_probe import ImageProbe, examine
 from m3b.data.synthetic import radiograph
 
 COUNT = 60
@@ -47,13 +47,13 @@ CHANGES: dict[str, Callable[[Any], Any]] = {
 }
 
 
-def look(pixels: Any, folder: Path, name: str) -> Look:
+def look(pixels: Any, folder: Path, name: str) -> ImageProbe:
     np.save(folder / f"{name}.npy", np.ascontiguousarray(pixels))
     return examine(f"{name}.npy", folder)
 
 
 @pytest.fixture(scope="module")
-def looks(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Look]:
+def looks(tmp_path_factory: pytest.TempPathFactory) -> dict[str, ImageProbe]:
     folder = tmp_path_factory.mktemp("looks")
     return {str(number): look(pixels, folder, str(number)) for number, pixels in enumerate(PICTURES)}
 
@@ -61,22 +61,24 @@ def looks(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Look]:
 TRAIN, TEST = [str(n) for n in range(40)], [str(n) for n in range(40, COUNT)]
 
 
-def test_different_people_are_no_copies(looks: dict[str, Look]) -> None:
+def test_different_people_are_no_copies(looks: dict[str, ImageProbe]) -> None:
     assert altered_pairs(looks, TRAIN, TEST) == []
 
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
-def test_a_copy_is_found_and_no_other(looks: dict[str, Look], tmp_path: Path, change: Callable[[Any], Any]) -> None:
+def test_a_copy_is_found_and_no_other(
+    looks: dict[str, ImageProbe], tmp_path: Path, change: Callable[[Any], Any]
+) -> None:
     copies = {f"copy{n}": look(change(PICTURES[int(n)]), tmp_path, f"copy{n}") for n in TEST}
     found = altered_pairs({**looks, **copies}, [*TRAIN, *copies], TEST)
     assert sorted(found) == sorted((f"copy{n}", n) for n in TEST)
 
 
-def test_exact_copies_are_left_to_the_comparison_of_pixels(looks: dict[str, Look]) -> None:
+def test_exact_copies_are_left_to_the_comparison_of_pixels(looks: dict[str, ImageProbe]) -> None:
     again = {**looks, "again": looks["50"]}
     assert altered_pairs(again, [*TRAIN, "again"], TEST) == []
 
 
-def test_nothing_to_compare(looks: dict[str, Look]) -> None:
+def test_nothing_to_compare(looks: dict[str, ImageProbe]) -> None:
     assert altered_pairs(looks, [], TEST) == []
-    assert altered_pairs({"a": Look(error="x"), "b": looks["1"]}, ["a"], ["b"]) == []
+    assert altered_pairs({"a": ImageProbe(error="x"), "b": looks["1"]}, ["a"], ["b"]) == []

@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 from pydicom.dataset import FileDataset, FileMetaDataset
 
-from m3b.data.audit import Asked, Audit, Finding, audit_index
+from m3b.data.audit import Audit, Finding, IndexRequest, audit_index
 from m3b.data.audit_kinds import of
 from m3b.data.index import BoxLabel, Index, Record
 
@@ -91,18 +91,18 @@ def test_a_class_for_every_case(tmp_path: Path) -> None:
 @pytest.mark.parametrize("words", ["Grade the knee (0 to 4)", "Kellgren-Lawrence 0-4 on X-rays", "Grad 0 bis 4"])
 def test_the_ends_of_a_range_are_no_classes(tmp_path: Path, words: str) -> None:
     index = labelled(tmp_path, ["04"[at % 2] for at in range(COUNT)])
-    assert only(audit_index(index, tmp_path, asked=Asked(words)), "numbers_of_request").weight == "fix"
-    assert "numbers_of_request" not in codes(audit_index(index, tmp_path, asked=Asked("Tell 0 from 4")))
+    assert only(audit_index(index, tmp_path, asked=IndexRequest(words)), "numbers_of_request").weight == "fix"
+    assert "numbers_of_request" not in codes(audit_index(index, tmp_path, asked=IndexRequest("Tell 0 from 4")))
     whole = labelled(tmp_path, ["01234"[at % 5] for at in range(COUNT)])
-    assert "numbers_of_request" not in codes(audit_index(whole, tmp_path, asked=Asked(words)))
+    assert "numbers_of_request" not in codes(audit_index(whole, tmp_path, asked=IndexRequest(words)))
 
 
 def test_classes_of_another_subject(tmp_path: Path) -> None:
     index = labelled(tmp_path, [("urinary system", "musculoskeletal")[at % 2] for at in range(COUNT)])
-    asked = Asked("Tell pneumonia from tuberculosis on chest X-rays")
+    asked = IndexRequest("Tell pneumonia from tuberculosis on chest X-rays")
     assert "pneumonia" in only(audit_index(index, tmp_path, asked=asked), "classes_off_request").message
     for fitting in ("Tell urinary from musculoskeletal cases", "Classify these images", "Detect fractures"):
-        assert "classes_off_request" not in codes(audit_index(index, tmp_path, asked=Asked(fitting)))
+        assert "classes_off_request" not in codes(audit_index(index, tmp_path, asked=IndexRequest(fitting)))
 
 
 # --- what stands beside the pixels --------------------------------------------------------------------------------
@@ -274,5 +274,5 @@ def test_a_metric_that_the_annotation_cannot_bear(tmp_path: Path) -> None:
     assert not bears(masks, "lesion_f1")
     assert not bears(boxes, "map_50")
     assert not bears(boxes, "image_auroc")
-    (fault,) = of("detection").asked(masks, Asked(metric="map_50"))
+    (fault,) = of("detection").asked(masks, IndexRequest(metric="map_50"))
     assert (fault.code, fault.weight) == ("metric_not_borne", "fix")

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from PIL import Image
 
-from m3b.data.image_probe import SIDE, Look, examine, near_pairs
+from m3b.data.image_probe import SIDE, ImageProbe, examine, near_pairs
 from m3b.data.image_probe import _thumbnail as thumbnail
 from m3b.data.synthetic import radiograph
 
@@ -20,7 +20,7 @@ RANDOM = np.random.default_rng(5)
 CHESTS = [radiograph(RANDOM, number % 3 == 0) for number in range(60)]
 
 
-def saved(array: np.ndarray, file: Path, **options: object) -> Look:
+def saved(array: np.ndarray, file: Path, **options: object) -> ImageProbe:
     if file.suffix == ".npy":
         np.save(file, array)
     else:
@@ -121,7 +121,7 @@ def test_values_that_are_not_finite_do_not_spoil_it(bad: float) -> None:
 
 def test_a_heap_of_lookalikes_stays_bounded() -> None:
     small, _, _ = thumbnail(CHESTS[0][None])
-    looks = {str(at): Look("1x8x8", str(at), small) for at in range(3000)}
+    looks = {str(at): ImageProbe("1x8x8", str(at), small) for at in range(3000)}
     pairs = near_pairs(looks)
     assert 0 < len(pairs) <= 100_000
 

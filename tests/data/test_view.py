@@ -21,7 +21,7 @@ from m3b.data.archive_writers import runs
 from m3b.data.archives import subset
 from m3b.data.reading import read_image
 from m3b.data.records import Record
-from m3b.data.view import Made, Wanted, make_view, put, shared_files, wanted_by
+from m3b.data.view import ViewCounts, Wanted, make_view, put, shared_files, wanted_by
 from m3b.errors import DataError
 
 ITEMS = np.arange(6 * 5 * 7, dtype=np.int16).reshape(6, 5, 7) + 1
@@ -36,7 +36,7 @@ def files_below(folder: Path) -> list[str]:
     return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
 
 
-def make(records: list[Record], base: Path, *, link: bool = True) -> tuple[Made, Path]:
+def make(records: list[Record], base: Path, *, link: bool = True) -> tuple[ViewCounts, Path]:
     target = base.parent / "view"
     made = make_view(wanted_by(records, base), base, lambda path: target / path, link=link)
     return made, target
@@ -227,7 +227,7 @@ def test_a_pattern_and_a_list_of_data_files(tmp_path: Path) -> None:
 
 def test_put_says_which_way_it_went(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"x")
-    made = Made()
+    made = ViewCounts()
     put(tmp_path / "a", tmp_path / "b", made, link=True)
     put(tmp_path / "a", tmp_path / "c", made, link=False)
     assert made.linked == 1

@@ -26,7 +26,7 @@ from m3b.messages import ToolCall
 from m3b.reader import Reader
 from m3b.sandbox import Mounts, Sandbox
 from m3b.tools import TOOLS, Roots, Toolbox, ToolResult
-from m3b.tools.looking import LOOK, Look
+from m3b.tools.looking import LOOK, PreviewCall
 
 SECRET = "m3b-fuzz-secret-7f3a"
 A_CALL = 40
@@ -135,7 +135,7 @@ def _batch(
 
 def _previewed(reader: Reader, place: Place, names: list[str], tally: Tally) -> str:
     paths = [f"data/x/batch/{name}" for name in names]
-    asked = Look("preview_files", {"paths": paths}, place.work, {"data/x": place.data}, "mask", 8000)
+    asked = PreviewCall("preview_files", {"paths": paths}, place.work, {"data/x": place.data}, "mask", 8000)
     result = reader.ask(LOOK, asked, patience_s=PATIENCE_S)
     assert isinstance(result, ToolResult)
     parts = result.text.split("\n\ndata/x/")

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from m3b.interactive.prompts import Box, Point
-from m3b.interactive.segmenter import Bytes, Mask, Proposal
+from m3b.interactive.prompts import BoxPrompt, Point
+from m3b.interactive.segmenter import Bytes, Mask, MaskProposal
 
 
 def disk(shape: tuple[int, int], centre: tuple[float, float], radius: float) -> Mask:
@@ -33,12 +33,14 @@ class Threshold:
 
     def __init__(self) -> None:
         self.image: Bytes | None = None
-        self.asked: list[tuple[tuple[Box, ...], tuple[Point, ...], bool]] = []
+        self.asked: list[tuple[tuple[BoxPrompt, ...], tuple[Point, ...], bool]] = []
 
     def set_image(self, image: Bytes) -> None:
         self.image = image
 
-    def predict(self, boxes: Sequence[Box], points: Sequence[Point], previous: Proposal | None = None) -> Proposal:
+    def predict(
+        self, boxes: Sequence[BoxPrompt], points: Sequence[Point], previous: MaskProposal | None = None
+    ) -> MaskProposal:
         assert self.image is not None
         self.asked.append((tuple(boxes), tuple(points), previous is not None))
         bright = self.image[..., 0] > 135
@@ -50,4 +52,4 @@ class Threshold:
             row, column, half = int(point.y), int(point.x), self.WINDOW // 2
             window = np.s_[max(row - half, 0) : row + half, max(column - half, 0) : column + half]
             mask[window] = bright[window] if point.positive else False
-        return Proposal(mask, min(0.99, 0.3 + float(mask.mean()) * 5))
+        return MaskProposal(mask, min(0.99, 0.3 + float(mask.mean()) * 5))

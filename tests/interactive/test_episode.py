@@ -7,7 +7,7 @@ import pytest
 from interactive_kit import Threshold, drawn
 
 from m3b.errors import WrongUse
-from m3b.interactive import Box, Episode, Point, Proposal
+from m3b.interactive import BoxPrompt, Episode, MaskProposal, Point
 from m3b.interactive.segmenter import Bytes, Mask
 
 
@@ -23,11 +23,11 @@ class Said:
     def set_image(self, image: Bytes) -> None:
         self.shape = image.shape[:2]
 
-    def predict(self, boxes: object, points: object, previous: Proposal | None = None) -> Proposal:
+    def predict(self, boxes: object, points: object, previous: MaskProposal | None = None) -> MaskProposal:
         self.given.append((len(boxes), len(points), previous is not None))  # type: ignore[arg-type]
         mask: Mask = np.zeros(self.shape, dtype=bool)
         mask[: len(self.given)] = True
-        return Proposal(mask, self.scores.pop(0))
+        return MaskProposal(mask, self.scores.pop(0))
 
 
 def test_the_most_trusted_mask_is_kept_and_not_the_last() -> None:
@@ -60,9 +60,9 @@ def test_the_agent_may_choose() -> None:
 def test_a_point_refines_the_mask_that_stands_and_a_box_begins_anew() -> None:
     segmenter = Said(0.5, 0.5, 0.5)
     episode = Episode(segmenter, drawn()[0])
-    episode.add(Box(0, 0, 10, 10))
+    episode.add(BoxPrompt(0, 0, 10, 10))
     episode.add(Point(5, 5))
-    episode.add(Box(0, 0, 12, 12))
+    episode.add(BoxPrompt(0, 0, 12, 12))
     assert segmenter.given == [(1, 0, False), (1, 1, True), (1, 1, False)]
 
 
@@ -77,7 +77,7 @@ def test_a_click_of_the_other_sign_takes_the_place_of_its_neighbour() -> None:
 def test_undoing_goes_back_to_the_mask_before() -> None:
     segmenter = Said(0.5, 0.6, 0.7)
     episode = Episode(segmenter, drawn()[0])
-    episode.add(Box(0, 0, 10, 10))
+    episode.add(BoxPrompt(0, 0, 10, 10))
     episode.add(Point(5, 5))
     turn = episode.undo()
     assert turn is not None
@@ -93,7 +93,7 @@ def test_undoing_goes_back_to_the_mask_before() -> None:
 def test_a_first_proposal_is_corrected_and_cannot_be_undone() -> None:
     image, truth = drawn()
     segmenter = Threshold()
-    episode = Episode(segmenter, image, Proposal(truth, 0.5))
+    episode = Episode(segmenter, image, MaskProposal(truth, 0.5))
     episode.add(Point(5, 5, positive=False))
     assert segmenter.asked[0][2]
     episode.undo()
@@ -103,8 +103,8 @@ def test_a_first_proposal_is_corrected_and_cannot_be_undone() -> None:
 
 def test_a_segmenter_of_another_size_is_named() -> None:
     class Small(Said):
-        def predict(self, boxes: object, points: object, previous: Proposal | None = None) -> Proposal:
-            return Proposal(np.zeros((4, 4), dtype=bool), 0.5)
+        def predict(self, boxes: object, points: object, previous: MaskProposal | None = None) -> MaskProposal:
+            return MaskProposal(np.zeros((4, 4), dtype=bool), 0.5)
 
     with pytest.raises(WrongUse, match=r"said answered a mask of \(4, 4\) for an image of \(60, 90\)"):
         Episode(Small(), drawn()[0]).add(Point(1, 1))

@@ -12,7 +12,7 @@ import pytest
 from interactive_kit import drawn
 
 from m3b.errors import WrongUse
-from m3b.interactive import Box, Point, Proposal, open_segmenter
+from m3b.interactive import BoxPrompt, MaskProposal, Point, open_segmenter
 
 
 def shaken(model: Any) -> Any:
@@ -97,8 +97,8 @@ def test_prompts_give_masks_in_the_pixels_of_the_image(folder: Path) -> None:
     for shape in ((60, 90), (90, 60), (33, 33)):
         image, _ = drawn(shape)
         segmenter.set_image(image)
-        first = segmenter.predict([Box(10, 10, 30, 25)], [])
-        second = segmenter.predict([Box(10, 10, 30, 25)], [Point(20, 20), Point(5, 5, positive=False)], first)
+        first = segmenter.predict([BoxPrompt(10, 10, 30, 25)], [])
+        second = segmenter.predict([BoxPrompt(10, 10, 30, 25)], [Point(20, 20), Point(5, 5, positive=False)], first)
         for proposal in (first, second):
             assert proposal.mask.shape == shape
             assert proposal.mask.dtype == bool
@@ -109,14 +109,14 @@ def test_a_mask_of_another_origin_can_be_refined(folder: Path) -> None:
     segmenter = open_segmenter(folder, "cpu")
     image, truth = drawn()
     segmenter.set_image(image)
-    assert segmenter.predict([], [Point(50, 30)], Proposal(truth, 0.5)).mask.shape == truth.shape
+    assert segmenter.predict([], [Point(50, 30)], MaskProposal(truth, 0.5)).mask.shape == truth.shape
 
 
 def test_the_same_prompt_gives_the_same_mask_and_another_image_another(folder: Path) -> None:
     segmenter = open_segmenter(folder, "cpu")
     image, _ = drawn()
     segmenter.set_image(image)
-    prompt = Box(20, 10, 70, 50)
+    prompt = BoxPrompt(20, 10, 70, 50)
     first = segmenter.predict([prompt], [])
     again = segmenter.predict([prompt], [])
     assert np.array_equal(first.mask, again.mask)
@@ -129,7 +129,7 @@ def test_the_same_prompt_gives_the_same_mask_and_another_image_another(folder: P
 def test_without_image_or_prompt_the_segmenter_says_so(folder: Path) -> None:
     segmenter = open_segmenter(folder, "cpu")
     with pytest.raises(WrongUse, match="image"):
-        segmenter.predict([Box(0, 0, 1, 1)], [])
+        segmenter.predict([BoxPrompt(0, 0, 1, 1)], [])
     segmenter.set_image(drawn()[0])
     with pytest.raises(WrongUse, match="box or a point"):
         segmenter.predict([], [])

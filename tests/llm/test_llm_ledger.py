@@ -14,7 +14,7 @@ from m3b.llm import CallableLLM, Fallback, Retry, ledger
 from m3b.llm.ledger import Ledger
 from m3b.messages import Message
 from m3b.testing import Scripted
-from m3b.testing.conformance import CANARY, Answer, Clock, Server, Subject, built_in
+from m3b.testing.conformance import CANARY, Clock, Server, ServerAnswer, Subject, built_in
 
 START = [Message("system", "You are a tester."), Message("user", "The secret of the patient is xyzzy.")]
 
@@ -30,9 +30,9 @@ def made(subject: Subject, server: Server) -> Any:
 @pytest.mark.parametrize("watched", [False, True])
 def test_each_request_is_written_down_as_it_left(subject: Subject, watched: bool, tmp_path: Path) -> None:
     book = Ledger(tmp_path / "ledger.jsonl")
-    good = Answer(subject.dialect.text("the plain answer"))
+    good = ServerAnswer(subject.dialect.text("the plain answer"))
     with Server() as server:
-        server.will(Answer(subject.dialect.error("slow down"), status=429), Answer(drop=True), good)
+        server.will(ServerAnswer(subject.dialect.error("slow down"), status=429), ServerAnswer(drop=True), good)
         cancelled = (lambda: False) if watched else None
         reply = book.of(made(subject, server), "tester").ask(START, [], cancelled=cancelled)
         heard, host = server.heard, server.url.removeprefix("http://")
@@ -63,7 +63,7 @@ def test_the_model_that_answered_is_named(tmp_path: Path) -> None:
     book = Ledger(tmp_path / "ledger.jsonl")
     subject = SUBJECTS_OF_WIRES[0]
     with Server() as server:
-        server.will(Answer(subject.dialect.error("no"), status=401), Answer(subject.dialect.text("ok")))
+        server.will(ServerAnswer(subject.dialect.error("no"), status=401), ServerAnswer(subject.dialect.text("ok")))
         book.of(Fallback([made(subject, server), made(subject, server)]), "a").ask(START, [])
     assert [line["what"] for line in ledger.read(book.file)] == ["sent", "sent", "answered"]
 
@@ -74,7 +74,7 @@ def test_the_summary_adds_up(tmp_path: Path) -> None:
     with Server() as server:
         llm = book.of(made(subject, server), "a")
         for _ in range(3):
-            server.will(Answer(subject.dialect.text("ok")))
+            server.will(ServerAnswer(subject.dialect.text("ok")))
             llm.ask(START, [])
         sizes = [len(heard.raw) for heard in server.heard]
     (found,) = ledger.summary(book.file).values()
@@ -100,8 +100,8 @@ def test_what_went_where(tmp_path: Path) -> None:
     book = Ledger(tmp_path / "ledger.jsonl")
     subject = SUBJECTS_OF_WIRES[0]
     with Server() as refusing, Server() as server:
-        refusing.will(Answer(subject.dialect.error("no"), status=401))
-        server.will(Answer(subject.dialect.text("ok")), Answer(subject.dialect.text("ok")))
+        refusing.will(ServerAnswer(subject.dialect.error("no"), status=401))
+        server.will(ServerAnswer(subject.dialect.text("ok")), ServerAnswer(subject.dialect.text("ok")))
         llm = book.of(Fallback([made(subject, refusing), made(subject, server)]), "a")
         llm.ask(START, [])
         llm.ask(START, [])

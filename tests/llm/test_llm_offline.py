@@ -17,7 +17,7 @@ from m3b.llm.callable import CallableLLM
 from m3b.llm.offline import VARIABLE
 from m3b.llm.presets import PROVIDERS
 from m3b.llm.rules import Rules
-from m3b.testing.conformance import DIALECTS, Answer, Server
+from m3b.testing.conformance import DIALECTS, Server, ServerAnswer
 
 HOME = "http://127.0.0.1:9/v1"
 REMOTE = [
@@ -93,7 +93,7 @@ def test_a_resumed_run_stays_offline(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "notes.txt").write_text("no images here")
     chat = DIALECTS["openai"]
-    with Server(lambda heard: Answer(chat.error("no such model"), status=404)) as server:
+    with Server(lambda heard: ServerAnswer(chat.error("no such model"), status=404)) as server:
         pipeline = Pipeline(f"openai:m@{server.url}/v1", data=[tmp_path / "data"], out=tmp_path / "run", offline=True)
         assert pipeline.run("Classify chest X-rays by pneumonia").status == "failed"
     with pytest.raises(WrongUse, match="only this machine"):

@@ -17,7 +17,7 @@ from m3b.llm.base import LLM
 from m3b.llm.keys import Key
 from m3b.llm.presets import PAPER, PROVIDERS
 from m3b.messages import Message
-from m3b.testing.conformance import Answer, Server, built_in
+from m3b.testing.conformance import Server, ServerAnswer, built_in
 
 START = [Message("user", "Go.")]
 CHAT = built_in()[1].dialect
@@ -115,7 +115,7 @@ def test_another_server_has_neither_prices_nor_peculiarities() -> None:
 
 
 def test_peculiarities_of_the_request() -> None:
-    good = Answer(CHAT.text("ok"))
+    good = ServerAnswer(CHAT.text("ok"))
     (body,), _ = ask("openrouter", "m", good)
     assert body["usage"] == {"include": True}
     (body,), _ = ask("groq", "m", good)
@@ -128,14 +128,14 @@ def test_peculiarities_of_the_request() -> None:
 def test_what_a_relay_bills_is_the_cost_where_no_price_is_known() -> None:
     body = CHAT.text("ok")
     body["usage"]["cost"] = 0.0125
-    assert ask("openrouter", "nobody/knows", Answer(body))[1].usage.cost_usd == 0.0125
-    priced = ask("openrouter", "openai/gpt-4o", Answer(body))[1].usage.cost_usd
+    assert ask("openrouter", "nobody/knows", ServerAnswer(body))[1].usage.cost_usd == 0.0125
+    priced = ask("openrouter", "openai/gpt-4o", ServerAnswer(body))[1].usage.cost_usd
     assert priced == pytest.approx((40 * 2.5 + 60 * 1.25 + 7 * 10) / 1e6)
 
 
 def test_thinking_is_switched_off_where_a_model_demands_it() -> None:
     said = "parameter.enable_thinking must be set to false for non-streaming calls"
-    refusal = Answer(CHAT.error(said, "invalid_request_error"), status=400)
-    bodies, reply = ask("qwen", "qwen3-32b", [refusal, Answer(CHAT.text("ok"))])
+    refusal = ServerAnswer(CHAT.error(said, "invalid_request_error"), status=400)
+    bodies, reply = ask("qwen", "qwen3-32b", [refusal, ServerAnswer(CHAT.text("ok"))])
     assert reply.text == "ok"
     assert [body.get("enable_thinking") for body in bodies] == [None, False]

@@ -13,7 +13,7 @@ from m3b.llm.openai import OpenAI
 from m3b.llm.retry import Retry
 from m3b.llm.wire_responses import to_reply, to_request
 from m3b.messages import Message, ToolCall, ToolSpec
-from m3b.testing.conformance import DIALECTS, Answer, Clock, Server
+from m3b.testing.conformance import DIALECTS, Clock, Server, ServerAnswer
 
 CHAT, RESPONSES = DIALECTS["openai"], DIALECTS["openai-responses"]
 TOOLS = [ToolSpec("list_files", "Lists.", {"type": "object", "properties": {}})]
@@ -30,7 +30,7 @@ def model(server: Server, wire: str = "") -> OpenAI:
 
 def test_the_facts_decide() -> None:
     with Server() as server:
-        server.will(Answer(RESPONSES.text("ok")))
+        server.will(ServerAnswer(RESPONSES.text("ok")))
         assert model(server, "responses").ask(START, TOOLS).text == "ok"
         (heard,) = server.heard
     body = heard.body
@@ -50,7 +50,11 @@ def test_the_facts_decide() -> None:
 @pytest.mark.parametrize("status", [400, 404])
 def test_a_model_that_is_served_nowhere_else_is_found_out(said: str, status: int) -> None:
     with Server() as server:
-        server.will(Answer(CHAT.error(said), status=status), Answer(RESPONSES.text("a")), Answer(RESPONSES.text("b")))
+        server.will(
+            ServerAnswer(CHAT.error(said), status=status),
+            ServerAnswer(RESPONSES.text("a")),
+            ServerAnswer(RESPONSES.text("b")),
+        )
         llm = model(server)
         assert [llm.ask(START, TOOLS).text for _ in range(2)] == ["a", "b"]
         paths = [heard.path for heard in server.heard]
@@ -62,7 +66,7 @@ def test_encrypted_reasoning_goes_back_with_its_calls_and_only_with_them() -> No
     thought = {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "gAAA"}
     body["output"] = [thought, {"type": "reasoning", "id": "rs_2", "summary": []}, *body["output"]]
     with Server() as server:
-        server.will(Answer(body), Answer(RESPONSES.text("done")))
+        server.will(ServerAnswer(body), ServerAnswer(RESPONSES.text("done")))
         llm = model(server, "responses")
         reply = llm.ask(START, TOOLS)
         llm.ask([*START, reply.message(), Message("tool", "x", call_id="a1")], TOOLS)

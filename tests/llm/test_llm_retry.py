@@ -18,7 +18,7 @@ from m3b.llm import registry
 from m3b.llm.error_mapping import redact, retry_after, translate
 from m3b.llm.retry import Retry
 from m3b.messages import Message
-from m3b.testing.conformance import Answer, Server, Subject, built_in
+from m3b.testing.conformance import Server, ServerAnswer, Subject, built_in
 
 
 def failing(times: int, after: float | None = None) -> Callable[[], str]:
@@ -149,7 +149,7 @@ def test_a_server_that_is_down_is_given_up_within_seconds(name: str, clock: Cloc
 def test_a_server_that_has_answered_is_waited_for(subject: Subject, clock: Clock) -> None:
     """It is being started anew, or the network is away for a moment. The three are all of both SDKs' protocols."""
     with Server() as server:
-        server.will(Answer(subject.dialect.text("ok"), headers={"Connection": "close"}))
+        server.will(ServerAnswer(subject.dialect.text("ok"), headers={"Connection": "close"}))
         llm = subject.make(server.url, clock.retry(), 60.0)
         assert llm.ask([Message("user", "Go.")], []).text == "ok"
     with pytest.raises(Transient, match="no connection to http://127") as caught:

@@ -12,7 +12,7 @@ from PIL import Image
 from m3b.errors import DataError
 from m3b.models.overlays.drawing import draw_overlay
 from m3b.models.overlays.paint import COLOURS, edge, extent, font, paint, wrap
-from m3b.models.overlays.planes import Marked, panels, shown
+from m3b.models.overlays.planes import DrawnBox, panels, shown
 from m3b.models.predictions import BoxAnswer, Prediction, Promise
 
 
@@ -79,11 +79,11 @@ def test_planes_without_a_mask() -> None:
     volume, none = np.zeros((8, 9, 10, 3), np.uint8), np.zeros((0, 8, 9, 10), bool)
     middle = panels(volume, none, [], None, False)
     assert [panel.title for panel in middle] == ["slice 6 of 10", "row 5 of 8", "column 5 of 9"]
-    true = panels(volume, none, [Marked((1, 2, 3, 3, 4, 5), 1)], None, False)
-    scored = panels(volume, none, [Marked((1, 2, 3, 3, 4, 5), 1, 1.0)], None, False)
+    true = panels(volume, none, [DrawnBox((1, 2, 3, 3, 4, 5), 1)], None, False)
+    scored = panels(volume, none, [DrawnBox((1, 2, 3, 3, 4, 5), 1, 1.0)], None, False)
     assert paint(true[0], 30.0).tobytes() != paint(scored[0], 30.0).tobytes(), "a true box has no score to be written"
     assert [one.title for one in true] == [one.title for one in scored]
-    boxed = panels(volume, none, [Marked((1, 2, 3, 3, 4, 5), 1, 0.9)], None, False)
+    boxed = panels(volume, none, [DrawnBox((1, 2, 3, 3, 4, 5), 1, 0.9)], None, False)
     assert [panel.title for panel in boxed] == ["slice 5 of 10", "row 3 of 8", "column 4 of 9"]
     assert boxed[0].boxes == ((1, 2, 3, 4, 1, 0.9),)
     assert boxed[1].boxes == ((5, 2, 7, 4, 1, 0.9),)  # slices 3 to 5 of 10, counted from the top

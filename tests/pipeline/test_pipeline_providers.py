@@ -17,7 +17,7 @@ from m3b import Pipeline, resume
 from m3b.llm import Facts, ledger
 from m3b.llm.presets import PROVIDERS
 from m3b.testing import Scripted
-from m3b.testing.conformance import DIALECTS, Answer, Server
+from m3b.testing.conformance import DIALECTS, Server, ServerAnswer
 
 ROOT = Path(__file__).parents[2]
 
@@ -60,11 +60,11 @@ def server(canaries: dict[str, str]) -> Iterator[Server]:
     play_on = faults.Actor(acts, CHAT)
     key = canaries["M3B_API_KEY"]
 
-    def respond(heard: Any) -> Answer:
+    def respond(heard: Any) -> ServerAnswer:
         if len(server.heard) % 3 == 1:
             said = CHAT.error(f"Bad key {key} in Bearer {key}")
-            return Answer(said, status=500, headers={"X-Echo": key, "Retry-After": "0"})
-        answer: Answer = play_on(heard)
+            return ServerAnswer(said, status=500, headers={"X-Echo": key, "Retry-After": "0"})
+        answer: ServerAnswer = play_on(heard)
         return answer
 
     with Server(respond) as server:
@@ -120,8 +120,8 @@ def test_a_resumed_run_asks_the_same_server(canaries: dict[str, str], spots: Pat
     play_on = faults.Actor(play(selection=[call("list_files", path="data"), choice(None)]), CHAT)
     ill = [True]
 
-    def respond(heard: Any) -> Answer:
-        return Answer(CHAT.error("no such model"), status=404) if ill[0] else play_on(heard)
+    def respond(heard: Any) -> ServerAnswer:
+        return ServerAnswer(CHAT.error("no such model"), status=404) if ill[0] else play_on(heard)
 
     with Server(respond) as server:
         result = Pipeline(f"openai:m@{server.url}/v1", data=[spots], out=tmp_path / "run").run(REQUEST)
@@ -135,7 +135,7 @@ def test_a_second_model_takes_over(spots: Path, tmp_path: Path) -> None:
     waits: list[str] = []
     dead = f"openai:m@{_closed()}/v1"
     acts = play(selection=[choice(None)])
-    with Server(faults.Actor(acts, CHAT)) as server, Server(lambda heard: Answer({}, status=401)) as locked:
+    with Server(faults.Actor(acts, CHAT)) as server, Server(lambda heard: ServerAnswer({}, status=401)) as locked:
         spec = f"openai:m@{locked.url}/v1|openai:m@{server.url}/v1"
         result = Pipeline(
             spec,
@@ -171,7 +171,7 @@ def test_a_request_that_would_pass_the_limit_is_not_sent(limit: Any, said: str, 
 
 
 def test_time_ends_a_wait(spots: Path, tmp_path: Path) -> None:
-    with Server(lambda heard: Answer(CHAT.error("slow"), status=429, headers={"Retry-After": "300"})) as server:
+    with Server(lambda heard: ServerAnswer(CHAT.error("slow"), status=429, headers={"Retry-After": "300"})) as server:
         pipeline = Pipeline(
             f"openai:m@{server.url}/v1", data=[spots], out=tmp_path / "run", max_wall=1.5, train_minutes=0.01
         )

@@ -18,7 +18,7 @@ from m3b.llm.recording import Recorder
 from m3b.messages import Message
 from m3b.run.result import Result
 from m3b.testing.conformance.dialects import DIALECTS
-from m3b.testing.conformance.server import Answer, Heard, Server
+from m3b.testing.conformance.server import Heard, Server, ServerAnswer
 
 BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "weak_model.py"
 
@@ -63,12 +63,12 @@ def test_the_same_model_fails_without_the_repairs(weak: Any, spots: Path, tmp_pa
 # --- streaming and recording -------------------------------------------------------------------------------------
 
 
-def served(heard: Heard) -> Answer:
+def served(heard: Heard) -> ServerAnswer:
     """The first stage's closing words, by the chat protocol, as a stream or whole."""
     messages = [Message(turn["role"], turn.get("content") or "") for turn in heard.body["messages"]]
     assert place(messages)[0] == "selection"
     body = DIALECTS["openai"].text(json.dumps({"data_card": None, "reason": "Nothing serves this request here."}))
-    return Answer(body, events=DIALECTS["openai"].events(body))
+    return ServerAnswer(body, events=DIALECTS["openai"].events(body))
 
 
 @pytest.mark.parametrize("stream", [True, pytest.param(False, marks=pytest.mark.slow)])

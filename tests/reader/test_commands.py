@@ -18,7 +18,7 @@ from m3b.models import Prediction, Promise
 from m3b.models.opened import PAINT, ToPaint, found_in
 from m3b.reader import outside
 from m3b.reader.outside import Here, file_of, placed, reading
-from m3b.reader.trial import TRIAL, Trial
+from m3b.reader.trial import TRIAL, EscapeTrial
 
 INDEX = {"Datapath/train.json", "Datapath/test.json", "Datapath/label_dict.json"}
 """What m3b's own process may open: JSON in its own format, up to a size."""
@@ -131,7 +131,7 @@ def test_a_link_to_a_store_without_endings_is_seen(tmp_path: Path) -> None:
     (tmp_path / "store/0f3a").write_bytes(b"x")
     (tmp_path / "data/a.png").symlink_to(tmp_path / "store/0f3a")
     with reading([tmp_path / "data/a.png"]) as reader:
-        found = reader.ask(TRIAL, Trial(files=(tmp_path / "data/a.png",)))
+        found = reader.ask(TRIAL, EscapeTrial(files=(tmp_path / "data/a.png",)))
     assert found.opened == (tmp_path / "data/a.png",)
 
 
@@ -142,7 +142,7 @@ def test_many_folders_are_seen_by_what_they_have_in_common(tmp_path: Path, monke
         file.parent.mkdir()
         file.write_bytes(b"x")
     with reading(files) as reader:
-        assert reader.ask(TRIAL, Trial(files=tuple(files))).opened == tuple(files)
+        assert reader.ask(TRIAL, EscapeTrial(files=tuple(files))).opened == tuple(files)
 
 
 def test_elsewhere_than_on_linux_the_process_itself_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -150,6 +150,6 @@ def test_elsewhere_than_on_linux_the_process_itself_answers(tmp_path: Path, monk
     (tmp_path / "a").write_bytes(b"bad")
     with reading([tmp_path]) as reader:
         assert isinstance(reader, Here)
-        assert reader.ask(TRIAL, Trial(files=(tmp_path / "a",))).opened == (tmp_path / "a",)
+        assert reader.ask(TRIAL, EscapeTrial(files=(tmp_path / "a",))).opened == (tmp_path / "a",)
         with pytest.raises(DataError):
             reader.ask(PAINT, ToPaint(Prediction(str(tmp_path / "a")), Promise("diagnosis", ("a", "b")), None))

@@ -12,7 +12,7 @@ import pytest
 from m3b.errors import Cancelled, DataError
 from m3b.reader import Request
 from m3b.reader.faults import ReaderFault, pack, unpack
-from m3b.reader.trial import TRIAL, Report, Trial, probe
+from m3b.reader.trial import TRIAL, EscapeTrial, TrialReport, probe
 from m3b.sandbox import choose
 from m3b.untrusted import Unsafe
 
@@ -31,7 +31,7 @@ def files(folder: Path, *contents: bytes) -> tuple[Path, ...]:
 def test_it_sees_data_alone(make_reader, tmp_path: Path, backend: str, monkeypatch) -> None:
     monkeypatch.setenv("SOME_API_KEY", "secret")
     data, secret = files(tmp_path / "data", b"x"), files(tmp_path / "home", b"x")
-    asked = Trial(files=(*data, *secret, Path("/proc/1/environ")), folders=(tmp_path / "data", tmp_path / "home"))
+    asked = EscapeTrial(files=(*data, *secret, Path("/proc/1/environ")), folders=(tmp_path / "data", tmp_path / "home"))
     found = make_reader(backend).ask(TRIAL, asked)
     assert "SOME_API_KEY" not in found.environment
     if backend == "off":
@@ -50,18 +50,18 @@ def test_it_sees_data_alone(make_reader, tmp_path: Path, backend: str, monkeypat
 def test_an_accident_costs_one_file(make_reader, tmp_path: Path, backend: str, accident: str, told: str) -> None:
     paths = files(tmp_path / "data", b"good", b"bad", b"good", b"bad")
     reader = make_reader(backend)
-    found = reader.ask(TRIAL, Trial(accident, paths), patience_s=1.0 if accident == "hang" else 60.0)  # type: ignore[arg-type]
+    found = reader.ask(TRIAL, EscapeTrial(accident, paths), patience_s=1.0 if accident == "hang" else 60.0)  # type: ignore[arg-type]
     assert found.opened == paths
     assert [str(path) in said for path, said in zip((paths[1], paths[3]), found.refused, strict=True)] == [True, True]
     assert all("ended m3b's reader" in said and "Leave this file out" in said for said in found.refused)
     assert all(told in said or "MemoryError" in said for said in found.refused), found.refused
     assert reader.starts == 3
-    assert reader.ask(TRIAL, Trial()).refused == ()
+    assert reader.ask(TRIAL, EscapeTrial()).refused == ()
 
 
 def test_what_a_taken_over_decoder_sends_is_refused(make_reader, tmp_path: Path) -> None:
     paths = files(tmp_path / "data", b"bad")
-    found = make_reader().ask(TRIAL, Trial("babble", paths))
+    found = make_reader().ask(TRIAL, EscapeTrial("babble", paths))
     assert "it sent a message of 4,294,967,295 bytes" in found.refused[0]
 
 
@@ -69,24 +69,24 @@ def test_too_many_accidents_end_the_request(make_reader, tmp_path: Path, monkeyp
     monkeypatch.setattr("m3b.reader.client.MAX_LOST", 2)
     paths = files(tmp_path / "data", *[b"bad"] * 4)
     with pytest.raises(ReaderFault, match=r"2\.bin: reading it ended m3b's reader"):
-        make_reader().ask(TRIAL, Trial("crash", paths))
+        make_reader().ask(TRIAL, EscapeTrial("crash", paths))
 
 
 def test_it_is_started_once_and_again_when_it_was_killed(make_reader) -> None:
     reader = make_reader()
     for _ in range(3):
-        assert reader.ask(TRIAL, Trial()).environment
+        assert reader.ask(TRIAL, EscapeTrial()).environment
     assert reader.starts == 1
     reader.close()
-    assert reader.ask(TRIAL, Trial()).environment
+    assert reader.ask(TRIAL, EscapeTrial()).environment
     assert reader.starts == 2
 
 
 def test_a_reader_that_was_killed_while_idle_is_replaced(make_reader) -> None:
     reader = make_reader()
-    reader.ask(TRIAL, Trial())
+    reader.ask(TRIAL, EscapeTrial())
     reader._live._process.stop()
-    assert reader.ask(TRIAL, Trial()).environment
+    assert reader.ask(TRIAL, EscapeTrial()).environment
     assert reader.starts == 2
 
 
@@ -95,21 +95,21 @@ def test_waiting_ends_when_the_run_is_cancelled(make_reader, tmp_path: Path) -> 
     paths = files(tmp_path / "data", b"bad")
     reader = make_reader(cancelled=stop.is_set)
     with pytest.raises(Cancelled):
-        reader.ask(TRIAL, Trial("hang", paths), opening=lambda _: stop.set())
+        reader.ask(TRIAL, EscapeTrial("hang", paths), opening=lambda _: stop.set())
     stop.clear()
-    assert reader.ask(TRIAL, Trial()).environment
+    assert reader.ask(TRIAL, EscapeTrial()).environment
 
 
 def test_an_answer_of_another_type_is_refused(make_reader) -> None:
-    wrong = Request(TRIAL.name, Trial, int)
+    wrong = Request(TRIAL.name, EscapeTrial, int)
     with pytest.raises(ReaderFault, match="answer that cannot be right"):
-        make_reader().ask(wrong, Trial())
+        make_reader().ask(wrong, EscapeTrial())
 
 
 @pytest.mark.parametrize("name", ["os:system", "m3b.reader.trial:nothing", "m3b.nowhere:x", "m3b.reader.trial:Path"])
 def test_only_functions_of_m3b_answer(make_reader, name: str) -> None:
     with pytest.raises(ReaderFault, match="failed"):
-        make_reader().ask(Request(name, Trial, Report), Trial())
+        make_reader().ask(Request(name, EscapeTrial, TrialReport), EscapeTrial())
 
 
 def test_errors_cross_by_kind() -> None:

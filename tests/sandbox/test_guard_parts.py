@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from m3b.sandbox.guard import disk, seccomp, syscalls, tree
 from m3b.sandbox.guard.cleanup import remove
 from m3b.sandbox.guard.job import Seccomp
-from m3b.sandbox.guard.output import Output
+from m3b.sandbox.guard.output import CappedOutput
 from m3b.sandbox.landlock import without
 
 
@@ -22,7 +22,7 @@ from m3b.sandbox.landlock import without
 def test_output_is_whole_or_head_and_tail(pieces: list[bytes], size: int) -> None:
     everything, half = b"".join(pieces), max(1, size // 2)
     with tempfile.TemporaryFile() as file:
-        output = Output(file.fileno(), size)
+        output = CappedOutput(file.fileno(), size)
         for piece in pieces:
             output.add(piece)
         output.flush()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from m3b.sandbox.guard.output import Output
+from m3b.sandbox.guard.output import CappedOutput
 
 
 def test_a_full_disk_is_noted_and_nothing_raised() -> None:
@@ -15,7 +15,7 @@ def test_a_full_disk_is_noted_and_nothing_raised() -> None:
         pytest.skip("no /dev/full here")
     target = os.open("/dev/full", os.O_RDWR)
     try:
-        output = Output(target, 100)
+        output = CappedOutput(target, 100)
         assert not output.failed
         output.add(b"x" * 500)
         output.flush()

@@ -5,13 +5,15 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from m3b.data.survey.facts import Group, Limits, Part, Value
+from m3b.data.survey.facts import FileGroup, PathPart, SurveyLimits, Value
 from m3b.data.survey.relations import End, Join, Survey
 
 
 def example() -> Survey:
-    part = Part(slot="name0", kind="number", distinct=2, values=(Value(text="1", count=1), Value(text="2", count=1)))
-    group = Group(
+    part = PathPart(
+        slot="name0", kind="number", distinct=2, values=(Value(text="1", count=1), Value(text="2", count=1))
+    )
+    group = FileGroup(
         id="g1", template="{number}.png", pattern=r"(?P<name0>\d+)\.png", kind="picture", suffixes=(".png",), count=2,
         bytes=10, parts=(part,),
     )  # fmt: skip
@@ -20,7 +22,7 @@ def example() -> Survey:
         left_values=4, left_matched=2, right_values=2, right_matched=2, most_left=1, most_right=1,
     )  # fmt: skip
     return Survey(
-        name="x", fingerprint="f", limits=Limits(), files=2, folders=0, bytes=10, exact=True, groups=(group,),
+        name="x", fingerprint="f", limits=SurveyLimits(), files=2, folders=0, bytes=10, exact=True, groups=(group,),
         joins=(join,),
     )  # fmt: skip
 

@@ -20,7 +20,7 @@ from survey_kit import mask, picture, volume, write
 
 from m3b.data.pixels import values_of as pixel_values
 from m3b.data.survey import Survey, cached_survey, survey
-from m3b.data.survey.facts import Limits
+from m3b.data.survey.facts import SurveyLimits
 from m3b.data.survey.keys import PATH_RULES, VALUE_RULES, key
 from m3b.data.survey.parts import values_of
 from m3b.data.survey.render import render
@@ -28,7 +28,7 @@ from m3b.data.survey.tokens import pieces, shape
 from m3b.data.survey.walk import walk
 from m3b.errors import DataError
 
-LIMITS = Limits(seconds=600)
+LIMITS = SurveyLimits(seconds=600)
 
 
 def codes(found: Survey) -> dict[str, int]:
@@ -57,7 +57,7 @@ def test_a_thousand_folders_deep_is_cut_at_the_limit(tmp_path: Path) -> None:
     finally:
         os.close(here)
     try:
-        found = survey(tmp_path, limits=Limits(depth=100, seconds=600))
+        found = survey(tmp_path, limits=SurveyLimits(depth=100, seconds=600))
     finally:  # Python's own removal recurses once a level
         subprocess.run(["rm", "-rf", str(tmp_path / "d")], check=True)
     assert codes(found)["deep"] == 1
@@ -149,7 +149,7 @@ def test_a_folder_that_is_none_is_refused(tmp_path: Path) -> None:
 def test_time_that_is_over_leaves_facts_out_and_says_so(tmp_path: Path) -> None:
     for at in range(20):
         picture(tmp_path / f"{at}.png", seed=at)
-    found = survey(tmp_path, limits=Limits(seconds=0))
+    found = survey(tmp_path, limits=SurveyLimits(seconds=0))
     assert found.groups[0].count == 20
     assert found.groups[0].content is None
     assert "time" in codes(found)
@@ -158,7 +158,7 @@ def test_time_that_is_over_leaves_facts_out_and_says_so(tmp_path: Path) -> None:
 def test_more_files_than_the_limit_are_counted(tmp_path: Path) -> None:
     for at in range(30):
         write(tmp_path / f"{at}.txt", "x")
-    found = survey(tmp_path, limits=Limits(files=10, seconds=600))
+    found = survey(tmp_path, limits=SurveyLimits(files=10, seconds=600))
     assert (found.files, codes(found)["cut_off"]) == (30, 20)
 
 

@@ -9,24 +9,24 @@ import pytest
 from survey_kit import blob, dicom, mask, picture, structure_set, volume, write
 
 from m3b.data.survey import Survey, survey
-from m3b.data.survey.facts import Group, Limits
+from m3b.data.survey.facts import FileGroup, SurveyLimits
 from m3b.data.survey.pairing_keys import match
-from m3b.data.survey.relations import Join, Pairing, Split
+from m3b.data.survey.relations import FoundSplit, Join, Pairing
 
-LIMITS = Limits(seconds=600)
+LIMITS = SurveyLimits(seconds=600)
 
 
 def look(top: Path) -> Survey:
     return survey(top, limits=LIMITS)
 
 
-def group_of(found: Survey, part: str, *, without: str = "\0") -> Group:
+def group_of(found: Survey, part: str, *, without: str = "\0") -> FileGroup:
     some = [one for one in found.groups if part in one.template and without not in one.template]
     assert len(some) == 1, [one.template for one in found.groups]
     return some[0]
 
 
-def pairing(found: Survey, left: Group, right: Group) -> Pairing:
+def pairing(found: Survey, left: FileGroup, right: FileGroup) -> Pairing:
     return next(one for one in found.pairings if (one.left, one.right) == (left.id, right.id))
 
 
@@ -36,7 +36,7 @@ def join_of(found: Survey, column: str, owner: str, kind: str = "path") -> Join:
     )
 
 
-def present(split: Split) -> dict[str, int]:
+def present(split: FoundSplit) -> dict[str, int]:
     return {part.name: part.present for part in split.parts}
 
 

@@ -12,7 +12,7 @@ import pytest
 from survey_kit import mask, picture
 
 from m3b.data.survey import Survey, survey
-from m3b.data.survey.facts import Limits
+from m3b.data.survey.facts import SurveyLimits
 
 FIELD = os.environ.get("M3B_FIELD_DATA", "")
 
@@ -43,7 +43,7 @@ def test_the_command_refuses_what_is_no_folder(tmp_path: Path) -> None:
     "folder", sorted(one.name for one in Path(FIELD or ".").iterdir() if one.is_dir()) if FIELD else []
 )
 def test_real_sets_are_surveyed_and_come_back_from_json(folder: str) -> None:
-    found = survey(Path(FIELD) / folder, limits=Limits(seconds=600))
+    found = survey(Path(FIELD) / folder, limits=SurveyLimits(seconds=600))
     assert found.groups
     assert any(one.content or one.kind in ("array", "hdf5") for one in found.groups)
     assert "damaged" not in {note.code for note in found.notes}

@@ -14,7 +14,7 @@ from types import MappingProxyType
 from m3b.agents.artifacts import DataIndex, Selection, TrainingModule
 from m3b.agents.examples import example_files
 from m3b.agents.offers import card_offer, task_offers
-from m3b.briefs import Brief, IndexBrief, ModelBrief, ModuleBrief, Reading, SelectionBrief
+from m3b.briefs import Brief, IndexBrief, ModelBrief, ModuleBrief, ProposedReading, SelectionBrief
 from m3b.data.cards import Card, own_notes
 from m3b.data.spec.places import SPEC
 from m3b.data.spec.proposals import ENOUGH
@@ -71,7 +71,7 @@ def index_briefing(
     card: Card,
     look: Look,
     resources: Path,
-    readings: Sequence[Reading] = (),
+    readings: Sequence[ProposedReading] = (),
     insufficient: str = "",
     unusable: str = "",
 ) -> Briefing:
@@ -131,7 +131,7 @@ STANDS = (
 )
 
 
-def _readings(readings: Sequence[Reading]) -> list[str]:
+def _readings(readings: Sequence[ProposedReading]) -> list[str]:
     """What a survey of the whole folder proposes; titles and evidence may name files, and are masked like previews."""
     if not readings:
         return []

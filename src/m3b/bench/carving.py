@@ -16,7 +16,7 @@ from pathlib import Path
 
 from m3b.errors import DataError
 
-from .datasets import Case, DatasetSpec
+from .datasets import DatasetSpec, RawCase
 from .hidden import AGENT, HIDDEN, MANIFEST, Hidden
 from .identity import IDENTITIES, Identity
 from .leftovers import verify
@@ -27,7 +27,7 @@ SHARE = 0.2
 MIN_PATIENTS = 2
 
 
-def choose_patients(cases: Iterable[Case], share: float, seed: int) -> set[str]:
+def choose_patients(cases: Iterable[RawCase], share: float, seed: int) -> set[str]:
     """About `share` of the patients of every class and of every part of a given split, at least two in all.
 
     Raises:

@@ -23,7 +23,7 @@ from m3b.writing import replace_text
 from .provision import Provision
 from .scoring import Score, score
 from .suspicion import suspicions
-from .systems import CellOutcome, Job, System, system
+from .systems import CellJob, CellOutcome, System, system
 from .tasks import Task, parse
 from .verdicts import judge_cell
 
@@ -85,7 +85,9 @@ def work(cell: Cell, folder: Path, chosen: System | None = None) -> CellOutcome:
     shutil.rmtree(folder / "run", ignore_errors=True)
     started = time.monotonic()
     try:
-        job = Job(folder, cell.task.request, cell.provision.cards(cell.task), cell.model, cell.options, seed=cell.run)
+        job = CellJob(
+            folder, cell.task.request, cell.provision.cards(cell.task), cell.model, cell.options, seed=cell.run
+        )
         outcome = (chosen or system(cell.system)).run(job)
     except KeyboardInterrupt:
         outcome = CellOutcome("cancelled", "Stopped on request.")

@@ -9,7 +9,7 @@ from typing import Any
 
 from m3b.errors import DataError
 
-from .datasets import Box, Case
+from .datasets import PixelBox, RawCase
 
 AGENT, HIDDEN, MANIFEST = "agent", "hidden", "hidden.json"
 
@@ -28,7 +28,7 @@ class Hidden:
 
     folder: Path
     dataset: str
-    cases: tuple[Case, ...]
+    cases: tuple[RawCase, ...]
     kept: int
     withheld: tuple[str, ...]
     stand_in: bool
@@ -65,8 +65,8 @@ class Hidden:
             raise DataError(f"{file} is no manifest of hidden cases: {error}. Carve the data out again.") from error
 
 
-def _case(raw: dict[str, Any]) -> Case:
+def _case(raw: dict[str, Any]) -> RawCase:
     raw = {**raw, "images": tuple(raw["images"]), "labels": tuple(raw["labels"])}
-    raw["boxes"] = tuple(Box(**box) for box in raw["boxes"])
+    raw["boxes"] = tuple(PixelBox(**box) for box in raw["boxes"])
     raw["rescale"] = tuple(raw["rescale"]) if raw["rescale"] else None
-    return Case(**raw)
+    return RawCase(**raw)

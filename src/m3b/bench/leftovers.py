@@ -8,13 +8,13 @@ from pathlib import Path
 
 from m3b.errors import DataError
 
-from .datasets import Case, DatasetSpec
+from .datasets import DatasetSpec, RawCase
 from .hidden import Hidden
 
 TEXTS = (".csv", ".tsv", ".json", ".jsonl", ".txt", ".xml")
 
 
-def verify(spec: DatasetSpec, hidden: Hidden, kept: list[Case]) -> None:
+def verify(spec: DatasetSpec, hidden: Hidden, kept: list[RawCase]) -> None:
     """Read the agent's copy with the trusted reader and look for any name of a hidden file.
 
     Raises:
@@ -54,6 +54,6 @@ def leftovers(hidden: Hidden) -> list[str]:
     return found
 
 
-def _counted(case: Case) -> bool:
+def _counted(case: RawCase) -> bool:
     """Whether the images are numbered slices of a volume, called alike for everybody."""
     return len(case.images) > 1 and all(Path(path).stem.isdigit() for path in case.images)

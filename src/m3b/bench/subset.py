@@ -12,7 +12,7 @@ from typing import Any
 
 from m3b.errors import DataError
 
-from .datasets import Case
+from .datasets import RawCase
 from .identity import SUFFIX, Identity, stem
 from .placing import place
 
@@ -51,7 +51,7 @@ class Removal:
     identity: Identity = field(default_factory=Identity)
 
     @classmethod
-    def of(cls, cases: Iterable[Case], patients: Iterable[str], identity: Identity) -> Removal:
+    def of(cls, cases: Iterable[RawCase], patients: Iterable[str], identity: Identity) -> Removal:
         some = list(cases)
         files = {path for case in some for path in (*case.images, case.mask) if path}
         counted = {path for path in files if stem(path).isdigit() and len(stem(path)) < 5 and _many(some, path)}
@@ -76,7 +76,7 @@ class Removal:
         return False
 
 
-def _many(cases: list[Case], path: str) -> bool:
+def _many(cases: list[RawCase], path: str) -> bool:
     return any(len(case.images) > 1 and path in case.images for case in cases)
 
 

@@ -12,7 +12,7 @@ from m3b.data.cards import slug
 from m3b.data.index import TEST, TRAIN, BoxLabel, Index, Record, Report, read_records
 from m3b.errors import DataError
 
-from .datasets import Case, DatasetSpec
+from .datasets import DatasetSpec, RawCase
 from .hidden import AGENT, HIDDEN, Hidden
 
 PURE = 0.9
@@ -35,7 +35,7 @@ def exam_index(hidden: Hidden, spec: DatasetSpec, *, folders: bool = False) -> I
     return Index(train, test, names, spec.task, truth)
 
 
-def _record(case: Case, task: str, folders: bool, below: str) -> Record:
+def _record(case: RawCase, task: str, folders: bool, below: str) -> Record:
     kind = kinds.of(task)
     case = replace(case, images=tuple(f"{below}/{path}" for path in case.images),
                    mask=f"{below}/{case.mask}" if case.mask else "")  # fmt: skip

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from m3b.run.given import Reading
+    from m3b.run.given import GivenReading
 
 PANEL = "How the data is read"
 
@@ -33,7 +33,7 @@ Split = Annotated[
 
 def reading(
     labels: str, image_column: str, label_column: str, patient_column: str, masks: str, classes: str, split: str
-) -> Reading:
+) -> GivenReading:
     """The options as `Pipeline` takes them."""
     named = [name.strip() for name in classes.split(",") if name.strip()]
     return {"labels": labels, "image_column": image_column, "label_column": label_column, "patient_column": patient_column,

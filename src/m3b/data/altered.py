@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from m3b.data.image_probe import Look
+    from m3b.data.image_probe import ImageProbe
 
 SIDE = 32
 ALTERED = 0.93
@@ -51,7 +51,7 @@ def fine_structure(small: NDArray[np.float64]) -> NDArray[np.float32]:
     return np.asarray(rest / max(float(np.linalg.norm(rest)), 1e-9), dtype=np.float32)
 
 
-def altered_pairs(looks: Mapping[str, Look], train: Sequence[str], test: Sequence[str]) -> list[tuple[str, str]]:
+def altered_pairs(looks: Mapping[str, ImageProbe], train: Sequence[str], test: Sequence[str]) -> list[tuple[str, str]]:
     """Pairs of a training and a test image that are one picture, altered; exact copies are left out.
 
     At most `MAX_TRAIN` training images are compared with `MAX_TEST` test images, those that come first.
@@ -82,11 +82,11 @@ def altered_pairs(looks: Mapping[str, Look], train: Sequence[str], test: Sequenc
     return list(found)
 
 
-def _usable(looks: Mapping[str, Look], keys: Sequence[str]) -> list[str]:
+def _usable(looks: Mapping[str, ImageProbe], keys: Sequence[str]) -> list[str]:
     return [key for key in keys if key in looks and looks[key].detail is not None and not looks[key].flat]
 
 
-def _stack(looks: Mapping[str, Look], keys: Sequence[str], part: str) -> NDArray[np.float32]:
+def _stack(looks: Mapping[str, ImageProbe], keys: Sequence[str], part: str) -> NDArray[np.float32]:
     import numpy as np
 
     stack = np.stack([getattr(looks[key], part) for key in keys])

@@ -28,13 +28,13 @@ from m3b.data.audit_common import (
 )
 from m3b.data.audit_images import Looks, Tick
 from m3b.data.audit_labels import MIN_CASES
-from m3b.data.audit_meaning import Asked
+from m3b.data.audit_meaning import IndexRequest
 from m3b.data.index import Index
 
-__all__ = ["MIN_A_CLASS", "MIN_CASES", "SHOWN", "Asked", "Audit", "Finding", "Weight", "audit_index", "sum_of"]
+__all__ = ["MIN_A_CLASS", "MIN_CASES", "SHOWN", "IndexRequest", "Audit", "Finding", "Weight", "audit_index", "sum_of"]
 
 
-NOBODY = Asked()
+NOBODY = IndexRequest()
 """An index that is audited for no request."""
 
 
@@ -82,7 +82,7 @@ def sum_of(table: dict[str, int]) -> int:
 
 
 def audit_index(
-    index: Index, work: Path, *, asked: Asked = NOBODY, seconds: float = 120.0, tick: Tick | None = None
+    index: Index, work: Path, *, asked: IndexRequest = NOBODY, seconds: float = 120.0, tick: Tick | None = None
 ) -> Audit:
     """Audit an index and open its images and masks, each once.
 

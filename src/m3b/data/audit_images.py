@@ -12,14 +12,14 @@ from m3b.data import kinds
 from m3b.data.altered import altered_pairs
 from m3b.data.audit_common import Finding, some, truth, unit_key, unit_keys, units
 from m3b.data.box_targets import look_at_boxes
-from m3b.data.image_probe import Look, examine, near_pairs
+from m3b.data.image_probe import ImageProbe, examine, near_pairs
 from m3b.data.index import Index, Record
 from m3b.data.mask_probe import look_at_masks
 from m3b.data.reading import shared_masks
 from m3b.untrusted import one_by_one
 
 Tick = Callable[[int, int], None]
-Looks = dict[str, Look]
+Looks = dict[str, ImageProbe]
 WORKERS = 4
 MEMORY = 512 << 20
 """Bytes of pixels that may be open at the same time; a single larger image is opened alone."""
@@ -254,7 +254,7 @@ def _made(record: Record) -> bool:
     return any(not path.startswith("data/") for path in record.files)
 
 
-def _taught(record: Record, index: Index, look: Look) -> str:
+def _taught(record: Record, index: Index, look: ImageProbe) -> str:
     """What is known of an image: for masks their content, since copies have mask files of their own."""
     if index.masked:
         return look.mask.digest if look.mask and not look.mask.empty else ""

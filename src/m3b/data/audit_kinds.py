@@ -9,12 +9,12 @@ from m3b.data import audit_boxes, audit_labels, audit_masks, audit_meaning, audi
 from m3b.data.audit_classes import few_patients
 from m3b.data.audit_common import Finding
 from m3b.data.audit_images import Looks
-from m3b.data.audit_meaning import Asked
+from m3b.data.audit_meaning import IndexRequest
 from m3b.data.index import Index, counts
 from m3b.errors import DataError
 from m3b.plugins import Registry
 
-__all__ = ["Asked", "IndexAudit", "add", "of"]
+__all__ = ["IndexRequest", "IndexAudit", "add", "of"]
 
 
 OF_BOXES = ("map_50", "map", "froc")
@@ -44,7 +44,7 @@ class IndexAudit:
         """
         return []
 
-    def asked(self, index: Index, asked: Asked) -> list[Finding]:
+    def asked(self, index: Index, asked: IndexRequest) -> list[Finding]:
         """The index held against what was asked for. A metric that it cannot bear is named by `bears`."""
         fault = self.bears(index, asked.metric) if asked.metric else ""
         return [Finding("metric_not_borne", "fix", fault, (), fault)] if fault else []
@@ -69,7 +69,7 @@ class DiagnosisAudit(IndexAudit):
     def after(self, index: Index, looks: Looks, complete: bool) -> list[Finding]:
         return audit_meaning.told_beside(index, looks)
 
-    def asked(self, index: Index, asked: Asked) -> list[Finding]:
+    def asked(self, index: Index, asked: IndexRequest) -> list[Finding]:
         return [*super().asked(index, asked), *audit_meaning.against(index, asked)]
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 
 from m3b.data.audit_common import Finding, some
-from m3b.data.image_probe import Look
+from m3b.data.image_probe import ImageProbe
 from m3b.data.mask_sense import Sense
 
 MIN_MASKS = 5
@@ -19,7 +19,7 @@ NOISE = 0.3
 MIN_MARKED = 40
 
 
-def sense(looks: Mapping[str, Look], *, one_class: bool) -> list[Finding]:
+def sense(looks: Mapping[str, ImageProbe], *, one_class: bool) -> list[Finding]:
     """Everything that the masks of different cases show together.
 
     Args:
@@ -64,7 +64,7 @@ def _noise(seen: Mapping[str, Sense]) -> list[Finding]:
     return [Finding("mask_noise", "fix", text, some(bad), told)]
 
 
-def _same(looks: Mapping[str, Look], seen: Mapping[str, Sense], *, one_class: bool) -> list[Finding]:
+def _same(looks: Mapping[str, ImageProbe], seen: Mapping[str, Sense], *, one_class: bool) -> list[Finding]:
     """One shape in all cases, be it the very same voxels or nearly."""
     if len(seen) < MIN_MASKS:
         return []

@@ -9,7 +9,7 @@ from m3b.data.audit_classes import absent_classes, cases_with, few_patients, no_
 from m3b.data.audit_common import Finding, Weight, listed, some
 from m3b.data.audit_images import Looks, mask_digests
 from m3b.data.audit_mask_sense import sense
-from m3b.data.image_probe import Look
+from m3b.data.image_probe import ImageProbe
 from m3b.data.index import Index, Record
 from m3b.data.mask_probe import LOOKS_LIKE_AN_IMAGE, MaskLook
 
@@ -130,7 +130,11 @@ def _errors(seen: Looks) -> list[Finding]:
 
 
 def _group(
-    seen: Looks, fault: Callable[[MaskLook], bool], code: str, weight: Weight, say: Callable[[int, str, Look], str]
+    seen: Looks,
+    fault: Callable[[MaskLook], bool],
+    code: str,
+    weight: Weight,
+    say: Callable[[int, str, ImageProbe], str],
 ) -> list[Finding]:
     """One finding for all masks with a fault; `say` gets their number, and the first one's image and look."""
     found = {key: look for key, look in seen.items() if look.mask and not look.mask.error and fault(look.mask)}
@@ -140,18 +144,18 @@ def _group(
     return [Finding(code, weight, say(len(found), key, look), some(_files(found.values())))]
 
 
-def _files(looks: Iterable[Look]) -> list[str]:
+def _files(looks: Iterable[ImageProbe]) -> list[str]:
     return [look.mask.file for look in looks if look.mask]
 
 
 def _grids(seen: Looks) -> list[Finding]:
-    def shape(number: int, key: str, look: Look) -> str:
+    def shape(number: int, key: str, look: ImageProbe) -> str:
         of_mask = "x".join(map(str, look.mask.shape)) if look.mask else ""
         of_image = "x".join(map(str, look.size[1:]))
         file = look.mask.file if look.mask else ""
         return f"{number} masks differ in shape from their image, e.g. {file} is {of_mask}, {key} {of_image}. {REGRID}"
 
-    def moved(number: int, key: str, look: Look) -> str:
+    def moved(number: int, key: str, look: ImageProbe) -> str:
         far = look.mask.moved or 0.0 if look.mask else 0.0
         file = look.mask.file if look.mask else ""
         return (

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from m3b.data.audit_common import Finding, listed, people, some
-from m3b.data.image_probe import Look
+from m3b.data.image_probe import ImageProbe
 from m3b.data.index import Index, counts
 
 MIN_IMAGES = 12
@@ -28,7 +28,7 @@ _RANGE = re.compile(r"(?<![\d.])(\d{1,2})\s*(?:-|–|to|bis|à|until|through)\s*
 
 
 @dataclass(frozen=True)
-class Asked:
+class IndexRequest:
     """What an index is held against.
 
     Args:
@@ -88,7 +88,7 @@ def _one_case(index: Index, present: Sequence[str]) -> Finding | None:
 # --- held against the request -------------------------------------------------------------------------------------
 
 
-def against(index: Index, asked: Asked) -> list[Finding]:
+def against(index: Index, asked: IndexRequest) -> list[Finding]:
     """Classes that are the request's numbers, or have nothing to do with what it lists."""
     return [*_numbers(index, asked.request), *_other_subject(index, asked.request)]
 
@@ -127,7 +127,7 @@ def _other_subject(index: Index, request: str) -> list[Finding]:
 # --- labels that stand beside the pixels --------------------------------------------------------------------------
 
 
-def told_beside(index: Index, looks: Mapping[str, Look]) -> list[Finding]:
+def told_beside(index: Index, looks: Mapping[str, ImageProbe]) -> list[Finding]:
     """Labels that a file's name or header gives away: a model that reads those needs no image."""
     if index.multi_label:
         return []
@@ -153,7 +153,7 @@ def _in_names(labels: Mapping[str, str]) -> list[Finding]:
     return []
 
 
-def _in_headers(labels: Mapping[str, str], looks: Mapping[str, Look]) -> list[Finding]:
+def _in_headers(labels: Mapping[str, str], looks: Mapping[str, ImageProbe]) -> list[Finding]:
     fields: dict[str, dict[str, str]] = defaultdict(dict)
     headed = [key for key in labels if key in looks and looks[key].header]
     for key in headed:

@@ -30,7 +30,7 @@ MAX_PAIRS = 20_000
 
 
 @dataclass(frozen=True)
-class Look:
+class ImageProbe:
     """What one image showed; with `error` set, nothing else is."""
 
     shape: str = ""
@@ -51,8 +51,8 @@ class Look:
     """Volumes along an axis that the header calls time, and seconds between them."""
 
 
-def examine(image: Image, work: Path, target: Callable[[Any], Target] | None = None) -> Look:
-    """Open one image; a failure becomes `Look.error`.
+def examine(image: Image, work: Path, target: Callable[[Any], Target] | None = None) -> ImageProbe:
+    """Open one image; a failure becomes `ImageProbe.error`.
 
     Args:
         target: looks at what is marked in the image, given its array.
@@ -60,13 +60,13 @@ def examine(image: Image, work: Path, target: Callable[[Any], Target] | None = N
     try:
         read = read_image(plain(image), str(work))
     except DataError as error:
-        return Look(error=str(error))
+        return ImageProbe(error=str(error))
     array = read.array
     if not array.size:
-        return Look(error=f"{image}: an image of shape {'x'.join(map(str, array.shape))}, which holds no pixels")
+        return ImageProbe(error=f"{image}: an image of shape {'x'.join(map(str, array.shape))}, which holds no pixels")
     thumbnail, detail, flat = _thumbnail(array)
     mask, boxes = target(array) if target else (None, None)
-    return Look(
+    return ImageProbe(
         "x".join(map(str, array.shape)),
         digest_of(array),
         thumbnail,
@@ -113,7 +113,7 @@ def area_means(plane: NDArray[np.float64], side: int) -> NDArray[np.float64]:
     return np.asarray(np.diff(at_edges, axis=0) * (side / height))
 
 
-def near_pairs(looks: dict[str, Look]) -> list[tuple[str, str]]:
+def near_pairs(looks: dict[str, ImageProbe]) -> list[tuple[str, str]]:
     """Pairs of different images whose thumbnails correlate above `NEAR`; exact copies are left out.
 
     At most `MAX_COMPARED` images are compared, in blocks, so memory stays below a few hundred MiB; the search ends
@@ -138,7 +138,7 @@ def near_pairs(looks: dict[str, Look]) -> list[tuple[str, str]]:
     return pairs
 
 
-def _pixels(look: Look) -> NDArray[np.float32]:
+def _pixels(look: ImageProbe) -> NDArray[np.float32]:
     if look.thumbnail is None:
         raise ValueError("a look without pixels cannot be compared")
     return look.thumbnail

@@ -23,7 +23,7 @@ _EXTENSION = re.compile(
 
 
 @dataclass(slots=True)
-class Group:
+class PatternGroup:
     """Files of one pattern. `ranges` has one entry for each run of digits: (smallest, largest) as they were spelled."""
 
     pattern: str
@@ -87,7 +87,7 @@ def shapes(names: Sequence[str]) -> Sequence[str]:
 _DIGITS = {code: 48 for code in range(48, 58)}
 
 
-def group_names(names: Sequence[str], joined: str = "") -> list[Group]:
+def group_names(names: Sequence[str], joined: str = "") -> list[PatternGroup]:
     """The groups of one folder's names; `joined` is all of them with line ends between, if the caller has that."""
     if not names:
         return []
@@ -116,8 +116,8 @@ def _only_shape(names: Sequence[str], text: str) -> str:
     return first
 
 
-def _grouped(pattern: str, variants: Sequence[str], members: Mapping[str, Sequence[str]]) -> Group:
-    group = Group(pattern)
+def _grouped(pattern: str, variants: Sequence[str], members: Mapping[str, Sequence[str]]) -> PatternGroup:
+    group = PatternGroup(pattern)
     for shape in variants:
         mine = members[shape]
         low = min(mine)
@@ -147,13 +147,13 @@ def _ranges(shape: str, names: Sequence[str], low: str) -> list[tuple[str, str]]
     return found
 
 
-def _by_extension(names: Iterable[str]) -> list[Group]:
-    groups: dict[str, Group] = {}
+def _by_extension(names: Iterable[str]) -> list[PatternGroup]:
+    groups: dict[str, PatternGroup] = {}
     for name in names:
         end = extension(name)
         group = groups.get(end)
         if group is None:
-            group = groups[end] = Group("*" + end, example=name)
+            group = groups[end] = PatternGroup("*" + end, example=name)
         elif name < group.example:
             group.example = name
         group.count += 1

@@ -40,7 +40,7 @@ class Wanted:
 
 
 @dataclass
-class Made:
+class ViewCounts:
     """How many files a view got, and by which way."""
 
     linked: int = 0
@@ -102,7 +102,7 @@ def make_view(
     link: bool,
     tick: Tick | None = None,
     cut: Cut = subset,
-) -> Made:
+) -> ViewCounts:
     """Put everything that is wanted at the paths that `place` gives.
 
     Args:
@@ -115,7 +115,7 @@ def make_view(
         DataError: an archive that cannot be read, or no room for the copies.
         OSError: a file that cannot be read or written.
     """
-    made, known, inside = Made(), set[Path](), Inside(roots_of(base))
+    made, known, inside = ViewCounts(), set[Path](), Inside(roots_of(base))
     total = len(wanted.files) + len(wanted.archives)
     room = _Room(wanted, base)
     for done, path in enumerate(sorted(wanted.files)):
@@ -165,7 +165,7 @@ class _Room:
             )
 
 
-def put(real: Path, target: Path, made: Made, *, link: bool, room: _Room | None = None) -> None:
+def put(real: Path, target: Path, made: ViewCounts, *, link: bool, room: _Room | None = None) -> None:
     """One file: a hard link, else shared blocks, else a copy."""
     if link:
         try:

@@ -17,11 +17,11 @@ from m3b.agents.verdict import Verdict, accepted, answered, rejected
 from m3b.errors import LLMError, RunEnd, WrongUse
 from m3b.interactive.episode import Episode
 from m3b.interactive.imaging import Picture2D, load_picture, source_of, write
-from m3b.interactive.journal import Record
+from m3b.interactive.journal import EpisodeFolder
 from m3b.interactive.opening import open_segmenter
 from m3b.interactive.pictures import draw
-from m3b.interactive.result import Segmentation, Status, concluded
-from m3b.interactive.segmenter import Bytes, Proposal, Segmenter
+from m3b.interactive.result import SegmentationResult, Status, concluded
+from m3b.interactive.segmenter import Bytes, MaskProposal, Segmenter
 from m3b.interactive.toolbox import TOOLS, PromptTools
 from m3b.llm import LLM, connect
 from m3b.messages import Message
@@ -40,7 +40,7 @@ NUDGE = "Call a tool: add_box, add_point, undo or stop."
 
 
 @dataclass(frozen=True)
-class Asked:
+class EpisodeRequest:
     """What an episode is about, and what it may use.
 
     Args:
@@ -67,7 +67,7 @@ def segment(
     *,
     llm: str | LLM | Callable[..., Any] | None = None,
     segmenter: str | Path | Segmenter,
-    start: str | Path | Proposal | None = None,
+    start: str | Path | MaskProposal | None = None,
     max_turns: int = MAX_TURNS,
     max_tokens: int | None = None,
     max_cost: float | None = None,
@@ -75,7 +75,7 @@ def segment(
     out: str | Path | None = None,
     offline: bool = False,
     cancelled: Callable[[], bool] = lambda: False,
-) -> Segmentation:
+) -> SegmentationResult:
     """Segment what words name: a model looks at the image, prompts a segmenter, looks at the mask and corrects it.
 
     Args:
@@ -98,20 +98,20 @@ def segment(
             segmenter; a setting is out of range.
         DataError: the image cannot be read.
     """
-    asked = Asked(target, max_turns, max_tokens, max_cost)
+    asked = EpisodeRequest(target, max_turns, max_tokens, max_cost)
     model = seeing(connect(llm, local=offline))
     opened = open_segmenter(segmenter) if isinstance(segmenter, str | Path) else segmenter
     source = source_of(image)
     with opener(source) if source is not None else nullcontext() as files:
         picture = load_picture(image, files, slice_index)
-        record = Record(None if out is None else Path(out))
+        record = EpisodeFolder(None if out is None else Path(out))
         with record:
             episode = Episode(opened, picture.plane, _first(start, picture, files))
             found = run_episode(episode, asked, model, record=record, cancelled=cancelled)
             return record.finish(write(_whole(found, opened, picture), picture, record.folder, files))
 
 
-def _whole(found: Segmentation, segmenter: Segmenter, picture: Picture2D) -> Segmentation:
+def _whole(found: SegmentationResult, segmenter: Segmenter, picture: Picture2D) -> SegmentationResult:
     """With the mask of the volume, where the picture is a slice of one."""
     if picture.volume is None:
         return found
@@ -124,18 +124,18 @@ def _whole(found: Segmentation, segmenter: Segmenter, picture: Picture2D) -> Seg
 
 def run_episode(
     episode: Episode,
-    asked: Asked,
+    asked: EpisodeRequest,
     llm: LLM,
     *,
-    record: Record | None = None,
+    record: EpisodeFolder | None = None,
     cancelled: Callable[[], bool] = lambda: False,
-) -> Segmentation:
+) -> SegmentationResult:
     """Let a model prompt until it stops, its turns are used, or it fails; the best mask stands in any case.
 
     Raises:
         Cancelled: `cancelled` said so.
     """
-    record = record or Record(None)
+    record = record or EpisodeFolder(None)
     tools = PromptTools(episode, asked.max_turns)
     # a turn may be undone and calls may be wrong: actions bound the episode even of a model that never stops
     budget = Budget(actions=4 * asked.max_turns + 4, tokens=asked.max_tokens, cost_usd=asked.max_cost)
@@ -183,7 +183,7 @@ def seeing(llm: LLM) -> LLM:
     return llm
 
 
-def _opening(episode: Episode, asked: Asked) -> Conversation:
+def _opening(episode: Episode, asked: EpisodeRequest) -> Conversation:
     """What the model is told and shown first."""
     rows, columns = episode.shape
     current = episode.current
@@ -211,8 +211,8 @@ def _done(episode: Episode, tools: PromptTools, text: str) -> Verdict:
     )
 
 
-def _first(start: str | Path | Proposal | None, picture: Picture2D, files: Opener | None) -> Proposal | None:
-    if start is None or isinstance(start, Proposal):
+def _first(start: str | Path | MaskProposal | None, picture: Picture2D, files: Opener | None) -> MaskProposal | None:
+    if start is None or isinstance(start, MaskProposal):
         return start
     from m3b.interactive.segmenters.delivered import first_proposal
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from m3b.interactive.agent import MAX_TURNS, Asked, run_episode, seeing
+from m3b.interactive.agent import MAX_TURNS, EpisodeRequest, run_episode, seeing
 from m3b.interactive.episode import Episode
 from m3b.interactive.figures import Measured, summary
 from m3b.interactive.segmenter import Segmenter
@@ -107,9 +107,9 @@ def _simulated(
 ) -> Measured:
     episode = Episode(segmenter, target.image)
     if hand is None:
-        from m3b.interactive.prompts import Box
+        from m3b.interactive.prompts import BoxPrompt
 
-        masks = [episode.add(Box(0, 0, target.image.shape[1], target.image.shape[0])).mask]
+        masks = [episode.add(BoxPrompt(0, 0, target.image.shape[1], target.image.shape[0])).mask]
     else:
         allowed = Hand(hand.box_first, hand.jitter, hand.tremor, min(hand.clicks, turns - hand.box_first))
         masks = prompt_by_truth(episode, target.truth, allowed, rng)
@@ -120,7 +120,7 @@ def _simulated(
 
 def _prompted(target: Target, segmenter: Segmenter, llm: LLM, turns: int) -> Measured:
     episode = Episode(segmenter, target.image)
-    ended = run_episode(episode, Asked(target.name, turns), llm)
+    ended = run_episode(episode, EpisodeRequest(target.name, turns), llm)
     figures = [overlap(turn.mask, target.truth) for turn in ended.turns]
     return Measured(
         target.case, target.patient, target.name,

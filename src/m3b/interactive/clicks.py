@@ -11,11 +11,11 @@ from collections.abc import Sequence
 import numpy as np
 from scipy import ndimage
 
-from m3b.interactive.prompts import Box, Point
+from m3b.interactive.prompts import BoxPrompt, Point
 from m3b.interactive.segmenter import Mask
 
 
-def true_box(truth: Mask, jitter: float = 0.0, rng: np.random.Generator | None = None) -> Box:
+def true_box(truth: Mask, jitter: float = 0.0, rng: np.random.Generator | None = None) -> BoxPrompt:
     """The tight box of a mask, each side moved by up to `jitter` of the box's extent along its axis.
 
     Raises:
@@ -30,7 +30,7 @@ def true_box(truth: Mask, jitter: float = 0.0, rng: np.random.Generator | None =
         corners += rng.uniform(-jitter, jitter, 4) * extent
     size = np.array([truth.shape[1], truth.shape[0]] * 2, dtype=float)
     x0, y0, x1, y1 = np.clip(corners, 0, size)
-    return Box(x0, y0, max(x1, x0 + 1), max(y1, y0 + 1))
+    return BoxPrompt(x0, y0, max(x1, x0 + 1), max(y1, y0 + 1))
 
 
 def next_click(found: Mask | None, truth: Mask, done: Sequence[Point] = ()) -> Point | None:

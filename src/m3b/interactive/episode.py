@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from m3b.errors import WrongUse
-from m3b.interactive.prompts import Box, Point, Prompt
-from m3b.interactive.segmenter import Bytes, Mask, Proposal, Segmenter
+from m3b.interactive.prompts import BoxPrompt, Point, Prompt
+from m3b.interactive.segmenter import Bytes, Mask, MaskProposal, Segmenter
 
 CANCEL_PX = 3.0
 """A click this near to an earlier one of the other sign takes its place: both at once tell a segmenter nothing."""
@@ -21,7 +21,7 @@ class Turn:
 
     number: int
     prompt: Prompt | None
-    proposal: Proposal
+    proposal: MaskProposal
 
     @property
     def mask(self) -> Mask:
@@ -42,7 +42,7 @@ class Episode:
         absent: the agent has said that the target is not in the image.
     """
 
-    def __init__(self, segmenter: Segmenter, image: Bytes, start: Proposal | None = None) -> None:
+    def __init__(self, segmenter: Segmenter, image: Bytes, start: MaskProposal | None = None) -> None:
         if image.ndim != 3 or image.shape[2] != 3 or image.dtype != np.uint8 or 0 in image.shape:
             raise WrongUse(f"an image of (H, W, 3) uint8 is needed, got {image.shape} {image.dtype}")
         self.segmenter, self.image = segmenter, image
@@ -60,9 +60,9 @@ class Episode:
         return self.image.shape[0], self.image.shape[1]
 
     @property
-    def boxes(self) -> tuple[Box, ...]:
+    def boxes(self) -> tuple[BoxPrompt, ...]:
         """The box that stands: a new one replaces an older one."""
-        return tuple(one.prompt for one in self._standing if isinstance(one.prompt, Box))[-1:]
+        return tuple(one.prompt for one in self._standing if isinstance(one.prompt, BoxPrompt))[-1:]
 
     @property
     def points(self) -> tuple[Point, ...]:
@@ -89,11 +89,11 @@ class Episode:
     def add(self, prompt: Prompt) -> Turn:
         """Set a prompt and segment."""
         standing = self.current
-        boxes = (prompt,) if isinstance(prompt, Box) else self.boxes
+        boxes = (prompt,) if isinstance(prompt, BoxPrompt) else self.boxes
         points = self.points
         if isinstance(prompt, Point):
             points = (*(one for one in points if not _cancels(prompt, one)), prompt)
-        previous = None if isinstance(prompt, Box) or standing is None else standing.proposal
+        previous = None if isinstance(prompt, BoxPrompt) or standing is None else standing.proposal
         return self._add(prompt, self.segmenter.predict(boxes, points, previous))
 
     def undo(self) -> Turn | None:
@@ -122,7 +122,7 @@ class Episode:
             raise ValueError(f"there is no mask {keep}; there are {made}")
         self._kept, self.absent, self.stopped = keep, absent, True
 
-    def _add(self, prompt: Prompt | None, proposal: Proposal) -> Turn:
+    def _add(self, prompt: Prompt | None, proposal: MaskProposal) -> Turn:
         if proposal.mask.shape != self.shape:
             raise WrongUse(
                 f"The segmenter {self.segmenter.name} answered a mask of {proposal.mask.shape} for an image of {self.shape}."

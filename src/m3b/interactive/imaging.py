@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from m3b.errors import WrongUse
-from m3b.interactive.result import Segmentation
+from m3b.interactive.result import SegmentationResult
 from m3b.interactive.segmenter import Bytes
 from m3b.models.pixels import Opener
 
@@ -65,7 +65,9 @@ def load_picture(image: str | Path | Bytes, opener: Opener | None, slice_index: 
     return Picture2D(np.ascontiguousarray(picture[:, :, index]), picture, index, source)
 
 
-def write(found: Segmentation, picture: Picture2D, folder: Path | None, opener: Opener | None) -> Segmentation:
+def write(
+    found: SegmentationResult, picture: Picture2D, folder: Path | None, opener: Opener | None
+) -> SegmentationResult:
     """Write mask and result into a folder: the mask with the image's geometry, 1 where the target is."""
     if folder is None:
         return found

@@ -11,13 +11,13 @@ from m3b.errors import Failed, WrongUse
 from m3b.events import Briefed, Event, RunEnded
 from m3b.interactive.episode import Episode
 from m3b.interactive.pictures import draw
-from m3b.interactive.result import Segmentation
+from m3b.interactive.result import SegmentationResult
 from m3b.run.journal import Journal
 
 ROLE = "segmenting_agent"
 
 
-class Record:
+class EpisodeFolder:
     """The folder of one episode, or nothing at all.
 
     Args:
@@ -61,12 +61,12 @@ class Record:
         for turn in episode.turns if self.folder is not None else ():
             (self.folder / f"turn_{turn.number}.png").write_bytes(draw(episode.image, turn.mask).data)  # type: ignore[operator]
 
-    def finish(self, found: Segmentation) -> Segmentation:
+    def finish(self, found: SegmentationResult) -> SegmentationResult:
         """Write down how it ended."""
         self.emit(RunEnded(found.to_json()))
         return found
 
-    def __enter__(self) -> Record:
+    def __enter__(self) -> EpisodeFolder:
         return self
 
     def __exit__(

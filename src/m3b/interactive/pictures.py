@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from m3b.interactive.prompts import GRID, Box, Point
+from m3b.interactive.prompts import GRID, BoxPrompt, Point
 from m3b.interactive.segmenter import Bytes, Mask
 from m3b.messages import Picture
 
@@ -26,7 +26,9 @@ def shown_size(shape: Sequence[int]) -> tuple[int, int]:
     return max(1, round(shape[0] * scale)), max(1, round(shape[1] * scale))
 
 
-def draw(image: Bytes, mask: Mask | None = None, boxes: Sequence[Box] = (), points: Sequence[Point] = ()) -> Picture:
+def draw(
+    image: Bytes, mask: Mask | None = None, boxes: Sequence[BoxPrompt] = (), points: Sequence[Point] = ()
+) -> Picture:
     """A PNG: the image without padding inside rulers of the grid, the mask half-transparent with its contour, the prompts.
 
     Args:

@@ -15,7 +15,7 @@ GRID = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Box:
+class BoxPrompt:
     """A rectangle in pixels, `x0 <= x < x1`, `y0 <= y < y1`."""
 
     x0: float
@@ -37,7 +37,7 @@ class Point:
     positive: bool = True
 
 
-Prompt = Box | Point
+Prompt = BoxPrompt | Point
 
 
 def to_pixels(step: int, size: int) -> float:
@@ -50,7 +50,7 @@ def to_grid(position: float, size: int) -> int:
     return min(max(int(position / size * GRID), 0), GRID - 1)
 
 
-def box_from_grid(corners: Sequence[int], shape: Sequence[int]) -> Box:
+def box_from_grid(corners: Sequence[int], shape: Sequence[int]) -> BoxPrompt:
     """A box of the grid over an image of `shape` (rows, columns): it covers its first and its last step whole.
 
     Raises:
@@ -63,7 +63,7 @@ def box_from_grid(corners: Sequence[int], shape: Sequence[int]) -> Box:
     if x1 <= x0 or y1 <= y0:
         raise ValueError(f"[{x0}, {y0}, {x1}, {y1}] has no area: x0 < x1 and y0 < y1 are needed (y counts downwards)")
     rows, columns = shape
-    return Box(x0 / GRID * columns, y0 / GRID * rows, (x1 + 1) / GRID * columns, (y1 + 1) / GRID * rows)
+    return BoxPrompt(x0 / GRID * columns, y0 / GRID * rows, (x1 + 1) / GRID * columns, (y1 + 1) / GRID * rows)
 
 
 def point_from_grid(place: Sequence[int], positive: bool, shape: Sequence[int]) -> Point:

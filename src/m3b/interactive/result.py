@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from m3b.interactive.episode import Episode, Turn, empty
-from m3b.interactive.prompts import Box, Prompt
+from m3b.interactive.prompts import BoxPrompt, Prompt
 from m3b.interactive.segmenter import Mask
 from m3b.messages import Usage
 
@@ -18,7 +18,7 @@ Status = Literal["stopped", "turns_used", "absent", "failed"]
 
 
 @dataclass(frozen=True)
-class Segmentation:
+class SegmentationResult:
     """A mask and how it came about.
 
     Args:
@@ -62,17 +62,17 @@ def prompt_json(prompt: Prompt | None) -> dict[str, Any]:
     """A prompt in pixels, as JSON."""
     if prompt is None:
         return {"prompt": "first proposal"}
-    if isinstance(prompt, Box):
+    if isinstance(prompt, BoxPrompt):
         return {"prompt": "box", "box": [round(side, 2) for side in prompt.corners]}
     return {"prompt": "positive" if prompt.positive else "negative", "point": [round(prompt.x, 2), round(prompt.y, 2)]}
 
 
 def concluded(
     episode: Episode, target: str, status: Status, reason: str, *, usage: Usage, llm: str, shape: Sequence[int]
-) -> Segmentation:
+) -> SegmentationResult:
     """The result of an episode as it stands: the best mask of all that were made."""
     best = None if episode.absent else episode.best
     mask = empty(shape) if best is None else best.mask
     score, kept = (0.0, 0) if best is None else (best.proposal.score, best.number)
     turns = tuple(episode.turns)
-    return Segmentation(target, status, reason, mask, score, kept, turns, usage, episode.segmenter.name, llm)
+    return SegmentationResult(target, status, reason, mask, score, kept, turns, usage, episode.segmenter.name, llm)

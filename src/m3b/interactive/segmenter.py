@@ -9,14 +9,14 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from m3b.interactive.prompts import Box, Point
+from m3b.interactive.prompts import BoxPrompt, Point
 
 Bytes = NDArray[np.uint8]
 Mask = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
-class Proposal:
+class MaskProposal:
     """A mask that a segmenter answered.
 
     Args:
@@ -43,7 +43,9 @@ class Segmenter(Protocol):
         """Take an image, (H, W, 3) uint8; what was known of another one is forgotten."""
         ...
 
-    def predict(self, boxes: Sequence[Box], points: Sequence[Point], previous: Proposal | None = None) -> Proposal:
+    def predict(
+        self, boxes: Sequence[BoxPrompt], points: Sequence[Point], previous: MaskProposal | None = None
+    ) -> MaskProposal:
         """The mask for all prompts so far, in pixels of the image.
 
         Args:

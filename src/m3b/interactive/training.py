@@ -17,7 +17,7 @@ import numpy as np
 
 from m3b.errors import DataError, WrongUse
 from m3b.interactive.clicks import next_click, true_box
-from m3b.interactive.prompts import Box, Point
+from m3b.interactive.prompts import BoxPrompt, Point
 from m3b.interactive.segmenters.promptnet import MODEL_TYPE, build, fitted, image_map, prompt_maps
 from m3b.interactive.targets import Target
 
@@ -173,7 +173,9 @@ def _prompted(network: Any, batch: Sequence[Sample], recipe: Recipe, rng: np.ran
     return inputs, truth, inside
 
 
-def _stacked(images: Any, boxes: Sequence[list[Box]], points: Sequence[list[Point]], before: Any, size: int) -> Any:
+def _stacked(
+    images: Any, boxes: Sequence[list[BoxPrompt]], points: Sequence[list[Point]], before: Any, size: int
+) -> Any:
     import torch
 
     maps = [prompt_maps(box, point, (size, size), size) for box, point in zip(boxes, points, strict=True)]
@@ -182,8 +184,8 @@ def _stacked(images: Any, boxes: Sequence[list[Box]], points: Sequence[list[Poin
 
 def _first_prompts(
     truths: Sequence[np.ndarray], recipe: Recipe, rng: np.random.Generator
-) -> tuple[list[list[Box]], list[list[Point]]]:
-    boxes: list[list[Box]] = []
+) -> tuple[list[list[BoxPrompt]], list[list[Point]]]:
+    boxes: list[list[BoxPrompt]] = []
     points: list[list[Point]] = []
     for truth in truths:
         by_box = rng.random() < 0.6

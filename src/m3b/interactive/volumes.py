@@ -6,8 +6,8 @@ import numpy as np
 from scipy import ndimage
 
 from m3b.interactive.clicks import true_box
-from m3b.interactive.prompts import Box, Point
-from m3b.interactive.segmenter import Bytes, Mask, Proposal, Segmenter
+from m3b.interactive.prompts import BoxPrompt, Point
+from m3b.interactive.segmenter import Bytes, Mask, MaskProposal, Segmenter
 
 GROW = 0.06
 """Share of its extent by which a mask's box is widened for the next slice: structures move and grow a little."""
@@ -49,15 +49,17 @@ def _next(segmenter: Segmenter, plane: Bytes, before: Mask) -> Mask:
     return found.mask
 
 
-def _overlap(found: Proposal, before: Mask) -> bool:
+def _overlap(found: MaskProposal, before: Mask) -> bool:
     return bool((found.mask & before).any())
 
 
-def _widened(mask: Mask) -> Box:
+def _widened(mask: Mask) -> BoxPrompt:
     box = true_box(mask)
     wide, tall = max(1.0, GROW * (box.x1 - box.x0)), max(1.0, GROW * (box.y1 - box.y0))
     rows, columns = mask.shape
-    return Box(max(0, box.x0 - wide), max(0, box.y0 - tall), min(columns, box.x1 + wide), min(rows, box.y1 + tall))
+    return BoxPrompt(
+        max(0, box.x0 - wide), max(0, box.y0 - tall), min(columns, box.x1 + wide), min(rows, box.y1 + tall)
+    )
 
 
 def _middle(mask: Mask) -> Point:

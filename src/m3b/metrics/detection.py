@@ -12,7 +12,7 @@ from .boxes import FROC_RATES, froc, rank
 from .detection_cases import DetectionCase, check_cases
 from .detection_estimators import blind_figures, estimators, joined, lesion_table, rivals
 from .lesions import OVERLAP
-from .measuring import Group, Settings, group, measure
+from .measuring import PatientGroup, Settings, group, measure
 from .scores import Scores
 from .segmentation import mask_details
 from .vocabulary import canonical_metric
@@ -90,7 +90,7 @@ def score_detection(
     )
 
 
-def _sides(cases: Sequence[DetectionCase], patients: Group) -> dict[str, int]:
+def _sides(cases: Sequence[DetectionCase], patients: PatientGroup) -> dict[str, int]:
     abnormal = np.array([bool(case.abnormal) for case in cases])
     return {"image_auroc": min(patients.patients_with(abnormal), patients.patients_with(~abnormal))}
 

@@ -20,7 +20,7 @@ Estimator = Callable[[Floats], dict[str, Floats]]
 
 
 @dataclass(frozen=True)
-class Group:
+class PatientGroup:
     """Cases by their patients' numbers."""
 
     patient: NDArray[np.int64]
@@ -40,7 +40,7 @@ class Group:
         return len(np.unique(self.patient[concerned]))
 
 
-def group(cases: Sequence[OfPatient]) -> Group:
+def group(cases: Sequence[OfPatient]) -> PatientGroup:
     """The patients of some cases.
 
     Raises:
@@ -48,7 +48,7 @@ def group(cases: Sequence[OfPatient]) -> Group:
     """
     if not cases:
         raise ValueError("no cases to score: the list of predictions is empty")
-    return Group(patient_numbers(cases))
+    return PatientGroup(patient_numbers(cases))
 
 
 def weighted_means(values: Floats, weights: Floats) -> Floats:
@@ -83,7 +83,7 @@ class Settings:
 
 
 def measure(
-    patients: Group, labels: Sequence[str], estimator: Estimator, settings: Settings
+    patients: PatientGroup, labels: Sequence[str], estimator: Estimator, settings: Settings
 ) -> tuple[dict[str, Measure], tuple[LabelScore, ...]]:
     """Every metric over all labels (the mean of those that are defined), and for each label."""
     n = patients.n_cases
@@ -118,7 +118,7 @@ def measure(
 class _Rivals:
     """What the answers that ignore the image get on the bootstrap samples that ours was measured on."""
 
-    def __init__(self, patients: Group, settings: Settings) -> None:
+    def __init__(self, patients: PatientGroup, settings: Settings) -> None:
         self._plain = [plain_figures(rival, patients.n_cases) for rival in settings.rivals]
         self._drawn = [
             resample(patients, lambda _, weights, rival=rival: rival(weights), settings.draws, settings.seed)  # type: ignore[misc]

@@ -20,7 +20,7 @@ from m3b.errors import DataError
 from m3b.models.opened import Example, Examples, ToDraw
 
 from .overlays.paint import extent, paint
-from .overlays.planes import Marked, Panel, panels, shown
+from .overlays.planes import DrawnBox, Panel, panels, shown
 
 MAX_EXAMPLES = 12
 SIDE = 260
@@ -82,7 +82,9 @@ def _panels(record: Record, index: Index, base: str) -> list[Panel]:
         masks = np.asarray(read_masks(mask, index.values, base, picture.shape[:-1]))
     else:
         masks = np.zeros((0, *picture.shape[:-1]), bool)
-    boxes = [Marked(boxes_to_array(one.box, path, base), index.classes.index(one.label)) for one in record.boxes or ()]
+    boxes = [
+        DrawnBox(boxes_to_array(one.box, path, base), index.classes.index(one.label)) for one in record.boxes or ()
+    ]
     named = image.array.ndim == 4 and isinstance(path, str) and geometry(path, base).affine is not None
     return panels(picture, masks, boxes, image.spacing, named)
 

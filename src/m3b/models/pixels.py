@@ -42,7 +42,7 @@ class ToShow:
 
 
 @dataclass(frozen=True)
-class Shape:
+class WrittenShape:
     """Of the values that were written."""
 
     shape: tuple[int, ...]
@@ -67,7 +67,7 @@ class ToMark:
 
 
 @dataclass(frozen=True)
-class Part:
+class MaskPlane:
     """One class in one plane: which of `pictures`, which slice of a volume, and (H, W) bytes of 0 and 1."""
 
     name: str
@@ -77,7 +77,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Marked:
+class MarkedCase:
     """The classes of a case: a volume gives of each the slice where it is largest.
 
     Args:
@@ -88,19 +88,19 @@ class Marked:
 
     shape: tuple[int, int] = (0, 0)
     pictures: list[Blob] = field(default_factory=list)
-    parts: list[Part] = field(default_factory=list)
+    parts: list[MaskPlane] = field(default_factory=list)
     sizes: dict[str, int] = field(default_factory=dict)
     fault: str = ""
 
 
-SHOW = Request("m3b.models.pixels:show", ToShow, Shape, 600.0)
+SHOW = Request("m3b.models.pixels:show", ToShow, WrittenShape, 600.0)
 SAVE = Request("m3b.models.pixels:save", ToSave, str)
-MARK = Request("m3b.models.pixels:mark", ToMark, Marked, 600.0)
+MARK = Request("m3b.models.pixels:mark", ToMark, MarkedCase, 600.0)
 MIN_PIXELS = 16
 """Smaller targets have no part: a click into one says it all, and their IoU is noise."""
 
 
-def show(asked: ToShow) -> Shape:
+def show(asked: ToShow) -> WrittenShape:
     """Inside the reader: (H, W[, D], 3) uint8 of an image as overlays show it, or (H, W[, D]) of a mask. Raises DataError."""
     from m3b.data.reading import read_image, read_mask
 
@@ -113,7 +113,7 @@ def show(asked: ToShow) -> Shape:
         opened = read_image(asked.path)
         array = shown(opened.array, opened.modality)
     np.ascontiguousarray(array).tofile(asked.folder / _NAME)
-    return Shape(array.shape)
+    return WrittenShape(array.shape)
 
 
 def save(asked: ToSave) -> str:
@@ -124,7 +124,7 @@ def save(asked: ToSave) -> str:
     return Path(write_mask(mask, asked.like, asked.folder / "mask")).name
 
 
-def mark(asked: ToMark) -> Marked:
+def mark(asked: ToMark) -> MarkedCase:
     """Inside the reader. Raises DataError."""
     from m3b.data.reading import read_image, read_masks
 
@@ -136,8 +136,8 @@ def mark(asked: ToMark) -> Marked:
     named: Any = given if isinstance(given, str | Mapping) or given is None else list(given)
     masks = np.asarray(read_masks(named, asked.values, base, picture.shape[:-1]))
     if masks.shape[1:] != picture.shape[:-1]:
-        return Marked(fault="the mask is of another shape than the image")
-    found = Marked((int(picture.shape[0]), int(picture.shape[1])))
+        return MarkedCase(fault="the mask is of another shape than the image")
+    found = MarkedCase((int(picture.shape[0]), int(picture.shape[1])))
     planes: dict[int | None, int] = {}
     for name, mask in zip(asked.values, masks, strict=True):
         index = int(mask.sum(axis=(0, 1)).argmax()) if mask.ndim == 3 else None
@@ -148,7 +148,7 @@ def mark(asked: ToMark) -> Marked:
         if index not in planes:
             planes[index] = len(found.pictures)
             found.pictures.append((picture if index is None else picture[:, :, index]).tobytes())
-        found.parts.append(Part(name, planes[index], index, truth.astype(np.uint8).tobytes()))
+        found.parts.append(MaskPlane(name, planes[index], index, truth.astype(np.uint8).tobytes()))
     return found
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Trial:
+class EscapeTrial:
     """What to try: `report`, or one of the accidents with the first of `files` that is not refused.
 
     Args:
@@ -36,7 +36,7 @@ class Trial:
 
 
 @dataclass(frozen=True)
-class Report:
+class TrialReport:
     """What could be done; `refused` holds the words of each file that was refused."""
 
     environment: tuple[str, ...] = ()
@@ -46,14 +46,14 @@ class Report:
     refused: tuple[str, ...] = field(default=())
 
 
-TRIAL = Request("m3b.reader.trial:attempt", Trial, Report)
+TRIAL = Request("m3b.reader.trial:attempt", EscapeTrial, TrialReport)
 
 
-def attempt(asked: Trial) -> Report:
+def attempt(asked: EscapeTrial) -> TrialReport:
     """Inside the reader: try it."""
     if asked.do != "report":
         return _accident(asked)
-    return Report(
+    return TrialReport(
         tuple(os.environ),
         tuple(path for path in asked.files if _works(path.read_bytes)),
         tuple(path for path in asked.folders if _works(partial((path / "m3b-trial").write_bytes, b""))),
@@ -75,7 +75,7 @@ def probe(mode: str = "auto") -> Probe:
             sandbox = choose(mode)
             with Reader(sandbox, Mounts(read=(seen,))) as reader:
                 began = time.monotonic()
-                found = reader.ask(TRIAL, Trial(files=(seen / "file", unseen / "file"), folders=(seen, unseen)))
+                found = reader.ask(TRIAL, EscapeTrial(files=(seen / "file", unseen / "file"), folders=(seen, unseen)))
                 took = time.monotonic() - began
         except M3bError as error:
             return Probe("reader", False, str(error))
@@ -103,7 +103,7 @@ def _connect() -> None:
         one.connect(("192.0.2.1", 9))  # TEST-NET-1: a route is looked up, nothing is sent
 
 
-def _accident(asked: Trial) -> Report:
+def _accident(asked: EscapeTrial) -> TrialReport:
     from m3b.errors import DataError
 
     refused: list[str] = []
@@ -115,7 +115,7 @@ def _accident(asked: Trial) -> Report:
             continue
         if path.read_bytes().startswith(b"bad"):
             _happen(asked.do)
-    return Report(opened=asked.files, refused=tuple(refused))
+    return TrialReport(opened=asked.files, refused=tuple(refused))
 
 
 def _happen(what: str) -> None:

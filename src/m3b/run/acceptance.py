@@ -14,7 +14,7 @@ from m3b.agents.checks.frozen import freeze
 from m3b.agents.checks.index import AUDIT, check_index
 from m3b.agents.checks.integrity import fingerprint, integrity, save_hashes, sha256
 from m3b.agents.checks.locked import digest_made, lock, made_files
-from m3b.agents.checks.model import FOLDER, Baseline, Predict, Trial, check_model, take
+from m3b.agents.checks.model import FOLDER, Baseline, MeasuredTest, Predict, check_model, take
 from m3b.agents.loop import Emit
 from m3b.agents.verdict import Verdict, rejected
 from m3b.data import kinds
@@ -204,7 +204,7 @@ class Inspector:
             return self._last[1]  # nothing was changed since it was accepted
         self.emit(StageBegun("running the model on cases that it has not seen"))
 
-        def keep(trial: Trial) -> None:
+        def keep(trial: MeasuredTest) -> None:
             keep_trial(self.run, trial)
 
         index, acceptable = read_index(self.run.locked, selection.task), acceptable_range(card, selection)

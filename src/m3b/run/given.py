@@ -26,7 +26,7 @@ MAX_BYTES = 4 * 2**20
 """Of a spec's file."""
 
 
-class Reading(TypedDict, total=False):
+class GivenReading(TypedDict, total=False):
     """Parts of a reading that a person gives: see `m3b.data.spec.given.Given`."""
 
     labels: str
@@ -38,7 +38,7 @@ class Reading(TypedDict, total=False):
     split: str
 
 
-def given_from(index: Any, reading: Reading | None) -> Given | None:
+def given_from(index: Any, reading: GivenReading | None) -> Given | None:
     """What a caller gave; None where that is nothing.
 
     Args:
@@ -55,8 +55,8 @@ def given_from(index: Any, reading: Reading | None) -> Given | None:
     if index is not None and parts:
         said = ", ".join("--" + name.replace("_", "-") for name in parts)
         raise WrongUse(f"--index is a whole reading; leave out {said}, or edit the file.")
-    if unknown := sorted(set(parts) - set(Reading.__annotations__)):
-        raise WrongUse(f"`reading` has no part {unknown[0]!r}; parts: {', '.join(Reading.__annotations__)}.")
+    if unknown := sorted(set(parts) - set(GivenReading.__annotations__)):
+        raise WrongUse(f"`reading` has no part {unknown[0]!r}; parts: {', '.join(GivenReading.__annotations__)}.")
     if index is not None:
         return Given(index=_spec(index))
     classes = tuple(name.strip() for name in parts.pop("classes", ()) if name.strip())  # type: ignore[attr-defined]

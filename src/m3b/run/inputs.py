@@ -16,7 +16,7 @@ from m3b.run.options import Options, ToolMode
 if TYPE_CHECKING:
     from m3b.data.spec.given import Given
     from m3b.data.spec.model import IndexSpec
-    from m3b.run.given import Reading
+    from m3b.run.given import GivenReading
 
 Model = str | LLM | Callable[..., Any]
 Models = Model | Mapping[str, Model] | None
@@ -46,7 +46,7 @@ def somebody_to_ask(options: Options, ask: object) -> None:
         raise WrongUse(f"m3b {told}: run --confirm on a terminal, give `ask` with confirm=True, or leave confirm out.")
 
 
-def given_of(index: str | Path | Mapping[str, Any] | IndexSpec | None, reading: Reading | None) -> Given | None:
+def given_of(index: str | Path | Mapping[str, Any] | IndexSpec | None, reading: GivenReading | None) -> Given | None:
     """What the user says of how the data is to be read; None, and nothing imported, where that is nothing."""
     if index is None and not reading:
         return None

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Seen:
+class FolderLook:
     """What was found.
 
     Args:
@@ -85,7 +85,7 @@ class Seen:
 
 def look(
     folder: Path, request: str, place: Path, *, task: str = "", given: Given | None = None, draw: bool = False
-) -> Seen:
+) -> FolderLook:
     """Survey a folder in the sandbox, and execute the best reading for a request.
 
     Args:
@@ -119,17 +119,17 @@ def look(
                 break
         readings, insufficient = tuple(answer["readings"]), str(answer["insufficient"])
     if not readings:
-        return Seen(asked, (), insufficient, request=request)
+        return FolderLook(asked, (), insufficient, request=request)
     work = place / "work"
     (work / "Datapath").mkdir(parents=True)
     job = {"do": "execute", "task": asked, "name": "data", "work": str(work), "spec": readings[0]["spec"]}
     try:
         counted = outside(job, folder, place, sandbox, work, wall_s=WALL_S)
     except DataError as error:
-        return Seen(asked, readings, insufficient or f"The best reading cannot be executed: {error}",
+        return FolderLook(asked, readings, insufficient or f"The best reading cannot be executed: {error}",
                     request=request)  # fmt: skip
     examples = _drawn(sandbox, folder, work, asked) if draw else ()
-    return Seen(asked, readings, insufficient, counted, request, examples)
+    return FolderLook(asked, readings, insufficient, counted, request, examples)
 
 
 def _drawn(sandbox: Sandbox, folder: Path, work: Path, task: str) -> tuple[Example, ...]:

@@ -15,7 +15,7 @@ from typing import Any
 
 from m3b.agents.artifacts import DataIndex, Selection, TrainedModel
 from m3b.agents.checks.integrity import CLEAN, sha256
-from m3b.agents.checks.model import Baseline, Trial
+from m3b.agents.checks.model import Baseline, MeasuredTest
 from m3b.data.cards import Card
 from m3b.data.index import read_index
 from m3b.errors import Failed
@@ -52,14 +52,14 @@ class Delivered:
 PREDICTIONS = "predictions.json"
 
 
-def keep_trial(run: Run, trial: Trial) -> None:
+def keep_trial(run: Run, trial: MeasuredTest) -> None:
     """Store the measured answers on the test cases, where no agent can see them."""
     replace_text(run.locked / PREDICTIONS, json.dumps(list(trial.rows), indent=1))
 
 
-def read_trial(run: Run) -> Trial:
+def read_trial(run: Run) -> MeasuredTest:
     """What `keep_trial` stored."""
-    return Trial(tuple(json.loads((run.locked / PREDICTIONS).read_text(encoding="utf-8"))))
+    return MeasuredTest(tuple(json.loads((run.locked / PREDICTIONS).read_text(encoding="utf-8"))))
 
 
 def acceptable_range(card: Card, selection: Selection) -> tuple[float, float | None] | None:

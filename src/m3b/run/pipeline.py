@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from m3b.data.spec.model import IndexSpec
     from m3b.events import Event
     from m3b.run.context import RunContext
-    from m3b.run.given import Reading
+    from m3b.run.given import GivenReading
     from m3b.run.handle import RunHandle
-    from m3b.run.looking import Seen
+    from m3b.run.looking import FolderLook
     from m3b.run.state import History
     from m3b.tasks import Metric
 
@@ -86,7 +86,7 @@ class Pipeline:
         metrics: Iterable[Metric] = (),
         templates: str | Path | None = None,
         index: str | Path | Mapping[str, Any] | IndexSpec | None = None,
-        reading: Reading | None = None,
+        reading: GivenReading | None = None,
         options: Options | None = None,
         **single_options: Unpack[SingleOptions],
     ) -> None:
@@ -133,11 +133,11 @@ class Pipeline:
         handle.begin()
         return handle
 
-    def plan(self, request: str, *, draw: bool = False) -> Seen:
+    def plan(self, request: str, *, draw: bool = False) -> FolderLook:
         """How the data would be read for a request, and what is not clear: nothing is trained and nothing is kept.
 
         Args:
-            draw: whether example images are drawn, for `Seen.page()`; they show patients.
+            draw: whether example images are drawn, for `FolderLook.page()`; they show patients.
 
         Raises:
             WrongUse: the data is not one folder.
@@ -226,7 +226,7 @@ class Pipeline:
         pipeline = cls(
             llm or record["llm"], workspace=workspace or workspace_of(record), out=place.folder, tools=tools,
             checks=checks, metrics=metrics, options=options,
-            index=given.pop("index", None), reading=cast("Reading", given),
+            index=given.pop("index", None), reading=cast("GivenReading", given),
             **hooks,
         )  # fmt: skip
         return pipeline._again(place, record).work()

@@ -16,7 +16,7 @@ from m3b.agents.artifacts import Selection
 from m3b.agents.checks.module import Ran
 from m3b.agents.loop import Emit
 from m3b.agents.verdict import Fault, Verdict, rejected
-from m3b.briefs import Reading
+from m3b.briefs import ProposedReading
 from m3b.data.cards import Card, own_notes
 from m3b.data.index import Index
 from m3b.data.spec.places import OFFERS, SPEC
@@ -50,7 +50,7 @@ class Proposed:
     """Readings, best first, and why the best may not be taken as it is, or why there is none; `unusable` says what is
     wrong with the data itself."""
 
-    readings: tuple[Reading, ...]
+    readings: tuple[ProposedReading, ...]
     insufficient: str = ""
     unusable: str = ""
 
@@ -106,7 +106,7 @@ class Readings:
         for number, one in enumerate(readings, start=1):
             name = f"{OFFERS}/{number}.json"
             write_whole(self.run.work, name, json.dumps(one["spec"], indent=1, ensure_ascii=False).encode())
-            offers.append(Reading(file=name, sufficient=number == 1 and not insufficient, **one))
+            offers.append(ProposedReading(file=name, sufficient=number == 1 and not insufficient, **one))
         return Proposed(tuple(offers), insufficient)
 
     def shown(self) -> list[dict[str, Any]]:

@@ -31,7 +31,7 @@ State = Literal["same", "changed", "unknown"]
 
 
 @dataclass(frozen=True)
-class Finding:
+class Comparison:
     """One thing that was compared; `unknown` where there is nothing to compare it with."""
 
     what: str
@@ -51,7 +51,7 @@ class Verified:
 
     kind: Literal["run", "model"]
     folder: Path
-    findings: tuple[Finding, ...]
+    findings: tuple[Comparison, ...]
     fingerprint: str
 
     @property
@@ -80,7 +80,7 @@ def verify(place: str | Path, expect: str = "") -> Verified:
     if expect:
         same = len(expect) >= MIN_EXPECTED and found.fingerprint.startswith(expect.lower())
         detail = f"it is {found.fingerprint}, and not {expect}"
-        own = Finding("the fingerprint that was expected", "same" if same else "changed", "" if same else detail)
+        own = Comparison("the fingerprint that was expected", "same" if same else "changed", "" if same else detail)
         found = Verified(found.kind, found.folder, (*found.findings, own), found.fingerprint)
     return found
 
@@ -105,21 +105,21 @@ def _run(run: Run) -> Verified:
     return Verified("run", run.folder, tuple(findings), _last(run.journal_file))
 
 
-def _journal(file: Path) -> tuple[Finding, list[Event]]:
+def _journal(file: Path) -> tuple[Comparison, list[Event]]:
     what, events = "the journal", list[Event]()
     if not file.is_file():
-        return Finding(what, "changed", "journal.jsonl is missing"), events
+        return Comparison(what, "changed", "journal.jsonl is missing"), events
     try:
         for event in read_journal(file):
             events.append(event)
     except JournalError as error:
-        return Finding(what, "changed", str(error)), events
+        return Comparison(what, "changed", str(error)), events
     with file.open("rb") as stream:
         bound = sum(b'"prev"' in line[:40] for line in stream)
     if bound < len(events):
         detail = f"{len(events) - bound} of {len(events)} lines are of an early version and not bound to each other"
-        return Finding(what, "unknown", detail), events
-    return Finding(what, "same", f"{len(events)} lines, each bound to the one before"), events
+        return Comparison(what, "unknown", detail), events
+    return Comparison(what, "same", f"{len(events)} lines, each bound to the one before"), events
 
 
 def _last(file: Path) -> str:
@@ -130,16 +130,16 @@ def _last(file: Path) -> str:
     return digest(last[0]) if last else ""
 
 
-def _record(run: Run, events: list[Event]) -> Iterator[Finding]:
+def _record(run: Run, events: list[Event]) -> Iterator[Comparison]:
     """run.json against the journal's last word; paths may be those of where the run lies now."""
     what, ended = "the result in run.json", [one.result for one in events if isinstance(one, RunEnded)]
     if not ended:
-        yield Finding(what, "unknown", "the run has not ended")
+        yield Comparison(what, "unknown", "the run has not ended")
         return
     try:
         record = run.load()
     except WrongUse as error:
-        yield Finding(what, "changed", str(error))
+        yield Comparison(what, "changed", str(error))
         return
     result = record.get("result")
     differ = sorted(
@@ -149,7 +149,7 @@ def _record(run: Run, events: list[Event]) -> Iterator[Finding]:
     differ += [
         key for key in ("status", "reason", "request") if key not in differ and record.get(key) != ended[-1].get(key)
     ]
-    yield Finding(
+    yield Comparison(
         what, "changed" if differ else "same", f"{', '.join(differ)} differ from the journal" if differ else ""
     )
 
@@ -157,7 +157,7 @@ def _record(run: Run, events: list[Event]) -> Iterator[Finding]:
 PLACES = ("run_dir", "model_dir", "report")
 
 
-def _index(run: Run, history: History) -> Iterator[Finding]:
+def _index(run: Run, history: History) -> Iterator[Comparison]:
     what, data = "the locked index and test labels", history.index
     if data is None:
         return
@@ -171,13 +171,13 @@ def _index(run: Run, history: History) -> Iterator[Finding]:
     yield _finding(what, found)
 
 
-def _measured(run: Run, history: History, events: list[Event]) -> Iterator[Finding]:
+def _measured(run: Run, history: History, events: list[Event]) -> Iterator[Comparison]:
     """The model as it was measured, its answers, and the figure once more from these."""
     model, selection = history.artifact("model", TrainedModel), history.artifact("selection", Selection)
     if model is None or selection is None or history.index is None:
         return
     if not model.hashes:
-        yield Finding("the model that was measured", "unknown", "early versions kept no hashes of it")
+        yield Comparison("the model that was measured", "unknown", "early versions kept no hashes of it")
         return
     yield _finding("the model that was measured", changes(run.measured, model.hashes, free=()))
     answers = digest_of(run.locked, PREDICTIONS) != model.answers
@@ -185,7 +185,7 @@ def _measured(run: Run, history: History, events: list[Event]) -> Iterator[Findi
     yield from _figures(run, selection, history.index, events)
 
 
-def _figures(run: Run, selection: Selection, data: DataIndex, events: list[Event]) -> Iterator[Finding]:
+def _figures(run: Run, selection: Selection, data: DataIndex, events: list[Event]) -> Iterator[Comparison]:
     ended = [one.result for one in events if isinstance(one, RunEnded) and one.result.get("metrics")]
     if not ended:
         return
@@ -194,14 +194,14 @@ def _figures(run: Run, selection: Selection, data: DataIndex, events: list[Event
         seed = int(run.load().get("seed", 0))
         scores = measured_scores(run, selection, seed)
     except (M3bError, OSError, ValueError, KeyError, TypeError) as error:
-        yield Finding(what, "changed", f"they cannot be computed: {error}")
+        yield Comparison(what, "changed", f"they cannot be computed: {error}")
         return
     now = json.loads(json.dumps({name: measure.to_dict() for name, measure in scores.metrics.items()}))
     told = ended[-1]["metrics"]
     differ = [name for name in sorted(told) if name in now and _figure(now[name]) != _figure(told[name])]
     own = [name for name in sorted(told) if name not in now]
     if own and not differ:
-        yield Finding(what, "unknown", f"{', '.join(own)}: metrics of the user's own; the others are the same")
+        yield Comparison(what, "unknown", f"{', '.join(own)}: metrics of the user's own; the others are the same")
         return
     yield _finding(what, [f"{name} differs" for name in differ])
 
@@ -211,12 +211,12 @@ def _figure(measure: Mapping[str, Any]) -> list[Any]:
     return [measure.get(key) for key in ("value", "low", "high", "n")]
 
 
-def _delivered(run: Run, events: list[Event]) -> Iterator[Finding]:
+def _delivered(run: Run, events: list[Event]) -> Iterator[Comparison]:
     told = [one.hashes for one in events if isinstance(one, ModelDelivered)]
     if told:
         yield _finding("the model that was delivered", _changes(run.model, told[-1]))
     elif run.model.is_dir():
-        yield Finding("the model that was delivered", "unknown", "the journal does not speak of it")
+        yield Comparison("the model that was delivered", "unknown", "the journal does not speak of it")
 
 
 def _changes(folder: Path, hashes: Mapping[str, str]) -> list[str]:
@@ -229,9 +229,9 @@ def _changes(folder: Path, hashes: Mapping[str, str]) -> list[str]:
     return ([] if listed else [f"{MANIFEST} was changed"]) + changes(folder, rest, free=FREE)
 
 
-def _finding(what: str, found: list[str]) -> Finding:
+def _finding(what: str, found: list[str]) -> Comparison:
     some = ", ".join(found[:5]) + (f" and {len(found) - 5} more" if len(found) > 5 else "")
-    return Finding(what, "changed" if found else "same", some)
+    return Comparison(what, "changed" if found else "same", some)
 
 
 # --- a model alone -------------------------------------------------------------------------------------------------
@@ -241,27 +241,27 @@ def _model(folder: Path) -> Verified:
     own = folder / MANIFEST
     if not own.is_file():
         why = f"there is no {MANIFEST}: nothing says what the files were"
-        return Verified("model", folder, (Finding("the files", "changed", why),), "")
+        return Verified("model", folder, (Comparison("the files", "changed", why),), "")
     content = own.read_bytes()
     found = [*_files(folder, content), *_beside(folder, content)]
     return Verified("model", folder, tuple(found), hashlib.sha256(content).hexdigest())
 
 
-def _files(folder: Path, content: bytes) -> Iterator[Finding]:
+def _files(folder: Path, content: bytes) -> Iterator[Comparison]:
     what = f"the files, against {MANIFEST}"
     raw = _json(content)
     files = raw.get("files") if isinstance(raw, dict) else None
     if not isinstance(files, dict):
-        yield Finding(what, "changed", f"{MANIFEST} cannot be read")
+        yield Comparison(what, "changed", f"{MANIFEST} cannot be read")
         return
     yield _finding(what, changes(folder, {str(name): str(value) for name, value in files.items()}))
 
 
-def _beside(folder: Path, content: bytes) -> Iterator[Finding]:
+def _beside(folder: Path, content: bytes) -> Iterator[Comparison]:
     """Where the run that made it is at hand, its journal says which provenance.json it wrote, and when."""
     what, journal = "the run's journal beside it", folder.absolute().parent / "journal.jsonl"
     if not journal.is_file():
-        yield Finding(
+        yield Comparison(
             what, "unknown", "no run lies around this folder: whoever wrote both files and list is not caught"
         )
         return

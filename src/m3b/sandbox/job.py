@@ -11,7 +11,7 @@ from pathlib import Path
 from m3b.errors import SandboxError
 from m3b.sandbox.base import Limits, Mounts
 from m3b.sandbox.environment import bootstrap, gpu_nodes, variables
-from m3b.sandbox.guard.job import Confinement, Job, Landlock, Seccomp
+from m3b.sandbox.guard.job import Confinement, LandlockRules, Seccomp, SupervisorJob
 from m3b.writing import temporary
 
 _MIB = 1 << 20
@@ -56,10 +56,10 @@ def make(
     home: str,
     outer: Sequence[str] = (),
     unprivileged: bool = True,
-    landlock: Landlock | None = None,
+    landlock: LandlockRules | None = None,
     seccomp: Seccomp | None = None,
     keep: Sequence[int] = (),
-) -> Job:
+) -> SupervisorJob:
     """Return the job for the supervisor. `home` is the private folder's name inside; mounts are resolved.
 
     Raises SandboxError for an empty command or one with a NUL byte.
@@ -77,7 +77,7 @@ def make(
         landlock=landlock,
         seccomp=seccomp,
     )
-    return Job(
+    return SupervisorJob(
         outer=list(outer),
         launcher=bootstrap("launcher"),
         confinement=confinement,

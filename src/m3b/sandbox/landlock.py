@@ -12,8 +12,7 @@ from m3b.sandbox import job
 from m3b.sandbox.base import Limits, Mounts
 from m3b.sandbox.environment import gpu_nodes, interpreter_folders, system_files
 from m3b.sandbox.guard.cleanup import remove
-from m3b.sandbox.guard.job import Landlock as Rules
-from m3b.sandbox.guard.job import Seccomp
+from m3b.sandbox.guard.job import LandlockRules, Seccomp
 from m3b.sandbox.process import Process
 
 OLDEST = 3  # before it, files could be emptied with truncate() whatever the rules say
@@ -89,7 +88,7 @@ def _refuse_holes(mounts: Mounts) -> None:
                     )
 
 
-def _rules(mounts: Mounts, private: str, alone: bool) -> Rules:
+def _rules(mounts: Mounts, private: str, alone: bool) -> LandlockRules:
     read = [*system_files(), *interpreter_folders(), Path("/proc"), Path("/sys")]
     read += [p for p in map(Path, ("/bin", "/sbin", "/lib", "/lib64", "/lib32")) if p.is_dir()]
     for path in mounts.read:
@@ -97,7 +96,7 @@ def _rules(mounts: Mounts, private: str, alone: bool) -> Rules:
     # Python's locks and the tensors of data loader workers lie there under names that nobody can choose.
     write = [*mounts.write, Path(private), *([] if alone else [Path("/dev/shm")])]  # nosec B108  # a folder inside the sandbox, or a name that is only compared
     devices = [*map(Path, _DEVICES), *gpu_nodes()]
-    return Rules(read=[str(p) for p in read], write=[str(p) for p in write], devices=[str(p) for p in devices])
+    return LandlockRules(read=[str(p) for p in read], write=[str(p) for p in write], devices=[str(p) for p in devices])
 
 
 def without(path: Path, hidden: Sequence[Path]) -> list[Path]:

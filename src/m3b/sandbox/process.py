@@ -18,7 +18,7 @@ from m3b.errors import SandboxError
 from m3b.sandbox.base import Exit, Reason
 from m3b.sandbox.environment import bootstrap
 from m3b.sandbox.guard.cleanup import remove
-from m3b.sandbox.guard.job import Job
+from m3b.sandbox.guard.job import SupervisorJob
 
 _START_S = 120.0  # the supervisor first counts what the writable folders hold
 
@@ -30,7 +30,7 @@ class Process:
     command runs. All methods may be called from any thread.
     """
 
-    def __init__(self, job: Job, output: Path) -> None:
+    def __init__(self, job: SupervisorJob, output: Path) -> None:
         self.output = output
         self._private = job["private"]
         self._lock = threading.Lock()
@@ -72,7 +72,7 @@ class Process:
         finally:
             os.close(target)
 
-    def _hand_over(self, job: Job) -> None:
+    def _hand_over(self, job: SupervisorJob) -> None:
         with contextlib.suppress(BrokenPipeError):  # it died; the status pipe says so below
             message = marshal.dumps(dict(job))
             self._control.write(len(message).to_bytes(8, "little") + message)

@@ -2,7 +2,7 @@
 
 from m3b.tools.base import TOOLS, Toolbox
 from m3b.tools.context import ToolResult
-from m3b.tools.jobs import Job
+from m3b.tools.jobs import ScriptJob
 from m3b.tools.paths import Roots
 
-__all__ = ["TOOLS", "Job", "Roots", "ToolResult", "Toolbox"]
+__all__ = ["TOOLS", "ScriptJob", "Roots", "ToolResult", "Toolbox"]

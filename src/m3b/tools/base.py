@@ -19,7 +19,7 @@ from m3b.tools import schema
 from m3b.tools.context import Context, ToolResult
 from m3b.tools.edit import edit_files
 from m3b.tools.files import copy_files, list_files, write_files
-from m3b.tools.jobs import Job, Jobs
+from m3b.tools.jobs import Jobs, ScriptJob
 from m3b.tools.logs import RESULTS, Logs
 from m3b.tools.looking import preview_dirs, preview_files, read_files
 from m3b.tools.paths import Roots
@@ -100,7 +100,7 @@ class Toolbox:
         self.context = Context(roots, jobs, kept, phi, approve, on_output, cancelled, max_result_chars, reader)
 
     @property
-    def jobs(self) -> list[Job]:
+    def jobs(self) -> list[ScriptJob]:
         """Every script that was started, ended ones included."""
         return self.context.jobs.all
 

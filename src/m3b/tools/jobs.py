@@ -20,7 +20,7 @@ _READ = 512 * 1024
 
 
 @dataclass
-class Job:
+class ScriptJob:
     """One script. `started` is in seconds of `time.monotonic`; `why` says why m3b stopped it, where it did."""
 
     number: int
@@ -88,7 +88,7 @@ class Jobs:
         env: Mapping[str, str],
         logs: Logs,
     ) -> None:
-        self.all: list[Job] = []
+        self.all: list[ScriptJob] = []
         self.lost: dict[int, str] = {}
         self._roots, self._sandbox, self._limits, self._env = roots, sandbox, limits, dict(env)
         self._logs = logs
@@ -96,7 +96,7 @@ class Jobs:
         self._lock = threading.Lock()
         self._closed = False
 
-    def start(self, command: str) -> Job:
+    def start(self, command: str) -> ScriptJob:
         """Start a command of bash.
 
         Raises:
@@ -122,11 +122,11 @@ class Jobs:
                 limits=self._limits,
             )
             now = time.monotonic()
-            job = Job(number, command, process, now, spoke=now)
+            job = ScriptJob(number, command, process, now, spoke=now)
             self.all.append(job)
             return job
 
-    def find(self, number: int) -> Job:
+    def find(self, number: int) -> ScriptJob:
         """A job by its number.
 
         Raises:
@@ -143,7 +143,11 @@ class Jobs:
         raise ToolError(f"There is no job {number}. Jobs: {known}.")
 
     def wait(
-        self, job: Job, wait_s: float, cancelled: Callable[[], bool], look: Callable[[Job], None] | None = None
+        self,
+        job: ScriptJob,
+        wait_s: float,
+        cancelled: Callable[[], bool],
+        look: Callable[[ScriptJob], None] | None = None,
     ) -> bool:
         """Wait until a job ends, the time is up or the run is cancelled (which stops the job).
 
@@ -166,7 +170,7 @@ class Jobs:
                     look(job)
         return False
 
-    def stop_running(self, why: str) -> list[Job]:
+    def stop_running(self, why: str) -> list[ScriptJob]:
         """Stop everything that runs, whole trees of processes; return what was stopped, with `why` noted on it."""
         with self._lock:
             stopped = [job for job in self.all if job.running]

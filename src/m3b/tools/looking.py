@@ -18,7 +18,7 @@ Looks = Literal["read_files", "preview_dirs", "preview_files"]
 
 
 @dataclass(frozen=True)
-class Look:
+class PreviewCall:
     """A call of one of these tools, with all that it needs to know of the run."""
 
     tool: Looks
@@ -29,7 +29,7 @@ class Look:
     max_result_chars: int
 
 
-LOOK = Request("m3b.tools.looking:look", Look, ToolResult, PATIENCE_S)
+LOOK = Request("m3b.tools.looking:look", PreviewCall, ToolResult, PATIENCE_S)
 
 
 def read_files(ctx: Context, paths: list[str], offset: int = 0, limit: int = 400) -> ToolResult:
@@ -71,7 +71,7 @@ def preview_files(ctx: Context, paths: list[str]) -> ToolResult:
 
 
 def _ask(ctx: Context, tool: Looks, **arguments: Any) -> ToolResult:
-    asked = Look(tool, arguments, ctx.roots.work, dict(ctx.roots.read), ctx.phi, ctx.max_result_chars)
+    asked = PreviewCall(tool, arguments, ctx.roots.work, dict(ctx.roots.read), ctx.phi, ctx.max_result_chars)
     try:
         return ctx.reader.ask(LOOK, asked)
     except ReaderFault as error:
@@ -84,7 +84,7 @@ def _spelled(ctx: Context, text: str) -> str:
     return spelled(Looking(ctx.roots, ctx.phi, ctx.max_result_chars), text)
 
 
-def look(asked: Look) -> ToolResult:
+def look(asked: PreviewCall) -> ToolResult:
     """Inside the reader: run the tool.
 
     Raises:

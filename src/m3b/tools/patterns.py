@@ -1,5 +1,5 @@
 """File names grouped by pattern (`m3b.data.patterns`), for the previews."""
 
-from m3b.data.patterns import MAX_SHAPES, Group, collapse, extension, group_names, shapes
+from m3b.data.patterns import MAX_SHAPES, PatternGroup, collapse, extension, group_names, shapes
 
-__all__ = ["MAX_SHAPES", "Group", "collapse", "extension", "group_names", "shapes"]
+__all__ = ["MAX_SHAPES", "PatternGroup", "collapse", "extension", "group_names", "shapes"]

@@ -11,8 +11,8 @@ from m3b.summaries import FolderSummary, NamePattern
 from m3b.tools.context import Looking, ToolResult
 from m3b.tools.files import missing
 from m3b.tools.natural import natural
-from m3b.tools.patterns import Group
-from m3b.tools.survey import Node, Survey, survey
+from m3b.tools.patterns import PatternGroup
+from m3b.tools.survey import FolderWalk, Node, survey
 from m3b.tools.text import plural, size
 
 _MAX_PATTERNS = 24
@@ -35,7 +35,7 @@ def preview_dirs(ctx: Looking, path: str, samples: int = 5) -> ToolResult:
     return ToolResult(report(found, shown, top, max(0, min(samples, 50))), data=summary(found, shown).plain())
 
 
-def report(found: Survey, shown: str, top: Path, samples: int) -> str:
+def report(found: FolderWalk, shown: str, top: Path, samples: int) -> str:
     """A survey as text."""
     about = "" if found.exact else "about "
     total = sum(one.estimate for one in found.sizes.values())
@@ -54,13 +54,13 @@ def report(found: Survey, shown: str, top: Path, samples: int) -> str:
     return "\n".join(lines + _oddities(found))
 
 
-def summary(found: Survey, shown: str) -> FolderSummary:
+def summary(found: FolderWalk, shown: str) -> FolderSummary:
     """A survey as data: the patterns that the text shows too."""
     patterns = tuple(NamePattern(text=one.shown(), count=one.count) for one in _largest(found))
     return FolderSummary(path=shown, files=found.files, patterns=patterns)
 
 
-def _extensions(found: Survey, about: str) -> str:
+def _extensions(found: FolderWalk, about: str) -> str:
     largest = sorted(found.sizes.items(), key=lambda item: (-item[1].count, item[0]))
     text = ", ".join(f"{end or '(none)'} {one.count:,} ({about}{size(one.estimate)})" for end, one in largest[:12])
     return text + (f", and {len(largest) - 12} more" if len(largest) > 12 else "")
@@ -81,7 +81,7 @@ def _tree(node: Node, indent: str, depth: int, lines: list[str]) -> None:
         lines.append(f"{indent}... {plural(len(rest), 'more folder')} with {each} files each, {sum(counts):,} in all")
 
 
-def _patterns(found: Survey) -> list[str]:
+def _patterns(found: FolderWalk) -> list[str]:
     chosen = _largest(found)
     lines = [f"  {one.shown()}" + (f" x {one.count:,}" if one.count > 1 else "") for one in chosen]
     rest = sum(one.count for one in found.groups.values()) - sum(one.count for one in chosen) + found.ungrouped
@@ -90,21 +90,21 @@ def _patterns(found: Survey) -> list[str]:
     return lines
 
 
-def _largest(found: Survey) -> list[Group]:
+def _largest(found: FolderWalk) -> list[PatternGroup]:
     """The patterns with most files, in natural order."""
     largest = sorted(found.groups.values(), key=lambda one: (-one.count, one.pattern))
     return sorted(largest[:_MAX_PATTERNS], key=lambda one: natural(one.shown()))
 
 
-def _samples(found: Survey, top: Path, samples: int) -> list[str]:
+def _samples(found: FolderWalk, top: Path, samples: int) -> list[str]:
     """First paths of the largest patterns, in natural order; those whose pattern says it all are left out."""
-    many: list[Group] = [one for one in found.groups.values() if one.count > 1]
+    many: list[PatternGroup] = [one for one in found.groups.values() if one.count > 1]
     many.sort(key=lambda one: (-one.count, one.pattern))
     paths = sorted((os.path.relpath(one.example, top) for one in many[:samples]), key=natural)
     return ["examples: " + ", ".join(paths)] if paths else []
 
 
-def _oddities(found: Survey) -> list[str]:
+def _oddities(found: FolderWalk) -> list[str]:
     lines = []
     if found.empty:
         least = "" if found.exact else "at least "

@@ -8,7 +8,7 @@ from m3b.errors import ToolError
 from m3b.sandbox import Exit
 from m3b.summaries import ScriptOutcome
 from m3b.tools.context import Context, ToolResult
-from m3b.tools.jobs import Job
+from m3b.tools.jobs import ScriptJob
 from m3b.tools.text import bad_loss, clip, last_traceback, tidy
 
 SILENT_S = 120.0
@@ -55,12 +55,12 @@ def run_script(ctx: Context, command: str = "", wait_s: int = 600, job: int = 0,
     return _result(ctx, one, cancelled)
 
 
-def _look(ctx: Context, job: Job) -> None:
+def _look(ctx: Context, job: ScriptJob) -> None:
     if ctx.on_output:
         ctx.on_output(job.number, tidy(job.output())[-2000:])
 
 
-def _result(ctx: Context, job: Job, cancelled: bool) -> ToolResult:
+def _result(ctx: Context, job: ScriptJob, cancelled: bool) -> ToolResult:
     raw = job.output()
     output = tidy(raw).strip("\n")
     error = last_traceback(output)
@@ -95,7 +95,7 @@ def _result(ctx: Context, job: Job, cancelled: bool) -> ToolResult:
     return ToolResult("\n".join(lines), is_error=bool(job.exit and job.exit.code != 0), data=data)
 
 
-def _headline(job: Job, cancelled: bool) -> str:
+def _headline(job: ScriptJob, cancelled: bool) -> str:
     if job.exit is None:
         return (
             f"Job {job.number} is still running after {time.monotonic() - job.started:.0f} s. "

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from m3b.data.links import Inside
 from m3b.tools.paths import opened
-from m3b.tools.patterns import MAX_SHAPES, Group, collapse, extension, group_names, shapes
+from m3b.tools.patterns import MAX_SHAPES, PatternGroup, collapse, extension, group_names, shapes
 
 _STAT_ALL = 20_000
 _STAT_EACH = 1024
@@ -54,13 +54,13 @@ class Sizes:
 
 
 @dataclass
-class Survey:
+class FolderWalk:
     """What a walk has found."""
 
     root: Node
     files: int = 0
     folders: int = 0
-    groups: dict[str, Group] = field(default_factory=dict)
+    groups: dict[str, PatternGroup] = field(default_factory=dict)
     sizes: dict[str, Sizes] = field(default_factory=dict)
     stray: Counter[str] = field(default_factory=Counter)
     stray_at: list[str] = field(default_factory=list)
@@ -106,7 +106,7 @@ def _no_collection() -> Iterator[None]:
             gc.enable()
 
 
-def survey(top: Path, inside: Inside | None = None) -> Survey:
+def survey(top: Path, inside: Inside | None = None) -> FolderWalk:
     """Walk a folder. Unreadable folders, and those deeper than any data is, are noted, not raised.
 
     Args:
@@ -117,8 +117,8 @@ def survey(top: Path, inside: Inside | None = None) -> Survey:
         return _survey(top, inside or Inside(()))
 
 
-def _survey(top: Path, inside: Inside) -> Survey:
-    found = Survey(Node(top.name, None))
+def _survey(top: Path, inside: Inside) -> FolderWalk:
+    found = FolderWalk(Node(top.name, None))
     waiting = [_Folder(str(top), "", "", [], 0, found.root)]
     measure = _Measure(found)
     nodes = 1
@@ -152,7 +152,7 @@ def _survey(top: Path, inside: Inside) -> Survey:
     return found
 
 
-def _scan(folder: _Folder, found: Survey, inside: Inside) -> tuple[list[str], list[str]]:
+def _scan(folder: _Folder, found: FolderWalk, inside: Inside) -> tuple[list[str], list[str]]:
     """Names of the files and of the sub-folders."""
     inner: list[str] = []
     if folder.depth > DEEPEST:
@@ -173,7 +173,7 @@ def _scan(folder: _Folder, found: Survey, inside: Inside) -> tuple[list[str], li
     return names, inner
 
 
-def _link(folder: _Folder, name: str, found: Survey, inside: Inside) -> bool:
+def _link(folder: _Folder, name: str, found: FolderWalk, inside: Inside) -> bool:
     """Count a link; whether it stands for a file."""
     path = f"{folder.path}/{name}"
     if path not in inside:
@@ -188,7 +188,7 @@ def _link(folder: _Folder, name: str, found: Survey, inside: Inside) -> bool:
     return False
 
 
-def _add_files(found: Survey, folder: _Folder, names: list[str]) -> list[str]:
+def _add_files(found: FolderWalk, folder: _Folder, names: list[str]) -> list[str]:
     """Count and group one folder's files; returns those that are data."""
     found.files += len(names)
     folder.node.own += len(names)
@@ -215,21 +215,21 @@ def _strays(names: list[str], joined: str) -> list[str]:
     return [name for name in names if name.startswith(".") or name in _STRAY]
 
 
-def _merge(found: Survey, folder: _Folder, group: Group) -> None:
+def _merge(found: FolderWalk, folder: _Folder, group: PatternGroup) -> None:
     key = folder.shown + group.pattern
     whole = found.groups.get(key)
     if whole is None:
         if len(found.groups) >= _MAX_PATTERNS:
             found.ungrouped += group.count
             return
-        whole = found.groups[key] = Group(key)
+        whole = found.groups[key] = PatternGroup(key)
     whole.add(group.count, [*folder.spans, *group.ranges], f"{folder.path}/{group.example}")
 
 
 class _Measure:
     """Looks at the size of every file, or in large trees of every 1,024th."""
 
-    def __init__(self, found: Survey) -> None:
+    def __init__(self, found: FolderWalk) -> None:
         self.found = found
         self.kept: list[tuple[_Folder, list[str]]] = []
         self.seen = 0

@@ -23,6 +23,6 @@ SURVEY = Request("m3b.tools.surveying:look_over", ToSurvey, Survey, 600.0)
 def look_over(asked: ToSurvey) -> Survey:
     """Inside the reader: as `m3b.data.survey.survey`. Raises DataError."""
     from m3b.data.survey import survey
-    from m3b.data.survey.facts import Limits
+    from m3b.data.survey.facts import SurveyLimits
 
-    return survey(asked.folder, limits=Limits(seconds=asked.seconds))
+    return survey(asked.folder, limits=SurveyLimits(seconds=asked.seconds))

@@ -16,7 +16,7 @@ from m3b.agents.reasons import for_people, quoted
 from m3b.agents.replies import find_object
 from m3b.agents.verdict import Fault, Verdict, accepted, rejected
 from m3b.data import kinds
-from m3b.data.audit import Asked, Audit, Finding, audit_index
+from m3b.data.audit import Audit, Finding, IndexRequest, audit_index
 from m3b.data.index import Index, read_index
 from m3b.data.links import WHAT_TO_DO, Leading, leading_out
 from m3b.errors import DataError, RejectedData
@@ -70,7 +70,7 @@ def check_index(
         return _leads_out(leading, len(index.records))
     if fault := _classes(index, selection):
         return rejected(Fault(fault, f"The index that was written has other classes than were asked for: {fault}"))
-    asked = Asked(request, selection.metric)
+    asked = IndexRequest(request, selection.metric)
     if reader is not None and installed(kinds.of(index.task)):
         audit = reader.ask(AUDITED, ToAudit(work, index.task, seconds, asked), progress=tick)
     else:

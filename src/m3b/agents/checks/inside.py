@@ -7,7 +7,7 @@ from pathlib import Path
 
 from m3b.data import kinds
 from m3b.data.archive_writers import Items
-from m3b.data.audit import NOBODY, Asked, Audit
+from m3b.data.audit import NOBODY, Audit, IndexRequest
 from m3b.data.links import roots_of
 from m3b.plugins import installed
 from m3b.reader import Request
@@ -21,7 +21,7 @@ class ToAudit:
     work: Path
     task: str
     seconds: float
-    asked: Asked = NOBODY
+    asked: IndexRequest = NOBODY
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ Baseline = Callable[[Sequence[Record], Sequence[Record], Index, Path], Any]
 
 
 @dataclass(frozen=True)
-class Trial:
+class MeasuredTest:
     """What the deliverable answered on the locked test cases, measured."""
 
     rows: tuple[Row, ...]
@@ -41,7 +41,7 @@ def check_model(
     selection: Selection,
     index: Index,
     predict: Predict,
-    keep: Callable[[Trial], None],
+    keep: Callable[[MeasuredTest], None],
     acceptable: tuple[float, float | None] | None,
     *,
     base: Path,
@@ -74,7 +74,7 @@ def check_model(
         fault = f"{FOLDER}/predict.py does not do its work in a clean process: {error}"
         told = f"The trained model's predict.py does not do its work in a clean process: {last_line(str(error))}"
         return rejected(Fault(fault, told))
-    keep(Trial(tuple(rows[len(valid) :])))
+    keep(MeasuredTest(tuple(rows[len(valid) :])))
     scores = _validation(base, valid, rows[: len(valid)], index, selection, baseline)
     figure = scores.primary if scores else None
     model = TrainedModel(

@@ -8,6 +8,6 @@ reading = spec.read(Path("knees"))       # cases without any agent; the same cal
 from __future__ import annotations
 
 from .registry import NAMES, dataset
-from .spec import Box, Case, DatasetSpec, Made, Order, Reading, StandIn
+from .spec import DatasetSpec, GeneratedSet, Order, PixelBox, RawCase, RawReading, StandIn
 
-__all__ = ["NAMES", "Box", "Case", "DatasetSpec", "Made", "Order", "Reading", "StandIn", "dataset"]
+__all__ = ["NAMES", "PixelBox", "RawCase", "DatasetSpec", "GeneratedSet", "Order", "RawReading", "StandIn", "dataset"]

@@ -13,7 +13,7 @@ import numpy as np
 from .checking import Collected, files, need, only_file, read_rows, relative
 from .doubt import Ladder
 from .drawing import Blob, Floats, Random, noise, texture
-from .spec import CARD, Case, Made, Order, Reading, StandIn, describe
+from .spec import CARD, GeneratedSet, Order, RawCase, RawReading, StandIn, describe
 from .writing import save_csv
 
 GROUPS = ("CN", "MCI", "AD")
@@ -28,7 +28,7 @@ LADDER = Ladder((4.2, 5.9, 7.6), 0.85)
 SHAPE = (48, 52, 44)
 
 
-def make(order: Order) -> Made:
+def make(order: Order) -> GeneratedSet:
     """Subjects with two visits each, and a third as many of other groups."""
     random = np.random.default_rng(order.seed)
     numbers = random.permutation(900_000)[: 4 * order.patients + 20] + 100_000
@@ -53,7 +53,7 @@ def make(order: Order) -> Made:
     random.shuffle(rows)
     save_csv(order.folder / TABLE, HEAD, rows, quote_all=True)
     odd = (f"{others} rows of other groups", "2 rows without a file", "2 files without a row", "2 visits a subject")
-    return Made(len(rungs), order.patients, LADDER.ceiling(rungs, sizes), odd)
+    return GeneratedSet(len(rungs), order.patients, LADDER.ceiling(rungs, sizes), odd)
 
 
 def _visits(
@@ -102,7 +102,7 @@ def _save(folder: Path, image: str, array: Floats) -> None:
     torch.save(torch.from_numpy(array), folder / "ADNI_PT" / f"{image}.pt")
 
 
-def read(folder: Path) -> Reading:
+def read(folder: Path) -> RawReading:
     """Rows of the groups CN, MCI and AD that have a file. Ids match with or without their leading I."""
     need(folder, "ADNI_PT", what="ADNI (a folder ADNI_PT of .pt files and one CSV)")
     table = only_file(folder, ".csv", "the collection export")
@@ -119,7 +119,7 @@ def read(folder: Path) -> Reading:
         elif image not in there:
             got.drop("rows without a file", row["Image Data ID"], missing=True)
         else:
-            got.cases.append(Case(f"I{image}", (there[image],), row["Subject"], labels=(row["Group"],)))
+            got.cases.append(RawCase(f"I{image}", (there[image],), row["Subject"], labels=(row["Group"],)))
     for image in sorted(set(there) - used):
         got.drop("files without a row", there[image])
     return got.close()

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from .checking import Collected, files, need, only_file, relative
 from .drawing import Blob, Random, noise, texture, to_hu
 from .masks import NIFTI, Outline, ceiling, check_labels, number_in, paint, pair
-from .spec import CARD, OFFICIAL, Made, Order, Reading, StandIn, describe
+from .spec import CARD, OFFICIAL, GeneratedSet, Order, RawReading, StandIn, describe
 from .writing import save_json, save_nifti
 
 SHAPE = (96, 96, 48)
@@ -42,7 +42,7 @@ ORDER_OF_DRAWING = (6, 7, 1, 2, 3, 4, 5, 9, 8, 11, 10, 12, 13)
 IDS = (*range(1, 11), *range(21, 41), *range(81, 1000))
 
 
-def make(order: Order) -> Made:
+def make(order: Order) -> GeneratedSet:
     """Three quarters of the patients with labels, a quarter without."""
     random = np.random.default_rng(order.seed)
     root = order.folder if order.layout == CARD else order.folder / "RawData"
@@ -60,7 +60,7 @@ def make(order: Order) -> Made:
     if order.layout == CARD:
         save_json(order.folder / "labels.json", list(VALUES.values()))
     odd = ("image and label names differ by prefix", "Testing has no labels", "no gallbladder in one case")
-    return Made(labelled, labelled, ceiling(found), odd)
+    return GeneratedSet(labelled, labelled, ceiling(found), odd)
 
 
 def draw(random: Random, *, gallbladder: bool) -> tuple[NDArray[np.int16], Outline]:
@@ -85,7 +85,7 @@ def draw(random: Random, *, gallbladder: bool) -> tuple[NDArray[np.int16], Outli
     return to_hu(image), outline
 
 
-def read(folder: Path) -> Reading:
+def read(folder: Path) -> RawReading:
     """The labelled cases of Training; Testing has no labels and cannot be scored."""
     root, layout = (folder / "RawData", OFFICIAL) if (folder / "RawData").is_dir() else (folder, CARD)
     need(root, "Training", what="BTCV (Training/img, Training/label and Testing/img)")

@@ -17,7 +17,7 @@ from m3b.errors import DataError
 from .checking import Collected, files, folders, need, relative
 from .doubt import mistaken_ceiling, shuffle_some
 from .drawing import Blob, Floats, Random, noise, texture, to_bytes
-from .spec import CARD, Case, Made, Order, Reading, StandIn, describe
+from .spec import CARD, GeneratedSet, Order, RawCase, RawReading, StandIn, describe
 from .writing import save_csv, save_picture
 
 CLASSES = ("Normal", "CP", "NCP")
@@ -26,7 +26,7 @@ MISTAKEN = 0.06
 PICTURES = (".png", ".jpg", ".jpeg")
 
 
-def make(order: Order) -> Made:
+def make(order: Order) -> GeneratedSet:
     """Two thirds of the patients have one scan, the others up to three."""
     random = np.random.default_rng(order.seed)
     truth = [number % 3 for number in range(order.patients)]
@@ -49,7 +49,7 @@ def make(order: Order) -> Made:
     ceiling = mistaken_ceiling([truth[n] for n in of_scan], [shown[n] for n in of_scan], 3, MISTAKEN)
     odd = ("patients with several scans", "slice names without zeros (2.png after 10.png as text)", "a scan in JPEG",
            "a scan in RGB", "a doubled slice", "an empty scan folder")  # fmt: skip
-    return Made(len(of_scan), order.patients, ceiling, odd)
+    return GeneratedSet(len(of_scan), order.patients, ceiling, odd)
 
 
 def _save(place: Path, volume: NDArray[np.uint8], scan: int) -> None:
@@ -101,7 +101,7 @@ def _lesions(random: Random, shape: tuple[int, int, int], kind: str) -> list[Blo
     return []
 
 
-def read(folder: Path) -> Reading:
+def read(folder: Path) -> RawReading:
     """A case per scan folder, its slices in the order of their numbers."""
     need(folder, *CLASSES, what="CC-CCII (the class folders CP, NCP and Normal)")
     got = Collected(folder, "CC-CCII", CARD)
@@ -114,7 +114,7 @@ def read(folder: Path) -> Reading:
                 slices = tuple(relative(folder, file) for file in files(scan, *PICTURES))
                 if slices:
                     name = f"{label}/{patient.name}/{scan.name}"
-                    got.cases.append(Case(name, slices, patient.name, labels=(label,)))
+                    got.cases.append(RawCase(name, slices, patient.name, labels=(label,)))
                 else:
                     got.drop("scan folders without a slice", relative(folder, scan), missing=True)
     return got.close()

@@ -12,7 +12,7 @@ from typing import Any
 
 from m3b.errors import DataError
 
-from .spec import Case, Reading
+from .spec import RawCase, RawReading
 
 MAX_MISSING = 0.5
 """A listed set of which more than this share has no files is an incomplete download, not a set with faults."""
@@ -138,7 +138,7 @@ class Collected:
     folder: Path
     name: str
     layout: str
-    cases: list[Case] = field(default_factory=list)
+    cases: list[RawCase] = field(default_factory=list)
     dropped: dict[str, list[str]] = field(default_factory=dict)
     missing: int = 0
 
@@ -147,7 +147,7 @@ class Collected:
         self.dropped.setdefault(why, []).append(which)
         self.missing += missing
 
-    def close(self) -> Reading:
+    def close(self) -> RawReading:
         """The reading.
 
         Raises:
@@ -166,7 +166,7 @@ class Collected:
         twice = sorted({name for name in names if names.count(name) > 1}) if len(set(names)) < len(names) else []
         if twice:
             raise DataError(f"{self.folder} holds several cases of the same name: {_few(twice)}.")
-        return Reading(tuple(self.cases), self.layout, notes)
+        return RawReading(tuple(self.cases), self.layout, notes)
 
 
 def _few(names: Iterable[str], limit: int = 3) -> str:

@@ -19,7 +19,7 @@ from m3b.errors import DataError
 from .checking import Collected, inside, need, read_json, seen
 from .drawing import Blob, Floats, Random, dice, noise, texture, to_bytes
 from .masks import need_paired, pair
-from .spec import CARD, OFFICIAL, Box, Case, Made, Order, Reading, StandIn, describe
+from .spec import CARD, OFFICIAL, GeneratedSet, Order, PixelBox, RawCase, RawReading, StandIn, describe
 from .writing import save_json, save_picture
 
 
@@ -53,7 +53,7 @@ SLIP = 0.05
 TEST_SHARE = 5
 
 
-def make(order: Order) -> Made:
+def make(order: Order) -> GeneratedSet:
     """One image a number, a fifth of them without a finding; a fifth of them is the official test part."""
     random = np.random.default_rng(order.seed)
     numbers = random.permutation(60_000)[: order.patients] + 36_000
@@ -82,16 +82,16 @@ def make(order: Order) -> Made:
         for part, records in listed.items():
             save_json(order.folder / f"{part}.json", records)
     odd = ("boxes of different kinds overlap", "images without a finding", "an image in RGBA", "no patient anywhere")
-    return Made(len(numbers), 0, float(np.mean(agreed)), odd)
+    return GeneratedSet(len(numbers), 0, float(np.mean(agreed)), odd)
 
 
-def place(random: Random, at: int) -> list[Box]:
+def place(random: Random, at: int) -> list[PixelBox]:
     """One to four findings inside the lungs; in every other image the second lies over the first."""
     often = np.array([kind.often for kind in KINDS.values()], dtype=float) ** 0.7
     labels = [str(one) for one in random.choice(list(KINDS), size=int(random.integers(1, 5)), p=often / often.sum())]
     if at % 2 == 0 and len(set(labels)) == 1:
         labels = [labels[0], next(name for name in ("Nodule", "Effusion") if name != labels[0])]
-    boxes: list[Box] = []
+    boxes: list[PixelBox] = []
     for label in labels:
         kind = KINDS[label]
         w, h = (max(8, round(size * random.uniform(0.6, 0.95))) for size in (kind.width, kind.height))
@@ -101,19 +101,19 @@ def place(random: Random, at: int) -> list[Box]:
         if at % 2 == 0 and len(boxes) == 1:
             x, y = (boxes[0].x1 + boxes[0].x2) / 2 + 4, (boxes[0].y1 + boxes[0].y2) / 2 + 4
         x1, y1 = int(np.clip(x - w / 2, 4, SIDE - 8 - w)), int(np.clip(y - h / 2, 4, SIDE - 8 - h))
-        boxes.append(Box(label, x1, y1, x1 + w, y1 + h))
+        boxes.append(PixelBox(label, x1, y1, x1 + w, y1 + h))
     return boxes
 
 
-def off(random: Random, box: Box) -> Box:
+def off(random: Random, box: PixelBox) -> PixelBox:
     """The box as a reader would note it: every edge off by a few per cent of the side."""
     w, h = box.x2 - box.x1, box.y2 - box.y1
     slip = random.normal(0, SLIP, 4) * (w, h, w, h)
     x1, y1, x2, y2 = (int(np.clip(round(v), 0, SIDE - 2)) for v in np.add((box.x1, box.y1, box.x2, box.y2), slip))
-    return Box(box.label, x1, y1, max(x2, x1 + 3), max(y2, y1 + 3))
+    return PixelBox(box.label, x1, y1, max(x2, x1 + 3), max(y2, y1 + 3))
 
 
-def fill(boxes: list[Box]) -> NDArray[np.uint8]:
+def fill(boxes: list[PixelBox]) -> NDArray[np.uint8]:
     """A mask of filled boxes, smaller ones over larger ones, with the kinds' small numbers."""
     mask = np.zeros((SIDE, SIDE), dtype=np.uint8)
     for box in sorted(boxes, key=lambda box: -(box.x2 - box.x1) * (box.y2 - box.y1)):
@@ -121,7 +121,7 @@ def fill(boxes: list[Box]) -> NDArray[np.uint8]:
     return mask
 
 
-def draw(random: Random, boxes: list[Box]) -> tuple[NDArray[np.uint8], NDArray[np.bool_]]:
+def draw(random: Random, boxes: list[PixelBox]) -> tuple[NDArray[np.uint8], NDArray[np.bool_]]:
     """A frontal chest `(256, 256)` with the findings, and where they truly are."""
     shape = (SIDE, SIDE)
     image: Floats = np.full(shape, 0.55, dtype=np.float32)
@@ -141,7 +141,7 @@ def draw(random: Random, boxes: list[Box]) -> tuple[NDArray[np.uint8], NDArray[n
     return to_bytes(image), true
 
 
-def read(folder: Path) -> Reading:
+def read(folder: Path) -> RawReading:
     """A case per image; the official layout gives boxes and a split, the card's gives masks."""
     if (folder / "masks").is_dir() or (folder / "images").is_dir():
         need_paired(folder, "masks", "ChestX-Det10", VALUES)
@@ -176,12 +176,12 @@ def _add(got: Collected, part: str, record: Any, source: Path) -> None:
         got.drop("listed images without a file", path, missing=True)
         return
     try:
-        boxes = tuple(Box(label, *map(int, box)) for label, box in zip(syms, corners, strict=True))
+        boxes = tuple(PixelBox(label, *map(int, box)) for label, box in zip(syms, corners, strict=True))
     except (TypeError, ValueError) as error:
         raise DataError(f"{source}: a box of {record['file_name']} is not x1, y1, x2, y2.") from error
     name = Path(path).stem
     labels = tuple(dict.fromkeys(syms))
-    got.cases.append(Case(name, (path,), name, part, labels, boxes=boxes))
+    got.cases.append(RawCase(name, (path,), name, part, labels, boxes=boxes))
 
 
 SPEC = describe(

@@ -17,7 +17,7 @@ from m3b.errors import DataError
 from .checking import Collected, need, seen
 from .drawing import Blob, Random, noise, texture, to_hu
 from .masks import Outline, ceiling, need_paired, paint, pair
-from .spec import CARD, OFFICIAL, Made, Order, Reading, StandIn, describe
+from .spec import CARD, OFFICIAL, GeneratedSet, Order, RawReading, StandIn, describe
 from .writing import save_json, save_nifti
 
 VALUES = {1: "left lung", 2: "right lung", 3: "infection"}
@@ -33,7 +33,7 @@ SIDE = 128
 SLIP = 0.05
 
 
-def make(order: Order) -> Made:
+def make(order: Order) -> GeneratedSet:
     """The first `order.patients` of the twenty scans."""
     random = np.random.default_rng(order.seed)
     names = NAMES[: order.patients]
@@ -49,7 +49,7 @@ def make(order: Order) -> Made:
     if order.layout == CARD:
         save_json(order.folder / "labels.json", list(VALUES.values()))
     odd = ("two intensity scales", "placeholder spacing", "two scans of one patient under different names")
-    return Made(len(names), len({patient_of(name) for name in names}), ceiling(found, (3,)), odd)
+    return GeneratedSet(len(names), len({patient_of(name) for name in names}), ceiling(found, (3,)), odd)
 
 
 def _save(order: Order, name: str, image: NDArray[np.int16 | np.uint8], mask: NDArray[np.uint8],
@@ -107,7 +107,7 @@ def patient_of(name: str) -> str:
     return f"{found[1]}_{found[2]}"
 
 
-def read(folder: Path) -> Reading:
+def read(folder: Path) -> RawReading:
     """A case per scan with a mask of lungs and infection."""
     if (folder / "images").is_dir():
         need_paired(folder, "segmentation_masks", "COVID19", VALUES)

@@ -19,7 +19,7 @@ from m3b.errors import DataError
 from .checking import Collected, files, need, read_rows, relative, seen
 from .doubt import mistaken_ceiling, shuffle_some
 from .drawing import Blob, Random, noise, texture, to_bytes
-from .spec import CARD, OFFICIAL, Case, Made, Order, Reading, StandIn, describe
+from .spec import CARD, OFFICIAL, GeneratedSet, Order, RawCase, RawReading, StandIn, describe
 from .writing import save_csv, save_picture
 
 CLASSES = ("Normal", "Cyst", "Stone", "Tumor")
@@ -34,7 +34,7 @@ BLOCKS = 20
 """Each class is cut into this many runs of consecutive numbers; a run stays on one side of a split."""
 
 
-def make(order: Order) -> Made:
+def make(order: Order) -> GeneratedSet:
     """Four consecutive numbers share an invented patient; `order.patients` counts pictures here."""
     random = np.random.default_rng(order.seed)
     counts = {name: max(4, round(order.patients * share / sum(SHARES.values()))) for name, share in SHARES.items()}
@@ -60,7 +60,7 @@ def make(order: Order) -> Made:
     labels = [CLASSES.index(name) for name, count in counts.items() for _ in range(count)]
     odd = ("neighbours from one patient", "three equal channels", "a picture of another size")
     extra = ("stale paths in the table", "a row without a file") if order.layout == OFFICIAL else ()
-    return Made(len(labels), 0, mistaken_ceiling(labels, seen_as, 4, MISTAKEN), (*odd, *extra))
+    return GeneratedSet(len(labels), 0, mistaken_ceiling(labels, seen_as, 4, MISTAKEN), (*odd, *extra))
 
 
 def _row(index: int, name: str, number: int) -> list[object]:
@@ -92,7 +92,7 @@ def draw(body: Random, cut: Random, kind: str) -> NDArray[np.uint8]:
     return to_bytes(image)
 
 
-def read(folder: Path) -> Reading:
+def read(folder: Path) -> RawReading:
     """A case per picture, its class from its folder; `patient` is the run of consecutive numbers that it lies in."""
     root, layout = _root(folder)
     got = Collected(folder, "CT-Kidney", layout)
@@ -108,7 +108,7 @@ def read(folder: Path) -> Reading:
             file = numbered[number]
             known.add(file.stem)
             block = f"{label} run {rank * BLOCKS // len(numbered) + 1:02d}"
-            got.cases.append(Case(file.stem, (relative(folder, file),), block, labels=(label,)))
+            got.cases.append(RawCase(file.stem, (relative(folder, file),), block, labels=(label,)))
     for table in (root / TABLE, folder / TABLE):
         for row in read_rows(table, ("image_id", "Class")) if table.is_file() else ():
             if row["image_id"] not in known:

@@ -18,7 +18,7 @@ from m3b.errors import DataError
 
 from .checking import Collected, inside, need, read_rows, seen
 from .drawing import Blob, Random, noise, texture, to_hu
-from .spec import CARD, OFFICIAL, Case, Made, Order, Reading, StandIn, describe
+from .spec import CARD, OFFICIAL, GeneratedSet, Order, RawCase, RawReading, StandIn, describe
 from .wording import bleu_1, read_reports, say
 from .writing import save_csv, save_json, save_nifti
 
@@ -55,7 +55,7 @@ NOT_GIVEN = "Not given."
 NAME = re.compile(r"^((?:train|valid)_\d+)_([a-z]+)_(\d+)\.nii(?:\.gz)?$")
 
 
-def make(order: Order) -> Made:
+def make(order: Order) -> GeneratedSet:
     """A fifth of the patients are the test part; every third scan has two reconstructions."""
     random = np.random.default_rng(order.seed)
     lists: dict[str, list[dict[str, str]]] = {"train": [], "test": []}
@@ -86,7 +86,7 @@ def make(order: Order) -> Made:
         ("values that only the table turns into HU", "a head scan", "Not given.") if order.layout == OFFICIAL else ()
     )
     odd = ("reconstructions that share a report", "a listed volume without a file", *extra)
-    return Made(order.patients, order.patients, bleu_1(references, usual), odd)
+    return GeneratedSet(order.patients, order.patients, bleu_1(references, usual), odd)
 
 
 def _store(order: Order, file: Path, hu: NDArray[np.int16], number: int) -> list[object]:
@@ -175,7 +175,7 @@ def draw(random: Random, facts: list[str]) -> NDArray[np.float32]:
     return image + texture(random, SHAPE, 20)
 
 
-def read(folder: Path) -> Reading:
+def read(folder: Path) -> RawReading:
     """A case per scan: of several reconstructions with one report the first that is there."""
     if (folder / "train_reports.json").is_file() or (folder / "train.json").is_file():
         return _read_card(folder)
@@ -188,7 +188,7 @@ def read(folder: Path) -> Reading:
     return _read_official(folder, root)
 
 
-def _read_card(folder: Path) -> Reading:
+def _read_card(folder: Path) -> RawReading:
     suffix = "_reports.json" if (folder / "train_reports.json").is_file() else ".json"
     need(folder, f"train{suffix}", f"test{suffix}", what="CT-RATE (a JSON list for each part)")
     got = Collected(folder, "CT-RATE", CARD)
@@ -201,7 +201,7 @@ def _read_card(folder: Path) -> Reading:
     return got.close()
 
 
-def _read_official(folder: Path, root: Path) -> Reading:
+def _read_official(folder: Path, root: Path) -> RawReading:
     got = Collected(folder, "CT-RATE", OFFICIAL)
     taken: dict[str, str] = {}
     prefix = "" if root == folder else f"{root.name}/"
@@ -258,7 +258,7 @@ def _add(
         got.drop("further reconstructions of a scan", path)
     else:
         taken[key] = path
-        got.cases.append(Case(key, (path,), patient, part, findings=text, impression=summary, rescale=scale))
+        got.cases.append(RawCase(key, (path,), patient, part, findings=text, impression=summary, rescale=scale))
 
 
 SPEC = describe(

@@ -19,7 +19,7 @@ from m3b.errors import DataError, WrongUse
 from m3b.llm.offline import VARIABLE, demanded
 
 from .registry import dataset
-from .sources import NOTES, SOURCES, Source
+from .sources import NOTES, SOURCES, RemoteFile
 
 Progress = Callable[[str, int, int | None], None]
 """Called with the file's name, bytes so far, bytes in all if known."""
@@ -40,7 +40,7 @@ def how_to_get(name: str) -> str:
 
 
 def fetch(
-    name: str, folder: Path, *, sources: Sequence[Source] | None = None, progress: Progress | None = None,
+    name: str, folder: Path, *, sources: Sequence[RemoteFile] | None = None, progress: Progress | None = None,
     pause_s: float = 2.0,
 ) -> list[str]:  # fmt: skip
     """Download and unpack a data set; a second call goes on where the first one stopped.

@@ -17,7 +17,7 @@ from m3b.errors import DataError
 from .checking import Collected, files, relative, seen
 from .drawing import Blob, Random, noise, texture, to_hu
 from .masks import NIFTI, Outline, ceiling, need_paired, number_in, paint, pair
-from .spec import CARD, OFFICIAL, Made, Order, Reading, StandIn, describe
+from .spec import CARD, OFFICIAL, GeneratedSet, Order, RawReading, StandIn, describe
 from .writing import save_json, save_nifti
 
 VALUES = {1: "haemorrhage"}
@@ -26,7 +26,7 @@ SPACING = (0.45, 0.45, 5.0)
 SLIP = 0.06
 
 
-def make(order: Order) -> Made:
+def make(order: Order) -> GeneratedSet:
     """One scan a patient, each with a bleeding; the official layout adds two without labels."""
     random = np.random.default_rng(order.seed)
     official = order.layout == OFFICIAL
@@ -44,7 +44,7 @@ def make(order: Order) -> Made:
         save_json(order.folder / "labels.json", list(VALUES.values()))
     extra = ("2 evaluation cases without labels",) if official else ()
     odd = ("image and mask share their name", "anisotropy of 11 to 1", "a wide border of air", *extra)
-    return Made(order.patients, order.patients, ceiling(found), odd)
+    return GeneratedSet(order.patients, order.patients, ceiling(found), odd)
 
 
 def draw(random: Random, *, wide: bool) -> tuple[NDArray[np.int16], Outline]:
@@ -68,7 +68,7 @@ def draw(random: Random, *, wide: bool) -> tuple[NDArray[np.int16], Outline]:
     return to_hu(image + noise(random, SHAPE, 6)), outline
 
 
-def read(folder: Path) -> Reading:
+def read(folder: Path) -> RawReading:
     """A case per labelled scan."""
     if (folder / "images").is_dir():
         need_paired(folder, "masks", "INSTANCE22", VALUES)

@@ -19,7 +19,7 @@ from m3b.errors import DataError
 
 from .checking import Collected, files, folders, need, only_file, read_rows, relative
 from .drawing import Blob, Floats, Random, noise, texture, to_bytes
-from .spec import CARD, OFFICIAL, Case, Made, Order, Reading, StandIn, describe
+from .spec import CARD, OFFICIAL, GeneratedSet, Order, RawCase, RawReading, StandIn, describe
 from .wording import bleu_1, say
 from .writing import save_csv, save_picture
 
@@ -52,7 +52,7 @@ NAMES = ("image_id", "image", "filename", "id", "image_path")
 """Columns that may name the image in the card's single table."""
 
 
-def make(order: Order) -> Made:
+def make(order: Order) -> GeneratedSet:
     """Two of three studies have a lateral view as well."""
     random = np.random.default_rng(order.seed)
     place = order.folder / "images" / ("images_normalized" if order.layout == OFFICIAL else "")
@@ -89,7 +89,7 @@ def make(order: Order) -> Made:
     silent = sum(1 for number in range(order.patients) if _gaps(number, "x", "x") == ("", ""))
     odd = ("studies of one or two views", "empty findings", "empty impressions", "studies without any text", "XXXX",
            "a row without a file", "commas and quotes in the text")  # fmt: skip
-    return Made(order.patients - silent, order.patients - silent, bleu_1(references, usual), odd)
+    return GeneratedSet(order.patients - silent, order.patients - silent, bleu_1(references, usual), odd)
 
 
 def _gaps(number: int, text: str, summary: str) -> tuple[str, str]:
@@ -138,7 +138,7 @@ def draw(body: Random, scan: Random, facts: list[str], view: str) -> NDArray[np.
     return to_bytes(image + texture(scan, shape, 0.02, cells=10) + noise(scan, shape, 0.03))
 
 
-def read(folder: Path) -> Reading:
+def read(folder: Path) -> RawReading:
     """A case per study, its views frontal first; studies without any text or any image are left out."""
     if (folder / OPENI).is_dir():
         return _read_openi(folder)
@@ -158,7 +158,7 @@ def read(folder: Path) -> Reading:
     return _collect(folder, CARD, studies)
 
 
-def _read_official(folder: Path) -> Reading:
+def _read_official(folder: Path) -> RawReading:
     need(folder, REPORTS, PROJECTIONS, "images", what="IU-Xray as on Kaggle (two tables and images)")
     views: dict[str, list[tuple[str, str]]] = {}
     for row in read_rows(folder / PROJECTIONS, ("uid", "filename", "projection")):
@@ -170,7 +170,7 @@ def _read_official(folder: Path) -> Reading:
     return _collect(folder, OFFICIAL, studies)
 
 
-def _read_openi(folder: Path) -> Reading:
+def _read_openi(folder: Path) -> RawReading:
     """The archives of Open-i: an XML report a study, which names its images."""
     studies = {}
     for file in files(folder / OPENI, ".xml"):
@@ -201,7 +201,7 @@ def uid_of(name: str) -> str:
 
 def _collect(
     folder: Path, layout: str, studies: dict[str, tuple[list[str], str, str]], images: Path | None = None
-) -> Reading:
+) -> RawReading:
     got = Collected(folder, "IU-Xray", layout)
     images = images or folder / "images"
     places = [images, *folders(images)]
@@ -213,7 +213,7 @@ def _collect(
         elif not text and not summary:
             got.drop("studies without any text", uid)
         else:
-            got.cases.append(Case(uid, found, uid, findings=text, impression=summary))
+            got.cases.append(RawCase(uid, found, uid, findings=text, impression=summary))
     return got.close()
 
 

@@ -18,7 +18,7 @@ from m3b.errors import DataError
 from .checking import Collected, files, folders, need, read_rows, relative
 from .doubt import Ladder
 from .drawing import Blob, Random, noise, texture
-from .spec import CARD, OFFICIAL, Case, Made, Order, Reading, StandIn, describe
+from .spec import CARD, OFFICIAL, GeneratedSet, Order, RawCase, RawReading, StandIn, describe
 from .writing import save_csv
 
 CLASSES = ("healthy", "partial tear", "complete rupture")
@@ -33,7 +33,7 @@ ROI = 36
 PER_FOLDER = 92
 
 
-def make(order: Order) -> Made:
+def make(order: Order) -> GeneratedSet:
     """One volume an exam, two for every thirtieth; a healthy knee has a whole band."""
     random = np.random.default_rng(order.seed)
     exams = random.permutation(800_000)[: order.patients + 1] + 100_000
@@ -53,7 +53,7 @@ def make(order: Order) -> Made:
             with (place / name).open("wb") as stream:
                 pickle.dump(volume, stream, protocol=2)
             rows.append([exams[number], series, rung, int(random.integers(2)), *roi, name])
-    made = Made(len(rows), order.patients, LADDER.ceiling(rungs, sizes), (
+    made = GeneratedSet(len(rows), order.patients, LADDER.ceiling(rungs, sizes), (
         "a row without a file", "exams with two volumes", "a volume of another size", "the slice axis comes first",
     ))  # fmt: skip
     rows.append([exams[-1], 5, 0, 1, 30, 30, 9, ROI, ROI, 3, f"{exams[-1]}-5.pck"])
@@ -96,7 +96,7 @@ def draw(random: Random, torn: float, side: tuple[int, int]) -> tuple[NDArray[np
     return np.clip(image, 0, 1500).astype(np.uint16), [x, y, z, ROI, ROI, thick]
 
 
-def read(folder: Path) -> Reading:
+def read(folder: Path) -> RawReading:
     """A case per row of `metadata.csv`; the volume is looked for beside the table and one folder down."""
     need(folder, "metadata.csv", what="KneeMRI (metadata.csv and .pck volumes)")
     there: dict[str, str] = {}
@@ -116,7 +116,7 @@ def read(folder: Path) -> Reading:
             got.drop("rows without a file", name, missing=True)
             continue
         label = CLASSES[int(row["aclDiagnosis"])]
-        got.cases.append(Case(name.removesuffix(".pck"), (there[name],), row["examId"], labels=(label,)))
+        got.cases.append(RawCase(name.removesuffix(".pck"), (there[name],), row["examId"], labels=(label,)))
     return got.close()
 
 

@@ -15,7 +15,7 @@ from m3b.errors import DataError
 
 from .checking import Collected, files, need, read_json, relative
 from .drawing import Blob, Floats, Random, dice
-from .spec import Case
+from .spec import RawCase
 
 NIFTI = (".nii.gz", ".nii")
 
@@ -42,7 +42,7 @@ def pair(
         if mask is None:
             got.drop(f"images without a mask in {masks.name}", relative(got.folder, image), missing=True)
             continue
-        case = Case(name, (relative(got.folder, image),), patient(name), split, mask=relative(got.folder, mask))
+        case = RawCase(name, (relative(got.folder, image),), patient(name), split, mask=relative(got.folder, mask))
         got.cases.append(case)
     for mask in of.values():
         got.drop(f"masks without an image in {images.name}", relative(got.folder, mask), missing=True)

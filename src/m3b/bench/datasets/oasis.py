@@ -17,7 +17,7 @@ from m3b.errors import DataError
 from .checking import Collected, files, relative, seen
 from .drawing import Blob, Floats, Random, noise, texture
 from .masks import NIFTI, Outline, ceiling, need_paired, number_in, paint, pair
-from .spec import CARD, OFFICIAL, Made, Order, Reading, StandIn, describe
+from .spec import CARD, OFFICIAL, GeneratedSet, Order, RawReading, StandIn, describe
 from .writing import save_json, save_nifti
 
 SHAPE = (80, 112, 96)
@@ -55,7 +55,7 @@ VALUES = dict(
 )
 
 
-def make(order: Order) -> Made:
+def make(order: Order) -> GeneratedSet:
     """One scan a subject."""
     random = np.random.default_rng(order.seed)
     official = order.layout == OFFICIAL
@@ -77,7 +77,7 @@ def make(order: Order) -> Made:
         save_json(order.folder / "labels.json", list(VALUES.values()))
     extra = ("brain masks that are not the labels",) if official else ()
     odd = ("labels carry _0000 as images do", "vessels missing in one case", *extra)
-    return Made(len(names), len(names), ceiling(found), odd)
+    return GeneratedSet(len(names), len(names), ceiling(found), odd)
 
 
 def draw(random: Random, *, vessels: bool) -> tuple[Floats, Outline]:
@@ -115,7 +115,7 @@ def subject(name: str) -> str:
     return number_in(name.removesuffix("_0000"))
 
 
-def read(folder: Path) -> Reading:
+def read(folder: Path) -> RawReading:
     """A case per image with a label file; brain masks are not labels."""
     if (folder / "images").is_dir():
         need_paired(folder, "masks", "OASIS", VALUES)

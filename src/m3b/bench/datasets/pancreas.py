@@ -17,7 +17,7 @@ from m3b.errors import DataError
 from .checking import Collected, inside, read_json, seen
 from .drawing import Blob, Random, noise, texture, to_hu
 from .masks import Outline, ceiling, need_paired, number_in, paint, pair, stem
-from .spec import CARD, OFFICIAL, Case, Made, Order, Reading, StandIn, describe
+from .spec import CARD, OFFICIAL, GeneratedSet, Order, RawCase, RawReading, StandIn, describe
 from .writing import apple_double, save_json, save_nifti
 
 VALUES = {1: "pancreas", 2: "cancer"}
@@ -26,7 +26,7 @@ SPACING = (0.8, 0.8, 2.5)
 SLIP = 0.05
 
 
-def make(order: Order) -> Made:
+def make(order: Order) -> GeneratedSet:
     """One scan a patient, each with a tumour; the official layout adds two without labels."""
     random = np.random.default_rng(order.seed)
     official = order.layout == OFFICIAL
@@ -50,7 +50,7 @@ def make(order: Order) -> Made:
         save_json(order.folder / "labels.json", list(VALUES.values()))
     extra = ("paths that begin with ./", "the key `relase`", "2 test scans without labels") if official else ()
     odd = ("numbers with gaps", "6 files ._* that macOS left", *extra)
-    return Made(order.patients, order.patients, ceiling(found), odd)
+    return GeneratedSet(order.patients, order.patients, ceiling(found), odd)
 
 
 def _describe(order: Order, names: list[str]) -> None:
@@ -87,7 +87,7 @@ def draw(random: Random) -> tuple[NDArray[np.int16], Outline]:
     return to_hu(image + texture(random, SHAPE, 5) + noise(random, SHAPE, 13)), outline
 
 
-def read(folder: Path) -> Reading:
+def read(folder: Path) -> RawReading:
     """A case per labelled scan; officially those that `dataset.json` lists for training."""
     inner = folder / "Task07_Pancreas"
     root = inner if inner.is_dir() else folder
@@ -116,7 +116,7 @@ def _read_list(got: Collected, root: Path) -> None:
         image, mask = (inside(root, str(one[key]), file) for key in ("image", "label"))
         name = stem(Path(image))
         if (root / image).is_file() and (root / mask).is_file():
-            got.cases.append(Case(name, (prefix + image,), number_in(name), mask=prefix + mask))
+            got.cases.append(RawCase(name, (prefix + image,), number_in(name), mask=prefix + mask))
         else:
             got.drop("listed scans without image or label", image, missing=True)
     for image in listed.get("test", []):

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from .checking import Collected, inside, need
 from .drawing import Blob, Random, noise, texture
 from .masks import stem
-from .spec import CARD, Case, Made, Order, Reading, StandIn, describe
+from .spec import CARD, GeneratedSet, Order, RawCase, RawReading, StandIn, describe
 from .wording import bleu_1, read_reports, say
 from .writing import save_json, save_nifti
 
@@ -64,7 +64,7 @@ RADII = {"glioma": 12.0, "meningioma": 9.0, "metastasis": 6.0, "infarct": 8.0, "
 CASE = re.compile(r"^(.+?)[-_](t1n|t1c|t1ce|t2w|t2f|T1|T1WI|T2|FLAIR|dwi|adc|DWI|ADC)$")
 
 
-def make(order: Order) -> Made:
+def make(order: Order) -> GeneratedSet:
     """Cases of five sources with two to four sequences; a quarter of them are the test part."""
     random = np.random.default_rng(order.seed)
     lists: dict[str, list[dict[str, str]]] = {"train": [], "test": []}
@@ -93,7 +93,7 @@ def make(order: Order) -> Made:
         save_json(order.folder / f"reports_{part}.json", records)
     odd = ("sequences of one case", "`finding` in the singular", "sentences that point to another sequence",
            "a listed volume without a file")  # fmt: skip
-    return Made(len(references), order.patients, bleu_1(references, usual), odd)
+    return GeneratedSet(len(references), order.patients, bleu_1(references, usual), odd)
 
 
 def _name(source: str, number: int) -> str:
@@ -130,7 +130,7 @@ def patient_of(name: str) -> str:
     return re.sub(r"^(BraTS-[A-Z]+-\d+)-\d{3}$|^(sub-[^_]+)_ses-\d+$", lambda hit: hit[1] or hit[2], case)
 
 
-def read(folder: Path) -> Reading:
+def read(folder: Path) -> RawReading:
     """A case per listed volume; all sequences of a case share a patient."""
     need(folder, "images", "reports_train.json", "reports_test.json",
          what="RadGenome-BrainMRI (images, reports_train.json and reports_test.json)")  # fmt: skip
@@ -146,7 +146,7 @@ def read(folder: Path) -> Reading:
                 continue
             name = stem(Path(path))
             text, summary = record["findings"], record["impression"]
-            got.cases.append(Case(name, (path,), patient_of(name), part, findings=text, impression=summary))
+            got.cases.append(RawCase(name, (path,), patient_of(name), part, findings=text, impression=summary))
     return got.close()
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Source:
+class RemoteFile:
     """One file to download.
 
     Args:
@@ -30,50 +30,50 @@ DEEPWISE = "http://resource.deepwise.com/xraychallenge"
 DET10 = "https://raw.githubusercontent.com/Deepwise-AILab/ChestX-Det10-Dataset/HEAD"
 OPENI = "https://openi.nlm.nih.gov/imgs/collections"
 
-SOURCES: dict[str, tuple[Source, ...]] = {
-    "KneeMRI": (Source("https://zenodo.org/records/14789903/files/volumetric_data.7z"),),
+SOURCES: dict[str, tuple[RemoteFile, ...]] = {
+    "KneeMRI": (RemoteFile("https://zenodo.org/records/14789903/files/volumetric_data.7z"),),
     "VerSe": tuple(
-        Source(f"{VERSE}/dataset-verse{year}{part}.zip")
+        RemoteFile(f"{VERSE}/dataset-verse{year}{part}.zip")
         for year in (19, 20)
         for part in ("training", "validation", "test")
     ),
     "COVID19": (
-        Source(
+        RemoteFile(
             f"{ZENODO_COVID}/COVID-19-CT-Seg_20cases.zip",
             "COVID-19-CT-Seg_20cases",
             "sha256:a5060480eff9315b069b086312dac4872777901fb80d268a5a83edd9f4e7b440",
         ),
-        Source(
+        RemoteFile(
             f"{ZENODO_COVID}/Lung_and_Infection_Mask.zip",
             "Lung_and_Infection_Mask",
             "sha256:34f5a573cb8fb53cb15abe81868395d9addf436854826a6fd6e70c2b294f19c3",
         ),
-        Source(
+        RemoteFile(
             f"{ZENODO_COVID}/Lung_Mask.zip",
             "Lung_Mask",
             "sha256:f060b0d0299939a6d95ddefdbfa281de1a779c4d230a5adbd32414711d6d8187",
         ),
-        Source(
+        RemoteFile(
             f"{ZENODO_COVID}/Infection_Mask.zip",
             "Infection_Mask",
             "sha256:87901c73fdd2230260e61d2dbc57bf56026efc28264006b8ea2bf411453c1694",
         ),
     ),
     "MSD-Pancreas": (
-        Source(
+        RemoteFile(
             "https://msd-for-monai.s3-us-west-2.amazonaws.com/Task07_Pancreas.tar",
             checksum="md5:4f7080cfca169fa8066d17ce6eb061e4",
         ),
     ),
     "ChestX-Det10": (
-        Source(f"{DET10}/train.json"),
-        Source(f"{DET10}/test.json"),
-        Source(f"{DEEPWISE}/train_data.zip"),
-        Source(f"{DEEPWISE}/test_data.zip"),
+        RemoteFile(f"{DET10}/train.json"),
+        RemoteFile(f"{DET10}/test.json"),
+        RemoteFile(f"{DEEPWISE}/train_data.zip"),
+        RemoteFile(f"{DEEPWISE}/test_data.zip"),
     ),
     "IU-Xray": (
-        Source(f"{OPENI}/NLMCXR_reports.tgz"),
-        Source(f"{OPENI}/NLMCXR_png.tgz", "NLMCXR_png"),
+        RemoteFile(f"{OPENI}/NLMCXR_reports.tgz"),
+        RemoteFile(f"{OPENI}/NLMCXR_png.tgz", "NLMCXR_png"),
     ),
 }
 

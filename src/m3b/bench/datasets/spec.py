@@ -17,7 +17,7 @@ CARD, OFFICIAL = "card", "official"
 
 
 @dataclass(frozen=True, slots=True)
-class Box:
+class PixelBox:
     """A finding's box in pixels: `x1, y1` upper left, `x2, y2` lower right."""
 
     label: str
@@ -28,7 +28,7 @@ class Box:
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class RawCase:
     """One case as its raw layout names it. Paths are relative to the data set's folder, with forward slashes.
 
     Args:
@@ -48,17 +48,17 @@ class Case:
     split: str = ""
     labels: tuple[str, ...] = ()
     mask: str = ""
-    boxes: tuple[Box, ...] = ()
+    boxes: tuple[PixelBox, ...] = ()
     findings: str = ""
     impression: str = ""
     rescale: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True)
-class Reading:
+class RawReading:
     """A data set as read: its cases, which layout was found, and in words what was left out and why."""
 
-    cases: tuple[Case, ...]
+    cases: tuple[RawCase, ...]
     layout: str
     left_out: tuple[str, ...] = ()
 
@@ -79,7 +79,7 @@ class Order:
 
 
 @dataclass(frozen=True)
-class Made:
+class GeneratedSet:
     """What a generator wrote.
 
     Args:
@@ -106,7 +106,7 @@ class StandIn:
         acceptable: range of the metric on held-out stand-in cases; the lower end is well above `baseline`.
         baseline: what a model reaches that never looks at an image: chance, the mean atlas of the training masks, or the
             best constant report.
-        ceiling: about what `Made.ceiling` comes to at the default size.
+        ceiling: about what `GeneratedSet.ceiling` comes to at the default size.
         most: the largest number of patients, where the real names are finite.
         minutes: training time on two processor cores after which a working pipeline is well inside the range.
     """
@@ -143,13 +143,13 @@ class DatasetSpec:
     url: str
     terms: str
     stand_in: StandIn
-    maker: Callable[[Order], Made]
-    reader: Callable[[Path], Reading]
+    maker: Callable[[Order], GeneratedSet]
+    reader: Callable[[Path], RawReading]
     union: str = ""
 
     def make(
         self, folder: Path, *, patients: int | None = None, seed: int = 0, layout: str = CARD, broken: bool = False
-    ) -> Made:
+    ) -> GeneratedSet:
         """Write the stand-in into `folder`, which must not exist or be empty. The same seed gives the same files.
 
         Args:
@@ -173,7 +173,7 @@ class DatasetSpec:
         new_folder(folder)
         return finish(self, self.maker(Order(folder, size, seed, layout)), folder, broken=broken)
 
-    def read(self, folder: Path) -> Reading:
+    def read(self, folder: Path) -> RawReading:
         """The cases of a copy of the data set, real or made, in whichever layout it lies there.
 
         Raises:
@@ -190,8 +190,8 @@ def describe(
     card: str,
     *,
     stand_in: StandIn,
-    maker: Callable[[Order], Made],
-    reader: Callable[[Path], Reading],
+    maker: Callable[[Order], GeneratedSet],
+    reader: Callable[[Path], RawReading],
     values: Mapping[int, str] | None = None,
     layouts: tuple[str, ...] = (CARD,),
     union: str = "",

@@ -20,7 +20,7 @@ from m3b.errors import DataError
 from .checking import Collected, files, folders, relative, seen
 from .drawing import Blob, Floats, Random, noise, texture, to_hu
 from .masks import NIFTI, Outline, ceiling, need_paired, paint, pair, stem
-from .spec import CARD, OFFICIAL, Case, Made, Order, Reading, StandIn, describe
+from .spec import CARD, OFFICIAL, GeneratedSet, Order, RawCase, RawReading, StandIn, describe
 from .writing import save_json, save_nifti
 
 NAMES = (
@@ -47,7 +47,7 @@ class Scan:
     top: int
 
 
-def make(order: Order) -> Made:
+def make(order: Order) -> GeneratedSet:
     """One scan a subject, two for one of them."""
     random = np.random.default_rng(order.seed)
     scans = list(_scans(random, order.patients))
@@ -71,7 +71,7 @@ def make(order: Order) -> Made:
         save_json(order.folder / "labels.json", list(VALUES.values()))
     odd = ("mixed orientations", "masks as float64", "a T13 with the value 28", "an L6", "two scans of one subject",
            "cut vertebrae without a label")  # fmt: skip
-    return Made(len(scans), order.patients, ceiling(found), odd)
+    return GeneratedSet(len(scans), order.patients, ceiling(found), odd)
 
 
 def _scans(random: Random, patients: int) -> list[Scan]:
@@ -153,7 +153,7 @@ def patient_of(name: str) -> str:
     return found[0]
 
 
-def read(folder: Path) -> Reading:
+def read(folder: Path) -> RawReading:
     """A case per scan with a mask; the official archives' names give the split."""
     if (folder / "images").is_dir():
         need_paired(folder, "masks", "VerSe", VALUES)
@@ -180,7 +180,7 @@ def _read_archive(got: Collected, root: Path) -> None:
                 continue
             path, mask = relative(got.folder, image), relative(got.folder, masks[name])
             case = f"{root.name}/{name}" if len(root.relative_to(got.folder).parts) else name
-            got.cases.append(Case(case, (path,), patient_of(name), split, mask=mask))
+            got.cases.append(RawCase(case, (path,), patient_of(name), split, mask=mask))
 
 
 def _entity(name: str) -> str:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from m3b.errors import WrongUse
 
 if TYPE_CHECKING:
-    from .spec import DatasetSpec, Made
+    from .spec import DatasetSpec, GeneratedSet
 
 README = """# {name}: synthetic stand-in
 
@@ -35,7 +35,7 @@ def new_folder(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
 
 
-def finish(spec: DatasetSpec, made: Made, folder: Path, *, broken: bool) -> Made:
+def finish(spec: DatasetSpec, made: GeneratedSet, folder: Path, *, broken: bool) -> GeneratedSet:
     """What every stand-in gets: a note on its licence, a stray file, and on request an image that does not open."""
     odd = [*made.odd, "a stray .DS_Store"]
     (folder / "README.md").write_text(README.format(name=spec.name, url=spec.url), encoding="utf-8")

@@ -43,7 +43,7 @@ def ask(folder: Path, body: bytes) -> tuple[int, dict[str, Any]]:
 def handler(folder: Path, model: str) -> type[BaseHTTPRequestHandler]:
     """The request handler for one relay folder."""
 
-    class Handler(BaseHTTPRequestHandler):
+    class RelayHandler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             self._send(200, {"object": "list", "data": [{"id": model, "object": "model", "owned_by": "relay"}]})
 
@@ -83,7 +83,7 @@ def handler(folder: Path, model: str) -> type[BaseHTTPRequestHandler]:
         def log_message(self, *args: object) -> None:
             """Nothing: the agent's own output is what is kept."""
 
-    return Handler
+    return RelayHandler
 
 
 def main(arguments: list[str]) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .base import CellOutcome, Job, System
+from .base import CellJob, CellOutcome, System
 from .registry import known, system
 
-__all__ = ["Job", "CellOutcome", "System", "known", "system"]
+__all__ = ["CellJob", "CellOutcome", "System", "known", "system"]

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 
 @dataclass(frozen=True)
-class Job:
+class CellJob:
     """One cell's work.
 
     Args:
@@ -70,6 +70,6 @@ class System(Protocol):
         """Why it cannot run on this machine, and what to install; empty where it can."""
         ...
 
-    def run(self, job: Job) -> CellOutcome:
+    def run(self, job: CellJob) -> CellOutcome:
         """Work on the job. Failures of the system are outcomes, not exceptions."""
         ...

@@ -23,7 +23,7 @@ from m3b.sandbox import Limits, Mounts, Sandbox, choose
 from m3b.workspace import Workspace
 
 from . import program
-from .base import CellOutcome, Job
+from .base import CellJob, CellOutcome
 from .prompt import combined
 
 DELIVER, DECLINED, PROMPT = "Deliver", "DECLINED.txt", "PROMPT.md"
@@ -54,7 +54,7 @@ class Command:
     package: str = ""
     env: tuple[tuple[str, str], ...] = ()
     about: str = ""
-    before: Callable[[Path, Job], None] | None = None
+    before: Callable[[Path, CellJob], None] | None = None
     lifted: bool = False
     connect: Callable[[str], LLM] = field(default=connect)
 
@@ -66,7 +66,7 @@ class Command:
         hint = f"pip install {self.package}" if self.package else "put it on the PATH, or give its full path"
         return f"{self.name}: there is no program {name!r} on this machine; {hint}."
 
-    def run(self, job: Job) -> CellOutcome:
+    def run(self, job: CellJob) -> CellOutcome:
         why = self.missing()
         if why:
             return CellOutcome("failed", why, kind="not_installed")
@@ -97,7 +97,7 @@ class Command:
         return _ended(run, code, reason, said, meter, integrity, usage)
 
     def _start(
-        self, run: Run, job: Job, prompt: str, sandbox: Sandbox, folders: Sequence[Path], meter: Meter
+        self, run: Run, job: CellJob, prompt: str, sandbox: Sandbox, folders: Sequence[Path], meter: Meter
     ) -> tuple[int, str, str]:
         """Run the command to its end; its exit status, how it ended, and the end of what it printed."""
         inside = run.folder / "bin"
@@ -122,7 +122,7 @@ class Command:
             raise
         return ended.code, ended.reason, log.read_text(encoding="utf-8", errors="replace")[-2000:]
 
-    def _words(self, run: Run, job: Job, prompt: str, inside: Path) -> tuple[list[str], tuple[Path, ...]]:
+    def _words(self, run: Run, job: CellJob, prompt: str, inside: Path) -> tuple[list[str], tuple[Path, ...]]:
         """The command line, and the folders that its program needs."""
         steps, model = int(job.options.get("max_actions", 100)), model_name(job)
         fill = {"here": str(inside), "prompt": prompt, "prompt_file": PROMPT, "model": model,
@@ -143,7 +143,7 @@ def _fingerprints(folders: Sequence[Path], sandbox: Sandbox) -> list[str]:
     return [fingerprint(folder, change_times=sandbox.name == "off") for folder in folders]
 
 
-def model_name(job: Job) -> str:
+def model_name(job: CellJob) -> str:
     """The model's name without its provider."""
     return job.model.partition(":")[2] or job.model
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from m3b.bench.relay import ROUTE
 
-from .base import Job
+from .base import CellJob
 from .command import Command
 
 RUN_SH = """#!/bin/sh
@@ -43,7 +43,7 @@ COMMAND_S = 3600
 """The time for one command of an agent, as `react` has it; the default of mini-swe-agent is 30 s."""
 
 
-def _aider_files(work: Path, job: Job) -> None:
+def _aider_files(work: Path, job: CellJob) -> None:
     (work / "run.sh").write_text(RUN_SH, encoding="utf-8")
 
 

@@ -11,7 +11,7 @@ from m3b.run.pipeline import Pipeline
 from m3b.run.result import Result
 from m3b.workspace import Workspace
 
-from .base import CellOutcome, Job
+from .base import CellJob, CellOutcome
 
 ABLATIONS: Mapping[str, Mapping[str, Any]] = {
     "m3b": {},
@@ -38,14 +38,14 @@ class OwnSystem:
     def missing(self) -> str:
         return ""
 
-    def run(self, job: Job) -> CellOutcome:
+    def run(self, job: CellJob) -> CellOutcome:
         llm: Any = self.connect(job.model) if self.connect else job.model
         options = {**job.options, **self.changes, "seed": job.seed}
         pipeline = Pipeline(llm, workspace=Workspace(data=list(job.cards)), out=job.folder / "run", **options)
         return outcome(pipeline.run(job.request), job)
 
 
-def outcome(result: Result, job: Job) -> CellOutcome:
+def outcome(result: Result, job: CellJob) -> CellOutcome:
     """A run's Result in the benchmark's words. Only an accepted deliverable counts as handed over."""
     run = job.folder / "run"
     made = result.model_dir or ""

@@ -17,7 +17,7 @@ from m3b.llm import LLM
 from m3b.run.pipeline import Pipeline
 from m3b.workspace import Workspace
 
-from .base import CellOutcome, Job
+from .base import CellJob, CellOutcome
 from .own import outcome
 
 PREFIX = "role:"
@@ -42,7 +42,7 @@ class OneRole:
     def missing(self) -> str:
         return ""
 
-    def run(self, job: Job) -> CellOutcome:
+    def run(self, job: CellJob) -> CellOutcome:
         llm: Any = self.connect(job.model) if self.connect else job.model
         options = {**job.options, "seed": job.seed}
         pipeline = Pipeline(

@@ -13,12 +13,12 @@ from typing import Any
 from m3b.data.reading import shared
 from m3b.data.records import BoxLabel
 from m3b.data.spec.accounting import Accounting
-from m3b.data.spec.cases import Case, Folder, Item
+from m3b.data.spec.cases import CaseDraft, DataFolder, Item
 from m3b.data.spec.labels import LeaveOut
 from m3b.data.spec.model import Boxes as BoxesSpec
 from m3b.data.spec.patterns import PatternError, filled
 from m3b.data.survey.annotations.in_lists import CORNERS, SIDES, labelled
-from m3b.data.survey.facts import Limits
+from m3b.data.survey.facts import SurveyLimits
 from m3b.data.survey.keys import key as normal
 from m3b.data.survey.reading_documents import xml_root
 from m3b.data.survey.reading_tables import read_rows
@@ -38,7 +38,7 @@ class BoxSource:
     """
 
     spec: BoxesSpec
-    folder: Folder
+    folder: DataFolder
     accounting: Accounting
     notes: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     _marks: dict[str, list[tuple[str, tuple[float, ...]]]] = field(default_factory=dict)
@@ -59,7 +59,7 @@ class BoxSource:
         self._marks = dict(marks)
         self.accounting.use((item.path for item in items), "annotation")
 
-    def boxes_of(self, case: Case) -> tuple[BoxLabel, ...]:
+    def boxes_of(self, case: CaseDraft) -> tuple[BoxLabel, ...]:
         """What is marked; empty for a healthy image.
 
         Raises:
@@ -86,7 +86,7 @@ class BoxSource:
             found.append(BoxLabel(wanted, inside))
         return tuple(found)
 
-    def _inside(self, case: Case, box: tuple[float, ...]) -> tuple[float, ...] | None:
+    def _inside(self, case: CaseDraft, box: tuple[float, ...]) -> tuple[float, ...] | None:
         """The box in pixels, clipped to its image; None where nothing is left of it."""
         height, width = shared().probe(str(self.folder.root / case.items[0].reference))[:2]
         if self.spec.format == "yolo":
@@ -176,7 +176,7 @@ def _labelme(raw: Mapping[str, Any], item: Item) -> Iterator[Mark]:
 
 def _table(spec: BoxesSpec, file: Path, item: Item) -> Iterator[Mark]:
     columns = spec.columns
-    for table in read_rows(file, file.suffix.lower(), Limits()):
+    for table in read_rows(file, file.suffix.lower(), SurveyLimits()):
         for row in table.rows:
             named = item.slots["stem"] if columns.get("image") in (None, "(file)") else _cell(row, columns["image"])
             yield named, "", ()
@@ -188,7 +188,7 @@ def _table(spec: BoxesSpec, file: Path, item: Item) -> Iterator[Mark]:
 def _lists(spec: BoxesSpec, file: Path) -> Iterator[Mark]:
     columns = spec.columns
     form = CORNERS if CORNERS in columns else SIDES
-    for table in read_rows(file, file.suffix.lower(), Limits()):
+    for table in read_rows(file, file.suffix.lower(), SurveyLimits()):
         if columns["image"] not in table.names:
             continue
         for row in table.rows:

@@ -34,7 +34,7 @@ class Item:
 
 
 @dataclass
-class Case:
+class CaseDraft:
     """One case while its index record is put together."""
 
     key: str
@@ -59,7 +59,7 @@ class Case:
         return [item.path for item in (*self.items, *self.channels.values())]
 
 
-class Folder:
+class DataFolder:
     """The files of a data folder, matched against patterns once each.
 
     Args:
@@ -118,7 +118,9 @@ class Folder:
         return found
 
 
-def build_cases(folder: Folder, images: Images, accounting: Accounting, needed: Sequence[str] = ()) -> list[Case]:
+def build_cases(
+    folder: DataFolder, images: Images, accounting: Accounting, needed: Sequence[str] = ()
+) -> list[CaseDraft]:
     """The cases of a spec in natural order; files that cannot be part of one are left out with the reason.
 
     Args:
@@ -142,7 +144,7 @@ def build_cases(folder: Folder, images: Images, accounting: Accounting, needed: 
             accounting.leave((item.path for item in some[1:]), "a second image of a case of one image")
             some = some[:1]
         own_folder = name if images.unit == "folder" else None
-        cases.append(Case(name, sorted(some, key=lambda item: natural(item.reference)), folder=own_folder))
+        cases.append(CaseDraft(name, sorted(some, key=lambda item: natural(item.reference)), folder=own_folder))
     for channel in images.channels:
         found = folder.items(channel.files, (channel.case,))
         if channel.by:
@@ -157,7 +159,9 @@ def build_cases(folder: Folder, images: Images, accounting: Accounting, needed: 
     return cases
 
 
-def by_keys(cases: Sequence[Case], items: Sequence[Item], image: str, own: str, rule: Rule) -> dict[str, list[Item]]:
+def by_keys(
+    cases: Sequence[CaseDraft], items: Sequence[Item], image: str, own: str, rule: Rule
+) -> dict[str, list[Item]]:
     """The items of every case (by its key), where two filled-in keys agree under a rule."""
     grouped: dict[str, list[Item]] = defaultdict(list)
     for item in items:
@@ -166,7 +170,7 @@ def by_keys(cases: Sequence[Case], items: Sequence[Item], image: str, own: str, 
     return {name: grouped[key] for name, key in keys.items() if key in grouped}
 
 
-def by_names(cases: Sequence[Case], items: Sequence[Item], recipe: Sequence[str]) -> dict[str, list[Item]]:
+def by_names(cases: Sequence[CaseDraft], items: Sequence[Item], recipe: Sequence[str]) -> dict[str, list[Item]]:
     """The items of every case (by its key), as the survey brings names together; `rest` is what tells each from its image."""
     units = {item.path: item for item in items}
     named = {case.name: case.key for case in cases}
@@ -178,7 +182,7 @@ def _told_apart(item: Item, image: str) -> Item:
     return Item(item.path, item.reference, {**item.slots, "rest": beyond(image, item.path)})
 
 
-def _whole(cases: list[Case], names: list[str], accounting: Accounting) -> list[Case]:
+def _whole(cases: list[CaseDraft], names: list[str], accounting: Accounting) -> list[CaseDraft]:
     """Cases that have every channel."""
     kept = []
     for case in cases:

@@ -8,7 +8,7 @@ from pathlib import Path
 from m3b.data import kinds
 from m3b.data.spec.accounting import Accounting
 from m3b.data.spec.boxes import BoxSource
-from m3b.data.spec.cases import Case, Folder, build_cases
+from m3b.data.spec.cases import CaseDraft, DataFolder, build_cases
 from m3b.data.spec.execute import slots_needed
 from m3b.data.spec.labels import LeaveOut, labels_of
 from m3b.data.spec.masks import MaskSource
@@ -26,7 +26,7 @@ def check(spec: IndexSpec, root: Path) -> None:
     """
     readers = Readers(root)
     files = readers.files()
-    folder, accounting = Folder(root, files, readers.lookup), Accounting(total=len(files))
+    folder, accounting = DataFolder(root, files, readers.lookup), Accounting(total=len(files))
     sources = Sources(folder, readers.rows, readers.lines, accounting)
     cases = build_cases(folder, spec.images, accounting, slots_needed(spec))
     if spec.masks is not None:
@@ -50,7 +50,7 @@ def check(spec: IndexSpec, root: Path) -> None:
                 )
 
 
-def _some_labels(spec: IndexSpec, sources: Sources, cases: list[Case]) -> None:
+def _some_labels(spec: IndexSpec, sources: Sources, cases: list[CaseDraft]) -> None:
     """Every class must have a case."""
     assert spec.labels is not None
     reasons: Counter[str] = Counter()

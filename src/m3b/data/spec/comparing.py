@@ -10,7 +10,7 @@ from typing import Any
 
 from m3b.data.records import Record
 from m3b.data.spec.accounting import Accounting
-from m3b.data.spec.cases import Case, Folder, build_cases
+from m3b.data.spec.cases import CaseDraft, DataFolder, build_cases
 from m3b.data.spec.execute import slots_needed
 from m3b.data.spec.labels import LeaveOut, labels_of
 from m3b.data.spec.masks import MaskSource
@@ -82,9 +82,9 @@ class _Reading:
     """A proposal's cases, by what an index would call their image."""
 
     proposal: Proposal
-    cases: dict[tuple[str, ...], Case]
+    cases: dict[tuple[str, ...], CaseDraft]
     sources: Sources
-    folder: Folder
+    folder: DataFolder
     accounting: Accounting
 
     @property
@@ -140,9 +140,9 @@ def _readings(
     proposals: Sequence[Proposal], root: Path, readers: Readers, files: Sequence[str], index: set[tuple[str, ...]]
 ) -> Iterator[_Reading]:
     """The proposals that have most of the index's cases, best first."""
-    built: dict[str, dict[tuple[str, ...], Case]] = {}
+    built: dict[str, dict[tuple[str, ...], CaseDraft]] = {}
     for proposal in proposals:
-        folder, accounting = Folder(root, files, readers.lookup), Accounting(total=len(files))
+        folder, accounting = DataFolder(root, files, readers.lookup), Accounting(total=len(files))
         sources = Sources(folder, readers.rows, readers.lines, accounting)
         known = proposal.spec.images.model_dump_json() + "".join(slots_needed(proposal.spec))
         try:
@@ -155,7 +155,7 @@ def _readings(
             yield _Reading(proposal, built[known], sources, folder, accounting)
 
 
-def _named(case: Case) -> tuple[str, ...]:
+def _named(case: CaseDraft) -> tuple[str, ...]:
     if case.folder is not None:
         return (case.folder,)
     return tuple(item.reference for item in case.items)
@@ -206,7 +206,7 @@ def _against(reading: _Reading, index: Mapping[tuple[str, ...], Record]) -> tupl
     return len(pairs), [(name, own, text) for name, own, text in pairs if meant[text] != own]
 
 
-def _text(labels: Labels, sources: Sources, case: Case) -> str | None:
+def _text(labels: Labels, sources: Sources, case: CaseDraft) -> str | None:
     """What the archive says of a case, as one text; None where it says nothing or contradicts itself."""
     try:
         if labels.one_hot or labels.separator:

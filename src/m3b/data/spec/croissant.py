@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from m3b.data.spec.accounting import Accounting
-from m3b.data.spec.cases import Folder, build_cases
+from m3b.data.spec.cases import DataFolder, build_cases
 from m3b.data.spec.execute import slots_needed
 from m3b.data.spec.given import Given, spec_of
 from m3b.data.spec.model import FromTable, IndexSpec
@@ -141,7 +141,7 @@ def written(spec: IndexSpec, root: Path, name: str) -> dict[str, Any]:
         DataError: the spec does not fit the folder, or the library is missing.
     """
     mlc, readers = library(), Readers(root)
-    folder = Folder(root, readers.files(), readers.lookup)
+    folder = DataFolder(root, readers.files(), readers.lookup)
     cases = build_cases(folder, spec.images, Accounting(), slots_needed(spec))
     paths = sorted({path for case in cases for path in case.files})
     globs = sorted({f"{path.rpartition('/')[0]}/*{Path(path).suffix}".lstrip("/") for path in paths})

@@ -7,15 +7,15 @@ from collections.abc import Sequence
 from m3b.data import kinds
 from m3b.data.records import BoxLabel, Channels, Image, Mask, Record, Report
 from m3b.data.spec.boxes import BoxSource
-from m3b.data.spec.cases import Case
-from m3b.data.spec.job import Entry, Job
+from m3b.data.spec.cases import CaseDraft
+from m3b.data.spec.job import Entry, SpecExecution
 from m3b.data.spec.labels import LeaveOut, labels_of
 from m3b.data.spec.masks import MaskSource
 from m3b.data.spec.model import IndexSpec, Text
 from m3b.data.spec.sources import Sources
 
 
-def entries_of(job: Job, cases: Sequence[Case]) -> list[Entry]:
+def entries_of(job: SpecExecution, cases: Sequence[CaseDraft]) -> list[Entry]:
     spec = job.spec
     prefix = f"data/{job.name}/"
     masks = MaskSource(spec.masks, job.folder, job.accounting, prefix, job.work, cases) if spec.masks else None
@@ -45,7 +45,7 @@ def _cut_told(spec: IndexSpec) -> list[str]:
             f"{next(iter(spec.masks.classes))}"]  # fmt: skip
 
 
-def _record(job: Job, case: Case, masks: MaskSource | None, boxes: BoxSource | None) -> Record:
+def _record(job: SpecExecution, case: CaseDraft, masks: MaskSource | None, boxes: BoxSource | None) -> Record:
     spec = job.spec
     labels: tuple[str, ...] = ()
     if spec.labels is not None:
@@ -61,7 +61,7 @@ def _record(job: Job, case: Case, masks: MaskSource | None, boxes: BoxSource | N
     return Record(_image(job, case), labels, patient, mask, marked, report)
 
 
-def _image(job: Job, case: Case) -> Image:
+def _image(job: SpecExecution, case: CaseDraft) -> Image:
     prefix = f"data/{job.name}/"
     if case.channels:
         return Channels(tuple((name, prefix + item.reference) for name, item in case.channels.items()))
@@ -71,14 +71,14 @@ def _image(job: Job, case: Case) -> Image:
     return paths[0] if len(paths) == 1 and job.spec.images.several == "one" else paths
 
 
-def _report(text: Text, sources: Sources, case: Case) -> Report:
+def _report(text: Text, sources: Sources, case: CaseDraft) -> Report:
     parts = [sources.text(one, case) if one is not None else None for one in (text.findings, text.impression)]
     if not any(part and part.strip() for part in parts):
         raise LeaveOut("no report")
     return Report(*((part or "").strip() for part in parts))
 
 
-def _patient(job: Job, case: Case) -> str:
+def _patient(job: SpecExecution, case: CaseDraft) -> str:
     """Whose case it is; of unknown patients, a name that no other case has."""
     if job.spec.patient is None:
         return f"case {case.key}"

@@ -11,10 +11,10 @@ from typing import Any
 from m3b.data.index import LABELS, TEST, TRAIN, write_records
 from m3b.data.records import Record
 from m3b.data.spec.accounting import Accounting
-from m3b.data.spec.cases import Folder, build_cases
+from m3b.data.spec.cases import DataFolder, build_cases
 from m3b.data.spec.entries import entries_of
 from m3b.data.spec.grouping import grouped_by
-from m3b.data.spec.job import Job
+from m3b.data.spec.job import SpecExecution
 from m3b.data.spec.model import Files, IndexSpec
 from m3b.data.spec.places import ACCOUNTING
 from m3b.data.spec.readers import Readers
@@ -70,10 +70,10 @@ def execute(spec: IndexSpec, root: Path, *, name: str, work: Path, readers: Read
     """
     readers = readers or Readers(root)
     files = readers.files()
-    folder = Folder(root, files, readers.lookup)
+    folder = DataFolder(root, files, readers.lookup)
     accounting = Accounting(total=len(files))
     sources = Sources(folder, readers.rows, readers.lines, accounting)
-    job = Job(spec, root, name, work, folder, sources, accounting)
+    job = SpecExecution(spec, root, name, work, folder, sources, accounting)
     cases = build_cases(folder, spec.images, accounting, slots_needed(spec))
     entries = entries_of(job, cases)
     if not entries:
@@ -104,7 +104,7 @@ def _values(spec: IndexSpec) -> dict[str, int]:
     return {name: at for at, name in enumerate(spec.classes)}
 
 
-def _leave_rest(job: Job, files: Sequence[str]) -> None:
+def _leave_rest(job: SpecExecution, files: Sequence[str]) -> None:
     """Every file that nothing has named: by the spec's reasons first."""
     for one in job.spec.left_out:
         job.accounting.leave((item.path for item in job.folder.items(Files(pattern=one.pattern))), one.reason)

@@ -10,10 +10,10 @@ from typing import Any
 from pydantic import ValidationError
 
 from m3b.data.opening import Unreadable
-from m3b.data.spec.model import IndexSpec, Part
+from m3b.data.spec.model import IndexSpec, SpecPart
 from m3b.data.spec.patterns import compiled
 from m3b.data.spec.readers import Readers
-from m3b.data.survey.facts import Limits
+from m3b.data.survey.facts import SurveyLimits
 from m3b.data.survey.reading_tables import read_rows
 from m3b.data.survey.sides import side_of
 from m3b.errors import DataError
@@ -24,7 +24,7 @@ TABLES = (".csv", ".tsv", ".tab", ".txt", ".xlsx", ".xlsm", ".json", ".jsonl", "
 _SHOWN = 12
 
 
-class Given(Part):
+class Given(SpecPart):
     """A person's word on how a folder is to be read. Each part may be given alone.
 
     Args:
@@ -142,7 +142,7 @@ def _check_split(given: Given, files: Sequence[str], root: Path, tables: Sequenc
 def columns_of(root: Path, path: str) -> list[str]:
     """The columns of a table, of all its sheets; empty where it cannot be read."""
     try:
-        read = read_rows(root / path, Path(path).suffix.lower(), Limits())
+        read = read_rows(root / path, Path(path).suffix.lower(), SurveyLimits())
     except (Unreadable, ValueError, OSError):
         return []
     return list(dict.fromkeys(name for one in read for row in one.rows[:50] for name in row))

@@ -45,9 +45,9 @@ def _propose(job: dict[str, Any], folder: Path) -> dict[str, Any]:
     from m3b.data.spec.proposals.lacking import lacking
     from m3b.data.spec.proposals.single import one_class
     from m3b.data.survey import survey
-    from m3b.data.survey.facts import Limits
+    from m3b.data.survey.facts import SurveyLimits
 
-    found = survey(Path(job["root"]), limits=Limits(seconds=float(job["seconds"])))
+    found = survey(Path(job["root"]), limits=SurveyLimits(seconds=float(job["seconds"])))
     (folder / SURVEY).write_text(found.model_dump_json(exclude_defaults=True), encoding="utf-8")
     proposals = _proposals(job, found, MAX_READINGS)
     readings = [
@@ -100,13 +100,13 @@ def _compare(job: dict[str, Any], folder: Path) -> dict[str, Any]:
     from m3b.data.records import Record
     from m3b.data.spec.comparing import compare
     from m3b.data.survey import survey
-    from m3b.data.survey.facts import Limits
+    from m3b.data.survey.facts import SurveyLimits
     from m3b.data.survey.relations import Survey
 
     try:
         found = Survey.model_validate_json((folder / SURVEY).read_bytes())
     except (OSError, ValueError):
-        found = survey(Path(job["root"]), limits=Limits(seconds=float(job["seconds"])))
+        found = survey(Path(job["root"]), limits=SurveyLimits(seconds=float(job["seconds"])))
     records = [
         Record(tuple(one["images"]), tuple(one["labels"]), mask=tuple(one["masks"]) or None) for one in job["records"]
     ]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from m3b.data.records import Record
 from m3b.data.spec.accounting import Accounting
-from m3b.data.spec.cases import Case, Folder
+from m3b.data.spec.cases import CaseDraft, DataFolder
 from m3b.data.spec.model import IndexSpec
 from m3b.data.spec.sources import Sources
 
@@ -16,21 +16,21 @@ from m3b.data.spec.sources import Sources
 class Entry:
     """A case and what was found for it."""
 
-    case: Case
+    case: CaseDraft
     record: Record
     side: str = ""
     keys: tuple[str, ...] = ()
 
 
 @dataclass
-class Job:
+class SpecExecution:
     """One execution of a spec: what it reads, where it writes, and what it has to say."""
 
     spec: IndexSpec
     root: Path
     name: str
     work: Path
-    folder: Folder
+    folder: DataFolder
     sources: Sources
     accounting: Accounting
     notes: list[str] = field(default_factory=list)

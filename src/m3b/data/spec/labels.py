@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from m3b.data.spec.cases import Case
+from m3b.data.spec.cases import CaseDraft
 from m3b.data.spec.model import FromTable, Labels
 from m3b.data.spec.sources import Sources
 from m3b.data.survey.keys import key as normal
@@ -16,7 +16,7 @@ class LeaveOut(Exception):
     """A case that the index cannot hold; the message is the reason, without the case's name."""
 
 
-def labels_of(labels: Labels, sources: Sources, case: Case) -> tuple[str, ...]:
+def labels_of(labels: Labels, sources: Sources, case: CaseDraft) -> tuple[str, ...]:
     """The classes of a case.
 
     Raises:
@@ -55,7 +55,7 @@ def _names(labels: Labels) -> dict[str, str]:
     return named
 
 
-def _one_hot(labels: Labels, sources: Sources, case: Case) -> tuple[str, ...]:
+def _one_hot(labels: Labels, sources: Sources, case: CaseDraft) -> tuple[str, ...]:
     columns = {source.column: source for source in labels.sources if isinstance(source, FromTable)}
     found: list[str] = []
     seen = False

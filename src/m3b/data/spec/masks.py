@@ -10,7 +10,7 @@ from typing import Any
 
 from m3b.data.reading import read_image, read_mask, shared, shared_masks
 from m3b.data.spec.accounting import Accounting
-from m3b.data.spec.cases import Case, Folder, Item, by_keys, by_names
+from m3b.data.spec.cases import CaseDraft, DataFolder, Item, by_keys, by_names
 from m3b.data.spec.contours import draw_contours, referenced_series, series_of
 from m3b.data.spec.labels import LeaveOut
 from m3b.data.spec.model import Masks
@@ -35,11 +35,11 @@ class MaskSource:
     """
 
     masks: Masks
-    folder: Folder
+    folder: DataFolder
     accounting: Accounting
     prefix: str
     work: Path
-    cases: Sequence[Case]
+    cases: Sequence[CaseDraft]
     _of_case: dict[str, list[Item]] = field(default_factory=dict)
     _items: list[Item] = field(default_factory=list)
     _used: set[str] = field(default_factory=set)
@@ -62,11 +62,11 @@ class MaskSource:
             image = self.masks.image or self.masks.case
             self._of_case = by_keys(self.cases, self._items, image, self.masks.case, self.masks.rule)
 
-    def items_of(self, case: Case) -> list[Item]:
+    def items_of(self, case: CaseDraft) -> list[Item]:
         """The files that belong to a case."""
         return self._of_case.get(case.key, [])
 
-    def mask_of(self, case: Case) -> str | Mapping[str, str] | None:
+    def mask_of(self, case: CaseDraft) -> str | Mapping[str, str] | None:
         """What the index names as the mask of a case; None for a healthy one.
 
         Raises:
@@ -96,7 +96,7 @@ class MaskSource:
         unused = [item.path for item in self._items if item.reference not in self._used]
         self.accounting.leave(unused, "a mask without its image")
 
-    def _made(self, case: Case, items: list[Item]) -> str | Mapping[str, str]:
+    def _made(self, case: CaseDraft, items: list[Item]) -> str | Mapping[str, str]:
         if self.masks.format == "rtstruct":
             return self._drawn(case, items)
         if self.masks.format != "image":
@@ -126,7 +126,7 @@ class MaskSource:
             raise DataError("no mask of a class of this index")
         return dict(sorted(found.items(), key=lambda pair: list(self.masks.classes).index(pair[0])))
 
-    def _derived(self, case: Case, items: list[Item]) -> str:
+    def _derived(self, case: CaseDraft, items: list[Item]) -> str:
         """Write the union of binary masks; `cut` decides what is foreground, else anything but 0."""
         import numpy as np
 
@@ -140,14 +140,14 @@ class MaskSource:
         _same_shape(self.folder.root, case, whole.shape)
         return self._written(case, whole.astype(np.uint16) * value)
 
-    def _drawn(self, case: Case, items: list[Item]) -> str:
+    def _drawn(self, case: CaseDraft, items: list[Item]) -> str:
         """The regions of an RTSTRUCT file on its series."""
         if case.folder is None:
             raise DataError("contours need a folder with one DICOM series as the image (images.unit = folder)")
         file, series = self.folder.root / items[0].path, self.folder.root / case.folder
         return self._written(case, draw_contours(file, series, self.masks.names, self.masks.classes))
 
-    def _outlined(self, case: Case, items: list[Item]) -> str | Mapping[str, str]:
+    def _outlined(self, case: CaseDraft, items: list[Item]) -> str | Mapping[str, str]:
         """Outlines and segments: a file a class where classes may overlap, else one with label numbers."""
         import numpy as np
 
@@ -182,7 +182,7 @@ class MaskSource:
                 whole[layers[name]] = value
         return self._written(case, whole)
 
-    def _written(self, case: Case, array: Any) -> str:
+    def _written(self, case: CaseDraft, array: Any) -> str:
         place = self.work / PLACE
         place.mkdir(parents=True, exist_ok=True)
         self._number += 1
@@ -191,7 +191,7 @@ class MaskSource:
         return Path(file).relative_to(self.work).as_posix()
 
 
-def by_series(root: Path, cases: Sequence[Case], items: Sequence[Item]) -> dict[str, list[Item]]:
+def by_series(root: Path, cases: Sequence[CaseDraft], items: Sequence[Item]) -> dict[str, list[Item]]:
     """The files of contours by the case whose series they were drawn on."""
     named = {series_of(root / case.folder): case.key for case in cases if case.folder is not None}
     found: dict[str, list[Item]] = defaultdict(list)
@@ -202,7 +202,7 @@ def by_series(root: Path, cases: Sequence[Case], items: Sequence[Item]) -> dict[
     return dict(found)
 
 
-def by_stems(cases: Sequence[Case], items: Sequence[Item]) -> dict[str, list[Item]]:
+def by_stems(cases: Sequence[CaseDraft], items: Sequence[Item]) -> dict[str, list[Item]]:
     """The files of every case that are called like its image, in those folders that bring most together."""
     found = [by_names(cases, items, (folders, "stem")) for folders in FOLDERS]
     return max(found, key=lambda one: sum(len(some) == 1 for some in one.values()))
@@ -216,7 +216,7 @@ def _foreground(root: Path, item: Item, cut: float | None) -> Any:
     return array.max(axis=0) > cut
 
 
-def _fits(root: Path, case: Case, item: Item) -> None:
+def _fits(root: Path, case: CaseDraft, item: Item) -> None:
     try:
         shape = tuple(shared().probe(str(root / item.reference)))
     except shared().ImageError as error:
@@ -224,7 +224,7 @@ def _fits(root: Path, case: Case, item: Item) -> None:
     _same_shape(root, case, shape)
 
 
-def _same_shape(root: Path, case: Case, shape: tuple[int, ...]) -> None:
+def _same_shape(root: Path, case: CaseDraft, shape: tuple[int, ...]) -> None:
     paths = [str(root / one.reference) for one in case.items] if case.folder is None else [str(root / case.folder)]
     try:
         image = tuple(shared().probe(paths[0] if len(paths) == 1 else paths))

@@ -27,13 +27,13 @@ VERSION = 1
 Task = Literal["diagnosis", "segmentation", "detection", "report"]
 
 
-class Part(BaseModel):
+class SpecPart(BaseModel):
     """Frozen; a misspelt key is an error that names it."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class Files(Part):
+class Files(SpecPart):
     """Files of the data folder.
 
     Args:
@@ -47,7 +47,7 @@ class Files(Part):
     member: str = ""
 
 
-class FromPath(Part):
+class FromPath(SpecPart):
     """A text made of a file's own slots, such as the class folder `{level0}`.
 
     Args:
@@ -60,7 +60,7 @@ class FromPath(Part):
     find: str = ""
 
 
-class FromTable(Part):
+class FromTable(SpecPart):
     """The cell of a table row that names the file or its case.
 
     Args:
@@ -88,21 +88,21 @@ class FromTable(Part):
     through: FromTable | None = None
 
 
-class FromTag(Part):
+class FromTag(SpecPart):
     """A DICOM header field of the case's first file."""
 
     kind: Literal["tag"] = "tag"
     keyword: str
 
 
-class FromMember(Part):
+class FromMember(SpecPart):
     """Another array of the same container: `train_labels[#]` beside `train_images[#]`, or one value a file."""
 
     kind: Literal["member"] = "member"
     key: str
 
 
-class FromList(Part):
+class FromList(SpecPart):
     """The side whose list names the file: for splits.
 
     Args:
@@ -135,7 +135,7 @@ Value = Annotated[
 """Where one text of a case comes from; `"{patient}"` alone is short for `{"kind": "path", "value": "{patient}"}`."""
 
 
-class Channel(Part):
+class Channel(SpecPart):
     """One image of a case that has several on the same anatomy: a sequence or modality.
 
     Args:
@@ -151,7 +151,7 @@ class Channel(Part):
     by: tuple[str, ...] = ()
 
 
-class Images(Part):
+class Images(SpecPart):
     """The images, and what makes several of them one case.
 
     Args:
@@ -170,7 +170,7 @@ class Images(Part):
     channels: tuple[Channel, ...] = ()
 
 
-class Labels(Part):
+class Labels(SpecPart):
     """Class labels of a case.
 
     Args:
@@ -191,7 +191,7 @@ class Labels(Part):
     ordered: bool = False
 
 
-class Masks(Part):
+class Masks(SpecPart):
     """Masks of a case.
 
     Args:
@@ -225,7 +225,7 @@ class Masks(Part):
     names: dict[str, tuple[str, ...]] = {}
 
 
-class Boxes(Part):
+class Boxes(SpecPart):
     """Boxes of a case.
 
     Args:
@@ -247,7 +247,7 @@ class Boxes(Part):
     empty: Literal["leave_out", "healthy"] = "healthy"
 
 
-class Text(Part):
+class Text(SpecPart):
     """The report of a case; either part may be missing, not both."""
 
     findings: Value | None = None
@@ -260,7 +260,7 @@ class Text(Part):
         return self
 
 
-class Split(Part):
+class SplitRule(SpecPart):
     """Which cases are for testing.
 
     Args:
@@ -278,14 +278,14 @@ class Split(Part):
     seed: int = Field(default=0, ge=0)
 
 
-class LeftOut(Part):
+class LeftOut(SpecPart):
     """Files that are no part of the index, and why."""
 
     pattern: str
     reason: str = Field(min_length=3)
 
 
-class IndexSpec(Part):
+class IndexSpec(SpecPart):
     """A reading of a data folder.
 
     Args:
@@ -306,7 +306,7 @@ class IndexSpec(Part):
     patient: Value | None = None
     together: tuple[Value, ...] = ()
     copies: bool = True
-    split: Split = Split()
+    split: SplitRule = SplitRule()
     left_out: tuple[LeftOut, ...] = ()
 
     @model_validator(mode="after")

@@ -12,7 +12,7 @@ from m3b.data.reading import shared
 from m3b.data.spec.model import FromTable
 from m3b.data.spec.patterns import fields
 from m3b.data.spec.sources import SEPARATOR, Row
-from m3b.data.survey.facts import Limits
+from m3b.data.survey.facts import SurveyLimits
 from m3b.data.survey.reading_tables import read_rows
 from m3b.data.survey.walk import walk
 from m3b.errors import DataError
@@ -31,7 +31,7 @@ class Readers:
 
     def files(self) -> list[str]:
         """Every regular file, in natural order; links are not followed."""
-        tree = walk(self.root, Limits())
+        tree = walk(self.root, SurveyLimits())
         natural = shared().natural_key
         return sorted((folder.path(name) for folder in tree.folders for name in folder.names), key=natural)
 
@@ -59,7 +59,7 @@ class Readers:
         """
         file = self.root / path
         try:
-            tables = read_rows(file, file.suffix.lower(), Limits())
+            tables = read_rows(file, file.suffix.lower(), SurveyLimits())
         except (Unreadable, ValueError, OSError) as error:
             raise DataError(f"{path} cannot be read as a table: {error}.") from error
         fitting = [one for one in tables if source.sheet in ("", one.sheet) and source.records in ("", one.record_path)]

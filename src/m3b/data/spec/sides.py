@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from m3b.data.records import UNKNOWN_PATIENT, Record
-from m3b.data.spec.cases import Case
-from m3b.data.spec.job import Entry, Job
+from m3b.data.spec.cases import CaseDraft
+from m3b.data.spec.job import Entry, SpecExecution
 from m3b.data.spec.model import IndexSpec, Value
 from m3b.data.spec.opened import COPY, UNREADABLE, NothingOpens, open_all
 from m3b.data.spec.split import Unit, draw, together
@@ -15,7 +15,7 @@ from m3b.data.survey.keys import key as normal
 from m3b.errors import DataError
 
 
-def sides_of(job: Job, entries: list[Entry]) -> tuple[list[Record], list[Record], int]:
+def sides_of(job: SpecExecution, entries: list[Entry]) -> tuple[list[Record], list[Record], int]:
     """Training and test records; the data set's own split where the spec names one, else a drawn one."""
     spec = job.spec
     own = _own(job, spec.split.source, entries) if spec.split.source is not None else []
@@ -49,7 +49,9 @@ def sides_of(job: Job, entries: list[Entry]) -> tuple[list[Record], list[Record]
     return train, test, crossing
 
 
-def _opened(job: Job, entries: list[Entry], own: list[str]) -> tuple[list[Entry], list[str], list[str], list[str]]:
+def _opened(
+    job: SpecExecution, entries: list[Entry], own: list[str]
+) -> tuple[list[Entry], list[str], list[str], list[str]]:
     """The cases whose images open and are no copies, their sides, a key that the patients of copies share, and one that
     neighbours of a series share."""
     images = [_references(entry.case) for entry in entries]
@@ -76,7 +78,7 @@ def _opened(job: Job, entries: list[Entry], own: list[str]) -> tuple[list[Entry]
     return [entries[p] for p in kept], [own[p] for p in kept] if own else [], [looked.pixels[p] for p in kept], series
 
 
-def _references(case: Case) -> Sequence[str] | Mapping[str, str]:
+def _references(case: CaseDraft) -> Sequence[str] | Mapping[str, str]:
     """What is opened of a case, below the data folder."""
     if case.channels:
         return {name: item.reference for name, item in case.channels.items()}
@@ -84,7 +86,7 @@ def _references(case: Case) -> Sequence[str] | Mapping[str, str]:
 
 
 def _without_crossing(
-    job: Job, sides: list[str], groups: Sequence[str], entries: Sequence[Entry]
+    job: SpecExecution, sides: list[str], groups: Sequence[str], entries: Sequence[Entry]
 ) -> tuple[list[str], int]:
     """Training cases of a patient, or copies of a picture, in the data set's own test part are left out."""
     tested = {group for group, side in zip(groups, sides, strict=True) if side == "test"}
@@ -98,7 +100,7 @@ def _without_crossing(
     return found, len(crossing)
 
 
-def _unused(job: Job, case: Case, reason: str) -> None:
+def _unused(job: SpecExecution, case: CaseDraft, reason: str) -> None:
     for path in case.files:
         job.accounting.used.pop(path, None)
     job.accounting.leave(case.files, reason)
@@ -114,7 +116,7 @@ def _patients(spec: IndexSpec, groups: Sequence[str], entries: Sequence[Entry]) 
     ]
 
 
-def _own(job: Job, source: Value, entries: Sequence[Entry]) -> list[str]:
+def _own(job: SpecExecution, source: Value, entries: Sequence[Entry]) -> list[str]:
     """Each case's side by the data set's own split; `""` for cases on neither, which are left out."""
     split = job.spec.split
     meaning = {normal("exact", text): side for side, texts in (("train", split.train), ("train", split.val),
@@ -127,7 +129,7 @@ def _own(job: Job, source: Value, entries: Sequence[Entry]) -> list[str]:
     return sides
 
 
-def _texts(job: Job, values: Sequence[Value], case: Case) -> list[str]:
+def _texts(job: SpecExecution, values: Sequence[Value], case: CaseDraft) -> list[str]:
     return [job.sources.text(value, case) or "" for value in values]
 
 

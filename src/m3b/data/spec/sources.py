@@ -10,7 +10,7 @@ from typing import Any
 
 from m3b.data.reading import shared
 from m3b.data.spec.accounting import Accounting
-from m3b.data.spec.cases import Case, Folder
+from m3b.data.spec.cases import CaseDraft, DataFolder
 from m3b.data.spec.model import Files, FromList, FromMember, FromPath, FromTable, FromTag, Value
 from m3b.data.spec.patterns import PatternError, compiled, fields, filled
 from m3b.data.survey.keys import key as normal
@@ -48,7 +48,7 @@ class Sources:
         conflicts: keys for which rows of a table disagree: no value is taken for those.
     """
 
-    folder: Folder
+    folder: DataFolder
     rows: ReadRows
     lines: ReadLines
     accounting: Accounting
@@ -57,7 +57,7 @@ class Sources:
     _lists: dict[str, dict[str, str]] = field(default_factory=dict)
     _arrays: dict[tuple[str, str], Any] = field(default_factory=dict)
 
-    def text(self, value: Value, case: Case) -> str | None:
+    def text(self, value: Value, case: CaseDraft) -> str | None:
         """The text of a case; None where the source does not name it, or names it with different texts."""
         texts = self.texts(value, case)
         if len(texts) > 1:
@@ -65,7 +65,7 @@ class Sources:
             return None
         return texts[0] if texts else None
 
-    def texts(self, value: Value, case: Case) -> tuple[str, ...]:
+    def texts(self, value: Value, case: CaseDraft) -> tuple[str, ...]:
         """All different texts of a case: several where a table has several rows for it."""
         match value:
             case FromPath():
@@ -132,7 +132,7 @@ class Sources:
             self._lists[known] = found
         return self._lists[known]
 
-    def _member(self, value: FromMember, case: Case) -> tuple[str, ...]:
+    def _member(self, value: FromMember, case: CaseDraft) -> tuple[str, ...]:
         """A value of another array: at the case's own place where the key ends with [#], else the whole as one text."""
         import numpy as np
 

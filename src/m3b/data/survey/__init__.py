@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from m3b.data.survey.cache import cached_survey
     from m3b.data.survey.engine import survey
-    from m3b.data.survey.facts import Limits
+    from m3b.data.survey.facts import SurveyLimits
     from m3b.data.survey.relations import Survey
 
-__all__ = ["Limits", "Survey", "cached_survey", "survey"]
-_HOME = {"Limits": "facts", "Survey": "relations", "cached_survey": "cache", "survey": "engine"}
+__all__ = ["SurveyLimits", "Survey", "cached_survey", "survey"]
+_HOME = {"SurveyLimits": "facts", "Survey": "relations", "cached_survey": "cache", "survey": "engine"}
 
 
 def __getattr__(name: str) -> Any:

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 from m3b.data.survey.engine import of_tree
-from m3b.data.survey.facts import VERSION, Limits
+from m3b.data.survey.facts import VERSION, SurveyLimits
 from m3b.data.survey.relations import Survey
 from m3b.data.survey.walk import walk
 from m3b.errors import DataError
@@ -16,7 +16,7 @@ MAX_KEPT = 32
 """Surveys that a cache folder holds; the oldest go."""
 
 
-def cached_survey(root: str | Path, cache: Path, *, limits: Limits | None = None) -> Survey:
+def cached_survey(root: str | Path, cache: Path, *, limits: SurveyLimits | None = None) -> Survey:
     """As `survey`, but taken from `cache` where the folder's names, sizes and times are the same as they were.
 
     Of folders with more than 20,000 files the sizes and times of a part are compared. A stored survey holds values of
@@ -25,7 +25,7 @@ def cached_survey(root: str | Path, cache: Path, *, limits: Limits | None = None
     Raises:
         DataError: `root` is no folder that can be read.
     """
-    top, limits = Path(root), limits or Limits()
+    top, limits = Path(root), limits or SurveyLimits()
     try:
         tree = walk(top, limits)
     except OSError as error:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from m3b.data.survey.facts import FileKind
 from m3b.data.survey.kinds import cut
-from m3b.data.survey.name_templates import FREE, Files
+from m3b.data.survey.name_templates import FREE, NamedFiles
 from m3b.data.survey.sides import side_of
 from m3b.data.survey.tokens import pieces
 
@@ -26,7 +26,7 @@ class Merged:
     forms: set[str]
     kind: FileKind
     signature: Signature
-    files: list[Files] = field(default_factory=list)
+    files: list[NamedFiles] = field(default_factory=list)
 
     @property
     def count(self) -> int:
@@ -103,7 +103,7 @@ def case_keys(group: Merged, fixed: set[int], *, within: bool) -> set[tuple[str,
     return keys
 
 
-def _constant(files: Files) -> set[int]:
+def _constant(files: NamedFiles) -> set[int]:
     """Which pieces of a group's names never vary, where all names have one form and there are several."""
     if files.count < 2 or FREE in files.name:
         return set()

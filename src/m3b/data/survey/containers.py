@@ -12,8 +12,8 @@ from typing import Any, Literal
 
 from m3b.data.opening import Unreadable, attempt
 from m3b.data.survey.array_files import Format, Inner, open_members
-from m3b.data.survey.facts import Container, Limits, Member, Value
-from m3b.data.survey.samples import MASKS, Look, content, from_array
+from m3b.data.survey.facts import Container, Member, SurveyLimits, Value
+from m3b.data.survey.samples import MASKS, FileSample, content, from_array
 from m3b.data.survey.sides import side_of
 
 MAX_KEYS = 24
@@ -23,21 +23,21 @@ _TEXTS = frozenset("SUO")
 
 
 @dataclass(frozen=True)
-class Seen:
+class KeyForm:
     """One form of key in one file: a member, how many keys have that form, and what the member holds."""
 
     inner: Inner
     keys: int
-    look: Look
+    look: FileSample
     values: tuple[Value, ...]
     stacked: bool
 
 
 def container_of(
-    group: str, files: int, paths: list[Path], suffix: str, limits: Limits
+    group: str, files: int, paths: list[Path], suffix: str, limits: SurveyLimits
 ) -> tuple[Container | None, int]:
     """The facts of a group of array files, from some of them, and how many of those do not open."""
-    seen: dict[str, list[Seen]] = defaultdict(list)
+    seen: dict[str, list[KeyForm]] = defaultdict(list)
     formats = Counter[Format]()
     failed = 0
     for path in paths:
@@ -57,7 +57,7 @@ def container_of(
     return facts, failed
 
 
-def _see(path: Path, suffix: str, seen: dict[str, list[Seen]], limits: Limits) -> Format:
+def _see(path: Path, suffix: str, seen: dict[str, list[KeyForm]], limits: SurveyLimits) -> Format:
     """Look at every form of key of one file."""
     form, inners, close = open_members(path, suffix)
     try:
@@ -68,8 +68,8 @@ def _see(path: Path, suffix: str, seen: dict[str, list[Seen]], limits: Limits) -
     return form
 
 
-def _seen(inners: list[Inner], limits: Limits) -> list[tuple[str, Seen]]:
-    found: list[tuple[str, Seen]] = []
+def _seen(inners: list[Inner], limits: SurveyLimits) -> list[tuple[str, KeyForm]]:
+    found: list[tuple[str, KeyForm]] = []
     by_form: dict[str, list[Inner]] = defaultdict(list)
     for inner in inners:
         by_form[form_of(inner.key) if len(inners) > 8 else inner.key].append(inner)
@@ -77,7 +77,7 @@ def _seen(inners: list[Inner], limits: Limits) -> list[tuple[str, Seen]]:
     for form, some in by_form.items():
         stacked = is_stack(some[0].shape, lengths)
         look, values = _look(some[0], limits, stacked)
-        found.append((form, Seen(some[0], len(some), look, values, stacked)))
+        found.append((form, KeyForm(some[0], len(some), look, values, stacked)))
     return found
 
 
@@ -86,14 +86,14 @@ def form_of(key: str) -> str:
     return re.sub(r"\d+", "#", key)
 
 
-def _look(inner: Inner, limits: Limits, stacked: bool) -> tuple[Look, tuple[Value, ...]]:
+def _look(inner: Inner, limits: SurveyLimits, stacked: bool) -> tuple[FileSample, tuple[Value, ...]]:
     """What a member holds: the vocabulary of a vector, else the look of an image or of the first items of a stack."""
     size = 1
     for side in inner.shape:
         size *= side
     kind = inner.dtype.lstrip("<>|=")[:1]
     if "object" in inner.dtype or kind in _TEXTS or (len(inner.shape) <= 1 or _is_vector(inner.shape)):
-        return Look("vector"), _vocabulary(inner, size, limits)
+        return FileSample("vector"), _vocabulary(inner, size, limits)
     import numpy as np
 
     part = None
@@ -101,12 +101,12 @@ def _look(inner: Inner, limits: Limits, stacked: bool) -> tuple[Look, tuple[Valu
         first = max(int(min(_READ, limits.pixels) // max(size // inner.shape[0], 1)), 1)
         part = (slice(0, first),)
         if size // inner.shape[0] > limits.pixels:
-            return Look("large"), ()
+            return FileSample("large"), ()
     elif len(inner.shape) >= 3 and inner.shape[0] > 4 * max(inner.shape[1:3]) // 3:
         part = (slice(0, 64),)
     array = np.asarray(inner.read(part))
     if array.dtype.kind not in "biuf":
-        return Look("vector"), ()
+        return FileSample("vector"), ()
     return _as_images(array, inner, stacked), ()
 
 
@@ -114,7 +114,7 @@ def _is_vector(shape: tuple[int, ...]) -> bool:
     return len(shape) == 2 and min(shape) <= 32 and (min(shape) == 1 or shape[1] <= 32 < shape[0])
 
 
-def _vocabulary(inner: Inner, size: int, limits: Limits) -> tuple[Value, ...]:
+def _vocabulary(inner: Inner, size: int, limits: SurveyLimits) -> tuple[Value, ...]:
     import numpy as np
 
     if size > limits.pixels or ("object" in inner.dtype and not inner.shape):
@@ -137,7 +137,7 @@ def _plain(value: Any) -> str:
     return str(int(value)) if isinstance(value, float) and value == int(value) else str(value)
 
 
-def _as_images(array: Any, inner: Inner, stacked: bool) -> Look:
+def _as_images(array: Any, inner: Inner, stacked: bool) -> FileSample:
     """A look at one image or volume of a member: `(H, W)`, `(H, W, 3)`, `(N, H, W)`, `(N, H, W, C)`, `(H, W, D)`."""
     items = array[: min(len(array), 32)] if stacked else array[None]
     one = items[0]
@@ -148,7 +148,7 @@ def _as_images(array: Any, inner: Inner, stacked: bool) -> Look:
         dims, channels = (2 if one.ndim == 2 else 3), 1
     look = from_array(items.reshape(1, *items.shape[:1], -1), 2, None, "", inner.dtype)
     shape = items.shape[1:3] if channels > 1 or dims == 2 else items.shape[1:]
-    return Look(
+    return FileSample(
         "", tuple(map(int, shape)), int(channels), int(shape[-1]) if dims == 3 else 1, dims, inner.dtype, None, "",
         look.values,
     )  # fmt: skip
@@ -163,7 +163,7 @@ def is_stack(shape: tuple[int, ...], lengths: set[int]) -> bool:
     return len(shape) == 3 and shape[-1] not in (1, 3, 4) and shape[1] == shape[2] and shape[0] > 2 * shape[1]
 
 
-def _member(key: str, found: list[Seen]) -> Member:
+def _member(key: str, found: list[KeyForm]) -> Member:
     looks = [one.look for one in found if one.look.error != "vector"]
     shapes = {one.inner.shape for one in found}
     side = side_of(key)
@@ -185,7 +185,7 @@ def _member(key: str, found: list[Seen]) -> Member:
 
 
 def _role(
-    facts: Any, values: Counter[str], shapes: set[tuple[int, ...]], found: list[Seen]
+    facts: Any, values: Counter[str], shapes: set[tuple[int, ...]], found: list[KeyForm]
 ) -> Literal["image", "mask", "labels", "text", "scalar", "unknown"]:
     if facts is not None:
         return "mask" if facts.values in MASKS else "image" if facts.failed < facts.looked else "unknown"

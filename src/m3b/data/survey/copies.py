@@ -8,7 +8,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from m3b.data.image_probe import SIDE, Look, near_pairs
+from m3b.data.image_probe import SIDE, ImageProbe, near_pairs
 from m3b.data.opening import Unreadable, attempt
 from m3b.data.survey.divisions import Division
 from m3b.data.survey.gathering import Gathered, Gathering
@@ -115,7 +115,7 @@ def _near(found: Gathering, group: Gathered) -> tuple[list[list[str]], int]:
     if group.merged.count > MAX_NEAR or group.fact.bytes > found.tree.limits.hashed_bytes:
         found.tree.notes.add("near_copies_not_checked", group.paths[0], group.merged.count)
         return [], 0
-    looks: dict[str, Look] = {}
+    looks: dict[str, ImageProbe] = {}
     for path in group.paths:
         if found.tree.spent > _NEAR_SHARE * found.tree.limits.seconds:
             found.tree.notes.add("near_copies_not_checked", path, group.merged.count - len(looks))
@@ -138,7 +138,7 @@ def _root(joined: dict[str, str], path: str) -> str:
     return path
 
 
-def _thumbnail(path: Path, pixels: int) -> Look | None:
+def _thumbnail(path: Path, pixels: int) -> ImageProbe | None:
     """A small grey copy as `near_pairs` compares it; None where the picture does not open."""
     try:
         return attempt(lambda: _small(path, pixels), path)
@@ -146,7 +146,7 @@ def _thumbnail(path: Path, pixels: int) -> Look | None:
         return None
 
 
-def _small(path: Path, pixels: int) -> Look:
+def _small(path: Path, pixels: int) -> ImageProbe:
     import numpy as np
     from PIL import Image as Pillow
 
@@ -158,7 +158,7 @@ def _small(path: Path, pixels: int) -> Look:
     centred = (small - small.mean()).ravel()
     norm = float(np.linalg.norm(centred))
     digest = hashlib.blake2b(small.tobytes(), digest_size=8).hexdigest()
-    return Look(digest=digest + path.name if norm < 1e-9 else digest + str(path.stat().st_size),
+    return ImageProbe(digest=digest + path.name if norm < 1e-9 else digest + str(path.stat().st_size),
                 thumbnail=(centred / norm if norm > 1e-9 else centred).astype(np.float32), flat=norm < 1e-9)  # fmt: skip
 
 

@@ -6,14 +6,14 @@ from dataclasses import dataclass, field
 
 from m3b.data.survey.gathering import Gathered
 from m3b.data.survey.keys import key
-from m3b.data.survey.relations import Join, Split
+from m3b.data.survey.relations import FoundSplit, Join
 
 
 @dataclass
 class Division:
     """A split with the side of every path or row that it speaks of."""
 
-    fact: Split
+    fact: FoundSplit
     group: str = ""
     sides: dict[str, str] = field(default_factory=dict)
     """By path of the group."""

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from m3b.data.survey.annotations import annotations_of
 from m3b.data.survey.copies import copies_of
-from m3b.data.survey.facts import Limits
+from m3b.data.survey.facts import SurveyLimits
 from m3b.data.survey.gathering import Gathered, Gathering, gather
 from m3b.data.survey.groups import groupings_of
 from m3b.data.survey.joins import joins_of
@@ -23,7 +23,7 @@ from m3b.data.survey.walk import Tree, walk
 from m3b.errors import DataError
 
 
-def survey(root: str | Path, *, limits: Limits | None = None) -> Survey:
+def survey(root: str | Path, *, limits: SurveyLimits | None = None) -> Survey:
     """Look once at a folder that nobody prepared, and state what is there.
 
     The same files give the same facts whatever the order in which the file system lists them. Links are not followed;
@@ -37,7 +37,7 @@ def survey(root: str | Path, *, limits: Limits | None = None) -> Survey:
     """
     top = Path(root)
     try:
-        tree = walk(top, limits or Limits())
+        tree = walk(top, limits or SurveyLimits())
     except OSError as error:
         raise DataError(f"{top}: {error.strerror or error}. Name a folder that can be read.") from error
     return of_tree(tree)

@@ -25,7 +25,7 @@ class Fact(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class Limits(Fact):
+class SurveyLimits(Fact):
     """What a survey may spend; beyond, it says so in a note. Bytes, seconds and counts."""
 
     files: int = 2_000_000
@@ -70,7 +70,7 @@ class Value(Fact):
 PartKind = Literal["word", "number", "side", "date", "uid", "hash", "text"]
 
 
-class Part(Fact):
+class PathPart(Fact):
     """A piece of a path that varies within a group.
 
     `slot` names it within its group: "level0" is the folder below the surveyed one, "name0" the first varying piece
@@ -153,7 +153,7 @@ FileKind = Literal[
 ]  # fmt: skip
 
 
-class Group(Fact):
+class FileGroup(Fact):
     """Files of one name template and one kind of content."""
 
     id: str
@@ -167,7 +167,7 @@ class Group(Fact):
     bytes: int
     exact: bool = True
     """Whether `bytes` was measured on every file."""
-    parts: tuple[Part, ...] = ()
+    parts: tuple[PathPart, ...] = ()
     looked: int = 0
     """Paths from which the parts were counted: all, or of very many some spread evenly."""
     examples: tuple[str, ...] = ()

@@ -9,12 +9,12 @@ from m3b.data.survey.archives import archive_of
 from m3b.data.survey.cases import ANY, Merged, Signature
 from m3b.data.survey.containers import container_of
 from m3b.data.survey.dicom import Header, Headers, read_header, series_of
-from m3b.data.survey.facts import Container, Content, Group, Series
+from m3b.data.survey.facts import Container, Content, FileGroup, Series
 from m3b.data.survey.grouping import merge
 from m3b.data.survey.kinds import IMAGES
-from m3b.data.survey.name_templates import Files, fine_groups
+from m3b.data.survey.name_templates import NamedFiles, fine_groups
 from m3b.data.survey.parts import FEW_PATHS, LARGE, MAX_PATHS, parts_of, values_of
-from m3b.data.survey.samples import MASKS, Look, content, look_at
+from m3b.data.survey.samples import MASKS, FileSample, content, look_at
 from m3b.data.survey.stacks import stack_of
 from m3b.data.survey.templates import Template, template_of
 from m3b.data.survey.videos import look_at_video
@@ -25,7 +25,7 @@ from m3b.data.survey.walk import STAT_ALL, STAT_EACH, Tree
 class Gathered:
     """A group with what the later steps need of it: all its paths, its template, and the headers that were read."""
 
-    fact: Group
+    fact: FileGroup
     merged: Merged
     most: int
     """Paths that are looked at for parts."""
@@ -88,10 +88,10 @@ class Gathering:
     tree: Tree
     groups: list[Gathered] = field(default_factory=list)
     series: list[Series] = field(default_factory=list)
-    looks: dict[tuple[str, str], Look] = field(default_factory=dict)
+    looks: dict[tuple[str, str], FileSample] = field(default_factory=dict)
     headers: dict[str, Header | None] = field(default_factory=dict)
 
-    def look(self, path: str, files: Files | Merged) -> Look:
+    def look(self, path: str, files: NamedFiles | Merged) -> FileSample:
         """The look of one file, opened once."""
         key = (path, files.kind)
         if key not in self.looks:
@@ -123,7 +123,7 @@ def gather(tree: Tree) -> Gathering:
     return found
 
 
-def _signature(found: Gathering, files: Files) -> Signature:
+def _signature(found: Gathering, files: NamedFiles) -> Signature:
     """What a fine group holds, by two samples: kind of content, and dimensions or modality."""
     if files.kind not in IMAGES:
         return ("text",)
@@ -174,11 +174,11 @@ def _gathered(found: Gathering, merged: Merged, id: str, dicoms: int) -> Gathere
     return made
 
 
-def _bare(found: Gathering, merged: Merged, id: str, template: Template | None) -> Group:
+def _bare(found: Gathering, merged: Merged, id: str, template: Template | None) -> FileGroup:
     tree = found.tree
     some = merged.spread(STAT_ALL) if tree.exact else merged.spread(STAT_EACH)
     sizes = [tree.size(path) for path in some]
-    return Group(
+    return FileGroup(
         id=id,
         template=template.shown() if template else f"{merged.count} documents and other files",
         pattern=template.pattern() if template else "",

@@ -11,15 +11,15 @@ from collections.abc import Callable
 
 from m3b.data.survey.cases import ANY, Merged, Signature, same_cases
 from m3b.data.survey.kinds import IMAGES
-from m3b.data.survey.name_templates import Files
+from m3b.data.survey.name_templates import NamedFiles
 
 _AUGMENTED = ("transform", "aug", "rot", "flip", "copy", "crop", "jitter", "noise", "mirror")
 
 
-def merge(fine: list[Files], signature: Callable[[Files], Signature]) -> list[Merged]:
+def merge(fine: list[NamedFiles], signature: Callable[[NamedFiles], Signature]) -> list[Merged]:
     """Groups of one kind of content, in the order of their paths."""
     buckets: dict[tuple[object, ...], list[Merged]] = defaultdict(list)
-    documents: list[Files] = []
+    documents: list[NamedFiles] = []
     for one in fine:
         if one.kind in ("document", "other"):
             documents.append(one)
@@ -37,7 +37,7 @@ def merge(fine: list[Files], signature: Callable[[Files], Signature]) -> list[Me
     return found
 
 
-def _with_levels(files: Files) -> str:
+def _with_levels(files: NamedFiles) -> str:
     """The form of a name with the folder's own word, where it is repeated, as `{level}`: `benign/benign (#)`."""
     form = files.name
     for level in files.levels:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from m3b.data.survey.columns import fold, is_missing
 from m3b.data.survey.divisions import Division, keys_by_path
-from m3b.data.survey.facts import Part, Sensitive
+from m3b.data.survey.facts import PathPart, Sensitive
 from m3b.data.survey.gathering import Gathered, Gathering
 from m3b.data.survey.keys import key
 from m3b.data.survey.kinds import IMAGES
@@ -150,7 +150,7 @@ def _parts(group: Gathered) -> Iterator[tuple[End, Values, list[str]]]:
         yield End(kind="part", owner=group.id, name=part.slot), values, evidence
 
 
-def _evidence(group: Gathered, part: Part, after: Part | None) -> list[str]:
+def _evidence(group: Gathered, part: PathPart, after: PathPart | None) -> list[str]:
     word = part.before.lower().rstrip("_-. ")
     last = re.split(r"[^a-z]+", word)[-1]
     found = _of_word(last, "word_patient", "word_case") if last else []

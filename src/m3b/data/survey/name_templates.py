@@ -15,7 +15,7 @@ from m3b.data.patterns import shapes as digit_shapes
 from m3b.data.survey.facts import FileKind
 from m3b.data.survey.kinds import cut, kind_of_content, kind_of_name
 from m3b.data.survey.tokens import is_hash, like_hashes, pieces, shape
-from m3b.data.survey.walk import Folder, Tree
+from m3b.data.survey.walk import Tree, WalkedFolder
 
 FREE = "{text}"
 MAX_NAMES = 12
@@ -24,7 +24,7 @@ _TAIL_SHARE = 0.1
 
 
 @dataclass(slots=True)
-class Files:
+class NamedFiles:
     """A fine group. `levels` and `name` are shapes; `members` has each folder's parts with the names of its files."""
 
     levels: tuple[str, ...]
@@ -72,15 +72,15 @@ def spread(count: int, most: int) -> list[int]:
     return [(count * (2 * at + 1)) // (2 * most) for at in range(most)] if count > most else list(range(count))
 
 
-def fine_groups(tree: Tree) -> list[Files]:
+def fine_groups(tree: Tree) -> list[NamedFiles]:
     """All files of a tree in fine groups, in an order of their own."""
     places = level_shapes(tree.folders)
-    raw: dict[tuple[tuple[str, ...], str], dict[str, Files]] = defaultdict(dict)
+    raw: dict[tuple[tuple[str, ...], str], dict[str, NamedFiles]] = defaultdict(dict)
     for folder, levels in zip(tree.folders, places, strict=True):
         for form, suffix, names in _names(folder):
             here = raw[levels, suffix]
             if form not in here:
-                here[form] = Files(levels, form, suffix, kind_of_name(cut(names[0])[0], suffix))
+                here[form] = NamedFiles(levels, form, suffix, kind_of_name(cut(names[0])[0], suffix))
             here[form].add(folder.parts, names)
     found = [one for key in sorted(raw) for one in _bounded(raw[key])]
     for one in found:
@@ -89,7 +89,7 @@ def fine_groups(tree: Tree) -> list[Files]:
     return found
 
 
-def level_shapes(folders: list[Folder]) -> list[tuple[str, ...]]:
+def level_shapes(folders: list[WalkedFolder]) -> list[tuple[str, ...]]:
     """For each folder the shapes of its path. Many siblings of different words are free text, or hashes."""
     inner: dict[tuple[str, ...], set[str]] = defaultdict(set)
     for folder in folders:
@@ -105,7 +105,7 @@ def level_shapes(folders: list[Folder]) -> list[tuple[str, ...]]:
     return [tuple(form[folder.parts[: depth + 1]] for depth in range(len(folder.parts))) for folder in folders]
 
 
-def _names(folder: Folder) -> Iterator[tuple[str, str, list[str]]]:
+def _names(folder: WalkedFolder) -> Iterator[tuple[str, str, list[str]]]:
     """(shape, suffix, names) of one folder. Names are told apart by their digits first, for that is quick."""
     shapes = digit_shapes(folder.names)
     by_digits: dict[str, list[str]] = defaultdict(list)
@@ -125,7 +125,7 @@ def _names(folder: Folder) -> Iterator[tuple[str, str, list[str]]]:
         yield form, suffix, names
 
 
-def _bounded(forms: dict[str, Files]) -> list[Files]:
+def _bounded(forms: dict[str, NamedFiles]) -> list[NamedFiles]:
     """Few forms stay; many are one group of free text, but for tails that several share (`..._mask`)."""
     total = sum(one.count for one in forms.values())
     stems = [cut(name)[0] for one in forms.values() for _, names in one.members[:50] for name in names[:50]]
@@ -138,7 +138,7 @@ def _bounded(forms: dict[str, Files]) -> list[Files]:
         if tail := _tail(form):
             tails[tail] += one.count
     kept = {tail for tail, count in tails.items() if count >= max(_TAIL_SHARE * total, 3)}
-    by_tail: dict[str, list[Files]] = defaultdict(list)
+    by_tail: dict[str, list[NamedFiles]] = defaultdict(list)
     for form in sorted(forms):
         tail = _tail(form)
         by_tail[FREE + tail if tail in kept else FREE].append(forms[form])
@@ -157,17 +157,17 @@ def _tail(form: str) -> str:
     return ""
 
 
-def _merged(form: str, members: list[Files]) -> Files:
+def _merged(form: str, members: list[NamedFiles]) -> NamedFiles:
     """Several fine groups as one; the files of a folder in the order of their names."""
     first = members[0]
     by_folder: dict[tuple[str, ...], list[str]] = defaultdict(list)
     for one in members:
         for folder, names in one.members:
             by_folder[folder] += names
-    merged = Files(first.levels, form, first.suffix, first.kind)
+    merged = NamedFiles(first.levels, form, first.suffix, first.kind)
     for folder in sorted(by_folder):
         merged.add(folder, sorted(by_folder[folder]))
     return merged
 
 
-__all__ = ["FREE", "Files", "fine_groups", "is_hash", "level_shapes"]
+__all__ = ["FREE", "NamedFiles", "fine_groups", "is_hash", "level_shapes"]

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from statistics import median
 
 from m3b.data.phi import is_personal
-from m3b.data.survey.facts import Part, Value
+from m3b.data.survey.facts import PathPart, Value
 from m3b.data.survey.kinds import cut
 from m3b.data.survey.templates import MAX_VALUES, Slot, Template, group_name
 
@@ -31,7 +31,7 @@ def values_of(template: Template, paths: Sequence[str]) -> dict[str, list[str | 
     return found
 
 
-def parts_of(template: Template, paths: Sequence[str], values: dict[str, list[str | None]]) -> tuple[Part, ...]:
+def parts_of(template: Template, paths: Sequence[str], values: dict[str, list[str | None]]) -> tuple[PathPart, ...]:
     """The facts of every varying piece."""
     parts = []
     for slot in template.slots():
@@ -41,13 +41,13 @@ def parts_of(template: Template, paths: Sequence[str], values: dict[str, list[st
     return tuple(parts)
 
 
-def _part(slot: Slot, texts: list[str], paths: Sequence[str], values: dict[str, list[str | None]]) -> Part:
+def _part(slot: Slot, texts: list[str], paths: Sequence[str], values: dict[str, list[str | None]]) -> PathPart:
     counts = Counter(texts)
     few = len(counts) <= MAX_VALUES
     numbers = [int(text) for text in counts if text.isdigit() and len(text) < 19]
     widths = {len(text) for text in counts}
     shown = sorted(counts.items(), key=lambda item: (-item[1], item[0]))[: MAX_VALUES if few else 10]
-    return Part(
+    return PathPart(
         slot=slot.name,
         kind=slot.kind,
         before=slot.before,

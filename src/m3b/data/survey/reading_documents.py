@@ -10,14 +10,14 @@ from typing import Any
 
 from m3b.data.delimited import decode
 from m3b.data.opening import Unreadable
-from m3b.data.survey.facts import Limits
+from m3b.data.survey.facts import SurveyLimits
 from m3b.data.survey.rows import Cell, Rows
 
 _DEEPEST = 8
 _MAX_ITEMS = 50_000
 
 
-def read_json(path: Path, limits: Limits, size: int) -> list[Rows]:
+def read_json(path: Path, limits: SurveyLimits, size: int) -> list[Rows]:
     """Every table of a JSON file or of JSON lines."""
     with path.open("rb") as file:
         head = file.read(1 << 16)
@@ -41,7 +41,7 @@ def _is_lines(head: bytes) -> bool:
     return isinstance(first, dict) and (len(lines) > 1 and lines[1].lstrip()[:1] == b"{")
 
 
-def _json_lines(path: Path, limits: Limits) -> Rows:
+def _json_lines(path: Path, limits: SurveyLimits) -> Rows:
     table = Rows("jsonl", [])
     with path.open("rb") as file:
         for line in file:
@@ -57,7 +57,7 @@ def _json_lines(path: Path, limits: Limits) -> Rows:
     return table
 
 
-def tables_in(value: Any, limits: Limits, place: str = "", depth: int = 0) -> Iterator[Rows]:
+def tables_in(value: Any, limits: SurveyLimits, place: str = "", depth: int = 0) -> Iterator[Rows]:
     """The lists of records in a JSON value, records by key, and lists of plain values by key."""
     if depth > 4:
         return

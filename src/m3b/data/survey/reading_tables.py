@@ -13,7 +13,7 @@ from typing import Any
 
 from m3b.data.delimited import decode, parse, sniff
 from m3b.data.opening import Unreadable
-from m3b.data.survey.facts import Limits
+from m3b.data.survey.facts import SurveyLimits
 from m3b.data.survey.reading_documents import read_json, read_xml
 from m3b.data.survey.rows import Rows
 
@@ -21,7 +21,7 @@ _PROSE = 8.0
 """Words a line, on average, from which a text file without columns is prose and no list."""
 
 
-def read_rows(path: Path, suffix: str, limits: Limits) -> list[Rows]:
+def read_rows(path: Path, suffix: str, limits: SurveyLimits) -> list[Rows]:
     """Every table of a file; none where it holds no table.
 
     Raises:
@@ -49,7 +49,7 @@ def read_rows(path: Path, suffix: str, limits: Limits) -> list[Rows]:
 # --- text ---------------------------------------------------------------------------------------------------------
 
 
-def _text(path: Path, suffix: str, limits: Limits) -> Rows | None:
+def _text(path: Path, suffix: str, limits: SurveyLimits) -> Rows | None:
     with path.open("rb") as file:
         data = file.read(limits.table_bytes + 1)
     exact = len(data) <= limits.table_bytes
@@ -93,7 +93,7 @@ def _plain(text: str, delimiter: str) -> str | None:
     return "\n" if words < _PROSE and max(map(len, lines)) <= 500 else None
 
 
-def _list(text: str, limits: Limits, exact: bool, encoding: str, mark: str) -> Rows:
+def _list(text: str, limits: SurveyLimits, exact: bool, encoding: str, mark: str) -> Rows:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     if mark == " ":
         cells = [line.split() for line in lines[: limits.rows]]
@@ -110,7 +110,7 @@ def _list(text: str, limits: Limits, exact: bool, encoding: str, mark: str) -> R
 # --- workbooks ----------------------------------------------------------------------------------------------------
 
 
-def _workbook(path: Path, limits: Limits) -> list[Rows]:
+def _workbook(path: Path, limits: SurveyLimits) -> list[Rows]:
     with zipfile.ZipFile(path) as archive:
         if sum(one.file_size for one in archive.infolist()) > 8 * limits.table_bytes:
             raise Unreadable("bomb", path.name)
@@ -123,7 +123,7 @@ def _workbook(path: Path, limits: Limits) -> list[Rows]:
         book.close()
 
 
-def _sheet(sheet: Any, limits: Limits) -> Rows | None:
+def _sheet(sheet: Any, limits: SurveyLimits) -> Rows | None:
     rows = ([_cell(cell) for cell in row] for row in sheet.iter_rows(values_only=True))
     filled = (row for row in rows if any(cell.strip() for cell in row))
     first = next(filled, None)

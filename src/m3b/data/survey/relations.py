@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Literal, TypeVar
 
-from m3b.data.survey.facts import VERSION, Container, Fact, Group, Limits, Note, Sensitive, Series, Value
+from m3b.data.survey.facts import VERSION, Container, Fact, FileGroup, Note, Sensitive, Series, SurveyLimits, Value
 from m3b.data.survey.table_facts import Annotation, Legend, Table
 
-_Named = TypeVar("_Named", Group, Table)
+_Named = TypeVar("_Named", FileGroup, Table)
 
 Rule = Literal["path", "tail", "name", "stem", "number", "folded", "exact", "prefixed"]
 """How two texts are brought to one key, from the strictest to the loosest; `m3b.data.survey.keys.key` computes it.
@@ -106,7 +106,7 @@ class SplitPart(Fact):
     present: int
 
 
-class Split(Fact):
+class FoundSplit(Fact):
     """A division into training, validation and test that the folder brings along."""
 
     id: str
@@ -188,12 +188,12 @@ class Survey(Fact):
     name: str
     fingerprint: str
     """Of names, sizes and times of all files: a stored survey with the same one still holds."""
-    limits: Limits
+    limits: SurveyLimits
     files: int
     folders: int
     bytes: int
     exact: bool
-    groups: tuple[Group, ...] = ()
+    groups: tuple[FileGroup, ...] = ()
     families: tuple[Family, ...] = ()
     containers: tuple[Container, ...] = ()
     series: tuple[Series, ...] = ()
@@ -202,12 +202,12 @@ class Survey(Fact):
     legends: tuple[Legend, ...] = ()
     joins: tuple[Join, ...] = ()
     pairings: tuple[Pairing, ...] = ()
-    splits: tuple[Split, ...] = ()
+    splits: tuple[FoundSplit, ...] = ()
     groupings: tuple[Grouping, ...] = ()
     copies: tuple[Copies, ...] = ()
     notes: tuple[Note, ...] = ()
 
-    def group(self, id: str) -> Group:
+    def group(self, id: str) -> FileGroup:
         """The group of that id.
 
         Raises:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from m3b.data.phi import Phi, mask, scrub
-from m3b.data.survey.facts import Content, Group, Sensitive, Value
+from m3b.data.survey.facts import Content, FileGroup, Sensitive, Value
 from m3b.data.survey.kinds import IMAGES
 from m3b.data.survey.relations import Join, Pairing, Survey
 from m3b.data.survey.table_facts import Column, Table
@@ -56,7 +56,7 @@ def _hidden(text: str, sensitive: Sensitive, phi: Phi) -> str:
     return mask(text) if sensitive == "identity" and phi == "mask" else scrub(text) if phi == "mask" else text
 
 
-def _group(survey: Survey, group: Group) -> str:
+def _group(survey: Survey, group: FileGroup) -> str:
     text = f"{group.id} {scrub(group.template)} x {group.count:,}: {group.kind}"
     if group.content:
         text += f", {_content(group.content)}"

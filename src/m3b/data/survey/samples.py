@@ -14,14 +14,14 @@ from typing import Any
 from m3b.data.opening import Unreadable, attempt
 from m3b.data.pixels import MAX_LABELS, ValueKind, Values, values_of
 from m3b.data.reading import read_image
-from m3b.data.survey.facts import Content, FileKind, Level, Limits, Shape
+from m3b.data.survey.facts import Content, FileKind, Level, Shape, SurveyLimits
 
 UNKNOWN = Values("unknown")
 MASKS: frozenset[ValueKind] = frozenset({"mask", "lossy_mask", "labels"})
 
 
 @dataclass(frozen=True)
-class Look:
+class FileSample:
     """What one file, or one member of a container, showed; with `error` set, nothing else is."""
 
     error: str = ""
@@ -36,33 +36,33 @@ class Look:
     values: Values = UNKNOWN
 
 
-def look_at(path: Path, kind: FileKind, limits: Limits) -> Look:
+def look_at(path: Path, kind: FileKind, limits: SurveyLimits) -> FileSample:
     """Open one image file within limits. Never raises for what a file holds."""
     try:
         found = os.lstat(path)
         if not stat.S_ISREG(found.st_mode):
-            return Look("special")
+            return FileSample("special")
         if not found.st_size:
-            return Look("empty")
+            return FileSample("empty")
         if found.st_size > limits.file_bytes:
-            return Look("large")
+            return FileSample("large")
         if (size := attempt(lambda: announced(path, kind), path)) > limits.pixels:
-            return Look("large" if size < 100 * max(found.st_size, 1) else "bomb")
+            return FileSample("large" if size < 100 * max(found.st_size, 1) else "bomb")
         image = attempt(lambda: read_image(str(path)))
         dtype = attempt(lambda: _dtype(path, kind)) or str(image.array.dtype)
     except Unreadable as error:
-        return Look("no_pixels" if "without pixels" in str(error) else error.code)
+        return FileSample("no_pixels" if "without pixels" in str(error) else error.code)
     except OSError:
-        return Look("unreadable")
+        return FileSample("unreadable")
     return from_array(image.array, image.dims, image.spacing, image.modality, dtype)
 
 
 def from_array(
     array: Any, dims: int, spacing: tuple[float, ...] | None = None, modality: str = "", dtype: str = ""
-) -> Look:
+) -> FileSample:
     """A look at an array `(C, H, W)` or `(C, H, W, D)`."""
     shape = tuple(int(side) for side in array.shape[1:])
-    return Look(
+    return FileSample(
         "", shape, int(array.shape[0]), shape[-1] if dims == 3 else 1, dims, dtype or str(array.dtype), spacing, modality,
         values_of(array),
     )  # fmt: skip
@@ -95,7 +95,7 @@ def _dtype(path: Path, kind: FileKind) -> str:
         return {"1": "bit", "P": "palette"}.get(picture.mode, "")
 
 
-def content(looks: list[Look]) -> Content:
+def content(looks: list[FileSample]) -> Content:
     """What looks at several files have in common."""
     good = [one for one in looks if not one.error]
     if not good:

@@ -10,7 +10,7 @@ from m3b.data.survey.divisions import Division, keys_by_path
 from m3b.data.survey.gathering import Gathered, Gathering
 from m3b.data.survey.keys import key
 from m3b.data.survey.kinds import IMAGES
-from m3b.data.survey.relations import Join, Split, SplitPart
+from m3b.data.survey.relations import FoundSplit, Join, SplitPart
 from m3b.data.survey.sides import SIDES, side_of
 from m3b.data.survey.tables import Loaded
 from m3b.data.survey.written_splits import written
@@ -45,7 +45,7 @@ def _folders(group: Gathered) -> list[Division]:
                       present=value.count)
             for value in part.values
         )  # fmt: skip
-        fact = Split(id="", source="folders" if part.slot.startswith("level") else "names", owner=group.id, name=part.slot,
+        fact = FoundSplit(id="", source="folders" if part.slot.startswith("level") else "names", owner=group.id, name=part.slot,
                      parts=parts, covers=round(len(sides) / max(len(group.looked), 1), 4))  # fmt: skip
         made.append(Division(fact, group.id, {path: side for path, side in sides.items() if side}))
     return made
@@ -88,7 +88,7 @@ def _column(found: Gathering, table: Loaded, name: str, join: Join | None) -> Di
         for value in column.values
     )  # fmt: skip
     covers = len(sides) / max(group.merged.count, 1) if group else 0.0
-    fact = Split(id="", source="column", owner=table.fact.id, name=name, parts=parts, covers=round(covers, 4),
+    fact = FoundSplit(id="", source="column", owner=table.fact.id, name=name, parts=parts, covers=round(covers, 4),
                  rule=join.rule if join else "exact")  # fmt: skip
     return Division(fact, group.id if group else "", sides)
 
@@ -106,5 +106,5 @@ def _members(found: Gathering) -> list[Division]:
             )
             for one in rows.values()
         )
-        made.append(Division(Split(id="", source="members", owner=group.id, parts=parts, covers=1.0), group.id))
+        made.append(Division(FoundSplit(id="", source="members", owner=group.id, parts=parts, covers=1.0), group.id))
     return made

@@ -10,7 +10,7 @@ from itertools import accumulate, pairwise
 
 from m3b.data.patterns import shapes as digit_shapes
 from m3b.data.survey.facts import PartKind
-from m3b.data.survey.name_templates import Files
+from m3b.data.survey.name_templates import NamedFiles
 from m3b.data.survey.tokens import like_hashes, pieces, shape
 
 MAX_VALUES = 60
@@ -76,7 +76,7 @@ def group_name(slot: str) -> str:
     return slot.replace(".", "_")
 
 
-def template_of(files: Sequence[Files], most: int) -> Template:
+def template_of(files: Sequence[NamedFiles], most: int) -> Template:
     """The template of groups of one depth, from all their folders and at most so many of their names."""
     folders = {folder for one in files for folder, _ in one.members}
     depth = len(next(iter(folders)))

@@ -13,7 +13,7 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from m3b.data.survey.facts import Limits
+from m3b.data.survey.facts import SurveyLimits
 from m3b.data.survey.notes import Notes
 
 STAT_ALL = 20_000
@@ -23,7 +23,7 @@ _STRAY = {"Thumbs.db", "desktop.ini", "ehthumbs.db"}
 
 
 @dataclass(slots=True)
-class Folder:
+class WalkedFolder:
     """A folder with files: its path below the top (parts), the names of its files in order, and its sub-folders."""
 
     parts: tuple[str, ...]
@@ -40,8 +40,8 @@ class Tree:
     """What a walk has found. `folders` is in the order of their paths."""
 
     root: Path
-    limits: Limits
-    folders: list[Folder] = field(default_factory=list)
+    limits: SurveyLimits
+    folders: list[WalkedFolder] = field(default_factory=list)
     files: int = 0
     folder_count: int = 0
     bytes: int = 0
@@ -74,7 +74,7 @@ class Tree:
         return found
 
 
-def walk(root: Path, limits: Limits) -> Tree:
+def walk(root: Path, limits: SurveyLimits) -> Tree:
     """Walk a folder. Whatever cannot be read becomes a note.
 
     Raises:
@@ -113,7 +113,7 @@ def _walk(tree: Tree) -> Tree:
     return tree
 
 
-def _scan(tree: Tree, path: str, parts: tuple[str, ...]) -> Folder | None:
+def _scan(tree: Tree, path: str, parts: tuple[str, ...]) -> WalkedFolder | None:
     inner: list[str] = []
 
     def other(entry: os.DirEntry[str]) -> bool:
@@ -132,10 +132,10 @@ def _scan(tree: Tree, path: str, parts: tuple[str, ...]) -> Folder | None:
         return None
     names.sort()
     inner.sort()
-    return Folder(parts, names, inner)
+    return WalkedFolder(parts, names, inner)
 
 
-def _keep(tree: Tree, folder: Folder, stamp: hashlib.blake2b) -> None:
+def _keep(tree: Tree, folder: WalkedFolder, stamp: hashlib.blake2b) -> None:
     joined = "\n".join((*folder.parts, "", *folder.names, ""))
     stamp.update(joined.encode("utf-8", "surrogateescape"))
     tree.files += len(folder.names)
@@ -153,7 +153,7 @@ def _keep(tree: Tree, folder: Folder, stamp: hashlib.blake2b) -> None:
         tree.folders.append(folder)
 
 
-def _strays(folder: Folder) -> list[str]:
+def _strays(folder: WalkedFolder) -> list[str]:
     if "__MACOSX" in folder.parts or any(part.startswith(".") for part in folder.parts):
         return folder.names
     return [name for name in folder.names if name.startswith(".") or name in _STRAY]

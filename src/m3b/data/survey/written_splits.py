@@ -11,7 +11,7 @@ from m3b.data.survey.divisions import Division, keys_by_path
 from m3b.data.survey.gathering import Gathering
 from m3b.data.survey.keys import key
 from m3b.data.survey.kinds import cut
-from m3b.data.survey.relations import Join, Split, SplitPart
+from m3b.data.survey.relations import FoundSplit, Join, SplitPart
 from m3b.data.survey.sides import SIDES, Side, side_of
 from m3b.data.survey.tables import Loaded
 
@@ -81,7 +81,7 @@ def _division(found: Gathering, where: tuple[str, ...], some: list[_Named], join
             seen[one.where] = mine
             sides.update(dict.fromkeys(here, one.side))
     all_keys = [made for mine in seen.values() for made in mine]
-    fact = Split(
+    fact = FoundSplit(
         id="", source="lists" if some[0].table.fact.format in ("list",) or where[-1] == "keys" else "tables",
         owner=group.id, name=join.left.name, rule=join.rule,
         parts=tuple(

@@ -9,7 +9,7 @@ import numpy as np
 
 from m3b.errors import WrongUse
 from m3b.interactive.imaging import Picture2D
-from m3b.interactive.segmenter import Mask, Proposal
+from m3b.interactive.segmenter import Mask, MaskProposal
 from m3b.models import load_model, read_promise
 from m3b.models.pixels import Opener
 
@@ -17,7 +17,7 @@ SCORE = 0.5
 """What is expected of its IoU: a delivered model says nothing of single images, so any prompted mask that is trusted more wins."""
 
 
-def first_proposal(folder: Path, picture: Picture2D, opener: Opener | None, class_name: str = "") -> Proposal:
+def first_proposal(folder: Path, picture: Picture2D, opener: Opener | None, class_name: str = "") -> MaskProposal:
     """Run a delivered model on the image's file; its code runs in a process of its own.
 
     Args:
@@ -42,7 +42,7 @@ def first_proposal(folder: Path, picture: Picture2D, opener: Opener | None, clas
             mask = opener.mask(str(answer.mask), value) > 0
         else:
             raise WrongUse(f"{folder} is a {model.task} model and writes no masks.")
-    return Proposal(_plane(mask, picture), SCORE)
+    return MaskProposal(_plane(mask, picture), SCORE)
 
 
 def _plane(mask: Mask, picture: Picture2D) -> Mask:

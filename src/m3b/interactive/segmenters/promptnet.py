@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from m3b.errors import WrongUse
-from m3b.interactive.prompts import Box, Point
-from m3b.interactive.segmenter import Bytes, Proposal
+from m3b.interactive.prompts import BoxPrompt, Point
+from m3b.interactive.segmenter import Bytes, MaskProposal
 
 MODEL_TYPE = "m3b_promptnet"
 MAPS = 4
@@ -62,7 +62,7 @@ def image_map(image: Bytes, size: int) -> Any:
     return square
 
 
-def prompt_maps(boxes: Sequence[Box], points: Sequence[Point], shape: Sequence[int], size: int) -> Any:
+def prompt_maps(boxes: Sequence[BoxPrompt], points: Sequence[Point], shape: Sequence[int], size: int) -> Any:
     """(3, size, size) float: the box filled, disks where clicks are.
 
     Args:
@@ -118,7 +118,9 @@ class PromptNetSegmenter:
         self._shape = (image.shape[0], image.shape[1])
         self._image = image_map(image, self.size)
 
-    def predict(self, boxes: Sequence[Box], points: Sequence[Point], previous: Proposal | None = None) -> Proposal:
+    def predict(
+        self, boxes: Sequence[BoxPrompt], points: Sequence[Point], previous: MaskProposal | None = None
+    ) -> MaskProposal:
         import torch
         from torch.nn.functional import interpolate
 
@@ -133,9 +135,9 @@ class PromptNetSegmenter:
         tall, wide = fitted(self._shape, self.size)
         inner = made[..., :tall, :wide]
         whole = interpolate(inner, self._shape, mode="bilinear", align_corners=False)[0, 0]
-        return Proposal((whole > 0.5).numpy(), expected_iou(inner), made[0])
+        return MaskProposal((whole > 0.5).numpy(), expected_iou(inner), made[0])
 
-    def _state(self, previous: Proposal) -> Any:
+    def _state(self, previous: MaskProposal) -> Any:
         """The mask so far in the network's square; of another segmenter's or a model's proposal its mask is taken."""
         import torch
         from torch.nn.functional import interpolate

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from m3b.errors import WrongUse
-from m3b.interactive.prompts import Box, Point
-from m3b.interactive.segmenter import Bytes, Proposal
+from m3b.interactive.prompts import BoxPrompt, Point
+from m3b.interactive.segmenter import Bytes, MaskProposal
 
 CLASSES = {
     "sam": "SamModel", "sam2": "Sam2Model", "sam2_video": "Sam2Model",
@@ -55,7 +55,9 @@ class Sam:
         with torch.inference_mode():
             self._embedding = self._model.get_image_embeddings(self._pixels(image))
 
-    def predict(self, boxes: Sequence[Box], points: Sequence[Point], previous: Proposal | None = None) -> Proposal:
+    def predict(
+        self, boxes: Sequence[BoxPrompt], points: Sequence[Point], previous: MaskProposal | None = None
+    ) -> MaskProposal:
         import torch
 
         if self._embedding is None:
@@ -71,7 +73,7 @@ class Sam:
         scores = made.iou_scores[0, 0].float()
         best = int(scores.argmax())
         logits = made.pred_masks[0, 0, best].float()
-        return Proposal(self._full(logits), float(scores[best].clamp(0, 1)), logits[None, None])
+        return MaskProposal(self._full(logits), float(scores[best].clamp(0, 1)), logits[None, None])
 
     def _pixels(self, image: Bytes) -> Any:
         import torch
@@ -92,7 +94,7 @@ class Sam:
         scale = self.size / max(shape)
         return max(1, int(shape[0] * scale + 0.5)), max(1, int(shape[1] * scale + 0.5))
 
-    def _prompts(self, boxes: Sequence[Box], points: Sequence[Point]) -> dict[str, Any]:
+    def _prompts(self, boxes: Sequence[BoxPrompt], points: Sequence[Point]) -> dict[str, Any]:
         import torch
 
         tall, wide = self._inner(self._shape)

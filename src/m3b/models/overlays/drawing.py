@@ -16,7 +16,7 @@ from m3b.models.answers import of
 from m3b.models.predictions import Prediction, Promise
 
 from .paint import SIDE, Row, colour, extent, paint, sheet
-from .planes import Marked, Panel, panels, shown
+from .planes import DrawnBox, Panel, panels, shown
 
 __all__ = ["draw_overlay", "overlay_png"]
 
@@ -76,7 +76,7 @@ def _panels(
     if masks.shape[1:] != picture.shape[:-1]:
         raise DataError(f"{path}: the image has the shape {picture.shape[:-1]}, its mask {masks.shape[1:]}")
     marked = [
-        Marked(boxes_to_array(box.box, path, base), promise.classes.index(box.label), box.score)
+        DrawnBox(boxes_to_array(box.box, path, base), promise.classes.index(box.label), box.score)
         for box in prediction.boxes or ()
         if box.score >= SURE
     ]

@@ -13,7 +13,7 @@ SOFT_TISSUE = (-160.0, 240.0)
 
 
 @dataclass(frozen=True)
-class Marked:
+class DrawnBox:
     """A box in array coordinates `(r0, c0[, s0], r1, c1[, s1])`, its class number and its score; a true box has none."""
 
     box: tuple[float, ...]
@@ -51,7 +51,7 @@ def shown(array: np.ndarray, modality: str, window: Mapping[str, Any] | None = N
 
 
 def panels(
-    picture: np.ndarray, masks: np.ndarray, boxes: Sequence[Marked], spacing: Sequence[float] | None, named: bool
+    picture: np.ndarray, masks: np.ndarray, boxes: Sequence[DrawnBox], spacing: Sequence[float] | None, named: bool
 ) -> list[Panel]:
     """One panel of a 2D image; of a volume axial, coronal and sagittal planes through what was found.
 
@@ -71,7 +71,7 @@ def panels(
     return [_plane(picture, masks, boxes, size, axis, centre[axis], named) for axis in (2, 0, 1)]
 
 
-def _centre(masks: np.ndarray, boxes: Sequence[Marked], shape: Sequence[int]) -> list[int]:
+def _centre(masks: np.ndarray, boxes: Sequence[DrawnBox], shape: Sequence[int]) -> list[int]:
     """Where the planes cross: the masks' centre of mass, else the surest box, else the middle."""
     union = masks.any(axis=0)
     if union.any():
@@ -94,7 +94,7 @@ _PLAIN = {2: "slice", 0: "row", 1: "column"}
 def _plane(
     picture: np.ndarray,
     masks: np.ndarray,
-    boxes: Sequence[Marked],
+    boxes: Sequence[DrawnBox],
     size: Sequence[float],
     axis: int,
     at: int,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TypedDict
 
 
-class Landlock(TypedDict):
+class LandlockRules(TypedDict):
     """What the kernel's Landlock shall let through: files and folders by what may be done to them."""
 
     read: list[str]
@@ -35,11 +35,11 @@ class Confinement(TypedDict):
     rlimits: dict[str, int]  # RLIMIT name without its prefix -> soft and hard limit
     threads: int  # added to what the user runs already: RLIMIT_NPROC counts all of a user's threads
     unprivileged: bool
-    landlock: Landlock | None
+    landlock: LandlockRules | None
     seccomp: Seccomp | None
 
 
-class Job(TypedDict):
+class SupervisorJob(TypedDict):
     """What the supervisor starts and watches. Sizes in bytes, times in seconds."""
 
     outer: list[str]  # the command line that leads to the launcher; empty without bubblewrap

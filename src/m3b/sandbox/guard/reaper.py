@@ -19,7 +19,7 @@ TYPE_CHECKING = False  # what the module typing says; importing it takes longer 
 if TYPE_CHECKING:
     from typing import NoReturn
 
-    from .job import Job
+    from .job import SupervisorJob
 
 
 class Pipes:
@@ -32,7 +32,7 @@ class Pipes:
         self.done = os.pipe()  # reaper -> supervisor: {"status": wait status or null, "clean": bool}
 
 
-def run(job: Job, pipes: Pipes) -> NoReturn:
+def run(job: SupervisorJob, pipes: Pipes) -> NoReturn:
     """Start the command, wait for its end or the lifeline's, leave no process behind, report and exit."""
     for descriptor in (pipes.output[0], pipes.lifeline[1], pipes.ready[0], pipes.done[0]):
         os.close(descriptor)
@@ -70,7 +70,7 @@ def _watch(command: int, lifeline: int, woken: int) -> int | None:
             os.read(woken, 4096)
 
 
-def _start(job: Job, pipes: Pipes) -> int:
+def _start(job: SupervisorJob, pipes: Pipes) -> int:
     config = os.memfd_create("m3b-confinement")  # not an argument: those have a length limit and show in ps
     os.write(config, marshal.dumps(dict(job["confinement"])))
     ready = pipes.ready[1]

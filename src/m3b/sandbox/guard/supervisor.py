@@ -1,6 +1,6 @@
 """Watches one confined command from outside: time, memory, processes, disk, output. Single-threaded.
 
-It is told what to do by one message on the control pipe (its length in 8 bytes, then a `Job` as marshal writes it: both
+It is told what to do by one message on the control pipe (its length in 8 bytes, then a `SupervisorJob` as marshal writes it: both
 sides are the same Python), whose end (the caller's death) or next byte (stop) means the end of the command. It answers
 on the status pipe with lines of JSON: `{"started": true}` once the command itself runs, then `{"code": ..., "reason":
 ..., "wall_s": ...}`, or `{"failed": "..."}` when it never came to run.
@@ -18,7 +18,7 @@ from . import reaper
 from .cleanup import remove
 from .disk import Growth
 from .kernel import become_subreaper, go_first
-from .output import Output
+from .output import CappedOutput
 from .quiet import suppress
 from .reaper import Pipes
 from .tree import Stat, below, kill_below, memory, out_of_memory_kills, reap, threads_everywhere, unlinked
@@ -27,7 +27,7 @@ TYPE_CHECKING = False  # what the module typing says; importing it takes longer 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from .job import Job
+    from .job import SupervisorJob
 
 _TICK_S = 0.05
 _SCAN_S = 0.2
@@ -39,7 +39,7 @@ def main(arguments: list[str]) -> int:
     control, status, output = map(int, arguments)
     for descriptor in (control, status, output):
         os.set_inheritable(descriptor, False)  # the command must not be able to answer in our place
-    job: Job = marshal.loads(_message(control))  # nosec B302  # m3b's own process wrote it, over a pipe of its own
+    job: SupervisorJob = marshal.loads(_message(control))  # nosec B302  # m3b's own process wrote it, over a pipe of its own
     become_subreaper()
     go_first()
     growth = Growth(job["watched"], job["disk"], job["files"])
@@ -50,7 +50,7 @@ def main(arguments: list[str]) -> int:
         reaper.run(job, pipes)
     for descriptor in (pipes.output[1], pipes.lifeline[0], pipes.ready[1], pipes.done[1], *job["keep"]):
         os.close(descriptor)
-    supervisor = Supervisor(job, pipes, pid, control, Output(output, job["output"]), growth)
+    supervisor = Supervisor(job, pipes, pid, control, CappedOutput(output, job["output"]), growth)
     answer = supervisor.watch(status)
     remove(job["private"])
     _say(status, answer)
@@ -87,7 +87,9 @@ def _say(status: int, answer: Mapping[str, object]) -> None:
 class Supervisor:
     """The state of one command under watch."""
 
-    def __init__(self, job: Job, pipes: Pipes, pid: int, control: int, output: Output, growth: Growth) -> None:
+    def __init__(
+        self, job: SupervisorJob, pipes: Pipes, pid: int, control: int, output: CappedOutput, growth: Growth
+    ) -> None:
         self._job, self._pipes, self._reaper, self._control = job, pipes, pid, control
         self._output, self._growth = output, growth
         self._started: float | None = None

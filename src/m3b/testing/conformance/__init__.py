@@ -13,9 +13,9 @@ A package that offers a provider of its own runs the same suite:
 `python -m m3b.testing.conformance` prints the table of m3b's own providers, `... MODULE:SUBJECT` that of others.
 """
 
-from .behaviours import BEHAVIOURS, Behaviour, Case
+from .behaviours import BEHAVIOURS, Behaviour, Exercise
 from .dialects import DIALECTS, Dialect
-from .server import Answer, Clock, Heard, Server, joined
+from .server import Clock, Heard, Server, ServerAnswer, joined
 from .subject import CANARY, Subject, built_in
 from .table import Outcome, page, run
 
@@ -23,9 +23,9 @@ __all__ = [
     "BEHAVIOURS",
     "CANARY",
     "DIALECTS",
-    "Answer",
+    "ServerAnswer",
     "Behaviour",
-    "Case",
+    "Exercise",
     "Clock",
     "Dialect",
     "Heard",

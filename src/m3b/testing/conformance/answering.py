@@ -12,14 +12,14 @@ from m3b.errors import LLMError
 from m3b.llm.streaming import ask
 from m3b.messages import Message, ToolCall
 
-from .case import START, TOOLS, Case, promise
-from .server import Answer, joined
+from .case import START, TOOLS, Exercise, promise
+from .server import ServerAnswer, joined
 
 # --- answers -----------------------------------------------------------------------------------------------------
 
 
 @promise("answers", "text is read, with the model's name and why it stopped")
-def text(case: Case) -> None:
+def text(case: Exercise) -> None:
     case.server.will(case.text("hello"))
     reply = case.ask()
     assert (reply.text, reply.calls, reply.stop) == ("hello", (), "end"), f"the reply is {reply}"
@@ -27,7 +27,7 @@ def text(case: Case) -> None:
 
 
 @promise("answers", "usage is the provider's: all input, its cached part, output, its reasoning part")
-def usage(case: Case) -> None:
+def usage(case: Exercise) -> None:
     case.server.will(case.text())
     used = case.ask().usage
     found = (used.input_tokens, used.cached_tokens, used.output_tokens, used.reasoning_tokens)
@@ -35,9 +35,9 @@ def usage(case: Case) -> None:
 
 
 @promise("answers", "parallel calls go there and back")
-def parallel_calls(case: Case) -> None:
+def parallel_calls(case: Exercise) -> None:
     calls = (("a1", "list_files", '{"path": "data"}'), ("a2", "read_files", "{}"))
-    case.server.will(Answer(case.subject.dialect.calls(*calls)), case.text("done"))
+    case.server.will(ServerAnswer(case.subject.dialect.calls(*calls)), case.text("done"))
     llm = case.llm()
     reply = case.ask(llm)
     assert reply.stop == "tools", f"stop is {reply.stop!r}"
@@ -51,7 +51,7 @@ def parallel_calls(case: Case) -> None:
 
 
 @promise("answers", "a malformed call is told as such, and replayed validly")
-def malformed_call(case: Case) -> None:
+def malformed_call(case: Exercise) -> None:
     bad = ToolCall("bad id/1", "list files", {}, "no JSON")
     talk = [*START, Message("assistant", "", (bad,)), Message("tool", "", call_id="bad id/1", is_error=True)]
     case.server.will(case.text("ok"))
@@ -62,39 +62,39 @@ def malformed_call(case: Case) -> None:
 
 
 @promise("answers", "an answer that was cut says so")
-def length_stop(case: Case) -> None:
-    case.server.will(Answer(case.subject.dialect.text("so far", stop="length")))
+def length_stop(case: Exercise) -> None:
+    case.server.will(ServerAnswer(case.subject.dialect.text("so far", stop="length")))
     assert case.ask().stop == "length"
 
 
 @promise("answers", "a model that declines is told apart")
-def refusal(case: Case) -> None:
-    case.server.will(Answer(case.subject.dialect.text("I will not.", stop="refusal")))
+def refusal(case: Exercise) -> None:
+    case.server.will(ServerAnswer(case.subject.dialect.text("I will not.", stop="refusal")))
     assert case.ask().stop == "refusal"
 
 
 @promise("answers", "a body of five megabytes is read")
-def huge_body(case: Case) -> None:
+def huge_body(case: Exercise) -> None:
     case.server.will(case.text("x" * 5_000_000))
     assert len(case.ask().text) == 5_000_000
 
 
 @promise("answers", "slow bytes are read to the end")
-def slow_bytes(case: Case) -> None:
+def slow_bytes(case: Exercise) -> None:
     case.server.will(case.text("slowly", pieces=12, pause_s=0.03))
     assert case.ask(case.llm(timeout_s=2.0)).text == "slowly"
     assert not case.waits, "it asked again"
 
 
 @promise("answers", "JSON under another content type is read")
-def wrong_content_type(case: Case) -> None:
+def wrong_content_type(case: Exercise) -> None:
     case.server.will(case.text("plain", headers={"Content-Type": "text/plain"}))
     assert case.ask(case.llm(attempts=1)).text == "plain"
 
 
 @promise("answers", "a web page in place of an answer is an error that speaks of the address")
-def web_page(case: Case) -> None:
-    case.server.will(Answer(b"<html>welcome</html>", headers={"Content-Type": "text/html"}))
+def web_page(case: Exercise) -> None:
+    case.server.will(ServerAnswer(b"<html>welcome</html>", headers={"Content-Type": "text/html"}))
     assert "address" in str(case.fails(LLMError, case.llm(attempts=1))).lower()
 
 
@@ -102,13 +102,13 @@ def web_page(case: Case) -> None:
 
 
 @promise("streams", "a stream gives the same reply, and the words as they come")
-def stream(case: Case) -> str | None:
+def stream(case: Exercise) -> str | None:
     if not _streams(case):
         return "does not stream"
     calls = case.subject.dialect.calls(("a1", "list_files", '{"path": "data"}'))
     bodies = [case.subject.dialect.text("word by word"), calls]
     for body in bodies:
-        case.server.will(Answer(body), Answer(body, events=case.subject.dialect.events(body)))
+        case.server.will(ServerAnswer(body), ServerAnswer(body, events=case.subject.dialect.events(body)))
     llm = case.llm()
     for _ in bodies:
         pieces: list[str] = []
@@ -119,12 +119,12 @@ def stream(case: Case) -> str | None:
 
 
 @promise("streams", "half a stream is asked for again, and nothing is heard twice")
-def half_a_stream(case: Case) -> str | None:
+def half_a_stream(case: Exercise) -> str | None:
     if not _streams(case):
         return "does not stream"
     whole = case.text("one two three four")
     size = len(b"".join(whole.events))
-    case.server.will(Answer(whole.body, events=whole.events, cut=size // 2), whole)
+    case.server.will(ServerAnswer(whole.body, events=whole.events, cut=size // 2), whole)
     pieces: list[str] = []
     reply = ask(case.llm(), START, TOOLS, on_text=pieces.append)
     assert reply.text == joined(pieces) == "one two three four", f"{reply.text!r}, heard {pieces}"
@@ -132,5 +132,5 @@ def half_a_stream(case: Case) -> str | None:
     return None
 
 
-def _streams(case: Case) -> bool:
+def _streams(case: Exercise) -> bool:
     return bool(getattr(case.llm(), "streams", False) and case.text().events)

@@ -11,7 +11,7 @@ from m3b.llm.base import LLM
 from m3b.llm.retry import Retry
 from m3b.messages import Message, Reply, ToolSpec
 
-from .server import Answer, Clock, Server
+from .server import Clock, Server, ServerAnswer
 from .subject import Subject
 
 START = (Message("system", "You are a tester."), Message("user", "Go."))
@@ -21,7 +21,7 @@ TIMEOUT_S = 0.25
 
 
 @dataclass
-class Case:
+class Exercise:
     """One behaviour at work: a server, a clock on which waiting takes no time, and the model."""
 
     subject: Subject
@@ -39,20 +39,20 @@ class Case:
         messages = more.pop("messages", START)
         return (llm or self.llm()).ask(messages, TOOLS, on_wait=lambda *wait: self.waits.append(wait), **more)
 
-    def text(self, text: str = "hello", **more: Any) -> Answer:
+    def text(self, text: str = "hello", **more: Any) -> ServerAnswer:
         """A good answer of text."""
         body = self.subject.dialect.text(text)
-        return Answer(body, events=self.subject.dialect.events(body), **more)
+        return ServerAnswer(body, events=self.subject.dialect.events(body), **more)
 
-    def error(self, status: int, message: str, kind: str = "some_error", **headers: str) -> Answer:
+    def error(self, status: int, message: str, kind: str = "some_error", **headers: str) -> ServerAnswer:
         """A refusal in the provider's dialect."""
-        return Answer(self.subject.dialect.error(message, kind), status=status, headers=headers)
+        return ServerAnswer(self.subject.dialect.error(message, kind), status=status, headers=headers)
 
     def turns(self) -> list[list[Any]]:
         """The turns of each request so far."""
         return [self.subject.dialect.turns(heard.body) for heard in self.server.heard]
 
-    def passes(self, *trouble: Answer) -> Reply:
+    def passes(self, *trouble: ServerAnswer) -> Reply:
         """The answer after trouble that passes; nothing may be lost or doubled on the way."""
         self.server.will(*trouble, self.text("at last"))
         reply = self.ask(self.llm(timeout_s=TIMEOUT_S if any(each.silence_s for each in trouble) else 30.0))
@@ -63,7 +63,7 @@ class Case:
         assert reply.usage.requests == 1, "a failed attempt was counted"
         return reply
 
-    def ends(self, kind: type[LLMError], answer: Answer, requests: int = 1) -> LLMError:
+    def ends(self, kind: type[LLMError], answer: ServerAnswer, requests: int = 1) -> LLMError:
         """The error of trouble that does not pass, which must be told at once."""
         self.server.will(answer)
         error = self.fails(kind)
@@ -91,7 +91,7 @@ class Behaviour:
 
     group: str
     promise: str
-    test: Callable[[Case], str | None]
+    test: Callable[[Exercise], str | None]
 
     def check(self, subject: Subject) -> str:
         """Hold a provider to it, over HTTP.
@@ -103,7 +103,7 @@ class Behaviour:
             AssertionError: the promise is broken. Other exceptions of the provider come through as they are.
         """
         with Server() as server:
-            return self.test(Case(subject, server)) or ""
+            return self.test(Exercise(subject, server)) or ""
 
     def __str__(self) -> str:
         return self.test.__name__
@@ -113,8 +113,8 @@ BEHAVIOURS: list[Behaviour] = []
 """Every promise, in the order of the table; filled by the modules that hold them."""
 
 
-def promise(group: str, promise: str) -> Callable[[Callable[[Case], str | None]], Callable[[Case], str | None]]:
-    def note(test: Callable[[Case], str | None]) -> Callable[[Case], str | None]:
+def promise(group: str, promise: str) -> Callable[[Callable[[Exercise], str | None]], Callable[[Exercise], str | None]]:
+    def note(test: Callable[[Exercise], str | None]) -> Callable[[Exercise], str | None]:
         BEHAVIOURS.append(Behaviour(group, promise, test))
         return test
 

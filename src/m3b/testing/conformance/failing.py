@@ -11,9 +11,9 @@ from email.utils import format_datetime
 from m3b.errors import Authentication, BadRequest, Cancelled, ContextOverflow, LLMError, Refused, Transient
 from m3b.messages import Message, ToolCall
 
-from .case import START, Case, promise
+from .case import START, Exercise, promise
 from .dialects import Body
-from .server import Answer, Server
+from .server import Server, ServerAnswer
 from .subject import CANARY
 
 SILENCE_S = 0.8
@@ -22,21 +22,21 @@ SILENCE_S = 0.8
 
 
 @promise("trouble that passes", "429 with Retry-After: that long is waited, at least")
-def rate_limit_with_seconds(case: Case) -> None:
+def rate_limit_with_seconds(case: Exercise) -> None:
     case.passes(case.error(429, "slow down", "rate_limit_error", **{"Retry-After": "20"}))
     assert 20 <= case.waits[0][1] <= 30, f"{case.waits[0][1]} s were waited, 20 asked"
     assert sum(case.clock.slept) >= 20
 
 
 @promise("trouble that passes", "429 with Retry-After as a date")
-def rate_limit_with_date(case: Case) -> None:
+def rate_limit_with_date(case: Exercise) -> None:
     when = format_datetime(datetime.now(UTC) + timedelta(seconds=40), usegmt=True)
     case.passes(case.error(429, "slow down", "rate_limit_error", **{"Retry-After": when}))
     assert 30 <= case.waits[0][1] <= 60, f"{case.waits[0][1]} s were waited, 40 asked"
 
 
 @promise("trouble that passes", "429 without Retry-After: each wait is longer")
-def rate_limit(case: Case) -> None:
+def rate_limit(case: Exercise) -> None:
     case.passes(*[case.error(429, "slow down", "rate_limit_error")] * 4)
     waits = [seconds for _, seconds in case.waits]
     assert waits == sorted(waits), f"waits of {waits} s"
@@ -44,42 +44,42 @@ def rate_limit(case: Case) -> None:
 
 
 @promise("trouble that passes", "529 and 503, overload")
-def overload(case: Case) -> None:
+def overload(case: Exercise) -> None:
     case.passes(case.error(529, "overloaded", "overloaded_error"), case.error(503, "overloaded"))
 
 
 @promise("trouble that passes", "500, a server error")
-def server_error(case: Case) -> None:
+def server_error(case: Exercise) -> None:
     case.passes(case.error(500, "oops", "api_error"))
 
 
 @promise("trouble that passes", "502 with a web page")
-def bad_gateway(case: Case) -> None:
-    case.passes(Answer(b"<html>bad gateway</html>", status=502, headers={"Content-Type": "text/html"}))
+def bad_gateway(case: Exercise) -> None:
+    case.passes(ServerAnswer(b"<html>bad gateway</html>", status=502, headers={"Content-Type": "text/html"}))
 
 
 @promise("trouble that passes", "a connection dropped before the answer")
-def dropped(case: Case) -> None:
-    case.passes(Answer(drop=True))
+def dropped(case: Exercise) -> None:
+    case.passes(ServerAnswer(drop=True))
 
 
 @promise("trouble that passes", "half an answer")
-def half_an_answer(case: Case) -> None:
+def half_an_answer(case: Exercise) -> None:
     case.passes(case.text("never whole", cut=60))
 
 
 @promise("trouble that passes", "malformed JSON")
-def malformed_json(case: Case) -> None:
-    case.passes(Answer(b'{"id": "1", "choi'))
+def malformed_json(case: Exercise) -> None:
+    case.passes(ServerAnswer(b'{"id": "1", "choi'))
 
 
 @promise("trouble that passes", "an answer with nothing in it")
-def nothing(case: Case) -> None:
-    case.passes(Answer(case.subject.dialect.empty()))
+def nothing(case: Exercise) -> None:
+    case.passes(ServerAnswer(case.subject.dialect.empty()))
 
 
 @promise("trouble that passes", "silence beyond the time-out")
-def silence(case: Case) -> None:
+def silence(case: Exercise) -> None:
     case.passes(case.text("too late", silence_s=SILENCE_S))
 
 
@@ -87,7 +87,7 @@ def silence(case: Case) -> None:
 
 
 @promise("trouble that stays", "patience ends in Transient, which names the wait")
-def patience_ends(case: Case) -> None:
+def patience_ends(case: Exercise) -> None:
     case.server.will(case.error(429, "slow down", "rate_limit_error", **{"Retry-After": "7200"}))
     error = case.fails(Transient)
     assert getattr(error, "retry_after", None) == 7200
@@ -95,34 +95,34 @@ def patience_ends(case: Case) -> None:
 
 
 @promise("trouble that stays", "401 ends at once, and names the variable to set")
-def bad_key(case: Case) -> None:
+def bad_key(case: Exercise) -> None:
     error = case.ends(Authentication, case.error(401, "bad key", "authentication_error"))
     assert "_API_KEY" in str(error), f"{error} does not name the variable"
 
 
 @promise("trouble that stays", "402, an account that cannot pay")
-def no_money(case: Case) -> None:
+def no_money(case: Exercise) -> None:
     case.ends(BadRequest, case.error(402, "Your credit balance is too low"))
 
 
 @promise("trouble that stays", "404, no such model")
-def unknown_model(case: Case) -> None:
+def unknown_model(case: Exercise) -> None:
     case.ends(BadRequest, case.error(404, "no such model", "not_found_error"))
 
 
 @promise("trouble that stays", "a conversation that is too long is ContextOverflow")
-def overflow(case: Case) -> None:
+def overflow(case: Exercise) -> None:
     said = "This model's maximum context length is 8192 tokens, however you requested 9000"
     case.ends(ContextOverflow, case.error(400, said, "invalid_request_error"))
 
 
 @promise("trouble that stays", "a content filter's refusal is Refused")
-def content_filter(case: Case) -> None:
+def content_filter(case: Exercise) -> None:
     case.ends(Refused, case.error(400, "The request was blocked: content_policy_violation", "invalid_request_error"))
 
 
 @promise("trouble that stays", "an impossible conversation is refused before anything is sent")
-def impossible(case: Case) -> None:
+def impossible(case: Exercise) -> None:
     talk = [*START, Message("assistant", "", (ToolCall("a", "list_files"),)), Message("user", "well?")]
     try:
         case.ask(messages=talk)
@@ -136,7 +136,7 @@ def impossible(case: Case) -> None:
 
 
 @promise("the caller", "a cancellation ends a wait")
-def cancel_waiting(case: Case) -> None:
+def cancel_waiting(case: Exercise) -> None:
     case.server.will(case.error(429, "slow down", "rate_limit_error", **{"Retry-After": "300"}))
     try:
         case.ask(cancelled=lambda: case.clock.now > 5)
@@ -147,7 +147,7 @@ def cancel_waiting(case: Case) -> None:
 
 
 @promise("the caller", "a cancellation ends a request on which the provider is silent")
-def cancel_silence(case: Case) -> None:
+def cancel_silence(case: Exercise) -> None:
     case.server.will(case.text("late", silence_s=30.0))
     begin = time.monotonic()
     try:
@@ -159,13 +159,13 @@ def cancel_silence(case: Case) -> None:
 
 
 @promise("the caller", "what was sent once is sent again byte for byte, so that caches serve it")
-def stable_prefix(case: Case) -> None:
+def stable_prefix(case: Exercise) -> None:
     talk = list(START)
     llm = case.llm()
     body: Body
     for turn in range(3):
         body = case.subject.dialect.calls((f"c{turn}", "list_files", '{"path": "ä", "n": [1, 2.5, null]}'))
-        case.server.will(Answer(body))
+        case.server.will(ServerAnswer(body))
         reply = case.ask(llm, messages=talk)
         talk += [reply.message(), Message("tool", f"result {turn}", call_id=f"c{turn}")]
     first, second, third = (json.dumps(turns)[:-1] for turns in case.turns())
@@ -175,7 +175,7 @@ def stable_prefix(case: Case) -> None:
 
 
 @promise("the caller", "the key goes into the request, and into no error or representation")
-def key_is_nowhere(case: Case) -> None:
+def key_is_nowhere(case: Exercise) -> None:
     case.server.will(case.error(401, f"Incorrect API key provided: {CANARY}; header Bearer {CANARY}"))
     llm = case.llm()
     error: BaseException | None = case.fails(LLMError, llm)
@@ -188,9 +188,9 @@ def key_is_nowhere(case: Case) -> None:
 
 
 @promise("the caller", "a redirect does not take the key to another host")
-def redirect(case: Case) -> None:
+def redirect(case: Exercise) -> None:
     with Server() as other:
         other.will(case.text("from elsewhere"))
-        case.server.will(Answer({}, status=307, headers={"Location": f"{other.url}/v1/elsewhere"}))
+        case.server.will(ServerAnswer({}, status=307, headers={"Location": f"{other.url}/v1/elsewhere"}))
         case.fails(LLMError, case.llm(attempts=1))
         assert not other.heard, "another host was asked"

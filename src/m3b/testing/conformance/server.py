@@ -14,7 +14,7 @@ from typing import Any
 
 
 @dataclass(frozen=True)
-class Answer:
+class ServerAnswer:
     """What the server does with one request.
 
     Args:
@@ -52,7 +52,7 @@ class Heard:
         return found
 
 
-Respond = Callable[[Heard], Answer]
+Respond = Callable[[Heard], ServerAnswer]
 
 
 class Server:
@@ -62,7 +62,7 @@ class Server:
     """
 
     def __init__(self, respond: Respond | None = None) -> None:
-        self.answers: list[Answer] = []
+        self.answers: list[ServerAnswer] = []
         self.heard: list[Heard] = []
         self._respond = respond or self._next
         self._lock = threading.Lock()
@@ -71,11 +71,11 @@ class Server:
         self._thread = threading.Thread(target=self._http.serve_forever, kwargs={"poll_interval": 0.005}, daemon=True)
         self.url = f"http://127.0.0.1:{self._http.server_address[1]}"
 
-    def will(self, *answers: Answer) -> None:
+    def will(self, *answers: ServerAnswer) -> None:
         """Queue answers."""
         self.answers.extend(answers)
 
-    def answer(self, heard: Heard) -> Answer:
+    def answer(self, heard: Heard) -> ServerAnswer:
         """Take a request; called by the handler's threads."""
         with self._lock:
             self.heard.append(heard)
@@ -85,9 +85,9 @@ class Server:
         """Sleep, but not past the end of the server."""
         self._stopping.wait(seconds)
 
-    def _next(self, heard: Heard) -> Answer:
+    def _next(self, heard: Heard) -> ServerAnswer:
         if not self.answers:
-            return Answer({"error": {"message": "The test queued no answer for this request."}}, status=418)
+            return ServerAnswer({"error": {"message": "The test queued no answer for this request."}}, status=418)
         return self.answers.pop(0)
 
     def __enter__(self) -> Server:
@@ -111,7 +111,7 @@ class _Http(ThreadingHTTPServer):
 
 
 def _handler(server: Server) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
+    class ProviderHandler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
         def do_POST(self) -> None:
@@ -125,7 +125,7 @@ def _handler(server: Server) -> type[BaseHTTPRequestHandler]:
                 else:
                     self._send(answer, raw)
 
-        def _send(self, answer: Answer, raw: bytes) -> None:
+        def _send(self, answer: ServerAnswer, raw: bytes) -> None:
             streams = bool(answer.events) and b'"stream":true' in raw.replace(b" ", b"")
             body = b"".join(answer.events) if streams else _encoded(answer.body)
             kind = "text/event-stream" if streams else "application/json"
@@ -148,7 +148,7 @@ def _handler(server: Server) -> type[BaseHTTPRequestHandler]:
         def log_message(self, format: str, *args: Any) -> None:
             pass
 
-    return Handler
+    return ProviderHandler
 
 
 def _encoded(body: Any) -> bytes:

@@ -11,7 +11,7 @@ from m3b.data.spec.proposals.group_files import pattern_of
 from m3b.data.spec.proposals.imagery import ImageSet
 from m3b.data.spec.proposals.language import shared, telling, words
 from m3b.data.spec.proposals.vocabulary import PLANES, SEQUENCES
-from m3b.data.survey.facts import Group
+from m3b.data.survey.facts import FileGroup
 from m3b.data.survey.relations import Pairing, Survey
 
 FITS = 0.95
@@ -86,7 +86,7 @@ def _one_grid(pair: Pairing) -> bool:
     return pair.compared > 0 and pair.same_grid >= FITS * pair.compared
 
 
-def _placed(group: Group) -> bool:
+def _placed(group: FileGroup) -> bool:
     return group.kind in PLACED and group.content is not None and group.content.dims == 3
 
 
@@ -113,7 +113,7 @@ def _together(survey: Survey, ask: Ask, first: str, beside: Mapping[str, Pairing
     return Together(made, tuple(chosen), (told,))
 
 
-def _names(groups: Sequence[Group]) -> dict[str, str]:
+def _names(groups: Sequence[FileGroup]) -> dict[str, str]:
     """What tells the names of channels apart: the first word of file names, else of folders, in which all differ."""
     every = [(*words(group.template.rsplit("/", 1)[-1]), *words(group.template)) for group in groups]
     for at in range(min(map(len, every))):

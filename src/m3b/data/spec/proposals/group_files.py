@@ -7,11 +7,11 @@ import re
 from m3b.data.spec.model import Files
 from m3b.data.spec.patterns import compiled
 from m3b.data.spec.proposals.language import words
-from m3b.data.survey.facts import Group
+from m3b.data.survey.facts import FileGroup
 from m3b.data.survey.relations import Survey
 
 
-def pattern_of(survey: Survey, group: Group) -> Files:
+def pattern_of(survey: Survey, group: FileGroup) -> Files:
     """The files of a group and of no other: where its pattern also matches another group's files, its folder words are
     written out, and what still matches is excluded."""
     if not any(_matches(group.pattern, other) for other in _others(survey, group)):
@@ -35,17 +35,17 @@ def pattern_of(survey: Survey, group: Group) -> Files:
     return Files(pattern="re:" + text, exclude=tuple(dict.fromkeys(exclude)))
 
 
-def _others(survey: Survey, group: Group) -> list[Group]:
+def _others(survey: Survey, group: FileGroup) -> list[FileGroup]:
     return [one for one in survey.groups if one.id != group.id and not one.stray]
 
 
-def _matches(pattern: str, group: Group) -> bool:
+def _matches(pattern: str, group: FileGroup) -> bool:
     """Whether a pattern matches a file of a group."""
     regex = compiled("re:" + pattern)
     return any(regex.match(example) is not None for example in group.examples)
 
 
-def _word_of(one: Group, other: Group) -> str:
+def _word_of(one: FileGroup, other: FileGroup) -> str:
     """A word that all names of one group have and none of the other, as far as examples tell; empty where there is none."""
     mine = [set(words(path)) for path in one.examples]
     theirs = {word for path in other.examples for word in words(path)}

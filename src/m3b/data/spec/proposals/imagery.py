@@ -11,7 +11,7 @@ from m3b.data.spec.proposals.ask import Stacks
 from m3b.data.spec.proposals.group_files import pattern_of
 from m3b.data.spec.proposals.language import words
 from m3b.data.spec.proposals.vocabulary import VIEWS
-from m3b.data.survey.facts import Group, Member, Series
+from m3b.data.survey.facts import FileGroup, Member, Series
 from m3b.data.survey.relations import Survey
 from m3b.data.survey.sides import side_of
 
@@ -32,7 +32,7 @@ class ImageSet:
         doubt: what a person should say of what is a case.
     """
 
-    groups: tuple[Group, ...]
+    groups: tuple[FileGroup, ...]
     images: Images
     count: int
     levels: dict[str, dict[str, int]]
@@ -47,7 +47,7 @@ class ImageSet:
         return self.groups[0].id
 
     @property
-    def single(self) -> Group | None:
+    def single(self) -> FileGroup | None:
         """Its group, where it is one alone."""
         return self.groups[0] if len(self.groups) == 1 else None
 
@@ -107,7 +107,7 @@ def other_views(survey: Survey, one: ImageSet, asked: frozenset[str]) -> str:
     return ""
 
 
-def is_images(survey: Survey, group: Group) -> bool:
+def is_images(survey: Survey, group: FileGroup) -> bool:
     """Whether a group's files are images rather than masks, tables or containers of several arrays."""
     if group.stray or group.kind not in KINDS or group.kind in ("array", "hdf5", "mat"):
         return False
@@ -118,13 +118,13 @@ def is_images(survey: Survey, group: Group) -> bool:
     return not any(one.group == group.id and one.modality in ("RTSTRUCT", "SEG", "SR") for one in survey.series)
 
 
-def _unopened(survey: Survey, group: Group) -> bool:
+def _unopened(survey: Survey, group: FileGroup) -> bool:
     """Arrays in a form that a survey does not open (pickles): images by their names alone."""
     looked = next((one for one in survey.containers if one.group == group.id), None)
     return group.kind == "array" and not group.stray and group.count > 1 and (looked is None or not looked.members)
 
 
-def _single(survey: Survey, group: Group) -> ImageSet:
+def _single(survey: Survey, group: FileGroup) -> ImageSet:
     series = next((one for one in survey.series if one.group == group.id), None)
     files = pattern_of(survey, group)
     images, count = Images(files=files), group.count
@@ -149,7 +149,7 @@ def _stacked(one: ImageSet, stacks: Stacks) -> ImageSet:
     return replace(one, images=images, count=folders, stack=True)
 
 
-def slices_in_folders(group: Group) -> int:
+def slices_in_folders(group: FileGroup) -> int:
     """How many folders hold a series of numbered slices each; 0 where they do not."""
     if group.kind != "picture" or group.content is None or group.content.dims != 2 or "/" not in group.template:
         return 0
@@ -164,21 +164,21 @@ def slices_in_folders(group: Group) -> int:
     return folders if many and running and (number.crossing is None or number.crossing > 0.5) and folders > 1 else 0
 
 
-def _side_by_side(groups: list[Group]) -> list[tuple[Group, ...]]:
+def _side_by_side(groups: list[FileGroup]) -> list[tuple[FileGroup, ...]]:
     """Groups of one kind and depth that together make one set: names that differ from folder to folder."""
-    by: dict[tuple[str, int, int | None], list[Group]] = {}
+    by: dict[tuple[str, int, int | None], list[FileGroup]] = {}
     for group in groups:
         dims = group.content.dims if group.content else None
         by.setdefault((group.kind, group.template.count("/"), dims), []).append(group)
     found = [tuple(some) for some in by.values() if 1 < len(some) <= 60]
-    kinds: dict[str, list[Group]] = {}
+    kinds: dict[str, list[FileGroup]] = {}
     for group in groups:
         kinds.setdefault(group.kind, []).append(group)
     found += [tuple(some) for some in kinds.values() if 1 < len(some) <= 60 and tuple(some) not in found]
     return found
 
 
-def _union(survey: Survey, groups: tuple[Group, ...]) -> ImageSet:
+def _union(survey: Survey, groups: tuple[FileGroup, ...]) -> ImageSet:
     each = [pattern_of(survey, group) for group in groups]
     text = "|".join(f"(?:{_NAMED.sub('(?:', one.pattern.removeprefix('re:'))})" for one in each)
     exclude = tuple(sorted({text for one in each for text in one.exclude} - {one.pattern for one in each}))
@@ -186,7 +186,7 @@ def _union(survey: Survey, groups: tuple[Group, ...]) -> ImageSet:
     return ImageSet(groups, Images(files=Files(pattern=f"re:{text}", exclude=exclude)), count, _levels(groups))
 
 
-def _levels(groups: tuple[Group, ...]) -> dict[str, dict[str, int]]:
+def _levels(groups: tuple[FileGroup, ...]) -> dict[str, dict[str, int]]:
     """Folder values by level; of one group alone the varying piece of a folder, of several its whole name."""
     if len(groups) == 1:
         return {part.slot: {value.text: value.count for value in part.values} for part in groups[0].parts
@@ -205,7 +205,7 @@ def _levels(groups: tuple[Group, ...]) -> dict[str, dict[str, int]]:
     return found
 
 
-def _folder_values(group: Group, level: int) -> dict[str, int] | None:
+def _folder_values(group: FileGroup, level: int) -> dict[str, int] | None:
     """Names of a folder level with their files; None where there are too many to know."""
     text = group.template.split("/")[level]
     slots = re.findall(r"\{\w+\}", text)
@@ -217,7 +217,7 @@ def _folder_values(group: Group, level: int) -> dict[str, int] | None:
     return {text.replace(slots[0], value.text): value.count for value in part.values}
 
 
-def _members(survey: Survey, group: Group) -> list[ImageSet]:
+def _members(survey: Survey, group: FileGroup) -> list[ImageSet]:
     """Image arrays of containers: one a file, or the items of stacks, those of several split parts together."""
     container = next((one for one in survey.containers if one.group == group.id), None)
     if container is None or container.format not in ("npz", "npy", "hdf5", "mat", "pt"):

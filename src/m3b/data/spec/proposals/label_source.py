@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from m3b.data.spec.model import FromTable, Split, Value
+from m3b.data.spec.model import FromTable, SplitRule, Value
 
 
 @dataclass(frozen=True)
-class Source:
+class LabelSource:
     """A place that labels may come from.
 
     Args:
@@ -31,6 +31,6 @@ class Source:
     doubt: str = ""
     weak: str = ""
     only_named: bool = False
-    split: Split | None = None
+    split: SplitRule | None = None
     together: tuple[Value, ...] = ()
     patient: FromTable | None = None

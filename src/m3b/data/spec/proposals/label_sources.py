@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from m3b.data.spec.model import FromMember, FromPath, FromTag
 from m3b.data.spec.proposals.imagery import ImageSet
-from m3b.data.spec.proposals.label_source import Source
+from m3b.data.spec.proposals.label_source import LabelSource
 from m3b.data.spec.proposals.language import telling, words
 from m3b.data.spec.proposals.numbering import few, numbers_cases, runs
 from m3b.data.spec.proposals.parted import joined_tables
@@ -25,7 +25,7 @@ LABEL_WORDS = frozenset(
 )
 
 
-def label_sources(survey: Survey, images: ImageSet, named: str = "") -> Iterator[Source]:
+def label_sources(survey: Survey, images: ImageSet, named: str = "") -> Iterator[LabelSource]:
     """Every place of labels; of a column that a person has `named`, whatever it looks like, that alone."""
     if named:
         yield from (one for one in _from_tables(survey, images, named) if one.named == named)
@@ -37,7 +37,7 @@ def label_sources(survey: Survey, images: ImageSet, named: str = "") -> Iterator
     yield from _from_members(survey, images)
 
 
-def _from_folders(survey: Survey, images: ImageSet) -> Iterator[Source]:
+def _from_folders(survey: Survey, images: ImageSet) -> Iterator[LabelSource]:
     crossing = {part.slot: part.crossing for part in images.single.parts} if images.single else {}
     for slot, values in images.levels.items():
         if numbers_cases(survey, images, slot, values):
@@ -52,12 +52,12 @@ def _from_folders(survey: Survey, images: ImageSet) -> Iterator[Source]:
         if 2 <= len(kept) <= MAX_CLASSES and sum(kept.values()) >= 0.5 * sum(values.values()):
             level = slot.removeprefix("level")
             strength = 0.55 if any(telling(value) or value.isdigit() for value in kept) else 0.3
-            yield Source(kept, (FromPath(value="{" + slot + "}"),), slot, f"the folders at level {int(level) + 1}"
+            yield LabelSource(kept, (FromPath(value="{" + slot + "}"),), slot, f"the folders at level {int(level) + 1}"
                          if level.isdigit() else f"the folders ({slot})",
                          sum(kept.values()) / sum(values.values()), strength, weak=weak, only_named=only_named)  # fmt: skip
 
 
-def _from_names(images: ImageSet) -> Iterator[Source]:
+def _from_names(images: ImageSet) -> Iterator[LabelSource]:
     if images.single is None:
         return
     for part in images.single.parts:
@@ -73,11 +73,11 @@ def _from_names(images: ImageSet) -> Iterator[Source]:
             continue
         key = "{" + part.slot.replace(".", "_") + "}"
         named = part.before if part.kind == "number" else part.slot
-        yield Source(values, (FromPath(value=key),), part.before, f"the names ({named.strip('_- ') or part.slot})", covered,
+        yield LabelSource(values, (FromPath(value=key),), part.before, f"the names ({named.strip('_- ') or part.slot})", covered,
                      0.35)  # fmt: skip
 
 
-def _from_tables(survey: Survey, images: ImageSet, named: str = "") -> Iterator[Source]:
+def _from_tables(survey: Survey, images: ImageSet, named: str = "") -> Iterator[LabelSource]:
     for tables in joined_tables(survey, images):
         join, split, together = tables.join, tables.split(survey, images), tables.together(survey, images)
         patient = tables.patient(survey, images)
@@ -104,7 +104,7 @@ def _from_tables(survey: Survey, images: ImageSet, named: str = "") -> Iterator[
             strength = 0.9 if named else 0.5 if label else strength
             if join.right.kind != "path":
                 strength -= 0.1
-            yield Source(kept, (value,), column.name, f"the column {column.name!r} of {tables.title}", covered, strength,
+            yield LabelSource(kept, (value,), column.name, f"the column {column.name!r} of {tables.title}", covered, strength,
                          separator=column.separator, doubt=doubt, split=split, together=together,
                          patient=patient)  # fmt: skip
         if len(flags) > 1:
@@ -113,7 +113,7 @@ def _from_tables(survey: Survey, images: ImageSet, named: str = "") -> Iterator[
                       for column in flags}  # fmt: skip
             strength = 0.5 if len(flags) > 2 else 0.4
             title = f"{len(flags)} yes/no columns of {tables.title}"
-            yield Source(
+            yield LabelSource(
                 counts, sources, "", title, covered, strength, one_hot=True, split=split, doubt=doubt, together=together,
                 patient=patient,
             )  # fmt: skip
@@ -133,7 +133,7 @@ def _is_flag(column: Column, values: dict[str, int]) -> bool:
     } and not set(words(column.name)) & NOT_LABELS  # fmt: skip
 
 
-def _from_tags(images: ImageSet) -> Iterator[Source]:
+def _from_tags(images: ImageSet) -> Iterator[LabelSource]:
     for tag in images.series.tags if images.series else ():
         values = {value.text: value.count for value in tag.values if value.text.strip()}
         if (
@@ -141,12 +141,12 @@ def _from_tags(images: ImageSet) -> Iterator[Source]:
             and 2 <= len(values) <= 20
             and not tag.sensitive
         ):
-            yield Source(
+            yield LabelSource(
                 values, (FromTag(keyword=tag.keyword),), tag.keyword, f"the header field {tag.keyword}", 1.0, 0.2
             )
 
 
-def _from_members(survey: Survey, images: ImageSet) -> Iterator[Source]:
+def _from_members(survey: Survey, images: ImageSet) -> Iterator[LabelSource]:
     if images.member is None or not images.member.rows:
         return
     container = next(one for one in survey.containers if one.group == images.id)
@@ -160,11 +160,11 @@ def _from_members(survey: Survey, images: ImageSet) -> Iterator[Source]:
             for other in labels:
                 for value in other.values:
                     values[value.text] = values.get(value.text, 0) + value.count
-            yield Source(values, (FromMember(key=f"{stem}[#]"),), one.key, f"the arrays {stem}", 1.0, 0.7)
+            yield LabelSource(values, (FromMember(key=f"{stem}[#]"),), one.key, f"the arrays {stem}", 1.0, 0.7)
             return
         if one.rows == images.member.rows:
             found = {value.text: value.count for value in one.values}
-            yield Source(found, (FromMember(key=f"{one.key}[#]"),), one.key, f"the array {one.key}", 1.0, 0.65)
+            yield LabelSource(found, (FromMember(key=f"{one.key}[#]"),), one.key, f"the array {one.key}", 1.0, 0.65)
 
 
 def _side_word(key: str) -> str:

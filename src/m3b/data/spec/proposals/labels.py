@@ -11,7 +11,7 @@ from m3b.data.spec.proposals.channels import of_cases, with_channels
 from m3b.data.spec.proposals.classes import Classes, classes_for
 from m3b.data.spec.proposals.glossary import glosses, legend_of_labels, told_names
 from m3b.data.spec.proposals.imagery import ImageSet, image_sets, other_views, views_of
-from m3b.data.spec.proposals.label_source import Source
+from m3b.data.spec.proposals.label_source import LabelSource
 from m3b.data.spec.proposals.label_sources import label_sources
 from m3b.data.spec.proposals.language import initialled, listed, named, shared, wants_all, words
 from m3b.data.spec.proposals.matching import Said
@@ -61,7 +61,7 @@ def propose_labels(survey: Survey, ask: Ask) -> Iterator[Proposal]:
             yield Proposal(spec, f"{images.title}, labels from {source.title}", score, evidence, doubts, unclear)
 
 
-def _classes(survey: Survey, source: Source, ask: Ask) -> Classes:
+def _classes(survey: Survey, source: LabelSource, ask: Ask) -> Classes:
     if source.one_hot or source.separator:
         return _several(source, ask)
     numbers = {value: int(float(value)) for value in source.values if value.replace(".", "", 1).isdigit()}
@@ -74,12 +74,12 @@ def _classes(survey: Survey, source: Source, ask: Ask) -> Classes:
     return classes_for(source.values, ask.request, ask.classes, said, source.named)
 
 
-def _channels(source: Source) -> bool:
+def _channels(source: LabelSource) -> bool:
     """Whether values may be the sequences or views of one case rather than classes."""
     return any(set(words(value)) & SEQUENCES for value in source.values)
 
 
-def _split_among(classes: Classes, source: Source) -> tuple[Classes, tuple[str, ...]]:
+def _split_among(classes: Classes, source: LabelSource) -> tuple[Classes, tuple[str, ...]]:
     """The classes of which there is more than one case, and what is said of the others: one case is on one side alone."""
     if source.one_hot or source.separator:
         return classes, ()
@@ -91,7 +91,7 @@ def _split_among(classes: Classes, source: Source) -> tuple[Classes, tuple[str, 
     return replace(classes, mapping=kept, hits=min(classes.hits, len(kept))), (told,)
 
 
-def _several(source: Source, ask: Ask) -> Classes:
+def _several(source: LabelSource, ask: Ask) -> Classes:
     """Labels of which a case may have several: those that the request names, or all."""
     hits = named(list(source.values), ask.request)
     chosen = [name for name in source.values if name.casefold() in {one.casefold() for one in ask.classes}]
@@ -106,7 +106,7 @@ def _ordered(classes: Classes) -> bool:
     return len(classes.mapping) > 2 and all(name.isdigit() for name in classes.mapping)
 
 
-def _score(everything: int, images: ImageSet, source: Source, classes: Classes, ask: Ask) -> float:
+def _score(everything: int, images: ImageSet, source: LabelSource, classes: Classes, ask: Ask) -> float:
     """Evidence of the data, and how the request speaks of classes and place."""
     score = source.strength
     asked = shared(ask.words, source.named) if source.named else 0.0

@@ -9,7 +9,7 @@ from m3b.data import kinds
 from m3b.data.spec.proposals.ask import Ask
 from m3b.data.spec.proposals.imagery import KINDS, MASKED, image_sets
 from m3b.data.spec.proposals.parted import joined_tables
-from m3b.data.survey.facts import Group
+from m3b.data.survey.facts import FileGroup
 from m3b.data.survey.relations import Survey
 
 FORMS = "PNG, JPEG, TIFF, DICOM, NIfTI, MetaImage, NRRD, NPY, NPZ, HDF5, MAT or video"
@@ -39,7 +39,7 @@ def lacking(survey: Survey, ask: Ask) -> str:
     return f"{_found(groups)} {_tables(survey, ask)}{nothing} Add {wanted}."
 
 
-def _no_images(groups: Sequence[Group]) -> str:
+def _no_images(groups: Sequence[FileGroup]) -> str:
     masks = [group for group in groups if group.content is not None and group.content.values in MASKED]
     packed = [group for group in groups if group.kind == "archive"]
     if masks:
@@ -58,12 +58,12 @@ def _no_images(groups: Sequence[Group]) -> str:
     return f"{_found(groups)} None of them is an image that m3b reads ({FORMS}). Point --data at the folder with the images."
 
 
-def _none_opens(group: Group) -> bool:
+def _none_opens(group: FileGroup) -> bool:
     look = group.content
     return group.kind in KINDS and look is not None and look.looked > 0 and look.failed == look.looked
 
 
-def _none_open(groups: Sequence[Group]) -> str:
+def _none_open(groups: Sequence[FileGroup]) -> str:
     tried = sum(group.content.looked for group in groups if group.content is not None)
     return (
         f"The folder holds {_counted(groups)}, e.g. {_example(groups[0])}, and none of the {tried:,} that were tried holds an image "
@@ -71,9 +71,9 @@ def _none_open(groups: Sequence[Group]) -> str:
     )
 
 
-def _found(groups: Sequence[Group]) -> str:
+def _found(groups: Sequence[FileGroup]) -> str:
     """The kinds of files that are there, the most frequent first, each with an example."""
-    counts, first = Counter[str](), dict[str, Group]()
+    counts, first = Counter[str](), dict[str, FileGroup]()
     for group in groups:
         counts[group.kind] += group.count
         first.setdefault(group.kind, group)
@@ -98,12 +98,12 @@ def _tables(survey: Survey, ask: Ask) -> str:
     return f"The table {table.path} with {table.rows:,} rows names none of the images{such}. "
 
 
-def _counted(groups: Sequence[Group]) -> str:
+def _counted(groups: Sequence[FileGroup]) -> str:
     count = sum(group.count for group in groups)
     return f"{count:,} file{'s' if count != 1 else ''}"
 
 
-def _example(group: Group) -> str:
+def _example(group: FileGroup) -> str:
     return group.examples[0] if group.examples else group.template
 
 

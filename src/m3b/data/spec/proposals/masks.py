@@ -16,7 +16,7 @@ from m3b.data.spec.proposals.numbered_masks import numbered, united
 from m3b.data.spec.proposals.outlines import propose_outlines
 from m3b.data.spec.proposals.rival_masks import as_classes, doubt_of
 from m3b.data.spec.proposals.surroundings import around, leave_out, without_bare_parts
-from m3b.data.survey.facts import Content, Group
+from m3b.data.survey.facts import Content, FileGroup
 from m3b.data.survey.relations import Pairing, Survey
 
 ROLES = frozenset(
@@ -100,7 +100,7 @@ def _combine(pairing: Pairing) -> Literal["one", "union", "classes"]:
 
 
 def _classes(
-    survey: Survey, ask: Ask, pairing: Pairing, masks: Group, content: Content
+    survey: Survey, ask: Ask, pairing: Pairing, masks: FileGroup, content: Content
 ) -> tuple[Named, float | None, list[str]]:
     """Class -> value, the cut of lossy masks, and what was found."""
     if pairing.kind == "per_class":
@@ -128,7 +128,7 @@ def _classes(
     return named, None, [f"values in the masks: {listed} ({named.told})"]
 
 
-def _unclear(survey: Survey, ask: Ask, pairing: Pairing, masks: Group) -> str:
+def _unclear(survey: Survey, ask: Ask, pairing: Pairing, masks: FileGroup) -> str:
     """What a person should say before these masks are taken."""
     if other := other_organs(ask.request, masks.template):
         return other
@@ -142,7 +142,7 @@ def _unclear(survey: Survey, ask: Ask, pairing: Pairing, masks: Group) -> str:
     return doubt_of(survey, ask, pairing)
 
 
-def _reasons(survey: Survey, pairing: Pairing, masks: Group) -> dict[str, str]:
+def _reasons(survey: Survey, pairing: Pairing, masks: FileGroup) -> dict[str, str]:
     """Other masks of the same images, by reason."""
     found = {}
     for one in survey.pairings:
@@ -151,7 +151,9 @@ def _reasons(survey: Survey, pairing: Pairing, masks: Group) -> dict[str, str]:
     return found
 
 
-def _score(survey: Survey, ask: Ask, pairing: Pairing, masks: Group, content: Content) -> tuple[float, tuple[str, ...]]:
+def _score(
+    survey: Survey, ask: Ask, pairing: Pairing, masks: FileGroup, content: Content
+) -> tuple[float, tuple[str, ...]]:
     score, doubts = 0.55, []
     score += (
         0.1

@@ -10,7 +10,7 @@ from m3b.data.spec.proposals.ask import Ask
 from m3b.data.spec.proposals.glossary import legend_of_masks, told_names
 from m3b.data.spec.proposals.language import telling, words
 from m3b.data.spec.proposals.vocabulary import NO_NAME
-from m3b.data.survey.facts import Group
+from m3b.data.survey.facts import FileGroup
 from m3b.data.survey.relations import Survey
 
 _FILLER = telling(
@@ -24,7 +24,7 @@ _MARKED = re.compile(
 )
 
 
-def class_name(ask: Ask, masks: Group) -> str:
+def class_name(ask: Ask, masks: FileGroup) -> str:
     """The name of the only class: as chosen before, as asked for, as the files are called, else `finding`."""
     if len(ask.classes) == 1:
         return ask.classes[0]

@@ -8,13 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from m3b.data.spec.given import DRAWN, FOLDERS, Given, is_match, masked
-from m3b.data.spec.model import Files, FromTable, IndexSpec, Split
+from m3b.data.spec.model import Files, FromTable, IndexSpec, SplitRule
 from m3b.data.spec.patterns import compiled
 from m3b.data.spec.proposals.ask import Ask, Proposal
 from m3b.data.spec.proposals.surroundings import GIVEN
 from m3b.data.spec.readers import Readers
-from m3b.data.survey.relations import End, Grouping, Join, SplitPart, Survey
-from m3b.data.survey.relations import Split as Division
+from m3b.data.survey.relations import End, FoundSplit, Grouping, Join, SplitPart, Survey
 from m3b.data.survey.sides import side_of
 from m3b.data.survey.table_facts import Table
 from m3b.errors import DataError
@@ -76,7 +75,7 @@ def _groupings(survey: Survey, table: Table, column: str) -> list[Grouping]:
     ]  # fmt: skip
 
 
-def _splits(survey: Survey, tables: Sequence[Table], given: Given) -> tuple[Division, ...]:
+def _splits(survey: Survey, tables: Sequence[Table], given: Given) -> tuple[FoundSplit, ...]:
     """The divisions that are meant; one of a column is made where the survey saw none in it."""
     if given.split == DRAWN:
         return ()
@@ -91,13 +90,13 @@ def _splits(survey: Survey, tables: Sequence[Table], given: Given) -> tuple[Divi
     return tuple(_column_split(table, given.split) for table in _with(tables, given.split)[:1])
 
 
-def _column_split(table: Table, column: str) -> Division:
+def _column_split(table: Table, column: str) -> FoundSplit:
     values = next(one for one in table.columns if one.name == column).values
     parts = tuple(
         SplitPart(name=value.text, side=side_of(value.text) or "other", where=f"{table.path}:{column}", named=value.count,
                   present=value.count) for value in values
     )  # fmt: skip
-    return Division(id="given", source="column", owner=table.id, name=column, parts=parts, covers=1.0)
+    return FoundSplit(id="given", source="column", owner=table.id, name=column, parts=parts, covers=1.0)
 
 
 def _kept(one: Proposal, given: Given, files: set[str]) -> Proposal | None:
@@ -114,7 +113,7 @@ def _kept(one: Proposal, given: Given, files: set[str]) -> Proposal | None:
             return None
         spec = spec.model_copy(update={"masks": spec.masks.model_copy(update={"files": part})})
     if given.split == DRAWN:
-        spec = spec.model_copy(update={"split": Split()})
+        spec = spec.model_copy(update={"split": SplitRule()})
     if given.patient_column and not (
         isinstance(spec.patient, FromTable) and spec.patient.column == given.patient_column
     ):

@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from dataclasses import dataclass
 
-from m3b.data.spec.model import FromTable, Split, Value
+from m3b.data.spec.model import FromTable, SplitRule, Value
 from m3b.data.spec.proposals.imagery import ImageSet
 from m3b.data.spec.proposals.surroundings import best_join, files_of, from_column
 from m3b.data.survey.groups import names_patients
@@ -95,7 +95,7 @@ class Tables:
             at = at.through
         return None
 
-    def split(self, survey: Survey, images: ImageSet) -> Split | None:
+    def split(self, survey: Survey, images: ImageSet) -> SplitRule | None:
         """The split that the parts themselves are; None of one table, or where a side is missing."""
         sides: dict[str, list[str]] = {"train": [], "val": [], "test": []}
         for part in self.parts:
@@ -104,7 +104,7 @@ class Tables:
             sides["test"], sides["val"] = sides["val"], []
         if len(self.parts) < 2 or not sides["train"] or not sides["test"]:
             return None
-        return Split(source=self.column(survey, images, FILE), train=tuple(sides["train"]), val=tuple(sides["val"]),
+        return SplitRule(source=self.column(survey, images, FILE), train=tuple(sides["train"]), val=tuple(sides["val"]),
                      test=tuple(sides["test"]))  # fmt: skip
 
 

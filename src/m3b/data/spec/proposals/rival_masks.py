@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from m3b.data.spec.model import Files
 from m3b.data.spec.proposals.ask import Ask
 from m3b.data.spec.proposals.language import shared, words
-from m3b.data.survey.facts import Group
+from m3b.data.survey.facts import FileGroup
 from m3b.data.survey.relations import Pairing, Survey
 
 READERS = frozenset(words("first second third reader observer rater expert annotator consensus manual ho st nd rd th"))
@@ -19,7 +19,7 @@ READERS = frozenset(words("first second third reader observer rater expert annot
 class Rival:
     """Another group of masks of the same images: the words by which both differ."""
 
-    group: Group
+    group: FileGroup
     mine: str
     its: str
 

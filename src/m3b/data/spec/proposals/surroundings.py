@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from m3b.data.spec.model import FromList, FromPath, FromTable, FromTag, LeftOut, Split, Value
+from m3b.data.spec.model import FromList, FromPath, FromTable, FromTag, LeftOut, SplitRule, Value
 from m3b.data.spec.proposals.imagery import ImageSet
 from m3b.data.spec.proposals.language import words
-from m3b.data.survey.relations import End, Grouping, Join, Pairing, Survey
-from m3b.data.survey.relations import Split as Division
+from m3b.data.survey.relations import End, FoundSplit, Grouping, Join, Pairing, Survey
 from m3b.data.survey.table_facts import Table
 
 SURE = 0.8
@@ -37,10 +36,10 @@ class Around:
 
     patient: Value | None = None
     together: tuple[Value, ...] = ()
-    split: Split = field(default_factory=Split)
+    split: SplitRule = field(default_factory=SplitRule)
     evidence: list[str] = field(default_factory=list)
     doubts: list[str] = field(default_factory=list)
-    division: Division | None = None
+    division: FoundSplit | None = None
 
 
 def around(survey: Survey, images: ImageSet) -> Around:
@@ -72,7 +71,7 @@ def without_bare_parts(around_it: Around, pairing: Pairing) -> Around:
     if tested and bare >= 0.9 * tested and pairing.left_matched <= pairing.left_files - 0.9 * tested:
         told = f"the test part of the data set's own split ({tested}) has no masks: a new one is drawn"
         kept = [one for one in around_it.evidence if not one.startswith("the data set's own split")]
-        return replace(around_it, split=Split(), division=None, evidence=[*kept, told])
+        return replace(around_it, split=SplitRule(), division=None, evidence=[*kept, told])
     return around_it
 
 
@@ -216,7 +215,7 @@ def _split(survey: Survey, images: ImageSet, made: Around) -> None:
             return
 
 
-def _division(survey: Survey, images: ImageSet, one: Division) -> Split | None:
+def _division(survey: Survey, images: ImageSet, one: FoundSplit) -> SplitRule | None:
     """A split of the survey in a spec's words; without a test part the validation part tests."""
     sides = {side: tuple(part.name for part in one.parts if part.side == side and part.present) for side in
              ("train", "val", "test")}  # fmt: skip
@@ -234,10 +233,10 @@ def _division(survey: Survey, images: ImageSet, one: Division) -> Split | None:
         source = from_column(survey, images, join, one.name) if join else None
     elif one.source == "lists":
         source = _lists(survey, images, one)
-    return Split(source=source, train=sides["train"], val=sides["val"], test=sides["test"]) if source else None
+    return SplitRule(source=source, train=sides["train"], val=sides["val"], test=sides["test"]) if source else None
 
 
-def _lists(survey: Survey, images: ImageSet, one: Division) -> FromList | None:
+def _lists(survey: Survey, images: ImageSet, one: FoundSplit) -> FromList | None:
     joins = {}
     for part in one.parts:
         table = next((t for t in survey.tables if t.path == part.where and t.files == 1), None)
