@@ -4,11 +4,14 @@ VENV := .venv
 BIN := $(VENV)/bin
 DEMO := $(VENV)/.demo
 STAMP := $(VENV)/.installed
+SUPPLY := $(VENV)/.supply
+PINS := $(VENV)/pins.txt
+SBOM ?= dist/sbom.cdx.json
 GPU := $(wildcard /dev/nvidia[0-9]*)
 CPU_WHEELS := https://download.pytorch.org/whl/cpu
 JOBS ?= 2
 
-.PHONY: demo test test-slow lint types check bench docs clean
+.PHONY: demo test test-slow lint types check bench docs lock audit sbom clean
 
 demo: $(DEMO)
 	$(BIN)/m3b demo
@@ -38,25 +41,48 @@ bench: $(STAMP)
 	$(BIN)/python benchmarks/previews.py
 	$(BIN)/python benchmarks/metrics.py
 
+# Everything that m3b, its extras and its tests bring along, with hashes. Versions stay where constraints.txt and
+# pyproject.toml allow it; `make lock UPGRADE=--upgrade` takes the newest that fit.
+lock: $(SUPPLY)
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --all-extras $(UPGRADE) \
+		--no-emit-index-url --custom-compile-command 'make lock' -c constraints.txt -o requirements.lock pyproject.toml
+
+# Asks PyPI for known holes. --strict: a package that nobody could ask about is a failure, not a pass.
+audit: $(SUPPLY)
+	@$(BIN)/pip-audit --strict --disable-pip --require-hashes -r requirements.lock --progress-spinner off || { echo \
+		"make audit: there are known holes, or (see above) they could not be asked for: it takes PyPI itself, over a network; a mirror does not know them." >&2; exit 1; }
+	$(BIN)/bandit --quiet --recursive src --configfile pyproject.toml
+
+sbom: $(SUPPLY)
+	@mkdir -p $(dir $(SBOM))
+	$(BIN)/cyclonedx-py environment $(BIN)/python --pyproject pyproject.toml --mc-type library --output-reproducible \
+		--of JSON -o $(SBOM)
+
 # What the demo needs. Where there is no GPU, PyTorch for CPUs is taken: pip is asked first what it would install, and where
 # that brings CUDA (several GB), PyTorch's own index has the build without ("+cpu", which pip prefers to the plain version).
-$(DEMO): pyproject.toml constraints.txt
+$(DEMO): pyproject.toml constraints.txt requirements.lock
 	@$(PYTHON) -c 'import sys; sys.exit("m3b needs Python 3.11 or newer, this is " + sys.version.split()[0]) if sys.version_info < (3, 11) else None'
 	@echo "Installing what the demo needs into $(VENV): about 1.8 GB on the disk$(if $(GPU), and several GB of CUDA,), a few minutes. Then the demo: two minutes."
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@# the lock without its hashes, which know neither PyTorch for CPUs nor this folder
+	@sed -n 's/^\([A-Za-z0-9][^ ]*==[^\\]*[^ \\]\) *\\*$$/\1/p' requirements.lock > $(PINS)
 	@wheels=; if [ -z "$(GPU)" ]; then \
-		$(BIN)/pip install --quiet --dry-run --report $(VENV)/torch.json -c constraints.txt torch || exit 1; \
+		$(BIN)/pip install --quiet --dry-run --report $(VENV)/torch.json -c $(PINS) torch || exit 1; \
 		if grep -Eq '"name": "(nvidia|cuda)' $(VENV)/torch.json; then wheels="--extra-index-url $(CPU_WHEELS)"; fi; \
-	fi; set -x; $(BIN)/pip install --quiet -c constraints.txt $$wheels torch
-	$(BIN)/pip install --quiet -c constraints.txt -e '.[train]'
+	fi; set -x; $(BIN)/pip install --quiet -c $(PINS) $$wheels torch
+	$(BIN)/pip install --quiet -c $(PINS) -e '.[train]'
 	@touch $(DEMO)
 
 $(STAMP): $(DEMO)
 	@echo "Installing what the tests need besides into $(VENV): about 0.9 GB more on the disk, a few minutes. Then the tests: some twelve minutes."
-	$(BIN)/pip install --quiet -c constraints.txt -e '.[train,nnunet,export,cluster,croissant,dev]'
+	$(BIN)/pip install --quiet -c $(PINS) -e '.[train,nnunet,export,cluster,croissant,dev]'
 	@# nnU-Net's timm asks for torchvision, whose usual build needs CUDA and then breaks transformers beside a CPU torch
 	@$(BIN)/python -c 'import torch, sys; sys.exit(torch.version.cuda is None)' || $(BIN)/pip uninstall --quiet --yes torchvision
 	@touch $(STAMP)
+
+$(SUPPLY): $(STAMP)
+	$(BIN)/pip install --quiet -c $(PINS) -e '.[supply]'
+	@touch $(SUPPLY)
 
 clean:
 	rm -rf $(VENV) demo demo-* .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist

