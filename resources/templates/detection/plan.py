@@ -24,6 +24,7 @@ from Utils.pace import Way, choose_precision, fit, quickest, steps_of, told
 from Utils.price import costs
 from Utils.scales import by_itself, joined, mixed, told_uneven
 from Utils.settings import TIME_ONLY, given, override, priced, save_plan
+from Utils.sides import harmless
 from Utils.thrift import RATE, Coarser, fewer, narrower
 
 GRID = ("patch", "longest", "spacing")
@@ -129,10 +130,11 @@ def _intensity(facts: dict[str, Any]) -> dict[str, Any]:
 
 
 def _augment(facts: dict[str, Any]) -> dict[str, Any]:
-    """No flips by default: left and right matter in the body. Skin, retina and microscopy (colour) get both."""
+    """No flips by default: left and right matter in the body. Skin, retina and microscopy (colour) get both, but
+    where a class tells a side."""
     flat = facts["dims"] == 2
     return {
-        "flip": ["h", "w"] if flat and facts["channels"] >= 3 else [],
+        "flip": harmless(["h", "w"] if flat and facts["channels"] >= 3 else [], facts["classes"]),
         "rotate": 10 if flat else 8,
         "zoom": 0.15,
         "shift": 0.05 if facts["target"] == "boxes" else 0.0,

@@ -30,7 +30,7 @@ CODE = (
         "extent",
         "volumes",
     ),
-    *("calling", "losses", "unet", "windows", "scoring", "nnunet_steps"),
+    *("calling", "losses", "unet", "windows", "scoring", "refine", "nnunet_steps"),
 )
 REQUIREMENTS = ["torch", "numpy", "scipy", "safetensors", "pillow", "pydicom", "nibabel", "SimpleITK", "h5py"]
 

@@ -32,6 +32,16 @@ NNUNET_MINUTES = 60
 LEAST = 600
 """Steps below which a coarser grid or a narrower network is worth more than detail."""
 
+RECIPE = {
+    "lr": 2e-3,
+    "weight_decay": 0.01,
+    "clip": 5.0,
+    "ema": 0.995,
+    "max_epochs": 5000,
+    "patience": 2000,
+    "keep": "last",
+}
+
 
 def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
@@ -108,16 +118,12 @@ def make_plan(facts: dict[str, Any], minutes: float, gpu: bool, settings: list[s
         "epoch_patches": epoch_patches(facts["cases"], batch),
         "batch": batch,
         "least_batch": 1,
-        "lr": 2e-3,
-        "weight_decay": 0.01,
-        "clip": 5.0,
-        "ema": 0.995,
-        "max_epochs": 5000,
-        "patience": 2000,
+        **RECIPE,
         "minutes": minutes,
         "validation_share": 0.15,
         "augment": choose_changes(facts, spacing),
-        "mirror": [],
+        "mirror": "auto",
+        "refine": {},
         "precision": "bf16" if gpu else "fp32",
         "device": "auto",
         "workers": min(8, os.cpu_count() or 1) if gpu else 0,
@@ -164,6 +170,11 @@ def check(plan: dict[str, Any]) -> None:
                 f"network in plan.json: {', '.join(f'{n} {key}' for key, n in sizes.items())}; a U-Net has as many of each, "
                 "one a level"
             )
+    if plan.get("keep") not in (None, "last", "best"):
+        raise SystemExit(f"keep {plan['keep']!r} in plan.json: last and best weights are known")
+    wrong = [name for name in plan.get("refine") or {} if name not in plan["classes"]]
+    if wrong:
+        raise SystemExit(f"refine in plan.json: {wrong[0]!r} is no class ({', '.join(plan['classes'])})")
     if plan["engine"] not in ("trainer", "nnunet"):
         raise SystemExit(f"engine {plan['engine']!r}: known are trainer and nnunet")
     if plan["engine"] == "nnunet" and not find_spec("nnunetv2"):

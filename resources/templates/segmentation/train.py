@@ -13,7 +13,9 @@ import math
 import os
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
@@ -54,9 +56,10 @@ def train(plan: dict[str, Any], seconds: float) -> None:
     from Model.network import build_model
     from Utils.augment_masks import AugmentMasks
     from Utils.blind import blind_dice
-    from Utils.price import SCORED
+    from Utils.choosing import candidates
+    from Utils.price import SCORED, final_seconds
     from Utils.scoring import dice_table, mean_dice, subset
-    from Utils.training import FEW, Parts, device_of, load_best, train_by_clock
+    from Utils.training import FEW, Parts, train_by_clock
 
     train_set, valid_set = build_datasets(plan)
     rows = subset(valid_set, SCORED)
@@ -84,23 +87,49 @@ def train(plan: dict[str, Any], seconds: float) -> None:
             return {**batch, "pixel_values": image, "labels": mask}
 
         train_set.resize(now["patch"], augment.reach(now["patch"]))
-        return Parts(build_model(now), train_set, scorer, prepare, keep_last=len(valid_set) < FEW)
+        return Parts(
+            build_model(now), train_set, scorer, prepare, keep_last=plan.get("keep") != "best" or len(valid_set) < FEW
+        )
 
-    left = seconds - min(0.1 * seconds, _final_seconds(plan, valid_set))
+    left = seconds - final_seconds(_case_seconds(plan, valid_set), len(valid_set), seconds, bool(candidates(plan)))
     spent = seconds_spent(LOGOUT / NAME)
     done = train_by_clock(plan, NAME, make, seconds=left + spent, watch="dice", shrink=shrink)
+    table, extra = settle_all(plan, valid_set, masks, seconds)
+    finish(plan, table, valid_set.records, done, {"mean_shape_dice": round(blind, 4), **extra})
+
+
+def settle_all(
+    plan: dict[str, Any], valid_set: Any, masks: list[np.ndarray], seconds: float
+) -> tuple[np.ndarray, dict[str, Any]]:
+    """The kept weights on every validation case: what they choose goes into the plan; (N, K) Dice, and other figures."""
+    from Datapath.dataloader import patient_of
+    from Model.network import build_model
+    from Utils import surfaces
+    from Utils.blind import mean_shape
+    from Utils.choosing import look, settle, told
+    from Utils.price import MIRRORED
+    from Utils.training import device_of, load_best
+
     device = device_of(plan)
     model = load_best(build_model(plan), NAME, device)
-    table = dice_table(model, valid_set, list(range(len(valid_set))), plan, device)
-    finish(plan, table, valid_set.records, done, blind)
+    looked = look(model, valid_set, plan, device, MIRRORED * seconds)
+    table = settle(plan, looked, [patient_of(record) for record in valid_set.records])
+    borders = surfaces.compare(model, valid_set, plan, device, mean_shape(masks, plan))
+    print(f"{told(plan)}\n{surfaces.told(borders, plan)}", flush=True)
+    return table, {**borders, "empty": int(looked.empty.sum()), "falsely_marked": _false(table, looked.empty)}
+
+
+def _false(table: np.ndarray, empty: np.ndarray) -> int:
+    """Cases in which nothing is to be marked and something is."""
+    return int(np.isfinite(table[empty]).any(axis=1).sum()) if empty.any() else 0
 
 
 def _any(column: np.ndarray) -> bool:
     return bool(np.isfinite(column).any())
 
 
-def _final_seconds(plan: dict[str, Any], cases: Any) -> float:
-    """Time kept free for the final figures: one pass over the validation cases, guessed from one of them."""
+def _case_seconds(plan: dict[str, Any], cases: Any) -> float:
+    """Seconds that predicting a validation case takes, guessed from one of them."""
     from Model.network import build_model
     from Utils.scoring import run_whole
     from Utils.training import device_of
@@ -113,7 +142,7 @@ def _final_seconds(plan: dict[str, Any], cases: Any) -> float:
             start = time.monotonic()
             run_whole(model, cases[0]["pixel_values"], plan, device)
             taken.append(time.monotonic() - start)
-    return 2.0 + 1.2 * len(cases) * min(taken)
+    return min(taken)
 
 
 def shrink(plan: dict[str, Any]) -> bool:
@@ -133,20 +162,19 @@ def finish(
     table: np.ndarray,
     records: list[dict[str, Any]],
     done: dict[str, Any],
-    blind: float | None = None,
+    extra: Mapping[str, Any] = MappingProxyType({}),
 ) -> None:
     """metrics.json, valid_predictions.json, curves.png; the plan as it was really trained, in trained.json.
 
     Args:
-        blind: Dice of the mean shape on the same cases, where it is known.
+        extra: more figures of the same cases: Dice, NSD and HD95 beside those of the mean shape, cases without marks.
     """
     from Utils.scoring import mean_dice
 
     classes = plan["classes"]
     each = {name: _rounded(np.nanmean(c)) for name, c in zip(classes, table.T, strict=True) if _any(c)}
     figures = {"dice": round(mean_dice(table), 4), "dice_by_class": each, "cases": len(table)}
-    if blind is not None:
-        figures["mean_shape_dice"] = round(blind, 4)
+    figures |= extra
     metrics = {"validation": figures, **{key: done[key] for key in ("epochs", "seconds", "steps", "best_epoch")}}
     rows = [
         {
@@ -160,16 +188,25 @@ def finish(
     (LOGOUT / "valid_predictions.json").write_text(json.dumps(rows, indent=1))
     draw_curves()
     (LOGOUT / "metrics.json").write_text(json.dumps(metrics, indent=2))
-    lost = [name for name in classes if name not in each]
-    print(f"done: validation Dice {figures['dice']} on {len(table)} held-out cases; by class {each}", flush=True)
+    print(told(figures, classes), flush=True)
+
+
+def told(figures: Mapping[str, Any], classes: list[str]) -> str:
+    """The end of a training, for people."""
+    dice, each, blind = figures["dice"], figures["dice_by_class"], figures.get("mean_shape_dice")
+    lines = [f"done: validation Dice {dice} on {figures['cases']} held-out cases; by class {each}"]
     if blind is not None:
-        verdict = "above" if figures["dice"] > blind else "NOT above"
-        print(f"{verdict} the mean shape of the training masks, which looks at no image: Dice {blind:.3f}", flush=True)
-    empty = int((~np.isfinite(table)).all(axis=1).sum())
-    if empty:
-        print(f"{empty} held-out cases have nothing marked, rightly so, and are not in the mean", flush=True)
-    if lost:
-        print(f"not measured, since no held-out mask has them on the plan's grid: {', '.join(lost)}", flush=True)
+        verdict = "above" if dice > blind else "NOT above"
+        lines.append(f"{verdict} the mean shape of the training masks, which looks at no image: Dice {blind}")
+    if empty := figures.get("empty"):
+        false = figures["falsely_marked"]
+        lines.append(
+            f"in {empty} held-out cases nothing is to be marked: {empty - false} are left empty (and not in the mean), "
+            f"{false} are falsely marked (and count as Dice 0)"
+        )
+    if lost := [name for name in classes if name not in each]:
+        lines.append(f"not measured, since no held-out mask has them on the plan's grid: {', '.join(lost)}")
+    return "\n".join(lines)
 
 
 def _rounded(value: float) -> float | None:

@@ -27,6 +27,8 @@ OPTIONAL = {
     "max_tokens": "findings impression",
 }
 """The same for other objects of the plan, whatever the task."""
+FREE = ("refine",)
+"""Objects whose names are classes: the plan's own check looks at them."""
 DERIVED = ("task", "unknown", "pad", "shares", "why_engine", "channel_names")
 """Worked out from the data or from other settings; a value set by hand would be overwritten or break the training."""
 
@@ -61,6 +63,8 @@ def _value(text: str) -> Any:
 
 def _known(setting: str, path: str, wanted: Iterable[str], place: Mapping[str, Any], task: str) -> None:
     """Ends the program for a name that neither the plan nor any part of the training knows."""
+    if path in FREE:
+        return
     more = NETWORKS.get(task, " ".join(NETWORKS.values())) if path == "network" else OPTIONAL.get(path, "")
     names = list(dict.fromkeys([*place, *(more.split() if path else LATER)]))
     for name in wanted:

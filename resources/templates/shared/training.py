@@ -55,8 +55,8 @@ class Parts:
         prepare: changes a batch on the device before each step (augmentation).
         collate: makes a batch of items; stacked as usual if None.
         groups: parameter groups with their own `lr` factor: lists of parameters and factors, all of them if None.
-        keep_last: keep the weights of the end, where the rate has come down, not those of the best figure: on a handful
-            of validation cases (fewer than `FEW`) the best figure is chance. nnU-Net keeps the last ones always.
+        keep_last: keep the weights of the end, where the rate has come down, not those of the best figure. On a handful
+            of validation cases (fewer than `FEW`) the best figure is chance, and its own flatters. nnU-Net keeps the last.
     """
 
     model: torch.nn.Module
@@ -285,7 +285,7 @@ def _train(plan: dict[str, Any], folder: Path, clock: Clock, make: Any, watch: s
     if not (folder / "best.safetensors").exists():
         trainer.score()
     epochs = round(float(trainer.state.epoch or 0), 2)
-    which = "kept the last weights (too few validation cases to choose by)," if parts.keep_last else "best"
+    which = "kept the last weights," if parts.keep_last else "best"
     when = f"at epoch {number(trainer.best_epoch)} of {number(epochs)}"
     print(f"{folder.name}: {which} {watch} {trainer.best[0]:.3f} {when}", flush=True)
     done = {"epochs": epochs, "seconds": round(clock.spent(), 1), "best_epoch": trainer.best_epoch}

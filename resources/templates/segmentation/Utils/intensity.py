@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from .scales import by_itself, joined
+from .sides import harmless
 
 
 def choose_intensity(facts: dict[str, Any]) -> dict[str, Any]:
@@ -28,11 +29,14 @@ def choose_intensity(facts: dict[str, Any]) -> dict[str, Any]:
 
 
 def choose_changes(facts: dict[str, Any], spacing: list[float]) -> dict[str, Any]:
-    """No flips by default: left and right matter in the body. Skin, retina and microscopy (colour) get both."""
+    """What is mirrored is another structure where a class tells a side; among several organs it is out of place. A single
+    class without a side may be mirrored; skin, retina and microscopy (colour) along both axes."""
+    colour = facts["dims"] == 2 and facts["channels"] == 3
+    flips = ["h", "w"] if colour else ["w"] if len(facts["classes"]) == 1 else []
     flat = facts["dims"] == 3 and max(spacing) / min(spacing) > 3
     return {
         "often": 0.6,
-        "flip": ["h", "w"] if facts["dims"] == 2 and facts["channels"] == 3 else [],
+        "flip": harmless(flips, facts["classes"]),
         "rotate": 15,
         "tilt": 0 if flat or facts["dims"] == 2 else 10,
         "zoom": 0.15,

@@ -6,12 +6,16 @@ from typing import Any
 
 import numpy as np
 
+from .choosing import candidates
 from .pace import Costs, typical
+from .surfaces import MOST as BORDERS
 
 SCORED = 24
 """Validation cases that are scored while training; the final figures are of all."""
 FINAL_SHARE = 0.1
 """The final figures may take so much of the minutes."""
+MIRRORED = 0.05
+"""Share of the minutes for which mirrored predictions are tried, where the training mirrors."""
 
 
 def median_there(facts: dict[str, Any], plan: dict[str, Any]) -> list[int]:
@@ -23,6 +27,12 @@ def median_there(facts: dict[str, Any], plan: dict[str, Any]) -> list[int]:
     own = np.median(facts["spacings"], axis=0) if known else [1.0] * len(median)
     wanted = plan["spacing"] or own
     return [max(1, round(float(n * s / w))) for n, s, w in zip(median, own, wanted, strict=True)]
+
+
+def final_seconds(case: float, held: int, seconds: float, mirrored: bool) -> float:
+    """Kept free at the end: every validation case once (a case takes `case`), some for their borders, some mirrored."""
+    once = 2.0 + 1.2 * case * (held + min(held, BORDERS))
+    return min(FINAL_SHARE * seconds, once) + (MIRRORED * seconds if mirrored else 0.0)
 
 
 def costs(facts: dict[str, Any], plan: dict[str, Any]) -> Costs:
@@ -39,7 +49,7 @@ def costs(facts: dict[str, Any], plan: dict[str, Any]) -> Costs:
     with torch.no_grad():
         case = typical(_scoring(model.eval(), facts, plan, device), tries=3)
     seconds = float(plan["minutes"]) * 60
-    return Costs(step, case * min(SCORED, held), min(FINAL_SHARE * seconds, 2.0 + 1.2 * case * held))
+    return Costs(step, case * min(SCORED, held), final_seconds(case, held, seconds, bool(candidates(plan))))
 
 
 def _step(model: Any, facts: dict[str, Any], plan: dict[str, Any]) -> Any:

@@ -14,7 +14,7 @@ from .windows import sliding, window_of
 
 def run_whole(model: torch.nn.Module, image: torch.Tensor, plan: Mapping[str, Any], device: Any) -> torch.Tensor:
     """(C, *shape) to logits (K + 1 or K, *shape), window by window."""
-    mirror = ["hwd".index(name) for name in plan.get("mirror") or []]
+    mirror = ["hwd".index(name) for name in plan.get("mirror") or [] if plan["mirror"] != "auto"]
     window = window_of(image.shape[1:], plan)
     voxels = int(np.prod(window))
     batch = max(1, int(np.prod(plan["patch"])) * int(plan["batch"]) // voxels)
@@ -33,9 +33,14 @@ def dice_of(found: np.ndarray, truth: np.ndarray, classes: int, overlap: bool) -
     values = []
     for place in range(classes):
         a, b = (found[place] > 0, truth[place] > 0) if overlap else (found == place + 1, truth == place + 1)
-        total = int(a.sum()) + int(b.sum())
-        values.append(2.0 * int((a & b).sum()) / total if total else float("nan"))
+        values.append(dice_pair(a, b))
     return values
+
+
+def dice_pair(found: np.ndarray, truth: np.ndarray) -> float:
+    """Of two boolean masks; NaN where both are empty."""
+    total = int(found.sum()) + int(truth.sum())
+    return 2.0 * int((found & truth).sum()) / total if total else float("nan")
 
 
 def dice_table(model: torch.nn.Module, cases: Any, rows: list[int], plan: Mapping[str, Any], device: Any) -> np.ndarray:

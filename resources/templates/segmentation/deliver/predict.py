@@ -30,6 +30,7 @@ from Utils.formats import Image, ImageError
 from Utils.images import read_image
 from Utils.masks import write_mask
 from Utils.preprocess import resize
+from Utils.refine import refined
 from Utils.scoring import run_whole
 from Utils.volumes import prepare_image
 
@@ -122,7 +123,7 @@ def _one(path: ImagePath, stem: Path, batch: int) -> dict[str, Any]:
     config, run = load()
     path = arranged(path, config["plan"].get("channel_names"))
     image = read_image(path)
-    found, values = run(image, str(path), batch), config["labels"]
+    found, values = refined(run(image, str(path), batch), config["plan"]), config["labels"]
     unit = float(np.prod(image.spacing)) / 1000 if image.spacing and image.dims == 3 else None
     classes = config["classes"]
     layers = [found[place] for place in range(len(classes))] if config["multi_label"] else []

@@ -1,0 +1,148 @@
+"""What the validation cases choose of a trained network: mirrored predictions, and what is done to each class's mask.
+
+Whoever chooses the best of several on some cases, and reports it on the same, flatters himself. So the figures are
+cross-fitted: the cases of one half are scored as the other half chose. What is delivered is chosen by all of them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from .refine import WAYS, changed
+from .scoring import decide, dice_pair, run_whole
+
+ENOUGH = 10
+"""Cases with a class on which a choice is made for it."""
+SLOWEST = 20.0
+"""Seconds that a mirrored prediction of a case may take."""
+
+
+@dataclass(frozen=True)
+class Looked:
+    """Dice of each case, mirrored or not (2), way of `WAYS` (4) and class; NaN where it was not measured."""
+
+    table: np.ndarray
+    empty: np.ndarray
+    """(N,) cases in which nothing is marked, rightly so."""
+    seconds: float
+    """What one plain prediction takes."""
+
+
+def look(model: torch.nn.Module, cases: Any, plan: Mapping[str, Any], device: Any, limit: float) -> Looked:
+    """Every case once, and mirrored as many as `limit` seconds allow (a random order, so that any part is a fair one)."""
+    classes, axes = len(plan["classes"]), [str(axis) for axis in candidates(plan)]
+    table = np.full((len(cases), 2, len(WAYS), classes), np.nan)
+    empty, start, plain = np.zeros(len(cases), bool), time.monotonic(), []
+    for row in range(len(cases)):
+        item, begun = cases[row], time.monotonic()
+        found = _decided(model, item, plan, device, own_axes(plan))
+        plain.append(time.monotonic() - begun)
+        truth = item["labels"].numpy()
+        empty[row] = not truth.any()
+        table[row, 0] = _ways(found, truth, plan)
+    more, start = 2 ** len(axes) * float(np.median(plain)), time.monotonic()
+    if axes and more <= SLOWEST and limit >= ENOUGH * more:
+        for row in np.random.default_rng(0).permutation(len(cases)):
+            if time.monotonic() - start > limit:
+                break
+            item = cases[int(row)]
+            table[row, 1] = _ways(_decided(model, item, plan, device, axes), item["labels"].numpy(), plan)
+    return Looked(table, empty, float(np.median(plain)))
+
+
+def candidates(plan: Mapping[str, Any]) -> list[str]:
+    """Axes along which predictions may be mirrored: where that is left to the validation, those of the training."""
+    return list(plan["augment"].get("flip") or []) if plan.get("mirror") == "auto" else []
+
+
+def own_axes(plan: Mapping[str, Any]) -> list[str]:
+    """Axes that the plan itself names."""
+    return [] if plan.get("mirror") in (None, "auto") else list(plan["mirror"])
+
+
+def _decided(model: torch.nn.Module, item: Mapping[str, Any], plan: Mapping[str, Any], device: Any, axes: Any) -> Any:
+    return decide(run_whole(model, item["pixel_values"], {**plan, "mirror": axes}, device), bool(plan["overlap"]))
+
+
+def _ways(found: np.ndarray, truth: np.ndarray, plan: Mapping[str, Any]) -> np.ndarray:
+    """(4, K) Dice of each class by itself."""
+    result = np.zeros((len(WAYS), len(plan["classes"])))
+    for place in range(len(plan["classes"])):
+        own, wanted = (part[place] > 0 if plan["overlap"] else part == place + 1 for part in (found, truth))
+        taken = None if plan["overlap"] else (found > 0) & ~own
+        for row, ways in enumerate(WAYS):
+            result[row, place] = dice_pair(changed(own, ways, taken), wanted)
+    return result
+
+
+@dataclass(frozen=True)
+class Choice:
+    """`mirrored` predictions or not, and the row of `WAYS` of each class."""
+
+    mirrored: int
+    ways: tuple[int, ...]
+
+    def of(self, table: np.ndarray) -> np.ndarray:
+        """(N, K) Dice; a case that was not looked at mirrored counts as it was."""
+        columns = [table[:, self.mirrored, way, place] for place, way in enumerate(self.ways)]
+        plain = [table[:, 0, way, place] for place, way in enumerate(self.ways)]
+        seen = ~np.isnan(table[:, self.mirrored]).all(axis=(1, 2))
+        return np.where(seen[:, None], np.stack(columns, 1), np.stack(plain, 1))
+
+
+def choose(table: np.ndarray) -> Choice:
+    """What raises the Dice by more than its standard error over the cases; all else stays as the network has it."""
+    both = table[~np.isnan(table[:, 1]).all(axis=(1, 2))]
+    mirrored = int(len(both) >= ENOUGH and _gain(both[:, 0, 0], both[:, 1, 0]) > 0)
+    part, ways = both[:, 1] if mirrored else table[:, 0], []
+    for place in range(table.shape[3]):
+        gains = [_gain(part[:, 0, place, None], part[:, way, place, None]) for way in range(len(WAYS))]
+        ways.append(int(np.argmax(gains)) if max(gains) > 0 else 0)
+    return Choice(mirrored, tuple(ways))
+
+
+def _gain(before: np.ndarray, after: np.ndarray) -> float:
+    """Mean gain a case, of (N, K) Dice averaged over the classes, less its standard error; below 0 where too few tell."""
+    change = after - before
+    told = ~np.isnan(change).all(axis=1)
+    if told.sum() < ENOUGH:
+        return -1.0
+    each = np.nanmean(change[told], axis=1)
+    return float(each.mean() - each.std(ddof=1) / np.sqrt(len(each)))
+
+
+def cross_fitted(table: np.ndarray, patients: Sequence[str]) -> np.ndarray:
+    """(N, K) Dice, each half of the patients as the other half chose."""
+    names = {name: place for place, name in enumerate(dict.fromkeys(patients))}
+    half = np.random.default_rng(0).permutation(len(names))[[names[name] for name in patients]] % 2
+    result = np.full((len(table), table.shape[3]), np.nan)
+    for side in (0, 1):
+        result[half == side] = choose(table[half != side]).of(table[half == side])
+    return result
+
+
+def settle(plan: dict[str, Any], looked: Looked, patients: Sequence[str]) -> np.ndarray:
+    """Puts `mirror` and `refine` into the plan as all cases choose them; the cross-fitted (N, K) Dice."""
+    chosen, axes = choose(looked.table), candidates(plan)
+    fixed = dict(plan.get("refine") or {})
+    if fixed:  # what the plan names is not chosen
+        named = [fixed.get(name) or [] for name in plan["classes"]]
+        ways = [WAYS.index(tuple(way for way in WAYS[-1] if way in own)) for own in named]
+        chosen = Choice(chosen.mirrored, tuple(ways))
+    plan["mirror"] = (axes if chosen.mirrored else []) if plan.get("mirror") == "auto" else own_axes(plan)
+    plan["refine"] = {name: list(WAYS[way]) for name, way in zip(plan["classes"], chosen.ways, strict=True) if way}
+    fair = chosen.of(looked.table) if fixed else cross_fitted(looked.table, patients)
+    return fair
+
+
+def told(plan: Mapping[str, Any]) -> str:
+    """What was chosen, for people."""
+    done = [f"{name}: {' and '.join(ways)}" for name, ways in plan["refine"].items()]
+    mirror = f"mirrored along {', '.join(plan['mirror'])} and averaged" if plan["mirror"] else "not mirrored"
+    return f"chosen on the validation cases: predictions {mirror}; masks {', '.join(done) or 'as the network has them'}"

@@ -1,0 +1,156 @@
+"""What validation cases choose of a trained network: mirroring, largest pieces, filled holes; sides; borders."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from segmentation_kit import own
+from template_kit import load
+
+from m3b.metrics.masks import measure_mask
+
+PLAN: dict[str, Any] = {"classes": ["disc"], "overlap": False, "dims": 2, "spacing": [1.0, 1.0], "pixels": True}
+PLAN |= {"augment": {"flip": ["w"]}, "mirror": "auto", "refine": {}, "patch": [32, 32], "pad_value": 0.0, "batch": 1}
+PLAN |= {"network": {"name": "unet", "strides": [[1, 1], [2, 2]]}}
+
+
+@pytest.mark.parametrize(
+    ("name", "side"),
+    [
+        ("left_kidney", True), ("KidneyL", True), ("lung-R", True), ("KIDNEY_RIGHT", True), ("linke Niere", True),
+        ("L1", False), ("bright spot", False), ("LVEF", False), ("leftover", False), ("liver", False),
+    ],
+)  # fmt: skip
+def test_what_tells_a_side_is_never_mirrored(name: str, side: bool) -> None:
+    """Pictures of left and right eyes were mirrored into each other, as all colour pictures were."""
+    sides = load("sides")
+    assert sides.tells_side(["liver", name]) is side
+    assert sides.harmless(["h", "w"], [name]) == ([] if side else ["h", "w"])
+
+
+@pytest.mark.parametrize(
+    ("classes", "channels", "dims", "flips"),
+    [
+        (["tumour"], 1, 3, ["w"]), (["tumour"], 3, 2, ["h", "w"]), (["liver", "spleen"], 1, 3, []),
+        (["cup", "disc"], 3, 2, ["h", "w"]), (["left lung", "right lung"], 3, 2, []), (["left lung"], 1, 2, []),
+    ],
+)  # fmt: skip
+def test_class_names_decide_what_is_mirrored(classes: list[str], channels: int, dims: int, flips: list[str]) -> None:
+    facts = {"classes": classes, "channels": channels, "dims": dims, "modality": "mr"}
+    assert own("intensity").choose_changes(facts, [1.0] * dims)["flip"] == flips
+
+
+def test_pieces_and_holes_by_class() -> None:
+    refined, found = own("refine").refined, np.zeros((12, 12), np.uint8)
+    found[1:8, 1:8], found[3:5, 3:5], found[10, 10] = 1, 0, 1
+    found[6, 6] = 2
+    plan = {"classes": ["a", "b"], "overlap": False}
+    assert refined(found, plan) is found
+    largest = refined(found, {**plan, "refine": {"a": ["largest"]}})
+    assert largest[10, 10] == 0
+    assert (largest[:9] == found[:9]).all()
+    both = refined(found, {**plan, "refine": {"a": ["largest", "fill"]}})
+    assert (both[3:5, 3:5] == 1).all()
+    assert both[6, 6] == 2, "what another class marks is no hole"
+    layers = np.stack([found == 1, found == 2]).astype(np.uint8)
+    over = refined(layers, {**plan, "overlap": True, "refine": {"a": ["fill"]}})
+    assert over[0, 6, 6] == over[1, 6, 6] == 1
+    with pytest.raises(SystemExit, match="'smooth' is not known"):
+        refined(found, {**plan, "refine": {"a": ["smooth"]}})
+
+
+class Specks(torch.nn.Module):
+    """Finds the disc, and a false speck far away; mirrored it sees the disc better."""
+
+    def forward(self, pixel_values: torch.Tensor) -> dict[str, torch.Tensor]:
+        logits = pixel_values[:, :1] * 4 - 2
+        return {"logits": torch.cat([-logits, logits], dim=1)}
+
+
+def _cases(count: int, speck: bool) -> list[dict[str, torch.Tensor]]:
+    rng, cases = np.random.default_rng(0), []
+    for _ in range(count):
+        truth = np.zeros((32, 32), np.uint8)
+        row, column = rng.integers(6, 14, 2)
+        truth[row : row + 10, column : column + 10] = 1
+        image = truth.astype(np.float32)
+        image[30, 1 : 1 + int(rng.integers(1, 4))] = float(speck)
+        image[row + 4, column + 4] = 0.0
+        cases.append({"pixel_values": torch.from_numpy(image)[None], "labels": torch.from_numpy(truth)})
+    return cases
+
+
+def test_the_validation_chooses_what_helps_and_scores_it_on_the_other_half() -> None:
+    choosing = own("choosing")
+    plan = dict(PLAN)
+    looked = choosing.look(Specks(), _cases(24, True), plan, torch.device("cpu"), 60.0)
+    assert np.isfinite(looked.table).all(), "mirrored too"
+    fair = choosing.settle(plan, looked, [str(k) for k in range(24)])
+    assert plan["refine"] == {"disc": ["largest", "fill"]}
+    assert plan["mirror"] == [], "mirroring changes nothing here"
+    assert (fair == 1.0).all()
+    assert looked.table[:, 0, 0].mean() < 1.0
+    few = dict(PLAN)
+    choosing.settle(few, choosing.look(Specks(), _cases(8, True), few, torch.device("cpu"), 60.0), list("abcdefgh"))
+    assert few["refine"] == {}, "eight cases choose nothing"
+    fixed: dict[str, Any] = {**PLAN, "refine": {"disc": ["fill"]}, "mirror": ["w"]}
+    choosing.settle(fixed, looked, [str(k) for k in range(24)])
+    assert (fixed["refine"], fixed["mirror"]) == ({"disc": ["fill"]}, ["w"]), "what the plan names stays"
+
+
+def test_chance_is_seldom_chosen_and_never_flatters() -> None:
+    choosing, rng = own("choosing"), np.random.default_rng(1)
+    gains, chosen = [], 0
+    for _ in range(60):
+        table = 0.8 + 0.05 * rng.standard_normal((20, 2, 4, 1))
+        fair = choosing.cross_fitted(table, [str(k) for k in range(20)])
+        gains.append(fair.mean() - table[:, 0, 0].mean())
+        chosen += choosing.choose(table) != choosing.Choice(0, (0,))
+    assert abs(np.mean(gains)) < 0.005, "the best of eight on the same cases would be 0.01 to 0.02 above"
+    real = 0.8 + 0.02 * rng.standard_normal((40, 2, 4, 1))
+    real[:, 1] += 0.03
+    assert choosing.choose(real).mirrored == 1
+
+
+def test_a_patient_lies_in_one_half() -> None:
+    choosing = own("choosing")
+    table = np.full((40, 2, 4, 1), 0.5)
+    table[:20, 0, 1] = 0.9  # patient a alone is better for it
+    fair = choosing.cross_fitted(table, ["a"] * 20 + ["b"] * 20)
+    assert (fair == 0.5).all() or (fair[:20] == 0.5).all()
+
+
+@pytest.mark.parametrize("shape", [(24, 30), (12, 14, 16)])
+def test_borders_are_measured_as_m3b_does(shape: tuple[int, ...]) -> None:
+    rng, steps = np.random.default_rng(3), (1.0, 0.7, 2.0)[: len(shape)]
+    grid = np.stack(np.meshgrid(*map(np.arange, shape), indexing="ij"), -1)
+    for _ in range(4):
+        centre = np.array(shape) / 2 + rng.normal(0, 1, len(shape))
+        a, b = (np.linalg.norm(grid - centre - shift, axis=-1) < 4.5 for shift in (0.0, rng.normal(0, 1, len(shape))))
+        wanted = measure_mask(a, b, steps)
+        nsd, hd95 = own("surfaces").border_figures(a, b, steps)
+        assert hd95 == pytest.approx(wanted.hd95)
+        assert nsd == pytest.approx(wanted.nsd, abs=0.2)
+        assert nsd <= wanted.nsd + 0.02, "of border voxels: a little below that of surfaces between voxels"
+    empty = np.zeros(shape, bool)
+    assert own("surfaces").border_figures(empty, a, steps) == (0.0, pytest.approx(measure_mask(empty, a, steps).extent))
+    assert np.isnan(own("surfaces").border_figures(empty, empty, steps)).all()
+
+
+def test_borders_worse_than_the_mean_shapes_are_said() -> None:
+    """A model above the mean shape's Dice had an HD95 that was worse, and nobody told the trainer."""
+    surfaces, blind = own("surfaces"), own("blind")
+    cases = _cases(12, True)
+    truths = [item["labels"].numpy() for item in cases]
+    mean = blind.mean_shape(truths, PLAN)
+    plain = surfaces.compare(Specks(), cases, {**PLAN, "mirror": []}, torch.device("cpu"), mean)
+    assert plain["hd95"] > plain["mean_shape_hd95"]
+    assert "WORSE" in surfaces.told(plain, PLAN)
+    kept = {**PLAN, "mirror": [], "refine": {"disc": ["largest", "fill"]}}
+    better = surfaces.compare(Specks(), cases, kept, torch.device("cpu"), mean)
+    assert better["hd95"] == 0.0
+    assert better["nsd"] == 1.0
+    assert "WORSE" not in surfaces.told(better, PLAN)
