@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from m3b.agents.roles import Role
     from m3b.data.cards import Card
     from m3b.errors import DataError, IntegrityError, LLMError, M3bError, ModelError, SandboxError, WrongUse
     from m3b.events import Event
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from m3b.run.options import Options
     from m3b.run.pipeline import Pipeline, resume
     from m3b.run.result import Result
+    from m3b.run.stages import Stage
     from m3b.run.verifying import verify
     from m3b.tasks import Metric, TaskFamily, register_task
     from m3b.workspace import Workspace
@@ -42,8 +44,10 @@ __all__ = [
     "Pipeline",
     "Prediction",
     "Result",
+    "Role",
     "RunHandle",
     "SandboxError",
+    "Stage",
     "TaskFamily",
     "Workspace",
     "WrongUse",
@@ -71,8 +75,10 @@ _HOMES = {
     "Pipeline": "m3b.run.pipeline",
     "Prediction": "m3b.models",
     "Result": "m3b.run.result",
+    "Role": "m3b.agents.roles",
     "RunHandle": "m3b.run.handle",
     "SandboxError": "m3b.errors",
+    "Stage": "m3b.run.stages",
     "TaskFamily": "m3b.tasks",
     "Workspace": "m3b.workspace",
     "WrongUse": "m3b.errors",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +36,7 @@ class Workspace:
 
     Raises:
         DataError: a source cannot be read, a card names a task or metric that does not exist, `root` lacks one of its
-            folders, a template is not whole, or a file of prompts is called after no role.
+            folders, a template is not whole, or the folder of prompts holds none.
     """
 
     def __init__(
@@ -87,6 +87,19 @@ class Workspace:
         """m3b's own resources, and no data of the user's."""
         return cls()
 
+    def check_prompts(self, roles: Sequence[str]) -> None:
+        """That each of the further prompts is called after what it adds to.
+
+        Raises:
+            DataError: one is not; the message names the roles.
+        """
+        known = ("common", *roles)
+        files = sorted(self.prompts.glob("*.md")) if self.prompts else []
+        if unknown := [file.name for file in files if file.stem not in known]:
+            raise DataError(
+                f"{self.prompts} holds {', '.join(unknown)}; prompts are added to {', '.join(sorted(known))} (.md)."
+            )
+
     def _shipped(self) -> list[Card]:
         folder = self.root / "datacards"
         return [card for file in sorted(folder.glob("*.json")) for card in load_cards(file, own=False)]
@@ -101,17 +114,12 @@ def _own_templates(place: str | Path | None) -> dict[str, Path]:
 
 
 def _prompts(place: str | Path | None) -> Path | None:
-    """The folder of further prompts, each of which must be called after what it adds to."""
+    """The folder of further prompts."""
     if place is None:
         return None
-    from m3b.agents.roles import STAGES
-
-    folder, known = Path(place).expanduser().resolve(), {"common", *(role.name for role in STAGES)}
-    files = sorted(folder.glob("*.md"))
-    if not files:
-        raise DataError(f"The folder of prompts {folder} holds no Markdown file; give {' or '.join(sorted(known))}.md.")
-    if unknown := [file.name for file in files if file.stem not in known]:
-        raise DataError(f"{folder} holds {', '.join(unknown)}; prompts are added to {', '.join(sorted(known))} (.md).")
+    folder = Path(place).expanduser().resolve()
+    if not any(folder.glob("*.md")):
+        raise DataError(f"The folder of prompts {folder} holds no Markdown file; give common.md, or a role's.")
     return folder
 
 

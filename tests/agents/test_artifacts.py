@@ -5,17 +5,18 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from m3b.agents.artifacts import (
     KINDS,
-    Artifact,
     DataIndex,
     Selection,
     TrainedModel,
     TrainingModule,
     from_json,
+    kind_of,
     to_json,
 )
 from m3b.agents.checks.site import check_site
@@ -23,7 +24,7 @@ from m3b.agents.verdict import accepted, rejected
 from m3b.data.cards import Card
 from m3b.errors import NoDataset, RejectedData
 
-EXAMPLES: dict[str, Artifact] = {
+EXAMPLES: dict[str, Any] = {
     "selection": Selection("card", "diagnosis", "auroc", "plan", ("a", "b"), "reason"),
     "index": DataIndex(
         ("a", "b"), True, {"train": {"a": 1}, "test": {}}, {"train": 1}, {"train": 1}, {"x": "f00"}, ("note",)
@@ -40,7 +41,8 @@ def test_every_kind_has_an_example() -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_artifact_comes_back_from_the_journal(kind: str) -> None:
     written = json.loads(json.dumps(to_json(EXAMPLES[kind])))
-    assert from_json(kind, written) == EXAMPLES[kind]
+    assert from_json(KINDS[kind], written) == EXAMPLES[kind]
+    assert kind_of(KINDS[kind]) == kind
 
 
 def test_verdicts() -> None:

@@ -13,6 +13,7 @@ from m3b.agents.replies import given_up
 from m3b.agents.roles import SINGLE, STAGES, Role
 from m3b.errors import DataError
 from m3b.resources import resources_dir
+from m3b.run.stages import SHIPPED
 from m3b.tools import TOOLS
 
 PROMPTS = resources_dir() / "prompts"
@@ -21,7 +22,7 @@ roles = pytest.mark.parametrize("role", STAGES, ids=lambda role: role.name)
 
 def test_the_roles_stand_in_the_order_of_their_work() -> None:
     assert [role.name for role in STAGES] == ["task_manager", "data_engineer", "module_architect", "model_trainer"]
-    assert [role.artifact for role in STAGES] == list(KINDS)
+    assert [(one.role, one.artifact) for one in SHIPPED] == list(zip(STAGES, KINDS.values(), strict=True))
 
 
 @pytest.mark.parametrize("role", [*STAGES, SINGLE], ids=lambda role: role.name)

@@ -14,9 +14,9 @@ from m3b.agents.budget import Budget
 from m3b.agents.checks.index import check_index
 from m3b.agents.checks.module import NEEDED, Ran, check_module
 from m3b.agents.checks.selection import check_selection
-from m3b.agents.reasons import Duty, cause, for_people, why
+from m3b.agents.reasons import cause, for_people, why
 from m3b.agents.replies import given_up
-from m3b.agents.roles import STAGES
+from m3b.agents.roles import STAGES, Duty
 from m3b.agents.verdict import Fault, Verdict, rejected
 from m3b.data.cards import Card
 from m3b.errors import Failed, OutOfBudget

@@ -23,6 +23,7 @@ from m3b.resources import resources_dir
 from m3b.run.folder import Run
 from m3b.run.journal import event_of
 from m3b.run.provisioning import lay_out
+from m3b.run.sequence import check_state
 from m3b.run.state import History
 from m3b.tools.previews import archives
 
@@ -162,7 +163,9 @@ def test_a_journal_of_another_version_is_refused() -> None:
         with pytest.raises(ValueError, match=r"unheard|words"):
             event_of(kind, data)
     with pytest.raises(WrongUse, match="version"):
-        History.of([HandedOver("unheard", {})])
+        check_state((), History.of([HandedOver("unheard", {})]))
+    with pytest.raises(WrongUse, match="version"):
+        check_state((), History.of([HandedOver("model", {"folder": "x", "unheard": 1})]))
 
 
 def test_what_a_kill_left_is_removed_at_the_next_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from m3b import Pipeline
 from m3b.errors import DataError
 from m3b.tasks import family
 from m3b.tasks.templates import own_templates, serving
@@ -98,4 +99,4 @@ def test_prompts_are_added_to_those_that_there_are(tmp_path: Path) -> None:
     assert "Our scanner" not in texts[1]
     (tmp_path / "trainer.md").write_text("x")
     with pytest.raises(DataError, match=r"holds trainer.md; prompts are added to common"):
-        Workspace(prompts=tmp_path)
+        Pipeline("rules", workspace=Workspace(prompts=tmp_path))

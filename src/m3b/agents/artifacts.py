@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
+
+A = TypeVar("A")
 
 
 @dataclass(frozen=True)
@@ -75,21 +82,42 @@ class TrainedModel:
     answers: str = ""
 
 
-Artifact = Selection | DataIndex | TrainingModule | TrainedModel
-
-KINDS: dict[str, type[Artifact]] = {
+KINDS: dict[str, type[Any]] = {
     "selection": Selection,
     "index": DataIndex,
     "module": TrainingModule,
     "model": TrainedModel,
 }
+"""What m3b's own roles hand over, by the names that the journal has for it."""
 
 
-def to_json(artifact: Artifact) -> dict[str, Any]:
-    return asdict(artifact)
+def kind_of(made: type[Any]) -> str:
+    """The name of a class of artifacts in the journal: `DataSheet` of a user's own is `data_sheet`."""
+    known = next((kind for kind, one in KINDS.items() if one is made), "")
+    return known or re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", made.__name__).lower()
 
 
-def from_json(kind: str, raw: dict[str, Any]) -> Artifact:
-    """An artifact as the journal holds it; lists become tuples again."""
-    values: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in raw.items()}
-    return KINDS[kind](**values)
+def to_json(artifact: Any) -> dict[str, Any]:
+    """An artifact as the journal holds it."""
+    made: type[Any] = type(artifact)
+    if made in KINDS.values():
+        return asdict(artifact)
+    values: dict[str, Any] = _adapter(made).dump_python(artifact, mode="json")
+    return values
+
+
+def from_json(made: type[A], raw: Mapping[str, Any]) -> A:
+    """The same again; lists become tuples where the class has tuples.
+
+    Raises:
+        TypeError, ValueError: these are no values of such an artifact.
+    """
+    if made in KINDS.values():
+        return made(**{key: tuple(value) if isinstance(value, list) else value for key, value in raw.items()})
+    return _adapter(made).validate_python(raw)
+
+
+def _adapter(made: type[A]) -> TypeAdapter[A]:
+    from pydantic import TypeAdapter  # what only artifacts of a user's own need
+
+    return TypeAdapter(made)

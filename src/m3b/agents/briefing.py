@@ -32,7 +32,7 @@ class Briefing:
     """What a role is told: the text that a model reads, and its data for those that plan by it."""
 
     text: str
-    facts: Brief
+    facts: Brief | None = None
 
 
 TABLES = (".csv", ".tsv", ".json", ".jsonl", ".npz")

@@ -13,8 +13,9 @@ from typing import Any, Protocol
 
 from m3b.agents.budget import Budget
 from m3b.agents.conversation import INTERRUPTED, Conversation
-from m3b.agents.reasons import Duty, cause, why
+from m3b.agents.reasons import cause, why
 from m3b.agents.replies import given_up
+from m3b.agents.roles import Duty
 from m3b.agents.standing import Standing
 from m3b.agents.verdict import Verdict
 from m3b.briefs import Reflection, Rejection

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from m3b.agents.roles import Role
+from m3b.agents.roles import STAGES, Role
 from m3b.errors import DataError
 
 SECTIONS = ("Role", "Task", "Example", "Reflection")
@@ -45,13 +45,28 @@ def system_prompt(folder: Path, roles: Sequence[Role], *, examples: bool, added:
             f"You take the parts of {names}, one after the other. Each message that begins with `Stage:` says which."
         )
     for role in roles:
-        part = sections(folder / f"{role.name}.md")
         heading = f"# {role.title}\n" if len(roles) > 1 else ""
-        body = f"{heading}{part['Role']}\n\n{part['Task']}"
-        if examples:
-            body += f"\n\n## Example of the work\n{part['Example']}"
-        parts.append(body + _more(added, role.name))
+        parts.append(f"{heading}{_work(folder, role, examples=examples)}{_more(added, role.name)}".strip())
     return "\n\n".join(parts)
+
+
+def _work(folder: Path, role: Role, *, examples: bool) -> str:
+    """What a role does: its file, or the words that a role of the user's brings along."""
+    if _brought(folder, role):
+        return role.prompt.strip()
+    part = sections(folder / f"{role.name}.md")
+    example = f"\n\n## Example of the work\n{part['Example']}" if examples else ""
+    return f"{part['Role']}\n\n{part['Task']}{example}"
+
+
+def _brought(folder: Path, role: Role) -> bool:
+    return role not in STAGES and not (folder / f"{role.name}.md").is_file()
+
+
+def is_told(folder: Path, role: Role, added: Path | None) -> bool:
+    """Whether there is anything to tell a role of its work."""
+    files = [place / f"{role.name}.md" for place in (folder, added) if place]
+    return bool(role.prompt.strip()) or any(file.is_file() for file in files)
 
 
 def _more(added: Path | None, name: str) -> str:
@@ -61,5 +76,7 @@ def _more(added: Path | None, name: str) -> str:
 
 
 def reflection(folder: Path, role: Role) -> str:
-    """What is asked once, when a hand-over is accepted with notes."""
+    """What is asked once, when a hand-over is accepted with notes; empty where nothing is."""
+    if _brought(folder, role):
+        return role.reflection.strip()
     return sections(folder / f"{role.name}.md")["Reflection"]

@@ -7,9 +7,9 @@ that; they are told what was found, where, and what they can do themselves.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from textwrap import shorten
 
+from m3b.agents.roles import Duty
 from m3b.tools import ToolResult
 
 LAST_LINES = 4
@@ -18,19 +18,6 @@ MOST = 500
 """Characters of a script's words, or of an agent's, in a reason."""
 _INSIDE = re.compile(r"(?:^|[\s(`])--[a-z]|Datapath/|resources/|\bYour reply\b|\bReply with\b")
 """What only an agent can act on: options of scripts and files of the working directory."""
-
-
-@dataclass(frozen=True)
-class Duty:
-    """What a role is there for, as far as a reason needs it.
-
-    Args:
-        failed: the sentence that says it was not done, without a full stop.
-        advice: what a person can do about that.
-    """
-
-    failed: str = "The work was not done"
-    advice: str = ""
 
 
 def why(duty: Duty, *found: str, rounds: int = 0) -> str:

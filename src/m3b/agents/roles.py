@@ -4,11 +4,25 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from m3b.agents.reasons import Duty
-
 READ = ("list_files", "read_files")
 LOOK = ("preview_dirs", "preview_files")
 WRITE = ("copy_files", "write_files", "edit_files")
+
+
+@dataclass(frozen=True)
+class Duty:
+    """What a role is there for, as far as a reason needs it.
+
+    Args:
+        failed: the sentence that says it was not done, without a full stop.
+        advice: what a person can do about that.
+    """
+
+    failed: str = "The work was not done"
+    advice: str = ""
+
+
+UNNAMED = Duty()
 
 
 @dataclass(frozen=True)
@@ -16,25 +30,26 @@ class Role:
     """One agent.
 
     Args:
-        name: as in prompts, options and reports.
+        name: as in prompts, options and reports: small letters, digits and underscores.
         title: as people read it.
-        artifact: what it hands over.
         tools: what it may call.
         duty: what a person is told where it fails.
+        prompt: what it is told of its work before everything else, where no file of the prompts is called after it.
+        reflection: what it is asked once when a check accepts with warnings, where there is no such file; empty for nothing.
     """
 
     name: str
     title: str
-    artifact: str
-    tools: tuple[str, ...]
-    duty: Duty
+    tools: tuple[str, ...] = READ
+    duty: Duty = UNNAMED
+    prompt: str = ""
+    reflection: str = ""
 
 
 _STRONGER = "a more capable language model may get further"
 TASK_MANAGER = Role(
     "task_manager",
     "Task Manager",
-    "selection",
     (*READ, *LOOK),
     Duty(
         "No data set was chosen for the request",
@@ -44,7 +59,6 @@ TASK_MANAGER = Role(
 DATA_ENGINEER = Role(
     "data_engineer",
     "Data Engineer",
-    "index",
     (*READ, *LOOK, *WRITE, "run_script"),
     Duty(
         "The data could not be made into an index of cases",
@@ -55,20 +69,19 @@ DATA_ENGINEER = Role(
 MODULE_ARCHITECT = Role(
     "module_architect",
     "Module Architect",
-    "module",
     (*READ, *WRITE, "run_script"),
     Duty("No training project was set up that runs", f"The timeline in report.html has every attempt; {_STRONGER}."),
 )
 MODEL_TRAINER = Role(
     "model_trainer",
     "Model Trainer",
-    "model",
     (*READ, *WRITE, "run_script"),
     Duty("No model was trained that can be delivered", f"The timeline in report.html has every attempt; {_STRONGER}."),
 )
 
 STAGES = (TASK_MANAGER, DATA_ENGINEER, MODULE_ARCHITECT, MODEL_TRAINER)
 """In the order of their work."""
+ROLE_NAMES = tuple(role.name for role in STAGES)
 
-SINGLE = Role("single", "Single Agent", "model", (*READ, *LOOK, *WRITE, "run_script"), Duty())
+SINGLE = Role("single", "Single Agent", (*READ, *LOOK, *WRITE, "run_script"))
 """All four in one conversation: the paper's single-agent ablation."""

@@ -12,13 +12,6 @@ from .gather import RunFiles, as_dict, as_list, number
 from .markup import Child, Html, facts, join, section, table, tag
 from .words import brief, count, duration, size
 
-ROLE_NAMES = {
-    "task_manager": "Task Manager",
-    "data_engineer": "Data Engineer",
-    "module_architect": "Module Architect",
-    "model_trainer": "Model Trainer",
-    "single": "Single agent",
-}
 _NOT_DRAWN = {"fold", "epoch", "step", "lr", "learning_rate", "seconds", "time"}
 _WEIGHTS = {"reject": ("Rejects the data", "bad"), "fix": ("Has to be fixed", "warn"), "warn": ("Note", "calm")}
 
@@ -31,11 +24,6 @@ NOT_KEPT_APART = (
     "Patients are unknown: images of one person may be among the training and the test cases, and the figures are then "
     "too high for new patients."
 )
-
-
-def role_name(role: Any) -> str:
-    """A role as people read it."""
-    return ROLE_NAMES.get(role, role) if isinstance(role, str) else str(role)
 
 
 def request_section(files: RunFiles) -> Html:
@@ -139,7 +127,7 @@ def roles_section(files: RunFiles) -> Html:
     roles = as_dict(files.result.get("roles")) or _counted(files.events)
     rows = [
         (
-            role_name(role),
+            files.title(role),
             brief(as_dict(item).get("status") or "–", 40),
             *(count(as_dict(item).get(key)) for key in _ROLE_KEYS),
         )
@@ -203,12 +191,13 @@ def delivered_section(files: RunFiles) -> Html:
     return section("delivered", "Delivered model", table(("File", "Size"), rows) if rows else None)
 
 
-def _models(llm: Any) -> str:
+def _models(files: RunFiles) -> str:
     """The model of a run, or the models of its roles; the default alone needs no name."""
+    llm = files.run.get("llm")
     if not isinstance(llm, dict):
         return brief(llm, 300)
     named = [
-        brief(model, 100) if role == "default" else f"{role_name(role)}: {brief(model, 100)}"
+        brief(model, 100) if role == "default" else f"{files.title(role)}: {brief(model, 100)}"
         for role, model in llm.items()
     ]
     return brief(", ".join(named), 300)
@@ -220,7 +209,7 @@ def made_section(files: RunFiles) -> Html:
     sandbox = as_dict(run.get("sandbox"))
     boxed = brief(sandbox.get("backend") or sandbox.get("name") or sandbox, 300) if sandbox else ""
     pairs: list[tuple[str, Child]] = [
-        ("Language model", _models(run["llm"]) if run.get("llm") else None),
+        ("Language model", _models(files) if run.get("llm") else None),
         ("Seed", brief(run["seed"], 40) if run.get("seed") is not None else None),
         ("Sandbox", boxed or (brief(run["sandbox"], 300) if run.get("sandbox") else None)),
     ]

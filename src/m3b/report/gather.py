@@ -9,11 +9,13 @@ import json
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from m3b import untrusted
+from m3b.agents.roles import SINGLE, STAGES
 
 MAX_JSON_BYTES = 64 * 2**20
 MAX_LINE = 4 * 2**20
@@ -38,6 +40,18 @@ class RunFiles:
     def result(self) -> dict[str, Any]:
         """The Result of the run; empty while it is not over."""
         return as_dict(self.run.get("result"))
+
+    @cached_property
+    def titles(self) -> dict[str, str]:
+        """Roles as people read them, by name: m3b's own, and those that the run had besides."""
+        own = {role.name: role.title for role in (*STAGES, SINGLE)}
+        began = [event for event in self.events if event.get("kind") == "role_started"]
+        told = {str(event.get("role")): as_dict(event.get("data")).get("title") for event in began}
+        return {**{name: title for name, title in told.items() if isinstance(title, str) and title}, **own}
+
+    def title(self, role: Any) -> str:
+        """A role as people read it."""
+        return self.titles.get(role, role) if isinstance(role, str) else str(role)
 
 
 def as_dict(value: Any) -> dict[str, Any]:

@@ -6,7 +6,8 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from .about import role_name
+from m3b.agents.artifacts import KINDS
+
 from .gather import RunFiles, as_dict, as_list, number
 from .markup import Html, section, tag
 from .words import brief, duration, head_tail, moment
@@ -27,7 +28,7 @@ def timeline_section(files: RunFiles) -> Html:
         if not groups or groups[-1][0] != role:
             groups.append((role, []))
         groups[-1][1].append(drawn)
-    folds = [_group(role, items) for role, items in groups]
+    folds = [_group(files.title(role), items) for role, items in groups]
     left = len(files.events) - MAX_EVENTS
     more = tag("p", f"{left:,} more events are in journal.jsonl.", class_="quiet") if left > 0 else None
     return section("timeline", "Timeline", *folds, more)
@@ -49,11 +50,11 @@ def _answers(events: Sequence[dict[str, Any]]) -> dict[int, dict[str, Any]]:
     return found
 
 
-def _group(role: Any, items: list[Html]) -> Html:
-    if not role:
+def _group(title: str, items: list[Html]) -> Html:
+    if not title:
         return tag("ol", *items, class_="events")
     steps = f"{len(items)} step{'s' if len(items) != 1 else ''}"
-    summary = tag("summary", tag("strong", role_name(role)), tag("span", f" {steps}", class_="quiet"))
+    summary = tag("summary", tag("strong", title), tag("span", f" {steps}", class_="quiet"))
     return tag("details", summary, tag("ol", *items, class_="events"), class_="role")
 
 
@@ -74,12 +75,24 @@ def _event(event: dict[str, Any], answer: dict[str, Any] | None) -> Html | None:
             tag("li", brief(text, 600)) for text in (*as_list(data.get("faults")), *as_list(data.get("warnings")))
         ]
         return _line("check", Html(badge + (tag("ul", *faults) if faults else "")), at)
+    if kind == "artifact":
+        return _line("artifact", _artifact(data), at)
     if kind in ("result", "prompt", "waiting", "output", "role_started"):
         return None  # shown with its call, or of no interest afterwards
     known = (data.get(key) for key in ("text", "reason", "request", "artifact", "name", "status"))
     text = next((value for value in known if value), None)
     shown = brief(text, 600) if text else (brief(data, 300) if data else "")
     return _line(str(kind).replace("_", " "), tag("span", shown), at)
+
+
+def _artifact(data: dict[str, Any]) -> Html:
+    """What was handed over: of a user's own stage, whose artifact stands nowhere else on the page, all of it."""
+    name = str(data.get("artifact", ""))
+    told = tag("span", brief(name, 600))
+    if name in KINDS:
+        return told
+    value = json.dumps(data.get("value"), indent=1, ensure_ascii=False, default=str)
+    return Html(told + tag("pre", head_tail(value)))
 
 
 def _line(what: str, body: Html, at: str) -> Html:

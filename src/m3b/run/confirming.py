@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from m3b.agents.artifacts import DataIndex, Selection, to_json
+from m3b.agents.artifacts import DataIndex, Selection, kind_of, to_json
 from m3b.agents.verdict import accepted
 from m3b.data.audit_common import told_patients
-from m3b.data.cards import Card
 from m3b.errors import Declined, WrongUse
 from m3b.events import HandedOver, Noted
 from m3b.run.acceptance import PAGE, READING
@@ -24,26 +23,25 @@ MAX_ASKED = 8
 """Answers that are neither, until the run ends."""
 
 
-def confirmed(
-    run: RunContext, stages: Performer, selection: Selection, card: Card, data: DataIndex
-) -> tuple[Selection, DataIndex]:
-    """Selection and index as the user wants them, once he has been asked; as they are where nobody is to be asked.
+def confirm(run: RunContext, performer: Performer, stage: IndexStage) -> None:
+    """Ask the user whether selection and index are as he wants them, where he is to be asked; what he wants is written down.
 
     Raises:
         Declined: the answer is no, or there is none.
     """
-    ask = run.hooks.ask
+    ask, data = run.hooks.ask, run.made(DataIndex)
     if data.confirmed or ask is None or not (run.options.confirm is True or (run.options.confirm and data.weak)):
-        return selection, data
+        return
     fault = ""
     for _ in range(MAX_ASKED):
-        said = (ask(question(run, selection, data, fault)) or "").strip()
+        said = (ask(question(run, run.made(Selection), run.made(DataIndex), fault)) or "").strip()
         if said.casefold() in NO:
             raise Declined(f"Nothing was trained: the reading of the data was declined. {_goes_on(run)}")
         if said.casefold() in YES:
-            return selection, _settled(run, stages, selection, card, replace(data, confirmed=said[:MAX_LINE]))
+            performer.keep(stage, accepted(replace(run.made(DataIndex), confirmed=said[:MAX_LINE])))
+            return
         try:
-            selection, data = _read_again(run, stages, selection, card, Path(said).expanduser() if said else None)
+            _read_again(run, performer, stage, Path(said).expanduser() if said else None)
             fault = ""
         except WrongUse as error:
             fault = str(error)
@@ -74,16 +72,15 @@ def read_lines(selection: Selection, data: DataIndex) -> list[str]:
     return [f"{selection.task}: {classes or 'no classes'}", *parts, *grouped, *data.read]
 
 
-def _read_again(
-    run: RunContext, stages: Performer, selection: Selection, card: Card, file: Path | None
-) -> tuple[Selection, DataIndex]:
-    """Selection and index by a reading that the user edited.
+def _read_again(run: RunContext, performer: Performer, stage: IndexStage, file: Path | None) -> None:
+    """Selection and index by a reading that the user edited, written down in place of what the journal held.
 
     Raises:
         WrongUse: it cannot be used; the index at hand stands.
     """
     from m3b.run.given import given_from, try_out
 
+    selection, card = run.made(Selection), run.card
     if file is None or not file.is_file():
         raise WrongUse(f"{'An empty answer' if file is None else repr(str(file))} is neither yes nor no nor a file.")
     given = given_from(file, None)
@@ -94,19 +91,14 @@ def _read_again(
             f"{file} is for {given.index.task}; this run is for {selection.task}. Start another one for that."
         )
     try_out(given, card.path, run.sandbox)
-    selection = replace(selection, classes=given.index.classes or selection.classes)
-    verdict = run.inspector.read_again(selection, card, given)
+    changed = replace(selection, classes=given.index.classes or selection.classes)
+    verdict = run.inspector.read_again(changed, card, given)
     if not isinstance(verdict.artifact, DataIndex) or not verdict.accepted:
         raise WrongUse(f"{file} is not accepted: {' '.join(verdict.reasons)}")
     run.emit(Noted(f"The user gave another reading of the data: {file}"))
-    return selection, _settled(run, stages, selection, card, verdict.artifact)
-
-
-def _settled(run: RunContext, stages: Performer, selection: Selection, card: Card, data: DataIndex) -> DataIndex:
-    """Written down in place of what the journal held."""
-    if run.state.selection != selection:
-        run.emit(HandedOver("selection", to_json(selection)))
-    return stages.keep(IndexStage(selection, card), accepted(data))
+    if changed != selection:
+        run.emit(HandedOver(kind_of(Selection), to_json(changed)))
+    performer.keep(stage, accepted(verdict.artifact))
 
 
 def _goes_on(run: RunContext) -> str:

@@ -6,9 +6,11 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
+from m3b.agents.artifacts import Selection
 from m3b.agents.budget import Budget
+from m3b.data.cards import Card
 from m3b.errors import Failed
 from m3b.events import Event
 from m3b.llm import LLM, ledger
@@ -31,7 +33,9 @@ from m3b.workspace import Workspace
 
 if TYPE_CHECKING:
     from m3b.data.spec.given import Given
+    from m3b.run.sequence import Stages
 
+A = TypeVar("A")
 LLMs = Mapping[str, LLM]
 """A model a role; `default` is for those that are not named."""
 
@@ -45,6 +49,7 @@ class RunContext:
         cancel: set from anywhere to end the run.
         own: tools and checks of the user's.
         given: what the user said of how the data is to be read.
+        stages: what is worked on, in this order.
         fsync: whether each event waits for the disk.
     """
 
@@ -59,6 +64,7 @@ class RunContext:
     own: Own = NOTHING
     cancel: threading.Event = field(default_factory=threading.Event)
     given: Given | None = None
+    stages: Stages = ()
     fsync: bool = True
 
     def __post_init__(self) -> None:
@@ -103,6 +109,22 @@ class RunContext:
                 ) from error
         self.state.take(event)
         self.hooks.on_event(event)
+
+    def made(self, of: type[A]) -> A:
+        """What an earlier stage handed over.
+
+        Raises:
+            LookupError: none did; a stage names in `needs` what it takes.
+        """
+        found = self.state.made(of)
+        if found is None:
+            raise LookupError(f"no stage has handed over a {of.__name__} yet; a stage names in `needs` what it takes")
+        return found
+
+    @property
+    def card(self) -> Card:
+        """That of the data set that was selected."""
+        return self.workspace.cards[self.made(Selection).card]
 
     def llm(self, role: str) -> LLM:
         """The model that plays a role."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from m3b.agents.roles import ROLE_NAMES
 from m3b.errors import WrongUse
 from m3b.run.callbacks import guarded
 
@@ -58,23 +59,28 @@ class Own:
 NOTHING = Own()
 
 
-def own(tools: Sequence[OwnTool], checks: Mapping[str, OwnCheck], metrics: Sequence[Metric] = ()) -> Own:
+def own(
+    tools: Sequence[OwnTool],
+    checks: Mapping[str, OwnCheck],
+    metrics: Sequence[Metric] = (),
+    roles: Sequence[str] = ROLE_NAMES,
+) -> Own:
     """The user's tools and checks, looked at.
+
+    Args:
+        roles: those that there are.
 
     Raises:
         WrongUse: a tool that agents cannot be told of, a check of a role that does not exist.
     """
-    names = tuple(one.name for one in metrics)
-    if not tools and not checks:
-        return Own(metrics=names) if names else NOTHING
-    from m3b.agents.roles import STAGES
-    from m3b.tools.own import bound
-
-    roles = [role.name for role in STAGES]
     if unknown := sorted(set(checks) - set(roles)):
         raise WrongUse(f"`checks` names the roles {', '.join(unknown)}; known are {', '.join(roles)}.")
-    mine = {name: guarded(f"tools: {name}", tool) for name, tool in bound(tools).items()}
-    return Own(mine, dict(checks), names)
+    mine = {}
+    if tools:
+        from m3b.tools.own import bound
+
+        mine = {name: guarded(f"tools: {name}", tool) for name, tool in bound(tools).items()}
+    return Own(mine, dict(checks), tuple(one.name for one in metrics))
 
 
 def add_metrics(metrics: Iterable[Metric]) -> None:

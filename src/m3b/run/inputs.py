@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from m3b.agents.roles import ROLE_NAMES
 from m3b.errors import WrongUse
 from m3b.llm import LLM, connect
 from m3b.llm.offline import check, demanded
@@ -65,17 +66,24 @@ def check_offline(llm: Models, fallback: Model | None, offline: bool) -> None:
         check([*(llm.values() if isinstance(llm, Mapping) else [llm]), fallback])
 
 
-def connect_of(llm: Models, tools: ToolMode, fallback: Model | None = None, offline: bool = False) -> dict[str, LLM]:
+def connect_of(
+    llm: Models,
+    tools: ToolMode,
+    fallback: Model | None = None,
+    offline: bool = False,
+    roles: Sequence[str] = ROLE_NAMES,
+) -> dict[str, LLM]:
     """A model a role, and the `default`.
+
+    Args:
+        roles: those that there are.
 
     Raises:
         WrongUse: a role or a provider that does not exist.
     """
-    from m3b.agents.roles import STAGES
-
     if not isinstance(llm, Mapping):
         return {"default": connect(llm, tools=tools, fallback=fallback, local=offline)}
-    known = {"default", *(role.name for role in STAGES)}
+    known = {"default", *roles}
     unknown = sorted(set(llm) - known)
     if unknown:
         raise WrongUse(f"`llm` names the roles {', '.join(unknown)}; known are {', '.join(sorted(known))}.")
@@ -83,3 +91,18 @@ def connect_of(llm: Models, tools: ToolMode, fallback: Model | None = None, offl
     llms = {name: opened(model) for name, model in llm.items()}
     llms.setdefault("default", next(iter(llms.values())) if llms else opened(None))
     return llms
+
+
+def hosted_schema() -> dict[str, Any]:
+    """How a pipeline is told of as a tool of another agent."""
+    request = {"type": "string", "description": "what the model shall tell from which images"}
+    return {
+        "name": "build_medical_imaging_model",
+        "description": "Build, test and deliver a medical-imaging model from a request in plain words. Takes minutes to hours.",
+        "parameters": {
+            "type": "object",
+            "properties": {"request": request},
+            "required": ["request"],
+            "additionalProperties": False,
+        },
+    }

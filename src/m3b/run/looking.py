@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import tempfile
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from m3b.data.cards import own_notes
+from m3b.data.cards import Card, own_notes
 from m3b.errors import DataError, WrongUse
 from m3b.run.given import below, outside, try_out
 from m3b.run.origin import as_reading
 from m3b.run.readings import SURVEY_S, WALL_S, account
 from m3b.sandbox import Mounts, Sandbox, choose
+from m3b.writing import temporary
 
 if TYPE_CHECKING:
     from m3b.data.spec.given import Given
@@ -168,3 +170,17 @@ def may_mean(request: str) -> tuple[str, ...]:
         return ()
     marked = [one for one in offers if "masks" in one.needs]
     return tuple(one.name for one in sorted(marked, key=lambda one: not one.hinted))
+
+
+def planned(cards: Sequence[Card], request: str, given: Given | None, *, draw: bool) -> FolderLook:
+    """`look` at the one data folder among the cards; nothing is kept of it.
+
+    Raises:
+        WrongUse: there is none, or several.
+        DataError: it cannot be surveyed.
+    """
+    mine = [card for card in cards if card.own and card.path and card.path.is_dir()]
+    if len(mine) != 1 or mine[0].path is None:
+        raise WrongUse(f"A plan is of one data folder; there are {len(mine)}.")
+    with tempfile.TemporaryDirectory(prefix=temporary("plan")) as place:
+        return look(mine[0].path, request, Path(place), task=mine[0].task, given=given, draw=draw)

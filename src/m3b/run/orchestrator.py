@@ -3,46 +3,63 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from m3b.agents.artifacts import DataIndex, Selection, TrainedModel
 from m3b.agents.checks.site import check_site
-from m3b.data.cards import Card
-from m3b.events import ModelDelivered, Output, StageBegun
+from m3b.errors import Failed, LLMError, OutOfBudget
+from m3b.events import ModelDelivered, Noted, Output, StageBegun
 from m3b.models.manifest import MANIFEST, hashes_of, sha256_of
-from m3b.run.confirming import confirmed
+from m3b.run.confirming import confirm
 from m3b.run.context import RunContext
 from m3b.run.packaging import Delivered, deliver
 from m3b.run.performing import Performer
-from m3b.run.stages import IndexStage, ModelStage, ModuleStage, SelectionStage
+from m3b.run.stages import IndexStage, SelectionStage, Stage
 
 
 def work(run: RunContext) -> Delivered:
     """All stages and the delivery.
 
+    What was accepted in another process is not made again, so that a run that is taken up passes by here too.
+
     Raises:
         RunEnd: why there is no model.
     """
-    cards, stages = run.workspace.cards, Performer(run)
-    check_site(list(cards.values()))
-    selection = stages.perform(SelectionStage(run))
-    card = cards[selection.card]
-    run.inspector.watch(card)
-    data = stages.perform(IndexStage(selection, card))
-    selection, data = confirmed(run, stages, selection, card, data)
-    run.show_training_only(card.root, selection.task, lambda done, of: _tell_view(run, done, of))
-    module = stages.perform(ModuleStage(selection, data))
-    model = stages.perform(ModelStage(selection, card, data, module))
-    return _deliver(run, selection, card, data, model)
+    performer = Performer(run)
+    check_site(list(run.workspace.cards.values()))
+    for stage in run.stages:
+        _perform(run, performer, stage)
+        match stage:
+            case SelectionStage():
+                run.inspector.watch(run.card)  # before any script has run
+            case IndexStage():
+                confirm(run, performer, stage)
+                selection = run.made(Selection)
+                run.show_training_only(run.card.root, selection.task, lambda done, of: _tell_view(run, done, of))
+    return _deliver(run)
+
+
+def _perform(run: RunContext, performer: Performer, stage: Stage[Any]) -> None:
+    """One stage; where the run can do without it, its failure is noted."""
+    try:
+        performer.perform(stage)
+    except (Failed, OutOfBudget, LLMError) as end:
+        if stage.required:
+            raise
+        run.emit(Noted(f"The run goes on without {stage.role.title}: {end}"))
+        run.role = ""
 
 
 def _tell_view(run: RunContext, done: int, total: int) -> None:
     run.emit(Output(0, f"view: {done} of {total} files"))
 
 
-def _deliver(run: RunContext, selection: Selection, card: Card, data: DataIndex, model: TrainedModel) -> Delivered:
+def _deliver(run: RunContext) -> Delivered:
+    """The measured copy of the model, with its card, figures and hashes."""
     run.emit(StageBegun("measuring and delivering the model"))
     run.tools.close()
-    label = run.inspector.label(data, card)
+    data = run.made(DataIndex)
+    label = run.inspector.label(data, run.card)
     facts = {
         "request": run.request,
         "run": run.folder.id,
@@ -50,17 +67,16 @@ def _deliver(run: RunContext, selection: Selection, card: Card, data: DataIndex,
         "llm": {name: llm.name for name, llm in run.llms.items()},
         "options": run.options.to_json(),
     }
-    journal = {"lines": run.journal.lines, "head": run.journal.head}
     made = deliver(
         run.folder,
-        selection=selection,
-        card=card,
+        selection=run.made(Selection),
+        card=run.card,
         data=data,
-        model=model,
+        model=run.made(TrainedModel),
         integrity=label,
         facts=facts,
         baseline=run.executor.baseline,
-        journal=journal,
+        journal={"lines": run.journal.lines, "head": run.journal.head},
     )
     own = sha256_of(run.folder.model / MANIFEST)
     run.emit(ModelDelivered({**hashes_of(run.folder.model), MANIFEST: own}))

@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TypeVar
+from typing import ParamSpec, TypeVar
 
 from m3b.agents import prompts
-from m3b.agents.artifacts import Artifact, DataIndex, TrainedModel, to_json
+from m3b.agents.artifacts import DataIndex, TrainedModel, kind_of, to_json
+from m3b.agents.briefing import Briefing
 from m3b.agents.conversation import Conversation
 from m3b.agents.loop import Agent
-from m3b.agents.roles import SINGLE, STAGES, Role
+from m3b.agents.reasons import why
+from m3b.agents.roles import SINGLE, Role
 from m3b.agents.standing import Standing
 from m3b.agents.verdict import Verdict
 from m3b.errors import Failed, OutOfBudget, RunEnd
-from m3b.events import Briefed, Event, HandedOver, Noted, RoleEnded, RoleStarted
+from m3b.events import Briefed, Checked, Event, HandedOver, Noted, RoleEnded, RoleStarted
 from m3b.run import interrupted
+from m3b.run.callbacks import CallbackFailed, guarded
 from m3b.run.context import RunContext
-from m3b.run.stages import Stage
+from m3b.run.stages import SHIPPED, Stage
 
-A = TypeVar("A", bound=Artifact)
+A = TypeVar("A")
+P = ParamSpec("P")
+R = TypeVar("R")
+PYTHON = "Python"
+"""Stands for the model of a stage that asks none."""
 
 
 class Performer:
@@ -35,7 +42,7 @@ class Performer:
         Raises:
             RunEnd: why nothing was accepted.
         """
-        done = self.run.state.artifact(stage.role.artifact, stage.artifact)
+        done = self.run.state.made(stage.artifact)
         if done is not None:
             return done
         try:
@@ -47,10 +54,10 @@ class Performer:
         """The agent at work, whatever becomes of it written down."""
         run, role = self.run, stage.role
         run.role = role.name
-        run.emit(RoleStarted(role.title, run.llm(role.name).name))
+        run.emit(RoleStarted(role.title, run.llm(role.name).name if stage.asks else PYTHON))
         status = "failed"
         try:
-            verdict = self._agent(stage).run(lambda said: self._checked(stage, said), role.duty)
+            verdict = self._handed_over(stage)
             status = "done"
             return verdict
         except RunEnd as end:
@@ -62,13 +69,27 @@ class Performer:
         finally:
             self._role_ended(status)
 
+    def _handed_over(self, stage: Stage[A]) -> Verdict:
+        """The verdict that accepts what an agent made, or what Python alone did."""
+        if stage.asks:
+            return self._agent(stage).run(lambda said: self._checked(stage, said), stage.role.duty)
+        verdict = self._checked(stage, "")
+        self.run.emit(Checked(verdict.accepted, verdict.faults, verdict.warnings, verdict.reasons))
+        if not verdict.accepted:
+            raise (verdict.end or Failed)(why(stage.role.duty, *verdict.reasons))
+        return verdict
+
     def _checked(self, stage: Stage[A], said: str) -> Verdict:
         """The check of a hand-over, once no script of the run can change any more what it looks at."""
         run = self.run
         stopped = run.tools.stop_scripts()
         for text in stopped:
             run.emit(Noted(text))
-        verdict = run.own.asked(run.role, stage.check(run, said), run.folder.work)
+        verdict = _guarded(stage, "check", stage.check)(run, said)
+        if not isinstance(verdict, Verdict):
+            what = f"The check of {stage.role.name} gave {verdict!r}"
+            raise CallbackFailed(f"{what}; let it give accepted(artifact) or rejected(words) of m3b.agents.verdict.")
+        verdict = run.own.asked(run.role, verdict, run.folder.work)
         return replace(verdict, warnings=(*verdict.warnings, *stopped))
 
     def _rescued(self, stage: Stage[A], end: OutOfBudget) -> tuple[Verdict, str]:
@@ -76,7 +97,7 @@ class Performer:
         run = self.run
         run.role = stage.role.name
         run.tools.stop_scripts()
-        verdict = run.own.asked(run.role, stage.left(run), run.folder.work)
+        verdict = run.own.asked(run.role, _guarded(stage, "left", stage.left)(run), run.folder.work)
         if verdict is None or not verdict.accepted:
             raise end
         remark = f"The budget ended before the {stage.role.title} did ({end}); what it had exported was measured."
@@ -87,9 +108,10 @@ class Performer:
         """What a check accepted, written down; of the same stage again it takes the place of what was there."""
         made = verdict.artifact
         if not isinstance(made, stage.artifact):
-            raise TypeError(f"The check of {stage.role.name} accepted {made!r}, which is no {stage.artifact.__name__}.")
+            what = f"The check of {stage.role.name} accepted {made!r}, which is no {stage.artifact.__name__}"
+            raise CallbackFailed(f"{what}; let it give accepted({stage.artifact.__name__}(...)).")
         hashes = made.hashes if isinstance(made, DataIndex | TrainedModel) else {}
-        self.run.emit(HandedOver(stage.role.artifact, to_json(made), hashes, remark))
+        self.run.emit(HandedOver(kind_of(stage.artifact), to_json(made), hashes, remark))
         self.run.role = ""
         return made
 
@@ -115,7 +137,7 @@ class Performer:
         told = self._told() if single else mine
         agent.conversation = Conversation.restore(told, still_open=bool(mine))
         if not told:
-            self._brief(agent, stage, system=self._system(STAGES if single else (role,)))
+            self._brief(agent, stage, system=self._system(self._roles() if single else (role,)))
         elif not mine:
             self._brief(agent, stage, system="")
         if told:
@@ -138,7 +160,7 @@ class Performer:
         return Agent(
             llm=run.ledger.of(run.llm(role.name), role.name),
             tools=run.tools,
-            allowed=(*tools.tools, *run.own.tools),
+            allowed=tuple(dict.fromkeys((*tools.tools, *run.own.tools))),
             budget=run.budget,
             emit=run.emit,
             reflection=reflection,
@@ -148,11 +170,16 @@ class Performer:
 
     def _told(self) -> list[Event]:
         """The dialogue of all stages so far, for the single agent."""
-        return [event for role in STAGES for event in self.run.state.dialogue.get(role.name, [])]
+        return [event for role in self._roles() for event in self.run.state.dialogue.get(role.name, [])]
+
+    def _roles(self) -> list[Role]:
+        return [stage.role for stage in self.run.stages if stage.asks]
 
     def _brief(self, agent: Agent, stage: Stage[A], *, system: str) -> None:
-        told = stage.briefing(self.run)
-        event = Briefed(system, told.text, [told.facts.plain()])
+        told = _guarded(stage, "briefing", stage.briefing)(self.run)
+        if isinstance(told, str):
+            told = Briefing(f"Stage: {stage.role.name}\n\n{told.strip()}")
+        event = Briefed(system, told.text, [told.facts.plain()] if told.facts else [])
         self.run.emit(event)
         if system:
             agent.conversation = Conversation.restore([event])
@@ -163,3 +190,8 @@ class Performer:
         workspace = self.run.workspace
         folder, examples = workspace.root / "prompts", self.run.options.examples
         return prompts.system_prompt(folder, roles, examples=examples, added=workspace.prompts)
+
+
+def _guarded(stage: Stage[A], name: str, function: Callable[P, R]) -> Callable[P, R]:
+    """A method of a stage; whatever one of the user's raises ends the run with its name."""
+    return function if type(stage) in SHIPPED else guarded(f"stages: {stage.role.name}.{name}", function)

@@ -4,19 +4,27 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack, cast
 
 from m3b.errors import WrongUse
 from m3b.run.extensions import OwnCheck, OwnTool, add_metrics, own
 from m3b.run.folder import Run
-from m3b.run.inputs import Model, Models, check_offline, connect_of, given_of, options_of, somebody_to_ask
+from m3b.run.inputs import (
+    Model,
+    Models,
+    check_offline,
+    connect_of,
+    given_of,
+    hosted_schema,
+    options_of,
+    somebody_to_ask,
+)
 from m3b.run.options import Options, SingleOptions, ToolMode
 from m3b.run.result import FINAL, Result
+from m3b.run.sequence import check_state, check_told, fresh, names_of, stages_of
 from m3b.sandbox import Sandbox, choose
 from m3b.workspace import Source, Workspace
-from m3b.writing import temporary
 
 if TYPE_CHECKING:
     from m3b.data.spec.given import Given
@@ -26,6 +34,7 @@ if TYPE_CHECKING:
     from m3b.run.given import GivenReading
     from m3b.run.handle import RunHandle
     from m3b.run.looking import FolderLook
+    from m3b.run.sequence import OwnStages
     from m3b.run.state import History
     from m3b.tasks import Metric
 
@@ -57,6 +66,7 @@ class Pipeline:
             outside the sandbox. A text is the option of this name, see `Options`.
         checks: a role (`data_engineer` for instance) -> a function of what the role handed over and of the working
             directory, which is asked once m3b's own check has accepted it; what it returns has to be fixed.
+        stages: all stages in their order: names of m3b's own roles, and `m3b.Stage` objects; None for m3b's four.
         metrics: `m3b.Metric` objects; they are known in this process from then on.
         templates: training projects of your own, as for `Workspace`.
         index: a reading of the data folder (`m3b.data.spec.model.IndexSpec`, its values, or a JSON file) that stands: m3b
@@ -66,8 +76,8 @@ class Pipeline:
         options: see `Options`; single ones can be given by name instead, e.g. `train_minutes=20`.
 
     Raises:
-        WrongUse: an option that does not exist or is out of range, an unknown provider.
-        DataError: data that cannot be read as a folder or card.
+        WrongUse: an option that does not exist or is out of range, an unknown provider, stages that do not fit together.
+        DataError: data that cannot be read as a folder or card, prompts for no role.
     """
 
     def __init__(
@@ -84,6 +94,7 @@ class Pipeline:
         tools: ToolMode | Sequence[OwnTool] = (),
         checks: Mapping[str, OwnCheck] | None = None,
         metrics: Iterable[Metric] = (),
+        stages: OwnStages | None = None,
         templates: str | Path | None = None,
         index: str | Path | Mapping[str, Any] | IndexSpec | None = None,
         reading: GivenReading | None = None,
@@ -98,8 +109,10 @@ class Pipeline:
         self.workspace = workspace or Workspace(data=data, templates=templates)
         metrics = tuple(metrics)
         add_metrics(metrics)
-        self.own = own(() if isinstance(tools, str) else tools, checks or {}, metrics)
-        self.llms = connect_of(llm, self.options.tools, fallback, self.options.offline)
+        self.stages = stages_of(stages)
+        self.own = own(() if isinstance(tools, str) else tools, checks or {}, metrics, names_of(self.stages))
+        self.llms = connect_of(llm, self.options.tools, fallback, self.options.offline, names_of(self.stages))
+        check_told(self.stages, self.workspace, self.llms, self.own)
         self.given = given_of(index, reading)
         self.out = Path(out) if out is not None else None
         self.ask, self.approve, self.on_event = ask, approve, on_event
@@ -143,15 +156,9 @@ class Pipeline:
             WrongUse: the data is not one folder.
             DataError: it cannot be surveyed.
         """
-        import tempfile
+        from m3b.run.looking import planned
 
-        from m3b.run.looking import look
-
-        mine = [card for card in self.workspace.cards.values() if card.own and card.path and card.path.is_dir()]
-        if len(mine) != 1 or mine[0].path is None:
-            raise WrongUse(f"A plan is of one data folder; there are {len(mine)}.")
-        with tempfile.TemporaryDirectory(prefix=temporary("plan")) as place:
-            return look(mine[0].path, request, Path(place), task=mine[0].task, given=self.given, draw=draw)
+        return planned(list(self.workspace.cards.values()), request, self.given, draw=draw)
 
     def iter(self, request: str, *, out: str | Path | None = None) -> Iterator[Event]:
         """The events of a run as they happen; the last is `RunEnded`, whose data is the Result.
@@ -190,6 +197,7 @@ class Pipeline:
         tools: Sequence[OwnTool] = (),
         checks: Mapping[str, OwnCheck] | None = None,
         metrics: Iterable[Metric] = (),
+        stages: OwnStages | None = None,
         offline: bool = False,
         **hooks: Unpack[Callbacks],
     ) -> Result:
@@ -202,7 +210,7 @@ class Pipeline:
         Args:
             run: a run folder, an id, or `last`.
             llm: None takes what the run was started with. A run whose model was a Python object needs it given again,
-                as do tools, checks and metrics of the user's own.
+                as do tools, checks, metrics and stages of the user's own.
             workspace: where that of the run is not there any more.
             offline: as the option, for a run that was started without it.
             hooks: `ask`, `approve`, `on_event` as for `Pipeline`.
@@ -215,17 +223,17 @@ class Pipeline:
         record = place.load()
         if record.get("status") in FINAL:
             return Result.from_json(record["result"])
-        from m3b.run.record import must_be_given, recorded_options, workspace_of
+        from m3b.run.record import must_be_given, recorded_options, same_stages, workspace_of
 
-        metrics = tuple(metrics)
-        must_be_given(record, own(tools, checks or {}, metrics))
-        options = recorded_options(record)
-        options = replace(options, offline=offline or options.offline)
+        metrics, ordered = tuple(metrics), stages_of(stages)
+        same_stages(record, names_of(ordered))
+        must_be_given(record, own(tools, checks or {}, metrics, names_of(ordered)))
+        options = recorded_options(record, offline)
         check_offline(llm or record["llm"], None, options.offline)
         given: dict[str, Any] = dict(record.get("given") or {})
         pipeline = cls(
             llm or record["llm"], workspace=workspace or workspace_of(record), out=place.folder, tools=tools,
-            checks=checks, metrics=metrics, options=options,
+            checks=checks, metrics=metrics, stages=stages, options=options,
             index=given.pop("index", None), reading=cast("GivenReading", given),
             **hooks,
         )  # fmt: skip
@@ -237,19 +245,7 @@ class Pipeline:
         The callable takes `request` and returns the Result as a plain dict. It may be called again, and by several threads
         at once: where `out` is taken, a run gets a numbered folder beside it.
         """
-        schema = {
-            "name": "build_medical_imaging_model",
-            "description": "Build, test and deliver a medical-imaging model from a request in plain words. Takes minutes to hours.",
-            "parameters": {
-                "type": "object",
-                "properties": {
-                    "request": {"type": "string", "description": "what the model shall tell from which images"}
-                },
-                "required": ["request"],
-                "additionalProperties": False,
-            },
-        }
-        return schema, lambda request: self._new(request, self._free(), self.on_event).work().to_json()
+        return hosted_schema(), lambda request: self._new(request, self._free(), self.on_event).work().to_json()
 
     def _free(self) -> Path | None:
         """The pipeline's folder, or one beside it that no earlier call has."""
@@ -278,7 +274,9 @@ class Pipeline:
             given, settled_cards = settled(given, workspace.cards, sandbox)
             workspace = workspace.with_cards(settled_cards)
         run = Run.create(place)
-        record = new_record(run, request, self.options, self.llms, workspace, sandbox, self.own, given)
+        record = new_record(
+            run, request, self.options, self.llms, workspace, sandbox, self.own, given, names_of(self.stages)
+        )
         run.lock()
         return self._handle(run, record, None, workspace, sandbox, given, on_event)
 
@@ -290,6 +288,7 @@ class Pipeline:
         run.lock()
         try:
             state = History.of(run.events())
+            check_state(self.stages, state)
             if state.index is None or not state.index.confirmed:
                 somebody_to_ask(self.options, self.ask)
         except WrongUse:
@@ -322,7 +321,7 @@ class Pipeline:
             def opened(history: History) -> RunContext:
                 return RunContext(
                     run, record["request"], self.options, workspace, self.llms, sandbox, history, hooks, self.own,
-                    cancel, given,
+                    cancel, given, fresh(self.stages),
                 )  # fmt: skip
 
             return execute(run, record, state or History(), opened)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from m3b.agents.roles import ROLE_NAMES
 from m3b.errors import DataError, WrongUse
 from m3b.llm import LLM
 from m3b.llm.base import spec_of
@@ -30,6 +31,7 @@ def new_record(
     sandbox: Sandbox,
     own: Own,
     given: Given | None,
+    stages: Sequence[str],
 ) -> dict[str, Any]:
     """What run.json holds when a run begins."""
     from m3b.run.packaging import versions  # brings numpy along
@@ -52,6 +54,7 @@ def new_record(
         "data": cards,
         "workspace": workspace.to_json(),
         "own": own.named(),
+        "stages": list(stages),
         "given": given.model_dump(mode="json", exclude_defaults=True) if given is not None else {},
         "sandbox": {"name": sandbox.name, "level": sandbox.level},
         "versions": versions(),
@@ -82,9 +85,10 @@ def workspace_of(record: Mapping[str, Any]) -> Workspace:
         ) from error
 
 
-def recorded_options(record: Mapping[str, Any]) -> Options:
-    """The options that a run was started with."""
-    return Options(**{k: v for k, v in record.get("options", {}).items() if k in Options.__dataclass_fields__})
+def recorded_options(record: Mapping[str, Any], offline: bool) -> Options:
+    """The options that a run was started with, `offline` perhaps from now on."""
+    known = {k: v for k, v in record.get("options", {}).items() if k in Options.__dataclass_fields__}
+    return Options(**{**known, "offline": offline or known.get("offline", False)})
 
 
 def must_be_given(record: Mapping[str, Any], own: Own) -> None:
@@ -101,4 +105,21 @@ def must_be_given(record: Mapping[str, Any], own: Own) -> None:
         raise WrongUse(
             f"The run was started with {', '.join(missing)}, which no file can hold. Give the same again: "
             f"Pipeline.resume(run, {', '.join(f'{what}=...' for what in before if before[what])})."
+        )
+
+
+def same_stages(record: Mapping[str, Any], now: Sequence[str]) -> None:
+    """That a run goes on with the stages that it was started with, in the same order.
+
+    Args:
+        now: the roles of those that are given.
+
+    Raises:
+        WrongUse: it does not; the message names both.
+    """
+    before = tuple(record.get("stages") or ROLE_NAMES)  # earlier versions had these alone
+    if before != tuple(now):
+        raise WrongUse(
+            f"The run was started with the stages {', '.join(before)}; given are {', '.join(now)}. Stages are in no file: give "
+            "the same again, Pipeline.resume(run, stages=[...]), or start a new run."
         )

@@ -1,47 +1,61 @@
-"""The four stages: what an agent is told at the beginning of each, and how its hand-over is checked."""
+"""The stages of a run: what an agent is told at the beginning of each, and how its hand-over is checked."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from m3b.agents import briefing
-from m3b.agents.artifacts import Artifact, DataIndex, Selection, TrainedModel, TrainingModule
+from m3b.agents.artifacts import DataIndex, Selection, TrainedModel, TrainingModule
+from m3b.agents.briefing import Briefing
 from m3b.agents.checks.module import check_module
 from m3b.agents.checks.selection import SelectionCheck
 from m3b.agents.roles import DATA_ENGINEER, MODEL_TRAINER, MODULE_ARCHITECT, TASK_MANAGER, Role
 from m3b.agents.verdict import Verdict
-from m3b.data.cards import Card
 from m3b.events import StageBegun
-from m3b.run.context import RunContext
 from m3b.run.given import kept_to
 from m3b.run.sandbox_runner import device
 
-A = TypeVar("A", bound=Artifact)
+if TYPE_CHECKING:
+    from m3b.run.context import RunContext
+
+A = TypeVar("A")
 
 
 class Stage(ABC, Generic[A]):
-    """One agent's part of a run, from its briefing to a hand-over that is accepted.
+    """One part of a run, from what an agent is told to a hand-over that is accepted; or a part that Python does alone.
+
+    A subclass sets `role` and `artifact` and says `check`; with `briefing` a language model works on it, without one
+    `check` is all there is. Each run works with a copy of the object.
 
     Attributes:
-        role: who does it.
-        artifact: what is handed over.
+        role: who does it, unlike that of every other stage.
+        artifact: the class of what is handed over: a dataclass or a pydantic model whose values JSON can hold.
+        needs: classes of what earlier stages must have handed over; `run.made` gives them.
+        required: whether the run ends where this stage fails. If not, that is noted, and the run goes on.
     """
 
     role: ClassVar[Role]
     artifact: type[A]
+    needs: ClassVar[tuple[type[Any], ...]] = ()
+    required: ClassVar[bool] = True
 
-    @abstractmethod
-    def briefing(self, run: RunContext) -> briefing.Briefing:
+    def briefing(self, run: RunContext) -> Briefing | str:
         """What the agent is told; asked for once a run, however often that is taken up again."""
+        raise NotImplementedError
 
     @abstractmethod
     def check(self, run: RunContext, said: str) -> Verdict:
-        """The verdict on what was handed over with these words."""
+        """The verdict on what was handed over with these words: `accepted(artifact)`, or `rejected(what is wrong)`."""
 
     def left(self, run: RunContext) -> Verdict | None:
         """The verdict on what lies there when the budget ends before the agent does; None where nothing can be used."""
         return None
+
+    @property
+    def asks(self) -> bool:
+        """Whether a language model works on it."""
+        return type(self).briefing is not Stage.briefing
 
 
 class SelectionStage(Stage[Selection]):
@@ -49,15 +63,14 @@ class SelectionStage(Stage[Selection]):
 
     role = TASK_MANAGER
     artifact = Selection
+    _check: SelectionCheck | None = None
 
-    def __init__(self, run: RunContext) -> None:
-        self._check = kept_to(run.given, SelectionCheck(run.workspace.cards, run.hooks.ask))
-
-    def briefing(self, run: RunContext) -> briefing.Briefing:
+    def briefing(self, run: RunContext) -> Briefing:
         return briefing.selection_briefing(run.request, list(run.workspace.cards.values()), run.look)
 
     def check(self, run: RunContext, said: str) -> Verdict:
-        return self._check(said)
+        self._check = self._check or SelectionCheck(run.workspace.cards, run.hooks.ask)  # it counts what it asks
+        return kept_to(run.given, self._check)(said)
 
 
 class IndexStage(Stage[DataIndex]):
@@ -65,16 +78,15 @@ class IndexStage(Stage[DataIndex]):
 
     role = DATA_ENGINEER
     artifact = DataIndex
+    needs = (Selection,)
 
-    def __init__(self, selection: Selection, card: Card) -> None:
-        self.selection, self.card = selection, card
-
-    def briefing(self, run: RunContext) -> briefing.Briefing:
-        found = run.inspector.readings.propose(run.request, self.selection, self.card)
+    def briefing(self, run: RunContext) -> Briefing:
+        selection, card = run.made(Selection), run.card
+        found = run.inspector.readings.propose(run.request, selection, card)
         return briefing.index_briefing(
             run.request,
-            self.selection,
-            self.card,
+            selection,
+            card,
             run.look,
             run.folder.resources,
             found.readings,
@@ -83,7 +95,7 @@ class IndexStage(Stage[DataIndex]):
         )
 
     def check(self, run: RunContext, said: str) -> Verdict:
-        return run.inspector.check_index(self.selection, self.card, said)
+        return run.inspector.check_index(run.made(Selection), run.card, said)
 
 
 class ModuleStage(Stage[TrainingModule]):
@@ -91,18 +103,16 @@ class ModuleStage(Stage[TrainingModule]):
 
     role = MODULE_ARCHITECT
     artifact = TrainingModule
+    needs = (Selection, DataIndex)
 
-    def __init__(self, selection: Selection, data: DataIndex) -> None:
-        self.selection, self.data = selection, data
-
-    def briefing(self, run: RunContext) -> briefing.Briefing:
-        said = closing(run, DATA_ENGINEER)
+    def briefing(self, run: RunContext) -> Briefing:
+        minutes, resources = _minutes(run), run.folder.resources
         return briefing.module_briefing(
-            self.selection, self.data, run.state.audit, _minutes(run), device(), run.folder.resources, said
+            run.made(Selection), run.made(DataIndex), run.state.audit, minutes, device(), resources, closing(run, self)
         )
 
     def check(self, run: RunContext, said: str) -> Verdict:
-        return check_module(run.folder.work, self.data.classes, run.executor.probe, self.selection.task)
+        return check_module(run.folder.work, run.made(DataIndex).classes, run.executor.probe, run.made(Selection).task)
 
 
 class ModelStage(Stage[TrainedModel]):
@@ -110,28 +120,34 @@ class ModelStage(Stage[TrainedModel]):
 
     role = MODEL_TRAINER
     artifact = TrainedModel
+    needs = (Selection, DataIndex, TrainingModule)
 
-    def __init__(self, selection: Selection, card: Card, data: DataIndex, module: TrainingModule) -> None:
-        self.selection, self.card, self.data, self.module = selection, card, data, module
-
-    def briefing(self, run: RunContext) -> briefing.Briefing:
-        planned = self.module.plan.get("minutes")
+    def briefing(self, run: RunContext) -> Briefing:
+        module = run.made(TrainingModule)
+        planned = module.plan.get("minutes")
         minutes = float(planned) if isinstance(planned, int | float) else run.options.train_minutes
-        said = closing(run, DATA_ENGINEER, MODULE_ARCHITECT)
-        return briefing.model_briefing(self.selection, self.data, self.module, minutes, said)
+        return briefing.model_briefing(run.made(Selection), run.made(DataIndex), module, minutes, closing(run, self))
 
     def check(self, run: RunContext, said: str) -> Verdict:
-        return run.inspector.check_model(self.selection, self.card)
+        return run.inspector.check_model(run.made(Selection), run.card)
 
     def left(self, run: RunContext) -> Verdict | None:
-        return run.inspector.last_model(self.selection, self.card)
+        return run.inspector.last_model(run.made(Selection), run.card)
 
 
-def closing(run: RunContext, *roles: Role) -> dict[str, str]:
-    """What earlier roles said when they handed over, by title; a single agent has said it itself."""
+SHIPPED: tuple[type[Stage[Any]], ...] = (SelectionStage, IndexStage, ModuleStage, ModelStage)
+"""m3b's own, in the order of their work."""
+
+
+def closing(run: RunContext, stage: Stage[Any]) -> dict[str, str]:
+    """What those who worked before a stage said when they handed over, by title: all from the index on, for the plan of the
+    selection is told apart. A single agent has said it itself."""
     if run.options.roles == "single":
         return {}
-    said = {role.title: " ".join(run.state.closing.get(role.name, [])) for role in roles}
+    names = [one.role.name for one in run.stages]
+    before = run.stages[: names.index(stage.role.name)]
+    speakers = [one.role for one in before if not isinstance(one, SelectionStage)]
+    said = {role.title: " ".join(run.state.closing.get(role.name, [])) for role in speakers}
     return {title: text for title, text in said.items() if text}
 
 

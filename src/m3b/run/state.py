@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from m3b.agents.artifacts import Artifact, DataIndex, Selection, from_json
+from m3b.agents.artifacts import DataIndex, Selection, from_json, kind_of
 from m3b.errors import WrongUse
 from m3b.events import (
     Audited,
@@ -25,7 +25,7 @@ from m3b.events import (
 )
 from m3b.messages import Usage
 
-A = TypeVar("A", bound=Artifact)
+A = TypeVar("A")
 
 
 @dataclass
@@ -46,11 +46,12 @@ class RoleTally:
 class History:
     """State of a run as its events tell it.
 
-    `dialogue` holds, a role, the events from which its conversation can be restored; `closing` what it said with a
-    hand-over that was accepted; `remark` what the Result has to say of how the model came to be.
+    `artifacts` holds what was handed over last of each kind, as the journal does; `dialogue`, a role, the events from which
+    its conversation can be restored; `closing` what it said with a hand-over that was accepted; `remark` what the Result
+    has to say of how the model came to be.
     """
 
-    artifacts: dict[str, Artifact] = field(default_factory=dict)
+    artifacts: dict[str, dict[str, Any]] = field(default_factory=dict)
     roles: dict[str, RoleTally] = field(default_factory=dict)
     dialogue: dict[str, list[Event]] = field(default_factory=dict)
     closing: dict[str, list[str]] = field(default_factory=dict)
@@ -60,6 +61,7 @@ class History:
     seconds: float = 0.0
     _started: float = 0.0
     _last: float = 0.0
+    _read: dict[str, Any] = field(default_factory=dict)
 
     @property
     def actions(self) -> int:
@@ -69,25 +71,30 @@ class History:
     def iterations(self) -> int:
         return sum(tally.iterations for tally in self.roles.values())
 
-    def artifact(self, kind: str, of: type[A]) -> A | None:
-        """What was handed over of a kind; None where nothing was yet."""
-        found = self.artifacts.get(kind)
-        return found if isinstance(found, of) else None
+    def made(self, of: type[A]) -> A | None:
+        """What was handed over of a class; None where nothing was yet.
+
+        Raises:
+            WrongUse: the journal has it in a form that this class does not have.
+        """
+        kind = kind_of(of)
+        if kind not in self.artifacts:
+            return None
+        if not isinstance(self._read.get(kind), of):
+            self._read[kind] = _read(of, kind, self.artifacts[kind])
+        found: A = self._read[kind]
+        return found
 
     @property
     def selection(self) -> Selection | None:
-        return self.artifact("selection", Selection)
+        return self.made(Selection)
 
     @property
     def index(self) -> DataIndex | None:
-        return self.artifact("index", DataIndex)
+        return self.made(DataIndex)
 
     def take(self, event: Event) -> None:
-        """Fold one event in.
-
-        Raises:
-            WrongUse: an artifact that this m3b does not know.
-        """
+        """Fold one event in."""
         match event:
             case RunStarted():
                 if self._started:  # a resumed run: the time between crash and resume was not worked
@@ -108,7 +115,8 @@ class History:
             case Audited():
                 self.audit = event.summary
             case HandedOver():
-                self.artifacts[event.artifact] = _artifact(event)
+                self.artifacts[event.artifact] = event.value
+                self._read.pop(event.artifact, None)
                 self.remark = event.remark or self.remark
         if isinstance(event, Called | Told | Noted) and event.iteration:
             self._of(event).iterations = event.iteration
@@ -118,11 +126,7 @@ class History:
 
     @classmethod
     def of(cls, events: Iterable[Event]) -> History:
-        """The state after these events, which another process told.
-
-        Raises:
-            WrongUse: see `take`.
-        """
+        """The state after these events, which another process told."""
         history = cls()
         for event in events:
             history.take(event)
@@ -143,11 +147,11 @@ class History:
         return {name: tally.to_json() for name, tally in self.roles.items()}
 
 
-def _artifact(event: HandedOver) -> Artifact:
+def _read(of: type[A], kind: str, value: dict[str, Any]) -> A:
     try:
-        return from_json(event.artifact, event.value)
+        return from_json(of, value)
     except (KeyError, TypeError, ValueError) as error:
         raise WrongUse(
-            f"The journal holds a {event.artifact!r} that this m3b cannot read ({error!r}). Go on with the version that "
-            "wrote it (`versions` in run.json), or start a new run."
+            f"The journal holds a {kind!r} that this m3b cannot read as {of.__name__} ({error!r}). Go on with the version "
+            "that wrote it (`versions` in run.json), or start a new run."
         ) from error

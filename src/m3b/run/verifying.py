@@ -173,7 +173,7 @@ def _index(run: Run, history: History) -> Iterator[Comparison]:
 
 def _measured(run: Run, history: History, events: list[Event]) -> Iterator[Comparison]:
     """The model as it was measured, its answers, and the figure once more from these."""
-    model, selection = history.artifact("model", TrainedModel), history.artifact("selection", Selection)
+    model, selection = history.made(TrainedModel), history.selection
     if model is None or selection is None or history.index is None:
         return
     if not model.hashes:

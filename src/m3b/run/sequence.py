@@ -1,0 +1,78 @@
+"""Which stages a run has and in which order: m3b's four, or what the user made of them."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from m3b.agents.roles import ROLE_NAMES
+from m3b.errors import WrongUse
+
+if TYPE_CHECKING:
+    from m3b.llm import LLM
+    from m3b.run.extensions import Own
+    from m3b.run.stages import Stage
+    from m3b.run.state import History
+    from m3b.workspace import Workspace
+
+    OwnStages = Sequence[str | Stage[Any]]
+    Stages = tuple[Stage[Any], ...]
+
+
+def stages_of(given: OwnStages | None) -> Stages:
+    """The stages that a user asks for, looked at; none, and nothing imported, where he asks for none.
+
+    Raises:
+        WrongUse: see `m3b.run.stage_checks.checked`.
+    """
+    if given is None:
+        return ()
+    from m3b.run.stage_checks import checked
+
+    return checked(given)
+
+
+def names_of(given: Stages) -> tuple[str, ...]:
+    """The roles of the stages that a user asks for; m3b's own where he asks for none."""
+    return tuple(one.role.name for one in given) if given else ROLE_NAMES
+
+
+def check_told(given: Stages, workspace: Workspace, llms: Mapping[str, LLM], own: Own) -> None:
+    """That every agent has its prompt, tools that exist, and a model that can play its role.
+
+    Raises:
+        DataError: a file of the workspace's prompts is called after no role.
+        WrongUse: something else is missing.
+    """
+    workspace.check_prompts(names_of(given))
+    if given:
+        from m3b.run.stage_checks import check_agents
+
+        check_agents(given, workspace, llms, own)
+
+
+def fresh(given: Stages) -> Stages:
+    """The stages of one run: copies, so that runs side by side do not meet in them."""
+    from m3b.run.stages import SHIPPED
+
+    return tuple(copy.copy(one) for one in given) if given else tuple(one() for one in SHIPPED)
+
+
+def check_state(given: Stages, state: History) -> None:
+    """That a run which is taken up has handed over what these stages hand over.
+
+    Raises:
+        WrongUse: the journal holds something else.
+    """
+    from m3b.agents.artifacts import kind_of
+
+    stages = fresh(given)
+    kinds = {kind_of(one.artifact) for one in stages}
+    if unknown := sorted(set(state.artifacts) - kinds):
+        raise WrongUse(
+            f"The journal holds {', '.join(map(repr, unknown))}, which no stage of this m3b makes. Go on with the version "
+            "that wrote it (`versions` in run.json), or start a new run."
+        )
+    for one in stages:
+        state.made(one.artifact)

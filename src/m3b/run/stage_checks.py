@@ -1,0 +1,165 @@
+"""What is refused of a user's stages before a run begins."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import is_dataclass
+from typing import TYPE_CHECKING, Any
+
+from pydantic import BaseModel, TypeAdapter
+from pydantic.errors import PydanticUserError
+
+from m3b.agents.artifacts import KINDS, DataIndex, Selection, TrainedModel, kind_of
+from m3b.agents.prompts import is_told
+from m3b.agents.roles import ROLE_NAMES, SINGLE, Role
+from m3b.errors import WrongUse
+from m3b.run.stages import SHIPPED, Stage
+from m3b.tools import TOOLS
+
+if TYPE_CHECKING:
+    from m3b.llm import LLM
+    from m3b.run.extensions import Own
+    from m3b.run.sequence import OwnStages, Stages
+    from m3b.workspace import Workspace
+
+MAX_NAME = 40
+"""Characters of a role's name."""
+TAKEN = ("default", "common", SINGLE.name)
+"""Names that mean something else: the model for other roles, the prompt for all, the agent for all stages."""
+EXAMPLE = f"[{', '.join(map(repr, ROLE_NAMES[:2]))}, MyStage(), {', '.join(map(repr, ROLE_NAMES[2:]))}]"
+
+
+def checked(given: OwnStages) -> Stages:
+    """The stages in their order.
+
+    Raises:
+        WrongUse: an unknown name, a role or an artifact that occurs twice, a stage at a place where what it needs is not
+            there, something that no stage makes and every run needs, a stage that prompts, journal or report cannot hold.
+    """
+    if isinstance(given, str) or not given:
+        raise WrongUse(f"`stages` is {given!r}; give all stages in their order, such as {EXAMPLE}.")
+    stages = tuple(_stage(one) for one in given)
+    names = [stage.role.name for stage in stages]
+    if twice := next((name for name in names if names.count(name) > 1), ""):
+        raise WrongUse(f"`stages` has {twice} twice; every stage needs a role with a name of its own.")
+    makers: dict[str, Stage[Any]] = {}
+    for stage in stages:
+        _check_artifact(stage)
+        _check_place(stage, stages, makers)
+        makers[kind_of(stage.artifact)] = stage
+    for needed in (Selection, DataIndex, TrainedModel):
+        if kind_of(needed) not in makers:
+            raise WrongUse(f"No stage makes a {needed.__name__}, without which there is no model. Give {EXAMPLE}.")
+    return stages
+
+
+def _stage(given: Any) -> Stage[Any]:
+    if isinstance(given, str):
+        if given not in ROLE_NAMES:
+            raise WrongUse(f"`stages` names {given!r}; m3b's own are {', '.join(ROLE_NAMES)}. Give others as objects.")
+        return SHIPPED[ROLE_NAMES.index(given)]()
+    if isinstance(given, type) and issubclass(given, Stage):
+        raise WrongUse(f"`stages` holds the class {given.__name__}; give an object of it: {given.__name__}().")
+    if not isinstance(given, Stage):
+        raise WrongUse(
+            f"`stages` holds {given!r}; give names of m3b's own ({', '.join(ROLE_NAMES)}) or m3b.Stage objects."
+        )
+    what, role = type(given).__name__, getattr(given, "role", None)
+    if not isinstance(role, Role):
+        raise WrongUse(f"The stage {what} has no role; give it one: role = Role('its_name', 'Its Title', ...).")
+    if not re.fullmatch(r"[a-z][a-z0-9_]*", role.name) or len(role.name) > MAX_NAME or role.name in TAKEN:
+        raise WrongUse(
+            f"The role of {what} is called {role.name!r}; take small letters, digits and underscores, at most {MAX_NAME}, "
+            f"and none of {', '.join(TAKEN)}."
+        )
+    return given
+
+
+# --- what it makes --------------------------------------------------------------------------------------------------
+
+
+def _check_artifact(stage: Stage[Any]) -> None:
+    """What m3b's roles make is accepted by m3b's checks alone, whoever makes it; anything else must fit into the journal."""
+    name, made = stage.role.name, getattr(stage, "artifact", None)
+    if not isinstance(made, type):
+        raise WrongUse(f"The stage {type(stage).__name__} does not say what it makes; give it `artifact`, a dataclass.")
+    shipped = next((one for one in SHIPPED if one.artifact is made), None)
+    if shipped is not None:
+        _check_shipped(stage, shipped)
+    elif kind_of(made) in KINDS:
+        raise WrongUse(f"{name} makes a {made.__name__}, and the journal takes that for m3b's own; rename the class.")
+    elif fault := _unwritable(made):
+        raise WrongUse(f"{name} makes a {made.__name__}, which the journal cannot hold: {fault}.")
+
+
+def _check_shipped(stage: Stage[Any], shipped: type[Stage[Any]]) -> None:
+    what = f"{stage.role.name} makes a {shipped.artifact.__name__}"
+    if not isinstance(stage, shipped):
+        raise WrongUse(
+            f"{what}, which m3b's own check accepts: derive {type(stage).__name__} from m3b.run.stages.{shipped.__name__}."
+        )
+    if not stage.required:
+        raise WrongUse(f"{what}, which no run can do without: set required = True.")
+
+
+def _unwritable(made: type[Any]) -> str:
+    """Why a class of artifacts cannot be written down and read again; empty where it can."""
+    if not is_dataclass(made) and not issubclass(made, BaseModel):
+        return "it is neither a dataclass nor a pydantic model"
+    try:
+        TypeAdapter(made).json_schema()
+    except (PydanticUserError, NameError, TypeError) as error:
+        return str(error).splitlines()[0].rstrip(".")
+    return ""
+
+
+# --- where it stands ------------------------------------------------------------------------------------------------
+
+
+def _check_place(stage: Stage[Any], stages: Stages, makers: Mapping[str, Stage[Any]]) -> None:
+    """`makers` are the stages before it, by the kind of what they make."""
+    name, made = stage.role.name, stage.artifact.__name__
+    if other := makers.get(kind_of(stage.artifact)):
+        raise WrongUse(f"{other.role.name} and {name} both make a {made}; keep one of them.")
+    for needed in stage.needs:
+        maker = makers.get(kind_of(needed))
+        if maker is None or maker.artifact is not needed:
+            later = next((one.role.name for one in stages if one.artifact is needed), "")
+            hint = f"put it behind {later}" if later else "no stage makes one"
+            raise WrongUse(f"{name} needs a {needed.__name__}, which is not there at its turn: {hint}.")
+        if stage.required and not maker.required:
+            raise WrongUse(
+                f"{name} needs a {needed.__name__}, which a run may do without: set required of {maker.role.name}."
+            )
+    if stage.asks and "run_script" in stage.role.tools and kind_of(Selection) not in makers:
+        raise WrongUse(f"{name} may run scripts before a data set is chosen; put it behind {ROLE_NAMES[0]}.")
+
+
+# --- who does it ----------------------------------------------------------------------------------------------------
+
+
+def check_agents(stages: Stages, workspace: Workspace, llms: Mapping[str, LLM], own: Own) -> None:
+    """See `m3b.run.sequence.check_told`.
+
+    Raises:
+        WrongUse: an agent that nothing is told, a tool that does not exist, a role that its model cannot play.
+    """
+    known = (*TOOLS, *own.tools)
+    for stage in stages:
+        role = stage.role
+        if unknown := [name for name in role.tools if name not in known]:
+            raise WrongUse(f"{role.name} has the tools {', '.join(unknown)}; known are {', '.join(known)}.")
+        if not stage.asks:
+            continue
+        if role.name not in ROLE_NAMES and not is_told(workspace.root / "prompts", role, workspace.prompts):
+            raise WrongUse(
+                f"Nothing tells the agent of {role.name} what to do. Give Role(..., prompt=...), or {role.name}.md in the "
+                "folder of `prompts`."
+            )
+        model = llms.get(role.name) or llms["default"]
+        if stage.artifact not in KINDS.values() and model.name == "rules":
+            raise WrongUse(
+                f"The rules play m3b's own roles only. Name a model for {role.name}: "
+                f"Pipeline({{'default': 'rules', '{role.name}': ...}}, ...)."
+            )
