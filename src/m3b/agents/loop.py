@@ -28,8 +28,8 @@ from m3b.tools import ToolResult
 
 Emit = Callable[[Event], None]
 WRAP_UP = (
-    "The budget of this run is spent: no tool can be called any more. In at most five sentences, say what is done, "
-    "what is missing, and what should be done next."
+    "The budget of this run is spent: no tool can be called any more. In at most five sentences, say what is done, what is "
+    "missing, and what should be done next."
 )
 EMPTY = "Your reply was empty. Call a tool, or say that you are done."
 CUT = "Your reply was cut off at its length limit and was not used. Take a smaller step: shorter files, fewer calls."
@@ -38,9 +38,8 @@ DECLINED = (
     "Go on with the task, or say in one sentence what exactly you will not do."
 )
 REFUSED = "The model refused to go on. Rephrase the request, or use another model."
-FREE_WAIT_S = 10
-FEW_LEFT = 5
-"""Actions from which on the model is told how many are left."""
+FREE_WAIT_S, FEW_LEFT = 10, 5
+"""The shortest wait that is no polling; actions from which on the model is told how many are left."""
 
 
 class Tools(Protocol):

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from m3b.agents.roles import ROLE_NAMES
 from m3b.errors import WrongUse
 from m3b.run.callbacks import guarded
 
@@ -62,8 +61,8 @@ NOTHING = Own()
 def own(
     tools: Sequence[OwnTool],
     checks: Mapping[str, OwnCheck],
-    metrics: Sequence[Metric] = (),
-    roles: Sequence[str] = ROLE_NAMES,
+    metrics: Sequence[Metric],
+    roles: Sequence[str],
 ) -> Own:
     """The user's tools and checks, looked at.
 

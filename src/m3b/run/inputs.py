@@ -8,7 +8,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from m3b.agents.roles import ROLE_NAMES
 from m3b.errors import WrongUse
 from m3b.llm import LLM, connect
 from m3b.llm.offline import check, demanded
@@ -69,9 +68,9 @@ def check_offline(llm: Models, fallback: Model | None, offline: bool) -> None:
 def connect_of(
     llm: Models,
     tools: ToolMode,
-    fallback: Model | None = None,
-    offline: bool = False,
-    roles: Sequence[str] = ROLE_NAMES,
+    fallback: Model | None,
+    offline: bool,
+    roles: Sequence[str],
 ) -> dict[str, LLM]:
     """A model a role, and the `default`.
 

@@ -6,7 +6,6 @@ import copy
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from m3b.agents.roles import ROLE_NAMES
 from m3b.errors import WrongUse
 
 if TYPE_CHECKING:
@@ -35,6 +34,8 @@ def stages_of(given: OwnStages | None) -> Stages:
 
 def names_of(given: Stages) -> tuple[str, ...]:
     """The roles of the stages that a user asks for; m3b's own where he asks for none."""
+    from m3b.agents.roles import ROLE_NAMES  # what constructing a pipeline needs, and importing it does not
+
     return tuple(one.role.name for one in given) if given else ROLE_NAMES
 
 

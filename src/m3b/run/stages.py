@@ -41,8 +41,8 @@ class Stage(ABC, Generic[A]):
     required: ClassVar[bool] = True
 
     def briefing(self, run: RunContext) -> Briefing | str:
-        """What the agent is told; asked for once a run, however often that is taken up again."""
-        raise NotImplementedError
+        """What the agent is told; asked for once a run, however often that is taken up again. This one is for no agent."""
+        return ""
 
     @abstractmethod
     def check(self, run: RunContext, said: str) -> Verdict:
