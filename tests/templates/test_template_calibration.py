@@ -46,7 +46,35 @@ def test_temperature_is_found_again() -> None:
     true = rng.normal(0, 1.5, (3000, 3))
     fitted = calibration.fit(true * 2.5, _drawn(true, False), False)
     assert fitted["temperature"] == pytest.approx(2.5, rel=0.1)
-    assert fitted["bias"] == 0.0
+    assert np.abs(fitted["bias"]).max() < 0.2
+
+
+def test_the_bias_of_weighted_classes_is_found_again_and_decisions_are_better() -> None:
+    """A classifier with an AUROC of 0.94 never said the positive class: worse than a constant, and nobody was told."""
+    true = rng.normal(0, 1.5, (1200, 2))
+    labels = _drawn(true, False)
+    moved = true * 2 + np.array([3.0, 0.0])  # leans to the first class, as weights in the loss make it
+    fitted = calibration.fit(moved, labels, False)
+    assert fitted["temperature"] == pytest.approx(2, rel=0.2)
+    assert fitted["bias"][1] - fitted["bias"][0] == pytest.approx(1.5, abs=0.3)
+    figures = calibration.calibrate(moved, labels, [str(k) for k in range(1200)], False)["figures"]
+    leaning = (labels[np.arange(1200), moved.argmax(axis=1)]).mean()
+    assert figures["accuracy"] > leaning + 0.05
+    assert ", above" in calibration.decided(figures)
+    rare = labels[:12], moved[:12]
+    assert set(calibration.fit(rare[1], rare[0], False)["bias"]) == {0.0}, "too few cases tell nothing"
+
+
+@pytest.mark.parametrize("multi", [False, True])
+def test_decisions_without_sense_are_not_above_the_constant(multi: bool) -> None:
+    chance, name = np.random.default_rng(5), "f1" if multi else "accuracy"
+    for _ in range(6):
+        logits = chance.normal(0, 1, (40, 3))
+        some, one = (chance.random((40, 3)) < 0.3), np.eye(3)[chance.choice(3, 40, p=[0.7, 0.2, 0.1])]
+        labels = (some if multi else one).astype(np.float32)
+        found = calibration.calibrate(logits, labels, [str(k) for k in range(40)], multi)["figures"]
+        assert found[name] <= found[f"constant_{name}"], "scored on the cases that chose them, they would be above"
+        assert ", NOT above" in calibration.decided(found)
 
 
 def test_each_class_of_several_labels_has_its_own_temperature_and_bias() -> None:

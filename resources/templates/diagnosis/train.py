@@ -25,7 +25,7 @@ import torch
 from Datapath.dataloader import Cases, build_datasets
 from Model.network import build_model
 from Utils.augment import Augment
-from Utils.calibration import adjust, calibrate, fit, log_loss, probabilities
+from Utils.calibration import adjust, calibrate, decided, fit, log_loss, probabilities
 from Utils.clock import seconds_spent
 from Utils.curves import draw_curves
 from Utils.price import final_seconds
@@ -164,6 +164,7 @@ def finish(plan: dict[str, Any], results: list[dict[str, Any]]) -> None:
         f"calibration error {error['ece_before']}, calibrated {error['ece_after']}",
         flush=True,
     )
+    print(decided(error), flush=True)
 
 
 def _rows(plan: dict[str, Any], records: list[Any], scores: np.ndarray) -> list[dict[str, Any]]:

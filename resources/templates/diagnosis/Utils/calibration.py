@@ -1,7 +1,7 @@
 """Probabilities that mean what they say: temperature and bias fitted on validation logits, thresholds, and their error.
 
-Guo et al., 2017, "On calibration of modern neural networks": one temperature for one label a case; for several labels a
-temperature and a bias a class (the loss weighs positive cases, which moves every class's logit by an amount of its own).
+Guo et al., 2017, "On calibration of modern neural networks": one temperature for one label a case, and a bias a class; for
+several labels a temperature and a bias a class (the loss weighs classes, which moves every logit by an amount of its own).
 """
 
 from __future__ import annotations
@@ -34,14 +34,39 @@ def log_loss(logits: np.ndarray, labels: np.ndarray, multi: bool) -> float:
 
 
 def fit(logits: np.ndarray, labels: np.ndarray, multi: bool) -> dict[str, Any]:
-    """{"temperature", "bias"}: a number and 0 for one label a case, lists of K for several. Least log loss."""
+    """{"temperature", "bias"}: a number and a list of K for one label a case, two lists of K for several. Least log loss."""
     logits, labels = logits.astype(np.float64), labels > 0.5
     grid = np.exp(np.linspace(np.log(0.25), np.log(4.0), 81))
     shared = float(min(grid, key=lambda value: log_loss(logits / value, labels, multi)))
     if not multi:
-        return {"temperature": round(shared, 4), "bias": 0.0}
+        temperature, bias = _fit_together(logits, labels, shared)
+        return {"temperature": round(temperature, 4), "bias": [round(float(b), 4) for b in bias]}
     rows = [_fit_class(logits[:, k], labels[:, k], shared) for k in range(labels.shape[1])]
     return {"temperature": [round(t, 4) for t, _ in rows], "bias": [round(b, 4) for _, b in rows]}
+
+
+def _fit_together(logits: np.ndarray, labels: np.ndarray, shared: float) -> tuple[float, np.ndarray]:
+    """Temperature, and the bias of every class that has `ENOUGH` cases (the others stay at 0), drawn slightly to none."""
+    from scipy.optimize import minimize
+
+    free = labels.sum(axis=0) >= ENOUGH
+    nothing = np.zeros(labels.shape[1])
+    if free.sum() < 2:
+        return shared, nothing
+
+    def spread(values: np.ndarray) -> np.ndarray:
+        bias = nothing.copy()
+        bias[free] = values - values.mean()
+        return bias
+
+    def loss(values: np.ndarray) -> float:
+        moved = logits * np.exp(-values[0]) + spread(values[1:])
+        return log_loss(moved, labels, False) + 0.5 * float(np.square(values[1:]).sum()) / len(labels)
+
+    found = minimize(loss, np.array([np.log(shared), *np.zeros(int(free.sum()))]), method="L-BFGS-B")
+    if not np.isfinite(found.x).all() or found.fun > loss(np.array([np.log(shared), *np.zeros(int(free.sum()))])):
+        return shared, nothing
+    return float(np.exp(np.clip(found.x[0], *np.log((0.05, 20.0))))), spread(found.x[1:])
 
 
 def _fit_class(logits: np.ndarray, truth: np.ndarray, shared: float) -> tuple[float, float]:
@@ -89,35 +114,67 @@ def best_threshold(truth: np.ndarray, score: np.ndarray) -> float:
     return float(max(cuts, key=lambda cut: 2 * (truth & (score >= cut)).sum() / (truth.sum() + (score >= cut).sum())))
 
 
-def calibrate(logits: np.ndarray, labels: np.ndarray, patients: list[str], multi: bool) -> dict[str, Any]:
-    """temperature, bias, thresholds, and before and after: log loss and calibration error.
+def decisions(scores: np.ndarray, truth: np.ndarray, cuts: np.ndarray, multi: bool) -> dict[str, Any]:
+    """What the decisions are worth beside the best that look at no image: accuracy and the commonest class; for several
+    labels the mean F1 over the classes that occur, at `cuts` (N, K), and that of calling everything positive."""
+    if not multi:
+        right = truth[np.arange(len(truth)), scores.argmax(axis=1)]
+        return {"accuracy": float(right.mean()), "constant_accuracy": float(truth.mean(axis=0).max())}
+    called, some = scores >= cuts, truth.any(axis=0)
+    hits, total = 2.0 * (called & truth).sum(axis=0), called.sum(axis=0) + truth.sum(axis=0)
+    share = truth.mean(axis=0)[some]
+    f1 = float((hits[some] / total[some]).mean()) if some.any() else float("nan")
+    return {"f1": f1, "constant_f1": float((2 * share / (1 + share)).mean()) if some.any() else float("nan")}
 
-    "After" is measured on cases that the fit has not seen: five groups of patients take turns. Where it does not lower
-    the log loss there, as with a handful of cases, nothing is fitted.
+
+def decided(figures: Mapping[str, Any]) -> str:
+    """A line about the decisions, for people; a model whose decisions are worse than a constant's is told so."""
+    name = "accuracy" if "accuracy" in figures else "f1"
+    own, constant = figures.get(name), figures.get(f"constant_{name}")
+    if own is None or constant is None:
+        return ""
+    said = "above" if own > constant else "NOT above"
+    one = "the commonest class for everybody" if name == "accuracy" else "every class for everybody"
+    return f"decisions as delivered (cross-fitted): {name} {own}, {said} {constant} of {one}"
+
+
+def thresholds_of(scores: np.ndarray, truth: np.ndarray) -> list[float]:
+    """The cut of each class."""
+    return [round(best_threshold(truth[:, k], scores[:, k]), 4) for k in range(truth.shape[1])]
+
+
+def calibrate(logits: np.ndarray, labels: np.ndarray, patients: list[str], multi: bool) -> dict[str, Any]:
+    """temperature, bias, thresholds, and before and after: log loss and calibration error; what the decisions are worth.
+
+    "After", and decisions, are measured on cases that the fit has not seen: five groups of patients take turns. Where it
+    does not lower the log loss there, as with a handful of cases, nothing is fitted.
     """
     truth, fitted = labels > 0.5, fit(logits, labels, multi)
-    fair = np.zeros_like(logits, dtype=np.float64)
+    fair, cuts = np.zeros_like(logits, dtype=np.float64), np.full(logits.shape, 0.5)
     names = {name: place for place, name in enumerate(sorted(set(patients)))}
     turn = np.random.default_rng(0).permutation(len(names))[[names[name] for name in patients]] % 5
     for part in range(5):
         rest = turn != part
         chosen = fit(logits[rest], labels[rest], multi) if rest.any() else fitted
         fair[~rest] = adjust(logits[~rest], chosen)
+        if multi and rest.any():
+            cuts[~rest] = thresholds_of(probabilities(adjust(logits[rest], chosen), multi), truth[rest])
     if log_loss(fair, truth, multi) >= log_loss(logits, truth, multi):
         one = np.ones(labels.shape[1])
-        fitted = (
-            {"temperature": one.tolist(), "bias": (one * 0).tolist()} if multi else {"temperature": 1.0, "bias": 0.0}
-        )
+        fitted = {"temperature": one.tolist() if multi else 1.0, "bias": (one * 0).tolist()}
         fair = logits.astype(np.float64)
+        for part in range(5) if multi else ():
+            rest = turn != part
+            cuts[~rest] = thresholds_of(probabilities(logits[rest], multi), truth[rest]) if rest.any() else 0.5
     before, after = probabilities(logits, multi), probabilities(fair, multi)
     thresholds = [0.5] * labels.shape[1]
     if multi:
-        scores = probabilities(adjust(logits, fitted), multi)
-        thresholds = [round(best_threshold(truth[:, k], scores[:, k]), 4) for k in range(labels.shape[1])]
+        thresholds = thresholds_of(probabilities(adjust(logits, fitted), multi), truth)
     figures = {
         "log_loss_before": round(log_loss(logits, truth, multi), 4),
         "log_loss_after": round(log_loss(fair, truth, multi), 4),
         "ece_before": round(calibration_error(before, labels, multi), 4),
         "ece_after": round(calibration_error(after, labels, multi), 4),
+        **{name: round(value, 4) for name, value in decisions(after, truth, cuts, multi).items()},
     }
     return {**fitted, "thresholds": thresholds, "figures": figures}
