@@ -88,7 +88,7 @@ _MEDICAL = re.compile(
 
 
 @functools.cache
-def _key() -> bytes:
+def key() -> bytes:
     """This machine's key: a mask is the same in every run here, and cannot be looked up from elsewhere."""
     try:
         seed = Path("/etc/machine-id").read_bytes()
@@ -103,7 +103,7 @@ def mask(value: str) -> str:
         return value
     return (
         "[masked "
-        + hashlib.blake2b(value.strip().encode("utf-8", "replace"), key=_key(), digest_size=3).hexdigest()
+        + hashlib.blake2b(value.strip().encode("utf-8", "replace"), key=key(), digest_size=3).hexdigest()
         + "]"
     )
 

@@ -10,11 +10,14 @@ from typing import TYPE_CHECKING, TypeVar
 
 from m3b.agents.artifacts import Selection
 from m3b.agents.budget import Budget
+from m3b.agents.pseudonyms import Pseudonyms, Veiled
 from m3b.data.cards import Card
 from m3b.errors import Failed
 from m3b.events import Event
 from m3b.llm import LLM, ledger
+from m3b.llm.base import spec_of
 from m3b.llm.ledger import Ledger
+from m3b.llm.specs import RULES
 from m3b.messages import ToolCall
 from m3b.run.acceptance import Inspector
 from m3b.run.extensions import NOTHING, Own
@@ -70,6 +73,7 @@ class RunContext:
     def __post_init__(self) -> None:
         self.role = ""
         self.journal = Journal(self.folder.journal_file, fsync=self.fsync)
+        self.names = Pseudonyms()
         self.ledger = Ledger(self.folder.folder / ledger.FILE)
         self.budget = _budget(self.options, self.state)
         cards = [card for card in self.workspace.cards.values() if card.path]
@@ -129,6 +133,12 @@ class RunContext:
     def llm(self, role: str) -> LLM:
         """The model that plays a role."""
         return self.llms.get(role) or self.llms["default"]
+
+    def asked(self, role: str) -> LLM:
+        """The same, as it is asked: what it gets is written to the ledger, without the names of persons."""
+        llm = self.llm(role)
+        metered = self.ledger.of(llm, role)
+        return Veiled(metered, self.names) if self.options.phi == "mask" and spec_of(llm) != RULES else metered
 
     def look(self, tool: str, arguments: Mapping[str, object]) -> ToolResult:
         """A preview on m3b's own account: it costs the agents no action."""

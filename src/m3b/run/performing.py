@@ -158,7 +158,7 @@ class Performer:
         run = self.run
         reflection = prompts.reflection(run.workspace.root / "prompts", role) if run.options.reflect else ""
         return Agent(
-            llm=run.ledger.of(run.llm(role.name), role.name),
+            llm=run.asked(role.name),
             tools=run.tools,
             allowed=tuple(dict.fromkeys((*tools.tools, *run.own.tools))),
             budget=run.budget,

@@ -1,0 +1,188 @@
+"""Persons' names on their way to a model and back: invented ones go out, the real ones come back.
+
+What a model is shown holds `Anon...` in place of a name in a path, a key or a script's output, and what it says is turned back
+before anything runs: its scripts, patterns and calls meet the real files. The journal has the real names; what leaves has not.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from m3b.data.persons import find
+from m3b.data.phi import key
+from m3b.llm.base import LLM, Facts
+from m3b.messages import Message, Reply, ToolSpec
+
+MARK = "anon"
+_SIGNS, _VOWELS = "bdfgklmnprstvz", "aeiou"
+_SHOWN = re.compile(rf"{MARK}(?:[{_SIGNS}][{_VOWELS}]){{4}}", re.I)
+NOTE = (
+    "[Words with Anon... stand for names of persons, and digits beside them for dates: m3b puts the real ones back into whatever you "
+    "write before it runs. Use them as they are shown, never parts of them; in patterns, match names by their place.]"
+)
+
+
+class Pseudonyms:
+    """The invented names of one run. The same name gets the same one in every run on this machine."""
+
+    def __init__(self) -> None:
+        self._of: dict[str, str] = {}
+        self._real: dict[str, str] = {}
+        self._base: dict[str, str] = {}
+        self._numbers: list[str] = []
+        self._sure: set[str] = set()
+        self._known: re.Pattern[str] | None = None
+
+    def hide(self, text: str) -> str:
+        """The text with an invented one in place of each name that is recognised, or was recognised before."""
+        spans = find(text)
+        for one in spans:
+            word = text[one.start : one.end]
+            if one.kind == "name" and one.sure and word not in self._sure:
+                self._sure.add(word)
+                self._known = None
+        parts, at = [], 0
+        for one in spans:
+            word = text[one.start : one.end]
+            made = self._named(word) if one.kind == "name" else self._numbered(word)
+            parts += [self._again(text[at : one.start]), made]
+            at = one.end
+        return "".join([*parts, self._again(text[at:])])
+
+    def show(self, text: str) -> str:
+        """The text with the real names put back."""
+        if not self._real:
+            return text
+        text = _SHOWN.sub(lambda found: self._back(found.group()), text)
+        if not self._numbers:
+            return text
+        known = "|".join(map(re.escape, self._numbers))
+        return re.sub(rf"(?<!\d)(?:{known})(?!\d)", lambda found: self._real[found.group()], text)
+
+    def _again(self, text: str) -> str:
+        """Names that were seen in better company, standing alone here."""
+        if not self._sure or not text:
+            return text
+        if self._known is None:
+            words = "|".join(re.escape(one) for one in sorted(self._sure, key=len, reverse=True))
+            self._known = re.compile(rf"(?<![^\W\d_])(?:{words})(?![^\W\d_])")
+        return self._known.sub(lambda found: self._named(found.group()), text)
+
+    def _named(self, word: str) -> str:
+        if word not in self._of:
+            shown = self._free(word, lambda turn: _as(word, f"{MARK}{_syllables(word.casefold(), turn)}"))
+            self._of[word], self._real[shown] = shown, word
+            self._base.setdefault(shown.casefold(), word)
+        return self._of[word]
+
+    def _back(self, shown: str) -> str:
+        if (known := self._real.get(shown)) is not None:
+            return known
+        word = self._base.get(shown.casefold())
+        return shown if word is None else _as(shown, word)
+
+    def _numbered(self, word: str) -> str:
+        if word not in self._of:
+            shown = self._free(word, lambda turn: _digits(word, turn))
+            self._of[word], self._real[shown] = shown, word
+            self._numbers.append(shown)
+        return self._of[word]
+
+    def _free(self, word: str, make: Callable[[int], str]) -> str:
+        turn = 0
+        while (made := make(turn)) in self._real or made in self._of or made == word:
+            turn += 1
+        return made
+
+
+def _as(like: str, word: str) -> str:
+    """The word in the other's case: all capitals, none, or the first alone."""
+    if like.lower() == like.upper():  # a script without case
+        return word.capitalize()
+    return word.upper() if like.isupper() else word.lower() if like.islower() else word.capitalize()
+
+
+def _hash(word: str, turn: int) -> int:
+    digest = hashlib.blake2b(f"{turn} {word}".encode("utf-8", "replace"), key=key(), digest_size=16).digest()
+    return int.from_bytes(digest, "big")
+
+
+def _syllables(word: str, turn: int) -> str:
+    number, made = _hash(word, turn), ""
+    for _ in range(4):
+        number, sign = divmod(number, len(_SIGNS))
+        number, vowel = divmod(number, len(_VOWELS))
+        made += _SIGNS[sign] + _VOWELS[vowel]
+    return made
+
+
+def _digits(word: str, turn: int) -> str:
+    number, made = _hash(word, turn), ""
+    for one in word:
+        if one.isdigit():
+            number, digit = divmod(number, 10)
+            made += str(digit)
+        else:
+            made += one
+    return made
+
+
+class Veiled:
+    """An LLM that is shown invented names, and whose words come back with the real ones."""
+
+    def __init__(self, llm: LLM, names: Pseudonyms) -> None:
+        self.llm, self.names = llm, names
+        self._told: dict[str, str] = {}
+        self._first = ""
+
+    @property
+    def name(self) -> str:
+        return self.llm.name
+
+    @property
+    def facts(self) -> Facts:
+        return self.llm.facts
+
+    @property
+    def streams(self) -> bool:
+        """Whether the model can tell its words as they come; they are told with the invented names."""
+        return bool(getattr(self.llm, "streams", False))
+
+    def ask(self, messages: Sequence[Message], tools: Sequence[ToolSpec], **more: Any) -> Reply:
+        """See `LLM.ask`."""
+        reply = self.llm.ask([self._veiled(one) for one in messages], tools, **more)
+        calls = tuple(replace(one, arguments=self._deep(one.arguments, self._shown)) for one in reply.calls)
+        return replace(reply, text=self._shown(reply.text), calls=calls)
+
+    def _shown(self, text: str) -> str:
+        real = self.names.show(text)
+        self._told.setdefault(real, text)  # so that the model finds its own words as it wrote them
+        return real
+
+    def _veiled(self, message: Message) -> Message:
+        if message.role == "system":
+            return message
+        calls = tuple(replace(one, arguments=self._deep(one.arguments, self._hidden)) for one in message.calls)
+        text = self._hidden(message.text)
+        if text != message.text and message.role != "assistant":
+            self._first = self._first or message.text
+            text = f"{text}\n{NOTE}" if message.text == self._first else text
+        return replace(message, text=text, calls=calls)
+
+    def _hidden(self, text: str) -> str:
+        if text not in self._told:
+            self._told[text] = self.names.hide(text)
+        return self._told[text]
+
+    def _deep(self, value: Any, change: Callable[[str], str]) -> Any:
+        if isinstance(value, str):
+            return change(value)
+        if isinstance(value, dict):
+            return {
+                change(name) if isinstance(name, str) else name: self._deep(one, change) for name, one in value.items()
+            }
+        return [self._deep(one, change) for one in value] if isinstance(value, list) else value

@@ -1,0 +1,98 @@
+"""Invented names go out, the real ones come back."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from m3b.agents.pseudonyms import NOTE, Pseudonyms, Veiled
+from m3b.messages import Message, ToolCall
+from m3b.testing.scripted import Scripted, both, call, say
+
+NAMES = [
+    "Weber_Anna_1956-03-02.png",
+    "WEBER^ANNA",
+    "anna-weber/MRN_7654321.dcm",
+    "Müller_Jürgen",
+    "张伟_CT",
+    "García_López_María",
+]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_name_goes_out_invented_and_comes_back(name: str) -> None:
+    names = Pseudonyms()
+    shown = names.hide(f"data/x/{name}: 3 files")
+    for part in ("weber", "anna", "1956", "765", "müller", "张", "garcía", "maría"):
+        assert part not in shown.lower()
+    assert names.show(shown) == f"data/x/{name}: 3 files"
+    assert names.hide(f"data/x/{name}: 3 files") == shown, "the same each time"
+    assert Pseudonyms().hide(f"data/x/{name}: 3 files") == shown, "and in a resumed run"
+
+
+@given(
+    st.lists(
+        st.sampled_from(
+            [*NAMES, "case_01.png", "Anonbadefiko", "x", " ", "\n", "1956", "McDonald_John", "Mcdonald_John"]
+        )
+    )
+)
+def test_whatever_is_shown_comes_back_whole(parts: list[str]) -> None:
+    names, text = Pseudonyms(), "/".join(parts)
+    assert names.show(names.hide(text)) == text
+
+
+def test_case_is_kept_so_that_patterns_fit() -> None:
+    names = Pseudonyms()
+    shown = names.hide("Weber_Anna WEBER_ANNA weber_anna")
+    one, two, three = shown.split(" ")
+    assert (one.istitle(), two.isupper(), three.islower()) == (True, True, True)
+    assert one.upper() == two == three.upper()
+    assert names.show(one.replace("Anon", "anon").lower()) == "weber_anna"
+
+
+def test_a_name_that_was_seen_in_company_is_known_alone() -> None:
+    names = Pseudonyms()
+    assert names.hide("Weber alone") == "Weber alone"
+    shown = names.hide("Weber_Anna.png")
+    assert names.hide("patients: ['Weber', 'Anna']").count("Anon") == 2
+    assert "Weberian" in names.hide("Weberian")
+    assert names.show(shown.partition("_")[0]) == "Weber"
+
+
+def test_common_words_are_not_known_alone() -> None:
+    names = Pseudonyms()
+    names.hide("Brown_Anna.png")
+    assert names.hide("brown and Brown tissue") == "brown and Brown tissue"
+
+
+def test_a_model_meets_invented_names_only_and_its_calls_hit_the_real_ones() -> None:
+    def reads(messages: object, tools: object) -> object:
+        shown = model.seen[-1][0][-1].text.splitlines()[0]
+        return both(
+            call("read_files", paths=[shown]),
+            call("write_files", files=[{"path": "a.py", "content": f"open('{shown}')"}]),
+        )
+
+    model = Scripted([reads, say("done")])
+    veiled = Veiled(model, Pseudonyms())
+    talk = [Message("system", "You are."), Message("user", "data/x/Weber_Anna.png\nand so on")]
+    first = veiled.ask(talk, ())
+    assert first.calls[0].arguments == {"paths": ["data/x/Weber_Anna.png"]}
+    assert first.calls[1].arguments["files"][0]["content"] == "open('data/x/Weber_Anna.png')"
+    talk += [first.message(), *(Message("tool", "no Weber_Anna.png", call_id=one.id) for one in first.calls)]
+    assert veiled.ask(talk, ()).text == "done"
+    for messages, _ in model.seen:
+        whole = repr(messages)
+        assert "Weber" not in whole
+        assert whole.count(NOTE) == 1
+    assert model.seen[1][0][2].calls[0].arguments["paths"][0] == model.seen[0][0][1].text.splitlines()[0]
+
+
+def test_what_has_no_names_passes_unchanged() -> None:
+    model = Scripted([say("ok")])
+    talk = [Message("system", "s"), Message("user", "data/x/case_01.png"), Message("assistant", "", (ToolCall("1", "a", {"b": [1]}),)),
+            Message("tool", "Kellgren grade", call_id="1")]  # fmt: skip
+    Veiled(model, Pseudonyms()).ask(talk, ())
+    assert list(model.seen[0][0]) == talk

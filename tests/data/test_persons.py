@@ -1,0 +1,46 @@
+"""Names of persons in names of files: found in the languages that hospitals write, and other words left alone."""
+
+from __future__ import annotations
+
+import pytest
+
+from m3b.data.persons import find
+
+NAMED = {
+    "Mueller_Anna_1956-03-02_CT.nii.gz": ["Mueller", "Anna", "1956-03-02"],
+    "Müller, Anna/img.png": ["Müller", "Anna"],
+    "anna_weber_001.png": ["anna", "weber"],
+    "WEBER-ANNA.dcm": ["WEBER", "ANNA"],
+    "WeberAnna19560302.nii": ["Weber", "Anna", "19560302"],
+    "Weber^Anna^^Dr": ["Weber", "Anna"],
+    "key 'Smith_John': float32": ["Smith", "John"],
+    "seen by John Smith.": ["John", "Smith"],
+    "García_López_María": ["García", "López", "María"],
+    "Dupont_Jean-Pierre": ["Dupont", "Jean", "Pierre"],
+    "Kowalczykowska_Anna_01": ["Kowalczykowska", "Anna"],
+    "Anna_van_der_Berg": ["Anna", "van", "der", "Berg"],
+    "Zhang_Wei_CT": ["Zhang", "Wei"],
+    "张伟_CT.nii.gz": ["张伟"],
+    "王小明/1.dcm": ["王小明"],
+    "山田太郎_01.dcm": ["山田太郎"],
+    "Yamada_Taro": ["Yamada", "Taro"],
+    "Dr_Schneider": ["Schneider"],
+    "patient_Weber_02": ["Weber"],
+    "MRN_1234567.png": ["1234567"],
+    "geb_19560302_scan.png": ["19560302"],
+}
+PLAIN = """
+Normal_Chest_01.png|Gray_Matter|left_lung|Adam optimizer|train_case_0001.png|Max_Intensity|Iris_Brown|covid_19|lung_opacity
+images_train/patient_001|patient_key|Tumor_Core|IM_20200101_0001.png|高密度影|白质|肺炎_01|左肺_结节|torch.optim.Adam|os.path.join
+Cardiomegaly_Effusion|Anna_Mask|Santa_Maria|Spinal_Cord|pass^k|Rosa_Parks_Hospital|Gaussian_Blur|dice_loss|sub-01_ses-02_T1w
+""".replace("\n", "|")
+
+
+@pytest.mark.parametrize("text", NAMED)
+def test_what_names_a_person_is_found(text: str) -> None:
+    assert [text[one.start : one.end] for one in find(text)] == NAMED[text]
+
+
+@pytest.mark.parametrize("text", [one for one in PLAIN.split("|") if one])
+def test_other_words_are_left_alone(text: str) -> None:
+    assert find(text) == []

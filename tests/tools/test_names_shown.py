@@ -1,0 +1,74 @@
+"""An agent at work on files that are named after patients: no name is shown, and its scripts run on the real files."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import h5py
+import numpy as np
+from PIL import Image
+
+from m3b.agents.budget import Budget
+from m3b.agents.conversation import Conversation
+from m3b.agents.loop import Agent
+from m3b.agents.pseudonyms import Pseudonyms, Veiled
+from m3b.agents.verdict import accepted
+from m3b.messages import Message
+from m3b.testing.scripted import Scripted, call, say
+from m3b.tools import TOOLS
+
+PERSONS = ("Weber_Anna_19560302", "Müller_Jürgen", "García_López_María", "Dupont_Jean", "张伟", "Yamada_Taro")
+PARTS = ("weber", "anna", "1956", "müller", "jürgen", "garcía", "maría", "dupont", "张伟", "yamada", "taro")
+
+
+def plant(desk: Any) -> None:
+    for person in PERSONS:
+        (desk.data / person).mkdir()
+        Image.fromarray(np.full((8, 8), 90, np.uint8)).save(desk.data / person / f"{person}_1.png")
+    np.savez(desk.data / "all.npz", **{person: np.zeros((4, 4)) for person in PERSONS})
+    with h5py.File(desk.data / "all.h5", "w") as file:
+        for person in PERSONS:
+            file[f"scans/{person}"] = np.zeros((4, 4))
+    (desk.data / "ages.json").write_text('{"Weber_Anna_19560302": 61, "Dupont_Jean": 50}')
+    (desk.data / "list.txt").write_text("\n".join(f"{person}/{person}_1.png" for person in PERSONS))
+
+
+def test_no_tool_shows_a_name_and_every_call_meets_its_file(make_desk: Any) -> None:
+    desk = make_desk()
+    plant(desk)
+    told: list[str] = []
+
+    def shown(messages: Any, mark: str) -> str:
+        words = [word.strip("'\",:") for word in messages[-1].text.split()]
+        return next(word for word in words if mark in word and "Anon" in word)
+
+    def opens(messages: Any, tools: Any) -> Any:
+        told.append(shown(messages, ".png"))
+        code = f"from PIL import Image; import glob; print(Image.open('data/chest/{told[0]}').size, glob.glob('data/chest/*'))"
+        return call("run_script", command=f'python -c "{code}"')
+
+    steps = [
+        call("list_files", path="data/chest"),
+        call("preview_dirs", path="data/chest"),
+        call("preview_files", paths=["data/chest/all.npz", "data/chest/all.h5", "data/chest/ages.json"]),
+        call("read_files", paths=["data/chest/ages.json"]),
+        call("read_files", paths=["data/chest/list.txt"]),
+        opens,
+        lambda messages, tools: call("preview_files", paths=[f"data/chest/{told[0]}", f"data/chest/not_{told[0]}"]),
+        say("done"),
+    ]
+    model = Scripted(steps)
+    agent = Agent(llm=Veiled(model, Pseudonyms()), tools=desk.box, allowed=tuple(TOOLS), budget=Budget(), emit=lambda event: None,
+                  conversation=Conversation([Message("system", "s"), Message("user", "look at data/chest")]))  # fmt: skip
+    agent.run(lambda text: accepted(None))
+    answers = [one.text for one in model.seen[-1][0] if one.role == "tool"]
+    sent = repr(
+        [(one.text, one.calls) for messages, _ in model.seen for one in messages]
+    ).lower()  # facts are never sent
+    for part in PARTS:
+        assert part not in sent
+    assert "Exit code 0" in answers[5]
+    assert "(8, 8)" in answers[5]
+    assert "width 8" in answers[6]
+    real = [one.text for one in agent.conversation.messages if one.role == "tool"]
+    assert "Weber_Anna" in real[0], "what stays on this machine has the real names"
