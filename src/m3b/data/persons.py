@@ -53,7 +53,7 @@ Kind = Literal["name", "number"]
 
 
 @dataclass(frozen=True)
-class Span:
+class Identified:
     """A part of a text that identifies a person; `sure` where the word is hardly anything else."""
 
     start: int
@@ -115,16 +115,16 @@ def _names() -> _Names:
     )
 
 
-def find(text: str) -> list[Span]:
+def find(text: str) -> list[Identified]:
     """Every part that identifies a person, in order, none within another."""
     found = [*_latin(text), *_han(text)]
-    found += [Span(one.start("number"), one.end("number"), "number") for one in _LABELLED.finditer(text)]
+    found += [Identified(one.start("number"), one.end("number"), "number") for one in _LABELLED.finditer(text)]
     for part in _PART.finditer(text) if found else ():
         if any(part.start() <= one.start < part.end() and one.kind == "name" for one in found):
-            found += [Span(part.start() + one.start(), part.start() + one.end(), "number")
+            found += [Identified(part.start() + one.start(), part.start() + one.end(), "number")
                       for one in _DATE.finditer(part.group())]  # fmt: skip
     found.sort(key=lambda one: (one.start, -one.end))
-    kept: list[Span] = []
+    kept: list[Identified] = []
     for one in found:
         if not kept or one.start >= kept[-1].end:
             kept.append(one)
@@ -158,7 +158,7 @@ def _words(text: str) -> Iterator[_Word]:
             yield _Word(one.group(), one.start())
 
 
-def _latin(text: str) -> Iterator[Span]:
+def _latin(text: str) -> Iterator[Identified]:
     words = list(_words(text))
     taken = 0
     for at, one in enumerate(words[:-1]):
@@ -177,7 +177,7 @@ def _latin(text: str) -> Iterator[Span]:
             first, last = _grown(text, words, at, to, taken) if named else (at, at)
         if named:
             taken = words[last].end
-            yield from (Span(word.start, word.end, "name", _sure(word)) for word in words[first : last + 1])
+            yield from (Identified(word.start, word.end, "name", _sure(word)) for word in words[first : last + 1])
 
 
 def _beside(words: list[_Word], at: int) -> int:
@@ -245,7 +245,7 @@ def _sure(word: _Word) -> bool:
     return len(one) > 3 and one not in WEAK and one not in VOCABULARY
 
 
-def _han(text: str) -> Iterator[Span]:
+def _han(text: str) -> Iterator[Identified]:
     if text.isascii():
         return
     names = _names()
@@ -255,4 +255,4 @@ def _han(text: str) -> Iterator[Span]:
         chinese = word[:size] in names.han_family and 1 <= len(word) - size <= 2
         japanese = any(word.startswith(family) and 1 <= len(word) - len(family) <= 3 for family in names.kanji_family)
         if (chinese and all(sign in names.han_given for sign in word[size:])) or japanese:
-            yield Span(one.start(), one.end(), "name")
+            yield Identified(one.start(), one.end(), "name")
