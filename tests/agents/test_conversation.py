@@ -60,20 +60,21 @@ texts = st.text(max_size=80)
 message = st.builds(Message, st.sampled_from(["user", "assistant", "tool"]), texts, call_id=st.just("c"))
 
 
-@given(st.lists(st.one_of(message, texts), max_size=25))
-def test_size_is_that_of_the_request_at_every_moment(steps: list[Any]) -> None:
+@given(st.lists(st.one_of(message, texts, st.integers(10, 400)), max_size=25), st.booleans())
+def test_size_is_that_of_the_request_at_every_moment(steps: list[Any], asked: bool) -> None:
+    """Whether it is asked for after each step or in the end only; an integer trims to such a window."""
     talk = Conversation()
     for step in steps:
         if isinstance(step, str):
             talk.say(step)
+        elif isinstance(step, int):
+            talk.trim(TOOLS, step, 0)
         else:
             talk.add(step)
-        assert talk.size(TOOLS) == tokens.of_request(talk.messages, TOOLS)
-    if talk.messages:
-        talk.messages[-1] = Message("assistant", "something else")
-        assert talk.size(TOOLS) == tokens.of_request(talk.messages, TOOLS)
-        talk.messages.pop()
-        assert talk.size(TOOLS) == tokens.of_request(talk.messages, TOOLS)
+        if asked:
+            assert talk.size(TOOLS) == tokens.of_request(talk.messages, TOOLS)
+    assert talk.size(TOOLS) == tokens.of_request(talk.messages, TOOLS)
+    assert talk.size(()) == tokens.of_request(talk.messages)
 
 
 # --- trimming ----------------------------------------------------------------------------------------------------

@@ -25,21 +25,28 @@ class Conversation:
     """The messages of one agent."""
 
     def __init__(self, messages: Iterable[Message] = ()) -> None:
-        self.messages: list[Message] = list(messages)
+        self._messages: list[Message] = list(messages)
         self.dropped = 0
-        self._sizes: list[tuple[Message, int]] = []
+        self._sizes: list[int] = []
+        """Of the messages that were measured, from the first; the others follow when somebody asks for the size."""
+        self._size = 0
         self._tools: tuple[Sequence[ToolSpec], int] = ((), 0)
+
+    @property
+    def messages(self) -> Sequence[Message]:
+        """All of them, in order; the methods change them."""
+        return self._messages
 
     def say(self, text: str, facts: Sequence[Mapping[str, Any]] = ()) -> None:
         """A user turn, and what it says as data. Two in a row become one, since not every provider takes two."""
-        if self.messages and self.messages[-1].role == "user":
-            last = self.messages[-1]
-            self.messages[-1] = replace(last, text=f"{last.text}\n\n{text}", facts=(*last.facts, *facts))
+        last = self._messages[-1] if self._messages else None
+        if last is not None and last.role == "user":
+            self._replace(-1, replace(last, text=f"{last.text}\n\n{text}", facts=(*last.facts, *facts)))
         else:
-            self.messages.append(Message("user", text, facts=tuple(facts)))
+            self.add(Message("user", text, facts=tuple(facts)))
 
     def add(self, message: Message) -> None:
-        self.messages.append(message)
+        self._messages.append(message)
 
     def reply(self, text: str, calls: Sequence[ToolCall]) -> None:
         """What the model answered."""
@@ -54,19 +61,23 @@ class Conversation:
         data: Mapping[str, Any] = MappingProxyType({}),
     ) -> None:
         facts = (data,) if data else ()
-        self.messages.append(Message("tool", text, call_id=call.id, is_error=is_error, images=images, facts=facts))
+        self.add(Message("tool", text, call_id=call.id, is_error=is_error, images=images, facts=facts))
 
     def size(self, tools: Sequence[ToolSpec]) -> int:
         """Estimated tokens of a request; each message is measured once, so a turn costs the same late as early."""
-        del self._sizes[len(self.messages) :]
-        for at, message in enumerate(self.messages):
-            if at == len(self._sizes):
-                self._sizes.append((message, of_message(message)))
-            elif self._sizes[at][0] is not message:
-                self._sizes[at] = (message, of_message(message))
+        for message in self._messages[len(self._sizes) :]:
+            self._sizes.append(of_message(message))
+            self._size += self._sizes[-1]
         if self._tools[0] is not tools:
             self._tools = (tools, of_tools(tools))
-        return sum([size for _, size in self._sizes]) + self._tools[1]
+        return self._size + self._tools[1]
+
+    def _replace(self, at: int, message: Message) -> None:
+        at %= len(self._messages)
+        self._messages[at] = message
+        if at < len(self._sizes):
+            before, self._sizes[at] = self._sizes[at], of_message(message)
+            self._size += self._sizes[at] - before
 
     def trim(self, tools: Sequence[ToolSpec], window: int, max_output: int) -> int:
         """Replace the oldest tool results by stubs until input plus output fits the window.
@@ -75,19 +86,16 @@ class Conversation:
             How many results were dropped by this call.
         """
         room = int(window * SAFETY) - max_output
-        size = self.size(tools)
-        if size <= room:
+        if self.size(tools) <= room:
             return 0
         # Dropping half of what is too much more keeps the prefix stable for several turns to come.
         goal = room * 3 // 4
         results = [at for at, message in enumerate(self.messages) if message.role == "tool" and message.text != STUB]
         dropped = 0
         for at in results[: max(0, len(results) - KEPT)]:
-            if size <= goal:
+            if self.size(tools) <= goal:
                 break
-            before = of_message(self.messages[at])
-            self.messages[at] = replace(self.messages[at], text=STUB, images=())
-            size -= before - of_message(self.messages[at])
+            self._replace(at, replace(self.messages[at], text=STUB, images=()))
             dropped += 1
         self.dropped += dropped
         return dropped
