@@ -211,6 +211,17 @@ def test_nothing_heavy_is_imported_at_the_start(command: str) -> None:
     assert json.loads(ran.stdout.splitlines()[-1]) == []
 
 
+def test_help_imports_the_command_line_alone() -> None:
+    code = (
+        "import contextlib, sys\nsys.argv = ['m3b', '--help']\nfrom m3b.cli import main\n"
+        "with contextlib.suppress(SystemExit):\n    main()\n"
+        "print('\\n' + ' '.join(n for n in sys.modules if n.startswith('m3b.')))"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=900, check=False)
+    taken = {name for name in ran.stdout.splitlines()[-1].split() if not name.startswith("m3b.cli")}
+    assert taken == {"m3b.bench", "m3b.bench.datasets", "m3b.bench.datasets.registry", "m3b.errors"}, ran.stderr
+
+
 def test_a_pipeline_is_imported_without_what_only_a_run_needs() -> None:
     """`benchmarks/startup.py` measures what that saves."""
     needed_later = [

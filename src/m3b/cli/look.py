@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from pathlib import Path
 from typing import Annotated
 
@@ -40,6 +39,8 @@ def look(
     json: Json = False,
 ) -> None:
     """Show how a folder would be read for a request: cases, classes, patients, split, and what is left out."""
+    import tempfile
+
     import m3b.run.looking as looking
     from m3b.run.given import given_from
     from m3b.writing import replace_text, temporary

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -56,6 +55,8 @@ def score(
 
 def _measured(model: Model, index: Index, root: Path) -> list[dict[str, Any]]:
     """One row a case. Masks are thrown away once they are measured."""
+    import tempfile
+
     from m3b.data.records import relocated
     from m3b.reader.outside import reading
     from m3b.tasks.inside import measured

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from m3b.errors import WrongUse
-from m3b.measure import figure
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -111,6 +110,8 @@ def spare(places: Iterable[Path], *, force: bool) -> None:
 
 def measure_line(measure: dict[str, Any]) -> str:
     """A metric with its interval and baseline, or that it is undefined."""
+    from m3b.measure import figure
+
     return figure(measure, baseline=True) or f"{measure.get('name')}: undefined on these cases"
 
 

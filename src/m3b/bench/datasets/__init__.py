@@ -7,7 +7,19 @@ reading = spec.read(Path("knees"))       # cases without any agent; the same cal
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from .registry import NAMES, dataset
-from .spec import DatasetSpec, GeneratedSet, Order, PixelBox, RawCase, RawReading, StandIn
+
+if TYPE_CHECKING:
+    from .spec import DatasetSpec, GeneratedSet, Order, PixelBox, RawCase, RawReading, StandIn
 
 __all__ = ["NAMES", "PixelBox", "RawCase", "DatasetSpec", "GeneratedSet", "Order", "RawReading", "StandIn", "dataset"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from . import spec
+
+    return getattr(spec, name)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import importlib
+from typing import TYPE_CHECKING
 
-from m3b.data.cards import slug
 from m3b.errors import WrongUse
 
-from .spec import DatasetSpec
+if TYPE_CHECKING:
+    from .spec import DatasetSpec
 
 MODULES = {
     "ADNI": "adni",
@@ -36,6 +37,8 @@ def dataset(name: str) -> DatasetSpec:
     Raises:
         WrongUse: there is no such set; the message lists them.
     """
+    from m3b.data.cards import slug
+
     plain = {slug(known).replace("-", ""): module for known, module in MODULES.items()}
     module = plain.get(slug(name).replace("-", ""))
     if module is None:
