@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
-from pipeline_kit import actor, both, of_kind, play, say, script, write
+from pipeline_kit import actor, both, choice, of_kind, play, say, script, write
 
 from m3b import Pipeline
 from m3b.errors import LLMError
@@ -93,7 +93,7 @@ def test_labels_that_are_not_the_archives_are_rejected(tmp_path: Path, xrays: Pa
         body = body.replace('"N"', '"normal"', 1).replace('"P"', '"pneumonia"', 1)
     checks, _ = hand_over(tmp_path, xrays, body)
     assert not checks[0]["accepted"]
-    assert "labels of the index differ from the column 'dx' of labels.csv" in checks[0]["faults"][0]
+    assert "cases of the index have other labels than the column 'dx' of labels.csv" in checks[0]["faults"][0]
     assert '"labels_from"' in checks[0]["faults"][0]
 
 
@@ -126,3 +126,49 @@ def test_images_that_do_not_open_and_copies_may_be_left_out(tmp_path: Path, xray
         file.write_bytes(first if number % 2 else b"\x89PNG\r\n torn")
     checks, _ = hand_over(tmp_path, xrays, UNREADABLE)
     assert checks[0]["accepted"], checks
+
+
+MASKS = """
+import json, os
+import numpy as np
+from PIL import Image
+os.makedirs("Datapath/made", exist_ok=True)
+parts = {"train": [], "test": []}
+for at, name in enumerate(sorted(os.listdir("data/polyps/images"))):
+    image = np.asarray(Image.open("data/polyps/images/" + name))
+    drawn = np.asarray(Image.open("data/polyps/masks/" + name)) > 0
+    Image.fromarray((DRAW).astype(np.uint8)).save(f"Datapath/made/{at}.png")
+    parts["test" if at % 5 == 0 else "train"].append(
+        {"image_path": "data/polyps/images/" + name, "mask_path": f"Datapath/made/{at}.png", "patient": f"p{at}"})
+for part, records in parts.items():
+    json.dump(records, open(f"Datapath/{part}.json", "w"))
+json.dump({"polyp": 1}, open("Datapath/label_dict.json", "w"))
+"""
+
+
+@pytest.mark.parametrize(("draw", "accepted"), [("drawn", True), ("image > np.median(image)", False)])
+def test_masks_that_a_script_wrote_are_held_against_the_archives(tmp_path: Path, draw: str, accepted: bool) -> None:
+    data, rng = tmp_path / "polyps", np.random.default_rng(0)
+    for folder in ("images", "masks"):
+        (data / folder).mkdir(parents=True)
+    for at in range(15):
+        marked = np.zeros((24, 30), bool)
+        marked[at // 2 : at // 2 + 9, 4 + at : 14 + at] = True
+        picture = rng.integers(60, 120, marked.shape).astype(np.uint8)
+        Image.fromarray(picture).save(data / "images" / f"case_{at:02d}.png")
+        Image.fromarray(marked.astype(np.uint8) * 255).save(data / "masks" / f"case_{at:02d}.png")
+    making = both(write({"make.py": MASKS.replace("DRAW", draw)}), script("python make.py"))
+    chosen = choice("polyps", task="segmentation", metric="dice")
+    acts = play("polyps", selection=[chosen], index=[making, say("Indexed."), fault(LLMError, STOP)],
+                module=[fault(LLMError, STOP)])  # fmt: skip
+    Pipeline(actor(acts), data=[data], out=tmp_path / "run", reflect=False).run("Segment polyps in colonoscopy images")
+    check = [one for one in of_kind(tmp_path / "run", "check")][1]
+    assert check["accepted"] == accepted, check
+    notes = [one["text"] for one in of_kind(tmp_path / "run", "note")]
+    if accepted:
+        assert any(
+            note.startswith("Its masks agree with masks/") and note.endswith("in 15 of 15 cases.") for note in notes
+        ), notes
+    else:
+        assert "15 of 15 cases of the index have other masks than masks/" in check["faults"][0]
+        assert '"labels_from"' in check["faults"][0]

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-import pytest
+from pathlib import Path
 
+import layout_kit as kit
+import pytest
+from spec_kit import picture
+
+from m3b.data.spec.proposals import Ask, propose, sufficient
 from m3b.data.spec.proposals.classes import classes_for
 from m3b.data.spec.proposals.glossary import glosses, told_names
 from m3b.data.spec.proposals.matching import Said
+from m3b.data.survey import survey
 
 
 def mapped(values: str, request: str, **options: object) -> tuple[dict[str, tuple[str, ...]], str]:
@@ -81,3 +87,16 @@ def test_numbers_are_named_where_the_words_leave_no_doubt(text: str, names: dict
 def test_numbers_of_a_request_are_never_the_only_classes() -> None:
     mapping, doubt = mapped("0|1|2|3|4", "Grade osteoarthritis 0 to 4 on knee X-rays")
     assert (list(mapping), doubt) == (["0", "1", "2", "3", "4"], "")
+
+
+def test_a_table_that_names_few_of_the_images_and_many_others_is_asked_about(tmp_path: Path) -> None:
+    root, rows = tmp_path / "raw", []
+    for at in range(40):
+        other = "".join(chr(97 + (at * step) % 26) for step in (3, 5, 7, 11))
+        picture(root / "images" / (f"scan_{at:02d}.png" if at < 19 else f"{other}.png"), 80)
+        rows.append((f"scan_{at:02d}.png", ("benign", "malignant")[at % 2]))
+    kit.table(root / "t.csv", kit.Names(), ("image", "diagnosis"), rows)
+    found = propose(survey(root), Ask("diagnosis", "Tell benign from malignant lesions"))
+    assert "files may have been renamed" in sufficient(found)
+    kit.table(root / "t.csv", kit.Names(), ("image", "diagnosis"), rows[:19])
+    assert "renamed" not in sufficient(propose(survey(root), Ask("diagnosis", "Tell benign from malignant lesions")))

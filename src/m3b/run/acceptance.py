@@ -110,7 +110,7 @@ class Inspector:
         if not verdict.accepted:
             return verdict
         index = read_index(frozen, selection.task)
-        if refused := self.readings.compare(selection, card, index, said):
+        if refused := self.readings.compare(selection, card, index, frozen, said):
             return refused
         if both := _on_both_sides(frozen, selection.task):
             return rejected(both)

@@ -28,12 +28,14 @@ MAX_REASON = 300
 def objection(compared: Mapping[str, Any], said: str) -> Verdict | None:
     """The rejection of an index that says something else than the archive, or leaves cases out, without a reason."""
     faults = []
-    if compared["expected"] and not compared["labels_fit"] and not reason(said, LABELS_FROM):
-        differ = compared["labels"] - compared["agreeing"]
-        what = (f"{differ:,} of {compared['labels']:,} labels of the index differ from {compared['source']}, e.g. "
+    if compared["expected"] and not compared["fits"] and not reason(said, LABELS_FROM):
+        differ, targets = compared["compared"] - compared["agreeing"], compared["what"]
+        what = (f"{differ:,} of {compared['compared']:,} cases of the index have other {targets} than {compared['source']}, e.g. "
                 f"{'; '.join(compared['differing'])}.")  # fmt: skip
         faults.append(
-            Fault(f"{what} Take the labels from there. {_or_say(LABELS_FROM, 'where they come from, and why')}", what)
+            Fault(
+                f"{what} Take the {targets} from there. {_or_say(LABELS_FROM, 'where they come from, and why')}", what
+            )
         )
     if compared["leaves_out"] and not reason(said, LEFT_OUT):
         what = (f"{compared['missing']:,} of {compared['usable']:,} cases that can be used are not in the index, though their "
@@ -55,18 +57,20 @@ def reason(said: str, key: str) -> str:
 def told(origin: str, compared: Mapping[str, Any], said: str) -> list[str]:
     """Origin, agreement with the archive and reasons, for people."""
     lines = [WORDS[origin]]
-    if compared.get("labels") and origin == SCRIPT:
-        word = "" if compared["labels_fit"] else "only "
+    what = str(compared.get("what", "labels"))
+    if compared.get("compared") and origin == SCRIPT:
+        word = "" if compared["fits"] else "only "
         lines.append(
-            f"Its labels agree with {compared['source']} in {word}{compared['agreeing']:,} of {compared['labels']:,} cases."
+            f"Its {what} agree with {compared['source']} in {word}{compared['agreeing']:,} of {compared['compared']:,} cases."
         )
     elif origin == SCRIPT:
-        lines.append(
-            "Its labels were not compared with the archive: no table, folder, name or header could be joined with it."
-        )
+        lines.append(f"Its {what} were not compared with the archive: nothing there could be joined with it.")
     if compared.get("missing"):
         lines.append(f"{compared['missing']:,} of {compared['usable']:,} cases that could be used are not in it.")
-    for key, words in ((LABELS_FROM, "Labels are not those of the archive"), (LEFT_OUT, "Cases are left out")):
+    for key, words in (
+        (LABELS_FROM, f"{what.capitalize()} are not those of the archive"),
+        (LEFT_OUT, "Cases are left out"),
+    ):
         if why := reason(said, key):
             lines.append(f"{words}, by the Data Engineer's word: {why}")
     return lines

@@ -17,6 +17,7 @@ from m3b.agents.checks.module import Ran
 from m3b.agents.loop import Emit
 from m3b.agents.verdict import Fault, Verdict, rejected
 from m3b.briefs import ProposedReading
+from m3b.data import kinds
 from m3b.data.cards import Card, own_notes
 from m3b.data.index import Index
 from m3b.data.spec.places import OFFERS, SPEC
@@ -42,7 +43,9 @@ REMEDY = f"Edit {SPEC} (or copy another of {OFFERS}/), or remove it and write th
 class RunInside(Protocol):
     """Runs m3b's own reading of data in the sandbox."""
 
-    def __call__(self, place: Path, root: Path, work: Path | None, wall_s: float) -> Ran: ...
+    def __call__(
+        self, place: Path, root: Path, work: Path | None, wall_s: float, read: tuple[Path, ...] = ()
+    ) -> Ran: ...
 
 
 @dataclass(frozen=True)
@@ -118,8 +121,8 @@ class Readings:
 
     def weak(self) -> str:
         """Why a person should look at the index at hand before training; empty where the evidence suffices."""
-        if self.origin == SCRIPT and not (self.facts.get("labels") and self.facts.get("labels_fit")):
-            return "A script made the index, and no table, folder, name or header of the data bears its labels out."
+        if self.origin == SCRIPT and not (self.facts.get("compared") and self.facts.get("fits")):
+            return f"A script made the index, and nothing in the data folder bears its {self.facts.get('what', 'labels')} out."
         return "" if self.origin == GIVEN else str(self._noted(DOUBT, ""))
 
     def execute(self, selection: Selection, card: Card) -> Verdict | None:
@@ -151,18 +154,23 @@ class Readings:
         self.origin = GIVEN if stands is not None else PROPOSED if spec in self._noted(OFFERED, []) else EDITED
         return None
 
-    def compare(self, selection: Selection, card: Card, index: Index, said: str) -> Verdict | None:
+    def compare(self, selection: Selection, card: Card, index: Index, base: Path, said: str) -> Verdict | None:
         """Hold an index that rests on no proposed or given reading against the archive; a rejection where they differ
-        and nobody says why."""
+        and nobody says why.
+
+        Args:
+            base: the folder that the index's paths are relative to, out of the agents' reach.
+        """
         if card.path is None or not card.path.is_dir() or self.origin not in (SCRIPT, EDITED):
             return None
         asked = self._noted(ASKED, {})
         default = {"request": selection.plan, "classes": list(selection.classes), "notes": card.text(), "boxes": None,
                    "seconds": SURVEY_S}  # fmt: skip
-        records = [{"images": one.images, "labels": one.labels, "masks": one.masks} for one in index.records]
-        job = {**default, **asked, "do": "compare", "task": selection.task, "name": card.root, "records": records}
+        records = [kinds.to_json(one, selection.task) for one in index.records]
+        job = {**default, **asked, "do": "compare", "task": selection.task, "name": card.root, "records": records,
+               "values": index.values, "base": str(base)}  # fmt: skip
         self.emit(StageBegun("comparing the index with the data folder"))
-        answer = self._ask(job, card.path, None)
+        answer = self._ask(job, card.path, None, (base,))
         if "error" in answer:
             self.emit(Noted(f"The index could not be compared with the data folder: {answer['error']}"))
             return None
@@ -185,14 +193,16 @@ class Readings:
         except (OSError, ValueError):
             return default
 
-    def _ask(self, job: Mapping[str, Any], root: Path, work: Path | None) -> dict[str, Any]:
+    def _ask(
+        self, job: Mapping[str, Any], root: Path, work: Path | None, read: tuple[Path, ...] = ()
+    ) -> dict[str, Any]:
         from m3b.data.spec.inside import ANSWER, JOB
 
         place = self.run.folder / FOLDER
         place.mkdir(exist_ok=True)
         (place / ANSWER).unlink(missing_ok=True)
         (place / JOB).write_text(json.dumps({**job, "root": str(root)}, ensure_ascii=False), encoding="utf-8")
-        ran = self.inside(place, root, work, WALL_S)
+        ran = self.inside(place, root, work, WALL_S, read)
         try:
             answer = read_json(place, ANSWER)
         except (OSError, Unsafe, ValueError):

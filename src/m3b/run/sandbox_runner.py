@@ -52,14 +52,15 @@ class Executor:
         mounts = Mounts(read=(*self.read, place), write=(self.run.work,))
         return self._start([sys.executable, str(copy), *arguments], self.run.work, mounts, Limits(wall_s=PROBE_S))
 
-    def reading(self, place: Path, root: Path, work: Path | None, wall_s: float) -> Ran:
+    def reading(self, place: Path, root: Path, work: Path | None, wall_s: float, read: tuple[Path, ...] = ()) -> Ran:
         """Run a job of `m3b.data.spec.inside` that lies in `place`.
 
         Args:
             root: the data folder, read-only.
             work: where it may write besides `place`; None for nowhere.
+            read: folders that it may read besides `root`.
         """
-        argv, mounts = reading_command(sys.executable, place, root, work)
+        argv, mounts = reading_command(sys.executable, place, root, work, read)
         return self._start(argv, place, mounts, Limits(wall_s=wall_s))
 
     def reader(self, base: Path, write: Sequence[Path] = ()) -> Reader:
@@ -145,14 +146,16 @@ def _scratch(folder: Path) -> Iterator[Path]:
         remove_tree(place)
 
 
-def reading_command(python: str, place: Path, root: Path, work: Path | None) -> tuple[list[str], Mounts]:
+def reading_command(
+    python: str, place: Path, root: Path, work: Path | None, read: tuple[Path, ...] = ()
+) -> tuple[list[str], Mounts]:
     """The command and the mounts of a job of `m3b.data.spec.inside`; see `Executor.reading`."""
     package = Path(m3b.__file__).resolve().parent
     start = (
         f"import sys; sys.path.insert(0, {str(package.parent)!r}); from m3b.data.spec.inside import main; "
         f"main({str(place)!r})"
     )
-    mounts = Mounts(read=(root, package, resources_dir()), write=(place, *([work] if work else ())))
+    mounts = Mounts(read=(root, package, resources_dir(), *read), write=(place, *([work] if work else ())))
     return [python, "-c", start], mounts
 
 

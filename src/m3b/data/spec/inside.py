@@ -97,8 +97,8 @@ def _check(job: dict[str, Any], folder: Path) -> dict[str, Any]:
 
 def _compare(job: dict[str, Any], folder: Path) -> dict[str, Any]:
     """The index that a script made, against the archive; the survey of the proposals is taken where there is one."""
-    from m3b.data.records import Record
-    from m3b.data.spec.comparing import compare
+    from m3b.data import kinds
+    from m3b.data.spec.against import compare
     from m3b.data.survey import survey
     from m3b.data.survey.facts import SurveyLimits
     from m3b.data.survey.relations import Survey
@@ -107,11 +107,10 @@ def _compare(job: dict[str, Any], folder: Path) -> dict[str, Any]:
         found = Survey.model_validate_json((folder / SURVEY).read_bytes())
     except (OSError, ValueError):
         found = survey(Path(job["root"]), limits=SurveyLimits(seconds=float(job["seconds"])))
-    records = [
-        Record(tuple(one["images"]), tuple(one["labels"]), mask=tuple(one["masks"]) or None) for one in job["records"]
-    ]
+    records = [kinds.parse(one, job["task"]) for one in job["records"]]
     proposals = _proposals(job, found, MAX_COMPARED)
-    return compare(proposals, Path(job["root"]), job["name"], records).to_json()
+    made = compare(proposals, Path(job["root"]), job["name"], records, job["values"], Path(job["base"]))
+    return made.to_json()
 
 
 def _proposals(job: dict[str, Any], found: Survey, most: int) -> list[Proposal]:

@@ -17,6 +17,8 @@ from m3b.data.survey.sides import side_of
 from m3b.data.survey.table_facts import Column
 
 MAX_CLASSES = 60
+HALF = 0.5
+"""A table that names fewer of the images than this, of which fewer than this are there, may be joined by chance."""
 LABEL_WORDS = frozenset(
     words(
         "label class diagnosis finding target category disease dx grade outcome pathology condition type severity stage "
@@ -87,6 +89,10 @@ def _from_tables(survey: Survey, images: ImageSet, named: str = "") -> Iterator[
         doubt = ""
         if tables.named > 1.2 * tables.matched:
             doubt = f"{tables.title} names {tables.named - tables.matched:,} that are not here"
+        apart = ""
+        if covered < HALF and tables.matched < HALF * tables.named and not named:
+            apart = (f"why {tables.title} names {covered:.0%} of the images alone, and {tables.named - tables.matched:,} that are "
+                     "not here: files may have been renamed")  # fmt: skip
         flags = []
         for column in tables.first.columns:
             if named and column.name != named:
@@ -106,7 +112,7 @@ def _from_tables(survey: Survey, images: ImageSet, named: str = "") -> Iterator[
                 strength -= 0.1
             yield LabelSource(kept, (value,), column.name, f"the column {column.name!r} of {tables.title}", covered, strength,
                          separator=column.separator, doubt=doubt, split=split, together=together,
-                         patient=patient)  # fmt: skip
+                         patient=patient, apart=apart)  # fmt: skip
         if len(flags) > 1:
             sources = tuple(tables.column(survey, images, column.name) for column in flags)
             counts = {column.name: sum(v.count for v in column.values if v.text.casefold() in ("1", "1.0", "true", "yes"))
@@ -115,7 +121,7 @@ def _from_tables(survey: Survey, images: ImageSet, named: str = "") -> Iterator[
             title = f"{len(flags)} yes/no columns of {tables.title}"
             yield LabelSource(
                 counts, sources, "", title, covered, strength, one_hot=True, split=split, doubt=doubt, together=together,
-                patient=patient,
+                patient=patient, apart=apart,
             )  # fmt: skip
 
 

@@ -56,7 +56,7 @@ def propose_labels(survey: Survey, ask: Ask) -> Iterator[Proposal]:
                         f"{source.covered:.0%} of {images.count:,} images have one", *together.evidence,
                         *surroundings.evidence)  # fmt: skip
             doubts = (*(one for one in (classes.doubt, source.doubt, doubt) if one), *surroundings.doubts)
-            unclear = classes.doubt or ("" if named_here else source.weak) or doubt
+            unclear = classes.doubt or source.apart or ("" if named_here else source.weak) or doubt
             score = _score(everything, images, source, classes, ask)
             yield Proposal(spec, f"{images.title}, labels from {source.title}", score, evidence, doubts, unclear)
 

@@ -1,0 +1,359 @@
+"""Real data sets that somebody has, their layout changed in ways that mean nothing, read as `m3b look` reads them.
+
+As a script: `python tests/spec/real_kit.py FOLDER [--mutations 20] [--only NAME ...]`, where FOLDER holds the sets and an
+EXPECTED.json with an entry each: `folder`, `request`, `n` (least and most cases), `classes` (how many), `target`
+(diagnosis, masks, boxes or report), and regular expressions on the paths of images: `split_re` (matches every test image),
+`group_re` (its first group must not be on both sides), `mask_re` (matches every mask that is a raw file).
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import io
+import json
+import os
+import random
+import re
+import shutil
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from m3b.errors import DataError
+from m3b.run.looking import look
+
+TEXTS = (".csv", ".tsv", ".txt", ".list", ".json", ".jsonl", ".xml")
+TABLES = (".csv", ".tsv")
+MAX_TEXT = 64 * 2**20
+IMAGES = ("images", "image", "imgs", "jpegimages", "bilder", "scans", "fotos")
+MASKS = ("masks", "mask", "masken", "gt", "ground_truth", "segmentation")
+"""Names of folders that mean the same."""
+COLUMNS = (
+    ("filename", "file_name", "file", "Datei", "image", "img", "image_id"),
+    ("patientid", "patient_id", "PatientID", "Patient", "pid", "subject"),
+    ("finding", "diagnosis", "Diagnose", "label", "class", "target"),
+)
+"""Names of columns that mean the same."""
+
+
+@dataclass
+class Tree:
+    """A data folder while its layout is changed: new path -> (path in the original, new text if it has one).
+
+    Args:
+        masks: image -> its one mask file, by the reading of the original.
+    """
+
+    root: Path
+    files: dict[str, tuple[str, str | None]]
+    masks: dict[str, str] = field(default_factory=dict)
+
+    def rename(self, name: Callable[[str], str]) -> None:
+        renamed = {path: name(path) for path in self.files}
+        if len(set(renamed.values())) == len(renamed):
+            self.files = {renamed[path]: kept for path, kept in self.files.items()}
+
+    def text(self, path: str) -> str:
+        original, changed = self.files[path]
+        return changed if changed is not None else (self.root / original).read_text("utf-8", errors="strict")
+
+    def texts(self, suffixes: Sequence[str]) -> Iterator[tuple[str, str]]:
+        for path in list(self.files):
+            if path.lower().endswith(tuple(suffixes)) and (self.root / self.files[path][0]).stat().st_size <= MAX_TEXT:
+                try:
+                    yield path, self.text(path)
+                except UnicodeDecodeError:
+                    continue
+
+    def write(self, path: str, text: str) -> None:
+        self.files[path] = (self.files[path][0], text)
+
+    def restem(self, made: Callable[[str], str]) -> None:
+        """New stems for all files but tables and notes; texts that name a file with or without its suffix follow."""
+        told: dict[str, str] = {}
+        renamed: dict[str, str] = {}
+        for path in self.files:
+            pure = PurePosixPath(path)
+            if pure.suffix.lower() in (*TEXTS, ".md") and not _annotates(path, self.files):
+                continue
+            suffix = ".nii.gz" if pure.name.endswith(".nii.gz") else pure.suffix
+            stem = pure.name.removesuffix(suffix)
+            new = made(stem)
+            renamed[path] = (pure.parent / f"{new}{suffix}").as_posix()
+            told[pure.name] = new + suffix
+            if any(letter.isalpha() for letter in stem):
+                told[stem] = new
+        self.rename(lambda path: renamed.get(path, path))
+        if not told:
+            return
+        longest = sorted(told, key=len, reverse=True)
+        names = re.compile(rf"(?<![\w-])(?:{'|'.join(map(re.escape, longest))})(?![\w-])")
+        for path, text in self.texts(TEXTS):
+            if (changed := names.sub(lambda match: told[match[0]], text)) != text:
+                self.write(path, changed)
+
+    def lay(self, target: Path) -> None:
+        """The folder as it is now, of hard links where that is possible."""
+        for path, (original, text) in self.files.items():
+            file = target / path
+            file.parent.mkdir(parents=True, exist_ok=True)
+            if text is not None:
+                file.write_text(text, encoding="utf-8")
+                continue
+            try:
+                os.link(self.root / original, file)
+            except OSError:
+                shutil.copyfile(self.root / original, file)
+
+
+def _annotates(path: str, files: Mapping[str, object]) -> bool:
+    """Whether an annotation file is one of a case, called like others beside it."""
+    folder = PurePosixPath(path).parent.as_posix()
+    return sum(one.startswith(f"{folder}/") and one.endswith(PurePosixPath(path).suffix) for one in files) > 20
+
+
+# --- changes ---------------------------------------------------------------------------------------------------------
+
+
+def nested(tree: Tree, rng: random.Random) -> None:
+    top = rng.choice(("archive", "data/v1", "Dataset 2024"))
+    tree.rename(lambda path: path if path.endswith(".md") and "/" not in path else f"{top}/{path}")
+
+
+def folders_renamed(tree: Tree, rng: random.Random) -> None:
+    """Folders of images and masks by another word, and the one folder around everything by any."""
+    words = {name: rng.choice(family) for family in (IMAGES, MASKS) for name in family}
+    tops = {path.split("/")[0] for path in tree.files if "/" in path}
+    around = {tops.pop(): rng.choice(("d1", "Datensatz", "release"))} if len(tops) == 1 else {}
+
+    def name(path: str) -> str:
+        *folders, own = path.split("/")
+        folders = [
+            words.get(one.lower(), one) if at or one not in around else around[one] for at, one in enumerate(folders)
+        ]
+        return "/".join([*folders, own])
+
+    tree.rename(name)
+
+
+def suffixes_cased(tree: Tree, rng: random.Random) -> None:
+    some = sorted({PurePosixPath(path).suffix for path in tree.files} - {"", ".md"} - set(TEXTS))
+    if some:
+        chosen = rng.choice(some)
+        turned = chosen.upper() if chosen.islower() else chosen.lower()
+        tree.rename(lambda path: path.removesuffix(chosen) + turned if path.endswith(chosen) else path)
+
+
+def padded(tree: Tree, rng: random.Random) -> None:
+    """The last number of every name with more zeros."""
+    width = rng.choice((4, 5, 7))
+    last = re.compile(r"(?<![0-9a-zA-Z])\d+(?=\D*$)|(?<=[a-z])\d+$")
+    tree.restem(lambda stem: last.sub(lambda found: found[0].zfill(width), stem, count=1) if len(stem) < 40 else stem)
+
+
+def separated(tree: Tree, rng: random.Random) -> None:
+    """Another sign between the parts of names."""
+    old, new = rng.choice((("_", "-"), ("_", "."), ("-", "_")))
+    if new == "." and any(path.endswith(".nii.gz") for path in tree.files):
+        new = "-"
+    tree.restem(lambda stem: stem.replace(old, "-" if new == "." else new))
+
+
+def tables_rewritten(tree: Tree, rng: random.Random) -> None:
+    """Columns in another order, between other signs, some under other names."""
+    words = {name.lower(): rng.choice(family) for family in COLUMNS for name in family}
+    separator = rng.choice((",", ";", "\t"))
+    for path, text in tree.texts(TABLES):
+        rows = list(csv.reader(io.StringIO(text)))
+        if not rows or len({len(row) for row in rows if row}) > 1 or not any(map(str.isalpha, "".join(rows[0]))):
+            continue
+        if any(re.fullmatch(r"[\d.]+", cell) or "." in cell for cell in rows[0]):
+            continue  # no header
+        order = rng.sample(range(len(rows[0])), len(rows[0]))
+        header = [words.get(cell.lower(), cell) for cell in rows[0]]
+        if len(set(header)) < len(header):
+            header = rows[0]
+        out = io.StringIO()
+        writer = csv.writer(out, delimiter=separator)
+        writer.writerows([[row[at] for at in order] for row in (header, *rows[1:]) if row])
+        tree.write(path, out.getvalue())
+
+
+def masks_beside(tree: Tree, rng: random.Random) -> None:
+    """Masks in the folder of their images, called after them."""
+    word = rng.choice(("_mask", "_gt", "_segmentation", "-label"))
+    now = {original: path for path, (original, _) in tree.files.items()}
+    moved = {}
+    for image, mask in tree.masks.items():
+        own, drawn = PurePosixPath(now[image]), PurePosixPath(now[mask])
+        stem = own.name.partition(".")[0]
+        moved[now[mask]] = (own.parent / f"{stem}{word}.{drawn.name.partition('.')[2]}").as_posix()
+    tree.rename(lambda path: moved.get(path, path))
+
+
+CHANGES = (nested, folders_renamed, suffixes_cased, padded, separated, tables_rewritten, masks_beside)
+
+
+# --- reading and judging ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What became of a folder: `wrong` is empty for a right reading, `why` for one that a run would take without asking."""
+
+    wrong: str
+    why: str
+    changes: tuple[str, ...] = ()
+    masks: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def word(self) -> str:
+        if self.why:
+            return "refused" if self.wrong else "asked"
+        return "WRONG-PASSED" if self.wrong else "right"
+
+
+def original(root: Path) -> Tree:
+    """A set as it is."""
+    paths = sorted(one.relative_to(root).as_posix() for one in root.rglob("*") if one.is_file())
+    return Tree(root, {path: (path, None) for path in paths})
+
+
+def mutated(tree: Tree, rng: random.Random) -> tuple[Tree, tuple[str, ...]]:
+    """The set with one to four changes, and what they are."""
+    made = Tree(tree.root, dict(tree.files), dict(tree.masks))
+    told: list[str] = []
+    most = rng.choice((1, 2, 3, 4))
+    for change in rng.sample(CHANGES, len(CHANGES)):
+        if len(told) == most:
+            break
+        before = dict(made.files)
+        change(made, rng)
+        if made.files != before:
+            told.append(change.__name__)
+    return made, tuple(told)
+
+
+def judge(tree: Tree, want: Mapping[str, Any], changes: tuple[str, ...] = ()) -> Verdict:
+    """Lay a folder out, look at it, and compare the index of the best reading with what is wanted."""
+    with tempfile.TemporaryDirectory(prefix="real-") as scratch:
+        folder, place = Path(scratch) / "data", Path(scratch) / "place"
+        place.mkdir()
+        tree.lay(folder)
+        try:
+            seen = look(folder, str(want["request"]), place)
+        except DataError as error:
+            return Verdict("no reading", str(error), changes)
+        parts = [place / "work" / "Datapath" / f"{name}.json" for name in ("train", "test", "label_dict")]
+        if not all(part.is_file() for part in parts):
+            return Verdict("no reading", seen.insufficient or "nothing was executed", changes)
+        train, test, values = (json.loads(part.read_text()) for part in parts)
+    named = {path: kept for path, (kept, _) in tree.files.items()}
+    sides = [[_back(record, named) for record in part] for part in (train, test)]
+    pairs = {
+        one["images"][0]: one["masks"][0]
+        for side in sides
+        for one in side
+        if len(one["masks"]) == 1 == len(one["images"])
+    }
+    raw = {image: mask for image, mask in pairs.items() if mask in tree.root.as_posix() or (tree.root / mask).is_file()}
+    return Verdict(
+        "; ".join(differs(*sides, values, want)), seen.insufficient, changes, raw if len(raw) == len(pairs) else {}
+    )
+
+
+def _back(record: Mapping[str, Any], named: Mapping[str, str]) -> dict[str, Any]:
+    """A record with the paths that its files had before."""
+
+    def paths(value: Any) -> list[str]:
+        if isinstance(value, str):
+            path = value.removeprefix("data/data/").split("#")[0]
+            return [named.get(path) or _folder(path, named)] if value.startswith("data/data/") else [value]
+        return [path for one in (value.values() if isinstance(value, dict) else value or ()) for path in paths(one)]
+
+    masks = paths(record.get("mask_path") or record.get("mask") or [])
+    kind = "boxes" if "boxes" in record else "masks" if masks else "report" if "report" in record else "diagnosis"
+    return {"images": paths(record["image_path"]), "masks": masks, "kind": kind}
+
+
+def _folder(path: str, named: Mapping[str, str]) -> str:
+    inside = next((kept for new, kept in named.items() if new.startswith(f"{path}/")), path)
+    return PurePosixPath(inside).parent.as_posix()
+
+
+def differs(
+    train: list[dict[str, Any]], test: list[dict[str, Any]], values: Mapping[str, int], want: Mapping[str, Any]
+) -> list[str]:
+    """What is not as wanted."""
+    found, name = [], want["folder"]
+    low, high = want.get("n", (1, 10**9))
+    if not low <= len(train) + len(test) <= high:
+        found.append(f"{len(train) + len(test)} cases, not {low} to {high}")
+    if "classes" in want and len(values) != want["classes"]:
+        found.append(f"classes {list(values)[:6]}, not {want['classes']}")
+    if pattern := want.get("group_re"):
+        groups = [
+            {m[1] for one in side for i in one["images"] if (m := re.search(pattern, f"{name}/{i}"))}
+            for side in (train, test)
+        ]
+        if both := groups[0] & groups[1]:
+            found.append(f"{len(both)} groups on both sides, e.g. {sorted(both)[0]}")
+    every = [*train, *test]
+    odd = _odd(want.get("split_re"), name, (i for one in test for i in one["images"]))
+    found += [f"{len(odd)} test images are not of the set's own test part, e.g. {odd[0]}"] if odd else []
+    odd = _odd(want.get("mask_re"), name, (m for one in every for m in one["masks"] if not m.startswith("Datapath/")))
+    found += [f"{len(odd)} masks are not the labels, e.g. {odd[0]}"] if odd else []
+    kinds = Counter(one["kind"] for one in every)
+    if want.get("target") and set(kinds) != {want["target"]}:
+        found.append(f"targets {dict(kinds)}, not {want['target']}")
+    return found
+
+
+def _odd(pattern: str | None, name: str, paths: Iterable[str]) -> list[str]:
+    """Paths that a pattern should match and does not."""
+    return [path for path in paths if pattern and not re.search(pattern, f"{name}/{path}")]
+
+
+def verdicts(folder: Path, want: Mapping[str, Any], mutations: int, first: int = 0) -> Iterator[Verdict]:
+    """Of a set as it is, then with changes."""
+    tree = original(folder / want["folder"])
+    plain = judge(tree, want)
+    yield plain
+    named = [re.search(want["mask_re"], PurePosixPath(mask).name) for mask in plain.masks.values() if "mask_re" in want]
+    tree.masks = {} if any(named) else dict(plain.masks)  # where a mask's own name tells it from others, it keeps that
+    for at in range(first, first + mutations):
+        made, changes = mutated(tree, random.Random(f"{want['folder']}-{at}"))
+        yield judge(made, want, changes)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--mutations", type=int, default=20, help="changed folders of each set")
+    parser.add_argument("--first", type=int, default=0, help="number of the first of them")
+    parser.add_argument("--only", nargs="*")
+    options = parser.parse_args()
+    counts: Counter[str] = Counter()
+    for want in json.loads((options.folder / "EXPECTED.json").read_text()):
+        if options.only and want["folder"] not in options.only:
+            continue
+        start = time.monotonic()
+        for at, one in enumerate(verdicts(options.folder, want, options.mutations, options.first), start=-1):
+            number = "as it is" if at < 0 else f"{at + options.first}"
+            told = "; ".join(part for part in (one.wrong, one.why) if part)
+            print(f"{one.word:12} {want['folder']:26} {number:>8} {time.monotonic() - start:5.0f} s  {'+'.join(one.changes)}  {told}",
+                  flush=True)  # fmt: skip
+            counts[one.word] += 1
+            start = time.monotonic()
+    print(", ".join(f"{count} {word}" for word, count in sorted(counts.items())))
+    return 1 if counts["WRONG-PASSED"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

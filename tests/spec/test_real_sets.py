@@ -1,0 +1,56 @@
+"""Real data sets, where somebody has them: read rightly as they are and after changes that mean nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+import real_kit as kit
+
+FIELD = os.environ.get("M3B_FIELD_DATA", "")
+"""A folder of sets with an EXPECTED.json; see `real_kit`."""
+MUTATIONS = int(os.environ.get("M3B_FIELD_MUTATIONS", "2"))
+SETS = json.loads((Path(FIELD) / "EXPECTED.json").read_text()) if FIELD else []
+RIGHT = 0.9
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not FIELD, reason="M3B_FIELD_DATA names no folder of real data sets")
+def test_real_sets_are_read_rightly_whatever_their_layout_and_never_wrongly_without_asking() -> None:
+    right, told = 0, []
+    for want in SETS:
+        found = list(kit.verdicts(Path(FIELD), want, MUTATIONS))
+        wrong = [f"{want['folder']} {one.changes}: {one.wrong}" for one in found if one.word == "WRONG-PASSED"]
+        assert not wrong
+        if found[0].word == "right":
+            right += sum(one.word == "right" for one in found[1:])
+            told += [
+                f"{want['folder']} {one.changes}: {one.wrong} {one.why}" for one in found[1:] if one.word != "right"
+            ]
+    assert right >= RIGHT * (right + len(told)), told
+
+
+def test_changes_keep_every_file_and_texts_follow_names(tmp_path: Path) -> None:
+    (tmp_path / "images").mkdir()
+    rows = ["filename,finding,patientid"]
+    for at in range(12):
+        (tmp_path / "images" / f"x_{at}.png").write_bytes(bytes([at]))
+        rows.append(f"images/x_{at}.png,ill,{at}")
+    (tmp_path / "t.csv").write_text("\n".join(rows))
+    (tmp_path / "README.md").write_text("x_1.png")
+    seen = set()
+    for seed in range(40):
+        made, changes = kit.mutated(kit.original(tmp_path), kit.random.Random(seed))
+        seen |= set(changes)
+        made.lay(tmp_path.parent / f"laid-{seed}")
+        laid = tmp_path.parent / f"laid-{seed}"
+        pictures = {one.name: one.read_bytes() for one in laid.rglob("*") if one.suffix.lower() == ".png"}
+        assert sorted(pictures.values()) == [bytes([at]) for at in range(12)]
+        (table,) = laid.rglob("t.csv")
+        text = table.read_text()
+        folded = {name.lower(): name for name in pictures}
+        assert all(name in text.lower() for name in folded), (changes, text)
+        assert (laid / "README.md").is_file()
+    assert len(seen) >= 5
