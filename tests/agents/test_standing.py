@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 from m3b.agents.conversation import Conversation
 from m3b.agents.standing import Standing
 from m3b.agents.verdict import accepted
 from m3b.events import Briefed, Called, Event, Replied, Returned, Told
 from m3b.messages import ToolCall
+from m3b.run.folder import Run
+from m3b.run.interrupted import told
 
 FIRST, SECOND = ToolCall("a", "read_files", {"paths": ["notes.txt"]}), ToolCall("b", "list_files", {})
 
@@ -53,3 +57,25 @@ def test_calls_that_were_never_begun_run_now_and_others_are_told(make_stage: Any
     assert "notes.txt" in stage.results()[1]
     assert [data["name"] for data in stage.of("call")] == ["list_files"]
     assert len(stage.llm.seen) == 1, "the model is not asked again for what it had said"
+
+
+def test_a_call_that_does_the_same_again_is_finished(make_stage: Any) -> None:
+    """What follows it in the reply rests on it: a script, for instance, on the file that was being written."""
+    events: list[Event] = [
+        Briefed("s", "Stage: test"),
+        Replied("", (FIRST, SECOND)),
+        Called("a", FIRST.name, FIRST.arguments),
+    ]
+    stage = make_stage("done", conversation=Conversation.restore(events, still_open=True))
+    stage.agent.take_up(Standing.of(events), lambda call: "")
+    stage.agent.run(lambda text: accepted(None))
+    assert "interrupted" not in "".join(stage.results())
+    assert [data["name"] for data in stage.of("result")] == ["read_files", "list_files"]
+    assert [data["name"] for data in stage.of("call")] == ["list_files"], "it costs no second action"
+
+
+def test_which_calls_do_the_same_again(tmp_path: Path) -> None:
+    run = cast(Run, SimpleNamespace(work=tmp_path))
+    assert told(run, ToolCall("a", "write_files", {"files": []})) == ""
+    for name in ("run_script", "edit_files", "a_tool_of_the_users"):
+        assert "m3b was interrupted" in told(run, ToolCall("a", name, {}))

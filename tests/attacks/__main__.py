@@ -1,6 +1,6 @@
 """`python -m tests.attacks`: all attacks against each backend, as this user and, where root asks, as an ordinary one;
 prints attack by backend and user. Ends with 1 where an attack was not stopped. Arguments go to pytest (`-k headers`).
-`count` alone runs nothing and says how many tests there are against each backend."""
+`count` alone runs nothing and says how many tests there are against each backend; `cheats` runs the twelve cheats."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 
+from attacks import cheats  # noqa: E402
 from attacks.table import BACKENDS, OPEN, Row, rows_of, table  # noqa: E402
 from m3b.untrusted import remove_tree  # noqa: E402
 
@@ -28,6 +29,8 @@ def main(arguments: list[str]) -> int:
     if arguments[:1] == ["count"]:
         print("\n".join(f"{number:5}  {name}" for name, number in count().items()))
         return 0
+    if arguments[:1] == ["cheats"]:
+        return cheats.main()
     who = "root" if os.getuid() == 0 else "ordinary user"
     rows = [(who, row) for row in run([sys.executable], arguments)]
     if who == "root":

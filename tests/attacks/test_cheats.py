@@ -22,6 +22,7 @@ from pipeline_kit import (
     write,
 )  # fmt: skip
 
+import m3b
 from m3b import Pipeline
 from m3b.agents.checks import index as index_check
 from m3b.data.index import read_index
@@ -182,3 +183,41 @@ def test_masks_that_are_swapped_after_the_acceptance_do_not_count(tmp_path: Path
     check_end(result, "completed")
     assert result.integrity == "clean"
     assert "raw.json" not in told(result, "model_trainer")
+
+
+PATCH = """
+import importlib.util, json, os, pathlib, sys
+import numpy
+site = pathlib.Path(numpy.__file__)
+own = [pathlib.Path(p) for p in sys.argv[1:]]
+template = next(pathlib.Path("resources/templates").rglob("predict.py"))
+for target in (site, template, *own):
+    try:
+        with open(target, "a") as stream:
+            stream.write("# patched")
+        print("patched", target)
+    except OSError as error:
+        print("refused")
+for name in ("m3b", "numpy", "sitecustomize"):
+    pathlib.Path(f"Deliver/{name}.py").write_text("raise SystemExit('planted')")
+    os.remove(f"Deliver/{name}.py")
+for place in ("Deliver/metrics.json", "Logout/metrics.json", "metrics.json"):
+    pathlib.Path(place).write_text(json.dumps({"primary": {"name": "auroc", "value": 1.0}, "auroc": 1.0}))
+"""
+
+
+def test_own_metrics_and_a_patched_m3b_gain_nothing(tmp_path: Path, spots: Path) -> None:
+    """Where m3b's code lies below /tmp, what is written there is in bubblewrap's private folder, and gone."""
+    package = Path(m3b.__file__).parent
+    own = [package / "__init__.py", package / "errors.py"]
+    before = [file.read_bytes() for file in own]
+    cheat = both(write({"patch.py": PATCH}), script(f"{TRAIN} && python patch.py {own[0]} {own[1]}"))
+    result = run(tmp_path, spots, model=[cheat, say("Done: AUROC 1.0.")])
+    check_end(result, "completed")
+    assert told(result, "model_trainer").count("refused") >= 2
+    assert [file.read_bytes() for file in own] == before
+    assert result.primary is not None
+    assert result.primary.value < 1.0
+    delivered = json.loads(Path(str(result.model_dir), "metrics.json").read_text())
+    assert delivered["primary"]["value"] == result.primary.value
+    assert "auroc" not in delivered

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from attacks import cheats
 from attacks.table import BACKENDS, rows_of, table
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -40,3 +41,20 @@ def test_attacks_are_counted_by_collecting_them() -> None:
     everything = found.pop("all")
     assert everything == sum(found.values())
     assert min(found[backend] for backend in BACKENDS) >= 80
+
+
+def test_the_page_shows_the_twelve_cheats_and_their_tests_exist() -> None:
+    assert len(cheats.CHEATS) == 12
+    assert cheats.table() in (ROOT / "docs/security.md").read_text(encoding="utf-8")
+    for test in {test for cheat in cheats.CHEATS for test in cheat.tests}:
+        file, _, name = test.partition("::")
+        assert f"def {name.partition('[')[0]}(" in (ROOT / file).read_text(encoding="utf-8"), test
+
+
+def test_outcomes_of_cheats_are_told_by_their_tests() -> None:
+    first, last = cheats.CHEATS[0], cheats.CHEATS[-1]
+    ends = {first.tests[0]: "passed", f"{last.tests[0]}[by hash]": "passed", f"{last.tests[0]}[by look]": "failed"}
+    told = cheats.table(ends).splitlines()[2:]
+    assert told[0].endswith("| 1 passed |")
+    assert told[-1].endswith("| 1 passed, 1 FAILED |")
+    assert told[3].endswith("| not run |")

@@ -101,7 +101,7 @@ class Agent:
         """Go on from where the agent stood in another process.
 
         Args:
-            interrupted: what is said of a call that was begun there and never answered. It is not run again.
+            interrupted: what is said of a call that was begun there and never answered; it is run again where that is empty.
         """
         self.counters.iterations, self.stuck = standing.iterations, standing.stuck
         self._failed_script, self._cause = standing.failed_script, standing.cause
@@ -109,12 +109,12 @@ class Agent:
         self._open, self._told_of = standing, interrupted
 
     def _close_open(self) -> None:
-        """Answer the calls of a reply that another process did not get through: those that were begun are told to be
-        interrupted, the others run now."""
+        """Answer the calls that another process did not get through; to finish one that was begun costs no action."""
         begun, waiting = self._open.begun, self._open.waiting
         self._open = Standing()
         for call in begun:
-            self._answer(call, ToolResult(self._told_of(call), True, {"interrupted": True}))
+            told = ToolResult(self._told_of(call), True, {"interrupted": True})
+            self._answer(call, told if told.text else self.tools.call(call, self.allowed))
         if waiting:
             self._act(waiting)
 

@@ -14,6 +14,10 @@ ENOUGH = 5
 interval of fewer depends on what is assumed, not on what is seen."""
 
 
+LOOKED_UP, UNSTEADY = 0.15, 0.2
+"""Mean change of an answer, 0 to 1, beyond which it hangs on the exact pixels of an image, or on its framing."""
+
+
 @dataclass(frozen=True)
 class ModelVerdict:
     """`ok`, and the reason in a sentence either way."""
@@ -29,8 +33,9 @@ def judge(scores: Scores, acceptable: tuple[float, float | None] | None, part: s
     95 % interval lies on the good side of the image-blind baseline, that of the paired difference where the baseline
     depends on the cases; a classifier's decisions (balanced accuracy) do so as well; no other main metric of the task
     is worse than its baseline with its whole interval; a report is better with its own image than with that of another
-    patient. A metric that a model without skill can win (sensitivity, specificity, calibration error, lesion precision
-    and recall) is judged by its range, and its companion (balanced accuracy, AUROC, lesion F1) by the baseline.
+    patient; answers stay where noise that nobody sees is added to test images. A metric that a model without skill can
+    win (sensitivity, specificity, calibration error, lesion precision and recall) is judged by its range, and its
+    companion (balanced accuracy, AUROC, lesion F1) by the baseline.
 
     What is worse than a baseline without being so for all of its interval is said in the reason of an accepted model.
 
@@ -99,6 +104,7 @@ def _against_baselines(scores: Scores, compared: Measure, part: str) -> Iterator
         if _span_of_gain(other)[1] < 0:
             yield f"{scores.primary}, but {other} is worse than the image-blind baseline ({other.baseline:.3f})"
     yield _ignores_the_image(scores)
+    yield _looked_up(scores)
 
 
 def _not_better(compared: Measure, part: str) -> str:
@@ -143,13 +149,36 @@ def _alongside(scores: Scores, which: Sequence[str]) -> list[Measure]:
 
 
 def _caveats(scores: Scores) -> Iterator[str]:
-    """Metrics that are worse than their baseline, though chance may have done it."""
+    """Metrics that are worse than their baseline, though chance may have done it; answers that hang on the framing."""
+    change = _change(scores, "crop")
+    if change > UNSTEADY:
+        yield (
+            f"answers change by {change:.2f} on average where a test image is cut a little narrower, as those of a table of "
+            "images by their look do, and of a model that was never trained on such crops"
+        )
     known = table(scores.task)
     for other in _alongside(scores, (*known.alongside, *known.remarked)):
         baseline = other.baseline or 0.0
         worse = other.value > baseline if lower_is_better(other.name) else other.value < baseline
         if worse:
             yield f"{other.name} {other.value:.3f} is worse than the image-blind baseline ({baseline:.3f})"
+
+
+def _change(scores: Scores, way: str) -> float:
+    """How far answers to altered copies of test images are from those to the images; 0 where none were tried."""
+    tried = (scores.details.get("control") or {}).get(way) or {}
+    return float(tried.get("change", 0.0))
+
+
+def _looked_up(scores: Scores) -> str:
+    """Answers that belong to the exact pixels; empty where they do not, or where that was not tried."""
+    change = _change(scores, "noise")
+    if change <= LOOKED_UP:
+        return ""
+    return (
+        f"{scores.primary}, but the answers change by {change:.2f} on average where noise that nobody sees is added to test "
+        "images: so do those of a table of images, and no figure speaks of new ones"
+    )
 
 
 def _ignores_the_image(scores: Scores) -> str:

@@ -95,6 +95,12 @@ class Inspector:
     def check_index(self, selection: Selection, card: Card, said: str) -> Verdict:
         """Execute the reading that was handed over, if one was; freeze what is there, look at the copy, and lock that
         very copy if it is accepted."""
+        try:
+            return self._check_index(selection, card, said)
+        finally:
+            remove_tree(self.run.folder / FROZEN)
+
+    def _check_index(self, selection: Selection, card: Card, said: str) -> Verdict:
         if refused := self.readings.execute(selection, card):
             return refused
         self.emit(StageBegun("auditing the data"))

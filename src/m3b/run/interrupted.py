@@ -7,6 +7,7 @@ import re
 from m3b.agents.conversation import INTERRUPTED
 from m3b.messages import ToolCall
 from m3b.run.folder import Run
+from m3b.tools import REPEATABLE
 from m3b.untrusted import Unsafe, walk
 
 LOGOUT = "Logout"
@@ -16,7 +17,9 @@ TRAINING = re.compile(r"\bpython3?\s+train\.py\b")
 
 
 def told(run: Run, call: ToolCall) -> str:
-    """The answer to a call that was begun and never answered."""
+    """The answer to a call that was begun and never answered; empty for one that does the same when it is run again."""
+    if call.name in REPEATABLE:
+        return ""
     command = str(call.arguments.get("command", "")) if call.name == "run_script" else ""
     return f"{INTERRUPTED} {going_on(run, command)}".strip()
 

@@ -26,6 +26,7 @@ from m3b.models import freeze, write_metrics, write_model_card, write_provenance
 from m3b.models.manifest import changes
 from m3b.run.folder import Run
 from m3b.tasks import family
+from m3b.tasks.control import controlled
 from m3b.writing import replace_text
 
 PACKAGES = ("m3b", "torch", "transformers", "monai", "numpy", "accelerate")
@@ -119,6 +120,7 @@ def measured_scores(run: Run, selection: Selection, seed: int, baseline: Baselin
     index, of_task = read_index(run.locked, selection.task), family(selection.task)
     trivial = baseline(index.train, index.test, index, run.locked) if baseline else None
     scores = of_task.score_all(trial.rows, index, primary=selection.metric, trivial=trivial, seed=seed)
+    scores = controlled(scores, trial.rows, of_task)
     return replace(scores, patients_known=index.patients_known)
 
 

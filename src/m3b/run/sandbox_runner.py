@@ -23,8 +23,8 @@ from m3b.reader.faults import ReaderFault
 from m3b.resources import resources_dir
 from m3b.run.folder import Run
 from m3b.sandbox import Limits, Mounts, Process, Sandbox
-from m3b.tasks import Row
-from m3b.tasks.inside import STAGE, ToStage, guessed, measured
+from m3b.tasks import Row, control, family
+from m3b.tasks.inside import ALTER, STAGE, ToAlter, ToStage, guessed, measured
 from m3b.untrusted import remove_tree
 
 POLL_S = 0.5
@@ -75,14 +75,21 @@ class Executor:
     def predict(self, folder: Path, records: Sequence[Record], index: Index) -> list[Row]:
         """Run a deliverable on anonymous copies of cases, the raw data out of its reach, and measure its answers.
 
+        Among them are altered copies of some test images (`m3b.tasks.control`), which nothing tells from the others.
+
         Raises:
             ModelError: predict.py fails, or answers something that cannot be right.
         """
         with _scratch(self.run.folder) as place, self.reader(self.run.locked, write=(place,)) as reader:
             try:
-                staged = self._staged(records, place / "cases", reader)
-                answers = self._answers(folder, staged, place / "answers")
-                return measured(records, staged.restore(answers), index, self.run.locked, reader)
+                copies = control.copies_of(records, index, family(index.task), self.run.locked)
+                asked = [*records, *(records[copy.of] for copy in copies)]
+                staged = self._staged(asked, place / "cases", reader)
+                altered = self._altered(copies, staged, reader)
+                place_links(staged, self.run.locked)
+                answers = staged.restore(self._answers(folder, staged, place / "answers"))
+                rows = measured(asked, answers, index, self.run.locked, reader)
+                return control.with_copies(rows[: len(records)], copies, rows[len(records) :], altered)
             except ReaderFault as error:
                 raise ModelError(str(error)) from None
 
@@ -96,9 +103,15 @@ class Executor:
         staged = reader.ask(
             STAGE, ToStage(images, folder, self.sandbox.name != "off", self.run.locked, staging.LINK_FROM_BYTES)
         )
-        staged = replace(staged, folder=folder)
-        place_links(staged, self.run.locked)
-        return staged
+        return replace(staged, folder=folder)
+
+    def _altered(self, copies: Sequence[control.Copy], staged: Staged, reader: Reader) -> list[bool]:
+        """Alter the staged files of copies, which come last; gives for each whether it was."""
+        if not copies:
+            return []
+        paths = staged.restore(staged.paths)[-len(copies) :]
+        files = [(str(path), copy.way) for path, copy in zip(paths, copies, strict=True)]
+        return reader.ask(ALTER, ToAlter(staged.folder, files))
 
     def _answers(self, folder: Path, staged: Staged, answered: Path) -> list[Prediction]:
         answered.mkdir()

@@ -50,6 +50,7 @@ class TaskFamily(ABC):
         shows_masks: whether the Data Engineer is shown an image beside its mask.
         shows_texts: whether the Data Engineer is shown one of many text files.
         probe_batch: cases in the batch that a network has to overfit; 0 for as many as the plan has in a batch.
+        compares_answers: whether `distance` can tell two answers apart; then copies of test images are tried, altered.
         valid_cases: so many validation cases are predicted at most, spread over all of them.
     """
 
@@ -76,6 +77,7 @@ class TaskFamily(ABC):
     shows_masks: bool = False
     shows_texts: bool = False
     probe_batch: int = 0
+    compares_answers: bool = False
     valid_cases: int = 100
 
     def names_in(self, text: str) -> bool:
@@ -120,6 +122,10 @@ class TaskFamily(ABC):
         Raises:
             ValueError: the rows cannot be scored, or there is no such metric.
         """
+
+    def distance(self, row: Row, other: Row) -> float:
+        """How far the answers of two rows of one case are from each other, 0 to 1."""
+        raise NotImplementedError(f"answers of the task {self.name!r} are not compared")
 
     def blind(self, rows: Sequence[Row], index: Index, trivial: Any = None) -> Sequence[Sequence[Row]]:
         """The measured cases as answers get them that never look at an image, for metrics that were added to the task.

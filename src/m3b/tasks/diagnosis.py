@@ -40,6 +40,7 @@ class Diagnosis(TaskFamily):
     built = "Classifier of"
     classes_joined = " or "
     probe_batch = 8  # more than one label has to be among them
+    compares_answers = True
     valid_cases = 300
 
     def label_width(self, classes: int) -> int | None:
@@ -70,6 +71,11 @@ class Diagnosis(TaskFamily):
             Case(r["image"], r["patient"], tuple(r["labels"]), r["probabilities"], _decided(r, index)) for r in rows
         ]
         return score_diagnosis(cases, index.classes, index.multi_label, primary=primary, seed=seed)
+
+    def distance(self, row: Row, other: Row) -> float:
+        """The largest difference of a class's probability."""
+        there = other["probabilities"]
+        return max((abs(value - there[name]) for name, value in row["probabilities"].items()), default=0.0)
 
     def blind(self, rows: Sequence[Row], index: Index, trivial: Any = None) -> Sequence[Sequence[Row]]:
         """Each class as the answer to every image, with the frequencies of the classes as probabilities."""

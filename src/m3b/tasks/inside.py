@@ -34,6 +34,14 @@ class ToStage:
 
 
 @dataclass(frozen=True)
+class ToAlter:
+    """Staged files by their path below `folder`, and the way in which each is to be altered."""
+
+    folder: Path
+    files: list[tuple[str, str]]
+
+
+@dataclass(frozen=True)
 class ToMeasure:
     """Answers to records of an index whose paths count from `base`."""
 
@@ -54,6 +62,7 @@ class ToGuess:
 
 
 STAGE = Request("m3b.tasks.inside:stage", ToStage, Staged, STAGING_S)
+ALTER: Request[ToAlter, list[bool]] = Request("m3b.tasks.inside:alter", ToAlter, list[bool], STAGING_S)
 MEASURE: Request[ToMeasure, list[Row]] = Request("m3b.tasks.inside:measure", ToMeasure, list[Row], MEASURING_S)
 GUESS: Request[ToGuess, Any] = Request("m3b.tasks.inside:guess", ToGuess, Any, MEASURING_S)
 
@@ -65,6 +74,13 @@ def stage(asked: ToStage) -> Staged:
     return stage_cases(
         asked.images, asked.folder, asked.confined, base=asked.base, later=True, link_from=asked.link_from
     )
+
+
+def alter(asked: ToAlter) -> list[bool]:
+    """Inside the reader: which files were altered."""
+    from m3b.models import altering
+
+    return [altering.alter(asked.folder / path, way) for path, way in asked.files]
 
 
 def measure(asked: ToMeasure) -> list[Row]:

@@ -43,6 +43,9 @@ TOOLS: dict[str, Callable[..., ToolResult]] = {
 }
 """The eight tools, in the order in which they are shown."""
 
+REPEATABLE = frozenset(TOOLS) - {"edit_files", "run_script"}
+"""Tools of which a call that was cut short can be made once more: the second time they do the same."""
+
 HAND_OVER = "the work was handed over, and nothing may run on while it is checked"
 
 _UNCUT = ("read_files", "run_script")
