@@ -258,7 +258,9 @@ def check_left(run: Path, status: str) -> list[dict[str, Any]]:
     assert record["reason"].strip()
     assert Path(record["result"]["report"]).is_file()
     wait_until(lambda: not left_running(run), 60, f"nothing of the run is left running: {left_running(run)}")
-    litter = [p.name for p in run.iterdir() if p.name.startswith((".output-", ".staged-", ".model", ".run.json", ".frozen"))]
+    litter = [
+        p.name for p in run.iterdir() if p.name.startswith((".output-", ".staged-", ".model", ".run.json", ".frozen"))
+    ]
     assert litter == []
     return events
 
