@@ -189,3 +189,43 @@ def test_a_kill_between_run_json_and_the_first_event(tmp_path: Path, spots: Path
     second = resume(run, actor(play(selection=[choice("spots")], module=[fault(LLMError, "Enough.")])))
     check_end(second, "failed", "Enough.")
     assert os.listdir(run / "work" / "Datapath")
+
+
+LONG = """
+import re
+STEPS = '''
+import json, sys, time
+from pathlib import Path
+place = Path("Logout/checkpoint-7")
+if "--resume" in sys.argv:
+    print("goes on from step", json.loads((place / "state.json").read_text())["step"])
+else:
+    place.mkdir(parents=True)
+    (place / "state.json").write_text('{"step": 7}')
+    (place / "complete.json").write_text("{}")
+    time.sleep(987)
+'''
+def as_told(messages, tools):
+    return script(re.search(r"`(python train[.]py --resume[^`]*)`", messages[-1].text)[1])
+acts = play(model=[both(write({"train.py": STEPS + TRAIN_PY}), script(TRAIN)), as_told, say("Done.")])
+"""
+
+
+def test_a_killed_training_goes_on_from_its_checkpoint(tmp_path: Path, halfway_run: Path) -> None:
+    """The agent is told of the checkpoint and of the command that goes on from it."""
+    env = plugin(tmp_path / "plugin", LONG)
+    run = copy_run(halfway_run, tmp_path / "run")
+    command = m3b_command("resume", run, "--json", "--llm", "played:x")
+    process = subprocess.Popen(command, env=env, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        wait_until(lambda: (run / "work/Logout/checkpoint-7/complete.json").exists(), 120, "the checkpoint is there")
+    finally:
+        process.kill()
+        process.wait()
+    ended = subprocess.run(command, env=env, cwd=tmp_path, capture_output=True, text=True)
+    result = Result.from_json(json.loads(ended.stdout))
+    check_end(result, "completed")
+    told = [one["text"] for one in of_kind(run, "result", "model_trainer")]
+    assert "A checkpoint is there (Logout/checkpoint-7)" in told[-2]
+    assert "goes on from step 7" in told[-1]
+    assert [one["name"] for one in of_kind(run, "call", "model_trainer")] == ["write_files", "run_script", "run_script"]

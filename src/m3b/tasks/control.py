@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from m3b.data.altering import WAYS, can_alter
 from m3b.data.index import Index
 from m3b.data.records import Record
 from m3b.metrics import Scores
-from m3b.models.altering import WAYS, can_alter
 
 from .base import Row, TaskFamily, spread
 
@@ -25,7 +25,7 @@ MIN_CASES = 5
 
 @dataclass(frozen=True)
 class Copy:
-    """A copy of the image of the case at position `of`, altered in a way of `m3b.models.altering`."""
+    """A copy of the image of the case at position `of`, altered in a way of `m3b.data.altering`."""
 
     of: int
     way: str

@@ -78,7 +78,7 @@ def stage(asked: ToStage) -> Staged:
 
 def alter(asked: ToAlter) -> list[bool]:
     """Inside the reader: which files were altered."""
-    from m3b.models import altering
+    from m3b.data import altering
 
     return [altering.alter(asked.folder / path, way) for path, way in asked.files]
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from m3b.models.altering import CROP, MAX_BYTES, NOISE, alter, altered, can_alter
+from m3b.data.altering import CROP, MAX_BYTES, NOISE, alter, altered, can_alter
 
 PICTURE = np.random.default_rng(0).integers(0, 256, (40, 32), dtype=np.uint8)
 
