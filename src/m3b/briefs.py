@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from m3b.summaries import FileSummary, FolderSummary, ScriptOutcome, Summary
+from m3b.summaries import AuditSummary, FileSummary, FolderSummary, ProjectSummary, ScriptOutcome, Summary
 
 
 class TaskOffer(Summary):
@@ -30,7 +30,7 @@ class TaskOffer(Summary):
     asked: bool = False
     hinted: bool = False
     needs: tuple[str, ...] = ()
-    metrics: tuple[str, ...]
+    metrics: tuple[str, ...] = Field(min_length=1)
     box_metrics: tuple[str, ...] = ()
     plan: str = ""
 
@@ -39,16 +39,22 @@ class CardOffer(Summary):
     """A data set on this machine.
 
     Args:
-        task: of its card; empty where that names none.
-        metric: of its card.
-        about: what card and notes say, in people's words.
+        task, metric, modality, anatomy, dimension, classes, patient_key: of its card; empty where that names none.
+        description: the card's free text.
+        notes: what a note in the folder says, in the words of whoever made it.
         folder, files: m3b's own look at its data.
     """
 
     name: str
     task: str = ""
     metric: str = ""
-    about: str = ""
+    modality: str = ""
+    anatomy: str = ""
+    dimension: int | None = None
+    classes: tuple[str, ...] = ()
+    patient_key: str = ""
+    description: str = ""
+    notes: str = ""
     folder: FolderSummary = FolderSummary()
     files: tuple[FileSummary, ...] = ()
 
@@ -89,6 +95,7 @@ class IndexBrief(Summary):
     """What the index is made from.
 
     Args:
+        metric, classes, plan: what the selection says; the plan in the words of the agent that made it.
         data: the data folder, as agents spell it.
         place: where a reading that is handed over must lie.
         readings: best first.
@@ -99,6 +106,9 @@ class IndexBrief(Summary):
     kind: Literal["index"] = "index"
     request: str
     task: str
+    metric: str = ""
+    classes: tuple[str, ...] = ()
+    plan: str = ""
     data: str
     place: str
     readings: tuple[ProposedReading, ...] = ()
@@ -110,22 +120,36 @@ class ModuleBrief(Summary):
     """What the training project is made from.
 
     Args:
+        metric, plan: what the selection says; the plan in the words of the agent that made it.
+        classes: each with the number that stands for it.
+        audit: what the audit counted and found in the index.
         template: its folder, as agents spell it.
         minutes: that one training may take.
+        said: what earlier roles said when they handed over, by title.
     """
 
     kind: Literal["module"] = "module"
     task: str
+    metric: str = ""
+    plan: str = ""
+    classes: dict[str, int] = Field(default_factory=dict)
+    audit: AuditSummary = AuditSummary()
     template: str
-    minutes: float
+    minutes: float = Field(gt=0, allow_inf_nan=False)
+    said: dict[str, str] = Field(default_factory=dict)
 
 
 class ModelBrief(Summary):
-    """What is trained. `minutes` as the project plans them."""
+    """What is trained. `minutes` as the project plans them, `cases` for training; the rest as in `ModuleBrief`."""
 
     kind: Literal["model"] = "model"
     task: str
-    minutes: float
+    metric: str = ""
+    classes: tuple[str, ...] = ()
+    project: ProjectSummary = ProjectSummary()
+    cases: int = 0
+    minutes: float = Field(gt=0, allow_inf_nan=False)
+    said: dict[str, str] = Field(default_factory=dict)
 
 
 class Rejection(Summary):

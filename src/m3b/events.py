@@ -207,11 +207,12 @@ class HandedOver(Event):
 
 @dataclass(frozen=True, slots=True)
 class Audited(Event):
-    """What the audit of an index counted and found."""
+    """What the audit of an index counted and found; `facts` is the same as data (`m3b.summaries.AuditSummary`)."""
 
     kind: ClassVar[str] = "audit"
     summary: str
     findings: list[Any] = field(default_factory=list)
+    facts: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

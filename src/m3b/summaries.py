@@ -143,3 +143,53 @@ class ScriptOutcome(Summary):
     def failed(self) -> bool:
         """Whether it ended otherwise than with exit code 0."""
         return self.exit_code not in (None, 0)
+
+
+class FindingSummary(Summary):
+    """What the audit of an index found: a stable `code`, its `weight` (`reject`, `fix` or `warn`), in words for whoever writes
+    the index, and some of the cases concerned."""
+
+    code: str
+    weight: Literal["reject", "fix", "warn"]
+    message: str = ""
+    cases: tuple[str, ...] = ()
+
+
+class AuditSummary(Summary):
+    """What the audit of an index counted and found.
+
+    Args:
+        counts: cases a class, by split; of masks those in which the class occurs.
+        split: cases by split.
+        patients: different ones by split; of unknown patients, groups of images that are kept together.
+        cases, opened: of all, and of them those whose images were opened.
+        shapes: of opened images, with how often each occurs.
+    """
+
+    kind: Literal["audit"] = "audit"
+    task: str = ""
+    counts: dict[str, dict[str, int]] = Field(default_factory=dict)
+    split: dict[str, int] = Field(default_factory=dict)
+    patients: dict[str, int] = Field(default_factory=dict)
+    patients_known: bool = True
+    cases: int = 0
+    opened: int = 0
+    shapes: dict[str, int] = Field(default_factory=dict)
+    findings: tuple[FindingSummary, ...] = ()
+
+
+class ProjectSummary(Summary):
+    """What the check of a training project measured.
+
+    Args:
+        batch_shape: of the batch that was tried.
+        loss_before, loss_after: of one batch, before and after a few steps on it.
+        plan: plan.json of the project.
+    """
+
+    kind: Literal["project"] = "project"
+    batch_shape: tuple[int, ...] = ()
+    parameters: int = 0
+    loss_before: float = 0.0
+    loss_after: float = 0.0
+    plan: dict[str, Any] = Field(default_factory=dict)

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from m3b.events import CLASSES, Briefed, Called, Checked, Event, Noted, Replied, Returned, RunEnded, Told
+from m3b.events import CLASSES, Audited, Briefed, Called, Checked, Event, Noted, Replied, Returned, RunEnded, Told
 from m3b.messages import ToolCall, Usage
 from m3b.run.journal import FORMAT, Journal, JournalError, read_journal, salvage
 from m3b.run.state import History
@@ -37,6 +37,7 @@ OTHERS: dict[type[Event], dict[str, st.SearchStrategy[object]]] = {
     Returned: {"facts": JSON},
     Briefed: {"facts": st.lists(JSON, max_size=2)},
     Told: {"facts": st.lists(JSON, max_size=2)},
+    Audited: {"facts": JSON},
 }
 
 

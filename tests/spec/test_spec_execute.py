@@ -113,6 +113,37 @@ def test_a_drawn_split_keeps_copies_and_patients_together(tmp_path: Path) -> Non
     assert {label for record in made.test for label in record.labels} == {"a", "b"}
 
 
+def _studies(root: Path) -> Path:
+    """Pictures of studies; one table names their patients' studies, another what those patients have."""
+    for number in range(12):
+        picture(root / "images" / f"i{number:02d}.png")
+    rows = [f"i{number:02d},s{number // 2}" for number in range(12)]
+    (root / "files.csv").write_text("\n".join(["image,study", *rows]))
+    found = [f"S{study},{study % 3 == 0:d},{study % 3 == 1:d}" for study in range(5)]  # nobody wrote the sixth down
+    (root / "studies.csv").write_text("\n".join(["study,mass,cyst", *found]))
+    return root
+
+
+@pytest.mark.parametrize(("none", "left"), [("", 8), ("clear", 10)])
+def test_yes_no_columns_of_a_table_that_another_one_leads_to(tmp_path: Path, none: str, left: int) -> None:
+    """`through`: the key of a row comes from another table; `none`: what a case is in which no column says yes."""
+    through = {"file": "files.csv", "row": "{image}", "image": "{id}", "column": "study"}
+    sources = [
+        {"file": "studies.csv", "row": "{study}", "column": name, "rule": "folded", "through": through}
+        for name in ("mass", "cyst")
+    ]
+    classes = {"mass": ["mass"], "cyst": ["cyst"], **({"clear": []} if none else {})}
+    made = read(_studies(tmp_path / "raw"), tmp_path, task="diagnosis", images={"files": {"pattern": "images/{id}.png"}},
+                labels={"sources": sources, "classes": classes, "one_hot": True, "none": none},
+                patient=through)  # fmt: skip
+    cases = {Path(str(one.image)).stem: one for one in (*made.train, *made.test)}
+    assert {name: one.labels for name, one in cases.items() if one.labels} == {
+        f"i{number:02d}": ((("mass", "cyst", none)[number // 2 % 3]),) for number in range(10) if number // 2 % 3 < 2 or none
+    }  # fmt: skip
+    assert len([one for one in cases.values() if one.labels]) == left
+    assert made.patients
+
+
 def test_lossy_masks_are_cut_in_two(tmp_path: Path) -> None:
     root = tmp_path / "raw"
     for number in range(6):

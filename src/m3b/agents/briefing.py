@@ -18,6 +18,7 @@ from m3b.briefs import Brief, IndexBrief, ModelBrief, ModuleBrief, ProposedReadi
 from m3b.data.cards import Card, own_notes
 from m3b.data.spec.places import SPEC
 from m3b.data.spec.proposals import ENOUGH
+from m3b.summaries import AuditSummary, ProjectSummary
 from m3b.tasks import families, family
 from m3b.tasks.templates import serving
 from m3b.tools import ToolResult
@@ -51,10 +52,10 @@ def selection_briefing(request: str, cards: Sequence[Card], look: Look) -> Brief
     offers = []
     for card in here:
         few = len(here) <= FEW_CARDS
-        about, folder = _about(card, notes=few), look("preview_dirs", {"path": f"data/{card.root}"})
+        notes, folder = _notes(card) if few else "", look("preview_dirs", {"path": f"data/{card.root}"})
         looks = _first_looks(card, card.task, look) if few else []
-        parts += [about, folder.text, *(one.text for one in looks)]
-        offers.append(card_offer(card, about, folder, looks))
+        parts += [_about(card, notes), folder.text, *(one.text for one in looks)]
+        offers.append(card_offer(card, notes, folder, looks))
     if others:
         parts.append("## Other data cards (their data is not on this machine)")
         parts.append("\n".join(f"- {card.line()}".replace("; data not on this machine", "") for card in others))
@@ -89,7 +90,7 @@ def index_briefing(
             "Stage: index",
             f"Request of the user:\n{request.strip()}",
             f"## Selection\n{_json(asdict(selection))}",
-            f"## Data card\n{_about(card)}",
+            f"## Data card\n{_about(card, _notes(card))}",
             f"## Preview of data/{card.root}\n{look('preview_dirs', {'path': f'data/{card.root}'}).text}",
             *(one.text for one in _first_looks(card, selection.task, look)),
             *_readings(readings),
@@ -101,6 +102,9 @@ def index_briefing(
     facts = IndexBrief(
         request=request.strip(),
         task=selection.task,
+        metric=selection.metric,
+        classes=selection.classes,
+        plan=selection.plan,
         data=f"data/{card.root}",
         place=SPEC,
         readings=tuple(readings),
@@ -143,13 +147,18 @@ def _readings(readings: Sequence[ProposedReading]) -> list[str]:
     return [f"{READINGS}\n{scrub(json.dumps(shown, ensure_ascii=False, indent=1))}\n{told}"]
 
 
-def _about(card: Card, *, notes: bool = True) -> str:
-    """The card, and with `notes` what the folder says of itself where the card does not tell that already.
+def _about(card: Card, notes: str) -> str:
+    """The card, and what the folder says of itself.
 
     Both may be of the user's own writing: addresses and telephone numbers are masked as they are in previews.
     """
-    own = own_notes(card.path) if notes and card.path else ""
-    return scrub(card.text() if not own or own in card.description else f"{card.text()}\n{own}")
+    return scrub(f"{card.text()}\n{notes}" if notes else card.text())
+
+
+def _notes(card: Card) -> str:
+    """What the folder says of itself, where the card does not tell that already."""
+    own = own_notes(card.path) if card.path else ""
+    return "" if own in card.description else own
 
 
 def _first_looks(card: Card, task: str, look: Look) -> list[ToolResult]:
@@ -198,10 +207,12 @@ def module_briefing(
     device: str,
     resources: Path,
     closing: Mapping[str, str] = MappingProxyType({}),
+    audited: AuditSummary | None = None,
 ) -> Briefing:
     """For the Module Architect: what the data is, how long training may take, and the template's own guide.
 
-    `closing` is what the roles before it said when they handed over, by title.
+    `audit` is what the audit said in words, `audited` the same as data; `closing` what the roles before it said when they
+    handed over, by title.
     """
     first, *others = serving(resources / "templates", family(selection.task))
     template = f"templates/{first}"
@@ -224,7 +235,17 @@ def module_briefing(
             "Set the project up in the working directory.",
         ]
     )
-    return Briefing(text, ModuleBrief(task=selection.task, template=f"resources/{template}", minutes=minutes))
+    facts = ModuleBrief(
+        task=selection.task,
+        metric=selection.metric,
+        plan=selection.plan,
+        classes=data.values or {name: at for at, name in enumerate(data.classes)},
+        audit=audited or AuditSummary(),
+        template=f"resources/{template}",
+        minutes=minutes,
+        said=dict(closing),
+    )
+    return Briefing(text, facts)
 
 
 def model_briefing(
@@ -250,7 +271,23 @@ def model_briefing(
             "Train, export, and hand over.",
         ]
     )
-    return Briefing(text, ModelBrief(task=selection.task, minutes=minutes))
+    project = ProjectSummary(
+        batch_shape=tuple(size for size in module.batch_shape if isinstance(size, int)),
+        parameters=module.parameters,
+        loss_before=before,
+        loss_after=after,
+        plan=module.plan,
+    )
+    facts = ModelBrief(
+        task=selection.task,
+        metric=selection.metric,
+        classes=data.classes,
+        project=project,
+        cases=data.cases["train"],
+        minutes=minutes,
+        said=dict(closing),
+    )
+    return Briefing(text, facts)
 
 
 CLOSING = 900

@@ -10,6 +10,7 @@ from m3b.data.spec.proposals.language import plain
 from m3b.summaries import FolderSummary, Previews
 from m3b.tasks import asked_task, families
 from m3b.tools import ToolResult
+from m3b.tools.phi import scrub
 
 
 def task_offers(request: str) -> tuple[TaskOffer, ...]:
@@ -31,14 +32,24 @@ def task_offers(request: str) -> tuple[TaskOffer, ...]:
     )
 
 
-def card_offer(card: Card, about: str, folder: ToolResult, looks: Sequence[ToolResult]) -> CardOffer:
-    """A data set with what m3b's own looks at it found; a look that failed adds nothing."""
+def card_offer(card: Card, notes: str, folder: ToolResult, looks: Sequence[ToolResult]) -> CardOffer:
+    """A data set with what m3b's own looks at it found; a look that failed adds nothing.
+
+    Args:
+        notes: what the folder says of itself.
+    """
     files = [one for look in looks if not look.is_error for one in Previews.model_validate(look.data).files]
     return CardOffer(
         name=card.name,
         task=card.task,
         metric=card.metric,
-        about=about,
+        modality=card.modality,
+        anatomy=card.anatomy,
+        dimension=card.dimension,
+        classes=card.classes,
+        patient_key=card.patient_key,
+        description=scrub(card.description),
+        notes=scrub(notes),
         folder=FolderSummary() if folder.is_error else FolderSummary.model_validate(folder.data),
         files=tuple(files),
     )

@@ -30,6 +30,7 @@ from m3b.report.plan_page import plan_page
 from m3b.run.folder import Run
 from m3b.run.packaging import PREDICTIONS, acceptable_range, keep_trial
 from m3b.run.readings import Readings
+from m3b.summaries import AuditSummary
 from m3b.untrusted import remove_tree, write_whole
 from m3b.writing import rename, replace_text
 
@@ -153,7 +154,7 @@ class Inspector:
             if kept is not None:
                 audit.write_bytes(kept)
                 found = json.loads(kept)
-                self.emit(Audited(_audit_line(found), found["findings"]))
+                self.emit(_audited(found))
         return verdict
 
     def _show(self, selection: Selection) -> None:
@@ -178,7 +179,7 @@ class Inspector:
                 (self.run.work / AUDIT).unlink()  # an earlier one, or a script's
             return
         found = json.loads(audit.read_text(encoding="utf-8"))
-        self.emit(Audited(_audit_line(found), found["findings"]))
+        self.emit(_audited(found))
         write_whole(self.run.work, AUDIT, audit.read_bytes())
         rename(audit, self.run.folder / AUDIT)
 
@@ -297,6 +298,13 @@ def _kept(file: Path) -> dict[str, Any]:
         if isinstance(found, dict) and "fingerprint" in found:
             return found
     return {}
+
+
+def _audited(found: Mapping[str, Any]) -> Audited:
+    """What an audit counted and found, in words and as data."""
+    facts = AuditSummary.model_validate(found).plain()
+    del facts["findings"]  # they stand beside it
+    return Audited(_audit_line(found), found["findings"], facts)
 
 
 def _audit_line(found: Mapping[str, Any]) -> str:

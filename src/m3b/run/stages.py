@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
@@ -106,9 +107,15 @@ class ModuleStage(Stage[TrainingModule]):
     needs = (Selection, DataIndex)
 
     def briefing(self, run: RunContext) -> Briefing:
-        minutes, resources = _minutes(run), run.folder.resources
         return briefing.module_briefing(
-            run.made(Selection), run.made(DataIndex), run.state.audit, minutes, device(), resources, closing(run, self)
+            run.made(Selection),
+            run.made(DataIndex),
+            run.state.audit,
+            _minutes(run),
+            device(),
+            run.folder.resources,
+            closing(run, self),
+            run.state.audited,
         )
 
     def check(self, run: RunContext, said: str) -> Verdict:
@@ -124,8 +131,7 @@ class ModelStage(Stage[TrainedModel]):
 
     def briefing(self, run: RunContext) -> Briefing:
         module = run.made(TrainingModule)
-        planned = module.plan.get("minutes")
-        minutes = float(planned) if isinstance(planned, int | float) else run.options.train_minutes
+        minutes = _planned(module.plan.get("minutes")) or run.options.train_minutes
         return briefing.model_briefing(run.made(Selection), run.made(DataIndex), module, minutes, closing(run, self))
 
     def check(self, run: RunContext, said: str) -> Verdict:
@@ -157,3 +163,9 @@ def _minutes(run: RunContext) -> float:
         told = f"Training gets {minutes:g} minutes: the rest of --max-wall is kept for measuring what it makes."
         run.emit(StageBegun(told))
     return minutes
+
+
+def _planned(minutes: Any) -> float:
+    """What plan.json says of the minutes; 0 where that is no time. Scripts write it."""
+    some = isinstance(minutes, int | float) and not isinstance(minutes, bool) and 0 < minutes < math.inf
+    return float(minutes) if some else 0.0

@@ -24,6 +24,7 @@ from m3b.events import (
     Told,
 )
 from m3b.messages import Usage
+from m3b.summaries import AuditSummary
 
 A = TypeVar("A")
 
@@ -47,8 +48,8 @@ class History:
     """State of a run as its events tell it.
 
     `artifacts` holds what was handed over last of each kind, as the journal does; `dialogue`, a role, the events from which
-    its conversation can be restored; `closing` what it said with a hand-over that was accepted; `remark` what the Result
-    has to say of how the model came to be.
+    its conversation can be restored; `closing` what it said with a hand-over that was accepted; `audit` what the audit of the
+    index said last; `remark` what the Result has to say of how the model came to be.
     """
 
     artifacts: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -61,6 +62,7 @@ class History:
     seconds: float = 0.0
     _started: float = 0.0
     _last: float = 0.0
+    _audited: Audited | None = None
     _read: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -93,6 +95,12 @@ class History:
     def index(self) -> DataIndex | None:
         return self.made(DataIndex)
 
+    @property
+    def audited(self) -> AuditSummary:
+        """What the audit of the index counted and found last, as data."""
+        last = self._audited
+        return AuditSummary.model_validate({**last.facts, "findings": last.findings}) if last else AuditSummary()
+
     def take(self, event: Event) -> None:
         """Fold one event in."""
         match event:
@@ -114,6 +122,7 @@ class History:
                     self.closing[event.role] = [said[-1].text.strip()]  # a reflection corrects what came before
             case Audited():
                 self.audit = event.summary
+                self._audited = event
             case HandedOver():
                 self.artifacts[event.artifact] = event.value
                 self._read.pop(event.artifact, None)

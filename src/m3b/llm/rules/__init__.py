@@ -14,12 +14,12 @@ from m3b.llm.base import Cancelled, Facts, OnWait
 from m3b.llm.rules.building import train_model, write_module
 from m3b.llm.rules.indexing import write_index
 from m3b.llm.rules.selection import select
-from m3b.llm.rules.view import View, read
+from m3b.llm.rules.view import View, given_up, read
 from m3b.llm.tokens import of_reply, of_request
 from m3b.messages import Message, Reply, ToolCall, ToolSpec, Usage
 
 UNKNOWN = (
-    "The rules plan by data that messages carry, and these carry none for a stage that they know; use a language model."
+    "The rules plan by data that messages carry, and these carry none for a stage that they know. Use a language model."
 )
 
 
@@ -52,7 +52,7 @@ class Rules:
     ) -> Reply:
         """The next step of the stage that the conversation is in; never waits, never fails."""
         view = read(messages)
-        answer = plan(view) if view is not None else UNKNOWN
+        answer = plan(view) if view is not None else given_up(UNKNOWN)
         text = answer if isinstance(answer, str) else ""
         made = sum(len(message.calls) for message in messages)
         calls = () if isinstance(answer, str) else tuple(_numbered(answer, made))

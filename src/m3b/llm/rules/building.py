@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
-
 from m3b.briefs import ModelBrief, ModuleBrief
-from m3b.llm.rules.view import View, call
+from m3b.llm.rules.view import View, call, given_up
 from m3b.messages import ToolCall
 
 TRAIN = "python train.py"
@@ -23,7 +21,7 @@ def write_module(brief: ModuleBrief, view: View) -> str | list[ToolCall]:
         return [plan]
     if view.rejection:
         found = next(iter(view.rejection.faults), "nothing is said of what is wrong")
-        return _given_up(f"The rules change no code, and the project as shipped was not accepted: {found}")
+        return given_up(f"The rules change no code, and the project as shipped was not accepted: {found}")
     return "The template is in place as shipped, with the plan that it made from the data."
 
 
@@ -38,12 +36,8 @@ def train_model(brief: ModelBrief, view: View) -> str | list[ToolCall]:
     if last.failed and not resumed:
         return [call("run_script", command=f"{TRAIN} --resume && {EXPORT}", wait_s=WAIT_S)]
     if last.failed:
-        return _given_up(
+        return given_up(
             "Training failed twice, and the rules change no code: a language model or a person has to look."
         )
     took = f" in {last.outcome.wall_s:.0f} s" if last.outcome else ""
     return f"Trained and exported the project as shipped{took}."
-
-
-def _given_up(words: str) -> str:
-    return json.dumps({"given_up": words}, ensure_ascii=False)

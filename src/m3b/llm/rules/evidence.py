@@ -68,8 +68,9 @@ def only_marked(offer: CardOffer) -> bool:
 
 
 def spoken(offer: CardOffer) -> str:
-    """All that a data set says of itself: card and notes, names of files, columns and labels."""
-    said = [offer.name, offer.about, *(one.text for one in offer.folder.patterns)]
+    """All that a data set says of itself: card and notes, names of files, columns and labels. Nothing of it is m3b's prose."""
+    said = [offer.name, offer.task, offer.modality, offer.anatomy, *offer.classes, offer.description, offer.notes]
+    said += [one.text for one in offer.folder.patterns]
     said += [one.path for one in offer.files]
     for column in _columns(offer):
         said += [column.name, *(value for value, _ in column.values)]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from m3b.briefs import IndexBrief
-from m3b.llm.rules.view import View, call
+from m3b.llm.rules.view import View, call, given_up
 from m3b.messages import ToolCall
 
 SAY_MORE = "Say more in the request or in a data card, or use a language model."
@@ -24,18 +24,18 @@ def write_index(brief: IndexBrief, view: View) -> str | list[ToolCall]:
     if brief.unusable and (best is None or not best.sufficient):
         return json.dumps({"unusable": brief.unusable}, ensure_ascii=False)
     if best is None:
-        return _given_up(brief.insufficient or f"No reading of the data was proposed. {SAY_MORE}")
+        return given_up(brief.insufficient or f"No reading of the data was proposed. {SAY_MORE}")
     if best.unclear and not best.sufficient:
-        return _given_up(
+        return given_up(
             f"How to read the data is not clear: {best.unclear}. Nearest: {best.title}. Say in the request which is meant, "
             "or give the classes in a data card."
         )
     if not best.sufficient:
-        return _given_up(f"{brief.insufficient} {SAY_MORE}")
+        return given_up(f"{brief.insufficient} {SAY_MORE}")
     if not view.steps:
         return [call("copy_files", source=best.file, destination=brief.place)]
     if view.steps[-1].failed:
-        return _given_up(f"The proposed reading {best.file} could not be copied to {brief.place}.")
+        return given_up(f"The proposed reading {best.file} could not be copied to {brief.place}.")
     if view.rejection and len(view.steps) == 1 and (spec := mended(best.spec, view.rejection.codes)):
         text = json.dumps(spec, indent=1, ensure_ascii=False)
         return [call("write_files", files=[{"path": brief.place, "content": text}])]
@@ -43,21 +43,23 @@ def write_index(brief: IndexBrief, view: View) -> str | list[ToolCall]:
         said = view.rejection.reasons or view.rejection.faults
         found = said[0][:QUOTED] if said else "nothing is said"
         told = f"The data was read as {best.title}, and the check does not accept what that gives: {found}"
-        return _given_up(f"{told} {SAY_MORE}")
+        return given_up(f"{told} {SAY_MORE}")
     edited = ", edited after the audit" if len(view.steps) > 1 else ""
     return f"The index is made from the proposed reading: {best.title}{edited}."
 
 
 def mended(spec: dict[str, Any], codes: Sequence[str]) -> dict[str, Any] | None:
     """A reading without what the audit found in what it gave; None where that needs more than rules."""
-    labels, split = spec.get("labels") or {}, spec.get("split") or {}
+    labels, split = _part(spec, "labels"), _part(spec, "split")
     if set(codes) == {"no_label"} and labels.get("one_hot"):
-        classes = {NONE: [], **labels.get("classes", {})}
+        classes = {NONE: [], **_part(labels, "classes")}
         return {**spec, "labels": {**labels, "classes": classes, "none": NONE}}
     if codes and set(codes) <= set(LACKING) and split.get("source"):
         return {**spec, "split": {}}
     return None
 
 
-def _given_up(words: str) -> str:
-    return json.dumps({"given_up": words}, ensure_ascii=False)
+def _part(spec: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """A part of a reading; empty where there is none, or where what stands there is no part."""
+    found = spec.get(name)
+    return found if isinstance(found, dict) else {}

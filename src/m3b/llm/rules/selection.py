@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 
 from m3b.briefs import Answer, CardOffer, SelectionBrief, TaskOffer
 from m3b.llm.rules.evidence import only_marked, shown, spoken
@@ -38,7 +39,7 @@ def select(brief: SelectionBrief, view: View) -> str | list[ToolCall]:
 def _differs(request: str, card: CardOffer) -> str:
     """In which organ or kind of image a data set and the request differ; empty where in neither."""
     for kinds, word in ((anatomy, "of the"), (modality, "as")):
-        asked, there = kinds(request), kinds(spoken(card))
+        asked, there = kinds(request), _told(kinds, card)
         if asked and there and not asked & there:
             return (
                 f"{card.name} shows images {word} {' and '.join(sorted(there))} by its names and notes, and the request asks for "
@@ -128,7 +129,7 @@ def _fits(brief: SelectionBrief, card: CardOffer) -> bool:
     if task_for(brief, card) is None or beyond(request, own):
         return False
     for kinds in (anatomy, modality):
-        asked, there = kinds(request), kinds(own)
+        asked, there = kinds(request), _told(kinds, card)
         if asked and there and not asked & there:
             return False
     return _score(request, card) > 0 or (len(brief.cards) == 1 and of_images(request))
@@ -142,5 +143,10 @@ def beyond(request: str, card: str) -> bool:
 
 def _score(request: str, card: CardOffer) -> float:
     asked, own = words(request) - STOP, spoken(card)
-    same = len(anatomy(request) & anatomy(own)) + 0.5 * len(modality(request) & modality(own))
+    same = len(anatomy(request) & _told(anatomy, card)) + 0.5 * len(modality(request) & _told(modality, card))
     return len(asked & words(own)) / max(1, len(asked)) + same
+
+
+def _told(kinds: Callable[[str], set[str]], card: CardOffer) -> set[str]:
+    """The organs, or the kinds of image, that a data set is of: by its card's own field, and by all that it says."""
+    return kinds(card.anatomy if kinds is anatomy else card.modality) | kinds(spoken(card))

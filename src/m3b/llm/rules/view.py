@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -79,3 +80,8 @@ def _since(brief: Brief, messages: Sequence[Message]) -> View:
 def call(name: str, **arguments: object) -> ToolCall:
     """A call; its id is set when it is sent."""
     return ToolCall("", name, dict(arguments))
+
+
+def given_up(words: str) -> str:
+    """The closing text of a role that cannot go on, with what the user is told."""
+    return json.dumps({"given_up": words}, ensure_ascii=False)

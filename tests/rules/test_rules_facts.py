@@ -1,0 +1,202 @@
+"""The planners over any typed facts: what they answer is an action that the tools take, or closing words of the right form."""
+
+from __future__ import annotations
+
+import json
+import math
+import types
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pydantic import BaseModel
+
+from m3b.agents.replies import find_object, given_up
+from m3b.briefs import (
+    Answer,
+    Brief,
+    IndexBrief,
+    ModelBrief,
+    ModuleBrief,
+    ProposedReading,
+    Rejection,
+    SelectionBrief,
+    Summary,
+    TaskOffer,
+    known,
+)
+from m3b.llm.rules import Rules
+from m3b.messages import Message, ToolCall
+from m3b.summaries import AuditSummary, DocumentSummary, FolderSummary, ScriptOutcome, TableSummary
+from m3b.tools import TOOLS, schema
+
+WORDS = (
+    "Tell pneumonia from normal on chest X-rays", "Segment the liver on CT", "Find nodules", "predict survival", "lung",
+    "chest", "x-ray", "mri", "diagnosis", "segmentation", "detection", "auroc", "dice", "masks", "boxes", "texts",
+    "imgs/case_{001..020}.png", "labels/*_seg.nii.gz", "findings.csv", "x1", "y1", "x2", "y2", "bbox", "report", "list",
+    "no_label", "class_absent_train", "python plan.py", "yes", "",
+)  # fmt: skip
+TEXT = st.one_of(st.sampled_from(WORDS), st.text(max_size=12))
+VALUES = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(-9, 9), TEXT),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(TEXT, inner, max_size=2),
+    max_leaves=5,
+)
+SPECS = st.one_of(
+    st.dictionaries(TEXT, VALUES, max_size=3),
+    st.fixed_dictionaries({
+        "labels": st.one_of(VALUES, st.fixed_dictionaries({"one_hot": VALUES, "classes": VALUES})),
+        "split": st.one_of(VALUES, st.fixed_dictionaries({"source": VALUES})),
+    }),
+)  # fmt: skip
+
+
+def of(hint: Any) -> st.SearchStrategy[Any]:
+    """Values of an annotation as the facts have them."""
+    origin, inner = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        return of(inner[0])
+    if origin in (Union, types.UnionType):
+        return st.one_of([of(one) for one in inner])
+    if origin is Literal:
+        return st.sampled_from(inner)
+    if origin is tuple:
+        return (
+            st.lists(of(inner[0]), max_size=3).map(tuple)
+            if inner[-1] is Ellipsis
+            else st.tuples(*(of(one) for one in inner))
+        )
+    if origin is dict:
+        return SPECS if inner[1] is Any else st.dictionaries(TEXT, of(inner[1]), max_size=2)
+    if isinstance(hint, type) and issubclass(hint, BaseModel):
+        return facts(hint)
+    simple = {
+        str: TEXT,
+        bool: st.booleans(),
+        int: st.integers(0, 99),
+        float: st.floats(0.01, 1e6),
+        type(None): st.none(),
+    }
+    return simple[hint]
+
+
+def facts(model: type[BaseModel], **fixed: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    """Any facts of a class."""
+    parts = {name: of(field.annotation) for name, field in model.model_fields.items()}
+    if "metrics" in parts:
+        parts["metrics"] = st.lists(TEXT, min_size=1, max_size=3).map(tuple)
+    return st.builds(model, **{**parts, **fixed})
+
+
+COMMANDS = st.sampled_from(("python plan.py --minutes 5", "python train.py", "python train.py --resume && x", "ls"))
+STEP = st.tuples(COMMANDS, st.booleans(), st.one_of(st.none(), facts(ScriptOutcome)))
+SAID = st.one_of(st.none(), facts(Rejection), facts(Answer))
+BRIEFS = (SelectionBrief, IndexBrief, ModuleBrief, ModelBrief)
+
+
+def conversation(brief: Summary, steps: Sequence[Any], said: Summary | None) -> list[Message]:
+    """A briefing, calls with their results, and what was said last, as a model gets them: texts empty, facts as JSON."""
+    messages = [Message("user", "", facts=(_json(brief),))]
+    for at, (command, failed, outcome) in enumerate(steps):
+        messages.append(Message("assistant", "", (ToolCall(f"c{at}", "run_script", {"command": command}),)))
+        told = (_json(outcome),) if outcome else ()
+        messages.append(Message("tool", "", call_id=f"c{at}", is_error=failed, facts=told))
+    return [*messages, Message("user", "", facts=(_json(said),))] if said else messages
+
+
+def _json(one: Summary) -> dict[str, Any]:
+    return dict(json.loads(json.dumps(one.plain())))
+
+
+@pytest.mark.parametrize("kind", BRIEFS)
+@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@given(data=st.data())
+def test_any_facts_lead_to_an_action_or_to_closing_words(kind: type[BaseModel], data: st.DataObject) -> None:
+    brief = data.draw(facts(kind))
+    steps, said = data.draw(st.lists(STEP, max_size=3)), data.draw(SAID)
+    reply = Rules().ask(conversation(brief, steps, said), ())
+    assert bool(reply.calls) != bool(reply.text)
+    for call in reply.calls:
+        assert schema.arguments_for(TOOLS[call.name], call.arguments) == call.arguments
+    if reply.text:
+        _check_closing(brief, reply.text, worked=bool(steps))
+
+
+def _check_closing(brief: Brief, text: str, *, worked: bool) -> None:
+    """What stands at the end of a stage: the choice, why there is none, or that the work is done, where any was."""
+    if not isinstance(brief, SelectionBrief):
+        unusable = find_object(text, "unusable")
+        assert given_up(text) or (unusable and unusable["unusable"]) or (worked and not text.startswith("{"))
+        return
+    chosen = json.loads(text)
+    if chosen["data_card"] is None:
+        assert set(chosen) == {"data_card", "reason"}
+        assert chosen["reason"]
+        return
+    assert chosen["data_card"] in {one.name for one in brief.cards}
+    offers = [one for one in brief.tasks if one.name == chosen["task"]]
+    assert offers
+    assert any(chosen["metric"] in (*one.metrics, *one.box_metrics) for one in offers)
+
+
+CODES = st.sampled_from(
+    (("no_label",), ("class_absent_train",), ("class_absent_test", "class_absent_train"), ("other",))
+)
+TAKEN = facts(ProposedReading, sufficient=st.just(True), unclear=st.just(""))
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(facts(IndexBrief, readings=st.lists(TAKEN, min_size=1, max_size=2).map(tuple)), facts(Rejection, codes=CODES))
+def test_any_reading_that_is_sent_back_is_edited_or_given_up(brief: IndexBrief, said: Rejection) -> None:
+    """Whatever stands in a reading that a later version, or a person, wrote."""
+    copied = [("cp", False, None)]
+    first = Rules().ask(conversation(brief, [], None), ())
+    assert [call.name for call in first.calls] == ["copy_files"]
+    reply = Rules().ask(conversation(brief, copied, said), ())
+    if not reply.calls:
+        assert given_up(reply.text)
+        return
+    (call,) = reply.calls
+    assert call.name == "write_files"
+    (file,) = schema.arguments_for(TOOLS[call.name], call.arguments)["files"]
+    assert file["path"] == brief.place
+    assert json.loads(file["content"]) != brief.readings[0].spec
+
+
+@given(data=st.lists(SPECS, max_size=3))
+def test_facts_of_no_known_kind_are_declined(data: list[Any]) -> None:
+    reply = Rules().ask([Message("user", "Stage: selection", facts=tuple(data))], ())
+    assert not reply.calls
+    assert "use a language model" in given_up(reply.text).lower()
+
+
+@given(facts(SelectionBrief))
+def test_facts_survive_the_journal(brief: SelectionBrief) -> None:
+    assert known([_json(brief)]) == [brief]
+
+
+def test_no_planner_reads_a_text_that_m3b_wrote() -> None:
+    """The words of a card's own fields and of its maker count; a message's text is never looked at."""
+    brief = SelectionBrief(
+        request="Tell pneumonia on chest X-rays", tasks=(TaskOffer(name="diagnosis", metrics=("auroc",)),)
+    )
+    quiet = Rules().ask([Message("user", "", facts=(_json(brief),))], ())
+    loud = Rules().ask(
+        [Message("user", "## Data card\n# chest (x-ray; data at data/chest)", facts=(_json(brief),))], ()
+    )
+    assert quiet.text == loud.text
+
+
+def test_what_facts_must_hold() -> None:
+    assert not known([{"kind": "selection", "request": "x", "tasks": [{"name": "diagnosis", "metrics": []}]}])
+    assert not known([{"kind": "module", "task": "x", "template": "t", "minutes": math.nan}])
+    assert known([FolderSummary(path="data/x").plain()]) == []
+    assert known([ScriptOutcome(job=1, exit_code=2).plain()])[0].failed  # type: ignore[union-attr]
+    later = {**ProposedReading(file="x").plain(), "of_a_later_version": 1}
+    assert ProposedReading.model_validate(later) == ProposedReading(file="x")
+    found = {"code": "no_label", "weight": "fix", "message": "m", "cases": ["a"], "told": "t"}
+    audit = AuditSummary.model_validate({"cases": 3, "findings": [found], "seconds": 1.0})
+    assert audit.findings[0].code == "no_label"
+    assert {DocumentSummary().kind, TableSummary().kind} == {"document", "table"}
