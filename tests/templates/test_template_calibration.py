@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from template_kit import TEMPLATES, Run
 
 rng = np.random.default_rng(0)
+DECISIONS = ("accuracy", "constant_accuracy")
 
 
 def _module(name: str) -> ModuleType:
@@ -171,7 +172,10 @@ def test_the_same_seed_and_steps_give_the_same_bits(project: Path, run: Run) -> 
     assert float(rows[-1]["lr"]) < 0.05 * 0.001  # annealed over the steps, though the minutes are not over
     metrics = json.loads((project / "Logout/metrics.json").read_text())
     assert metrics["tta"]["used"] is True
-    assert set(metrics["calibration"]) == {"ece_before", "ece_after", "log_loss_before", "log_loss_after"}
+    assert set(metrics["calibration"]) == {
+        *("ece_before", "ece_after", "log_loss_before", "log_loss_after"),
+        *DECISIONS,
+    }
     assert "calibration error" in (project / "Deliver/README.md").read_text()
     config = json.loads((project / "Deliver/config.json").read_text())
     assert len(config["views"]) == 4

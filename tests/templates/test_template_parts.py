@@ -157,7 +157,11 @@ def test_validation_shares_no_patient_and_keeps_classes(project: Path, run: Run)
         "    assert {r['labels'][0] for r in valid.records} == {'disc', 'square'}\n"
         "    item = valid[0]; assert item['pixel_values'].shape == (1, 32, 32) and item['labels'].shape == (2,)\n"
         "    seen += [r['image_path'] for r in valid.records]\n"
-        "assert len(seen) == len(set(seen)) == 48"
+        "assert len(seen) == len(set(seen)) == 48\n"
+        "import numpy as np, train as training\n"
+        "few = valid.labels[valid.rows]; assert few.sum(axis=0).max() < 10\n"
+        "assert training.too_few(few), 'the best epoch of a dozen cases was the second of 48'\n"
+        "assert not training.too_few(np.repeat(few, 4, axis=0))"
     )
     run("-c", code)
 

@@ -32,7 +32,7 @@ from Utils.price import final_seconds
 from Utils.ranks import balanced_accuracy, macro_auroc
 from Utils.scoring import make_scorer, run_model
 from Utils.start import begin, cores, guarded
-from Utils.training import Parts, device_of, load_best, train_by_clock
+from Utils.training import FEW, Parts, device_of, load_best, train_by_clock
 from Utils.tta import make_views
 
 LOGOUT = Path("Logout")
@@ -83,9 +83,16 @@ def train_fold(plan: dict[str, Any], fold: int, train: Cases, valid: Cases, seco
     def make(plan: dict[str, Any]) -> Parts:
         model = build_model(plan)
         scorer = make_scorer(plan, valid)
-        return Parts(model, train, scorer, prepare, groups=model.groups(plan))
+        last = too_few(valid.labels[valid.rows])
+        return Parts(model, train, scorer, prepare, groups=model.groups(plan), keep_last=last)
 
     train_by_clock(plan, f"fold{fold}", make, seconds=seconds, watch="auroc")
+
+
+def too_few(labels: np.ndarray) -> bool:
+    """Whether the best AUROC of so few cases, (N, K), would be chance: the median class has fewer than `FEW` on a side."""
+    positive = (labels > 0.5).sum(axis=0)
+    return bool(np.median(np.minimum(positive, len(labels) - positive)) < FEW)
 
 
 def _validate(plan: dict[str, Any], fold: int, valid: Cases, limit: float) -> dict[str, Any]:

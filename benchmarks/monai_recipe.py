@@ -1,0 +1,173 @@
+"""The plain recipe that recipes.py compares with, as MONAI's tutorials have it: no plan, no clock-driven schedule.
+
+    python monai_recipe.py PROJECT MINUTES OUT.npz
+
+Runs beside an assembled template project, whose readers and validation split it uses, so that the training alone differs.
+
+Classification ("MedNIST classification"): DenseNet121, Adam, rotations up to 15 degrees, flips and zooms of 10 %, cross-entropy
+(binary for several labels), the epoch with the best validation AUROC. Segmentation ("2D segmentation", "Spleen 3D"): a residual
+UNet of 16 to 256 filters, Dice loss, Adam, crops about marked and unmarked voxels alike, flips and quarter turns (2D, 96 x 96) or
+none, 1.5 x 1.5 x 2 mm (3D), the epoch with the best validation Dice, sliding windows that overlap by a half.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+SIDE = 128
+"""Longest side of classified pictures on a processor, as the template's: DenseNet121 is slow there."""
+CROP = {2: [96, 96], 3: [96, 96, 96]}
+
+
+def main() -> None:
+    project, minutes, out = Path(sys.argv[1]), float(sys.argv[2]), Path(sys.argv[3]).resolve()
+    os.chdir(project)
+    sys.path.insert(0, ".")
+    torch.manual_seed(0)
+    np.random.seed(0)
+    plan, test = json.loads(Path("plan.json").read_text()), json.loads(Path("test.json").read_text())
+    recipe = segmentation if plan["task"] == "segmentation" else classification
+    np.savez_compressed(out, **recipe(plan, [record["image_path"] for record in test], minutes * 60))
+
+
+def train(
+    model: Any, rate: float, step: Callable[[], torch.Tensor], epoch: int, valid: Callable[[], float], seconds: float
+) -> None:
+    """Adam until the seconds are over; the weights of the epoch with the best validation figure are kept."""
+    optimizer, start, best, kept = torch.optim.Adam(model.parameters(), rate), time.monotonic(), -1.0, None
+    steps = rounds = 0
+    while time.monotonic() - start < seconds:
+        model.train()
+        for _ in range(epoch):
+            optimizer.zero_grad()
+            step().backward()
+            optimizer.step()
+            steps += 1
+            if time.monotonic() - start >= seconds:
+                break
+        model.eval()
+        with torch.no_grad():
+            figure = valid()
+        rounds += 1
+        if figure > best:
+            best, kept = figure, {key: value.clone() for key, value in model.state_dict().items()}
+    if kept:
+        model.load_state_dict(kept)
+    model.eval()
+    print(f"recipe: {steps} steps, {rounds} scorings, best validation figure {best:.3f}", flush=True)
+
+
+def classification(plan: dict[str, Any], paths: list[Any], seconds: float) -> dict[str, np.ndarray]:
+    """Probabilities (N, K) of the test images."""
+    from Datapath.dataloader import build_datasets
+    from monai.networks.nets import DenseNet121
+    from monai.transforms import Compose, RandFlip, RandRotate, RandZoom
+    from Utils.preprocess import prepare
+    from Utils.ranks import macro_auroc
+
+    dims, multi = int(plan["dims"]), bool(plan["multi_label"])
+    plan |= {"size": [min(SIDE, side) for side in plan["size"]], "folds": 1, "workers": 0}
+    train_set, valid_set = build_datasets(plan)
+    model = DenseNet121(spatial_dims=dims, in_channels=int(plan["channels"]), out_channels=len(plan["classes"]))
+    change = Compose([
+        RandRotate(range_x=np.pi / 12, prob=0.5, keep_size=True), RandFlip(spatial_axis=0, prob=0.5),
+        RandZoom(min_zoom=0.9, max_zoom=1.1, prob=0.5),
+    ])  # fmt: skip
+    loss = torch.nn.BCEWithLogitsLoss() if multi else torch.nn.CrossEntropyLoss()
+    loader, source = torch.utils.data.DataLoader(train_set, 32, shuffle=True, drop_last=len(train_set) > 32), [iter(())]
+
+    def step() -> torch.Tensor:
+        items = next(source[0], None)
+        if items is None:
+            source[0] = iter(loader)
+            items = next(source[0])
+        pixels = torch.stack([torch.as_tensor(np.asarray(change(one))) for one in items["pixel_values"]])
+        result: torch.Tensor = loss(model(pixels), items["labels"])
+        return result
+
+    def answers(images: Any) -> np.ndarray:
+        rows = [model(part) for part in torch.as_tensor(np.stack(images)).split(32)]
+        logits = torch.cat(rows)
+        return (logits.sigmoid() if multi else logits.softmax(1)).numpy()
+
+    def valid() -> float:
+        items = [valid_set[k] for k in range(len(valid_set))]
+        truth = np.stack([item["labels"].numpy() for item in items])
+        return macro_auroc(truth, answers([item["pixel_values"].numpy() for item in items]))
+
+    train(model, 1e-4, step, max(1, len(loader)), valid, seconds)
+    with torch.no_grad():
+        return {"scores": answers([prepare(path, plan) for path in paths])}
+
+
+def segmentation(plan: dict[str, Any], paths: list[Any], seconds: float) -> dict[str, np.ndarray]:
+    """A mask an image on its own grid: `0`, `1`, ... in the order of the paths; ids, or channels where classes overlap."""
+    import predict
+    from Datapath.dataloader import build_datasets
+    from monai.inferers import sliding_window_inference
+    from monai.losses import DiceLoss
+    from monai.networks.nets import UNet
+    from monai.transforms import Compose, RandCropByPosNegLabeld, RandFlipd, RandRotate90d, SpatialPadd
+    from Utils.channels import read_case
+    from Utils.scoring import decide, dice_of, mean_dice
+    from Utils.volumes import prepare_image
+
+    dims, overlap, classes = int(plan["dims"]), bool(plan["overlap"]), len(plan["classes"])
+    plan |= {"spacing": [1.5, 1.5, 2.0] if dims == 3 and plan["spacing"] else plan["spacing"], "workers": 0}
+    train_set, valid_set = build_datasets(plan)
+    volumes, rows, size = train_set.volumes, train_set.rows, CROP[dims]
+    if dims == 3:  # small organs in small images: the crop is as large as they are, for four halvings
+        largest = np.max([volumes.mask(int(row)).shape[-3:] for row in rows], axis=0)
+        size = [int(min(side, -(-int(have) // 16) * 16)) for side, have in zip(size, largest, strict=True)]
+    keys = ["image", "label"]
+    turns = [RandFlipd(keys, 0.5, 0), RandRotate90d(keys, 0.5, spatial_axes=(0, 1))] if dims == 2 else []
+    change = Compose([
+        SpatialPadd(keys, size), RandCropByPosNegLabeld(keys, "label", size, pos=1, neg=1, num_samples=4), *turns
+    ])  # fmt: skip
+    outputs = classes if overlap else classes + 1
+    model = UNet(dims, int(plan["channels"]), outputs, (16, 32, 64, 128, 256), (2, 2, 2, 2), num_res_units=2)
+    loss = DiceLoss(sigmoid=True) if overlap else DiceLoss(to_onehot_y=True, softmax=True)
+    rng = np.random.default_rng(0)
+
+    def step() -> torch.Tensor:
+        row = int(rows[rng.integers(len(rows))])
+        mask = np.array(volumes.mask(row))
+        item = {"image": np.array(volumes.image(row), np.float32), "label": mask if overlap else mask[None]}
+        parts = change(item)
+        pixels, labels = (torch.stack([torch.as_tensor(part[key]) for part in parts]) for key in keys)
+        result: torch.Tensor = loss(model(pixels), labels)
+        return result
+
+    def found(image: torch.Tensor) -> torch.Tensor:
+        logits: torch.Tensor = sliding_window_inference(image[None], size, 4, model, overlap=0.5)[0]
+        return logits
+
+    def valid() -> float:
+        chosen = [valid_set[int(k)] for k in np.linspace(0, len(valid_set) - 1, min(24, len(valid_set)))]
+        table = [
+            dice_of(decide(found(one["pixel_values"]), overlap), one["labels"].numpy(), classes, overlap)
+            for one in chosen
+        ]
+        return mean_dice(np.array(table, float))
+
+    train(model, 1e-3 if dims == 2 else 1e-4, step, max(20, len(rows)), valid, seconds)
+    masks = {}
+    with torch.no_grad():
+        for place, path in enumerate(paths):
+            image = read_case(path, plan)
+            logits = found(torch.from_numpy(prepare_image(image, plan))).numpy()
+            masks[str(place)] = predict.decide_at(logits, image.array.shape[1:], overlap)
+    return masks
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,166 @@
+"""The templates against a plain MONAI recipe in the same minutes, on real data that m3b itself indexes, side by side.
+
+    python benchmarks/recipes.py --set DIR "REQUEST" [--set DIR "REQUEST" ...] [--minutes 5] [--threads 2] [--out DIR]
+        [--plan KEY=VALUE ...]
+
+Each DIR is read as `m3b look` reads it for the request: the same training, validation and test cases for both, and the same
+readers. The recipe is in monai_recipe.py. Figures are of the test part: mean Dice a case (m3b.metrics), or AUROC (mean over
+the classes), with 95 % bootstrap intervals over patients; "ahead" is the paired difference, template less recipe, with its own.
+Trainings run one after the other on `--threads` processor threads; the load of the machine stands at the end.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from m3b.data.spec.execute import execute, write
+from m3b.data.spec.model import IndexSpec
+from m3b.metrics.masks import measure_mask
+
+ROOT = Path(__file__).resolve().parents[1]
+TEMPLATES = ROOT / "resources" / "templates"
+DRAWS = 2000
+Figure = Callable[[np.ndarray], float]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--set", nargs=2, action="append", required=True, metavar=("DIR", "REQUEST"), dest="sets")
+    parser.add_argument("--minutes", type=float, default=5.0)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--plan", nargs="*", default=[], metavar="KEY=VALUE", help="for the template's plan.py")
+    parser.add_argument("--out", type=Path)
+    options = parser.parse_args()
+    out = (options.out or Path(tempfile.mkdtemp(prefix="recipes_"))).resolve()
+    lines = [f"{'set':28} {'figure':6} {'cases':>6}  {'template':22} {'recipe':22} ahead by (paired)"]
+    for folder, request in options.sets:
+        lines.append(compare(Path(folder).resolve(), request, options, out))
+        print("\n".join([lines[0], lines[-1]]), flush=True)
+    load = ", ".join(f"{value:.1f}" for value in os.getloadavg())
+    print("\n".join([f"\n{options.minutes:g} minutes each, {options.threads} threads, load {load} at the end", *lines]))
+
+
+def compare(folder: Path, request: str, options: argparse.Namespace, out: Path) -> str:
+    """A line of the table."""
+    work = out / folder.name
+    task, test = prepare(folder, request, work)
+    call("plan.py", "--minutes", str(options.minutes), "--set", f"threads={options.threads}", *options.plan, cwd=work)
+    threads = str(options.threads)
+    print(call("train.py", cwd=work)[-1200:], flush=True)
+    call("export.py", "--out", "Deliver", cwd=work)
+    call("Deliver/predict.py", "--list", "paths.json", "-o", "found/template.json", "--masks", "found/masks", cwd=work)
+    shutil.copy(work / "Deliver" / "predict.py", work)  # its last step, from logits to the image's grid, serves both
+    recipe = str(Path(__file__).with_name("monai_recipe.py"))
+    more = {"OMP_NUM_THREADS": threads}
+    print(call(recipe, str(work), str(options.minutes), "found/recipe.npz", cwd=work, **more)[-300:], flush=True)
+    measured = dice_rows if task == "segmentation" else score_rows
+    name, rows, figure = measured(work, test)
+    patients = [str(record.get("patient") or record["image_path"]) for record in test]
+    return f"{folder.name[:28]:28} {name:6} {len(test):6}  {table_row(rows, figure, patients)}"
+
+
+def prepare(folder: Path, request: str, work: Path) -> tuple[str, list[dict[str, Any]]]:
+    """The template assembled on the index that m3b makes; the task, and the test cases."""
+    shutil.rmtree(work, ignore_errors=True)
+    work.mkdir(parents=True)
+    spec_file = work.with_suffix(".spec.json")
+    call("-m", "m3b", "look", str(folder), request, "-o", str(spec_file), "--force", cwd=work.parent, check=False)
+    spec = IndexSpec.model_validate_json(spec_file.read_text())
+    shutil.copytree(TEMPLATES / spec.task, work, dirs_exist_ok=True)
+    for file in (TEMPLATES / "shared").glob("*.py"):
+        shutil.copy(file, work / "Utils")
+    (work / "data").mkdir()
+    (work / "data" / "set").symlink_to(folder)
+    (work / "Datapath").mkdir(exist_ok=True)
+    (work / "found").mkdir()
+    write(execute(spec, folder, name="set", work=work), work)
+    test: list[dict[str, Any]] = json.loads((work / "Datapath" / "test.json").read_text())
+    (work / "test.json").write_text(json.dumps(test))
+    (work / "paths.json").write_text(json.dumps([record["image_path"] for record in test]))
+    (work / "Datapath" / "test.json").unlink()
+    return spec.task, test
+
+
+def call(*command: str, cwd: Path, check: bool = True, **environment: str) -> str:
+    """Standard output; the end of everything is shown where the command fails."""
+    env = {**os.environ, "PYTHONPATH": str(ROOT / "src"), **environment}
+    done = subprocess.run([sys.executable, *command], cwd=cwd, env=env, capture_output=True, text=True)
+    if done.returncode and check:
+        raise SystemExit(f"{' '.join(command)} ended with {done.returncode}\n{(done.stdout + done.stderr)[-4000:]}")
+    return done.stdout
+
+
+def dice_rows(work: Path, test: Sequence[dict[str, Any]]) -> tuple[str, list[np.ndarray], Figure]:
+    """Mean Dice of each case over its classes, of template and recipe, on the image's own grid."""
+    sys.path.insert(0, str(work))
+    from Utils.channels import read_case
+    from Utils.mask_grid import load_masks
+    from Utils.masks import read_mask
+
+    os.chdir(work)
+    plan = json.loads(Path("plan.json").read_text())
+    answers, recipe = json.loads(Path("found/template.json").read_text()), np.load("found/recipe.npz")
+    values = plan["labels"] or {}
+    rows: list[list[float]] = []
+    for place, (record, answer) in enumerate(zip(test, answers, strict=True)):
+        truth = load_masks(record, plan, read_case(record["image_path"], plan))
+        layers = recipe[str(place)]
+        both = []
+        for number, name in enumerate(plan["classes"]):
+            file = answer["masks"][name] if plan["overlap"] else answer["mask"]
+            own = read_mask(f"found/{file}").array.reshape(truth.shape[1:])
+            template = own > 0 if plan["overlap"] else own == values[name]
+            plain = layers[number] > 0 if plan["overlap"] else layers == number + 1
+            both.append([measure_mask(one, truth[number], (1.0,) * one.ndim).dice for one in (template, plain)])
+        rows.append(list(np.nanmean(np.array(both), axis=0)))
+    for name in [name for name in sys.modules if name.split(".")[0] in ("Utils", "Datapath", "Model", "Loss")]:
+        del sys.modules[name]
+    sys.path.remove(str(work))
+    columns = np.array(rows)
+    return "Dice", [columns[:, 0], columns[:, 1]], lambda part: float(np.nanmean(part))
+
+
+def score_rows(work: Path, test: Sequence[dict[str, Any]]) -> tuple[str, list[np.ndarray], Figure]:
+    """(N, 2 K): probabilities and truth of each case, of template and recipe."""
+    sys.path.insert(0, str(TEMPLATES))
+    from shared.ranks import macro_auroc
+
+    plan = json.loads((work / "plan.json").read_text())
+    answers, recipe = json.loads((work / "found/template.json").read_text()), np.load(work / "found/recipe.npz")
+    truth = np.array([[float(name in record["labels"]) for name in plan["classes"]] for record in test])
+    own = np.array([[answer["probabilities"][name] for name in plan["classes"]] for answer in answers])
+    rows = [np.hstack([scores, truth]) for scores in (own, recipe["scores"])]
+    return "AUROC", rows, lambda part: macro_auroc(*np.hsplit(part, 2)[::-1])
+
+
+def table_row(rows: Sequence[np.ndarray], figure: Figure, patients: Sequence[str]) -> str:
+    """Both figures and their difference, each with the interval over draws of patients."""
+    groups: dict[str, list[int]] = {}
+    for place, name in enumerate(patients):
+        groups.setdefault(name, []).append(place)
+    members, rng, drawn = list(groups.values()), np.random.default_rng(0), []
+    for _ in range(DRAWS):
+        chosen = [place for k in rng.integers(0, len(members), len(members)) for place in members[k]]
+        drawn.append([figure(part[chosen]) for part in rows])
+    values, table = [figure(part) for part in rows], np.array(drawn)
+    columns = [(values[0], table[:, 0]), (values[1], table[:, 1]), (values[0] - values[1], table[:, 0] - table[:, 1])]
+    told = []
+    for value, draws in columns:
+        low, high = np.nanpercentile(draws, (2.5, 97.5))
+        told.append(f"{value:.3f} ({low:.3f} to {high:.3f})")
+    return f"{told[0]:22} {told[1]:22} {told[2]}"
+
+
+if __name__ == "__main__":
+    main()
