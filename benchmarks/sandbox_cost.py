@@ -1,10 +1,10 @@
-"""What a sandbox adds to one command, over a bare subprocess: medians of many, in milliseconds.
+"""What a sandbox adds to one command, over a bare subprocess: medians and the least of many, in milliseconds.
 
     python benchmarks/sandbox_cost.py [--times 30] [--most-ms bubblewrap=60 --most-ms landlock=50]
 
 Bare and confined runs take turns, so that another load on the machine slows both alike. The processor's time of all
-processes together is what the clock shows on an idle machine with one core. With `--most-ms` the exit status is 1 where
-a backend adds more than that by the clock.
+processes together is what the clock shows on an idle machine with one core; the least by the clock is what it shows where
+nothing was in the way. With `--most-ms` the exit status is 1 where a backend adds more than that by the least.
 """
 
 from __future__ import annotations
@@ -73,8 +73,8 @@ def main() -> int:
     given = parser.parse_args()
     most = {name: float(value) for name, _, value in (one.partition("=") for one in given.most_ms)}
     status = 0
-    print(f"{'':<28}{'by the clock, ms':>34}{'of the processor, ms':>34}")
-    print(f"{'backend':<12}{'command':<16}" + 2 * f"{'bare':>12}{'confined':>12}{'added':>10}")
+    print(f"{'':<28}{'by the clock, ms':>34}{'least by the clock, ms':>34}{'of the processor, ms':>34}")
+    print(f"{'backend':<12}{'command':<16}" + 3 * f"{'bare':>12}{'confined':>12}{'added':>10}")
     with tempfile.TemporaryDirectory() as folder:
         work = Path(folder) / "work"
         work.mkdir()
@@ -86,12 +86,12 @@ def main() -> int:
                     print(f"{backend:<12}does not work here: {str(error).splitlines()[0]}")
                     break
                 added, line = [], f"{backend:<12}{name:<16}"
-                for kind in ("clock", "processor"):
-                    one, two = (statistics.median(getattr(t, kind) for t in took) for took in (without, with_it))
+                for kind, of in (("clock", statistics.median), ("clock", min), ("processor", statistics.median)):
+                    one, two = (of([getattr(t, kind) for t in took]) for took in (without, with_it))
                     line += f"{one:12.1f}{two:12.1f}{two - one:10.1f}"
                     added.append(two - one)
                 print(line)
-                status |= added[0] > most.get(backend, float("inf"))
+                status |= added[1] > most.get(backend, float("inf"))
     return status
 
 
