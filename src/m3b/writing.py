@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 from pathlib import Path
 
 
@@ -52,3 +53,35 @@ def sync_folder(folder: Path) -> None:
             raise
     finally:
         os.close(handle)
+
+
+_CODES = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"} | {
+    code: f"\\u{code:04x}" for code in (0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A))
+}
+
+
+def inert(text: str) -> str:
+    """A text that commands no terminal: control codes, and marks that turn the direction of writing, are spelled out.
+
+    File names, cells, the output of scripts and the words of models may hold anything.
+    """
+    return text.translate(_CODES)
+
+
+_BREAKS = str.maketrans({"\n": "\\n", "\t": "\\t", "\u2028": "\\u2028", "\u2029": "\\u2029"})
+
+
+def one_line(text: str) -> str:
+    """As `inert`, and what would begin a new line or is no character is spelled out too: a name stays within its line."""
+    text = inert(text).translate(_BREAKS)
+    return (
+        text if text.isprintable() else re.sub(r"[\ud800-\udfff]", lambda found: f"\\u{ord(found.group()):04x}", text)
+    )
+
+
+def from_one_line(text: str) -> str:
+    """The name that `one_line` spelled."""
+    text = text.replace("\\n", "\n").replace("\\t", "\t")
+    return re.sub(
+        r"\\x([0-9a-f]{2})|\\u([0-9a-f]{4})", lambda found: chr(int(found.group(1) or found.group(2), 16)), text
+    )

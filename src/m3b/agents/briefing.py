@@ -23,6 +23,7 @@ from m3b.tasks import families, family
 from m3b.tasks.templates import serving
 from m3b.tools import ToolResult
 from m3b.tools.phi import scrub
+from m3b.writing import inert, one_line
 
 Look = Callable[[str, Mapping[str, object]], ToolResult]
 """Calls a preview tool on m3b's own account: looking costs the agents no action."""
@@ -144,7 +145,7 @@ def _readings(readings: Sequence[ProposedReading]) -> list[str]:
         {key: value for key, value in one.model_dump(mode="json", exclude=hidden).items() if value} for one in readings
     ]
     told = STANDS if any(one.given for one in readings) else TAKE
-    return [f"{READINGS}\n{scrub(json.dumps(shown, ensure_ascii=False, indent=1))}\n{told}"]
+    return [f"{READINGS}\n{inert(scrub(json.dumps(shown, ensure_ascii=False, indent=1)))}\n{told}"]
 
 
 def _about(card: Card, notes: str) -> str:
@@ -261,7 +262,7 @@ def model_briefing(
     text = "\n\n".join(
         [
             "Stage: model",
-            f"Task: {selection.task}; metric: {selection.metric}; classes: {', '.join(data.classes) or 'none'}.",
+            f"Task: {selection.task}; metric: {selection.metric}; classes: {one_line(', '.join(data.classes)) or 'none'}.",
             f"The project is in place: plan.json, plan.py, train.py, export.py. The check tried a batch of "
             f"{shape}, whatever the plan's; the model has "
             f"{module.parameters:,} parameters; on one batch its loss fell from {before:.3f} to {after:.3f}.{_plan(module)}",
@@ -315,8 +316,8 @@ def _short(value: object) -> str:
 def _classes(data: DataIndex) -> str:
     """The classes, with the values that stand for them in masks."""
     if data.values and min(data.values.values()) > 0:
-        return ", ".join(f"{name} (value {value})" for name, value in data.values.items())
-    return (", ".join(data.classes) or "none") + (" (several may apply)" if data.multi_label else "")
+        return one_line(", ".join(f"{name} (value {value})" for name, value in data.values.items()))
+    return (one_line(", ".join(data.classes)) or "none") + (" (several may apply)" if data.multi_label else "")
 
 
 def _tables(card: Card) -> list[str]:

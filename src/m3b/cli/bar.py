@@ -11,7 +11,7 @@ from rich.progress import BarColumn, Progress, ProgressColumn, SpinnerColumn, Ta
 from rich.progress_bar import ProgressBar
 from rich.text import Text
 
-from m3b.cli.show import inert
+from m3b.writing import inert
 
 COUNTED = re.compile(r"\b(\d+) of (\d+) (s|images|cases|files)\b")
 """How scripts and checks say how far they are; seconds go on by themselves until the next line."""

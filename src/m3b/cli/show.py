@@ -12,24 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from m3b.errors import WrongUse
+from m3b.writing import inert
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from m3b.run.result import Result
-
-
-_CODES = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"} | {
-    code: f"\\u{code:04x}" for code in (0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A))
-}
-
-
-def inert(text: str) -> str:
-    """A text that commands no terminal: control codes, and marks that turn the direction of writing, are spelled out.
-
-    File names, cells, the output of scripts and the words of models may hold anything.
-    """
-    return text.translate(_CODES)
 
 
 def echo(text: str, *, err: bool = False) -> None:

@@ -12,6 +12,7 @@ from m3b.tools.context import Context, ToolResult
 from m3b.tools.natural import natural
 from m3b.tools.paths import Roots, copy_file, entries, walk, write_whole
 from m3b.tools.text import plural, size
+from m3b.writing import one_line
 
 _MAX_LISTED = 300
 
@@ -41,7 +42,9 @@ def list_files(ctx: Context, path: str = ".", depth: int = 2) -> ToolResult:
     more = _list_into(ctx, top, "", max(1, min(depth, 6)), lines)
     if more:
         lines.append(f"... the list stops at {_MAX_LISTED} entries; use preview_dirs to count and group the rest")
-    return ToolResult("\n".join([f"{ctx.roots.show(top)}/", *lines]) if lines else f"{path}: empty folder")
+    return ToolResult(
+        "\n".join([f"{ctx.roots.show(top)}/", *map(one_line, lines)]) if lines else f"{path}: empty folder"
+    )
 
 
 def _list_into(ctx: Context, folder: Path, indent: str, depth: int, lines: list[str]) -> bool:
@@ -169,6 +172,6 @@ def missing(roots: Roots, path: str, real: Path) -> ToolError:
     close = difflib.get_close_matches(real.name, names, 3, 0.75) if folder == real.parent else []
     shown = roots.show(folder)
     if close:
-        return ToolError(f"{path} does not exist. Close: {', '.join(close)} (in {shown}).")
+        return ToolError(one_line(f"{path} does not exist. Close: {', '.join(close)} (in {shown})."))
     some = ", ".join(names[:15]) + (f" and {len(names) - 15} more" if len(names) > 15 else "")
-    return ToolError(f"{path} does not exist. {shown} holds: {some or 'nothing'}.")
+    return ToolError(one_line(f"{path} does not exist. {shown} holds: {some or 'nothing'}."))

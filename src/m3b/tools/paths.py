@@ -11,6 +11,7 @@ from pathlib import Path
 from m3b import untrusted
 from m3b.data.links import WHAT_TO_DO, Inside
 from m3b.errors import ToolError
+from m3b.writing import from_one_line, one_line
 
 _TOP = Path("/")
 
@@ -31,12 +32,16 @@ class Roots:
         self._taken = {name.split("/")[0] for name in self.read}
 
     def resolve(self, path: str, *, write: bool = False) -> Path:
-        """The real path behind the agent's spelling; it need not exist.
+        """The real path behind the agent's spelling; it need not exist. A name that had to be spelled out is found too.
 
         Raises:
             ToolError: an empty path, `..`, a path or link that leads out of the roots, or read-only material that
                 is to be written. The message names the allowed roots or the way round.
         """
+        if "\\" in path and not write and (spelled := from_one_line(path)) != path:
+            real = self.resolve(spelled)
+            if real.exists():
+                return real
         parts = self._parts(path)
         name = self._root_of(parts)
         if write and parts and parts[0] in self._taken:
@@ -66,7 +71,7 @@ class Roots:
         return Inside((self.work, *self.read.values()))
 
     def show(self, path: Path) -> str:
-        """A real path in the agent's spelling; a path outside every root comes back as its last name only."""
+        """A real path in the agent's spelling, on one line; a path outside every root comes back as its last name only."""
         best: tuple[int, str] | None = None
         for name, base in [("", self.work), *self.read.items()]:
             if path.is_relative_to(base):
@@ -74,7 +79,7 @@ class Roots:
                 text = (f"{name}/{tail}" if tail != "." else name) if name else tail
                 if best is None or len(base.parts) > best[0]:
                     best = (len(base.parts), text)
-        return best[1] if best else path.name
+        return one_line(best[1] if best else path.name)
 
     def writable(self, path: Path) -> bool:
         """Whether a resolved path lies in the folder that may be written."""

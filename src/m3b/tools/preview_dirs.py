@@ -14,6 +14,7 @@ from m3b.tools.natural import natural
 from m3b.tools.patterns import PatternGroup
 from m3b.tools.survey import FolderWalk, Node, survey
 from m3b.tools.text import plural, size
+from m3b.writing import one_line
 
 _MAX_PATTERNS = 24
 _MAX_CHILDREN = 10
@@ -51,7 +52,7 @@ def report(found: FolderWalk, shown: str, top: Path, samples: int) -> str:
         lines.append("patterns:")
         lines += _patterns(found)
         lines += _samples(found, top, samples)
-    return "\n".join(lines + _oddities(found))
+    return "\n".join(map(one_line, lines + _oddities(found)))
 
 
 def summary(found: FolderWalk, shown: str) -> FolderSummary:

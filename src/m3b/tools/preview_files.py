@@ -20,6 +20,7 @@ from m3b.tools.paths import open_read, walk
 from m3b.tools.patterns import extension
 from m3b.tools.previews.lines import Lines
 from m3b.tools.text import shorten, size
+from m3b.writing import one_line
 
 _KINDS = {
     "tables": (".csv", ".tsv", ".tab"),
@@ -48,13 +49,15 @@ def preview_files(ctx: Looking, paths: list[str]) -> ToolResult:
         try:
             parts.append(preview(ctx, path, files))
         except (ToolError, DataError) as error:
-            parts.append(spelled(ctx, str(error)))
+            parts.append(one_line(spelled(ctx, str(error))))
             failed += 1
         except OSError as error:
-            parts.append(f"{path}: {error.strerror or error}")
+            parts.append(one_line(f"{path}: {error.strerror or error}"))
             failed += 1
         except MemoryError:
-            parts.append(f"{path}: cannot be read: it asks for more memory than there is. Look at it with a script.")
+            parts.append(
+                f"{one_line(path)}: cannot be read: it asks for more memory than there is. Look at it with a script."
+            )
             failed += 1
     if len(paths) > 40:
         parts.append(f"Only the first 40 of {len(paths)} paths were previewed.")
@@ -107,7 +110,8 @@ def preview(ctx: Looking, path: str, files: list[FileSummary]) -> str:
         ) from None
     if isinstance(lines, Lines):
         files.append(lines.summary.model_copy(update={"path": shown}))
-    return f"{shown}: {size(length)}, {lines[0]}" + "".join(f"\n  {line}" for line in lines[1:])
+    told = [one_line(line) for line in lines]
+    return f"{shown}: {size(length)}, {told[0]}" + "".join(f"\n  {line}" for line in told[1:])
 
 
 @contextmanager
