@@ -12,12 +12,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from m3b.errors import WrongUse
-from m3b.writing import inert
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from m3b.run.result import Result
+
+
+def inert(text: str) -> str:
+    """See `m3b.writing.inert`."""
+    from m3b.writing import inert as spelled
+
+    return spelled(text)
 
 
 def echo(text: str, *, err: bool = False) -> None:
