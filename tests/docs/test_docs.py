@@ -310,11 +310,13 @@ def test_what_is_shown_of_extending_works(elsewhere: Path) -> None:
     m3b.data.synthetic.make_chest(elsewhere / "chest-xrays", patients=10)
     text = "\n".join(block.text for block in PYTHON if block.page.name == "extending.md")
     text += "\nfrom m3b.metrics import canonical_metric\nprint(canonical_metric('Youden', 'diagnosis'))"
-    text += "\nprint(youden([{'labels': [one], 'decided': [one]} for one in ('opacity', 'clear')]))"
+    text += "\ntest_youden()"
     where = {**os.environ, "PYTHONPATH": str(ROOT / "examples" / "landmarks")}
     ran = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, timeout=900, env=where)
     assert ran.returncode == 0, ran.stderr
-    assert ran.stdout.splitlines() == ["['landmarks', 'my-unet']", "youden", "1.0"]
+    assert ran.stdout.splitlines() == ["['landmarks', 'my-unet']", "youden"]
+    (metric,) = [block for block in PYTHON if block.page.name == "extending.md" and "YOUDEN = Metric" in block.text]
+    assert len(metric.text.splitlines()) <= 40, "a new metric is a short file"
 
 
 @pytest.mark.slow

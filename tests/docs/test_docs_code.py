@@ -45,7 +45,7 @@ def test_the_picture_of_the_layers_is_that_of_the_code() -> None:
 def test_what_the_architecture_page_names_is_there() -> None:
     text = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
     table = text[text.index("## Where to add what") : text.index("## What the figures")]
-    for place in re.findall(r"`(m3b/[\w/.]+|resources/[\w/.]+)`", table):
+    for place in re.findall(r"`(m3b/[\w/.]+|resources/[\w/.]+)`", text):
         assert (ROOT / ("src" if place.startswith("m3b") else "") / place).exists(), place
     for thing in ("task family", "metric", "provider", "tool", "check", "stage", "reading"):
         assert re.search(rf"^\| an? {thing}\b", table, re.MULTILINE), thing

@@ -1,4 +1,8 @@
-"""A run begun, worked to its end, whatever that is, and the end written down."""
+"""A run begun, worked to its end, whatever that is, and the end written down.
+
+`m3b.run.pipeline` comes before: it looks at what was given and makes the run folder. What happens between beginning and end
+stands in `m3b.run.orchestrator`.
+"""
 
 from __future__ import annotations
 

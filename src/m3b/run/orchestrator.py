@@ -1,4 +1,8 @@
-"""One run from its request to a delivered model: the stages one after the other, and what m3b does between them."""
+"""One run from its request to a delivered model: the stages one after the other, and what m3b does between them.
+
+What a stage is stands in `m3b.run.stages`, how one is performed in `m3b.run.performing`. From the acceptance of the index on,
+agents and scripts see training cases alone.
+"""
 
 from __future__ import annotations
 
