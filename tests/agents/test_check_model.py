@@ -112,6 +112,36 @@ def test_a_good_model_in_the_sandbox(tmp_path: Path) -> None:
     assert "test" not in json.dumps(model.validation)
 
 
+SEVERAL = PREDICT.replace(
+    'weight = float(load_file(here / "model.safetensors")["w"][0])',
+    'names = json.loads((here / "config.json").read_text())["weights"]\n'
+    'weight = float(sum(load_file(here / name)["w"][0] for name in names)) / len(names)',
+)
+
+
+def test_networks_of_folds_answer_for_the_cases_that_they_have_not_seen(desk: Desk) -> None:
+    """All networks together had seen every "held-out" case, and the validation figure flattered them."""
+    place = make_deliverable(desk.folder, predict=SEVERAL)
+    (place / "model.safetensors").unlink()
+    for number, weight in enumerate((0.3, -0.1)):  # the second one is wrong wherever it is asked alone
+        save_file({"w": np.array([weight], np.float32)}, place / f"model-{number + 1}-of-2.safetensors")
+    config = {"classes": ["dark", "bright"], "weights": ["model-1-of-2.safetensors", "model-2-of-2.safetensors"]}
+    (place / "config.json").write_text(json.dumps(config))
+    rows = [{"image": record.key, "fold": number // 30} for number, record in enumerate(desk.index.train)]
+    desk.held_out([{"image": row["image"]} for row in rows])
+    assert desk.check().artifact.validation["value"] == 1.0, "together they are right"
+    desk.held_out([{**row, "fold": 0} for row in rows])
+    assert desk.check().artifact.validation["value"] == 1.0
+    desk.held_out([{**row, "fold": 1} for row in rows])
+    assert desk.check().artifact.validation["value"] == 0.0
+    desk.held_out(rows)
+    assert 0.3 < desk.check().artifact.validation["value"] < 0.9, "half of them are answered wrongly"
+    assert [row["image"] for row in desk.kept[-1].rows] == [record.key for record in desk.index.test]
+    assert not list(desk.run.folder.glob(".staged-*"))
+    desk.held_out([{**row, "fold": 7} for row in rows])
+    assert desk.check().artifact.validation["value"] == 1.0, "a fold without a network is none"
+
+
 def test_a_model_without_skill_is_accepted_with_a_word(desk: Desk) -> None:
     """Whether it is a success is decided at delivery; here its agent hears what m3b measured."""
     make_deliverable(desk.folder, weight=0.0)

@@ -110,7 +110,8 @@ def _validate(plan: dict[str, Any], fold: int, valid: Cases, limit: float) -> di
         seen[rows] = run_model(model, torch.utils.data.Subset(valid, rows.tolist()), device, batch, views)[0]
     done = json.loads((LOGOUT / f"fold{fold}" / "done.json").read_text())
     case = once / max(len(valid), 1)
-    return {**done, "logits": logits, "seen": seen, "labels": labels, "records": valid.records, "case": case}
+    records = [{**record, "fold": fold} for record in valid.records]
+    return {**done, "logits": logits, "seen": seen, "labels": labels, "records": records, "case": case}
 
 
 def _views(plan: dict[str, Any]) -> list[dict[str, Any]]:
@@ -179,6 +180,7 @@ def _rows(plan: dict[str, Any], records: list[Any], scores: np.ndarray) -> list[
         {
             "image": record["image_path"],
             "patient": record.get("patient"),
+            "fold": record["fold"],
             "labels": record["labels"],
             "probabilities": {name: round(float(p), 5) for name, p in zip(plan["classes"], row, strict=True)},
         }

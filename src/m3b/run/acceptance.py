@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from m3b.agents.artifacts import DataIndex, Selection
+from m3b.agents.checks.folds import Predict
 from m3b.agents.checks.frozen import freeze
 from m3b.agents.checks.index import AUDIT, check_index
 from m3b.agents.checks.integrity import fingerprint, integrity, save_hashes, sha256
 from m3b.agents.checks.locked import digest_made, lock, made_files
-from m3b.agents.checks.model import FOLDER, Baseline, MeasuredTest, Predict, check_model, take
+from m3b.agents.checks.model import FOLDER, Baseline, MeasuredTest, check_model, take
 from m3b.agents.loop import Emit
 from m3b.agents.verdict import Verdict, rejected
 from m3b.data import kinds

@@ -9,10 +9,10 @@ from typing import Any
 
 from m3b import untrusted
 from m3b.agents.artifacts import Selection, TrainedModel
+from m3b.agents.checks.folds import PREDICTIONS, Predict, folds_of, held_out_answers, key_of
 from m3b.agents.reasons import for_people, last_line
 from m3b.agents.verdict import Fault, Verdict, accepted, rejected
 from m3b.data.index import Index, Record
-from m3b.data.records import paths_of
 from m3b.errors import ModelError
 from m3b.metrics import Measure, Scores, judge
 from m3b.models import Frozen, freeze, read_promise
@@ -22,8 +22,6 @@ from m3b.tasks import Row, family
 from m3b.tasks.base import spread
 
 FOLDER = "Deliver"
-Predict = Callable[[Path, Sequence[Record], Index], list[Row]]
-"""Runs a deliverable's predict.py on cases, without the raw data, and measures each answer: one row a case."""
 Baseline = Callable[[Sequence[Record], Sequence[Record], Index, Path], Any]
 """`TaskFamily.trivial`, or the same in the reader process."""
 
@@ -69,7 +67,8 @@ def check_model(
         return rejected(Fault(other, f"The trained model is not the one that was asked for: {for_people(other)}"))
     valid = validation_records(work, index)
     try:
-        rows = predict(folder, [*valid, *index.test], index)
+        fair = held_out_answers(folder, folds_of(work), valid, index, predict, work.parent)
+        rows = [*fair, *predict(folder, index.test, index)] if fair else predict(folder, [*valid, *index.test], index)
     except ModelError as error:
         fault = f"{FOLDER}/predict.py does not do its work in a clean process: {error}"
         told = f"The trained model's predict.py does not do its work in a clean process: {last_line(str(error))}"
@@ -114,16 +113,12 @@ def _promised(folder: Path, index: Index) -> str:
 def validation_records(work: Path, index: Index) -> list[Record]:
     """The training cases that the project held out, as far as it says which."""
     try:
-        rows = untrusted.read_json(work, "Logout/valid_predictions.json")
-        names = {_key(row["image"]) for row in rows}
+        rows = untrusted.read_json(work, PREDICTIONS)
+        names = {key_of(row["image"]) for row in rows}
     except (OSError, ValueError, KeyError, TypeError):
         return []
     held = [record for record in index.train if record.key in names]
     return list(spread(held, family(index.task).valid_cases)) if held else []  # an index is often sorted by label
-
-
-def _key(image: Any) -> str:
-    return "|".join(paths_of(image))
 
 
 def _validation(
