@@ -180,7 +180,7 @@ def test_an_incomplete_folder_is_never_run(desk: Desk) -> None:
         ("import nowhere", "No module named 'nowhere'"),
         (PREDICT.replace("1 - p", "float('nan')"), "not a number from 0 to 1"),
         (PREDICT.replace("1 - p", "0.9 - p / 2"), "sum to"),
-        (PREDICT.replace("rows.append", "if len(rows) < 3: rows.append"), "3 predictions for 10 images"),
+        (PREDICT.replace("rows.append", "if len(rows) < 3: rows.append"), "3 predictions for 30 images"),
         (PREDICT.replace('"dark"', '"grey"'), "['bright', 'grey']"),
         ("open('../../../../data/0.png').read()" + PREDICT, "No such file"),
     ],
