@@ -11,7 +11,9 @@ from PIL import Image
 from pipeline_kit import actor, both, choice, of_kind, play, say, script, write
 
 from m3b import Pipeline
-from m3b.errors import LLMError
+from m3b.errors import LLMError, WrongUse
+from m3b.run.accepted_reading import accepted_reading
+from m3b.run.folder import Run
 from m3b.testing import fault
 
 STOP = "Far enough for this test."
@@ -83,6 +85,10 @@ def test_an_honest_index_is_accepted_and_its_origin_said(tmp_path: Path, xrays: 
     report = (tmp_path / "run" / "report.html").read_text()
     assert "made by a script of the Data Engineer" in report
     assert "1 file is left out: a document." in report
+    with pytest.raises(
+        WrongUse, match="made by a script of the Data Engineer's: no reading of the folder says the same"
+    ):
+        accepted_reading(Run.open(tmp_path / "run"))
 
 
 @pytest.mark.parametrize("body", [BRIGHT, SWAPPED], ids=["brightness", "swapped"])

@@ -13,7 +13,10 @@ from PIL import Image
 from pipeline_kit import REQUEST, actor, call, m3b_command, make_spots, of_kind, play, say, write
 
 from m3b import Pipeline
+from m3b.data.spec.croissant import given_by, load
 from m3b.errors import LLMError
+from m3b.run.accepted_reading import accepted_reading
+from m3b.run.folder import Run
 from m3b.testing.scripted import fault
 
 STOP = "Far enough for this test."
@@ -57,6 +60,16 @@ def test_the_rules_take_a_reading_and_every_file_is_accounted_for(tmp_path: Path
     mask = np.asarray(Image.open(tmp_path / "run/work" / train[0]["mask_path"]))
     assert set(np.unique(mask)) == {0, 1}
     assert abs(int(mask.sum()) - 18 * 20) < 60
+    assert any("were cut: above 127.5 is polyps" in note for note in notes), notes
+    spec, root = accepted_reading(Run.open(tmp_path / "run"))
+    assert (root, spec.masks and spec.masks.cut) == (data, 127.5)
+    written = tmp_path / "croissant.json"
+    asked = m3b_command("data", "croissant", tmp_path / "run", "-o", written)
+    made = subprocess.run(asked, capture_output=True, text=True, check=False)
+    if made.returncode == 0:
+        assert given_by(load(written)).index == spec
+    else:
+        assert "m3b[croissant]" in made.stderr
 
 
 def test_what_is_not_clear_is_said_and_not_guessed(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""`m3b data croissant`: a reading as a Croissant file."""
+"""`m3b data croissant`: a reading, or that of a run, as a Croissant file."""
 
 from __future__ import annotations
 
@@ -13,25 +13,36 @@ from m3b.errors import WrongUse
 
 
 def croissant(
-    spec: Annotated[
-        Path, typer.Argument(help="A reading: a file that `m3b look -o` wrote, or a run's index_spec.json.")
+    reading: Annotated[
+        str,
+        typer.Argument(
+            help="A reading: a file that `m3b look -o` wrote; or a run (its id or folder, or `last`) whose index was accepted."
+        ),
     ],
-    data: Annotated[Path, typer.Option(help="The data folder that it reads.")],
     out: Annotated[Path, typer.Option("-o", "--out", help="Where to write the Croissant file.")],
+    data: Annotated[Path | None, typer.Option(help="The data folder that it reads; of a run, its own.")] = None,
     force: Force = False,
 ) -> None:
     """Write a reading of a folder as a Croissant file (MLCommons' format for data sets)."""
     import json as js
 
     from m3b.data.spec.croissant import written
+    from m3b.run.accepted_reading import accepted_reading
+    from m3b.run.folder import Run
     from m3b.run.given import given_from
     from m3b.writing import replace_text
 
     spare([out], force=force)
-    given = given_from(spec, None)
-    if not data.is_dir() or given is None or given.index is None:
+    if data is not None and not data.is_dir():
         raise WrongUse(f"{data} is no folder.")
-    replace_text(
-        out, js.dumps(written(given.index, data.resolve(), data.resolve().name), indent=1, ensure_ascii=False) + "\n"
-    )
+    if Path(reading).expanduser().is_file():
+        given = given_from(Path(reading), None)
+        if data is None or given is None or given.index is None:
+            raise WrongUse(f"Name the folder that {reading} reads with --data.")
+        spec, root = given.index, data
+    else:
+        spec, own = accepted_reading(Run.open(reading))
+        root = data or own
+    root = root.resolve()
+    replace_text(out, js.dumps(written(spec, root, root.name), indent=1, ensure_ascii=False) + "\n")
     typer.echo(str(out))

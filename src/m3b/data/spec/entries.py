@@ -14,6 +14,14 @@ from m3b.data.spec.masks import MaskSource
 from m3b.data.spec.model import IndexSpec, Text
 from m3b.data.spec.sources import Sources
 
+WORDS = {
+    "rtstruct": "DICOM contours",
+    "dicom_seg": "DICOM segments",
+    "labelme": "outlines (LabelMe)",
+    "coco": "outlines (COCO)",
+}
+"""What masks are drawn from, by format."""
+
 
 def entries_of(job: SpecExecution, cases: Sequence[CaseDraft]) -> list[Entry]:
     spec = job.spec
@@ -31,18 +39,29 @@ def entries_of(job: SpecExecution, cases: Sequence[CaseDraft]) -> list[Entry]:
         entries.append(Entry(case, record))
     if masks is not None:
         masks.leave_unmatched()
-        job.notes += _cut_told(spec)
+    job.notes += _converted(spec)
     if boxes is not None:
         job.notes += [f"{count} boxes left out: {reason}" for reason, count in boxes.notes.items()]
     return entries
 
 
-def _cut_told(spec: IndexSpec) -> list[str]:
-    """That masks were cut in two, which changes what their files say."""
-    if spec.masks is None or spec.masks.cut is None:
-        return []
-    return [f"masks hold more than two levels, as lossy compression leaves them, and were cut: above {spec.masks.cut:g} is "
-            f"{next(iter(spec.masks.classes))}"]  # fmt: skip
+def _converted(spec: IndexSpec) -> list[str]:
+    """What was made of the files of masks and channels, where that changes what they say."""
+    told = []
+    masks, channels = spec.masks, spec.images.channels
+    if masks is not None and masks.cut is not None:
+        told.append(
+            "masks hold more than two levels, as lossy compression leaves them, and were cut: above "
+            f"{masks.cut:g} is {next(iter(masks.classes))}"
+        )
+    if masks is not None and masks.format != "image":
+        told.append(f"masks were drawn from {WORDS[masks.format]}, on the grid of their images")
+    elif masks is not None and masks.combine == "union":
+        told.append("of several mask files of a case one mask was made: what any of them marks")
+    if channels:
+        told.append(f"images are read as {len(channels)} channels ({', '.join(one.name for one in channels)}), the others on the "
+                    f"grid of {channels[0].name}")  # fmt: skip
+    return told
 
 
 def _record(job: SpecExecution, case: CaseDraft, masks: MaskSource | None, boxes: BoxSource | None) -> Record:

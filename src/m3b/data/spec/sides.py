@@ -11,6 +11,7 @@ from m3b.data.spec.job import Entry, SpecExecution
 from m3b.data.spec.model import IndexSpec, Value
 from m3b.data.spec.opened import COPY, UNREADABLE, NothingOpens, open_all
 from m3b.data.spec.split import Unit, draw, together
+from m3b.data.spec.strata import marked_in
 from m3b.data.survey.keys import key as normal
 from m3b.errors import DataError
 
@@ -30,8 +31,9 @@ def sides_of(job: SpecExecution, entries: list[Entry]) -> tuple[list[Record], li
         )
         own = []
     if not own:
-        held = draw([Unit(g, classes_in(e.record)) for g, e in zip(groups, entries, strict=True)], spec.split.share,
-                    spec.split.seed)  # fmt: skip
+        marked = marked_in(job, [entry.record for entry in entries])
+        units = [Unit(group, some) for group, some in zip(groups, marked, strict=True)]
+        held = draw(units, spec.split.share, spec.split.seed)
         sides, crossing = ["test" if group in held else "train" for group in groups], 0
     else:
         for entry, side in zip(entries, own, strict=True):
@@ -131,13 +133,3 @@ def _own(job: SpecExecution, source: Value, entries: Sequence[Entry]) -> list[st
 
 def _texts(job: SpecExecution, values: Sequence[Value], case: CaseDraft) -> list[str]:
     return [job.sources.text(value, case) or "" for value in values]
-
-
-def classes_in(record: Record) -> tuple[str, ...]:
-    if record.boxes is not None:
-        return tuple(dict.fromkeys(one.label for one in record.boxes))
-    if isinstance(record.mask, Mapping):
-        return tuple(record.mask)
-    if record.mask is not None:
-        return ("marked",)
-    return record.labels

@@ -17,6 +17,7 @@ class LabelSource:
         covered: share of the images that have a value.
         strength: of this kind of place, before the request is asked.
         weak: what is not certain unless the request names the classes.
+        rows: whether `values` counts the rows of a table that names more than is there, and not files.
         apart: what speaks against the place and the images belonging together, whatever the request names.
         only_named: whether it is no place of labels at all unless the request names a class.
     """
@@ -32,6 +33,7 @@ class LabelSource:
     doubt: str = ""
     weak: str = ""
     apart: str = ""
+    rows: bool = False
     only_named: bool = False
     split: SplitRule | None = None
     together: tuple[Value, ...] = ()

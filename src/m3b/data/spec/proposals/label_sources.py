@@ -112,7 +112,7 @@ def _from_tables(survey: Survey, images: ImageSet, named: str = "") -> Iterator[
                 strength -= 0.1
             yield LabelSource(kept, (value,), column.name, f"the column {column.name!r} of {tables.title}", covered, strength,
                          separator=column.separator, doubt=doubt, split=split, together=together,
-                         patient=patient, apart=apart)  # fmt: skip
+                         patient=patient, apart=apart, rows=bool(doubt))  # fmt: skip
         if len(flags) > 1:
             sources = tuple(tables.column(survey, images, column.name) for column in flags)
             counts = {column.name: sum(v.count for v in column.values if v.text.casefold() in ("1", "1.0", "true", "yes"))
@@ -121,7 +121,7 @@ def _from_tables(survey: Survey, images: ImageSet, named: str = "") -> Iterator[
             title = f"{len(flags)} yes/no columns of {tables.title}"
             yield LabelSource(
                 counts, sources, "", title, covered, strength, one_hot=True, split=split, doubt=doubt, together=together,
-                patient=patient, apart=apart,
+                patient=patient, apart=apart, rows=bool(doubt),
             )  # fmt: skip
 
 

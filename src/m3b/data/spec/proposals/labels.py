@@ -52,7 +52,8 @@ def propose_labels(survey: Survey, ask: Ask) -> Iterator[Proposal]:
             counts = ", ".join(f"{name} {sum(source.values.get(v, 0) for v in some)}" for name, some in
                                list(classes.mapping.items())[:12])  # fmt: skip
             views, doubt = views_of(images), images.doubt or other_views(survey, images, ask.words)
-            evidence = (f"labels from {source.title}: {counts}", *(one for one in (views, classes.why) if one), *rare,
+            unit = " (rows of the table, not files)" if source.rows else ""
+            evidence = (f"labels from {source.title}: {counts}{unit}", *(one for one in (views, classes.why) if one), *rare,
                         f"{source.covered:.0%} of {images.count:,} images have one", *together.evidence,
                         *surroundings.evidence)  # fmt: skip
             doubts = (*(one for one in (classes.doubt, source.doubt, doubt) if one), *surroundings.doubts)

@@ -1,0 +1,47 @@
+"""The reading of the data that a run's index was made from."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from m3b.errors import DataError, WrongUse
+from m3b.run.acceptance import READING
+from m3b.run.folder import Run
+from m3b.run.journal import salvage
+from m3b.run.origin import SCRIPT
+from m3b.run.record import workspace_of
+from m3b.run.state import History
+
+if TYPE_CHECKING:
+    from m3b.data.spec.model import IndexSpec
+
+
+def accepted_reading(run: Run) -> tuple[IndexSpec, Path]:
+    """The spec of an accepted index, and the data folder that it reads.
+
+    Raises:
+        WrongUse: no index was accepted, a script made it, or the data is not where it was.
+    """
+    from m3b.data.spec.given import spec_of
+
+    history = History.of(salvage(run.journal_file))
+    index, selection = history.index, history.selection
+    if index is None or selection is None:
+        raise WrongUse(f"The run {run.id} has no index that was accepted.")
+    if index.origin == SCRIPT:
+        raise WrongUse(
+            f"The index of the run {run.id} was made by a script of the Data Engineer's: no reading of the folder says the "
+            "same. `m3b look DIR ... -o spec.json` proposes one, which can be written as Croissant."
+        )
+    cards = workspace_of(run.load()).cards
+    root = cards[selection.card].path if selection.card in cards else None
+    if root is None or not root.is_dir():
+        raise WrongUse(f"The data of the run {run.id} ({selection.card}) is not there any more. Name it with --data.")
+    try:
+        return spec_of(json.loads((run.folder / READING).read_text("utf-8"))), root
+    except (OSError, ValueError, DataError) as error:
+        raise WrongUse(
+            f"{run.folder / READING} cannot be used: {error}. It is written when an index is accepted."
+        ) from error
