@@ -35,6 +35,33 @@ class TaskOffer(Summary):
     plan: str = ""
 
 
+class TaskReading(Summary):
+    """The best that a folder could be read as for one task.
+
+    Args:
+        boxes: whether boxes were asked for; None leaves that open.
+        score: 0 to 1; `insufficient` says why it may not be taken without more.
+    """
+
+    task: str
+    boxes: bool | None = None
+    title: str
+    score: float
+    insufficient: str = ""
+
+
+class FolderRead(Summary):
+    """What m3b read in a folder before anybody was asked.
+
+    Args:
+        lines: images and masks with their values, tables, annotations, split, patients, faults: ten at most.
+        readings: the best a task, for the tasks that have any.
+    """
+
+    lines: tuple[str, ...] = ()
+    readings: tuple[TaskReading, ...] = ()
+
+
 class CardOffer(Summary):
     """A data set on this machine.
 
@@ -43,6 +70,7 @@ class CardOffer(Summary):
         description: the card's free text.
         notes: what a note in the folder says, in the words of whoever made it.
         folder, files: m3b's own look at its data.
+        read: what a survey of all its files found.
     """
 
     name: str
@@ -57,6 +85,7 @@ class CardOffer(Summary):
     notes: str = ""
     folder: FolderSummary = FolderSummary()
     files: tuple[FileSummary, ...] = ()
+    read: FolderRead = FolderRead()
 
 
 class SelectionBrief(Summary):

@@ -11,6 +11,7 @@ from PIL import Image
 
 from m3b.agents.artifacts import DataIndex, Selection, TrainingModule
 from m3b.agents.briefing import Look, index_briefing, model_briefing, module_briefing, selection_briefing
+from m3b.briefs import FolderRead, SelectionBrief, TaskReading
 from m3b.data.cards import Card, card_for_folder
 from m3b.messages import ToolCall
 from m3b.resources import resources_dir
@@ -87,13 +88,44 @@ def test_selection(card: Card, look: Look) -> None:
     assert "data not on this machine)" not in others.split("\n", 1)[1]
 
 
+def test_what_was_read_stands_before_the_folder_and_as_data(card: Card, look: Look) -> None:
+    found = [TaskReading(task="diagnosis", title="cases of cases.csv", score=0.7),
+             TaskReading(task="diagnosis", boxes=True, title="worse", score=0.2),
+             TaskReading(task="detection", title="boxes", score=0.3, insufficient="weakly borne out")]  # fmt: skip
+    read = FolderRead(lines=("g1 images x 30: 2D picture",), readings=tuple(found))
+    told = selection_briefing(REQUEST, [card], look, lambda one: read)
+    start = told.text.index("m3b read in all files of data/chest-x-ray:")
+    assert start < told.text.index("case_{000..029}.png")
+    assert "- as diagnosis: cases of cases.csv (score 0.70)\n" in told.text
+    assert "- as detection: boxes (score 0.30); open: weakly borne out" in told.text
+    assert "worse" not in told.text, "the best of each task"
+    assert isinstance(told.facts, SelectionBrief)
+    assert told.facts.cards[0].read == read
+
+
+def test_the_trainer_is_told_what_may_be_set(card: Card, look: Look) -> None:
+    text = model_briefing(CHOICE, DATA, MODULE, 7.5, resources=resources_dir()).text
+    assert "## Settings of plan.json" in text
+    assert "`class_weights`" in text
+    assert "## Typical edits" not in text
+
+
+def test_the_plan_is_the_data_engineers(card: Card, look: Look) -> None:
+    text = module_briefing(CHOICE, DATA, "train: 321", 7.5, "2 CPU cores", resources_dir(), request=REQUEST).text
+    assert CHOICE.plan not in text
+    assert "Request of the user: Tell pneumonia from normal. On X-rays." in text
+    assert "## Typical edits" in text
+    assert "## What it expects" not in text, "the index is written by then"
+
+
 def test_selection_without_other_cards(card: Card, look: Look) -> None:
     assert "Other data cards" not in selection_briefing(REQUEST, [card], look).text
 
 
 def test_index(card: Card, look: Look) -> None:
     text = briefings(card, look)["index"]
-    assert '"plan": "Labels are in cases.csv."' in text
+    assert "Plan: Labels are in cases.csv." in text
+    assert '"train": ["train"]' in text, "the form of a spec, where no reading may be taken as it is"
     assert "Patient key: patient." in text
     assert "case_{000..029}.png" in text
     assert "data/chest-x-ray/cases.csv" in text
@@ -116,7 +148,9 @@ def test_module(card: Card, look: Look) -> None:
     assert "classes: normal, pneumonia." in text
     assert "Training time: 7.5 minutes on 2 CPU cores, no GPU." in text
     assert "## Template resources/templates/diagnosis" in text
-    assert (resources_dir() / "templates/diagnosis/README.md").read_text().strip() in text
+    told = (resources_dir() / "templates/diagnosis/README.md").read_text().strip()
+    assert told.split("## What it expects")[0] in text
+    assert "## What each file does" + told.split("## What each file does")[1] in text
 
 
 def test_several_labels_are_said() -> None:

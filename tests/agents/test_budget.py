@@ -85,3 +85,13 @@ def test_time_counts_from_the_start() -> None:
     now[0] = 60.0
     with pytest.raises(OutOfBudget, match="10 of 10 seconds"):
         budget.check()
+
+
+def test_what_is_left_is_told_as_far_as_there_are_limits() -> None:
+    assert Budget(actions=9, used=2).told() == (
+        "Left in this run, for all roles together: 7 of 9 actions; no limit of time but that of each training."
+    )
+    timed = Budget(wall_s=600, tokens=5000, cost_usd=2.5, clock=lambda: 130.0, started=10.0)
+    assert (
+        timed.told() == "Left in this run, for all roles together: 100 of 100 actions, 8 minutes, 5,000 tokens, $2.50."
+    )

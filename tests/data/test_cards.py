@@ -211,3 +211,10 @@ def test_cards_and_mappings_are_taken_as_they_are(tmp_path: Path) -> None:
 def test_notes_are_shown_without_comments_and_link_targets() -> None:
     text = tidy("# Title\n<!--\nhidden [a](http://b)\n-->\nSee [the page](https://x.org/y) ![badge](b.png)\n\n\nEnd")
     assert text == "# Title\nSee the page \nEnd"
+
+
+def test_placeholders_in_notes_are_no_tags() -> None:
+    text = tidy(
+        "<p align='center'><b>Names</b></p>\n`<patient>_<side>.png` in {train,test}/<grade>/, see <https://x.org/y>"
+    )
+    assert text == "Names\n`<patient>_<side>.png` in {train,test}/<grade>/, see"

@@ -97,6 +97,14 @@ def test_pascal_voc(filled: Any) -> None:
         filled.write(f"voc/p{at}.xml", f"<annotation>{inner}</annotation>")
     built = filled.build("--boxes", "data/x/voc", *IMAGES)
     assert boxes_of(built, "p3.png") == [("mass", [5, 6, 15, 26])], "VOC counts from 1 and includes the last pixel"
+    assert "1 is taken off xmin and ymin" in built.out
+    from_zero = "<filename>p0.png</filename><object><name>mass</name>" + box.replace("<xmin>6", "<xmin>0")
+    filled.write("voc/p0.xml", f"<annotation>{from_zero}</object></annotation>")
+    again = filled.build("--boxes", "data/x/voc", *IMAGES)
+    assert boxes_of(again, "p3.png") == [("mass", [6, 7, 15, 26])], (
+        "a box that begins at 0 counts from 0, and so do all"
+    )
+    assert "count pixels from 0" in again.out
 
 
 def test_boxes_that_cannot_be_right_are_mended_or_left_out(filled: Any) -> None:
@@ -109,7 +117,7 @@ def test_boxes_that_cannot_be_right_are_mended_or_left_out(filled: Any) -> None:
     assert boxes_of(built, "p1.png") == [("n", [50, 30, 60, 40])]
     assert boxes_of(built, "p2.png") == boxes_of(built, "p3.png") == []
     assert len(boxes_of(built, "p5.png")) == 1
-    for told in ("reversed corners 1", "over the border 2", "without an area 2", "double boxes 1"):
+    for told in ("reversed corners 1", "over the border 2", "without an area, dropped 2", "double boxes 1"):
         assert told in built.out
 
 

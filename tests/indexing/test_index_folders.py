@@ -38,6 +38,14 @@ def test_plain_class_folders(desk: Any) -> None:
     assert "patient unknown: 20 cases" in built.out
 
 
+def test_numbered_class_folders_get_their_names(desk: Any) -> None:
+    fill(desk, "0/n{}.png", 6)
+    fill(desk, "1/t{}.png", 6)
+    built = desk.build(*FOLDERS, "--names", "0=normal,1=tumour,7=cyst")
+    assert built.labels == ["normal", "tumour"]
+    assert "--names: no label is called 7; labels: 0, 1" in built.out
+
+
 @pytest.mark.parametrize("top", ["wrap", "wrap/deep", "images", "wrap/images", "wrap/data"])
 def test_wrapping_folders_are_looked_through(desk: Any, top: str) -> None:
     for name in ("a", "b", "c"):

@@ -25,6 +25,7 @@ PAIR = ("--images", "data/x/images", "--masks", "data/x/masks")
         ("images/img{}.png", "masks/label{}.png"),
         ("images/train/c{}.png", "masks/train/c{}-label.png"),
         ("images/x_{}_t1.png", "masks/gold_{}.png"),
+        ("images/{}_test.png", "masks/{}_manual1.png"),
     ],
 )
 def test_pairs_by_their_names(desk: Any, image: str, truth: str) -> None:
@@ -34,12 +35,23 @@ def test_pairs_by_their_names(desk: Any, image: str, truth: str) -> None:
     built = desk.build(*PAIR, "--values", "1=liver,2=tumour")
     assert len(built.all) == 10
     for record in built.all:
-        number = Path(str(record["image_path"])).stem.replace("_0000", "").replace("_t1", "")[-2:]
+        number = Path(str(record["image_path"])).stem.replace("_0000", "").replace("_t1", "").replace("_test", "")[-2:]
         assert number in Path(str(record["mask_path"])).name
         assert set(record) == {"image_path", "mask_path", "patient"}
     assert values(built, desk) == {"liver": 1, "tumour": 2}
     assert len(built.test) == 2
     assert len({record["patient"] for record in built.all}) == 10
+
+
+def test_random_names_name_no_patient_and_patterns_may_hold_folders(desk: Any) -> None:
+    """Letters and digits of a random name made a patient each, which was said to be known."""
+    for at, name in enumerate(("cju0qkwl35piu0993l0dewei2", "cju0qoxqj9q6s0835b43399p4", "cju0qx73cjw570799j4n5cjze")):
+        picture(desk, f"images/{name}.png")
+        mask(desk, f"masks/{name}.png", 1 + at % 2)
+    built = desk.build(*PAIR, "--image", "images/*.png", "--values", "1=polyp,2=scar", "--test-share", "0.5")
+    assert len(built.all) == 3
+    assert {str(record["patient"])[:8] for record in built.all} == {"unknown-"}
+    assert "patient unknown: 3 cases" in built.out
 
 
 def test_masks_and_images_in_one_folder_a_case(desk: Any) -> None:
@@ -185,7 +197,13 @@ def test_few_patients_of_many_classes_do_not_fill_the_test_part(desk: Any) -> No
         (("--masks", "data/x/masks"), "Give --images too"),
         (("--images", "data/x/images", "--masks", "data/x/gone"), "There is no data/x/gone"),
         (("--images", "data/x/images", "--masks", "data/x/other"), "No mask belongs to an image"),
-        ((*PAIR, "--mask", "*.nii"), "No file below data/x/masks is called '*.nii'"),
+        ((*PAIR, "--mask", "*.nii"), "No file below data/x/masks fits '*.nii'"),
+        (("--images", "data/x/images", "--masks", "data/x/other"), "3 images, such as c0.png"),
+        (("--images", "data/x/images", "--masks", "data/x/other"), "1 masks, such as none.png"),
+        (
+            ("--images", "data/x/images", "--masks", "data/x/several"),
+            "'1' is the same first number of 1 images and 2 masks",
+        ),
         ((*PAIR, "--values", "a=1"), "is no whole number"),
         ((*PAIR, "--classes", "heart"), "there is no class heart"),
         (("--case-folders", "data/x", "--image", "*.png"), "Give --mask too"),
@@ -196,6 +214,7 @@ def test_what_cannot_be_read_is_said(desk: Any, options: tuple[str, ...], told: 
         picture(desk, f"images/c{at}.png")
         mask(desk, f"masks/c{at}.png", 1)
         mask(desk, "other/none.png", 1)
+        mask(desk, f"several/nucleus1_{at}.png", 1) if at else None
     assert told in desk.fail(*options)
 
 

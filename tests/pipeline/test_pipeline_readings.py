@@ -116,8 +116,14 @@ def test_a_model_takes_a_proposed_reading_with_one_action(tmp_path: Path) -> Non
     data = make_spots(tmp_path / "spots", patients=24)
     Pipeline(actor(acts), data=[data], out=tmp_path / "run").run(REQUEST)
     assert [check["accepted"] for check in of_kind(tmp_path / "run", "check")][:2] == [True, True]
-    prompt = [event["text"] for event in of_kind(tmp_path / "run", "prompt")][1]
+    first, prompt = [event["text"] for event in of_kind(tmp_path / "run", "prompt")][:2]
+    assert "m3b read in all files of data/spots:" in first, "before the Task Manager is asked"
+    assert "- as diagnosis: " in first
+    assert "Left in this run, for all roles together: 100 of 100 actions" in first
+    surveys = [event["text"] for event in of_kind(tmp_path / "run", "stage") if "survey" in event["text"]]
+    assert len(surveys) == 1, "what was read for the Task Manager serves the Data Engineer too"
     assert "## Proposed readings" in prompt
+    assert "Spec of Datapath/readings/1.json: {" in prompt
     assert "index_spec.json" in prompt
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -169,6 +170,13 @@ def test_the_price_of_a_plan_counts_scoring_and_final_figures() -> None:
     assert "of 100 s: 160 steps of 0.500 s" in pace.Costs(0.5, 0.0, 20.0).told(100, 10)
 
 
+def told_settings(project: Path) -> list[str]:
+    """First names of the settings that the README's table speaks of."""
+    table = (project / "README.md").read_text().split("## Settings of plan.json")[1].split("##")[0]
+    cells = [line.split("|")[1] for line in table.splitlines() if line.startswith("| `")]
+    return [name.split(".")[0] for cell in cells for name in re.findall(r"`([^`]+)`", cell) if name != "max_steps"]
+
+
 def test_an_edited_plan_is_priced_and_left_as_it_is(project: Path) -> None:
     """`plan.py` forgot every edit, so that nobody could ask what an edited plan makes of its minutes."""
     made(project, 1e12)
@@ -188,6 +196,10 @@ def test_an_edited_plan_is_priced_and_left_as_it_is(project: Path) -> None:
     assert f"of {36000 / folds:.0f} s: " in price()
     assert f"of {60 / folds:.0f} s: " in price("--set", "minutes=1")
     assert file.read_text() == edited
+    price("--keep", "--set", "lr=0.0123")
+    kept = json.loads(file.read_text())
+    assert (kept["lr"], kept["minutes"], kept["note"]) == (0.0123, 600, "by hand"), "changed in place, not made afresh"
+    assert not (set(told_settings(project)) - set(kept)), "the README names settings that the plan has"
     done = subprocess.run(
         [sys.executable, "plan.py", "--time-only", "--set", "minuts=1"], cwd=project, capture_output=True, text=True
     )

@@ -176,6 +176,17 @@ def test_json_records_and_lines(desk) -> None:
     assert "Jane" not in text + lines
 
 
+def test_what_is_counted_of_json_is_said(desk) -> None:
+    """Counts added up to 2,000 of 2,050 items without a word."""
+    (desk.data / "a.json").write_text(json.dumps([{"kind": "ab"[i % 2]} for i in range(2050)]))
+    assert "kind: text: a x 1,025, b x 1,025" in desk.preview("data/chest/a.json")
+    (desk.data / "b.json").write_text(json.dumps([{"kind": "ab"[i % 2]} for i in range(12_000)]))
+    text = desk.preview("data/chest/b.json")
+    assert "list of 12,000 items" in text
+    assert "each item (of the first 10,000 of 12,000): object" in text
+    assert "a x 5,000, b x 5,000" in text
+
+
 def test_coco(desk) -> None:
     value = {
         "images": [{"id": i, "file_name": f"{i}.png", "width": 10, "height": 20} for i in range(3)],

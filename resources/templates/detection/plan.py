@@ -1,5 +1,6 @@
 """Looks at the training cases and writes plan.json, which every other file here obeys. Edit it as you see fit.
 
+python plan.py --keep --set lr=0.0003      changes the plan.json that is there
 python plan.py --time-only      says what the plan.json that is there, edited or not, makes of its minutes; writes nothing
 python plan.py --minutes 10 [--set lr=0.001 longest=384 patch=[256,256] ...]
 """
@@ -23,7 +24,7 @@ from Utils.named import channels_of, intensity_of, told_names
 from Utils.pace import Way, choose_precision, fit, quickest, steps_of, told
 from Utils.price import costs
 from Utils.scales import by_itself, joined, mixed, told_uneven
-from Utils.settings import TIME_ONLY, given, override, priced, save_plan
+from Utils.settings import KEEP, TIME_ONLY, given, override, priced, save_plan
 from Utils.sides import harmless
 from Utils.thrift import RATE, Coarser, fewer, narrower
 
@@ -39,13 +40,18 @@ def main(argv: list[str] | None = None) -> None:
     )
     parser.add_argument("--set", nargs="*", default=[], metavar="KEY=VALUE", help="overrides; a dot enters an object")
     parser.add_argument("--time-only", action="store_true", help=TIME_ONLY)
+    parser.add_argument("--keep", action="store_true", help=KEEP)
     options = parser.parse_args(argv)
     label_dict = json.loads(Path("Datapath/label_dict.json").read_text())
     facts = fingerprint(read_index(), label_dict)
-    if options.time_only:
-        print(pace(facts, priced(options.set)))
-        return
     gpu = has_gpu() and "device=cpu" not in options.set
+    if options.time_only or options.keep:
+        plan = priced(options.set)
+        if options.keep:
+            apply(facts, plan, options.set, gpu)
+            save_plan(plan)
+        print(pace(facts, plan))
+        return
     plan = make_plan(facts, options.minutes, gpu)
     apply(facts, plan, options.set, gpu)
     said = fit_minutes(facts, plan, options.set, gpu)

@@ -1,5 +1,6 @@
 """Looks at the training cases and writes plan.json, which every other file here obeys. Edit it as you see fit.
 
+python plan.py --keep --set lr=0.0003      changes the plan.json that is there
 python plan.py --time-only      says what the plan.json that is there, edited or not, makes of its minutes; writes nothing
 python plan.py --minutes 10 [--set lr=0.001 network.name=densenet121 size=[128,128] ...]
 """
@@ -23,7 +24,7 @@ from Utils.named import channels_of, intensity_of, told_names
 from Utils.pace import choose_precision, fit, quickest, steps_of, told
 from Utils.price import costs
 from Utils.scales import mixed
-from Utils.settings import TIME_ONLY, given, override, priced, save_plan
+from Utils.settings import KEEP, TIME_ONLY, given, override, priced, save_plan
 
 HEAVIEST = 3.0
 """No class weighs more, or less than a third: by the root of its share, since all of it makes a rare class cry wolf."""
@@ -39,11 +40,15 @@ def main(argv: list[str] | None = None) -> None:
     )
     parser.add_argument("--set", nargs="*", action="extend", default=[], metavar="KEY=VALUE", help="overrides")
     parser.add_argument("--time-only", action="store_true", help=TIME_ONLY)
+    parser.add_argument("--keep", action="store_true", help=KEEP)
     options = parser.parse_args(argv)
     records = json.loads(Path("Datapath/train.json").read_text())
     label_dict = json.loads(Path("Datapath/label_dict.json").read_text())
-    if options.time_only:
-        print(pace(priced(options.set), len(records)))
+    if options.time_only or options.keep:
+        plan = priced(options.set)
+        if options.keep:
+            save_plan(plan)
+        print(pace(plan, len(records)))
         return
     facts = fingerprint(records, label_dict)
     plan = make_plan(facts, options.minutes, has_gpu())

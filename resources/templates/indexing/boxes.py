@@ -124,7 +124,7 @@ def _inside(box: list[float], limits: list[int], counts: Counter[str]) -> list[f
     if cut != [low, high]:
         counts["boxes over the border"] += 1
     if any(b - a <= 0 for a, b in zip(*cut, strict=True)):
-        counts["boxes without an area"] += 1
+        counts["boxes without an area, dropped"] += 1
         return None
     return [round(v, 2) for v in (*cut[0], *cut[1])]
 

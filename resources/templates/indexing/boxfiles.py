@@ -87,7 +87,8 @@ def _yaml_names(text: str) -> dict[int, str]:
 
 
 def from_voc(folder: Path) -> tuple[list[Found], list[str]]:
-    """One .xml an image, `<object><name/><bndbox/></object>`; VOC counts pixels from 1 and includes the last one."""
+    """One .xml an image, `<object><name/><bndbox/></object>`; VOC counts pixels from 1 and includes the last one,
+    unless one begins at 0."""
     found = []
     for file in sorted(folder.rglob("*.xml"), key=lambda path: natural(path.as_posix())):
         try:
@@ -100,6 +101,12 @@ def from_voc(folder: Path) -> tuple[list[Found], list[str]]:
             edges = [item.findtext(f"bndbox/{name}") for name in ("xmin", "ymin", "xmax", "ymax")]
             if all(edges):
                 x0, y0, x1, y1 = (float(str(edge)) for edge in edges)
-                boxes.append((str(item.findtext("name") or "finding"), [x0 - 1, y0 - 1, x1, y1]))
+                boxes.append((str(item.findtext("name") or "finding"), [x0, y0, x1, y1]))
         found.append((root.findtext("filename") or file.stem, boxes, {}))
-    return found, []
+    if any(min(box[:2]) < 1 for _, boxes, _ in found for _, box in boxes):
+        print("boxes of these VOC files count pixels from 0, as some begin at 0")
+        return found, []
+    print("Pascal VOC counts pixels from 1: 1 is taken off xmin and ymin")
+    return [
+        (name, [(label, [box[0] - 1, box[1] - 1, *box[2:]]) for label, box in boxes], row) for name, boxes, row in found
+    ], []

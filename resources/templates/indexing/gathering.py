@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping
 from pathlib import Path
 
 from archives import from_archive
@@ -28,11 +29,20 @@ def gather_labels(args: argparse.Namespace) -> list[Case]:
         cases = from_class_folders(args.class_folders, unit=args.unit, skip=tuple(args.skip.lower().split("|")))
         if not cases:
             raise SystemExit(f"{args.class_folders} has no sub-folder with images. If a table names them, use --table.")
-        return cases
+        return named(cases, names)
     cases = gather_table(args)
+    named(cases, names)
+    return join_rows(cases) if args.join_rows else cases
+
+
+def named(cases: list[Case], names: Mapping[str, str]) -> list[Case]:
+    """The cases with the names of numbered labels; names of labels that no case has are said."""
+    found = {value for case in cases for value in case.values}
+    if strange := [value for value in names if value not in found]:
+        print(f"--names: no label is called {', '.join(strange)}; labels: {', '.join(sorted(found)[:20])}")
     for case in cases:
         case.values = [names.get(value, value) for value in case.values]
-    return join_rows(cases) if args.join_rows else cases
+    return cases
 
 
 def gather_table(args: argparse.Namespace) -> list[Case]:

@@ -11,7 +11,8 @@ from typing import Any
 
 from labelling import there
 from layouts import Case, half_of
-from pairs import Unit, class_cases, named_cases, pair_cases, units
+from pairkeys import Unit
+from pairs import class_cases, named_cases, pair_cases, units
 from valuenames import value_names
 
 

@@ -4,45 +4,12 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable
 from fnmatch import fnmatch
 from pathlib import Path
 
-from layouts import MASKS, Case, _looks_like_slices, half_of, image_files, stem
-
-MASK_WORDS = (
-    "masks?", "seg", "segm", "segmentations?", "labels?", "lbl", "gt", "msk", "groundtruth", "ground_truth", "lesions?",
-    "annotations?", "rois?", "seg-vert", "gold_standard", "manual",
-)  # fmt: skip
-IMAGE_WORDS = ("images?", "img", "ct", "mri?", "scan", "volume", "vol", "flair", "t1", "t2", "t1w", "t2w", "ct_scan")
-Key = Callable[["Unit"], str]
-
-
-@dataclass(frozen=True)
-class Unit:
-    """An image or a mask: a file, or a folder of slices.
-
-    Args:
-        inner: its path below the folder that was named.
-        name: without ending.
-    """
-
-    path: Path
-    inner: str
-    name: str
-
-    @property
-    def place(self) -> str:
-        """The folders above, without those that say image or mask and those of train and test."""
-        above = self.inner.split("/")[:-1]
-        return "/".join(part.lower() for part in above if not _says_nothing(part))
-
-
-def _says_nothing(part: str) -> bool:
-    words = re.split(r"[^a-z]+", part.lower())
-    known = (*MASKS, "images", "image", "imgs", "img", "rawdata", "raw", "derivatives", "anat", "data", "scans", "ct")
-    return all(word in known for word in words if word)
+from layouts import Case, _looks_like_slices, half_of, image_files, stem
+from pairkeys import KEYS, Key, Unit, bare
 
 
 def units(folder: Path, pattern: str, unit: str) -> list[Unit]:
@@ -52,8 +19,8 @@ def units(folder: Path, pattern: str, unit: str) -> list[Unit]:
     everything = list(image_files(folder))
     files = [file for file in everything if not pattern or _fits(file, folder, pattern)]
     if not files and pattern and everything:
-        shown = ", ".join(file.name for file in everything[:3])
-        raise SystemExit(f"No file below {folder} is called {pattern!r}. Names are such as {shown}.")
+        shown = ", ".join(file.relative_to(folder).as_posix() for file in everything[:3])
+        raise SystemExit(f"No file below {folder} fits {pattern!r} (a name, or a path). Files are such as {shown}.")
     whole = unit == "folder" or (unit == "auto" and _volumes(folder, files))
     places = list(dict.fromkeys(file.parent for file in files)) if whole else files
     return [
@@ -69,32 +36,11 @@ def _volumes(folder: Path, files: list[Path]) -> bool:
 
 def _fits(file: Path, folder: Path, pattern: str) -> bool:
     inner = file.relative_to(folder).as_posix().lower()
-    return any(fnmatch(file.name.lower(), p) or fnmatch(inner, p) for p in pattern.lower().split("|"))
-
-
-# --- keys --------------------------------------------------------------------------------------------------------
-
-
-def _bare(name: str) -> str:
-    """Without words for image or mask at either end; 'img0001' and 'label0001' are both '0001'."""
-    low = name.lower()
-    words = "|".join((*MASK_WORDS, *IMAGE_WORDS))
-    while True:
-        cut = re.sub(rf"[ ._-](?:{words})$|^(?:{words})(?=[ ._-]|\d)[ ._-]?|_0000$", "", low)
-        if cut == low or not cut:
-            return low
-        low = cut
-
-
-KEYS: tuple[tuple[str, Key], ...] = (
-    ("the same path", lambda one: f"{one.place}/{one.name}".lower()),
-    ("the same name", lambda one: one.name.lower()),
-    ("the same name but for a suffix", lambda one: f"{one.place}/{_bare(one.name)}"),
-    ("the same name but for a suffix, in any folder", lambda one: _bare(one.name)),
-    ("the folder of the case", lambda one: one.place),
-    ("the same numbers", lambda one: " ".join(re.findall(r"\d+", _bare(one.name)))),
-)
-"""Ways to tell that two files belong together, the surest first."""
+    whole = file.as_posix().lower()
+    return any(
+        fnmatch(file.name.lower(), p) or fnmatch(inner, p) or ("/" in p and fnmatch(whole, f"*/{p.removeprefix('./')}"))
+        for p in pattern.lower().split("|")
+    )
 
 
 def _keyed(found: Iterable[Unit], key: Key) -> dict[str, Unit]:
@@ -132,10 +78,7 @@ def pair_cases(images: list[Unit], masks: list[Unit], *, keep_bare: bool) -> lis
     if found and unused:
         print(f"masks without an image: {len(unused)} (e.g. {unused[0].inner})")
     if not found:
-        shown = f"{_names(images)} and masks such as {_names(masks)}"
-        raise SystemExit(
-            f"No mask belongs to an image by its name. Images are such as {shown}; --image, --mask filter."
-        )
+        raise SystemExit(f"No mask belongs to an image by its name. {_why_none(images, masks)}")
     return [
         _case(one, found[one].path.as_posix() if one in found else None) for one in images if keep_bare or one in found
     ]
@@ -149,7 +92,8 @@ def class_cases(images: list[Unit], masks: dict[str, list[Unit]], *, keep_bare: 
             by_image[image][name] = mask.path.as_posix()
     _counts(images, set(by_image), keep_bare)
     if not by_image:
-        raise SystemExit(f"No mask belongs to an image by its name. Images are such as {_names(images)}.")
+        everything = [one for listed in masks.values() for one in listed]
+        raise SystemExit(f"No mask belongs to an image by its name. {_why_none(images, everything)}")
     return [_case(one, by_image.get(one)) for one in images if keep_bare or one in by_image]
 
 
@@ -157,7 +101,7 @@ def named_cases(images: list[Unit], masks: list[Unit], *, keep_bare: bool) -> li
     """A case an image, its masks named after their class: `CASE/liver.nii.gz` or `CASE_liver.png`."""
     known = {}
     for one in images:
-        for key in (one.name, _bare(one.name), one.place):
+        for key in (one.name, bare(one.name), one.place):
             known.setdefault(key.lower().strip("/"), one)
     own = {one.path for one in images}
     grouped: dict[str, list[Unit]] = defaultdict(list)
@@ -179,6 +123,22 @@ def _by_prefix(name: str, known: dict[str, Unit]) -> tuple[Unit | None, str]:
         return None, ""
     key = max(heads, key=len)
     return known[key], re.sub(r"^[ ._-]+", "", name[len(key) :])
+
+
+def _why_none(images: list[Unit], masks: list[Unit]) -> str:
+    """What was compared, and what to do: files on each side, keys that several share, names without a counterpart."""
+    told = f"{len(images)} images, such as {_names(images)}; {len(masks)} masks, such as {_names(masks)}. "
+    for name, key in KEYS:
+        shared = {key(one) for one in images} & {key(one) for one in masks} - {"", "/"}
+        if shared:
+            several = [sum(key(one) == min(shared) for one in side) for side in (images, masks)]
+            told += (
+                f"{min(shared)!r} is {name} of {several[0]} images and {several[1]} masks: it must be of one each. "
+                "Choose with --image and --mask; several masks of one image are not united here: write "
+                "Datapath/index_spec.json with masks.combine = union, or --mask NAME=GLOB for one class a file. "
+            )
+            break
+    return told + "--image and --mask take patterns of names or paths, such as '*_mask.png' or 'masks/*.png'."
 
 
 def _case(one: Unit, mask: str | dict[str, str] | None) -> Case:

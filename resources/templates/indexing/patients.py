@@ -60,10 +60,23 @@ def _by_number(cases: list[Case]) -> None:
             return
 
 
+def _is_hash(part: str) -> bool:
+    """Whether a name is random: hexadecimal digits alone, or letters and digits that take turns often."""
+    bare = re.sub(r"[-_]", "", part).lower()
+    mixed = any(ch.isdigit() for ch in bare) and any(ch.isalpha() for ch in bare)
+    turns = len(re.findall(r"(?<=[a-z])(?=[0-9])|(?<=[0-9])(?=[a-z])", bare))
+    return mixed and (
+        (len(bare) >= 12 and re.fullmatch(r"[0-9a-f]+", bare) is not None) or (len(bare) >= 16 and turns >= 5)
+    )
+
+
 def _heads(path: str) -> list[str]:
     """Every beginning of a part of the path that ends with a number, from the top; the data folder's name is left out."""
     parts = path.split("/")[2:] or [path]
     heads = []
     for part in (*parts[:-1], stem(parts[-1])):
+        if _is_hash(part):  # digits in it say nothing; a folder of that name may be a patient, a file is one image
+            heads += [part] if part in parts[:-1] else []
+            continue
         heads += [part[: found.end()] for found in re.finditer(r"[^\W\d_]*\d+[^\W_]*", part)]
     return heads

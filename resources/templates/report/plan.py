@@ -1,5 +1,6 @@
 """Looks at the training studies and writes plan.json and Model/tokenizer.json, which every other file here obeys.
 
+python plan.py --keep --set lr=0.0003      changes the plan.json that is there
 python plan.py --time-only      says what the plan.json that is there, edited or not, makes of its minutes; writes nothing
 python plan.py --minutes 10 [--set lr=0.001 size=[128,128] network.text_model=/models/gpt2 ...]
 """
@@ -31,7 +32,7 @@ from Utils.people import people
 from Utils.price import costs, hopeless, share_out, stage_steps
 from Utils.price import told as told_stages
 from Utils.scales import averaged, by_itself, colour, count_scales, mixed, scale_of
-from Utils.settings import TIME_ONLY, given, override, priced, save_plan
+from Utils.settings import KEEP, TIME_ONLY, given, override, priced, save_plan
 
 SAMPLE = 200
 MAX_VIEWS = 4
@@ -46,10 +47,13 @@ def main(argv: list[str] | None = None) -> None:
     )
     parser.add_argument("--set", nargs="*", default=[], metavar="KEY=VALUE", help="overrides; a dot enters an object")
     parser.add_argument("--time-only", action="store_true", help=TIME_ONLY)
+    parser.add_argument("--keep", action="store_true", help=KEEP)
     options = parser.parse_args(argv)
     records = read_index()
-    if options.time_only:
+    if options.time_only or options.keep:
         plan = priced(options.set)
+        if options.keep:
+            save_plan(plan)
         print(told_stages(plan, costs(plan, len(records)), len(records)))
         return
     label_file = Path("Datapath/label_dict.json")

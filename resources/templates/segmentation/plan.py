@@ -1,5 +1,6 @@
 """Looks at the training cases and writes plan.json, which every other file here obeys. Edit it as you see fit.
 
+python plan.py --keep --set lr=0.0003      changes the plan.json that is there
 python plan.py --time-only      says what the plan.json that is there, edited or not, makes of its minutes; writes nothing
 python plan.py --minutes 10 [--set engine=nnunet lr=0.001 network.name=segresnet patch=[64,64,64] ...]
 """
@@ -23,7 +24,7 @@ from Utils.named import channels_of, dark_of, intensity_of, told_names
 from Utils.pace import choose_precision, fit, quickest, steps_of, told
 from Utils.price import costs, median_there
 from Utils.scales import mixed, told_uneven
-from Utils.settings import TIME_ONLY, given, override, priced, save_plan
+from Utils.settings import KEEP, TIME_ONLY, given, override, priced, save_plan
 from Utils.shapes import choose_patch, round_up, topology, working_spacing
 from Utils.thin import thin_classes
 from Utils.thrift import NARROW, coarser, epoch_patches, filters, hurry, narrower, one_patch, smaller_patch
@@ -50,15 +51,20 @@ def main(argv: list[str] | None = None) -> None:
     )
     parser.add_argument("--set", nargs="*", default=[], metavar="KEY=VALUE", help="overrides; a dot enters an object")
     parser.add_argument("--time-only", action="store_true", help=TIME_ONLY)
+    parser.add_argument("--keep", action="store_true", help=KEEP)
     options = parser.parse_args(argv)
     from Datapath.dataloader import read_index
 
     records = read_index()
     label_dict = json.loads(Path("Datapath/label_dict.json").read_text())
     facts = fingerprint(records, label_dict)
-    if options.time_only:
+    if options.time_only or options.keep:
         plan = priced(options.set)
+        if "intensity" in given(options.set) and "pad_value" not in given(options.set):
+            plan["pad_value"] = dark_of(facts, plan["intensity"])
         check(plan)
+        if options.keep:
+            save_plan(plan)
         print(pace(facts, plan))
         return
     plan = make_plan(facts, options.minutes, has_gpu(), options.set)

@@ -4,26 +4,26 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from textwrap import shorten
 from types import MappingProxyType
 
 from m3b.agents.artifacts import DataIndex, Selection, TrainingModule
 from m3b.agents.examples import example_files
-from m3b.agents.offers import card_offer, task_offers
-from m3b.briefs import Brief, IndexBrief, ModelBrief, ModuleBrief, ProposedReading, SelectionBrief
+from m3b.agents.guides import indexing_guide, settings_guide, template_guide
+from m3b.agents.offers import NOTHING_READ, card_offer, task_offers
+from m3b.agents.reading_lines import FORM, NO_SPEC, SCRIPT, folder_told, readings_told
+from m3b.briefs import Brief, FolderRead, IndexBrief, ModelBrief, ModuleBrief, ProposedReading, SelectionBrief
 from m3b.data.cards import Card, own_notes
 from m3b.data.spec.places import SPEC
-from m3b.data.spec.proposals import ENOUGH
 from m3b.summaries import AuditSummary, ProjectSummary
 from m3b.tasks import families, family
 from m3b.tasks.templates import serving
 from m3b.tools import ToolResult
 from m3b.tools.phi import scrub
-from m3b.writing import inert, one_line
+from m3b.writing import one_line
 
 Look = Callable[[str, Mapping[str, object]], ToolResult]
 """Calls a preview tool on m3b's own account: looking costs the agents no action."""
@@ -38,15 +38,20 @@ class Briefing:
 
 
 TABLES = (".csv", ".tsv", ".json", ".jsonl", ".npz")
-INDEXING = "templates/indexing"
 ONE_FILE = 4000
 """Characters that the preview of one of several long files may take."""
 FEW_CARDS = 2
 """So many data sets are shown to the Task Manager with their tables and an image; of more, the folders alone."""
 
 
-def selection_briefing(request: str, cards: Sequence[Card], look: Look) -> Briefing:
-    """For the Task Manager: the request, the cards, and a first look at the data that is here."""
+def selection_briefing(
+    request: str, cards: Sequence[Card], look: Look, read: Callable[[Card], FolderRead] | None = None
+) -> Briefing:
+    """For the Task Manager: the request, the cards, and a first look at the data that is here.
+
+    Args:
+        read: surveys all files of a data set; asked where the data sets are few.
+    """
     here = [card for card in cards if card.path]
     others = [card for card in cards if not card.path]
     parts = ["Stage: selection", f"Request of the user:\n{request.strip()}", "## Data on this machine"]
@@ -55,8 +60,9 @@ def selection_briefing(request: str, cards: Sequence[Card], look: Look) -> Brief
         few = len(here) <= FEW_CARDS
         notes, folder = _notes(card) if few else "", look("preview_dirs", {"path": f"data/{card.root}"})
         looks = _first_looks(card, card.task, look) if few else []
-        parts += [_about(card, notes), folder.text, *(one.text for one in looks)]
-        offers.append(card_offer(card, notes, folder, looks))
+        found = read(card) if few and read is not None else NOTHING_READ
+        parts += [_about(card, notes), *folder_told(card, found), folder.text, *(one.text for one in looks)]
+        offers.append(card_offer(card, notes, folder, looks, found))
     if others:
         parts.append("## Other data cards (their data is not on this machine)")
         parts.append("\n".join(f"- {card.line()}".replace("; data not on this machine", "") for card in others))
@@ -90,14 +96,12 @@ def index_briefing(
         [
             "Stage: index",
             f"Request of the user:\n{request.strip()}",
-            f"## Selection\n{_json(asdict(selection))}",
+            f"## Selection\n{_selected(selection)}",
             f"## Data card\n{_about(card, _notes(card))}",
             f"## Preview of data/{card.root}\n{look('preview_dirs', {'path': f'data/{card.root}'}).text}",
             *(one.text for one in _first_looks(card, selection.task, look)),
-            *_readings(readings),
-            f"## Records of a {selection.task} index\n{family(selection.task).guide}",
-            f"## The indexing script\n{indexing_guide(resources, selection.task)}",
-            "Write the index files.",
+            *readings_told(readings),
+            *_ways(resources, selection.task, readings),
         ]
     )
     facts = IndexBrief(
@@ -115,37 +119,27 @@ def index_briefing(
     return Briefing(text, facts)
 
 
-READINGS = "## Proposed readings"
-EXAMPLE = (
-    '`"patient": {"kind": "table", "file": "cases.csv", "row": "{filename}", "image": "{name}", "column": "subject"}` (`row`: '
-    "the cell that names the file, `image`: what of the file it names)"
-)
-TAKE = (
-    "`score` (0 to 1) is how well what was measured in the folder and the words of the request bear a reading out; "
-    f"`sufficient` marks the one that may be taken as it is: {ENOUGH:g} or more, nothing unclear, and no other reading with "
-    "other classes as near.\n"
-    f"To take one: copy its file to {SPEC}; m3b then makes the index from it (labels from the data, split, accounting of "
-    "every file), and no script is needed. Read the file and write an edited copy where it is nearly right, e.g. with the "
-    f"patient from a table's column: {EXAMPLE}. Where none fits, write no such file and use the indexing script."
-)
-
-
-STANDS = (
-    "The user gave this reading, and it stands: m3b makes the index from it, whatever else is written. Look at what it may "
-    "have overlooked if you like, and reply with a sentence."
-)
-
-
-def _readings(readings: Sequence[ProposedReading]) -> list[str]:
-    """What a survey of the whole folder proposes; titles and evidence may name files, and are masked like previews."""
-    if not readings:
-        return []
-    hidden = {"spec", "given"}
-    shown = [
-        {key: value for key, value in one.model_dump(mode="json", exclude=hidden).items() if value} for one in readings
+def _ways(resources: Path, task: str, readings: Sequence[ProposedReading]) -> list[str]:
+    """How an index is made otherwise: whole where nothing is proposed, else as much as the next step may need."""
+    if any(one.given for one in readings):
+        return ["Look, and say so."]
+    if any(one.sufficient for one in readings):
+        return [SCRIPT, "Choose a reading."]
+    _, _, body = (resources / FORM).read_text(encoding="utf-8").partition("\n")
+    form = f"## The form of a spec\n{body.strip()}"
+    if readings:
+        return [form, NO_SPEC, f"Write {SPEC}."]
+    return [
+        form,
+        f"## Records of a {task} index\n{family(task).guide}",
+        f"## The indexing script\n{indexing_guide(resources, task)}",
+        f"Write {SPEC} or the index files.",
     ]
-    told = STANDS if any(one.given for one in readings) else TAKE
-    return [f"{READINGS}\n{inert(scrub(json.dumps(shown, ensure_ascii=False, indent=1)))}\n{told}"]
+
+
+def _selected(selection: Selection) -> str:
+    classes = ", ".join(selection.classes) or "all that the data names"
+    return f"Task: {selection.task}; metric: {selection.metric}; classes: {classes}.\nPlan: {selection.plan}"
 
 
 def _about(card: Card, notes: str) -> str:
@@ -181,19 +175,6 @@ def _shown(paths: list[str], look: Look) -> ToolResult:
     return replace(whole, text="\n\n".join(cut))
 
 
-def indexing_guide(resources: Path, task: str) -> str:
-    """The indexing script's README without what serves other tasks only."""
-    text = (resources / INDEXING / "README.md").read_text(encoding="utf-8").strip()
-    parts = re.split(r"^(?=## )", text, flags=re.MULTILINE)
-    return "".join(part for part in parts if _serves(part.split("\n", 1)[0], task)).strip()
-
-
-def _serves(heading: str, task: str) -> bool:
-    """Whether a part is for a task: its heading names tasks in brackets, or none."""
-    named = re.search(r"^## .*\((.+)\)$", heading)
-    return named is None or task in named.group(1).split(", ")
-
-
 AFRESH = (
     "The working directory starts afresh: Datapath/train.json and Datapath/label_dict.json are in it, and data/ holds the "
     "files of training cases alone. m3b measures on the test cases itself."
@@ -209,20 +190,25 @@ def module_briefing(
     resources: Path,
     closing: Mapping[str, str] = MappingProxyType({}),
     audited: AuditSummary | None = None,
+    request: str = "",
 ) -> Briefing:
     """For the Module Architect: what the data is, how long training may take, and the template's own guide.
 
-    `audit` is what the audit said in words, `audited` the same as data; `closing` what the roles before it said when they
-    handed over, by title.
+    The Task Manager's plan is the Data Engineer's, whose words say what came of it.
+
+    Args:
+        audit: what the audit said in words; `audited` is the same as data.
+        closing: what the roles before it said when they handed over, by title.
+        request: the user's words.
     """
     first, *others = serving(resources / "templates", family(selection.task))
     template = f"templates/{first}"
-    guide = (resources / template / "README.md").read_text(encoding="utf-8").strip()
+    guide = template_guide(resources, template)
     text = "\n\n".join(
         [
             "Stage: module",
             f"Task: {selection.task}; metric: {selection.metric}; classes: {_classes(data)}.",
-            f"Plan of the Task Manager: {selection.plan}",
+            *([f"Request of the user: {shorten(request, CLOSING, placeholder=' ...')}"] if request else []),
             f"Data: {audit}",
             *_said(closing),
             f"Training time: {minutes:g} minutes on {device}.",
@@ -255,8 +241,14 @@ def model_briefing(
     module: TrainingModule,
     minutes: float,
     closing: Mapping[str, str] = MappingProxyType({}),
+    resources: Path | None = None,
 ) -> Briefing:
-    """For the Model Trainer: what is in place and what counts. `closing` as in `module_briefing`."""
+    """For the Model Trainer: what is in place, what may be set, and what counts.
+
+    Args:
+        closing: as in `module_briefing`.
+        resources: where the template lies, whose settings are told.
+    """
     before, after = module.overfit
     shape = " x ".join(map(str, module.batch_shape))
     text = "\n\n".join(
@@ -268,6 +260,7 @@ def model_briefing(
             f"{module.parameters:,} parameters; on one batch its loss fell from {before:.3f} to {after:.3f}.{_plan(module)}",
             f"Cases: {data.cases['train']} for training (the project holds a validation part out of them). "
             f"One training takes {minutes:g} minutes and stops by itself.",
+            *settings_guide(resources, selection.task),
             *_said(closing),
             "Train, export, and hand over.",
         ]
@@ -336,7 +329,3 @@ def _tables(card: Card) -> list[str]:
 
 def _first(names: Iterable[str], count: int) -> list[str]:
     return sorted(names, key=lambda name: (name.count("/"), name))[:count]
-
-
-def _json(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False, indent=1)

@@ -85,6 +85,16 @@ class Budget:
         """Seconds until the time is spent; None where there is no limit."""
         return None if self.wall_s is None else self.wall_s - (self.clock() - self.started)
 
+    def told(self) -> str:
+        """What is left, for agents: those limits that there are."""
+        left = self.seconds_left()
+        parts = [f"{self.left} of {self.actions} actions"]
+        parts += [f"{max(left, 0) / 60:.0f} minutes"] if left is not None else []
+        parts += [f"{max(self.tokens - self.usage.total_tokens, 0):,} tokens"] if self.tokens is not None else []
+        parts += [f"${max(self.cost_usd - self.usage.cost_usd, 0):.2f}"] if self.cost_usd is not None else []
+        time_told = "" if left is not None else "; no limit of time but that of each training"
+        return f"Left in this run, for all roles together: {', '.join(parts)}{time_told}."
+
     def training_minutes(self, asked: float) -> float:
         """Minutes of training: those asked for, or `TRAINING_SHARE` of the time that is left where that is less."""
         left = self.seconds_left()

@@ -152,7 +152,7 @@ class Agent:
                 self._reflected = True
                 noted = f"The check accepts your work, and noted:\n{_bullets(verdict.warnings)}"
                 facts = Reflection(warnings=verdict.warnings).plain()
-                self._tell(f"{self.reflection}\n\n{noted}", "reflection", facts=facts)
+                self._tell(f"{self.reflection}\n\n{noted}\n\n{self.budget.told()}", "reflection", facts=facts)
             else:
                 self._reflected, self._cause = False, ""
                 return verdict

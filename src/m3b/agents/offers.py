@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from m3b.briefs import CardOffer, TaskOffer
+from m3b.briefs import CardOffer, FolderRead, TaskOffer
 from m3b.data.cards import Card
 from m3b.data.spec.proposals.language import plain
 from m3b.summaries import FolderSummary, Previews
 from m3b.tasks import asked_task, families
 from m3b.tools import ToolResult
 from m3b.tools.phi import scrub
+
+NOTHING_READ = FolderRead()
 
 
 def task_offers(request: str) -> tuple[TaskOffer, ...]:
@@ -32,11 +34,14 @@ def task_offers(request: str) -> tuple[TaskOffer, ...]:
     )
 
 
-def card_offer(card: Card, notes: str, folder: ToolResult, looks: Sequence[ToolResult]) -> CardOffer:
+def card_offer(
+    card: Card, notes: str, folder: ToolResult, looks: Sequence[ToolResult], read: FolderRead = NOTHING_READ
+) -> CardOffer:
     """A data set with what m3b's own looks at it found; a look that failed adds nothing.
 
     Args:
         notes: what the folder says of itself.
+        read: what a survey of all its files found.
     """
     files = [one for look in looks if not look.is_error for one in Previews.model_validate(look.data).files]
     return CardOffer(
@@ -52,4 +57,5 @@ def card_offer(card: Card, notes: str, folder: ToolResult, looks: Sequence[ToolR
         notes=scrub(notes),
         folder=FolderSummary() if folder.is_error else FolderSummary.model_validate(folder.data),
         files=tuple(files),
+        read=read,
     )

@@ -254,12 +254,21 @@ def own_notes(folder: Path) -> str:
     return "\n\n".join(parts)
 
 
+HTML = re.compile(
+    r"<>|</?(?:a|abbr|b|blockquote|br|center|code|dd|del|details|div|dl|dt|em|figcaption|figure|font|h[1-6]|hr|i|iframe|img|input"
+    r"|kbd|li|ol|p|picture|pre|section|small|source|span|strong|sub|summary|sup|table|tbody|td|tfoot|th|thead|tr|tt|ul"
+    r"|video)(?:\s[^<>\n]{0,300})?/?>",
+    re.IGNORECASE,
+)
+"""Tags that READMEs are laid out with, and what is left of a link in brackets; `<patient>_<side>.png` is no tag."""
+
+
 def tidy(markdown: str) -> str:
     """Markdown without images, link targets, badges, HTML tags and blank runs: what is worth a token."""
     text = re.sub(r"<!--.*?-->", "", markdown, flags=re.DOTALL)
     text = re.sub(r"!\[[^\]]*\]\([^)]*\)", "", text)
     text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", text)
-    text = re.sub(r"<[^>\n]{1,200}>|https?://\S+", "", text)
+    text = HTML.sub("", re.sub(r"https?://[^\s>)]+", "", text))
     return re.sub(r"\n\s*\n+", "\n", text).strip()
 
 

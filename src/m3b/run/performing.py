@@ -179,7 +179,8 @@ class Performer:
         told = _guarded(stage, "briefing", stage.briefing)(self.run)
         if isinstance(told, str):
             told = Briefing(f"Stage: {stage.role.name}\n\n{told.strip()}")
-        event = Briefed(system, told.text, [told.facts.plain()] if told.facts else [])
+        text = f"{told.text}\n\n{self.run.budget.told()}"
+        event = Briefed(system, text, [told.facts.plain()] if told.facts else [])
         self.run.emit(event)
         if system:
             agent.conversation = Conversation.restore([event])

@@ -10,13 +10,14 @@ import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, get_args
 
 from m3b.agents.artifacts import Selection
 from m3b.agents.checks.module import Ran
 from m3b.agents.loop import Emit
+from m3b.agents.reading_lines import read_lines
 from m3b.agents.verdict import Fault, Verdict, rejected
-from m3b.briefs import ProposedReading
+from m3b.briefs import FolderRead, ProposedReading, TaskReading
 from m3b.data import kinds
 from m3b.data.cards import Card, own_notes
 from m3b.data.index import Index
@@ -25,7 +26,7 @@ from m3b.errors import RejectedData
 from m3b.events import Noted, StageBegun
 from m3b.run.folder import Run
 from m3b.run.origin import EDITED, GIVEN, PROPOSED, SCRIPT, as_json, as_reading, objection, told
-from m3b.tasks import family
+from m3b.tasks import families, family
 from m3b.untrusted import Unsafe, is_file, read_bytes, read_json, write_whole
 
 if TYPE_CHECKING:
@@ -38,6 +39,14 @@ ASKED, OFFERED, DOUBT = "asked.json", "offered.json", "doubt.json"
 SURVEY_S = 90.0
 WALL_S = 1800.0
 REMEDY = f"Edit {SPEC} (or copy another of {OFFERS}/), or remove it and write the index files with a script."
+
+
+def questions() -> list[tuple[str, bool | None]]:
+    """Tasks that readings are proposed for, and boxes alone where a task can be measured by them."""
+    from m3b.data.spec.model import Task
+
+    own = [one for one in families() if one.name in get_args(Task)]
+    return [(one.name, boxes) for one in own for boxes in ((None, True) if one.box_metrics else (None,))]
 
 
 class RunInside(Protocol):
@@ -74,6 +83,47 @@ class Readings:
         self.origin = ""
         self.offers: list[dict[str, Any]] = []
         """What was proposed, with its spec; empty in a process that took the run up later."""
+        self._known: list[tuple[dict[str, Any], dict[str, Any]]] = []
+        """Jobs that the overview has answered."""
+
+    def overview(self, request: str, card: Card) -> FolderRead:
+        """What all files of a data set hold, and the best reading of each task; said as a note too.
+
+        What is found here is not asked for again when readings are proposed. Nothing where the survey fails or a whole
+        reading was given.
+        """
+        if card.path is None or not card.path.is_dir() or (self.given is not None and self.given.index is not None):
+            return FolderRead()
+        self.emit(StageBegun("surveying the data folder"))
+        job, asked = self._asked(request, card), questions()
+        answer = self._ask({**job, "do": "overview", "asked": asked}, card.path, None)
+        if "error" in answer:
+            return FolderRead()
+        self._known += [({**job, "task": task, "boxes": boxes}, one)
+                        for (task, boxes), one in zip(asked, answer["proposed"], strict=True)]  # fmt: skip
+        found = [
+            TaskReading(
+                task=task,
+                boxes=boxes,
+                title=best["title"],
+                score=best["score"],
+                insufficient=_open(best, one["insufficient"]),
+            )
+            for (task, boxes), one in zip(asked, answer["proposed"], strict=True)
+            for best in one["readings"][:1]
+        ]
+        read = FolderRead(lines=tuple(answer["lines"]), readings=tuple(found))
+        self.emit(Noted("\n".join([f"m3b read in data/{card.root}:", *read_lines(read)])))
+        return read
+
+    def _asked(self, request: str, card: Card) -> dict[str, Any]:
+        """A job that proposes readings, as far as it is the same whatever is chosen."""
+        notes = f"{card.text()}\n{own_notes(card.path)}" if card.path is not None else card.text()
+        return {"do": "propose", "request": request, "classes": [], "notes": notes, "seconds": SURVEY_S,
+                "root": str(card.path), "given": self._given_parts()}  # fmt: skip
+
+    def _given_parts(self) -> dict[str, Any]:
+        return self.given.model_dump(mode="json", exclude_defaults=True) if self.given is not None else {}
 
     def propose(self, request: str, selection: Selection, card: Card) -> Proposed:
         """What the folder could be read as; the specs are written to `work/Datapath/readings`.
@@ -84,13 +134,13 @@ class Readings:
             return Proposed((), "The data is not on this machine.")
         if self.given is not None and self.given.index is not None:
             return self._written([as_reading(self.given.index)])
-        self.emit(StageBegun("surveying the data folder"))
         boxes = True if selection.metric in family(selection.task).box_metrics else None
-        job = {"do": "propose", "task": selection.task, "request": request, "classes": list(selection.classes),
-               "notes": f"{card.text()}\n{own_notes(card.path)}", "boxes": boxes, "seconds": SURVEY_S,
-               "given": self.given.model_dump(mode="json", exclude_defaults=True) if self.given else {}}  # fmt: skip
+        job = {**self._asked(request, card), "task": selection.task, "classes": list(selection.classes), "boxes": boxes}
         self._note(ASKED, job)
-        answer = self._ask(job, card.path, None)
+        answer = next((answer for asked, answer in self._known if asked == job), None)
+        if answer is None:
+            self.emit(StageBegun("surveying the data folder"))
+            answer = self._ask(job, card.path, None)
         if "error" in answer and self.given is not None:
             raise RejectedData(str(answer["error"]))
         if "error" in answer:
@@ -210,6 +260,11 @@ class Readings:
             why = f"{ran.reason}, " if ran.reason != "exit" else ""
             return {"error": f"Reading it failed ({why}exit code {ran.code}): {last[:300]}"}
         return answer if isinstance(answer, dict) else {"error": "The reading gave no answer."}
+
+
+def _open(best: Mapping[str, Any], insufficient: str) -> str:
+    """Why a reading may not be taken as it is, without its title, which stands beside it."""
+    return str(best["unclear"]) if insufficient and best["unclear"] else insufficient.replace(f" ({best['title']})", "")
 
 
 def account(answer: Mapping[str, Any]) -> list[str]:

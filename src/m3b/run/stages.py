@@ -67,7 +67,10 @@ class SelectionStage(Stage[Selection]):
     _check: SelectionCheck | None = None
 
     def briefing(self, run: RunContext) -> Briefing:
-        return briefing.selection_briefing(run.request, list(run.workspace.cards.values()), run.look)
+        readings = run.inspector.readings
+        return briefing.selection_briefing(
+            run.request, list(run.workspace.cards.values()), run.look, lambda card: readings.overview(run.request, card)
+        )
 
     def check(self, run: RunContext, said: str) -> Verdict:
         self._check = self._check or SelectionCheck(run.workspace.cards, run.hooks.ask)  # it counts what it asks
@@ -116,6 +119,7 @@ class ModuleStage(Stage[TrainingModule]):
             run.folder.resources,
             closing(run, self),
             run.state.audited,
+            run.request,
         )
 
     def check(self, run: RunContext, said: str) -> Verdict:
@@ -132,7 +136,9 @@ class ModelStage(Stage[TrainedModel]):
     def briefing(self, run: RunContext) -> Briefing:
         module = run.made(TrainingModule)
         minutes = _planned(module.plan.get("minutes")) or run.options.train_minutes
-        return briefing.model_briefing(run.made(Selection), run.made(DataIndex), module, minutes, closing(run, self))
+        return briefing.model_briefing(
+            run.made(Selection), run.made(DataIndex), module, minutes, closing(run, self), run.folder.resources
+        )
 
     def check(self, run: RunContext, said: str) -> Verdict:
         return run.inspector.check_model(run.made(Selection), run.card)

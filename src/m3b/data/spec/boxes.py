@@ -35,12 +35,14 @@ class BoxSource:
 
     Args:
         notes: what was left out, by reason.
+        told: how coordinates were read, where a format leaves that open.
     """
 
     spec: BoxesSpec
     folder: DataFolder
     accounting: Accounting
     notes: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+    told: str = ""
     _marks: dict[str, list[tuple[str, tuple[float, ...]]]] = field(default_factory=dict)
     _files: dict[str, list[str]] = field(default_factory=dict)
 
@@ -56,8 +58,22 @@ class BoxSource:
                     marks[key].append((name, box))
                 else:
                     marks.setdefault(key, [])
-        self._marks = dict(marks)
+        self._marks = self._from_one(marks) if self.spec.format == "voc" else dict(marks)
         self.accounting.use((item.path for item in items), "annotation")
+
+    def _from_one(
+        self, marks: Mapping[str, list[tuple[str, tuple[float, ...]]]]
+    ) -> dict[str, list[tuple[str, tuple[float, ...]]]]:
+        """Pascal VOC counts pixels from 1 and includes the last, so that a box begins one earlier; files that have a 0
+        count from 0."""
+        if any(min(box[:2]) < 1 for listed in marks.values() for _, box in listed):
+            self.told = "boxes of these VOC files count pixels from 0, as some begin at 0"
+            return dict(marks)
+        self.told = "Pascal VOC counts pixels from 1: 1 is taken off xmin and ymin"
+        return {
+            name: [(label, (box[0] - 1, box[1] - 1, *box[2:])) for label, box in listed]
+            for name, listed in marks.items()
+        }
 
     def boxes_of(self, case: CaseDraft) -> tuple[BoxLabel, ...]:
         """What is marked; empty for a healthy image.

@@ -42,6 +42,7 @@ def entries_of(job: SpecExecution, cases: Sequence[CaseDraft]) -> list[Entry]:
     job.notes += _converted(spec)
     if boxes is not None:
         job.notes += [f"{count} boxes left out: {reason}" for reason, count in boxes.notes.items()]
+        job.notes += [boxes.told] if boxes.told else []
     return entries
 
 

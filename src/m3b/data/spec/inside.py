@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 JOB, ANSWER = "job.json", "answer.json"
 """The two files of the exchange, in a folder that the process may write."""
-SURVEY = "survey.json"
-"""What was surveyed for proposals, beside them."""
+ABOUT = ("task", "boxes")
+"""Of what is asked, what an overview answers for several values of."""
 MAX_READINGS = 3
 """Proposed readings."""
 MAX_COMPARED = 40
@@ -40,15 +40,33 @@ def main(place: str) -> None:
     (folder / ANSWER).write_text(json.dumps(answer, ensure_ascii=False), encoding="utf-8")
 
 
+def _overview(job: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """A folder in some ten lines, and what would be proposed for each of the tasks that are named."""
+    from m3b.data.survey.ten_lines import ten_lines
+
+    found = _surveyed(job, folder)
+    asked = [{**job, **dict(zip(ABOUT, one, strict=True))} for one in job["asked"]]
+    return {"lines": ten_lines(found), "proposed": [_offered(one, found) for one in asked]}
+
+
 def _propose(job: dict[str, Any], folder: Path) -> dict[str, Any]:
+    return _offered(job, _surveyed(job, folder))
+
+
+def _surveyed(job: dict[str, Any], folder: Path) -> Survey:
+    """The survey of the folder, made once a run."""
+    from m3b.data.survey import cached_survey
+    from m3b.data.survey.facts import SurveyLimits
+
+    return cached_survey(Path(job["root"]), folder, limits=SurveyLimits(seconds=float(job["seconds"])), keep_late=True)
+
+
+def _offered(job: dict[str, Any], found: Survey) -> dict[str, Any]:
+    """Readings for what a job asks, and why the best may not be taken as it is."""
     from m3b.data.spec.proposals import Ask, sufficient
     from m3b.data.spec.proposals.lacking import lacking
     from m3b.data.spec.proposals.single import one_class
-    from m3b.data.survey import survey
-    from m3b.data.survey.facts import SurveyLimits
 
-    found = survey(Path(job["root"]), limits=SurveyLimits(seconds=float(job["seconds"])))
-    (folder / SURVEY).write_text(found.model_dump_json(exclude_defaults=True), encoding="utf-8")
     proposals = _proposals(job, found, MAX_READINGS)
     readings = [
         {
@@ -99,14 +117,8 @@ def _compare(job: dict[str, Any], folder: Path) -> dict[str, Any]:
     """The index that a script made, against the archive; the survey of the proposals is taken where there is one."""
     from m3b.data import kinds
     from m3b.data.spec.against import compare
-    from m3b.data.survey import survey
-    from m3b.data.survey.facts import SurveyLimits
-    from m3b.data.survey.relations import Survey
 
-    try:
-        found = Survey.model_validate_json((folder / SURVEY).read_bytes())
-    except (OSError, ValueError):
-        found = survey(Path(job["root"]), limits=SurveyLimits(seconds=float(job["seconds"])))
+    found = _surveyed(job, folder)
     records = [kinds.parse(one, job["task"]) for one in job["records"]]
     proposals = _proposals(job, found, MAX_COMPARED)
     made = compare(proposals, Path(job["root"]), job["name"], records, job["values"], Path(job["base"]))
@@ -131,6 +143,7 @@ def _proposals(job: dict[str, Any], found: Survey, most: int) -> list[Proposal]:
 
 
 DOERS: dict[str, Callable[[dict[str, Any], Path], dict[str, Any]]] = {
+    "overview": _overview,
     "propose": _propose,
     "execute": _execute,
     "check": _check,

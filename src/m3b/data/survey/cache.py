@@ -16,11 +16,16 @@ MAX_KEPT = 32
 """Surveys that a cache folder holds; the oldest go."""
 
 
-def cached_survey(root: str | Path, cache: Path, *, limits: SurveyLimits | None = None) -> Survey:
+def cached_survey(
+    root: str | Path, cache: Path, *, limits: SurveyLimits | None = None, keep_late: bool = False
+) -> Survey:
     """As `survey`, but taken from `cache` where the folder's names, sizes and times are the same as they were.
 
     Of folders with more than 20,000 files the sizes and times of a part are compared. A stored survey holds values of
     the data and must be kept as private as the data is: the file is readable for its owner alone.
+
+    Args:
+        keep_late: store one that ran out of time too: within a run it stays what was read.
 
     Raises:
         DataError: `root` is no folder that can be read.
@@ -38,7 +43,8 @@ def cached_survey(root: str | Path, cache: Path, *, limits: SurveyLimits | None 
     except (OSError, ValueError):
         pass
     made = of_tree(tree)
-    if not any(note.code == "time" for note in made.notes):  # a busy minute must not be remembered
+    late = any(note.code == "time" for note in made.notes)
+    if keep_late or not late:  # a busy minute must not be remembered beyond a run
         _store(place, made)
     return made
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from m3b.data.phi import Phi, mask, scrub
-from m3b.data.survey.facts import Content, FileGroup, Sensitive, Value
+from m3b.data.survey.facts import Container, Content, FileGroup, Member, Sensitive, Value
 from m3b.data.survey.kinds import IMAGES
 from m3b.data.survey.relations import Join, Pairing, Survey
 from m3b.data.survey.table_facts import Column, Table
@@ -24,7 +24,7 @@ def render(survey: Survey, phi: Phi = "mask") -> str:
     lines = [f"{one_line(survey.name)}: {survey.files:,} files in {survey.folders:,} folders, {_size(survey.bytes)}"]
     lines += _section("groups of files", [_group(survey, one) for one in survey.groups if not one.stray])
     lines += _section("tables", [_table(one, phi) for one in survey.tables])
-    lines += _section("annotations", _annotations(survey))
+    lines += _section("annotations", annotation_lines(survey))
     lines += _section("images and masks", [_pairing(one) for one in survey.pairings])
     lines += _section("names that match", [_join(survey, one) for one in _best_joins(survey)])
     lines += _section("splits that the folder brings", _splits(survey))
@@ -60,24 +60,33 @@ def _hidden(text: str, sensitive: Sensitive, phi: Phi) -> str:
 def _group(survey: Survey, group: FileGroup) -> str:
     text = f"{group.id} {scrub(group.template)} x {group.count:,}: {group.kind}"
     if group.content:
-        text += f", {_content(group.content)}"
+        text += f", {content_line(group.content)}"
     for container in survey.containers:
-        if container.group == group.id:
-            members = [
-                f"{one.key} ({one.role}{f', {one.rows:,} rows' if one.rows else ''})" for one in container.members[:8]
-            ]
-            text += f"; holds {', '.join(members)}"
+        if container.group == group.id and container.members:
+            text += f"; {members_line(container)}"
     for series in survey.series:
         if series.group == group.id:
             text += f"; {series.modality}: {series.series:,} series of {series.patients:,} patients"
     words = [
-        f"{part.slot} {_values(part.values)}" for part in group.parts
+        f"{part.slot} {values_line(part.values)}" for part in group.parts
         if part.kind in ("word", "side", "number") and part.distinct <= 12 and not part.sensitive
     ]  # fmt: skip
     return text + (f"; {'; '.join(words)}" if words else "")
 
 
-def _content(content: Content) -> str:
+def members_line(container: Container) -> str:
+    """The keys of a container with their roles."""
+    return f"holds {', '.join(map(_member, container.members[:8]))}"
+
+
+def _member(one: Member) -> str:
+    """Rows, or what samples of it hold: of masks and pictures in containers no preview of a file says it."""
+    told = f"{one.rows:,} rows" if one.rows else content_line(one.content) if one.content else ""
+    return f"{one.key} ({one.role}{f', {told}' if told else ''})"
+
+
+def content_line(content: Content) -> str:
+    """What the samples of a group hold."""
     if content.failed == content.looked:
         return f"none of {content.looked} opens"
     text = f"{content.dims or '2 or 3'}D {content.values.replace('_', ' ')}"
@@ -85,6 +94,8 @@ def _content(content: Content) -> str:
         text += " " + "x".join(map(str, content.shapes[0].shape)) + (" and others" if len(content.shapes) > 1 else "")
     if content.channels and content.channels != (1,):
         text += f", {' or '.join(map(str, content.channels))} channels"
+    if content.frames and content.frames[1] > 1:
+        text += f", {content.frames[0]:,} to {content.frames[1]:,} frames"
     if content.levels:
         text += ", values " + ", ".join(f"{one.value:g} ({one.share:.2%})" for one in content.levels[:6])
     if content.values == "lossy_mask":
@@ -96,7 +107,8 @@ def _content(content: Content) -> str:
     return text + (f", {content.failed} of {content.looked} do not open" if content.failed else "")
 
 
-def _values(values: Iterable[Value], most: int = _MAX_WORDS) -> str:
+def values_line(values: Iterable[Value], most: int = _MAX_WORDS) -> str:
+    """A vocabulary, the most frequent first."""
     shown = sorted(values, key=lambda one: (-one.count, one.text))
     text = ", ".join(f"{scrub(one.text)[:40]} x {one.count:,}" for one in shown[:most])
     return text + (f", {len(shown) - most} more" if len(shown) > most else "")
@@ -118,17 +130,18 @@ def _column(column: Column, phi: Phi) -> str:
     if column.sensitive:
         return f"{text}, {'prose' if column.sensitive == 'free_text' else 'masked' if phi == 'mask' else 'personal'})"
     if column.type in ("category", "boolean") and column.values:
-        return f"{text}: {_values(column.values, 6)})"
+        return f"{text}: {values_line(column.values, 6)})"
     if column.low is not None and column.high is not None:
         return f"{text} {column.low:g} to {column.high:g})"
     return f"{text}, {column.folded:,} different)"
 
 
-def _annotations(survey: Survey) -> list[str]:
+def annotation_lines(survey: Survey) -> list[str]:
+    """Boxes and outlines, a line a source."""
     return [
         f"{one.id} {one.format} ({', '.join(one.shapes)}) in {scrub(one.path)}"
         + (f" and {one.files - 1:,} more: " if one.files > 1 else ": ") +
-        f"{one.items:,} marks, {_values(one.classes)}; names {one.images_named:,} images, {one.images_found:,} of them there"
+        f"{one.items:,} marks, {values_line(one.classes)}; names {one.images_named:,} images, {one.images_found:,} of them there"
         + (f" ({one.images})" if one.images else "")
         + "".join(f"; {code} x {count:,}" for code, count in one.faults)
         for one in survey.annotations

@@ -6,6 +6,7 @@ import json
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,8 @@ from m3b.tools.text import plural, shorten
 
 _WHOLE_UP_TO = 32 * 2**20
 _PREFIX = 2 * 2**20
-_SAMPLE = 2000
 _SEEN = 10_000
+"""Values at one place that are counted; of more it is said."""
 _MAX_NAMES = 64
 _MAX_KEYS = 40
 
@@ -137,12 +138,17 @@ def _describe(values: list[Any], indent: str, lines: list[str], phi: Phi, depth:
     if records := [value for value in values if isinstance(value, dict)]:
         _fields(records, indent + "  ", lines, phi, depth)
     if lists := [value for value in values if isinstance(value, list)]:
-        items = [item for one in lists for item in one[:_SAMPLE]][:_SEEN]
+        items = list(islice(chain.from_iterable(lists), _SEEN))
         if items and any(isinstance(item, dict | list) for item in items):
-            lines.append(f"{indent}  each item: {_types(items)}")
+            lines.append(f"{indent}  each item{_of(len(items), sum(map(len, lists)))}: {_types(items)}")
             _describe(items, indent + "  ", lines, phi, depth + 1)
         elif depth == 0 and len(lists) == 1 and items:
             lines.append(f"{indent}  {_listed(items)}")
+
+
+def _of(read: int, there: int) -> str:
+    """What is said where not all values were counted."""
+    return f" (of the first {read:,} of {there:,})" if read < there else ""
 
 
 def _listed(items: list[Any]) -> str:
@@ -163,9 +169,10 @@ def _is_names(value: Any) -> bool:
 def _fields(records: list[dict[str, Any]], indent: str, lines: list[str], phi: Phi, depth: int) -> None:
     counts = Counter(key for record in records for key in record)
     if len(counts) > _MAX_KEYS and _is_map(records, counts):
-        values = [one for record in records for one in list(record.values())[:_SAMPLE]][:_SEEN]
+        values = list(islice(chain.from_iterable(record.values() for record in records), _SEEN))
         some = ", ".join(repr(shorten(cell(str(key)), 60)) for key in list(counts)[:3])
-        lines.append(f"{indent}{len(counts):,} keys such as {some}; each: {_types(values)}")
+        cut = _of(len(values), sum(map(len, records)))
+        lines.append(f"{indent}{len(counts):,} keys such as {some}; each{cut}: {_types(values)}")
         _describe(values, indent, lines, phi, depth + 1)
         return
     keys = list(counts)
@@ -189,16 +196,18 @@ def _is_map(records: list[dict[str, Any]], counts: Counter[str]) -> bool:
 
 def _values(values: list[Any]) -> str:
     """Small vocabularies with counts, ranges of numbers, lengths of lists."""
-    flat = [item for value in values for item in (value if isinstance(value, list) else [value])][:_SEEN]
+    each = chain.from_iterable(value if isinstance(value, list) else (value,) for value in values)
+    flat = list(islice(each, _SEEN))
+    cut = _of(len(flat), sum(len(value) if isinstance(value, list) else 1 for value in values))
     words = [item for item in flat if isinstance(item, str)]
     numbers = [item for item in flat if isinstance(item, int | float) and not isinstance(item, bool)]
     if words:
         found = Counter(words)
         if len(found) <= 20 and (len(found) < len(words) or len(words) <= 3):
-            return ": " + ", ".join(f"{shorten(cell(one), 60)} x {n:,}" for one, n in found.most_common())
-        return f": {len(found):,} distinct, such as {shorten(cell(words[0]), 80)!r}"
+            return f"{cut}: " + ", ".join(f"{shorten(cell(one), 60)} x {n:,}" for one, n in found.most_common())
+        return f"{cut}: {len(found):,} distinct, such as {shorten(cell(words[0]), 80)!r}"
     if numbers:
-        return f": {min(numbers):g} to {max(numbers):g}"
+        return f"{cut}: {min(numbers):g} to {max(numbers):g}"
     return ""
 
 

@@ -1,0 +1,43 @@
+"""What briefings quote of the READMEs of templates: as much as a role has use for."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from m3b.agents.reading_lines import INDEXING
+from m3b.tasks import family
+from m3b.tasks.templates import serving
+
+SETTINGS = "## Settings of plan.json"
+KNOWN = "## What it expects"
+"""The part of a template's README that is about index files, which m3b has written by then."""
+
+
+def indexing_guide(resources: Path, task: str) -> str:
+    """The indexing script's README without what serves other tasks only."""
+    text = (resources / INDEXING / "README.md").read_text(encoding="utf-8").strip()
+    parts = re.split(r"^(?=## )", text, flags=re.MULTILINE)
+    return "".join(part for part in parts if _serves(part.split("\n", 1)[0], task)).strip()
+
+
+def _serves(heading: str, task: str) -> bool:
+    """Whether a part is for a task: its heading names tasks in brackets, or none."""
+    named = re.search(r"^## .*\((.+)\)$", heading)
+    return named is None or task in named.group(1).split(", ")
+
+
+def template_guide(resources: Path, template: str) -> str:
+    """The README of a training template for those who set it up."""
+    readme = (resources / template / "README.md").read_text(encoding="utf-8")
+    parts = re.split(r"^(?=## )", readme, flags=re.MULTILINE)
+    return "".join(part for part in parts if not part.startswith(KNOWN)).strip()
+
+
+def settings_guide(resources: Path | None, task: str) -> list[str]:
+    """The part of the template's README on what plan.json may be given."""
+    if resources is None:
+        return []
+    readme = resources / "templates" / serving(resources / "templates", family(task))[0] / "README.md"
+    parts = re.split(r"^(?=## )", readme.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    return [part.strip() for part in parts if part.startswith(SETTINGS)]

@@ -1,0 +1,82 @@
+"""What briefings say of how m3b reads a folder: ten lines before anything is chosen, then the proposed readings."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from textwrap import shorten
+
+from m3b.briefs import FolderRead, ProposedReading, TaskReading
+from m3b.data.cards import Card
+from m3b.data.spec.places import SPEC
+from m3b.data.spec.proposals import ENOUGH
+from m3b.tools.phi import scrub
+from m3b.writing import inert, one_line
+
+MAX_TASKS, MAX_LINE = 3, 260
+"""Tasks whose best reading is told, and characters of each line."""
+
+INDEXING = "templates/indexing"
+READINGS = "## Proposed readings"
+TAKE = (
+    "`score` (0 to 1) is how well what was measured in the folder and the words of the request bear a reading out; "
+    f"`sufficient` marks the one that may be taken as it is: {ENOUGH:g} or more, nothing unclear, and no other reading with "
+    "other classes as near.\n"
+    f"To take one: copy its file to {SPEC}; m3b then makes the index from it (labels from the data, split, accounting of "
+    "every file), and no script is needed. Where it is nearly right, write an edited one there."
+)
+MAX_SPEC = 2500
+"""Characters of a spec that is shown; a longer one (of a hundred classes) is in its file."""
+FORM = "indexes/index_spec.md"
+NO_SPEC = (
+    f"Where no spec can say it: what the indexing script can stands in resources/{INDEXING}/README.md, and the form of index "
+    "files in resources/indexes/README.md."
+)
+SCRIPT = (
+    f"Should none of these readings be right: resources/{FORM} says how a spec is written, and "
+    f"resources/{INDEXING}/README.md what the indexing script can."
+)
+
+
+STANDS = (
+    "The user gave this reading, and it stands: m3b makes the index from it, whatever else is written. Look at what it may "
+    "have overlooked if you like, and reply with a sentence."
+)
+
+
+def read_lines(read: FolderRead) -> list[str]:
+    """What was read, and which tasks the folder could serve; values of people are masked."""
+    best: dict[str, TaskReading] = {}
+    for one in sorted(read.readings, key=lambda one: -one.score):
+        best.setdefault(one.task, one)
+    told = [f"as {_title(one)}" for one in list(best.values())[:MAX_TASKS]]
+    if read.lines and not told:
+        told = ["for no task does a reading follow from this: the index would have to be made by a script"]
+    return [one_line(one) for one in (*read.lines, *told)]
+
+
+def _title(one: TaskReading) -> str:
+    boxes = " with boxes" if one.boxes else ""
+    why = f"; open: {one.insufficient}" if one.insufficient else ""
+    return scrub(shorten(f"{one.task}{boxes}: {one.title} (score {one.score:.2f}){why}", MAX_LINE, placeholder=" ..."))
+
+
+def folder_told(card: Card, read: FolderRead) -> list[str]:
+    """What a survey of all files found, in some ten lines."""
+    lines = read_lines(read)
+    return ["\n".join([f"m3b read in all files of data/{card.root}:", *(f"- {one}" for one in lines)])] if lines else []
+
+
+def readings_told(readings: Sequence[ProposedReading]) -> list[str]:
+    """What a survey of the whole folder proposes, the best with its spec; what names files is masked like previews."""
+    if not readings:
+        return []
+    hidden = {"spec", "given"}
+    said = [one.model_copy(update={"evidence": tuple(dict.fromkeys(one.evidence))}) for one in readings]
+    shown = [
+        {key: value for key, value in one.model_dump(mode="json", exclude=hidden).items() if value} for one in said
+    ]
+    spec = json.dumps(readings[0].spec, ensure_ascii=False)
+    first = f"Spec of {readings[0].file}: {inert(scrub(spec))}\n" if len(spec) <= MAX_SPEC else ""
+    told = STANDS if any(one.given for one in readings) else TAKE
+    return [f"{READINGS}\n{inert(scrub(json.dumps(shown, ensure_ascii=False, indent=1)))}\n{first}{told}"]

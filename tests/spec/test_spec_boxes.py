@@ -1,0 +1,35 @@
+"""Boxes of a reading: from which pixel a format counts, what is dropped, and that both are said."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from spec_kit import picture, read
+
+VOC = {"format": "voc", "files": {"pattern": "voc/{stem}.xml"}, "classes": {"cell": ["cell"]}, "image": "{stem}.png"}
+
+
+@pytest.mark.parametrize(
+    ("first", "wanted", "said"), [(3, (2, 4, 9, 10), "1 is taken off"), (0, (3, 5, 9, 10), "from 0")]
+)
+def test_voc_counts_from_one_unless_a_box_begins_at_nought(
+    tmp_path: Path, first: int, wanted: tuple[int, ...], said: str
+) -> None:
+    root = tmp_path / "data"
+    for at in range(6):
+        picture(root / "images" / f"p{at}.png", value=40 + 20 * at)
+        corner = first if at == 0 else 3
+        empty = "<object><name>cell</name><bndbox><xmin>7</xmin><ymin>7</ymin><xmax>6</xmax><ymax>6</ymax></bndbox></object>"
+        box = f"<xmin>{corner}</xmin><ymin>5</ymin><xmax>9</xmax><ymax>10</ymax>"
+        (root / "voc").mkdir(exist_ok=True)
+        (root / "voc" / f"p{at}.xml").write_text(
+            f"<annotation><filename>p{at}.png</filename>{empty if at == 5 else ''}"
+            f"<object><name>cell</name><bndbox>{box}</bndbox></object></annotation>"
+        )
+    made = read(root, tmp_path / "work", task="detection", images={"files": {"pattern": "images/*.png"}}, boxes=VOC)
+    boxes = {box.box for record in (*made.train, *made.test) if "p3" in record.reference for box in record.boxes or ()}
+    assert boxes == {wanted}
+    notes = " ".join(made.notes)
+    assert said in notes
+    assert "1 boxes left out: without area, or outside its image" in notes
