@@ -86,7 +86,7 @@ class Room:
     def readings(self) -> Readings:
         """As a run proposes and executes them, in this process."""
 
-        def inside(place: Path, root: Path, work: Path | None, wall_s: float) -> Ran:
+        def inside(place: Path, root: Path, work: Path | None, wall_s: float, read: tuple[Path, ...] = ()) -> Ran:
             read_inside(str(place))
             return Ran(0, "exit", "")
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from m3b.agents.briefing import indexing_guide
+from m3b.agents.guides import indexing_guide
 from m3b.llm.rules.words import of_masks
 from m3b.resources import resources_dir
 from m3b.tasks import asked_task
