@@ -21,6 +21,7 @@ SRC = ROOT / "src" / "m3b"
 
 FLOORS = {
     "messages": 0, "errors": 0, "notebook": 0, "resources": 0, "plugins": 0, "measure": 0, "writing": 0,
+    "jsonlines": 0,
     "summaries": 0,  # what tools tell, as data
     "briefs": 0.5,  # what roles are told, as data
     "events": 0.5,

@@ -29,8 +29,18 @@ def scored(multi: bool = False) -> dict[str, Any]:
 
 
 EVENTS: list[dict[str, Any]] = [
-    {"kind": "run_started", "role": "", "data": {"request": "tell pneumonia"}, "at": 1_700_000_000.0},
-    {"kind": "role_started", "role": "data_engineer", "data": {}, "at": 1_700_000_001.0},
+    {
+        "kind": "run_started",
+        "role": "",
+        "data": {"request": "tell pneumonia", "id": "r", "sandbox": {"name": "bubblewrap"}},
+        "at": 1_700_000_000.0,
+    },
+    {
+        "kind": "role_started",
+        "role": "data_engineer",
+        "data": {"title": "Data Engineer", "llm": "rules"},
+        "at": 1_700_000_001.0,
+    },
     {
         "kind": "reply",
         "role": "data_engineer",
@@ -40,7 +50,7 @@ EVENTS: list[dict[str, Any]] = [
     {
         "kind": "call",
         "role": "data_engineer",
-        "data": {"id": "1", "name": "run_script", "arguments": {"command": "python plan.py"}, "action": 1},
+        "data": {"id": "1", "name": "run_script", "arguments": {"command": "python plan.py"}},
         "at": 1_700_000_003.0,
     },
     {
@@ -52,7 +62,7 @@ EVENTS: list[dict[str, Any]] = [
     {
         "kind": "call",
         "role": "data_engineer",
-        "data": {"id": "2", "name": "preview_dirs", "arguments": {"path": "data/chest"}, "action": 2},
+        "data": {"id": "2", "name": "preview_dirs", "arguments": {"path": "data/chest"}},
         "at": 1_700_000_008.0,
     },
     {
@@ -60,6 +70,13 @@ EVENTS: list[dict[str, Any]] = [
         "role": "data_engineer",
         "data": {"accepted": False, "faults": ["patient p7 is in both splits"], "warnings": []},
         "at": 1_700_000_009.0,
+    },
+    {"kind": "unheard_of", "role": "", "data": {}, "at": 1_700_000_010.0},
+    {
+        "kind": "artifact",
+        "role": "data_engineer",
+        "data": {"artifact": "index", "value": {"read": ["300 images from `images/*.png`"]}},
+        "at": 1_700_000_011.0,
     },
 ]
 
@@ -155,7 +172,8 @@ def test_a_complete_run(check: Check, run_dir: Path) -> None:
         "bubblewrap",
         "64x64",
         "no medical device",
-        "1 lines of the journal",
+        "Line 8 of journal.jsonl is damaged and left out here.",
+        "300 images from `images/*.png`",
         "auroc",
     ):
         assert words in page.text, words

@@ -37,7 +37,7 @@ def test_a_result_is_shown_with_the_call_of_its_own_role(tmp_path: Path, check: 
         step("result", "model_trainer", 6.0, text="exported", is_error=True),
         step("call", "model_trainer", 7.0, arguments={"command": "python again.py"}),
     ]
-    (tmp_path / "journal.jsonl").write_text("\n".join(map(json.dumps, events)))
+    (tmp_path / "journal.jsonl").write_text("".join(f"{json.dumps(event)}\n" for event in events))
     text = write_report(tmp_path).read_text(encoding="utf-8")
     check(text)
     shown = re.split(r"<code>run_script</code>", text)[1:]

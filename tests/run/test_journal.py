@@ -134,7 +134,10 @@ def test_a_damaged_line_is_named_with_what_to_do(file: Path, line: bytes) -> Non
     fill(file, [Noted("2")])
     with pytest.raises(JournalError, match=rf"{file}, line 2, .*head -n 1\b"):
         list(read_journal(file))
-    assert [event.text for event in salvage(file) if isinstance(event, Noted)] == ["1", "2"], "for showing it"
+    found = salvage(file)
+    assert [event.text for event in found.events if isinstance(event, Noted)] == ["1", "2"], "for showing it"
+    assert found.damaged == (2,)
+    assert found.warning == "Line 2 of journal.jsonl is damaged and left out here."
     file.write_bytes(b"".join(file.read_bytes().splitlines(keepends=True)[:1]))
     fill(file, [Noted("2")])
     assert told(file) == ["1", "2"], "what the message said to do has helped"

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from m3b.errors import WrongUse
+from m3b.jsonlines import cut_torn, objects
 
 RESULTS, PLAN, CELLS, DATA = "results.jsonl", "bench.json", "cells", "data"
 
@@ -41,7 +42,7 @@ class Store:
             os.close(self._lock)
             raise WrongUse(f"Another sweep is at work in {folder}; wait for it, or stop that one.") from error
         self._stream = os.open(self.folder / RESULTS, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-        self._mend()
+        cut_torn(self.folder / RESULTS)
         self.done: set[str] = set()
         self.claims: Counter[str] = Counter()
         for line in read_lines(self.folder):
@@ -101,25 +102,10 @@ class Store:
             block = block[os.write(self._stream, block) :]
         os.fdatasync(self._stream)
 
-    def _mend(self) -> None:
-        """Cut off a line that a crash left unfinished."""
-        file = self.folder / RESULTS
-        data = file.read_bytes()
-        if data and not data.endswith(b"\n"):
-            os.truncate(file, data.rfind(b"\n") + 1)
-
 
 def read_lines(folder: Path) -> Iterator[dict[str, Any]]:
     """Every whole line of a sweep's results."""
-    file = folder / RESULTS
-    if not file.is_file():
-        return
-    with file.open("rb") as stream:
-        for line in stream:
-            with contextlib.suppress(ValueError):
-                raw = json.loads(line)
-                if isinstance(raw, dict) and {"event", "key"} <= set(raw):
-                    yield raw
+    return (line for line in objects(folder / RESULTS) if {"event", "key"} <= set(line))
 
 
 def read_rows(folder: Path) -> list[dict[str, Any]]:

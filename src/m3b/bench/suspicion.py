@@ -65,7 +65,7 @@ def _calls(run: Path) -> list[str]:
     """What the calls after the lock tell: code that reads the test index to train, ways out of the workspace."""
     found = []
     locked = False
-    for event in salvage(run / "journal.jsonl"):
+    for event in salvage(run / "journal.jsonl").events:
         if isinstance(event, HandedOver) and event.artifact == "index":
             locked = True
         for text, runs in _words(event):

@@ -117,14 +117,14 @@ def show(
     if ledger:
         show_ledger(place.folder, as_json=json)
         return
+    found = salvage(place.journal_file)
     if json:
-        told = salvage(place.journal_file)
-        print_json({**record, "events": [{"kind": e.kind, "role": e.role, "at": e.at, "data": e.data} for e in told]})
+        events = [{"kind": e.kind, "role": e.role, "at": e.at, "data": e.data} for e in found.events]
+        print_json({**record, "events": events, "damaged_lines": list(found.damaged)})
         return
     out = console()
     out.print(f"{place.id}: {record['request']}", markup=False)
-    for event in salvage(place.journal_file):
-        text = _event_text(event, full)
+    for text in [*(_event_text(event, full) for event in found.events), found.warning]:
         if text:
             out.print(text, markup=False, soft_wrap=True)
     if record.get("result"):

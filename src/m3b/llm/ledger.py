@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from m3b.errors import Failed
+from m3b.jsonlines import objects
 from m3b.messages import Message, Reply, ToolSpec, Usage
 
 from .base import LLM, Facts
@@ -154,12 +155,7 @@ def _watching(sink: Callable[[dict[str, Any]], None]) -> Iterator[None]:
 
 def read(file: Path) -> list[dict[str, Any]]:
     """The lines of a ledger; a torn one is left out, a missing file is empty."""
-    lines = []
-    if file.is_file():
-        for line in file.read_bytes().splitlines():
-            with contextlib.suppress(ValueError):
-                lines.append(json.loads(line))
-    return lines
+    return list(objects(file))
 
 
 def summary(file: Path) -> dict[str, dict[str, Any]]:

@@ -61,7 +61,8 @@ def data_section(files: RunFiles) -> Html:
 
 def _read(files: RunFiles) -> Html:
     """How the index came about, and what of the data folder was used and left out."""
-    made = [as_dict(one.get("value")) for one in files.events if one.get("artifact") == "index"]
+    handed = [as_dict(event.get("data")) for event in files.events if event.get("kind") == "artifact"]
+    made = [as_dict(one.get("value")) for one in handed if one.get("artifact") == "index"]
     lines = as_list(made[-1].get("read")) if made else []
     return tag("ul", *(tag("li", brief(line, 400)) for line in lines)) if lines else Html("")
 
@@ -227,8 +228,6 @@ def limits_section(files: RunFiles) -> Html:
     trained = number(as_dict(files.audit.get("patients")).get("train")) if known else None
     few = worth(files.scores, None if trained is None else int(trained))
     limits = [*few, *LIMITS, KEPT_APART if known else NOT_KEPT_APART] if files.delivered or files.scores else []
-    if files.torn_lines:
-        limits.append(
-            f"{files.torn_lines} lines of the journal could not be read, as after a crash; the timeline lacks them."
-        )
+    if files.damage:
+        limits.append(files.damage)
     return section("limits", "Limits", tag("ul", *(tag("li", limit) for limit in limits)) if limits else None)

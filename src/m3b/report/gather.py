@@ -16,6 +16,7 @@ from typing import Any
 
 from m3b import untrusted
 from m3b.agents.roles import SINGLE, STAGES
+from m3b.run.journal import Salvaged, salvage
 
 MAX_JSON_BYTES = 64 * 2**20
 MAX_LINE = 4 * 2**20
@@ -34,7 +35,8 @@ class RunFiles:
     scores: dict[str, Any] = field(default_factory=dict)
     log: list[dict[str, str]] = field(default_factory=list)
     delivered: list[tuple[str, int]] = field(default_factory=list)
-    torn_lines: int = 0
+    damage: str = ""
+    """Which lines of the journal could not be read; empty where all could."""
 
     @property
     def result(self) -> dict[str, Any]:
@@ -76,17 +78,17 @@ def number(value: Any) -> float | None:
 
 def gather(folder: Path) -> RunFiles:
     """Read a run folder."""
-    events, torn = _journal(folder / "journal.jsonl")
+    journal = _journal(folder / "journal.jsonl")
     scores = _json(folder / "locked" / "scores.json") or _json(folder / "model" / "metrics.json")
     return RunFiles(
         folder=folder,
         run=_json(folder / "run.json"),
-        events=events,
+        events=[{"kind": e.kind, "role": e.role, "at": e.at, "data": e.data} for e in journal.events],
         audit=_json(folder / "work" / "data_audit.json") or _json(folder / "data_audit.json"),
         scores=scores,
         log=_log(folder / "work" / "Logout" / "log.csv"),
         delivered=_delivered(folder / "model"),
-        torn_lines=torn,
+        damage=journal.warning,
     )
 
 
@@ -103,20 +105,11 @@ def _lines(file: Path) -> Iterator[str]:
             yield line
 
 
-def _journal(file: Path) -> tuple[list[dict[str, Any]], int]:
-    """Events in order, and how many lines could not be read (a killed run tears its last one)."""
-    events, torn = [], 0
-    for line in _lines(file):
-        if not line.strip():
-            continue
-        try:
-            event = json.loads(line)
-        except (ValueError, RecursionError):
-            torn += 1
-            continue
-        if isinstance(event, dict):
-            events.append(event)
-    return events, torn
+def _journal(file: Path) -> Salvaged:
+    try:
+        return salvage(file)
+    except OSError:
+        return Salvaged((), ())
 
 
 def _log(file: Path) -> list[dict[str, str]]:

@@ -13,16 +13,21 @@ import hashlib
 import json
 import os
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from m3b.errors import WrongUse
 from m3b.events import BY_KIND, Event, Replied
+from m3b.jsonlines import cut_torn, whole_lines
 from m3b.writing import sync_folder
 
 FORMAT = 2
 """Of run.json and the journal; raised when an older m3b could not go on with a run."""
+
+MAX_NAMED = 8
+"""Damaged lines that a warning names."""
 
 _ENCODE = json.JSONEncoder(ensure_ascii=False, default=str).encode
 
@@ -42,8 +47,12 @@ class Journal:
     def __init__(self, file: Path, *, fsync: bool = True) -> None:
         self.file, self.fsync = file, fsync
         new = not file.exists()
-        self.lines, self.head = (0, "") if new else _mend(file)
+        if not new:
+            cut_torn(file)
+        self.lines, self.head = 0, ""
         """How many lines there are, and the SHA-256 of the last."""
+        for line in whole_lines(file):
+            self.lines, self.head = self.lines + 1, digest(line)
         self._stream = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         self._end = os.fstat(self._stream).st_size
         if new and fsync:
@@ -93,19 +102,6 @@ def line_of(event: Event, number: int, before: str = "") -> bytes:
     return _ENCODE(line).encode("utf-8", "replace") + b"\n"
 
 
-def _mend(file: Path) -> tuple[int, str]:
-    """Cut off what a crash left of a line; return how many whole ones there are, and the digest of the last."""
-    whole, lines, head = 0, 0, ""
-    with file.open("rb+") as stream:
-        for line in stream:
-            if not line.endswith(b"\n"):
-                break
-            whole, lines, head = whole + len(line), lines + 1, digest(line)
-        if whole < stream.seek(0, os.SEEK_END):
-            stream.truncate(whole)
-    return lines, head
-
-
 def read_journal(file: Path) -> Iterator[Event]:
     """The events of a journal, in order; the last line is left out while it is being written, or torn.
 
@@ -118,26 +114,41 @@ def read_journal(file: Path) -> Iterator[Event]:
         yield found
 
 
-def salvage(file: Path) -> Iterator[Event]:
-    """What can be read of a journal, for showing it: damaged lines are left out."""
-    for _, found in _lines(file):
-        if isinstance(found, Event):
-            yield found
+@dataclass(frozen=True)
+class Salvaged:
+    """What can be read of a journal, and the numbers of the lines, from 1, that cannot."""
+
+    events: tuple[Event, ...]
+    damaged: tuple[int, ...]
+
+    @property
+    def warning(self) -> str:
+        """Which lines are missing, in a sentence; empty where all could be read."""
+        if not self.damaged:
+            return ""
+        many = len(self.damaged)
+        named = ", ".join(map(str, self.damaged[:MAX_NAMED])) + (", ..." if many > MAX_NAMED else "")
+        lines = f"Line {named} of journal.jsonl is" if many == 1 else f"{many} lines of journal.jsonl ({named}) are"
+        return f"{lines} damaged and left out here."
+
+
+def salvage(file: Path) -> Salvaged:
+    """All that can be read of a journal, for showing it; a last line that is torn or being written is no damage."""
+    lines = list(_lines(file))
+    return Salvaged(
+        tuple(found for _, found in lines if isinstance(found, Event)),
+        tuple(number for number, found in lines if isinstance(found, JournalError)),
+    )
 
 
 def _lines(file: Path) -> Iterator[tuple[int, Event | JournalError]]:
-    if not file.is_file():
-        return
     old, before = FormatOne(), ""
-    with file.open("rb") as stream:
-        for number, line in enumerate(stream, start=1):
-            if not line.endswith(b"\n"):
-                return  # being written, or torn
-            try:
-                yield number, _event(line, number, before, old)
-            except (ValueError, KeyError, TypeError, RecursionError) as error:
-                yield number, JournalError(_told(file, number, error))
-            before = digest(line)
+    for number, line in enumerate(whole_lines(file), start=1):
+        try:
+            yield number, _event(line, number, before, old)
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            yield number, JournalError(_told(file, number, error))
+        before = digest(line)
 
 
 def _event(line: bytes, number: int, before: str, old: FormatOne) -> Event:

@@ -1,0 +1,36 @@
+"""Files of one JSON object a line that grow while something runs: a crash tears their last line, and that one alone."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+
+def whole_lines(file: Path) -> Iterator[bytes]:
+    """The lines with their breaks, without a last one that is torn or being written; none where there is no file."""
+    if not file.is_file():
+        return
+    with file.open("rb") as stream:
+        for line in stream:
+            if line.endswith(b"\n"):
+                yield line
+
+
+def objects(file: Path) -> Iterator[dict[str, Any]]:
+    """The object of each whole line; what is none is left out."""
+    for line in whole_lines(file):
+        with contextlib.suppress(ValueError, RecursionError):
+            found = json.loads(line)
+            if isinstance(found, dict):
+                yield found
+
+
+def cut_torn(file: Path) -> None:
+    """Cut off what a crash left of a last line, so that the next one begins on a line of its own."""
+    whole = sum(map(len, whole_lines(file)))
+    if file.stat().st_size > whole:
+        os.truncate(file, whole)
