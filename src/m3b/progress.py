@@ -1,4 +1,4 @@
-"""One line in a notebook that says where a run is; nothing anywhere else."""
+"""How far a run is, in one line; a notebook has it in a place of the page, a terminal at the bottom (`m3b.cli.live`)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,19 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from m3b.events import Called, Event, Output, Replied, RoleStarted, RunEnded, StageBegun, Waiting
+from m3b.events import (
+    Called,
+    Delta,
+    Event,
+    Output,
+    Replied,
+    Returned,
+    RoleEnded,
+    RoleStarted,
+    RunEnded,
+    StageBegun,
+    Waiting,
+)
 from m3b.notebook import short
 
 WIDTH = 110
@@ -29,56 +41,102 @@ def in_notebook() -> bool:
     return type(shell).__name__ == "ZMQInteractiveShell"
 
 
-class NotebookLine:
-    """The run's stage, time, actions, tokens and what is being done, in a place of the page that is overwritten."""
+class RunProgress:
+    """How far a run is, from its events: the same words on a terminal and in a notebook."""
 
     def __init__(self) -> None:
-        self.started = time.monotonic()
-        self.stage, self.doing = "starting", ""
+        self.stage, self.doing = "", ""
         self.actions = self.tokens = 0
-        self._drawn = 0.0
-        self._place: Any = None
+        self._draft = ""
 
-    def __call__(self, event: Event) -> None:
-        if not self._take(event):
-            return
-        now = time.monotonic()
-        if not isinstance(event, Output) or now - self._drawn > EVERY_S:
-            self._drawn = now
-            self._draw()
-
-    def _take(self, event: Event) -> bool:
-        """Whether the event moves the line."""
+    def take(self, event: Event) -> bool:
+        """Take an event in; whether it changes the line."""
         match event:
             case RoleStarted():
                 self.stage, self.doing = event.title, ""
-            case Called(arguments=arguments):
+            case RoleEnded():
+                self.stage = self.doing = ""
+            case Called():
                 self.actions += event.cost
-                self.doing = f"{event.name} {arguments.get('command') or arguments.get('path') or ''}".strip()
+                self.doing = f"{event.name} {brief(event.arguments)}".strip()
+            case Returned():
+                self.doing = ""
+            case Delta():
+                self._draft = self._draft[-WIDTH:] + event.text if event.text else ""
+                self.doing = last_line(self._draft)
             case Replied():
+                self._draft = self.doing = ""
                 self.tokens += event.usage.input_tokens + event.usage.output_tokens
             case Output():
-                lines = [line.strip() for line in event.text.splitlines() if line.strip()]
-                self.doing = lines[-1] if lines else self.doing
+                self.doing = last_line(event.text) or self.doing
             case StageBegun():
                 self.doing = event.text
             case Waiting():
-                self.doing = f"waiting {event.seconds:.0f} s: {event.reason}"
+                self.doing = waits(event)
             case RunEnded(result=result):
                 self.stage, self.doing = str(result.get("status", "ended")), str(result.get("reason", ""))
             case _:
                 return False
         return True
 
+    def line(self) -> str:
+        """Stage, actions, tokens and what is being done."""
+        actions = f"{self.actions} action{'' if self.actions == 1 else 's'}"
+        parts = [self.stage or "m3b", actions, f"{self.tokens:,} tokens", self.doing]
+        return " · ".join(part for part in parts if part)
+
+
+def clock(seconds: float) -> str:
+    """`0:07`, `75:30`: minutes and seconds."""
+    return f"{int(seconds) // 60}:{int(seconds) % 60:02d}"
+
+
+def waits(event: Waiting) -> str:
+    """What is waited for, and how long."""
+    return f"waiting {event.seconds:.0f} s: {event.reason}"
+
+
+def brief(arguments: dict[str, Any]) -> str:
+    """What a call is about, in one line."""
+    for key in ("command", "job", "path", "paths", "source"):
+        if arguments.get(key):
+            return first_line(str(arguments[key]))
+    files = arguments.get("files")
+    files = files if isinstance(files, list) else []
+    return ", ".join(str(item.get("path", "?")) for item in files if isinstance(item, dict))
+
+
+def first_line(text: str) -> str:
+    """The first line with something in it, cut to the width of a log line."""
+    line = next((line.strip() for line in text.splitlines() if line.strip()), "")
+    return line if len(line) <= WIDTH else f"{line[: WIDTH - 3]}..."
+
+
+def last_line(text: str) -> str:
+    """The last line with something in it, whole."""
+    return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "")
+
+
+class NotebookLine:
+    """The run's time and progress in a place of the page that is overwritten."""
+
+    def __init__(self) -> None:
+        self.started = time.monotonic()
+        self.progress = RunProgress()
+        self._drawn = 0.0
+        self._place: Any = None
+
+    def __call__(self, event: Event) -> None:
+        if not self.progress.take(event):
+            return
+        now = time.monotonic()
+        if not isinstance(event, Output | Delta) or now - self._drawn > EVERY_S:
+            self._drawn = now
+            self._draw()
+
     def text(self) -> str:
         """The line as it stands."""
-        spent = int(time.monotonic() - self.started)
-        parts = [
-            f"{spent // 60}:{spent % 60:02d} {self.stage}",
-            f"{self.actions} action{'' if self.actions == 1 else 's'}",
-            f"{self.tokens:,} tokens",
-        ]
-        return short(" · ".join([*parts, *([self.doing] if self.doing else [])]), WIDTH)
+        return short(f"{clock(time.monotonic() - self.started)} {self.progress.line()}", WIDTH)
 
     def _draw(self) -> None:
         display = importlib.import_module("IPython.display").display  # there in every notebook, and no need of ours

@@ -114,7 +114,7 @@ def test_a_log_file_is_spared_the_words(capsys: pytest.CaptureFixture[str]) -> N
     with Live() as live:
         for text in ("I look at", " the folder\nand th", "en I"):
             live(Delta(text))
-        assert live.doing == "and then I"
+        assert live.progress.doing == "and then I"
         live(Delta(""))
-        assert live.doing == ""
+        assert live.progress.doing == ""
     assert capsys.readouterr().err == ""
