@@ -27,9 +27,9 @@ def m3b(mode: str, folder: Path) -> tuple[str, Run]:
     from m3b.agents.loop import Agent
     from m3b.agents.verdict import accepted
     from m3b.events import Event
+    from m3b.journal import Journal
     from m3b.llm.base import Facts
     from m3b.messages import Message, Reply, ToolCall, Usage
-    from m3b.run.journal import Journal
     from m3b.tools import ToolResult
     from m3b.tools.schema import arguments_for, spec_of
 

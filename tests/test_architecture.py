@@ -27,7 +27,7 @@ FLOORS = {
     "events": 0.5,
     "untrusted": 0.5,  # how files are opened that scripts may have made
     "reader": 1.5,  # one confined process that opens untrusted files for the others
-    "llm": 1, "sandbox": 1, "data": 1,
+    "llm": 1, "sandbox": 1, "data": 1, "journal": 1,
     "testing": 1.5,  # scripted and recorded models, and what providers are held to
     "tools": 2, "metrics": 2, "models": 2,
     "tasks": 2.5,  # measures with metrics what models answer

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from m3b.agents.conversation import KEPT, SAFETY, STUB, Conversation
 from m3b.events import Briefed, Called, Event, Replied, Returned, Told
+from m3b.journal import event_of
 from m3b.llm import tokens
 from m3b.llm.conversation import check as check_wire
 from m3b.messages import Message, ToolCall, ToolSpec
-from m3b.run.journal import event_of
 
 TOOLS = (ToolSpec("list_files", "Lists files.", {"type": "object", "properties": {"path": {"type": "string"}}}),)
 

@@ -19,9 +19,9 @@ import pytest
 from attacks.test_hand_over_files import in_child
 from m3b.errors import WrongUse
 from m3b.events import HandedOver
+from m3b.journal import event_of
 from m3b.resources import resources_dir
 from m3b.run.folder import Run
-from m3b.run.journal import event_of
 from m3b.run.provisioning import lay_out
 from m3b.run.sequence import check_state
 from m3b.run.state import History

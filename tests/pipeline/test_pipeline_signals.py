@@ -22,7 +22,7 @@ from pipeline_kit import (
     wait_until,
 )  # fmt: skip
 
-from m3b.run.journal import read_journal
+from m3b.journal import read_journal
 
 AUDIT_LONG = '''
 MANY = """

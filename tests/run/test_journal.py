@@ -14,8 +14,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from m3b.events import CLASSES, Audited, Briefed, Called, Checked, Event, Noted, Replied, Returned, RunEnded, Told
+from m3b.journal import FORMAT, Journal, JournalError, read_journal, salvage
 from m3b.messages import ToolCall, Usage
-from m3b.run.journal import FORMAT, Journal, JournalError, read_journal, salvage
 from m3b.run.state import History
 
 HERE = Path(__file__).parent / "journals"
@@ -171,7 +171,7 @@ def test_no_journal_is_an_empty_one(file: Path) -> None:
 def test_a_full_disk_keeps_the_journal_whole(file: Path) -> None:
     """In a process of its own, whose files may not grow beyond 1000 bytes."""
     code = (
-        "import resource, signal, sys\nfrom pathlib import Path\nfrom m3b.events import Noted\nfrom m3b.run.journal import Journal\n"
+        "import resource, signal, sys\nfrom pathlib import Path\nfrom m3b.events import Noted\nfrom m3b.journal import Journal\n"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))\n"
         "journal = Journal(Path(sys.argv[1]))\n"

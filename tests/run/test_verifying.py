@@ -17,7 +17,7 @@ from pipeline_kit import REQUEST, actor, copy_run, make_spots, play
 
 from m3b import Pipeline, WrongUse, verify
 from m3b.cli.app import app
-from m3b.run.journal import JournalError, digest, read_journal
+from m3b.journal import JournalError, digest, read_journal
 
 
 @pytest.fixture(scope="module")

@@ -15,9 +15,9 @@ from typing import Any
 
 from m3b.data.index import TEST
 from m3b.events import Called, Event, HandedOver
+from m3b.journal import salvage
 from m3b.metrics import canonical_metric
 from m3b.metrics.table import tasks
-from m3b.run.journal import salvage
 
 from .scoring import Score
 from .systems import CellOutcome

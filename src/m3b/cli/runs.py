@@ -108,8 +108,8 @@ def show(
 ) -> None:
     """Show what happened in a run, from its journal."""
     from m3b.cli.sent import show_ledger
+    from m3b.journal import salvage
     from m3b.run.folder import Run
-    from m3b.run.journal import salvage
     from m3b.run.result import Result
 
     place = Run.open(run)

@@ -12,7 +12,7 @@ from m3b.events import Briefed, Event, RunEnded
 from m3b.interactive.episode import Episode
 from m3b.interactive.pictures import draw
 from m3b.interactive.result import SegmentationResult
-from m3b.run.journal import Journal
+from m3b.journal import Journal
 
 ROLE = "segmenting_agent"
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from m3b import untrusted
 from m3b.agents.roles import SINGLE, STAGES
-from m3b.run.journal import Salvaged, salvage
+from m3b.journal import Salvaged, salvage
 
 MAX_JSON_BYTES = 64 * 2**20
 MAX_LINE = 4 * 2**20

@@ -14,6 +14,7 @@ from m3b.agents.pseudonyms import Pseudonyms, Veiled
 from m3b.data.cards import Card
 from m3b.errors import Failed
 from m3b.events import Event
+from m3b.journal import Journal
 from m3b.llm import LLM, ledger
 from m3b.llm.base import spec_of
 from m3b.llm.ledger import Ledger
@@ -23,7 +24,6 @@ from m3b.run.acceptance import Inspector
 from m3b.run.extensions import NOTHING, Own
 from m3b.run.folder import Run
 from m3b.run.hooks import Hooks
-from m3b.run.journal import Journal
 from m3b.run.options import Options
 from m3b.run.provisioning import lay_out, toolbox
 from m3b.run.readings import Readings

@@ -133,7 +133,7 @@ class Run:
             raise WrongUse(f"{self.folder / 'run.json'} cannot be read: {error}.") from error
         if not isinstance(record, dict):
             raise WrongUse(f"{self.folder / 'run.json'} is no JSON object.")
-        from m3b.run.journal import FORMAT  # brings the events along, which an import does without
+        from m3b.journal import FORMAT  # brings the events along, which an import does without
 
         written = record.get("format", FORMAT)
         if not isinstance(written, int) or written > FORMAT:
@@ -156,7 +156,7 @@ class Run:
                 return 0.0
 
     def events(self) -> Iterator[Event]:
-        from m3b.run.journal import read_journal
+        from m3b.journal import read_journal
 
         return read_journal(self.journal_file)
 

@@ -15,10 +15,10 @@ from typing import Any
 
 from m3b.errors import Cancelled, DataError, Declined, Failed, M3bError, RunEnd, Status
 from m3b.events import RunEnded, RunStarted
+from m3b.journal import FORMAT
 from m3b.run.callbacks import CallbackFailed
 from m3b.run.context import RunContext
 from m3b.run.folder import Run
-from m3b.run.journal import FORMAT
 from m3b.run.orchestrator import work
 from m3b.run.packaging import Delivered
 from m3b.run.result import FINAL, Result

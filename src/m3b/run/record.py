@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from m3b.agents.roles import ROLE_NAMES
 from m3b.errors import DataError, WrongUse
+from m3b.journal import FORMAT
 from m3b.llm import LLM
 from m3b.llm.base import spec_of
 from m3b.run.extensions import Own
 from m3b.run.folder import Run
-from m3b.run.journal import FORMAT
 from m3b.run.options import Options
 from m3b.sandbox import Sandbox
 from m3b.workspace import Workspace

@@ -21,9 +21,9 @@ from m3b.agents.checks.locked import digest_made, made_files
 from m3b.data.index import read_index
 from m3b.errors import M3bError, WrongUse
 from m3b.events import Event, ModelDelivered, RunEnded
+from m3b.journal import JournalError, digest, read_journal
 from m3b.models.manifest import FREE, MANIFEST, changes, sha256_of
 from m3b.run.folder import MODEL, Run
-from m3b.run.journal import JournalError, digest, read_journal
 from m3b.run.packaging import PREDICTIONS, measured_scores
 from m3b.run.state import History
 
