@@ -74,6 +74,23 @@ def test_a_fault_names_its_key(raw: dict[str, Any], told: str, tmp_path: Path) -
         parse_card(raw, base=tmp_path, own=True)
 
 
+def test_all_that_does_not_fit_is_named_at_once(tmp_path: Path) -> None:
+    raw = {"name": " Knees ", "description": "x", "task": ["diagnosis"], "dataset_path": 3, "dimension": 5,
+           "acceptable": [0.5, 0.9, 1]}  # fmt: skip
+    with pytest.raises(DataError) as told:
+        parse_card(raw, base=tmp_path, own=True)
+    assert str(told.value) == (
+        "The data card 'Knees' cannot be used: `path` must be text; found 3. `task` must be text; found ['diagnosis']. "
+        "`dimension` must be 2 or 3; found 5. `acceptable` must be [lowest, highest or null]; found [0.5, 0.9, 1]."
+    )
+
+
+def test_null_is_nothing(tmp_path: Path) -> None:
+    raw = {"name": "a", "description": "x", "path": None, "task": None, "dimension": None, "acceptable": None,
+           "classes": None, "metric": None}  # fmt: skip
+    assert parse_card(raw, base=tmp_path, own=True) == Card(name="a", description="x", own=True)
+
+
 def test_one_bound_alone_will_do(tmp_path: Path) -> None:
     card = parse_card({"name": "a", "description": "x", "acceptable": 0.7, "dimension": "3D"}, base=tmp_path, own=True)
     assert (card.acceptable, card.dimension) == ((0.7, None), 3)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import difflib
 import json
-import math
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -103,33 +102,15 @@ def parse_card(raw: Mapping[str, Any], *, base: Path, own: bool) -> Card:
     """A card from the keys of its JSON object; relative paths count from `base`.
 
     Raises:
-        DataError: a key is missing or of the wrong type; the message names it.
+        DataError: a key is missing, unknown or of the wrong type; the message names it.
     """
-    values = {field: _first(raw, names) for field, names in ALIASES.items()}
+    from m3b.data.card_fields import fields_of  # brings pydantic along, which `import m3b` does without
+
     if own:
         _known_keys(raw)
-    if not isinstance(values["name"], str) or not values["name"].strip():
-        raise DataError(f"A data card needs a `name`; found the keys {sorted(map(str, raw))}.")
-    name = values["name"].strip()
-    if not isinstance(values["description"], str):
-        raise DataError(f"The data card {name!r} needs a `description` in free text.")
-    path = values["path"]
-    if path is not None and not isinstance(path, str):
-        raise DataError(f"`path` of the data card {name!r} must be text, not {type(path).__name__}.")
-    return Card(
-        name=name,
-        description=values["description"].strip(),
-        path=_folder(path, base, name) if path else None,
-        task=_text(raw, "task"),
-        modality=_text(raw, "modality"),
-        anatomy=_text(raw, "anatomy"),
-        dimension=_dimension(raw.get("dimension"), name),
-        metric=_text(raw, "metric"),
-        acceptable=_acceptable(raw.get("acceptable"), name),
-        patient_key=_text(raw, "patient_key"),
-        classes=_classes(raw.get("classes"), name),
-        own=own,
-    )
+    given = fields_of(raw)
+    fields = given.model_dump(exclude={"path"})
+    return Card(**fields, path=_folder(given.path, base, given.name) if given.path else None, own=own)
 
 
 def _known_keys(raw: Mapping[str, Any]) -> None:
@@ -149,49 +130,11 @@ def _known_keys(raw: Mapping[str, Any]) -> None:
     )
 
 
-def _dimension(value: Any, name: str) -> int | None:
-    """2 or 3, also as `"3D"`; what a card leaves open is None."""
-    if value is None or value == "":
-        return None
-    found = re.fullmatch(r"([23])\s*[dD]?", str(value).strip()) if not isinstance(value, bool) else None
-    if found is None:
-        raise DataError(f"`dimension` of the data card {name!r} must be 2 or 3; found {value!r}.")
-    return int(found.group(1))
-
-
 def _folder(path: str, base: Path, name: str) -> Path:
     try:
         return (base / Path(path).expanduser()).resolve()
     except (ValueError, RuntimeError, OSError) as error:
         raise DataError(f"`path` of the data card {name!r} cannot be used: {path!r} ({error}).") from error
-
-
-def _classes(value: Any, name: str) -> tuple[str, ...]:
-    if value is not None and not isinstance(value, list | tuple):
-        raise DataError(f"`classes` of the data card {name!r} must be a list of names; found {value!r}.")
-    return tuple(str(item) for item in value or ())
-
-
-def _first(raw: Mapping[str, Any], names: Sequence[str]) -> Any:
-    return next((raw[name] for name in names if name in raw), None)
-
-
-def _text(raw: Mapping[str, Any], key: str) -> str:
-    value = raw.get(key)
-    return str(value).strip() if value is not None else ""
-
-
-def _acceptable(value: Any, name: str) -> tuple[float, float | None] | None:
-    if value is None:
-        return None
-    bounds = list(value) if isinstance(value, list | tuple) else [value]
-    low, high = (*bounds, None, None)[:2]
-    numbers = [low] if high is None else [low, high]
-    if not all(isinstance(bound, int | float) and not isinstance(bound, bool) for bound in numbers):
-        raise DataError(f"`acceptable` of the data card {name!r} must be [lowest, highest or null]; found {value!r}.")
-    if not all(math.isfinite(bound) for bound in numbers) or (high is not None and high < low):
-        raise DataError(f"`acceptable` of the data card {name!r} must be [lowest, highest or null]; found {value!r}.")
-    return float(numbers[0]), None if high is None else float(high)
 
 
 def load_cards(file: Path, *, own: bool = True) -> list[Card]:
