@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from m3b.errors import DataError, WrongUse
+from m3b.journal import salvage
 from m3b.run.acceptance import READING
 from m3b.run.folder import Run
-from m3b.run.journal import salvage
 from m3b.run.origin import SCRIPT
 from m3b.run.record import workspace_of
 from m3b.run.state import History
@@ -26,7 +26,7 @@ def accepted_reading(run: Run) -> tuple[IndexSpec, Path]:
     """
     from m3b.data.spec.given import spec_of
 
-    history = History.of(salvage(run.journal_file))
+    history = History.of(salvage(run.journal_file).events)
     index, selection = history.index, history.selection
     if index is None or selection is None:
         raise WrongUse(f"The run {run.id} has no index that was accepted.")
