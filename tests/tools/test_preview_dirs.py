@@ -35,7 +35,7 @@ def test_patient_folders_are_one_pattern(desk) -> None:
     text = desk.use("preview_dirs", path="data/chest", samples=3).text
     assert "p{1..60}/image.nii.gz x 60" in text
     assert "p{1..60}/mask.nii.gz x 60" in text
-    assert "... 50 more folders with 2 files each, 100 in all" in text
+    assert "... 50 more folders like p{11..60} with 2 files each, 100 in all" in text
     assert "examples: p1/image.nii.gz, p1/mask.nii.gz" in text
 
 

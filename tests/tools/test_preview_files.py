@@ -187,6 +187,24 @@ def test_what_is_counted_of_json_is_said(desk) -> None:
     assert "a x 5,000, b x 5,000" in text
 
 
+def test_values_of_masks_in_colour_and_in_hdf5_are_counted(desk) -> None:
+    pixels = np.zeros((8, 10, 3), np.uint8)
+    pixels[2:4, 3:7] = (255, 0, 0)
+    Image.fromarray(pixels).save(desk.data / "painted.png")
+    assert "few colours, as of a painted mask: (0, 0, 0) x 72, (255, 0, 0) x 8" in desk.preview(
+        "data/chest/painted.png"
+    )
+    pixels[2:4, 3:7] = 255
+    Image.fromarray(pixels).save(desk.data / "grey.png")
+    assert "values 0 x 72, 255 x 8" in desk.preview("data/chest/grey.png")
+    noise = np.random.default_rng(0).integers(0, 255, (8, 10, 3), dtype=np.uint8)
+    Image.fromarray(noise).save(desk.data / "photo.png")
+    assert "few colours" not in desk.preview("data/chest/photo.png")
+    with h5py.File(desk.data / "a.h5", "w") as file:
+        file["label"] = np.repeat(pixels[None, :, :, 0] // 255, 90, axis=0)
+    assert "values 0 x 6,480, 1 x 720" in desk.preview("data/chest/a.h5")
+
+
 def test_coco(desk) -> None:
     value = {
         "images": [{"id": i, "file_name": f"{i}.png", "width": 10, "height": 20} for i in range(3)],

@@ -11,7 +11,7 @@ from m3b.summaries import FolderSummary, NamePattern
 from m3b.tools.context import Looking, ToolResult
 from m3b.tools.files import missing
 from m3b.tools.natural import natural
-from m3b.tools.patterns import PatternGroup
+from m3b.tools.patterns import PatternGroup, group_names
 from m3b.tools.survey import FolderWalk, Node, survey
 from m3b.tools.text import plural, size
 from m3b.writing import one_line
@@ -19,6 +19,8 @@ from m3b.writing import one_line
 _MAX_PATTERNS = 24
 _MAX_CHILDREN = 10
 _MAX_LINES = 40
+MAX_LIKE = 3
+"""Templates of names that are told of folders that are not shown by name."""
 
 
 def preview_dirs(ctx: Looking, path: str, samples: int = 5) -> ToolResult:
@@ -78,8 +80,19 @@ def _tree(node: Node, indent: str, depth: int, lines: list[str]) -> None:
     rest = [one for one in node.children if id(one) not in chosen]
     if rest:
         counts = [one.files for one in rest]
-        each = f"{min(counts):,}" if min(counts) == max(counts) else f"{min(counts):,} to {max(counts):,}"
-        lines.append(f"{indent}... {plural(len(rest), 'more folder')} with {each} files each, {sum(counts):,} in all")
+        each = plural(counts[0], "file") if min(counts) == max(counts) else f"{min(counts):,} to {max(counts):,} files"
+        like = _likeness([one.name for one in rest])
+        lines.append(f"{indent}... {plural(len(rest), 'more folder')}{like} with {each} each, {sum(counts):,} in all")
+
+
+def _likeness(names: list[str]) -> str:
+    """What many folders are called: the templates of their names, where a few say it."""
+    groups = sorted(group_names(names), key=lambda one: (-one.count, one.pattern))
+    if len(groups) > MAX_LIKE or any(one.count == 1 and one.pattern == "*" for one in groups):
+        return ""
+    if any("*" in one.pattern for one in groups):
+        return " of random names" if len(groups) == 1 else ""
+    return f" like {', '.join(one.shown() for one in groups)}"
 
 
 def _patterns(found: FolderWalk) -> list[str]:

@@ -16,6 +16,8 @@ from m3b.tools.previews.numbers import describe
 from m3b.tools.text import plural, shorten
 
 _MAX_READ = 2000
+MAX_REGIONS = 30
+"""Names of regions that are told."""
 _SHOWN = (
     "Modality", "BodyPartExamined", "StudyDescription", "SeriesDescription", "ProtocolName", "Manufacturer",
     "ManufacturerModelName", "PatientSex", "PatientAge", "ViewPosition", "ImageLaterality", "PresentationIntentType",
@@ -51,7 +53,8 @@ def preview(path: Path, phi: Phi) -> list[str]:
     if "SOPClassUID" not in data and "Rows" not in data:
         return ["not a DICOM image: neither a SOP class nor rows in its header"]
     kind = getattr(data.get("SOPClassUID"), "name", "unknown class")
-    lines = [f"DICOM, {kind}, {_geometry(data)}", *_tags(data, phi)]
+    about = _geometry(data) if "Rows" in data else "no pixels"
+    lines = [f"DICOM, {kind}, {about}", *_tags(data, phi), *_regions(data, phi)]
     if "PixelData" in data:
         lines.append(_pixels(data))
     return lines
@@ -120,6 +123,17 @@ def _gaps(slices: list[Any]) -> str:
     if high - low < 0.01:
         return f", slices {low:.4g} mm apart"
     return f", slices {low:.4g} to {high:.4g} mm apart: missing or doubled slices"
+
+
+def _regions(data: Any, phi: Phi) -> list[str]:
+    """Names of what contours (RTSTRUCT) or segments (SEG) outline."""
+    for sequence, name in (("StructureSetROISequence", "ROIName"), ("SegmentSequence", "SegmentLabel")):
+        found = Counter(str(one.get(name, "")) for one in data.get(sequence) or ())
+        if found:
+            told = ", ".join(_unnamed(_hidden(shorten(one, 60), phi), data, phi) for one in list(found)[:MAX_REGIONS])
+            more = f", {len(found) - MAX_REGIONS} more" if len(found) > MAX_REGIONS else ""
+            return [f"outlines {plural(found.total(), 'region')}: {told}{more}"]
+    return []
 
 
 def _geometry(data: Any) -> str:

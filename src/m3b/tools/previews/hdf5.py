@@ -47,8 +47,7 @@ def _dataset(dataset: Any, name: str, phi: Phi) -> str:
         part, note = dataset[:rows], f" (of the first {rows:,} of {dataset.shape[0]:,})"
     if dataset.dtype.kind == "O" or dataset.dtype.kind == "S":
         return f"{text}; {_texts(part, name, phi)}{note}"
-    few = len(dataset.shape) <= 1 or (len(dataset.shape) == 2 and dataset.shape[1] <= 64)
-    found = describe(part, counts=few)
+    found = describe(part)
     return f"{text}; {found}{note}" if found else text
 
 

@@ -16,6 +16,8 @@ from m3b.tools.previews.numbers import describe
 from m3b.tools.text import plural
 
 _MAX_PIXELS = 64_000_000
+MAX_COLOURS = 16
+"""A picture with no more is no photograph."""
 _MODES = {
     "1": "1-bit",
     "L": "8-bit grey",
@@ -58,10 +60,29 @@ def _describe(image: Any) -> Lines:
     if width * height > _MAX_PIXELS:
         return Lines([line, "pixels not read: the picture is too large"], summary)
     pixels = np.asarray(image.convert("L") if image.mode == "1" else image)  # 0 and 255, as masks are read everywhere
-    lines = [line, ("first frame: " if frames > 1 else "") + describe(pixels, counts=pixels.ndim == 2)]
-    if pixels.ndim == 3 and pixels.shape[2] >= 3 and _same(pixels):
+    same = pixels.ndim == 3 and pixels.shape[2] >= 3 and _same(pixels)
+    told = describe(pixels[..., 0] if same else pixels, counts=same or pixels.ndim == 2)
+    lines = [line, ("first frame: " if frames > 1 else "") + told]
+    if same:
         lines.append("the three channels are equal: a grey picture stored as RGB")
+    elif pixels.ndim == 3 and pixels.shape[2] >= 3 and (colours := _colours(pixels)):
+        lines.append(f"few colours, as of a painted mask: {colours}")
     return Lines(lines, summary)
+
+
+def _colours(pixels: Any) -> str:
+    """The colours of a picture that has a handful, with their counts; empty for photographs."""
+    import numpy as np
+
+    packed = pixels[..., 0].astype(np.uint32) << 16 | pixels[..., 1].astype(np.uint32) << 8 | pixels[..., 2]
+    flat = packed.reshape(-1)
+    if len(np.unique(flat[:: max(flat.size // 50_000, 1)])) > MAX_COLOURS:
+        return ""
+    values, counts = np.unique(flat, return_counts=True)
+    if len(values) > MAX_COLOURS:
+        return ""
+    named = [(int(v) >> 16, int(v) >> 8 & 255, int(v) & 255, int(n)) for v, n in zip(values, counts, strict=True)]
+    return ", ".join(f"({r}, {g}, {b}) x {n:,}" for r, g, b, n in named)
 
 
 def _same(pixels: Any) -> bool:
