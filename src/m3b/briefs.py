@@ -21,6 +21,7 @@ class TaskOffer(Summary):
         asked: whether the request's words name it.
         hinted: whether they may mean it, where the data shows nothing else.
         needs: what the data must show, any of `masks`, `boxes`, `texts`; empty where labels of images will do.
+        kin: tasks whose data sets serve it too.
         metrics: by what its models can be measured, the usual one first.
         box_metrics: of these, those that boxes alone can be measured by.
         plan: one that fits most data of it.
@@ -30,6 +31,7 @@ class TaskOffer(Summary):
     asked: bool = False
     hinted: bool = False
     needs: tuple[str, ...] = ()
+    kin: tuple[str, ...] = ()
     metrics: tuple[str, ...] = Field(min_length=1)
     box_metrics: tuple[str, ...] = ()
     plan: str = ""

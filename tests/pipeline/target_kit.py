@@ -261,3 +261,23 @@ def reports(folder: Path, cases: int = 60, views: int = 1) -> Path:
             rows.append([name, f"s{number:03d}", f"{text[0]} {aside}", text[1]])
     table(folder / "reports.csv", ["image", "study_id", "findings", "impression"], rows)
     return folder
+
+
+# --- grades and numbers -------------------------------------------------------------------------------------------
+
+
+def brightened(folder: Path, cases: int = 90) -> Path:
+    """Radiographs with a disc each, and a table with how bright it is: in grey levels, and as one of four grades."""
+    random = np.random.default_rng(5)
+    rows, columns = np.mgrid[:SIDE, :SIDE]
+    listed = []
+    for number in range(cases):
+        level = float(random.uniform(20, 140))
+        image = random.normal(60, 10, (SIDE, SIDE))
+        top, left = random.uniform(16, SIDE - 16, 2)
+        image[(rows - top) ** 2 + (columns - left) ** 2 < 144] += level
+        picture(folder / "films" / f"film{number:03d}.png", np.clip(image, 0, 255).astype(np.uint8))
+        sex, patient = ("F", "M")[number % 2], f"p{number // 2:03d}"
+        listed.append([f"film{number:03d}.png", patient, sex, round(level, 1), int(level // 35)])
+    table(folder / "films.csv", ["file", "patient_id", "sex", "bone_density_g", "density_grade"], listed)
+    return folder

@@ -169,6 +169,33 @@ def test_one_label_a_dicom_series(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_a_number_with_its_unit(tmp_path: Path) -> None:
+    data = kit.brightened(tmp_path / "films")
+    result = whole_run(data, "Predict the bone density in g on wrist X-rays", tmp_path / "run", minutes=0.3)
+    assert named(result) == ("regression", "mae")
+    assert labels(result) == {"bone density (g)"}
+    assert result.metrics.keys() >= {"mae", "rmse", "r2", "pearson"}
+    assert result.primary is not None
+    assert 20 < (result.primary.baseline or 0) < 45, "the median of the training cases"
+    [answer] = answers(result, data / "films/film000.png")
+    low, high = answer.extra["interval"]
+    assert low < answer.extra["value"] < high
+    assert "Predicted against true" in (Path(result.run_dir) / "report.html").read_text()
+    assert "limits of agreement" in (Path(str(result.model_dir)) / "README.md").read_text()
+
+
+@pytest.mark.slow
+def test_grades_in_their_order(tmp_path: Path) -> None:
+    data = kit.brightened(tmp_path / "films")
+    result = whole_run(data, "Grade the bone density 0 to 3 on wrist X-rays", tmp_path / "run", minutes=0.3)
+    assert named(result) == ("grading", "qwk")
+    assert all("grade" in case for case in index(result))
+    assert result.metrics["grade_mae"].baseline is not None
+    [answer] = answers(result, data / "films/film000.png")
+    assert list(answer.probabilities) == ["0", "1", "2", "3"]
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("views", [1, 2])
 def test_reports_of_one_and_of_several_views(tmp_path: Path, views: int) -> None:
     data = kit.reports(tmp_path / "studies", views=views)

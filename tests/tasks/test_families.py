@@ -195,6 +195,13 @@ def test_reports_say_whether_the_image_was_used(tmp_path: Path) -> None:
 
 
 def test_every_task_has_a_family() -> None:
-    assert [one.name for one in families()] == ["diagnosis", "segmentation", "detection", "report"]
+    assert [one.name for one in families()] == [
+        "diagnosis",
+        "segmentation",
+        "detection",
+        "report",
+        "grading",
+        "regression",
+    ]
     with pytest.raises(ValueError, match="the tasks are diagnosis, segmentation"):
         family("triage")

@@ -11,6 +11,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+from Utils.kinds import kind_of
 from Utils.named import takes
 
 CODE = (
@@ -26,6 +27,7 @@ CODE = (
     "normalise",
     "residual",
     "tta",
+    "answers",
 )
 REQUIREMENTS = ("torch", "monai", "numpy", "scipy", "safetensors", "pillow", "pydicom", "nibabel", "SimpleITK", "h5py")
 
@@ -62,7 +64,8 @@ def make_config(plan: dict[str, Any], weights: list[str]) -> dict[str, Any]:
     calibration = json.loads(Path("Logout/calibration.json").read_text())
     network = {key: value for key, value in plan["network"].items() if key != "pretrained"}
     return {
-        "task": "diagnosis",
+        "task": plan["task"],
+        "probabilities": "number" not in plan,
         "classes": plan["classes"],
         "multi_label": bool(plan["multi_label"]),
         "weights": weights,
@@ -91,17 +94,12 @@ def _requirements(plan: dict[str, Any]) -> str:
 
 def _readme(plan: dict[str, Any], config: dict[str, Any]) -> str:
     metrics = json.loads(Path("Logout/metrics.json").read_text())
-    valid, error = metrics["validation"], metrics["calibration"]
+    kind = kind_of(plan)
     looks = len(config["views"])
     return (
-        f"# Classifier: {', '.join(plan['classes'])}\n\n"
+        f"# {kind.noun}: {', '.join(plan['classes'])}\n\n"
         "    pip install -r requirements.txt\n    python predict.py IMAGE... -o predictions.json\n\n"
-        f"Takes {takes(plan)} and gives class "
-        "probabilities. Not a medical device.\n\n"
-        f"On {valid['cases']} held-out training cases: AUROC {valid['auroc']}, balanced accuracy "
-        f"{valid['balanced_accuracy']}. Expected calibration error of the probabilities (15 bins): {error['ece_before']} "
-        f"as the network gives them, {error['ece_after']} as delivered (temperature {config['temperature']}, bias "
-        f"{config['bias']}; measured on cases that the fit had not seen). "
+        f"Takes {takes(plan)} and {kind.about(metrics, config)} "
         + (f"Each image is looked at in {looks} slightly moved views.\n" if looks > 1 else "Each image is seen once.\n")
     )
 

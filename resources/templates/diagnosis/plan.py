@@ -29,6 +29,8 @@ from Utils.settings import KEEP, TIME_ONLY, given, override, priced, save_plan
 HEAVIEST = 3.0
 """No class weighs more, or less than a third: by the root of its share, since all of it makes a rare class cry wolf."""
 COLOURS = 3
+KINDS = {"grading": "one grade a case, from low to high", "regression": "a number a case"}
+"""Task -> what a case has, where it is not labels."""
 LEAST = 250
 """Steps that a model needs before another fold, finer input or a wider network pays."""
 
@@ -86,9 +88,10 @@ def make_plan(facts: dict[str, Any], minutes: float, gpu: bool) -> dict[str, Any
         network = {"name": "resnet18" if small else "densenet121"}
     network["dropout"] = 0.4 if small else 0.2
     return {
-        "task": "diagnosis",
+        "task": facts["task"],
         "classes": facts["classes"],
         "multi_label": facts["multi_label"],
+        **({"number": facts["number"]} if facts["number"] else {}),
         "dims": dims,
         **channels_of(facts, 4),
         "size": size,
@@ -290,10 +293,11 @@ def pace(plan: dict[str, Any], cases: int) -> str:
 def summary(facts: dict[str, Any], plan: dict[str, Any]) -> str:
     """What was found and decided, in a few lines."""
     shapes = facts["shapes"]
-    kind = "several labels a case" if plan["multi_label"] else "one label a case"
+    kind = KINDS.get(plan["task"]) or ("several labels a case" if plan["multi_label"] else "one label a case")
+    told = f"{plan['number']}" if facts["number"] else f"{facts['counts']}"
     network = {key: value for key, value in plan["network"].items() if key != "config"}
     lines = [
-        f"{facts['cases']} cases of {facts['people']}, {kind}: {facts['counts']}",
+        f"{facts['cases']} cases of {facts['people']}, {kind}: {told}",
         f"{facts['dims']}D, {facts['channels']} channel(s), modality {facts['modality'] or 'not stated'}, sizes "
         f"{shapes.min(0).tolist()} to {shapes.max(0).tolist()}, values {facts['low']:.0f} to {facts['high']:.0f}, "
         f"spacing {facts['spacing'] or 'unknown'}",

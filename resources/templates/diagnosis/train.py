@@ -25,11 +25,10 @@ import torch
 from Datapath.dataloader import Cases, build_datasets
 from Model.network import build_model
 from Utils.augment import Augment
-from Utils.calibration import adjust, calibrate, decided, fit, log_loss, probabilities
 from Utils.clock import seconds_spent
 from Utils.curves import draw_curves
+from Utils.kinds import kind_of
 from Utils.price import final_seconds
-from Utils.ranks import balanced_accuracy, macro_auroc
 from Utils.scoring import make_scorer, run_model
 from Utils.start import begin, cores, guarded
 from Utils.training import FEW, Parts, device_of, load_best, train_by_clock
@@ -37,7 +36,7 @@ from Utils.tta import make_views
 
 LOGOUT = Path("Logout")
 GAIN = 0.01
-"""Averaging over views must lower the validation log loss by this share to be worth its time."""
+"""Averaging over views must lower the validation loss by this share to be worth its time."""
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -86,7 +85,7 @@ def train_fold(plan: dict[str, Any], fold: int, train: Cases, valid: Cases, seco
         last = too_few(valid.labels[valid.rows])
         return Parts(model, train, scorer, prepare, groups=model.groups(plan), keep_last=last)
 
-    train_by_clock(plan, f"fold{fold}", make, seconds=seconds, watch="auroc")
+    train_by_clock(plan, f"fold{fold}", make, seconds=seconds, watch=kind_of(plan).watch)
 
 
 def too_few(labels: np.ndarray) -> bool:
@@ -119,20 +118,19 @@ def _views(plan: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def choose_views(plan: dict[str, Any], results: list[dict[str, Any]]) -> tuple[np.ndarray, dict[str, Any]]:
-    """(N, K) logits to go on with, and why: views are used where they lower the log loss and stay within the time."""
+    """(N, K) logits to go on with, and why: views are used where they lower the loss and stay within the time."""
     logits, seen = (np.concatenate([result[key] for result in results]) for key in ("logits", "seen"))
-    labels, multi = np.concatenate([result["labels"] for result in results]), bool(plan["multi_label"])
+    labels, kind = np.concatenate([result["labels"] for result in results]), kind_of(plan)
     views = _views(plan)
     rows = np.isfinite(seen).all(axis=1)
     if not rows.any():
         return logits, {"views": [{}], "figures": {"used": False}}
-    truth = labels[rows] > 0.5
-    losses = [log_loss(adjust(part, fit(part, truth, multi)), truth, multi) for part in (logits[rows], seen[rows])]
+    losses = [kind.view_loss(part, labels[rows]) for part in (logits[rows], seen[rows])]
     seconds = float(np.mean([result["case"] for result in results])) * len(views) * len(results)
     use = plan["tta"]["use"]
     if use == "auto":
         use = losses[1] < losses[0] * (1 - GAIN) and seconds <= float(plan["tta"]["max_seconds"])
-    figures = {"used": bool(use), "log_loss_once": round(losses[0], 4), "log_loss_views": round(losses[1], 4)}
+    figures = {"used": bool(use), "loss_once": round(losses[0], 4), "loss_views": round(losses[1], 4)}
     figures |= {"views": len(views), "cases": int(rows.sum()), "seconds_per_case": round(seconds, 4)}
     chosen = np.where(rows[:, None], seen, logits) if use else logits
     return chosen, {"views": views if use else [{}], "figures": figures}
@@ -143,17 +141,12 @@ def finish(plan: dict[str, Any], results: list[dict[str, Any]]) -> None:
     logits, looked = choose_views(plan, results)
     labels = np.concatenate([result["labels"] for result in results])
     records = [record for result in results for record in result["records"]]
-    multi = bool(plan["multi_label"])
+    kind = kind_of(plan)
     patients = [str(record.get("patient") or json.dumps(record["image_path"])) for record in records]
-    fitted = calibrate(logits, labels, patients, multi)
-    scores = probabilities(logits, multi)
-    figures = {
-        "auroc": round(macro_auroc(labels, scores), 4),
-        "balanced_accuracy": round(balanced_accuracy(labels, scores, multi), 4),
-        "cases": len(labels),
-    }
+    fitted = kind.calibrate(logits, labels, patients)
+    figures = {name: round(value, 4) for name, value in kind.figures(logits, labels).items()}
     metrics = {
-        "validation": figures,
+        "validation": {**figures, "cases": len(labels)},
         "calibration": fitted.pop("figures"),
         "tta": looked.pop("figures"),
         "epochs": [result["epochs"] for result in results],
@@ -162,29 +155,25 @@ def finish(plan: dict[str, Any], results: list[dict[str, Any]]) -> None:
     }
     np.savez(LOGOUT / "valid_logits.npz", logits=logits, labels=labels)
     (LOGOUT / "calibration.json").write_text(json.dumps({**fitted, **looked}, indent=2))
-    (LOGOUT / "valid_predictions.json").write_text(json.dumps(_rows(plan, records, scores), indent=1))
+    (LOGOUT / "valid_predictions.json").write_text(
+        json.dumps(_rows(plan, records, kind.scores(logits), labels), indent=1)
+    )
     draw_curves()
     (LOGOUT / "metrics.json").write_text(json.dumps(metrics, indent=2))
     held = f"{len(labels)} held-out cases" + (f" of {len(results)} folds together" if len(results) > 1 else "")
-    error = metrics["calibration"]
-    print(
-        f"done: validation AUROC {figures['auroc']}, balanced accuracy {figures['balanced_accuracy']} on {held}; "
-        f"calibration error {error['ece_before']}, calibrated {error['ece_after']}",
-        flush=True,
-    )
-    print(decided(error), flush=True)
+    print(f"done: {kind.told(metrics, held)}", flush=True)
 
 
-def _rows(plan: dict[str, Any], records: list[Any], scores: np.ndarray) -> list[dict[str, Any]]:
+def _rows(plan: dict[str, Any], records: list[Any], scores: np.ndarray, labels: np.ndarray) -> list[dict[str, Any]]:
+    kind = kind_of(plan)
     return [
         {
             "image": record["image_path"],
             "patient": record.get("patient"),
             "fold": record["fold"],
-            "labels": record["labels"],
-            "probabilities": {name: round(float(p), 5) for name, p in zip(plan["classes"], row, strict=True)},
+            **kind.row(record, score, truth),
         }
-        for record, row in zip(records, scores, strict=True)
+        for record, score, truth in zip(records, scores, labels, strict=True)
     ]
 
 

@@ -13,6 +13,8 @@ LATER = ("max_steps",)
 """Keys that training knows and that a plan may lack."""
 NETWORKS = {
     "diagnosis": "name width dropout stem pretrained backbone_lr",
+    "grading": "name width dropout stem pretrained backbone_lr",
+    "regression": "name width dropout stem pretrained backbone_lr",
     "segmentation": "name width filters strides kernels residual deep_supervision dropout",
     "detection": "name width filters strides kernels residual deep_supervision dropout out_stage",
     "report": "image_lr",
@@ -29,7 +31,7 @@ OPTIONAL = {
 """The same for other objects of the plan, whatever the task."""
 FREE = ("refine",)
 """Objects whose names are classes: the plan's own check looks at them."""
-DERIVED = ("task", "unknown", "pad", "shares", "why_engine", "channel_names")
+DERIVED = ("task", "number", "unknown", "pad", "shares", "why_engine", "channel_names")
 """Worked out from the data or from other settings; a value set by hand would be overwritten or break the training."""
 
 

@@ -26,6 +26,7 @@ def task_offers(request: str) -> tuple[TaskOffer, ...]:
             asked=one.name == named,
             hinted=bool(one.hinted and re.search(one.hinted, text)),
             needs=one.needs,
+            kin=one.kin,
             metrics=tuple(dict.fromkeys((one.metrics.default, *one.metrics.names))),
             box_metrics=one.box_metrics,
             plan=one.usual_plan,

@@ -18,7 +18,9 @@ def look(
     request: Annotated[str, typer.Argument(help="What the model shall do, as for `m3b run`.")],
     task: Annotated[
         str,
-        typer.Option(help="diagnosis, segmentation, detection or report; the request's words tell it if not given."),
+        typer.Option(
+            help="diagnosis, segmentation, detection, report, grading or regression; by default what the request says."
+        ),
     ] = "",
     out: Annotated[
         Path | None, typer.Option("-o", "--out", help="Write the best reading here, as JSON to edit.")

@@ -181,6 +181,8 @@ def _line(item: dict[str, Any]) -> str:
     if "probabilities" in item:
         values = ", ".join(f"{name} {value:.3f}" for name, value in item["probabilities"].items())
         parts.append(f"{', '.join(item['prediction']) or 'none'} ({values})")
+    if "value" in item:
+        parts.append(number_told(item))
     if "volumes_ml" in item:
         known = [(n, "?" if v is None else f"{v:.2f}") for n, v in item["volumes_ml"].items()]
         parts.append(", ".join(f"{name} {value} ml" for name, value in known))
@@ -193,8 +195,19 @@ def _line(item: dict[str, Any]) -> str:
             parts.append(f"{part}: {item[part]}")
     if "mask" in item:
         parts.append(item["mask"])
-    parts += [f"{name} {value}" for name, value in _others(item).items()]
+    parts += [f"{name} {value}" for name, value in _others(item).items() if name not in NUMBER]
     return f"{shown}: {'; '.join(parts) or 'nothing found'}"
+
+
+NUMBER = ("value", "interval", "interval_level")
+
+
+def number_told(item: dict[str, Any]) -> str:
+    """`131.4 (90 % interval 112.0 to 150.8)`."""
+    if "interval" not in item:
+        return f"{item['value']:.4g}"
+    low, high = item["interval"]
+    return f"{item['value']:.4g} ({item.get('interval_level', 0):.0%} interval {low:.4g} to {high:.4g})"
 
 
 def _others(item: dict[str, Any]) -> dict[str, Any]:

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from m3b.data import audit_boxes, audit_labels, audit_masks, audit_meaning, audit_reports
+from m3b.data import audit_boxes, audit_labels, audit_masks, audit_meaning, audit_reports, audit_values
 from m3b.data.audit_classes import few_patients
 from m3b.data.audit_common import Finding
 from m3b.data.audit_images import Looks
@@ -121,6 +121,31 @@ class ReportAudit(IndexAudit):
         return audit_reports.reports(index)
 
 
+class GradingAudit(DiagnosisAudit):
+    """See `IndexAudit`. Of a diagnosis, and the grades stand in their order."""
+
+    def before(self, index: Index) -> list[Finding]:
+        return [*super().before(index), *audit_values.one_each(index), *audit_values.order(index)]
+
+
+class RegressionAudit(IndexAudit):
+    """See `IndexAudit`."""
+
+    volumes = False
+
+    def before(self, index: Index) -> list[Finding]:
+        return audit_values.values(index)
+
+    def asked(self, index: Index, asked: IndexRequest) -> list[Finding]:
+        return [*super().asked(index, asked), *audit_values.unit(index, asked.request)]
+
+    def counts(self, index: Index, looks: Looks) -> dict[str, dict[str, int]]:
+        return {
+            "train": dict.fromkeys(index.classes, len(index.train)),
+            "test": dict.fromkeys(index.classes, len(index.test)),
+        }
+
+
 _AUDITS: Registry[IndexAudit] = Registry("audit of the task")
 
 
@@ -137,6 +162,8 @@ add("diagnosis", DiagnosisAudit())
 add("segmentation", SegmentationAudit())
 add("detection", DetectionAudit())
 add("report", ReportAudit())
+add("grading", GradingAudit())
+add("regression", RegressionAudit())
 
 
 def of(task: str) -> IndexAudit:

@@ -43,7 +43,7 @@ class Card:
         name: unique among the cards of a workspace.
         description: free text: origin, layout, labels, traps.
         path: absolute folder, or None when the user has not said where the data lies.
-        task: one of `diagnosis`, `segmentation`, `detection`, `report`, or empty when unknown.
+        task: one of `diagnosis`, `segmentation`, `detection`, `report`, `grading`, `regression`, or empty when unknown.
         acceptable: lowest and highest plausible value of `metric`; None where nobody has said.
         patient_key: the column or rule that names the patient.
     """

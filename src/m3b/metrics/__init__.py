@@ -22,9 +22,11 @@ if TYPE_CHECKING:
     from .detection import score_detection
     from .detection_cases import DetectionCase
     from .findings import Findings, stated
+    from .grading import score_grading
     from .lesions import LesionCounts, match_lesions, measure_channels
     from .masks import LabelFigures, measure_mask, measure_masks
     from .per_case import score_means
+    from .regression import NumberCase, score_regression
     from .segmentation import SegmentationCase, score_segmentation
     from .text import ReportCase, distinct_texts, score_reports
 
@@ -35,9 +37,11 @@ _LATER = {
     "detection": ("score_detection",),
     "detection_cases": ("DetectionCase",),
     "findings": ("Findings", "stated"),
+    "grading": ("score_grading",),
     "lesions": ("LesionCounts", "match_lesions", "measure_channels"),
     "masks": ("LabelFigures", "measure_mask", "measure_masks"),
     "per_case": ("score_means",),
+    "regression": ("NumberCase", "score_regression"),
     "segmentation": ("SegmentationCase", "score_segmentation"),
     "text": ("ReportCase", "distinct_texts", "score_reports"),
 }
@@ -56,6 +60,7 @@ __all__ = [
     "LesionCounts",
     "Measure",
     "MetricTable",
+    "NumberCase",
     "ReportCase",
     "Scores",
     "SegmentationCase",
@@ -75,7 +80,9 @@ __all__ = [
     "random_reports",
     "score_detection",
     "score_diagnosis",
+    "score_grading",
     "score_means",
+    "score_regression",
     "score_reports",
     "score_segmentation",
     "shuffled",

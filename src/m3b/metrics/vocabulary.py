@@ -56,6 +56,24 @@ _REPORT: _Names = {
     "label_f1_micro": ("micro label F1", "micro clinical F1"),
 }
 
+_GRADING: _Names = {
+    "qwk": (
+        "quadratic weighted kappa", "quadratic kappa", "weighted kappa", "Cohen's kappa", "kappa", "quadratically weighted kappa",
+    ),
+    "grade_mae": ("MAE", "mean absolute error", "MAE of the grade", "mean grade error"),
+    "accuracy": ("acc", "exact agreement", "overall accuracy"),
+    "within_one": ("adjacent accuracy", "accuracy within one grade", "off-by-one accuracy"),
+    "balanced_accuracy": ("bacc", "balanced acc", "macro recall", "UAR"),
+    "auroc": ("AUC", "ROC-AUC", "macro AUC", "mean AUC"),
+}  # fmt: skip
+
+_REGRESSION: _Names = {
+    "mae": ("mean absolute error", "absolute error", "MAD"),
+    "rmse": ("root mean squared error", "root mean square error", "RMS error"),
+    "r2": ("R squared", "R^2", "coefficient of determination", "explained variance"),
+    "pearson": ("Pearson's r", "Pearson correlation", "correlation", "PCC"),
+}
+
 DIAGNOSIS = MetricTable(
     _DIAGNOSIS,
     "auroc",
@@ -81,12 +99,31 @@ DETECTION = MetricTable(
     alongside=("dice", "lesion_f1", "map_50", "froc", "image_auroc"),
 )
 REPORT = MetricTable(_REPORT, "bleu_4", unbounded=frozenset({"cider"}))
+GRADING = MetricTable(
+    _GRADING,
+    "qwk",
+    lower_is_better=frozenset({"grade_mae"}),
+    unbounded=frozenset({"grade_mae", "qwk"}),
+    alongside=("grade_mae",),
+    remarked=("accuracy",),
+)
+REGRESSION = MetricTable(
+    _REGRESSION,
+    "mae",
+    lower_is_better=frozenset({"mae", "rmse"}),
+    unbounded=frozenset({"mae", "rmse", "r2", "pearson"}),
+    companions={"pearson": "mae"},
+    alongside=("mae",),
+    remarked=("rmse",),
+)
 
 for _task, _table in (
     ("diagnosis", DIAGNOSIS),
     ("segmentation", SEGMENTATION),
     ("detection", DETECTION),
     ("report", REPORT),
+    ("grading", GRADING),
+    ("regression", REGRESSION),
 ):
     add_table(_task, _table)
 

@@ -5,22 +5,20 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeGuard
+from typing import Any
 
 from m3b.errors import ModelError
 from m3b.plugins import Registry
 
 from .kinds import AnswerKind, Item
+from .number_answers import RegressionAnswers
+from .number_answers import finite as _number
 from .predictions import BoxAnswer, Promise
 
 MAX_MASK_BYTES = 4 * 2**30
 MAX_BOXES = 10_000
 MAX_TEXT = 50_000
 _SUM_TOLERANCE = 0.02
-
-
-def _number(value: Any) -> TypeGuard[float]:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def _diagnosis(where: str, item: Item, promise: Promise) -> dict[str, Any]:
@@ -137,6 +135,20 @@ class DiagnosisAnswers(AnswerKind):
         return _diagnosis(where, item, promise)
 
 
+class GradingAnswers(AnswerKind):
+    """See `AnswerKind`. Those of a diagnosis with one label a case."""
+
+    use = (
+        'Each prediction is `{"image": ..., "probabilities": {grade: p}, "prediction": grade}`; grades are ordered from low to '
+        "high."
+    )
+    blind = "the better of the training cases' median and commonest grade for every image"
+    exported = "Grading of medical images"
+
+    def parse(self, where: str, item: Item, promise: Promise, folder: Path | None) -> dict[str, Any]:
+        return _diagnosis(where, item, promise)
+
+
 class SegmentationAnswers(AnswerKind):
     """See `AnswerKind`."""
 
@@ -205,6 +217,8 @@ add("diagnosis", DiagnosisAnswers())
 add("segmentation", SegmentationAnswers())
 add("detection", DetectionAnswers())
 add("report", ReportAnswers())
+add("grading", GradingAnswers())
+add("regression", RegressionAnswers())
 
 
 def names() -> tuple[str, ...]:

@@ -109,11 +109,26 @@ def _counted(details: Mapping[str, Any]) -> list[str]:
         for name, count in (details.get(key) or {}).items():
             if count:
                 found.append(f"{name}: {text} {count} of the test cases")
+    found += _agreement(details)
     if isinstance(details.get("distinct"), int):
         found.append(f"{details['distinct']} different texts")
     if isinstance(details.get("baseline"), str):
         found.append(f"image-blind baseline of masks: {details['baseline']}")
     return [*(f"- {escaped(line)}" for line in found), ""] if found else []
+
+
+def _agreement(details: Mapping[str, Any]) -> list[str]:
+    """Bias, limits of agreement and how often intervals hold, of predicted numbers."""
+    told, limits, spans = [], details.get("limits_of_agreement"), details.get("intervals")
+    if isinstance(limits, list) and len(limits) == 2:
+        ends = f"{number(limits[0])} to {number(limits[1])}"
+        told.append(f"bias (mean of predicted minus true) {number(details.get('bias'))}, limits of agreement {ends}")
+    if isinstance(spans, Mapping):
+        told.append(
+            f"{spans['promised']:.0%} intervals hold the true number in {spans['held']:.0%} of the test cases, "
+            f"{number(spans.get('mean_width'))} wide on average"
+        )
+    return told
 
 
 def worth(scores: Mapping[str, Any], train_patients: int | None = None) -> list[str]:

@@ -7,6 +7,7 @@ from typing import Any
 from m3b.measure import UNKNOWN_PATIENTS
 from m3b.metrics.table import unbounded
 
+from .agreement import agreement_charts, agreement_words
 from .charts import SERIES, calibration_chart, gauge, legend, roc_chart
 from .gather import RunFiles, as_dict, as_list, number
 from .labels import details_part, labels_part
@@ -85,7 +86,7 @@ def measured_section(files: RunFiles) -> Html:
     if number(scores.get("n_cases")) is not None:
         about = tag("p", _tested_on(scores), class_="quiet")
     figures = table(("Metric", "Value", "95 % interval", "Image-blind baseline"), rows) if rows else None
-    drawn = [_roc(scores), _calibration(scores), _confusion(scores)]
+    drawn = [_roc(scores), _calibration(scores), _confusion(scores), *agreement_charts(scores)]
     charts = tag("div", *drawn, class_="charts") if any(drawn) else None
     return section(
         "measured",
@@ -93,6 +94,7 @@ def measured_section(files: RunFiles) -> Html:
         about,
         figures,
         charts,
+        *(tag("p", line) for line in agreement_words(scores)),
         labels_part(scores) or _classes(scores),
         details_part(scores),
     )

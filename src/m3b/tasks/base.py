@@ -42,6 +42,7 @@ class TaskFamily(ABC):
         asked: the same of words anywhere in a request that name it; those that leave it open name no task.
         hinted: the same of words that may mean it, where the data shows nothing else.
         needs: what a data set must show for it, any of `masks`, `boxes`, `texts`; empty where labels of images will do.
+        kin: tasks whose data cards may serve it, since the same data does.
         box_metrics: of its metrics those that boxes alone can be measured by.
         usual_plan: of the Task Manager, that fits most data of it.
         marks_objects: whether it is something that is done to objects, so that a second verb may be about the same model.
@@ -67,6 +68,7 @@ class TaskFamily(ABC):
     asked: str = ""
     hinted: str = ""
     needs: tuple[str, ...] = ()
+    kin: tuple[str, ...] = ()
     box_metrics: tuple[str, ...] = ()
     usual_plan: str = (
         "Read what the preview shows; take the patient from its column, folder or name; keep an own split."

@@ -11,29 +11,15 @@ import numpy as np
 import torch
 from torch.utils.data import Dataset
 from Utils.cache import build_cache
+from Utils.kinds import kind_of
 
 
 def read_index(path: str | Path = "Datapath/train.json") -> list[dict[str, Any]]:
-    """Records `{"image_path", "labels", "patient"}` of an index file."""
+    """Records `{"image_path", "labels" (or "grade", "value"), "patient"}` of an index file."""
     records: list[dict[str, Any]] = json.loads(Path(path).read_text())
     if not records:
         raise SystemExit(f"{path} holds no record: write the training cases into it first")
     return records
-
-
-def encode_labels(records: Sequence[Mapping[str, Any]], classes: Sequence[str]) -> np.ndarray:
-    """(N, K) float32 multi-hot; names and label numbers are both understood."""
-    place = {name: k for k, name in enumerate(classes)}
-    table = np.zeros((len(records), len(classes)), np.float32)
-    for row, record in enumerate(records):
-        labels = record["labels"] if isinstance(record["labels"], list) else [record["labels"]]
-        for label in labels:
-            if isinstance(label, str) and label not in place:
-                raise SystemExit(
-                    f"record {record['image_path']}: label {label!r} is not in label_dict.json {list(classes)}"
-                )
-            table[row, place[label] if isinstance(label, str) else int(label)] = 1.0
-    return table
 
 
 def assign_folds(records: Sequence[Mapping[str, Any]], labels: np.ndarray, folds: int, seed: int = 0) -> np.ndarray:
@@ -60,7 +46,7 @@ def assign_folds(records: Sequence[Mapping[str, Any]], labels: np.ndarray, folds
 
 
 class Cases(Dataset[dict[str, torch.Tensor]]):
-    """Items `{"pixel_values": float32 (C, H, W[, D]), "labels": float32 (K,)}` out of the cache."""
+    """Items `{"pixel_values": float32 (C, H, W[, D]), "labels": float32 (K,)}` out of the cache; of a number its one label."""
 
     def __init__(self, images: np.ndarray, labels: np.ndarray, rows: np.ndarray, records: Sequence[Mapping[str, Any]]):
         self.images, self.labels, self.rows = images, labels, rows
@@ -85,10 +71,11 @@ class Cases(Dataset[dict[str, torch.Tensor]]):
 def build_datasets(plan: Mapping[str, Any], fold: int = 0) -> tuple[Cases, Cases]:
     """Training and validation part. With `folds` > 1 the validation part is that fold; else `validation_share`."""
     records = read_index()
-    labels = encode_labels(records, plan["classes"])
+    kind = kind_of(plan)
+    labels = kind.encode(records)
     images, readable = build_cache([record["image_path"] for record in records], plan)
     folds = int(plan["folds"]) if int(plan["folds"]) > 1 else max(2, round(1 / float(plan["validation_share"])))
-    chosen = assign_folds(records, labels, folds, int(plan["seed"])) == fold
+    chosen = assign_folds(records, kind.strata(labels), folds, int(plan["seed"])) == fold
     parts = np.flatnonzero(~chosen & readable), np.flatnonzero(chosen & readable)
     if not len(parts[0]) or not len(parts[1]):
         raise SystemExit(

@@ -1,8 +1,8 @@
-"""Weighted cross-entropy for one label a case, weighted binary cross-entropy for several."""
+"""Weighted cross-entropy for one label a case, binary for several, cumulated for grades; smooth L1 for a number."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -31,7 +31,51 @@ class ClassLoss(nn.Module):
         return (losses * case).sum() / case.sum().clamp_min(1e-6)
 
 
-def build_loss(plan: Mapping[str, Any]) -> ClassLoss:
+class GradeLoss(nn.Module):
+    """For grades: at each step of the scale, whether the case lies above it (cross-entropy of the cumulated probabilities).
+
+    A grade that is two steps off costs two steps; outputs stay the logits of a softmax. `weights`: one a grade.
+    """
+
+    def __init__(self, weights: list[float]) -> None:
+        super().__init__()
+        self.register_buffer("weights", torch.tensor(weights, dtype=torch.float32), persistent=False)
+
+    def forward(self, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        """(B, K) and (B, K) one-hot to a scalar."""
+        logs = functional.log_softmax(logits.float(), dim=1)
+        below = logs.logcumsumexp(dim=1)[:, :-1]  # log P(grade <= k)
+        above = logs.flip(1).logcumsumexp(dim=1).flip(1)[:, 1:]  # log P(grade > k)
+        is_below = labels.cumsum(dim=1)[:, :-1]
+        losses = -(is_below * below + (1 - is_below) * above).mean(dim=1)
+        case = (labels * self.get_buffer("weights")).sum(dim=1)
+        return (losses * case).sum() / case.sum().clamp_min(1e-6)
+
+
+class NumberLoss(nn.Module):
+    """For a number in deviations: its absolute distance, smooth close to the truth."""
+
+    def forward(self, outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        """(B, 1) and (B, 1) to a scalar."""
+        return functional.smooth_l1_loss(outputs.float(), labels, beta=0.3)
+
+
+def build_loss(plan: Mapping[str, Any]) -> nn.Module:
     """The loss that plan.json describes."""
-    weights = plan.get("class_weights") or [1.0] * len(plan["classes"])
-    return ClassLoss([float(v) for v in weights], bool(plan["multi_label"]), float(plan.get("label_smoothing") or 0))
+    return LOSSES[str(plan["task"])](plan)
+
+
+def _of_classes(plan: Mapping[str, Any]) -> nn.Module:
+    return ClassLoss(_weights(plan), bool(plan["multi_label"]), float(plan.get("label_smoothing") or 0))
+
+
+def _weights(plan: Mapping[str, Any]) -> list[float]:
+    return [float(v) for v in plan.get("class_weights") or [1.0] * len(plan["classes"])]
+
+
+LOSSES: dict[str, Callable[[Mapping[str, Any]], nn.Module]] = {
+    "diagnosis": _of_classes,
+    "grading": lambda plan: GradeLoss(_weights(plan)),
+    "regression": lambda plan: NumberLoss(),
+}
+"""Task of the plan -> its loss."""

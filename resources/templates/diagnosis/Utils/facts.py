@@ -11,8 +11,10 @@ import numpy as np
 from Utils.channels import names_of
 from Utils.formats import ImageError
 from Utils.images import read_image
+from Utils.kinds import named_labels, task_of
 from Utils.named import by_channel, measured
 from Utils.normalise import all_finite
+from Utils.numbers import facts_of
 from Utils.people import people
 from Utils.scales import averaged, colour, count_scales, scale_of
 
@@ -24,9 +26,10 @@ DEEP = 8
 def fingerprint(records: list[dict[str, Any]], label_dict: dict[str, int]) -> dict[str, Any]:
     """What was measured: counts from every record, image properties from a sample of up to 200."""
     classes = [name for name, _ in sorted(label_dict.items(), key=lambda item: item[1])]
-    lists = [r["labels"] if isinstance(r["labels"], list) else [r["labels"]] for r in records]
-    named = [[classes[v] if isinstance(v, int) else v for v in labels] for labels in lists]
+    task = task_of(records)
+    named = [named_labels(record, classes) for record in records]
     counts = Counter(name for labels in named for name in labels)
+    values = [float(record["value"]) for record in records if "value" in record]
     sample = random.Random(0).sample(range(len(records)), min(SAMPLE, len(records)))
     with ThreadPoolExecutor(4) as pool:
         found = list(pool.map(lambda row: _measure(records[row]["image_path"]), sample))
@@ -38,12 +41,14 @@ def fingerprint(records: list[dict[str, Any]], label_dict: dict[str, int]) -> di
     same = [item for item in images if item["dims"] == dims]
     spacings = [item["spacing"] for item in same if item["spacing"]]
     return {
+        "task": task,
+        "number": facts_of(values) if values else None,
         "cases": len(records),
         "patients": len({str(r.get("patient") or r["image_path"]) for r in records}),
         "people": people(r.get("patient") or r["image_path"] for r in records),
         "classes": classes,
-        "counts": {name: counts.get(name, 0) for name in classes},
-        "multi_label": any(len(labels) != 1 for labels in lists),
+        "counts": dict.fromkeys(classes, len(values)) if values else {name: counts.get(name, 0) for name in classes},
+        "multi_label": not values and any(len(labels) != 1 for labels in named),
         "dims": dims,
         "other_dims": len(images) - len(same),
         "channels": colour(same),

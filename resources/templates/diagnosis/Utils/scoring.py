@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from Utils.calibration import probabilities
-from Utils.ranks import balanced_accuracy, macro_auroc
+from Utils.kinds import kind_of
 from Utils.tta import View, see
 
 
@@ -31,16 +30,11 @@ def run_model(
 
 
 def make_scorer(plan: Mapping[str, Any], valid: Any) -> Callable[[torch.nn.Module, torch.device], dict[str, float]]:
-    """The scorer that the trainer calls: loss, AUROC and balanced accuracy of the validation part."""
-    multi = bool(plan["multi_label"])
+    """The scorer that the trainer calls: loss and figures of the validation part."""
+    kind = kind_of(plan)
 
     def score(model: torch.nn.Module, device: torch.device) -> dict[str, float]:
         logits, labels, loss = run_model(model, valid, device, 2 * int(plan["batch"]))
-        scores = probabilities(logits, multi)
-        return {
-            "valid_loss": loss,
-            "auroc": macro_auroc(labels, scores),
-            "balanced_accuracy": balanced_accuracy(labels, scores, multi),
-        }
+        return {"valid_loss": loss, **kind.figures(logits, labels)}
 
     return score

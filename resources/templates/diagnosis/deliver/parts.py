@@ -15,6 +15,7 @@ import predict
 import torch
 from Model.network import build_model
 from torch import nn
+from Utils.answers import answer_of, meaning
 from Utils.preprocess import KEYS
 from Utils.preprocess import prepare as prepare_image
 from Utils.tta import see
@@ -23,12 +24,12 @@ HERE = Path(__file__).resolve().parent
 
 
 class Ensemble(nn.Module):
-    """`forward(image (B, C, H, W[, D])) -> (B, K)`: calibrated probabilities, averaged over the networks."""
+    """`forward(image (B, C, H, W[, D])) -> (B, K)`: calibrated probabilities, or numbers, averaged over the networks."""
 
     def __init__(self, networks: Sequence[nn.Module], config: dict[str, Any]) -> None:
         super().__init__()
         self.networks = nn.ModuleList(networks)
-        self.views, self.multi_label = list(config["views"]), bool(config["multi_label"])
+        self.views, self.config = list(config["views"]), config
         self.register_buffer("temperature", torch.tensor(config["temperature"]), persistent=False)
         self.register_buffer("bias", torch.tensor(config["bias"]), persistent=False)
 
@@ -37,13 +38,24 @@ class Ensemble(nn.Module):
         for network in self.networks:
             logits = torch.stack([network(see(image, view))["logits"].float() for view in self.views]).mean(0)
             logits = logits / self.temperature + self.bias
-            found.append(logits.sigmoid() if self.multi_label else logits.softmax(dim=1))
+            found.append(meaning(logits, self.config))
         return torch.stack(found).mean(0)
 
 
 def read_config() -> dict[str, Any]:
     config: dict[str, Any] = json.loads((HERE / "config.json").read_text())
     return config
+
+
+OUTPUTS = {
+    "probabilities": "(batch, classes), in the order of `classes`, calibrated",
+    "value": "(batch, 1), in the unit of the quantity that `classes` names",
+}
+"""What the graph gives, by name."""
+
+
+def _output(config: dict[str, Any]) -> str:
+    return "probabilities" if config["probabilities"] else "value"
 
 
 def parts(weights: bool = True) -> dict[str, dict[str, Any]]:
@@ -58,7 +70,7 @@ def parts(weights: bool = True) -> dict[str, dict[str, Any]]:
     else:
         networks = [build_model(plan, with_loss=False) for _ in config["weights"]]
     module = Ensemble(networks, config)
-    return {"model": {"module": module.eval(), "inputs": ["image"], "outputs": ["probabilities"]}}
+    return {"model": {"module": module.eval(), "inputs": ["image"], "outputs": [_output(config)]}}
 
 
 def examples(paths: Sequence[Any] = ()) -> dict[str, list[tuple[torch.Tensor, ...]]]:
@@ -75,7 +87,7 @@ def facts() -> dict[str, Any]:
     config = read_config()
     plan = config["plan"]
     return {
-        "task": "diagnosis",
+        "task": config["task"],
         "classes": config["classes"],
         "multi_label": bool(config["multi_label"]),
         "thresholds": config["thresholds"],
@@ -88,7 +100,7 @@ def facts() -> dict[str, Any]:
             "dtype": "float32",
         },
         "preprocessing": {key: plan[key] for key in KEYS if key in plan},
-        "outputs": {"probabilities": "(batch, classes), in the order of `classes`, calibrated"},
+        "outputs": {_output(config): OUTPUTS[_output(config)]},
     }
 
 
@@ -99,11 +111,4 @@ def prepare(path: Any) -> torch.Tensor:
 
 def answer(row: torch.Tensor) -> dict[str, Any]:
     """What predict.py says of one row of the output."""
-    config = read_config()
-    values = [float(value) for value in row]
-    if config["multi_label"]:
-        cuts = config["thresholds"]
-        called: Any = [name for name, p, cut in zip(config["classes"], values, cuts, strict=True) if p >= cut]
-    else:
-        called = config["classes"][values.index(max(values))]
-    return {"probabilities": dict(zip(config["classes"], values, strict=True)), "prediction": called}
+    return answer_of(read_config(), row.detach().cpu().numpy())

@@ -1,9 +1,10 @@
-"""Class probabilities of medical images, from the files in this folder alone.
+"""Classes, grades or numbers of medical images, from the files in this folder alone.
 
     python predict.py IMAGE... [--list FILE.json] [-o OUT.json]
 
-Each prediction: {"image", "probabilities": {class: p}, "prediction": class, or the list of classes where an image can
-have several}. An image that cannot be read gives {"image", "error"}; the others are finished and the exit code is 1.
+Each prediction: {"image", "probabilities": {class: p}, "prediction": class or grade, or the list of classes where an image
+can have several}; of a number {"image", "value", "interval": [low, high], "interval_level"}. An image that cannot be read
+gives {"image", "error"}; the others are finished and the exit code is 1.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ sys.path.insert(0, str(HERE))
 import numpy as np
 import torch
 from Model.network import build_model
+from Utils.answers import answer_of, meaning
 from Utils.calling import ImagePath, read_call, write_answers
 from Utils.formats import ImageError
 from Utils.preprocess import prepare
@@ -43,8 +45,8 @@ def load() -> tuple[dict[str, Any], list[torch.nn.Module], torch.device]:
 
 
 @torch.no_grad()
-def probabilities(images: np.ndarray) -> np.ndarray:
-    """(B, C, H, W[, D]) float32 to (B, K): each network's calibrated probabilities, averaged."""
+def outputs(images: np.ndarray) -> np.ndarray:
+    """(B, C, H, W[, D]) float32 to (B, K): each network's calibrated probabilities, or its numbers, averaged."""
     config, models, device = load()
     batch = torch.from_numpy(images).to(device)
     temperature, bias = (torch.tensor(config[key], device=device) for key in ("temperature", "bias"))
@@ -52,7 +54,7 @@ def probabilities(images: np.ndarray) -> np.ndarray:
     for model in models:
         logits = torch.stack([model(see(batch, view))["logits"].float() for view in config["views"]]).mean(0)
         logits = logits / temperature + bias
-        total += logits.sigmoid() if config["multi_label"] else logits.softmax(dim=1)
+        total += meaning(logits, config)
     return (total / len(models)).cpu().numpy()
 
 
@@ -75,20 +77,9 @@ def stream(paths: Sequence[ImagePath], batch: int = 8) -> Iterator[dict[str, Any
                 answers.append({"image": path, "error": str(error)})
             except Exception as error:  # noqa: BLE001 - one strange file must not cost the others their answers
                 answers.append({"image": path, "error": f"{path}: {type(error).__name__}: {error}"})
-        rows = iter(probabilities(np.stack(images)) if images else [])
+        rows = iter(outputs(np.stack(images)) if images else [])
         for answer in answers:
-            yield answer if "error" in answer else {**answer, **_answer(config, next(rows))}
-
-
-def _answer(config: dict[str, Any], row: np.ndarray) -> dict[str, Any]:
-    classes, values = config["classes"], [float(value) for value in row]
-    if not np.isfinite(row).all():
-        return {"error": "the network's answer to this image is not finite"}
-    if config["multi_label"]:
-        called: Any = [name for name, p, cut in zip(classes, values, config["thresholds"], strict=True) if p >= cut]
-    else:
-        called = classes[int(np.argmax(row))]
-    return {"probabilities": dict(zip(classes, values, strict=True)), "prediction": called}
+            yield answer if "error" in answer else {**answer, **answer_of(config, next(rows))}
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -25,13 +25,14 @@ from m3b.reader import Reader
 from m3b.tools.paths import write_whole
 
 AUDIT = "data_audit.json"
-DATA_AT_FAULT = ("one_class", "nothing_opens", "too_few_cases", "all_empty", "one_report")
+DATA_AT_FAULT = ("one_class", "nothing_opens", "too_few_cases", "all_empty", "one_report", "one_value")
 """Findings for which the data rather than the index is to blame, if they stay."""
 
 
 AS_IT_IS = (
     "mask_floats", "anisotropic", "one_slice", "four_axes", "few_patients", "no_healthy", "not_opened",
     "report_across", "label_in_name", "label_in_header", "mean_shape",
+    "few_values",
 )  # fmt: skip
 """Properties of the data that no other index would remove: kept for the model card, not put to the agent again."""
 FAIR_SHARE = 0.15

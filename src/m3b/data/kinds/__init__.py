@@ -12,7 +12,9 @@ from typing import Any
 from m3b.data.kinds.base import Item, RecordKind
 from m3b.data.kinds.detection import DetectionRecords
 from m3b.data.kinds.diagnosis import DiagnosisRecords
+from m3b.data.kinds.grading import GradingRecords
 from m3b.data.kinds.parts import image as image_of
+from m3b.data.kinds.regression import RegressionRecords
 from m3b.data.kinds.report import ReportRecords
 from m3b.data.kinds.segmentation import SegmentationRecords
 from m3b.data.records import Record, kind
@@ -36,7 +38,14 @@ def add(new: RecordKind) -> None:
     _KINDS.add(new.name, new)
 
 
-for _kind in (DiagnosisRecords(), SegmentationRecords(), DetectionRecords(), ReportRecords()):
+for _kind in (
+    DiagnosisRecords(),
+    SegmentationRecords(),
+    DetectionRecords(),
+    ReportRecords(),
+    GradingRecords(),
+    RegressionRecords(),
+):
     add(_kind)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from m3b.data import kinds
+from m3b.data.kinds.regression import VALUE
 from m3b.data.records import BoxLabel, Channels, Image, Mask, Record, Report
 from m3b.data.spec.boxes import BoxSource
 from m3b.data.spec.cases import CaseDraft
@@ -12,6 +13,7 @@ from m3b.data.spec.job import Entry, SpecExecution
 from m3b.data.spec.labels import LeaveOut, labels_of
 from m3b.data.spec.masks import MaskSource
 from m3b.data.spec.model import IndexSpec, Text
+from m3b.data.spec.numbers import number_of
 from m3b.data.spec.sources import Sources
 
 WORDS = {
@@ -77,8 +79,9 @@ def _record(job: SpecExecution, case: CaseDraft, masks: MaskSource | None, boxes
     mask: Mask | None = masks.mask_of(case) if masks is not None else None
     marked: tuple[BoxLabel, ...] | None = boxes.boxes_of(case) if boxes is not None else None
     report = _report(spec.report, job.sources, case) if spec.report is not None else None
+    extra = {VALUE: number_of(spec.value, job.sources, case)} if spec.value is not None else {}
     patient = _patient(job, case)
-    return Record(_image(job, case), labels, patient, mask, marked, report)
+    return Record(_image(job, case), labels, patient, mask, marked, report, extra)
 
 
 def _image(job: SpecExecution, case: CaseDraft) -> Image:

@@ -112,7 +112,7 @@ def _leave_rest(job: SpecExecution, files: Sequence[str]) -> None:
 
 
 def _tables(spec: IndexSpec) -> list[Any]:
-    sources = list(spec.labels.sources) if spec.labels else []
+    sources = list(spec.labels.sources) if spec.labels else [spec.value.source] if spec.value else []
     return [one for one in sources if one.kind == "table"]
 
 
@@ -120,6 +120,7 @@ def slots_needed(spec: IndexSpec) -> list[str]:
     """Every key of the spec that speaks of image files, for the slots that they need."""
     values: list[Any] = [spec.patient, spec.split.source, *spec.together]
     values += list(spec.labels.sources) if spec.labels else []
+    values += [spec.value.source] if spec.value else []
     values += [spec.report.findings, spec.report.impression] if spec.report else []
     values += [through for one in values if (through := getattr(one, "through", None)) is not None]
     keys = [getattr(one, "image", "") or getattr(one, "value", "") for one in values if one is not None]

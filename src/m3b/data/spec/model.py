@@ -24,7 +24,7 @@ from m3b.data.survey.relations import Rule
 
 VERSION = 1
 
-Task = Literal["diagnosis", "segmentation", "detection", "report"]
+Task = Literal["diagnosis", "segmentation", "detection", "report", "grading", "regression"]
 
 
 class SpecPart(BaseModel):
@@ -260,6 +260,22 @@ class Text(SpecPart):
         return self
 
 
+class Number(SpecPart):
+    """A number of a case: what is measured, as people call it, and its unit, empty where nothing says it.
+
+    `codes`: numbers that stand for "not known" (-1, 999); cases with them are left out.
+    """
+
+    source: Value
+    name: str = Field(min_length=1)
+    unit: str = ""
+    codes: tuple[float, ...] = ()
+
+    @property
+    def title(self) -> str:
+        return f"{self.name} ({self.unit})" if self.unit else self.name
+
+
 class SplitRule(SpecPart):
     """Which cases are for testing.
 
@@ -303,6 +319,7 @@ class IndexSpec(SpecPart):
     masks: Masks | None = None
     boxes: Boxes | None = None
     report: Text | None = None
+    value: Number | None = None
     patient: Value | None = None
     together: tuple[Value, ...] = ()
     copies: bool = True
@@ -313,7 +330,7 @@ class IndexSpec(SpecPart):
     def _target(self) -> IndexSpec:
         kind = kinds.of(self.task)
         allowed = kind.targets
-        given = [name for name in ("labels", "masks", "boxes", "report") if getattr(self, name) is not None]
+        given = [name for name in ("labels", "masks", "boxes", "report", "value") if getattr(self, name) is not None]
         targets = [name for name in given if name not in kind.beside]
         if len(targets) != 1 or targets[0] not in allowed:
             raise ValueError(f"task {self.task} needs one of {', '.join(allowed)}; given: {', '.join(given) or 'none'}")
@@ -326,6 +343,8 @@ class IndexSpec(SpecPart):
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """The class names in the order of a model's outputs; empty for reports without labels."""
+        """The class names in the order of a model's outputs, or what is measured; empty for reports without labels."""
+        if self.value is not None:
+            return (self.value.title,)
         target = self.labels or self.masks or self.boxes
         return tuple(target.classes) if target is not None else ()

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from m3b.data.kinds.regression import VALUE, value_of
 from m3b.data.records import UNKNOWN_PATIENT, Record
 from m3b.data.spec.cases import CaseDraft
 from m3b.data.spec.job import Entry, SpecExecution
 from m3b.data.spec.model import IndexSpec, Value
 from m3b.data.spec.opened import COPY, UNREADABLE, NothingOpens, open_all
-from m3b.data.spec.split import Unit, draw, together
+from m3b.data.spec.split import Unit, draw, fifths, together
 from m3b.data.spec.strata import marked_in
 from m3b.data.survey.keys import key as normal
 from m3b.errors import DataError
@@ -31,9 +32,9 @@ def sides_of(job: SpecExecution, entries: list[Entry]) -> tuple[list[Record], li
         )
         own = []
     if not own:
-        marked = marked_in(job, [entry.record for entry in entries])
-        units = [Unit(group, some) for group, some in zip(groups, marked, strict=True)]
-        held = draw(units, spec.split.share, spec.split.seed)
+        records = [entry.record for entry in entries]
+        strata = _fifths(records) or marked_in(job, records)
+        held = draw([Unit(g, some) for g, some in zip(groups, strata, strict=True)], spec.split.share, spec.split.seed)
         sides, crossing = ["test" if group in held else "train" for group in groups], 0
     else:
         for entry, side in zip(entries, own, strict=True):
@@ -49,6 +50,13 @@ def sides_of(job: SpecExecution, entries: list[Entry]) -> tuple[list[Record], li
             "of several patients, or give a split that leaves some on both sides."
         )
     return train, test, crossing
+
+
+def _fifths(records: Sequence[Record]) -> list[tuple[str, ...]]:
+    """Of numbers the fifth that each case's lies in, of which each part of a drawn split shall have its share; else none."""
+    if not records or VALUE not in records[0].extra:
+        return []
+    return [(name,) for name in fifths([value_of(record) for record in records])]
 
 
 def _opened(

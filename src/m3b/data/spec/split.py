@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -69,6 +70,12 @@ def _share_out(one: str, mine: list[str], held: dict[str, Counter[str]], share: 
         if taken + held[name][one] <= wanted + max(0.5, 0.1 * wanted):
             side[name] = "test"
             taken += held[name][one]
+
+
+def fifths(values: Sequence[float]) -> list[str]:
+    """The fifth of all numbers that each lies in; equal numbers lie in the same."""
+    ordered = sorted(values)
+    return [f"fifth {min(4, 5 * bisect_left(ordered, value) // len(ordered))}" for value in values]
 
 
 def together(keys: Sequence[Sequence[str]]) -> list[str]:

@@ -95,7 +95,8 @@ def _asked(brief: SelectionBrief) -> TaskOffer | None:
 def task_for(brief: SelectionBrief, card: CardOffer) -> TaskOffer | None:
     """The task for which a request may use a data set; None where the two do not go together.
 
-    A card's own task decides between tasks with a need in common, since "outline the tumour" may be segmentation or
+    A card of a task that is kin to the one asked for serves that (grades are labels too). Else a card's own task decides
+    between tasks with a need in common, since "outline the tumour" may be segmentation or
     detection; of several folders without a card one must show what a task needs. Where there is one alone, the survey of
     all its files tells in the next stage whether that is there.
     """
@@ -104,6 +105,8 @@ def task_for(brief: SelectionBrief, card: CardOffer) -> TaskOffer | None:
     if own is not None:
         if asked is None:  # "detect" alone asks for places only where the data shows places
             return own if not own.needs or there & set(own.needs) - {"texts"} else None
+        if own.name in asked.kin:
+            return asked
         return own if asked.name == own.name or set(asked.needs) & set(own.needs) else None
     if asked is not None:
         return asked if len(brief.cards) == 1 or not asked.needs or there & set(asked.needs) else None
@@ -114,10 +117,10 @@ def task_for(brief: SelectionBrief, card: CardOffer) -> TaskOffer | None:
 
 
 def _metric(task: TaskOffer, card: CardOffer) -> str:
-    """The card's metric if the task knows it; of boxes one that boxes can be measured by."""
+    """The card's metric if it is for this task, which knows it; of boxes one that boxes can be measured by."""
     boxed = task.box_metrics and "masks" not in shown(card)
     known = task.box_metrics if boxed else task.metrics
-    return card.metric if card.metric in known else known[0]
+    return card.metric if card.metric in known and card.task not in task.kin else known[0]
 
 
 def _fits(brief: SelectionBrief, card: CardOffer) -> bool:

@@ -10,12 +10,14 @@ from m3b.data.spec.proposals.boxes import propose_boxes
 from m3b.data.spec.proposals.labels import propose_labels
 from m3b.data.spec.proposals.masks import propose_masks
 from m3b.data.spec.proposals.reports import propose_reports
+from m3b.data.spec.proposals.values import propose_values
 from m3b.data.survey.relations import Survey
 
 __all__ = ["ENOUGH", "MARGIN", "Ask", "Proposal", "propose", "sufficient"]
 
 PROPOSERS: dict[str, Callable[[Survey, Ask], Iterator[Proposal]]] = {
     "labels": propose_labels, "masks": propose_masks, "boxes": propose_boxes, "report": propose_reports,
+    "value": propose_values,
 }  # fmt: skip
 """What proposes readings, by what is to be learnt."""
 
@@ -49,6 +51,8 @@ def sufficient(proposals: Sequence[Proposal]) -> str:
         return f"The best reading ({best.title}) leaves open what is meant: {best.unclear}."
     for other in proposals[1:]:
         if other.score >= best.score - MARGIN and _says_else(best, other):
+            if best.spec.value is not None:
+                return f"Two readings are borne out nearly as well: {best.title}, and {other.title}. Name the column that is meant."
             return (
                 f"Two readings are borne out nearly as well: {best.title} (classes {_classes(best)}), and {other.title} "
                 f"(classes {_classes(other)})."
@@ -57,7 +61,10 @@ def sufficient(proposals: Sequence[Proposal]) -> str:
 
 
 def _says_else(best: Proposal, other: Proposal) -> bool:
-    """Whether another reading has other classes for a diagnosis; numbers and names of one count may be the same."""
+    """Whether another reading has other classes for a diagnosis, or numbers of another place; numbers and names of one
+    count may be the same classes."""
+    if best.spec.value is not None and other.spec.value is not None:
+        return best.spec.value.name != other.spec.value.name
     mine, its = best.spec.labels, other.spec.labels
     if "labels" not in kinds.of(best.spec.task).targets or mine is None or its is None:
         return False

@@ -1,10 +1,11 @@
-"""Readings of a folder for diagnosis: classes from each place of labels, and how well the request bears them out."""
+"""Readings of a folder for diagnosis and grading: classes from each place of labels, and how well the request bears them out."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
 
+from m3b.data import kinds
 from m3b.data.spec.model import IndexSpec, Labels
 from m3b.data.spec.proposals.ask import Ask, Proposal
 from m3b.data.spec.proposals.channels import of_cases, with_channels
@@ -15,6 +16,7 @@ from m3b.data.spec.proposals.label_source import LabelSource
 from m3b.data.spec.proposals.label_sources import label_sources
 from m3b.data.spec.proposals.language import initialled, listed, named, shared, wants_all, words
 from m3b.data.spec.proposals.matching import Said
+from m3b.data.spec.proposals.order import in_order
 from m3b.data.spec.proposals.surroundings import around, leave_out, with_patient
 from m3b.data.spec.proposals.vocabulary import SEQUENCES
 from m3b.data.survey.relations import Survey
@@ -25,6 +27,7 @@ def propose_labels(survey: Survey, ask: Ask) -> Iterator[Proposal]:
     sets = image_sets(survey, ask.stacks)[:12]
     everything = max((one.count for one in sets), default=1)
     single = {one.id: one for one in sets if one.single is not None and one.member is None}
+    graded = kinds.of(ask.task).ordered
     for plain in sets:
         together = of_cases(survey, ask, plain, single)
         images = with_channels(plain, together)
@@ -36,13 +39,17 @@ def propose_labels(survey: Survey, ask: Ask) -> Iterator[Proposal]:
             named_here = classes.hits > 1 or (classes.hits == 1 and not _channels(source))
             if len(classes.mapping) < 2 or (source.only_named and not named_here):
                 continue
+            if graded:
+                if source.one_hot or source.separator or len(classes.mapping) < kinds.of(ask.task).fewest_classes:
+                    continue  # no case has one grade of several
+                classes = _graded(classes, ask)
             used = {*(group.id for group in images.groups), *together.groups}
             spec = IndexSpec(
-                task="diagnosis",
+                task=ask.task,
                 images=images.images,
                 labels=Labels(
                     sources=source.sources, classes=classes.mapping, separator=source.separator, one_hot=source.one_hot,
-                    ordered=_ordered(classes),
+                    ordered=graded or _ordered(classes),
                 ),
                 patient=surroundings.patient,
                 together=(*surroundings.together, *source.together),
@@ -101,6 +108,15 @@ def _several(source: LabelSource, ask: Ask) -> Classes:
     if len(hits) == 1 and len(listed(ask.request)) == 1 and not chosen:
         doubt = f"{hits[0]!r} is asked for alone; the labels hold {len(source.values)} findings of which a case may have several"
     return Classes({name: (name,) for name in kept}, len(hits), "", doubt)
+
+
+def _graded(classes: Classes, ask: Ask) -> Classes:
+    """The classes from the lowest grade to the highest; a doubt where nothing tells their order."""
+    order = in_order(list(classes.mapping), ask.request)
+    if not order:
+        doubt = f"nothing tells the order of the grades {', '.join(classes.mapping)}; list them in the request from low to high"
+        return replace(classes, doubt=classes.doubt or doubt)
+    return replace(classes, mapping={name: classes.mapping[name] for name in order})
 
 
 def _ordered(classes: Classes) -> bool:

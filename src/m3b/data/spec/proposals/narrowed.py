@@ -125,6 +125,8 @@ def _of_labels(spec: IndexSpec, given: Given) -> bool:
     """Whether labels (or reports) come from the table and column that were named."""
     if spec.labels is not None:
         sources = list(spec.labels.sources)
+    elif spec.value is not None:
+        sources = [spec.value.source]
     elif spec.report is not None:
         sources = [one for one in (spec.report.findings, spec.report.impression) if one is not None]
     else:

@@ -1,0 +1,62 @@
+"""From the network's outputs to what predict.py says: probabilities and a class, a grade, or a number with an interval."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+RULES = ("mode", "median", "mean")
+"""How probabilities of grades become one: the likeliest, the middle one, or the expected one, rounded."""
+
+
+def meaning(logits: torch.Tensor, config: Mapping[str, Any]) -> torch.Tensor:
+    """(B, K) scaled outputs as what they mean: probabilities, or for a number itself."""
+    if not config["probabilities"]:
+        return logits
+    return logits.sigmoid() if config["multi_label"] else logits.softmax(dim=1)
+
+
+def decided(scores: np.ndarray, rule: str) -> np.ndarray:
+    """(N,) number of the grade that (N, K) probabilities are decided for."""
+    if rule == "mode":
+        return scores.argmax(axis=1)
+    if rule == "median":
+        return (scores.cumsum(axis=1) < 0.5 - 1e-9).sum(axis=1).clip(0, scores.shape[1] - 1)
+    return np.floor(scores @ np.arange(scores.shape[1]) + 0.5).astype(np.int64).clip(0, scores.shape[1] - 1)
+
+
+def answer_of(config: Mapping[str, Any], row: np.ndarray) -> dict[str, Any]:
+    """What is said of one image: (K,) meanings."""
+    if not np.isfinite(row).all():
+        return {"error": "the network's answer to this image is not finite"}
+    return ANSWERS[str(config["task"])](config, np.asarray(row, dtype=np.float64))
+
+
+def _classes(config: Mapping[str, Any], row: np.ndarray) -> dict[str, Any]:
+    classes, values = config["classes"], [float(value) for value in row]
+    if config["multi_label"]:
+        called: Any = [name for name, p, cut in zip(classes, values, config["thresholds"], strict=True) if p >= cut]
+    else:
+        called = classes[int(np.argmax(row))]
+    return {"probabilities": dict(zip(classes, values, strict=True)), "prediction": called}
+
+
+def _grades(config: Mapping[str, Any], row: np.ndarray) -> dict[str, Any]:
+    classes = config["classes"]
+    chances = dict(zip(classes, [float(value) for value in row], strict=True))
+    return {"probabilities": chances, "prediction": classes[int(decided(row[None], config["decide"])[0])]}
+
+
+def _number(config: Mapping[str, Any], row: np.ndarray) -> dict[str, Any]:
+    value, interval = float(row[0]), config.get("interval")
+    if not interval:
+        return {"value": value}
+    ends = [value - interval["reach"], value + interval["reach"]]
+    return {"value": value, "interval": ends, "interval_level": interval["level"]}
+
+
+ANSWERS = {"diagnosis": _classes, "grading": _grades, "regression": _number}
+"""Task -> what is said of one image."""

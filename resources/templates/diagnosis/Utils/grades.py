@@ -1,0 +1,63 @@
+"""Grades in an order: how far a decision is from the truth counts, and the decision is chosen for that."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from Utils.answers import RULES, decided
+from Utils.calibration import adjust, calibrate
+from Utils.kinds import Classes, Record, calibration_told, named_labels
+
+
+def quadratic_kappa(truth: np.ndarray, decision: np.ndarray, count: int) -> float:
+    """Cohen's kappa with squared weights, of (N,) grade numbers; 0 for a constant answer, NaN where all is one grade."""
+    seen = np.bincount(truth * count + decision, minlength=count * count).reshape(count, count).astype(float)
+    away = np.subtract.outer(np.arange(count), np.arange(count)) ** 2.0
+    chance = np.outer(seen.sum(axis=1), seen.sum(axis=0)) / max(seen.sum(), 1.0)
+    return float(1 - (away * seen).sum() / total) if (total := float((away * chance).sum())) else float("nan")
+
+
+class Grades(Classes):
+    """See `Classes`; one grade a case, from low to high."""
+
+    watch = "qwk"
+    noun = "Grader"
+
+    def figures(self, logits: np.ndarray, labels: np.ndarray, rule: str = "median") -> dict[str, float]:
+        truth, decision = labels.argmax(axis=1), decided(self.scores(logits), rule)
+        away = np.abs(truth - decision)
+        return {
+            "qwk": quadratic_kappa(truth, decision, len(self.names)),
+            "grade_mae": float(away.mean()),
+            "accuracy": float((away == 0).mean()),
+        }
+
+    def calibrate(self, logits: np.ndarray, labels: np.ndarray, patients: list[str]) -> dict[str, Any]:
+        """As for classes; and the rule by which probabilities become a grade, the best of three on these cases."""
+        fitted = calibrate(logits, labels, patients, multi=False)
+        found = {rule: self.figures(adjust(logits, fitted), labels, rule) for rule in RULES}
+        best = max(RULES, key=lambda rule: (np.nan_to_num(round(found[rule]["qwk"], 3), nan=-1.0), rule == "median"))
+        told = {f"qwk_by_{rule}": round(one["qwk"], 4) for rule, one in found.items()}
+        return {**fitted, "decide": best, "figures": {**fitted["figures"], **told}}
+
+    def row(self, record: Record, score: np.ndarray, truth: np.ndarray) -> dict[str, Any]:
+        told = {name: round(float(p), 5) for name, p in zip(self.names, score, strict=True)}
+        return {"grade": named_labels(record, self.names)[0], "probabilities": told}
+
+    def told(self, metrics: Mapping[str, Any], held: str) -> str:
+        figures, error = metrics["validation"], metrics["calibration"]
+        return (
+            f"validation quadratic kappa {figures['qwk']}, mean error {figures['grade_mae']} grades, accuracy "
+            f"{figures['accuracy']} on {held}; calibration error {error['ece_before']}, calibrated {error['ece_after']}"
+        )
+
+    def about(self, metrics: Mapping[str, Any], config: Mapping[str, Any]) -> str:
+        valid = metrics["validation"]
+        return (
+            f"gives the grade ({', '.join(self.names)}, from low to high) and the probability of each; the grade is the "
+            f"{config['decide']} of the probabilities. Not a medical device.\n\nOn {valid['cases']} held-out training cases: "
+            f"quadratic weighted kappa {valid['qwk']}, mean error {valid['grade_mae']} grades, accuracy {valid['accuracy']}. "
+            f"{calibration_told(metrics['calibration'], config)}"
+        )

@@ -1,0 +1,127 @@
+"""What is predicted of an image: classes, grades in an order, or a number. `kind_of(plan)` gives it to all other files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+from Utils.calibration import adjust, calibrate, decided, fit, log_loss, probabilities
+from Utils.ranks import balanced_accuracy, macro_auroc
+
+Record = Mapping[str, Any]
+HOMES = {
+    "diagnosis": ("Utils.kinds", "Classes"),
+    "grading": ("Utils.grades", "Grades"),
+    "regression": ("Utils.numbers", "Numbers"),
+}
+"""Task of the plan -> module and class."""
+TELLING = {"grade": "grading", "value": "regression"}
+"""Key of a record -> task; records of other keys have `labels`."""
+
+
+def task_of(records: Sequence[Record]) -> str:
+    """The task that the keys of an index tell."""
+    return next((task for key, task in TELLING.items() if key in records[0]), "diagnosis")
+
+
+def kind_of(plan: Mapping[str, Any]) -> Classes:
+    """What the plan wants predicted."""
+    module, name = HOMES[str(plan["task"])]
+    kind: Classes = getattr(import_module(module), name)(plan)
+    return kind
+
+
+def named_labels(record: Record, classes: Sequence[str]) -> list[str]:
+    """The classes of a record by name; numbers are those of label_dict.json. A number to predict is no class."""
+    told = record.get("labels", record.get("grade", []))
+    return [classes[v] if isinstance(v, int) else v for v in (told if isinstance(told, list) else [told])]
+
+
+class Classes:
+    """One class a case, or several.
+
+    Attributes:
+        watch: the validation figure that decides which weights are kept; higher is better.
+        noun: what an export calls the model.
+    """
+
+    watch = "auroc"
+    noun = "Classifier"
+
+    def __init__(self, plan: Mapping[str, Any]) -> None:
+        self.plan, self.names, self.multi = plan, list(plan["classes"]), bool(plan["multi_label"])
+
+    # --- from records to labels --------------------------------------------------------------------------------------
+
+    def encode(self, records: Sequence[Record]) -> np.ndarray:
+        """(N, K) float32: what a network is taught; multi-hot here."""
+        table = np.zeros((len(records), len(self.names)), np.float32)
+        for row, record in enumerate(records):
+            for label in named_labels(record, self.names):
+                if label not in self.names:
+                    raise SystemExit(
+                        f"record {record['image_path']}: label {label!r} is not in label_dict.json {self.names}"
+                    )
+                table[row, self.names.index(label)] = 1.0
+        return table
+
+    def strata(self, labels: np.ndarray) -> np.ndarray:
+        """(N, S) 0 and 1: what each fold shall have its share of."""
+        return labels
+
+    def scores(self, logits: np.ndarray) -> np.ndarray:
+        """(N, K) what the network's outputs mean."""
+        return probabilities(logits, self.multi)
+
+    # --- validation ----------------------------------------------------------------------------------------------------
+
+    def figures(self, logits: np.ndarray, labels: np.ndarray) -> dict[str, float]:
+        """The validation figures, `watch` among them."""
+        scores = self.scores(logits)
+        return {
+            "auroc": macro_auroc(labels, scores),
+            "balanced_accuracy": balanced_accuracy(labels, scores, self.multi),
+        }
+
+    def view_loss(self, logits: np.ndarray, labels: np.ndarray) -> float:
+        """What averaging over views has to lower."""
+        truth = labels > 0.5
+        return log_loss(adjust(logits, fit(logits, truth, self.multi)), truth, self.multi)
+
+    def calibrate(self, logits: np.ndarray, labels: np.ndarray, patients: list[str]) -> dict[str, Any]:
+        """What the deliverable's config takes over, and `figures` of the fit."""
+        return calibrate(logits, labels, patients, self.multi)
+
+    def row(self, record: Record, score: np.ndarray, truth: np.ndarray) -> dict[str, Any]:
+        """A case of valid_predictions.json."""
+        told = {name: round(float(p), 5) for name, p in zip(self.names, score, strict=True)}
+        return {"labels": named_labels(record, self.names), "probabilities": told}
+
+    # --- words ---------------------------------------------------------------------------------------------------------
+
+    def told(self, metrics: Mapping[str, Any], held: str) -> str:
+        """The last line of a training."""
+        figures, error = metrics["validation"], metrics["calibration"]
+        return (
+            f"validation AUROC {figures['auroc']}, balanced accuracy {figures['balanced_accuracy']} on {held}; "
+            f"calibration error {error['ece_before']}, calibrated {error['ece_after']}\n{decided(error)}"
+        )
+
+    def about(self, metrics: Mapping[str, Any], config: Mapping[str, Any]) -> str:
+        """What the README of the deliverable says of its answers and of validation."""
+        valid, error = metrics["validation"], metrics["calibration"]
+        return (
+            f"gives class probabilities. Not a medical device.\n\nOn {valid['cases']} held-out training cases: AUROC "
+            f"{valid['auroc']}, balanced accuracy {valid['balanced_accuracy']}. {calibration_told(error, config)}"
+        )
+
+
+def calibration_told(error: Mapping[str, Any], config: Mapping[str, Any]) -> str:
+    """A sentence on the calibration of class probabilities."""
+    return (
+        f"Expected calibration error of the probabilities (15 bins): {error['ece_before']} as the network gives them, "
+        f"{error['ece_after']} as delivered (temperature {config['temperature']}, bias {config['bias']}; measured on cases "
+        "that the fit had not seen)."
+    )

@@ -1,0 +1,89 @@
+"""Score a grading model: how far its grades are from the true ones, with intervals and image-blind answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from .cases import Case, CaseTable, Floats, tabulate
+from .curves import confusion
+from .estimators import class_aurocs, divide, mean_defined
+from .measuring import Settings, group, measure, plain_figures
+from .scores import Scores
+from .table import lower_is_better
+from .vocabulary import canonical_metric
+
+
+def score_grading(
+    cases: Sequence[Case],
+    classes: Sequence[str],
+    *,
+    primary: str = "qwk",
+    blind: Sequence[str] = (),
+    seed: int = 0,
+    draws: int = 1000,
+    details: Mapping[str, Any] | None = None,
+) -> Scores:
+    """Measure graded predictions against the truth.
+
+    Args:
+        cases: one for each test case; `labels` holds the one true grade, `decided` the one that the model gives.
+        classes: the grades, from low to high.
+        primary: the metric that counts, any spelling in `metric_names("grading")`.
+        blind: grades that an answer gives to every image without looking: the best of them is the baseline.
+        seed: of the bootstrap.
+        draws: bootstrap samples of patients; 0 for no intervals.
+
+    Raises:
+        ValueError: a case that cannot be scored, or an unknown metric.
+    """
+    name = canonical_metric(primary, "grading")
+    table = tabulate(cases, classes, multi_label=False)
+    decided = table.decision.argmax(axis=1)
+    rivals = [_estimator(table, np.full(table.n_cases, list(classes).index(grade)), same=True) for grade in blind]
+    floors = [plain_figures(rival, table.n_cases) for rival in rivals]
+    floor = {
+        metric: np.asarray((min if lower_is_better(metric) else max)(float(one[metric]) for one in floors))
+        for metric in (floors[0] if floors else ())
+    }
+    settings = Settings(draws, seed, floor, np.zeros((table.n_cases, 0), dtype=np.bool_), rivals=rivals)
+    metrics, _ = measure(group(cases), (), _estimator(table, decided), settings)
+    return Scores(
+        primary=metrics[name],
+        metrics=metrics,
+        classes=table.classes,
+        n_cases=table.n_cases,
+        n_patients=table.n_patients,
+        task="grading",
+        confusion=tuple(tuple(row) for row in confusion(table)),
+        details=dict(details or {}),
+    )
+
+
+def _estimator(table: CaseTable, decided: Any, *, same: bool = False) -> Callable[[Floats], dict[str, Floats]]:
+    """Weights (draws, cases) -> metric -> (draws,). `same`: all answers are alike, and rank nothing."""
+    truth, count = table.target, len(table.classes)
+    away: Floats = np.abs(truth - decided).astype(np.float64)
+    pairs = np.eye(count * count)[truth * count + decided]
+    rows, columns = np.divmod(np.arange(count * count), count)
+    penalty = np.square(rows - columns).astype(np.float64)
+
+    def figures(weights: Floats) -> dict[str, Floats]:
+        total = weights.sum(axis=1)
+        seen = (weights @ pairs).reshape(len(weights), count, count)
+        chance = np.einsum("di,dj->dij", seen.sum(axis=2), seen.sum(axis=1)).reshape(len(weights), -1)
+        apart = divide((weights @ np.square(away)) * total, chance @ penalty)
+        recall = divide(np.einsum("dii->di", seen), seen.sum(axis=2))
+        ranked = np.full(len(weights), 0.5) if same else mean_defined(class_aurocs(table, weights))
+        return {
+            "qwk": 1 - apart,
+            "grade_mae": divide(weights @ away, total),
+            "accuracy": divide(weights @ (away == 0).astype(np.float64), total),
+            "within_one": divide(weights @ (away <= 1).astype(np.float64), total),
+            "balanced_accuracy": mean_defined(recall),
+            "auroc": ranked,
+        }
+
+    return figures

@@ -1,0 +1,131 @@
+"""Score a regression model: errors in the unit of the quantity, with intervals and image-blind answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .cases import Floats
+from .estimators import divide
+from .measuring import Settings, group, measure, plain_figures
+from .scores import Scores
+from .table import lower_is_better
+from .vocabulary import canonical_metric
+
+POINTS = 400
+"""So many pairs of true and predicted numbers are kept for a picture, spread over all of them."""
+
+
+@dataclass(frozen=True)
+class NumberCase:
+    """One test case: its true number, the predicted one, and the interval that the model gives, if any."""
+
+    image: str
+    patient: str
+    true: float
+    predicted: float
+    interval: tuple[float, float] | None = None
+
+
+def score_regression(
+    cases: Sequence[NumberCase],
+    quantity: str,
+    *,
+    primary: str = "mae",
+    blind: Sequence[float] = (),
+    level: float | None = None,
+    seed: int = 0,
+    draws: int = 1000,
+) -> Scores:
+    """Measure predicted numbers against the true ones.
+
+    Args:
+        cases: one for each test case.
+        quantity: what is measured, with its unit.
+        primary: the metric that counts, any spelling in `metric_names("regression")`.
+        blind: numbers that an answer gives to every image without looking (the training median and mean): the best of
+            them is the baseline of each metric.
+        level: the share of cases that the intervals promise to hold.
+        seed: of the bootstrap.
+        draws: bootstrap samples of patients; 0 for no intervals.
+
+    Raises:
+        ValueError: no cases, a number that is not finite, or an unknown metric.
+    """
+    name = canonical_metric(primary, "regression")
+    patients = group(cases)
+    true = np.array([case.true for case in cases], dtype=np.float64)
+    predicted = np.array([case.predicted for case in cases], dtype=np.float64)
+    if not np.isfinite(true).all() or not np.isfinite(predicted).all():
+        raise ValueError("a true or predicted number is not finite")
+    rivals = [_estimator(true, np.full(len(true), value)) for value in blind]
+    floors = [plain_figures(rival, len(true)) for rival in rivals]
+    floor = {
+        metric: np.asarray((min if lower_is_better(metric) else max)(float(one[metric]) for one in floors))
+        for metric in (floors[0] if floors else ())
+    }
+    settings = Settings(draws, seed, floor, np.zeros((len(true), 0), dtype=np.bool_), rivals=rivals)
+    metrics, _ = measure(patients, (), _estimator(true, predicted), settings)
+    return Scores(
+        primary=metrics[name],
+        metrics=metrics,
+        classes=(quantity,),
+        n_cases=len(cases),
+        n_patients=patients.n_patients,
+        task="regression",
+        details=_details(cases, true, predicted, quantity, level),
+    )
+
+
+def _estimator(true: Floats, predicted: Floats) -> Callable[[Floats], dict[str, Floats]]:
+    """Weights (draws, cases) -> metric -> (draws,); R2 and Pearson's r are undefined where nothing varies."""
+    error = predicted - true
+
+    def figures(weights: Floats) -> dict[str, Floats]:
+        total = weights.sum(axis=1)
+        squared = divide(weights @ np.square(error), total)
+        spread = _covariance(weights, true, true)
+        both, own = _covariance(weights, true, predicted), _covariance(weights, predicted, predicted)
+        return {
+            "mae": divide(weights @ np.abs(error), total),
+            "rmse": np.sqrt(squared),
+            "r2": 1 - divide(squared, spread),
+            "pearson": divide(both, np.sqrt(np.maximum(spread * own, 0.0))),
+        }
+
+    return figures
+
+
+def _covariance(weights: Floats, left: Floats, right: Floats) -> Floats:
+    """(draws,) of the weighted cases; zero where it is so up to rounding."""
+    total = weights.sum(axis=1)
+    left, right = left - left.mean(), right - right.mean()  # so that far numbers keep their digits
+    found: Floats = divide(weights @ (left * right), total) - divide(weights @ left, total) * divide(
+        weights @ right, total
+    )
+    size = np.sqrt(float(np.square(left).mean() * np.square(right).mean()))
+    return np.where(np.abs(found) <= 1e-12 * size, 0.0, found)
+
+
+def _details(
+    cases: Sequence[NumberCase], true: Floats, predicted: Floats, quantity: str, level: float | None
+) -> Mapping[str, Any]:
+    """Bias and limits of agreement (Bland and Altman, 1986), how often the intervals hold, and pairs for a picture."""
+    error = predicted - true
+    deviation = float(error.std(ddof=1)) if len(error) > 1 else 0.0
+    chosen = np.argsort(true, kind="stable")[:: max(1, -(-len(true) // POINTS))]
+    found: dict[str, Any] = {
+        "quantity": quantity,
+        "bias": float(error.mean()),
+        "limits_of_agreement": [float(error.mean() - 1.96 * deviation), float(error.mean() + 1.96 * deviation)],
+        "pairs": [[float(true[at]), float(predicted[at])] for at in chosen],
+    }
+    known = [(case.true, case.interval) for case in cases if case.interval is not None]
+    if known and level is not None:
+        inside = sum(span[0] <= value <= span[1] for value, span in known)
+        width = float(np.mean([span[1] - span[0] for _, span in known]))
+        found["intervals"] = {"promised": level, "held": inside / len(known), "cases": len(known), "mean_width": width}
+    return found

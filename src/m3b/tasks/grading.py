@@ -1,0 +1,100 @@
+"""Grading: one of several grades in a fixed order, measured by how far the answer is from the true one."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from m3b.data.audit_kinds import of as audit_of
+from m3b.data.index import Index
+from m3b.data.kinds import of as records_of
+from m3b.data.records import Record
+from m3b.errors import ModelError
+from m3b.metrics import Case, Scores, score_grading
+from m3b.metrics.vocabulary import GRADING
+from m3b.models import Prediction
+from m3b.models.answers import of as answers_of
+
+from .base import Row, TaskFamily, named
+
+_RANGE = (
+    r"(?:\b\d\s*(?:to|-|–|through|bis|a)\s*\d\b|\b[a-d]\s*(?:to|-|–|through|bis)\s*[b-f]\b|\bi\s*(?:to|-|–)\s*i?v\b)"
+)
+_GRADE = r"\b(?:grad(?:e|es|ing|ed)|stag(?:e|es|ing)|scor(?:e|es|ing)|kellgren|densit(?:y|ies)|bi-?rads|ordinal)\b"
+
+
+class Grading(TaskFamily):
+    """See `TaskFamily`. The template is that of diagnosis, with a loss on the order of the classes."""
+
+    name = "grading"
+    records = records_of("grading")
+    audit = audit_of("grading")
+    answers = answers_of("grading")
+    metrics = GRADING
+    template = "diagnosis"
+    guide = (
+        '{"image_path": "data/x/a.png", "grade": "2", "patient": "p1"}; label_dict.json numbers the grades from 0, the lowest '
+        "first."
+    )
+    about = (
+        "one of three or more grades in a fixed order (KL grade 0-4, density a-d), where the request asks for a grade on a "
+        "scale; measured by `qwk`. Classes without an order are a diagnosis."
+    )
+    usual_plan = (
+        "Read the grades from the class folders, the table or the archive that the preview shows, lowest first; take the "
+        "patient from its column or folder; keep an own split; leave out what has no image, no grade or does not open."
+    )
+    aliases = ("ordinal", "ordinal regression", "ordinal classification")
+    asked = rf"\bordinal\b|quadratic(?:ally)? (?:weighted )?kappa|{_GRADE}[^.;]*{_RANGE}|{_RANGE}[^.;]*{_GRADE}"
+    kin = ("diagnosis",)
+    built = "Grader of"
+    classes_joined = " or "
+    probe_batch = 8
+    valid_cases = 300
+
+    def label_width(self, classes: int) -> int | None:
+        """A number a grade."""
+        return classes
+
+    def outputs(self, classes: int, plan: Mapping[str, Any]) -> tuple[int, ...]:
+        """One logit a grade."""
+        return (classes,)
+
+    def measure(self, record: Record, answer: Prediction, index: Index, base: Path) -> Row:
+        """The true grade, the probabilities, and the grade that the model gives."""
+        if set(answer.probabilities) != set(index.classes):
+            raise ModelError(
+                f"predict.py answers for {sorted(answer.probabilities)}; the index has {sorted(index.classes)}. "
+                "Export from this plan."
+            )
+        truth = {**named(record), "labels": list(record.labels)}
+        return {**truth, "probabilities": dict(answer.probabilities), "decided": list(answer.prediction)}
+
+    def trivial(self, training: Sequence[Record], records: Sequence[Record], index: Index, base: Path) -> Any:
+        """The median and the commonest grade of the training cases."""
+        grades = [index.classes.index(label) for record in training for label in record.labels]
+        if not grades:
+            return None
+        median, commonest = sorted(grades)[(len(grades) - 1) // 2], Counter(grades).most_common(1)[0][0]
+        return {"median": index.classes[median], "commonest": index.classes[commonest]}
+
+    def score(self, rows: Sequence[Row], index: Index, *, primary: str, trivial: Any = None, seed: int = 0) -> Scores:
+        """Quadratic weighted kappa and the others of `metrics.grading`."""
+        cases = [
+            Case(row["image"], row["patient"], tuple(row["labels"]), row["probabilities"], tuple(row["decided"]))
+            for row in rows
+        ]
+        blind = list(dict.fromkeys((trivial or {}).values()))
+        details = {"image_blind": dict(trivial)} if trivial else {}
+        return score_grading(cases, index.classes, primary=primary, blind=blind, seed=seed, details=details)
+
+    def blind(self, rows: Sequence[Row], index: Index, trivial: Any = None) -> Sequence[Sequence[Row]]:
+        """The median and the commonest grade of the training cases as the answer to every image."""
+        sure = {name: {other: float(other == name) for other in index.classes} for name in index.classes}
+        grades = dict.fromkeys((trivial or {}).values())
+        return [[{**row, "probabilities": sure[grade], "decided": [grade]} for row in rows] for grade in grades]
+
+
+FAMILY = Grading()

@@ -1,0 +1,84 @@
+"""The diagnosis template on grades and on numbers: its parts, and a training of a few steps each."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+from template_kit import Run
+
+
+@pytest.fixture
+def parts(project: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
+    """The project on the path; its modules are forgotten afterwards."""
+    monkeypatch.syspath_prepend(str(project))
+    before = set(sys.modules)
+    yield importlib.import_module("Utils.kinds")
+    for name in set(sys.modules) - before:
+        if name.split(".")[0] in ("Utils", "Loss", "Model", "Datapath"):
+            del sys.modules[name]
+
+
+def test_a_loss_of_grades_costs_what_lies_further_off_more(parts: ModuleType) -> None:
+    import torch
+
+    loss = importlib.import_module("Loss.loss").build_loss({"task": "grading", "classes": list("0123")})
+    truth = torch.eye(4)[[0]]
+    costs = [float(loss(8.0 * torch.eye(4)[[k]], truth)) for k in range(4)]
+    assert costs == sorted(costs)
+    assert costs[0] < 0.01
+    assert torch.isfinite(loss(torch.tensor([[500.0, -500.0, 0.0, 0.0]]), truth))
+
+
+def test_grades_are_decided_by_the_middle_of_the_probabilities(parts: ModuleType) -> None:
+    decided = importlib.import_module("Utils.answers").decided
+    row = np.array([[0.40, 0.05, 0.10, 0.45], [1.0, 0.0, 0.0, 0.0], [0.0, 0.0, 0.0, 1.0]])
+    assert decided(row, "mode").tolist() == [3, 0, 3]
+    assert decided(row, "median").tolist() == [2, 0, 3]
+    assert decided(row, "mean").tolist() == [2, 0, 3]
+
+
+def test_intervals_hold_what_they_promise(parts: ModuleType) -> None:
+    reach = importlib.import_module("Utils.numbers").reach
+    rng = np.random.default_rng(0)
+    held = []
+    for _ in range(400):
+        errors = rng.normal(0, 3, 30)
+        held.append((np.abs(rng.normal(0, 3, 50)) <= reach(errors)).mean())
+    assert 0.88 < np.mean(held) < 0.95
+    assert reach(np.arange(5.0)) is None, "five cases cannot say where nine in ten lie"
+
+
+@pytest.mark.parametrize(
+    ("task", "keys"),
+    [("grading", {"probabilities", "prediction"}), ("regression", {"value", "interval", "interval_level"})],
+)
+def test_from_data_to_prediction(project: Path, run: Run, task: str, keys: set[str]) -> None:
+    run("example/make_example.py", "--cases", "120", "--task", task)
+    run("plan.py", "--minutes", "1", "--set", "device=cpu", "network.width=8", "max_steps=12", "folds=1", "threads=1")
+    plan = json.loads((project / "plan.json").read_text())
+    assert plan["task"] == task
+    assert "done: validation" in run("train.py").stdout
+    run("export.py")
+    rows = json.loads((project / "Logout/valid_predictions.json").read_text())
+    assert ("grade" if task == "grading" else "value") in rows[0]
+    run("Deliver/predict.py", "data/example/case_000.png", "data/example/gone.png", "-o", "out.json", check=False)
+    answer, gone = json.loads((project / "out.json").read_text())
+    assert set(answer) == {"image", *keys}
+    assert "error" in gone
+    code = (
+        "import sys, json; sys.path.insert(0, 'Deliver'); import parts\n"
+        "module = parts.parts()['model']['module']; [(x,)] = parts.examples(['data/example/case_000.png'])['model']\n"
+        "print(json.dumps(parts.answer(module(x)[0])))"
+    )
+    graph = json.loads(run("-c", code).stdout.splitlines()[-1])
+    told = answer["value"] if task == "regression" else answer["probabilities"]["2"]
+    assert (graph["value"] if task == "regression" else graph["probabilities"]["2"]) == pytest.approx(
+        told, rel=1e-3, abs=1e-3
+    )
