@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -96,3 +98,12 @@ def test_what_has_no_names_passes_unchanged() -> None:
             Message("tool", "Kellgren grade", call_id="1")]  # fmt: skip
     Veiled(model, Pseudonyms()).ask(talk, ())
     assert list(model.seen[0][0]) == talk
+
+
+def test_names_of_files_are_known_before_anything_is_shown(tmp_path: Path) -> None:
+    (tmp_path / "plain").mkdir()
+    (tmp_path / "plain" / "Weber_Anna_001.png").write_bytes(b"")
+    names = Pseudonyms()
+    names.learn(tmp_path)
+    assert "Weber" not in (shown := names.hide("families: Weber 10"))
+    assert names.show(shown) == "families: Weber 10"

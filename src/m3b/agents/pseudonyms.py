@@ -7,17 +7,21 @@ before anything runs: its scripts, patterns and calls meet the real files. The j
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
-from m3b.data.persons import find
+from m3b.data.persons import Identified, find
 from m3b.data.phi import key
 from m3b.llm.base import LLM, Facts
 from m3b.messages import Message, Reply, ToolSpec
 
 MARK = "anon"
+MAX_LEARNT = 20_000
+"""Different names of files, and folders, that are looked at beforehand; digits do not count."""
 _SIGNS, _VOWELS = "bdfgklmnprstvz", "aeiou"
 _SHOWN = re.compile(rf"{MARK}(?:[{_SIGNS}][{_VOWELS}]){{4}}", re.I)
 NOTE = (
@@ -37,14 +41,26 @@ class Pseudonyms:
         self._sure: set[str] = set()
         self._known: re.Pattern[str] | None = None
 
+    def learn(self, folder: Path) -> None:
+        """The names that files and folders below hold, so that one is known wherever it stands alone; of very many the first."""
+        seen: set[str] = set()
+        for count, (_, folders, files) in enumerate(os.walk(folder)):
+            seen.update(re.sub(r"\d+", "0", name) for name in (*folders, *files))
+            if len(seen) > MAX_LEARNT or count > MAX_LEARNT:
+                break
+        for name in sorted(seen)[:MAX_LEARNT]:
+            self._take(name, find(name))
+
+    def _take(self, text: str, spans: list[Identified]) -> None:
+        words = {text[one.start : one.end] for one in spans if one.kind == "name" and one.sure} - self._sure
+        if words:
+            self._sure |= words
+            self._known = None
+
     def hide(self, text: str) -> str:
         """The text with an invented one in place of each name that is recognised, or was recognised before."""
         spans = find(text)
-        for one in spans:
-            word = text[one.start : one.end]
-            if one.kind == "name" and one.sure and word not in self._sure:
-                self._sure.add(word)
-                self._known = None
+        self._take(text, spans)
         parts, at = [], 0
         for one in spans:
             word = text[one.start : one.end]

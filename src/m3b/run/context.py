@@ -73,7 +73,7 @@ class RunContext:
     def __post_init__(self) -> None:
         self.role = ""
         self.journal = Journal(self.folder.journal_file, fsync=self.fsync)
-        self.names = Pseudonyms()
+        self.names: Pseudonyms | None = None
         self.ledger = Ledger(self.folder.folder / ledger.FILE)
         self.budget = _budget(self.options, self.state)
         cards = [card for card in self.workspace.cards.values() if card.path]
@@ -138,7 +138,13 @@ class RunContext:
         """The same, as it is asked: what it gets is written to the ledger, without the names of persons."""
         llm = self.llm(role)
         metered = self.ledger.of(llm, role)
-        return Veiled(metered, self.names) if self.options.phi == "mask" and spec_of(llm) != RULES else metered
+        if self.options.phi == "allow" or spec_of(llm) == RULES:
+            return metered
+        if self.names is None:
+            self.names = Pseudonyms()
+            for place in self.raw.values():
+                self.names.learn(place)
+        return Veiled(metered, self.names)
 
     def look(self, tool: str, arguments: Mapping[str, object]) -> ToolResult:
         """A preview on m3b's own account: it costs the agents no action."""
