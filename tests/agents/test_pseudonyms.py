@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from m3b.agents.pseudonyms import NOTE, Pseudonyms, Veiled
+from m3b.agents.pseudonyms import Pseudonyms
+from m3b.agents.veiled import NOTE, Veiled
 from m3b.messages import Message, ToolCall
 from m3b.testing.scripted import Scripted, both, call, say
 

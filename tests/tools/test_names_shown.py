@@ -11,7 +11,8 @@ from PIL import Image
 from m3b.agents.budget import Budget
 from m3b.agents.conversation import Conversation
 from m3b.agents.loop import Agent
-from m3b.agents.pseudonyms import Pseudonyms, Veiled
+from m3b.agents.pseudonyms import Pseudonyms
+from m3b.agents.veiled import Veiled
 from m3b.agents.verdict import accepted
 from m3b.messages import Message
 from m3b.testing.scripted import Scripted, call, say

@@ -9,25 +9,17 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from m3b.data.persons import Identified, find
 from m3b.data.phi import key
-from m3b.llm.base import LLM, Facts
-from m3b.messages import Message, Reply, ToolSpec
 
 MARK = "anon"
 MAX_LEARNT = 20_000
 """Different names of files, and folders, that are looked at beforehand; digits do not count."""
 _SIGNS, _VOWELS = "bdfgklmnprstvz", "aeiou"
 _SHOWN = re.compile(rf"{MARK}(?:[{_SIGNS}][{_VOWELS}]){{4}}", re.I)
-NOTE = (
-    "[Words with Anon... stand for names of persons, and digits beside them for dates: m3b puts the real ones back into whatever you "
-    "write before it runs. Use them as they are shown, never parts of them; in patterns, match names by their place.]"
-)
 
 
 class Pseudonyms:
@@ -145,60 +137,3 @@ def _digits(word: str, turn: int) -> str:
         else:
             made += one
     return made
-
-
-class Veiled:
-    """An LLM that is shown invented names, and whose words come back with the real ones."""
-
-    def __init__(self, llm: LLM, names: Pseudonyms) -> None:
-        self.llm, self.names = llm, names
-        self._told: dict[str, str] = {}
-        self._first = ""
-
-    @property
-    def name(self) -> str:
-        return self.llm.name
-
-    @property
-    def facts(self) -> Facts:
-        return self.llm.facts
-
-    @property
-    def streams(self) -> bool:
-        """Whether the model can tell its words as they come; they are told with the invented names."""
-        return bool(getattr(self.llm, "streams", False))
-
-    def ask(self, messages: Sequence[Message], tools: Sequence[ToolSpec], **more: Any) -> Reply:
-        """See `LLM.ask`."""
-        reply = self.llm.ask([self._veiled(one) for one in messages], tools, **more)
-        calls = tuple(replace(one, arguments=self._deep(one.arguments, self._shown)) for one in reply.calls)
-        return replace(reply, text=self._shown(reply.text), calls=calls)
-
-    def _shown(self, text: str) -> str:
-        real = self.names.show(text)
-        self._told.setdefault(real, text)  # so that the model finds its own words as it wrote them
-        return real
-
-    def _veiled(self, message: Message) -> Message:
-        if message.role == "system":
-            return message
-        calls = tuple(replace(one, arguments=self._deep(one.arguments, self._hidden)) for one in message.calls)
-        text = self._hidden(message.text)
-        if text != message.text and message.role != "assistant":
-            self._first = self._first or message.text
-            text = f"{text}\n{NOTE}" if message.text == self._first else text
-        return replace(message, text=text, calls=calls)
-
-    def _hidden(self, text: str) -> str:
-        if text not in self._told:
-            self._told[text] = self.names.hide(text)
-        return self._told[text]
-
-    def _deep(self, value: Any, change: Callable[[str], str]) -> Any:
-        if isinstance(value, str):
-            return change(value)
-        if isinstance(value, dict):
-            return {
-                change(name) if isinstance(name, str) else name: self._deep(one, change) for name, one in value.items()
-            }
-        return [self._deep(one, change) for one in value] if isinstance(value, list) else value

@@ -7,31 +7,14 @@ not told from other words.
 
 from __future__ import annotations
 
-import functools
-import importlib
 import re
-import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
+from m3b.data.person_lists import known_names, plain
 from m3b.data.person_words import PARTICLES, TITLES, VOCABULARY, WEAK
 
-LOCALES = (
-    "en_US",
-    "en_GB",
-    "de_DE",
-    "fr_FR",
-    "es_ES",
-    "zh_CN",
-    "ja_JP",
-    "it_IT",
-    "pt_BR",
-    "nl_NL",
-    "pl_PL",
-    "tr_TR",
-    "sv_SE",
-)
 _WORD = re.compile(r"[^\W\d_](?:[^\W\d_]|[\u0300-\u036f]|['’](?=[^\W\d_]))*")
 _CAMEL = re.compile(r"[^\W\d_a-zß-öø-ÿ](?:[a-zß-öø-ÿ]|[\u0300-\u036f])+")
 _TIGHT = re.compile(r"(?:[_.^-]|,_?|__)\Z")
@@ -60,59 +43,6 @@ class Identified:
     end: int
     kind: Kind
     sure: bool = True
-
-
-@dataclass(frozen=True)
-class _Names:
-    given: frozenset[str]
-    family: frozenset[str]
-    pinyin: frozenset[str]
-    han_family: frozenset[str]
-    han_given: frozenset[str]
-    kanji_family: tuple[str, ...]
-
-
-@functools.lru_cache(maxsize=1 << 16)
-def plain(word: str) -> str:
-    """A word without case and accents; `ü` and `ue` are the same, and so are their kin."""
-    text = unicodedata.normalize("NFC", word).casefold()
-    for one, two in (
-        ("ä", "ae"),
-        ("ö", "oe"),
-        ("ü", "ue"),
-        ("ø", "oe"),
-        ("å", "aa"),
-        ("ß", "ss"),
-        ("ł", "l"),
-        ("ı", "i"),
-    ):
-        text = text.replace(one, two)
-    text = "".join(one for one in unicodedata.normalize("NFKD", text) if not unicodedata.combining(one))
-    return text.replace("'", "").replace("’", "")
-
-
-@functools.cache
-def _names() -> _Names:
-    given: set[str] = set()
-    family: set[str] = set()
-    found = {locale: importlib.import_module(f"faker.providers.person.{locale}").Provider for locale in LOCALES}
-    for locale, provider in found.items():
-        if locale not in ("zh_CN", "ja_JP"):
-            given |= {plain(one) for one in provider.first_names}
-            family |= {plain(one) for name in ("last_names", "unisex_last_names", "male_last_names")
-                       for one in getattr(provider, name, ())}  # fmt: skip
-    chinese, japanese = found["zh_CN"], found["ja_JP"]
-    given |= {plain(one) for one in japanese.first_romanized_names}
-    family |= {plain(one) for one in japanese.last_romanized_names}
-    pinyin = {plain(one) for one in chinese.last_romanized_names}
-    return _Names(
-        frozenset(one for one in given if len(one) > 2 and " " not in one),
-        frozenset(one for one in family if len(one) > 2 and " " not in one),
-        frozenset(pinyin),
-        frozenset(chinese.last_names),
-        frozenset("".join(chinese.first_names)),
-        tuple(japanese.last_names),
-    )
 
 
 def find(text: str) -> list[Identified]:
@@ -192,7 +122,7 @@ def _pair(one: _Word, two: _Word, *, tight: bool) -> bool:
     """Whether two words beside each other are a given and a family name, in either order."""
     if one.style != two.style or (not tight and one.style != "title"):
         return False
-    names, a, b = _names(), plain(one.text), plain(two.text)
+    names, a, b = known_names(), plain(one.text), plain(two.text)
     if a in VOCABULARY or b in VOCABULARY:
         return False
     strong = [word for word in (a, b) if word in names.given and word not in WEAK]
@@ -208,7 +138,7 @@ def _pair(one: _Word, two: _Word, *, tight: bool) -> bool:
 
 
 def _titled(title: _Word, word: _Word, tight: bool) -> bool:
-    names, one = _names(), plain(word.text)
+    names, one = known_names(), plain(word.text)
     if len(one) < 4 or one in VOCABULARY or one in TITLES or (word.style == "lower" and title.style != "lower"):
         return False
     return (tight or word.style == "title") and (one in names.given or one in names.family) and one not in WEAK
@@ -224,7 +154,7 @@ def _grown(text: str, words: list[_Word], at: int, to: int, taken: int) -> tuple
             return False
         if one in PARTICLES or between == "^":
             return True
-        return (one in _names().given or one in _names().family) and word.style == words[at].style
+        return (one in known_names().given or one in known_names().family) and word.style == words[at].style
 
     first, last = at, to
     while last + 1 < len(words) and more(words[last + 1], text[words[last].end : words[last + 1].start]):
@@ -248,7 +178,7 @@ def _sure(word: _Word) -> bool:
 def _han(text: str) -> Iterator[Identified]:
     if text.isascii():
         return
-    names = _names()
+    names = known_names()
     for one in _HAN.finditer(text):
         word = one.group()
         size = 2 if word[:2] in names.han_family else 1

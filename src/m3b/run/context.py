@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 from m3b.agents.artifacts import Selection
 from m3b.agents.budget import Budget
-from m3b.agents.pseudonyms import Pseudonyms, Veiled
+from m3b.agents.pseudonyms import Pseudonyms
+from m3b.agents.veiled import Veiled
 from m3b.data.cards import Card
 from m3b.errors import Failed
 from m3b.events import Event
