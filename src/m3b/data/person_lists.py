@@ -26,6 +26,8 @@ LOCALES = (
 
 @dataclass(frozen=True)
 class Names:
+    """Plain words of each kind; Chinese characters and Japanese family names as they are written."""
+
     given: frozenset[str]
     family: frozenset[str]
     pinyin: frozenset[str]
