@@ -34,6 +34,7 @@ LONGEST_DIFF = 60
 _EVERYWHERE = (
     (re.compile(r"\b(?:\d+ GPUs? and )?\d+ CPU cores?(?:, no GPU)?"), "(processors)"),
     (re.compile(r"\b0x[0-9a-fA-F]+\b"), "(address)"),
+    (re.compile(r"\bNOT above\b"), "above"),  # how a measured figure compares depends on how far the training came
     (re.compile(r" \(few: [^()\n]*\)"), ""),  # what a plan says on a machine that is slow at the moment
     (re.compile(r"(?<![\w.])[-+]?\d[\d,]*\.\d+(?:[eE][-+]?\d+)?"), "#"),
     (re.compile(r"(?<![\w.])\d[\d,]*(?= (?:s|ms|min|minutes|seconds|h|bytes|kB|KB|KiB|MB|MiB|GB|GiB)\b)"), "#"),
