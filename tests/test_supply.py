@@ -21,6 +21,8 @@ UNPICKLER = {"tools/previews/unpickle.py"}
 """Its `find_class` knows a closed list of names; it runs in the reader."""
 WRITERS = {"data/archive_writers.py", "bench/datasets/kneemri.py"}
 """They write pickles: parts of an archive for a training view, invented data in a publisher's form."""
+INSTALLERS = {"pip", "setuptools", "wheel"}
+"""They come with Python's venv, in the version of that Python."""
 LOADERS = {"pickle.load", "pickle.loads", "pickle.Unpickler", "torch.load", "joblib.load", "shelve.open", "dill.load"}
 
 
@@ -131,11 +133,13 @@ def _version(pin: Requirement) -> str:
 
 
 def test_what_runs_these_tests_is_what_is_locked() -> None:
-    """So that the lock is what was tested. Only the build of PyTorch may be another."""
+    """So that the lock is what was tested. Only the build of PyTorch may be another, and the installer."""
     locked = blocks()
     other = []
     for found in distributions():
         name, version = canonicalize_name(found.metadata["Name"]), found.version.partition("+")[0]
+        if name in INSTALLERS:
+            continue
         here = [pin for pin, _ in locked.get(name, []) if pin.marker is None or pin.marker.evaluate()]
         if here and version not in here[0].specifier:
             other.append(f"{name} {version}, not {here[0].specifier}")
