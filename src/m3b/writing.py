@@ -8,17 +8,19 @@ import re
 from pathlib import Path
 
 
-def replace_text(file: Path, text: str, *, errors: str = "strict") -> None:
+def replace_text(file: Path, text: str, *, errors: str = "strict", private: bool = False) -> None:
     """Write a file by way of a temporary one beside it; both the text and its name are on the disk afterwards.
 
     For files of m3b's own, in folders that no script writes to; `m3b.untrusted.write_whole` is for the others.
 
     Args:
         errors: what becomes of characters that UTF-8 does not have, as for `open`.
+        private: readable for its owner alone, whatever the umask is.
     """
     part = file.with_name(f".{file.name}.{os.getpid()}")
     try:
-        with part.open("w", encoding="utf-8", errors=errors) as stream:
+        made = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600 if private else 0o666)
+        with os.fdopen(made, "w", encoding="utf-8", errors=errors) as stream:
             stream.write(text)
             stream.flush()
             os.fsync(stream.fileno())

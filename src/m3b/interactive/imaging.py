@@ -12,6 +12,7 @@ from m3b.errors import WrongUse
 from m3b.interactive.result import SegmentationResult
 from m3b.interactive.segmenter import Bytes
 from m3b.models.pixels import Opener
+from m3b.writing import replace_text
 
 
 @dataclass(frozen=True)
@@ -73,5 +74,5 @@ def write(
         return found
     if picture.source is not None and opener is not None:
         found = replace(found, mask_file=opener.write(found.mask, picture.source, folder))
-    (folder / "result.json").write_text(json.dumps(found.to_json(), indent=1, ensure_ascii=False), encoding="utf-8")
+    replace_text(folder / "result.json", json.dumps(found.to_json(), indent=1, ensure_ascii=False))
     return found

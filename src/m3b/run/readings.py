@@ -28,6 +28,7 @@ from m3b.run.folder import Run
 from m3b.run.origin import EDITED, GIVEN, PROPOSED, SCRIPT, as_json, as_reading, objection, told
 from m3b.tasks import families, family
 from m3b.untrusted import Unsafe, is_file, read_bytes, read_json, write_whole
+from m3b.writing import replace_text
 
 if TYPE_CHECKING:
     from m3b.data.spec.given import Given
@@ -235,7 +236,7 @@ class Readings:
         """Keep something out of the agents' reach, for this run and a resumed one."""
         place = self.run.folder / FOLDER
         place.mkdir(exist_ok=True)
-        (place / name).write_text(json.dumps(value, ensure_ascii=False), encoding="utf-8")
+        replace_text(place / name, json.dumps(value, ensure_ascii=False))
 
     def _noted(self, name: str, default: Any) -> Any:
         try:

@@ -12,6 +12,7 @@ from m3b import untrusted
 from m3b.data import kinds
 from m3b.data.index import LABELS, TEST, TRAIN, Record, read_records
 from m3b.errors import DataError
+from m3b.writing import replace_text
 
 CLEAN = "clean"
 INDEX_FILES = (TRAIN, TEST, LABELS)
@@ -95,4 +96,4 @@ def _images(record: Record, task: str) -> tuple[str, ...]:
 def save_hashes(locked: Path, hashes: Mapping[str, str], raw: str) -> None:
     """Keep the hashes beside the locked files, for a resumed run and for provenance."""
     text = json.dumps({"index": dict(hashes), "raw_data": raw}, indent=1)
-    (locked / "hashes.json").write_text(text, encoding="utf-8")
+    replace_text(locked / "hashes.json", text)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from pathlib import Path
 
 from m3b.data.survey.engine import of_tree
@@ -11,6 +10,7 @@ from m3b.data.survey.facts import VERSION, SurveyLimits
 from m3b.data.survey.relations import Survey
 from m3b.data.survey.walk import walk
 from m3b.errors import DataError
+from m3b.writing import replace_text
 
 MAX_KEPT = 32
 """Surveys that a cache folder holds; the oldest go."""
@@ -52,11 +52,7 @@ def cached_survey(
 def _store(place: Path, made: Survey) -> None:
     with contextlib.suppress(OSError):
         place.parent.mkdir(parents=True, exist_ok=True)
-        spare = place.with_name(f".{place.name}.{os.getpid()}")
-        handle = os.open(spare, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(made.model_dump_json())
-        spare.replace(place)
+        replace_text(place, made.model_dump_json(), private=True)
         kept = sorted(place.parent.glob("survey-*.json"), key=lambda one: one.stat().st_mtime, reverse=True)
         for old in kept[MAX_KEPT:]:
             old.unlink(missing_ok=True)
