@@ -9,7 +9,8 @@ PINS := $(VENV)/pins.txt
 SBOM ?= dist/sbom.cdx.json
 GPU := $(wildcard /dev/nvidia[0-9]*)
 CPU_WHEELS := https://download.pytorch.org/whl/cpu
-JOBS ?= 2
+# one more than two cores: tests wait for the processes that they start
+JOBS ?= 3
 
 .PHONY: demo test test-slow lint types check bench docs lock audit sbom clean
 

@@ -72,7 +72,7 @@ def test_the_tests_install_the_rest(tmp_path: Path) -> None:
     lines = made(tmp_path, "test", "GPU=")
     extras = [line for line in lines if "-e " in line]
     assert [line.split("-e ")[1] for line in extras] == [".[train]", ".[train,nnunet,export,cluster,croissant,dev]"]
-    assert lines[-1].startswith("pytest -n 2")
+    assert lines[-1].startswith("pytest -n 3")
 
 
 def test_the_audit_skips_no_package_and_says_what_a_failure_means(tmp_path: Path) -> None:
