@@ -62,7 +62,7 @@ def test_a_good_index(tmp_path: Path, task: str) -> None:
     assert data.values == {"segmentation": {"cyst": 4}, "detection": {"cyst": 0}, "report": {}}[task]
     positive = {"segmentation": 4, "detection": 2}
     assert data.counts["test"] == ({"cyst": positive[task]} if task in positive else {})
-    assert from_json("index", json.loads(json.dumps(to_json(data)))) == data
+    assert from_json(DataIndex, json.loads(json.dumps(to_json(data)))) == data
 
 
 @pytest.mark.parametrize("task", TASKS)

@@ -53,6 +53,10 @@ INDEXES: dict[str, st.SearchStrategy[list[Record]]] = {
     | st.lists(
         st.builds(Record, IMAGE, patient=NAME, boxes=st.lists(BOX, max_size=3).map(tuple)), min_size=1, max_size=4
     ),
+    "grading": st.lists(st.builds(Record, IMAGE, st.tuples(NAME), NAME), min_size=1, max_size=4),
+    "regression": st.lists(
+        st.builds(Record, IMAGE, patient=NAME, extra=st.fixed_dictionaries({"value": NUMBER})), min_size=1, max_size=4
+    ),
     "report": st.lists(
         st.builds(Record, IMAGE, LABEL_LIST, NAME, report=st.builds(Report, TEXT, TEXT)), min_size=1, max_size=4
     ),
@@ -75,6 +79,8 @@ def test_what_is_written_is_read_back_and_fits_the_schema(tmp_path: Path, one: t
 @given(ANY)
 def test_the_task_need_not_be_said_where_the_records_tell_it(tmp_path: Path, one: tuple[str, list[Record]]) -> None:
     task, records = one
+    if task == "grading":  # in memory its records are what those of a diagnosis are
+        return
     file = tmp_path / "train.json"
     write_records(file, records)
     if task != "detection" or any(record.mask is not None or record.boxes is not None for record in records):

@@ -38,7 +38,7 @@ def test_a_family_is_registered_once_under_its_name() -> None:
     code = (
         "from landmarks import FAMILY, Landmarks; from m3b import register_task; from m3b.tasks import family, names\n"
         "assert register_task(FAMILY) is register_task(FAMILY) is family('landmarks')\n"
-        "assert names() == ('diagnosis', 'segmentation', 'detection', 'report', 'landmarks')\n"
+        "assert names() [-1] == 'landmarks'\n"
         "register_task(Landmarks())"
     )
     ran = run(code, str(EXAMPLE))

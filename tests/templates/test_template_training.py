@@ -25,7 +25,7 @@ def test_2d_from_data_to_prediction_in_a_clean_process(project: Path, run: Run, 
     assert set(metrics) >= {"validation", "epochs", "seconds"}
     assert (project / "Logout/curves.png").stat().st_size > 1000
     rows = json.loads((project / "Logout/valid_predictions.json").read_text())
-    assert set(rows[0]) == {"image", "patient", "labels", "probabilities"}
+    assert set(rows[0]) == {"image", "patient", "fold", "labels", "probabilities"}
     moved = tmp_path / "elsewhere"
     (project / "Deliver").rename(moved)
     paths = [record["image_path"] for record in json.loads((project / "Datapath/test.json").read_text())]
