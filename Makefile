@@ -17,11 +17,15 @@ JOBS ?= 3
 demo: $(DEMO)
 	$(BIN)/m3b demo
 
+# The tests' folders lie in one of their own: pytest clears what earlier sessions left, and fails where that is a tree
+# deeper than Python's recursion, as an interrupted test of such trees leaves it. After a failure they stay, to be looked at.
+PYTEST = room=$$(mktemp -d) && PYTEST_DEBUG_TEMPROOT=$$room $(BIN)/pytest -n $(JOBS) --dist loadfile
+
 test: $(STAMP)
-	$(BIN)/pytest -n $(JOBS) --dist loadfile
+	$(PYTEST) && rm -rf "$$room"
 
 test-slow: $(STAMP)
-	$(BIN)/pytest -n $(JOBS) --dist loadfile -m slow
+	$(PYTEST) -m slow && rm -rf "$$room"
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
@@ -75,7 +79,7 @@ $(DEMO): pyproject.toml constraints.txt requirements.lock
 	@touch $(DEMO)
 
 $(STAMP): $(DEMO)
-	@echo "Installing what the tests need besides into $(VENV): about 0.9 GB more on the disk, a few minutes. Then the tests: some twelve minutes."
+	@echo "Installing what the tests need besides into $(VENV): about 0.9 GB more on the disk, a few minutes. Then the tests: some twenty minutes on two cores."
 	$(BIN)/pip install --quiet -c $(PINS) -e '.[train,nnunet,export,cluster,croissant,dev]'
 	@# nnU-Net's timm asks for torchvision, whose usual build needs CUDA and then breaks transformers beside a CPU torch
 	@$(BIN)/python -c 'import torch, sys; sys.exit(torch.version.cuda is None)' || $(BIN)/pip uninstall --quiet --yes torchvision

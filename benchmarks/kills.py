@@ -8,14 +8,18 @@ must have.
     python benchmarks/kills.py                          200 moments
     python benchmarks/kills.py --moments 20 --seed 7
     python benchmarks/kills.py --events                 once at every event
+    python benchmarks/kills.py --results FILE           goes on where a benchmark that was stopped left off
 
 Printed are the moments at which the Result was another one, replies of the model that were recorded and asked for again,
-calls that were run twice, processes that were left running, and temporary files. The exit code is 1 if there was any.
+calls that were run twice, processes that were left running, and temporary files, in the run's folder and in the system's
+folder for them, which is one of its own for each run. The exit code is 1 if there was any. With `--results` each kill is
+a line of JSON in that file as soon as it is known, kills that have a line are not made again, and the sum is of all lines.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import random
 import shutil
@@ -24,8 +28,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -37,62 +41,100 @@ from pipeline_kit import journal, make_spots
 KILLED = -signal.SIGKILL
 
 
-@dataclass
-class Tally:
-    """What was found over all kills; `faults` holds the place of each kill and what was wrong after it."""
+@dataclass(frozen=True)
+class Kill:
+    """When a run is killed: right after its event `at`, or, where that is 0, after so many seconds."""
 
-    killed: int = 0
-    too_late: int = 0
-    """Ended before their moment came."""
-    faults: list[tuple[str, str]] = field(default_factory=list)
+    name: str
+    at: int = 0
+    seconds: float = 0.0
 
-    def told(self, kills: int, seconds: float) -> str:
-        """The tally as lines of text."""
-        hit = len({place for place, _ in self.faults})
-        lines = [
-            f"{kills} runs in {seconds:.0f} s: {self.killed} killed with SIGKILL and resumed, "
-            f"{self.too_late} ended before their moment.",
-            f"{kills - hit} of {kills} end with the same Result, no model call repeated, no call run twice, no process "
-            "and no temporary file left.",
-        ]
-        return "\n".join([*lines, *(f"  {place}: {fault}" for place, fault in self.faults)])
-
-
-def killed_after(run: Path, data: Path, seconds: float) -> int:
-    """Begin a run and kill its process, and nothing else, after so long; gives the exit code."""
-    run.parent.mkdir(parents=True, exist_ok=True)
-    process = subprocess.Popen(command(run, data), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        return process.wait(timeout=seconds)
-    except subprocess.TimeoutExpired:
-        os.kill(process.pid, signal.SIGKILL)
-        return process.wait()
+    def begin(self, run: Path, data: Path) -> int:
+        """Begin a run and kill its process, and nothing else; gives the exit code."""
+        if self.at:
+            return ended(run, data, self.at)
+        run.parent.mkdir(parents=True, exist_ok=True)
+        process = subprocess.Popen(command(run, data), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        try:
+            return process.wait(timeout=self.seconds)
+        except subprocess.TimeoutExpired:
+            os.kill(process.pid, signal.SIGKILL)
+            return process.wait()
 
 
-def moments(count: int, seed: int, length: float) -> Iterator[tuple[str, Callable[[Path, Path], int]]]:
+@dataclass(frozen=True)
+class Outcome:
+    """What became of one kill: how the first process ended, what was wrong after the second, the processor's seconds."""
+
+    name: str
+    first: int
+    events: int
+    faults: tuple[str, ...]
+    processor_s: float
+
+
+def moments(count: int, seed: int, length: float) -> Iterator[Kill]:
     """Kills at random moments of a run that takes `length` seconds."""
     draw = random.Random(seed)
     for at in range(count):
-        after = draw.uniform(0.0, length)
-        yield f"moment {at + 1}, {after:.2f} s", lambda run, data, after=after: killed_after(run, data, after)
+        share = draw.random()
+        yield Kill(f"moment {at + 1} of seed {seed}", seconds=share * length)
 
 
-def at_events(count: int) -> Iterator[tuple[str, Callable[[Path, Path], int]]]:
+def at_events(count: int) -> Iterator[Kill]:
     """A kill right after each event but the last."""
-    for at in range(1, count):
-        yield f"event {at}", lambda run, data, at=at: ended(run, data, at)
+    yield from (Kill(f"event {at}", at=at) for at in range(1, count))
 
 
-def survive(
-    run: Path, data: Path, kill: Callable[[Path, Path], int], expected: dict[str, Any]
-) -> tuple[int, list[str]]:
-    """How the first process ended, and what is wrong once a second one has worked the run to its end."""
-    first = kill(run, data)
+def survive(run: Path, data: Path, kill: Kill, expected: dict[str, Any]) -> Outcome:
+    """Begin, kill and resume one run; what is wrong once a second process has worked it to its end."""
+    before, temporary = processor_s(), run.parent / "tmp"
+    temporary.mkdir(parents=True)
+    os.environ["TMPDIR"] = str(temporary)
+    first, reached, faults = kill.begin(run, data), 0, []
+    if (run / "journal.jsonl").is_file():
+        reached = (run / "journal.jsonl").read_bytes().count(b"\n")
     if first not in (0, KILLED):
-        return first, [f"the process ended with {first} before it was killed"]
-    if first == KILLED and (code := ended(run, data)) != 0:
-        return first, [f"the resumed process ended with {code}"]
-    return first, faults_of(run, expected)
+        faults = [f"the process ended with {first} before it was killed"]
+    elif first == KILLED and (code := ended(run, data)) != 0:
+        faults = [f"the resumed process ended with {code}"]
+    else:
+        faults = faults_of(run, expected)
+        faults += [f"left among temporary files: {one.name}" for one in sorted(temporary.iterdir())]
+    return Outcome(kill.name, first, reached, tuple(faults), processor_s() - before)
+
+
+def processor_s() -> float:
+    """Of this process and all that it waited for."""
+    return sum(os.times()[:4])
+
+
+def known(results: Path | None) -> dict[str, Outcome]:
+    """The kills that an earlier call made, by name; a last line that was torn is left out."""
+    found: dict[str, Outcome] = {}
+    for line in results.read_text().splitlines() if results is not None and results.is_file() else ():
+        try:
+            said = json.loads(line)
+        except ValueError:
+            continue
+        found[said["name"]] = Outcome(**{**said, "faults": tuple(said["faults"])})
+    return found
+
+
+def told(outcomes: Sequence[Outcome]) -> str:
+    """The sum of all kills, and what was wrong, as lines of text."""
+    wrong = [one for one in outcomes if one.faults]
+    killed = sum(one.first == KILLED for one in outcomes)
+    lines = [
+        f"{len(outcomes)} runs: {killed} killed with SIGKILL and resumed, "
+        f"{sum(one.first == 0 for one in outcomes)} ended before their moment; "
+        f"{sum(one.processor_s for one in outcomes) / max(1, len(outcomes)):.1f} s of the processor each.",
+        f"{len(outcomes) - len(wrong)} of {len(outcomes)} end with the same Result, no model call repeated, no call run "
+        "twice, no process and no temporary file left.",
+    ]
+    return "\n".join(
+        [*lines, *(f"  {one.name}, after {one.events} events: {fault}" for one in wrong for fault in one.faults)]
+    )
 
 
 def main() -> int:
@@ -101,6 +143,7 @@ def main() -> int:
     parser.add_argument("--moments", type=int, default=200)
     parser.add_argument("--events", action="store_true", help="at every event instead of random moments")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--results", type=Path, help="lines of JSON to add to, and to go on from")
     parser.add_argument("--max-minutes", type=float, help="begin no further run after so long")
     args = parser.parse_args()
     place = Path(tempfile.mkdtemp(prefix="kills-"))
@@ -112,20 +155,19 @@ def main() -> int:
         length, expected = time.monotonic() - began, outcome(place / "undisturbed" / "run")
         count = len(journal(place / "undisturbed" / "run"))
         print(f"Undisturbed: {expected['status']} after {length:.1f} s and {count} events.", flush=True)
-        kills = at_events(count) if args.events else moments(args.moments, args.seed, length)
-        tally, done = Tally(), 0
-        for name, kill in kills:
+        done = known(args.results)
+        for kill in at_events(count) if args.events else moments(args.moments, args.seed, length):
             if args.max_minutes and time.monotonic() - began > args.max_minutes * 60:
                 break
-            run = place / str(done) / "run"
-            first, faults = survive(run, data, kill, expected)
-            done += 1
-            tally.killed += first == KILLED
-            tally.too_late += first == 0
-            tally.faults += [(name, fault) for fault in faults]
-            shutil.rmtree(run.parent)
-        print(tally.told(done, time.monotonic() - began))
-        return 1 if tally.faults else 0
+            if kill.name in done:
+                continue
+            found = done[kill.name] = survive(place / "killed" / "run", data, kill, expected)
+            if args.results is not None:
+                with args.results.open("a") as stream:
+                    stream.write(json.dumps(asdict(found)) + "\n")
+            shutil.rmtree(place / "killed")
+        print(told(list(done.values())))
+        return 1 if any(one.faults for one in done.values()) else 0
     finally:
         shutil.rmtree(place, ignore_errors=True)
 

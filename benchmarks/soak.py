@@ -6,16 +6,22 @@ after the first few, and the temporary folder, which is this script's own, with 
 
     python benchmarks/soak.py                          200 runs, four at a time
     python benchmarks/soak.py --runs 24 --minutes 0.05
+    python benchmarks/soak.py --results FILE           goes on where a benchmark that was stopped left off
+    python benchmarks/soak.py --results FILE --max-minutes 30
 
 Printed are the memory's course, its slope with a 95 % interval (least squares over all runs but the first quarter, which
-fill caches), and what was left. The exit code is 1 if a run did not end with a model, if something was left, or if
-memory grows: if the interval of the slope lies above zero and 200 runs at its middle would make more than 64 MiB.
+fill caches), and what was left. With `--results` each run is a line of JSON in that file as soon as it has ended, and a
+later call makes only the runs that have none; memory is then followed within each process, with one slope for all. The
+exit code is 1 if a run did not end with a model, if something was left, or if memory grows: if the interval of the slope
+lies above zero and 200 runs at its middle would make more than 64 MiB.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import gc
+import json
 import math
 import os
 import shutil
@@ -27,6 +33,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 MIB = 2**20
 REQUEST = "Build a model that detects lung opacities on chest X-rays"
@@ -87,16 +94,32 @@ def resident_mib() -> float:
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / MIB
 
 
-def slope(values: Sequence[float]) -> tuple[float, float]:
-    """Least squares: the growth a step, and half the width of its 95 % interval (normal approximation)."""
-    count = len(values)
-    if count < 3:
+def slope(courses: Sequence[Sequence[float]]) -> tuple[float, float]:
+    """Least squares: the growth a step, and half the width of its 95 % interval (normal approximation).
+
+    Args:
+        courses: of one process each, which begin wherever they like and have one slope.
+    """
+    points = [
+        (at - (len(values) - 1) / 2, value - sum(values) / len(values))
+        for values in courses
+        for at, value in enumerate(values)
+    ]
+    spread, free = sum(at**2 for at, _ in points), len(points) - len(courses) - 1
+    if free < 1 or spread == 0:
         return 0.0, math.inf
-    middle, mean = (count - 1) / 2, sum(values) / count
-    spread = sum((at - middle) ** 2 for at in range(count))
-    grade = sum((at - middle) * (value - mean) for at, value in enumerate(values)) / spread
-    rest = sum((value - mean - grade * (at - middle)) ** 2 for at, value in enumerate(values))
-    return grade, 1.96 * math.sqrt(rest / (count - 2) / spread)
+    grade = sum(at * value for at, value in points) / spread
+    rest = sum((value - grade * at) ** 2 for at, value in points)
+    return grade, 1.96 * math.sqrt(rest / free / spread)
+
+
+def known(results: Path | None) -> list[dict[str, Any]]:
+    """The runs that earlier calls made; a last line that was torn is left out."""
+    found = []
+    for line in results.read_text().splitlines() if results is not None and results.is_file() else ():
+        with contextlib.suppress(ValueError):
+            found.append(json.loads(line))
+    return found
 
 
 @dataclass
@@ -106,23 +129,32 @@ class Soak:
     place: Path
     data: Path
     minutes: float
+    results: Path | None = None
+    earlier: list[dict[str, Any]] = field(default_factory=list)
+    until: float = math.inf
     memory: list[float] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def one(self, number: int) -> None:
         """One run to its end; its folder goes at once."""
+        if time.monotonic() > self.until:
+            return
         from m3b import Pipeline
 
         out = self.place / "runs" / f"{number:04d}"
         result = Pipeline("rules", data=self.data, out=out, train_minutes=self.minutes, seed=number).run(REQUEST)
         left = sorted(path.relative_to(out).as_posix() for path in out.rglob(".*") if path.name != ".lock")
         with self.lock:
+            faults = [f"run {number} left {left[:5]}"] if left else []
             if result.model_dir is None or result.integrity != "clean":
-                self.faults.append(f"run {number} ended as {result.status}: {result.reason}")
-            if left:
-                self.faults.append(f"run {number} left {left[:5]}")
+                faults.append(f"run {number} ended as {result.status}: {result.reason}")
+            self.faults += faults
             self.memory.append(resident_mib())
+            if self.results is not None:
+                told = {"process": os.getpid(), "number": number, "memory": self.memory[-1], "faults": faults}
+                with self.results.open("a") as stream:
+                    stream.write(json.dumps(told) + "\n")
             print(f"{len(self.memory):4} {result.status:12} {self.memory[-1]:7.1f} MiB", flush=True)
         shutil.rmtree(out)
 
@@ -144,15 +176,25 @@ class Soak:
 
 def told(soak: Soak, began: float, at_once: int) -> str:
     """The figures in lines, and whether memory grows as a fault."""
-    warm = soak.memory[math.ceil(len(soak.memory) * WARM) :]
+    courses: dict[object, list[float]] = {}
+    for one in soak.earlier:
+        courses.setdefault(one["process"], []).append(one["memory"])
+        soak.faults += one["faults"]
+    every = [*courses.values(), soak.memory]
+    warm = [course[math.ceil(len(course) * WARM) :] for course in every if len(course) > 3]
     grade, half = slope(warm)
     if grade - half > 0 and grade * OVER_RUNS > MAX_GROWTH_MIB:
         soak.faults.append(f"memory grows by {grade:.2f} MiB a run")
     lines = [
-        f"{len(soak.memory)} runs, {at_once} at a time, in {time.monotonic() - began:.0f} s.",
-        f"Memory of this process: {soak.memory[0]:.1f} MiB after the first run, {warm[0] if warm else 0:.1f} after the "
-        f"caches are full, {soak.memory[-1]:.1f} at the end, {max(soak.memory):.1f} at most; slope {grade:+.3f} MiB a run "
-        f"(95 % CI {grade - half:+.3f} to {grade + half:+.3f}).",
+        f"{sum(map(len, every))} runs, {at_once} at a time, {len(soak.memory)} of them now in "
+        f"{time.monotonic() - began:.0f} s; processes: {sum(map(bool, every))}.",
+        *(
+            f"Memory of a process: {course[0]:.1f} MiB after its first run, {course[-1]:.1f} after {len(course)}, "
+            f"{max(course):.1f} at most."
+            for course in every
+            if course
+        ),
+        f"Slope {grade:+.3f} MiB a run (95 % CI {grade - half:+.3f} to {grade + half:+.3f}).",
         *(soak.faults or ["Every run delivered a model; no descriptor, thread, process or temporary file was left."]),
     ]
     return "\n".join(lines)
@@ -165,6 +207,8 @@ def main() -> int:
     parser.add_argument("--at-once", type=int, default=4)
     parser.add_argument("--patients", type=int, default=40)
     parser.add_argument("--minutes", type=float, default=0.05, help="that training may take, a run")
+    parser.add_argument("--results", type=Path, help="lines of JSON to add to, and to go on from")
+    parser.add_argument("--max-minutes", type=float, help="begin no further run after so long")
     args = parser.parse_args()
     place = Path(tempfile.mkdtemp(prefix="soak-"))
     try:
@@ -172,13 +216,20 @@ def main() -> int:
         os.environ["TMPDIR"] = tempfile.tempdir = str(place / "tmp")
         from m3b.data.synthetic import make_chest
 
-        soak = Soak(place, make_chest(place / "chest-xrays", patients=args.patients), args.minutes)
-        began = time.monotonic()
-        soak.one(0)  # what is imported and opened once is there from now on
-        before = state()
-        with ThreadPoolExecutor(args.at_once) as pool:
-            list(pool.map(soak.one, range(1, args.runs)))
-        soak.compare(before)
+        data, earlier, began = (
+            make_chest(place / "xrays", patients=args.patients),
+            known(args.results),
+            time.monotonic(),
+        )
+        until = began + args.max_minutes * 60 if args.max_minutes else math.inf
+        soak = Soak(place, data, args.minutes, args.results, earlier, until)
+        done = {one["number"] for one in earlier}
+        if left := [number for number in range(args.runs) if number not in done]:
+            soak.one(left[0])  # what is imported and opened once is there from now on
+            before = state()
+            with ThreadPoolExecutor(args.at_once) as pool:
+                list(pool.map(soak.one, left[1:]))
+            soak.compare(before)
         print(told(soak, began, args.at_once))
         return 1 if soak.faults else 0
     finally:

@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[1]
 SRC = ROOT / "src" / "m3b"
 
 FLOORS = {
-    "messages": 0, "errors": 0, "notebook": 0, "resources": 0, "plugins": 0, "measure": 0, "writing": 0,
+    "messages": 0, "errors": 0, "notebook": 0, "resources": 0, "plugins": 0, "measure": 0, "writing": 0, "cleanup": 0,
     "jsonlines": 0,
     "summaries": 0,  # what tools tell, as data
     "briefs": 0.5,  # what roles are told, as data
@@ -381,8 +381,9 @@ def test_public_things_say_what_they_are() -> None:
 # --- errors ------------------------------------------------------------------------------------------------------
 
 
-def broad_excepts(files: Sequence[Path] = FILES, root: Path = SRC) -> dict[str, int]:
-    """`except Exception`, `except BaseException` and bare ones that do not raise as they end, by file."""
+def broad_excepts(files: Sequence[Path] = FILES, root: Path = SRC, *, ending: bool = False) -> dict[str, int]:
+    """`except Exception`, `except BaseException` and bare ones, by file; `ending` for those that raise nothing as they
+    end."""
     found: dict[str, int] = {}
     for file in files:
         for node in ast.walk(tree(file)):
@@ -391,29 +392,32 @@ def broad_excepts(files: Sequence[Path] = FILES, root: Path = SRC) -> dict[str, 
             names = {one.id for one in ast.walk(node.type) if isinstance(one, ast.Name)} if node.type else set()
             last = node.body[-1]
             passes_on = isinstance(last, ast.Raise) and (last.exc is None or last.cause is not None)
-            if (node.type is None or names & {"Exception", "BaseException"}) and not passes_on:
+            if (node.type is None or names & {"Exception", "BaseException"}) and not (ending and passes_on):
                 name = file.relative_to(root).as_posix()
                 found[name] = found.get(name, 0) + 1
     return found
 
 
 def test_broad_excepts_stand_at_boundaries_only() -> None:
-    """Where foreign code runs: a provider's SDK, an agent's project, a reader of somebody else's format."""
+    """Where foreign code runs: a provider's SDK, an agent's project, a user's function, a reader of somebody else's
+    format; and where a thread hands over what ended it."""
     allowed = (
         "agents/checks/probe.py",
         "llm/",
         "testing/conformance/",
         "tools/preview",
-        "data/reading.py",
         "data/opening.py",
+        "data/spec/croissant.py",
         "sandbox/guard/",
         "reader/server.py",
         "bench/cell.py",
+        "run/callbacks.py",
+        "run/handle.py",
         "run/lifecycle.py",
     )
     found = broad_excepts()
     assert [name for name in found if not name.startswith(allowed)] == []
-    assert sum(found.values()) <= 12, found
+    assert sum(broad_excepts(ending=True).values()) <= 12
 
 
 @pytest.mark.parametrize(("files", "root"), [(FILES, SRC), (TEMPLATES, ROOT / "resources")], ids=["src", "resources"])

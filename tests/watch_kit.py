@@ -12,7 +12,19 @@ from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
 
-PARSERS = ("nibabel", "pydicom", "SimpleITK", "PIL", "h5py", "openpyxl", "scipy.io", "imageio", "tifffile", "cv2")
+PARSERS = (
+    "nibabel",
+    "pydicom",
+    "SimpleITK",
+    "PIL",
+    "h5py",
+    "openpyxl",
+    "scipy.io",
+    "imageio",
+    "tifffile",
+    "cv2",
+    "mlcroissant",
+)
 imported: dict[str, str] = {}
 _watching: list[tuple[str, dict[str, str]]] = []
 _hooked: list[bool] = []

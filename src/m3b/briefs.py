@@ -107,6 +107,7 @@ class ProposedReading(Summary):
         score: 0 to 1, how well what was measured and the request bear it out.
         sufficient: whether it may be taken as it is.
         unclear: what a person should decide first.
+        expected: cases, classes and patients of both parts, before any image is opened; empty where they were not counted.
         spec: the reading itself, as it lies in the file (`m3b.data.spec.model`).
         given: whether the user gave it, so that it stands.
     """
@@ -118,6 +119,7 @@ class ProposedReading(Summary):
     evidence: tuple[str, ...] = ()
     doubts: tuple[str, ...] = ()
     unclear: str = ""
+    expected: str = ""
     spec: dict[str, Any] = Field(default_factory=dict)
     given: bool = False
 

@@ -30,11 +30,6 @@ def replace_text(file: Path, text: str, *, errors: str = "strict", private: bool
     sync_folder(file.parent)
 
 
-def temporary(kind: str) -> str:
-    """How the name of a temporary folder begins: with the process that made it, so that what a kill left is known."""
-    return f"m3b-{kind}-{os.getpid()}-"
-
-
 def rename(place: Path, target: Path) -> None:
     """Rename so that the new name stays after a power cut."""
     place.rename(target)

@@ -83,9 +83,16 @@ def test_selection(card: Card, look: Look) -> None:
     assert "case_{000..029}.png" in text, "the preview of the folder"
     here, others = text.split("## Other data cards")
     assert "data at data/chest-x-ray" in here
-    assert "KneeMRI" not in here
-    assert "- KneeMRI (diagnosis, MRI)" in others
-    assert "data not on this machine)" not in others.split("\n", 1)[1]
+    assert "KneeMRI" not in text, "a shipped card whose data is not here costs no line"
+    assert "1 further data cards are listed in resources/datacards.md." in others
+
+
+def test_a_card_of_the_users_own_is_named_though_its_data_is_not_here(card: Card, look: Look) -> None:
+    away = Card(name="OldFilms", description="Films.", task="diagnosis", modality="X-ray", own=True)
+    text = selection_briefing(
+        REQUEST, [card, away, *(Card(name=f"s{n}", description="x") for n in range(3))], look
+    ).text
+    assert "- OldFilms (diagnosis, X-ray)\n3 further data cards are listed" in text
 
 
 def test_what_was_read_stands_before_the_folder_and_as_data(card: Card, look: Look) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -110,6 +111,22 @@ def test_a_good_model_in_the_sandbox(tmp_path: Path) -> None:
     for row in trial.rows:
         assert max(row["probabilities"], key=row["probabilities"].get) == row["labels"][0]
     assert "test" not in json.dumps(model.validation)
+
+
+def test_a_model_is_not_measured_on_what_another_training_held_out(desk: Desk) -> None:
+    """A first model was put back, and the held-out cases of the second were among those that it had learnt."""
+    place = make_deliverable(desk.folder)
+    desk.held_out([{"image": f"data/{number}.png"} for number in range(30)])
+    first = desk.run.work / "Logout/valid_predictions.json"
+    config = json.loads((place / "config.json").read_text())
+    (place / "config.json").write_text(json.dumps({**config, "held_out": sha256(first.read_bytes()).hexdigest()}))
+    assert desk.check().accepted
+    desk.held_out([{"image": f"data/{number}.png"} for number in range(30, 60)])
+    verdict = desk.check()
+    assert not verdict.accepted
+    assert "is of another training than Logout/valid_predictions.json" in verdict.faults[0]
+    desk.held_out([{"image": f"data/{number}.png"} for number in range(30)])
+    assert desk.check().accepted
 
 
 SEVERAL = PREDICT.replace(

@@ -68,12 +68,29 @@ def ordinary(place: Path) -> list[str]:
         )
         for folder in place.glob("lib/*/site-packages"):
             packages = [path for path in sys.path if path.endswith("site-packages")]
-            (folder / "same.pth").write_text("\n".join([str(HERE.parents[1] / "src"), *packages]))
+            linked = all(same_packages(Path(path), folder) for path in packages)
+            (folder / "same.pth").write_text("\n".join([str(HERE.parents[1] / "src"), *([] if linked else packages)]))
     for python in made:
         with contextlib.suppress(OSError):
             if not subprocess.run([*become, python, "-c", PROBE], capture_output=True).returncode:
                 return [*become, python]
     return []
+
+
+def same_packages(packages: Path, folder: Path) -> bool:
+    """Whether the packages could be linked into a folder: a sandbox shows scripts those of the interpreter's own folders, and
+    not where a .pth file leads, so that the scripts of whole runs would find no torch."""
+    try:
+        for one in packages.iterdir():
+            if one.suffix == ".pth" or one.name == "__pycache__" or (folder / one.name).exists():
+                continue
+            if one.is_dir():
+                shutil.copytree(one, folder / one.name, copy_function=os.link, symlinks=True)
+            else:
+                os.link(one, folder / one.name)
+    except OSError:  # another file system
+        return False
+    return True
 
 
 @contextlib.contextmanager

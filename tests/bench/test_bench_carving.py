@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from bench_kit import by_id
 
-from m3b.bench.carving import carve, choose_patients
+from m3b.bench.carving import carve
+from m3b.bench.choosing import choose_patients
 from m3b.bench.datasets import NAMES, dataset
 from m3b.bench.hidden import Hidden
 from m3b.bench.identity import IDENTITIES

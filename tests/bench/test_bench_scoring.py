@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -100,6 +102,25 @@ def test_detection_with_another_name_for_the_class(stand_in, tmp_path: Path) -> 
     assert found.control["value"] < found.primary["value"] / 2, "somebody else's masks do not fit"
     assert not found.constant
     assert Score.from_json(json.loads(json.dumps(found.to_json()))) == found
+
+
+def test_carving_and_scoring_load_no_parser(stand_in, tmp_path: Path) -> None:
+    _, made, _ = stand_in("INSTANCE22")
+    by_hand = model(tmp_path / "model", "detection", BLEED, ["bleed"], {"bleed": 1})
+    script = Path(__file__).with_name("watched_score.py")
+    ran = subprocess.run(
+        [sys.executable, str(script), "INSTANCE22", str(made.folder), str(tmp_path / "carved"), str(by_hand)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr[-3000:]
+    found = json.loads(ran.stdout.splitlines()[-1])
+    assert found["noticed"] == ["PIL", "opened"], "the watch itself does not work"
+    assert found["error"] == ""
+    assert found["primary"]["value"] > 0.3
+    assert found["imported"] == {}
+    assert {by.partition(" <- ")[0] for by in found["opened"].values()} <= {"m3b/writing.py:replace_text"}
 
 
 def test_segmentation_with_some_of_the_classes_and_other_numbers(stand_in, tmp_path: Path) -> None:

@@ -78,6 +78,16 @@ def test_every_table_is_there_and_says_what_it_stands_on() -> None:
     assert made["quality"].rows[0][7] == "0.510", "the shuffled control"
 
 
+def test_figures_of_sets_without_patients_carry_a_mark() -> None:
+    rows = [row("ct-kidney", 0, True), row("verse", 0, True, dataset="VerSe"), row("own", 0, True, dataset="Mine")]
+    (found,) = [one for one in tables(rows) if one.name == "quality"]
+    named = {one[0].split(" / ")[0]: one[0].endswith(" *") for one in found.rows}
+    assert named == {"ct-kidney": True, "verse": False, "own": False}
+    assert "nobody recorded the patients" in found.notes[0]
+    (known,) = [one for one in tables(rows[1:]) if one.name == "quality"]
+    assert known.notes == ()
+
+
 def test_declined_requests_have_a_row_of_their_own() -> None:
     rows = [row("ct-kidney", 0, True), row("decline:ecg", 0, False, family="decline", score=None, kind="not_declined")]
     first = {one[0]: one[1] for one in tables(rows)[0].rows}

@@ -126,7 +126,7 @@ def test_the_prompt_is_the_combined_one(job: CellJob, tmp_path: Path, monkeypatc
     ended = run(from_text("command:agent --task {prompt_file} --model {model}"), job)
     prompt = (Path(ended.work) / "PROMPT.md").read_text()
     for words in ("Task Manager", "Data Engineer", "Module Architect", "Model Trainer", "Tell spots apart.", "Spots",
-                  "data at data/spots", "7 requests", "ADNI", "DECLINED.txt"):  # fmt: skip
+                  "data at data/spots", "7 requests", "datacards.md", "DECLINED.txt"):  # fmt: skip
         assert words in prompt
     seen = json.loads((Path(ended.work) / "seen.json").read_text())
     assert seen["argv"] == ["--task", "PROMPT.md", "--model", "some-model"]

@@ -337,7 +337,10 @@ def test_healthy_images_of_a_detection_set(work: Path) -> None:
     assert weights(audit) == {}
     assert audit.counts == {"train": {"spleen": 18, "liver": 18}, "test": {"spleen": 3, "liver": 3}}
     nothing = {at: record(at, mask=None) for at in range(COUNT)}
-    assert weights(audit_index(index(nothing, task="detection"), work)) == {"all_empty": "reject"}
+    assert weights(audit_index(index(nothing, task="detection"), work)) == {
+        "all_empty": "reject",
+        "normal_only": "warn",
+    }
 
 
 def test_what_was_left_unopened_is_not_called_absent(work: Path) -> None:

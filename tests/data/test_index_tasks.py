@@ -87,13 +87,16 @@ def test_the_task_need_not_be_said_where_the_records_tell_it(tmp_path: Path, one
         assert read_records(file, task) == tuple(records)
 
 
-KEYS = ["image_path", "labels", "patient", "mask_path", "boxes", "report", "label", "box", "findings", "impression"]
+KEYS = [
+    "image_path", "labels", "patient", "mask_path", "boxes", "abnormal", "report", "label", "box", "findings", "impression",
+]  # fmt: skip
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=3),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.sampled_from(KEYS), inner, max_size=5),
     max_leaves=12,
 )
-VALID = {task: [*example(task), *(example_boxes() if task == "detection" else [])] for task in TASKS}
+STATES = [{"image_path": "a.png", "abnormal": True, "patient": "p"}]
+VALID = {task: [*example(task), *([*example_boxes(), *STATES] if task == "detection" else [])] for task in TASKS}
 
 
 @ROUND
@@ -145,7 +148,7 @@ def base(**more: Any) -> dict[str, Any]:
         ("segmentation", base(mask_path={}), "one path a class"),
         ("segmentation", base(mask_path={"liver": ["a"]}), "one path a class"),
         ("segmentation", base(boxes=[]), "lacks mask_path"),
-        ("detection", base(), "lacks mask_path or boxes"),
+        ("detection", base(), "lacks mask_path, boxes or abnormal"),
         ("detection", base(mask_path=None, boxes=[]), "both"),
         ("detection", base(boxes=None), "must be a list"),
         ("detection", base(boxes=[{"label": "x", "box": [1, 2, 3]}]), "4 numbers"),

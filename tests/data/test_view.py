@@ -79,7 +79,7 @@ def test_where_links_are_refused_files_are_copied(
 ) -> None:
     picture(tmp_path / "base/a.png")
 
-    def refuse(*_: object) -> None:
+    def refuse(*_: object, **__: object) -> None:
         raise error
 
     monkeypatch.setattr(os, "link", refuse)

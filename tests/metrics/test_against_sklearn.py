@@ -46,6 +46,12 @@ def findings(draw: st.DrawFn) -> Drawn:
     return truth, p
 
 
+def best_sensitivity(target: NDArray[np.generic], score: NDArray[np.float64], specificity: float) -> float:
+    """Read off scikit-learn's ROC curve, with every threshold kept."""
+    false, found, _ = sk.roc_curve(target, score, drop_intermediate=False)
+    return float(found[false <= 1 - specificity + 1e-9].max())
+
+
 @settings(max_examples=60, deadline=None)
 @given(exclusive(2))
 def test_two_classes(drawn: Drawn) -> None:
@@ -59,6 +65,9 @@ def test_two_classes(drawn: Drawn) -> None:
     assert got["sensitivity"] == pytest.approx(sk.recall_score(target, chosen, zero_division=0))
     assert got["specificity"] == pytest.approx(sk.recall_score(target, chosen, pos_label=0, zero_division=0))
     assert got["brier"] == pytest.approx(sk.brier_score_loss(target, p[:, 1]))
+    assert got["auprc"] == pytest.approx(sk.average_precision_score(target, p[:, 1]))
+    assert got["sensitivity_at_90_specificity"] == pytest.approx(best_sensitivity(target, p[:, 1], 0.9))
+    assert got["sensitivity_at_95_specificity"] == pytest.approx(best_sensitivity(target, p[:, 1], 0.95))
 
 
 @settings(max_examples=60, deadline=None)
@@ -72,7 +81,8 @@ def test_four_classes(drawn: Drawn) -> None:
     assert got["balanced_accuracy"] == pytest.approx(sk.balanced_accuracy_score(target, chosen))
     assert got["f1"] == pytest.approx(sk.f1_score(target, chosen, average="macro"))
     assert np.array_equal(scores.confusion, sk.confusion_matrix(target, chosen))
-    assert "sensitivity" not in got
+    assert got["auprc"] == pytest.approx(sk.average_precision_score(truth, p, average="macro"))
+    assert not {"sensitivity", "sensitivity_at_90_specificity"} & set(got)
 
 
 @settings(max_examples=60, deadline=None)
@@ -86,6 +96,10 @@ def test_multi_label(drawn: Drawn) -> None:
         assert got["auroc"] == pytest.approx(np.mean([sk.roc_auc_score(truth[:, k], p[:, k]) for k in both]))
         balanced = [sk.balanced_accuracy_score(truth[:, k], chosen[:, k]) for k in both]
         assert got["balanced_accuracy"] == pytest.approx(np.mean(balanced))
+        areas = [sk.average_precision_score(truth[:, k], p[:, k]) for k in both]
+        assert got["auprc"] == pytest.approx(np.mean(areas))
+        found = [best_sensitivity(truth[:, k], p[:, k], 0.9) for k in both]
+        assert got["sensitivity_at_90_specificity"] == pytest.approx(np.mean(found))
     else:
         assert np.isnan(got["auroc"])
     assert got["accuracy"] == pytest.approx(1 - sk.hamming_loss(truth, chosen))
@@ -119,3 +133,26 @@ def test_roc_curve_encloses_the_area(drawn: Drawn) -> None:
     assert np.trapezoid(y, x) == pytest.approx(scores.primary.value, abs=1e-4)
     assert (np.diff(x) >= 0).all()
     assert (np.diff(y) >= 0).all()
+
+
+@settings(max_examples=40, deadline=None)
+@given(exclusive(2), st.integers(0, 2**32 - 1))
+def test_weighted_draws_are_repeated_cases(drawn: Drawn, seed: int) -> None:
+    truth, p = drawn
+    weights = np.random.default_rng(seed).integers(0, 3, (5, len(p))).astype(float)
+    values = estimate(tabulate(*make(truth, p), False), weights)
+    for row, area in zip(weights.astype(int), values["auprc"], strict=True):
+        target, score = np.repeat(truth[:, 1], row), np.repeat(p[:, 1], row)
+        if 0 < target.sum() < len(target):
+            assert area == pytest.approx(sk.average_precision_score(target, score))
+        else:
+            assert np.isnan(area)
+
+
+def test_a_constant_score_gets_the_baseline_of_its_rank_metrics() -> None:
+    truth = np.eye(2, dtype=bool)[[0] * 30 + [1] * 10]
+    scores = score_diagnosis(*make(truth, np.full((40, 2), 0.5)), False, draws=200).metrics
+    assert scores["auprc"].value == scores["auprc"].baseline == 0.25
+    assert scores["sensitivity_at_95_specificity"].value == 0.0
+    assert scores["sensitivity_at_95_specificity"].baseline == pytest.approx(0.05)
+    assert scores["auprc"].gain is None or scores["auprc"].gain[0] <= 0

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from m3b.metrics import Box, box_iou
-from m3b.metrics.boxes import COCO_IOUS, FROC_RATES, average_precision, froc, match_boxes, rank
+from m3b.metrics.boxes import CENTRE, COCO_IOUS, FROC_RATES, average_precision, froc, match_boxes, rank
 
 Boxes = list[tuple[Box, ...]]
 
@@ -160,3 +160,22 @@ def test_iou_by_counting_voxels(seed: int, dimensions: int) -> None:
 def test_a_bad_box_is_named(box: Box, words: str) -> None:
     assert words in box.problem(["a"])
     assert not Box((0, 0, 1, 1), "a", 0.5).problem(["a"])
+
+
+def test_a_centre_inside_the_true_box_is_a_hit_and_the_nearest_box_is_taken() -> None:
+    truth = [(Box((0, 0, 0, 10, 10, 10), "a"), Box((4, 4, 4, 8, 8, 8), "a"))]
+    small = Box((5.5, 5.5, 5.5, 6.5, 6.5, 6.5), "a", 0.9)  # the centre of the second box: IoU 1/64
+    beside = Box((-2, -2, -2, 4, 4, 4), "a", 0.8)  # its centre lies in the first box only
+    outside = Box((20, 20, 20, 21, 21, 21), "a", 0.7)
+    ranking = rank([(small, beside, outside)], truth, "a", (0.1, CENTRE))
+    assert ranking.hit.tolist() == [[False, False, False], [True, True, False]]
+    assert average_precision(ranking, np.ones((1, 1)))[0].tolist() == [0.0, 1.0]
+
+
+@settings(max_examples=60, deadline=None)
+@given(sets())
+def test_no_rule_of_hits_is_stricter_than_iou_a_half(drawn: tuple[Boxes, Boxes]) -> None:
+    predicted, truth = drawn
+    ranking = rank(predicted, truth, "a", (0.5, 0.1))
+    found, loose = ranking.hit.sum(axis=1)
+    assert found <= loose <= sum(map(len, truth))

@@ -45,7 +45,8 @@ def test_everything_at_once() -> None:
     cases = everything()
     scores = score_detection(cases, CLASSES, draws=300)
     assert set(scores.metrics) == {
-        "dice", "nsd", "hd95", "lesion_f1", "lesion_precision", "lesion_recall", "map_50", "map", "froc", "image_auroc",
+        "dice", "nsd", "hd95", "lesion_f1", "lesion_precision", "lesion_recall", "map_50", "map", "map_10",
+        "centre_ap", "froc", "image_auroc", "image_ap",
     }  # fmt: skip
     for k, name in enumerate(CLASSES):
         found, missed, right, wrong = np.sum([case.lesions[name].row() for case in cases], axis=0)
@@ -70,11 +71,11 @@ def test_each_part_alone() -> None:
     whole = everything(12)
     only_boxes = [DetectionCase(c.image, c.patient, predicted=c.predicted, truth=c.truth) for c in whole]
     scores = score_detection(only_boxes, CLASSES, primary="mAP@0.5", draws=50)
-    assert set(scores.metrics) == {"map_50", "map", "froc"}
+    assert set(scores.metrics) == {"map_50", "map", "map_10", "centre_ap", "froc"}
     assert set(scores.details["froc"]["sensitivity"]) == set(CLASSES)
     only_images = [DetectionCase(c.image, c.patient, anomaly_score=c.anomaly_score, abnormal=c.abnormal) for c in whole]
-    assert set(score_detection(only_images, CLASSES, primary="AUC", draws=50).metrics) == {"image_auroc"}
-    with pytest.raises(ValueError, match="map_50, map, froc"):
+    assert set(score_detection(only_images, CLASSES, primary="AUC", draws=50).metrics) == {"image_auroc", "image_ap"}
+    with pytest.raises(ValueError, match="map_50, map, map_10, centre_ap, froc"):
         score_detection(only_boxes, CLASSES, draws=0)
 
 

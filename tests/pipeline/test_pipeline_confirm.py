@@ -152,6 +152,32 @@ def test_weak_evidence_alone_is_asked_about(tmp_path: Path, scans: Path, table: 
     assert len(person.asked) == asked
     if asked:
         assert "To be decided: A script made the index" in person.asked[0]
+        assert "The reading as JSON" not in person.asked[0], "none says what the script did"
+
+
+def test_the_reading_that_is_kept_is_that_of_the_accepted_index(tmp_path: Path, scans: Path) -> None:
+    acts = play(index=[write({"make.py": OWN}), script("python make.py"), say("Done."), say("Done.")])
+    (tmp_path / "mine.json").write_text("{}")
+
+    def given(question: str) -> str:
+        run = tmp_path / "run"
+        assert not (run / "reading.json").exists(), "the script's index came from no reading"
+        named = next(line for line in question.splitlines() if line.startswith("A script made the index"))
+        proposed = Path(named.rpartition(": ")[2])
+        (tmp_path / "mine.json").write_text(proposed.read_text())
+        return str(tmp_path / "mine.json")
+
+    def agreed(question: str) -> str:
+        run = tmp_path / "run"
+        assert json.loads((run / "reading.json").read_text()) == json.loads((tmp_path / "mine.json").read_text())
+        assert not (run / "reading-proposed.json").exists()
+        return "yes"
+
+    person = Person(given, agreed)
+    data = {"default": "rules", "task_manager": actor(play("scans")), "data_engineer": actor(acts),
+            "module_architect": actor(play(module=[fault(LLMError, STOP)]))}  # fmt: skip
+    assert Pipeline(data, data=[scans], out=tmp_path / "run", ask=person, confirm=True).run(REQUEST).reason == STOP
+    assert not person.answers
 
 
 def test_a_person_at_a_terminal_declines(tmp_path: Path, scans: Path) -> None:

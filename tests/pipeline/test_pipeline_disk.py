@@ -99,7 +99,7 @@ def test_a_disk_that_is_full_while_the_model_is_asked(tmp_path: Path, halfway_ru
     for name in ("first.err", "full.err", "second.err"):
         assert "Traceback" not in (tmp_path / name).read_text()
     codes = [(tmp_path / f"{name}.rc").read_text().strip() for name in ("first", "full", "second")]
-    assert codes == ["1", "1", "0"]
+    assert codes == ["1", "1", "0"], (tmp_path / "second.json").read_text()
     first = json.loads((tmp_path / "first.json").read_text())
     assert first["status"] == "failed"
     assert "No space left" in first["reason"]
@@ -123,16 +123,30 @@ def test_a_disk_that_is_full_from_the_start(tmp_path: Path, spots: Path) -> None
     assert "No space left" in ended.stderr + ended.stdout
 
 
+def limited(size: int, command: str, env: dict[str, str], cwd: Path) -> subprocess.CompletedProcess[str]:
+    """Run a command none of whose files may grow beyond `size` bytes."""
+    limits = f"resource.setrlimit(resource.RLIMIT_FSIZE, ({size}, resource.RLIM_INFINITY))"
+    start = f"import resource, os, sys; {limits}; os.execv(sys.argv[1], sys.argv[1:])"
+    words = [sys.executable, "-c", start, *shlex.split(command)]
+    return subprocess.run(words, env=env, cwd=cwd, capture_output=True, text=True)
+
+
+def test_files_too_small_for_the_sandbox(tmp_path: Path, spots: Path) -> None:
+    env = plugin(tmp_path / "plugin", "acts = play()")
+    command = m3b("run", REQUEST, "--llm", "played:x", "--data", spots, "--out", tmp_path / "run")
+    ended = limited(16 << 10, command, env, tmp_path)
+    assert ended.returncode == 2
+    assert "File too large" in ended.stderr
+    assert "`ulimit -f`" in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
 def test_files_of_limited_size(tmp_path: Path, spots: Path) -> None:
-    """The same without a file system of one's own: no file of m3b's may grow beyond 16 KiB."""
-    env = plugin(tmp_path / "plugin", "acts = play(module=[fault(LLMError, 'Enough.')])")
+    """The same without a file system of one's own: no file of m3b's may grow beyond 128 KiB, as little as its sandbox needs."""
+    env = plugin(tmp_path / "plugin", "acts = play(module=[fault(LLMError, 'Enough. ' * 20_000)])")
     run = tmp_path / "run"
     command = m3b("run", REQUEST, "--llm", "played:x", "--data", spots, "--out", run, "--json")
-    limits = "resource.setrlimit(resource.RLIMIT_FSIZE, (16384, resource.RLIM_INFINITY))"
-    limited = f"import resource, os, sys; {limits}; os.execv(sys.argv[1], sys.argv[1:])"
-    ended = subprocess.run(
-        [sys.executable, "-c", limited, *shlex.split(command)], env=env, cwd=tmp_path, capture_output=True, text=True
-    )
+    ended = limited(128 << 10, command, env, tmp_path)
     assert ended.returncode == 1, ended.stderr
     assert "Traceback" not in ended.stderr
     result = json.loads(ended.stdout)

@@ -167,7 +167,7 @@ def test_a_segmentation_from_request_to_model(squares: Path, tmp_path: Path) -> 
     assert 0.1 < primary.baseline < 0.8, "the mean shape of the training masks"
     assert primary.n == 8
     rows = json.loads((tmp_path / "run/locked/predictions.json").read_text())
-    assert {"image", "patient", "figures", "unit"} == set(rows[0])
+    assert {"image", "patient", "figures", "unit", "altered"} == set(rows[0])
     model = load_model(result.model_dir)
     assert model.task == "segmentation"
     (answer,) = model.predict([squares / "p00_scan.png"], out=tmp_path / "answers")

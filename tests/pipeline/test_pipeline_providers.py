@@ -173,7 +173,7 @@ def test_a_request_that_would_pass_the_limit_is_not_sent(limit: Any, said: str, 
 def test_time_ends_a_wait(spots: Path, tmp_path: Path) -> None:
     with Server(lambda heard: ServerAnswer(CHAT.error("slow"), status=429, headers={"Retry-After": "300"})) as server:
         pipeline = Pipeline(
-            f"openai:m@{server.url}/v1", data=[spots], out=tmp_path / "run", max_wall=1.5, train_minutes=0.01
+            f"openai:m@{server.url}/v1", data=[spots], out=tmp_path / "run", max_wall=20, train_minutes=0.01
         )
         result = pipeline.run(REQUEST)
     assert result.status == "out_of_budget", result.reason

@@ -181,7 +181,12 @@ def test_a_number_with_its_unit(tmp_path: Path) -> None:
     low, high = answer.extra["interval"]
     assert low < answer.extra["value"] < high
     assert "Predicted against true" in (Path(result.run_dir) / "report.html").read_text()
-    assert "limits of agreement" in (Path(str(result.model_dir)) / "README.md").read_text()
+    card = (Path(str(result.model_dir)) / "README.md").read_text()
+    assert "limits of agreement" in card
+    assert "| sex | F |" in card
+    figures = json.loads((Path(str(result.model_dir)) / "metrics.json").read_text())
+    assert {one["group"] for one in figures["details"]["subgroups"]["sex"]} == {"F", "M"}
+    assert "attributes" not in (Path(result.run_dir) / "work/Datapath/train.json").read_text()
 
 
 @pytest.mark.slow
@@ -190,7 +195,7 @@ def test_grades_in_their_order(tmp_path: Path) -> None:
     result = whole_run(data, "Grade the bone density 0 to 3 on wrist X-rays", tmp_path / "run", minutes=0.3)
     assert named(result) == ("grading", "qwk")
     assert all("grade" in case for case in index(result))
-    assert result.metrics["grade_mae"].baseline is not None
+    assert result.metrics["grade_mae"]["baseline"] is not None
     [answer] = answers(result, data / "films/film000.png")
     assert list(answer.probabilities) == ["0", "1", "2", "3"]
 

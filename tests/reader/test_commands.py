@@ -102,6 +102,23 @@ def test_predicting_scoring_and_auditing_load_no_parser(tmp_path: Path) -> None:
     assert [one["image"] for one in answers] == [f"set/scans/{n}.nii.gz" for n in range(4)]
 
 
+def test_writing_croissant_loads_no_parser(tmp_path: Path) -> None:
+    pytest.importorskip("mlcroissant")
+    (tmp_path / "set/img").mkdir(parents=True)
+    rows = ["file,dx"]
+    for number in range(8):
+        Image.new("L", (8, 8), number).save(tmp_path / f"set/img/{number}.png")
+        rows.append(f"{number}.png,{('normal', 'ill')[number % 2]}")
+    (tmp_path / "set/labels.csv").write_text("\n".join(rows))
+    table = {"file": "labels.csv", "row": "{file}", "image": "{name}", "column": "dx"}
+    spec = {"task": "diagnosis", "images": {"files": {"pattern": "img/{case}.png"}},
+            "labels": {"sources": [table], "classes": {"normal": [], "ill": []}}}  # fmt: skip
+    (tmp_path / "spec.json").write_text(json.dumps(spec))
+    found = command(tmp_path, "data", "croissant", tmp_path / "spec.json", "--data", "set", "-o", "croissant.json")
+    assert (found["imported"], found["opened"]) == ({}, {})
+    assert "labels.csv" in (tmp_path / "croissant.json").read_text()
+
+
 def test_folders_are_told_as_they_were_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "store/b").mkdir(parents=True)
     for name in ("b/1.png", "b/2.png", "notes.txt"):

@@ -132,7 +132,7 @@ def test_no_process_or_folder_stays(make_reader, tmp_path: Path) -> None:
     reader.warm()
     live = reader._live
     assert live is not None
-    place, pid = Path(live._place.name), live._process.pid
+    place, pid = live._place.path, live._process.pid
     reader.close()
     assert not place.exists()
     with pytest.raises(ProcessLookupError):

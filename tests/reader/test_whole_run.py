@@ -30,3 +30,6 @@ def test_a_whole_run_loads_no_parser(tmp_path: Path, sandbox: str) -> None:
     assert found["noticed"] == ["PIL", "opened"], "the watch itself does not work"
     assert found["imported"] == {}
     assert {by.partition(" <- ")[0] for by in found["opened"].values()} <= COPIED
+    kinds = ["" if one.startswith(".staged-") else one for one in found["started"]]
+    assert kinds.count("readings work") == 1, "one reader surveys, executes and compares"
+    assert len(kinds) <= 5, f"for tools, readings, checks, and after training for staging and checks: {kinds}"

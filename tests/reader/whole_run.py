@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 if __name__ == "__main__":
     tests, data, out = Path(sys.argv[1]), Path(sys.argv[2]), Path(sys.argv[3])
@@ -23,10 +24,20 @@ if __name__ == "__main__":
     imported.clear()
     forget()
     from m3b import Pipeline
+    from m3b.reader import client
 
+    started: list[str] = []
+
+    class Counted(client._Live):
+        def __init__(self, sandbox: Any, mounts: Any, limits: Any) -> None:
+            started.append(" ".join(place.name for place in mounts.write))
+            super().__init__(sandbox, mounts, limits)
+
+    client._Live = Counted  # type: ignore[misc]
     with opens_below(data) as opened:
         next(one for one in data.rglob("*") if one.is_file()).read_bytes()
         noticed += ["opened"] * len(opened)
         opened.clear()
         result = Pipeline(actor(), data=[data], out=out, sandbox=sys.argv[4]).run(REQUEST)
-    print(json.dumps({"status": result.status, "noticed": noticed, "imported": imported, "opened": opened}))
+    told = {"status": result.status, "noticed": noticed, "imported": imported, "opened": opened, "started": started}
+    print(json.dumps(told))

@@ -225,7 +225,7 @@ def test_multi_label(check: Check, run_dir: Path) -> None:
     (run_dir / "locked/scores.json").write_text(json.dumps(scored(multi=True)))
     page = check(write_report(run_dir).read_text())
     assert "AUROC against the rest" in page.text
-    assert "Decisions at probability 0.5" in page.text
+    assert "thresholds that the model was delivered with" in page.text
 
 
 def test_words() -> None:

@@ -59,7 +59,7 @@ def test_detection(tmp_path: Path, check: Check) -> None:
         for n in range(12)
     ]
     text = page_of(tmp_path, score_detection(cases, ("node",)).to_dict(), check)
-    for words in ("Lesion F1", "mAP at IoU 0.5", "Lesions found and missed", "Share of objects found (FROC)", "0.125"):
+    for words in ("Lesion F1", "mAP at IoU 0.5", "Regions found and missed", "Share of objects found (FROC)", "0.125"):
         assert words in text
     assert "test patients cannot show" not in text
 

@@ -15,12 +15,11 @@ from PIL import Image
 from m3b.agents import briefing
 from m3b.agents.artifacts import Selection
 from m3b.agents.checks.index import check_index
-from m3b.agents.checks.module import Ran
 from m3b.agents.replies import given_up
 from m3b.briefs import IndexBrief, Rejection
 from m3b.data.cards import Card, card_for_folder
 from m3b.data.index import Index, read_index
-from m3b.data.spec.inside import main as read_inside
+from m3b.data.spec.inside import answer
 from m3b.llm.rules import Rules
 from m3b.messages import Message, ToolCall
 from m3b.resources import resources_dir
@@ -86,12 +85,8 @@ class Room:
     def readings(self) -> Readings:
         """As a run proposes and executes them, in this process."""
 
-        def inside(place: Path, root: Path, work: Path | None, wall_s: float, read: tuple[Path, ...] = ()) -> Ran:
-            read_inside(str(place))
-            return Ran(0, "exit", "")
-
         self.box
-        return Readings(self.run, inside, lambda event: None)
+        return Readings(self.run, lambda job, root: answer(job), lambda event: None)
 
     def brief(self, request: str, task: str = "diagnosis") -> briefing.Briefing:
         plan = replace(PLAN, task=task)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import socket
+import subprocess
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from m3b.sandbox import bundle
+from m3b.sandbox.environment import bootstrap
 from m3b.sandbox.guard import disk, seccomp, syscalls, tree
 from m3b.sandbox.guard.cleanup import remove
 from m3b.sandbox.guard.job import Seccomp
@@ -116,6 +119,13 @@ def test_the_filter_answers_as_meant(machine: str, beside: bool) -> None:
     assert ask("clone3") == ask("openat2") == ABSENT
     assert ask("ioctl", 0, 0x5412) == DENY
     assert ask("ioctl", 0, 0x5413) == ALLOW
+    changing = (0x40086602, 0x40046602, 0x401C5820, 0x40087602, 0x40806685, 0x800C6613, 0x4008941A)
+    assert {ask("ioctl", 3, request) for request in changing} == {DENY}, (
+        "flags, version, verity, encryption, subvolumes"
+    )
+    looking = (0x80086601, 0x80087601, 0xC020660B, 0x40049409, 0x4020940D, 0x541B)
+    assert {ask("ioctl", 3, request) for request in looking} == {ALLOW}
+    assert [ask("fcntl", 3, command) for command in (1024, 1026, 1, 2, 1030)] == [DENY, DENY, ALLOW, ALLOW, ALLOW]
     assert ask({"x86_64": 1, "aarch64": 64}[machine]) == ALLOW  # write
     if machine == "x86_64":
         assert ask(0x40000000 | 1) == ABSENT
@@ -243,3 +253,26 @@ def test_what_is_left_without_the_hidden_paths(files: list[list[str]], hidden: l
             is_hidden = any(path.is_relative_to(h) for h in away)
             holds_hidden = any(h.is_relative_to(path) for h in away)
             assert covered == (not is_hidden and not holds_hidden)
+
+
+def test_the_guards_start_without_what_takes_long_to_import() -> None:
+    *python, code = bootstrap("supervisor")
+    loaded = code.replace("sys.exit(supervisor.main(sys.argv[1:]))", "from guard import launcher; print(*sys.modules)")
+    ran = subprocess.run([*python, loaded], capture_output=True, text=True, check=True, pass_fds=(bundle.descriptor(),))
+    modules = set(ran.stdout.split())
+    assert {"guard.supervisor", "guard.reaper", "guard.launcher"} <= modules
+    assert not modules & {"signal", "enum", "subprocess", "json", "re", "pathlib", "typing", "guard.seccomp"}
+
+
+def test_the_code_of_the_guards_cannot_be_changed_by_whoever_holds_it() -> None:
+    code = bundle.descriptor()
+    before = os.pread(code, 64, 0)
+    again = os.open(f"/proc/self/fd/{code}", os.O_RDWR)
+    try:
+        for change in (lambda: os.pwrite(again, b"x", 0), lambda: os.ftruncate(again, 0)):
+            with pytest.raises(PermissionError):
+                change()
+    finally:
+        os.close(again)
+    assert os.pread(code, 64, 0) == before
+    assert not os.get_inheritable(code)

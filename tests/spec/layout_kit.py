@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import random
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -45,7 +46,8 @@ class Want:
 
     Args:
         classes: names in any order and case; None leaves names open and `values` counts them.
-        tested: a text that every test image's path holds, of an own split.
+        groups: of an image's path, a group that must not be on both sides.
+        tested: a text that every test image's path holds, of an own split; or several, of which it holds one.
     """
 
     request: str
@@ -54,8 +56,9 @@ class Want:
     classes: frozenset[str] | None = None
     values: int | None = None
     patients: int | None = None
-    tested: str = ""
+    tested: str | tuple[str, ...] = ""
     notes: str = ""
+    groups: str = ""
     boxes: bool | None = None
 
 
@@ -380,12 +383,20 @@ def differs(made: Executed, want: Want) -> str:
     records = [*made.train, *made.test]
     if len(records) != want.cases:
         return f"{len(records)} cases, not {want.cases}"
+    if want.groups:
+        sides = [
+            {m[1] for one in part if (m := re.search(want.groups, str(one.image)))} for part in (made.train, made.test)
+        ]
+        if sides[0] & sides[1]:
+            return f"groups on both sides: {sorted(sides[0] & sides[1])[:3]}"
     if want.classes is not None and {name.casefold() for name in made.values} != want.classes:
         return f"classes {list(made.values)}"
     if want.values is not None and len(made.values) != want.values:
         return f"{len(made.values)} classes, not {want.values}"
     if want.patients is not None and (not made.patients or len({one.patient for one in records}) != want.patients):
         return f"{len({one.patient for one in records})} patients, known: {made.patients}"
-    if want.tested and not all(want.tested in str(one.image).rsplit("data/set/", 1)[-1] for one in made.test):
+    texts = (want.tested,) if isinstance(want.tested, str) else want.tested
+    paths = [str(one.image).rsplit("data/set/", 1)[-1] for one in made.test]
+    if any(texts) and not (paths and all(any(text in path for text in texts) for path in paths)):
         return "the data set's own split is not kept"
     return ""

@@ -1,7 +1,7 @@
 """Real data sets that somebody has, their layout changed in ways that mean nothing, read as `m3b look` reads them.
 
-As a script: `python tests/spec/real_kit.py FOLDER [--mutations 20] [--only NAME ...]`, where FOLDER holds the sets and an
-EXPECTED.json with an entry each: `folder`, `request`, `n` (least and most cases), `classes` (how many), `target`
+As a script: `python tests/spec/real_kit.py FOLDER [--mutations 6 12 20] [--only NAME ...] [--results FILE]`, where FOLDER
+holds the sets and an EXPECTED.json with an entry each: `folder`, `request`, `n` (least and most cases), `classes` (how many), `target`
 (diagnosis, masks, boxes or report), and regular expressions on the paths of images: `split_re` (matches every test image),
 `group_re` (its first group must not be on both sides), `mask_re` (matches every mask that is a raw file).
 """
@@ -260,7 +260,7 @@ def judge(tree: Tree, want: Mapping[str, Any], changes: tuple[str, ...] = ()) ->
         one["images"][0]: one["masks"][0]
         for side in sides
         for one in side
-        if len(one["masks"]) == 1 == len(one["images"])
+        if len(one["masks"]) == 1 == len(one["images"]) and one["masks"] != one["images"]
     }
     raw = {image: mask for image, mask in pairs.items() if mask in tree.root.as_posix() or (tree.root / mask).is_file()}
     return Verdict(
@@ -320,39 +320,87 @@ def _odd(pattern: str | None, name: str, paths: Iterable[str]) -> list[str]:
     return [path for path in paths if pattern and not re.search(pattern, f"{name}/{path}")]
 
 
-def verdicts(folder: Path, want: Mapping[str, Any], mutations: int, first: int = 0) -> Iterator[Verdict]:
-    """Of a set as it is, then with changes."""
+def verdicts(
+    folder: Path, want: Mapping[str, Any], numbers: Iterable[int], plain: Verdict | None = None
+) -> Iterator[Verdict]:
+    """Of a set as it is (unless that verdict is at hand as `plain`), then with the changes of each of `numbers`."""
     tree = original(folder / want["folder"])
-    plain = judge(tree, want)
-    yield plain
+    if plain is None:
+        yield (plain := judge(tree, want))
     named = [re.search(want["mask_re"], PurePosixPath(mask).name) for mask in plain.masks.values() if "mask_re" in want]
     tree.masks = {} if any(named) else dict(plain.masks)  # where a mask's own name tells it from others, it keeps that
-    for at in range(first, first + mutations):
+    for at in numbers:
         made, changes = mutated(tree, random.Random(f"{want['folder']}-{at}"))
         yield judge(made, want, changes)
+
+
+# --- as a script -----------------------------------------------------------------------------------------------------
+
+PLAIN = -1
+"""The number of a set as it is, among those of its changes."""
+
+
+def kept(results: Path | None) -> dict[str, dict[int, dict[str, Any]]]:
+    """What a file of results holds: set -> number -> line. A last line that was cut off is left out."""
+    found: dict[str, dict[int, dict[str, Any]]] = {}
+    for line in results.read_text().splitlines() if results and results.is_file() else ():
+        try:
+            one = json.loads(line)
+        except json.JSONDecodeError:
+            continue
+        found.setdefault(one["set"], {})[one["number"]] = one
+    return found
+
+
+def measured(
+    folder: Path, want: Mapping[str, Any], done: Mapping[int, Mapping[str, Any]], most: int
+) -> Iterator[dict[str, Any]]:
+    """The lines of a set that are not among those `done`."""
+    before = done.get(PLAIN)
+    plain = Verdict(before["wrong"], before["why"], masks=before["masks"]) if before else None
+    left = [at for at in range(most) if at not in done]
+    if plain and not left:
+        return
+    start = time.monotonic()
+    for at, one in zip([*([] if plain else [PLAIN]), *left], verdicts(folder, want, left, plain), strict=True):
+        line = {"set": want["folder"], "number": at, "word": one.word, "changes": one.changes, "wrong": one.wrong}
+        line |= {"why": one.why, "seconds": round(time.monotonic() - start, 1)}
+        yield line | ({"masks": dict(one.masks)} if at == PLAIN else {})
+        start = time.monotonic()
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--mutations", type=int, default=20, help="changed folders of each set")
-    parser.add_argument("--first", type=int, default=0, help="number of the first of them")
+    parser.add_argument("--mutations", type=int, nargs="*", default=[20], help="changed folders of each set, by round")
     parser.add_argument("--only", nargs="*")
+    parser.add_argument("--results", type=Path, help="file of JSON lines; what it holds is not measured again")
     options = parser.parse_args()
-    counts: Counter[str] = Counter()
-    for want in json.loads((options.folder / "EXPECTED.json").read_text()):
-        if options.only and want["folder"] not in options.only:
-            continue
-        start = time.monotonic()
-        for at, one in enumerate(verdicts(options.folder, want, options.mutations, options.first), start=-1):
-            number = "as it is" if at < 0 else f"{at + options.first}"
-            told = "; ".join(part for part in (one.wrong, one.why) if part)
-            print(f"{one.word:12} {want['folder']:26} {number:>8} {time.monotonic() - start:5.0f} s  {'+'.join(one.changes)}  {told}",
-                  flush=True)  # fmt: skip
-            counts[one.word] += 1
-            start = time.monotonic()
-    print(", ".join(f"{count} {word}" for word, count in sorted(counts.items())))
-    return 1 if counts["WRONG-PASSED"] else 0
+    sets = [
+        want
+        for want in json.loads((options.folder / "EXPECTED.json").read_text())
+        if not options.only or want["folder"] in options.only
+    ]
+    done = kept(options.results)
+    for most in options.mutations:
+        sets.sort(key=lambda want: done.get(want["folder"], {}).get(PLAIN, {}).get("seconds", 0.0))  # the quick first
+        for want in sets:
+            for line in measured(options.folder, want, dict(done.get(want["folder"], {})), most):
+                done.setdefault(want["folder"], {})[line["number"]] = line
+                told = "; ".join(part for part in (line["wrong"], line["why"]) if part)
+                number = "as it is" if line["number"] == PLAIN else line["number"]
+                print(f"{line['word']:12} {line['set']:26} {number:>8} {line['seconds']:5.0f} s  "
+                      f"{'+'.join(line['changes'])}  {told}", flush=True)  # fmt: skip
+                if options.results:
+                    with options.results.open("a") as out:
+                        out.write(json.dumps(line) + "\n")
+    counts = Counter(
+        ("as it is" if number == PLAIN else "changed", line["word"])
+        for want in sets
+        for number, line in done.get(want["folder"], {}).items()
+    )
+    print(", ".join(f"{count} {state} {word}" for (state, word), count in sorted(counts.items())))
+    return 1 if any(word == "WRONG-PASSED" for _, word in counts) else 0
 
 
 if __name__ == "__main__":

@@ -8,13 +8,15 @@ from pathlib import Path
 
 import layout_kit as kit
 import pytest
+from layout_kit_known import KNOWN
 from layout_kit_more import MORE
 from layout_kit_steps import STEPS
+from layout_kit_told import TOLD
 from spec_kit import mask, picture
 
-EVERY = (*kit.LAYOUTS, *MORE, *STEPS)
+EVERY = (*kit.LAYOUTS, *MORE, *STEPS, *KNOWN, *TOLD)
 BY_NAME = {one.name: one for one in EVERY}
-MUTATIONS = int(os.environ.get("M3B_LAYOUT_MUTATIONS", "2"))
+MUTATIONS = int(os.environ.get("M3B_LAYOUT_MUTATIONS", "1"))
 """Changed folders of each kind; more by the environment."""
 
 

@@ -21,7 +21,7 @@ RIGHT = 0.9
 def test_real_sets_are_read_rightly_whatever_their_layout_and_never_wrongly_without_asking() -> None:
     right, told = 0, []
     for want in SETS:
-        found = list(kit.verdicts(Path(FIELD), want, MUTATIONS))
+        found = list(kit.verdicts(Path(FIELD), want, range(MUTATIONS)))
         wrong = [f"{want['folder']} {one.changes}: {one.wrong}" for one in found if one.word == "WRONG-PASSED"]
         assert not wrong
         if found[0].word == "right":

@@ -540,6 +540,6 @@ def test_what_was_chosen_is_told_by_class(part: Part) -> None:
     told = part("export")._told(["a", "b"], {"thresholds": [0.4, 0.65], "least_sizes": [1, 25]})
     assert (
         told
-        == ": a: marked where above 0.4; b: marked where above 0.65, lesions below 25 voxels of the working grid dropped"
+        == ": a: marked where above 0.4; b: marked where above 0.65, regions below 25 voxels of the working grid dropped"
     )
     assert part("export")._told(["a"], {"calibration": [1.0, 0.0]}) == ""

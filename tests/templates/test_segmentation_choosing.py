@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -29,6 +31,32 @@ def test_what_tells_a_side_is_never_mirrored(name: str, side: bool) -> None:
     sides = load("sides")
     assert sides.tells_side(["liver", name]) is side
     assert sides.harmless(["h", "w"], [name]) == ([] if side else ["h", "w"])
+
+
+@pytest.mark.parametrize(
+    ("said", "channels", "free"),
+    [
+        ({"request": "Tell pneumonia from normal on chest X-rays"}, 3, False),
+        ({"request": "Detect cells of non-small cell lung cancer on CT"}, 3, False),
+        ({"request": "Find nodules", "modality": "X-ray", "anatomy": "chest"}, 3, False),
+        ({"request": "Find white blood cells in blood smears"}, 1, True),
+        ({"request": "Tell melanoma from nevus in dermoscopy images"}, 3, True),
+        ({"request": "Tell plain from spot"}, 3, True),
+        ({"request": "Tell plain from spot"}, 1, False),
+        (None, 3, True),
+        (None, 1, False),
+    ],
+)  # fmt: skip
+def test_what_images_show_decides_whether_they_are_mirrored(
+    tmp_path: Path, said: dict[str, str] | None, channels: int, free: bool
+) -> None:
+    """Chest films that were stored in colour were turned upside down, and grey cells were not."""
+    about = tmp_path / "about.json"
+    if said is not None:
+        about.write_text(json.dumps(said))
+    sides = load("sides")
+    assert sides.turns(2, channels, about) is free
+    assert not sides.turns(3, channels, about)
 
 
 @pytest.mark.parametrize(

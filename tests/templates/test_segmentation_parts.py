@@ -243,6 +243,32 @@ def test_the_unet_names_each_weight_once_and_gives_every_resolution() -> None:
     assert unet.eval()(torch.randn(1, 2, 16, 16, 16)).shape == (1, 3, 16, 16, 16)
 
 
+@pytest.mark.parametrize(
+    ("kernel", "stride"),
+    [((3, 3, 3), (1, 1, 1)), ((3, 3, 3), (2, 2, 2)), ((1, 3, 3), (1, 2, 2)), ((3, 3, 1), (2, 2, 1))],
+)
+def test_one_small_patch_is_convolved_quickly_and_alike(kernel: Any, stride: Any) -> None:
+    from torch.profiler import profile
+
+    torch.manual_seed(0)
+    layer = own("unet").Conv3d(4, 6, kernel, stride, tuple(k // 2 for k in kernel), bias=False)
+    ours, theirs = (torch.randn(1, 4, 9, 12, 10).requires_grad_() for _ in range(2))
+    theirs.data.copy_(ours.data)
+    with profile() as profiled:
+        found = layer(ours)
+        found.square().sum().backward()
+    wanted = torch.nn.functional.conv3d(theirs, layer.weight, None, stride, layer.padding)
+    assert torch.allclose(found, wanted, atol=1e-5)
+    own_weights = layer.weight.grad.clone()
+    layer.weight.grad = None
+    wanted.square().sum().backward()
+    assert torch.allclose(own_weights, layer.weight.grad, rtol=1e-4, atol=1e-3)
+    assert torch.allclose(ours.grad, theirs.grad, atol=1e-4)
+    assert not [event.key for event in profiled.key_averages() if "slow_conv3d" in event.key]
+    pair = layer(torch.cat([ours, ours]))
+    assert torch.allclose(pair, torch.cat([found, found]), atol=1e-5)
+
+
 @pytest.mark.parametrize("spacing", [[1.0, 1.1, 0.9], [5.0, 1.0, 1.0]])
 def test_nnunets_resampling_is_reproduced(spacing: list[float]) -> None:
     theirs = pytest.importorskip("nnunetv2.preprocessing.resampling.default_resampling")

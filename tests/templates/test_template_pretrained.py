@@ -162,8 +162,9 @@ def test_a_network_of_the_local_cache_is_found_tuned_and_delivered(project: Path
     code = f"""import json, plan
 facts = {{"cases": 40, "dims": 2}}
 print(plan.add_pretrained({{}}, facts, ["network.pretrained=none"]))
-plan.add_pretrained({{"network": {{"dropout": 0}}}}, facts, ["network.pretrained={hub}"])"""
+made = {{"task": "diagnosis", "dims": 2, "batch": 8, "network": {{"dropout": 0}}}}
+plan.add_pretrained(made, facts, ["network.pretrained={hub}"])"""
     failed = run("-c", code, check=False)
     assert "weights start at random, as asked" in failed.stdout
     assert failed.returncode != 0
-    assert "model.safetensors" in failed.stderr
+    assert "there is no such folder, and no network of that name is known" in failed.stderr

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from Utils.named import takes
+from Utils.start import held_out
 
 CODE = (
     "arrays",
@@ -21,6 +22,7 @@ CODE = (
     "geometry",
     "grids",
     "headers",
+    "declared",
     "images",
     "lesions",
     "mask_grid",
@@ -33,6 +35,22 @@ CODE = (
     "unet",
     "volumes",
 )
+FEWSHOT = (
+    "__init__",
+    "backbone",
+    "build",
+    "convnet",
+    "folder",
+    "looks",
+    "losses",
+    "memory",
+    "model",
+    "prompts",
+    "scoring",
+)
+"""Modules of the few-shot engine that its deliverable needs."""
+BESIDE = {"transformers": "transformers", "open_clip": "open_clip_torch"}
+"""What a backbone's format needs besides."""
 REQUIREMENTS = ("torch", "numpy", "scipy", "safetensors", "pillow", "pydicom", "nibabel", "SimpleITK", "h5py")
 WEIGHTS = Path("Logout/model/best.safetensors")
 CALIBRATION = Path("Logout/calibration.json")
@@ -46,16 +64,29 @@ def main(argv: list[str] | None = None) -> None:
     if missing:
         raise SystemExit(f"no trained model at {', '.join(missing)}: run train.py to its end first")
     plan, calibration = json.loads(Path("plan.json").read_text()), json.loads(CALIBRATION.read_text())
-    plan["patch"] = calibration.pop("patch")  # smaller than planned where memory did not suffice
-    for part in ("Utils", "Model"):
+    engine = calibration.pop("engine", "patches")
+    if engine == "patches":
+        plan["patch"] = calibration.pop("patch")  # smaller than planned where memory did not suffice
+    else:
+        plan["engine"] = engine
+        plan["backbone"].pop("folder", None)  # of this machine; the weights hold what it gave
+    part_of_code = "Model" if engine == "patches" else "Fewshot"
+    for part in ("Utils", "Model", "Fewshot"):
         shutil.rmtree(out / part, ignore_errors=True)
+    for part in ("Utils", part_of_code):
         (out / part).mkdir(parents=True)
     for name in CODE:
         shutil.copy(f"Utils/{name}.py", out / "Utils")
-    for file in Path("Model").glob("*.py"):
-        shutil.copy(file, out / "Model")
-    for name in ("predict.py", "parts.py"):
-        shutil.copy(Path(__file__).parent / "deliver" / name, out)
+    if engine == "patches":
+        for file in Path("Model").glob("*.py"):
+            shutil.copy(file, out / "Model")
+        for name in ("predict.py", "parts.py"):
+            shutil.copy(Path(__file__).parent / "deliver" / name, out)
+    else:
+        for name in FEWSHOT:
+            shutil.copy(f"Fewshot/{name}.py", out / "Fewshot")
+        shutil.copy("Utils/ranks.py", out / "Utils")
+        shutil.copy(Path(__file__).parent / "deliver" / "predict_fewshot.py", out / "predict.py")
     shutil.copy(WEIGHTS, out / "model.safetensors")
     config = {
         "task": "detection",
@@ -66,9 +97,10 @@ def main(argv: list[str] | None = None) -> None:
         "weights": ["model.safetensors"],
         **calibration,
         "plan": plan,
+        "held_out": held_out(),
     }
     (out / "config.json").write_text(json.dumps(config, indent=2) + "\n")
-    (out / "requirements.txt").write_text(_requirements())
+    (out / "requirements.txt").write_text(_requirements(plan.get("backbone", {}).get("format", "")))
     (out / "README.md").write_text(_readme(plan))
     print(f"wrote {out}{_told(plan['classes'], calibration)}")
 
@@ -80,16 +112,16 @@ def _told(classes: list[str], calibration: dict[str, Any]) -> str:
     rows = zip(classes, calibration["thresholds"], calibration["least_sizes"], strict=True)
     return ": " + "; ".join(
         f"{name}: marked where above {threshold:g}"
-        + (f", lesions below {least} voxels of the working grid dropped" if least > 1 else "")
+        + (f", regions below {least} voxels of the working grid dropped" if least > 1 else "")
         for name, threshold, least in rows
     )
 
 
-def _requirements() -> str:
+def _requirements(backbone: str) -> str:
     from importlib.metadata import PackageNotFoundError, version
 
     lines = []
-    for name in REQUIREMENTS:
+    for name in (*REQUIREMENTS, *([BESIDE[backbone]] if backbone in BESIDE else [])):
         try:
             lines.append(f"{name}=={version(name).split('+')[0]}")
         except PackageNotFoundError:
@@ -98,7 +130,9 @@ def _requirements() -> str:
 
 
 def _readme(plan: dict[str, Any]) -> str:
-    what = "boxes with scores" if plan["target"] == "boxes" else "a mask a class, boxes around the lesions with scores"
+    if plan.get("engine", "patches") != "patches":
+        return _readme_fewshot(plan)
+    what = "boxes with scores" if plan["target"] == "boxes" else "a mask a class, boxes around its regions with scores"
     return (
         f"# Detector: {', '.join(plan['classes'])}\n\n"
         "    pip install -r requirements.txt\n    python predict.py IMAGE... -o predictions.json [--masks DIR]\n\n"
@@ -107,6 +141,16 @@ def _readme(plan: dict[str, Any]) -> str:
         "corner, then upper, in pixels: x along columns, y along rows; in volumes voxels along the file's own axes; a "
         "box over pixels 2 to 4 is 2 to 5. Scores are calibrated on validation cases: of boxes with a score of 0.7 about "
         "70 % were right there. Not a medical device.\n"
+    )
+
+
+def _readme_fewshot(plan: dict[str, Any]) -> str:
+    shown = "an anomaly map (0 to 1000 a pixel, 500 is usual) and " if plan["engine"] == "fewshot" else ""
+    return (
+        f"# Anomaly detector: {', '.join(plan['classes'])}\n\n"
+        "    pip install -r requirements.txt\n    python predict.py IMAGE... -o predictions.json [--masks DIR]\n\n"
+        f"Takes pictures and gives {shown}an anomaly score (0 to 1) of each as a whole. Scores and maps of an image do not "
+        "depend on the others that are asked about. Not a medical device.\n"
     )
 
 

@@ -18,6 +18,8 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as train.py does, so that
 import numpy as np
 from Datapath.fingerprint import fingerprint
 from Datapath.index import read_index
+from Fewshot.planning import add_engine, choose_engine, follow, states_plan
+from Fewshot.planning import told as engine_told
 from Utils.extent import disbelieved
 from Utils.grid import grid, refit
 from Utils.named import channels_of, intensity_of, told_names
@@ -25,7 +27,7 @@ from Utils.pace import Way, choose_precision, fit, quickest, steps_of, told
 from Utils.price import costs
 from Utils.scales import by_itself, joined, mixed, told_uneven
 from Utils.settings import KEEP, TIME_ONLY, given, override, priced, save_plan
-from Utils.sides import harmless
+from Utils.sides import harmless, turns
 from Utils.thrift import RATE, Coarser, fewer, narrower
 
 GRID = ("patch", "longest", "spacing")
@@ -44,12 +46,32 @@ def main(argv: list[str] | None = None) -> None:
     options = parser.parse_args(argv)
     label_dict = json.loads(Path("Datapath/label_dict.json").read_text())
     facts = fingerprint(read_index(), label_dict)
+    asked, options.set = _backbone(options.set)
     gpu = has_gpu() and "device=cpu" not in options.set
     if options.time_only or options.keep:
         plan = priced(options.set)
         if options.keep:
-            apply(facts, plan, options.set, gpu)
+            change(facts, plan, options.set, gpu, asked)
             save_plan(plan)
+        print(pace(facts, plan))
+        return
+    normal = int(facts["cases"]) - int(facts["abnormal"])
+    engine, backbone, why = choose_engine(facts, normal, int(facts["abnormal"]), asked)
+    if engine != "patches":
+        plan = (
+            states_plan(facts, options.minutes)
+            if facts["target"] == "states"
+            else make_plan(facts, options.minutes, False)
+        )
+        add_engine(plan, engine, backbone, _thing(facts))
+        change(facts, plan, options.set, False, "")
+        save_plan(plan)
+        print(
+            "\n".join(
+                [counted(facts), why, *engine_told(plan), worth(facts["patients"], float(plan["validation_share"]))]
+            )
+        )
+        print("wrote plan.json (every run of plan.py starts afresh; --set changes single values)")
         print(pace(facts, plan))
         return
     plan = make_plan(facts, options.minutes, gpu)
@@ -57,7 +79,41 @@ def main(argv: list[str] | None = None) -> None:
     said = fit_minutes(facts, plan, options.set, gpu)
     save_plan(plan)
     print(summary(facts, plan))
-    print("\n".join([*said, pace(facts, plan)]))
+    print("\n".join([*([why] if why else []), *said, pace(facts, plan)]))
+
+
+def _backbone(settings: list[str]) -> tuple[str, list[str]]:
+    """The folder that `backbone=FOLDER` names, and the other settings."""
+    named = [one.partition("=")[2] for one in settings if one.partition("=")[0] == "backbone"]
+    return named[-1].strip('"') if named else "", [one for one in settings if one.partition("=")[0] != "backbone"]
+
+
+def change(facts: dict[str, Any], plan: dict[str, Any], settings: list[str], gpu: bool, asked: str) -> None:
+    """What was set goes into the plan of any engine, with what follows from it."""
+    if plan.get("engine", "patches") == "patches":
+        apply(facts, plan, settings, gpu)
+        return
+    if asked:
+        _, plan["backbone"], _ = choose_engine(
+            facts, int(facts["cases"]) - int(facts["abnormal"]), int(facts["abnormal"]), asked
+        )
+        plan["engine"] = "fewshot"
+    for setting in settings:
+        override(plan, setting)
+    follow(plan)
+
+
+def _thing(facts: dict[str, Any]) -> str:
+    """What prompts are about, as far as the data tells; an agent that knows the organ sets prompts.object."""
+    return {"ct": "CT image", "mr": "MR image"}.get(str(facts["modality"] or ""), "medical image")
+
+
+def counted(facts: dict[str, Any]) -> str:
+    """The cases in a line."""
+    return (
+        f"{facts['cases']} cases of {facts['people']}, {facts['ill_share']:.0%} with a finding; {facts['dims']}D, "
+        f"{facts['channels']} channel(s), sizes {facts['shapes'].min(0).tolist()} to {facts['shapes'].max(0).tolist()}"
+    )
 
 
 def apply(facts: dict[str, Any], plan: dict[str, Any], settings: list[str], gpu: bool) -> None:
@@ -136,11 +192,11 @@ def _intensity(facts: dict[str, Any]) -> dict[str, Any]:
 
 
 def _augment(facts: dict[str, Any]) -> dict[str, Any]:
-    """No flips by default: left and right matter in the body. Skin, retina and microscopy (colour) get both, but
-    where a class tells a side."""
+    """No flips by default: left and right matter in the body. Skin, retina and microscopy get both, but where a class tells
+    a side."""
     flat = facts["dims"] == 2
     return {
-        "flip": harmless(["h", "w"] if flat and facts["channels"] >= 3 else [], facts["classes"]),
+        "flip": harmless(["h", "w"] if turns(facts["dims"], facts["channels"]) else [], facts["classes"]),
         "rotate": 10 if flat else 8,
         "zoom": 0.15,
         "shift": 0.05 if facts["target"] == "boxes" else 0.0,
@@ -198,6 +254,8 @@ def step_seconds(plan: dict[str, Any]) -> float:
 
 def pace(facts: dict[str, Any], plan: dict[str, Any]) -> str:
     """How far the minutes will go."""
+    if plan.get("engine", "patches") != "patches":
+        return f"training ends after {plan['minutes']} minutes or its epochs, whatever comes first"
     try:
         found = costs(facts, plan)
     except RuntimeError as error:
@@ -217,7 +275,7 @@ def pace(facts: dict[str, Any], plan: dict[str, Any]) -> str:
 def summary(facts: dict[str, Any], plan: dict[str, Any]) -> str:
     """What was found and decided, in a few lines."""
     shapes, sides = facts["shapes"], facts["sides"]
-    what = "boxes" if plan["target"] == "boxes" else "lesions in the masks looked at"
+    what = "boxes" if plan["target"] == "boxes" else "regions in the masks looked at"
     lines = [
         f"{facts['cases']} cases of {facts['people']}, {facts['ill_share']:.0%} with a finding; {what}: "
         f"{facts['counts']}",
@@ -226,9 +284,9 @@ def summary(facts: dict[str, Any], plan: dict[str, Any]) -> str:
         f"spacing {[round(step, 3) for step in facts['spacing']] if facts['spacing'] else 'unknown'}",
         (f"sides of {what}: median {_sides(sides, 50)} pixels, the smallest tenth {_sides(sides, 10)} or less")
         if len(sides)
-        else "no lesion in the sample",
+        else "nothing marked in the sample",
         f"working grid: spacing {plan['spacing']}, longest side {plan['longest']}; patches {plan['patch']}, batch "
-        f"{plan['batch']}, {plan['foreground']:.0%} of them on a lesion; intensity {plan['intensity']}",
+        f"{plan['batch']}, {plan['foreground']:.0%} of them on what is marked; intensity {plan['intensity']}",
         f"network {plan['network']}",
         f"lr {plan['lr']}, augmentation {plan['augment']}; weights start at random",
         worth(facts["patients"], float(plan["validation_share"])),
@@ -240,7 +298,7 @@ def summary(facts: dict[str, Any], plan: dict[str, Any]) -> str:
         lines.append(f"{len(facts['odd'])} boxes in the sample reach over the border: {facts['odd'][0]}")
     empty = [name for name, count in facts["counts"].items() if not count]
     if empty:
-        lines.append(f"no lesion in the sample for: {', '.join(empty)}")
+        lines.append(f"nothing marked in the sample for: {', '.join(empty)}")
     return "\n".join([*lines, "wrote plan.json (every run of plan.py starts afresh; --set changes single values)"])
 
 

@@ -53,6 +53,11 @@ def main(argv: list[str] | None = None) -> int:
 
 def run(plan: dict[str, Any], minutes: float) -> None:
     """Trains, then writes what is known of the kept weights."""
+    if plan.get("engine", "patches") != "patches":
+        from Fewshot.run import run_fewshot
+
+        run_fewshot(plan, minutes)
+        return
     train, valid = build_datasets(plan)
     whose = people(record.get("patient") or record["image_path"] for record in valid.records)
     print(f"{len(train.records)} training cases; {len(valid)} validation cases of {whose}", flush=True)

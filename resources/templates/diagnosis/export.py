@@ -11,8 +11,11 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+from Utils.contest import settled, start_card, start_lines, without_paths
 from Utils.kinds import kind_of
 from Utils.named import takes
+from Utils.start import held_out
+from Utils.using import code, packages
 
 CODE = (
     "images",
@@ -20,6 +23,7 @@ CODE = (
     "grids",
     "geometry",
     "headers",
+    "declared",
     "formats",
     "arrays",
     "calling",
@@ -36,14 +40,14 @@ def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", default="Deliver")
     out = Path(parser.parse_args(argv).out)
-    plan = json.loads(Path("plan.json").read_text())
+    plan = settled(json.loads(Path("plan.json").read_text()))
     weights = [Path("Logout") / f"fold{fold}" / "best.safetensors" for fold in range(int(plan["folds"]))]
     missing = [str(file) for file in (*weights, Path("Logout/calibration.json")) if not file.exists()]
     if missing:
         raise SystemExit(f"nothing trained at {', '.join(missing)}: run train.py to its end first")
     for part in ("Utils", "Model"):
         (out / part).mkdir(parents=True, exist_ok=True)
-    for name in CODE:
+    for name in (*CODE, *code(plan["network"])):
         shutil.copy(f"Utils/{name}.py", out / "Utils")
     for file in Path("Model").glob("*.py"):
         shutil.copy(file, out / "Model")
@@ -62,7 +66,7 @@ def main(argv: list[str] | None = None) -> None:
 def make_config(plan: dict[str, Any], weights: list[str]) -> dict[str, Any]:
     """What predict.py reads. Of a pretrained network its form is kept, not where it lay."""
     calibration = json.loads(Path("Logout/calibration.json").read_text())
-    network = {key: value for key, value in plan["network"].items() if key != "pretrained"}
+    plan = {key: value for key, value in plan.items() if key != "scratch"}
     return {
         "task": plan["task"],
         "probabilities": "number" not in plan,
@@ -70,7 +74,9 @@ def make_config(plan: dict[str, Any], weights: list[str]) -> dict[str, Any]:
         "multi_label": bool(plan["multi_label"]),
         "weights": weights,
         **calibration,
-        "plan": {**plan, "network": network},
+        **start_card(plan),
+        "plan": {**plan, "network": without_paths(plan["network"])},
+        "held_out": held_out(),
     }
 
 
@@ -84,7 +90,7 @@ def _requirements(plan: dict[str, Any]) -> str:
     from importlib.metadata import PackageNotFoundError, version
 
     lines = []
-    for name in (*REQUIREMENTS, "transformers") if plan["network"].get("config") else REQUIREMENTS:
+    for name in dict.fromkeys((*REQUIREMENTS, *packages(plan["network"]))):
         try:
             lines.append(f"{name}=={version(name).split('+')[0]}")
         except PackageNotFoundError:
@@ -101,6 +107,7 @@ def _readme(plan: dict[str, Any], config: dict[str, Any]) -> str:
         "    pip install -r requirements.txt\n    python predict.py IMAGE... -o predictions.json\n\n"
         f"Takes {takes(plan)} and {kind.about(metrics, config)} "
         + (f"Each image is looked at in {looks} slightly moved views.\n" if looks > 1 else "Each image is seen once.\n")
+        + start_lines(plan)
     )
 
 

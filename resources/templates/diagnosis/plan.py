@@ -17,7 +17,8 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as train.py does, so that
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 import numpy as np
-from Model.pretrained_files import PretrainedError, find_pretrained, fitting_size, read_config, read_norm, weights_of
+from Model.pretrained_files import find_pretrained, fitting_size, weights_of
+from Utils.beginnings import use_folder, use_wanted
 from Utils.facts import fingerprint
 from Utils.intensity import choose_changes, choose_intensity
 from Utils.named import channels_of, intensity_of, told_names
@@ -25,6 +26,7 @@ from Utils.pace import choose_precision, fit, quickest, steps_of, told
 from Utils.price import costs
 from Utils.scales import mixed
 from Utils.settings import KEEP, TIME_ONLY, given, override, priced, save_plan
+from Utils.using import NONE, trained_share, wanted_start, without_start
 
 HEAVIEST = 3.0
 """No class weighs more, or less than a third: by the root of its share, since all of it makes a rare class cry wolf."""
@@ -55,9 +57,8 @@ def main(argv: list[str] | None = None) -> None:
     facts = fingerprint(records, label_dict)
     plan = make_plan(facts, options.minutes, has_gpu())
     facts["pretrained"] = add_pretrained(plan, facts, options.set)
-    for setting in options.set:
-        if not setting.startswith("network.pretrained="):
-            override(plan, setting)
+    for setting in without_start(options.set):
+        override(plan, setting)
     said = fit_minutes(plan, options.set)
     save_plan(plan)
     print(summary(facts, plan))
@@ -145,16 +146,11 @@ def _folds(facts: dict[str, Any], minutes: float) -> int:
 
 def add_pretrained(plan: dict[str, Any], facts: dict[str, Any], settings: list[str]) -> str:
     """Puts a pretrained network into the plan where one is named, or found and quick enough; says what was done."""
-    named = [text.partition("=")[2].strip('"') for text in settings if text.startswith("network.pretrained=")]
-    wanted = named[-1] if named else ""
-    if wanted.lower() in ("none", "null", "false", "0"):
+    wanted = wanted_start(settings)
+    if wanted.lower() in NONE:
         return "weights start at random, as asked"
     if wanted:
-        try:
-            _use_pretrained(plan, Path(wanted))
-        except (PretrainedError, OSError, ValueError) as error:
-            raise SystemExit(f"--set network.pretrained={wanted}: {error}") from error
-        return f"weights start from {wanted}, as asked"
+        return use_wanted(plan, wanted)
     if plan["dims"] != 2:
         return "weights start at random (no pretrained network is looked for in 3D)"
     if len(plan["channel_names"] or ()) > COLOURS:
@@ -163,30 +159,13 @@ def add_pretrained(plan: dict[str, Any], facts: dict[str, Any], settings: list[s
     limit = (600 if has_gpu() else 150) * 1e6
     for place in found[::-1] if has_gpu() else found:
         trial = json.loads(json.dumps(plan))
-        _use_pretrained(trial, place)
+        use_folder(trial, place)
         if weights_of(place).stat().st_size <= limit and _fit_in_time(trial, facts["cases"]):
             plan.clear()
             plan.update(trial)
             return f"weights start from {place.parent.parent.name} (looked at {looked})"
     slow = "; none is quick enough for these minutes" if found else ""
     return f"weights start at random: no pretrained network used (looked at {looked}{slow})"
-
-
-def _use_pretrained(plan: dict[str, Any], place: Path) -> None:
-    config = read_config(place)
-    names, room = plan["channel_names"] or (), int(config.get("num_channels", 3))
-    if len(names) > room:
-        raise PretrainedError(f"it takes {room} channels, and a case has {len(names)}: {', '.join(names)}")
-    dropout = plan["network"]["dropout"]
-    plan["network"] = {"name": "pretrained", "pretrained": str(place), "backbone_lr": 0.1, "dropout": dropout}
-    plan["network"]["config"] = config
-    plan["channels"] = room
-    plan["lr"] = 1e-3
-    if plan["dims"] == 2:
-        plan["size"] = fitting_size(config, plan["size"])
-    plan["batch"] = max(2, min(plan["batch"], 32))
-    if plan["channels"] == 3 and not names and plan["intensity"]["mode"] != "percentile":
-        plan["intensity"] |= read_norm(place)
 
 
 def _fit_in_time(plan: dict[str, Any], cases: int, least: float = 3.0) -> bool:
@@ -282,7 +261,7 @@ def epoch_seconds(plan: dict[str, Any], cases: int) -> float:
 def pace(plan: dict[str, Any], cases: int) -> str:
     """How far the minutes will go."""
     folds, epoch = int(plan["folds"]), epoch_steps(plan, cases)
-    found, seconds = costs(plan, cases), 60 * float(plan["minutes"]) / folds
+    found, seconds = costs(plan, cases), 60 * float(plan["minutes"]) * trained_share(plan) / folds
     steps = found.steps(seconds, epoch)
     model_is = f"each of {folds} models" if folds > 1 else "the model"
     few = " (few: more minutes, a smaller input or fewer folds would help)" if steps < LEAST / 2 else ""

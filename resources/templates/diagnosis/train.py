@@ -26,6 +26,7 @@ from Datapath.dataloader import Cases, build_datasets
 from Model.network import build_model
 from Utils.augment import Augment
 from Utils.clock import seconds_spent
+from Utils.contest import settle_start, trial_seconds
 from Utils.curves import draw_curves
 from Utils.kinds import kind_of
 from Utils.price import final_seconds
@@ -48,12 +49,22 @@ def main(argv: list[str] | None = None) -> int:
     plan = json.loads(Path("plan.json").read_text())
     minutes = options.minutes or float(plan["minutes"])
     begin(options.resume)
-    return guarded(lambda: finish(plan, train_folds(plan, minutes)))
+    return guarded(lambda: train(plan, minutes))
+
+
+def train(plan: dict[str, Any], minutes: float) -> None:
+    """From the question what to start from to the figures."""
+    torch.set_num_threads(max(1, int(plan.get("threads") or cores())))
+
+    def trial(side: dict[str, Any], name: str, seconds: float) -> dict[str, Any]:
+        return train_fold(side, name, *build_datasets(side, 0), seconds)
+
+    plan = settle_start(plan, minutes * 60, kind_of(plan).watch, trial)
+    finish(plan, train_folds(plan, minutes - trial_seconds() / 60))
 
 
 def train_folds(plan: dict[str, Any], minutes: float) -> list[dict[str, Any]]:
     """Every fold in turn, each with an equal part of the time that is left; finished ones are not trained again."""
-    torch.set_num_threads(max(1, int(plan.get("threads") or cores())))
     folds = int(plan["folds"])
     spent = [seconds_spent(LOGOUT / f"fold{fold}") for fold in range(folds)]  # by earlier starts
     reserve = final_seconds(minutes)
@@ -67,13 +78,13 @@ def train_folds(plan: dict[str, Any], minutes: float) -> list[dict[str, Any]]:
             seconds = (left + sum(spent[fold:])) / (folds - fold)
             told = f"{plan['max_steps']} steps" if plan.get("max_steps") else f"{seconds:.0f} s"
             print(f"fold {fold}: {len(train)} training cases, {len(valid)} validation cases, {told}", flush=True)
-            train_fold(plan, fold, train, valid, seconds)
+            train_fold(plan, f"fold{fold}", train, valid, seconds)
         results.append(_validate(plan, fold, valid, reserve / folds))
     return results
 
 
-def train_fold(plan: dict[str, Any], fold: int, train: Cases, valid: Cases, seconds: float) -> None:
-    """Leaves best.safetensors and done.json in the fold's folder."""
+def train_fold(plan: dict[str, Any], name: str, train: Cases, valid: Cases, seconds: float) -> dict[str, Any]:
+    """Leaves best.safetensors and done.json, which it returns, in Logout/<name>."""
     augment = Augment(plan["augment"])
 
     def prepare(batch: dict[str, Any]) -> dict[str, Any]:
@@ -85,7 +96,7 @@ def train_fold(plan: dict[str, Any], fold: int, train: Cases, valid: Cases, seco
         last = too_few(valid.labels[valid.rows])
         return Parts(model, train, scorer, prepare, groups=model.groups(plan), keep_last=last)
 
-    train_by_clock(plan, f"fold{fold}", make, seconds=seconds, watch=kind_of(plan).watch)
+    return train_by_clock(plan, name, make, seconds=seconds, watch=kind_of(plan).watch)
 
 
 def too_few(labels: np.ndarray) -> bool:

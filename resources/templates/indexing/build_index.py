@@ -2,6 +2,7 @@
 
 Labels:   --table FILE --image COL --label COL | --class-folders DIR | --archive FILE.npz
 Masks:    --images DIR --masks DIR | --case-folders DIR --image GLOB --mask GLOB | --dataset-json FILE
+Anomalies: --anomaly-folders DIR
 Boxes:    --boxes FILE|DIR --images DIR
 Reports:  --table FILE --image COL --findings COL --impression COL | --xml DIR | --texts DIR
 Examples:
@@ -58,7 +59,7 @@ def divide(cases: list[Case], args: argparse.Namespace, kind: str) -> tuple[list
         if args.split_column and not args.ignore_split:
             found = ", ".join(sorted({case.split for case in cases})[:8])
             print(f"no own split: {args.split_column} holds {found}; --test-values names those that mean test")
-        capped = kind in ("masks", "boxes")  # many classes in each image would fill the test part
+        capped = kind in ("masks", "boxes", "states")  # many classes in each image would fill the test part
         train, test = split_cases(cases, args.test_share, args.seed, capped=capped)
         if capped and one_sided(cases, test):
             train, test = split_cases(cases, args.test_share, args.seed)
@@ -81,6 +82,8 @@ def record(case: Case, kind: str) -> dict[str, Any]:
     one: dict[str, Any] = {"image_path": case.image}
     if kind == "masks":
         one["mask_path"] = case.mask
+    elif kind == "states":
+        one["abnormal"] = bool(case.values)
     elif kind == "boxes":
         one["boxes"] = [{"label": label, "box": box} for label, box in case.boxes or ()]
     elif kind == "reports":
@@ -98,7 +101,7 @@ def write(train: list[Case], test: list[Case], labels: dict[str, int], kind: str
         save(out / f"{name}.json", [record(case, kind) for case in part], indent=1)
         table = Counter(value for case in part for value in case.values)
         counts = ", ".join(f"{label} {table[label]}" for label in labels)
-        bare = sum(not case.values for case in part) if kind in ("masks", "boxes") else 0
+        bare = sum(not case.values for case in part) if kind in ("masks", "boxes", "states") else 0
         more = f", nothing marked {bare}" if bare else ""
         told = f" ({counts}{more})" if labels else ""
         print(f"{name}: {len(part)} cases of {len({c.patient for c in part})} patients{told}")
@@ -121,7 +124,7 @@ def main() -> None:
         raise SystemExit(f"--test-share {args.test_share:g} must lie between 0 and 1.")
     try:
         cases, classes, kind = gather(args)
-        set_patients(cases, args.patient_regex, guess=kind != "labels")
+        set_patients(cases, args.patient_regex, guess=kind != "labels" and not args.anomaly_folders)
     except (OSError, ValueError, KeyError, zipfile.BadZipFile, re.error) as error:
         raise SystemExit(f"The raw data cannot be read this way: {type(error).__name__}: {error}") from error
     keep = set[str]() if args.ignore_split else own_test_values(args)

@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Mapping
 from pathlib import Path
 
+from anomaly import ANOMALY, anomaly_cases
 from archives import from_archive
 from boxes import box_cases
 from labelling import label_order, pairs, relabel, there
@@ -125,6 +126,9 @@ def gather_reports(args: argparse.Namespace) -> list[Case]:
 def gather(args: argparse.Namespace) -> tuple[list[Case], dict[str, int], str]:
     """The cases, the numbers of the classes where the layout gives them, and the kind of record."""
     layout = next((name for name in LAYOUTS if getattr(args, name)), "")
+    if layout == "anomaly_folders":
+        cases, kind = anomaly_cases(there(args.anomaly_folders))
+        return cases, {ANOMALY: int(kind == "masks")}, kind
     if layout in ("masks", "case_folders", "dataset_json"):
         cases, names = mask_cases(args)
         cases, classes = find_classes(cases, args, names)

@@ -5,7 +5,18 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-LAYOUTS = ("masks", "case_folders", "dataset_json", "boxes", "xml", "texts", "archive", "class_folders", "table")
+LAYOUTS = (
+    "anomaly_folders",
+    "masks",
+    "case_folders",
+    "dataset_json",
+    "boxes",
+    "xml",
+    "texts",
+    "archive",
+    "class_folders",
+    "table",
+)
 """The first of these that is given says how the raw data is read; `--masks` and others may come with `--table`."""
 
 
@@ -21,6 +32,12 @@ def _layouts(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument_group("layouts (choose one)").add_argument
     add("--table", type=Path, metavar="FILE", help="CSV, TSV, JSON or JSONL that names images and labels or reports")
     add("--class-folders", type=Path, metavar="DIR", help="one folder a class, also below train/ and test/")
+    add(
+        "--anomaly-folders",
+        type=Path,
+        metavar="DIR",
+        help="train|valid|test / good|Ungood, or test/<defect> with ground_truth/",
+    )
     add("--archive", type=Path, metavar="FILE", help="NPZ: train_images + train_labels, test_images + test_labels")
     add(
         "--masks", action="append", default=[], metavar="[NAME=]DIR",

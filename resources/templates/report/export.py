@@ -13,7 +13,11 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from Utils.contest import settled, start_card, start_lines, without_paths
 from Utils.named import takes
+from Utils.start import held_out
+from Utils.using import CODE as STARTS
+from Utils.using import packages
 
 REQUIREMENTS = (
     "torch",
@@ -35,13 +39,14 @@ def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", default="Deliver")
     out = Path(parser.parse_args(argv).out)
-    plan = json.loads(Path("plan.json").read_text(encoding="utf-8"))
+    plan = settled(json.loads(Path("plan.json").read_text(encoding="utf-8")))
+    plan = {key: value for key, value in plan.items() if key != "scratch"}
     weights = Path("Logout/report/best.safetensors")
     if not weights.exists() or not Path("Logout/report/done.json").exists():
         raise SystemExit(f"no finished training at {weights}: run train.py to its end first")
     for part in ("Utils", "Model"):
         (out / part).mkdir(parents=True, exist_ok=True)
-    for file in {file for name in ("preprocess", "residual", "calling") for file in needed_by(name)}:
+    for file in {file for name in ("preprocess", "residual", "calling", *STARTS) for file in needed_by(name)}:
         shutil.copy(file, out / "Utils")
     for file in [*Path("Model").glob("*.py"), Path("Model/tokenizer.json")]:
         shutil.copy(file, out / "Model")
@@ -52,9 +57,11 @@ def main(argv: list[str] | None = None) -> None:
     for key in pretrained:
         _copy_configuration(Path(plan["network"][key]), out / key)
         plan["network"][key] = key
-    needed = [*REQUIREMENTS, *(["transformers"] if pretrained else [])]
+    needed = [*REQUIREMENTS, *(["transformers"] if pretrained else packages(plan["network"]))]
     config = {"task": "report", "classes": plan["classes"], "multi_label": True, "sections": plan["sections"]}
-    config |= {"weights": ["model.safetensors"], "plan": plan}
+    config |= start_card(plan)
+    config |= {"weights": ["model.safetensors"], "held_out": held_out()}
+    config |= {"plan": {**plan, "network": without_paths(plan["network"])}}
     (out / "config.json").write_text(json.dumps(config, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     (out / "requirements.txt").write_text("\n".join(map(_pinned, needed)) + "\n")
     (out / "README.md").write_text(_readme(plan), encoding="utf-8")
@@ -96,7 +103,7 @@ def _readme(plan: dict[str, Any]) -> str:
         "    pip install -r requirements.txt\n    python predict.py IMAGE... -o reports.json\n\n"
         f"Takes {takes(plan)}, {views} (a list of "
         f"paths in `--list`), and writes {' and '.join(plan['sections'])}. Drafts for research: every sentence needs a "
-        "radiologist's eye. Not a medical device.\n"
+        "radiologist's eye. Not a medical device.\n" + start_lines(plan)
     )
 
 

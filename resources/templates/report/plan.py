@@ -33,6 +33,7 @@ from Utils.price import costs, hopeless, share_out, stage_steps
 from Utils.price import told as told_stages
 from Utils.scales import averaged, by_itself, colour, count_scales, mixed, scale_of
 from Utils.settings import KEEP, TIME_ONLY, given, override, priced, save_plan
+from Utils.using import shown, start_from, without_start
 
 SAMPLE = 200
 MAX_VIEWS = 4
@@ -60,10 +61,11 @@ def main(argv: list[str] | None = None) -> None:
     label_dict = json.loads(label_file.read_text()) if label_file.exists() else {}
     facts = fingerprint(records, label_dict)
     plan = make_plan(facts, options.minutes, has_gpu())
-    for setting in options.set:
+    for setting in without_start(options.set):
         override(plan, setting)
     facts |= learn_language(records, plan, options.set)
     said = fit_minutes(plan, options.set)
+    facts["start"] = start_from(plan, options.set, override, **plan["network"])
     found = costs(plan, facts["cases"])
     if not given(options.set) & {"warm_share", "words_share"}:
         said += share_out(plan, found, facts["cases"])
@@ -304,7 +306,8 @@ def summary(facts: dict[str, Any], plan: dict[str, Any]) -> str:
         f"{len(findings)} findings mined from {facts['training']} training reports"
         + (f", {len(plan['classes'])} given" if plan["classes"] else "")
         + f": {', '.join(findings[:12])}{', ...' if len(findings) > 12 else ''}",
-        f"network {plan['network']}, batch {plan['batch']}, lr {plan['lr']}"
+        facts["start"],
+        f"network {shown(plan['network'])}, batch {plan['batch']}, lr {plan['lr']}"
         + (" (few studies: image tokens hidden often, small image gradient)" if facts["cases"] < 500 else ""),
         f"{plan['minutes']} minutes, {plan['warm_share']:.0%} of them for the image encoder on the findings alone, "
         f"{plan['words_share']:.0%} for the writer on reports with their findings",

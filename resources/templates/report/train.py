@@ -30,6 +30,7 @@ from Model.words import Words
 from safetensors.torch import load_file
 from Utils.augment import Augment
 from Utils.clock import seconds_spent
+from Utils.contest import settle_start, trial_seconds
 from Utils.curves import draw_curves
 from Utils.judging import Judge, judge_texts, write_reports
 from Utils.price import MOST, measured_writing, seconds_of
@@ -57,6 +58,8 @@ def main(argv: list[str] | None = None) -> int:
 
 def train(plan: dict[str, Any], minutes: float) -> None:
     """Both parts of the training, each within its share of the time that is left, and the figures at the end."""
+    plan = settle_start(plan, minutes * 60, "quality", _trial)
+    minutes -= trial_seconds() / 60
     train_part, valid = build_datasets(plan)
     words = Words.load(TOKENIZER)
     spent = {name: seconds_spent(LOGOUT / name) for name in STAGES}
@@ -77,6 +80,15 @@ def train(plan: dict[str, Any], minutes: float) -> None:
         seconds = left if name == "report" else times[name]
         done[name] = train_by_clock(plan, name, makers[name], seconds=seconds, watch="quality")
     finish(plan, train_part, valid, words, done)
+
+
+def _trial(side: dict[str, Any], name: str, seconds: float) -> dict[str, Any]:
+    """The encoder alone, on the findings: what the weights are for."""
+    train_part, valid = build_datasets(side)
+    judge, prepare = Judge(side, valid, Words.load(TOKENIZER)), _augmenting(Augment(side["augment"]))
+    return train_by_clock(
+        side, name, lambda now: _warming(now, train_part, judge, prepare), seconds=seconds, watch="quality"
+    )
 
 
 def _augmenting(augment: Augment) -> Any:
@@ -123,7 +135,7 @@ def rates(plan: dict[str, Any], model: Any, encoder: Any, slow: list[Any]) -> li
     """Parameters and their shares of the learning rate: `network.image_lr` for a pretrained image model, a tenth for a
     pretrained language model, a third for `slow` (of its share again, where it is pretrained), all of it for the rest."""
     network = plan["network"]
-    pictures = list(encoder.features.parameters()) if encoder is not None and network.get("image_model") else []
+    pictures = list(encoder.features.parameters()) if encoder is not None and _pictured(network) else []
     text = list(model.writer.text.parameters()) if network.get("text_model") and hasattr(model, "writer") else []
     image_lr = float(network.get("image_lr") or 0.05) * (ENCODER_AGAIN if slow else 1.0)
     taken: set[int] = set()
@@ -134,6 +146,11 @@ def rates(plan: dict[str, Any], model: Any, encoder: Any, slow: list[Any]) -> li
         if mine:
             found.append((mine, factor))
     return found
+
+
+def _pictured(network: dict[str, Any]) -> bool:
+    """Whether what sees the images was pretrained."""
+    return bool(network.get("image_model") or network.get("pretrained"))
 
 
 def writing_seconds(plan: dict[str, Any], held: int) -> float:

@@ -11,7 +11,10 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+from Utils.contest import start_card, start_lines, without_paths
 from Utils.named import takes
+from Utils.start import held_out
+from Utils.using import code, packages
 
 CODE = (
     *(
@@ -21,6 +24,7 @@ CODE = (
         "geometry",
         "grids",
         "headers",
+        "declared",
         "images",
         "masks",
         "mask_grid",
@@ -30,7 +34,7 @@ CODE = (
         "extent",
         "volumes",
     ),
-    *("calling", "losses", "unet", "windows", "scoring", "refine", "nnunet_steps"),
+    *("calling", "losses", "unet", "windows", "scoring", "ordered", "sequence", "refine", "nnunet_steps"),
 )
 REQUIREMENTS = ["torch", "numpy", "scipy", "safetensors", "pillow", "pydicom", "nibabel", "SimpleITK", "h5py"]
 
@@ -43,9 +47,10 @@ def main(argv: list[str] | None = None) -> None:
     if not weights.exists() or not Path("Logout/trained.json").exists():
         raise SystemExit(f"no trained weights at {weights}: run train.py to its end first")
     plan = json.loads(Path("Logout/trained.json").read_text())
+    plan = {key: value for key, value in plan.items() if key != "scratch"}
     for part in ("Utils", "Model"):
         (out / part).mkdir(parents=True, exist_ok=True)
-    for name in CODE:
+    for name in (*CODE, *code(plan["network"])):
         shutil.copy(f"Utils/{name}.py", out / "Utils")
     for file in Path("Model").glob("*.py"):
         shutil.copy(file, out / "Model")
@@ -59,9 +64,11 @@ def main(argv: list[str] | None = None) -> None:
         "classes": plan["classes"],
         "multi_label": bool(plan["overlap"]),
         "labels": plan["labels"] or {name: place + 1 for place, name in enumerate(plan["classes"])},
-        "plan": plan,
+        "plan": {**plan, "network": without_paths(plan["network"])},
+        **start_card(plan),
         "weights": ["model.safetensors"],
         "validation": figures,
+        "held_out": held_out(),
     }
     nnunet = Path("Logout/model0/nnunet.json")
     if plan["engine"] == "nnunet":
@@ -78,7 +85,8 @@ def _requirements(plan: dict[str, Any]) -> str:
     if plan["engine"] == "nnunet":
         more = ["dynamic-network-architectures"]
     else:
-        more = [] if plan["network"]["name"] == "unet" else ["monai"]
+        more = packages(plan["network"])
+        more += ["monai"] if plan["network"]["name"] in ("segresnet", "swinunetr") else []
     lines = []
     for name in [*REQUIREMENTS, *more]:
         try:
@@ -95,7 +103,7 @@ def _readme(plan: dict[str, Any], figures: dict[str, Any]) -> str:
         "    pip install -r requirements.txt\n    python predict.py IMAGE... -o predictions.json --masks masks\n\n"
         f"Takes {takes(plan)} and writes {form} "
         "with the image's own geometry, and volumes in ml. Dice on "
-        f"{figures['cases']} held-out validation cases: {figures['dice']}. Not a medical device.\n"
+        f"{figures['cases']} held-out validation cases: {figures['dice']}. Not a medical device.\n" + start_lines(plan)
     )
 
 

@@ -17,6 +17,7 @@ from typing import Any
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as train.py does, so that the pace is that of training
 
 import numpy as np
+from Utils import chain
 from Utils.extent import disbelieved
 from Utils.fingerprint import fingerprint
 from Utils.intensity import choose_changes, choose_intensity
@@ -28,6 +29,7 @@ from Utils.settings import KEEP, TIME_ONLY, given, override, priced, save_plan
 from Utils.shapes import choose_patch, round_up, topology, working_spacing
 from Utils.thin import thin_classes
 from Utils.thrift import NARROW, coarser, epoch_patches, filters, hurry, narrower, one_patch, smaller_patch
+from Utils.using import shown, start_from, trained_share, without_start
 
 NNUNET_MINUTES = 60
 LEAST = 600
@@ -67,8 +69,10 @@ def main(argv: list[str] | None = None) -> None:
             save_plan(plan)
         print(pace(facts, plan))
         return
-    plan = make_plan(facts, options.minutes, has_gpu(), options.set)
+    plan = make_plan(facts, options.minutes, has_gpu(), without_start(options.set))
     said = [] if plan["engine"] == "nnunet" else fit_minutes(facts, plan, options.set)
+    facts["start"] = start_from(plan, options.set, override, width=32 if has_gpu() else 16)
+    check(plan)
     save_plan(plan)
     print("\n".join([summary(facts, plan), *said, pace(facts, plan)]))
 
@@ -89,11 +93,10 @@ def make_plan(facts: dict[str, Any], minutes: float, gpu: bool, settings: list[s
     patch = early.get("patch") or choose_patch(shape, spacing, facts["dims"], gpu)
     strides, kernels = topology(patch, spacing)
     patch = round_up(patch, strides)
-    voxels = int(np.prod(patch))
-    batch = int(np.clip((2**22 if gpu else 2**17) * (1 if facts["dims"] == 3 else 0.5) // voxels, 2, 32))
+    batch = int(np.clip((2**22 if gpu else 2**17) * (1 if facts["dims"] == 3 else 0.5) // int(np.prod(patch)), 2, 32))
     batch = max(1, min(batch, facts["cases"] - 1))
     engine, why = choose_engine(facts, minutes, gpu)
-    width = 32 if gpu else 16
+    chains = [] if side or engine == "nnunet" else chain.find_chains(facts)
     plan: dict[str, Any] = {
         "task": "segmentation",
         "engine": engine,
@@ -101,6 +104,7 @@ def make_plan(facts: dict[str, Any], minutes: float, gpu: bool, settings: list[s
         "classes": facts["classes"],
         "labels": facts["labels"],
         "overlap": facts["overlap"],
+        "chains": chains,
         "dims": facts["dims"],
         **channels_of(facts, 16),
         "spacing": None if side else spacing,
@@ -112,7 +116,7 @@ def make_plan(facts: dict[str, Any], minutes: float, gpu: bool, settings: list[s
         "patch": patch,
         "network": {
             "name": "unet",
-            "filters": filters(width, len(strides), facts["dims"]),
+            "filters": filters(32 if gpu else 16, len(strides), facts["dims"]),
             "strides": strides,
             "kernels": kernels,
             "residual": False,
@@ -127,7 +131,7 @@ def make_plan(facts: dict[str, Any], minutes: float, gpu: bool, settings: list[s
         **RECIPE,
         "minutes": minutes,
         "validation_share": 0.15,
-        "augment": choose_changes(facts, spacing),
+        "augment": chain.gentler(choose_changes(facts, spacing), chains),
         "mirror": "auto",
         "refine": {},
         "precision": "bf16" if gpu else "fp32",
@@ -176,6 +180,7 @@ def check(plan: dict[str, Any]) -> None:
                 f"network in plan.json: {', '.join(f'{n} {key}' for key, n in sizes.items())}; a U-Net has as many of each, "
                 "one a level"
             )
+    chain.check(plan)
     if plan.get("keep") not in (None, "last", "best"):
         raise SystemExit(f"keep {plan['keep']!r} in plan.json: last and best weights are known")
     wrong = [name for name in plan.get("refine") or {} if name not in plan["classes"]]
@@ -183,6 +188,8 @@ def check(plan: dict[str, Any]) -> None:
         raise SystemExit(f"refine in plan.json: {wrong[0]!r} is no class ({', '.join(plan['classes'])})")
     if plan["engine"] not in ("trainer", "nnunet"):
         raise SystemExit(f"engine {plan['engine']!r}: known are trainer and nnunet")
+    if plan["engine"] == "nnunet" and plan["network"].get("pretrained"):
+        raise SystemExit("engine nnunet builds its own network: leave engine, or network.pretrained, out")
     if plan["engine"] == "nnunet" and not find_spec("nnunetv2"):
         print("nnunetv2 is not installed (pip install nnunetv2): engine trainer is taken instead")
         plan["engine"], plan["why_engine"] = "trainer", "nnunetv2 is not installed"
@@ -226,7 +233,8 @@ def pace(facts: dict[str, Any], plan: dict[str, Any]) -> str:
         if "memory" not in str(error):
             raise SystemExit(f"patch {plan['patch']} does not go through {plan['network']['name']}: {error}") from error
         return "a step does not fit into memory: train.py will go on with a smaller batch or patch"
-    epoch, seconds = -(-int(plan["epoch_patches"]) // int(plan["batch"])), 60 * float(plan["minutes"])
+    epoch = -(-int(plan["epoch_patches"]) // int(plan["batch"]))
+    seconds = 60 * float(plan["minutes"]) * trained_share(plan)
     steps = found.steps(seconds, epoch)
     few = " (few: more minutes, a smaller patch or a coarser grid would help)" if steps < LEAST / 2 else ""
     return (
@@ -274,15 +282,15 @@ def summary(facts: dict[str, Any], plan: dict[str, Any]) -> str:
         f"engine {plan['engine']}: {plan['why_engine']}",
         f"works at spacing {plan['spacing']}{' (in pixels)' if plan['pixels'] else ''}, patches {plan['patch']} "
         f"(median image there: {median_there(facts, plan)}), intensity {plan['intensity']}",
-        f"network {plan['network']}, batch {plan['batch']}, lr {plan['lr']}, {plan['foreground']:.0%} of patches on "
+        f"network {shown(plan['network'])}, batch {plan['batch']}, lr {plan['lr']}, {plan['foreground']:.0%} of patches on "
         "marked voxels",
-        f"augmentation {plan['augment']}",
+        f"augmentation {plan['augment']}; {facts['start']}",
         f"{plan['minutes']} minutes, one model, {plan['validation_share']:.0%} of the cases held out by patient",
     ]
     if facts["patients"] < 4:
         lines.append(f"only {facts['patients']} patients: validation rests on one of them, and its figure says little")
     lines += [*told_names(plan), *mixed(facts), *told_uneven(facts), *facts["averaged"], *disbelieved(facts)]
-    lines += thin_classes(facts, plan)
+    lines += [*thin_classes(facts, plan), *chain.told(plan["chains"])]
     if facts["unreadable"]:
         lines.append(f"{len(facts['unreadable'])} sampled cases cannot be used: {facts['unreadable'][0]}")
     rare = [name for name, found in facts["sizes"].items() if not any(found)]

@@ -13,7 +13,7 @@ import math
 import os
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -53,16 +53,18 @@ def main(argv: list[str] | None = None) -> int:
 def train(plan: dict[str, Any], seconds: float) -> None:
     """The trainer engine, from the cache to the figures."""
     from Datapath.dataloader import build_datasets
-    from Model.network import build_model
-    from Utils.augment_masks import AugmentMasks
     from Utils.blind import blind_dice
     from Utils.choosing import candidates
-    from Utils.price import SCORED, final_seconds
-    from Utils.scoring import dice_table, mean_dice, subset
-    from Utils.training import FEW, Parts, train_by_clock
+    from Utils.contest import settle_start, trial_seconds
+    from Utils.price import final_seconds
+    from Utils.training import train_by_clock
 
+    def trial(side: dict[str, Any], name: str, share: float) -> dict[str, Any]:
+        return train_by_clock(side, name, maker(*build_datasets(side)), seconds=share, watch="dice", shrink=shrink)
+
+    plan = settle_start(plan, seconds, "dice", trial)
+    seconds -= trial_seconds()
     train_set, valid_set = build_datasets(plan)
-    rows = subset(valid_set, SCORED)
     volumes = train_set.volumes
     masks, truths = ([volumes.mask(int(row)) for row in part.rows] for part in (train_set, valid_set))
     blind = blind_dice(masks, truths, plan)
@@ -72,12 +74,23 @@ def train(plan: dict[str, Any], seconds: float) -> None:
         flush=True,
     )
 
-    def scorer(model: torch.nn.Module, device: torch.device) -> dict[str, float]:
-        table = dice_table(model, valid_set, rows, plan, device)
-        each = {
-            f"dice_{name}": float(np.nanmean(c)) for name, c in zip(plan["classes"], table.T, strict=True) if _any(c)
-        }
-        return {"dice": mean_dice(table), **(each if len(each) > 1 else {})}
+    left = seconds - final_seconds(_case_seconds(plan, valid_set), len(valid_set), seconds, bool(candidates(plan)))
+    spent = seconds_spent(LOGOUT / NAME)
+    done = train_by_clock(plan, NAME, maker(train_set, valid_set), seconds=left + spent, watch="dice", shrink=shrink)
+    table, extra = settle_all(plan, valid_set, masks, seconds)
+    finish(plan, table, valid_set.records, done, {"mean_shape_dice": round(blind, 4), **extra})
+
+
+def maker(train_set: Any, valid_set: Any) -> Callable[[dict[str, Any]], Any]:
+    """Builds the parts of a training from a plan, which may have been made smaller."""
+    from Model.network import build_model
+    from Utils.adapting import groups
+    from Utils.augment_masks import AugmentMasks
+    from Utils.price import SCORED
+    from Utils.scoring import dice_table, mean_dice, subset
+    from Utils.training import FEW, Parts
+
+    rows = subset(valid_set, SCORED)
 
     def make(now: dict[str, Any]) -> Parts:
         augment = AugmentMasks(now["augment"])
@@ -86,16 +99,17 @@ def train(plan: dict[str, Any], seconds: float) -> None:
             image, mask = augment.pair(batch["pixel_values"], batch["labels"], now["patch"])
             return {**batch, "pixel_values": image, "labels": mask}
 
-        train_set.resize(now["patch"], augment.reach(now["patch"]))
-        return Parts(
-            build_model(now), train_set, scorer, prepare, keep_last=plan.get("keep") != "best" or len(valid_set) < FEW
-        )
+        def scorer(model: torch.nn.Module, device: torch.device) -> dict[str, float]:
+            table = dice_table(model, valid_set, rows, now, device)
+            columns = zip(now["classes"], table.T, strict=True)
+            each = {f"dice_{name}": float(np.nanmean(column)) for name, column in columns if _any(column)}
+            return {"dice": mean_dice(table), **(each if len(each) > 1 else {})}
 
-    left = seconds - final_seconds(_case_seconds(plan, valid_set), len(valid_set), seconds, bool(candidates(plan)))
-    spent = seconds_spent(LOGOUT / NAME)
-    done = train_by_clock(plan, NAME, make, seconds=left + spent, watch="dice", shrink=shrink)
-    table, extra = settle_all(plan, valid_set, masks, seconds)
-    finish(plan, table, valid_set.records, done, {"mean_shape_dice": round(blind, 4), **extra})
+        train_set.resize(now["patch"], augment.reach(now["patch"]))
+        model, last = build_model(now), now.get("keep") != "best" or len(valid_set) < FEW
+        return Parts(model, train_set, scorer, prepare, groups=groups(model, now), keep_last=last)
+
+    return make
 
 
 def settle_all(

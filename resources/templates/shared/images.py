@@ -38,11 +38,11 @@ def neighbour(name: str) -> ModuleType:
 
 
 if TYPE_CHECKING:
-    from . import arrays, formats, geometry, headers
+    from . import arrays, declared, formats, geometry, headers
     from .formats import Image, ImageError
 else:
     arrays, formats, geometry = neighbour("arrays"), neighbour("formats"), neighbour("geometry")
-    headers = neighbour("headers")
+    declared, headers = neighbour("declared"), neighbour("headers")
     Image, ImageError = formats.Image, formats.ImageError
 
 __all__ = ["Image", "ImageError", "check_header", "kind_of", "natural_key", "probe", "read_image"]
@@ -101,10 +101,12 @@ def _has_dicom_mark(path: Path) -> bool:
 
 
 def check_header(full: str) -> None:
-    """Raises ImageError for what may not be opened as an image file, see `headers`."""
+    """Raises ImageError for what may not be opened as an image file, see `headers` and `declared`."""
     try:
         headers.check(full)
-    except headers.HeaderError as error:
+        named = headers.companions(Path(full)) if full.lower().endswith(ITKS) and Path(full).is_file() else ()
+        declared.check(full, Path(full).parent / named[0] if named else None)
+    except (headers.HeaderError, declared.DeclaredError) as error:
         raise ImageError(str(error)) from error
 
 

@@ -12,12 +12,12 @@ from typing import Any
 LATER = ("max_steps",)
 """Keys that training knows and that a plan may lack."""
 NETWORKS = {
-    "diagnosis": "name width dropout stem pretrained backbone_lr",
-    "grading": "name width dropout stem pretrained backbone_lr",
-    "regression": "name width dropout stem pretrained backbone_lr",
-    "segmentation": "name width filters strides kernels residual deep_supervision dropout",
-    "detection": "name width filters strides kernels residual deep_supervision dropout out_stage",
-    "report": "image_lr",
+    "diagnosis": "name width dropout stem pretrained backbone_lr trial",
+    "grading": "name width dropout stem pretrained backbone_lr trial",
+    "regression": "name width dropout stem pretrained backbone_lr trial",
+    "segmentation": "name width filters strides kernels residual deep_supervision dropout backbone_lr trial",
+    "detection": "name width filters strides kernels residual deep_supervision dropout backbone_lr trial out_stage",
+    "report": "image_lr trial",
 }
 """What `network` may hold besides what plan.py put there, a task."""
 OPTIONAL = {
@@ -31,13 +31,17 @@ OPTIONAL = {
 """The same for other objects of the plan, whatever the task."""
 FREE = ("refine",)
 """Objects whose names are classes: the plan's own check looks at them."""
-DERIVED = ("task", "number", "unknown", "pad", "shares", "why_engine", "channel_names")
+DERIVED = ("task", "number", "unknown", "pad", "shares", "why_engine", "channel_names", "scratch")
 """Worked out from the data or from other settings; a value set by hand would be overwritten or break the training."""
 
 
 def override(plan: dict[str, Any], setting: str) -> None:
     """`network.name=resnet18`: JSON where it parses, text where it does not. Ends the program for an unknown key."""
     key, sign, text = setting.partition("=")
+    if key == "network.pretrained":
+        raise SystemExit(
+            f"--set {setting}: input and network follow from it, so make the plan afresh with it (no --keep)"
+        )
     *path, last = key.split(".")
     place: Any = plan
     for part in path:

@@ -1,7 +1,8 @@
-"""What every train.py does around its training: threads, a clean or a resumed Logout, exit codes."""
+"""What every train.py and export.py does around a training: threads, a clean or a resumed Logout, exit codes."""
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 from collections.abc import Callable
@@ -27,6 +28,13 @@ def begin(resume: bool, logout: Path = Path("Logout")) -> None:
             elif item.suffix in (".csv", ".json", ".npz", ".png"):
                 item.unlink()
     logout.mkdir(exist_ok=True)
+
+
+def held_out(logout: Path = Path("Logout")) -> str:
+    """SHA-256 of valid_predictions.json, for config.json: which training a model is of, so that it is never measured on the
+    held-out cases of another one, which it may have trained on. Empty without that file."""
+    file = logout / "valid_predictions.json"
+    return hashlib.sha256(file.read_bytes()).hexdigest() if file.is_file() else ""
 
 
 def guarded(train: Callable[[], None]) -> int:

@@ -16,7 +16,7 @@ from m3b.agents.guides import indexing_guide, settings_guide, template_guide
 from m3b.agents.offers import NOTHING_READ, card_offer, task_offers
 from m3b.agents.reading_lines import FORM, NO_SPEC, SCRIPT, folder_told, readings_told
 from m3b.briefs import Brief, FolderRead, IndexBrief, ModelBrief, ModuleBrief, ProposedReading, SelectionBrief
-from m3b.data.cards import Card, own_notes
+from m3b.data.cards import Card, absent_told, own_notes
 from m3b.data.spec.places import SPEC
 from m3b.summaries import AuditSummary, ProjectSummary
 from m3b.tasks import families, family
@@ -53,7 +53,6 @@ def selection_briefing(
         read: surveys all files of a data set; asked where the data sets are few.
     """
     here = [card for card in cards if card.path]
-    others = [card for card in cards if not card.path]
     parts = ["Stage: selection", f"Request of the user:\n{request.strip()}", "## Data on this machine"]
     offers = []
     for card in here:
@@ -63,9 +62,8 @@ def selection_briefing(
         found = read(card) if few and read is not None else NOTHING_READ
         parts += [_about(card, notes), *folder_told(card, found), folder.text, *(one.text for one in looks)]
         offers.append(card_offer(card, notes, folder, looks, found))
-    if others:
-        parts.append("## Other data cards (their data is not on this machine)")
-        parts.append("\n".join(f"- {card.line()}".replace("; data not on this machine", "") for card in others))
+    if told := absent_told(cards):
+        parts.append(told)
     if more := [f"- `{one.name}`: {one.about}" for one in families() if one.about]:
         parts.append("\n".join(["## Further tasks", *more]))
     parts.append("Choose, and reply with the JSON object.")

@@ -21,7 +21,7 @@ READINGS = "## Proposed readings"
 TAKE = (
     "`score` (0 to 1) is how well what was measured in the folder and the words of the request bear a reading out; "
     f"`sufficient` marks the one that may be taken as it is: {ENOUGH:g} or more, nothing unclear, and no other reading with "
-    "other classes as near.\n"
+    "other classes as near; `expected` is what the index would hold, before copies and images that do not open are left out.\n"
     f"To take one: copy its file to {SPEC}; m3b then makes the index from it (labels from the data, split, accounting of "
     "every file), and no script is needed. Where it is nearly right, write an edited one there."
 )

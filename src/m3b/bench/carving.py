@@ -7,62 +7,28 @@ table rows, JSON records), and `hidden/` with their files alone and a manifest i
 from __future__ import annotations
 
 import os
-import random
 import shutil
-from collections import defaultdict
-from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
+from m3b.cleanup import undo_on_error
 from m3b.errors import DataError
+from m3b.reader.outside import reading
 
-from .datasets import DatasetSpec, RawCase
+from .choosing import CARVE, VERIFY, ToCarve, ToVerify
+from .datasets import DatasetSpec
 from .hidden import AGENT, HIDDEN, MANIFEST, Hidden
-from .identity import IDENTITIES, Identity
-from .leftovers import verify
 from .placing import place
-from .subset import Removal, write_subset
 
 SHARE = 0.2
-MIN_PATIENTS = 2
-
-
-def choose_patients(cases: Iterable[RawCase], share: float, seed: int) -> set[str]:
-    """About `share` of the patients of every class and of every part of a given split, at least two in all.
-
-    Raises:
-        DataError: fewer than two patients would be left on one side.
-    """
-    strata: dict[tuple[str, str], list[str]] = defaultdict(list)
-    placed: set[str] = set()
-    for case in cases:
-        if case.patient not in placed:
-            placed.add(case.patient)
-            label = case.labels[0] if len(case.labels) == 1 else ""
-            strata[case.split, label].append(case.patient)
-    draw = random.Random(seed)
-    chosen: set[str] = set()
-    rest: list[str] = []
-    for _, patients in sorted(strata.items()):
-        order = sorted(patients)
-        draw.shuffle(order)
-        take = min(len(order) - 1, max(1 if len(order) >= 3 else 0, round(share * len(order))))
-        chosen.update(order[: max(take, 0)])
-        rest += order[max(take, 0) :]
-    draw.shuffle(rest)
-    while len(chosen) < MIN_PATIENTS and len(rest) > MIN_PATIENTS:
-        chosen.add(rest.pop())
-    if len(chosen) < MIN_PATIENTS or len(rest) < MIN_PATIENTS:
-        raise DataError(
-            f"{len(placed)} patients are too few to hide some of them; at least {2 * MIN_PATIENTS} are needed."
-        )
-    return chosen
 
 
 def carve(
     spec: DatasetSpec, source: Path, folder: Path, *, share: float = SHARE, seed: int = 0, stand_in: bool = False
 ) -> Hidden:
-    """Make the two copies of `source` below `folder`, and check the agent's with the trusted reader.
+    """Make the two copies of `source` below `folder`, and check the agent's with the trusted reader of its layout.
+
+    m3b's confined reader process opens the tables and headers; this one links or copies whole files.
 
     Files are hard-linked where the file system allows it, else copied; tables are written anew without the rows.
 
@@ -71,19 +37,27 @@ def carve(
     """
     if (folder / MANIFEST).is_file():
         return Hidden.load(folder)
-    reading = spec.read(source)
-    patients = choose_patients(reading.cases, share, seed)
-    cases = tuple(case for case in reading.cases if case.patient in patients)
-    removal = Removal.of(cases, patients, IDENTITIES.get(spec.name, Identity()))
+    source, folder = source.resolve(), folder.resolve()
     part = folder.with_name(f".{folder.name}.{os.getpid()}")
     shutil.rmtree(part, ignore_errors=True)
-    withheld = write_subset(source, part / AGENT, removal, keep={p for c in reading.cases for p in (*c.images, c.mask)})
-    for path in sorted({path for case in cases for path in (*case.images, case.mask) if path}):
-        place(source / path, part / HIDDEN / path)
-    kept = len(reading.cases) - len(cases)
-    found = Hidden(part, spec.name, cases, kept, tuple(withheld), stand_in, seed)
-    verify(spec, found, [case for case in reading.cases if case.patient not in patients])
-    found.save()
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    part.rename(folder)
+    part.mkdir(parents=True)
+    with undo_on_error(shutil.rmtree, part, True):
+        with reading([source], write=[part]) as reader:
+            made = reader.ask(CARVE, ToCarve(spec.name, source, part, share, seed))
+        for path in made.files:
+            _put(source, path, part / AGENT)
+        for path in sorted({path for case in made.cases for path in (*case.images, case.mask) if path}):
+            _put(source, path, part / HIDDEN)
+        found = Hidden(part, spec.name, made.cases, len(made.kept), made.withheld, stand_in, seed)
+        with reading([part]) as reader:
+            reader.ask(VERIFY, ToVerify(found, made.kept))
+        found.save()
+        part.rename(folder)
     return replace(found, folder=folder)
+
+
+def _put(source: Path, path: str, target: Path) -> None:
+    """A file of the source below a copy of it. Raises DataError where its name leads out, which no reader gives."""
+    if Path(path).is_absolute() or ".." in Path(path).parts:
+        raise DataError(f"{path!r} does not lie inside {source}; m3b's reader was led astray. Look at the data.")
+    place(source / path, target / path)

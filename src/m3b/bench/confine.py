@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
+from m3b.cleanup import undo_on_error
 from m3b.sandbox import Limits, Mounts, Sandbox
 
 POLL_S = 0.05
@@ -21,13 +22,12 @@ def confined(sandbox: Sandbox, model: Path, scratch: Path, wall_s: float = PREDI
         os.close(handle)
         log = Path(name)
         mounts = Mounts(read=(model.resolve(), cwd), write=(out.parent,))
-        process = sandbox.start(argv, cwd=cwd, mounts=mounts, output=log, limits=Limits(wall_s=wall_s), env={})
-        try:
+        process = sandbox.start(
+            argv, cwd=cwd, mounts=mounts, output=log, limits=Limits(wall_s=wall_s, alone=True), env={}
+        )
+        with undo_on_error(process.stop):
             while (ended := process.wait(POLL_S)) is None:
                 pass
-        except BaseException:
-            process.stop()  # nothing of the model stays behind, whatever interrupts
-            raise
         text = log.read_text(encoding="utf-8", errors="replace")
         log.unlink(missing_ok=True)
         return ended.code, text if ended.reason == "exit" else f"{text}\nm3b ended it: {ended.reason}"

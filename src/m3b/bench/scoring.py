@@ -1,30 +1,29 @@
 """The score that counts: m3b's own measuring of a delivered model on the hidden cases. Separate from the run.
 
 `score` needs the model's folder and the carve-out alone, so that it can be repeated; what the run said of itself is not
-asked. Beside the figure stand its acceptable range, the trivial baseline and the figure with shuffled images.
+asked. Beside the figure stand its acceptable range, the trivial baseline and the figure with shuffled images. The reader
+process opens the images, the masks and the tables; `predict.py` runs in a sandbox of its own.
 """
 
 from __future__ import annotations
 
 import json
-import tempfile
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from m3b.data.index import Index
 from m3b.errors import DataError, ModelError
-from m3b.metrics import judge
-from m3b.models import Prediction
-from m3b.sandbox import Sandbox
-from m3b.tasks import Row, family
+from m3b.models import Prediction, Promise
+from m3b.reader import Reader
+from m3b.sandbox import Mounts, Sandbox
+from m3b.untrusted import TemporaryFolder
+from m3b.writing import replace_text
 
-from .control import shuffled_figure
 from .datasets import DatasetSpec
 from .hidden import Hidden
-from .truth import by_folder, exam_index, learn_names, rename
-from .union import merged_answer, merged_index
+from .inside import EXAMINE, GRADE, Exam, Marked, ToExamine, ToGradeExam
+from .union import FOLDER
 
 TRIVIAL = "trivial.json"
 
@@ -66,90 +65,85 @@ def score(
     """Measure a model on hidden cases. A model that cannot be measured gets a score that says why.
 
     Args:
+        spec: one of the fourteen: the reader knows them by name.
         model: a delivered folder.
         work: holds the run's index files, which tell what the model's labels mean.
     """
-    limits = spec.stand_in.acceptable if hidden.stand_in else spec.acceptable
-    told: dict[str, Any] = {"task": spec.task, "acceptable": [limits[0], limits[1]]}
-    index = exam_index(hidden, spec, folders=work is not None and by_folder(work))
-    if spec.union and not index.boxed:
-        index = merged_index(index, spec.union, hidden.folder)
-    with tempfile.TemporaryDirectory(prefix="m3b-exam-") as place:
-        scratch = Path(place)
-        try:
-            answers, names = _answers(hidden, spec, index, model, sandbox, scratch, work)
-            of_task = family(spec.task)
-            rows = [of_task.measure(r, a, index, hidden.folder) for r, a in zip(index.test, answers, strict=True)]
-            metric = "map_50" if index.boxed else spec.metric
-            scores = of_task.score_all(rows, index, primary=metric, trivial=_trivial(hidden, index), seed=seed)
-            control = shuffled_figure(index, answers, hidden.folder, scratch, metric)
-        except (ModelError, DataError, ValueError) as error:
-            return Score(False, f"The model cannot be measured on the hidden cases: {error}", error=str(error), **told)
-    verdict = judge(scores, None if index.boxed else limits)
-    figures = scores.to_dict()
-    return Score(verdict.ok, verdict.reason, primary=figures["primary"], metrics=figures["metrics"], control=control,
-                 constant=_constant(rows), names=names, **told)  # fmt: skip
-
-
-def _answers(
-    hidden: Hidden, spec: DatasetSpec, index: Index, model: Path, sandbox: Sandbox, scratch: Path, work: Path | None
-) -> tuple[list[Prediction], dict[str, str]]:
-    """What the model says of every hidden case, in the true classes' names; and which of its names means which.
-
-    Raises:
-        ModelError: it does not predict, or its classes cannot be matched with the true ones.
-    """
-    from m3b.models import run_predict, stage_cases
     from m3b.models.running import read_promise
 
+    limits = spec.stand_in.acceptable if hidden.stand_in else spec.acceptable
+    told: dict[str, Any] = {"task": spec.task, "acceptable": [limits[0], limits[1]]}
+    base, merged = hidden.folder.resolve(), hidden.folder.resolve() / FOLDER
+    if spec.union:
+        merged.mkdir(exist_ok=True)
+    with TemporaryFolder("exam") as place:
+        seen = Mounts(
+            read=(base, *([work.resolve()] if work else ())), write=(place, *([merged] if spec.union else ()))
+        )
+        with Reader(sandbox, seen) as reader:
+            try:
+                exam = reader.ask(EXAMINE, ToExamine(base, spec.name, work.resolve() if work else None))
+                promise = read_promise(model)
+                if promise.task != spec.task:
+                    raise ModelError(f"it is a model for {promise.task}, and the task is {spec.task}")
+                answers = _answers(exam, base, model, sandbox, place, reader)
+                found = _marked(exam, answers, promise, hidden, spec, (place, reader, seed))
+            except (ModelError, DataError) as error:
+                return Score(
+                    False, f"The model cannot be measured on the hidden cases: {error}", error=str(error), **told
+                )
+    return Score(found.ok, found.reason, primary=found.primary, metrics=found.metrics, control=found.control,
+                 constant=found.constant, names=found.names, **told)  # fmt: skip
+
+
+def _answers(exam: Exam, base: Path, model: Path, sandbox: Sandbox, place: Path, reader: Reader) -> list[Prediction]:
+    """What the model says of every hidden case, in its own classes' names.
+
+    Raises:
+        ModelError: it does not predict.
+    """
+    from m3b.models import place_links, run_predict, staging
+    from m3b.tasks.inside import STAGE, ToStage
+
     from .confine import confined
-    from .naming import renamed
 
-    promise = read_promise(model)
-    if promise.task != spec.task:
-        raise ModelError(f"it is a model for {promise.task}, and the task is {spec.task}")
-    theirs = dict(promise.labels) or {name: number for number, name in enumerate(promise.classes)}
-    merge = bool(spec.union) and not index.boxed
-    learnt = (
-        learn_names(work, hidden, spec) if work is not None and "labels" in family(spec.task).records.targets else {}
-    )
-    names = {} if merge else rename(list(index.classes), theirs, index.values, learnt)
-    images = [row.reference for row in index.test]
-    staged = stage_cases(images, scratch / "cases", sandbox.name != "off", base=hidden.folder)
-    kept = scratch / "answers"
+    images = [row.reference for row in exam.index.test]
+    asked = ToStage(images, place / "cases", sandbox.name != "off", base, staging.LINK_FROM_BYTES)
+    staged = replace(reader.ask(STAGE, asked), folder=place / "cases")
+    place_links(staged, base)
+    kept = place / "answers"
     kept.mkdir()
-    run = confined(sandbox, model, scratch)
-    answers = staged.restore(run_predict(model, staged.folder, staged.paths, run, keep=kept))
-    if merge:
-        return [merged_answer(answer, spec.union, row, hidden.folder, scratch) for answer, row in
-                zip(answers, index.test, strict=True)], dict.fromkeys(theirs, spec.union)  # fmt: skip
-    return [renamed(answer, index, theirs, names, row, hidden.folder, scratch) for answer, row in
-            zip(answers, index.test, strict=True)], names  # fmt: skip
+    return staged.restore(run_predict(model, staged.folder, staged.paths, confined(sandbox, model, place), keep=kept))
 
 
-def _trivial(hidden: Hidden, index: Index) -> Any:
-    """The best answer that never looks at an image, made from the agent's cases once and kept beside the manifest."""
+def _marked(
+    exam: Exam, answers: list[Prediction], promise: Promise, hidden: Hidden, spec: DatasetSpec,
+    by: tuple[Path, Reader, int],
+) -> Marked:  # fmt: skip
+    """What the answers are worth; the best answer that never looks at an image is kept beside the manifest.
+
+    Raises:
+        ModelError: its classes cannot be matched with the true ones, or an answer is not that of its image.
+        DataError: a file that cannot be opened.
+    """
+    place, reader, seed = by
+    theirs = dict(promise.labels) or {name: number for number, name in enumerate(promise.classes)}
+    known = _trivial(hidden, exam)
+    scratch = place / "named"
+    scratch.mkdir()
+    found = reader.ask(
+        GRADE, ToGradeExam(hidden.folder.resolve(), spec.name, exam, answers, theirs, scratch, known, seed)
+    )
+    if known is None:
+        kept = {"classes": list(exam.index.classes), "trivial": found.trivial}
+        replace_text(hidden.folder / TRIVIAL, json.dumps(kept))
+    return found
+
+
+def _trivial(hidden: Hidden, exam: Exam) -> Any:
+    """The best answer that never looks at an image as it was kept beside the manifest; None where it was not."""
     file = hidden.folder / TRIVIAL
-    if file.is_file():
-        kept = json.loads(file.read_text(encoding="utf-8"))
-        if kept.get("classes") == list(index.classes):
-            return kept["trivial"]
-    from m3b.writing import replace_text
-
-    made = family(index.task).trivial(index.train, index.test, index, hidden.folder)
-    replace_text(file, json.dumps({"classes": list(index.classes), "trivial": made}))
-    return made
-
-
-def _constant(rows: list[Row]) -> bool:
-    """Whether every case got the same answer, or every mask is empty."""
-    if len(rows) < 2:
-        return False
-    if "probabilities" in rows[0]:
-        first = rows[0]["probabilities"]
-        return all(abs(row["probabilities"][name] - value) < 1e-6 for row in rows for name, value in first.items())
-    if "prediction" in rows[0]:
-        return len({row["prediction"] for row in rows}) == 1
-    if "figures" in rows[0]:
-        return not any(figure[4] for row in rows for figure in row["figures"].values())
-    return len({json.dumps(row.get("predicted")) for row in rows}) == 1
+    if not file.is_file():
+        return None
+    kept = json.loads(file.read_text(encoding="utf-8"))
+    return kept["trivial"] if kept.get("classes") == list(exam.index.classes) else None

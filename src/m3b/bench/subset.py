@@ -14,7 +14,6 @@ from m3b.errors import DataError
 
 from .datasets import RawCase
 from .identity import SUFFIX, Identity, stem
-from .placing import place
 
 OPAQUE = (
     ".zip",
@@ -80,13 +79,16 @@ def _many(cases: list[RawCase], path: str) -> bool:
     return any(len(case.images) > 1 and path in case.images for case in cases)
 
 
-def write_subset(source: Path, target: Path, removal: Removal, keep: set[str]) -> list[str]:
-    """Copy `source` to `target` without what `removal` takes; returns the opaque files that were left out.
+def write_subset(source: Path, target: Path, removal: Removal, keep: set[str]) -> tuple[list[str], list[str]]:
+    """Write the tables of `source` to `target` without what `removal` takes.
 
     Tables come first: a row of a hidden patient may name further files, which then go too.
 
     Args:
         keep: files of cases, which are never opaque.
+
+    Returns:
+        The files that belong there as they are, and the opaque ones that are left out.
     """
     texts, files, withheld = [], [], []
     for folder, folders, names in os.walk(source):
@@ -103,13 +105,8 @@ def write_subset(source: Path, target: Path, removal: Removal, keep: set[str]) -
     known = dict.fromkeys(texts, "")
     for path in known:
         _learn(source / path, removal)
-    for path in known:
-        if not removal.takes(path):
-            _rewrite(source / path, target / path, removal)
-    for path in files:
-        if not removal.takes(path):
-            place(source / path, target / path)
-    return withheld
+    same = [path for path in known if not removal.takes(path) and not _rewrite(source / path, target / path, removal)]
+    return [*same, *(path for path in files if not removal.takes(path))], withheld
 
 
 def _learn(file: Path, removal: Removal) -> None:
@@ -144,15 +141,14 @@ def _rows(file: Path) -> tuple[list[str], list[dict[str, str]], bool]:
         ) from error
 
 
-def _rewrite(source: Path, target: Path, removal: Removal) -> None:
-    """One text file without what is hidden; a file in which nothing is hidden stays byte for byte."""
+def _rewrite(source: Path, target: Path, removal: Removal) -> bool:
+    """One text file written without what is hidden; False where nothing in it is, so that it may stay as it is."""
     kind = source.suffix.lower()
     if kind in (".csv", ".tsv"):
         head, rows, quoted = _rows(source)
         left = [row for row in rows if not removal.takes_row(row)]
         if len(left) == len(rows):
-            place(source, target)
-            return
+            return False
         target.parent.mkdir(parents=True, exist_ok=True)
         with target.open("w", newline="", encoding="utf-8") as stream:
             writer = csv.DictWriter(
@@ -163,7 +159,7 @@ def _rewrite(source: Path, target: Path, removal: Removal) -> None:
             )
             writer.writeheader()
             writer.writerows(left)
-        return
+        return True
     text = _text(source)
     if kind == ".json":
         try:
@@ -171,16 +167,15 @@ def _rewrite(source: Path, target: Path, removal: Removal) -> None:
         except ValueError as error:
             raise DataError(f"{source} is no JSON, so that hidden records cannot be taken out: {error}.") from error
         left_value = _without(value, removal)
-        changed, new = left_value != value, json.dumps(left_value, ensure_ascii=False, indent=1) + "\n"
+        changed, new = bool(left_value != value), json.dumps(left_value, ensure_ascii=False, indent=1) + "\n"
     else:
         lines = text.splitlines(keepends=True)
         kept = [line for line in lines if not _line_taken(line, kind, removal)]
         changed, new = len(kept) != len(lines), "".join(kept)
-    if not changed:
-        place(source, target)
-        return
-    target.parent.mkdir(parents=True, exist_ok=True)
-    target.write_text(new, encoding="utf-8")
+    if changed:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(new, encoding="utf-8")
+    return changed
 
 
 def _text(file: Path) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import typer
 
 from m3b import __version__
-from m3b.cli import bench, data, interactive, look, models, predicting, run, runs
+from m3b.cli import bench, data, interactive, look, models, predicting, pretrained, run, runs
 
 app = typer.Typer(
     name="m3b",
@@ -44,5 +44,6 @@ app.command("score")(models.score)
 app.command("export")(models.export)
 app.add_typer(data.app, name="data")
 app.add_typer(bench.app, name="bench")
+app.add_typer(pretrained.app, name="models")
 app.add_typer(interactive.app, name="interactive")
 app.command("doctor")(runs.doctor)

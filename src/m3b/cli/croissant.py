@@ -26,10 +26,11 @@ def croissant(
     """Write a reading of a folder as a Croissant file (MLCommons' format for data sets)."""
     import json as js
 
-    from m3b.data.spec.croissant import written
+    from m3b.reader import outside
     from m3b.run.accepted_reading import accepted_reading
     from m3b.run.folder import Run
     from m3b.run.given import given_from
+    from m3b.tools.surveying import CROISSANT, ToWrite
     from m3b.writing import replace_text
 
     spare([out], force=force)
@@ -44,5 +45,7 @@ def croissant(
         spec, own = accepted_reading(Run.open(reading))
         root = data or own
     root = root.resolve()
-    replace_text(out, js.dumps(written(spec, root, root.name), indent=1, ensure_ascii=False) + "\n")
+    with outside.reading([root]) as reader:
+        made = reader.ask(CROISSANT, ToWrite(spec, root, root.name))
+    replace_text(out, js.dumps(made, indent=1, ensure_ascii=False) + "\n")
     typer.echo(str(out))

@@ -41,11 +41,11 @@ def look(
     json: Json = False,
 ) -> None:
     """Show how a folder would be read for a request: cases, classes, patients, split, and what is left out."""
-    import tempfile
 
     import m3b.run.looking as looking
     from m3b.run.given import given_from
-    from m3b.writing import replace_text, temporary
+    from m3b.untrusted import TemporaryFolder
+    from m3b.writing import replace_text
 
     if not folder.is_dir():
         raise WrongUse(f"{folder} is no folder.")
@@ -53,9 +53,9 @@ def look(
         if place is not None and place.exists() and not force:
             raise WrongUse(f"{place} exists. Give --force to overwrite it, or another {option}.")
     said = given_from(index, given.reading(labels, image_column, label_column, patient_column, masks, classes, split))
-    with tempfile.TemporaryDirectory(prefix=temporary("look")) as scratch:
+    with TemporaryFolder("look") as scratch:
         try:
-            seen = looking.look(folder.resolve(), request, Path(scratch), task=task, given=said, draw=page is not None)
+            seen = looking.look(folder.resolve(), request, scratch, task=task, given=said, draw=page is not None)
         except DataError as error:
             raise WrongUse(str(error)) from error
     if page is not None:

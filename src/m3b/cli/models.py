@@ -55,22 +55,21 @@ def score(
 
 def _measured(model: Model, index: Index, root: Path) -> list[dict[str, Any]]:
     """One row a case. Masks are thrown away once they are measured."""
-    import tempfile
 
     from m3b.data.records import relocated
     from m3b.reader.outside import reading
     from m3b.tasks.inside import measured
-    from m3b.writing import temporary
+    from m3b.untrusted import TemporaryFolder
 
     records = index.test
     paths = [relocated(r.image, lambda path: _under(root, path)) for r in records]
-    with tempfile.TemporaryDirectory(prefix=temporary("score")) as scratch:
+    with TemporaryFolder("score") as scratch:
         answers = model.predict(paths, strict=False, out=scratch)
         bad = [answer.error for answer in answers if answer.error]
         if bad:
             complain(ModelError(f"{len(bad)} of {len(answers)} images could not be predicted: {bad[0]}"))
             raise typer.Exit(1)
-        with reading([*_seen(root), Path(scratch)]) as reader:
+        with reading([*_seen(root), scratch]) as reader:
             return measured(records, answers, index, root.resolve(), reader)
 
 

@@ -155,12 +155,14 @@ def _overlays(found: list[Prediction], model: Model, folder: Path) -> dict[int, 
 def _entry(item: Prediction, folder: Path | None, overlay: Path | None) -> dict[str, Any]:
     """The answer as JSON; files count from the output folder, and are left out where there is none."""
     if folder is None:
-        return replace(item, mask=None, masks={}).to_dict()
+        return replace(item, mask=None, masks={}, anomaly_map=None).to_dict()
     answer = item.to_dict()
     if item.mask is not None:
         answer["mask"] = _inside(item.mask, folder)
     if item.masks:
         answer["masks"] = {name: _inside(file, folder) for name, file in item.masks.items()}
+    if item.anomaly_map is not None:
+        answer["anomaly_map"] = _inside(item.anomaly_map, folder)
     if overlay is not None:
         answer["overlay"] = _inside(overlay, folder)
     return answer

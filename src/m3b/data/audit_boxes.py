@@ -68,7 +68,7 @@ def _twice(index: Index) -> list[Finding]:
     found = [record.key for record in index.records if record.boxes and max(Counter(record.boxes).values()) > 1]
     if not found:
         return []
-    text = f"{len(found)} images list the same box twice; each would count as a lesion of its own. Keep one."
+    text = f"{len(found)} images list the same box twice; each would count by itself. Keep one."
     return [Finding("box_twice", "fix", text, some(found))]
 
 

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from m3b.data import audit_boxes, audit_labels, audit_masks, audit_meaning, audit_reports, audit_values
+from m3b.data import audit_boxes, audit_labels, audit_masks, audit_meaning, audit_reports, audit_states, audit_values
 from m3b.data.audit_classes import few_patients
 from m3b.data.audit_common import Finding
 from m3b.data.audit_images import Looks
@@ -17,8 +17,11 @@ from m3b.plugins import Registry
 __all__ = ["IndexRequest", "IndexAudit", "add", "of"]
 
 
-OF_BOXES = ("map_50", "map", "froc")
-OF_MASKS = ("dice", "iou", "nsd", "hd95", "lesion_f1", "lesion_precision", "lesion_recall")
+OF_BOXES = ("map_50", "map", "map_10", "centre_ap", "froc")
+OF_IMAGES = ("image_auroc", "image_ap")
+"""Metrics of detection that need no mark at all."""
+OF_MASKS = ("dice", "iou", "nsd", "hd95", "lesion_f1", "lesion_precision", "lesion_recall", "pixel_auroc",
+            "pixel_ap", "pro")  # fmt: skip
 """Metrics of detection that can be computed of one kind of annotation alone."""
 
 
@@ -90,14 +93,27 @@ class DetectionAudit(IndexAudit):
     """See `IndexAudit`."""
 
     def before(self, index: Index) -> list[Finding]:
+        if index.stated:
+            return audit_states.before_opening(index)
         return audit_boxes.before_opening(index) if index.boxed else audit_masks.before_opening(index)
 
     def after(self, index: Index, looks: Looks, complete: bool) -> list[Finding]:
+        if index.stated:
+            return []
         if index.boxed:
             return audit_boxes.after_opening(looks)
-        return audit_masks.after_opening(index, looks, complete, healthy=True)
+        found = audit_masks.after_opening(index, looks, complete, healthy=True)
+        if any(record.mask is not None for record in index.train):
+            return found
+        kept = [one for one in found if one.code not in ("class_absent_train", "class_rare_train")]
+        return [*kept, audit_states.normal_only()]
 
     def bears(self, index: Index, metric: str) -> str:
+        if index.stated and metric in (*OF_MASKS, *OF_BOXES):
+            return (
+                f"The metric {metric} compares marks, and this index says of each image only whether it is abnormal. Such models "
+                f"are measured by {' or '.join(OF_IMAGES)}."
+            )
         if index.boxed and metric in OF_MASKS:
             return (
                 f"The metric {metric} compares masks, and this index has boxes. Take the masks where there are any; else boxes "
@@ -111,6 +127,11 @@ class DetectionAudit(IndexAudit):
         return ""
 
     def counts(self, index: Index, looks: Looks) -> dict[str, dict[str, int]]:
+        if index.stated:
+            return {
+                "train": audit_states.counts(index.train, index.classes),
+                "test": audit_states.counts(index.test, index.classes),
+            }
         return super().counts(index, looks) if index.boxed else audit_masks.class_counts(index, looks)
 
 

@@ -92,6 +92,28 @@ def _range(acceptable: tuple[float, float | None] | None) -> str:
     return f", acceptable from {low:g}" + (f" to {high:g}" if high is not None else "")
 
 
+ABSENT = "datacards.md"
+"""In the resources of a run: a line for each data card whose data is not on this machine."""
+
+
+def absent_lines(cards: Iterable[Card]) -> list[str]:
+    """A line for each card whose data is not on this machine."""
+    return [f"- {card.line()}".replace("; data not on this machine", "") for card in cards if not card.path]
+
+
+def absent_told(cards: Iterable[Card]) -> str:
+    """What a briefing says of cards whose data is not here: those that the user gave, and a count of the rest; empty for none."""
+    away = [card for card in cards if not card.path]
+    own = absent_lines(card for card in away if card.own)
+    if not away:
+        return ""
+    rest = len(away) - len(own)
+    told = [f"{rest} further data cards are listed in resources/{ABSENT}."] if rest else []
+    return "\n".join(
+        ["## Other data cards (their data is not on this machine, so that none can be chosen)", *own, *told]
+    )
+
+
 def slug(name: str) -> str:
     """Lower-case letters, digits and dashes; at most 48 characters; never empty."""
     plain = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:48].strip("-")

@@ -86,6 +86,11 @@ class Index:
         return kinds.of(self.task).boxed(self.records)
 
     @property
+    def stated(self) -> bool:
+        """Whether of every image it is only known whether it is abnormal."""
+        return kinds.of(self.task).stated(self.records)
+
+    @property
     def masked(self) -> bool:
         """Whether the targets are masks."""
         return kinds.of(self.task).masked(self.records)

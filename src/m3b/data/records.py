@@ -109,6 +109,7 @@ class Record:
         mask: a path (or slices) whose values are label ids, or one binary mask a class; None if there is none.
         boxes: what is marked; empty for a healthy image; None where the index has no boxes.
         report: the text, for reports.
+        attributes: of what kind patient and acquisition are (`{"sex": "F"}`), to tell figures apart by; no model is shown it.
         extra: what else a kind of records knows of a case, as JSON values by key.
     """
 
@@ -119,6 +120,7 @@ class Record:
     boxes: tuple[BoxLabel, ...] | None = None
     report: Report | None = None
     extra: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    attributes: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     @property
     def images(self) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ from typing import Any
 
 from m3b.data import kinds
 from m3b.data.kinds.detection import example_boxes
-from m3b.data.kinds.parts import IMAGE
+from m3b.data.kinds.parts import ATTRIBUTES, IMAGE
 
 __all__ = ["example", "example_boxes", "example_labels", "json_schema"]
 
@@ -32,6 +32,7 @@ def json_schema(task: str = kinds.DEFAULT) -> dict[str, Any]:
                 "image_path": {"anyOf": IMAGE},
                 **mine.properties(),
                 "patient": {"type": "string", "minLength": 1},
+                "attributes": ATTRIBUTES,
             },
         },
     }

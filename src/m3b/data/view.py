@@ -9,8 +9,10 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
+import stat
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -24,6 +26,8 @@ from m3b.errors import DataError
 
 FICLONE = 0x40049409
 """Linux: share the blocks of a file with a copy of it, on file systems that can (btrfs, XFS)."""
+_A_TICK = 2000
+"""Files between two signs of life."""
 Tick = Callable[[int, int], None]
 Cut = Callable[[Path, Path, Mapping[str, Items]], bool]
 
@@ -103,7 +107,7 @@ def make_view(
     tick: Tick | None = None,
     cut: Cut = subset,
 ) -> ViewCounts:
-    """Put everything that is wanted at the paths that `place` gives.
+    """Put everything that is wanted at the paths that `place` gives, which keeps what is in a folder in one folder.
 
     Args:
         base: what the paths count from.
@@ -115,17 +119,15 @@ def make_view(
         DataError: an archive that cannot be read, or no room for the copies.
         OSError: a file that cannot be read or written.
     """
-    made, known, inside = ViewCounts(), set[Path](), Inside(roots_of(base))
+    made, inside = ViewCounts(), Inside(roots_of(base))
     total = len(wanted.files) + len(wanted.archives)
-    room = _Room(wanted, base)
-    for done, path in enumerate(sorted(wanted.files)):
-        target = place(path)
-        if target.parent not in known:
-            target.parent.mkdir(parents=True, exist_ok=True)
-            known.add(target.parent)
-        put(_real(path, base, inside), target, made, link=link, room=room)
-        if tick and done % 2000 == 0:
-            tick(done, total)
+    room, done = _Room(wanted, base), 0
+    for folder, names in _by_folder(wanted.files).items():
+        for some in batched(names, _A_TICK):
+            if tick:
+                tick(done, total)
+            _fill(folder, some, base, place(folder), (made, inside, room, link))
+            done += len(some)
     for path, keys in sorted(wanted.archives.items()):
         target = place(path)
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -135,6 +137,56 @@ def make_view(
         else:
             put(source, target, made, link=link, room=room)
     return made
+
+
+def batched(names: Sequence[str], size: int) -> Iterator[Sequence[str]]:
+    """The names, so many at a time."""
+    return (names[start : start + size] for start in range(0, len(names), size))
+
+
+def _by_folder(paths: Iterable[str]) -> dict[str, list[str]]:
+    """Folder -> names in it, both in order."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for path in sorted(paths):
+        folder, _, name = path.rpartition("/")
+        found[folder].append(name)
+    return found
+
+
+def _fill(
+    folder: str, names: Sequence[str], base: Path, target: Path, how: tuple[ViewCounts, Inside, _Room, bool]
+) -> None:
+    """The files of one folder. Those that are no links are linked by name from folder to folder, without a path or an
+    object for each of them: there may be 200,000."""
+    made, inside, room, link = how
+    target.mkdir(parents=True, exist_ok=True)
+    left, source = names, f"{base}/{folder}".rstrip("/")
+    if link and source in inside:
+        with _opened(inside.real(source)) as from_folder, _opened(str(target)) as to_folder:
+            left = [name for name in names if not _linked(name, from_folder, to_folder)]
+        made.linked += len(names) - len(left)
+    for name in left:
+        put(_real(f"{folder}/{name}".lstrip("/"), base, inside), target / name, made, link=link, room=room)
+
+
+@contextmanager
+def _opened(folder: str) -> Iterator[int]:
+    handle = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        yield handle
+    finally:
+        os.close(handle)
+
+
+def _linked(name: str, source: int, target: int) -> bool:
+    """Whether a file could be hard-linked; a link that stands there is not, wherever it leads."""
+    try:
+        if not stat.S_ISREG(os.stat(name, dir_fd=source, follow_symlinks=False).st_mode):
+            return False
+        os.link(name, name, src_dir_fd=source, dst_dir_fd=target, follow_symlinks=False)
+    except OSError:  # another file system, or a kernel that refuses links to files of others
+        return False
+    return True
 
 
 def _real(path: str, base: Path, inside: Inside) -> Path:

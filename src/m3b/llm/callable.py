@@ -73,7 +73,7 @@ class CallableLLM:
     def _call(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> Any:
         try:
             return self._function(list(messages), list(tools))
-        except Exception as error:
+        except Exception as error:  # a function of the user's raises what it likes
             told = translate(error, self.name, "the function's own settings")
             if isinstance(told, LLMError) and told is not error:
                 raise told from error

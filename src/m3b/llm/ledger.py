@@ -119,7 +119,7 @@ class Metered:
         try:
             with _watching(note):
                 reply = self.llm.ask(messages, tools, **more)
-        except BaseException as error:
+        except BaseException as error:  # written down whatever it was, and raised again
             end = {"model": self.name, "error": type(error).__name__, "requests": sent}
             self.ledger.write("failed", self.role, {**end, "seconds": round(time.monotonic() - begin, 3)})
             raise

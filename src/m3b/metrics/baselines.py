@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from .arithmetic import divide, mean_defined
 from .cases import CaseTable, Floats
-from .estimators import divide
+from .operating import SPECIFICITIES
 
 
 def _best_constant_f1(share: Floats) -> float:
@@ -13,15 +14,31 @@ def _best_constant_f1(share: Floats) -> float:
     return float((2 * share / (1 + share)).max()) / int((share > 0).sum())
 
 
+def _precision(table: CaseTable, drawn: Floats) -> Floats:
+    """(draws,) average precision of scores that say nothing: the share of positives, of (draws, classes) shares."""
+    if len(table.classes) == 2 and not table.multi_label:
+        return np.where((drawn[:, 1] > 0) & (drawn[:, 1] < 1), drawn[:, 1], np.nan)
+    return mean_defined(np.where((drawn > 0) & (drawn < 1), drawn, np.nan))
+
+
+def _by_rank(table: CaseTable, share: Floats) -> dict[str, float | None]:
+    """Of scores that say nothing: of the positives as many are found as of the negatives are called positive."""
+    area = float(_precision(table, share[None])[0])
+    chances = {name: 1 - specificity for name, specificity in SPECIFICITIES.items()}
+    return {"auprc": None if np.isnan(area) else area, **chances}
+
+
 def baselines(table: CaseTable) -> dict[str, float | None]:
     """Canonical name -> the best that a constant prediction gets on these cases; None where that says nothing.
 
     Exclusive classes: accuracy is the share of the commonest class, balanced accuracy one over the number of classes
-    that occur, the Brier score that of predicting every class's share. Multi-label: the same for each finding, then
-    the mean. Sensitivity and specificity are those of a coin (a constant prediction gets 1 on one and 0 on the other);
-    a constant prediction of the shares is perfectly calibrated, so the calibration error has no baseline.
+    that occur, the average precision the share of positives, the Brier score that of predicting every class's share.
+    Multi-label: the same for each finding, then the mean. Sensitivity and specificity are those of a coin (a constant
+    prediction gets 1 on one and 0 on the other); a constant prediction of the shares is perfectly calibrated, so the
+    calibration error has no baseline.
     """
     share: Floats = table.truth.mean(axis=0)
+    by_rank = _by_rank(table, share)
     if table.multi_label:
         known = share > 0
         f1 = float((2 * share[known] / (1 + share[known])).mean()) if known.any() else None
@@ -32,6 +49,7 @@ def baselines(table: CaseTable) -> dict[str, float | None]:
             "f1": f1,
             "sensitivity": 0.5,
             "specificity": 0.5,
+            **by_rank,
             "ece": None,
             "brier": float((share * (1 - share)).mean()),
         }
@@ -42,13 +60,14 @@ def baselines(table: CaseTable) -> dict[str, float | None]:
         "f1": _best_constant_f1(share),
         "sensitivity": 0.5,
         "specificity": 0.5,
+        **by_rank,
         "ece": None,
         "brier": float((share * (1 - share)).sum() / 2),
     }
 
 
 def constant_draws(table: CaseTable, weights: Floats) -> dict[str, Floats]:
-    """Accuracy, F1 and Brier score of the best constant prediction on weighted cases, each (draws,).
+    """Accuracy, F1, average precision and Brier score of the best constant prediction on weighted cases, each (draws,).
 
     The answer is chosen on all cases, as `baselines` does, and the same in every draw. The other metrics give a
     constant prediction the same value on any cases.
@@ -69,4 +88,5 @@ def constant_draws(table: CaseTable, weights: Floats) -> dict[str, Floats]:
         right = drawn[:, common]
         f1 = divide(alone[:, common], (drawn > 0).sum(axis=1).astype(np.float64))
         brier = errors.sum(axis=1) / 2
-    return {"accuracy": right, "f1": f1, "brier": (weights @ brier) / total}
+    precision = _precision(table, drawn)
+    return {"accuracy": right, "f1": f1, "auprc": precision, "brier": (weights @ brier) / total}

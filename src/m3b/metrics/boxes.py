@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from .arithmetic import divide
 from .cases import Floats
-from .estimators import divide
 
 COCO_IOUS = tuple(round(0.5 + 0.05 * step, 2) for step in range(10))
 FROC_RATES = (1 / 8, 1 / 4, 1 / 2, 1.0, 2.0, 4.0, 8.0)
@@ -64,6 +64,38 @@ def box_iou(first: Floats, second: Floats) -> Floats:
     return np.nan_to_num(divide(shared, sizes[0][:, None] + sizes[1][None] - shared))
 
 
+CENTRE = "centre"
+"""In place of an IoU threshold: a prediction is a hit where its centre lies inside a true box."""
+
+
+def centre_nearness(first: Floats, second: Floats) -> Floats:
+    """How near the centre of each prediction is to that of each true box that holds it; 0 where it lies outside.
+
+    LUNA16 counts a mark that lies within the nodule's radius (Setio et al., Med. Image Anal. 42, 2017); a box is what is
+    known of a finding here. Its border counts as inside.
+
+    Args:
+        first: (n, 2 d) corners of the predictions.
+        second: (m, 2 d) corners of the true boxes.
+
+    Returns:
+        (n, m) from 1 at the same centre down to 1/2 at a corner.
+    """
+    d = first.shape[1] // 2
+    centre = (first[:, None, :d] + first[:, None, d:]) / 2
+    inside = ((centre >= second[None, :, :d]) & (centre <= second[None, :, d:])).all(axis=2)
+    halves = np.maximum((second[:, d:] - second[:, :d]) / 2, 1e-300)
+    away = np.abs(centre - (second[None, :, :d] + second[None, :, d:]) / 2) / halves[None]
+    near: Floats = np.where(inside, 1 / (1 + np.sqrt(np.square(away).mean(axis=2))), 0.0)
+    return near
+
+
+def _hits(ours: Floats, theirs: Floats, rules: Sequence[float | str]) -> NDArray[np.bool_]:
+    """(rules, predictions) of one image."""
+    iou, near = box_iou(ours, theirs), centre_nearness(ours, theirs)
+    return np.stack([match_boxes(near, 0.25) if rule == CENTRE else match_boxes(iou, float(rule)) for rule in rules])
+
+
 def match_boxes(iou: Floats, least: float) -> NDArray[np.bool_]:
     """Which predictions are hits: (predictions, truths) IoU, predictions from the surest down, -> (predictions,).
 
@@ -97,9 +129,9 @@ class Ranking:
 
 
 def rank(
-    predicted: Sequence[Sequence[Box]], truth: Sequence[Sequence[Box]], label: str, ious: Sequence[float]
+    predicted: Sequence[Sequence[Box]], truth: Sequence[Sequence[Box]], label: str, ious: Sequence[float | str]
 ) -> Ranking:
-    """Match the boxes of one class in every image at every IoU threshold."""
+    """Match the boxes of one class in every image at every IoU threshold, or by `CENTRE`."""
     images, scores, hits = [], [], []
     counts = np.zeros(len(truth))
     for number, (ours, theirs) in enumerate(zip(predicted, truth, strict=True)):
@@ -110,8 +142,7 @@ def rank(
             images += [number] * len(mine)
             scores += [box.score for box in mine]
             if real:
-                iou = box_iou(np.array([box.corners for box in mine]), np.array([box.corners for box in real]))
-                hits.append(np.stack([match_boxes(iou, least) for least in ious]))
+                hits.append(_hits(np.array([b.corners for b in mine]), np.array([b.corners for b in real]), ious))
             else:
                 hits.append(np.zeros((len(ious), len(mine)), dtype=np.bool_))
     order = np.argsort(-np.array(scores), kind="stable") if scores else np.empty(0, dtype=np.int64)

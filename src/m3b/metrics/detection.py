@@ -92,11 +92,14 @@ def score_detection(
 
 def _sides(cases: Sequence[DetectionCase], patients: PatientGroup) -> dict[str, int]:
     abnormal = np.array([bool(case.abnormal) for case in cases])
-    return {"image_auroc": min(patients.patients_with(abnormal), patients.patients_with(~abnormal))}
+    ill = patients.patients_with(abnormal)
+    marked = np.array([case.pixels is not None and bool(case.pixels.abnormal.any()) for case in cases])
+    pixels = dict.fromkeys(("pixel_auroc", "pixel_ap", "pro"), patients.patients_with(marked))
+    return {"image_auroc": min(ill, patients.patients_with(~abnormal)), "image_ap": ill, **pixels}
 
 
 def _details(cases: Sequence[DetectionCase], classes: Sequence[str], froc_iou: float) -> dict[str, Any]:
-    masks, lesions, boxes, _ = cases[0].parts()
+    masks, lesions, boxes, *_ = cases[0].parts()
     details: dict[str, Any] = {}
     if masks:
         details |= mask_details([case.figures for case in cases], classes)

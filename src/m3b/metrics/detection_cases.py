@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from .boxes import Box
 from .lesions import LesionCounts
 from .masks import LabelFigures
+from .pixels import PixelCounts
 from .segmentation import check_labels
 
 
@@ -25,6 +26,7 @@ class DetectionCase:
         truth: true boxes.
         anomaly_score: how abnormal the image is as a whole, any scale, higher is more.
         abnormal: whether it is.
+        pixels: its anomaly map against its mask.
     """
 
     image: str
@@ -35,17 +37,19 @@ class DetectionCase:
     truth: tuple[Box, ...] | None = None
     anomaly_score: float | None = None
     abnormal: bool | None = None
+    pixels: PixelCounts | None = None
 
-    def parts(self) -> tuple[bool, bool, bool, bool]:
-        """Whether it has mask figures, lesions, boxes, a score of the image."""
-        return bool(self.figures), bool(self.lesions), self.truth is not None, self.anomaly_score is not None
+    def parts(self) -> tuple[bool, bool, bool, bool, bool]:
+        """Whether it has mask figures, lesions, boxes, a score of the image, a map."""
+        marks = (bool(self.figures), bool(self.lesions), self.truth is not None)
+        return (*marks, self.anomaly_score is not None, self.pixels is not None)
 
 
 def _problem(case: DetectionCase, first: DetectionCase, classes: Sequence[str]) -> str:
     if case.parts() != first.parts():
-        return f"mask figures, lesions, boxes, image score are {case.parts()}, in the first case {first.parts()}"
+        return f"mask figures, lesions, boxes, image score, map are {case.parts()}, in the first case {first.parts()}"
     if not any(case.parts()):
-        return "nothing to score: no mask figures, no lesions, no boxes and no score of the image"
+        return "nothing to score: no mask figures, no lesions, no boxes, no map and no score of the image"
     if (case.predicted is None) != (case.truth is None) or (case.anomaly_score is None) != (case.abnormal is None):
         return "a prediction without its truth, or the reverse"
     if case.anomaly_score is not None and not math.isfinite(case.anomaly_score):

@@ -6,13 +6,22 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from .boxes import COCO_IOUS, average_precision, froc, rank
+from .average_precisions import image_ap, pixel_ap
+from .boxes import CENTRE, COCO_IOUS, average_precision, froc, rank
 from .cases import Floats
 from .detection_cases import DetectionCase
 from .estimators import auroc
 from .lesions import lesion_rates
 from .measuring import Estimator, plain_figures
+from .pixel_auroc import pixel_auroc
+from .pixels import tables_of
+from .pro import LIMIT, pro
 from .segmentation import better, mask_baseline, mask_estimator, mask_rivals
+
+LOOSE_IOU = 0.1
+"""As of nnDetection and of lesion detection in 3D: boxes of small findings rarely overlap by half (Baumgartner et al.,
+MICCAI 2021; Jaeger et al., ML4H 2019)."""
+BOX_METRICS = ("map_50", "map", "map_10", "centre_ap", "froc")
 
 
 def lesion_table(cases: Sequence[DetectionCase], classes: Sequence[str]) -> Floats:
@@ -25,21 +34,55 @@ def _lesion_estimator(table: Floats) -> Estimator:
 
 
 def _box_estimator(cases: Sequence[DetectionCase], classes: Sequence[str], froc_iou: float) -> Estimator:
-    """map_50, map and froc, each (draws, classes)."""
+    """map_50, map, map_10, centre_ap and froc, each (draws, classes)."""
     predicted, truth = [case.predicted or () for case in cases], [case.truth or () for case in cases]
-    rankings = [rank(predicted, truth, name, (*COCO_IOUS, froc_iou)) for name in classes]
+    rules: tuple[float | str, ...] = (*COCO_IOUS, LOOSE_IOU, CENTRE, froc_iou)
+    rankings = [rank(predicted, truth, name, rules) for name in classes]
 
     def estimate(weights: Floats) -> dict[str, Floats]:
         precisions = np.stack([average_precision(ranking, weights) for ranking in rankings], axis=1)
-        sensitivities = np.stack([froc(ranking, weights, len(COCO_IOUS)) for ranking in rankings], axis=1)
-        overall = precisions[:, :, : len(COCO_IOUS)]
-        return {"map_50": overall[:, :, 0], "map": overall.mean(axis=2), "froc": sensitivities.mean(axis=2)}
+        sensitivities = np.stack([froc(ranking, weights, len(rules) - 1) for ranking in rankings], axis=1)
+        strict = precisions[:, :, : len(COCO_IOUS)]
+        loose, centred = precisions[:, :, len(COCO_IOUS)], precisions[:, :, len(COCO_IOUS) + 1]
+        return {
+            "map_50": strict[:, :, 0],
+            "map": strict.mean(axis=2),
+            "map_10": loose,
+            "centre_ap": centred,
+            "froc": sensitivities.mean(axis=2),
+        }
 
     return estimate
 
 
+def _image_estimator(cases: Sequence[DetectionCase]) -> Estimator:
+    score = np.array([case.anomaly_score for case in cases], dtype=np.float64)
+    abnormal = np.array([bool(case.abnormal) for case in cases])
+    return lambda weights: {
+        "image_auroc": auroc(score, abnormal, weights),
+        "image_ap": image_ap(score, abnormal, weights),
+    }
+
+
+def _pixel_estimator(cases: Sequence[DetectionCase]) -> Estimator:
+    tables = tables_of([case.pixels for case in cases if case.pixels is not None])
+    return lambda weights: {
+        "pixel_auroc": pixel_auroc(tables, weights),
+        "pixel_ap": pixel_ap(tables, weights),
+        "pro": pro(tables, weights),
+    }
+
+
+def _flat_map(cases: Sequence[DetectionCase]) -> dict[str, Floats]:
+    """The figures of a map of one level everywhere."""
+    tables = tables_of([case.pixels for case in cases if case.pixels is not None])
+    inside, outside = tables.abnormal.sum(), tables.normal.sum()
+    share = inside / max(inside + outside, 1.0)
+    return {"pixel_auroc": np.array(0.5), "pixel_ap": np.array(share), "pro": np.array(LIMIT / 2)}
+
+
 def estimators(cases: Sequence[DetectionCase], classes: Sequence[str], froc_iou: float) -> list[Estimator]:
-    masks, lesions, boxes, images = cases[0].parts()
+    masks, lesions, boxes, images, pixels = cases[0].parts()
     found: list[Estimator] = []
     if masks:
         found.append(mask_estimator([case.figures for case in cases], classes))
@@ -48,9 +91,9 @@ def estimators(cases: Sequence[DetectionCase], classes: Sequence[str], froc_iou:
     if boxes:
         found.append(_box_estimator(cases, classes, froc_iou))
     if images:
-        score = np.array([case.anomaly_score for case in cases], dtype=np.float64)
-        abnormal = np.array([bool(case.abnormal) for case in cases])
-        found.append(lambda weights: {"image_auroc": auroc(score, abnormal, weights)})
+        found.append(_image_estimator(cases))
+    if pixels:
+        found.append(_pixel_estimator(cases))
     return found
 
 
@@ -62,7 +105,7 @@ def blind_figures(
     cases: Sequence[DetectionCase], classes: Sequence[str], others: Sequence[DetectionCase] | None, froc_iou: float
 ) -> dict[str, Floats]:
     """The best of: nothing marked, everything marked (lesions), and the given image-blind answer."""
-    masks, lesions, boxes, images = cases[0].parts()
+    masks, lesions, boxes, images, pixels = cases[0].parts()
     floor: dict[str, Floats] = {}
     if masks:
         floor |= mask_baseline([case.figures for case in cases], classes)
@@ -71,9 +114,12 @@ def blind_figures(
         marked = plain_figures(_lesion_estimator(np.array(rows, dtype=np.float64)), len(cases))
         floor |= {name: np.fmax(value, 0.0) for name, value in marked.items()}
     if boxes:
-        floor |= {name: np.zeros(len(classes)) for name in ("map_50", "map", "froc")}
+        floor |= {name: np.zeros(len(classes)) for name in BOX_METRICS}
     if images:
-        floor["image_auroc"] = np.array(0.5)
+        abnormal = np.array([bool(case.abnormal) for case in cases])
+        floor |= {"image_auroc": np.array(0.5), "image_ap": np.array(abnormal.mean())}
+    if pixels:
+        floor |= _flat_map(cases)
     if others is not None:
         figures = plain_figures(joined(estimators(others, classes, froc_iou)), len(others))
         floor = {name: better(name, value, figures.get(name)) for name, value in floor.items()}
@@ -84,7 +130,7 @@ def rivals(
     cases: Sequence[DetectionCase], classes: Sequence[str], others: Sequence[DetectionCase] | None, froc_iou: float
 ) -> list[Estimator]:
     """The answers behind `blind_figures` whose figures depend on the cases, as estimators."""
-    masks, lesions, _, _ = cases[0].parts()
+    masks, lesions, *_ = cases[0].parts()
     found: list[Estimator] = []
     if masks:
         found += mask_rivals([case.figures for case in cases], classes)

@@ -9,23 +9,11 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from .arithmetic import divide, mean_defined
 from .cases import CaseTable, Floats
+from .operating import ranked
 
 ECE_BINS = 15
-
-
-def divide(above: Floats, below: Floats) -> Floats:
-    """`above / below`, NaN where `below` is zero."""
-    result = np.full(np.broadcast(above, below).shape, np.nan)
-    np.divide(above, below, out=result, where=below > 0)
-    return result
-
-
-def mean_defined(values: Floats) -> Floats:
-    """Mean over the last axis of what is not NaN; NaN where nothing is."""
-    known = ~np.isnan(values)
-    total = np.where(known, values, 0.0).sum(axis=-1)
-    return divide(total, known.sum(axis=-1).astype(np.float64))
 
 
 def auroc(score: Floats, positive: NDArray[np.bool_], weights: Floats) -> Floats:
@@ -100,8 +88,11 @@ def single_label(table: CaseTable, weights: Floats) -> dict[str, Floats]:
         "accuracy": divide(tp.sum(axis=1), total),
         "f1": mean_defined(divide(2 * tp, 2 * tp + fp + fn)),
     }
+    orders = ranked(table.probability, table.truth, weights)
+    values["auprc"] = orders.pop("auprc")[:, 1] if binary else mean_defined(orders.pop("auprc"))
     if binary:
         values["sensitivity"], values["specificity"] = recalls[:, 1], recalls[:, 0]
+        values |= {name: column[:, 1] for name, column in orders.items()}
     values["ece"] = ece(confidence, right, weights)
     values["brier"] = divide(weights @ squares, total)
     return values
@@ -122,6 +113,7 @@ def multi_label(table: CaseTable, weights: Floats) -> dict[str, Floats]:
         "f1": mean_defined(divide(2 * tp, 2 * tp + fp + fn)),
         "sensitivity": mean_defined(sensitivity),
         "specificity": mean_defined(specificity),
+        **{name: mean_defined(column) for name, column in ranked(table.probability, table.truth, weights).items()},
         "ece": np.mean(gaps, axis=0),
         "brier": divide(weights @ squares, total),
     }

@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from .arithmetic import divide, mean_defined
 from .cases import Case, CaseTable, Floats, tabulate
 from .curves import confusion
-from .estimators import class_aurocs, divide, mean_defined
+from .estimators import class_aurocs
 from .measuring import Settings, group, measure, plain_figures
 from .scores import Scores
 from .table import lower_is_better

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import ndimage, sparse
 
+from .arithmetic import divide
 from .cases import Floats
-from .estimators import divide
 from .masks import TOLERANCE_MM, LabelFigures, measure_mask
 from .surfaces import Mask
 

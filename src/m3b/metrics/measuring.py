@@ -9,9 +9,9 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from .arithmetic import divide, mean_defined
 from .bootstrap import interval, median, paired, resample, spread
 from .cases import Floats, OfPatient, patient_numbers
-from .estimators import divide, mean_defined
 from .scores import LabelScore, Measure
 from .table import lower_is_better, unbounded
 

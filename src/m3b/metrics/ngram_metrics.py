@@ -11,8 +11,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from .arithmetic import divide
 from .cases import Floats
-from .estimators import divide
 
 Words = Sequence[str]
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from .arithmetic import divide
 from .cases import Floats
-from .estimators import divide
 from .measuring import Settings, group, measure, plain_figures
 from .scores import Scores
 from .table import lower_is_better

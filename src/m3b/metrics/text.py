@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from .arithmetic import mean_defined
 from .bootstrap import resample
 from .cases import Floats
-from .estimators import mean_defined
 from .findings import Findings
 from .measuring import Estimator, Settings, group, measure, plain_figures, weighted_means
 from .meteor import meteor

@@ -9,8 +9,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from .arithmetic import divide
 from .cases import Floats
-from .estimators import divide
 from .findings import Findings, stated
 from .measuring import Estimator
 

@@ -16,6 +16,8 @@ interval of fewer depends on what is assumed, not on what is seen."""
 
 LOOKED_UP, UNSTEADY = 0.15, 0.2
 """Mean change of an answer, 0 to 1, beyond which it hangs on the exact pixels of an image, or on its framing."""
+NOTICED = 0.05
+"""Mean change under noise from which on the reason of an accepted model speaks of it: a table above a good model."""
 
 
 @dataclass(frozen=True)
@@ -150,6 +152,9 @@ def _alongside(scores: Scores, which: Sequence[str]) -> list[Measure]:
 
 def _caveats(scores: Scores) -> Iterator[str]:
     """Metrics that are worse than their baseline, though chance may have done it; answers that hang on the framing."""
+    change = _change(scores, "noise")
+    if NOTICED < change <= LOOKED_UP:
+        yield f"answers change by {change:.2f} on average where noise that nobody sees is added to test images"
     change = _change(scores, "crop")
     if change > UNSTEADY:
         yield (

@@ -24,6 +24,9 @@ _DIAGNOSIS: _Names = {
     "f1": ("F1 score", "macro F1", "F1 macro", "F-score", "F1-measure"),
     "sensitivity": ("recall", "true positive rate", "TPR", "sens"),
     "specificity": ("true negative rate", "TNR", "spec"),
+    "auprc": ("average precision", "PR-AUC", "AUC-PR", "area under the precision-recall curve", "macro AP"),
+    "sensitivity_at_90_specificity": ("sensitivity at 90 % specificity", "sens@90spec", "recall at 90 % specificity"),
+    "sensitivity_at_95_specificity": ("sensitivity at 95 % specificity", "sens@95spec", "recall at 95 % specificity"),
     "ece": ("calibration error", "expected calibration error", "calibration"),
     "brier": ("Brier score", "Brier loss"),
 }
@@ -40,8 +43,14 @@ _DETECTION: _Names = _SEGMENTATION | {
     "lesion_recall": ("recall", "sensitivity", "lesion-wise recall", "lesion sensitivity", "LTPR"),
     "map_50": ("mAP@0.5", "mAP50", "AP50", "AP@0.5", "mAP at 0.5"),
     "map": ("mean average precision", "COCO mAP", "mAP@[.5:.95]", "AP", "mAP 50-95"),
+    "map_10": ("mAP@0.1", "mAP10", "AP10", "AP@0.1", "mAP at 0.1"),
+    "centre_ap": ("centre hit AP", "center AP", "centre-hit average precision", "AP by centre hits"),
     "froc": ("CPM", "FROC score", "competition performance metric", "average FROC sensitivity"),
     "image_auroc": ("image-level AUROC", "image AUROC", "image-level AUC", "auroc", "AUC", "anomaly AUROC"),
+    "image_ap": ("image-level AP", "image AP", "AUPRC", "image-level average precision", "anomaly AP"),
+    "pixel_auroc": ("pixel-level AUROC", "pixel AUC", "pixel-level AUC", "P-AUROC"),
+    "pixel_ap": ("pixel-level AP", "pixel-level average precision", "P-AP"),
+    "pro": ("AUPRO", "per-region overlap", "AU-PRO", "PRO score"),
 }
 
 _REPORT: _Names = {

@@ -91,9 +91,11 @@ def _detection(where: str, item: Item, promise: Promise, folder: Path | None) ->
         if not isinstance(boxes, list) or len(boxes) > MAX_BOXES:
             raise ModelError(f"{where}: `boxes` must be a list of at most {MAX_BOXES}")
         fields["boxes"] = tuple(_box(f"{where}, box {n}", box, promise) for n, box in enumerate(boxes))
-    if not fields:
-        raise ModelError(f"{where}: neither `masks` nor `boxes`")
+    if "anomaly_map" in item:
+        fields["anomaly_map"] = _file(where, item["anomaly_map"], folder)
     score = item.get("anomaly_score")
+    if not fields and score is None:
+        raise ModelError(f"{where}: neither `masks` nor `boxes` nor `anomaly_score`")
     if score is None:
         return fields
     if not _number(score) or not -1e-6 <= score <= 1 + 1e-6:
@@ -175,7 +177,8 @@ class DetectionAnswers(AnswerKind):
     takes_masks = True
     use = (
         'Each prediction is `{"image": ..., "boxes": [{"label", "box", "score"}], "anomaly_score": p}`, with '
-        '`"masks": {class: file}` where the model marks voxels. Boxes are in the coordinates of the image file.'
+        '`"masks": {class: file}` where the model marks voxels, and `"anomaly_map": file` (0 to 1000 a pixel) where it '
+        "rates each pixel. Boxes are in the coordinates of the image file."
     )
     blind = "the better of finding nothing and of finding the same in every image"
     exported = "Detection of anomalies in medical images"

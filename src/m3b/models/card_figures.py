@@ -73,7 +73,13 @@ def measured(scores: Mapping[str, Any], less_is_better: Collection[str] = ()) ->
     unit = str((scores.get("details") or {}).get("distance_unit", "mixed"))
     notes += [f"hd95 is in {_UNITS.get(unit, unit)}."] if "hd95" in metrics else []
     lines = ["## Measured", "", about, "", *table(("metric", "value", "95 % interval", "image-blind baseline"), rows)]
-    return [*lines, *([" ".join(notes), ""] if notes else []), *_each(scores), *_counted(scores.get("details") or {})]
+    return [
+        *lines,
+        *([" ".join(notes), ""] if notes else []),
+        *_each(scores),
+        *_subgroups(scores),
+        *_counted(scores.get("details") or {}),
+    ]
 
 
 def _of_whom(scores: Mapping[str, Any]) -> str:
@@ -91,6 +97,17 @@ def _each(scores: Mapping[str, Any]) -> list[str]:
     names = list(dict.fromkeys(name for _, _, metrics in labels for name in metrics))
     rows = [(name, n, *(_cell(metrics.get(one) or {}) for one in names)) for name, n, metrics in labels]
     return ["### Each label", "", *table(("label", "cases", *map(escaped, names)), rows)] if names else []
+
+
+def _subgroups(scores: Mapping[str, Any]) -> list[str]:
+    """The primary metric by sex, age and what else the data says of its cases."""
+    groups, name = (scores.get("details") or {}).get("subgroups") or {}, (scores.get("primary") or {}).get("name", "")
+    rows = [
+        (attribute, one["group"], one["n"], _cell(one["measure"]) if one["measure"] else "too few, or not defined")
+        for attribute, some in groups.items()
+        for one in some
+    ]
+    return ["### Subgroups", "", *table(("attribute", "group", "cases", escaped(name)), rows)] if rows else []
 
 
 def _cell(measure: Mapping[str, Any]) -> str:

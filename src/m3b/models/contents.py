@@ -7,11 +7,14 @@ import json
 import pickletools
 import re
 import struct
-import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from m3b.untrusted import read_bytes
+
+MAX_TEXT = 32 * 2**20
+"""Bytes of one file that is looked through; whoever asks refuses larger ones before."""
 _MAGIC: tuple[tuple[bytes, str], ...] = (
     (b"\x89PNG", "a PNG image"), (b"\xff\xd8\xff", "a JPEG image"), (b"II*\x00", "a TIFF image"),
     (b"MM\x00*", "a TIFF image"), (b"GIF8", "a GIF image"), (b"\x00\x00\x00\x0cjP  ", "a JPEG 2000 image"),
@@ -55,19 +58,22 @@ def problem(file: Path, name: str) -> str:
 
     Args:
         name: as it is told; the message begins with it.
+
+    Raises:
+        OSError: it cannot be read, or holds more than `MAX_TEXT` bytes.
     """
-    with file.open("rb") as stream:
-        head = stream.read(512)
-    if is_pickle(file, head):
+    content = read_bytes(file.parent, file.name, MAX_TEXT)
+    head = content[:512]
+    if is_pickle(content):
         return f"{name} {PICKLE}"
     if kind := _kind(head):
-        if kind == "an archive" and _holds_pickle(file):
+        if kind == "an archive" and _holds_pickle(content):
             return f"{name} {PICKLE}"
         return f"{name} is {kind}; {_REMEDY[kind.split()[-1]]}"
     if name.endswith((".model", ".spm")) and head.startswith(b"\n"):
         return ""  # the vocabulary of SentencePiece, a protobuf
     try:
-        text = file.read_text(encoding="utf-8")
+        text = content.decode("utf-8")
     except UnicodeDecodeError:
         text = "\0"
     if "\0" in text:
@@ -97,13 +103,12 @@ def _binary(kind: str, head: bytes) -> bool:
     return kind not in ("an archive", "a program") or any(byte < 9 or byte > 126 for byte in head)
 
 
-def is_pickle(file: Path, head: bytes) -> bool:
-    """Whether a file is one whole pickle of any protocol; nothing of it is executed."""
-    if head[:1] == b"\x80" and head[1:2] in (b"\x02", b"\x03", b"\x04", b"\x05"):
+def is_pickle(content: bytes) -> bool:
+    """Whether these bytes are one whole pickle of any protocol; nothing of it is executed."""
+    if content[:1] == b"\x80" and content[1:2] in (b"\x02", b"\x03", b"\x04", b"\x05"):
         return True
-    if head[:1] not in (b"(", b"c", b"]", b"}", b")", b"V", b"S", b"I", b"F") or file.stat().st_size > 2**24:
+    if content[:1] not in (b"(", b"c", b"]", b"}", b")", b"V", b"S", b"I", b"F") or len(content) > 2**24:
         return False
-    content = file.read_bytes()
     count = 0
     try:
         for opcode, _, place in pickletools.genops(io.BytesIO(content)):
@@ -115,12 +120,9 @@ def is_pickle(file: Path, head: bytes) -> bool:
     return False
 
 
-def _holds_pickle(file: Path) -> bool:
-    try:
-        with zipfile.ZipFile(file) as archive:
-            return any(name.endswith(".pkl") for name in archive.namelist())
-    except (OSError, ValueError, zipfile.BadZipFile, NotImplementedError):
-        return False
+def _holds_pickle(content: bytes) -> bool:
+    """Whether an archive names one: PyTorch's old files do. Its list stands at its end, as plain text."""
+    return content.startswith(b"PK") and b".pkl" in content[-(2**20) :]
 
 
 # --- tables of cases -----------------------------------------------------------------------------------------------

@@ -12,11 +12,10 @@ from m3b import untrusted
 from m3b.errors import ModelError
 
 from . import contents
+from .contents import MAX_TEXT
 from .freezing import MAX_BYTES, MAX_FILES
 from .running import read_classes
 
-MAX_TEXT = 32 * 2**20
-"""Bytes of one text file."""
 REQUIRED = ("predict.py", "config.json", "README.md", "requirements.txt")
 
 _WRITTEN_BY_M3B = {"README.md", "metrics.json", "provenance.json"}

@@ -47,6 +47,8 @@ def chosen(index: Index) -> list[tuple[str, Record]]:
 
 
 def _kind(record: Record) -> str:
+    if "abnormal" in record.extra:
+        return "abnormal" if record.extra["abnormal"] else "normal"
     if record.boxes is not None:
         return "marked" if record.boxes else "nothing marked"
     return ", ".join(record.labels) or ("marked" if record.masks else "")

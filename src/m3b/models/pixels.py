@@ -6,7 +6,6 @@ Whole volumes cross as a file of plain values in a folder that the reader may wr
 from __future__ import annotations
 
 import math
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -20,8 +19,7 @@ from m3b.errors import DataError
 from m3b.reader import Reader, Request
 from m3b.reader.blob import Blob
 from m3b.reader.outside import file_of, placed, reading
-from m3b.untrusted import Unsafe, read_bytes
-from m3b.writing import temporary
+from m3b.untrusted import TemporaryFolder, Unsafe, read_bytes
 
 _NAME = "pixels"
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
@@ -204,8 +202,8 @@ def opener(path: str | None) -> Iterator[Opener]:
     Args:
         path: of a file, folder or item of an archive; None where nothing but masks is opened.
     """
-    with tempfile.TemporaryDirectory(prefix=temporary("pixels")) as name:
-        folder = Path(name).resolve()
+    with TemporaryFolder("pixels") as place:
+        folder = place.resolve()
         seen = [] if path is None else [file_of(placed(path))]
         with reading([*seen, folder], write=[folder]) as reader:
             yield Opener(reader, folder)

@@ -44,6 +44,7 @@ class Prediction:
         masks: class -> binary mask file, where classes may overlap.
         boxes: detection: what was found; None where the model gives no boxes.
         anomaly_score: detection: how abnormal the image is as a whole, 0 to 1.
+        anomaly_map: detection: a file on the image's grid with a whole number from 0 to 1000 a pixel, higher is more abnormal.
         volumes_ml: segmentation: class -> millilitres, None where the spacing is unknown.
         findings: report.
         impression: report.
@@ -58,6 +59,7 @@ class Prediction:
     masks: Mapping[str, Path] = field(default_factory=dict)
     boxes: tuple[BoxAnswer, ...] | None = None
     anomaly_score: float | None = None
+    anomaly_map: Path | None = None
     volumes_ml: Mapping[str, float | None] = field(default_factory=dict)
     findings: str | None = None
     impression: str | None = None
@@ -74,6 +76,7 @@ class Prediction:
             *((f"{name}, ml", "unknown" if value is None else f"{value:.1f}") for name, value in self.volumes_ml.items()),
             *((f"box {n}", str(box)) for n, box in enumerate(self.boxes or (), 1)),
             ("anomaly score", "" if self.anomaly_score is None else f"{self.anomaly_score:.3f}"),
+            ("anomaly map", self.anomaly_map),
             ("findings", self.findings), ("impression", self.impression), *self.extra.items(),
         ]  # fmt: skip
         return as_html(file_name(paths_of(self.image)), rows)
@@ -118,6 +121,8 @@ class Prediction:
             answer["boxes"] = [box.to_dict() for box in self.boxes]
         if self.anomaly_score is not None:
             answer["anomaly_score"] = self.anomaly_score
+        if self.anomaly_map is not None:
+            answer["anomaly_map"] = str(self.anomaly_map)
         if self.findings is not None or self.impression is not None:
             answer |= {"findings": self.findings or "", "impression": self.impression or ""}
         return answer

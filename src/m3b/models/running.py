@@ -18,7 +18,6 @@ from m3b import untrusted
 from m3b.data.kinds import DEFAULT
 from m3b.data.records import Reference, plain
 from m3b.errors import ModelError
-from m3b.writing import temporary
 
 from .answers import names, of
 from .output import check_output, read_output
@@ -140,7 +139,7 @@ def run_predict(
         if keep is None:
             if of(promise.task).needs_folder:
                 raise ModelError(f"a {promise.task} model writes mask files; say in which folder they shall stay")
-            keep = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix=temporary("predict"))))
+            keep = stack.enter_context(untrusted.TemporaryFolder("predict"))
         out = keep.resolve() / "predictions.json"
         handle, name = tempfile.mkstemp(prefix=".cases-", suffix=".json", dir=out.parent)  # nobody's file is in its way
         asked = Path(name)
@@ -157,4 +156,4 @@ def run_predict(
         predictions = check_output(raw, paths, promise, folder=out.parent, strict=strict)
     if status == 1 and not any(item.error for item in predictions):
         raise ModelError(f"predict.py ended with status 1 and printed: {log.strip()[-1500:] or 'nothing'}")
-    return [replace(item, masks={}) for item in predictions] if unkept else predictions
+    return [replace(item, masks={}, anomaly_map=None) for item in predictions] if unkept else predictions

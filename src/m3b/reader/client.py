@@ -6,7 +6,6 @@ import contextlib
 import os
 import site
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable
@@ -17,12 +16,14 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import m3b
+from m3b.cleanup import undo_on_error
 from m3b.errors import Cancelled
 from m3b.reader import wire
 from m3b.reader.faults import ReaderFault, unpack
 from m3b.reader.request import Request
 from m3b.resources import resources_dir
 from m3b.sandbox import Limits, Mounts, Process, Sandbox
+from m3b.untrusted import TemporaryFolder
 
 Q = TypeVar("Q")
 A = TypeVar("A")
@@ -103,7 +104,9 @@ class Reader:
             while True:
                 live = self._running()
                 try:
-                    return cast(A, self._once(live, request, question, (broken, alone), patience, (opening, progress)))
+                    with undo_on_error(self._drop_if_asked, live):
+                        told = (opening, progress)
+                        return cast(A, self._once(live, request, question, (broken, alone), patience, told))
                 except _Ended as ended:
                     self._drop()
                     if not ended.file and live.answered:
@@ -114,10 +117,6 @@ class Reader:
                     if not ended.file or ended.file in broken or len(broken) >= MAX_LOST:
                         raise ReaderFault(ended.words()) from None
                     broken[ended.file] = ended.words()
-                except BaseException:
-                    if live.asked:  # whoever interrupts must not leave half an answer to the next question
-                        self._drop()
-                    raise
 
     def warm(self) -> None:
         """Start it now, if it is not running, without waiting until it is ready. Raises SandboxError."""
@@ -140,6 +139,11 @@ class Reader:
             self._live = _Live(self.sandbox, self.mounts, self.limits)
             self.starts += 1
         return self._live
+
+    def _drop_if_asked(self, live: _Live) -> None:
+        """Whoever interrupts must not leave half an answer to the next question."""
+        if live.asked:
+            self._drop()
 
     def _drop(self) -> None:
         if self._live is not None:
@@ -229,27 +233,22 @@ class _Live:
 
     def __init__(self, sandbox: Sandbox, mounts: Mounts, limits: Limits) -> None:
         self.file, self.asked, self.answered, self._limits = "", False, False, limits
-        self._place = tempfile.TemporaryDirectory(prefix=f"m3b-reader-{os.getpid()}-")
-        place = Path(self._place.name)
-        inside, empty = place / "inside", place / "output"
+        self._place = TemporaryFolder("reader")
+        inside, empty = self._place.path / "inside", self._place.path / "output"
         inside.mkdir()
         question_end, self._to = os.pipe()
         self._from, answer_end = os.pipe()
         try:
-            self._process: Process = sandbox.start(
-                [sys.executable, "-P", "-c", _start(question_end, answer_end)],
-                cwd=inside,
-                mounts=replace(mounts, read=(*mounts.read, *libraries(), inside)),
-                output=empty,
-                limits=limits,
-                env={},
-                keep=(question_end, answer_end),
-            )
-        except BaseException:
-            os.close(self._to)
-            os.close(self._from)
-            self._place.cleanup()
-            raise
+            with undo_on_error(self._place.close), undo_on_error(self._hang_up):
+                self._process: Process = sandbox.start(
+                    [sys.executable, "-P", "-c", _start(question_end, answer_end)],
+                    cwd=inside,
+                    mounts=replace(mounts, read=(*mounts.read, *libraries(), inside)),
+                    output=empty,
+                    limits=limits,
+                    env={},
+                    keep=(question_end, answer_end),
+                )
         finally:
             os.close(question_end)
             os.close(answer_end)
@@ -290,10 +289,12 @@ class _Live:
         said = self._output.read_text(encoding="utf-8", errors="replace").strip().splitlines()
         return _Ended(self.file, f"exit code {end.code}{': ' + said[-1][:300] if said else ''}")
 
+    def _hang_up(self) -> None:
+        for end in (self._to, self._from):
+            with contextlib.suppress(OSError):
+                os.close(end)
+
     def end(self) -> None:
-        with contextlib.suppress(OSError):
-            os.close(self._to)
-        with contextlib.suppress(OSError):
-            os.close(self._from)
+        self._hang_up()
         self._process.stop()
-        self._place.cleanup()
+        self._place.close()

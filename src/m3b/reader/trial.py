@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import socket
-import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -14,8 +13,7 @@ from typing import TYPE_CHECKING, Literal
 
 from m3b.errors import M3bError
 from m3b.reader.request import Request
-from m3b.untrusted import opening
-from m3b.writing import temporary
+from m3b.untrusted import TemporaryFolder, opening
 
 if TYPE_CHECKING:
     from m3b.sandbox import Probe
@@ -66,8 +64,8 @@ def probe(mode: str = "auto") -> Probe:
     from m3b.reader.client import Reader
     from m3b.sandbox import Mounts, Probe, choose
 
-    with tempfile.TemporaryDirectory(prefix=temporary("probe")) as place:
-        seen, unseen = Path(place, "seen"), Path(place, "unseen")
+    with TemporaryFolder("probe") as place:
+        seen, unseen = place / "seen", place / "unseen"
         for folder in (seen, unseen):
             folder.mkdir()
             (folder / "file").write_bytes(b"")

@@ -36,6 +36,23 @@ def _cell(measure: dict[str, Any]) -> Html:
     return join(figure(measure.get("value")), tag("small", " ", " ".join(below)) if below else None)
 
 
+def subgroups_part(scores: dict[str, Any]) -> Html:
+    """The primary metric by sex, age and what else the data says of its cases."""
+    rows: list[list[Child]] = []
+    for name, groups in as_dict(as_dict(scores.get("details")).get("subgroups")).items():
+        for one in map(as_dict, as_list(groups)):
+            measure = as_dict(one.get("measure"))
+            told = _cell(measure) if measure else "too few, or not defined"
+            rows.append([brief(name, 60), brief(one.get("group", ""), 60), count(one.get("n")), told])
+    if not rows:
+        return Html("")
+    head = ("Attribute", "Group", "Test cases", metric_name(as_dict(scores.get("primary")).get("name", "")))
+    note = tag(
+        "p", "Small groups have wide intervals; a difference counts where intervals do not meet.", class_="quiet"
+    )
+    return section_part("Subgroups", note, table(head, rows))
+
+
 def details_part(scores: dict[str, Any]) -> Html:
     """Lesions found and missed, labels missed or invented, sensitivities of the FROC, different texts."""
     details = as_dict(scores.get("details"))
@@ -59,13 +76,13 @@ def _lesions(details: dict[str, Any]) -> Html:
     keys = list(dict.fromkeys(key for row in rows.values() for key in row))
     if not keys:
         return Html("")
-    head = ("Lesions", *(brief(key.replace("_", " "), 40) for key in keys))
+    head = ("Regions", *(brief(key.replace("_", " "), 40) for key in keys))
     inside = table(head, [[brief(name, 80), *(count(row.get(key)) for key in keys)] for name, row in rows.items()])
     rule = details.get("rule")
     about = (
-        tag("p", f"A lesion counts as found by this rule: {rule}.", class_="quiet") if isinstance(rule, str) else None
+        tag("p", f"A region counts as found by this rule: {rule}.", class_="quiet") if isinstance(rule, str) else None
     )
-    return section_part("Lesions found and missed", about, inside)
+    return section_part("Regions found and missed", about, inside)
 
 
 def _froc(froc: dict[str, Any]) -> Html:

@@ -10,7 +10,7 @@ from m3b.metrics.table import unbounded
 from .agreement import agreement_charts, agreement_words
 from .charts import SERIES, calibration_chart, gauge, legend, roc_chart
 from .gather import RunFiles, as_dict, as_list, number
-from .labels import details_part, labels_part
+from .labels import details_part, labels_part, subgroups_part
 from .markup import Child, Html, join, section, table, tag
 from .words import count, figure, metric_name, span
 
@@ -96,6 +96,7 @@ def measured_section(files: RunFiles) -> Html:
         charts,
         *(tag("p", line) for line in agreement_words(scores)),
         labels_part(scores) or _classes(scores),
+        subgroups_part(scores),
         details_part(scores),
     )
 
@@ -156,7 +157,12 @@ def _confusion(scores: dict[str, Any]) -> Html:
     if scores.get("multi_label"):
         head: list[Child] = ["Finding", "True pos.", "False pos.", "Missed", "True neg."]
         rows = [[name, *map(count, row[:4])] for name, row in zip(names, matrix, strict=False)]
-        return tag("figure", tag("figcaption", "Decisions at probability 0.5"), table(head, rows), class_="wide")
+        return tag(
+            "figure",
+            tag("figcaption", "Decisions, with the thresholds that the model was delivered with"),
+            table(head, rows),
+            class_="wide",
+        )
     rows_html = [
         [name, *(_cell(value, row, i == j) for j, value in enumerate(row[: len(names)]))]
         for i, (name, row) in enumerate(zip(names, matrix, strict=False))

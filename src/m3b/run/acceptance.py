@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,6 +29,7 @@ from m3b.models.opened import DRAW, ToDraw
 from m3b.reader import Reader
 from m3b.report.plan_page import plan_page
 from m3b.run.folder import Run
+from m3b.run.leftovers import FROZEN
 from m3b.run.packaging import PREDICTIONS, acceptable_range, keep_trial
 from m3b.run.readings import Readings
 from m3b.summaries import AuditSummary
@@ -40,10 +41,11 @@ if TYPE_CHECKING:
 
 MAX_GROUPING = 200
 """Characters of the words on what groups the images, which lie where scripts can write."""
-PAGE, READING = "reading.html", "reading.json"
-"""The page of the run folder that shows how the data was read, and the reading as JSON to edit."""
-FROZEN = ".frozen"
-"""The folder of the run in which a hand-over is looked at."""
+INDEX = "index"
+"""Below `FROZEN`: an index that is looked at."""
+PAGE, READING, NEAREST = "reading.html", "reading.json", "reading-proposed.json"
+"""The page of the run folder that shows how the data was read; the reading that the accepted index was made from, as JSON to
+edit; and where a script made the index, so that there is none, the best that was proposed."""
 
 
 class Inspector:
@@ -52,7 +54,7 @@ class Inspector:
     Args:
         predict: runs a deliverable on cases, confined.
         baseline: makes the best answer that looks at no image.
-        reader: makes a reader process for a folder and for the raw data that it leads to.
+        reader: the reader process for hand-overs, what is locked and the raw data.
         emit: takes events.
         readings: executes what the Data Engineer hands over as a reading.
         confined: whether scripts cannot write to the raw data.
@@ -65,7 +67,7 @@ class Inspector:
         run: Run,
         predict: Predict,
         baseline: Baseline,
-        reader: Callable[[Path], Reader],
+        reader: Callable[[], Reader],
         emit: Emit,
         readings: Readings,
         *,
@@ -100,20 +102,19 @@ class Inspector:
         try:
             return self._check_index(selection, card, said)
         finally:
-            remove_tree(self.run.folder / FROZEN)
+            remove_tree(self.run.folder / FROZEN / INDEX)
 
     def _check_index(self, selection: Selection, card: Card, said: str) -> Verdict:
         if refused := self.readings.execute(selection, card):
             return refused
         self.emit(StageBegun("auditing the data"))
         tick = lambda done, total: self.emit(Output(0, f"audit: {done} of {total} images"))  # noqa: E731
-        frozen = self.run.folder / FROZEN
+        frozen = self.run.folder / FROZEN / INDEX
         try:
             notes = freeze(self.run.work, frozen, self.raw_roots, selection.task)
         except DataError as error:
             return rejected(str(error))
-        with self.reader(frozen) as reader:
-            verdict = check_index(frozen, selection, request=self.request, said=said, tick=tick, reader=reader)
+        verdict = check_index(frozen, selection, request=self.request, said=said, tick=tick, reader=self.reader())
         self._publish(frozen)
         if not verdict.accepted:
             return verdict
@@ -160,15 +161,13 @@ class Inspector:
 
     def _show(self, selection: Selection) -> None:
         """The page that shows people how the data was read; nothing rests on it, so that it fails quietly."""
-        with self.reader(self.run.locked) as reader:
-            try:
-                drawn = reader.ask(DRAW, ToDraw(self.run.locked, selection.task)).cases
-            except DataError:
-                drawn = ()
+        try:
+            drawn = self.reader().ask(DRAW, ToDraw(self.run.locked, selection.task)).cases
+        except DataError:
+            drawn = ()
         readings = self.readings.shown()
         plan = {"task": selection.task, "readings": readings, "counted": self.readings.facts}
-        if spec := next((one["spec"] for one in readings if one.get("spec")), None):
-            replace_text(self.run.folder / READING, json.dumps(spec, indent=1, ensure_ascii=False) + "\n")
+        _keep_readings(self.run.folder, self.readings.facts.get("spec"), readings)
         replace_text(self.run.folder / PAGE, plan_page(self.request, plan, drawn), errors="replace")
         self.emit(Noted(f"How the data is read, with examples: {self.run.folder / PAGE} (shows patients)"))
 
@@ -239,6 +238,17 @@ class Inspector:
         if self._last:
             return self._last[1]
         return self.check_model(selection, card) if (self.run.work / FOLDER).is_dir() else None
+
+
+def _keep_readings(folder: Path, accepted: object, readings: Sequence[Mapping[str, Any]]) -> None:
+    """The accepted reading as JSON; of an index that a script made, what was proposed, under a name that says so. What an
+    earlier index left there goes."""
+    proposed = next((one["spec"] for one in readings if one.get("spec")), None) if accepted is None else None
+    for name, spec in ((READING, accepted), (NEAREST, proposed)):
+        if spec is None:
+            (folder / name).unlink(missing_ok=True)
+        else:
+            replace_text(folder / name, json.dumps(spec, indent=1, ensure_ascii=False) + "\n")
 
 
 def _aside(run: Run) -> tuple[tuple[Path, Path], ...]:

@@ -29,7 +29,7 @@ def guarded(name: str, function: Callable[P, R]) -> Callable[P, R]:
             return function(*args, **kwargs)
         except (RunEnd, ToolError):
             raise  # says on purpose how to go on
-        except Exception as error:
+        except Exception as error:  # a function of the user's raises what it likes
             said = f"{type(error).__name__}: {error}".rstrip(": ")
             raise CallbackFailed(f"`{name}`, which was given to m3b, raised {said}. Fix it, then resume.") from error
 

@@ -10,7 +10,7 @@ from m3b.agents.verdict import accepted
 from m3b.data.audit_common import told_patients
 from m3b.errors import Declined, WrongUse
 from m3b.events import HandedOver, Noted
-from m3b.run.acceptance import PAGE, READING
+from m3b.run.acceptance import NEAREST, PAGE, READING
 from m3b.run.context import RunContext
 from m3b.run.performing import Performer
 from m3b.run.stages import IndexStage
@@ -55,8 +55,13 @@ def question(run: RunContext, selection: Selection, data: DataIndex, fault: str 
     if data.weak:
         told.append(f"To be decided: {data.weak}")
     told.append(f"Page with examples: {run.folder.folder / PAGE}")
-    spec = run.folder.folder / READING
-    told.append(f"The reading as JSON: {spec}" if spec.is_file() else "The index was not made from a reading.")
+    spec = _to_edit(run)
+    if spec is None:
+        told.append("The index was not made from a reading.")
+    elif spec.name == READING:
+        told.append(f"The reading as JSON: {spec}")
+    else:
+        told.append(f"A script made the index and no reading says the same; the best that was proposed: {spec}")
     return "\n".join([*told, "Answer yes (train), no (end here), or the path of an edited reading."])
 
 
@@ -101,8 +106,12 @@ def _read_again(run: RunContext, performer: Performer, stage: IndexStage, file: 
     performer.keep(stage, accepted(verdict.artifact))
 
 
+def _to_edit(run: RunContext) -> Path | None:
+    """The accepted reading, or the nearest that was proposed; None where there is neither."""
+    places = (run.folder.folder / name for name in (READING, NEAREST))
+    return next((place for place in places if place.is_file()), None)
+
+
 def _goes_on(run: RunContext) -> str:
-    return (
-        f"Edit {run.folder.folder / READING}; `{run.folder.command('resume')}` asks again and takes its path, and a new run "
-        "takes it as --index."
-    )
+    place = _to_edit(run) or "a reading (`m3b look -o` writes one)"
+    return f"Edit {place}; `{run.folder.command('resume')}` asks again and takes its path, and a new run takes it as --index."

@@ -83,13 +83,13 @@ class RunContext:
         read = [*self.raw.values(), self.folder.resources]
         self.tools = toolbox(self, roots, read)
         self.executor = Executor(self.sandbox, self.folder, read, self.cancel.is_set)
-        readings = Readings(self.folder, self.executor.reading, self.emit, self.given)
+        readings = Readings(self.folder, self.executor.job, self.emit, self.given)
         confined = self.sandbox.name != "off"
         self.inspector = Inspector(
             self.folder,
             self.executor.predict,
             self.executor.baseline,
-            self.executor.reader,
+            self.executor.checking,
             self.emit,
             readings,
             confined=confined,
@@ -159,19 +159,25 @@ class RunContext:
     def show_training_only(self, dataset: str, task: str, tick: Callable[[int, int], None]) -> None:
         """From here on no script, preview or probe meets the raw data, the test cases or what the index was made with."""
         self.tools.close()
+        self.executor.close()
         link = self.sandbox.name != "off"
-        roots = begin_training(self.folder, self.raw, dataset, task, link=link, tick=tick, reader=self.executor.reader)
+        about = {"request": self.request, "modality": self.card.modality, "anatomy": self.card.anatomy}
+        roots = begin_training(
+            self.folder, self.raw, dataset, task, link=link, tick=tick, reader=self.executor.reader, about=about
+        )
         self.work_with(roots, [self.folder.folder / VIEW, self.folder.resources])
 
     def leave(self, *, resumable: bool) -> None:
         """Stop every process, and put back for people what training did not see."""
         self.tools.close()
+        self.executor.close()
         if index := self.state.index:
             end_training(self.folder, self.raw, index.task, keep_view=resumable)
 
     def close(self) -> None:
         """Stop every process and close the journal."""
         self.tools.close()
+        self.executor.close()
         self.journal.close()
 
 

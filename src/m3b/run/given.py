@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,10 +11,10 @@ from typing import TYPE_CHECKING, Any, TypedDict
 from m3b.agents.verdict import Fault, Verdict, rejected
 from m3b.data.cards import Card
 from m3b.errors import DataError, WrongUse
-from m3b.run.sandbox_runner import start_reading
-from m3b.sandbox import Sandbox
-from m3b.untrusted import Unsafe, read_json
-from m3b.writing import temporary
+from m3b.reader import Reader
+from m3b.sandbox import Mounts, Sandbox
+from m3b.tools.surveying import JOB
+from m3b.untrusted import TemporaryFolder
 
 if TYPE_CHECKING:
     from m3b.data.spec.given import Given
@@ -151,38 +149,24 @@ def _below(text: str, root: Path) -> str:
 def try_out(given: Given, root: Path, sandbox: Sandbox) -> None:
     """Raises WrongUse where what was given does not fit the folder."""
     job = {"do": "check", "given": given.model_dump(mode="json", exclude_defaults=True)}
-    with tempfile.TemporaryDirectory(prefix=temporary("given")) as place:
+    with TemporaryFolder("given") as place, Reader(sandbox, Mounts(read=(root,), write=(place,))) as reader:
         try:
-            outside(job, root, Path(place), sandbox, wall_s=600.0)
+            outside(job, root, place, reader)
         except DataError as error:
             told = "The reading that was given does not fit the data: " if given.index is not None else ""
             raise WrongUse(f"{told}{error}") from error
 
 
-def outside(
-    job: Mapping[str, Any], root: Path, place: Path, sandbox: Sandbox, work: Path | None = None, *, wall_s: float
-) -> dict[str, Any]:
+def outside(job: Mapping[str, Any], root: Path, place: Path, reader: Reader) -> dict[str, Any]:
     """The answer to a job of `m3b.data.spec.inside`, outside of any run.
+
+    Args:
+        reader: sees `root` and may write to `place`.
 
     Raises:
         DataError: it failed, or says that the data is at fault.
     """
-    from m3b.data.spec.inside import ANSWER, JOB
-
-    exchange = place / "exchange"
-    exchange.mkdir(exist_ok=True)
-    (exchange / JOB).write_text(json.dumps({**job, "root": str(root)}, ensure_ascii=False), encoding="utf-8")
-    process = start_reading(sandbox, sys.executable, exchange, root, work, place / "output", wall_s)
-    ended = process.wait(wall_s + 60) or process.stop()
-    try:
-        answer = read_json(exchange, ANSWER)
-    except (OSError, Unsafe, ValueError) as error:
-        said = (place / "output").read_text(encoding="utf-8", errors="replace").strip().splitlines()
-        raise DataError(
-            f"Reading the folder failed ({ended.reason}, exit code {ended.code}): {(said or [''])[-1]}"
-        ) from error
-    (exchange / ANSWER).unlink()
+    answer = reader.ask(JOB, {**job, "root": str(root), "place": str(place)})
     if "error" in answer:
         raise DataError(str(answer["error"]))
-    found: dict[str, Any] = answer
-    return found
+    return answer

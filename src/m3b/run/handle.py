@@ -137,7 +137,7 @@ class RunHandle:
         """
         try:
             result = self._work(self._feed.put, self._cancel)
-        except BaseException as error:
+        except BaseException as error:  # carried over to whoever waits for the result
             self._close()
             self._end.set_exception(error)
             raise

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import re
-import tempfile
-import time
 from pathlib import Path
 
 from m3b.run.folder import Run
 from m3b.untrusted import Unsafe, is_folder, remove_tree, walk
+from m3b.untrusted.temporary import sweep_temporary
 
 SCRATCH = "scratch"
 """Where the Data Engineer's working directory lies while others train; see `m3b.run.training_view`."""
 WORK_PART = ".work.part"
 """The working directory of those who train, until it takes the place of the Data Engineer's."""
 
-IN_RUN = (".staged-*", ".output-*", ".model.part", ".resources.part", ".view.part", ".frozen")
+FROZEN = ".frozen"
+"""Below it lies what was handed over while it is looked at."""
+IN_RUN = (".staged-*", ".output-*", ".model.part", ".resources.part", ".view.part", FROZEN)
 """Test images staged for predict.py, outputs of checks, copies that were not made to their end."""
 IN_LOCKED = (".model.part", "*.accepted")
 """A model that was being copied; an earlier one that was set aside while another was measured, which is done again."""
@@ -26,9 +26,6 @@ _REPLACED = re.compile(r"\.[\w-]+\.(?:json|html|md)\.\d+")
 """What `m3b.writing.replace_text` writes first."""
 _WRITTEN = re.compile(r"(?:.*/)?\.[^/]{1,100}\.[0-9a-f]{12}\.tmp")
 """What `m3b.untrusted.write_whole` writes first."""
-_TEMPORARY = re.compile(r"m3b-[a-z]+-(\d+)-\w+")
-MIN_AGE_S = 3600.0
-"""A process of another container has no number here: only folders that were left alone this long are nobody's."""
 
 
 def sweep(run: Run) -> None:
@@ -46,7 +43,7 @@ def sweep(run: Run) -> None:
     if not (run.folder / SCRATCH).is_dir():  # else it is whole, and about to take its place
         remove_tree(run.folder / WORK_PART)
     _sweep_work(run.work)
-    _sweep_temporary()
+    sweep_temporary()
 
 
 def _sweep_work(work: Path) -> None:
@@ -56,13 +53,3 @@ def _sweep_work(work: Path) -> None:
         for found in list(walk(work)):
             if found.kind == "file" and _WRITTEN.fullmatch(found.name):
                 remove_tree(work / found.name)
-
-
-def _sweep_temporary() -> None:
-    for left in Path(tempfile.gettempdir()).glob("m3b-*-*-*"):
-        found = _TEMPORARY.fullmatch(left.name)
-        with contextlib.suppress(OSError):
-            status = left.lstat()
-            old = time.time() - status.st_mtime > MIN_AGE_S
-            if found and status.st_uid == os.getuid() and old and not Path("/proc", found[1]).exists():
-                remove_tree(left)

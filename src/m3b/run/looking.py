@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from m3b.data.cards import Card, own_notes
 from m3b.errors import DataError, WrongUse
+from m3b.reader import Reader
 from m3b.run.given import below, outside, try_out
 from m3b.run.origin import as_reading
-from m3b.run.readings import SURVEY_S, WALL_S, account
-from m3b.sandbox import Mounts, Sandbox, choose
-from m3b.writing import temporary
+from m3b.run.readings import SURVEY_S, account
+from m3b.sandbox import Mounts, choose
+from m3b.untrusted import TemporaryFolder
 
 if TYPE_CHECKING:
     from m3b.data.spec.given import Given
@@ -103,6 +103,14 @@ def look(
     if given is not None:
         given = below(given, folder)
         try_out(given, folder, sandbox)
+    with Reader(sandbox, Mounts(read=(folder,), write=(place,))) as reader:
+        return _looked(folder, request, place, reader, (task, given, draw))
+
+
+def _looked(
+    folder: Path, request: str, place: Path, reader: Reader, asked_for: tuple[str, Given | None, bool]
+) -> FolderLook:
+    task, given, draw = asked_for
     if given is not None and given.index is not None:
         asked, insufficient = str(given.index.task), ""
         readings: tuple[dict[str, Any], ...] = (as_reading(given.index),)
@@ -113,9 +121,9 @@ def look(
         parts = given.model_dump(mode="json", exclude_defaults=True) if given is not None else {}
         job: dict[str, Any] = {"do": "propose", "request": request, "classes": [], "given": parts,
                "notes": own_notes(folder), "boxes": "box" in request.casefold() or None, "seconds": SURVEY_S}  # fmt: skip
-        answer = outside({**job, "task": asked}, folder, place, sandbox, wall_s=WALL_S)
+        answer = outside({**job, "task": asked}, folder, place, reader)
         for other in () if task or answer["readings"] else may_mean(request):
-            found = outside({**job, "task": other}, folder, place, sandbox, wall_s=WALL_S)
+            found = outside({**job, "task": other}, folder, place, reader)
             if found["readings"]:
                 asked, answer = other, found
                 break
@@ -126,26 +134,24 @@ def look(
     (work / "Datapath").mkdir(parents=True)
     job = {"do": "execute", "task": asked, "name": "data", "work": str(work), "spec": readings[0]["spec"]}
     try:
-        counted = outside(job, folder, place, sandbox, work, wall_s=WALL_S)
+        counted = outside(job, folder, place, reader)
     except DataError as error:
         return FolderLook(asked, readings, insufficient or f"The best reading cannot be executed: {error}",
                     request=request)  # fmt: skip
-    examples = _drawn(sandbox, folder, work, asked) if draw else ()
+    examples = _drawn(reader, folder, work, asked) if draw else ()
     return FolderLook(asked, readings, insufficient, counted, request, examples)
 
 
-def _drawn(sandbox: Sandbox, folder: Path, work: Path, task: str) -> tuple[Example, ...]:
+def _drawn(reader: Reader, folder: Path, work: Path, task: str) -> tuple[Example, ...]:
     """Examples of the index in `work`, drawn in the reader; none where that fails, since nothing rests on them."""
     from m3b.models.opened import DRAW, ToDraw
-    from m3b.reader import Reader
 
     (work / "data").mkdir(exist_ok=True)
     (work / "data" / "data").symlink_to(folder, target_is_directory=True)
-    with Reader(sandbox, Mounts(read=(work, folder), write=())) as reader:
-        try:
-            return reader.ask(DRAW, ToDraw(work, task)).cases
-        except DataError:
-            return ()
+    try:
+        return reader.ask(DRAW, ToDraw(work, task)).cases
+    except DataError:
+        return ()
 
 
 def guessed(request: str) -> str:
@@ -182,5 +188,5 @@ def planned(cards: Sequence[Card], request: str, given: Given | None, *, draw: b
     mine = [card for card in cards if card.own and card.path and card.path.is_dir()]
     if len(mine) != 1 or mine[0].path is None:
         raise WrongUse(f"A plan is of one data folder; there are {len(mine)}.")
-    with tempfile.TemporaryDirectory(prefix=temporary("plan")) as place:
-        return look(mine[0].path, request, Path(place), task=mine[0].task, given=given, draw=draw)
+    with TemporaryFolder("plan") as place:
+        return look(mine[0].path, request, place, task=mine[0].task, given=given, draw=draw)

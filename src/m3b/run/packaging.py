@@ -27,6 +27,7 @@ from m3b.models.manifest import changes
 from m3b.run.folder import Run
 from m3b.tasks import family
 from m3b.tasks.control import controlled
+from m3b.tasks.subgroups import apart, with_subgroups
 from m3b.writing import replace_text
 
 PACKAGES = ("m3b", "torch", "transformers", "monai", "numpy", "accelerate")
@@ -120,7 +121,7 @@ def measured_scores(run: Run, selection: Selection, seed: int, baseline: Baselin
     index, of_task = read_index(run.locked, selection.task), family(selection.task)
     trivial = baseline(index.train, index.test, index, run.locked) if baseline else None
     scores = of_task.score_all(trial.rows, index, primary=selection.metric, trivial=trivial, seed=seed)
-    scores = controlled(scores, trial.rows, of_task)
+    scores = with_subgroups(controlled(scores, trial.rows, of_task), of_task, trial.rows, index, seed=seed)
     return replace(scores, patients_known=index.patients_known)
 
 
@@ -163,6 +164,7 @@ def _card_info(
     if delivered.scores.n_patients < 100:
         what = "patients" if data.patients_known else "cases"
         limits.append(f"Measured on {delivered.scores.n_patients} {what} only: the interval is wide for that reason.")
+    limits += apart(delivered.scores.details.get("subgroups", {}))
     validation = model.validation.get("value")
     return {
         "title": _title(selection, card, data),

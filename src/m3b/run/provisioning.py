@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from m3b.data import kinds
-from m3b.data.cards import Card
+from m3b.data.cards import ABSENT, Card, absent_lines
 from m3b.data.schemas import example, example_labels, json_schema
 from m3b.errors import WrongUse
 from m3b.events import Output
@@ -64,7 +64,8 @@ def lay_out(run: Run, cards: Iterable[Card], resources: Path, templates: Mapping
     for folder in (run.work, run.locked):
         folder.mkdir(parents=True, exist_ok=True)
     plain_folder(run.work, "data")
-    for card in cards:
+    known = list(cards)
+    for card in known:
         if card.path is None or not card.path.is_dir():
             continue
         if run.folder.resolve().is_relative_to(card.path.resolve()):
@@ -73,7 +74,7 @@ def lay_out(run: Run, cards: Iterable[Card], resources: Path, templates: Mapping
         lead(run.work / "data" / card.root, card.path)
     if not run.resources.is_dir():
         try:
-            _snapshot(resources, templates, run.resources)
+            _snapshot(resources, templates, known, run.resources)
         except shutil.Error as error:
             *_, target, why = error.args[0][0]  # the first of all files that could not be copied
             raise OSError(f"{target} cannot be written: {why}") from error
@@ -99,13 +100,14 @@ def lead(link: Path, target: Path) -> None:
     link.symlink_to(target, target_is_directory=True)
 
 
-def _snapshot(resources: Path, templates: Mapping[str, Path], target: Path) -> None:
+def _snapshot(resources: Path, templates: Mapping[str, Path], cards: Sequence[Card], target: Path) -> None:
     part = target.with_name(".resources.part")
     shutil.rmtree(part, ignore_errors=True)
     leave = shutil.ignore_patterns("__pycache__", "*.pyc", ".*")
     part.mkdir(parents=True)
     shutil.copytree(resources / "indexes", part / "indexes", ignore=leave)
     _describe_indexes(part / "indexes")
+    (part / ABSENT).write_text("\n".join([*absent_lines(cards), ""]), encoding="utf-8")
     shipped = resources / "templates"
     for name, template in {**{one.name: one for one in sorted(shipped.iterdir())}, **templates}.items():
         if template.is_dir() and name != SHARED and not name.startswith((".", "_")):

@@ -1,19 +1,18 @@
 """Readings of a data folder in a run: proposed before the Data Engineer begins, executed by m3b when one is handed over.
 
-Both are done in the sandbox (`m3b.data.spec.inside`), without a network, with the data folder read-only.
+Both are done by the reader process (`m3b.data.spec.inside`), without a network, with the data folder read-only.
 """
 
 from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 from m3b.agents.artifacts import Selection
-from m3b.agents.checks.module import Ran
 from m3b.agents.loop import Emit
 from m3b.agents.reading_lines import read_lines
 from m3b.agents.verdict import Fault, Verdict, rejected
@@ -22,23 +21,23 @@ from m3b.data import kinds
 from m3b.data.cards import Card, own_notes
 from m3b.data.index import Index
 from m3b.data.spec.places import OFFERS, SPEC
-from m3b.errors import RejectedData
+from m3b.errors import DataError, RejectedData
 from m3b.events import Noted, StageBegun
 from m3b.run.folder import Run
 from m3b.run.origin import EDITED, GIVEN, PROPOSED, SCRIPT, as_json, as_reading, objection, told
 from m3b.tasks import families, family
-from m3b.untrusted import Unsafe, is_file, read_bytes, read_json, write_whole
+from m3b.untrusted import Unsafe, is_file, read_bytes, write_whole
 from m3b.writing import replace_text
 
 if TYPE_CHECKING:
     from m3b.data.spec.given import Given
 
 FOLDER = "readings"
-"""The folder of the run in which jobs and answers lie, out of the agents' reach."""
-ASKED, OFFERED, DOUBT = "asked.json", "offered.json", "doubt.json"
-"""What was asked of the survey, the specs that were proposed, and why the best may not be taken without asking."""
+"""The folder of the run in which the survey and what was asked and offered lie, out of the agents' reach."""
+ASKED, OFFERED, DOUBT, RIVAL = "asked.json", "offered.json", "doubt.json", "rival.json"
+"""What was asked of the survey, the specs that were proposed, why the best may not be taken without asking, and what is borne
+out just as well."""
 SURVEY_S = 90.0
-WALL_S = 1800.0
 REMEDY = f"Edit {SPEC} (or copy another of {OFFERS}/), or remove it and write the index files with a script."
 
 
@@ -50,12 +49,8 @@ def questions() -> list[tuple[str, bool | None]]:
     return [(one.name, boxes) for one in own for boxes in ((None, True) if one.box_metrics else (None,))]
 
 
-class RunInside(Protocol):
-    """Runs m3b's own reading of data in the sandbox."""
-
-    def __call__(
-        self, place: Path, root: Path, work: Path | None, wall_s: float, read: tuple[Path, ...] = ()
-    ) -> Ran: ...
+DoJob = Callable[[dict[str, Any], Path], dict[str, Any]]
+"""Has a job of `m3b.data.spec.inside` on a data folder done by the reader."""
 
 
 @dataclass(frozen=True)
@@ -72,12 +67,12 @@ class Readings:
     """The readings of one run.
 
     Args:
-        inside: runs a job that lies in a folder.
+        inside: has a job done.
         emit: takes events.
         given: what the user said of the reading; a whole one stands, whatever an agent writes.
     """
 
-    def __init__(self, run: Run, inside: RunInside, emit: Emit, given: Given | None = None) -> None:
+    def __init__(self, run: Run, inside: DoJob, emit: Emit, given: Given | None = None) -> None:
         self.run, self.inside, self.emit, self.given = run, inside, emit, given
         self.facts: dict[str, Any] = {}
         """Of the index at hand: `accounting`, and what was found when it was executed or compared."""
@@ -97,7 +92,7 @@ class Readings:
             return FolderRead()
         self.emit(StageBegun("surveying the data folder"))
         job, asked = self._asked(request, card), questions()
-        answer = self._ask({**job, "do": "overview", "asked": asked}, card.path, None)
+        answer = self._ask({**job, "do": "overview", "asked": asked}, card.path)
         if "error" in answer:
             return FolderRead()
         self._known += [({**job, "task": task, "boxes": boxes}, one)
@@ -141,15 +136,24 @@ class Readings:
         answer = next((answer for asked, answer in self._known if asked == job), None)
         if answer is None:
             self.emit(StageBegun("surveying the data folder"))
-            answer = self._ask(job, card.path, None)
+            answer = self._ask(job, card.path)
         if "error" in answer and self.given is not None:
             raise RejectedData(str(answer["error"]))
         if "error" in answer:
             told = f"The folder could not be surveyed: {answer['error']}"
             self.emit(Noted(told))
             return Proposed((), told)
-        found = self._written(answer["readings"], answer["insufficient"])
+        self._note(RIVAL, answer.get("rival", ""))
+        found = self._written(self._counted(answer["readings"], card.path), answer["insufficient"])
         return replace(found, unusable=answer["unusable"])
+
+    def _counted(self, readings: Sequence[dict[str, Any]], root: Path) -> list[dict[str, Any]]:
+        """The readings with the cases, classes and patients that both parts of each would have."""
+        if not readings:
+            return []
+        answer = self._ask({"do": "count", "specs": [one["spec"] for one in readings]}, root)
+        return [{**one, "expected": told}
+                for one, told in zip(readings, answer.get("expected") or [""] * len(readings), strict=True)]  # fmt: skip
 
     def _written(self, readings: Sequence[dict[str, Any]], insufficient: str = "") -> Proposed:
         """The readings where agents find them, and what is told of each."""
@@ -174,7 +178,14 @@ class Readings:
         """Why a person should look at the index at hand before training; empty where the evidence suffices."""
         if self.origin == SCRIPT and not (self.facts.get("compared") and self.facts.get("fits")):
             return f"A script made the index, and nothing in the data folder bears its {self.facts.get('what', 'labels')} out."
-        return "" if self.origin == GIVEN else str(self._noted(DOUBT, ""))
+        return "" if self.origin == GIVEN else str(self._noted(DOUBT, "") or self._beside())
+
+    def _beside(self) -> str:
+        """What is borne out as well as the first reading, where that was taken."""
+        offered = self._noted(OFFERED, [])
+        first = self.origin == PROPOSED and bool(offered) and self.facts.get("spec") == offered[0]
+        told = str(self._noted(RIVAL, "")) if first else ""
+        return f"{told[:1].upper()}{told[1:]}." if told else ""
 
     def execute(self, selection: Selection, card: Card) -> Verdict | None:
         """Make the index files from the reading that was handed over, if one was; a rejection where that fails."""
@@ -191,7 +202,7 @@ class Readings:
                 Fault(f"{SPEC} is no JSON object: {error}. {REMEDY}", "The reading of the data cannot be used.")
             )
         job = {"do": "execute", "task": selection.task, "name": card.root, "work": str(self.run.work), "spec": spec}
-        answer = self._ask(job, card.path, self.run.work)
+        answer = self._ask(job, card.path)
         if answer.get("hopeless"):
             return rejected(str(answer["error"]), end=RejectedData, fatal=True)
         if "error" in answer and stands is not None:
@@ -221,7 +232,7 @@ class Readings:
         job = {**default, **asked, "do": "compare", "task": selection.task, "name": card.root, "records": records,
                "values": index.values, "base": str(base)}  # fmt: skip
         self.emit(StageBegun("comparing the index with the data folder"))
-        answer = self._ask(job, card.path, None, (base,))
+        answer = self._ask(job, card.path)
         if "error" in answer:
             self.emit(Noted(f"The index could not be compared with the data folder: {answer['error']}"))
             return None
@@ -230,7 +241,8 @@ class Readings:
 
     def told(self, said: str) -> tuple[str, ...]:
         """How the index came about, and what was used and left out."""
-        return (*told(self.origin, self.facts, said), *(account(self.facts) if self.facts else ()))
+        beside = [one] if (one := self._beside()) else []
+        return (*told(self.origin, self.facts, said), *beside, *(account(self.facts) if self.facts else ()))
 
     def _note(self, name: str, value: object) -> None:
         """Keep something out of the agents' reach, for this run and a resumed one."""
@@ -244,23 +256,13 @@ class Readings:
         except (OSError, ValueError):
             return default
 
-    def _ask(
-        self, job: Mapping[str, Any], root: Path, work: Path | None, read: tuple[Path, ...] = ()
-    ) -> dict[str, Any]:
-        from m3b.data.spec.inside import ANSWER, JOB
-
+    def _ask(self, job: Mapping[str, Any], root: Path) -> dict[str, Any]:
         place = self.run.folder / FOLDER
         place.mkdir(exist_ok=True)
-        (place / ANSWER).unlink(missing_ok=True)
-        (place / JOB).write_text(json.dumps({**job, "root": str(root)}, ensure_ascii=False), encoding="utf-8")
-        ran = self.inside(place, root, work, WALL_S, read)
         try:
-            answer = read_json(place, ANSWER)
-        except (OSError, Unsafe, ValueError):
-            last = (ran.output.strip().splitlines() or ["it ended without a word"])[-1]
-            why = f"{ran.reason}, " if ran.reason != "exit" else ""
-            return {"error": f"Reading it failed ({why}exit code {ran.code}): {last[:300]}"}
-        return answer if isinstance(answer, dict) else {"error": "The reading gave no answer."}
+            return self.inside({**job, "root": str(root), "place": str(place)}, root)
+        except DataError as error:
+            return {"error": f"Reading it failed: {error}"}
 
 
 def _open(best: Mapping[str, Any], insufficient: str) -> str:

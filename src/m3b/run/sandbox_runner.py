@@ -12,19 +12,21 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import m3b
 from m3b.agents.checks.module import Ran
+from m3b.cleanup import undo_on_error
 from m3b.data.index import Index, Record
 from m3b.data.links import roots_of
 from m3b.errors import Cancelled, ModelError
 from m3b.models import Prediction, Staged, place_links, run_predict, staging
 from m3b.reader import Reader
 from m3b.reader.faults import ReaderFault
-from m3b.resources import resources_dir
 from m3b.run.folder import Run
-from m3b.sandbox import Limits, Mounts, Process, Sandbox
+from m3b.run.leftovers import FROZEN
+from m3b.run.readers import KeptReaders
+from m3b.sandbox import Limits, Mounts, Sandbox
 from m3b.tasks import Row, control, family
 from m3b.tasks.inside import ALTER, STAGE, ToAlter, ToStage, guessed, measured
+from m3b.tools.surveying import JOB
 from m3b.untrusted import remove_tree
 
 POLL_S = 0.5
@@ -42,6 +44,7 @@ class Executor:
 
     def __init__(self, sandbox: Sandbox, run: Run, read: Sequence[Path], cancelled: Callable[[], bool]) -> None:
         self.sandbox, self.run, self.read, self.cancelled = sandbox, run, tuple(read), cancelled
+        self.readers, self._raw = KeptReaders(sandbox, cancelled), tuple(read)
 
     def probe(self, file: Path, *arguments: str) -> Ran:
         """Run a Python file of m3b's in the working directory."""
@@ -52,16 +55,34 @@ class Executor:
         mounts = Mounts(read=(*self.read, place), write=(self.run.work,))
         return self._start([sys.executable, str(copy), *arguments], self.run.work, mounts, Limits(wall_s=PROBE_S))
 
-    def reading(self, place: Path, root: Path, work: Path | None, wall_s: float, read: tuple[Path, ...] = ()) -> Ran:
-        """Run a job of `m3b.data.spec.inside` that lies in `place`.
+    def job(self, job: dict[str, Any], root: Path) -> dict[str, Any]:
+        """A job of `m3b.data.spec.inside`, which may write to its `place` and to the working directory.
 
         Args:
             root: the data folder, read-only.
-            work: where it may write besides `place`; None for nowhere.
-            read: folders that it may read besides `root`.
+
+        Raises:
+            DataError: the reader could not do it.
         """
-        argv, mounts = reading_command(sys.executable, place, root, work, read)
-        return self._start(argv, place, mounts, Limits(wall_s=wall_s))
+        reader = self.readers.of((root, self._frozen()), (Path(job["place"]), self.run.work))
+        return reader.ask(JOB, job)
+
+    def checking(self) -> Reader:
+        """The reader that looks at what was handed over and at the raw data; it writes nowhere and stays for the next
+        look."""
+        places = [self._frozen(), self.run.locked, *self._raw, *roots_of(self.run.locked)]
+        return self.readers.of([path.resolve() for path in places if path.is_dir()])
+
+    def _frozen(self) -> Path:
+        """The folder below which hand-overs are looked at: always the same one, so that a reader goes on seeing it."""
+        place = self.run.folder / FROZEN
+        place.mkdir(exist_ok=True)
+        return place
+
+    def close(self) -> None:
+        """End the readers that were kept."""
+        self.readers.close()
+        remove_tree(self.run.folder / FROZEN)
 
     def reader(self, base: Path, write: Sequence[Path] = ()) -> Reader:
         """A reader of what lies in `base` and of the raw data to which `base/data` leads.
@@ -95,8 +116,7 @@ class Executor:
 
     def baseline(self, training: Sequence[Record], records: Sequence[Record], index: Index, base: Path) -> Any:
         """`TaskFamily.trivial`, the masks opened by a reader. Raises ModelError, DataError."""
-        with self.reader(base) as reader:
-            return guessed(training, records, index, base, reader)
+        return guessed(training, records, index, base, self.checking())
 
     def _staged(self, records: Sequence[Record], folder: Path, reader: Reader) -> Staged:
         images = [record.reference for record in records]
@@ -137,13 +157,10 @@ class Executor:
         output = Path(name)
         try:
             process = self.sandbox.start(argv, cwd=cwd, mounts=mounts, output=output, limits=limits, env={})
-            try:
+            with undo_on_error(process.stop):
                 while (ended := process.wait(POLL_S)) is None:
                     if self.cancelled():
                         raise Cancelled("The run was cancelled.")
-            except BaseException:
-                process.stop()  # whatever interrupts m3b, nothing of the run stays behind
-                raise
             return Ran(ended.code, ended.reason, output.read_text(encoding="utf-8", errors="replace"))
         finally:
             output.unlink(missing_ok=True)
@@ -157,27 +174,6 @@ def _scratch(folder: Path) -> Iterator[Path]:
         yield place
     finally:
         remove_tree(place)
-
-
-def reading_command(
-    python: str, place: Path, root: Path, work: Path | None, read: tuple[Path, ...] = ()
-) -> tuple[list[str], Mounts]:
-    """The command and the mounts of a job of `m3b.data.spec.inside`; see `Executor.reading`."""
-    package = Path(m3b.__file__).resolve().parent
-    start = (
-        f"import sys; sys.path.insert(0, {str(package.parent)!r}); from m3b.data.spec.inside import main; "
-        f"main({str(place)!r})"
-    )
-    mounts = Mounts(read=(root, package, resources_dir(), *read), write=(place, *([work] if work else ())))
-    return [python, "-c", start], mounts
-
-
-def start_reading(
-    sandbox: Sandbox, python: str, place: Path, root: Path, work: Path | None, output: Path, wall_s: float
-) -> Process:
-    """Start a job outside of any run."""
-    argv, mounts = reading_command(python, place, root, work)
-    return sandbox.start(argv, cwd=place, mounts=mounts, output=output, limits=Limits(wall_s=wall_s), env={})
 
 
 def device() -> str:

@@ -6,10 +6,13 @@ part of the index and what was made for its cases. `work/data/<name>` leads to `
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 
 from m3b.agents.checks.index import AUDIT
 from m3b.agents.checks.inside import CUT, ToCut
@@ -28,7 +31,12 @@ from m3b.writing import rename
 MakeReader = Callable[[Path, Sequence[Path]], Reader]
 """A reader of a folder and of the raw data that it leads to, which may write to some folders."""
 VIEW = "view"
+ABOUT = "Datapath/about.json"
+"""What training projects may know of the images beside the index."""
+NOTHING: Mapping[str, str] = MappingProxyType({})
 _VIEW_PART = ".view.part"
+Needed = Callable[[], Wanted]
+"""What training cases need, found when it is first asked for."""
 
 
 def begin_training(
@@ -40,6 +48,7 @@ def begin_training(
     link: bool,
     tick: Tick | None = None,
     reader: MakeReader | None = None,
+    about: Mapping[str, str] = NOTHING,
 ) -> Roots:
     """Take test cases and raw data away from those who train. May be called again, after a crash at any point too.
 
@@ -48,6 +57,7 @@ def begin_training(
         chosen: the name among them of the data set at work.
         link: whether the view may hold hard links, which nobody can write through.
         reader: makes the reader process that takes archives apart; without one that is done here.
+        about: what is known of the images, for the project: request, modality, anatomy.
 
     Returns:
         Where tools may go from now on.
@@ -58,9 +68,10 @@ def begin_training(
     index = read_index(run.locked, task)
     for name, folder in raw.items():
         _lead(run.locked / "data" / name, folder)
+    needed: Needed = cache(lambda: wanted_by(index.train, run.locked))
     try:
-        _make_view(run, index, chosen, reader, link=link, tick=tick)
-        _restart_work(run, index, reader)
+        _make_view(run, needed, chosen, reader, link=link, tick=tick)
+        _restart_work(run, index, needed, reader, about)
     except (DataError, OSError) as error:
         raise Failed(f"The view of the training cases cannot be made: {error}") from error
     _take_back(run, index)
@@ -70,14 +81,14 @@ def begin_training(
 
 
 def _make_view(
-    run: Run, index: Index, chosen: str, reader: MakeReader | None, *, link: bool, tick: Tick | None
+    run: Run, needed: Needed, chosen: str, reader: MakeReader | None, *, link: bool, tick: Tick | None
 ) -> None:
     view, part = run.folder / VIEW, run.folder / _VIEW_PART
     if view.is_dir():
         return
     remove_tree(part)
     (part / chosen).mkdir(parents=True)
-    wanted = _of(index, run.locked, raw=True)
+    wanted = _of(needed(), raw=True)
     with _cutting(wanted, run.locked, part, reader) as cut:
         make_view(wanted, run.locked, lambda path: part / path.partition("/")[2], link=link, tick=tick, cut=cut)
     rename(part, view)
@@ -93,16 +104,15 @@ def _cutting(wanted: Wanted, base: Path, part: Path, make: MakeReader | None) ->
         yield lambda source, target, keys: reader.ask(CUT, ToCut(source, target, dict(keys)))
 
 
-def _of(index: Index, base: Path, *, raw: bool) -> Wanted:
-    """What training cases need of the raw data, or of what was made in the run."""
-    whole = wanted_by(index.train, base)
+def _of(whole: Wanted, *, raw: bool) -> Wanted:
+    """Of what training cases need, the raw data, or what was made in the run."""
     return Wanted(
         frozenset(path for path in whole.files if path.startswith("data/") == raw),
         {path: keys for path, keys in whole.archives.items() if path.startswith("data/") == raw},
     )
 
 
-def _restart_work(run: Run, index: Index, reader: MakeReader | None) -> None:
+def _restart_work(run: Run, index: Index, needed: Needed, reader: MakeReader | None, about: Mapping[str, str]) -> None:
     """The new folder is whole before the old one is moved away, so that a crash in between leaves no doubt."""
     part, scratch = run.folder / WORK_PART, run.folder / SCRATCH
     if not scratch.is_dir():
@@ -111,7 +121,8 @@ def _restart_work(run: Run, index: Index, reader: MakeReader | None) -> None:
             (part / folder).mkdir(parents=True)
         (part / TRAIN).write_bytes(for_training(index))
         (part / LABELS).write_bytes((run.locked / LABELS).read_bytes())
-        wanted = _of(index, run.locked, raw=False)
+        (part / ABOUT).write_text(json.dumps(dict(about), ensure_ascii=False), encoding="utf-8")
+        wanted = _of(needed(), raw=False)
         with _cutting(wanted, run.locked, part, reader) as cut:
             make_view(wanted, run.locked, lambda path: part / path, link=False, cut=cut)
         rename(run.work, scratch)

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
+from m3b.cleanup import undo_on_error
 from m3b.sandbox import job
 from m3b.sandbox.base import Limits, Mounts
 from m3b.sandbox.environment import gpu_nodes, interpreter_folders, system_files
-from m3b.sandbox.guard.cleanup import remove
 from m3b.sandbox.guard.job import Seccomp
 from m3b.sandbox.process import Process
+from m3b.untrusted import TemporaryFolder
 
 # IP stays open for torchrun: the private network has nothing but a loopback of its own.
 _FAMILIES = [int(socket.AF_UNIX), int(socket.AF_INET), int(socket.AF_INET6), int(socket.AF_NETLINK)]
 _NAMESPACES = ("--unshare-all", "--unshare-user", "--disable-userns", "--die-with-parent", "--new-session")
+_OF_THE_MACHINE = ("/proc/kpageflags", "/proc/kpagecount", "/proc/kpagecgroup", "/proc/slabinfo", "/proc/vmallocinfo")
+"""What /proc shows root of the whole machine's memory, in every namespace; others may not read it anyway."""
 _ROOT_LINKS = ("/bin", "/sbin", "/lib", "/lib64", "/lib32")
 
 
@@ -56,8 +60,9 @@ class Bubblewrap:
         """See `Sandbox.start`."""
         limits = limits or Limits()
         mounts = job.resolve(mounts, cwd)
-        private = job.private_folder()
-        try:
+        folder = TemporaryFolder("sandbox")
+        with undo_on_error(folder.close):
+            private = str(folder.path)
             prepared = job.make(
                 command,
                 cwd=cwd,
@@ -72,10 +77,7 @@ class Bubblewrap:
                     families=[_FAMILIES[0]] if limits.alone else _FAMILIES, beside_others=False, connects=True
                 ),
             )
-            return Process(prepared, output)
-        except BaseException:
-            remove(private)
-            raise
+            return Process(prepared, output, folder)
 
     def _line(self, mounts: Mounts, private: str, limits: Limits) -> list[str]:
         line = [str(self.executable), *_NAMESPACES, "--cap-drop", "ALL", "--hostname", "localhost"]
@@ -87,6 +89,8 @@ class Bubblewrap:
             elif path.is_dir():  # a system from before /usr was merged
                 line += ["--ro-bind", str(path), str(path)]
         line += ["--ro-bind", "/sys", "/sys", "--proc", "/proc", "--ro-bind", "/proc/sys", "/proc/sys", "--dev", "/dev"]
+        for file in filter(os.path.exists, _OF_THE_MACHINE if os.getuid() == 0 else ()):
+            line += ["--ro-bind", "/dev/null", file]
         line += ["--size", str(max(64, limits.memory_mib // 2) << 20), "--tmpfs", "/dev/shm"]  # nosec B108  # a folder inside the sandbox, or a name that is only compared
         for path in gpu_nodes():
             line += ["--dev-bind-try", str(path), str(path)]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from pathlib import Path
 
 from m3b.errors import SandboxError, WrongUse
 from m3b.sandbox.base import Limits, Mounts, Probe, Sandbox
@@ -100,10 +99,10 @@ def _landlock(weak: bool) -> tuple[Sandbox | None, Probe]:
 
 
 def _try(sandbox: Sandbox, name: str) -> Probe:
-    import shutil
-    import tempfile
+    from m3b.untrusted import TemporaryFolder
 
-    folder = Path(tempfile.mkdtemp(prefix=f"m3b-probe-{os.getpid()}-"))
+    place = TemporaryFolder("probe")
+    folder = place.path
     try:
         mounts, output = Mounts(write=(folder,)), folder / "output"
         limits = Limits(wall_s=_PROBE_S)
@@ -116,4 +115,4 @@ def _try(sandbox: Sandbox, name: str) -> Probe:
     except SandboxError as error:
         return Probe(name, False, str(error))
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        place.close()

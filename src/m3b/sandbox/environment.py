@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from m3b.errors import SandboxError
+from m3b.sandbox import bundle
 
 SYSTEM = ("/usr", "/nix/store", "/gnu/store", "/run/opengl-driver")
 ETC = (
@@ -68,11 +69,11 @@ def launcher_python() -> str:
 
 
 def interpreter_folders() -> list[Path]:
-    """Return the folders that Python needs: the environment and the installation below it, and our launcher.
+    """Return the folders that Python needs: the environment and the installation below it.
 
     Raises SandboxError where this user cannot read one: Python would then quietly run on another installation's parts.
     """
-    folders = [Path(sys.prefix), Path(sys.base_prefix), Path(sys.base_exec_prefix), guard_folder()]
+    folders = [Path(sys.prefix), Path(sys.base_prefix), Path(sys.base_exec_prefix)]
     python = Path(launcher_python())
     if not any(python.is_relative_to(f) for f in folders) and not python.is_relative_to("/usr"):
         folders.append(python.parent.parent if python.parent.name == "bin" else python)
@@ -89,18 +90,9 @@ def interpreter_folders() -> list[Path]:
     return unique
 
 
-def guard_folder() -> Path:
-    """Return the folder of the package that runs as supervisor and launcher."""
-    return (Path(__file__).parent / "guard").resolve()
-
-
 def bootstrap(module: str) -> list[str]:
-    """Return the command line that runs `guard.<module>` in a bare interpreter."""
-    code = f"import sys; sys.path.append({str(guard_folder().parent)!r}); from guard import {module}; "
-    quiet = (
-        ["-B"] if sys.dont_write_bytecode else []
-    )  # compiling the guards for each command takes longer than they run
-    return [launcher_python(), "-I", "-S", *quiet, "-c", code + f"sys.exit({module}.main(sys.argv[1:]))"]
+    """Return the command line that runs `guard.<module>` in a bare interpreter, which inherits `bundle.descriptor()`."""
+    return [launcher_python(), "-I", "-S", "-c", bundle.start_of(module)]
 
 
 def system_files() -> list[Path]:

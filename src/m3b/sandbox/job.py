@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 from m3b.errors import SandboxError
+from m3b.sandbox import bundle
 from m3b.sandbox.base import Limits, Mounts
 from m3b.sandbox.environment import bootstrap, gpu_nodes, variables
+from m3b.sandbox.guard import seccomp as seccomp_filter
 from m3b.sandbox.guard.job import Confinement, LandlockRules, Seccomp, SupervisorJob
-from m3b.writing import temporary
 
 _MIB = 1 << 20
 _THREADS_PER_PROCESS = 8
@@ -38,11 +38,6 @@ def resolve(mounts: Mounts, cwd: Path) -> Mounts:
         raise SandboxError(f"the working directory {where} lies in no mounted folder; add it to Mounts.write or read")
     hidden = tuple(p.resolve() for p in mounts.hide if p.exists())
     return replace(mounts, read=found["read"], write=found["write"], hide=hidden)
-
-
-def private_folder() -> str:
-    """Make the folder that serves as the command's /tmp; the supervisor removes it."""
-    return os.path.realpath(tempfile.mkdtemp(prefix=temporary("sandbox")))
 
 
 def make(
@@ -75,11 +70,12 @@ def make(
         threads=threads,
         unprivileged=unprivileged,
         landlock=landlock,
-        seccomp=seccomp,
+        filter=_filter(seccomp),
     )
     return SupervisorJob(
         outer=list(outer),
         launcher=bootstrap("launcher"),
+        guards=bundle.descriptor(),
         confinement=confinement,
         private=private,
         watched=[str(p) for p in mounts.write if p.is_dir()] + [private],
@@ -91,6 +87,17 @@ def make(
         output=limits.output_kib * 1024,
         keep=list(keep),
     )
+
+
+def _filter(calls: Seccomp | None) -> bytes:
+    if calls is None:
+        return b""
+    return _packed(tuple(calls["families"]), calls["beside_others"], calls["connects"])
+
+
+@cache
+def _packed(families: tuple[int, ...], beside_others: bool, connects: bool) -> bytes:
+    return seccomp_filter.packed(Seccomp(families=list(families), beside_others=beside_others, connects=connects))
 
 
 def _rlimits(limits: Limits) -> dict[str, int]:

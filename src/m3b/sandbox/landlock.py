@@ -7,13 +7,14 @@ import socket
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from m3b.cleanup import undo_on_error
 from m3b.errors import SandboxError
 from m3b.sandbox import job
 from m3b.sandbox.base import Limits, Mounts
 from m3b.sandbox.environment import gpu_nodes, interpreter_folders, system_files
-from m3b.sandbox.guard.cleanup import remove
 from m3b.sandbox.guard.job import LandlockRules, Seccomp
 from m3b.sandbox.process import Process
+from m3b.untrusted import TemporaryFolder
 
 OLDEST = 3  # before it, files could be emptied with truncate() whatever the rules say
 FULL = 6  # before it, signals and abstract unix sockets reach processes outside
@@ -22,8 +23,8 @@ _PROTECTION = (
     "landlock (ABI {abi}): only mounted folders, the interpreter and the system's programs can be opened, and no "
     "network; predict.py has no sockets and no shared memory. Open are, for agents' scripts, streams to unix sockets "
     "with a path (a Docker socket that the user may use is a way out) and the shared /dev/shm; for all, the command "
-    "lines of other processes, names, sizes and times of files elsewhere, the list of mounts, and the kernel itself; "
-    "chmod and the like do nothing."
+    "lines of other processes, names, sizes and times of files elsewhere, the list of mounts, as root the "
+    "use of the machine's memory in numbers, and the kernel itself; chmod and the like do nothing."
 )
 _WEAKER = " This kernel's version also lets a script signal other processes of the same user."
 
@@ -52,8 +53,9 @@ class Landlock:
         limits = limits or Limits()
         mounts = job.resolve(mounts, cwd)
         _refuse_holes(mounts)
-        private = job.private_folder()
-        try:
+        folder = TemporaryFolder("sandbox")
+        with undo_on_error(folder.close):
+            private = str(folder.path)
             prepared = job.make(
                 command,
                 cwd=cwd,
@@ -70,10 +72,7 @@ class Landlock:
                     connects=not limits.alone,
                 ),
             )
-            return Process(prepared, output)
-        except BaseException:
-            remove(private)
-            raise
+            return Process(prepared, output, folder)
 
 
 def _refuse_holes(mounts: Mounts) -> None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from m3b.cleanup import undo_on_error
 from m3b.sandbox import job
 from m3b.sandbox.base import Limits, Mounts
-from m3b.sandbox.guard.cleanup import remove
 from m3b.sandbox.process import Process
+from m3b.untrusted import TemporaryFolder
 
 
 class Off:
@@ -33,8 +34,9 @@ class Off:
     ) -> Process:
         """See `Sandbox.start`; the mounts only say whose growth is watched."""
         mounts = job.resolve(mounts, cwd)
-        private = job.private_folder()
-        try:
+        folder = TemporaryFolder("sandbox")
+        with undo_on_error(folder.close):
+            private = str(folder.path)
             prepared = job.make(
                 command,
                 cwd=cwd,
@@ -46,7 +48,4 @@ class Off:
                 home=private,
                 unprivileged=False,
             )
-            return Process(prepared, output)
-        except BaseException:
-            remove(private)
-            raise
+            return Process(prepared, output, folder)

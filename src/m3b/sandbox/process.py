@@ -15,10 +15,12 @@ from pathlib import Path
 from typing import Any, cast
 
 from m3b.errors import SandboxError
+from m3b.sandbox import bundle
 from m3b.sandbox.base import Exit, Reason
 from m3b.sandbox.environment import bootstrap
 from m3b.sandbox.guard.cleanup import remove
 from m3b.sandbox.guard.job import SupervisorJob
+from m3b.untrusted import TemporaryFolder
 
 _START_S = 120.0  # the supervisor first counts what the writable folders hold
 
@@ -26,11 +28,12 @@ _START_S = 120.0  # the supervisor first counts what the writable folders hold
 class Process:
     """A command in the sandbox. It dies with this object and with the process that made it.
 
+    `private` is the folder that the command has as its /tmp; it is the supervisor's from here on, which removes it.
     `pid` is the supervisor's process id; `output` the file with standard output and error, which grows while the
     command runs. All methods may be called from any thread.
     """
 
-    def __init__(self, job: SupervisorJob, output: Path) -> None:
+    def __init__(self, job: SupervisorJob, output: Path, private: TemporaryFolder) -> None:
         self.output = output
         self._private = job["private"]
         self._lock = threading.Lock()
@@ -43,7 +46,7 @@ class Process:
         status, status_write = os.pipe()
         self._control, self._status = os.fdopen(control, "wb", buffering=0), os.fdopen(status, "rb", buffering=0)
         try:
-            self._supervisor = self._spawn(control_read, status_write, job["keep"])
+            self._supervisor = self._spawn(control_read, status_write, private, job["keep"])
         finally:
             os.close(control_read)
             os.close(status_write)
@@ -51,26 +54,31 @@ class Process:
         self.pid = self._supervisor.pid
         self._hand_over(job)
 
-    def _spawn(self, control: int, status: int, keep: Sequence[int]) -> subprocess.Popen[bytes]:
+    def _spawn(
+        self, control: int, status: int, private: TemporaryFolder, keep: Sequence[int]
+    ) -> subprocess.Popen[bytes]:
         try:
             self.output.parent.mkdir(parents=True, exist_ok=True)
             target = os.open(self.output, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o644)
         except OSError as error:
-            remove(self._private)
+            private.close()
             raise SandboxError(f"cannot write the output file {self.output}: {error.strerror}") from error
+        handles = (control, status, target, *private.handles)
         try:
-            return subprocess.Popen(
-                [*bootstrap("supervisor"), str(control), str(status), str(target)],
+            made = subprocess.Popen(
+                [*bootstrap("supervisor"), *map(str, handles)],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=target,
                 env={"PATH": "/usr/bin:/bin"},
                 cwd="/",
-                pass_fds=(control, status, target, *keep),
+                pass_fds=(*handles, *keep, bundle.descriptor()),
                 start_new_session=True,  # Ctrl-C in the terminal is the caller's to handle
             )
         finally:
             os.close(target)
+        private.give_away()
+        return made
 
     def _hand_over(self, job: SupervisorJob) -> None:
         with contextlib.suppress(BrokenPipeError):  # it died; the status pipe says so below
@@ -86,6 +94,7 @@ class Process:
             self._failed = "the supervisor ended: " + self.output.read_text(errors="replace")[-500:].strip()
         if self._failed is not None:
             self._supervisor.wait()
+            remove(self._private)  # where the supervisor was killed
             raise SandboxError(
                 f"the sandbox did not start the command: {self._failed}. `m3b doctor` shows what this machine allows."
             )

@@ -52,6 +52,8 @@ class TaskFamily(ABC):
         shows_texts: whether the Data Engineer is shown one of many text files.
         probe_batch: cases in the batch that a network has to overfit; 0 for as many as the plan has in a batch.
         compares_answers: whether `distance` can tell two answers apart; then copies of test images are tried, altered.
+        compares_crops: whether it can do so for an image that was cut, too: not where answers are places in the image.
+        compared_cases: test cases of which copies are tried.
         valid_cases: so many validation cases are predicted at most, spread over all of them.
     """
 
@@ -80,6 +82,8 @@ class TaskFamily(ABC):
     shows_texts: bool = False
     probe_batch: int = 0
     compares_answers: bool = False
+    compares_crops: bool = True
+    compared_cases: int = 24
     valid_cases: int = 100
 
     def names_in(self, text: str) -> bool:
@@ -128,6 +132,10 @@ class TaskFamily(ABC):
     def distance(self, row: Row, other: Row) -> float:
         """How far the answers of two rows of one case are from each other, 0 to 1; asked where `compares_answers`."""
         return 0.0
+
+    def change(self, pairs: Sequence[tuple[Row, Row]], rows: Sequence[Row]) -> float:
+        """The mean `distance` of the answers to images and to their copies (`pairs`), 0 to 1; `rows` are those of all cases."""
+        return sum(self.distance(row, copy) for row, copy in pairs) / len(pairs)
 
     def blind(self, rows: Sequence[Row], index: Index, trivial: Any = None) -> Sequence[Sequence[Row]]:
         """The measured cases as answers get them that never look at an image, for metrics that were added to the task.

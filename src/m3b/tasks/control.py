@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from m3b.data.altering import WAYS, can_alter
+from m3b.data.altering import NOISE, WAYS, can_alter
 from m3b.data.index import Index
 from m3b.data.records import Record
 from m3b.metrics import Scores
@@ -18,9 +18,8 @@ from m3b.metrics import Scores
 from .base import Row, TaskFamily, spread
 
 ALTERED = "altered"
-MAX_CASES = 24
-"""Test cases of which copies are tried."""
 MIN_CASES = 5
+"""Copies of fewer cases say nothing."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +37,8 @@ def copies_of(records: Sequence[Record], index: Index, of_task: TaskFamily, base
     tests = {record.key for record in index.test}
     at = {record.key: number for number, record in enumerate(records)}
     fit = [record for record in records if record.key in tests and can_alter(record.reference, base)]
-    return [Copy(at[record.key], way) for record in spread(fit, MAX_CASES) for way in WAYS] if fit else []
+    ways = WAYS if of_task.compares_crops else (NOISE,)
+    return [Copy(at[record.key], way) for record in spread(fit, of_task.compared_cases) for way in ways] if fit else []
 
 
 def with_copies(
@@ -54,11 +54,10 @@ def with_copies(
 
 def controlled(scores: Scores, rows: Sequence[Row], of_task: TaskFamily) -> Scores:
     """The scores with `control` among the details, where enough copies were tried: for each way their number `n` and
-    `change`, the mean distance between the answers to an image and to its copy, from 0 to 1."""
+    `change`, how far the answers to an image and to its copy are from each other, from 0 to 1."""
     found: dict[str, Mapping[str, Any]] = {}
     for way in WAYS:
         pairs = [(row, row[ALTERED][way]) for row in rows if way in row.get(ALTERED, {})]
         if len(pairs) >= MIN_CASES:
-            change = sum(of_task.distance(row, copy) for row, copy in pairs) / len(pairs)
-            found[way] = {"n": len(pairs), "change": round(change, 6)}
+            found[way] = {"n": len(pairs), "change": round(of_task.change(pairs, rows), 6)}
     return replace(scores, details={**scores.details, "control": found}) if found else scores

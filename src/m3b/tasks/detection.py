@@ -12,12 +12,26 @@ from m3b.data.kinds import of as records_of
 from m3b.data.records import Record
 from m3b.errors import DataError, ModelError
 from m3b.metrics import Box, DetectionCase, LesionCounts, Scores, measure_channels, score_detection
+from m3b.metrics.pixels import TOP, count_pixels, from_row
 from m3b.metrics.vocabulary import DETECTION
 from m3b.models import Prediction
 from m3b.models.answers import of as answers_of
 
+from .agreement import of_detections
 from .base import Row, TaskFamily, named, spread
-from .marks import answered_channels, image_of, pack, spacing_of, true_channels, unit_of, unmarked, unpack, with_unit
+from .marks import (
+    answered_channels,
+    answered_mask,
+    image_of,
+    pack,
+    spacing_of,
+    true_channels,
+    union,
+    unit_of,
+    unmarked,
+    unpack,
+    with_unit,
+)
 from .segmentation import MAX_FOR_ATLAS, mean_shape
 
 CANDIDATES, AGAINST = 40, 120
@@ -43,7 +57,7 @@ class Detection(TaskFamily):
     )
     hinted = r"\b(?:detect|find|finds|finde|finden|erkenn|trouv|detecter|detectar|encontrar|spot)\w*"
     needs = ("masks", "boxes")
-    box_metrics = ("map_50", "map", "froc", "image_auroc")
+    box_metrics = ("map_50", "map", "map_10", "centre_ap", "froc", "image_auroc")
     usual_plan = (
         "Take what is marked from the masks or the file of boxes that the preview shows; name the classes after the list "
         "of labels or the card; take the patient from its field or the name; keep an own split."
@@ -51,16 +65,23 @@ class Detection(TaskFamily):
     aliases = ("detect", "object detection", "localization")
     built = "Detector of"
     shows_masks = True
+    compares_answers = True
+    compares_crops = False
     shows_texts = True
     valid_cases = 40
 
     def default_metric(self, index: Index) -> str:
-        """Lesion F1 of masks, and mean average precision of boxes."""
+        """Lesion F1 of masks, mean average precision of boxes, AUROC of images that are only known to be abnormal or not."""
+        if index.stated:
+            return "image_auroc"
         return "map_50" if index.boxed else self.metrics.default
 
     def outputs(self, classes: int, plan: Mapping[str, Any]) -> tuple[int, ...]:
-        """Masks: one channel a class, perhaps one of the background. Boxes: a heat map a class, and two sides an axis
+        """States, and few-shot detectors: one. Masks: one channel a class, perhaps one of the background. Boxes: a heat
+        map a class, and two sides an axis
         for each class (5 outputs a class in 2D, 7 in 3D), or sides that the classes share, perhaps with a centerness."""
+        if plan.get("target") == "states" or plan.get("engine", "patches") != "patches":
+            return (1,)
         if plan.get("target") != "boxes":
             return (classes, classes + 1)
         sides = 2 * (3 if plan.get("dims") == 3 else 2)
@@ -74,6 +95,12 @@ class Detection(TaskFamily):
         return row
 
     def _marks(self, record: Record, answer: Prediction, index: Index, base: Path) -> Row:
+        if index.stated:
+            if answer.anomaly_score is None:
+                raise ModelError(
+                    "predict.py gives no `anomaly_score`, by which alone images without marks are measured"
+                )
+            return {"abnormal": bool(record.extra["abnormal"])}
         if record.boxes is not None:
             if answer.boxes is None:
                 raise ModelError("predict.py gives no `boxes`, and the index has boxes")
@@ -84,11 +111,20 @@ class Detection(TaskFamily):
         truth = true_channels(record, index.values, base)
         figures, lesions = measure_channels(ours, truth, index.classes, spacing_of(record, base))
         counts = {name: lesion.row() for name, lesion in lesions.items()}
-        unit = unit_of(record, base)
-        return {"figures": pack(figures), "lesions": counts, "abnormal": bool(truth.any()), "unit": unit}
+        row = {
+            "figures": pack(figures),
+            "lesions": counts,
+            "abnormal": bool(truth.any()),
+            "unit": unit_of(record, base),
+        }
+        if answer.anomaly_map is not None:
+            row["pixels"] = mapped(answer.anomaly_map, record, truth, base)
+        return row
 
     def trivial(self, training: Sequence[Record], records: Sequence[Record], index: Index, base: Path) -> Any:
         """For boxes, those of the training image that serve best as the answer to every image; for masks the mean shape."""
+        if index.stated:
+            return [{} for _ in records]
         if not index.boxed:
             return _mean_shape_rows(training, records, index, base)
         relative = [boxes for record in spread(training, AGAINST) if (boxes := _relative(record, base)) is not None]
@@ -98,12 +134,21 @@ class Detection(TaskFamily):
     def score(self, rows: Sequence[Row], index: Index, *, primary: str, trivial: Any = None, seed: int = 0) -> Scores:
         """Whatever the rows hold; see `metrics.detection`."""
         scored = all("anomaly_score" in row for row in rows)
-        cases = [_case(row, scored) for row in rows]
-        guesses = None if trivial is None else [_case(row, scored) for row in _guessed(rows, trivial)]
+        mapped_all = all("pixels" in row for row in rows)
+        cases = [_case(row, scored, mapped_all) for row in rows]
+        guesses = None
+        if trivial is not None:
+            guesses = [_case(row, scored, mapped_all) for row in _guessed(rows, trivial)]
         return with_unit(score_detection(cases, index.classes, primary=primary, trivial=guesses, seed=seed), rows)
+
+    def distance(self, row: Row, other: Row) -> float:
+        """Of boxes or masks, or of the image's score: the larger."""
+        return of_detections(row, other)
 
     def blind(self, rows: Sequence[Row], index: Index, trivial: Any = None) -> Sequence[Sequence[Row]]:
         """Nothing marked, and the boxes or the mean shape that serve best for every image."""
+        if index.stated:
+            return [_guessed(rows, [{} for _ in rows])]
         nothing = [{"predicted": []} if index.boxed else _unmarked(row) for row in rows]
         return [_guessed(rows, one) for one in (nothing, trivial) if one is not None]
 
@@ -132,13 +177,32 @@ def _mean_shape_rows(
             truth = true_channels(record, index.values, base)
             ours = guess(truth.shape[1:])
             figures, lesions = measure_channels(ours, truth, index.classes, spacing_of(record, base))
-            rows.append({"figures": pack(figures), "lesions": {name: one.row() for name, one in lesions.items()}})
+            rows.append(
+                {
+                    "figures": pack(figures),
+                    "lesions": {name: one.row() for name, one in lesions.items()},
+                    "pixels": count_pixels(TOP * union(ours).astype(int), union(truth)).row(),
+                }
+            )
     except (ValueError, DataError, ModelError):
         return None  # 2D and 3D together, or masks that the audit already named: nothing marked is the baseline
     return rows
 
 
-def _case(row: Mapping[str, Any], scored: bool) -> DetectionCase:
+def mapped(file: Path, record: Record, truth: Any, base: Path) -> Row:
+    """Pixels of an anomaly map by level, inside and outside of what is marked in any class.
+
+    Raises:
+        ModelError: the map has not the image's shape and place, or levels out of range.
+    """
+    levels = answered_mask(file, record, base)
+    try:
+        return dict(count_pixels(levels.astype(int), union(truth)).row())
+    except ValueError as error:
+        raise ModelError(f"predict.py wrote an anomaly map of {record.key} that cannot be used: {error}") from error
+
+
+def _case(row: Mapping[str, Any], scored: bool, mapped_all: bool = False) -> DetectionCase:
     boxed = "truth" in row
     return DetectionCase(
         row["image"],
@@ -149,6 +213,7 @@ def _case(row: Mapping[str, Any], scored: bool) -> DetectionCase:
         truth=_boxes(row["truth"]) if boxed else None,
         anomaly_score=row["anomaly_score"] if scored else None,
         abnormal=row["abnormal"] if scored else None,
+        pixels=from_row(row["pixels"]) if mapped_all else None,
     )
 
 

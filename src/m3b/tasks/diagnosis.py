@@ -16,6 +16,7 @@ from m3b.metrics.vocabulary import DIAGNOSIS
 from m3b.models import Prediction
 from m3b.models.answers import of as answers_of
 
+from .agreement import of_probabilities
 from .base import Row, TaskFamily, named
 
 
@@ -74,8 +75,7 @@ class Diagnosis(TaskFamily):
 
     def distance(self, row: Row, other: Row) -> float:
         """The largest difference of a class's probability."""
-        there = other["probabilities"]
-        return max((abs(value - there[name]) for name, value in row["probabilities"].items()), default=0.0)
+        return of_probabilities(row["probabilities"], other["probabilities"])
 
     def blind(self, rows: Sequence[Row], index: Index, trivial: Any = None) -> Sequence[Sequence[Row]]:
         """Each class as the answer to every image, with the frequencies of the classes as probabilities."""

@@ -17,6 +17,7 @@ from m3b.metrics.vocabulary import GRADING
 from m3b.models import Prediction
 from m3b.models.answers import of as answers_of
 
+from .agreement import of_probabilities
 from .base import Row, TaskFamily, named
 
 _RANGE = (
@@ -52,6 +53,7 @@ class Grading(TaskFamily):
     built = "Grader of"
     classes_joined = " or "
     probe_batch = 8
+    compares_answers = True
     valid_cases = 300
 
     def label_width(self, classes: int) -> int | None:
@@ -89,6 +91,10 @@ class Grading(TaskFamily):
         blind = list(dict.fromkeys((trivial or {}).values()))
         details = {"image_blind": dict(trivial)} if trivial else {}
         return score_grading(cases, index.classes, primary=primary, blind=blind, seed=seed, details=details)
+
+    def distance(self, row: Row, other: Row) -> float:
+        """The largest difference of a grade's probability."""
+        return of_probabilities(row["probabilities"], other["probabilities"])
 
     def blind(self, rows: Sequence[Row], index: Index, trivial: Any = None) -> Sequence[Sequence[Row]]:
         """The median and the commonest grade of the training cases as the answer to every image."""

@@ -54,6 +54,13 @@ def true_channels(record: Record, values: Mapping[str, int], base: Path) -> NDAr
     return np.stack([whole == value for value in values.values()])
 
 
+def union(channels: NDArray[Any]) -> NDArray[np.bool_]:
+    """(H, W[, D]) what is marked in any class of (K, H, W[, D])."""
+    import numpy as np
+
+    return np.asarray(channels, dtype=np.bool_).max(axis=0)  # type: ignore[no-any-return]
+
+
 def answered_mask(file: Path, record: Record, base: Path) -> NDArray[Any]:
     """What predict.py wrote, on the image's grid.
 

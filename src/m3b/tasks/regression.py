@@ -19,6 +19,7 @@ from m3b.metrics.vocabulary import REGRESSION
 from m3b.models import Prediction
 from m3b.models.answers import of as answers_of
 
+from .agreement import of_numbers
 from .base import Row, TaskFamily, named
 
 _VERB = r"\b(?:predict|estimat|regress|measur|quantif|determin|comput|calculat|assess|read off|schatz|bestimm|estim)\w*"
@@ -63,6 +64,7 @@ class Regression(TaskFamily):
     marks_objects = False
     built = "Estimator of"
     probe_batch = 8
+    compares_answers = True
     valid_cases = 300
 
     def names_in(self, text: str) -> bool:
@@ -100,6 +102,11 @@ class Regression(TaskFamily):
         level = next((row["level"] for row in rows if row.get("level")), None)
         blind = list((trivial or {}).values())
         return score_regression(cases, index.classes[0], primary=primary, blind=blind, level=level, seed=seed)
+
+    def change(self, pairs: Sequence[tuple[Row, Row]], rows: Sequence[Row]) -> float:
+        """The mean difference of the predicted numbers, in mean distances of the true ones from their median."""
+        both = [(row["predicted"], copy["predicted"]) for row, copy in pairs]
+        return of_numbers(both, [row["true"] for row in rows])
 
     def blind(self, rows: Sequence[Row], index: Index, trivial: Any = None) -> Sequence[Sequence[Row]]:
         """The median and the mean of the training cases as the answer to every image."""

@@ -13,10 +13,12 @@ from m3b.data.index import Index
 from m3b.data.kinds import of as records_of
 from m3b.data.records import Record
 from m3b.metrics import Findings, ReportCase, Scores, best_constants, image_use, score_reports
+from m3b.metrics.observations import synonyms, usual_observations
 from m3b.metrics.vocabulary import REPORT
 from m3b.models import Prediction
 from m3b.models.answers import of as answers_of
 
+from .agreement import of_texts
 from .base import Row, TaskFamily, named
 
 SHUFFLES = 5
@@ -58,6 +60,7 @@ class Reporting(TaskFamily):
     marks_objects = False
     built = "Report writer"
     shows_texts = True
+    compares_answers = True
     valid_cases = 150
 
     def names_in(self, text: str) -> bool:
@@ -80,9 +83,10 @@ class Reporting(TaskFamily):
         return list(best_constants(texts)) if texts else []
 
     def score(self, rows: Sequence[Row], index: Index, *, primary: str, trivial: Any = None, seed: int = 0) -> Scores:
-        """Word metrics, label F1 where findings are known, and in `details` what the model writes for other images."""
+        """Word metrics, label F1 of the findings that the index or enough reports name; in `details` what the model writes for
+        other images."""
         cases = [ReportCase(r["image"], r["patient"], r["reference"], r["prediction"]) for r in rows]
-        known = phrases(index.classes)
+        known = phrases(index.classes) or usual_observations([case.reference for case in cases])
         scores = score_reports(cases, known or None, primary=primary, trivial=tuple(trivial or ()), seed=seed)
         try:
             use = image_use(cases, known or None, metric="label_f1" if known else primary, shuffles=SHUFFLES, seed=seed)
@@ -92,20 +96,26 @@ class Reporting(TaskFamily):
         control = {"metric": use.metric, "own_image": use.value, "other_image": use.shuffled, "gain": gain}
         return replace(scores, details={**scores.details, "image_use": control})
 
+    def distance(self, row: Row, other: Row) -> float:
+        """Words of either text that the other has not."""
+        return of_texts(row["prediction"] or "", other["prediction"] or "")
+
     def blind(self, rows: Sequence[Row], index: Index, trivial: Any = None) -> Sequence[Sequence[Row]]:
         """One training report for every image, as often as there are some that do well."""
         return [[{**row, "prediction": text} for row in rows] for text in trivial or ()]
 
 
 def phrases(classes: Sequence[str]) -> Findings:
-    """Finding -> what states it: its own name, and each part of a name such as `Effusion/Pleural_Thickening`."""
-    return {
-        name: tuple(
-            dict.fromkeys(" ".join(re.findall(r"\w+", part)) for part in re.split(r"[/|]", name.replace("_", " ")))
-        )
-        for name in classes
-        if re.search(r"[^\W_]", name)
-    }
+    """Finding -> what states it: its own name, each part of a name such as `Effusion/Pleural_Thickening`, and for the usual
+    observations on chest images what else reports call them."""
+    found: dict[str, tuple[str, ...]] = {}
+    for name in classes:
+        parts = [part for part in re.split(r"[/|]", name.replace("_", " ")) if re.search(r"\w", part)]
+        named = (" ".join(re.findall(r"\w+", part)) for part in parts)
+        others = (phrase for part in parts for phrase in synonyms(part))
+        if parts:
+            found[name] = tuple(dict.fromkeys((*named, *others)))
+    return found
 
 
 FAMILY = Reporting()

@@ -24,6 +24,7 @@ from m3b.metrics.vocabulary import SEGMENTATION
 from m3b.models import Prediction
 from m3b.models.answers import of as answers_of
 
+from .agreement import of_figures
 from .base import Row, TaskFamily, named, spread
 from .marks import (
     answered_channels,
@@ -72,11 +73,19 @@ class Segmentation(TaskFamily):
     ordered = r"(?:segment(?:s|iere?|iert|er|ar|ez|a)?|delineates?|outlines?|umrande)\b"
     built = "Segmentation of"
     shows_masks = True
+    compares_answers = True
+    compares_crops = False
+    compared_cases = 12
     valid_cases = 24
 
     def outputs(self, classes: int, plan: Mapping[str, Any]) -> tuple[int, ...]:
-        """One channel a class, and perhaps one of the background."""
-        return (classes, classes + 1)
+        """One channel a class, and perhaps one of the background. Classes that the plan tells apart by order share a channel,
+        and two more for their numbers and middles."""
+        chains = plan.get("chains") or []
+        if not isinstance(chains, list) or not all(isinstance(row, Mapping) for row in chains):
+            return (classes, classes + 1)
+        together = sum(len(row.get("classes") or []) for row in chains)
+        return (classes + 1 - together + len(chains) + 2,) if chains else (classes, classes + 1)
 
     def measure(self, record: Record, answer: Prediction, index: Index, base: Path) -> Row:
         """Dice, NSD and HD95 of every label."""
@@ -114,6 +123,10 @@ class Segmentation(TaskFamily):
             ]
         scores = score_segmentation(cases, index.classes, primary=primary, trivial=guesses, seed=seed)
         return with_unit(scores, rows)
+
+    def distance(self, row: Row, other: Row) -> float:
+        """The mean difference of a label's Dice."""
+        return of_figures(row["figures"], other["figures"])
 
     def blind(self, rows: Sequence[Row], index: Index, trivial: Any = None) -> Sequence[Sequence[Row]]:
         """Nothing marked, and the mean shape where there is one."""

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import tempfile
 from pathlib import Path
 
 from m3b import untrusted
@@ -35,8 +33,11 @@ class Logs:
 
     def __init__(self, roots: Roots, folder: Path | None) -> None:
         self._work = roots.work
-        self._temporary = tempfile.mkdtemp(prefix=f"m3b-logs-{os.getpid()}-") if folder is None else ""
-        self.folder = folder or Path(self._temporary)
+        self._temporary = None
+        if folder is None:
+            self._temporary = untrusted.TemporaryFolder("logs")
+            folder = self._temporary.path
+        self.folder = folder
 
     def next(self, kind: str) -> tuple[int, Path]:
         """The next free number, and the path of m3b's own copy.
@@ -70,5 +71,5 @@ class Logs:
 
     def close(self) -> None:
         """Remove what is temporary."""
-        if self._temporary:
-            untrusted.remove_tree(Path(self._temporary))
+        if self._temporary is not None:
+            self._temporary.close()

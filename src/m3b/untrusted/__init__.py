@@ -20,10 +20,12 @@ from m3b.untrusted.paths import (
     sha256,
 )
 from m3b.untrusted.removing import remove_tree
+from m3b.untrusted.temporary import TemporaryFolder
 from m3b.untrusted.trees import TreeEntry, copy_file, copy_tree, digest, entries, walk
 from m3b.untrusted.writing import make_folder, write_whole
 
 __all__ = [
+    "TemporaryFolder",
     "TreeEntry",
     "Unsafe",
     "copy_file",

@@ -12,6 +12,8 @@ import stat
 from pathlib import Path
 from typing import Any
 
+from m3b.cleanup import undo_on_error
+
 LARGEST_TEXT = 64 * 2**20
 """Bytes of a JSON or text file that are read at most, unless the caller says otherwise."""
 
@@ -90,7 +92,7 @@ def open_file(root: Path, name: str | Path, *, most: int | None = None) -> io.Fi
         OSError: as `os.open`.
     """
     descriptor = open_below(root, name, os.O_RDONLY)
-    try:
+    with undo_on_error(os.close, descriptor):
         status = os.fstat(descriptor)
         if stat.S_ISDIR(status.st_mode):
             raise Unsafe(root / name, "a folder, not a file")
@@ -99,9 +101,6 @@ def open_file(root: Path, name: str | Path, *, most: int | None = None) -> io.Fi
         if most is not None and status.st_size > most:
             raise Unsafe(root / name, f"{status.st_size:,} bytes, more than the {most:,} that are read")
         return io.FileIO(descriptor, "rb")
-    except BaseException:
-        os.close(descriptor)
-        raise
 
 
 def read_bytes(root: Path, name: str | Path, most: int = LARGEST_TEXT) -> bytes:

@@ -8,6 +8,7 @@ import secrets
 import stat
 from pathlib import Path
 
+from m3b.cleanup import undo_on_error
 from m3b.untrusted.paths import FOLDER, QUIET, parts_of, step
 
 
@@ -19,16 +20,13 @@ def make_folder(root: Path, name: str | Path) -> int:
         OSError: as `os.mkdir`.
     """
     folder = os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
+    with undo_on_error(lambda: os.close(folder)):  # the one that is open by then
         for part in parts_of(name):
             with contextlib.suppress(FileExistsError):
                 os.mkdir(part, 0o755, dir_fd=folder)
             inner = step(part, FOLDER, folder, root / name)
             os.close(folder)
             folder = inner
-    except BaseException:
-        os.close(folder)
-        raise
     return folder
 
 
@@ -45,18 +43,20 @@ def write_whole(root: Path, name: str | Path, content: bytes, *, executable: boo
     folder = make_folder(root, "/".join(above))
     spare = f".{last[:100]}.{secrets.token_hex(6)}.tmp"
     try:
-        mode = _mode(last, folder) | (0o111 if executable else 0)
-        descriptor = os.open(spare, os.O_WRONLY | os.O_CREAT | os.O_EXCL | QUIET, 0o600, dir_fd=folder)
-        with os.fdopen(descriptor, "wb") as file:
-            os.fchmod(descriptor, mode)
-            file.write(content)
-        os.replace(spare, last, src_dir_fd=folder, dst_dir_fd=folder)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(spare, dir_fd=folder)
-        raise
+        with undo_on_error(_remove, spare, folder):
+            mode = _mode(last, folder) | (0o111 if executable else 0)
+            descriptor = os.open(spare, os.O_WRONLY | os.O_CREAT | os.O_EXCL | QUIET, 0o600, dir_fd=folder)
+            with os.fdopen(descriptor, "wb") as file:
+                os.fchmod(descriptor, mode)
+                file.write(content)
+            os.replace(spare, last, src_dir_fd=folder, dst_dir_fd=folder)
     finally:
         os.close(folder)
+
+
+def _remove(name: str, folder: int) -> None:
+    with contextlib.suppress(OSError):
+        os.unlink(name, dir_fd=folder)
 
 
 def _mode(name: str, folder: int) -> int:

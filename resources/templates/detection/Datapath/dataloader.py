@@ -123,8 +123,12 @@ def collate(items: Sequence[dict[str, torch.Tensor]]) -> dict[str, torch.Tensor]
     return batch
 
 
-def build_datasets(plan: Mapping[str, Any]) -> tuple[Patches, Patches]:
-    """Training and validation part of train.json."""
+def build_datasets(plan: Mapping[str, Any]) -> tuple[Any, Any]:
+    """Training and validation part of train.json: patches, or whole pictures of the few-shot engine."""
+    if plan.get("engine", "patches") != "patches":
+        from Fewshot.data import build_fewshot_datasets
+
+        return build_fewshot_datasets(plan)
     records = read_index()
     cases = Cases(records, plan)
     chosen = hold_out(records, cases.counts, float(plan["validation_share"]), int(plan["seed"]))

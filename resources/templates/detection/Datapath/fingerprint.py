@@ -52,9 +52,16 @@ def fingerprint(records: list[dict[str, Any]], label_dict: Mapping[str, int]) ->
         **_images(same),
         "channel_names": (names := names_of(records)),
         "by_channel": by_channel(same, names),
+        "abnormal": abnormal_of(records, target),
         **_lesions(records, same, target, classes),
         "unreadable": [item for item in found if isinstance(item, str)],
     }
+
+
+def abnormal_of(records: Sequence[Mapping[str, Any]], target: str) -> int:
+    """Cases in which something is marked, or that are called abnormal; of masks those that have a file."""
+    key = {"states": "abnormal", "boxes": "boxes", "masks": "mask_path"}[target]
+    return sum(bool(record.get(key)) for record in records)
 
 
 def _check_labels(label_dict: Mapping[str, int], target: str) -> None:
@@ -92,7 +99,10 @@ def _lesions(
 ) -> dict[str, Any]:
     """Lesions a class (boxes: of all records; masks: of the sample), their sides in pixels, and how many are ill."""
     sides = [side for item in same for side in item["sides"]]
-    if target == "boxes":
+    if target == "states":
+        ill = sum(bool(record["abnormal"]) for record in records) / len(records)
+        names = Counter({classes[0]: round(ill * len(records))})
+    elif target == "boxes":
         names = Counter(box["label"] for record in records for box in record["boxes"] if isinstance(box, Mapping))
         ill = sum(bool(record["boxes"]) for record in records) / len(records)
     else:
@@ -101,7 +111,7 @@ def _lesions(
     return {
         "counts": {name: int(names.get(name, 0)) for name in classes},
         "ill_share": ill,
-        "sides": np.array(sides, float).reshape(len(sides), -1),
+        "sides": np.array(sides, float).reshape(len(sides), -1) if sides else np.zeros((0, 0)),
         "odd": [text for item in same for text in item["odd"]],
     }
 
@@ -138,6 +148,8 @@ def _measure(record: Mapping[str, Any], target: str, rule: Mapping[str, Any]) ->
 def _truth(record: Mapping[str, Any], image: Image, target: str, rule: Mapping[str, Any]) -> dict[str, Any]:
     """Lesions a class, their sides in pixels, what was odd, and the values inside lesions where there are masks."""
     classes, shape = rule["classes"], image.array.shape[1:]
+    if target == "states":
+        return {"counts": Counter(), "sides": [], "odd": [], "by_class": []}
     if target == "boxes":
         boxes, odd = true_boxes(record, classes, shape)
         d = len(shape)

@@ -15,7 +15,7 @@ MIN_SIDE = 2.0  # pixels: smaller boxes are widened, else nothing of them is lef
 
 
 def read_index(path: str | Path = "Datapath/train.json") -> list[dict[str, Any]]:
-    """Records `{"image_path", "patient", and "mask_path" or "boxes"}` of an index file."""
+    """Records `{"image_path", "patient", and "mask_path", "boxes" or "abnormal"}` of an index file."""
     records: list[dict[str, Any]] = json.loads(Path(path).read_text())
     if not records:
         raise SystemExit(f"{path} holds no record: write the training cases into it first")
@@ -23,7 +23,15 @@ def read_index(path: str | Path = "Datapath/train.json") -> list[dict[str, Any]]
 
 
 def target_of(records: Sequence[Mapping[str, Any]]) -> str:
-    """ "boxes" or "masks"; an index that mixes both, or has neither, ends the program and says what to do."""
+    """ "boxes", "masks" or "states"; an index that mixes them, or has none, ends the program and says what to do."""
+    stated = [record for record in records if "abnormal" in record]
+    if stated and len(stated) == len(records):
+        return "states"
+    if stated:
+        bare = next(record for record in records if "abnormal" not in record)
+        raise SystemExit(
+            f"{bare['image_path']} does not say whether it is `abnormal`, as others do: write it in all records"
+        )
     boxes = [record for record in records if record.get("boxes") is not None]
     masks = [record for record in records if "mask_path" in record]
     if boxes and any(record.get("mask_path") for record in masks):
@@ -35,7 +43,7 @@ def target_of(records: Sequence[Mapping[str, Any]]) -> str:
         raise SystemExit(f"{bare['image_path']} has no `boxes`: write [] where the image is healthy")
     if not boxes and len(masks) < len(records):
         bare = next(record for record in records if "mask_path" not in record)
-        raise SystemExit(f"{bare['image_path']} has neither `boxes` nor `mask_path` (null: nothing marked)")
+        raise SystemExit(f"{bare['image_path']} has none of `boxes`, `mask_path` (null: nothing marked) and `abnormal`")
     return "boxes" if boxes else "masks"
 
 

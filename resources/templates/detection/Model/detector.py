@@ -13,8 +13,9 @@ from typing import Any
 import torch
 from torch import nn
 from torch.nn import functional
+from Utils.unet import Conv3d
 
-_CONV = {2: nn.Conv2d, 3: nn.Conv3d}
+_CONV = {2: nn.Conv2d, 3: Conv3d}
 PRIOR = -4.0  # logit of the heat map at the start: boxes are rare
 
 

@@ -47,9 +47,13 @@ class BoxModel(nn.Module):
         return {"loss": self.loss(logits, boxes), "logits": logits}
 
 
-def build_model(plan: Mapping[str, Any], with_loss: bool = True) -> MaskModel | BoxModel:
+def build_model(plan: Mapping[str, Any], with_loss: bool = True) -> nn.Module:
     """The network of plan.json; the deliverable builds it without its loss."""
-    model = BoxModel(plan) if plan["target"] == "boxes" else MaskModel(plan)
+    if plan.get("engine", "patches") != "patches":
+        from Fewshot.build import build
+
+        return build(plan)
+    model: BoxModel | MaskModel = BoxModel(plan) if plan["target"] == "boxes" else MaskModel(plan)
     if with_loss:
         from Loss.loss import build_loss
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from .scales import by_itself
-from .sides import harmless
+from .sides import harmless, turns
 
 
 def choose_intensity(facts: dict[str, Any]) -> dict[str, Any]:
@@ -24,13 +24,13 @@ def choose_intensity(facts: dict[str, Any]) -> dict[str, Any]:
 
 
 def choose_changes(facts: dict[str, Any], small: bool) -> dict[str, Any]:
-    """No flips by default: left and right matter in the body. Skin, retina and microscopy (colour) get both, but
-    where a class tells a side."""
+    """No flips by default: left and right matter in the body. Skin, retina and microscopy get both, but where a
+    class tells a side."""
     more = 1.5 if small else 1.0
     tiny = max(np.median(facts["shapes"], axis=0)) <= 64
     light = 0.0 if facts["modality"] == "ct" else more  # Hounsfield units: how bright it is may be the sign
     return {
-        "flip": harmless(["h", "w"] if facts["dims"] == 2 and facts["channels"] >= 3 else [], facts["classes"]),
+        "flip": harmless(["h", "w"] if turns(facts["dims"], facts["channels"]) else [], facts["classes"]),
         "rotate": round(10 * more),
         "zoom": round(0.1 * more, 3),
         "shift": round(0.05 * more, 3),

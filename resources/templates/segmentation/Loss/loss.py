@@ -7,7 +7,9 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn import functional
 from Utils.losses import build_mask_loss, supervised
+from Utils.ordered import MIDDLE, NUMBER, middles, tables
 
 
 class SegmentationLoss(nn.Module):
@@ -15,10 +17,55 @@ class SegmentationLoss(nn.Module):
 
     def __init__(self, plan: Mapping[str, Any]) -> None:
         super().__init__()
-        self.one = build_mask_loss(plan)
+        self.one: nn.Module = OrderedLoss(plan) if plan.get("chains") else build_mask_loss(plan)
 
     def forward(self, outputs: Sequence[torch.Tensor], mask: torch.Tensor) -> torch.Tensor:
         return supervised(self.one, outputs, mask)
+
+
+class OrderedLoss(nn.Module):
+    """For classes that are told apart by order (Utils/ordered.py): the mask loss of what they have in common, and smooth L1
+    of their numbers and middles where they are."""
+
+    NUMBERS, MIDDLES = 2.0, 2.0
+    """Weights beside the mask loss; where the two become linear."""
+    BENT = 0.1, 0.1
+
+    def __init__(self, plan: Mapping[str, Any]) -> None:
+        super().__init__()
+        self.patch = [int(n) for n in plan["patch"]]
+        self.channel: torch.Tensor
+        self.number: torch.Tensor
+        self.axis: torch.Tensor
+        self.pitch: torch.Tensor
+        for name, table in zip(("channel", "number", "axis", "pitch"), tables(plan), strict=True):
+            self.register_buffer(name, table, persistent=False)
+        self.mask = build_mask_loss({**plan, "loss": {**(plan.get("loss") or {}), "weights": self.weights(plan)}})
+
+    def weights(self, plan: Mapping[str, Any]) -> list[float] | None:
+        """Of the channels: a class that is in no row has its own, a row 1."""
+        given = (plan.get("loss") or {}).get("weights")
+        if not given:
+            return None
+        found = [1.0] * int(self.channel.max())
+        for place, weight in enumerate(given, start=1):
+            if self.axis[place] < 0:
+                found[int(self.channel[place]) - 1] = float(weight)
+        return found
+
+    def forward(self, logits: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        """(B, C, *shape) as the network gives them and (B, *shape) places of classes to a scalar."""
+        mask, logits = mask.long(), logits.float()
+        loss: torch.Tensor = self.mask(logits[:, :NUMBER], self.channel[mask])
+        inside = self.axis[mask] >= 0
+        if not bool(inside.any()):
+            return loss
+        scale = [whole / have for whole, have in zip(self.patch, mask.shape[1:], strict=True)]
+        apart = middles(mask, self.axis, self.pitch, scale)[inside]
+        loss = loss + self.NUMBERS * functional.smooth_l1_loss(
+            logits[:, NUMBER][inside], self.number[mask[inside]], beta=self.BENT[0]
+        )
+        return loss + self.MIDDLES * functional.smooth_l1_loss(logits[:, MIDDLE][inside], apart, beta=self.BENT[1])
 
 
 def build_loss(plan: Mapping[str, Any]) -> SegmentationLoss:

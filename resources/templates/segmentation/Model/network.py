@@ -7,22 +7,33 @@ from typing import Any
 
 import torch
 from torch import nn
+from Utils import ordered
 from Utils.unet import UNet
 
 KNOWN = "unet, segresnet, swinunetr"
 
 
 def outputs_of(plan: Mapping[str, Any]) -> int:
-    """Channels of the logits: background and each class, or each class alone where classes may overlap."""
+    """Channels of the logits: background and each class, or each class alone where classes may overlap; of classes that
+    are told apart by order what Utils/ordered.py says."""
+    if plan.get("chains"):
+        return ordered.outputs_of(plan)
     return len(plan["classes"]) + (0 if plan.get("overlap") else 1)
 
 
-def build_backbone(plan: Mapping[str, Any]) -> nn.Module:
-    """`plan["network"]["name"]`: unet, segresnet, swinunetr (patch sides of 64, 96, 128, ...)."""
+def build_backbone(plan: Mapping[str, Any], load: bool = True) -> nn.Module:
+    """`plan["network"]["name"]`: unet, segresnet, swinunetr (patch sides of 64, 96, 128, ...), pretrained."""
     network, dims = plan["network"], int(plan["dims"])
     name, channels, outputs = str(network["name"]), int(plan["channels"]), outputs_of(plan)
     if name == "unet":
         return UNet(dims, channels, outputs, network)
+    if (network.get("config") or {}).get("builder"):
+        from Utils.bodies import build_body
+        from Utils.pyramid import Dense
+
+        return Dense(
+            build_body(network, dims, channels, load), dims, channels, outputs, int(network.get("width") or 16)
+        )
     from monai.networks import nets
 
     if name == "segresnet":
@@ -43,7 +54,7 @@ def build_backbone(plan: Mapping[str, Any]) -> nn.Module:
 
 
 class Segmenter(nn.Module):
-    """`forward(pixel_values (B, C, H, W[, D]), labels or None) -> {"logits": (B, K + 1 or K, H, W[, D]), "loss"}`.
+    """`forward(pixel_values (B, C, H, W[, D]), labels or None) -> {"logits": (B, outputs_of(plan), H, W[, D]), "loss"}`.
 
     `labels`: (B, H, W[, D]) places of classes, 0 for background, or (B, K, H, W[, D]) of 0/1 where classes overlap.
     With precision "bf16" convolutions run in bfloat16, weights and loss in float32.
@@ -51,7 +62,7 @@ class Segmenter(nn.Module):
 
     def __init__(self, plan: Mapping[str, Any], loss: nn.Module | None = None) -> None:
         super().__init__()
-        self.backbone = build_backbone(plan)
+        self.backbone = build_backbone(plan, load=loss is not None)
         self.loss, self.half = loss, plan.get("precision") == "bf16"
 
     def forward(self, pixel_values: torch.Tensor, labels: torch.Tensor | None = None) -> dict[str, torch.Tensor]:

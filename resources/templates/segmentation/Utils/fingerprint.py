@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from .chain import LEAST, centre_of, centres_of
 from .channels import names_of
 from .extent import believe
 from .formats import ImageError
@@ -72,6 +73,7 @@ def fingerprint(records: Sequence[Mapping[str, Any]], label_dict: Mapping[str, i
         "mean": float(np.mean([item["mean"] for item in same])),
         "std": float(np.mean([item["std"] for item in same])),
         "inside": inside,
+        "centres": centres_of(same, len(spacings) > len(same) / 2),
         "sizes": {name: [item["sizes"][place] for item in same] for place, name in enumerate(classes)},
         "empty": sum(not any(item["sizes"]) for item in same),
         "sampled": len(same),
@@ -135,5 +137,8 @@ def _measure(record: Mapping[str, Any], reads: Mapping[str, Any], widths: bool =
         "inside": values_inside(image.array, masks),
         "by_class": values_by_class(image.array, masks),
         "by_channel": measured(image, masks),
-        "sizes": [int(mask.sum()) for mask in masks],
+        "sizes": (sizes := [int(mask.sum()) for mask in masks]),
+        "centres": [centre_of(mask, image.spacing) if size else None for mask, size in zip(masks, sizes, strict=True)]
+        if len(sizes) >= LEAST
+        else [],
     }

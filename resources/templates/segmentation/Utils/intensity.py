@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from .scales import by_itself, joined
-from .sides import harmless
+from .sides import harmless, turns
 
 
 def choose_intensity(facts: dict[str, Any]) -> dict[str, Any]:
@@ -30,9 +30,8 @@ def choose_intensity(facts: dict[str, Any]) -> dict[str, Any]:
 
 def choose_changes(facts: dict[str, Any], spacing: list[float]) -> dict[str, Any]:
     """What is mirrored is another structure where a class tells a side; among several organs it is out of place. A single
-    class without a side may be mirrored; skin, retina and microscopy (colour) along both axes."""
-    colour = facts["dims"] == 2 and facts["channels"] == 3
-    flips = ["h", "w"] if colour else ["w"] if len(facts["classes"]) == 1 else []
+    class without a side may be mirrored; skin, retina and microscopy along both axes."""
+    flips = ["h", "w"] if turns(facts["dims"], facts["channels"]) else ["w"] if len(facts["classes"]) == 1 else []
     flat = facts["dims"] == 3 and max(spacing) / min(spacing) > 3
     return {
         "often": 0.6,

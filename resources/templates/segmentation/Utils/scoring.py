@@ -9,18 +9,20 @@ from typing import Any
 import numpy as np
 import torch
 
+from .ordered import unfold
 from .windows import sliding, window_of
 
 
 def run_whole(model: torch.nn.Module, image: torch.Tensor, plan: Mapping[str, Any], device: Any) -> torch.Tensor:
-    """(C, *shape) to logits (K + 1 or K, *shape), window by window."""
+    """(C, *shape) to logits (K + 1 or K, *shape), window by window; rows of structures are decided in the whole image."""
     mirror = ["hwd".index(name) for name in plan.get("mirror") or [] if plan["mirror"] != "auto"]
     window = window_of(image.shape[1:], plan)
     voxels = int(np.prod(window))
     batch = max(1, int(np.prod(plan["patch"])) * int(plan["batch"]) // voxels)
-    return sliding(
+    found = sliding(
         image, lambda part: model(pixel_values=part)["logits"], window, float(plan["pad_value"]), device, batch, mirror
     )
+    return unfold(found, plan) if plan.get("chains") else found
 
 
 def decide(logits: torch.Tensor, overlap: bool) -> np.ndarray:

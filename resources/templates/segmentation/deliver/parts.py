@@ -15,6 +15,7 @@ import predict
 import torch
 from Model.network import build_model
 from torch import nn
+from Utils import ordered
 from Utils.channels import read_case
 from Utils.scoring import run_whole
 from Utils.volumes import prepare_image
@@ -88,6 +89,8 @@ def facts() -> dict[str, Any]:
     overlap = bool(config["multi_label"])
     channels = list(config["classes"]) if overlap else ["background", *config["classes"]]
     decided = "a class is where its logit is above 0" if overlap else "the class is that of the largest logit"
+    if plan.get("chains"):
+        channels, decided = ordered.channels(plan), ordered.explained(plan)
     return {
         "task": "segmentation",
         "classes": config["classes"],

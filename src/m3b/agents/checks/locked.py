@@ -73,8 +73,8 @@ def digest_made(locked: Path, paths: Sequence[str]) -> str:
 
 
 def for_training(index: Index) -> bytes:
-    """`train.json` as those get it who train: patients under invented names, which sort as the true ones do; unknown ones
-    stay unknown."""
+    """`train.json` as those get it who train: patients under invented names, which sort as the true ones do, unknown ones
+    stay unknown; without attributes."""
     names = sorted({record.patient for record in index.train})
     width = max(4, len(str(len(names))))
     unknown = {record.patient for record in index.train if not record.patient_known}
@@ -82,5 +82,7 @@ def for_training(index: Index) -> bytes:
         name: f"{UNKNOWN_PATIENT if name in unknown else 'p'}{number:0{width}d}"
         for number, name in enumerate(names, start=1)
     }
-    records = [to_json(replace(record, patient=pseudonym[record.patient]), index.task) for record in index.train]
+    records = [
+        to_json(replace(record, patient=pseudonym[record.patient], attributes={}), index.task) for record in index.train
+    ]
     return json.dumps(records, indent=1, ensure_ascii=False).encode("utf-8", "surrogatepass")

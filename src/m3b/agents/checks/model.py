@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -65,6 +66,8 @@ def check_model(
         return rejected(*(Fault(text, f"The trained model cannot be delivered: {text}.") for text in problems))
     if other := _promised(folder, index):
         return rejected(Fault(other, f"The trained model is not the one that was asked for: {for_people(other)}"))
+    if stale := _of_another_training(folder, work):
+        return rejected(Fault(stale, "The trained model and the cases that were held out for it are of two trainings."))
     valid = validation_records(work, index)
     try:
         fair = held_out_answers(folder, folds_of(work), valid, index, predict, work.parent)
@@ -108,6 +111,23 @@ def _promised(folder: Path, index: Index) -> str:
             f"{sorted(index.classes)}. Export from this plan."
         )
     return ""
+
+
+def _of_another_training(folder: Path, work: Path) -> str:
+    """Whether the held-out cases are those of another training, which this model may have seen; projects that do not say which
+    training their model is of are believed."""
+    try:
+        own = untrusted.read_json(folder, "config.json").get("held_out")
+        now = hashlib.sha256(untrusted.read_bytes(work, PREDICTIONS, most=2**30)).hexdigest()
+    except (OSError, ValueError, AttributeError):
+        return ""
+    if not own or own == now:
+        return ""
+    return (
+        f"{FOLDER}/ is of another training than {PREDICTIONS}: cases held out there may be among those that this model was trained "
+        f"with. Put the Logout/ of the training back that {FOLDER}/ comes from, or run `python export.py --out {FOLDER}` for the one "
+        "in Logout/."
+    )
 
 
 def validation_records(work: Path, index: Index) -> list[Record]:

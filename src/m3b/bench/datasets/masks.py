@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-import zlib
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from m3b.data.opening import Unreadable, attempt
 from m3b.errors import DataError
 
 from .checking import Collected, files, need, read_json, relative
@@ -101,24 +102,27 @@ def read_mask(file: Path, values: Mapping[int, str]) -> NDArray[np.uint8]:
 
 def _open(file: Path) -> NDArray[Any]:
     """The raw numbers of a NIfTI or picture file."""
+    volume = file.name.lower().endswith(NIFTI)
     try:
-        if file.name.lower().endswith(NIFTI):
-            import nibabel as nib
-
-            return np.asanyarray(nib.load(file).dataobj)
-        from PIL import Image
-
-        with Image.open(file) as picture:
-            array = np.asarray(picture)
-    except (OSError, ValueError, EOFError, zlib.error) as error:
+        array = attempt(partial(_volume if volume else _picture, file))
+    except Unreadable as error:
         raise DataError(f"The mask {file} does not open: {error}.") from error
-    except Exception as error:  # nibabel raises its own family
-        if type(error).__module__.startswith("nibabel"):
-            raise DataError(f"The mask {file} does not open: {error}.") from error
-        raise
-    if array.ndim != 2:
+    if not volume and array.ndim != 2:
         raise DataError(f"{file} is no mask: it has {array.shape[-1]} colour channels.")
     return array
+
+
+def _volume(file: Path) -> NDArray[Any]:
+    import nibabel as nib
+
+    return np.asanyarray(nib.load(file).dataobj)
+
+
+def _picture(file: Path) -> NDArray[Any]:
+    from PIL import Image
+
+    with Image.open(file) as picture:
+        return np.asarray(picture)
 
 
 class Outline:

@@ -14,6 +14,7 @@ from typing import Any
 
 from m3b.agents.checks.integrity import CLEAN, fingerprint
 from m3b.bench.relay import INSIDE, ROUTE, Meter, Relay
+from m3b.cleanup import undo_on_error
 from m3b.errors import LLMError, SandboxError
 from m3b.llm import LLM, connect
 from m3b.models import check_deliverable
@@ -112,14 +113,11 @@ class Command:
         process = sandbox.start(
             argv, cwd=run.work, mounts=mounts, output=log, limits=Limits(wall_s=wall), env=dict(self.env)
         )
-        try:
+        with undo_on_error(process.stop):
             while (ended := process.wait(POLL_S)) is None:
                 if meter.in_vain >= PATIENCE:
                     ended = process.stop()
                     break
-        except BaseException:
-            process.stop()  # Ctrl-C included: nothing of the system stays behind
-            raise
         return ended.code, ended.reason, log.read_text(encoding="utf-8", errors="replace")[-2000:]
 
     def _words(self, run: Run, job: CellJob, prompt: str, inside: Path) -> tuple[list[str], tuple[Path, ...]]:

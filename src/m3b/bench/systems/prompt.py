@@ -7,7 +7,7 @@ from pathlib import Path
 
 from m3b.agents import prompts
 from m3b.agents.roles import STAGES
-from m3b.data.cards import Card
+from m3b.data.cards import Card, absent_told
 
 ENDING = """# How this run differs
 You have a shell of your own instead of the tools named above: where a tool is mentioned, use the shell. Nobody answers
@@ -31,7 +31,6 @@ def combined(
         limits: `max_actions`, `max_tokens`, `max_wall` (s) and `train_minutes`, as options of m3b.
     """
     here = [card for card in cards if card.path]
-    others = [card for card in cards if not card.path]
     tokens = f", {limits['max_tokens']} tokens" if limits.get("max_tokens") else ""
     wall = f", {float(str(limits['max_wall'])) / 60:.0f} minutes in all" if limits.get("max_wall") else ""
     minutes = float(str(limits.get("train_minutes", 5.0)))
@@ -41,7 +40,6 @@ def combined(
         f"# Request of the user\n{request.strip()}",
         "# Data on this machine",
         *(card.text() for card in here),
-        "# Other data cards (their data is not on this machine)",
-        "\n".join(f"- {card.line()}" for card in others),
+        absent_told(cards),
     ]
     return "\n\n".join(parts) + "\n"

@@ -13,6 +13,7 @@ from m3b.data.kinds.base import Item, RecordKind
 from m3b.data.kinds.detection import DetectionRecords
 from m3b.data.kinds.diagnosis import DiagnosisRecords
 from m3b.data.kinds.grading import GradingRecords
+from m3b.data.kinds.parts import attributes as attributes_of
 from m3b.data.kinds.parts import image as image_of
 from m3b.data.kinds.regression import RegressionRecords
 from m3b.data.kinds.report import ReportRecords
@@ -94,7 +95,7 @@ def parse(item: Any, task: str) -> Record:
     fields = mine.parse(item)
     if isinstance(patient, bool) or not isinstance(patient, str | int) or not str(patient):
         raise ValueError(f"patient must be a non-empty text, is {json.dumps(patient)[:40]}")
-    return Record(image=image, patient=str(patient), **fields)
+    return Record(image=image, patient=str(patient), attributes=attributes_of(item.get("attributes", {})), **fields)
 
 
 def to_json(record: Record, task: str | None = None) -> dict[str, Any]:
@@ -103,4 +104,5 @@ def to_json(record: Record, task: str | None = None) -> dict[str, Any]:
         "image_path": record.reference,
         **of(task or told_by([record])).target(record),
         "patient": record.patient,
+        **({"attributes": dict(record.attributes)} if record.attributes else {}),
     }

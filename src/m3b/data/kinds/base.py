@@ -99,6 +99,10 @@ class RecordKind(ABC):
         """Whether the targets are boxes."""
         return False
 
+    def stated(self, records: Sequence[Record]) -> bool:
+        """Whether the targets say of each image only whether it is abnormal."""
+        return False
+
     def multi_label(self, records: Sequence[Record]) -> bool:
         """Whether several classes, or none, can apply: to a case, or with masks of their own to a voxel."""
         return False

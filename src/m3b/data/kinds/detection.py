@@ -1,4 +1,4 @@
-"""Records of a detection: an image and what is marked in it, by a mask or by boxes; a healthy one has neither."""
+"""Records of a detection: an image and what is marked in it: a mask, boxes, or only whether anything is."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from m3b.data.kinds.base import Item, RecordKind
 from m3b.data.kinds.parts import MASK, mask, mask_target, mixed_masks
 from m3b.data.records import BoxLabel, Record, kind
 
+TARGETS: Final = ("mask_path", "boxes", "abnormal")
+"""What tells how an image is marked; an index uses one of them throughout."""
 _NUMBERS: Final = {"type": "array", "items": {"type": "number"}}
 _BOX: Final = {
     "type": "object",
@@ -27,46 +29,63 @@ class DetectionRecords(RecordKind):
 
     name = "detection"
     title = "a detection"
-    targets = ("masks", "boxes")
-    taught = ("masks or boxes", "Join what is marked in one image into one record.", "Keep one copy of each.")
+    targets = ("masks", "boxes", "states")
+    taught = ("masks, boxes or states", "Join what is marked in one image into one record.", "Keep one copy of each.")
 
     def properties(self) -> dict[str, Any]:
-        return {"mask_path": {"anyOf": [*MASK, {"type": "null"}]}, "boxes": {"type": "array", "items": _BOX}}
+        return {
+            "mask_path": {"anyOf": [*MASK, {"type": "null"}]},
+            "boxes": {"type": "array", "items": _BOX},
+            "abnormal": {"type": "boolean"},
+        }
 
     def choice(self) -> dict[str, Any]:
-        return {"oneOf": [{"required": ["mask_path"]}, {"required": ["boxes"]}]}
+        return {"oneOf": [{"required": [key]} for key in TARGETS]}
 
     def missing(self, item: Item) -> tuple[str, ...]:
-        if "mask_path" in item and "boxes" in item:
-            raise ValueError("has both mask_path and boxes; an index uses one of them, the same throughout")
-        return () if "boxes" in item or "mask_path" in item else ("mask_path or boxes",)
+        given = [key for key in TARGETS if key in item]
+        if len(given) > 1:
+            raise ValueError(f"has both {' and '.join(given)}; an index uses one of them, the same throughout")
+        return () if given else ("mask_path, boxes or abnormal",)
 
     def parse(self, item: Item) -> dict[str, Any]:
+        if "abnormal" in item:
+            if not isinstance(item["abnormal"], bool):
+                raise ValueError(f"abnormal must be true or false, is {json.dumps(item['abnormal'])[:60]}")
+            return {"extra": {"abnormal": item["abnormal"]}}
         if "boxes" in item:
             return {"boxes": _boxes(item["boxes"])}
         return {} if item["mask_path"] is None else {"mask": mask(item["mask_path"])}
 
     def target(self, record: Record) -> dict[str, Any]:
+        if "abnormal" in record.extra:
+            return {"abnormal": record.extra["abnormal"]}
         if record.boxes is None:
             return mask_target(record)
         return {"boxes": [{"label": one.label, "box": list(one.box)} for one in record.boxes]}
 
     def mixed(self, records: Sequence[Record]) -> str:
-        if len({record.boxes is not None for record in records}) > 1:
-            return "some records have boxes and some mask_path; use one of them throughout ([] or null: nothing marked)"
+        if len({_form(record) for record in records}) > 1:
+            return (
+                "the records have some of mask_path, boxes and abnormal each; use one of them throughout ([] or null: "
+                "nothing marked)"
+            )
         return mixed_masks(records)
 
     def in_items(self, items: Sequence[Item]) -> bool:
-        return any("boxes" in item or item.get("mask_path", "") is None for item in items)
+        return any("boxes" in item or "abnormal" in item or item.get("mask_path", "") is None for item in items)
 
     def in_records(self, records: Sequence[Record]) -> bool:
-        return any(record.boxes is not None for record in records)
+        return any(_form(record) != "mask_path" for record in records)
 
     def masked(self, records: Sequence[Record]) -> bool:
-        return not self.boxed(records)
+        return not any(_form(record) != "mask_path" for record in records)
 
     def boxed(self, records: Sequence[Record]) -> bool:
         return any(record.boxes is not None for record in records)
+
+    def stated(self, records: Sequence[Record]) -> bool:
+        return any(_form(record) == "abnormal" for record in records)
 
     def multi_label(self, records: Sequence[Record]) -> bool:
         return True
@@ -84,6 +103,12 @@ class DetectionRecords(RecordKind):
 
     def example_labels(self) -> dict[str, int]:
         return {"nodule": 1, "effusion": 2}
+
+
+def _form(record: Record) -> str:
+    if "abnormal" in record.extra:
+        return "abnormal"
+    return "mask_path" if record.boxes is None else "boxes"
 
 
 def example_boxes() -> list[dict[str, Any]]:

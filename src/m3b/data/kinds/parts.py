@@ -21,6 +21,25 @@ MASK: Final = [
     {"type": "object", "additionalProperties": PATH, "minProperties": 1},
 ]
 
+ATTRIBUTES: Final = {"type": "object", "additionalProperties": {"type": ["string", "number"]}}
+MAX_ATTRIBUTE = 100
+"""Characters of a value: it names a group, and is no place for texts."""
+
+
+def attributes(value: Any) -> dict[str, str]:
+    """What a case's figure is told apart by.
+
+    Raises:
+        ValueError: no object of short texts and numbers.
+    """
+    plain = isinstance(value, dict) and all(
+        isinstance(one, str | int | float) and not isinstance(one, bool) and len(str(one)) <= MAX_ATTRIBUTE
+        for one in value.values()
+    )
+    if not plain:
+        raise ValueError(f'attributes must look like {{"sex": "F", "age": 61}}, is {json.dumps(value)[:60]}')
+    return {str(name): str(one) for name, one in value.items()}
+
 
 def paths(value: Any, name: str) -> str | tuple[str, ...]:
     """One path or several.

@@ -81,16 +81,9 @@ class BoxSource:
         Raises:
             LeaveOut: no annotation names the image, where that does not mean that it is healthy.
         """
-        key = normal(self.spec.rule, filled(self.spec.image, case.slots))
-        if key not in self._marks:
-            if self.spec.empty == "healthy":
-                return ()
-            raise LeaveOut("no annotation names it")
-        named = {
-            normal("exact", text): name for name, texts in self.spec.classes.items() for text in (texts or (name,))
-        }
+        named = self._named()
         found = []
-        for name, box in self._marks[key]:
+        for name, box in self._of(case):
             wanted = named.get(normal("exact", name))
             if wanted is None:
                 self.notes["of a class that is not asked for"] += 1
@@ -101,6 +94,27 @@ class BoxSource:
                 continue
             found.append(BoxLabel(wanted, inside))
         return tuple(found)
+
+    def classes_of(self, case: CaseDraft) -> tuple[str, ...]:
+        """The classes of what is marked, without a look at the image.
+
+        Raises:
+            LeaveOut: as `boxes_of`.
+        """
+        named = self._named()
+        found = (named.get(normal("exact", name)) for name, _ in self._of(case))
+        return tuple(dict.fromkeys(name for name in found if name is not None))
+
+    def _named(self) -> dict[str, str]:
+        """Folded name in the files -> class."""
+        return {normal("exact", text): name for name, texts in self.spec.classes.items() for text in (texts or (name,))}
+
+    def _of(self, case: CaseDraft) -> list[tuple[str, tuple[float, ...]]]:
+        """The marks of a case, as its annotation has them."""
+        key = normal(self.spec.rule, filled(self.spec.image, case.slots))
+        if key not in self._marks and self.spec.empty != "healthy":
+            raise LeaveOut("no annotation names it")
+        return self._marks.get(key, [])
 
     def _inside(self, case: CaseDraft, box: tuple[float, ...]) -> tuple[float, ...] | None:
         """The box in pixels, clipped to its image; None where nothing is left of it."""

@@ -81,7 +81,8 @@ def _record(job: SpecExecution, case: CaseDraft, masks: MaskSource | None, boxes
     report = _report(spec.report, job.sources, case) if spec.report is not None else None
     extra = {VALUE: number_of(spec.value, job.sources, case)} if spec.value is not None else {}
     patient = _patient(job, case)
-    return Record(_image(job, case), labels, patient, mask, marked, report, extra)
+    attributes = {name: text for name, value in spec.attributes.items() if (text := job.sources.text(value, case))}
+    return Record(_image(job, case), labels, patient, mask, marked, report, extra, attributes)
 
 
 def _image(job: SpecExecution, case: CaseDraft) -> Image:

@@ -1,11 +1,10 @@
-"""What runs in the sandbox: a survey with proposed readings, and the execution of one, as a job in JSON and its answer.
+"""What runs in the reader process: a survey with proposed readings, and the execution of one, as a job and its answer.
 
-The folder is untrusted: decoders may crash, hang or be lied to, which then costs this process alone.
+The folder is untrusted: decoders may crash, hang or be lied to, which then costs one file, and that process.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,8 +13,6 @@ if TYPE_CHECKING:
     from m3b.data.spec.proposals import Proposal
     from m3b.data.survey.relations import Survey
 
-JOB, ANSWER = "job.json", "answer.json"
-"""The two files of the exchange, in a folder that the process may write."""
 ABOUT = ("task", "boxes")
 """Of what is asked, what an overview answers for several values of."""
 MAX_READINGS = 3
@@ -24,20 +21,19 @@ MAX_COMPARED = 40
 """Readings that a script's index is compared with."""
 
 
-def main(place: str) -> None:
-    """Do the job in `place`/job.json and leave `place`/answer.json behind: `{"error": ...}` says what is wrong."""
+def answer(job: dict[str, Any]) -> dict[str, Any]:
+    """Do a job on the data folder `root`; `place` is a folder that it may write to. `{"error": ...}` says what is wrong."""
     from m3b.data.spec.opened import NothingOpens
     from m3b.errors import DataError
 
-    folder = Path(place)
-    job = json.loads((folder / JOB).read_text(encoding="utf-8"))
     try:
-        answer = DOERS[job["do"]](job, folder)
+        return DOERS[job["do"]](job, Path(job["place"]))
     except DataError as error:
-        answer = {"error": str(error), "hopeless": isinstance(error, NothingOpens)}
+        return {"error": str(error), "hopeless": isinstance(error, NothingOpens)}
     except OSError as error:
-        answer = {"error": f"{error.filename or 'The data'} cannot be read: {error.strerror or error}."}
-    (folder / ANSWER).write_text(json.dumps(answer, ensure_ascii=False), encoding="utf-8")
+        return {"error": f"{error.filename or 'The data'} cannot be read: {error.strerror or error}."}
+    except MemoryError:
+        return {"error": "Reading the data takes more memory than there is for it."}
 
 
 def _overview(job: dict[str, Any], folder: Path) -> dict[str, Any]:
@@ -63,7 +59,7 @@ def _surveyed(job: dict[str, Any], folder: Path) -> Survey:
 
 def _offered(job: dict[str, Any], found: Survey) -> dict[str, Any]:
     """Readings for what a job asks, and why the best may not be taken as it is."""
-    from m3b.data.spec.proposals import Ask, sufficient
+    from m3b.data.spec.proposals import Ask, rival, sufficient
     from m3b.data.spec.proposals.lacking import lacking
     from m3b.data.spec.proposals.single import one_class
 
@@ -79,13 +75,28 @@ def _offered(job: dict[str, Any], found: Survey) -> dict[str, Any]:
         }
         for one in proposals
     ]
+    if beside := rival(proposals):
+        readings[0]["doubts"] = [beside, *list(proposals[0].doubts)]
     ask = Ask(job["task"], job["request"])
     insufficient = sufficient(proposals) if proposals else lacking(found, ask)
     return {
         "readings": readings,
         "insufficient": insufficient,
+        "rival": beside,
         "unusable": one_class(found, ask) if insufficient else "",
     }
+
+
+def _count(job: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """What an index would hold by each of some specs."""
+    from m3b.data.spec.expected import expected
+    from m3b.data.spec.given import spec_of
+    from m3b.data.spec.readers import Readers
+
+    root = Path(job["root"])
+    readers = Readers(root)
+    files = readers.files()
+    return {"expected": [expected(spec_of(one), root, readers, files) for one in job["specs"]]}
 
 
 def _execute(job: dict[str, Any], folder: Path) -> dict[str, Any]:
@@ -145,6 +156,7 @@ def _proposals(job: dict[str, Any], found: Survey, most: int) -> list[Proposal]:
 DOERS: dict[str, Callable[[dict[str, Any], Path], dict[str, Any]]] = {
     "overview": _overview,
     "propose": _propose,
+    "count": _count,
     "execute": _execute,
     "check": _check,
     "compare": _compare,

@@ -105,6 +105,8 @@ class MaskSource:
             return self._by_class(items)
         if self.masks.combine == "union":
             return self._derived(case, items)
+        if self.masks.colours:
+            return self._repainted(case, items[0])
         if self.masks.cut is None:
             _fits(self.folder.root, case, items[0])
             return self.prefix + items[0].reference
@@ -139,6 +141,18 @@ class MaskSource:
             whole = marked if whole is None else whole | marked
         _same_shape(self.folder.root, case, whole.shape)
         return self._written(case, whole.astype(np.uint16) * value)
+
+    def _repainted(self, case: CaseDraft, item: Item) -> str:
+        """Write a painted mask with the number of a class in place of its colour."""
+        import numpy as np
+
+        red, green, blue = _colours(self.folder.root, item)
+        found = red * 65536 + green * 256 + blue
+        numbers = np.zeros(found.shape, np.uint16)
+        for name, value in self.masks.classes.items():
+            numbers[found == self.masks.colours.get(name, -1)] = value
+        _same_shape(self.folder.root, case, numbers.shape)
+        return self._written(case, numbers)
 
     def _drawn(self, case: CaseDraft, items: list[Item]) -> str:
         """The regions of an RTSTRUCT file on its series."""
@@ -214,6 +228,16 @@ def _foreground(root: Path, item: Item, cut: float | None) -> Any:
         return read_mask(item.reference, str(root)).array != 0
     array = read_image(item.reference, str(root)).array
     return array.max(axis=0) > cut
+
+
+def _colours(root: Path, item: Item) -> Any:
+    """Red, green and blue as numbers; of a picture in grey the same three times."""
+    import numpy as np
+
+    array = read_image(item.reference, str(root)).array.astype(np.int64)
+    if array.shape[0] not in (1, 3):
+        raise DataError(f"a painted mask must have three channels, this has {array.shape[0]}")
+    return array if array.shape[0] == 3 else np.concatenate([array] * 3)
 
 
 def _fits(root: Path, case: CaseDraft, item: Item) -> None:

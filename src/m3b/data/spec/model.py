@@ -15,124 +15,22 @@ have their header (`{tag.PatientID}`), a table's rows their columns.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from m3b.data import kinds
+from m3b.data.spec.value_sources import Files, FromList, FromMember, FromPath, FromTable, FromTag, SpecPart, Value
 from m3b.data.survey.relations import Rule
+
+__all__ = [
+    "VERSION", "Boxes", "Channel", "Files", "FromList", "FromMember", "FromPath", "FromTable", "FromTag", "Images",
+    "IndexSpec", "Labels", "LeftOut", "Masks", "Number", "SpecPart", "SplitRule", "Task", "Text", "Value",
+]  # fmt: skip
 
 VERSION = 1
 
 Task = Literal["diagnosis", "segmentation", "detection", "report", "grading", "regression"]
-
-
-class SpecPart(BaseModel):
-    """Frozen; a misspelt key is an error that names it."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class Files(SpecPart):
-    """Files of the data folder.
-
-    Args:
-        pattern: see the module.
-        exclude: patterns of files that are left out again.
-        member: the array of a container (`image`), or with `[#]` its items along the first axis (`train_images[#]`).
-    """
-
-    pattern: str
-    exclude: tuple[str, ...] = ()
-    member: str = ""
-
-
-class FromPath(SpecPart):
-    """A text made of a file's own slots, such as the class folder `{level0}`.
-
-    Args:
-        value: key.
-        find: a regular expression that is looked for in it; its first group, or all that it matches, is the text.
-    """
-
-    kind: Literal["path"] = "path"
-    value: str
-    find: str = ""
-
-
-class FromTable(SpecPart):
-    """The cell of a table row that names the file or its case.
-
-    Args:
-        file: the table, or a pattern of several of the same form.
-        sheet: of a workbook.
-        records: where in a JSON or XML document the records lie (`images`, `[]`).
-        header: False for a table without one, whose columns are `0`, `1`, ...
-        row: key of a row, of its columns: `{filename}`.
-        image: key of a file or case: `{stem}`.
-        rule: how both keys are brought together.
-        column: the cell that is taken.
-        through: another table whose `column` gives the key instead of `image`, for rows of studies or patients that only
-            another table brings together with files.
-    """
-
-    kind: Literal["table"] = "table"
-    file: str
-    sheet: str = ""
-    records: str = ""
-    header: bool = True
-    row: str
-    image: str = "{name}"
-    rule: Rule = "exact"
-    column: str
-    through: FromTable | None = None
-
-
-class FromTag(SpecPart):
-    """A DICOM header field of the case's first file."""
-
-    kind: Literal["tag"] = "tag"
-    keyword: str
-
-
-class FromMember(SpecPart):
-    """Another array of the same container: `train_labels[#]` beside `train_images[#]`, or one value a file."""
-
-    kind: Literal["member"] = "member"
-    key: str
-
-
-class FromList(SpecPart):
-    """The side whose list names the file: for splits.
-
-    Args:
-        lists: side or class -> files (patterns) whose lines name images.
-        image: key of a file that a line names.
-    """
-
-    kind: Literal["list"] = "list"
-    lists: dict[str, tuple[str, ...]]
-    image: str = "{stem}"
-    rule: Rule = "exact"
-
-
-_TOLD_BY = {"value": "path", "column": "table", "keyword": "tag", "key": "member", "lists": "list"}
-
-
-def _kinded(value: Any) -> Any:
-    """A bare text is a key of the path; `kind` may be left out where the other names tell it."""
-    if isinstance(value, str):
-        return {"kind": "path", "value": value}
-    if isinstance(value, dict) and "kind" not in value:
-        told = [kind for name, kind in _TOLD_BY.items() if name in value]
-        return {**value, "kind": told[0]} if told else value
-    return value
-
-
-Value = Annotated[
-    FromPath | FromTable | FromTag | FromMember | FromList, Field(discriminator="kind"), BeforeValidator(_kinded)
-]
-"""Where one text of a case comes from; `"{patient}"` alone is short for `{"kind": "path", "value": "{patient}"}`."""
 
 
 class Channel(SpecPart):
@@ -156,8 +54,8 @@ class Images(SpecPart):
 
     Args:
         case: key; files with the same one are one case.
-        several: what the files of one case are: `one` (there must be no second), `slices` of a volume in natural
-            order, or `views` of a study (reports alone: other tasks refuse them).
+        several: what a case's files are: `one` (no second), `slices` of a volume in natural order, or `views` of a study
+            (reports alone).
         unit: `file`, or `folder` where a case is a folder of slices or of one DICOM series.
         channels: for cases with several sequences: all of them in the order in which a model gets them, and `files`
             is the first one's. The others are put on the grid of the first, on which the masks lie too.
@@ -197,16 +95,16 @@ class Masks(SpecPart):
     Args:
         files: the mask files (or member of the image's own container: the same pattern with another `member`).
         case: key that the image's `image` key equals.
-        by: instead of these keys, how names are brought together (`m3b.data.survey.pairing_keys`), such as
-            `["folders", "stem"]`; `{rest}` is then what a mask's name, or folder, has beyond its image's.
+        by: instead of these keys, as of `Channel`; `{rest}` is then what a mask's name, or folder, has beyond its image's.
         combine: `one` mask a case; `union` of several files (anything but background counts as the one class);
             `classes`: one binary mask a class, which may overlap: a file each, which `class_key` names, or the outlines and
             segments of a class in a file of another format.
         classes: class -> value in the file; for `classes` and `union` the order alone counts.
         cut: of lossy or grey masks of one class: values above it are the class.
+        colours: of masks that are painted: class -> its colour as 65536 red + 256 green + blue; every other colour is
+            background, and masks with the numbers of `classes` are written.
         empty: what an image without a mask file is: left out, or healthy (detection).
-        format: `image` files, or contours and segments in DICOM (`rtstruct`, `dicom_seg`), or polygons (`labelme`,
-            `coco`).
+        format: `image` files, contours and segments in DICOM (`rtstruct`, `dicom_seg`), or polygons (`labelme`, `coco`).
         names: of DICOM and polygon formats: class -> names of regions in the file. COCO files need no `case`: they
             name their images; DICOM files their series; LabelMe files are called like their images.
     """
@@ -220,9 +118,10 @@ class Masks(SpecPart):
     class_key: str = ""
     classes: dict[str, int]
     cut: float | None = None
+    colours: dict[str, int] = Field(default={})
     empty: Literal["leave_out", "healthy"] = "leave_out"
     format: Literal["image", "rtstruct", "dicom_seg", "labelme", "coco"] = "image"
-    names: dict[str, tuple[str, ...]] = {}
+    names: dict[str, tuple[str, ...]] = Field(default={})
 
 
 class Boxes(SpecPart):
@@ -241,7 +140,7 @@ class Boxes(SpecPart):
     format: Literal["coco", "yolo", "voc", "labelme", "csv_boxes", "csv_circles", "json_boxes"]
     files: Files
     classes: dict[str, tuple[str, ...]]
-    columns: dict[str, str] = {}
+    columns: dict[str, str] = Field(default={})
     image: str = "{name}"
     rule: Rule = "exact"
     empty: Literal["leave_out", "healthy"] = "healthy"
@@ -262,7 +161,6 @@ class Text(SpecPart):
 
 class Number(SpecPart):
     """A number of a case: what is measured, as people call it, and its unit, empty where nothing says it.
-
     `codes`: numbers that stand for "not known" (-1, 999); cases with them are left out.
     """
 
@@ -282,8 +180,7 @@ class SplitRule(SpecPart):
     Args:
         source: the data set's own split; None draws one by patient, stratified by class.
         train, val, test: texts of the source that mean each side; cases of `val` train with m3b, which holds out its own.
-        share: of a drawn split, cases for testing.
-        seed: of a drawn split.
+        share, seed: of a drawn split; cases for testing.
     """
 
     source: Value | None = None
@@ -307,7 +204,8 @@ class IndexSpec(SpecPart):
     Args:
         data: the data card's name, below which paths stand in an index (`data/<name>/...`).
         patient: whose case it is; None: patients are unknown, which is said wherever a figure stands.
-        together: further keys that must not be divided by the split: copies of one picture, slices of one stack.
+        together: further keys that the split must not divide: copies of one picture, slices of one stack.
+        attributes: what figures are told apart by at the end (sex, age, site), and training is not shown.
         copies: whether of images with the same pixels one alone is kept.
         left_out: files of the folder that the index does not use, with the reason.
     """
@@ -322,6 +220,7 @@ class IndexSpec(SpecPart):
     value: Number | None = None
     patient: Value | None = None
     together: tuple[Value, ...] = ()
+    attributes: dict[str, Value] = Field(default_factory=dict)
     copies: bool = True
     split: SplitRule = SplitRule()
     left_out: tuple[LeftOut, ...] = ()

@@ -11,6 +11,7 @@ from m3b.data.spec.cases import CaseDraft
 from m3b.data.spec.job import Entry, SpecExecution
 from m3b.data.spec.model import IndexSpec, Value
 from m3b.data.spec.opened import COPY, UNREADABLE, NothingOpens, open_all
+from m3b.data.spec.sources import Sources
 from m3b.data.spec.split import Unit, draw, fifths, together
 from m3b.data.spec.strata import marked_in
 from m3b.data.survey.keys import key as normal
@@ -20,7 +21,7 @@ from m3b.errors import DataError
 def sides_of(job: SpecExecution, entries: list[Entry]) -> tuple[list[Record], list[Record], int]:
     """Training and test records; the data set's own split where the spec names one, else a drawn one."""
     spec = job.spec
-    own = _own(job, spec.split.source, entries) if spec.split.source is not None else []
+    own = _own(job, entries) if spec.split.source is not None else []
     entries, own, copies, series = _opened(job, entries, own)
     groups = together([
         (e.record.patient, copy, near, *_texts(job, spec.together, e.case))
@@ -126,17 +127,20 @@ def _patients(spec: IndexSpec, groups: Sequence[str], entries: Sequence[Entry]) 
     ]
 
 
-def _own(job: SpecExecution, source: Value, entries: Sequence[Entry]) -> list[str]:
+def _own(job: SpecExecution, entries: Sequence[Entry]) -> list[str]:
     """Each case's side by the data set's own split; `""` for cases on neither, which are left out."""
-    split = job.spec.split
-    meaning = {normal("exact", text): side for side, texts in (("train", split.train), ("train", split.val),
-                                                               ("test", split.test)) for text in texts}  # fmt: skip
-    sides = []
-    for entry in entries:
-        text = job.sources.text(source, entry.case)
-        side = meaning.get(normal("exact", text), "") if text is not None else ""
-        sides.append(side)
-    return sides
+    return [own_side(job.spec, job.sources, entry.case) for entry in entries]
+
+
+def own_side(spec: IndexSpec, sources: Sources, case: CaseDraft) -> str:
+    """The part, `train` or `test`, that the data set's own split puts a case into; empty where into none."""
+    split = spec.split
+    text = sources.text(split.source, case) if split.source is not None else None
+    if text is None:
+        return ""
+    own = normal("exact", text)
+    sides = (("train", split.train), ("train", split.val), ("test", split.test))
+    return next((side for side, texts in reversed(sides) if own in {normal("exact", one) for one in texts}), "")
 
 
 def _texts(job: SpecExecution, values: Sequence[Value], case: CaseDraft) -> list[str]:

@@ -78,7 +78,8 @@ class Sources:
                 return self._member(value, case)
             case FromList():
                 side = self._listed(value).get(normal(value.rule, filled(value.image, case.slots)))
-                return () if side is None else (side,)
+                side = side or value.rest
+                return (side,) if side else ()
             case FromTable():
                 keys = self.texts(value.through, case) if value.through else (filled(value.image, case.slots),)
                 table = self._table(value)
@@ -102,7 +103,7 @@ class Sources:
         for item in files:
             rows = self.rows(item.path, value)
             columns = set(rows[0]) if rows else set()
-            for name in (*fields(value.row), *fields(value.column)):
+            for name in (*fields("".join((value.row, *value.also))), *fields(value.column)):
                 if rows and name not in columns and name not in item.slots:
                     raise PatternError(f"{item.path} has no column {name!r}; it has {', '.join(sorted(columns))}.")
             if rows and "{" not in value.column and value.column not in columns:
@@ -110,7 +111,7 @@ class Sources:
             for row in rows:
                 whole = {**item.slots, **row}
                 cell = filled(value.column, dict(whole)) if "{" in value.column else row.get(value.column, "")
-                for name in _each(value.row, whole):
+                for name in (one for key in (value.row, *value.also) for one in _each(key, whole)):
                     if cell.strip() and (key := normal(value.rule, name)):
                         found[key].setdefault(cell.strip())
         self.accounting.use((item.path for item in files), "table")
@@ -126,11 +127,21 @@ class Sources:
                     if not items:
                         raise PatternError(f"There is no list {pattern!r} below the data folder.")
                     for item in items:
-                        for line in self.lines(item.path):
+                        for line in self._names(value, item.path):
                             found.setdefault(normal(value.rule, line), side)
                     self.accounting.use((item.path for item in items), "table")
             self._lists[known] = found
         return self._lists[known]
+
+    def _names(self, value: FromList, path: str) -> Sequence[str]:
+        """What a list names: its lines, or the cells of a column."""
+        if not value.column:
+            return self.lines(path)
+        cell = FromTable(file=path, row=f"{{{value.column}}}", column=value.column)
+        rows = self.rows(path, cell)
+        if rows and value.column not in rows[0]:
+            raise PatternError(f"{path} has no column {value.column!r}; it has {', '.join(sorted(rows[0]))}.")
+        return [name for row in rows for name in row.get(value.column, "").split(SEPARATOR) if name.strip()]
 
     def _member(self, value: FromMember, case: CaseDraft) -> tuple[str, ...]:
         """A value of another array: at the case's own place where the key ends with [#], else the whole as one text."""

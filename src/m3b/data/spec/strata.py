@@ -31,6 +31,8 @@ def marked_in(job: SpecExecution, records: Sequence[Record]) -> list[tuple[str, 
 
 def classes_in(record: Record) -> tuple[str, ...]:
     """What a record names without opening anything."""
+    if "abnormal" in record.extra:
+        return ("abnormal" if record.extra["abnormal"] else "normal",)
     if record.boxes is not None:
         return tuple(dict.fromkeys(one.label for one in record.boxes))
     if isinstance(record.mask, Mapping):

@@ -15,7 +15,7 @@ from m3b.data.survey.gathering import Gathered, Gathering
 from m3b.data.survey.groups import crossings
 from m3b.data.survey.kinds import IMAGES, cut
 from m3b.data.survey.relations import Copies
-from m3b.data.survey.splits import is_split
+from m3b.data.survey.sides import is_split
 
 _WORDS = (
     "transform|augment|aug|rotat|rot|flip|mirror|copy|crop|jitter|noise|blur|bright|contrast|shift|zoom|shear|elastic"

@@ -13,6 +13,7 @@ from m3b.data.survey.facts import Container, Content, FileGroup, Series
 from m3b.data.survey.grouping import merge
 from m3b.data.survey.kinds import IMAGES
 from m3b.data.survey.name_templates import NamedFiles, fine_groups
+from m3b.data.survey.numbered_channels import channels_apart
 from m3b.data.survey.parts import FEW_PATHS, LARGE, MAX_PATHS, parts_of, values_of
 from m3b.data.survey.samples import MASKS, FileSample, content, look_at
 from m3b.data.survey.stacks import stack_of
@@ -110,7 +111,7 @@ class Gathering:
 def gather(tree: Tree) -> Gathering:
     """Group the files of a tree and look at samples of each group."""
     found = Gathering(tree)
-    fine = fine_groups(tree)
+    fine = [one for files in fine_groups(tree) for one in channels_apart(files)]
     if len(fine) > tree.limits.groups:
         fine.sort(key=lambda one: (-one.count, one.levels, one.name, one.suffix))
         rest = fine[tree.limits.groups :]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 
@@ -14,19 +15,21 @@ from m3b.data.survey.keys import key
 from m3b.data.survey.kinds import IMAGES
 from m3b.data.survey.parts import sizes
 from m3b.data.survey.relations import Crossing, End, Grouping, Join
-from m3b.data.survey.sides import side_of
-from m3b.data.survey.splits import is_split
+from m3b.data.survey.sides import is_split, side_of
 from m3b.data.survey.tables import Loaded
 
-_NUMBERED = r"(s|id|ids|no|nr|number|num|idx|code|key|uid)?"
+_NUMBERED = r"(s|id|ids|no|nr|number|num|idx|code|key|uid|nummer|kennung|nummern)?"
 _PERSON = re.compile(
     rf"(pat|patient|patienten|paciente|subject|subj|sub|sujet|person|participant|child|volunteer|donor|proband|p|pt){_NUMBERED}"
 )
-_CASE = re.compile(rf"(case|cas|study|exam|visit|accession|session|u|scan|record){_NUMBERED}")
+_CASE = re.compile(
+    rf"(case|cas|fall|caso|studie|etude|estudio|untersuchung|study|exam|visit|accession|session|u|scan|record){_NUMBERED}"
+)
 _SOURCE = re.compile(rf"(set|source|src|video|vid|clip|seq|sequence|slide|wsi|specimen|plate|lesion){_NUMBERED}")
 _BESIDE = frozenset({
     "id", "ids", "no", "nr", "number", "num", "idx", "code", "key", "name", "of", "the", "unique", "anon", "anonymous",
-    "anonymized", "dicom", "pseudo",
+    "anonymized", "dicom", "pseudo", "nummer", "numero", "kennung", "identifiant", "identificador", "codigo", "codice", "de", "du",
+    "del", "des", "der",
 })  # fmt: skip
 """Words that may stand beside the one that says what a value is."""
 _AUGMENTED = re.compile(r"transform|aug|rotat|flip|copy|crop|mirror|\.rf\.", re.I)
@@ -106,7 +109,7 @@ def _columns(
             continue
         keys = keys_by_path(group, join)
         for column in table.fact.columns:
-            evidence = _of_word(column.name.rpartition(".")[2], "column_patient", "column_case")
+            evidence = _of_word(_own_name(column.name), "column_patient", "column_case")
             if not evidence or column.distinct < 2 or column.type in ("text", "boolean", "number"):
                 continue
             by_key: dict[str, str] = {}
@@ -119,12 +122,23 @@ def _columns(
 
 def names_patients(column: str) -> bool:
     """Whether a column is called as those are that tell patients apart."""
-    return _of_word(column.rpartition(".")[2], "column_patient", "column_case") == ["column_patient"]
+    return _of_word(_own_name(column), "column_patient", "column_case") == ["column_patient"]
+
+
+def _own_name(column: str) -> str:
+    """The last part of a column's path in a document, with the one before where it says nothing alone (`patient.id`)."""
+    before, _, last = column.rpartition(".")
+    return f"{before.rpartition('.')[2]} {last}" if before and last.lower() in _BESIDE else last
+
+
+def _bare(text: str) -> str:
+    """A text without accents."""
+    return "".join(one for one in unicodedata.normalize("NFKD", text) if not unicodedata.combining(one))
 
 
 def _of_word(name: str, patient: str, case: str) -> list[str]:
     """The evidence of a name such as "Patient ID / Name", "patientid", "sub", "U_id"."""
-    spaced = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name).lower()
+    spaced = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", _bare(name)).lower()
     words = [word for word in re.split(r"[^a-z]+", spaced) if word]
     telling = [word for word in words if word not in _BESIDE]
     said = telling[0] if len(telling) == 1 else "".join(words) if len(words) <= 2 else ""

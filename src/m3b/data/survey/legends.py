@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 from collections.abc import Iterator
+from functools import reduce
+from itertools import islice
 from typing import Any
 
-from m3b.data.delimited import decode
+from m3b.data.delimited import decode, parse, sniff
 from m3b.data.opening import Unreadable, attempt
 from m3b.data.survey.gathering import Gathering
 from m3b.data.survey.table_facts import Legend
@@ -16,6 +19,10 @@ MAX_BYTES = 4 * 2**20
 MAX_FILES = 40
 MAX_NAMES = 400
 _WORDS = re.compile(r"label|class|categor|name|structure|organ|finding|legend|lookup|vocab|index", re.IGNORECASE)
+_COLUMNS = {
+    "name": ("name", "class", "label", "class_name", "structure", "organ"), "number": ("id", "value", "index", "number", "pixel"),
+    "r": ("r", "red"), "g": ("g", "green"), "b": ("b", "blue"),
+}  # fmt: skip
 _NAME = re.compile(r"[^\W\d_].{0,79}", re.DOTALL)
 
 
@@ -24,22 +31,52 @@ def legends_of(found: Gathering) -> list[Legend]:
     made: list[Legend] = []
     looked = 0
     for group in found.groups:
-        if group.fact.kind not in ("json", "list", "text") or len(group.paths) > 4:
+        if group.fact.kind not in ("json", "list", "text", "table") or len(group.paths) > 4:
             continue
         for path in group.paths:
             full = found.tree.root / path
             called = bool(_WORDS.search(path.rpartition("/")[2]))
-            if looked >= MAX_FILES or (group.fact.kind != "json" and not called):
+            if (
+                looked >= MAX_FILES
+                or (group.fact.kind != "json" and not called)
+                or path.lower().endswith((".xlsx", ".xlsm"))
+            ):
                 continue
             looked += 1
             try:
                 if full.stat().st_size > MAX_BYTES:
                     continue
                 text = attempt(lambda full=full: decode(full.read_bytes())[0], full)  # type: ignore[misc]
-                made += _in_json(path, text, called) if group.fact.kind == "json" else _in_lines(path, text)
+                made += _in_text(group.fact.kind, path, text, called)
             except (Unreadable, OSError, ValueError, RecursionError):
                 continue
     return made
+
+
+def _in_text(kind: str, path: str, text: str, called: bool) -> Iterator[Legend]:
+    if kind == "json":
+        return _in_json(path, text, called)
+    return _in_table(path, text) if kind == "table" else _in_lines(path, text)
+
+
+def _in_table(path: str, text: str) -> Iterator[Legend]:
+    """Rows with a name and its number, or its colour as red, green and blue (a number as `m3b.data.pixels` makes it)."""
+    layout = sniff(text[: 1 << 16].encode(), ".csv")
+    rows = list(islice(parse(io.StringIO(text, newline=""), layout.delimiter), MAX_NAMES + 2))
+    header = [cell.strip().casefold() for cell in rows[0]] if rows else []
+    at = {role: next((at for at, cell in enumerate(header) if cell in words), -1) for role, words in _COLUMNS.items()}
+    colours = [at[one] for one in ("r", "g", "b")]
+    numbers = colours if min(colours) >= 0 else [at["number"]]
+    if at["name"] < 0 or min(numbers) < 0:
+        return
+    pairs = []
+    for row in rows[1:]:
+        cells = [row[one].strip() if one < len(row) else "" for one in (at["name"], *numbers)]
+        if not all(cell.isdigit() for cell in cells[1:]) or not _NAME.fullmatch(cells[0]):
+            return
+        pairs.append((reduce(lambda whole, cell: whole * 256 + int(cell), cells[1:], 0), cells[0]))
+    if 1 < len({number for number, _ in pairs}) == len(pairs) <= MAX_NAMES:
+        yield Legend(path=path, names=tuple(sorted(pairs)), numbered=True)
 
 
 def _in_json(path: str, text: str, called: bool) -> Iterator[Legend]:

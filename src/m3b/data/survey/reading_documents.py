@@ -14,6 +14,8 @@ from m3b.data.survey.facts import SurveyLimits
 from m3b.data.survey.rows import Cell, Rows
 
 _DEEPEST = 8
+WHOLE = "(document)"
+"""Where in a document the row lies that is all of it."""
 _MAX_ITEMS = 50_000
 
 
@@ -27,9 +29,18 @@ def read_json(path: Path, limits: SurveyLimits, size: int) -> list[Rows]:
         raise Unreadable("large", path.name)
     text = decode(path.read_bytes())[0]
     try:
-        return list(islice(tables_in(json.loads(text), limits), 40))
+        value = json.loads(text)
+        found = list(islice(tables_in(value, limits), 40))
+        return found if found or not isinstance(value, dict) or not value else [_whole(value)]
     except RecursionError as error:
         raise Unreadable("deep", path.name) from error
+
+
+def _whole(document: dict[str, Any]) -> Rows:
+    """A document without lists of records as one row: of use where many of one form lie beside their images."""
+    table = Rows("json", [], record_path=WHOLE)
+    table.add(flat(document))
+    return table
 
 
 def _is_lines(head: bytes) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Literal
 
 Side = Literal["train", "val", "test", "other"]
@@ -32,3 +33,9 @@ def side_of(text: str) -> Side | Literal[""]:
     if len(words) > 4 or not found:
         return ""
     return next(side for side in _FIRST if side in found)
+
+
+def is_split(names: Iterable[str]) -> bool:
+    """Whether names speak of at least two of training, validation and test, and nearly all of a side."""
+    sides = [side_of(name) for name in names]
+    return len(set(sides) & set(SIDES)) >= 2 and sum(1 for side in sides if not side) <= len(sides) // 3

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from m3b.data.survey.columns import fold
 from m3b.data.survey.divisions import Division, keys_by_path
@@ -11,7 +11,7 @@ from m3b.data.survey.gathering import Gathered, Gathering
 from m3b.data.survey.keys import key
 from m3b.data.survey.kinds import IMAGES
 from m3b.data.survey.relations import FoundSplit, Join, SplitPart
-from m3b.data.survey.sides import SIDES, side_of
+from m3b.data.survey.sides import is_split, side_of
 from m3b.data.survey.tables import Loaded
 from m3b.data.survey.written_splits import written
 
@@ -25,12 +25,6 @@ def splits_of(found: Gathering, tables: Sequence[Loaded], joins: Sequence[Join])
     for number, one in enumerate(made, 1):
         one.fact = one.fact.model_copy(update={"id": f"s{number}"})
     return made
-
-
-def is_split(names: Iterable[str]) -> bool:
-    """Whether names speak of at least two of training, validation and test, and nearly all of a side."""
-    sides = [side_of(name) for name in names]
-    return len(set(sides) & set(SIDES)) >= 2 and sum(1 for side in sides if not side) <= len(sides) // 3
 
 
 def _folders(group: Gathered) -> list[Division]:

@@ -9,6 +9,7 @@ from m3b.data.opening import Unreadable, attempt
 from m3b.data.survey.columns import column_of
 from m3b.data.survey.gathering import Gathered, Gathering
 from m3b.data.survey.kinds import TEXTS, cut
+from m3b.data.survey.reading_documents import WHOLE
 from m3b.data.survey.reading_tables import read_rows
 from m3b.data.survey.rows import Cell, Rows
 from m3b.data.survey.table_facts import Table
@@ -53,7 +54,7 @@ def load_tables(found: Gathering) -> list[Loaded]:
                 found.tree.notes.add("time" if found.tree.late else "tables", path)
                 break
             for one in read(found, path):
-                if one.rows and one.names:
+                if one.rows and one.names and one.record_path != WHOLE:
                     loaded.append(_loaded(f"t{len(loaded) + 1}", path, group.id, one, 1))
     return loaded
 

@@ -14,6 +14,8 @@ from m3b.data.survey.name_templates import NamedFiles
 from m3b.data.survey.tokens import like_hashes, pieces, shape
 
 MAX_VALUES = 60
+MAX_WORDS = 20
+"""Different words at one place of names, from more of which on they are free text."""
 _PATTERNS: dict[str, str] = {
     "number": r"\d+", "side": r"[^\W\d_]+", "date": r"[\d\-_.]+", "uid": r"[\d.]+", "hash": r"[0-9A-Za-z-]+",
     "word": r"[^/]+?", "text": r"[^/]+?",
@@ -120,10 +122,26 @@ def _columns(names: list[str]) -> list[tuple[PartKind, set[str]]] | None:
         ends = list(accumulate(len(text) for _, text in first))
         cuts = [slice(end - len(text), end) for (_, text), end in zip(first, ends, strict=True)]
         return [(kind, {name[cut] for name in names}) for kind, cut in zip(kinds, cuts, strict=True)]
-    if len({shape(name) for name in names}) > 1:
+    if len({shape(name) for name in names}) > 1 and not _words_differ(names):
         return None
     columns = zip(*(pieces(name) for name in names), strict=True)
     return [(kind, {text for _, text in column}) for kind, column in zip(kinds, columns, strict=True)]
+
+
+def _words_differ(names: list[str]) -> bool:
+    """Whether names are built alike and differ, beside numbers, in few words between the same signs: `p1_benign_2`."""
+    first, columns = pieces(names[0]), [set[str]() for _ in pieces(names[0])]
+    if not any(kind == "number" for kind, _ in first):
+        return False
+    for name in names:
+        here = pieces(name)
+        if len(here) != len(first):
+            return False
+        for (kind, text), (its, other), column in zip(first, here, columns, strict=True):
+            if kind != its or (kind == "gap" and text != other):
+                return False
+            column.add(other)
+    return all(len(some) <= MAX_WORDS for (kind, _), some in zip(first, columns, strict=True) if kind == "word")
 
 
 def _inner(stems: list[str]) -> list[tuple[str, str]]:

@@ -21,7 +21,13 @@ ALLOW, ERRNO = 0x7FFF0000, 0x00050000
 
 _NEW_NAMESPACES = 0x7E020000  # CLONE_NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET
 _TERMINAL_IOCTLS = (0x5412, 0x541C)  # TIOCSTI and TIOCLINUX type into somebody else's terminal
-_FLAG_IOCTLS = (0x40086602, 0x40046602, 0x401C5820)  # FS_IOC_SETFLAGS (64 and 32 bit) and FSSETXATTR
+_FLAG_IOCTLS = (0x401C5820,)  # FS_IOC_FSSETXATTR, of a family in which others are harmless
+_FILE_IOCTLS = {0x66: (0x80086601, 0xC020660B), 0x76: (0x80087601,), 0x94: (0x40049409, 0x4020940D)}
+"""Families of ioctls by which an owner changes a file or folder opened to read (flags, version, fs-verity, encryption,
+subvolumes), and those of them that only look (FS_IOC_GETFLAGS, FIEMAP, GETVERSION) or ask for a file opened to write
+(FICLONE, FICLONERANGE)."""
+_FAMILY = 0xFF00
+_HOLDS_UP = (1024, 1026)  # F_SETLEASE makes others wait for 45 s where they open the file; F_NOTIFY watches a folder
 _SET_ID = 0o6000  # files that lend the rights of their owner or group to whoever executes them
 _CREATES = 0x400040  # O_CREAT, and the bit of O_TMPFILE that is no other flag's
 _AF_UNIX = 1  # the module socket takes long to import
@@ -47,8 +53,8 @@ def checks(calls: Seccomp, column: int) -> list[Instruction]:
     program = _block("clone3", column, [_ABSENT]) + _block("openat2", column, [_ABSENT])
     program += _block("clone", column, [_argument(0), (JUMP_SET, 0, 1, _NEW_NAMESPACES), _NO, _YES])
     program += _sockets(calls, column) + _modes(column)
-    ioctls = [one for request in (*_TERMINAL_IOCTLS, *_FLAG_IOCTLS) for one in ((JUMP_EQUAL, 0, 1, request), _NO)]
-    program += _block("ioctl", column, [_argument(1), *ioctls, _YES])
+    program += _block("ioctl", column, _ioctls())
+    program += _block("fcntl", column, [_argument(1), *_each(_HOLDS_UP, _NO), _YES])
     return program + (_own_processes(column) if calls["beside_others"] else [])
 
 
@@ -61,6 +67,18 @@ def _block(name: str, column: int, body: Sequence[Instruction]) -> list[Instruct
     """What decides about one call; nothing on a machine that has no such call."""
     number = EXAMINED[name][column]
     return [] if number is None else [(JUMP_EQUAL, 0, len(body), number), *body]
+
+
+def _each(values: Sequence[int], answer: Instruction) -> list[Instruction]:
+    """The answer for each of these values of what was loaded."""
+    return [one for value in values for one in ((JUMP_EQUAL, 0, 1, value), answer)]
+
+
+def _ioctls() -> list[Instruction]:
+    """What types into terminals or changes files that were opened to read."""
+    program = [_argument(1), *_each((*_TERMINAL_IOCTLS, *_FLAG_IOCTLS), _NO)]
+    program += _each([request for some in _FILE_IOCTLS.values() for request in some], _YES)
+    return [*program, (AND, 0, 0, _FAMILY), *_each([family << 8 for family in _FILE_IOCTLS], _NO), _YES]
 
 
 def _sockets(calls: Seccomp, column: int) -> list[Instruction]:

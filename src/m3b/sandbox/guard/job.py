@@ -36,7 +36,7 @@ class Confinement(TypedDict):
     threads: int  # added to what the user runs already: RLIMIT_NPROC counts all of a user's threads
     unprivileged: bool
     landlock: LandlockRules | None
-    seccomp: Seccomp | None
+    filter: bytes  # of system calls, as the kernel takes it; empty for none
 
 
 class SupervisorJob(TypedDict):
@@ -44,6 +44,7 @@ class SupervisorJob(TypedDict):
 
     outer: list[str]  # the command line that leads to the launcher; empty without bubblewrap
     launcher: list[str]
+    guards: int  # the descriptor of their code
     confinement: Confinement
     private: str  # removed at the end
     watched: list[str]  # folders whose growth counts

@@ -8,12 +8,12 @@ from __future__ import annotations
 import marshal
 import os
 import resource
-import signal
 import sys
 
-from . import rules, seccomp
+from . import filtering
 from .kernel import PR_SET_NO_NEW_PRIVS, drop_capabilities, prctl
 from .quiet import suppress
+from .signals import signal
 from .tree import threads_of
 
 TYPE_CHECKING = False  # what the module typing says; importing it takes longer than all else here
@@ -65,10 +65,11 @@ def _confine(confinement: Confinement) -> None:
         prctl(PR_SET_NO_NEW_PRIVS, 1)
     landlock = confinement["landlock"]
     if landlock is not None:
+        from . import rules  # bubblewrap needs none
+
         rules.restrict(landlock["read"], landlock["write"], landlock["devices"])
-    calls = confinement["seccomp"]
-    if calls is not None:
-        seccomp.apply(calls)
+    if confinement["filter"]:
+        filtering.apply(confinement["filter"])
 
 
 def _become(command: list[str], env: dict[str, str]) -> int:

@@ -9,10 +9,10 @@ from __future__ import annotations
 import marshal
 import os
 import select
-import signal
 import sys
 
 from .kernel import PR_SET_PDEATHSIG, become_subreaper, go_first, prctl
+from .signals import signal
 from .tree import kill_below, reap
 
 TYPE_CHECKING = False  # what the module typing says; importing it takes longer than all else here
@@ -88,6 +88,7 @@ def _start(job: SupervisorJob, pipes: Pipes) -> int:
         os.dup2(pipes.output[1], 2)
         os.set_inheritable(config, True)
         os.set_inheritable(ready, True)
+        os.set_inheritable(job["guards"], bool(job["outer"]))
         prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() == parent:
             if not job["outer"]:  # nothing lies between: a second interpreter would only take time

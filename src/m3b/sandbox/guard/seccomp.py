@@ -8,14 +8,12 @@ to succeed.
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import os
 import struct
 
 from . import arguments
 from .arguments import ALLOW, ERRNO, JUMP_EQUAL, JUMP_GREATER_EQUAL, LOAD, RETURN, Instruction
-from .kernel import prctl
 from .syscalls import CONNECTING, DENIED, METADATA, NAMES
 
 TYPE_CHECKING = False  # what the module typing says; importing it takes longer than all else here
@@ -28,11 +26,6 @@ _KILL = 0x80000000
 _NUMBER, _ARCH = 0, 4  # offsets in struct seccomp_data
 _ARCHES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
 _X32_BIT = 0x40000000
-_PR_SET_SECCOMP, _MODE_FILTER = 22, 2
-
-
-class _Program(ctypes.Structure):
-    _fields_ = (("length", ctypes.c_ushort), ("instructions", ctypes.c_void_p))
 
 
 def supported(machine: str | None = None) -> bool:
@@ -69,10 +62,6 @@ def _answers(table: Mapping[str, tuple[int | None, int | None]], column: int, an
     return program
 
 
-def apply(calls: Seccomp) -> None:
-    """Filter this thread and all that it starts. No-new-privileges must be set. Raises OSError."""
-    program = build(calls)
-    code = b"".join(struct.pack("HBBI", *instruction) for instruction in program)
-    buffer = ctypes.create_string_buffer(code)
-    header = _Program(len(program), ctypes.addressof(buffer))
-    prctl(_PR_SET_SECCOMP, _MODE_FILTER, ctypes.addressof(header))
+def packed(calls: Seccomp) -> bytes:
+    """The filter for this machine, as the kernel takes it. Raises KeyError as `build`."""
+    return b"".join(struct.pack("HBBI", *instruction) for instruction in build(calls))

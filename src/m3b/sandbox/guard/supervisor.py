@@ -11,7 +11,6 @@ from __future__ import annotations
 import marshal
 import os
 import select
-import signal
 import time
 
 from . import reaper
@@ -21,6 +20,7 @@ from .kernel import become_subreaper, go_first
 from .output import CappedOutput
 from .quiet import suppress
 from .reaper import Pipes
+from .signals import signal
 from .tree import Stat, below, kill_below, memory, out_of_memory_kills, reap, threads_everywhere, unlinked
 
 TYPE_CHECKING = False  # what the module typing says; importing it takes longer than all else here
@@ -36,8 +36,8 @@ _PATIENCE_S = 30.0  # for the reaper to end the tree
 
 
 def main(arguments: list[str]) -> int:
-    control, status, output = map(int, arguments)
-    for descriptor in (control, status, output):
+    control, status, output, *held = map(int, arguments)  # the last: what locks the private folder while we live
+    for descriptor in (control, status, output, *held):
         os.set_inheritable(descriptor, False)  # the command must not be able to answer in our place
     job: SupervisorJob = marshal.loads(_message(control))  # nosec B302  # m3b's own process wrote it, over a pipe of its own
     become_subreaper()

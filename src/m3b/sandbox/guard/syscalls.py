@@ -123,6 +123,7 @@ EXAMINED: dict[str, tuple[int | None, int | None]] = {
     "socket": (41, 198),
     "socketpair": (53, 199),
     "ioctl": (16, 29),
+    "fcntl": (72, 25),
     "openat2": (437, 437),
     "open": (2, None),
     "openat": (257, 56),

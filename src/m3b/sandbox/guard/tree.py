@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import signal
 import stat
 import time
 
 from .quiet import suppress
+from .signals import signal
 
 TYPE_CHECKING = False  # what the module typing says; importing it takes longer than all else here
 if TYPE_CHECKING:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
+from m3b.data.opening import Unreadable, attempt
 from m3b.errors import ToolError
 from m3b.tools.paths import open_read
 from m3b.tools.phi import Phi, mask, scrub
@@ -62,7 +64,6 @@ def preview(path: Path, phi: Phi) -> list[str]:
 
 def preview_series(files: Sequence[Path], phi: Phi) -> list[str]:
     """Lines about all series in a list of files; of more than 2,000 files, that many spread evenly are read."""
-    import pydicom
 
     step = max(-(-len(files) // _MAX_READ), 1)
     series: dict[str, list[Any]] = {}
@@ -70,15 +71,11 @@ def preview_series(files: Sequence[Path], phi: Phi) -> list[str]:
     bad = 0
     for file in files[::step]:
         try:
-            with open_read(file, file.name) as raw:
-                data = pydicom.dcmread(
-                    BufferedReader(raw), stop_before_pixels=True, force=file.suffix.lower() == ".dcm"
-                )
-            uid = str(data.SeriesInstanceUID)
-        except Exception:  # noqa: BLE001 - pydicom raises many kinds on files that are no DICOM
+            data = attempt(partial(_slice_header, file))
+        except Unreadable:
             bad += 1
             continue
-        series.setdefault(uid, []).append(data)
+        series.setdefault(str(data.SeriesInstanceUID), []).append(data)
         patients.add(str(data.get("PatientID", "")))
     read = sum(map(len, series.values()))
     of = f" (headers of every {step}th file read)" if step > 1 else ""
@@ -91,6 +88,17 @@ def preview_series(files: Sequence[Path], phi: Phi) -> list[str]:
     if bad:
         lines.append(f"{plural(bad, 'file')} of {read + bad:,} not readable as DICOM")
     return lines
+
+
+def _slice_header(file: Path) -> Any:
+    """The header of a file of a series."""
+    import pydicom
+
+    with open_read(file, file.name) as raw:
+        data = pydicom.dcmread(BufferedReader(raw), stop_before_pixels=True, force=file.suffix.lower() == ".dcm")
+    if "SeriesInstanceUID" not in data:
+        raise ValueError("it names no series that it is part of")
+    return data
 
 
 def _series(slices: list[Any], phi: Phi) -> str:
@@ -202,6 +210,6 @@ def _pixels(data: Any) -> str:
     syntax = getattr(getattr(data, "file_meta", None), "TransferSyntaxUID", None)
     name = getattr(syntax, "name", "") or "unknown transfer syntax"
     try:
-        return f"stored values {describe(data.pixel_array)}; {name}"
-    except Exception as error:  # noqa: BLE001 - decoders raise many kinds
+        return f"stored values {describe(attempt(lambda: data.pixel_array))}; {name}"
+    except Unreadable as error:
         return f"pixels not decoded ({shorten(str(error), 120)}); {name}"

@@ -33,7 +33,7 @@ def masked_lines(path: Path, lines: list[str], ctx: Looking) -> tuple[list[str],
         return lines, ""
     if suffix not in _TABLES and (ctx.roots.writable(path) or ctx.roots.show(path).startswith("resources")):
         return lines, ""
-    one = _record if suffix in _RECORDS else _plain
+    one = _record if suffix in _RECORDS else masked_line
     shown = _table(path, lines) if suffix in _TABLES else [one(line) for line in lines]
     return shown, "personal data masked" if shown != lines else ""
 
@@ -75,20 +75,30 @@ def _record(line: str) -> str:
 
 
 _ELEMENT = re.compile(r"<([\w.:-]{1,60})((?: [^<>]{0,200})?)>([^<>]{1,500})</\1>")
+_ATTRIBUTE = re.compile(r"""([\w.:-]{1,60})=(["'])([^"'<>]{1,300})\2""")
 _LINE = re.compile(
-    r"^(\s{0,40}(?:[-*#>|]\s{0,4})?\**)([^\W\d_][\w .'()/-]{0,40}?)(\**\s{0,4}[:：=]\**\s{0,4})(\S.{0,500})$"
+    r"^(\s{0,40}(?:[-*#>|]\s{0,4})?\**)([^\W\d_][\w ,.'()/°º-]{0,40}?)(\**\s{0,4}[:：=]\**\s{0,4})(\S.{0,500})$"
 )
 
 
-def _plain(line: str) -> str:
-    """A line of a text, XML or YAML file: what elements and `key: value` name, and what free text holds."""
-
-    def element(match: re.Match[str]) -> str:
-        shown = mask(match[3]) if is_personal(match[1].rpartition(":")[2], [match[3]]) else match[3]
-        return f"<{match[1]}{match[2]}>{shown}</{match[1]}>"
-
-    line = _ELEMENT.sub(element, line)
+def masked_line(line: str) -> str:
+    """A line of a text, XML or YAML file: what elements, attributes and `key: value` name, and what free text holds."""
+    if "<" in line:
+        line = _ATTRIBUTE.sub(_attribute, _ELEMENT.sub(_element, line))
     found = _LINE.match(line)
     if found and is_personal(found[2], [found[4].strip().strip("\"'")]):
         return f"{found[1]}{found[2]}{found[3]}{mask(found[4])}"
     return scrub(line)
+
+
+def _element(found: re.Match[str]) -> str:
+    """The element, its text masked where its name says so, or an attribute: `<field name="Date of Birth">`."""
+    names = (found[1].rpartition(":")[2], *(one[3] for one in _ATTRIBUTE.finditer(found[2])))
+    shown = mask(found[3]) if any(is_personal(name, [found[3]]) for name in names) else found[3]
+    return f"<{found[1]}{found[2]}>{shown}</{found[1]}>"
+
+
+def _attribute(found: re.Match[str]) -> str:
+    if is_personal(found[3]) or not is_personal(found[1].rpartition(":")[2], [found[3]]):
+        return found[0]
+    return f"{found[1]}={found[2]}{mask(found[3])}{found[2]}"

@@ -6,9 +6,13 @@ from pathlib import Path
 
 from m3b.data.delimited import decode
 from m3b.tools.paths import open_read
-from m3b.tools.phi import Phi, scrub
+from m3b.tools.phi import Phi
 from m3b.tools.previews.blocks import count_lines
+from m3b.tools.previews.masking import masked_line
 from m3b.tools.text import plural, shorten
+
+LONGEST = 4000
+"""Characters of a line that are looked at: what is masked must be whole, of what is shown 200 are enough."""
 
 
 def preview(path: Path, phi: Phi) -> list[str]:
@@ -22,7 +26,8 @@ def preview(path: Path, phi: Phi) -> list[str]:
         return tables.preview(path, phi)
     lines = text.split("\n")[:25]
     total = count_lines(path, quotes=False).lines
-    shown = [shorten(line.rstrip("\r"), 200) for line in lines]
+    shown = [shorten(line.rstrip("\r"), LONGEST) for line in lines]
     if phi == "mask":
-        shown = [scrub(line) for line in shown]
+        shown = [masked_line(line) for line in shown]
+    shown = [shorten(line, 200) for line in shown]
     return [f"text, {encoding}, {plural(total, 'line')}; the first:", *shown]

@@ -20,8 +20,8 @@ _NIBABEL = (".nii", ".nii.gz", ".mgz", ".hdr", ".img")
 def preview(path: Path, phi: Phi) -> Lines:
     """Lines about a volume; of more than 64 MiB of voxels, evenly spread slices are looked at."""
     try:
-        shared().headers.check(path)
-    except shared().headers.HeaderError as error:
+        shared().check_header(str(path))
+    except shared().ImageError as error:
         raise ToolError(str(error).replace(f"{path.parent}/", "")) from None
     name = path.name.lower()
     if name.endswith((".mha", ".mhd", ".nrrd", ".nhdr")):

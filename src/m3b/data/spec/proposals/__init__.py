@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 from m3b.data import kinds
 from m3b.data.spec.proposals.ask import Ask, Proposal
+from m3b.data.spec.proposals.attributes import without_taught
 from m3b.data.spec.proposals.boxes import propose_boxes
 from m3b.data.spec.proposals.labels import propose_labels
 from m3b.data.spec.proposals.masks import propose_masks
@@ -13,7 +15,7 @@ from m3b.data.spec.proposals.reports import propose_reports
 from m3b.data.spec.proposals.values import propose_values
 from m3b.data.survey.relations import Survey
 
-__all__ = ["ENOUGH", "MARGIN", "Ask", "Proposal", "propose", "sufficient"]
+__all__ = ["ENOUGH", "MARGIN", "Ask", "Proposal", "propose", "rival", "sufficient"]
 
 PROPOSERS: dict[str, Callable[[Survey, Ask], Iterator[Proposal]]] = {
     "labels": propose_labels, "masks": propose_masks, "boxes": propose_boxes, "report": propose_reports,
@@ -31,8 +33,8 @@ def propose(survey: Survey, ask: Ask, most: int = 5) -> list[Proposal]:
     """Readings in order of their scores, the best first; the same targets twice are said once."""
     found: list[Proposal] = []
     for target in kinds.of(ask.task).targets:
-        if (target, ask.boxes) not in (("masks", True), ("boxes", False)):
-            found += PROPOSERS[target](survey, ask)
+        if target in PROPOSERS and (target, ask.boxes) not in (("masks", True), ("boxes", False)):
+            found += [replace(one, spec=without_taught(one.spec)) for one in PROPOSERS[target](survey, ask)]
     found.sort(key=lambda one: (-round(one.score, 3), one.title))
     unique: dict[str, Proposal] = {}
     for one in found:
@@ -58,6 +60,31 @@ def sufficient(proposals: Sequence[Proposal]) -> str:
                 f"(classes {_classes(other)})."
             )
     return ""
+
+
+def rival(proposals: Sequence[Proposal]) -> str:
+    """What must be said beside the best reading where another, of other images or targets, is borne out just as well.
+
+    Classes of a diagnosis are `sufficient`'s matter: there the best may not be taken then. Two observers' masks, reports of
+    two tables, grades of two columns may each be right, so that the first is taken, but never without a word.
+    """
+    if not proposals:
+        return ""
+    best = proposals[0]
+    labels = best.spec.labels
+    if labels is not None and not labels.ordered and best.spec.report is None:
+        return ""
+    others = [one for one in proposals[1:] if round(one.score, 2) >= round(best.score, 2) and _differs(best, one)]
+    if not others:
+        return ""
+    titles = "; ".join(one.title for one in others)
+    return f"borne out as well as the reading that was taken: {titles}; nothing in the folder or the request says which is meant"
+
+
+def _differs(best: Proposal, other: Proposal) -> bool:
+    """Whether another reading has other images or targets; another split or patient is no other reading."""
+    about = {"images", "labels", "masks", "boxes", "report", "value"}
+    return best.spec.model_dump(include=about) != other.spec.model_dump(include=about)
 
 
 def _says_else(best: Proposal, other: Proposal) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from m3b.data.spec.model import Boxes, Files, IndexSpec
 from m3b.data.spec.proposals.annotated import SHARED_NAME, annotated
 from m3b.data.spec.proposals.ask import Ask, Proposal
+from m3b.data.spec.proposals.attributes import attributes
 from m3b.data.spec.proposals.imagery import ImageSet, image_sets
 from m3b.data.spec.proposals.language import named, shared
 from m3b.data.spec.proposals.surroundings import around, leave_out
@@ -45,7 +46,8 @@ def _proposal(survey: Survey, ask: Ask, images: ImageSet, one: Annotation, files
          "empty": "healthy" if healthy else "leave_out"}
     )  # fmt: skip
     spec = IndexSpec(
-        task="detection", images=images.images, boxes=part, patient=around_it.patient, together=around_it.together,
+        task="detection", images=images.images, boxes=part, patient=around_it.patient,
+        attributes=attributes(survey, images), together=around_it.together,
         split=around_it.split, left_out=leave_out(survey, {one.images, one.group}, {}),
     )  # fmt: skip
     counts = ", ".join(f"{value.text} {value.count:,}" for value in one.classes[:12])

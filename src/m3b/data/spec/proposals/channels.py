@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 
 from m3b.data.spec.model import Channel
 from m3b.data.spec.proposals.ask import Ask
+from m3b.data.spec.proposals.glossary import channels_told
 from m3b.data.spec.proposals.group_files import pattern_of
 from m3b.data.spec.proposals.imagery import ImageSet
 from m3b.data.spec.proposals.language import shared, telling, words
-from m3b.data.spec.proposals.vocabulary import PLANES, SEQUENCES
+from m3b.data.spec.proposals.vocabulary import NOT_MR, PLANES, RESONANCE, SEQUENCES
 from m3b.data.survey.facts import FileGroup
 from m3b.data.survey.relations import Pairing, Survey
 
@@ -18,6 +21,8 @@ FITS = 0.95
 """Share of the pairs that were looked at from which on two groups lie on one grid."""
 MATCHED = 0.8
 """Share of the first group's cases that another must have to be a channel of it."""
+_SLOTS = frozenset(words("number side date uid hash word text"))
+"""Kinds of what varies, as templates write them."""
 PLACED = ("nifti", "itk", "dicom")
 """Kinds whose headers say where an image lies, so that it can be put on another's grid."""
 
@@ -45,10 +50,17 @@ def of_masks(survey: Survey, ask: Ask, pairing: Pairing, sets: Mapping[str, Imag
 
 def of_cases(survey: Survey, ask: Ask, images: ImageSet, sets: Mapping[str, ImageSet]) -> Together:
     """The sequences of a case, where images have no masks that would say what lies on what."""
-    if images.single is None or images.member is not None:
+    if images.single is None or images.member is not None or _times(survey, ask, images):
         return Together()
     beside = _beside(survey, images.id, sets)
     return _together(survey, ask, images.id, {id: pair for id, pair in beside.items() if _sequences(survey, pair)})
+
+
+def _times(survey: Survey, ask: Ask, images: ImageSet) -> bool:
+    """Whether T1 and T2 are points in time: where the request speaks of CT, say, and not of magnetic resonance."""
+    said = set(words(ask.request))
+    numbered = set(words(survey.group(images.id).template)) & {"t1", "t2"}
+    return bool(numbered and said & NOT_MR and not said & RESONANCE)
 
 
 def with_channels(images: ImageSet, found: Together) -> ImageSet:
@@ -94,7 +106,7 @@ def _together(survey: Survey, ask: Ask, first: str, beside: Mapping[str, Pairing
     ids = [first, *beside]
     if len(ids) < 2:
         return Together()
-    names = _names([survey.group(one) for one in ids])
+    names = _names([survey.group(one) for one in ids], channels_told(survey))
     asked = [one for one in ids if telling(names[one]) and shared(ask.words, names[one]) > 0.3]
     chosen = asked if len(asked) > 1 else ids
     if len(asked) == 1 or first not in chosen:
@@ -113,11 +125,31 @@ def _together(survey: Survey, ask: Ask, first: str, beside: Mapping[str, Pairing
     return Together(made, tuple(chosen), (told,))
 
 
-def _names(groups: Sequence[FileGroup]) -> dict[str, str]:
-    """What tells the names of channels apart: the first word of file names, else of folders, in which all differ."""
+def _names(groups: Sequence[FileGroup], told: Mapping[int, str]) -> dict[str, str]:
+    """What tells the names of channels apart: the first word of file names, else of folders, in which all differ, else
+    what their templates do not share; for numbers the names that a document of the folder tells."""
     every = [(*words(group.template.rsplit("/", 1)[-1]), *words(group.template)) for group in groups]
     for at in range(min(map(len, every))):
         column = [one[at] for one in every]
-        if len(set(column)) == len(column):
+        if len(set(column)) == len(column) and not set(column) & _SLOTS:
+            if all(word.isdigit() and int(word) in told for word in column):
+                column = [told[int(word)] for word in column]
             return {group.id: word for group, word in zip(groups, column, strict=True)}
+    rests = _rests([group.template for group in groups])
+    if all(rests) and len(set(rests)) == len(rests):
+        return {group.id: rest for group, rest in zip(groups, rests, strict=True)}
     return {group.id: f"channel{at}" for at, group in enumerate(groups, 1)}
+
+
+def _rests(templates: Sequence[str]) -> list[str]:
+    """What each of several texts has between what all begin and end with, in whole words."""
+    parts = [re.split(r"(?<=[/_.\s-])|(?=[/_.\s-])", text) for text in templates]
+    head = _shared(parts)
+    tail = _shared([one[head:][::-1] for one in parts])
+    return ["".join(one[head : len(one) - tail]).strip("/_. -").casefold() for one in parts]
+
+
+def _shared(lists: Sequence[Sequence[str]]) -> int:
+    """How many items all lists begin with."""
+    columns = zip(*lists, strict=False)
+    return sum(1 for _ in takewhile(lambda column: len(set(column)) == 1, columns))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -68,9 +69,9 @@ def _yes_no(flags: Mapping[str, str], request: str, wanted: tuple[str, ...], sai
         doubt = f"yes and no are two classes; the request lists {_some(items)}"
     own = place.rsplit(".", 1)[-1]
     if not doubt and telling(own) and telling(own) <= _reach(request):
-        name = " ".join(own.replace("_", " ").split())
+        name = " ".join(re.split(r"[\W_]+", own)).strip()
         return Classes({f"no {name}": (no,), name: (yes,)}, 2)
-    return Classes({no: (no,), yes: (yes,)}, 0, "", doubt)
+    return Classes({no: (no,), yes: (yes,)}, len(named([no, yes], request)), "", doubt)
 
 
 def _reach(request: str) -> frozenset[str]:

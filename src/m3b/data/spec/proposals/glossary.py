@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from m3b.data.spec.proposals.language import telling, words
 from m3b.data.survey.relations import Survey
+from m3b.data.survey.table_facts import Legend
 
 _NAME = r"[A-Za-z][A-Za-z _/-]{2,40}?"
 _STOPS = r"(?=\s*(?:[,;.()\n|]|$|\band\b|\bor\b))"
@@ -43,12 +44,24 @@ def _passages(text: str) -> Iterable[str]:
     return [one for one in re.split(r"(?<=[.!?])\s+|\n+", text) if _LABELLED.search(one)]
 
 
+def channels_told(survey: Survey) -> dict[int, str]:
+    """Channel number -> name, as the `dataset.json` of the Medical Segmentation Decathlon and of nnU-Net gives them."""
+    found = {legend.names for legend in survey.legends if legend.numbered and _of_channels(legend)}
+    return dict(found.pop()) if len(found) == 1 else {}
+
+
+def _of_channels(legend: Legend) -> bool:
+    return legend.place.rpartition(".")[2] in ("channel_names", "modality")
+
+
 def legend_of_masks(survey: Survey, values: Iterable[int]) -> tuple[dict[int, str], str]:
     """Names of mask values and the document that gives them; 0 is background. Nothing where several disagree."""
     wanted = set(values)
     made: dict[tuple[tuple[int, str], ...], str] = {}
     most = max(wanted, default=0)
     for legend in survey.legends:
+        if _of_channels(legend):
+            continue
         names = dict(legend.names)
         if not legend.numbered:
             first = words(names[0])
@@ -70,7 +83,7 @@ def legend_of_labels(survey: Survey, values: Iterable[int]) -> dict[int, str]:
     wanted = sorted(set(values))
     found: set[tuple[tuple[int, str], ...]] = set()
     for legend in survey.legends:
-        pairs = legend.names
+        pairs = legend.names if not _of_channels(legend) else ()
         if not legend.numbered and wanted and wanted[0] in (0, 1):
             pairs = tuple((at + wanted[0], name) for at, name in pairs)
         if [number for number, _ in pairs] == wanted:

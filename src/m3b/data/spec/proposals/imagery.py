@@ -238,9 +238,25 @@ def _members(survey: Survey, group: FileGroup) -> list[ImageSet]:
         found.append(ImageSet((group,), Images(files=files), one.rows or 0, {}, member=one))
     for one in images:
         if not one.rows:
-            files = Files(pattern="re:" + group.pattern, member=_literal(one.key))
-            found.append(ImageSet((group,), Images(files=files), group.count, _levels((group,)), member=one))
+            files = Files(pattern="re:" + group.pattern, member=key_pattern(one))
+            count = group.count * one.keys
+            found.append(ImageSet((group,), Images(files=files), count, _levels((group,)), member=one))
     return found
+
+
+def key_pattern(member: Member) -> str:
+    """The pattern of a member's keys: as it stands, or of many keys of one form with their numbers as slots."""
+    if member.keys == 1:
+        return _literal(member.key)
+    pieces = member.key.split("#")
+    return "re:" + "".join(
+        re.escape(piece) + (rf"(?P<key{at}>\d+)" if at < len(pieces) - 1 else "") for at, piece in enumerate(pieces)
+    )
+
+
+def key_slots(member: Member) -> str:
+    """What tells one of many keys of one form from another, as a key of a spec; empty for a key that is alone."""
+    return "".join(f"/{{key{at}}}" for at in range(member.key.count("#"))) if member.keys > 1 else ""
 
 
 def _literal(key: str) -> str:

@@ -11,6 +11,7 @@ from m3b.data.spec.proposals.label_source import LabelSource
 from m3b.data.spec.proposals.language import telling, words
 from m3b.data.spec.proposals.numbering import few, numbers_cases, runs
 from m3b.data.spec.proposals.parted import joined_tables
+from m3b.data.spec.proposals.surroundings import pairs_of_images
 from m3b.data.spec.proposals.vocabulary import GENERIC, NOT_LABELS
 from m3b.data.survey.relations import Survey
 from m3b.data.survey.sides import side_of
@@ -19,6 +20,7 @@ from m3b.data.survey.table_facts import Column
 MAX_CLASSES = 60
 HALF = 0.5
 """A table that names fewer of the images than this, of which fewer than this are there, may be joined by chance."""
+_NUMBERED_WORD = re.compile(r"([^\W\d_]+)\d+[\W_]+([^\W\d_].*)")
 LABEL_WORDS = frozenset(
     words(
         "label class diagnosis finding target category disease dx grade outcome pathology condition type severity stage "
@@ -51,12 +53,27 @@ def _from_folders(survey: Survey, images: ImageSet) -> Iterator[LabelSource]:
         kept = {
             value: count for value, count in values.items() if not side_of(value) and not set(words(value)) <= GENERIC
         }
+        kept, find = _without_number(kept)
         if 2 <= len(kept) <= MAX_CLASSES and sum(kept.values()) >= 0.5 * sum(values.values()):
             level = slot.removeprefix("level")
             strength = 0.55 if any(telling(value) or value.isdigit() for value in kept) else 0.3
-            yield LabelSource(kept, (FromPath(value="{" + slot + "}"),), slot, f"the folders at level {int(level) + 1}"
+            yield LabelSource(kept, (FromPath(value="{" + slot + "}", find=find),), slot, f"the folders at level {int(level) + 1}"
                          if level.isdigit() else f"the folders ({slot})",
                          sum(kept.values()) / sum(values.values()), strength, weak=weak, only_named=only_named)  # fmt: skip
+
+
+def _without_number(values: dict[str, int]) -> tuple[dict[str, int], str]:
+    """Folder names that all begin with one numbered word (`study1_positive`) without it, and the expression that finds
+    the rest; the names as they are, and none, where they do not."""
+    found = {value: _NUMBERED_WORD.fullmatch(value) for value in values}
+    words_of = {match[1].casefold() for match in found.values() if match}
+    if not all(found.values()) or len(words_of) != 1:
+        return values, ""
+    kept: dict[str, int] = {}
+    for value, match in found.items():
+        rest = match[2] if match else value
+        kept[rest] = kept.get(rest, 0) + values[value]
+    return kept, rf"(?i:{words_of.pop()})\d+[\W_]+(.+)"
 
 
 def _from_names(images: ImageSet) -> Iterator[LabelSource]:
@@ -93,6 +110,7 @@ def _from_tables(survey: Survey, images: ImageSet, named: str = "") -> Iterator[
         if covered < HALF and tables.matched < HALF * tables.named and not named:
             apart = (f"why {tables.title} names {covered:.0%} of the images alone, and {tables.named - tables.matched:,} that are "
                      "not here: files may have been renamed")  # fmt: skip
+        apart = apart or ("" if named else pairs_of_images(survey, images, join))
         flags = []
         for column in tables.first.columns:
             if named and column.name != named:

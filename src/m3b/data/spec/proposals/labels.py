@@ -8,6 +8,7 @@ from dataclasses import replace
 from m3b.data import kinds
 from m3b.data.spec.model import IndexSpec, Labels
 from m3b.data.spec.proposals.ask import Ask, Proposal
+from m3b.data.spec.proposals.attributes import attributes
 from m3b.data.spec.proposals.channels import of_cases, with_channels
 from m3b.data.spec.proposals.classes import Classes, classes_for
 from m3b.data.spec.proposals.glossary import glosses, legend_of_labels, told_names
@@ -52,6 +53,7 @@ def propose_labels(survey: Survey, ask: Ask) -> Iterator[Proposal]:
                     ordered=graded or _ordered(classes),
                 ),
                 patient=surroundings.patient,
+                attributes=attributes(survey, images),
                 together=(*surroundings.together, *source.together),
                 split=source.split or surroundings.split,
                 left_out=leave_out(survey, used, {}),

@@ -7,9 +7,10 @@ from typing import Literal
 
 from m3b.data.spec.model import Files, IndexSpec, Masks
 from m3b.data.spec.proposals.ask import Ask, Proposal
+from m3b.data.spec.proposals.attributes import attributes
 from m3b.data.spec.proposals.channels import of_masks, with_channels
 from m3b.data.spec.proposals.group_files import pattern_of
-from m3b.data.spec.proposals.imagery import ImageSet, image_sets
+from m3b.data.spec.proposals.imagery import ImageSet, image_sets, key_pattern, key_slots
 from m3b.data.spec.proposals.language import shared, telling, words
 from m3b.data.spec.proposals.naming import Named, class_name, names_of_values, other_organs
 from m3b.data.spec.proposals.numbered_masks import numbered, united
@@ -23,6 +24,8 @@ ROLES = frozenset(
     words("mask masks masksTr label labels labelsTr seg segmentation gt annotation manual reader observer rater")
 )
 """Words of what a mask is rather than of what it marks."""
+GREYS = 256
+"""Number from which on a value of a picture with three channels is a colour."""
 SAME = 0.9
 """Overlap of masks with each other from which on they are the same in every case."""
 
@@ -53,13 +56,20 @@ def _beside(survey: Survey, ask: Ask, pairing: Pairing, sets: dict[str, ImageSet
     unclear = named.unclear or _unclear(survey, ask, pairing, masks)
     around_it = without_bare_parts(around_it, pairing)
     together = of_masks(survey, ask, pairing, sets)
+    colours = classes if _painted(content) and _combine(pairing) == "one" else {}
+    if colours:
+        colours = {_of_colour(name, value): value for name, value in colours.items()}
+        classes = {name: at for at, name in enumerate(colours, 1)}
+        told = [*told, "masks are painted in colours: written anew with numbers"]
     part = Masks(
         files=pattern_of(survey, masks), by=pairing.left_slots, combine=_combine(pairing), classes=classes, cut=cut,
+        colours=colours,
         class_key="{rest}" if pairing.kind == "per_class" else "",
     )  # fmt: skip
     used = {pairing.left, pairing.right, *together.groups}
     spec = IndexSpec(
         task=ask.task, images=with_channels(images, together).images, masks=part, patient=around_it.patient,
+        attributes=attributes(survey, images),
         together=around_it.together, split=around_it.split, left_out=leave_out(survey, used, _reasons(survey, pairing, masks)),
     )  # fmt: skip
     matched = (f"{pairing.left_matched:,} of {pairing.left_files:,} images have a mask, {pairing.right_matched:,} of "
@@ -85,12 +95,23 @@ def _one_a_class(survey: Survey, ask: Ask, pairing: Pairing, sets: dict[str, Ima
         classes={name: at for at, name in enumerate(sorted(named), 1)}, names={name: (text,) for name, text in named.items()},
     )  # fmt: skip
     spec = IndexSpec(
-        task=ask.task, images=images.images, masks=part, patient=around_it.patient, together=around_it.together,
+        task=ask.task, images=images.images, masks=part, patient=around_it.patient,
+        attributes=attributes(survey, images), together=around_it.together,
         split=around_it.split, left_out=leave_out(survey, {pairing.left, *groups}, {}),
     )  # fmt: skip
     told = f"one mask a class: {', '.join(sorted(named))}; {pairing.left_matched:,} of {pairing.left_files:,} images have them"
     yield Proposal(spec, f"{images.title}, masks of {', '.join(sorted(named))}", 0.9, (told, *around_it.evidence),
                    tuple(around_it.doubts))  # fmt: skip
+
+
+def _painted(content: Content) -> bool:
+    """Whether values are colours rather than numbers."""
+    return 3 in content.channels and max((one.value for one in content.levels), default=0) >= GREYS
+
+
+def _of_colour(name: str, value: int) -> str:
+    """A class by its colour in six hexadecimal digits, where nothing names it."""
+    return f"colour_{value:06x}" if name == f"label_{value}" else name
 
 
 def _combine(pairing: Pairing) -> Literal["one", "union", "classes"]:
@@ -197,20 +218,16 @@ def _in_container(survey: Survey, ask: Ask, pairing: Pairing) -> Iterator[Propos
     one = Named({class_name(ask, group): levels[0] if levels else 1})
     named = one if len(levels) <= 1 else names_of_values(survey, levels, ask)
     part = Masks(
-        files=Files(pattern=images.images.files.pattern, member="re:" + _escape(pairing.right_key) + each),
-        case="{path}{index}" if each else "{path}", classes=named.classes,
+        files=Files(pattern=images.images.files.pattern, member=key_pattern(member) + each),
+        case="{path}{index}" if each else "{path}" + key_slots(member), classes=named.classes,
         cut=member.content.cut if member.content.values == "lossy_mask" else None,
     )  # fmt: skip
     spec = IndexSpec(
-        task=ask.task, images=images.images, masks=part, patient=around_it.patient, together=around_it.together,
+        task=ask.task, images=images.images, masks=part, patient=around_it.patient,
+        attributes=attributes(survey, images), together=around_it.together,
         split=around_it.split, left_out=leave_out(survey, {pairing.left}, {}),
     )  # fmt: skip
-    told = f"{pairing.left_matched} files hold both {pairing.left_key!r} and {pairing.right_key!r}"
+    many = f", {member.keys} pairs each" if member.keys > 1 else ""
+    told = f"{pairing.left_matched} files hold both {pairing.left_key!r} and {pairing.right_key!r}{many}"
     yield Proposal(spec, f"{group.template}, image {pairing.left_key}, mask {pairing.right_key}", 0.75,
                    (told, *around_it.evidence), tuple(around_it.doubts), named.unclear)  # fmt: skip
-
-
-def _escape(key: str) -> str:
-    import re
-
-    return re.escape(key)

@@ -60,8 +60,18 @@ def _alike(value: str, item: str) -> bool:
         return False
     if mine <= asked or asked <= mine or _glued(value) == _glued(item):
         return True
+    if all(any(_inflected(word, other) for other in asked) for word in mine):
+        return True
     broad = [asked | {one for word in asked for one in synonyms(word)}, mine | {o for w in mine for o in synonyms(w)}]
     return mine <= broad[0] or asked <= broad[1]
+
+
+def _inflected(one: str, other: str) -> bool:
+    """Whether two words are one but for an ending of two letters: `gutartig`, `gutartigen`."""
+    short_one, long_one = sorted((one, other), key=len)
+    return one == other or (
+        len(short_one) >= 6 and long_one.startswith(short_one) and len(long_one) - len(short_one) <= 2
+    )
 
 
 def _glued(text: str) -> str:

@@ -14,7 +14,7 @@ from m3b.data.spec.proposals.ask import Ask, Proposal
 from m3b.data.spec.proposals.surroundings import GIVEN
 from m3b.data.spec.readers import Readers
 from m3b.data.survey.relations import End, FoundSplit, Grouping, Join, SplitPart, Survey
-from m3b.data.survey.sides import side_of
+from m3b.data.survey.sides import Side, side_of
 from m3b.data.survey.table_facts import Table
 from m3b.errors import DataError
 
@@ -84,10 +84,32 @@ def _splits(survey: Survey, tables: Sequence[Table], given: Given) -> tuple[Foun
     listed = tuple(
         one for one in survey.splits if any(is_match(part.where.split(":")[0], given.split) for part in one.parts)
     )
+    listed += tuple(
+        made for table in survey.tables if table.path == given.split for made in _list_splits(survey, table)
+    )
     columns = tuple(one for one in survey.splits if one.source == "column" and one.name == given.split)
     if listed or columns:
         return listed or columns
     return tuple(_column_split(table, given.split) for table in _with(tables, given.split)[:1])
+
+
+def _list_splits(survey: Survey, table: Table) -> list[FoundSplit]:
+    """One list of names as a split of each group of images that it speaks of: for testing, unless its name says that they
+    are for training; the rest is the other part."""
+    stem = table.path.rpartition("/")[2].rpartition(".")[0]
+    side: Side = "train" if side_of(stem) == "train" else "test"
+    named: dict[str, int] = {}
+    for join in survey.joins:
+        if join.left.owner == table.id and join.files and any(one.id == join.right.owner for one in survey.groups):
+            named[join.right.owner] = max(join.files, named.get(join.right.owner, 0))
+    return [
+        FoundSplit(id="given", source="lists", owner=group, covers=1.0, parts=(
+            SplitPart(name=stem, side=side, where=table.path, named=table.rows, present=files),
+            SplitPart(name="others", side="test" if side == "train" else "train", where="", named=0,
+                      present=max(1, survey.group(group).count - files)),
+        ))
+        for group, files in sorted(named.items())
+    ]  # fmt: skip
 
 
 def _column_split(table: Table, column: str) -> FoundSplit:

@@ -8,6 +8,7 @@ from m3b.data import kinds
 from m3b.data.spec.model import Files, IndexSpec, Masks
 from m3b.data.spec.proposals.annotated import IN_DICOM, annotated
 from m3b.data.spec.proposals.ask import Ask, Proposal
+from m3b.data.spec.proposals.attributes import attributes
 from m3b.data.spec.proposals.imagery import ImageSet
 from m3b.data.spec.proposals.language import named, shared, words
 from m3b.data.spec.proposals.naming import other_organs
@@ -48,7 +49,8 @@ def _reading(survey: Survey, ask: Ask, annotation: tuple[Annotation, Files], ima
     })  # fmt: skip
     around_it = around(survey, images)
     spec = IndexSpec(
-        task=ask.task, images=images.images, masks=part, patient=around_it.patient, together=around_it.together,
+        task=ask.task, images=images.images, masks=part, patient=around_it.patient,
+        attributes=attributes(survey, images), together=around_it.together,
         split=around_it.split, left_out=leave_out(survey, {one.images, one.group}, {}),
     )  # fmt: skip
     unclear = _unclear(ask, one, images, classes)

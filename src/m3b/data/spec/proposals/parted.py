@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from m3b.data.spec.model import FromTable, SplitRule, Value
 from m3b.data.spec.proposals.imagery import ImageSet
-from m3b.data.spec.proposals.surroundings import best_join, files_of, from_column
+from m3b.data.spec.proposals.surroundings import beside, best_join, files_of, from_column
 from m3b.data.survey.groups import names_patients
 from m3b.data.survey.kinds import cut
 from m3b.data.survey.relations import Join, Survey
@@ -51,7 +51,7 @@ class Tables:
     @property
     def title(self) -> str:
         """For people."""
-        return " and ".join(part.path for part in self.parts)
+        return " and ".join(p.path if p.files == 1 else f"{p.files:,} files like {p.path}" for p in self.parts)
 
     @property
     def rows(self) -> int:
@@ -83,7 +83,10 @@ class Tables:
 
     def together(self, survey: Survey, images: ImageSet) -> tuple[Value, ...]:
         """What several images with one row have in common."""
-        return (self.through.column(survey, images, self.shared),) if self.through is not None else ()
+        if self.through is not None:
+            return (self.through.column(survey, images, self.shared),)
+        several = beside(survey, images, self.join)
+        return (self.column(survey, images, self.join.left.name),) if several else ()
 
     def patient(self, survey: Survey, images: ImageSet) -> FromTable | None:
         """The column of patients of a table that names no image itself; None where no such table has one."""
@@ -118,7 +121,7 @@ def joined_tables(survey: Survey, images: ImageSet) -> list[Tables]:
             continue
         parts = [(table, join), *(one for one in known if one[0].id != table.id and _parts_of_one(table, join, *one))]
         taken.update(one.id for one, _ in parts)
-        joins = [one for _, one in parts]
+        joins = [every for _, one in parts for every in (one, *beside(survey, images, one))]
         found.append(Tables(tuple(one for one, _ in parts), join, sum(one.files for one in joins),
                             sum(one.left_values for one in joins), sum(one.left_matched for one in joins)))  # fmt: skip
     return [*found, *_through(survey, [Tables((table,), join, join.files, 0, 0) for table, join in known])]

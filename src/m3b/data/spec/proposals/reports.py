@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from m3b.data.spec.model import IndexSpec, Text
 from m3b.data.spec.proposals.ask import Ask, Proposal
+from m3b.data.spec.proposals.attributes import attributes
 from m3b.data.spec.proposals.imagery import ImageSet, image_sets
 from m3b.data.spec.proposals.language import telling
 from m3b.data.spec.proposals.parted import Tables, joined_tables
@@ -52,7 +53,8 @@ def _reading(
     case = image_key(images, join) if several else images.images.case
     spec = IndexSpec(
         task="report", images=images.images.model_copy(update={"case": case, "several": "views" if several else "one"}),
-        report=text, patient=around_it.patient, split=split,
+        report=text, patient=around_it.patient,
+        attributes=attributes(survey, images), split=split,
         together=(*around_it.together, *tables.together(survey, images)),
         left_out=leave_out(survey, {group.id for group in images.groups}, {}),
     )  # fmt: skip

@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from m3b.data.spec.model import FromList, FromPath, FromTable, FromTag, LeftOut, SplitRule, Value
-from m3b.data.spec.proposals.imagery import ImageSet
+from m3b.data.spec.proposals.imagery import ImageSet, is_images
 from m3b.data.spec.proposals.language import words
+from m3b.data.spec.proposals.vocabulary import VIEWS
 from m3b.data.survey.relations import End, FoundSplit, Grouping, Join, Pairing, Survey
+from m3b.data.survey.sides import is_split, side_of
 from m3b.data.survey.table_facts import Table
 
 SURE = 0.8
@@ -25,6 +27,9 @@ ROWLESS = 0.9
 """Share of the files that a table must name for its patients to be taken; the rest is left out."""
 
 UNKNOWN = "patients are unknown: nothing in names, tables or headers tells whose an image is"
+
+SMALL = 0.1
+"""Share that may match by chance where columns are taken for those of further views."""
 
 NUMBERED = frozenset(words("image img id file filename picture bild name slide scan case number nr no index study"))
 """Words of columns whose running numbers can be those of the images' names."""
@@ -178,10 +183,51 @@ def image_key(images: ImageSet, join: Join) -> str:
 def from_column(survey: Survey, images: ImageSet, join: Join, column: str) -> FromTable:
     """A column of a joined table."""
     table = survey.table(join.left.owner)
+    also = tuple(f"{{{one.left.name}}}" for one in beside(survey, images, join))
     return FromTable(
         file=files_of(survey, table), sheet=table.sheet, records=table.record_path if table.format in ("json", "xml") else "",
-        header=table.header, row="{" + join.left.name + "}", image=image_key(images, join), rule=join.rule, column=column,
+        header=table.header, row="{" + join.left.name + "}", also=also, image=image_key(images, join), rule=join.rule,
+        column=column,
     )  # fmt: skip
+
+
+def beside(survey: Survey, images: ImageSet, join: Join) -> tuple[Join, ...]:
+    """Joins of the same table's columns that name other views of each case: the right eye beside the left."""
+    views = (one for one in _of_others(survey, join) if one.right == join.right)
+    found = [one for one in views if _apart(join, one) and _apart(join, one) <= VIEWS]
+    files = join.files + sum(one.files for one in found)
+    return tuple(found) if files <= sum(group.count for group in images.groups) else ()
+
+
+def pairs_of_images(survey: Survey, images: ImageSet, join: Join) -> str:
+    """What to ask where a row names several images that no word tells to be views: before and after, left out or both."""
+    mine = {group.id for group in images.groups}
+    total = sum(group.count for group in images.groups)
+    for one in _of_others(survey, join):
+        told = bool(_apart(join, one)) and _apart(join, one) <= VIEWS
+        here = one.right.owner in mine and join.files + one.files <= total
+        there = (
+            one.right.owner not in mine
+            and not images.images.channels
+            and is_images(survey, survey.group(one.right.owner))
+        )
+        if (here or there) and not told:
+            return f"whether the images in the columns {join.left.name!r} and {one.left.name!r} of a row are one case or two"
+    return ""
+
+
+def _of_others(survey: Survey, join: Join) -> list[Join]:
+    """Joins of the same table's other columns with files, surely and by the same rule."""
+    return [
+        one for one in survey.joins
+        if join.right.kind == one.right.kind == "path" and one.left.kind == "column" and one.left.owner == join.left.owner
+        and one.left.name != join.left.name and one.rule == join.rule and one.chance < SMALL and one.left_share > SURE
+    ]  # fmt: skip
+
+
+def _apart(join: Join, one: Join) -> set[str]:
+    """The words by which two columns' names differ."""
+    return set(words(one.left.name)) ^ set(words(join.left.name))
 
 
 def files_of(survey: Survey, table: Table) -> str:
@@ -201,6 +247,11 @@ def escaped(path: str) -> str:
 
 
 def _split(survey: Survey, images: ImageSet, made: Around) -> None:
+    if images.single is None and (split := _folder_split(images)) is not None:
+        made.split = split
+        sides = ", ".join(f"{value} {count}" for value, count in images.levels[_level_of(split)].items())
+        made.evidence.append(f"the data set's own split (folders): {sides}")
+        return
     ids = {group.id for group in images.groups}
     ids |= {table.id for table in survey.tables if best_join(survey, images, table.id) is not None}
     for one in survey.splits:
@@ -215,14 +266,25 @@ def _split(survey: Survey, images: ImageSet, made: Around) -> None:
             return
 
 
+def _folder_split(images: ImageSet) -> SplitRule | None:
+    """The split by a folder level of several groups that lie side by side."""
+    for slot, values in images.levels.items():
+        if is_split(values):
+            sides: dict[str, tuple[str, ...]] = {
+                side: tuple(value for value in values if side_of(value) == side) for side in ("train", "val", "test")
+            }
+            return _rule(FromPath(value="{" + slot + "}"), sides)
+    return None
+
+
+def _level_of(split: SplitRule) -> str:
+    return split.source.value.strip("{}") if isinstance(split.source, FromPath) else ""
+
+
 def _division(survey: Survey, images: ImageSet, one: FoundSplit) -> SplitRule | None:
-    """A split of the survey in a spec's words; without a test part the validation part tests."""
+    """A split of the survey in a spec's words."""
     sides = {side: tuple(part.name for part in one.parts if part.side == side and part.present) for side in
              ("train", "val", "test")}  # fmt: skip
-    if not sides["test"]:
-        sides["test"], sides["val"] = sides["val"], ()
-    if not sides["train"] or not sides["test"]:
-        return None
     source: Value | None = None
     if one.source in ("folders", "names") and images.single is not None:
         source = FromPath(value="{" + one.name.replace(".", "_") + "}")
@@ -233,25 +295,34 @@ def _division(survey: Survey, images: ImageSet, one: FoundSplit) -> SplitRule | 
         source = from_column(survey, images, join, one.name) if join else None
     elif one.source == "lists":
         source = _lists(survey, images, one)
-    return SplitRule(source=source, train=sides["train"], val=sides["val"], test=sides["test"]) if source else None
+    return _rule(source, sides) if source else None
+
+
+def _rule(source: Value, sides: dict[str, tuple[str, ...]]) -> SplitRule | None:
+    """A split by these texts of a source; without a test part the validation part tests."""
+    test, val = (sides["test"], sides["val"]) if sides["test"] else (sides["val"], ())
+    return SplitRule(source=source, train=sides["train"], val=val, test=test) if sides["train"] and test else None
 
 
 def _lists(survey: Survey, images: ImageSet, one: FoundSplit) -> FromList | None:
-    joins = {}
+    """The lists of a split; a part that lies nowhere is what no list names."""
+    joins: dict[str, tuple[Table, Join]] = {}
+    rest = next((part.name for part in one.parts if not part.where), "")
     for part in one.parts:
         table = next((t for t in survey.tables if t.path == part.where and t.files == 1), None)
-        if part.side == "other" or table is None or table.format != "list":
+        if part.side == "other" or table is None or (table.format != "list" and not rest):
             continue
         found = [j for j in survey.joins if j.left.owner == table.id and image_key(images, j) and
                  j.right.owner in {group.id for group in images.groups}]  # fmt: skip
         best = max(found, key=lambda j: (j.files, j.right.kind == "path"), default=None)
         if best is not None:
-            joins[part.name] = (part.where, best)
-    if len(joins) < 2:
+            joins[part.name] = (table, best)
+    if len(joins) + bool(rest) < 2:
         return None
-    _, first = next(iter(joins.values()))
-    lists: dict[str, tuple[str, ...]] = {name: (escaped(where),) for name, (where, _) in joins.items()}
-    return FromList(lists=lists, image=image_key(images, first), rule=first.rule)
+    table, first = next(iter(joins.values()))
+    lists: dict[str, tuple[str, ...]] = {name: (escaped(mine.path),) for name, (mine, _) in joins.items()}
+    column = "" if table.format == "list" else first.left.name
+    return FromList(lists=lists, column=column, image=image_key(images, first), rule=first.rule, rest=rest)
 
 
 def leave_out(survey: Survey, used: set[str], reasons: dict[str, str]) -> tuple[LeftOut, ...]:

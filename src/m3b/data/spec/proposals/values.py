@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from m3b.data.spec.model import IndexSpec, Number
 from m3b.data.spec.proposals.ask import Ask, Proposal
+from m3b.data.spec.proposals.attributes import attributes
 from m3b.data.spec.proposals.channels import of_cases, with_channels
 from m3b.data.spec.proposals.imagery import ImageSet, image_sets, other_views, views_of
 from m3b.data.spec.proposals.language import initialled, plain, telling, words
@@ -109,6 +110,7 @@ def _reading(survey: Survey, ask: Ask, images: ImageSet, tables: Tables, column:
                     unit=unit or unit_asked(ask.request), codes=codes)  # fmt: skip
     spec = IndexSpec(
         task="regression", images=images.images, value=number, patient=own.patient, split=split,
+        attributes=attributes(survey, images),
         together=(*own.together, *tables.together(survey, images)),
         left_out=leave_out(survey, {group.id for group in images.groups}, {}),
     )  # fmt: skip

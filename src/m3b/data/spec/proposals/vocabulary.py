@@ -56,6 +56,9 @@ SEQUENCES = _set(
     """
 )
 """Sequences, modalities, views and phases: folders called like these hold several images of a case, not classes."""
+RESONANCE = _set("mr mri mrt irm rm flair t1 t2 t1w t2w dwi adc swi")
+NOT_MR = _set("ct cbct cta pet ultrasound sonography radiograph ray rays mammogram mammograms oct angiography")
+"""Words of requests for images by magnetic resonance, and by something else."""
 PLANES = _set("ap pa lateral frontal axial coronal sagittal")
 """Those of them that are views: they share no grid with each other, or not the slices."""
 VIEWS = PLANES | _set("left right od os l r pa cc mlo")

@@ -1,0 +1,378 @@
+"""Few-shot detection of abnormal pictures against the ordinary network of the detection template, on the same examples.
+
+    python benchmarks/fewshot.py backbone FOLDER... --out DIR          a small backbone, trained on pictures by their folders
+    python benchmarks/fewshot.py npz FILE --backbone DIR               an archive of MedMNIST; label 0 is normal
+    python benchmarks/fewshot.py table CSV --images DIR --image COL --label COL --abnormal TEXT --patient COL --backbone DIR
+    python benchmarks/fewshot.py bmad DATA --backbone DIR [--protocol paper]      the sets of BMAD that DATA holds
+
+For each k of `--shots`, `--draws` times k normal and k abnormal examples are drawn, both networks learn from them and from
+nothing else, and both answer the test cases. Printed are AUROC with its spread over the draws, and the difference of the
+two with a 95 % interval over patients of the test part (bootstrap of the mean over draws). `bmad` prints the published
+figures beside ours (benchmarks/fewshot_published.json); with `--protocol paper` the evaluation is the published one:
+scores scaled over the whole test set, and the epoch that is best on the test set.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+ROOT = Path(__file__).resolve().parents[1]
+TEMPLATES = ROOT / "resources" / "templates"
+PUBLISHED = Path(__file__).with_name("fewshot_published.json")
+PICTURES = (".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff")
+SIDE, WIDTH = 64, 16
+NORM = {"mean": [0.5] * 3, "std": [0.25] * 3}
+
+
+def project() -> Path:
+    """The detection template with its shared files, on the import path."""
+    place = Path(tempfile.mkdtemp(prefix="fewshot-"))
+    shutil.copytree(TEMPLATES / "detection", place, dirs_exist_ok=True)
+    for file in (TEMPLATES / "shared").glob("*.py"):
+        if not (place / "Utils" / file.name).exists():
+            shutil.copy(file, place / "Utils")
+    sys.path[:0] = [str(place), str(ROOT / "src")]
+    return place
+
+
+@dataclass
+class Picked:
+    """Pictures (rows, columns[, 3]) uint8, whether each is abnormal, whose it is, and a mask where there is one."""
+
+    images: list[np.ndarray]
+    abnormal: np.ndarray
+    patients: list[str]
+    masks: list[np.ndarray] | None = None
+
+    def part(self, rows: Sequence[int]) -> Picked:
+        """Some of them."""
+        masks = None if self.masks is None else [self.masks[row] for row in rows]
+        return Picked(
+            [self.images[row] for row in rows], self.abnormal[list(rows)], [self.patients[r] for r in rows], masks
+        )
+
+
+def cases_of(found: Picked, backbone: dict[str, Any]) -> Any:
+    """As the template's data set."""
+    import torch
+    from Fewshot.data import Cases
+    from Fewshot.looks import prepare
+    from torch.nn import functional
+
+    made = object.__new__(Cases)
+    made.records = [{"image_path": str(n), "patient": name} for n, name in enumerate(found.patients)]
+    made.unreadable, made.masked = [], found.masks is not None
+    arrays = [one[None] if one.ndim == 2 else np.moveaxis(one[..., :3], -1, 0) for one in found.images]
+    made.pictures = torch.stack([prepare(SimpleNamespace(dims=2, array=one), backbone) for one in arrays])  # type: ignore[arg-type]
+    if found.masks is None:
+        made.truths = torch.tensor(found.abnormal).float()[:, None]
+    else:
+        side = int(backbone["size"])
+        small = [
+            functional.interpolate(torch.tensor(one > 0).float()[None, None], size=(side, side), mode="area")[0]
+            for one in found.masks
+        ]
+        made.truths = (torch.stack(small) > 0.25).float()
+    made.abnormal = torch.tensor(found.abnormal)
+    return made
+
+
+# --- data ------------------------------------------------------------------------------------------------------------
+
+
+def from_npz(file: Path) -> tuple[Picked, Picked]:
+    """The pool (train and val) and the test part of an archive of MedMNIST."""
+    with np.load(file) as stored:
+        parts = {
+            side: (stored[f"{side}_images"], stored[f"{side}_labels"].ravel() > 0) for side in ("train", "val", "test")
+        }
+    both = [np.concatenate([parts[side][k] for side in ("train", "val")]) for k in (0, 1)]
+    pool = Picked(list(both[0]), both[1], [f"pool {n}" for n in range(len(both[0]))])
+    images, abnormal = parts["test"]
+    return pool, Picked(list(images), abnormal, [f"test {n}" for n in range(len(images))])
+
+
+def from_table(args: argparse.Namespace) -> tuple[Picked, Picked]:
+    """Half of the patients as the pool, the others as the test part; rows without their image are left out."""
+    with args.file.open(encoding="utf-8-sig", newline="") as stream:
+        rows = [row for row in csv.DictReader(stream) if (args.images / row[args.image]).is_file()]
+    found = Picked(
+        [opened(args.images / row[args.image]) for row in rows],
+        np.array([row[args.label].startswith(args.abnormal) for row in rows]),
+        [row[args.patient] for row in rows],
+    )
+    names = sorted(set(found.patients))
+    np.random.default_rng(0).shuffle(names)
+    pool = set(names[: len(names) // 2])
+    sides = [[n for n, name in enumerate(found.patients) if (name in pool) == mine] for mine in (True, False)]
+    return found.part(sides[0]), found.part(sides[1])
+
+
+def opened(file: Path) -> np.ndarray:
+    """A picture as grey values, or as colours."""
+    from PIL import Image
+
+    with Image.open(file) as shown:
+        image = shown.convert("L" if shown.mode in ("L", "1", "I;16", "LA") else "RGB")
+        image.thumbnail((512, 512))
+        return np.asarray(image)
+
+
+def from_bmad(folder: Path, masks: bool) -> tuple[Picked, Picked]:
+    """`valid` as the pool and `test` of one set: `{good,Ungood}/img`, masks in `anomaly_mask` under the same names."""
+    return tuple(_bmad_side(folder / side, masks) for side in ("valid", "test"))  # type: ignore[return-value]
+
+
+def _bmad_side(folder: Path, masks: bool) -> Picked:
+    images, abnormal, marked = [], [], []
+    for state in ("good", "Ungood"):
+        place = folder / state / "img" if (folder / state / "img").is_dir() else folder / state
+        for file in sorted(one for one in place.iterdir() if one.suffix.lower() in PICTURES):
+            images.append(opened(file))
+            abnormal.append(state == "Ungood")
+            mask = folder / state / "anomaly_mask" / file.name
+            marked.append(opened(mask) if mask.is_file() else np.zeros(images[-1].shape[:2], np.uint8))
+    truth = [one if one.ndim == 2 else one.max(axis=-1) for one in marked] if masks else None
+    return Picked(images, np.array(abnormal), [f"{folder}/{n}" for n in range(len(images))], truth)
+
+
+# --- one backbone from other pictures --------------------------------------------------------------------------------
+
+
+def make_backbone(folders: Sequence[Path], out: Path, epochs: int, most: int) -> None:
+    """Train the small network to tell from which folder a picture comes, and keep it without its last layer."""
+    import torch
+    from Fewshot.convnet import KIND, Classifier
+    from Fewshot.looks import changed
+    from safetensors.torch import save_file
+    from torch.nn import functional
+
+    torch.manual_seed(0)
+    rng, shown, names = np.random.default_rng(0), [], []
+    for number, folder in enumerate(folders):
+        files = sorted(one for one in folder.rglob("*") if one.suffix.lower() in PICTURES)
+        rng.shuffle(files)  # type: ignore[arg-type]
+        shown += [opened(one) for one in files[:most]]
+        names += [number] * len(files[:most])
+    described = {"size": SIDE, **NORM}
+    made = cases_of(Picked(shown, np.array(names) > 0, [str(n) for n in range(len(names))]), described)
+    truth, images = torch.tensor(names), made.pictures
+    net = Classifier(WIDTH, len(folders))
+    optimiser, started = torch.optim.AdamW(net.parameters(), lr=2e-3, weight_decay=0.02), time.monotonic()
+    for epoch in range(epochs):
+        right = 0
+        for rows in torch.randperm(len(images)).split(32):
+            moved, _ = changed(images[rows], truth[rows, None])
+            logits = net(moved)
+            loss = functional.cross_entropy(logits, truth[rows])
+            optimiser.zero_grad()
+            loss.backward()
+            optimiser.step()
+            right += int((logits.argmax(1) == truth[rows]).sum())
+        took = time.monotonic() - started
+        print(f"epoch {epoch + 1}: {right / len(images):.1%} of {len(images)} pictures right, {took:.0f} s", flush=True)
+    out.mkdir(parents=True, exist_ok=True)
+    save_file(net.net.state_dict(), str(out / "model.safetensors"))
+    (out / "config.json").write_text(json.dumps({"model_type": KIND, "width": WIDTH, "size": SIDE, **NORM}))
+    print(f"wrote {out}")
+
+
+# --- the comparison --------------------------------------------------------------------------------------------------
+
+
+def plan_of(args: argparse.Namespace, target: str) -> dict[str, Any]:
+    """The template's settings, with the backbone that was named."""
+    from Fewshot.backbone import describe
+    from Fewshot.planning import add_engine, follow
+
+    plan: dict[str, Any] = {"target": target, "validation_share": 0.25, "seed": 0, "classes": ["anomaly"]}
+    add_engine(plan, "fewshot", {**describe(args.backbone), "folder": str(args.backbone)}, args.object)
+    plan["fewshot"] |= {"protocol": args.protocol, "epochs": args.epochs}
+    plan["ordinary"] |= {"epochs": args.ordinary_epochs}
+    follow(plan)
+    return plan
+
+
+def answered(plan: dict[str, Any], pool: Any, test: Any, shots: int, seed: int) -> dict[str, np.ndarray]:
+    """Scores of the test cases by both networks, from one draw."""
+    import torch
+    from Fewshot.build import build
+    from Fewshot.data import divide, draw
+    from Fewshot.fit import answers, fit
+    from Fewshot.ordinary import fit_image
+
+    part = pool.part(draw(pool, shots, seed))
+    rows, held = divide(part, float(plan["validation_share"]), seed)
+    train, valid = part.part(rows), part.part(held) if held else None
+    torch.manual_seed(seed)
+    few: Any = build({**plan, "engine": "fewshot"})
+    scores = {"few-shot": answers(fit(few, train, valid, plan, 1e6), test.pictures)[0]}
+    if not pool.masked:
+        torch.manual_seed(seed)
+        image: Any = build({**plan, "engine": "image"})
+        scores["ordinary"] = fit_image(image, train, valid, plan, 1e6).answers(test.pictures)
+    return scores
+
+
+def compare(name: str, pool: Picked, test: Picked, args: argparse.Namespace) -> list[dict[str, Any]]:
+    """A row a k: AUROC of both, draw by draw, and their difference with its interval."""
+    plan = plan_of(args, "states")
+    ready = [cases_of(one, plan["backbone"]) for one in (pool, test)]
+    counts = [(int((~one.abnormal).sum()), int(one.abnormal.sum())) for one in (pool, test)]
+    print(
+        f"{name}: pool {counts[0][0]} normal, {counts[0][1]} abnormal; test {counts[1][0]} and {counts[1][1]}",
+        flush=True,
+    )
+    rows = []
+    for shots in args.shots:
+        drawn = [answered(plan, *ready, shots, seed) for seed in range(args.draws)]
+        rows.append({"set": name, "shots": shots, **paired(drawn, test)})
+        print(told(rows[-1]), flush=True)
+    return rows
+
+
+def paired(drawn: Sequence[dict[str, np.ndarray]], test: Picked, draws: int = 2000) -> dict[str, Any]:
+    """AUROC of each engine and draw; of the mean difference a bootstrap over the patients of the test part."""
+    from m3b.metrics.estimators import auroc
+
+    names = sorted(set(test.patients))
+    numbers = np.array([names.index(one) for one in test.patients])
+    picked = np.random.default_rng(0).multinomial(len(names), np.full(len(names), 1 / len(names)), size=draws)
+    weights = np.concatenate([np.ones((1, len(numbers))), picked[:, numbers]]).astype(float)
+    areas = {engine: np.stack([auroc(one[engine], test.abnormal, weights) for one in drawn]) for engine in drawn[0]}
+    found: dict[str, Any] = {engine: [round(float(v), 4) for v in value[:, 0]] for engine, value in areas.items()}
+    if len(areas) == 2:
+        gain = (areas["few-shot"] - areas["ordinary"]).mean(axis=0)
+        low, high = np.nanpercentile(gain[1:], [2.5, 97.5])
+        found["difference"] = [round(float(v), 4) for v in (gain[0], low, high)]
+    return found
+
+
+def told(row: dict[str, Any]) -> str:
+    """A row for people."""
+    parts = [f"k = {row['shots']}"]
+    for engine in ("few-shot", "ordinary"):
+        if engine in row:
+            parts.append(f"{engine} {np.mean(row[engine]):.3f} +- {np.std(row[engine]):.3f}")
+    if "difference" in row:
+        wins = sum(a > b for a, b in zip(row["few-shot"], row["ordinary"], strict=True))
+        gain, low, high = row["difference"]
+        parts.append(
+            f"difference {gain:+.3f} (95 % {low:+.3f} to {high:+.3f}), better in {wins} of {len(row['ordinary'])} draws"
+        )
+    return "  " + "; ".join(parts)
+
+
+# --- BMAD ------------------------------------------------------------------------------------------------------------
+
+
+def bmad(args: argparse.Namespace) -> None:
+    """Every set that is there, at every k, beside what was published."""
+    published = json.loads(PUBLISHED.read_text())
+    for name, known in published["sets"].items():
+        folder = args.file / f"{name}_AD"
+        if not folder.is_dir():
+            print(f"{name}: not at hand ({folder})")
+            continue
+        pool, test = from_bmad(folder, known["masks"])
+        plan = plan_of(args, "masks" if known["masks"] else "states")
+        ready = [cases_of(one, plan["backbone"]) for one in (pool, test)]
+        for shots in args.shots:
+            areas = [bmad_draw(plan, *ready, shots, seed, args.protocol) for seed in range(args.draws)]
+            image, pixel = (np.array(column, float) for column in zip(*areas, strict=True))
+            ours = f"{100 * image.mean():.2f} +- {100 * image.std():.2f}"
+            ours += f" / {100 * pixel.mean():.2f}" if known["masks"] else ""
+            print(
+                f"{name}, k = {shots}: ours {ours}; published (MVFA) {known['mvfa'].get(str(shots), 'none')}",
+                flush=True,
+            )
+
+
+def bmad_draw(plan: dict[str, Any], pool: Any, test: Any, shots: int, seed: int, protocol: str) -> tuple[float, float]:
+    """AUROC of images and of pixels (NaN without masks), at the size of the backbone's input."""
+    import torch
+    from Fewshot.build import build
+    from Fewshot.data import divide, draw
+    from Fewshot.fit import answers, finish, fit, one_epoch
+    from Fewshot.scoring import look, published
+    from Utils.ranks import auroc
+
+    torch.manual_seed(seed)
+    part, model, truth = pool.part(draw(pool, shots, seed)), build(plan), test.truths.numpy() > 0.5
+
+    def figures(image: np.ndarray, shown: np.ndarray) -> tuple[float, float]:
+        pixels = auroc(truth.ravel(), shown.ravel()) if test.masked else float("nan")
+        return auroc(test.abnormal.numpy(), image), pixels
+
+    if protocol != "paper":
+        rows, held = divide(part, float(plan["validation_share"]), seed)
+        fitted = fit(model, part.part(rows), part.part(held) if held else None, plan, 1e6)  # type: ignore[arg-type]
+        return figures(*answers(fitted, test.pictures)[:2])
+    model.pixels = part.masked  # type: ignore[union-attr]
+    optimiser = torch.optim.Adam(model.adapters(part.masked), lr=1e-3, betas=(0.5, 0.999))  # type: ignore[union-attr]
+    best = (0.0, 0.0)
+    for _ in range(int(plan["fewshot"]["epochs"])):
+        one_epoch(model, part, plan, optimiser)  # type: ignore[arg-type]
+        banks, _, _ = finish(model, part, None)  # type: ignore[arg-type]
+        now = figures(*published(look(model, test.pictures, banks), part.masked))  # type: ignore[arg-type]
+        best = max(best, now, key=lambda one: float(np.nansum(one)))
+    return best
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(dest="command", required=True)
+    made = commands.add_parser("backbone")
+    made.add_argument("folders", nargs="+", type=Path)
+    made.add_argument("--out", type=Path, required=True)
+    made.add_argument("--epochs", type=int, default=8)
+    made.add_argument("--most", type=int, default=150, help="pictures of each folder")
+    for name in ("npz", "table", "bmad"):
+        one = commands.add_parser(name)
+        one.add_argument("file", type=Path)
+        one.add_argument("--backbone", type=Path, required=True)
+        one.add_argument("--shots", type=int, nargs="+", default=[2, 4, 8, 16] if name == "bmad" else [4, 8, 16])
+        one.add_argument("--draws", type=int, default=5)
+        one.add_argument("--epochs", type=int, default=50)
+        one.add_argument("--ordinary-epochs", type=int, default=60)
+        one.add_argument("--protocol", choices=("m3b", "paper"), default="m3b")
+        one.add_argument("--object", default="medical image", help="what prompts are about")
+        one.add_argument("--most-test", type=int, default=0, help="test cases, drawn at random; 0 takes all")
+        one.add_argument("--json", type=Path, help="writes the rows there")
+    table = commands.choices["table"]
+    for option in ("images", "image", "label", "abnormal", "patient"):
+        table.add_argument(f"--{option}", type=Path if option == "images" else str, required=True)
+    args = parser.parse_args(argv)
+    place = project()
+    try:
+        if args.command == "backbone":
+            make_backbone(args.folders, args.out, args.epochs, args.most)
+        elif args.command == "bmad":
+            bmad(args)
+        else:
+            pool, test = from_npz(args.file) if args.command == "npz" else from_table(args)
+            if args.most_test and len(test.images) > args.most_test:
+                test = test.part(np.random.default_rng(0).permutation(len(test.images))[: args.most_test].tolist())
+            rows = compare(args.file.stem, pool, test, args)
+            if args.json:
+                args.json.write_text(json.dumps(rows, indent=1))
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

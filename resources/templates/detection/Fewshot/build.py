@@ -1,0 +1,47 @@
+"""The networks of this engine as plan.json describes them: a few-shot detector, and the ordinary one it is compared with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from .backbone import BackboneError, load_backbone
+from .convnet import Classifier
+from .model import FewshotModel
+from .prompts import text_features
+
+
+class ImageModel(nn.Module):
+    """`forward(pixel_values (B, 3, S, S), labels (B, 1)) -> {"logits" (B, 1), "loss"}`: all weights start at random."""
+
+    def __init__(self, plan: Mapping[str, Any]) -> None:
+        super().__init__()
+        self.net = Classifier(int(plan["ordinary"]["width"]))
+
+    def forward(self, pixel_values: torch.Tensor, labels: torch.Tensor | None = None) -> dict[str, torch.Tensor]:
+        logits = self.net(pixel_values)
+        if labels is None:
+            return {"logits": logits}
+        truth = labels.flatten(1).amax(dim=1, keepdim=True)
+        return {"logits": logits, "loss": functional.binary_cross_entropy_with_logits(logits, truth)}
+
+
+def build(plan: Mapping[str, Any], weights: bool = True) -> FewshotModel | ImageModel:
+    """`engine` of plan.json: "fewshot" or "image".
+
+    Args:
+        weights: whether the backbone's weights are read from its folder; a deliverable has its own.
+    """
+    if plan["engine"] == "image":
+        return ImageModel(plan)
+    described = plan["backbone"]
+    try:
+        backbone = load_backbone(described, described.get("folder") if weights else None)
+    except BackboneError as error:
+        raise SystemExit(str(error)) from error
+    texts = text_features(backbone.text, plan["prompts"]) if backbone.text is not None else None
+    return FewshotModel(plan, backbone, texts, int(described.get("mid") or 0))

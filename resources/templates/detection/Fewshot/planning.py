@@ -1,0 +1,159 @@
+"""Whether plan.json takes the few-shot engine, with which backbone, and why; and the settings that go with it."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from .folder import BackboneError, describe
+from .prompts import default_prompts, listed
+
+FEW = 32
+"""Abnormal training cases up to which a detector on a backbone trained before is tried where masks would do."""
+SMALL = {"m3b-conv": "small"}
+OWN_SIZE = 64
+"""Side of pictures for the ordinary network of images."""
+
+
+def find_backbone(asked: str) -> tuple[dict[str, Any] | None, str]:
+    """The description of a usable backbone, and in words what was looked at.
+
+    Args:
+        asked: a folder that somebody named; without one the cache of Hugging Face on this machine is looked through.
+
+    Raises:
+        SystemExit: the folder that was named cannot be used; says why.
+    """
+    if asked:
+        try:
+            return {**describe(asked), "folder": str(Path(asked).absolute())}, f"backbone {asked}"
+        except BackboneError as error:
+            raise SystemExit(f"backbone={asked}: {error}") from error
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    looked = "no readable Hugging Face cache here"
+    try:
+        from huggingface_hub import CacheNotFound, constants, scan_cache_dir
+
+        cache = os.environ.get("HF_HUB_CACHE") or constants.HF_HUB_CACHE
+        places = [Path(rev.snapshot_path) for repo in scan_cache_dir(cache).repos for rev in repo.revisions]
+        looked = f"Hugging Face cache: {len(places)} model(s), none that can serve"
+    except (ImportError, OSError, ValueError, CacheNotFound):
+        return None, looked
+    for place in sorted(places):
+        try:
+            return {**describe(place), "folder": str(place)}, f"backbone {place.parent.parent.name}"
+        except (BackboneError, ValueError):
+            continue
+    return None, looked
+
+
+def settings_of() -> dict[str, Any]:
+    """`fewshot` and `ordinary` of plan.json."""
+    return {
+        "fewshot": {
+            "protocol": "m3b",
+            "shots": None,
+            "draws": 5,
+            "epochs": 50,
+            "lr": 1e-3,
+            "scale": 20.0,
+            "compare": True,
+        },
+        "ordinary": {"width": 16, "lr": 2e-3, "epochs": 60},
+    }
+
+
+def choose_engine(
+    facts: Mapping[str, Any], normal: int, abnormal: int, asked: str
+) -> tuple[str, dict[str, Any] | None, str]:
+    """(engine, backbone, why): "fewshot", "image" (states without a backbone) or "patches" (everything else)."""
+    states = facts["target"] == "states"
+    if facts["target"] == "boxes" or facts["dims"] == 3 or (facts["target"] == "masks" and len(facts["classes"]) > 1):
+        if asked:
+            raise SystemExit("backbone: few-shot detectors take pictures with states, or with masks of one class")
+        if states:
+            raise SystemExit(
+                "volumes of which it is only known whether they are abnormal cannot be learnt here: take slices"
+            )
+        return "patches", None, ""
+    if not states and abnormal > FEW and not asked:
+        return "patches", None, ""
+    found, looked = find_backbone(asked)
+    counted = f"{abnormal} abnormal and {normal} normal training cases"
+    if found is None:
+        engine = "image" if states else "patches"
+        what = "a network of images is trained from random weights" if states else "the ordinary detector is trained"
+        return engine, None, (
+            f"engine {engine}: {counted}; a few-shot detector would need a backbone trained before, and there is none "
+            f"({looked}): {what}. Name one with --set backbone=FOLDER"
+        )  # fmt: skip
+    why = "no abnormal case to learn from: what is unlike normal is found" if not abnormal else (
+        f"so few abnormal cases (up to {FEW}) teach a network from random weights little" if abnormal <= FEW
+        else "compared with a network from random weights on validation"
+    )  # fmt: skip
+    return "fewshot", found, f"engine fewshot: {counted}; {why}; {looked}"
+
+
+def own_backbone() -> dict[str, Any]:
+    """What the ordinary network of images takes as its input."""
+    return {"format": "none", "size": OWN_SIZE, "mean": [0.5] * 3, "std": [0.25] * 3}
+
+
+def add_engine(plan: dict[str, Any], engine: str, backbone: dict[str, Any] | None, thing: str) -> None:
+    """The engine's settings into a plan."""
+    plan |= {"engine": engine, **settings_of()}
+    plan["backbone"] = backbone or own_backbone()
+    plan["prompts"] = default_prompts(thing)
+    side = int(plan["backbone"]["size"])
+    plan |= {"patch": [side, side], "batch": 8, "channels": 3, "precision": "fp32"}
+
+
+def states_plan(facts: Mapping[str, Any], minutes: float) -> dict[str, Any]:
+    """What a plan for images with states has besides its engine."""
+    return {
+        "task": "detection",
+        "target": "states",
+        "classes": facts["classes"],
+        "labels": None,
+        "overlap": True,
+        "dims": 2,
+        "channel_names": facts["channel_names"],
+        "minutes": minutes,
+        "validation_share": 0.25,
+        "device": "cpu",
+        "workers": 0,
+        "threads": 0,
+        "seed": 0,
+    }
+
+
+def follow(plan: dict[str, Any]) -> None:
+    """What follows from settings that were changed: the published protocol has its own words, rates and batch.
+
+    Raises:
+        SystemExit: a setting that is none.
+    """
+    few = plan.get("fewshot") or {}
+    if few.get("protocol") not in ("m3b", "paper"):
+        raise SystemExit(f"fewshot.protocol is {few.get('protocol')!r}; it is m3b or paper")
+    shots = few.get("shots")
+    if shots is not None and (not isinstance(shots, int) or shots < 1):
+        raise SystemExit(f"fewshot.shots is {shots!r}; it is a whole number from 1, or null for all cases")
+    if few["protocol"] == "paper":
+        plan["backbone"]["norm"] = False
+        plan["prompts"] = default_prompts(str(plan["prompts"]["object"]), paper=True)
+    plan["patch"] = [int(plan["backbone"]["size"])] * 2
+
+
+def told(plan: Mapping[str, Any]) -> list[str]:
+    """The engine's part of a plan's summary."""
+    few, backbone = plan["fewshot"], plan["backbone"]
+    lines = [f"pictures of {backbone['size']} x {backbone['size']}, {backbone['format']}"]
+    if plan["engine"] == "fewshot":
+        shots = "all" if few["shots"] is None else f"{few['shots']} a state, {few['draws']} draws"
+        lines.append(f"protocol {few['protocol']}; examples: {shots}; at most {few['epochs']} epochs, lr {few['lr']}")
+        lines.append(f"prompts for {plan['prompts']['object']!r}: {json.dumps(listed(plan['prompts']))[:200]}")
+    return lines

@@ -1,0 +1,196 @@
+"""Training of plan.json's few-shot detector: draws of the k examples, each a detector; the ordinary network beside it.
+
+Writes Logout/: metrics.json, calibration.json, valid_predictions.json, log.csv, model/best.safetensors.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from Datapath.index import read_index
+from Utils.people import people
+from Utils.ranks import auroc
+
+from .build import build
+from .data import Cases, divide, draw
+from .fit import Fitted, answers, fit
+from .ordinary import FittedImage, fit_image
+from .scoring import mask_threshold
+
+LOGOUT = Path("Logout")
+Either = Fitted | FittedImage
+
+
+@dataclass
+class Drawn:
+    """One draw of examples with what came of it: AUROC on validation, and on the labelled cases that were not drawn."""
+
+    fitted: Either
+    engine: str
+    train: Cases
+    valid: Cases | None
+    figure: float
+    rest: float
+
+
+def run_fewshot(plan: dict[str, Any], minutes: float) -> None:
+    """Train, compare, write."""
+    started = time.monotonic()
+    cases = Cases(read_index(), plan)
+    for fault in cases.unreadable[:3]:
+        print(f"left out: {fault}", flush=True)
+    few = plan["fewshot"]
+    draws = max(1, int(few["draws"])) if few["shots"] is not None else 1
+    both = plan["engine"] == "fewshot" and few["compare"] and not cases.masked and bool(cases.abnormal.any())
+    each = 60 * minutes * 0.9 / (draws * (2 if both else 1))
+    found = [one for number in range(draws) for one in _drawn(plan, cases, number, each, both)]
+    best = _choose(found, plan, both)
+    _told(found)
+    write(plan, best, found, time.monotonic() - started)
+
+
+def _drawn(plan: dict[str, Any], cases: Cases, number: int, seconds: float, both: bool) -> list[Drawn]:
+    seed = int(plan["seed"]) + number
+    torch.manual_seed(seed)
+    rows = draw(cases, plan["fewshot"]["shots"], seed)
+    part = cases.part(rows)
+    train_rows, valid_rows = divide(part, float(plan["validation_share"]), seed)
+    train, valid = part.part(train_rows), part.part(valid_rows) if valid_rows else None
+    rest = [row for row in range(len(cases)) if row not in set(rows)]
+    others = cases.part(rest) if rest else None
+    made: list[Drawn] = []
+    for engine in ("fewshot", "image") if both else (plan["engine"],):
+        mine = {**plan, "engine": engine}
+        model: Any = build(mine)
+        fitted: Either = (fit if engine == "fewshot" else fit_image)(model, train, valid, mine, seconds)
+        figure = figure_of(fitted, others) if others is not None else float("nan")
+        made.append(Drawn(fitted, engine, train, valid, fitted.valid, figure))
+        where = f"validation AUROC {fitted.valid:.3f}" if np.isfinite(fitted.valid) else "no validation part"
+        more = f", on {len(rest)} labelled cases that were not drawn {figure:.3f}" if others is not None else ""
+        print(f"draw {number + 1}, {engine}: {where}{more}; {fitted.epochs} epochs, {fitted.seconds:.0f} s", flush=True)
+    return made
+
+
+def figure_of(fitted: Either, cases: Cases) -> float:
+    """AUROC of images."""
+    scores = answers(fitted, cases.pictures)[0] if isinstance(fitted, Fitted) else fitted.answers(cases.pictures)
+    return auroc(cases.abnormal.numpy(), scores)
+
+
+def _choose(found: list[Drawn], plan: dict[str, Any], both: bool) -> Drawn:
+    """The engine that is better on validation on average; of its draws the best one. The few-shot one where nothing tells."""
+
+    def known(one: Drawn) -> float:
+        return one.figure if np.isfinite(one.figure) else -1.0
+
+    engine = plan["engine"]
+    if both:
+        means = {name: np.mean([known(one) for one in found if one.engine == name]) for name in ("fewshot", "image")}
+        engine = "image" if means["image"] > means["fewshot"] else "fewshot"
+        measured = any(np.isfinite(one.figure) for one in found)
+        why = (
+            f"mean validation AUROC few-shot {means['fewshot']:.3f}, ordinary {means['image']:.3f}"
+            if measured
+            else "too few cases to hold any out for a comparison"
+        )
+        print(f"kept: {'few-shot' if engine == 'fewshot' else 'the ordinary network'} ({why})", flush=True)
+    return max((one for one in found if one.engine == engine), key=known)
+
+
+def spread(found: list[Drawn], engine: str) -> dict[str, Any]:
+    """Figures of every draw, on the labelled cases that were not drawn, or on validation where all were."""
+    mine = [one for one in found if one.engine == engine]
+    values = [one.rest if np.isfinite(one.rest) else one.figure for one in mine]
+    known = [value for value in values if np.isfinite(value)]
+    rounded = [round(value, 4) if np.isfinite(value) else None for value in values]
+    if not known:
+        return {"draws": rounded}
+    return {"draws": rounded, "mean": round(float(np.mean(known)), 4), "deviation": round(float(np.std(known)), 4)}
+
+
+def _told(found: list[Drawn]) -> None:
+    for engine in dict.fromkeys(one.engine for one in found):
+        one = spread(found, engine)
+        if len(one["draws"]) > 1 and "mean" in one:
+            print(
+                f"{engine}: AUROC {one['mean']:.3f} +- {one['deviation']:.3f} over {len(one['draws'])} draws",
+                flush=True,
+            )
+
+
+def write(plan: Mapping[str, Any], best: Drawn, found: list[Drawn], seconds: float) -> None:
+    """Everything that export.py and people need."""
+    from safetensors.torch import save_file
+
+    (LOGOUT / "model").mkdir(parents=True, exist_ok=True)
+    held = best.valid if best.valid is not None else best.train
+    state, config = packed(best, held)
+    save_file(state, str(LOGOUT / "model" / "best.safetensors"))
+    (LOGOUT / "calibration.json").write_text(json.dumps(config, indent=2))
+    scores = (
+        answers(best.fitted, held.pictures)[0]
+        if isinstance(best.fitted, Fitted)
+        else best.fitted.answers(held.pictures)
+    )
+    rows = [
+        {
+            "image": record["image_path"],
+            "patient": record.get("patient"),
+            "abnormal": bool(truth),
+            "anomaly_score": float(score),
+        }
+        for record, truth, score in zip(held.records, held.abnormal, scores, strict=True)
+    ]
+    (LOGOUT / "valid_predictions.json").write_text(json.dumps(rows, indent=1))
+    figure = round(best.figure, 4) if np.isfinite(best.figure) else None
+    patients = len({json.dumps(row["patient"] or row["image"]) for row in rows})
+    metrics = {
+        "validation": {
+            "image_auroc": figure,
+            "cases": len(rows) if best.valid is not None else 0,
+            "patients": patients,
+        },
+        "by_class": {},
+        "engine": best.engine,
+        "over_draws": {engine: spread(found, engine) for engine in dict.fromkeys(one.engine for one in found)},
+        "epochs": [best.fitted.epochs],
+        "best_epoch": [best.fitted.epochs],
+        "seconds": round(seconds, 1),
+    }
+    (LOGOUT / "metrics.json").write_text(json.dumps(metrics, indent=2))
+    whose = people(row["patient"] or row["image"] for row in rows)
+    told = (
+        f"{figure} on {len(rows)} held-out cases of {whose}"
+        if figure is not None
+        else "none: too few cases to hold any out"
+    )
+    print(f"done: {best.engine}, validation image auroc {told}", flush=True)
+
+
+def packed(best: Drawn, held: Cases) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
+    """Weights with the memory, and what predict.py has to know."""
+    fitted = best.fitted
+    state = {name: value.contiguous().clone() for name, value in fitted.model.state_dict().items()}
+    if not isinstance(fitted, Fitted):
+        return state, {"engine": "image", "image_calibration": fitted.calibration}
+    state |= {f"bank.{level}": rows.contiguous() for level, rows in enumerate(fitted.banks)}
+    threshold = 3.0
+    if held.masked:
+        _, shown, _ = answers(fitted, held.pictures)
+        threshold = mask_threshold(shown, held.truths[:, 0].numpy() > 0.5)
+    return state, {
+        "engine": "fewshot",
+        **fitted.config,
+        "map_threshold": threshold,
+        "adapting": fitted.model.adapting,
+        "pixels": fitted.model.pixels,
+        "mid": int(fitted.model.texts.shape[-1]),
+        "banks": len(fitted.banks),
+    }

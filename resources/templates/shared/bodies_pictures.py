@@ -1,0 +1,190 @@
+"""ResNet, DenseNet and ViT with the names of tensors that torchvision, timm, torchxrayvision and open_clip give them.
+
+Written here, so that neither training nor the delivered folder needs those packages. Each can be built for volumes too:
+kernels of pictures are then inflated (`adapting.fitted`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+CONV = {2: nn.Conv2d, 3: nn.Conv3d}
+NORM = {2: nn.BatchNorm2d, 3: nn.BatchNorm3d}
+POOL = {2: nn.MaxPool2d, 3: nn.MaxPool3d}
+MEAN = {2: nn.AvgPool2d, 3: nn.AvgPool3d}
+
+
+class Residual(nn.Module):
+    """A block of ResNet (He et al., CVPR 2016): two 3-wide convolutions, or 1-3-1 (`bottleneck`, four times as wide)."""
+
+    def __init__(self, dims: int, ins: int, width: int, stride: int, bottleneck: bool) -> None:
+        super().__init__()
+        conv, norm = CONV[dims], NORM[dims]
+        outs = width * (4 if bottleneck else 1)
+        kernels = (1, 3, 1) if bottleneck else (3, 3)
+        widths = [ins, *([width] * (len(kernels) - 1)), outs]
+        for k, kernel in enumerate(kernels):
+            step = stride if k == (1 if bottleneck else 0) else 1
+            self.add_module(f"conv{k + 1}", conv(widths[k], widths[k + 1], kernel, step, kernel // 2, bias=False))
+            self.add_module(f"bn{k + 1}", norm(widths[k + 1]))
+        self.count = len(kernels)
+        if stride != 1 or ins != outs:
+            self.downsample = nn.Sequential(conv(ins, outs, 1, stride, bias=False), norm(outs))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = x
+        for k in range(1, self.count + 1):
+            y = self.get_submodule(f"bn{k}")(self.get_submodule(f"conv{k}")(y))
+            y = torch.relu(y) if k < self.count else y
+        return torch.relu(y + (self.downsample(x) if hasattr(self, "downsample") else x))
+
+
+class ResNet(nn.Module):
+    """`arch`: {"block": basic or bottleneck, "depths": [2, 2, 2, 2], "width": 64}."""
+
+    multiple = 32
+
+    def __init__(self, dims: int, channels: int, arch: Mapping[str, Any]) -> None:
+        super().__init__()
+        width, deep = int(arch["width"]), arch["block"] == "bottleneck"
+        self.conv1 = CONV[dims](channels, width, 7, 2, 3, bias=False)
+        self.bn1 = NORM[dims](width)
+        self.maxpool = POOL[dims](3, 2, 1)
+        ins, self.widths = width, [width]
+        for stage, depth in enumerate(arch["depths"]):
+            inside = width * 2**stage
+            blocks = []
+            for k in range(int(depth)):
+                blocks.append(Residual(dims, ins, inside, 2 if k == 0 and stage else 1, deep))
+                ins = inside * (4 if deep else 1)
+            self.add_module(f"layer{stage + 1}", nn.Sequential(*blocks))
+            self.widths.append(ins)
+        self.steps = [[2 ** (level + 1)] * dims for level in range(len(self.widths))]
+
+    def forward(self, x: torch.Tensor) -> list[torch.Tensor]:
+        maps = [torch.relu(self.bn1(self.conv1(x)))]
+        x = self.maxpool(maps[0])
+        for stage in range(1, len(self.widths)):
+            x = self.get_submodule(f"layer{stage}")(x)
+            maps.append(x)
+        return maps
+
+
+class _Dense(nn.Module):
+    """A layer of DenseNet (Huang et al., CVPR 2017): its output is joined to its input."""
+
+    def __init__(self, dims: int, ins: int, growth: int) -> None:
+        super().__init__()
+        self.norm1, self.conv1 = NORM[dims](ins), CONV[dims](ins, 4 * growth, 1, bias=False)
+        self.norm2 = NORM[dims](4 * growth)
+        self.conv2 = CONV[dims](4 * growth, growth, 3, padding=1, bias=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.conv1(torch.relu(self.norm1(x)))
+        return torch.cat([x, self.conv2(torch.relu(self.norm2(y)))], dim=1)
+
+
+class DenseNet(nn.Module):
+    """`arch`: {"growth": 32, "blocks": [6, 12, 24, 16], "stem": 64}."""
+
+    multiple = 32
+
+    def __init__(self, dims: int, channels: int, arch: Mapping[str, Any]) -> None:
+        super().__init__()
+        growth, width = int(arch["growth"]), int(arch["stem"])
+        parts = nn.ModuleDict({"conv0": CONV[dims](channels, width, 7, 2, 3, bias=False), "norm0": NORM[dims](width)})
+        self.widths, self.count = [width], len(arch["blocks"])
+        for stage, layers in enumerate(arch["blocks"], 1):
+            block = nn.ModuleDict(
+                {f"denselayer{k + 1}": _Dense(dims, width + k * growth, growth) for k in range(layers)}
+            )
+            parts[f"denseblock{stage}"] = block
+            width += int(layers) * growth
+            self.widths.append(width)
+            if stage < self.count:
+                turn = {"norm": NORM[dims](width), "conv": CONV[dims](width, width // 2, 1, bias=False)}
+                parts[f"transition{stage}"] = nn.ModuleDict(turn)
+                width //= 2
+        parts["norm5"] = NORM[dims](width)
+        self.features = parts
+        self.pools = nn.ModuleList([POOL[dims](3, 2, 1), MEAN[dims](2)])
+        self.steps = [[2 ** (level + 1)] * dims for level in range(len(self.widths))]
+
+    def forward(self, x: torch.Tensor) -> list[torch.Tensor]:
+        parts = self.features
+        maps = [torch.relu(parts["norm0"](parts["conv0"](x)))]
+        x = self.pools[0](maps[0])
+        for stage in range(1, self.count + 1):
+            for layer in parts[f"denseblock{stage}"].values():
+                x = layer(x)
+            maps.append(x)
+            if stage < self.count:
+                turn = parts[f"transition{stage}"]
+                x = self.pools[1](turn["conv"](torch.relu(turn["norm"](x))))
+        maps[-1] = torch.relu(parts["norm5"](maps[-1]))
+        return maps
+
+
+class _Attention(nn.Module):
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.qkv, self.proj = nn.Linear(width, 3 * width), nn.Linear(width, width)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        b, n, width = x.shape
+        q, k, v = self.qkv(x).reshape(b, n, 3, self.heads, width // self.heads).permute(2, 0, 3, 1, 4)
+        y = functional.scaled_dot_product_attention(q, k, v)
+        return torch.as_tensor(self.proj(y.transpose(1, 2).reshape(b, n, width)))
+
+
+class _Layer(nn.Module):
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.norm1, self.norm2 = nn.LayerNorm(width, eps=1e-6), nn.LayerNorm(width, eps=1e-6)
+        self.attn = _Attention(width, heads)
+        self.mlp = nn.ModuleDict({"fc1": nn.Linear(width, 4 * width), "fc2": nn.Linear(4 * width, width)})
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = x + self.attn(self.norm1(x))
+        return x + torch.as_tensor(self.mlp["fc2"](functional.gelu(self.mlp["fc1"](self.norm2(x)))))
+
+
+class ViT(nn.Module):
+    """A vision transformer in timm's names (Dosovitskiy et al., ICLR 2021); places are interpolated to other sizes.
+
+    `arch`: {"width": 768, "depth": 12, "heads": 12, "patch": 16, "size": 224}. In volumes the places of a slice are those
+    of every slice.
+    """
+
+    def __init__(self, dims: int, channels: int, arch: Mapping[str, Any]) -> None:
+        super().__init__()
+        width, self.multiple = int(arch["width"]), int(arch["patch"])
+        self.side = int(arch["size"]) // self.multiple
+        proj = CONV[dims](channels, width, self.multiple, self.multiple)
+        self.patch_embed = nn.ModuleDict({"proj": proj})
+        self.cls_token = nn.Parameter(torch.zeros(1, 1, width))
+        self.pos_embed = nn.Parameter(torch.randn(1, 1 + self.side**2, width) * 0.02)
+        self.blocks = nn.ModuleList(_Layer(width, int(arch["heads"])) for _ in range(int(arch["depth"])))
+        self.norm = nn.LayerNorm(width, eps=1e-6)
+        self.widths, self.steps = [width], [[self.multiple] * dims]
+
+    def _places(self, grid: torch.Size) -> torch.Tensor:
+        flat = self.pos_embed[:, 1:].transpose(1, 2).unflatten(2, (self.side, self.side))
+        if tuple(grid[:2]) != (self.side, self.side):
+            flat = functional.interpolate(flat, size=tuple(grid[:2]), mode="bicubic", antialias=True)
+        return flat if len(grid) == 2 else flat[..., None].expand(*flat.shape, grid[2])
+
+    def forward(self, x: torch.Tensor) -> list[torch.Tensor]:
+        maps = self.patch_embed["proj"](x)
+        tokens = (maps + self._places(maps.shape[2:])).flatten(2).transpose(1, 2)
+        first = (self.cls_token + self.pos_embed[:, :1]).expand(len(x), -1, -1)
+        tokens = torch.cat([first, tokens], dim=1)
+        for block in self.blocks:
+            tokens = block(tokens)
+        return [self.norm(tokens)[:, 1:].transpose(1, 2).reshape(maps.shape)]

@@ -1,0 +1,140 @@
+"""Pickled weights to safetensors: run by itself in the sandbox, never imported by m3b.
+
+    python converter.py WEIGHTS OUT.safetensors
+
+Torch's own restricted reader is tried first (`weights_only`). Where a file pickles whole modules, which that reader refuses,
+a second one rebuilds tensors and containers only: every other class becomes an inert record of its attributes, so that
+tensors can be found in it while none of its code is there to run.
+"""
+
+from __future__ import annotations
+
+import json
+import pickle
+import sys
+import zipfile
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+WRAPPERS = ("network_weights", "state_dict", "model_state_dict", "net", "model", "module", "ema", "teacher")
+"""Keys under which checkpoints keep the weights beside optimisers and counters; the first one there is taken."""
+ALLOWED = {
+    ("torch._utils", "_rebuild_tensor"), ("torch._utils", "_rebuild_tensor_v2"), ("torch._utils", "_rebuild_parameter"),
+    ("collections", "OrderedDict"), ("builtins", "dict"), ("builtins", "list"), ("builtins", "tuple"), ("builtins", "set"),
+}  # fmt: skip
+
+
+class Inert:
+    """Stands for any object that is no tensor and no container: keeps its attributes, does nothing."""
+
+    def __new__(cls, *_: Any, **__: Any) -> Inert:
+        return object.__new__(cls)
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        self.items: dict[Any, Any] = {}
+
+    def __setstate__(self, state: Any) -> None:
+        parts = state if isinstance(state, tuple) else (state,)
+        for part in parts:
+            if isinstance(part, dict):
+                self.__dict__.update({str(key): value for key, value in part.items()})
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        self.__dict__.setdefault("items", {})[key] = value
+
+    def __call__(self, *_: Any, **__: Any) -> Inert:
+        return Inert()
+
+    def append(self, _: Any) -> None:
+        """Lists of a class of their own."""
+
+    def extend(self, _: Any) -> None:
+        """The same."""
+
+    def add(self, _: Any) -> None:
+        """Sets of a class of their own."""
+
+
+class InertUnpickler(pickle.Unpickler):
+    """Finds what `ALLOWED` names, and an inert record for everything else."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) in ALLOWED:
+            return super().find_class(module, name)
+        return Inert
+
+
+def _load(stream: Any, **_: Any) -> Any:
+    return InertUnpickler(stream).load()
+
+
+def tensors_in(value: Any, prefix: str = "", depth: int = 0) -> Iterator[tuple[str, Any]]:
+    """(name, tensor) of a module's record, a state dict, or what a checkpoint wraps."""
+    import torch
+
+    if depth > 64:
+        return
+    if isinstance(value, torch.Tensor):
+        yield prefix, value
+        return
+    inner: Mapping[Any, Any] = {}
+    if isinstance(value, Inert):
+        own = value.__dict__
+        for part in ("_parameters", "_buffers", "_modules"):
+            if isinstance(own.get(part), dict):
+                inner = {**inner, **own[part]}
+    elif isinstance(value, dict):
+        inner = value
+        wrapped = next((key for key in WRAPPERS if isinstance(value.get(key), dict | Inert)), None)
+        if not prefix and wrapped and not any(isinstance(one, torch.Tensor) for one in value.values()):
+            inner = value[wrapped] if isinstance(value[wrapped], dict) else {"": value[wrapped]}
+    for key, one in inner.items():
+        name = f"{prefix}.{key}" if prefix and key else prefix or str(key)
+        yield from tensors_in(one, name, depth + 1)
+
+
+def read(file: Path) -> tuple[dict[str, Any], str]:
+    """The tensors of a file and how they were read. Raises ValueError in words for people."""
+    import torch
+
+    if file.suffix == ".npz":
+        import numpy as np
+
+        with np.load(file, allow_pickle=False) as arrays:
+            return {name: torch.from_numpy(np.array(arrays[name])) for name in arrays.files}, "numpy, no pickle"
+    if zipfile.is_zipfile(file):
+        with zipfile.ZipFile(file) as archive:
+            if any(name.endswith("/constants.pkl") for name in archive.namelist()):
+                raise ValueError("a TorchScript archive, which is a program; get the state dict instead")
+    try:
+        found, how = torch.load(file, map_location="cpu", weights_only=True), "weights_only"
+    except (pickle.UnpicklingError, RuntimeError):
+        plain: Any = SimpleNamespace(Unpickler=InertUnpickler, load=_load, __name__="inert")
+        found, how = torch.load(file, map_location="cpu", weights_only=False, pickle_module=plain), "inert records"
+    return dict(tensors_in(found)), how
+
+
+def main(argv: list[str]) -> int:
+    """The exit code; one line of JSON says how it went."""
+    from safetensors.torch import save_file
+
+    source, out = Path(argv[0]), Path(argv[1])
+    try:
+        found, how = read(source)
+    except (pickle.UnpicklingError, ValueError, RuntimeError, EOFError, KeyError, OSError, zipfile.BadZipFile) as error:
+        print(json.dumps({"error": f"{type(error).__name__}: {str(error)[:300]}"}))
+        return 1
+    dense = {name: one.detach().contiguous().clone() for name, one in found.items() if not one.is_sparse}
+    if not dense:
+        print(json.dumps({"error": "no tensors were found in it"}))
+        return 1
+    save_file(OrderedDict(sorted(dense.items())), str(out))
+    print(json.dumps({"tensors": len(dense), "how": how}))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

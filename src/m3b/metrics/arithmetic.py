@@ -1,0 +1,21 @@
+"""Quotients and means that say NaN where they are not defined."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .cases import Floats
+
+
+def divide(above: Floats, below: Floats) -> Floats:
+    """`above / below`, NaN where `below` is zero."""
+    result = np.full(np.broadcast(above, below).shape, np.nan)
+    np.divide(above, below, out=result, where=below > 0)
+    return result
+
+
+def mean_defined(values: Floats) -> Floats:
+    """Mean over the last axis of what is not NaN; NaN where nothing is."""
+    known = ~np.isnan(values)
+    total = np.where(known, values, 0.0).sum(axis=-1)
+    return divide(total, known.sum(axis=-1).astype(np.float64))

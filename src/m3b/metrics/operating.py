@@ -1,0 +1,72 @@
+"""Figures that are read off the ranking of cases: average precision, and sensitivity where specificity is fixed.
+
+As in `estimators`, every function takes `weights` of shape (draws, cases) and gives one value a draw, NaN where the draw
+has no positives or no negatives.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .arithmetic import divide
+from .cases import Floats
+
+SPECIFICITIES = {"sensitivity_at_90_specificity": 0.90, "sensitivity_at_95_specificity": 0.95}
+"""Metric -> the specificity that has to be kept."""
+
+_ROUNDING = 1e-9
+
+
+def cumulated(score: Floats, positive: NDArray[np.bool_], weights: Floats) -> tuple[Floats, Floats]:
+    """True and false positives at every threshold, the highest first; equal scores share one.
+
+    Args:
+        score: (cases,) the higher the more positive.
+        positive: (cases,) truth.
+        weights: (draws, cases).
+
+    Returns:
+        Two of shape (draws, thresholds).
+    """
+    order = np.argsort(-score, kind="stable")
+    ordered = weights[:, order]
+    above = np.cumsum(np.where(positive[order], ordered, 0.0), axis=1)
+    last = np.append(np.diff(score[order]) < 0, True)
+    return above[:, last], (np.cumsum(ordered, axis=1) - above)[:, last]
+
+
+def average_precision(found: Floats, false: Floats) -> Floats:
+    """Area under the precision-recall curve as a sum of steps: sum over thresholds of precision x rise of recall.
+
+    Not interpolated, as scikit-learn's `average_precision_score`; Davis & Goadrich, ICML 2006, say why straight lines
+    between points of this curve are too kind.
+    """
+    rise = np.diff(found, axis=1, prepend=0.0)
+    precision = np.nan_to_num(divide(found, found + false))
+    area = divide((rise * precision).sum(axis=1), found[:, -1])
+    return np.where(false[:, -1] > 0, area, np.nan)
+
+
+def sensitivity_at(specificity: float, found: Floats, false: Floats) -> Floats:
+    """The largest sensitivity at any threshold that keeps the specificity; nothing is interpolated."""
+    allowed = false <= (1 - specificity) * false[:, -1:] + _ROUNDING
+    share = divide(np.where(allowed, found, 0.0).max(axis=1, initial=0.0), found[:, -1])
+    return np.where(false[:, -1] > 0, share, np.nan)
+
+
+def ranked(probability: Floats, truth: NDArray[np.bool_], weights: Floats) -> dict[str, Floats]:
+    """Metric -> (draws, classes), each class against the rest.
+
+    Args:
+        probability: (cases, classes).
+        truth: (cases, classes).
+        weights: (draws, cases).
+    """
+    columns: dict[str, list[Floats]] = {"auprc": [], **{name: [] for name in SPECIFICITIES}}
+    for k in range(probability.shape[1]):
+        found, false = cumulated(probability[:, k], truth[:, k], weights)
+        columns["auprc"].append(average_precision(found, false))
+        for name, specificity in SPECIFICITIES.items():
+            columns[name].append(sensitivity_at(specificity, found, false))
+    return {name: np.stack(column, axis=1) for name, column in columns.items()}

@@ -1,0 +1,21 @@
+"""Pixel AUROC: how well a map ranks the pixels of all images, abnormal above normal."""
+
+from __future__ import annotations
+
+from .arithmetic import divide
+from .cases import Floats
+from .pixels import PixelTables, from_above
+
+
+def pixel_auroc(tables: PixelTables, weights: Floats) -> Floats:
+    """Area under the ROC curve over the pixels of all images together, normal images included; ties count half.
+
+    Args:
+        weights: (draws, cases).
+
+    Returns:
+        (draws,), NaN where a draw has no abnormal or no normal pixel.
+    """
+    hit, false = from_above(weights, tables.abnormal), from_above(weights, tables.normal)
+    area = ((false[:, 1:] - false[:, :-1]) * (hit[:, 1:] + hit[:, :-1]) / 2).sum(axis=1)
+    return divide(area, hit[:, -1] * false[:, -1])

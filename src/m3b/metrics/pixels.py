@@ -1,0 +1,99 @@
+"""Anomaly maps against masks, as counts of pixels by score: what pixel AUROC, pixel AP and PRO are made from.
+
+A map gives every pixel a level from 0 to `TOP`. An image is kept as three histograms over the levels, so that any number
+of images are ranked together without holding their pixels, and a bootstrap over patients costs a product of matrices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .cases import Floats
+from .lesions import components
+from .surfaces import Mask
+
+TOP = 1000
+"""The highest level of a map; its lowest is 0."""
+
+
+@dataclass(frozen=True)
+class PixelCounts:
+    """One image's map and mask.
+
+    Args:
+        normal: (TOP + 1,) pixels outside of the mask at each level.
+        abnormal: (TOP + 1,) pixels inside.
+        regions: (TOP + 1,) shares of connected regions of the mask at each level; sums to the number of regions.
+    """
+
+    normal: Floats
+    abnormal: Floats
+    regions: Floats
+
+    def row(self) -> dict[str, list[list[float]]]:
+        """JSON values: part -> [level, count] of the levels that occur."""
+        parts = {"normal": self.normal, "abnormal": self.abnormal, "regions": self.regions}
+        return {name: [[int(k), float(one[k])] for k in np.flatnonzero(one)] for name, one in parts.items()}
+
+
+def from_row(row: dict[str, Any]) -> PixelCounts:
+    """Undoes `PixelCounts.row`."""
+
+    def filled(pairs: Sequence[Sequence[float]]) -> Floats:
+        counts = np.zeros(TOP + 1)
+        for level, count in pairs:
+            counts[int(level)] = count
+        return counts
+
+    return PixelCounts(filled(row["normal"]), filled(row["abnormal"]), filled(row["regions"]))
+
+
+def count_pixels(levels: NDArray[np.integer[Any]], mask: Mask) -> PixelCounts:
+    """The histograms of one image.
+
+    Args:
+        levels: whole numbers from 0 to `TOP`, higher is more abnormal.
+        mask: boolean, the same shape; regions are its connected components, corners included.
+
+    Raises:
+        ValueError: shapes differ, or a level out of range.
+    """
+    if levels.shape != mask.shape:
+        raise ValueError(f"the map's shape {levels.shape} differs from the mask's {mask.shape}")
+    if levels.size and (int(levels.min()) < 0 or int(levels.max()) > TOP):
+        raise ValueError(f"the map has levels from {int(levels.min())} to {int(levels.max())}; they are 0 to {TOP}")
+    marked = np.asarray(mask, dtype=np.bool_)
+    numbered, found = components(marked)
+    inside = levels[marked]
+    sizes = np.bincount(numbered[marked], minlength=found + 1).astype(np.float64)
+    share = 1.0 / sizes[numbered[marked]] if found else np.zeros(0)
+    return PixelCounts(
+        np.bincount(levels[~marked].ravel(), minlength=TOP + 1).astype(np.float64),
+        np.bincount(inside, minlength=TOP + 1).astype(np.float64),
+        np.bincount(inside, weights=share, minlength=TOP + 1).astype(np.float64),
+    )
+
+
+@dataclass(frozen=True)
+class PixelTables:
+    """The histograms of several images, each (cases, TOP + 1)."""
+
+    normal: Floats
+    abnormal: Floats
+    regions: Floats
+
+
+def tables_of(cases: Sequence[PixelCounts]) -> PixelTables:
+    """Stacked."""
+    return PixelTables(*(np.stack([getattr(one, part) for one in cases]) for part in ("normal", "abnormal", "regions")))
+
+
+def from_above(weights: Floats, table: Floats) -> Floats:
+    """(draws, TOP + 2) how much lies at or above each level, from nothing at all to everything."""
+    drawn = (weights @ table)[:, ::-1]
+    return np.concatenate([np.zeros((len(weights), 1)), np.cumsum(drawn, axis=1)], axis=1)

@@ -1,0 +1,33 @@
+"""PRO: per-region overlap, in which a small lesion counts as much as a large one."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .arithmetic import divide
+from .cases import Floats
+from .pixels import PixelTables, from_above
+
+LIMIT = 0.3
+"""False positive rate up to which the curve counts (Bergmann et al., MVTec AD, IJCV 2021)."""
+
+
+def pro(tables: PixelTables, weights: Floats, limit: float = LIMIT) -> Floats:
+    """Mean share of each connected region that lies above a threshold, averaged over false positive rates up to `limit`.
+
+    The curve runs over the thresholds from (0, 0), straight between them; its area up to `limit` is divided by `limit`, so
+    that a perfect map has 1, and one of a single level `limit` / 2. The false positive rate is that of the normal pixels of
+    all images together.
+
+    Returns:
+        (draws,), NaN where a draw has no region or no normal pixel.
+    """
+    regions, false = from_above(weights, tables.regions), from_above(weights, tables.normal)
+    overlap = divide(regions, regions[:, -1:])
+    rate = divide(false, false[:, -1:])
+    low, high = np.minimum(rate[:, :-1], limit), np.minimum(rate[:, 1:], limit)
+    step = rate[:, 1:] - rate[:, :-1]
+    slope = np.where(step > 0, (overlap[:, 1:] - overlap[:, :-1]) / np.where(step > 0, step, 1.0), 0.0)
+    ends = overlap[:, :-1] + slope * (high - rate[:, :-1])
+    area = ((high - low) * (overlap[:, :-1] + ends) / 2).sum(axis=1)
+    return np.asarray(area / limit)

@@ -1,0 +1,88 @@
+"""Pickled weights to safetensors, in the sandbox: m3b's own process never opens a pickle."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from m3b.errors import ModelError, WrongUse
+from m3b.resources import resources_dir
+from m3b.sandbox import Limits, Mounts, Sandbox
+from m3b.untrusted import TemporaryFolder
+
+from .registry import is_weights
+from .store import WEIGHTS_FILE, sound
+
+CONVERT_S = 1800.0
+MEMORY_MIB = 65536
+
+
+@dataclass(frozen=True)
+class Converted:
+    """A safetensors file.
+
+    Args:
+        how: `weights_only`, `inert records` (whole modules were pickled), `numpy, no pickle`, or `as it is`.
+    """
+
+    file: Path
+    tensors: int
+    how: str
+
+
+def convert(source: Path, folder: Path, sandbox: Sandbox) -> Converted:
+    """Write `folder/model.safetensors` from a .pt, .pth, .bin, .ckpt, .model or .npz file; the folder is made.
+
+    The converter sees the source, read-only, and one empty folder; it has no network.
+
+    Raises:
+        WrongUse: no such file, or one whose name is not that of weights.
+        ModelError: it holds no weights, or needs more than the converter may have; the message quotes what it said.
+    """
+    if not source.is_file() or not is_weights(source.name):
+        raise WrongUse(f"{source} is no file of weights (.pt, .pth, .bin, .ckpt, .model, .npz or .safetensors).")
+    folder.mkdir(parents=True, exist_ok=True)
+    target = folder / WEIGHTS_FILE
+    if source.suffix == ".safetensors":
+        count = sound(source)
+        if source.resolve() != target.resolve():
+            shutil.copyfile(source, target)
+        return Converted(target, count, "as it is")
+    with TemporaryFolder("convert") as place, TemporaryFolder("convert-log") as logs:
+        made, said = place / WEIGHTS_FILE, _run(source.resolve(), place, logs / "output.txt", sandbox)
+        if "error" in said or not made.is_file():
+            raise ModelError(
+                f"{source} could not be converted: {said.get('error', 'nothing was written')}. Is it whole, and is it the "
+                "file of weights?"
+            )
+        count = sound(made)
+        shutil.move(made, target)
+    return Converted(target, count, str(said.get("how", "")))
+
+
+def _run(source: Path, place: Path, output: Path, sandbox: Sandbox) -> dict[str, Any]:
+    """What the converter printed as its last line."""
+    code = place / "converter.py"
+    shutil.copyfile(resources_dir() / "weights" / "converter.py", code)
+    process = sandbox.start(
+        [sys.executable, "-B", str(code), str(source), str(place / WEIGHTS_FILE)],
+        cwd=place,
+        mounts=Mounts(read=(source,), write=(place,)),
+        output=output,
+        limits=Limits(memory_mib=MEMORY_MIB, wall_s=CONVERT_S, file_mib=MEMORY_MIB, disk_mib=MEMORY_MIB, alone=True),
+    )
+    end = process.wait()
+    text = output.read_text(encoding="utf-8", errors="replace").strip() if output.is_file() else ""
+    lines = text.splitlines()
+    try:
+        said = json.loads(lines[-1]) if lines else {}
+    except ValueError:
+        said = {}
+    if isinstance(said, dict) and ("error" in said or (end is not None and end.code == 0)):
+        return said
+    reason = end.reason if end else "lost"
+    return {"error": f"the converter ended ({reason}): {' '.join(lines[-3:])[-400:]}"}

@@ -1,0 +1,181 @@
+"""Weights of the registry from a folder or an address of the user's into the store, as safetensors, with their origin."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import shutil
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from m3b.errors import ModelError, WrongUse
+from m3b.llm.offline import VARIABLE, demanded
+from m3b.models.manifest import sha256_of
+from m3b.sandbox import Sandbox
+from m3b.untrusted import TemporaryFolder
+
+from .converting import Converted, convert
+from .registry import StartEntry, entry, is_weights
+from .store import START, WEIGHTS_FILE, describe, sound, store_dir
+
+BLOCK = 1 << 20
+TIMEOUT_S = 60.0
+INDEX = "model.safetensors.index.json"
+Progress = Callable[[str, int, int | None], None]
+"""Called with a file's name, bytes so far, and bytes in all if known."""
+
+
+def fetch(
+    name: str, source: str, sandbox: Sandbox, *, force: bool = False, progress: Progress | None = None
+) -> tuple[Path, Converted]:
+    """Put an entry's weights into the store.
+
+    Args:
+        source: a folder with the publisher's files, or an address (https://...) below which they lie.
+        force: in place of those that are there.
+
+    Returns:
+        The folder of the store, and what became of the weights.
+
+    Raises:
+        WrongUse: an unknown name, weights that are there already, a source that is not there or lacks a file, an address
+            while m3b is offline, a digest that is not the published one.
+        ModelError: the address does not answer, or the weights cannot be converted.
+    """
+    known = entry(name)
+    target = store_dir() / name
+    if target.exists() and not force:
+        raise WrongUse(f"{target} is there already; --force takes the new weights in its place.")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with TemporaryFolder("fetch") as raw:
+        if source.startswith(("https://", "http://")):
+            place = _download(known, source.rstrip("/"), raw, progress)
+        else:
+            place = Path(source).expanduser()
+            if not place.is_dir():
+                raise WrongUse(f"There is no folder {place}. The files of {name} are at {known.source}.")
+        part = target.with_name(f".{target.name}.part")
+        shutil.rmtree(part, ignore_errors=True)
+        try:
+            made = _take(known, place, part, sandbox, source)
+            shutil.rmtree(target, ignore_errors=True)
+            part.rename(target)
+        finally:
+            shutil.rmtree(part, ignore_errors=True)
+    return target, made
+
+
+def _take(known: StartEntry, place: Path, part: Path, sandbox: Sandbox, source: str) -> Converted:
+    weights = _weights(known, place)
+    digest = sha256_of(weights)
+    right = published(known, weights.name)
+    if not digest.startswith(right):
+        raise WrongUse(
+            f"{weights} has the SHA-256 {digest[:16]}..., and the publisher's begins with {right}: it was damaged on "
+            "the way or is another file. Get it again."
+        )
+    others = [*known.needed, *known.welcome, START]
+    found = {one: file for one in others if (file := _find(place, one))}
+    if missing := [one for one in known.needed if one not in found]:
+        raise WrongUse(
+            f"{place} lacks {', '.join(missing)}, which {known.name} needs besides its weights ({known.source})."
+        )
+    part.mkdir(parents=True)
+    made = _parts(weights, part) if weights.name == INDEX else convert(weights, part, sandbox)
+    for one, file in found.items():
+        if one != START:
+            shutil.copyfile(file, part / one)
+    own = _own(found.get(START))
+    describe(part, {
+        "entry": known.name, **own, "licence": known.licence, "source": known.source,
+        "from": source if "://" in source else "a folder", "file": weights.name, "file_sha256": digest, "read": made.how,
+        "tensors": made.tensors, "sha256": {file.name: sha256_of(file) for file in sorted(part.iterdir())},
+    })  # fmt: skip
+    return made
+
+
+def published(known: StartEntry, name: str) -> str:
+    """The publisher's digest of a file, or its beginning; empty where none is stated."""
+    return known.sha256.get(name, "")
+
+
+def _own(file: Path | None) -> dict[str, Any]:
+    """Sizes that differ from the entry's, where the source's own description names them."""
+    if file is None:
+        return {}
+    try:
+        said = json.loads(file.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise WrongUse(f"{file} is no JSON: {error}") from error
+    return {"arch": said["arch"]} if isinstance(said, dict) and isinstance(said.get("arch"), dict) else {}
+
+
+def _weights(known: StartEntry, place: Path) -> Path:
+    """The first of the entry's files of weights that is in or below the folder."""
+    for name in dict.fromkeys((WEIGHTS_FILE, INDEX, *known.weights)):
+        if file := _find(place, name):
+            return file
+    raise WrongUse(f"{place} holds none of {', '.join(known.weights)}. {known.name} is at {known.source}.")
+
+
+def _find(place: Path, name: str) -> Path | None:
+    """A file in the folder, else the first of that name below it: nnU-Net keeps one a fold."""
+    direct = place / name
+    if direct.is_file():
+        return direct
+    return next((file for file in sorted(place.rglob(name)) if file.is_file()), None)
+
+
+def _parts(index: Path, folder: Path) -> Converted:
+    """Weights in several files."""
+    listed = json.loads(index.read_text(encoding="utf-8")).get("weight_map") or {}
+    names = sorted({Path(str(name)).name for name in listed.values()})
+    if missing := [name for name in names if not (index.parent / name).is_file()]:
+        raise WrongUse(f"{index.parent} lacks {missing[0]}, one of {len(names)} parts of the weights. Get it again.")
+    for name in names:
+        shutil.copyfile(index.parent / name, folder / name)
+    shutil.copyfile(index, folder / INDEX)
+    return Converted(folder / INDEX, sum(sound(folder / name) for name in names), "as it is")
+
+
+def _download(known: StartEntry, base: str, raw: Path, progress: Progress | None) -> Path:
+    if demanded():
+        raise WrongUse(
+            f"m3b is offline ({VARIABLE}): give the folder with the files of {known.name} to --from instead."
+        )
+    tried = []
+    for name in dict.fromkeys((*known.weights, WEIGHTS_FILE)):
+        if _get(f"{base}/{name}", raw / name, progress):
+            break
+        tried.append(name)
+    else:
+        raise ModelError(f"{base} has none of {', '.join(tried)}. {known.name} is at {known.source}.")
+    for name in (*known.needed, *known.welcome):
+        if not is_weights(name):
+            _get(f"{base}/{name}", raw / name, progress)
+    return raw
+
+
+def _get(url: str, file: Path, progress: Progress | None) -> bool:
+    """Whether the address had it. Raises ModelError where it cannot be reached."""
+    try:
+        with urllib.request.urlopen(url, timeout=TIMEOUT_S) as answer, file.open("wb") as stream:  # nosec B310  # the scheme was looked at
+            total = int(answer.headers.get("Content-Length") or 0) or None
+            done = 0
+            while block := answer.read(BLOCK):
+                stream.write(block)
+                done += len(block)
+                if progress:
+                    progress(file.name, done, total)
+    except urllib.error.HTTPError as error:
+        if error.code in (403, 404):
+            return False
+        raise ModelError(f"{url} answers {error.code}. Try again later, or give a folder to --from.") from error
+    except (OSError, http.client.HTTPException) as error:
+        raise ModelError(f"{url} cannot be reached ({error}). Give a folder to --from instead.") from error
+    if total and done != total:
+        raise ModelError(f"{url} broke off after {done} of {total} bytes. Try again.")
+    return True

@@ -1,0 +1,133 @@
+"""What is known of pretrained networks: the TOML files of `resources/templates/shared/registry`.
+
+A file is a family: `[family]` holds what its entries have in common, each `[[entry]]` the rest. The same files lie in every
+training project, whose plan.py reads them for `network.pretrained=NAME`; here they are read for `m3b models`.
+"""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from m3b.errors import WrongUse
+from m3b.resources import resources_dir
+
+Builder = Literal["resnet", "densenet", "vit", "timm", "transformers", "swinvit", "stunet", "nnunet", "writer"]
+Range = Literal["unit", "window", "plans", "own"]
+
+
+class StartEntry(BaseModel):
+    """One set of weights.
+
+    Attributes:
+        name: as `network.pretrained=NAME` takes it.
+        family: the project that it comes from.
+        tasks: the task families whose templates take it.
+        builder: the part of the templates that builds the network.
+        arch: the builder's sizes; empty where the folder's own config says them.
+        kinds: for `transformers`, the `model_type`s that config.json may have.
+        files: the names at the source, of which the first that is there has the weights; `?` at the end: may be missing.
+        keys: [pattern, replacement] pairs, applied in order to the names of tensors.
+        leave: patterns of (mapped) names that are left out on purpose: heads, decoders, towers of words.
+        dims: 2 or 3, what the network was made for.
+        channels: that its first layer takes.
+        range: `unit`: 0..1, then `mean` and `std`; `window`: the values of `window` to 0..1, then the same; `plans`: as the
+            nnU-Net plans.json beside the weights says; `own`: as the plan chooses.
+        gain: name of a tensor -> factor, where values of another size than the network was trained on are given to it.
+        size: pixels or voxels that it was trained with; empty where any will do.
+        spacing: in mm; empty where it does not matter.
+        sha256: file -> digest, or its beginning, where the source states one.
+        where: the address below which the files lay when this was written; nothing is taken from there unasked.
+        needs: packages besides PyTorch.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str
+    family: str
+    tasks: tuple[str, ...]
+    builder: Builder
+    arch: Mapping[str, Any] = Field(default_factory=dict)
+    kinds: tuple[str, ...] = ()
+    files: tuple[str, ...]
+    keys: tuple[tuple[str, str], ...] = ()
+    leave: tuple[str, ...] = ()
+    dims: Literal[2, 3]
+    channels: int
+    range: Range
+    window: tuple[float, float] | None = None
+    mean: tuple[float, ...] = ()
+    std: tuple[float, ...] = ()
+    gain: Mapping[str, float] = Field(default_factory=dict)
+    size: tuple[int, ...] = ()
+    spacing: tuple[float, ...] = ()
+    sha256: Mapping[str, str] = Field(default_factory=dict)
+    where: str = ""
+    source: str
+    licence: str
+    citation: str
+    needs: tuple[str, ...] = ()
+
+    @property
+    def needed(self) -> tuple[str, ...]:
+        """Files that have to be there besides the weights."""
+        return tuple(name for name in self.files if not name.endswith("?") and not is_weights(name))
+
+    @property
+    def weights(self) -> tuple[str, ...]:
+        """Names under which the weights may lie at the source."""
+        return tuple(name for name in self.files if is_weights(name))
+
+    @property
+    def welcome(self) -> tuple[str, ...]:
+        """Files that are taken along where they are there."""
+        return tuple(name.removesuffix("?") for name in self.files if name.endswith("?"))
+
+
+WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".model", ".npz")
+
+
+def is_weights(name: str) -> bool:
+    """Whether a file of this name holds weights, pickled or not."""
+    return name.endswith(WEIGHTS)
+
+
+@lru_cache(maxsize=1)
+def entries() -> tuple[StartEntry, ...]:
+    """All entries, by family and name.
+
+    Raises:
+        pydantic.ValidationError: a file of the registry is damaged; the installation is broken.
+    """
+    found = []
+    for file in sorted((resources_dir() / "templates" / "shared" / "registry").glob("*.toml")):
+        found += read_family(file)
+    return tuple(sorted(found, key=lambda one: (one.family, one.name)))
+
+
+def read_family(file: Path) -> list[StartEntry]:
+    """The entries of one file."""
+    said = tomllib.loads(file.read_text(encoding="utf-8"))
+    common = dict(said["family"])
+    family = common.pop("name")
+    return [StartEntry(**{"family": family, **common, **one}) for one in said["entry"]]
+
+
+def entry(name: str) -> StartEntry:
+    """One entry by its name.
+
+    Raises:
+        WrongUse: there is none of that name; the message names near ones.
+    """
+    known = {one.name: one for one in entries()}
+    if name in known:
+        return known[name]
+    near = difflib.get_close_matches(name, known, 3, 0.4)
+    meant = f" Did you mean {' or '.join(near)}?" if near else ""
+    raise WrongUse(f"No pretrained network is called {name!r}.{meant} `m3b models list` names all.")

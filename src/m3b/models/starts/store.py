@@ -1,0 +1,70 @@
+"""Where pretrained weights lie on this machine: a folder an entry, with safetensors and a description of their origin."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from m3b.errors import ModelError
+
+STORE = "M3B_WEIGHTS"
+"""The environment's word for the folder; without it, `~/.cache/m3b/weights`."""
+START = "m3b-start.json"
+"""What a folder of the store says of itself: entry, licence, origin, SHA-256 of its files."""
+WEIGHTS_FILE = "model.safetensors"
+MAX_HEAD = 100_000_000
+"""Bytes of the head of a safetensors file, as its format allows."""
+
+
+@dataclass(frozen=True)
+class Stored:
+    """Weights that are here.
+
+    Args:
+        megabytes: of the weights.
+    """
+
+    folder: Path
+    megabytes: float
+
+
+def store_dir() -> Path:
+    """The folder of weights, which need not exist yet."""
+    said = os.environ.get(STORE)
+    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    return Path(said).expanduser() if said else Path(base) / "m3b" / "weights"
+
+
+def stored(name: str) -> Stored | None:
+    """The weights of an entry where they have been fetched, else None."""
+    folder = store_dir() / name
+    weights = sorted(folder.glob("*.safetensors"))
+    if not (folder / START).is_file() or not weights:
+        return None
+    return Stored(folder, sum(file.stat().st_size for file in weights) / 2**20)
+
+
+def sound(file: Path) -> int:
+    """How many tensors a safetensors file names; its head alone is read.
+
+    Raises:
+        ModelError: the file is cut off, damaged or of another kind.
+    """
+    with file.open("rb") as stream:
+        length = int.from_bytes(stream.read(8), "little")
+        whole = 2 <= length <= min(file.stat().st_size - 8, MAX_HEAD)
+        try:
+            head = json.loads(stream.read(length)) if whole else None
+            ends = [int(one["data_offsets"][1]) for name, one in head.items() if name != "__metadata__"] if head else []
+        except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError):
+            ends = []
+    if not ends or 8 + length + max(ends) != file.stat().st_size:
+        raise ModelError(f"{file} is damaged, cut off or no safetensors file. Get it again.")
+    return len(ends)
+
+
+def describe(folder: Path, said: dict[str, object]) -> None:
+    """Write the folder's description."""
+    (folder / START).write_text(json.dumps(said, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")

@@ -1,0 +1,82 @@
+"""The code of the guards, compiled once a process and handed to each interpreter that runs them.
+
+A bare interpreter would look for the package's files, and compile them for each command where it may not keep what it
+compiled. Here it gets all of them by one descriptor, a file in memory that nobody can change any more.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import marshal
+import os
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from types import CodeType
+
+from m3b.errors import SandboxError
+
+PACKAGE = "guard"
+_SEALS = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
+
+_IMPORTER = """
+import marshal, os, sys
+def load(descriptor):
+    os.set_inheritable(descriptor, False)
+    codes = marshal.loads(os.pread(descriptor, os.fstat(descriptor).st_size, 0))
+    Spec = type(sys.__spec__)
+    class Loader:
+        def find_spec(name, path=None, target=None):
+            return Spec(name, Loader, origin=name, is_package=name == "guard") if name in codes else None
+        def create_module(spec):
+            return None
+        def exec_module(module):
+            exec(marshal.loads(codes[module.__name__]), module.__dict__)
+    sys.meta_path.insert(0, Loader)
+"""
+
+
+def start_of(module: str) -> str:
+    """Python that runs `guard.<module>` out of the bundle, in an interpreter that inherits `descriptor()`."""
+    run = f"load({descriptor()}); from guard import {module}; sys.exit({module}.main(sys.argv[1:]))"
+    return f"{_IMPORTER}{run}"
+
+
+def descriptor() -> int:
+    """A sealed file in memory with all guards: module name -> its code, as marshal writes both.
+
+    Raises:
+        SandboxError: it cannot be written, as under a low limit on the size of files (`ulimit -f`).
+    """
+    try:
+        return _descriptor(os.getpid())
+    except OSError as error:
+        raise SandboxError(
+            f"The sandbox's guards could not be laid into memory: {error.strerror or error}. They take some 100 KiB: is there "
+            "a limit on the size of files (`ulimit -f`) or no memory left?"
+        ) from error
+
+
+@cache
+def _descriptor(pid: int) -> int:
+    codes = {name: marshal.dumps(code) for name, code in _codes().items()}
+    made = os.memfd_create("m3b-guards", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    with os.fdopen(os.dup(made), "wb") as file:
+        file.write(marshal.dumps(codes))
+    fcntl.fcntl(made, fcntl.F_ADD_SEALS, _SEALS)
+    return made
+
+
+def _codes() -> dict[str, CodeType]:
+    folder = Path(__file__).parent / PACKAGE
+    names = [f"{PACKAGE}.{file.stem}" for file in sorted(folder.glob("*.py")) if file.stem != "__init__"]
+    return {name: _code(name) for name in (PACKAGE, *names)}
+
+
+def _code(name: str) -> CodeType:
+    """Of one guard; whatever Python kept of an earlier compilation is used."""
+    spec = find_spec(f"{__package__}.{name}")
+    found = spec.loader.get_code(spec.name) if spec and spec.loader and hasattr(spec.loader, "get_code") else None
+    if not isinstance(found, CodeType):
+        raise SandboxError(f"m3b's own module {__package__}.{name} is missing; install m3b again")
+    return found

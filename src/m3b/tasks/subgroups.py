@@ -1,0 +1,111 @@
+"""The figure of a model told apart by sex, age, site and whatever else an index says of its cases."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from m3b.data.index import Index
+from m3b.metrics import Scores
+
+from .base import Row, TaskFamily
+
+FEWEST = 5
+"""Patients below which nothing is said of a group."""
+MOST = 12
+"""Groups of one attribute that are looked at, those with most cases first."""
+PARTS = 3
+"""Groups of about one size that numbers are divided into."""
+_NUMBER = re.compile(r"\s*(-?\d+(?:[.,]\d+)?)\s*(?:[YyMmWwDd]|years?|yrs?)?\s*")
+"""A number, as DICOM writes an age too: `045Y`."""
+
+
+def by_subgroup(
+    family: TaskFamily, rows: Sequence[Row], index: Index, *, primary: str, seed: int = 0
+) -> dict[str, list[dict[str, Any]]]:
+    """The primary metric of each group of measured test cases.
+
+    Returns:
+        Attribute -> groups as JSON values: `group`, `n`, `patients`, `measure` (as `Measure.to_dict` gives it, null where the
+        group is too small or the metric undefined). Attributes that tell no groups apart are left out.
+    """
+    told = {record.key: record.attributes for record in index.test}
+    each = [told.get(row["image"], {}) for row in rows]
+    found = {}
+    for name in dict.fromkeys(name for one in each for name in one):
+        groups = divided([one.get(name, "") for one in each])
+        if len(groups) > 1:
+            found[name] = [
+                _measured(family, group, [rows[at] for at in places], index, primary, seed)
+                for group, places in groups.items()
+            ]
+    return found
+
+
+def _measured(
+    family: TaskFamily, group: str, rows: Sequence[Row], index: Index, primary: str, seed: int
+) -> dict[str, Any]:
+    patients = len({row["patient"] for row in rows})
+    measure = None
+    if patients >= FEWEST:
+        try:
+            scores = family.score(rows, index, primary=primary, seed=seed)
+        except ValueError:  # the metric cannot be measured on these alone: one class, for instance
+            scores = None
+        if scores is not None and not np.isnan(scores.primary.value):
+            measure = {**scores.primary.to_dict(), "baseline": None, "gain": None}  # those of all cases, not of these
+    return {"group": group, "n": len(rows), "patients": patients, "measure": measure}
+
+
+def divided(values: Sequence[str]) -> dict[str, list[int]]:
+    """Group -> places of its values; numbers become ranges, texts are told apart without case; empty ones have no group."""
+    known = {at: value.strip() for at, value in enumerate(values) if value.strip()}
+    numbers = {at: float(hit[1].replace(",", ".")) for at, value in known.items() if (hit := _NUMBER.fullmatch(value))}
+    if len(numbers) == len(known) and len(set(numbers.values())) > 2 * PARTS:
+        return _ranges(numbers)
+    groups: dict[str, list[int]] = {}
+    spelled: dict[str, str] = {}
+    for at, value in known.items():
+        groups.setdefault(spelled.setdefault(value.casefold(), value), []).append(at)
+    return dict(sorted(groups.items(), key=lambda one: -len(one[1]))[:MOST])
+
+
+def _ranges(numbers: Mapping[int, float]) -> dict[str, list[int]]:
+    """Three of about one size; equal numbers stay together."""
+    cuts = np.quantile(list(numbers.values()), np.arange(1, PARTS) / PARTS, method="lower")
+    parts: list[list[int]] = [[] for _ in range(PARTS)]
+    for at, value in numbers.items():
+        parts[int(np.searchsorted(cuts, value))].append(at)
+    return {_named([numbers[at] for at in part]): part for part in parts if part}
+
+
+def _named(values: Sequence[float]) -> str:
+    low, high = min(values), max(values)
+    return f"{low:g}" if low == high else f"{low:g} to {high:g}"
+
+
+def apart(groups: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[str]:
+    """Sentences on groups whose intervals do not meet: the model is better for one than for another."""
+    told = []
+    for name, some in groups.items():
+        known = [(one["group"], one["measure"]) for one in some if one["measure"] and one["measure"]["low"] is not None]
+        if len(known) < 2:
+            continue
+        lowest, highest = (pick(known, key=lambda one: float(one[1]["value"])) for pick in (min, max))
+        if lowest[1]["high"] < highest[1]["low"]:
+            metric = lowest[1]["name"]
+            told.append(
+                f"{metric} differs by {name}: {lowest[1]['value']:.3f} ({lowest[0]}, n = {lowest[1]['n']}) and "
+                f"{highest[1]['value']:.3f} ({highest[0]}, n = {highest[1]['n']}), 95 % intervals apart."
+            )
+    return told
+
+
+def with_subgroups(scores: Scores, family: TaskFamily, rows: Sequence[Row], index: Index, *, seed: int = 0) -> Scores:
+    """Scores whose `details` have `subgroups`, where the index says of what kind its cases are."""
+    groups = by_subgroup(family, rows, index, primary=scores.primary.name, seed=seed)
+    return replace(scores, details={**scores.details, "subgroups": groups}) if groups else scores

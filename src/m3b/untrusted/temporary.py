@@ -1,0 +1,108 @@
+"""Temporary folders that end with the process that made them: by itself, or, where it was killed, when the next one sweeps.
+
+The process holds a lock on its folder, which the kernel lets go whatever ends the process. A lock that can be had says
+that the folder is nobody's, at once and for processes of other containers too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import re
+import tempfile
+import time
+import weakref
+from pathlib import Path
+
+from m3b.untrusted.removing import remove_tree
+
+_HELD = re.compile(r"m3b-[a-z]+-held-\w+")
+_NUMBERED = re.compile(r"m3b-[a-z]+-(\d+)-\w+")
+MIN_AGE_S = 3600.0
+"""Of a folder on a file system without locks, which has the number of its process in its name. A process of another
+container has no number here: only what was left alone this long is nobody's."""
+
+
+class TemporaryFolder:
+    """A folder among the system's temporary files, removed by `close`, at the end of a `with` block or of Python.
+
+    Args:
+        kind: a word of small letters for its name.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+
+    def __init__(self, kind: str) -> None:
+        self.path, lock = _made(kind)
+        self.handles = () if lock is None else (lock,)
+        """The lock; a process that inherits it holds the folder too."""
+        self.close = weakref.finalize(self, _remove, self.path, self.handles)
+
+    def give_away(self) -> None:
+        """Leave the folder to a process that has inherited the handles."""
+        self.close.detach()
+        _let_go(self.handles)
+
+    def __enter__(self) -> Path:
+        return self.path
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _made(kind: str) -> tuple[Path, int | None]:
+    while True:
+        path = Path(os.path.realpath(tempfile.mkdtemp(prefix=f"m3b-{kind}-held-")))
+        try:
+            lock = _lock(path)
+        except BlockingIOError:
+            continue  # somebody sweeps, and had it first
+        except OSError:  # a file system without locks
+            path.rmdir()
+            return Path(os.path.realpath(tempfile.mkdtemp(prefix=f"m3b-{kind}-{os.getpid()}-"))), None
+        if path.exists():
+            return path, lock
+        os.close(lock)  # it was swept before it was locked
+
+
+def _lock(path: Path) -> int:
+    """A handle that holds the folder until it is closed, or this process ends.
+
+    Raises:
+        BlockingIOError: another process holds it.
+        OSError: it cannot be locked.
+    """
+    handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(handle)
+        raise
+    return handle
+
+
+def _remove(path: Path, handles: tuple[int, ...]) -> None:
+    remove_tree(path)
+    _let_go(handles)
+
+
+def _let_go(handles: tuple[int, ...]) -> None:
+    for handle in handles:
+        os.close(handle)
+
+
+def sweep_temporary() -> None:
+    """Remove this user's temporary folders that processes left which were killed."""
+    for left in Path(tempfile.gettempdir()).glob("m3b-*-*-*"):
+        with contextlib.suppress(OSError):
+            status = left.lstat()
+            if status.st_uid != os.getuid():
+                continue
+            if _HELD.fullmatch(left.name):
+                _remove(left, (_lock(left),))
+            elif found := _NUMBERED.fullmatch(left.name):
+                old = time.time() - status.st_mtime > MIN_AGE_S
+                if old and not Path("/proc", found[1]).exists():
+                    remove_tree(left)

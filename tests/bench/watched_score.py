@@ -1,0 +1,34 @@
+"""A set carved and a model scored in a process of its own; prints which parsers of foreign formats m3b's own process has
+imported, and which files of the data it has opened."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+if __name__ == "__main__":
+    name, source, carved, by_hand = sys.argv[1], *map(Path, sys.argv[2:])
+    sys.path.insert(0, str(Path(__file__).parents[1]))
+    from watch_kit import Watcher, forget, imported, opens_below
+
+    forget()
+    sys.meta_path.insert(0, Watcher())
+    from PIL import Image  # noqa: F401 - shows that the watch works
+
+    noticed = list(imported)
+    imported.clear()
+    forget()
+    from m3b.bench.carving import carve
+    from m3b.bench.datasets import dataset
+    from m3b.bench.scoring import score
+    from m3b.sandbox import choose
+
+    with opens_below(source) as raw, opens_below(carved) as opened:
+        next(one for one in source.rglob("*") if one.is_file()).read_bytes()
+        noticed += ["opened"] * len(raw)
+        raw.clear()
+        hidden = carve(dataset(name), source, carved, stand_in=True)
+        found = score(hidden, dataset(name), by_hand, sandbox=choose())
+    told = {"noticed": noticed, "imported": imported, "opened": {**raw, **opened}}
+    print(json.dumps({**told, "error": found.error, "primary": found.primary}))

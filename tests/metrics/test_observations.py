@@ -1,0 +1,57 @@
+"""The words of the usual observations, on sentences as reports have them."""
+
+from __future__ import annotations
+
+import pytest
+
+from m3b.data.index import Index
+from m3b.metrics.findings import stated
+from m3b.metrics.observations import OBSERVATIONS, synonyms, usual_observations
+from m3b.tasks import family as family_of
+from m3b.tasks.report import phrases
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("The heart is enlarged. No pleural fluid.", {"cardiomegaly"}),
+        ("Blunting of the costophrenic angles; median sternotomy wires.", {"pleural effusion", "support devices"}),
+        ("Mild pulmonary vascular congestion without pneumothorax.", {"edema"}),
+        ("Calcified granuloma in the left apex.", {"granuloma"}),
+        ("No acute cardiopulmonary process.", set()),
+        ("Lungs are hyperexpanded. There is spondylosis.", {"emphysema", "degenerative change"}),
+    ],
+)
+def test_sentences(text: str, expected: set[str]) -> None:
+    assert stated(text, OBSERVATIONS) == expected
+
+
+def test_names_of_data_sets_get_the_words_of_their_observation() -> None:
+    found = phrases(["Effusion/Pleural_Thickening", "Cardiomegaly", "Nodule", "spleen rupture", "__"])
+    assert "hydrothorax" in found["Effusion/Pleural_Thickening"]
+    assert "pleural plaque*" in found["Effusion/Pleural_Thickening"]
+    assert "enlarged heart" in found["Cardiomegaly"]
+    assert found["spleen rupture"] == ("spleen rupture",)
+    assert "__" not in found
+    assert "mass" not in found["Nodule"]  # a mass is none
+    assert synonyms("Mass")
+    assert "nodule*" not in synonyms("Mass")
+
+
+def test_an_observation_counts_that_enough_reports_state() -> None:
+    texts = ["Small effusion."] * 3 + ["No effusion. Pneumonia."] * 2 + ["Normal."] * 45
+    assert set(usual_observations(texts)) == {"pleural effusion"}
+    assert usual_observations([]) == {}
+
+
+def test_reports_without_named_findings_have_a_label_f1() -> None:
+    family = family_of("report")
+    rows = [
+        {"image": f"{k}.png", "patient": str(k), "reference": told, "prediction": written}
+        for k, (told, written) in enumerate(
+            [("Small effusion.", "Hydrothorax."), ("Effusion on the left.", "Normal."), ("Large effusions.", "An effusion."),
+             ("Normal heart.", "Normal heart.")]
+        )
+    ]  # fmt: skip
+    scores = family.score(rows, Index((), (), ()), primary="bleu_1")
+    assert scores.metrics["label_f1"].value == pytest.approx(0.8)  # 2 found of 3, none invented

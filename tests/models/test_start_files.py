@@ -1,0 +1,148 @@
+"""`m3b models fetch` and `convert`: pickles become safetensors in the sandbox, and what is not right is refused."""
+
+from __future__ import annotations
+
+import functools
+import json
+import threading
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from m3b.cli.app import app
+from m3b.errors import ModelError, WrongUse
+from m3b.models.starts import stored
+from m3b.models.starts.converting import convert
+from m3b.models.starts.fetching import fetch
+from m3b.sandbox import choose
+
+
+def _state() -> dict[str, Any]:
+    import torch
+
+    return {"conv1.weight": torch.arange(6.0).view(2, 3), "bn1.running_mean": torch.ones(2)}
+
+
+class Evil:
+    """Runs a command where a pickle of it is opened."""
+
+    def __reduce__(self) -> Any:
+        import os
+
+        return os.system, ("touch evil-was-run; touch /tmp/evil-was-run",)
+
+
+def test_pickled_arrays_modules_and_checkpoints_become_the_same_tensors(tmp_path: Path) -> None:
+    import numpy as np
+    import torch
+    from safetensors.torch import load_file
+
+    state, sandbox = _state(), choose("auto")
+    torch.save(state, tmp_path / "plain.pth")
+    torch.save({"epoch": 3, "state_dict": state, "optimizer": {"lr": torch.ones(1)}}, tmp_path / "wrapped.pt")
+    torch.save(state, tmp_path / "old.bin", _use_new_zipfile_serialization=False)
+    np.savez(tmp_path / "arrays.npz", **{name: value.numpy() for name, value in state.items()})
+    layer = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.BatchNorm1d(2))
+    torch.save(layer, tmp_path / "module.ckpt")
+    hows = {}
+    for name in ("plain.pth", "wrapped.pt", "old.bin", "arrays.npz", "module.ckpt"):
+        made = convert(tmp_path / name, tmp_path / f"{name}.out", sandbox)
+        hows[name] = made.how
+        found = load_file(str(made.file))
+        expected = layer.state_dict() if name == "module.ckpt" else state
+        assert set(found) == set(expected), name
+        assert all(torch.equal(found[key], expected[key]) for key in found), name
+        assert made.tensors == len(expected)
+    assert hows["plain.pth"] == hows["wrapped.pt"] == "weights_only"
+    assert hows["module.ckpt"] == "inert records"
+    assert hows["arrays.npz"] == "numpy, no pickle"
+
+
+def test_code_in_a_pickle_is_not_run_and_no_weights_are_an_error(tmp_path: Path) -> None:
+    import torch
+
+    sandbox = choose("auto")
+    torch.save({"x": torch.ones(2), "y": Evil()}, tmp_path / "evil.pt")
+    made = convert(tmp_path / "evil.pt", tmp_path / "out", sandbox)
+    assert (made.tensors, made.how) == (1, "inert records")
+    assert not Path("/tmp/evil-was-run").exists()
+    (tmp_path / "text.pt").write_text("no weights")
+    with pytest.raises(ModelError, match="could not be converted"):
+        convert(tmp_path / "text.pt", tmp_path / "out2", sandbox)
+    torch.save({"epoch": 3}, tmp_path / "empty.pt")
+    with pytest.raises(ModelError, match="no tensors"):
+        convert(tmp_path / "empty.pt", tmp_path / "out3", sandbox)
+    with pytest.raises(WrongUse, match="no file of weights"):
+        convert(tmp_path / "absent.pt", tmp_path / "out4", sandbox)
+
+
+def test_fetched_from_a_folder_or_an_address_and_compared_with_the_digest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import torch
+
+    monkeypatch.setenv("M3B_WEIGHTS", str(tmp_path / "store"))
+    monkeypatch.delenv("M3B_OFFLINE", raising=False)
+    sandbox, source = choose("auto"), tmp_path / "source"
+    source.mkdir()
+    with pytest.raises(WrongUse, match=r"holds none of open_clip_model.safetensors.*huggingface.co"):
+        fetch("biomedclip", str(source), sandbox)
+    torch.save({"visual.trunk.norm.weight": torch.ones(2)}, source / "open_clip_pytorch_model.bin")
+    folder, made = fetch("biomedclip", str(source), sandbox)
+    assert made.tensors == 1
+    said = json.loads((folder / "m3b-start.json").read_text())
+    assert (said["entry"], said["licence"], said["from"], said["read"]) == (
+        "biomedclip",
+        "MIT",
+        "a folder",
+        "weights_only",
+    )
+    assert stored("biomedclip") is not None
+    with pytest.raises(WrongUse, match="--force"):
+        fetch("biomedclip", str(source), sandbox)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(SimpleHTTPRequestHandler, directory=str(source)))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        base = f"http://127.0.0.1:{server.server_address[1]}"
+        fetch("biomedclip", base, sandbox, force=True)
+        with pytest.raises(ModelError, match="has none of small_ep4k"):
+            fetch("stunet/small", base, sandbox)
+        monkeypatch.setenv("M3B_OFFLINE", "1")
+        with pytest.raises(WrongUse, match="m3b is offline"):
+            fetch("biomedclip", base, sandbox, force=True)
+    finally:
+        server.shutdown()
+        server.server_close()
+    torch.save({"x": torch.ones(1)}, source / "resnet18-f37072fd.pth")
+    with pytest.raises(WrongUse, match="begins with f37072fd"):
+        fetch("torchvision/resnet18", str(source), sandbox)
+    (source / "fold_0").mkdir()
+    torch.save({"network_weights": _state()}, source / "fold_0" / "checkpoint_final.pth")
+    with pytest.raises(WrongUse, match=r"lacks plans\.json"):
+        fetch("totalsegmentator/total-3mm", str(source), sandbox)
+
+
+def test_the_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+
+    monkeypatch.setenv("M3B_WEIGHTS", str(tmp_path / "store"))
+    torch.save({"state_dict": _state()}, tmp_path / "small_ep4k.model")
+    done = CliRunner().invoke(app, ["models", "fetch", "stunet/small", "--from", str(tmp_path), "--json"])
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout)["tensors"] == 2
+    wanted = [
+        "models",
+        "convert",
+        str(tmp_path / "small_ep4k.model"),
+        "-o",
+        str(tmp_path / "mine"),
+        "--entry",
+        "stunet/small",
+    ]
+    assert "2 tensors" in CliRunner().invoke(app, wanted).output
+    assert json.loads((tmp_path / "mine" / "m3b-start.json").read_text())["entry"] == "stunet/small"
+    again = CliRunner().invoke(app, wanted)
+    assert isinstance(again.exception, WrongUse)

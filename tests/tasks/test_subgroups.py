@@ -1,0 +1,113 @@
+"""Figures told apart by what an index says of its cases: grouping, small groups, and who is shown the attributes."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from m3b.agents.checks.locked import for_training
+from m3b.data.index import Index, Record, read_records, write_records
+from m3b.errors import DataError
+from m3b.models.card_figures import measured
+from m3b.report.labels import subgroups_part
+from m3b.tasks import family
+from m3b.tasks.base import Row
+from m3b.tasks.subgroups import FEWEST, apart, by_subgroup, divided, with_subgroups
+
+CLASSES = ("clear", "ill")
+
+
+def made(kinds: list[str], wrong_for: str = "") -> tuple[Index, list[Row]]:
+    """Cases of patients of their own, every second one ill; those of one kind get answers that say nothing."""
+    random, records, rows = np.random.default_rng(0), [], []
+    for at, kind in enumerate(kinds):
+        ill = at % 2
+        told = random.uniform(0.1, 0.9) if kind == wrong_for else 0.2 + 0.6 * ill + random.uniform(-0.1, 0.1)
+        records.append(Record(f"data/x/{at}.png", (CLASSES[ill],), f"p{at}", attributes={"site": kind} if kind else {}))
+        rows.append(
+            {"image": f"data/x/{at}.png", "patient": f"p{at}", "labels": [CLASSES[ill]], "decided": [],
+             "probabilities": {"clear": 1 - told, "ill": told}}
+        )  # fmt: skip
+    return Index((), tuple(records), CLASSES), rows
+
+
+def test_a_site_where_the_model_fails_is_named() -> None:
+    index, rows = made(["north", "north", "south", "south"] * 30, wrong_for="south")
+    groups = by_subgroup(family("diagnosis"), rows, index, primary="auroc")
+    north, south = groups["site"]
+    assert (north["group"], north["n"], north["measure"]["value"]) == ("north", 60, 1.0)
+    assert south["measure"]["value"] < 0.8
+    [told] = apart(groups)
+    assert "auroc differs by site" in told
+    assert "(south, n = 60)" in told
+
+
+def test_groups_too_small_or_of_one_class_have_no_figure() -> None:
+    index, rows = made(["a"] * 20 + ["b"] * (FEWEST - 1))
+    groups = by_subgroup(family("diagnosis"), rows, index, primary="auroc")["site"]
+    assert [one["measure"] is None for one in groups] == [False, True]
+    index, rows = made(["even", "odd"] * 20)  # every odd one is ill
+    assert [one["measure"] for one in by_subgroup(family("diagnosis"), rows, index, primary="auroc")["site"]] == [
+        None,
+        None,
+    ]
+    assert apart({"site": groups}) == []
+
+
+def test_no_attributes_and_one_group_say_nothing() -> None:
+    for kinds in ([""] * 12, ["north"] * 12):
+        index, rows = made(kinds)
+        assert by_subgroup(family("diagnosis"), rows, index, primary="auroc") == {}
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.lists(st.one_of(st.integers(0, 99).map(str), st.integers(0, 99).map("{:03d}Y".format)), max_size=60))
+def test_ages_are_divided_without_loss_into_at_most_three_ranges(values: list[str]) -> None:
+    groups = divided(values)
+    assert sorted(at for places in groups.values() for at in places) == list(range(len(values))) or len(groups) == 12
+    ages = {int(value.rstrip("Y")) for value in values}
+    if len(ages) > 6:
+        assert len(groups) <= 3
+        spans = sorted([float(end) for end in name.split(" to ")] for name in groups)
+        assert all(one[-1] < other[0] for one, other in pairwise(spans))
+
+
+def test_texts_are_told_apart_without_case_and_the_rarest_left_out() -> None:
+    assert {name: len(places) for name, places in divided(["F", "f", " M", "", "m", "M"]).items()} == {"M": 3, "F": 2}
+    assert len(divided([f"site {letter}" for letter in "abcdefghijklmnop"])) == 12
+
+
+def test_those_who_train_are_not_shown_them_and_the_index_keeps_them(tmp_path: Path) -> None:
+    record = Record("data/x/1.png", ("ill",), "p1", attributes={"sex": "F", "age": "61"})
+    write_records(tmp_path / "test.json", [record], "diagnosis")
+    assert read_records(tmp_path / "test.json", "diagnosis") == (record,)
+    assert read_records(tmp_path / "test.json", "diagnosis")[0].attributes == {"sex": "F", "age": "61"}
+    assert "attributes" not in json.loads(for_training(Index((record,), (record,), CLASSES)))[0]
+
+
+@pytest.mark.parametrize("attributes", ["F", ["F"], {"sex": None}, {"sex": ["F"]}, {"note": "x" * 101}, {"old": True}])
+def test_attributes_are_short_texts_and_numbers(attributes: object, tmp_path: Path) -> None:
+    item = {"image_path": "data/x/1.png", "labels": ["ill"], "patient": "p1", "attributes": attributes}
+    (tmp_path / "test.json").write_text(json.dumps([item]))
+    with pytest.raises(DataError, match="attributes must look like"):
+        read_records(tmp_path / "test.json", "diagnosis")
+
+
+def test_card_and_report_show_the_groups() -> None:
+    index, rows = made(["north", "north", "south", "south"] * 10 + ["west"] * 2)
+    of_task = family("diagnosis")
+    scores = with_subgroups(of_task.score(rows, index, primary="auroc"), of_task, rows, index)
+    card = "\n".join(measured(scores.to_dict()))
+    assert "### Subgroups" in card
+    assert "| site | west | 2 | too few, or not defined |" in card
+    page = str(subgroups_part(scores.to_dict()))
+    assert "south" in page
+    assert "1.000" in page
+    bare = of_task.score(rows, index, primary="auroc")
+    assert "Subgroups" not in "\n".join(measured(bare.to_dict()))

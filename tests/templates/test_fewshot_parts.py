@@ -1,0 +1,278 @@
+"""The parts of the few-shot engine: backbones, adapters, prompts, losses, memory, calibration, draws."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from detection_kit import PACKAGES, assemble_detection, found
+from fewshot_kit import SIDE, clip_backbone, conv_backbone, dino_backbone, pictures, small_plan
+
+torch = pytest.importorskip("torch")
+
+
+def _forget() -> None:
+    for name in [name for name in sys.modules if name.split(".")[0] in (*PACKAGES, "Fewshot")]:
+        del sys.modules[name]
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    place = assemble_detection(tmp_path / "work")
+    _forget()
+    monkeypatch.syspath_prepend(str(place))
+    monkeypatch.chdir(place)
+    yield place
+    _forget()
+
+
+def part(project: Path, name: str) -> Any:
+    return found(project, f"Fewshot.{name}")
+
+
+def made(project: Path, folder: Path, **few: Any) -> tuple[Any, dict[str, Any]]:
+    """A model on a backbone, and its plan."""
+    described = {**part(project, "backbone").describe(folder), "folder": str(folder)}
+    plan = small_plan(described, **few)
+    torch.manual_seed(0)
+    return part(project, "build").build(plan), plan
+
+
+# --- backbones -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["clip", "siglip", "dino", "conv"])
+def test_every_format_gives_four_depths_of_patches(project: Path, tmp_path: Path, kind: str) -> None:
+    folder = tmp_path / kind
+    if kind in ("clip", "siglip"):
+        clip_backbone(folder, kind)
+    else:
+        (dino_backbone if kind == "dino" else conv_backbone)(folder)
+    model, _ = made(project, folder)
+    levels = model.features(torch.randn(2, 3, SIDE, SIDE))
+    assert len(levels) == 4
+    assert all(one.det.shape[:2] == (2, one.grid[0] * one.grid[1]) for one in levels)
+    assert levels[0].grid == ((4, 4) if kind != "conv" else (16, 16))
+    assert isinstance(model.texts, torch.nn.Parameter) == (kind in ("dino", "conv"))
+    if kind in ("clip", "siglip"):
+        normal, abnormal = model.texts[0]
+        assert float(normal.norm()) == pytest.approx(1.0, abs=1e-5)
+        assert float((normal - abnormal).norm()) > 1e-3
+
+
+def test_untrained_adapters_leave_the_stream_as_it_is(project: Path, tmp_path: Path) -> None:
+    folder = clip_backbone(tmp_path / "clip")
+    from transformers import CLIPModel
+
+    plain = CLIPModel.from_pretrained(folder).eval()
+    model, _ = made(project, folder)
+    image = torch.randn(1, 3, SIDE, SIDE)
+    with torch.no_grad():
+        expected = plain.vision_model(pixel_values=image).last_hidden_state
+        model._found = []
+        got = model.vision(image)
+    assert torch.allclose(got, expected, atol=1e-5)
+
+
+def test_only_adapters_are_trained(project: Path, tmp_path: Path) -> None:
+    model, _ = made(project, clip_backbone(tmp_path / "clip"))
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    optimiser = torch.optim.Adam(model.adapters(), lr=1e-2)
+    model.train()
+    for _ in range(2):
+        loss = model(torch.randn(4, 3, SIDE, SIDE), torch.tensor([[0.0], [1.0], [0.0], [1.0]]))["loss"]
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+    changed = {name for name, value in model.state_dict().items() if not torch.equal(value, before[name])}
+    assert changed
+    assert all(name.startswith("det.") for name in changed), changed
+    assert not model.vision.training
+
+
+@pytest.mark.parametrize(
+    ("fault", "says"),
+    [
+        ("absent", "is no folder. Give the folder of a vision model"),
+        ("empty", "holds neither config.json"),
+        ("pickle", "the weights are a pickle"),
+        ("weightless", "holds no weights: model.safetensors is missing"),
+        ("sightless", "is no vision model that is known here"),
+        ("open_clip", "describes no vision tower"),
+        ("damaged", "SafetensorError"),
+    ],
+)
+def test_folders_that_are_no_backbone_say_why(project: Path, tmp_path: Path, fault: str, says: str) -> None:
+    backbone = part(project, "backbone")
+    folder = tmp_path / "b"
+    if fault != "absent":
+        folder.mkdir()
+    if fault in ("pickle", "weightless", "sightless", "damaged"):
+        kind = "bert" if fault == "sightless" else "m3b-conv"
+        (folder / "config.json").write_text(
+            json.dumps({"model_type": kind, "width": 8, "size": SIDE, "mean": [0.5] * 3, "std": [0.2] * 3})
+        )
+    if fault == "pickle":
+        (folder / "pytorch_model.bin").write_bytes(b"\x80\x04")
+    if fault in ("sightless", "open_clip", "damaged"):
+        (folder / "model.safetensors").write_bytes(b"damaged")
+    if fault == "open_clip":
+        (folder / "open_clip_config.json").write_text(json.dumps({"model_cfg": {"text_cfg": {}}}))
+    with pytest.raises(backbone.BackboneError, match=says):
+        backbone.load_backbone(backbone.describe(folder), folder)
+
+
+# --- texts and losses ------------------------------------------------------------------------------------------------
+
+
+def test_prompts_are_every_state_in_every_template(project: Path) -> None:
+    prompts = part(project, "prompts")
+    paper = prompts.default_prompts("Brain", paper=True)
+    normal, abnormal = prompts.sentences(paper)
+    assert (len(normal), len(abnormal), len(set(prompts.TEMPLATES))) == (7 * 35, 5 * 35, 35)
+    assert "a bad photo of a Brain without flaw." in normal
+    assert "this is one damaged Brain in the scene." in abnormal
+    with pytest.raises(SystemExit, match=r"prompts\.abnormal is empty"):
+        prompts.sentences({**paper, "abnormal": []})
+    with pytest.raises(SystemExit, match=r"has no \{\}"):
+        prompts.sentences({**paper, "templates": ["a photo"]})
+
+
+def test_losses_by_hand(project: Path) -> None:
+    losses = part(project, "losses")
+    logits = torch.tensor([[[0.0, 2.0], [0.0, 0.0]]])
+    chance = (math.exp(2) / (1 + math.exp(2)) + 0.5) / 2
+    assert float(losses.image_logit(logits, paper=True)[0]) == pytest.approx(chance, abs=1e-6)
+    # the published loss of a normal image: log(1 + e^p) of a chance p, which cannot fall below log 2
+    assert float(losses.image_loss(logits, torch.tensor([0.0]), paper=True)) == pytest.approx(
+        math.log(1 + math.exp(chance)), abs=1e-6
+    )
+    sure = torch.tensor([[[30.0, -30.0]]])
+    assert float(losses.image_loss(sure, torch.tensor([0.0]), paper=True)) == pytest.approx(math.log(2), abs=1e-5)
+    assert float(losses.image_loss(sure, torch.tensor([0.0]))) == pytest.approx(0.0, abs=1e-5)
+    mask = torch.tensor([[[1.0, 0.0], [0.0, 0.0]]])
+    half = torch.full((1, 2, 2, 2), 0.5)
+    assert float(losses.focal(half, mask)) == pytest.approx(0.25 * math.log(2), abs=1e-5)
+    assert float(losses.dice(half[:, 1], mask)) == pytest.approx(1 - (2 * 0.5 + 1) / (2 + 1 + 1), abs=1e-6)
+    assert float(losses.dice(mask, mask)) == 0.0
+
+
+# --- memory and calibration ------------------------------------------------------------------------------------------
+
+
+def test_distances_to_a_memory_by_hand(project: Path) -> None:
+    memory = part(project, "memory")
+    features = torch.tensor([[[2.0, 0.0], [1.0, 1.0], [-1.0, 0.0]]])
+    bank = torch.tensor([[1.0, 0.0], [0.0, 5.0]])
+    assert memory.distances(features, bank)[0].tolist() == pytest.approx([0.0, 1 - 1 / math.sqrt(2), 1.0], abs=1e-6)
+
+
+@pytest.mark.parametrize("protocol", ["m3b", "paper"])
+def test_the_memory_holds_each_patch_of_a_normal_image_once(project: Path, tmp_path: Path, protocol: str) -> None:
+    model, plan = made(project, clip_backbone(tmp_path / "clip"), protocol=protocol)
+    records = pictures(project, 3, 3)
+    plan["backbone"]["size"] = SIDE
+    cases = part(project, "data").Cases(records, plan)
+    banks, _, _ = part(project, "fit").finish(model, cases, None)
+    tokens, copies = (
+        (16, 1) if protocol == "m3b" else (17, 11)
+    )  # the published one keeps the class token, and 11 changed copies
+    assert {len(bank) for bank in banks} == {3 * tokens * copies}
+    if protocol == "m3b":
+        assert all(len(torch.unique(bank.round(decimals=5), dim=0)) == len(bank) for bank in banks)
+
+
+def test_an_image_has_the_same_score_whoever_is_asked_about_with_it(project: Path, tmp_path: Path) -> None:
+    model, plan = made(project, conv_backbone(tmp_path / "conv"))
+    cases = part(project, "data").Cases(pictures(project, 8, 8), plan)
+    fit, scoring = part(project, "fit"), part(project, "scoring")
+    fitted = fit.fit(model, cases, None, plan, 60)
+    alone = fit.answers(fitted, cases.pictures[3:4])
+    together = fit.answers(fitted, cases.pictures)
+    assert alone[0][0] == pytest.approx(together[0][3], abs=1e-5)
+    assert np.allclose(alone[1][0], together[1][3], atol=1e-4)
+    looks = together[2]
+    few = {name: value[:4] for name, value in looks.items()}
+    whole, part_of = scoring.published(looks, False)[0][3], scoring.published(few, False)[0][3]
+    assert abs(whole - part_of) > 1e-3  # the published scaling does depend on the others
+
+
+def test_normal_images_are_left_out_of_their_own_memory(project: Path, tmp_path: Path) -> None:
+    model, plan = made(project, conv_backbone(tmp_path / "conv"))
+    cases = part(project, "data").Cases(pictures(project, 5, 0), plan)
+    scoring = part(project, "scoring")
+    model.eval()
+    own = scoring.look_at_own(model, cases.pictures, ~cases.abnormal, False)
+    banks = scoring.memories(model, cases.pictures, False)
+    assert float(np.abs(scoring.look(model, cases.pictures, banks)["memory"]).max()) < 1e-5
+    assert float(own["memory"].min()) > 1e-4
+
+
+def test_levels_of_a_map_keep_their_order_and_are_never_cut_off(project: Path) -> None:
+    levels = part(project, "scoring").levels(np.array([-1e6, -3.0, 0.0, 3.0, 30.0, 1e6]))
+    assert levels.tolist() == [0, 125, 500, 875, 984, 1000]
+
+
+# --- draws and settings ----------------------------------------------------------------------------------------------
+
+
+def test_draws_are_of_both_states_and_differ(project: Path, tmp_path: Path) -> None:
+    described = part(project, "backbone").describe(conv_backbone(tmp_path / "conv"))
+    data = part(project, "data")
+    cases = data.Cases(pictures(project, 12, 9), small_plan(described))
+    one, two = data.draw(cases, 4, 0), data.draw(cases, 4, 1)
+    assert one == data.draw(cases, 4, 0)
+    assert one != two
+    assert sum(bool(cases.abnormal[row]) for row in one) == 4
+    assert len(set(one)) == 8
+    with pytest.raises(SystemExit, match=r"fewshot\.shots is 10, and train\.json has 9 readable abnormal cases"):
+        data.draw(cases, 10, 0)
+
+
+def test_the_engine_is_chosen_for_reasons(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    planning = part(project, "planning")
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "none"))
+    conv = str(conv_backbone(tmp_path / "conv"))
+    states = {"target": "states", "dims": 2, "classes": ["anomaly"]}
+    masks = {**states, "target": "masks"}
+    engine, found_one, why = planning.choose_engine(states, 30, 5, "")
+    assert (engine, found_one) == ("image", None)
+    assert "there is none" in why
+    assert "--set backbone=FOLDER" in why
+    engine, found_one, why = planning.choose_engine(states, 30, 0, conv)
+    assert engine == "fewshot"
+    assert found_one is not None
+    assert found_one["folder"] == conv
+    assert "no abnormal case to learn from" in why
+    assert planning.choose_engine(masks, 100, 40, "")[0] == "patches"
+    assert planning.choose_engine(masks, 100, 8, "")[0] == "patches"
+    assert "a few-shot detector would need a backbone" in planning.choose_engine(masks, 100, 8, "")[2]
+    assert "8 abnormal and 100 normal" in planning.choose_engine(masks, 100, 8, conv)[2]
+    assert planning.choose_engine({**masks, "classes": ["a", "b"]}, 100, 8, "")[0] == "patches"
+    with pytest.raises(SystemExit, match="masks of one class"):
+        planning.choose_engine({**masks, "dims": 3}, 100, 8, conv)
+    with pytest.raises(SystemExit, match="is no folder"):
+        planning.choose_engine(states, 30, 5, str(tmp_path / "nothing"))
+
+
+def test_normal_images_alone_need_a_backbone(project: Path, tmp_path: Path) -> None:
+    described = part(project, "backbone").describe(conv_backbone(tmp_path / "conv"))
+    plan = small_plan(described, engine="image")
+    cases = part(project, "data").Cases(pictures(project, 6, 0), plan)
+    with pytest.raises(SystemExit, match="needs a backbone that was trained before"):
+        part(project, "ordinary").fit_image(part(project, "build").build(plan), cases, None, plan, 5)
+
+
+def test_weights_of_another_network_are_refused(project: Path, tmp_path: Path) -> None:
+    backbone = part(project, "backbone")
+    narrow, wide = conv_backbone(tmp_path / "a", 8), conv_backbone(tmp_path / "b", 16)
+    shutil.copy(wide / "model.safetensors", narrow / "model.safetensors")
+    with pytest.raises(backbone.BackboneError, match="size mismatch"):
+        backbone.load_backbone(backbone.describe(narrow), narrow)

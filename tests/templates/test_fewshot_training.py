@@ -1,0 +1,149 @@
+"""The few-shot engine as a project: plan.py, train.py, export.py, predict.py, for states, masks and normal images alone."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from detection_kit import assemble_detection, call
+from fewshot_kit import clip_backbone, conv_backbone, pictures
+from PIL import Image
+
+pytest.importorskip("torch")
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    place = assemble_detection(tmp_path / "work")
+    monkeypatch.syspath_prepend(str(place))
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "none"))
+    return place
+
+
+def backbone_of(project: Path, tmp_path: Path, kind: str) -> str:
+    import sys
+
+    made = clip_backbone(tmp_path / "clip") if kind == "clip" else conv_backbone(tmp_path / "conv")
+    for name in [name for name in sys.modules if name.split(".")[0] == "Fewshot"]:
+        del sys.modules[name]
+    return str(made)
+
+
+def predicted(project: Path, tmp_path: Path, *images: str) -> list[dict[str, object]]:
+    """By the delivered folder alone, elsewhere."""
+    elsewhere = tmp_path / "elsewhere"
+    os.rename(project / "Deliver", elsewhere)
+    done = call(project, str(elsewhere / "predict.py"), *images, "-o", "answers.json", check=False)
+    assert done.returncode == int(any(name.endswith(".json") for name in images)), done.stderr[-2000:]
+    assert str(tmp_path) not in (elsewhere / "config.json").read_text()
+    answers: list[dict[str, object]] = json.loads((project / "answers.json").read_text())
+    return answers
+
+
+def told_settings(project: Path) -> list[str]:
+    """Names of the settings that the README's table about the few-shot engine speaks of."""
+    table = (project / "README.md").read_text().split("### Of the few-shot engine and of states")[1].split("\n#")[0]
+    cells = [line.split("|")[1] for line in table.splitlines() if line.startswith("| `")]
+    return [name for cell in cells for name in re.findall(r"`([^`]+)`", cell)]
+
+
+def has(plan: Any, name: str) -> bool:
+    """Whether a plan has a setting; `a.*` is every one of a."""
+    first, _, rest = name.partition(".")
+    return bool(plan.get(first)) if rest == "*" else first in plan and (not rest or has(plan[first], rest))
+
+
+def test_states_from_plan_to_predictions(project: Path, tmp_path: Path) -> None:
+    pictures(project, 20, 20)
+    conv = backbone_of(project, tmp_path, "conv")
+    said = call(
+        project, "plan.py", "--minutes", "5", "--set", f"backbone={conv}", "fewshot.shots=6", "fewshot.draws=2",
+        "fewshot.epochs=12", "ordinary.epochs=4",
+    ).stdout  # fmt: skip
+    assert "engine fewshot: 20 abnormal and 20 normal training cases" in said
+    plan = json.loads((project / "plan.json").read_text())
+    assert len(told_settings(project)) > 10
+    assert [name for name in told_settings(project) if not has(plan, name)] == []
+    out = call(project, "train.py").stdout
+    assert "draw 2, image" in out
+    assert "fewshot: AUROC" in out
+    metrics = json.loads((project / "Logout/metrics.json").read_text())
+    assert set(metrics["over_draws"]) == {"fewshot", "image"}
+    assert len(metrics["over_draws"]["fewshot"]["draws"]) == 2
+    call(project, "export.py", "--out", "Deliver")
+    answers = predicted(project, tmp_path, "data/x/0.png", "data/x/39.png", "Datapath/train.json")
+    assert "error" in answers[2]
+    assert all(0 <= float(str(one["anomaly_score"])) <= 1 for one in answers[:2])
+
+
+def test_masks_from_a_vision_language_model(project: Path, tmp_path: Path) -> None:
+    pictures(project, 12, 12, masks=True)
+    clip = backbone_of(project, tmp_path, "clip")
+    said = call(
+        project, "plan.py", "--minutes", "5", "--set", f"backbone={clip}", "fewshot.epochs=3", 'prompts.object="image"',
+    ).stdout  # fmt: skip
+    assert "so few abnormal cases" in said
+    call(project, "train.py")
+    call(project, "export.py", "--out", "Deliver")
+    (answer,) = predicted(project, tmp_path, "data/x/20.png")
+    shown = np.asarray(Image.open(project / str(answer["anomaly_map"])))
+    assert shown.shape == (40, 44)
+    assert shown.min() >= 0
+    assert 500 < shown.max() <= 1000
+    masks = answer["masks"]
+    assert isinstance(masks, dict)
+    assert set(np.unique(np.asarray(Image.open(project / masks["lesion"])))) <= {0, 1}
+
+
+def test_normal_images_alone_tell_what_is_unlike_them(project: Path, tmp_path: Path) -> None:
+    pictures(project, 10, 0)
+    conv = backbone_of(project, tmp_path, "conv")
+    said = call(project, "plan.py", "--minutes", "1", "--set", f"backbone={conv}").stdout
+    assert "no abnormal case to learn from" in said
+    call(project, "train.py")
+    call(project, "export.py", "--out", "Deliver")
+    odd = np.full((40, 44), 90, np.uint8)
+    odd[8:24, 8:24] = 255
+    Image.fromarray(odd).save(project / "odd.png")
+    usual, unlike = predicted(project, tmp_path, "data/x/0.png", "odd.png")
+    assert float(str(unlike["anomaly_score"])) > float(str(usual["anomaly_score"]))
+
+
+def test_without_a_backbone_it_is_said_and_an_ordinary_network_trained(project: Path, tmp_path: Path) -> None:
+    pictures(project, 14, 14)
+    said = call(project, "plan.py", "--minutes", "5", "--set", "ordinary.epochs=3").stdout
+    assert "a few-shot detector would need a backbone trained before, and there is none" in said
+    call(project, "train.py")
+    call(project, "export.py", "--out", "Deliver")
+    (answer,) = predicted(project, tmp_path, "data/x/0.png")
+    assert set(answer) == {"image", "anomaly_score"}
+
+
+@pytest.mark.parametrize(
+    ("setting", "says"),
+    [
+        ("backbone=/nowhere", "is no folder"),
+        ("fewshot.protocol=other", "it is m3b or paper"),
+        ("fewshot.shots=0", "it is a whole number from 1"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused(project: Path, tmp_path: Path, setting: str, says: str) -> None:
+    pictures(project, 6, 6)
+    done = call(project, "plan.py", "--minutes", "1", "--set", setting, check=False)
+    assert done.returncode != 0
+    assert says in done.stderr
+
+
+def test_more_shots_than_cases_are_refused(project: Path, tmp_path: Path) -> None:
+    pictures(project, 6, 6)
+    conv = backbone_of(project, tmp_path, "conv")
+    call(project, "plan.py", "--minutes", "1", "--set", f"backbone={conv}", "fewshot.shots=9")
+    done = call(project, "train.py", check=False)
+    assert done.returncode != 0
+    assert "fewshot.shots is 9, and train.json has 6 readable normal cases" in done.stderr

@@ -1,0 +1,192 @@
+"""Identity on every way to a language model, in six languages: a cell a way and language, each of which must show nothing.
+
+What a tool answers goes through the invented names, as in a run (`m3b.agents.veiled`); what is looked for is what leaves.
+"""
+
+from __future__ import annotations
+
+import json
+import pickle
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pydicom
+import pytest
+from PIL import Image
+from pydicom.data import get_testdata_file
+
+from m3b.agents.briefing import _about
+from m3b.agents.pseudonyms import Pseudonyms
+from m3b.data.cards import Card, load_cards
+from m3b.messages import ToolCall
+from m3b.sandbox import choose
+from m3b.tools import TOOLS, Roots, Toolbox
+
+
+@dataclass(frozen=True)
+class Person:
+    """One patient as a hospital of a country writes them.
+
+    Args:
+        heads: headers of name, birth, telephone, record number, address.
+        file: the name as in a file name.
+        note: a clinical note in which the patient is named.
+        secret: what must not be seen, anywhere.
+    """
+
+    heads: tuple[str, str, str, str, str]
+    name: str
+    born: str
+    phone: str
+    record: str
+    address: str
+    file: str
+    dicom: str
+    note: str
+    secret: tuple[str, ...]
+
+    @property
+    def values(self) -> tuple[str, ...]:
+        return (self.name, self.born, self.phone, self.record, self.address)
+
+
+PEOPLE = {
+    "English": Person(
+        ("Patient Name", "Date of Birth", "Phone", "MRN", "Address"), "Emily Thornton", "12/03/1956", "555-867-5309",
+        "MRN-4471923", "12 Baker Street", "Thornton_Emily_19560312", "Thornton^Emily",
+        "Mrs Thornton was born on 12 March 1956, phone 555-867-5309, mail emily.thornton@example.org.",
+        ("Thornton", "Emily", "12/03/1956", "19560312", "12 March 1956", "867-5309", "4471923", "Baker"),
+    ),
+    "German": Person(
+        ("Name, Vorname", "Geburtsdatum", "Telefonnummer", "Patientennummer", "Wohnort"), "Köhler, Brigitte", "12.03.1956",
+        "0171-9876543", "P4471923", "Lindenallee 7, Kassel", "Köhler_Brigitte_12031956", "Köhler^Brigitte",
+        "Frau Köhler, geb. 12.03.1956, Tel. 0171-9876543, brigitte.koehler@example.org.",
+        ("Köhler", "Brigitte", "koehler", "12.03.1956", "12031956", "9876543", "4471923", "Lindenallee"),
+    ),
+    "French": Person(
+        ("Nom et prénom", "Date de naissance", "Tél.", "N° dossier", "Adresse"), "Lefèvre Geneviève", "12/03/1956",
+        "06 12 34 56 78", "D4471923", "7 rue des Tilleuls", "Lefèvre_Geneviève_12-03-1956", "Lefèvre^Geneviève",
+        "Mme Lefèvre, née le 12/03/1956, tél. 06 12 34 56 78, genevieve.lefevre@example.org.",
+        ("Lefèvre", "Geneviève", "lefevre", "12/03/1956", "12-03-1956", "12 34 56", "4471923", "Tilleuls"),
+    ),
+    "Spanish": Person(
+        ("Nombre y apellidos", "Fecha de nacimiento", "Teléfono móvil", "NHC", "Domicilio"), "María García Fernández",
+        "12-03-1956", "+34 612 345678", "H4471923", "Calle del Olmo 7", "García_Fernández_María_19560312",
+        "García^María", "Sra. García, F. nac. 12-03-1956, tel. +34 612 345678, maria.garcia@example.org.",
+        ("María", "García", "Fernández", "garcia", "12-03-1956", "19560312", "345678", "4471923", "Olmo"),
+    ),
+    "Chinese": Person(
+        ("姓名", "出生日期", "联系电话", "病案号", "家庭住址"), "王小明", "1956年3月12日", "13812345678", "B4471923",
+        "北京市海淀区7号", "王小明_19560312", "Wang^Xiaoming=王小明",
+        "患者姓名：王小明，出生日期：1956年3月12日，手机 13812345678，wangxiaoming@example.cn。",
+        ("王小明", "1956年3月", "19560312", "13812345678", "4471923", "海淀", "Xiaoming", "wangxiaoming"),
+    ),
+    "Japanese": Person(
+        ("患者氏名", "生年月日", "電話番号", "カルテ番号", "住所"), "山田太郎", "1956/03/12", "03-1234-5678", "K4471923",
+        "東京都港区7番", "山田太郎_19560312", "Yamada^Taro=山田^太郎",
+        "患者氏名: 山田太郎、生年月日: 1956/03/12、電話 03-1234-5678、taro.yamada@example.jp。",
+        ("山田", "太郎", "Yamada", "Taro", "yamada", "1956/03/12", "19560312", "1234-5678", "4471923", "港区"),
+    ),
+}  # fmt: skip
+
+
+def lay_out(data: Path, who: Person) -> None:
+    """The person's identity in every kind of file, folder and name."""
+    table = dict(zip(who.heads, who.values, strict=True))
+    rows = [",".join(['image', *(f'"{head}"' for head in who.heads)]), *[
+        ",".join([f"{n}.png", *(f'"{value}"' for value in who.values)]) for n in range(4)]]  # fmt: skip
+    (data / "table.csv").write_text("\n".join(rows), encoding="utf-8")
+    (data / "table.tsv").write_text("\n".join(rows).replace(",", "\t"), encoding="utf-8")
+    (data / "records.json").write_text(json.dumps([table, table], ensure_ascii=False), encoding="utf-8")
+    (data / "nested.json").write_text(json.dumps({"study": {"subject": table}}, ensure_ascii=False), encoding="utf-8")
+    (data / "lines.jsonl").write_text(json.dumps(table, ensure_ascii=False) + "\n", encoding="utf-8")
+    (data / "note.txt").write_text(who.note + "\n", encoding="utf-8")
+    (data / "form.txt").write_text("\n".join(f"{head}: {value}" for head, value in table.items()), encoding="utf-8")
+    (data / "form.yaml").write_text("\n".join(f"{head}: {value}" for head, value in table.items()), encoding="utf-8")
+    tags = "".join(
+        f"<field name={json.dumps(head, ensure_ascii=False)}>{value}</field>" for head, value in table.items()
+    )
+    (data / "form.xml").write_text(f"<record>{tags}</record>", encoding="utf-8")
+    (data / "README.md").write_text(f"# Scans\n{who.note}\n", encoding="utf-8")
+    (data / who.file).mkdir()
+    Image.new("L", (9, 9), 90).save(data / who.file / f"{who.file}.png")
+    np.savez(data / "arrays.npz", **{who.file: np.zeros((4, 4))})
+    with h5py.File(data / "store.h5", "w") as store:
+        store[who.file] = np.zeros((4, 4))
+        for head, value in table.items():
+            store.attrs[head] = value
+    (data / "dict.pkl").write_bytes(pickle.dumps({who.file: np.zeros((4, 4)), **table}))
+    with zipfile.ZipFile(data / "pack.zip", "w") as pack:
+        pack.writestr(f"{who.file}/scan.txt", "x")
+    scan = pydicom.dcmread(str(get_testdata_file("CT_small.dcm")))
+    scan.SpecificCharacterSet = "ISO_IR 192"
+    scan.PatientName, scan.PatientID, scan.PatientBirthDate = who.dicom, who.record, "19560312"
+    scan.SeriesDescription, scan.PatientComments, scan.PatientAddress = (
+        f"{who.dicom.split('=')[0]} chest",
+        who.note,
+        who.address,
+    )
+    scan.save_as(data / "scan.dcm")
+
+
+PRINTS = "import json; d = json.load(open('data/x/records.json', encoding='utf-8'))[0]\nfor k, v in d.items(): print(k + ': ' + v)"
+LISTS = "import os; print(os.listdir('data/x'))"
+RAISES = "import os; n = [f for f in os.listdir('data/x') if '1956' in f][0]; open('data/x/' + n + '/none.png')"
+WAYS: dict[str, tuple[str, dict[str, Any]]] = {
+    "preview of a table": ("preview_files", {"paths": ["data/x/table.csv", "data/x/table.tsv"]}),
+    "preview of JSON": ("preview_files", {"paths": ["data/x/records.json", "data/x/nested.json", "data/x/lines.jsonl"]}),
+    "preview of texts": ("preview_files", {"paths": ["data/x/note.txt", "data/x/form.txt", "data/x/form.xml", "data/x/form.yaml"]}),
+    "preview of NPZ keys": ("preview_files", {"paths": ["data/x/arrays.npz"]}),
+    "preview of HDF5 keys": ("preview_files", {"paths": ["data/x/store.h5"]}),
+    "preview of pickle keys": ("preview_files", {"paths": ["data/x/dict.pkl"]}),
+    "preview of ZIP members": ("preview_files", {"paths": ["data/x/pack.zip"]}),
+    "preview of DICOM": ("preview_files", {"paths": ["data/x/scan.dcm"]}),
+    "reading a table": ("read_files", {"paths": ["data/x/table.csv"]}),
+    "reading JSON": ("read_files", {"paths": ["data/x/records.json", "data/x/nested.json", "data/x/lines.jsonl"]}),
+    "reading free text": ("read_files", {"paths": ["data/x/note.txt", "data/x/README.md"]}),
+    "reading forms": ("read_files", {"paths": ["data/x/form.txt", "data/x/form.xml", "data/x/form.yaml"]}),
+    "listing": ("list_files", {"path": "data/x", "depth": 4}),
+    "folder preview": ("preview_dirs", {"path": "data/x"}),
+    "output of a script: a form": ("run_script", {"command": "python3 prints.py"}),
+    "output of a script: names": ("run_script", {"command": "python3 lists.py"}),
+    "error of a script": ("run_script", {"command": "python3 raises.py"}),
+    "error of a tool": ("read_files", {"paths": ["data/x/{file}/none.txt"]}),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module", params=PEOPLE)
+def sent(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Person, dict[str, str]]:
+    """What leaves, by way, for a person."""
+    who, top = PEOPLE[request.param], tmp_path_factory.mktemp("privacy")
+    data, work = top / "data", top / "work"
+    data.mkdir()
+    work.mkdir()
+    lay_out(data, who)
+    (work / "data").mkdir()
+    (work / "data/x").symlink_to(data)
+    for name, source in (("prints", PRINTS), ("lists", LISTS), ("raises", RAISES)):
+        (work / f"{name}.py").write_text(source)
+    names, found = Pseudonyms(), dict[str, str]()
+    names.learn(data)
+    with Toolbox(Roots(work, {"data/x": data}), sandbox=choose(), logs=top / "logs") as box:
+        for way, (tool, arguments) in WAYS.items():
+            asked = json.loads(json.dumps(arguments).replace("{file}", who.file))
+            found[way] = names.hide(box.call(ToolCall("1", tool, asked), tuple(TOOLS)).text)
+    found["briefing: notes and card"] = names.hide(_about(card_of(top, data, who), who.note))
+    return who, found
+
+
+def card_of(top: Path, data: Path, who: Person) -> Card:
+    (top / "card.json").write_text(json.dumps({"name": "x", "path": str(data), "description": f"Scans. {who.note}"}))
+    return load_cards(top / "card.json")[0]
+
+
+@pytest.mark.parametrize("way", [*WAYS, "briefing: notes and card"])
+def test_nothing_that_identifies_leaves(sent: tuple[Person, dict[str, str]], way: str) -> None:
+    who, found = sent
+    assert found[way].strip()
+    assert [secret for secret in who.secret if secret in found[way]] == [], found[way][:3000]
