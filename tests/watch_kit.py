@@ -50,6 +50,18 @@ def forget() -> None:
         del sys.modules[known]
 
 
+def begin() -> list[str]:
+    """Watch the imports of this process from here on; what a first one of a parser made the watch notice."""
+    forget()
+    sys.meta_path.insert(0, Watcher())
+    from PIL import Image  # noqa: F401 - shows that the watch works
+
+    noticed = list(imported)
+    imported.clear()
+    forget()
+    return noticed
+
+
 @contextmanager
 def opens_below(top: Path) -> Iterator[dict[str, str]]:
     """Files below this folder that this process opens meanwhile, counted from it, and by whom first."""

@@ -10,15 +10,9 @@ from pathlib import Path
 if __name__ == "__main__":
     name, source, carved, by_hand = sys.argv[1], *map(Path, sys.argv[2:])
     sys.path.insert(0, str(Path(__file__).parents[1]))
-    from watch_kit import Watcher, forget, imported, opens_below
+    from watch_kit import begin, imported, opens_below
 
-    forget()
-    sys.meta_path.insert(0, Watcher())
-    from PIL import Image  # noqa: F401 - shows that the watch works
-
-    noticed = list(imported)
-    imported.clear()
-    forget()
+    noticed = begin()
     from m3b.bench.carving import carve
     from m3b.bench.datasets import dataset
     from m3b.bench.scoring import score

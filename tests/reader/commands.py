@@ -9,15 +9,9 @@ from pathlib import Path
 
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[1]))
-    from watch_kit import Watcher, forget, imported, opens_below
+    from watch_kit import begin, imported, opens_below
 
-    forget()
-    sys.meta_path.insert(0, Watcher())
-    from PIL import Image  # noqa: F401 - shows that the watch works
-
-    noticed = list(imported)
-    imported.clear()
-    forget()
+    noticed = begin()
     from typer.testing import CliRunner
 
     from m3b.cli.app import app

@@ -13,16 +13,10 @@ if __name__ == "__main__":
     sys.path[:0] = [str(tests), str(tests / "pipeline")]
     from pipeline_kit import REQUEST, actor, make_spots
 
-    from watch_kit import Watcher, forget, imported, opens_below
+    from watch_kit import begin, imported, opens_below
 
     make_spots(data)
-    forget()  # the kit draws pictures
-    sys.meta_path.insert(0, Watcher())
-    from PIL import Image  # noqa: F401 - shows that the watch works
-
-    noticed = list(imported)
-    imported.clear()
-    forget()
+    noticed = begin()
     from m3b import Pipeline
     from m3b.reader import client
 

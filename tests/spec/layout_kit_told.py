@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -102,26 +103,30 @@ def class_in_name(root: Path, names: Names, rng: random.Random) -> Want:
 
 
 def german(root: Path, names: Names, rng: random.Random) -> Want:
-    rows = []
-    for at in range(30):
-        name = f"bild{names.gap}{number(names, at)}{names.suffix}"
-        picture(root / names.top / "Bilder" / name, 60, SIZE)
-        rows.append((name, ("gutartig", "bösartig")[at // 2 % 2], f"{1000 + at // 2}", "mw"[at % 2], 40 + at // 2))
-    table(
-        root / names.top / "Befunde.csv", names, ("Dateiname", "Befund", "Patientennummer", "Geschlecht", "Alter"), rows
-    )
-    return Want("Gutartige von bösartigen Läsionen auf Ultraschallbildern unterscheiden", "diagnosis", 30,
-                frozenset({"gutartig", "bösartig"}), patients=15)  # fmt: skip
+    columns = ("Dateiname", "Befund", "Patientennummer", "Geschlecht", "Alter")
+    classes = ("gutartig", "bösartig")
+    told_patients(root / names.top, names, "Bilder/bild", "Befunde.csv", columns, classes)
+    return Want("Gutartige von bösartigen Läsionen auf Ultraschallbildern unterscheiden", "diagnosis", 30, frozenset(classes),
+                patients=15)  # fmt: skip
 
 
 def french(root: Path, names: Names, rng: random.Random) -> Want:
+    columns = ("fichier", "diagnostic", "numéro_patient", "sexe", "âge")
+    classes = ("pneumonie", "normal")
+    told_patients(root / names.top, names, "clichés/cliche", "données.csv", columns, classes)
+    return Want("Detect pneumonia on chest X-rays", "diagnosis", 30, frozenset(classes), patients=15)
+
+
+def told_patients(
+    top: Path, names: Names, images: str, file: str, columns: Sequence[str], classes: tuple[str, str]
+) -> None:
+    """30 images of 15 patients, and a table of image, class, patient, sex and age under these headings."""
     rows = []
     for at in range(30):
-        name = f"cliche{names.gap}{number(names, at)}{names.suffix}"
-        picture(root / names.top / "clichés" / name, 60, SIZE)
-        rows.append((name, ("pneumonie", "normal")[at // 2 % 2], f"{1000 + at // 2}", "MF"[at % 2], 40 + at // 2))
-    table(root / names.top / "données.csv", names, ("fichier", "diagnostic", "numéro_patient", "sexe", "âge"), rows)
-    return Want("Detect pneumonia on chest X-rays", "diagnosis", 30, frozenset({"pneumonie", "normal"}), patients=15)
+        image = top / f"{images}{names.gap}{number(names, at)}{names.suffix}"
+        picture(image, 60, SIZE)
+        rows.append((image.name, classes[at // 2 % 2], f"{1000 + at // 2}", "MF"[at % 2], 40 + at // 2))
+    table(top / file, names, columns, rows)
 
 
 def exclusive_columns(root: Path, names: Names, rng: random.Random) -> Want:

@@ -119,7 +119,7 @@ def _dicom_pixels(header: Any, full: str) -> np.ndarray:
         array = header.pixel_array
         if (slope, offset) != (1.0, 0.0):
             array = array.astype(np.float32) * np.float32(slope) + np.float32(offset)
-    except (RuntimeError, NotImplementedError, AttributeError, ValueError):
+    except (RuntimeError, AttributeError, ValueError):
         # a compressed transfer syntax for which pydicom has no plugin: GDCM, inside SimpleITK, knows them all
         import SimpleITK as sitk
 

@@ -1,0 +1,51 @@
+"""A 3D convolution of one small patch on a processor: by slices as the templates take it, against PyTorch's own.
+
+    python benchmarks/conv3d_cost.py [--times 9] [--threads 2]
+
+Forward and backward, float32, kernel 3. The two take turns; printed are both medians in milliseconds and their ratio,
+for patches on either side of the limit (`SMALL`) from which PyTorch takes oneDNN by itself.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import time
+from pathlib import Path
+
+import torch
+from torch import nn
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "resources" / "templates" / "shared"))
+from unet import SMALL, Conv3d
+
+SHAPES = ((8, 32, 32, 32), (16, 32, 32, 32), (16, 32, 32, 64), (32, 16, 16, 16), (64, 8, 8, 8), (16, 48, 48, 48))
+"""Channels and lengths of patches."""
+
+
+def seconds(layer: nn.Module, patch: torch.Tensor) -> float:
+    """Of one step forward and back."""
+    begin = time.perf_counter()
+    layer(patch).sum().backward()
+    return time.perf_counter() - begin
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--times", type=int, default=9)
+    parser.add_argument("--threads", type=int, default=2)
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    print(f"torch {torch.__version__}, {options.threads} threads; by slices up to {SMALL} numbers in four sides")
+    print("channels and sides     PyTorch ms   by slices ms   ratio")
+    for channels, *sides in SHAPES:
+        patch = torch.randn(1, channels, *sides, requires_grad=True)
+        layers = [kind(channels, channels, 3, padding=1, bias=False) for kind in (nn.Conv3d, Conv3d)]
+        taken = [[seconds(layer, patch) for layer in layers] for _ in range(options.times + 1)][1:]
+        own, ours = (1e3 * statistics.median(column) for column in zip(*taken, strict=True))
+        print(f"{f'{channels} x {sides}':22} {own:10.2f} {ours:14.2f} {own / ours:7.2f}")
+
+
+if __name__ == "__main__":
+    main()
