@@ -146,3 +146,33 @@ def test_the_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert json.loads((tmp_path / "mine" / "m3b-start.json").read_text())["entry"] == "stunet/small"
     again = CliRunner().invoke(app, wanted)
     assert isinstance(again.exception, WrongUse)
+
+
+@pytest.mark.parametrize("listed", ["[]", "{", '{"weight_map": {}}', '{"weight_map": ["a"]}', '{"metadata": {}}'])
+def test_a_list_of_parts_that_names_none_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, listed: str
+) -> None:
+    monkeypatch.setenv("M3B_WEIGHTS", str(tmp_path / "store"))
+    (tmp_path / "here").mkdir()
+    (tmp_path / "here/model.safetensors.index.json").write_text(listed)
+    with pytest.raises(WrongUse, match="names no parts of the weights"):
+        fetch("torchvision/resnet18", str(tmp_path / "here"), choose("auto"))
+    assert not (tmp_path / "store/torchvision/resnet18").exists()
+
+
+def test_weights_in_parts_are_taken_together_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from safetensors.torch import save_file
+
+    monkeypatch.setenv("M3B_WEIGHTS", str(tmp_path / "store"))
+    here = tmp_path / "here"
+    here.mkdir()
+    parts = {name: f"model-{at}-of-2.safetensors" for at, name in enumerate(_state(), start=1)}
+    (here / "model.safetensors.index.json").write_text(json.dumps({"weight_map": parts}))
+    (first, tensor), (second, other) = _state().items()
+    save_file({first: tensor}, str(here / parts[first]))
+    with pytest.raises(WrongUse, match="one of 2 parts"):
+        fetch("torchvision/resnet18", str(here), choose("auto"))
+    save_file({second: other}, str(here / parts[second]))
+    folder, made = fetch("torchvision/resnet18", str(here), choose("auto"))
+    assert made.tensors == 2
+    assert all((folder / name).is_file() for name in parts.values())

@@ -131,8 +131,13 @@ def _find(place: Path, name: str) -> Path | None:
 
 def _parts(index: Path, folder: Path) -> Converted:
     """Weights in several files."""
-    listed = json.loads(index.read_text(encoding="utf-8")).get("weight_map") or {}
-    names = sorted({Path(str(name)).name for name in listed.values()})
+    try:
+        listed = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
+        names = sorted({Path(str(name)).name for name in listed.values()})
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise WrongUse(f"{index} names no parts of the weights (`weight_map`): {error!r}. Get it again.") from error
+    if not names:
+        raise WrongUse(f"{index} names no parts of the weights: its `weight_map` is empty. Get it again.")
     if missing := [name for name in names if not (index.parent / name).is_file()]:
         raise WrongUse(f"{index.parent} lacks {missing[0]}, one of {len(names)} parts of the weights. Get it again.")
     for name in names:
