@@ -24,13 +24,13 @@ FILL = f"{AGAIN}\nacts = play(model=[script('yes > big.bin'), again])"
 FILL_ALL = (
     AGAIN
     + """
-def fill():
-    with open({file!r}, 'wb', buffering=0) as stream:
-        try:
+def fill():  # once: whether this very reply still fits into the journal's last page hangs on the length of the paths in it
+    try:
+        with open({once!r}, 'x'), open({file!r}, 'wb', buffering=0) as stream:
             while True:
                 stream.write(bytes(4096))
-        except OSError:
-            pass
+    except OSError:
+        pass
     return call('list_files', path='.')
 
 acts = play(model=[lambda m, t: fill(), again])
@@ -87,7 +87,7 @@ def test_a_disk_that_is_full_while_the_model_is_asked(tmp_path: Path, halfway_ru
     """Somebody else fills it to the last byte: no event is torn, and the run goes on once there is room."""
     disk = tmp_path / "disk"
     run = disk / "run"
-    env = plugin(tmp_path / "plugin", FILL_ALL.format(file=str(disk / "other.bin")))
+    env = plugin(tmp_path / "plugin", FILL_ALL.format(file=str(disk / "other.bin"), once=str(tmp_path / "filled")))
     resume = m3b("resume", run, "--llm", "played:x", "--json")
     steps = [
         f"cp -a {halfway_run} {run}",
