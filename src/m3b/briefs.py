@@ -187,12 +187,13 @@ class ModelBrief(Summary):
 
 class Rejection(Summary):
     """A check does not accept what was handed over. `reasons`: the faults in the user's words; `codes`: of the audit's
-    findings among them."""
+    findings among them; `absent`: classes that may be dropped, since no data object shows them."""
 
     kind: Literal["rejection"] = "rejection"
     faults: tuple[str, ...]
     reasons: tuple[str, ...] = ()
     codes: tuple[str, ...] = ()
+    absent: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
 
 

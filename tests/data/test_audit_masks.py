@@ -157,6 +157,7 @@ def test_a_class_that_no_mask_holds(work: Path) -> None:
     assert weights(audit) == {"unnamed_values": "warn", "class_nowhere": "fix"}
     assert "liver (2)" in only(audit, "class_nowhere").message
     assert "also hold 6" in only(audit, "class_nowhere").message
+    assert only(audit, "class_nowhere").absent == ()
 
 
 def test_numbers_that_fit_no_mask_are_the_dictionarys_fault(work: Path) -> None:

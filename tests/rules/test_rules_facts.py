@@ -49,6 +49,7 @@ SPECS = st.one_of(
     st.fixed_dictionaries({
         "labels": st.one_of(VALUES, st.fixed_dictionaries({"one_hot": VALUES, "classes": VALUES})),
         "split": st.one_of(VALUES, st.fixed_dictionaries({"source": VALUES})),
+        "masks": st.one_of(VALUES, st.fixed_dictionaries({"classes": st.just({"yes": 1, "list": 2})})),
     }),
 )  # fmt: skip
 
@@ -142,7 +143,13 @@ def _check_closing(brief: Brief, text: str, *, worked: bool) -> None:
 
 
 CODES = st.sampled_from(
-    (("no_label",), ("class_absent_train",), ("class_absent_test", "class_absent_train"), ("other",))
+    (
+        ("no_label",),
+        ("class_absent_train",),
+        ("class_absent_test", "class_absent_train"),
+        ("class_nowhere",),
+        ("other",),
+    )
 )
 TAKEN = facts(ProposedReading, sufficient=st.just(True), unclear=st.just(""))
 
@@ -163,6 +170,22 @@ def test_any_reading_that_is_sent_back_is_edited_or_given_up(brief: IndexBrief, 
     (file,) = schema.arguments_for(TOOLS[call.name], call.arguments)["files"]
     assert file["path"] == brief.place
     assert json.loads(file["content"]) != brief.readings[0].spec
+
+
+def test_classes_of_a_list_that_no_mask_holds_are_dropped() -> None:
+    """Where masks hold values without a name besides, an absent class may be one of these: nothing is dropped."""
+    spec = {
+        "masks": {"files": {"pattern": "m/{name}.png"}, "classes": {"T1": 1, "T2": 2, "T3": 3}},
+        "task": "segmentation",
+    }
+    reading = ProposedReading(file="1.json", sufficient=True, spec=spec)
+    brief = IndexBrief(request="Segment", task="segmentation", data="data/x", place="x.json", readings=(reading,))
+    said = Rejection(faults=("No mask holds: T3 (3).",), codes=("class_nowhere",), absent=("T3",))
+    reply = Rules().ask(conversation(brief, [("cp", False, None)], said), ())
+    ((file,),) = (schema.arguments_for(TOOLS[call.name], call.arguments)["files"] for call in reply.calls)
+    assert json.loads(file["content"]) == {**spec, "masks": {**spec["masks"], "classes": {"T1": 1, "T2": 2}}}  # type: ignore[dict-item]
+    unsure = Rejection(faults=("No mask holds: T3 (3). The masks also hold 5.",), codes=("class_nowhere",))
+    assert not Rules().ask(conversation(brief, [("cp", False, None)], unsure), ()).calls
 
 
 @given(data=st.lists(SPECS, max_size=3))

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import layout_kit as kit
 import pytest
+from layout_kit_known import marks, volume
 from spec_kit import picture
 
 from m3b.data.spec.proposals import Ask, propose, sufficient
 from m3b.data.spec.proposals.classes import classes_for
-from m3b.data.spec.proposals.glossary import glosses, told_names
+from m3b.data.spec.proposals.glossary import glosses, told_names, told_ranges
 from m3b.data.spec.proposals.matching import Said
 from m3b.data.survey import survey
 
@@ -82,6 +83,34 @@ def test_notes_name_numbers_and_short_values() -> None:
 )  # fmt: skip
 def test_numbers_are_named_where_the_words_leave_no_doubt(text: str, names: dict[int, str]) -> None:
     assert told_names(text) == names
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("Mask values 1-3 are C1-C3, 8-9 T1-T2, and 28 is T13; 26 and 27 never occur. 12-15 years",
+         {1: "C1", 2: "C2", 3: "C3", 8: "T1", 9: "T2", 28: "T13"}),
+        ("1 to 3: rib 1 to 3", {1: "rib 1", 2: "rib 2", 3: "rib 3"}),
+        ("28 is T13", {}),  # a single one may be anything
+        ("1-3 are C1-C4", {}),
+        ("1-3 are C1-C3, 3 is T1", {}),
+        ("ages 20-30, weeks 8-12", {}),
+    ],
+)  # fmt: skip
+def test_ranges_of_numbers_are_named_by_ranges_of_names(text: str, names: dict[int, str]) -> None:
+    assert told_ranges(text) == names
+
+
+def test_notes_with_ranges_come_before_a_list_of_names_without_numbers(tmp_path: Path) -> None:
+    root = tmp_path / "raw"
+    for at in range(6):
+        volume(root / "images" / f"s{at}.nii.gz")
+        marks(root / "masks" / f"s{at}.nii.gz", values=(1, 2, 3, 6))
+    (root / "labels.json").write_text('["A1", "A2", "A3", "B1", "B2", "A9"]')
+    notes = "Mask values 1-3 are A1-A3, 4-5 B1-B2, and 6 is A4."
+    best = propose(survey(root), Ask("segmentation", "Segment the vertebrae", notes=notes))[0]
+    assert best.spec.masks is not None
+    assert best.spec.masks.classes == {"A1": 1, "A2": 2, "A3": 3, "B1": 4, "B2": 5, "A4": 6}
 
 
 def test_numbers_of_a_request_are_never_the_only_classes() -> None:

@@ -320,8 +320,9 @@ class Agent:
         noted = f"\nIt noted besides:\n{_bullets(verdict.warnings)}" if verdict.warnings else ""
         told = f"The check does not accept this yet:\n{_bullets(verdict.faults)}{noted}\nMend it, then say that you are done."
         facts = Rejection(
-            faults=verdict.faults, reasons=verdict.reasons, codes=verdict.codes, warnings=verdict.warnings
-        ).plain()
+            faults=verdict.faults, reasons=verdict.reasons, codes=verdict.codes, absent=verdict.absent,
+            warnings=verdict.warnings,
+        ).plain()  # fmt: skip
         self._tell(told, "rejected", self.counters.iterations, facts=facts)
 
     def _why(self, *found: str, rounds: int = 0) -> str:

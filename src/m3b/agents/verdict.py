@@ -19,11 +19,13 @@ class Fault:
         user: for the person who reads why the run ended, if nobody fixes it: what was found and where, without files and
             commands that are the agents' alone. Empty where `agent` says just that.
         code: which finding of the audit it is, where it is one.
+        absent: classes that may be dropped, where the finding says so.
     """
 
     agent: str
     user: str = ""
     code: str = ""
+    absent: tuple[str, ...] = ()
 
     @property
     def told(self) -> str:
@@ -66,6 +68,11 @@ class Verdict:
     def codes(self) -> tuple[str, ...]:
         """The audit's findings among the faults."""
         return tuple(fault.code for fault in self.findings if fault.code)
+
+    @property
+    def absent(self) -> tuple[str, ...]:
+        """Classes that may be dropped, by the audit's findings among the faults."""
+        return tuple(name for fault in self.findings for name in fault.absent)
 
     @property
     def reasons(self) -> tuple[str, ...]:

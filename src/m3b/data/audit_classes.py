@@ -58,13 +58,14 @@ def absent_classes(index: Index, holds: Holds, what: str, hint: str = "") -> lis
 
     Args:
         what: how a class is marked, such as "mask holds".
-        hint: said of classes that are marked nowhere.
+        hint: what is marked besides, which may be classes that are called otherwise.
     """
     have = {name: people([record for record in index.records if name in holds(record)]) for name in index.classes}
     findings = []
-    if nowhere := [f"{name} ({index.values[name]})" for name, number in have.items() if not number]:
-        text = f"No {what}: {', '.join(nowhere)}. {hint}Correct label_dict.json, or drop these classes."
-        findings.append(Finding("class_nowhere", "fix", text))
+    if nowhere := [name for name, number in have.items() if not number]:
+        named = ", ".join(f"{name} ({index.values[name]})" for name in nowhere)
+        text = f"No {what}: {named}. {hint}Correct label_dict.json, or drop these classes."
+        findings.append(Finding("class_nowhere", "fix", text, absent=() if hint else tuple(nowhere)))
     for split, table in cases_with(index, holds).items():
         absent = [name for name, number in table.items() if not number and have[name]]
         rare = [f"{name} {number}" for name, number in table.items() if 0 < number < MIN_A_CLASS]

@@ -30,6 +30,7 @@ class Finding:
         cases: some of those concerned.
         told: the same for people, who cannot fix an index: what was found in the data, and what that means. Empty where
             `message` says just that.
+        absent: classes that may be dropped, since they are marked nowhere and nothing else is marked.
     """
 
     code: str
@@ -37,6 +38,7 @@ class Finding:
     message: str
     cases: tuple[str, ...] = ()
     told: str = ""
+    absent: tuple[str, ...] = ()
 
 
 def some(keys: Iterable[str]) -> tuple[str, ...]:

@@ -99,7 +99,7 @@ def _unread(error: DataError, said: str, *, written: bool) -> Verdict:
 
 def _fault(finding: Finding) -> Fault:
     told = finding.told or for_people(finding.message) or finding.message
-    return Fault(_line(finding), f"The audit of the data objects: {told}", finding.code)
+    return Fault(_line(finding), f"The audit of the data objects: {told}", finding.code, finding.absent)
 
 
 def _line(finding: Finding) -> str:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
-from m3b.briefs import IndexBrief
+from m3b.briefs import IndexBrief, Rejection
 from m3b.llm.rules.view import View, call, given_up
 from m3b.messages import ToolCall
 
@@ -36,7 +36,7 @@ def write_index(brief: IndexBrief, view: View) -> str | list[ToolCall]:
         return [call("copy_files", source=best.file, destination=brief.place)]
     if view.steps[-1].failed:
         return given_up(f"The proposed reading {best.file} could not be copied to {brief.place}.")
-    if view.rejection and len(view.steps) == 1 and (spec := mended(best.spec, view.rejection.codes)):
+    if view.rejection and len(view.steps) == 1 and (spec := mended(best.spec, view.rejection)):
         text = json.dumps(spec, indent=1, ensure_ascii=False)
         return [call("write_files", files=[{"path": brief.place, "content": text}])]
     if view.rejection:
@@ -48,14 +48,19 @@ def write_index(brief: IndexBrief, view: View) -> str | list[ToolCall]:
     return f"The index is made from the proposed reading: {best.title}{edited}."
 
 
-def mended(spec: dict[str, Any], codes: Sequence[str]) -> dict[str, Any] | None:
+def mended(spec: dict[str, Any], rejection: Rejection) -> dict[str, Any] | None:
     """A reading without what the audit found in what it gave; None where that needs more than rules."""
+    codes = rejection.codes
     labels, split = _part(spec, "labels"), _part(spec, "split")
     if set(codes) == {"no_label"} and labels.get("one_hot"):
         classes = {NONE: [], **_part(labels, "classes")}
         return {**spec, "labels": {**labels, "classes": classes, "none": NONE}}
     if codes and set(codes) <= set(LACKING) and split.get("source"):
         return {**spec, "split": {}}
+    classes = _part(_part(spec, "masks"), "classes")
+    kept = {name: value for name, value in classes.items() if name not in rejection.absent}
+    if set(codes) == {"class_nowhere"} and kept and len(kept) < len(classes):
+        return {**spec, "masks": {**_part(spec, "masks"), "classes": kept}}
     return None
 
 

@@ -39,6 +39,31 @@ def told_names(text: str) -> dict[int, str]:
     return {}
 
 
+_TO = r"\s*(?:-|\u2013|\bto\b)\s*"
+_IS = r"\s*(?:[:=]|=>|->|\bis\b|\bare\b)?\s*"
+_RANGE = re.compile(
+    rf"(?<![\w.-])(\d{{1,3}}){_TO}(\d{{1,3}}){_IS}([A-Za-z][A-Za-z_ ]*?)(\d{{1,3}}){_TO}(?:\3)?(\d{{1,3}})(?!\w)"
+)
+_ONE = re.compile(r"(?<![\w.-])(\d{1,3})\s*(?:[:=]|=>|->|\bis\b)\s*([A-Za-z]+\d{1,3})(?!\w)")
+
+
+def told_ranges(text: str) -> dict[int, str]:
+    """Values named by ranges of as many numbered names, and single ones beside: `1-7 are C1-C7, 8-19 T1-T12, and 28 is T13`.
+
+    Nothing where a value or a name is told twice, or no range is.
+    """
+    told = [
+        (value, f"{name}{number}")
+        for low, high, name, first, last in _RANGE.findall(text)
+        if int(high) - int(low) == int(last) - int(first) > 0
+        for value, number in zip(range(int(low), int(high) + 1), range(int(first), int(last) + 1), strict=True)
+    ]
+    if told:
+        told += [(int(value), name) for value, name in _ONE.findall(text)]
+    found = dict(told)
+    return found if len(found) == len(told) == len(set(found.values())) else {}
+
+
 def _passages(text: str) -> Iterable[str]:
     """Sentences that speak of labels or classes, alone."""
     return [one for one in re.split(r"(?<=[.!?])\s+|\n+", text) if _LABELLED.search(one)]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from m3b.data.spec.proposals.ask import Ask
-from m3b.data.spec.proposals.glossary import legend_of_masks, told_names
+from m3b.data.spec.proposals.glossary import legend_of_masks, told_names, told_ranges
 from m3b.data.spec.proposals.language import telling, words
 from m3b.data.spec.proposals.vocabulary import NO_NAME
 from m3b.data.survey.facts import FileGroup
@@ -65,8 +65,13 @@ def names_of_values(survey: Survey, values: Sequence[int], ask: Ask) -> Named:
     names are called `label_N`.
     """
     legend, path = legend_of_masks(survey, values)
-    for names, source in ((legend, f"names from {path}"), (told_names(ask.notes), "names from the notes"),
-                          (told_names(ask.request), "names from the request")):  # fmt: skip
+    told = (
+        (told_ranges(ask.notes), "names from the notes"),  # before a document, which may list names without numbers
+        (legend, f"names from {path}"),
+        (told_names(ask.notes), "names from the notes"),
+        (told_names(ask.request), "names from the request"),
+    )
+    for names, source in told:
         names = {value: name for value, name in names.items() if value > 0}
         if names and set(values) <= set(names) and len(set(names.values())) == len(names):
             kept = {name: value for value, name in sorted(names.items())}
