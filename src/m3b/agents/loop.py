@@ -18,7 +18,7 @@ from m3b.agents.replies import given_up
 from m3b.agents.roles import Duty
 from m3b.agents.standing import Standing
 from m3b.agents.verdict import Verdict
-from m3b.briefs import Reflection, Rejection
+from m3b.briefs import Reflection
 from m3b.errors import Cancelled, ContextOverflow, Failed, LLMError, OutOfBudget
 from m3b.events import Called, Checked, Delta, Event, Noted, Reason, Replied, Returned, Told, Waiting
 from m3b.llm.base import LLM
@@ -319,11 +319,7 @@ class Agent:
         self.counters.iterations += 1
         noted = f"\nIt noted besides:\n{_bullets(verdict.warnings)}" if verdict.warnings else ""
         told = f"The check does not accept this yet:\n{_bullets(verdict.faults)}{noted}\nMend it, then say that you are done."
-        facts = Rejection(
-            faults=verdict.faults, reasons=verdict.reasons, codes=verdict.codes, absent=verdict.absent,
-            warnings=verdict.warnings,
-        ).plain()  # fmt: skip
-        self._tell(told, "rejected", self.counters.iterations, facts=facts)
+        self._tell(told, "rejected", self.counters.iterations, facts=verdict.rejection().plain())
 
     def _why(self, *found: str, rounds: int = 0) -> str:
         """The reason for people; a script that failed last usually knows the cause."""

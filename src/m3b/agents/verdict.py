@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
+from m3b.briefs import Rejection
 from m3b.errors import RunEnd
 
 
@@ -65,19 +66,15 @@ class Verdict:
         return tuple(fault.agent for fault in self.findings)
 
     @property
-    def codes(self) -> tuple[str, ...]:
-        """The audit's findings among the faults."""
-        return tuple(fault.code for fault in self.findings if fault.code)
-
-    @property
-    def absent(self) -> tuple[str, ...]:
-        """Classes that may be dropped, by the audit's findings among the faults."""
-        return tuple(name for fault in self.findings for name in fault.absent)
-
-    @property
     def reasons(self) -> tuple[str, ...]:
         """What must change, in the user's voice."""
         return tuple(fault.told for fault in self.findings)
+
+    def rejection(self) -> Rejection:
+        """What must change, as data."""
+        codes = tuple(fault.code for fault in self.findings if fault.code)
+        absent = tuple(name for fault in self.findings for name in fault.absent)
+        return Rejection(faults=self.faults, reasons=self.reasons, codes=codes, absent=absent, warnings=self.warnings)
 
 
 def rejected(*faults: Fault | str, end: type[RunEnd] | None = None, fatal: bool = False) -> Verdict:
