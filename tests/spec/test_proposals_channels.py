@@ -121,22 +121,6 @@ def test_a_reading_that_takes_views_for_slices_is_refused() -> None:
         IndexSpec.model_validate(spec)
 
 
-def test_clips_are_asked_about_and_no_frame_is_taken_for_a_channel(tmp_path: Path) -> None:
-    av = pytest.importorskip("av")
-    for at in range(8):
-        file = tmp_path / ("covid", "healthy")[at % 2] / f"clip_{at:02d}.mp4"
-        file.parent.mkdir(exist_ok=True)
-        with av.open(str(file), "w") as out:
-            stream = out.add_stream("mpeg4", rate=10)
-            stream.width = stream.height = 32
-            for value in range(6):
-                frame = av.VideoFrame.from_ndarray(np.full((32, 32, 3), 20 * value + at, np.uint8), format="rgb24")
-                out.mux(stream.encode(frame))
-            out.mux(stream.encode())
-    found = propose(survey(tmp_path), Ask("diagnosis", "Tell COVID from healthy lungs on ultrasound clips"))
-    assert "which frames of the 8 video clips count" in sufficient(found)
-
-
 def test_views_in_one_group_are_cases_of_their_own_and_it_is_said(tmp_path: Path) -> None:
     root = tmp_path / "raw"
     studies(root, "{1}/s{0:03d}.png", ("frontal", "lateral"))

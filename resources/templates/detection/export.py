@@ -18,6 +18,7 @@ CODE = (
     "arrays",
     "boxes",
     "channels",
+    "clips",
     "formats",
     "geometry",
     "grids",

@@ -20,6 +20,7 @@ from Utils.using import code, packages
 CODE = (
     "images",
     "channels",
+    "clips",
     "grids",
     "geometry",
     "headers",
@@ -90,7 +91,7 @@ def _requirements(plan: dict[str, Any]) -> str:
     from importlib.metadata import PackageNotFoundError, version
 
     lines = []
-    for name in dict.fromkeys((*REQUIREMENTS, *packages(plan["network"]))):
+    for name in dict.fromkeys((*REQUIREMENTS, *(["av"] if plan.get("frames") else []), *packages(plan["network"]))):
         try:
             lines.append(f"{name}=={version(name).split('+')[0]}")
         except PackageNotFoundError:

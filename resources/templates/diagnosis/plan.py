@@ -95,6 +95,7 @@ def make_plan(facts: dict[str, Any], minutes: float, gpu: bool) -> dict[str, Any
         **({"number": facts["number"]} if facts["number"] else {}),
         "dims": dims,
         **channels_of(facts, 4),
+        **({"frames": facts["frames"]} if facts["frames"] else {}),
         "size": size,
         "spacing": None,
         "fit": "stretch",
@@ -290,6 +291,12 @@ def summary(facts: dict[str, Any], plan: dict[str, Any]) -> str:
             f"{plan['folds']} models, one a fold of patients" if plan["folds"] > 1 else "one model, validation held out"
         ),
     ]
+    if plan.get("frames"):
+        lines.append(
+            f"clips: {plan['frames']} evenly spaced frames of each"
+            if plan["frames"] > 1
+            else "clips: the middle frame of each"
+        )
     lines += [*told_names(plan), *_warnings(facts)]
     return "\n".join([*lines, "wrote plan.json (every run of plan.py starts afresh; --set changes single values)"])
 

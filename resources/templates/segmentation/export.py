@@ -20,6 +20,7 @@ CODE = (
     *(
         "arrays",
         "channels",
+        "clips",
         "formats",
         "geometry",
         "grids",

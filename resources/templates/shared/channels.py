@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING or __package__:
-    from . import geometry, grids, images
+    from . import clips, geometry, grids, images
     from .formats import Image, ImageError
     from .geometry import Geometry
 else:  # loaded by its path, for an `images` module that was loaded in the same way
     import sys
 
     images = sys.modules[__name__.rsplit("_", 1)[0]]
-    grids, geometry = images.neighbour("grids"), images.geometry
+    clips, grids, geometry = images.clips, images.neighbour("grids"), images.geometry
     Image, ImageError, Geometry = images.Image, images.ImageError, geometry.Geometry
 
 Path_ = str | Sequence[str] | Mapping[str, str]
@@ -91,11 +91,14 @@ def cases_of(words: Sequence[str], names: Sequence[str] | None) -> list[Any]:
 
 
 def read_case(path: Path_, plan: Mapping[str, Any], base: str | Path = ".") -> Image:
-    """The image of a case with the channels that plan.json names. Raises ImageError."""
+    """The image of a case with the channels that plan.json names, or as many frames of a clip. Raises ImageError."""
     names = plan.get("channel_names")
     if names and int(plan.get("channels", len(names))) < len(names):
         raise ImageError(f"plan.json has channels={plan['channels']} for the {len(names)} channels {', '.join(names)}")
-    image: Image = images.read_image(arranged(path, names), base)
+    wanted_path = arranged(path, names)
+    if isinstance(wanted_path, str):
+        wanted_path = clips.asked(wanted_path, plan.get("frames"))
+    image: Image = images.read_image(wanted_path, base)
     return image
 
 

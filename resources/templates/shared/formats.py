@@ -67,7 +67,7 @@ def read_picture(full: str) -> Image:
     with Pillow.open(full, formats=PICTURES) as picture:
         multi = getattr(picture, "n_frames", 1) > 1
         frames = (
-            [_picture_array(page) for page in ImageSequence.Iterator(picture)] if multi else [_picture_array(picture)]
+            [picture_array(page) for page in ImageSequence.Iterator(picture)] if multi else [picture_array(picture)]
         )
     if not multi:
         return Image(frames[0], None, 2)
@@ -76,7 +76,7 @@ def read_picture(full: str) -> Image:
     return Image(np.stack(frames, axis=-1), None, 3)
 
 
-def _picture_array(picture: Any) -> np.ndarray:
+def picture_array(picture: Any) -> np.ndarray:
     """(C, H, W); transparency is dropped, palettes are looked up, and colour with three equal channels is grey."""
     mode = picture.mode
     if mode in ("1", "LA", "La"):

@@ -1,4 +1,4 @@
-"""Any medical image file as one array: PNG, JPEG, TIFF, DICOM, NIfTI, NRRD, MHA, NumPy, HDF5, PT, slices, folders.
+"""Any medical image file as one array: PNG, JPEG, TIFF, DICOM, NIfTI, NRRD, MHA, NumPy, HDF5, PT, clips, slices, folders.
 
 Arrays are channel-first, `(C, H, W)` or `(C, H, W, D)`: rows, columns, slices. Volumes with a known orientation come
 as LPS (rows run to the back, columns to the patient's left, slices to the head), so that files saved in different
@@ -38,11 +38,11 @@ def neighbour(name: str) -> ModuleType:
 
 
 if TYPE_CHECKING:
-    from . import arrays, declared, formats, geometry, headers
+    from . import arrays, clips, declared, formats, geometry, headers
     from .formats import Image, ImageError
 else:
     arrays, formats, geometry = neighbour("arrays"), neighbour("formats"), neighbour("geometry")
-    declared, headers = neighbour("declared"), neighbour("headers")
+    declared, headers, clips = neighbour("declared"), neighbour("headers"), neighbour("clips")
     Image, ImageError = formats.Image, formats.ImageError
 
 __all__ = ["Image", "ImageError", "check_header", "kind_of", "natural_key", "probe", "read_image"]
@@ -52,7 +52,7 @@ DICOMS = (".dcm", ".dicom", ".ima")
 NIFTIS = (".nii", ".nii.gz")
 ITKS = (".nrrd", ".nhdr", ".mha", ".mhd")
 _KINDS = ("picture", "dicom", "nifti", "itk")
-SUFFIXES = (*PICTURES, *DICOMS, *NIFTIS, *ITKS, *arrays.SUFFIXES)
+SUFFIXES = (*PICTURES, *DICOMS, *NIFTIS, *ITKS, *arrays.SUFFIXES, *clips.VIDEOS)
 
 
 def natural_key(name: str) -> list[tuple[int, int, str]]:
@@ -63,8 +63,8 @@ def natural_key(name: str) -> list[tuple[int, int, str]]:
 def read_image(path: str | Sequence[str] | Mapping[str, str], base: str | Path = ".") -> Image:
     """The image that an index record's `image_path` names; relative paths start at `base`.
 
-    `path` is a file, a folder of slices or a DICOM series, a list of slice files, `archive.npz#key[17]`, or an object
-    channel name -> one of these paths (`channels`). Raises ImageError.
+    `path` is a file, a folder of slices or a DICOM series, a list of slice files, `archive.npz#key[17]`, frames of
+    a clip (`clips`), or an object channel name -> one of these paths (`channels`). Raises ImageError.
     """
     if isinstance(path, Mapping):
         joined: Image = neighbour("channels").join(path, base)
@@ -80,13 +80,15 @@ def read_image(path: str | Sequence[str] | Mapping[str, str], base: str | Path =
 
 
 def kind_of(path: str | Path) -> str:
-    """Format family by name, then by content: picture, dicom, nifti, itk, array, folder; "" if none."""
+    """Format family by name, then by content: picture, dicom, nifti, itk, array, clip, folder; "" if none."""
     name = str(path).lower()
     for kind, suffixes in (("nifti", NIFTIS), ("picture", PICTURES), ("dicom", DICOMS), ("itk", ITKS)):
         if name.endswith(suffixes):
             return kind
     if name.endswith(arrays.SUFFIXES):
         return "array"
+    if name.endswith(clips.VIDEOS):
+        return "clip"
     if Path(path).is_dir():
         return "folder"
     return "dicom" if _has_dicom_mark(Path(path)) else ""
@@ -116,12 +118,16 @@ def _read(full: str) -> Image:
         if not Path(reference.file).exists():
             raise ImageError(f"{reference.file}: no such file (from the reference {full})")
         return formats.from_array(arrays.read_array(reference.file, reference.key, reference.index), full)
+    clip = None if Path(full).exists() else clips.parse(full)
+    full = clip[0] if clip is not None else full
     if not Path(full).exists():
         raise ImageError(f"{full}: no such file or folder")
     if Path(full).is_dir():
         return _read_folder(Path(full))
     check_header(full)
     kind = kind_of(full)
+    if clip is not None or kind == "clip":
+        return clips.read(full, clip[1] if clip is not None else 1, kind)
     if kind == "array":
         return formats.from_array(arrays.read_array(full), full)
     if kind not in _KINDS:
@@ -148,7 +154,8 @@ def _read_folder(folder: Path) -> Image:
 
 
 def _is_image(item: Path) -> bool:
-    return item.is_file() and not item.name.startswith(".") and item.name.upper() != "DICOMDIR" and bool(kind_of(item))
+    named = item.is_file() and not item.name.startswith(".") and item.name.upper() != "DICOMDIR"
+    return named and kind_of(item) not in ("", "clip")
 
 
 def _stack(files: list[str]) -> Image:

@@ -91,6 +91,9 @@ def takes(plan: Mapping[str, Any]) -> str:
     """What a model takes, for its README."""
     files = "files, slice folders, DICOM series, `archive.npz#key[index]`"
     names = plan.get("channel_names")
+    if plan.get("frames"):
+        one = "the middle frame of each" if plan["frames"] == 1 else f"{plan['frames']} evenly spaced frames of each"
+        return f"clips (videos, animations, DICOM files of several frames; {one}) or {plan['dims']}D images ({files})"
     if not names:
         return f"{plan['dims']}D images ({files})"
     call = " ".join(f"{name}=PATH" for name in names)

@@ -16,6 +16,7 @@ KEYS = (
     "dims",
     "channels",
     "channel_names",
+    "frames",
     "size",
     "spacing",
     "fit",

@@ -78,6 +78,8 @@ def wanted_by(records: Iterable[Record], base: Path) -> Wanted:
 def _closure(path: str, base: Path) -> list[str]:
     """Called for every file: plain strings, and no look into files that have no sides."""
     place = f"{base}/{path}"
+    if "#frames=" in path and not os.path.lexists(place) and (clip := shared().clips.parse(path)) is not None:
+        return [clip[0]]
     if os.path.isdir(place):
         return [f"{path}/{item.name}" for item in Path(place).iterdir() if _is_image(item)]
     if not path.lower().endswith(WITH_SIDES):

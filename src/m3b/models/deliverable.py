@@ -25,6 +25,7 @@ _PICKLES = {".pkl", ".pickle", ".pck", ".pt", ".pth", ".bin", ".ckpt", ".joblib"
 _IMAGES = (
     ".png", ".jpg", ".jpeg", ".tif", ".tiff", ".bmp", ".gif", ".webp", ".dcm", ".dicom", ".ima", ".nii", ".nii.gz",
     ".nrrd", ".nhdr", ".mha", ".mhd", ".npz", ".h5", ".hdf5",
+    ".mp4", ".avi", ".mov", ".mpeg", ".mpg", ".mkv", ".webm", ".wmv", ".m4v",
 )  # fmt: skip
 _TEXT = {".json", ".py", ".md", ".txt", ".csv", ".yaml", ".yml", ".toml", ".sh"}
 _OWN_PATH = re.compile(

@@ -169,6 +169,9 @@ def _stage(case: ImageRef, folder: Path, name: str, base: Path, link: Link) -> S
     if reference is not None and not source.exists():
         opening(reference.file)
         return _stage_item(arrays.read_array(reference.file, reference.key, reference.index), folder, name)
+    clip = shared().clips.parse(case)
+    if clip is not None and not source.exists():
+        return f"{_copy(base / clip[0], folder, name, link)}#frames={clip[1]}"
     if source.is_dir():
         natural = shared().natural_key
         files = [item for item in source.iterdir() if item.is_file() and not item.name.startswith(".")]

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 from Utils.channels import names_of
+from Utils.clips import frames_of
 from Utils.formats import ImageError
 from Utils.images import read_image
 from Utils.kinds import named_labels, task_of
@@ -53,6 +54,7 @@ def fingerprint(records: list[dict[str, Any]], label_dict: dict[str, int]) -> di
         "other_dims": len(images) - len(same),
         "channels": colour(same),
         "channel_names": (names := names_of(records)),
+        "frames": frames_of(records),
         "by_channel": by_channel(same, names),
         "averaged": averaged(same, colour(same)),
         "modality": Counter(item["modality"] for item in same).most_common(1)[0][0],

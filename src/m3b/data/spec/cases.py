@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from m3b.data.reading import shared
@@ -25,7 +25,7 @@ class Item:
 
     Args:
         path: below the data folder.
-        reference: what an index names, relative to the data folder: the path, or `path#key[3]`.
+        reference: what an index names, relative to the data folder: the path, `path#key[3]`, or `path#frames=1`.
     """
 
     path: str
@@ -138,12 +138,14 @@ def build_cases(
         own = item.reference if images.case == "{path}" else filled(images.case, item.slots)
         grouped[item.slots["folder"] if images.unit == "folder" else own].append(item)
     natural = shared().natural_key
+    clip = f"#frames={images.frames}" if images.frames else ""
     cases = []
     for name, some in sorted(grouped.items(), key=lambda pair: natural(pair[0])):
         if images.several == "one" and images.unit == "file" and len(some) > 1:
             accounting.leave((item.path for item in some[1:]), "a second image of a case of one image")
             some = some[:1]
         own_folder = name if images.unit == "folder" else None
+        some = [replace(item, reference=f"{item.reference}{clip}") for item in some]
         cases.append(CaseDraft(name, sorted(some, key=lambda item: natural(item.reference)), folder=own_folder))
     for channel in images.channels:
         found = folder.items(channel.files, (channel.case,))

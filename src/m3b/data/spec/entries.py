@@ -61,6 +61,11 @@ def _converted(spec: IndexSpec) -> list[str]:
         told.append(f"masks were drawn from {WORDS[masks.format]}, on the grid of their images")
     elif masks is not None and masks.combine == "union":
         told.append("of several mask files of a case one mask was made: what any of them marks")
+    if frames := spec.images.frames:
+        what = (
+            "the middle frame is" if frames == 1 else f"{frames} evenly spaced frames, as the slices of a volume, are"
+        )
+        told.append(f"of each clip {what} what a model sees")
     if channels:
         told.append(f"images are read as {len(channels)} channels ({', '.join(one.name for one in channels)}), the others on the "
                     f"grid of {channels[0].name}")  # fmt: skip

@@ -57,6 +57,8 @@ class Images(SpecPart):
         several: what a case's files are: `one` (no second), `slices` of a volume in natural order, or `views` of a study
             (reports alone).
         unit: `file`, or `folder` where a case is a folder of slices or of one DICOM series.
+        frames: of clips (videos, GIF, DICOM files of several frames): how many evenly spaced frames are the case; 1 is the
+            middle one, as a picture, more are read as the slices of a volume. 0: the files are no clips.
         channels: for cases with several sequences: all of them in the order in which a model gets them, and `files`
             is the first one's. The others are put on the grid of the first, on which the masks lie too.
     """
@@ -65,7 +67,16 @@ class Images(SpecPart):
     case: str = "{path}"
     several: Literal["one", "slices", "views"] = "one"
     unit: Literal["file", "folder"] = "file"
+    frames: int = Field(default=0, ge=0, le=64)
     channels: tuple[Channel, ...] = ()
+
+    @model_validator(mode="after")
+    def _clips(self) -> Images:
+        if self.frames and (self.several != "one" or self.unit != "file" or self.channels or self.files.member):
+            raise ValueError(
+                "images.frames: a clip is a case of its own, one file; no slices, folders, channels or members"
+            )
+        return self
 
 
 class Labels(SpecPart):
@@ -233,6 +244,11 @@ class IndexSpec(SpecPart):
         targets = [name for name in given if name not in kind.beside]
         if len(targets) != 1 or targets[0] not in allowed:
             raise ValueError(f"task {self.task} needs one of {', '.join(allowed)}; given: {', '.join(given) or 'none'}")
+        if self.images.frames and not {"labels", "value"} & set(kind.targets):
+            raise ValueError(
+                f"images.frames: a {self.task} target belongs to one picture and not to a clip; write the frames that were marked as "
+                "pictures, in a folder a clip"
+            )
         if self.images.several == "views" and not kind.separate_images:
             raise ValueError(
                 f"images.several = views: a {self.task} model takes one view a case, and would read them as the slices of a "

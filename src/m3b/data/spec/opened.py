@@ -79,7 +79,7 @@ def open_all(
         reasons |= {place: COPY for place in places if place not in kept}
     unopened = sum(not pixels and not fault for pixels, fault, _ in looked)
     thumbnails = [thumbnail for _, _, thumbnail in looked]
-    series = series_of([paths_of(some)[0] for some in references], thumbnails)
+    series = series_of([paths_of(some)[0].partition("#frames=")[0] for some in references], thumbnails)
     return Opened(reasons, [pixels for pixels, _, _ in looked], unopened, series)
 
 

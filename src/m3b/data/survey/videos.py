@@ -8,6 +8,7 @@ from typing import Any
 
 from m3b.data.opening import Unreadable, attempt
 from m3b.data.pixels import Values
+from m3b.data.reading import shared
 from m3b.data.survey.samples import FileSample
 
 
@@ -41,7 +42,7 @@ def _animation(path: Path) -> FileSample:
 def _clip(path: Path) -> FileSample:
     import av
 
-    with av.open(str(path), options={"protocol_whitelist": "file"}) as container:
+    with av.open(str(path), options=dict(shared().clips.SAFELY)) as container:
         if not container.streams.video:
             return FileSample("no_pixels")
         stream = container.streams.video[0]

@@ -74,13 +74,40 @@ def image_sets(survey: Survey, stacks: Stacks = "slices") -> list[ImageSet]:
 
 
 def _clips(one: ImageSet) -> ImageSet:
-    """A set of clips, with what has to be done first: no template reads them, and time is no channel."""
+    """A set of clips, with what has to be done first where more than a label belongs to each: marks are those of a frame."""
     clips = sum(group.count for group in one.groups if group.kind == "video")
     if not clips:
         return one
-    doubt = (f"which frames of the {clips:,} video clips count: models take pictures, not clips; write a few evenly spaced frames "
-             "of each as pictures, in a folder a clip, so that those of one clip stay on one side")  # fmt: skip
+    doubt = (f"which frames of the {clips:,} video clips count: a mark, or a text, belongs to a picture; write a few evenly spaced "
+             "frames of each as pictures, in a folder a clip, so that those of one clip stay on one side")  # fmt: skip
     return replace(one, doubt=doubt)
+
+
+def framed(one: ImageSet) -> ImageSet:
+    """A set of clips with the middle frame of each as its case, for what is said of a whole clip; others as they are."""
+    clips = sum(group.count for group in one.groups if _is_clips(group))
+    if not clips or one.images.channels:
+        return one
+    if clips < sum(group.count for group in one.groups):
+        return replace(one, doubt=f"whether the {clips:,} clips and the pictures beside them are to be learnt together")
+    images = Images(files=one.images.files, frames=1)
+    return replace(one, images=images, count=clips, doubt="")
+
+
+def _is_clips(group: FileGroup) -> bool:
+    """Whether a group's files are clips: videos and animations, or DICOM ultrasound of several frames."""
+    if group.kind == "video":
+        return True
+    content = group.content
+    return group.kind == "dicom" and content is not None and content.dims == 3 and content.modality == ("us",)
+
+
+def told_clips(one: ImageSet) -> str:
+    """What to say of a set of clips; empty of others."""
+    if not one.images.frames:
+        return ""
+    return (f"of each of the {one.count:,} clips the middle frame is the case (`images.frames`: 1; more are read as the slices of a "
+            "volume)")  # fmt: skip
 
 
 def views_of(one: ImageSet) -> str:

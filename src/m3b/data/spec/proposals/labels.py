@@ -12,7 +12,7 @@ from m3b.data.spec.proposals.attributes import attributes
 from m3b.data.spec.proposals.channels import of_cases, with_channels
 from m3b.data.spec.proposals.classes import Classes, classes_for
 from m3b.data.spec.proposals.glossary import glosses, legend_of_labels, told_names
-from m3b.data.spec.proposals.imagery import ImageSet, image_sets, other_views, views_of
+from m3b.data.spec.proposals.imagery import ImageSet, framed, image_sets, other_views, told_clips, views_of
 from m3b.data.spec.proposals.label_source import LabelSource
 from m3b.data.spec.proposals.label_sources import label_sources
 from m3b.data.spec.proposals.language import initialled, listed, named, shared, wants_all, words
@@ -31,7 +31,7 @@ def propose_labels(survey: Survey, ask: Ask) -> Iterator[Proposal]:
     graded = kinds.of(ask.task).ordered
     for plain in sets:
         together = of_cases(survey, ask, plain, single)
-        images = with_channels(plain, together)
+        images = framed(with_channels(plain, together))
         own = around(survey, images)
         for source in label_sources(survey, images, ask.label_column):
             surroundings = with_patient(own, source.patient)
@@ -60,9 +60,10 @@ def propose_labels(survey: Survey, ask: Ask) -> Iterator[Proposal]:
             )  # fmt: skip
             counts = ", ".join(f"{name} {sum(source.values.get(v, 0) for v in some)}" for name, some in
                                list(classes.mapping.items())[:12])  # fmt: skip
-            views, doubt = views_of(images), images.doubt or other_views(survey, images, ask.words)
+            shown = (views_of(images), told_clips(images), classes.why)
+            doubt = images.doubt or other_views(survey, images, ask.words)
             unit = " (rows of the table, not files)" if source.rows else ""
-            evidence = (f"labels from {source.title}: {counts}{unit}", *(one for one in (views, classes.why) if one), *rare,
+            evidence = (f"labels from {source.title}: {counts}{unit}", *(one for one in shown if one), *rare,
                         f"{source.covered:.0%} of {images.count:,} images have one", *together.evidence,
                         *surroundings.evidence)  # fmt: skip
             doubts = (*(one for one in (classes.doubt, source.doubt, doubt) if one), *surroundings.doubts)

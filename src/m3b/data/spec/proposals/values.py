@@ -9,7 +9,7 @@ from m3b.data.spec.model import IndexSpec, Number
 from m3b.data.spec.proposals.ask import Ask, Proposal
 from m3b.data.spec.proposals.attributes import attributes
 from m3b.data.spec.proposals.channels import of_cases, with_channels
-from m3b.data.spec.proposals.imagery import ImageSet, image_sets, other_views, views_of
+from m3b.data.spec.proposals.imagery import ImageSet, framed, image_sets, other_views, told_clips, views_of
 from m3b.data.spec.proposals.language import initialled, plain, telling, words
 from m3b.data.spec.proposals.parted import Tables, joined_tables
 from m3b.data.spec.proposals.surroundings import around, leave_out, with_patient
@@ -57,7 +57,7 @@ def propose_values(survey: Survey, ask: Ask) -> Iterator[Proposal]:
     single = {one.id: one for one in sets if one.single is not None and one.member is None}
     for bare in sets:
         together = of_cases(survey, ask, bare, single)
-        images = with_channels(bare, together)
+        images = framed(with_channels(bare, together))
         for tables in joined_tables(survey, images):
             for column in tables.first.columns:
                 if _may_measure(column, tables, ask):
@@ -121,7 +121,7 @@ def _reading(survey: Survey, ask: Ask, images: ImageSet, tables: Tables, column:
                 f"{column.filled:,} of {tables.rows:,} rows have one, {column.distinct:,} of them different",
                 f"{covered:.0%} of {total:,} images have a row"]  # fmt: skip
     evidence += [f"{code:g} is taken for 'not known', and left out" for code in codes]
-    evidence += [one for one in (views_of(images), *own.evidence) if one]
+    evidence += [one for one in (views_of(images), told_clips(images), *own.evidence) if one]
     doubts = list(own.doubts)
     if other := unit_asked(ask.request):
         if unit and unit != other:

@@ -1,0 +1,57 @@
+"""A whole training on drawn clips: their frames are chosen alike in training and by predict.py, which names what does not open."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from template_kit import Run
+
+FAST = ("--minutes", "0.05", "--set", "device=cpu", "network.width=4", "network.pretrained=none", "max_epochs=2")
+
+
+def draw(file: Path, sick: bool, seed: int) -> None:
+    """A clip of seven frames in which a spot moves, bright in the sick."""
+    import av
+
+    random = np.random.default_rng(seed)
+    with av.open(str(file), "w") as out:
+        stream = out.add_stream("mpeg4", rate=10)
+        stream.width, stream.height, stream.pix_fmt = 48, 32, "yuv420p"
+        for step in range(7):
+            image = random.integers(20, 60, (32, 48), np.uint8)
+            image[8 + step : 16 + step, 20:30] = 220 if sick else 90
+            colour = np.repeat(image[..., None], 3, axis=-1)
+            out.mux(stream.encode(av.VideoFrame.from_ndarray(colour, format="rgb24")))
+        out.mux(stream.encode())
+
+
+@pytest.mark.parametrize(("frames", "dims"), [(1, 2), (4, 3)])
+def test_clips_from_the_index_to_prediction(project: Path, run: Run, frames: int, dims: int) -> None:
+    pytest.importorskip("av")
+    (project / "data").mkdir()
+    records = []
+    for at in range(24):
+        draw(project / f"data/c{at:02d}.mp4", at % 2 > 0, at)
+        path = f"data/c{at:02d}.mp4#frames={frames}"
+        records.append({"image_path": path, "labels": [("well", "sick")[at % 2]], "patient": f"p{at}"})
+    for part, some in (("train", records[:20]), ("test", records[20:])):
+        (project / f"Datapath/{part}.json").write_text(json.dumps(some))
+    (project / "Datapath/label_dict.json").write_text(json.dumps({"well": 0, "sick": 1}))
+    run("plan.py", *FAST)
+    plan = json.loads((project / "plan.json").read_text())
+    assert (plan["dims"], plan["frames"]) == (dims, frames)
+    run("train.py")
+    run("export.py")
+    assert any(line.startswith("av") for line in (project / "Deliver/requirements.txt").read_text().splitlines())
+    assert "clips" in (project / "Deliver/README.md").read_text()
+    (project / "data/torn.mp4").write_bytes(b"\0\0\0\x18ftypmp42")
+    asked = ["data/c20.mp4", f"data/c20.mp4#frames={frames}", "data/torn.mp4", "data/gone.mp4"]
+    done = run("Deliver/predict.py", *asked, "-o", "out.json", check=False)
+    assert done.returncode == 1, done.stderr
+    plain, named, torn, gone = json.loads((project / "out.json").read_text())
+    assert plain["probabilities"] == pytest.approx(named["probabilities"], abs=1e-6)
+    assert "torn.mp4" in torn["error"]
+    assert "no such file" in gone["error"]
