@@ -13,7 +13,7 @@ from bench_kit import by_id
 
 from m3b.bench.carving import carve
 from m3b.bench.choosing import choose_patients
-from m3b.bench.datasets import NAMES, dataset
+from m3b.bench.datasets import NAMES, RawCase, dataset
 from m3b.bench.hidden import Hidden
 from m3b.bench.identity import IDENTITIES
 from m3b.bench.leftovers import leftovers
@@ -142,3 +142,9 @@ def test_hidden_masks_lie_on_their_images(stand_in, tmp_path: Path) -> None:
     channels = true_channels(index.test[0], index.values, hidden.folder)
     assert channels.shape[0] == len(spec.values)
     assert np.count_nonzero(channels.any(axis=tuple(range(1, channels.ndim)))) > 3, "several vertebrae are there"
+
+
+@pytest.mark.parametrize(("patients", "hidden"), [(4, 2), (14, 3), (15, 5), (20, 5), (40, 8)])
+def test_as_many_patients_are_hidden_as_a_verdict_needs(patients: int, hidden: int) -> None:
+    cases = [RawCase(f"c{at}", (f"{at}.nii.gz",), f"p{at}", mask=f"{at}_m.nii.gz") for at in range(patients)]
+    assert {len(choose_patients(cases, 0.2, seed)) for seed in range(4)} == {hidden}

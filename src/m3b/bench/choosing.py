@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from m3b.errors import DataError
+from m3b.metrics.verdict import ENOUGH
 from m3b.reader import Request
 
 from .datasets import RawCase, dataset
@@ -77,7 +78,8 @@ def verify_copies(asked: ToVerify) -> bool:
 
 
 def choose_patients(cases: Iterable[RawCase], share: float, seed: int) -> set[str]:
-    """About `share` of the patients of every class and of every part of a given split, at least two in all.
+    """About `share` of the patients of every class and of every part of a given split; at least two in all, and of three
+    times as many patients as a verdict needs, as many as it needs.
 
     Raises:
         DataError: fewer than two patients would be left on one side.
@@ -99,7 +101,8 @@ def choose_patients(cases: Iterable[RawCase], share: float, seed: int) -> set[st
         chosen.update(order[: max(take, 0)])
         rest += order[max(take, 0) :]
     draw.shuffle(rest)
-    while len(chosen) < MIN_PATIENTS and len(rest) > MIN_PATIENTS:
+    least = ENOUGH if len(placed) >= 3 * ENOUGH else MIN_PATIENTS
+    while len(chosen) < least and len(rest) > MIN_PATIENTS:
         chosen.add(rest.pop())
     if len(chosen) < MIN_PATIENTS or len(rest) < MIN_PATIENTS:
         raise DataError(

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 
 NONE = "(none)"
 """The stratum of a case without any class."""
+JUDGED = 5
+"""Groups of a class for testing where three times as many are there: a verdict needs five patients (`m3b.metrics.verdict`)."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +32,8 @@ def draw(units: Sequence[Unit], share: float, seed: int) -> set[str]:
 
     Classes go from the one that fewest groups have to the one that most have; of each, groups are drawn at random until
     it has its share, large ones only where they fit. Of every class that two groups or more have, one stays for training
-    and one goes to testing as far as groups with several classes allow; never more than the share plus one case.
+    and one goes to testing as far as groups with several classes allow; of a class that `3 * JUDGED` groups or more have,
+    `JUDGED` go there. Otherwise never more than the share plus one case.
     """
     members: dict[str, list[Unit]] = defaultdict(list)
     for unit in units:
@@ -55,7 +58,8 @@ def _share_out(one: str, mine: list[str], held: dict[str, Counter[str]], share: 
             side.setdefault(name, "train")
         return
     total = sum(held[name][one] for name in mine)
-    wanted = max(1.0, share * total)
+    least = JUDGED * total / len(mine) if len(mine) >= 3 * JUDGED else 1.0
+    wanted = max(1.0, least, share * total)
     taken = sum(held[name][one] for name in mine if side.get(name) == "test")
     free = [name for name in mine if name not in side]
     if free and not any(side.get(name) == "train" for name in mine):
