@@ -212,7 +212,7 @@ def fit_minutes(facts: dict[str, Any], plan: dict[str, Any], settings: list[str]
         "patch": smaller_patch(facts),
     }
     shape = {"network", "network.strides", "network.kernels", "patch"}
-    kept |= {"spacing"} if plan["side"] or kept & shape else set()
+    kept |= {"spacing"} if kept & {*shape, "side"} else set()
     kept |= {"patch"} if kept & {*shape, "network.filters"} else set()
     chosen = [way for key, way in ways.items() if key not in kept] if network == "unet" else []
     said = fit(plan, chosen, lambda p: steps_of(p, step_seconds(p)), LEAST)
@@ -273,6 +273,8 @@ def summary(facts: dict[str, Any], plan: dict[str, Any]) -> str:
     shapes, spacings = facts["shapes"], facts["spacings"]
     sizes = {name: int(np.median([n for n in found if n] or [0])) for name, found in facts["sizes"].items()}
     known = np.round(np.median(spacings, axis=0), 3).tolist() if spacings is not None else "unknown"
+    pixels = " (in pixels)" if plan["pixels"] else ""
+    grid = f"a longest side of {plan['side']}" if plan["side"] else f"spacing {plan['spacing']}{pixels}"
     lines = [
         f"{facts['cases']} cases of {facts['people']}; voxels marked in a case (median): {sizes}"
         + (f"; {facts['empty']} of {facts['sampled']} looked at have an empty mask" if facts["empty"] else ""),
@@ -280,7 +282,7 @@ def summary(facts: dict[str, Any], plan: dict[str, Any]) -> str:
         f"{shapes.min(0).tolist()} to {shapes.max(0).tolist()}, values {facts['low']:.0f} to {facts['high']:.0f}, "
         f"spacing {known}",
         f"engine {plan['engine']}: {plan['why_engine']}",
-        f"works at spacing {plan['spacing']}{' (in pixels)' if plan['pixels'] else ''}, patches {plan['patch']} "
+        f"works at {grid}, patches {plan['patch']} "
         f"(median image there: {median_there(facts, plan)}), intensity {plan['intensity']}",
         f"network {shown(plan['network'])}, batch {plan['batch']}, lr {plan['lr']}, {plan['foreground']:.0%} of patches on "
         "marked voxels",

@@ -55,13 +55,15 @@ def narrower(plan: dict[str, Any]) -> str:
 
 
 def coarser(facts: dict[str, Any]) -> Way:
-    """Half the voxels: the finest axes give way, and the patch sees as much of the body as before."""
+    """Half the voxels: the finest axes give way, or the longest side of pictures; the patch sees as much as before."""
     known = facts["spacings"]
     finest = np.ones(int(facts["dims"])) if known is None else np.median(known, axis=0)
     extent = np.median(facts["shapes"], axis=0) * finest  # not every file has a spacing
     enough = finest_needed(facts.get("widths") or {}) or np.inf
 
     def way(plan: dict[str, Any]) -> str:
+        if plan["side"]:
+            return _shorter_side(facts, plan, min(COARSE, float(enough)))
         spacing, dims = np.array(plan["spacing"], float), int(plan["dims"])
         goal = float(np.prod(spacing)) * 2
         for _ in range(100):
@@ -72,16 +74,33 @@ def coarser(facts: dict[str, Any]) -> Way:
         if np.prod(spacing) < 1.2 * np.prod(plan["spacing"]):
             return ""
         shape = [max(1, round(float(e / s))) for e, s in zip(extent, spacing, strict=True)]
-        most = int(np.prod(plan["patch"])) // 2
-        patch = choose_patch(shape, spacing.tolist(), dims, gpu=False, most=min(most, PATCH[dims, False]))
-        strides, kernels = topology(patch, spacing.tolist())
-        before = plan["spacing"]
-        plan["spacing"], plan["patch"] = [round(float(s), 4) for s in spacing], round_up(patch, strides)
-        width = plan["network"]["filters"][0]
-        plan["network"] |= {"strides": strides, "kernels": kernels, "filters": filters(width, len(strides), dims)}
+        before, plan["spacing"] = plan["spacing"], [round(float(s), 4) for s in spacing]
+        _halve_patch(plan, shape, spacing.tolist())
         return f"spacing {plan['spacing']} instead of {before}, with patches {plan['patch']}"
 
     return way
+
+
+def _shorter_side(facts: dict[str, Any], plan: dict[str, Any], most: float) -> str:
+    """Half the pixels of pictures that are brought to one longest side, never more than `most` times coarser than they are."""
+    median = np.median(facts["shapes"], axis=0)
+    longest, before = float(median.max()), plan["side"]
+    side = round(before / 2**0.5 / 16) * 16
+    if side < 16 or longest / side > most:
+        return ""
+    plan["side"] = side
+    _halve_patch(plan, [max(1, round(float(n) * side / longest)) for n in median], [1.0] * len(median))
+    return f"longest side {side} instead of {before}, with patches {plan['patch']}"
+
+
+def _halve_patch(plan: dict[str, Any], shape: list[int], spacing: list[float]) -> None:
+    """Patch of half the voxels and the network for it, for the median image `shape` on a grid of this spacing."""
+    dims, half = int(plan["dims"]), int(np.prod(plan["patch"])) // 2
+    patch = choose_patch(shape, spacing, dims, gpu=False, most=min(half, PATCH[dims, False]))
+    strides, kernels = topology(patch, spacing)
+    plan["patch"] = round_up(patch, strides)
+    width = plan["network"]["filters"][0]
+    plan["network"] |= {"strides": strides, "kernels": kernels, "filters": filters(width, len(strides), dims)}
 
 
 def smaller_patch(facts: dict[str, Any]) -> Way:
