@@ -64,7 +64,7 @@ def coarser(facts: dict[str, Any]) -> Way:
     def way(plan: dict[str, Any]) -> str:
         if plan["side"]:
             return _shorter_side(facts, plan, min(COARSE, float(enough)))
-        spacing, dims = np.array(plan["spacing"], float), int(plan["dims"])
+        spacing = np.array(plan["spacing"], float)
         goal = float(np.prod(spacing)) * 2
         for _ in range(100):
             fine = (spacing < spacing.min() * 1.05) & (spacing * 1.05 <= COARSE * finest) & (spacing * 1.05 <= enough)
