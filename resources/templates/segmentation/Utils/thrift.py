@@ -62,7 +62,7 @@ def coarser(facts: dict[str, Any]) -> Way:
     enough = finest_needed(facts.get("widths") or {}) or np.inf
 
     def way(plan: dict[str, Any]) -> str:
-        if plan["side"]:
+        if plan.get("side"):
             return _shorter_side(facts, plan, min(COARSE, float(enough)))
         spacing = np.array(plan["spacing"], float)
         goal = float(np.prod(spacing)) * 2
