@@ -17,21 +17,40 @@ SIDE = {2: 96, 3: 40}
 
 
 def mean_shape(masks: Sequence[np.ndarray], plan: Mapping[str, Any]) -> np.ndarray:
-    """(K, *grid) share of `masks` that mark each place: ids (*shape), or channels (K, *shape) of 0/1 where classes overlap,
-    all stretched to one grid."""
+    """(K, *grid) how far each place is above the cut of each class: from 1 on it is marked.
+
+    Args:
+        masks: ids (*shape), or channels (K, *shape) of 0/1 where classes overlap; all are stretched to one grid.
+    """
     classes, overlap, dims = len(plan["classes"]), bool(plan["overlap"]), int(plan["dims"])
     chosen = [masks[int(k)] for k in np.linspace(0, len(masks) - 1, min(MOST, len(masks)))]
     mean = np.zeros((classes, *(SIDE[dims],) * dims), np.float32)
     for mask in chosen:
         layers = np.asarray(mask) if overlap else np.stack([np.asarray(mask) == k + 1 for k in range(classes)])
         mean += resize((layers > 0).astype(np.float32), mean.shape[1:]) / len(chosen)
-    return mean
+    return np.stack([share / best_cut(share) for share in mean])
+
+
+def best_cut(share: np.ndarray) -> float:
+    """The share of the masks from which a place is marked, for the largest Dice to expect; infinite where nothing is.
+
+    Places V overlap with a random mask in the sum of their shares, so the Dice to expect is about 2 x that / (|V| + sum of all
+    shares), and V is best a level set. Halves would leave out whatever lies elsewhere in every image, such as polyps.
+    """
+    values = np.sort(share[share > 0].astype(np.float64))[::-1]
+    if not len(values):
+        return float("inf")
+    dice = 2 * np.cumsum(values) / (np.arange(1, len(values) + 1) + values.sum())
+    last = values[int(dice.argmax())]
+    return float(last + values[values < last].max(initial=0.0)) / 2
 
 
 def stretched(mean: np.ndarray, shape: Sequence[int], overlap: bool) -> np.ndarray:
-    """The mean shape as an answer for an image of `shape`: uint8 ids, or 0/1 channels."""
-    shares = resize(mean, tuple(int(n) for n in shape))
-    return (shares >= 0.5).astype(np.uint8) if overlap else _strongest(shares)
+    """The mean shape as an answer for an image of `shape`: uint8 ids of the class furthest above its cut, or 0/1 channels."""
+    above = resize(mean, tuple(int(n) for n in shape))
+    if overlap:
+        return (above >= 1).astype(np.uint8)
+    return np.where(above.max(0) >= 1, above.argmax(0) + 1, 0).astype(np.uint8)
 
 
 def blind_dice(masks: Sequence[np.ndarray], truths: Sequence[np.ndarray], plan: Mapping[str, Any]) -> float:
@@ -43,9 +62,3 @@ def blind_dice(masks: Sequence[np.ndarray], truths: Sequence[np.ndarray], plan: 
         for truth in truths
     ]
     return mean_dice(np.array(table, float))
-
-
-def _strongest(shares: np.ndarray) -> np.ndarray:
-    """Of the classes and the background the commonest, as uint8 ids."""
-    background = 1.0 - shares.sum(axis=0, keepdims=True)
-    return np.concatenate([background, shares]).argmax(axis=0).astype(np.uint8)
