@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from pathlib import Path
 
 import layout_kit as kit
@@ -9,6 +10,8 @@ import pytest
 from layout_kit_known import marks, volume
 from spec_kit import picture
 
+from m3b.data.spec.execute import execute
+from m3b.data.spec.model import FromTable
 from m3b.data.spec.proposals import Ask, propose, sufficient
 from m3b.data.spec.proposals.classes import classes_for
 from m3b.data.spec.proposals.glossary import glosses, told_names, told_ranges
@@ -129,3 +132,39 @@ def test_a_table_that_names_few_of_the_images_and_many_others_is_asked_about(tmp
     assert "files may have been renamed" in sufficient(found)
     kit.table(root / "t.csv", kit.Names(), ("image", "diagnosis"), rows[:19])
     assert "renamed" not in sufficient(propose(survey(root), Ask("diagnosis", "Tell benign from malignant lesions")))
+
+
+def named_files(root: Path, column: str = "label") -> Path:
+    """Pictures whose names begin with their finding, cut short, and a table that divides one finding in two."""
+    kinds = {"Pneu": "Bacterial pneumonia", "Vir": "Viral pneumonia", "Cov": "COVID-19", "Reg": "regular"}
+    rows = [["file", "probe", column]]
+    for at in range(48):
+        short = list(kinds)[at % 4]
+        probe = ("convex", "linear")[at % 8 == 0]
+        picture(root / "lungs" / probe / f"{short}_site{at * 37 % 91}_x.png")
+        rows.append([f"{short}_site{at * 37 % 91}_x", probe, kinds[short]])
+    rows += [[f"gone{at}", "convex", "COVID-19"] for at in range(30)]
+    with (root / "list.csv").open("w", newline="") as out:
+        csv.writer(out).writerows(rows)
+    return root
+
+
+def test_names_cut_short_tell_what_a_table_leaves_open(tmp_path: Path) -> None:
+    found = propose(survey(named_files(tmp_path)), Ask("diagnosis", "Tell COVID-19, pneumonia and healthy lungs apart"))
+    assert sufficient(found) == ""
+    labels = found[0].spec.labels
+    assert labels is not None
+    assert labels.classes == {"Reg": ("Reg",), "Cov": ("Cov",), "Pneu": ("Pneu",)}
+    assert any("leaves open what is meant: 'pneumonia' may mean" in one for one in found[0].evidence)
+    assert "'Viral pneumonia'" in found[1].unclear
+
+
+def test_a_table_is_joined_by_what_names_each_file_and_not_by_a_folder_of_many(tmp_path: Path) -> None:
+    request = "Tell COVID-19, bacterial pneumonia and regular lungs apart"
+    found = propose(survey(named_files(tmp_path)), Ask("diagnosis", request))
+    table = next(one for one in found if "column" in one.title)
+    source = table.spec.labels and table.spec.labels.sources[0]
+    assert isinstance(source, FromTable)
+    assert source.row == "{file}"
+    made = execute(table.spec, tmp_path, name="set", work=tmp_path)
+    assert len(made.train) + len(made.test) == 36

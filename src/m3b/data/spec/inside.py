@@ -150,7 +150,7 @@ def _proposals(job: dict[str, Any], found: Survey, most: int) -> list[Proposal]:
         return propose_given(found, ask, given, root, most)
     own = list(propose_croissant(found, ask, root))
     others = [one for one in propose(found, ask, most) if one.spec not in [mine.spec for mine in own]]
-    return sorted([*own, *others], key=lambda one: -one.score)[:most]
+    return sorted([*own, *others], key=lambda one: (not one.settles, -one.score))[:most]
 
 
 DOERS: dict[str, Callable[[dict[str, Any], Path], dict[str, Any]]] = {

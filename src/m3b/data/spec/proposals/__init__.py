@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from m3b.data import kinds
+from m3b.data.spec.model import FromPath
 from m3b.data.spec.proposals.ask import Ask, Proposal
 from m3b.data.spec.proposals.attributes import without_taught
 from m3b.data.spec.proposals.boxes import propose_boxes
@@ -39,7 +40,27 @@ def propose(survey: Survey, ask: Ask, most: int = 5) -> list[Proposal]:
     unique: dict[str, Proposal] = {}
     for one in found:
         unique.setdefault(one.spec.model_dump_json(exclude={"left_out"}), one)
-    return list(unique.values())[:most]
+    return _settled(list(unique.values()))[:most]
+
+
+def _settled(found: list[Proposal]) -> list[Proposal]:
+    """Where the labels of the best reading leave open what a class is, the names of the same files that say each of as many
+    classes go first: that is how the data set itself tells them apart."""
+    best = found[0] if found else None
+    if best is None or best.spec.labels is None or not best.unclear:
+        return found
+    for other in found[1:]:
+        labels = other.spec.labels
+        if (labels is None or other.unclear or other.score < ENOUGH or other.spec.images != best.spec.images
+                or len(labels.classes) != len(best.spec.labels.classes) or not other.all_named):  # fmt: skip
+            continue
+        if all(isinstance(source, FromPath) for source in labels.sources):
+            told = f"taken before {best.title}, which leaves open what is meant: {best.unclear}"
+            return [
+                replace(other, evidence=(*other.evidence, told), settles=True),
+                *(one for one in found if one is not other),
+            ]
+    return found
 
 
 def sufficient(proposals: Sequence[Proposal]) -> str:
@@ -52,6 +73,8 @@ def sufficient(proposals: Sequence[Proposal]) -> str:
     if best.unclear:
         return f"The best reading ({best.title}) leaves open what is meant: {best.unclear}."
     for other in proposals[1:]:
+        if best.settles and other.unclear:
+            continue
         if other.score >= best.score - MARGIN and _says_else(best, other):
             if best.spec.value is not None:
                 return f"Two readings are borne out nearly as well: {best.title}, and {other.title}. Name the column that is meant."

@@ -56,6 +56,8 @@ class Proposal:
         score: 0 to 1; how well facts and request bear it out.
         evidence: measured facts that speak for it.
         doubts: what speaks against it or is not known.
+        settles: whether it tells what a better scored reading of the same images leaves open.
+        all_named: whether the request names every class.
         unclear: what a person should decide before this reading is taken; empty where nothing is.
     """
 
@@ -65,3 +67,5 @@ class Proposal:
     evidence: tuple[str, ...]
     doubts: tuple[str, ...] = ()
     unclear: str = ""
+    all_named: bool = False
+    settles: bool = False

@@ -69,7 +69,15 @@ def propose_labels(survey: Survey, ask: Ask) -> Iterator[Proposal]:
             doubts = (*(one for one in (classes.doubt, source.doubt, doubt) if one), *surroundings.doubts)
             unclear = classes.doubt or source.apart or ("" if named_here else source.weak) or doubt
             score = _score(everything, images, source, classes, ask)
-            yield Proposal(spec, f"{images.title}, labels from {source.title}", score, evidence, doubts, unclear)
+            yield Proposal(
+                spec,
+                f"{images.title}, labels from {source.title}",
+                score,
+                evidence,
+                doubts,
+                unclear,
+                classes.hits == len(classes.mapping),
+            )
 
 
 def _classes(survey: Survey, source: LabelSource, ask: Ask) -> Classes:

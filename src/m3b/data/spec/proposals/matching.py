@@ -6,6 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from m3b.data.spec.proposals.language import initials, negative, synonyms, telling, words
+from m3b.data.spec.proposals.vocabulary import NEGATIVE
+
+LEAST_OF_WORD = 3
+"""Letters of a word that was cut short."""
 
 
 @dataclass(frozen=True)
@@ -26,6 +30,7 @@ def assigned(clear: list[str], items: list[str], said: Said) -> dict[str, list[s
         lambda value, item: initials(item) == value.casefold(),
         lambda value, item: means(value, item, said),
         lambda value, item: abbreviates(value, item),
+        lambda value, item: cut_short(value, item),
     )
     for way in ways:
         free = [value for value in clear if not any(value in some for some in found.values())]
@@ -39,6 +44,15 @@ def abbreviates(value: str, item: str) -> bool:
     """Whether a short value has the initials of an item, in whatever order (`CN` for normal cognition)."""
     own = initials(item)
     return short(value) and len(own) > 1 and sorted(value.casefold()) == sorted(own)
+
+
+def cut_short(value: str, item: str) -> bool:
+    """Whether a value is how a word of an item begins (`Pneu`, `Cov`), or one that means the same (`Reg` for healthy)."""
+    own = value.casefold()
+    if len(own) < LEAST_OF_WORD or not own.isalpha():
+        return False
+    spoken = NEGATIVE if negative(item) else telling(item) | {one for word in telling(item) for one in synonyms(word)}
+    return any(word != own and word.startswith(own) for word in spoken)
 
 
 def short(value: str) -> bool:

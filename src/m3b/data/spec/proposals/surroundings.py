@@ -152,8 +152,11 @@ def best_join(survey: Survey, images: ImageSet, table: str) -> Join | None:
         if one.left.owner == table and one.left.kind == "column" and one.right.owner in ids and one.right.kind != "member"
     ]  # fmt: skip
     usable = [one for one in found if image_key(images, one) and (one.chance < 0.5 or _numbers_all(one))]
+    most = max((one.files for one in usable), default=0)
+    telling = [one for one in usable if 1 in (one.most_left, one.most_right) and 2 * one.files >= most]
     return max(
-        usable,
+        telling
+        or usable,  # many rows that name many files alike (a folder called as a column says) tell them apart by chance
         key=lambda one: (one.files, round(one.left_share, 2), one.right.kind == "path", -one.chance),
         default=None,
     )
