@@ -519,3 +519,49 @@ def test_the_mean_shape_is_what_a_trained_model_has_to_beat() -> None:
     assert blind([mask] * 5, [np.roll(mask, 20, axis=0)], plan) < 0.5
     layers = np.stack([mask == 1, mask > 0]).astype(np.uint8)
     assert blind([layers], [layers], {**plan, "overlap": True}) > 0.95
+
+
+def test_what_is_dark_differs_from_channel_to_channel(tmp_path: Path) -> None:
+    """A CT in Hounsfield units and an MR beside it were both surrounded by the mean of what is dark in either."""
+    project = assemble_segmentation(tmp_path / "work")
+    call(project, "example/make_example.py", "--cases", "6", "--size", "16")
+    code = """
+import numpy as np, torch
+from Utils.named import dark_of
+from Utils.preprocess import crop_or_pad, surrounded
+from Utils.windows import cut, sliding
+ct = {"mode": "window", "low": -160, "high": 240, "mean": 0.4, "std": 0.2}
+mr = {"mode": "foreground"}
+facts = {"by_channel": {"ct": {"dark": 0.0}, "mr": {"dark": -0.7}}}
+fill = dark_of(facts, {"mode": "each", "channels": {"mr": mr, "ct": ct}})
+assert fill == [-2.0, -0.7], fill
+assert dark_of({"by_channel": {"a": {"dark": -0.7}, "b": {"dark": -0.7}}}, mr) == -0.7
+image = np.stack([np.full((4, 4, 4), 1.0), np.full((4, 4, 4), 5.0)]).astype(np.float32)
+block = cut(image, (-1, 0, 0), (6, 4, 4), fill)
+assert [float(v) for v in block[:, 0, 0, 0]] == [-2.0, np.float32(-0.7)], block[:, 0, 0, 0]
+assert (block[:, 1:5] == image).all()
+assert (cut(image, (-1, 0, 0), (6, 4, 4), 0.5)[:, 0] == 0.5).all()
+seen = []
+def run(part):
+    seen.append(part)
+    return part.sum(dim=1, keepdim=True)
+found = sliding(torch.from_numpy(image), run, (8, 4, 4), fill, torch.device("cpu"))
+assert found.shape == (1, 4, 4, 4)
+assert torch.allclose(seen[0][0, :, 0, 0, 0], torch.tensor([-2.0, -0.7]))
+assert (surrounded(image, [(1, 1)] * 3, 0.0)[:, 0] == 0).all()
+low = image.copy(); low[0, 0, 0, 0], low[1, 0, 0, 0] = -3, 2
+assert [float(v) for v in crop_or_pad(low, (6, 6, 6))[:, -1, -1, -1]] == [-3.0, 2.0]
+"""
+    call(project, "-c", code)
+    code = """
+import json, plan
+from Datapath.dataloader import read_index
+facts = plan.fingerprint(read_index(), json.load(open("Datapath/label_dict.json")))
+try:
+    plan.make_plan(facts, 5, False, ["pad_value=[0,0,0,0,0,0,0]"])
+except SystemExit as error:
+    assert "one for each of the" in str(error), error
+else:
+    raise AssertionError("taken")
+"""
+    call(project, "-c", code)

@@ -181,6 +181,11 @@ def check(plan: dict[str, Any]) -> None:
                 "one a level"
             )
     chain.check(plan)
+    pads = plan.get("pad_value")
+    if isinstance(pads, list) and len(pads) != int(plan["channels"]):
+        raise SystemExit(
+            f"pad_value {pads} in plan.json: one number, or one for each of the {plan['channels']} channels"
+        )
     if plan.get("keep") not in (None, "last", "best"):
         raise SystemExit(f"keep {plan['keep']!r} in plan.json: last and best weights are known")
     wrong = [name for name in plan.get("refine") or {} if name not in plan["classes"]]

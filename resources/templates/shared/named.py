@@ -63,12 +63,14 @@ def intensity_of(facts: Facts, choose: Callable[[dict[str, Any]], Rule]) -> Rule
     return first if all(rule == first for rule in others) else {"mode": "each", "channels": rules}
 
 
-def dark_of(facts: Facts, rule: Mapping[str, Any]) -> float:
-    """What surrounds an image in the network's eyes: one value for all channels, the middle of theirs."""
+def dark_of(facts: Facts, rule: Mapping[str, Any]) -> float | list[float]:
+    """What surrounds an image in the network's eyes: one value, or of named channels that differ in it one each."""
     own = facts["by_channel"]
     rules = rule.get("channels") or dict.fromkeys(own, rule)
-    found = [dark_value({**facts, **own[name]}, one) for name, one in rules.items()]
-    return round(float(np.mean(found)), 3) if found else dark_value(facts, rule)
+    found = [dark_value({**facts, **own[name]}, rules[name]) for name in own]
+    if not found:
+        return dark_value(facts, rule)
+    return found[0] if len(set(found)) == 1 else found
 
 
 def channels_of(facts: Facts, most: int) -> dict[str, Any]:

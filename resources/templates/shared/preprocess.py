@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -97,7 +97,7 @@ def resize(array: np.ndarray, size: tuple[int, ...]) -> np.ndarray:
 
 
 def crop_or_pad(array: np.ndarray, size: tuple[int, ...]) -> np.ndarray:
-    """Centred; padding takes the image's own minimum."""
+    """Centred; padding takes each channel's own minimum."""
     for axis, want in enumerate(size, start=1):
         have = array.shape[axis]
         if have > want:
@@ -105,7 +105,16 @@ def crop_or_pad(array: np.ndarray, size: tuple[int, ...]) -> np.ndarray:
             array = np.take(array, range(start, start + want), axis=axis)
         elif have < want:
             before = (want - have) // 2
-            widths = [(0, 0)] * array.ndim
-            widths[axis] = (before, want - have - before)
-            array = np.pad(array, widths, constant_values=float(array.min()))
+            widths = [(0, 0)] * (array.ndim - 1)
+            widths[axis - 1] = (before, want - have - before)
+            array = surrounded(array, widths, array.reshape(len(array), -1).min(axis=1))
     return array
+
+
+def surrounded(
+    array: np.ndarray, widths: Sequence[tuple[int, int]], fill: float | Sequence[float] | np.ndarray
+) -> np.ndarray:
+    """(C, *shape) with so much before and after each axis of the shape: one value, or one a channel, since what is dark in
+    a CT is another number than what is dark in the MR beside it."""
+    values = np.broadcast_to(np.asarray(fill, array.dtype), (len(array),))
+    return np.stack([np.pad(part, widths, constant_values=value) for part, value in zip(array, values, strict=True)])

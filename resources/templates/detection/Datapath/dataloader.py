@@ -15,6 +15,7 @@ import torch
 from Datapath.cases import Cases
 from Datapath.index import hold_out, read_index
 from torch.utils.data import Dataset
+from Utils.preprocess import surrounded
 
 CUT = 0.5  # of a box outside the patch: from there on it is not asked for, and not counted as wrong either
 
@@ -97,7 +98,7 @@ class Patches(Dataset[dict[str, torch.Tensor]]):
 
 
 def cut(array: np.ndarray, start: Sequence[int], patch: Sequence[int], fill: float | None = None) -> np.ndarray:
-    """The patch of (C, *image) from `start`, which may be negative; what lies outside is `fill`, or the image's corner."""
+    """The patch of (C, *image) from `start`, which may be negative; what lies outside is `fill`, or each channel's corner."""
     places = tuple(
         slice(max(0, s), max(0, min(n, s + p))) for s, n, p in zip(start, array.shape[1:], patch, strict=True)
     )
@@ -105,8 +106,7 @@ def cut(array: np.ndarray, start: Sequence[int], patch: Sequence[int], fill: flo
     widths = [(max(0, -s), p - max(0, -s) - n) for s, p, n in zip(start, patch, piece.shape[1:], strict=True)]
     if not any(any(pair) for pair in widths):
         return piece
-    value = float(array.reshape(-1)[0]) if fill is None else fill
-    return np.pad(piece, [(0, 0), *widths], constant_values=value)
+    return surrounded(piece, widths, array.reshape(len(array), -1)[:, 0] if fill is None else fill)
 
 
 def collate(items: Sequence[dict[str, torch.Tensor]]) -> dict[str, torch.Tensor]:

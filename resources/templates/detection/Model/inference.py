@@ -11,6 +11,7 @@ import torch
 from Model.detector import decode
 from torch.nn import functional
 from Utils.boxes import suppress
+from Utils.preprocess import surrounded
 
 OVERLAP = 0.25
 
@@ -45,9 +46,9 @@ def _padded(array: np.ndarray, patch: Sequence[int]) -> tuple[np.ndarray, list[i
     """At least one patch large, the image in the middle; and how much was put before it."""
     before = [max(0, want - have) // 2 for have, want in zip(array.shape[1:], patch, strict=True)]
     after = [max(0, want - have) - b for have, want, b in zip(array.shape[1:], patch, before, strict=True)]
-    value = float(array.reshape(-1)[0])
-    widths = [(0, 0), *zip(before, after, strict=True)]
-    return (np.pad(array, widths, constant_values=value) if any(before) or any(after) else array), before
+    if not any(before) and not any(after):
+        return array, before
+    return surrounded(array, list(zip(before, after, strict=True)), array.reshape(len(array), -1)[:, 0]), before
 
 
 def bell(patch: Sequence[int]) -> torch.Tensor:

@@ -17,6 +17,7 @@ from Model.detector import distances
 from Model.network import build_model
 from torch import nn
 from Utils.channels import read_case
+from Utils.preprocess import surrounded
 from Utils.volumes import prepare_image
 
 HERE = Path(__file__).resolve().parent
@@ -70,7 +71,7 @@ def examples(paths: Sequence[Any] = ()) -> dict[str, list[tuple[torch.Tensor, ..
 def _middle(array: np.ndarray, patch: Sequence[int]) -> torch.Tensor:
     """(1, C, *patch) out of the middle of (C, *shape), with the corner's value where there is no image."""
     widths = [(max(0, want - have) // 2,) * 2 for have, want in zip(array.shape[1:], patch, strict=True)]
-    wide = np.pad(array, [(0, 0), *((a, b + 1) for a, b in widths)], constant_values=float(array.flat[0]))
+    wide = surrounded(array, [(a, b + 1) for a, b in widths], array.reshape(len(array), -1)[:, 0])
     spots = [slice((n - want) // 2, (n - want) // 2 + want) for n, want in zip(wide.shape[1:], patch, strict=True)]
     return torch.from_numpy(np.ascontiguousarray(wide[(slice(None), *spots)]))[None]
 

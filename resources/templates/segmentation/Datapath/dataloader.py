@@ -68,7 +68,7 @@ class Patches(Dataset[dict[str, torch.Tensor]]):
         self.volumes, self.rows = volumes, rows
         self.records = [records[int(row)] for row in rows]
         self.resize(plan["patch"], plan["patch"])
-        self.share, self.pad = float(plan["foreground"]), float(plan["pad_value"])
+        self.share, self.pad = float(plan["foreground"]), plan["pad_value"]
         self.length = max(int(plan.get("epoch_patches") or 0), 1)
 
     def resize(self, patch: Sequence[int], cut: Sequence[int]) -> None:

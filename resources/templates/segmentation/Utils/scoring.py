@@ -20,7 +20,7 @@ def run_whole(model: torch.nn.Module, image: torch.Tensor, plan: Mapping[str, An
     voxels = int(np.prod(window))
     batch = max(1, int(np.prod(plan["patch"])) * int(plan["batch"]) // voxels)
     found = sliding(
-        image, lambda part: model(pixel_values=part)["logits"], window, float(plan["pad_value"]), device, batch, mirror
+        image, lambda part: model(pixel_values=part)["logits"], window, plan["pad_value"], device, batch, mirror
     )
     return unfold(found, plan) if plan.get("chains") else found
 

@@ -10,15 +10,19 @@ import numpy as np
 import torch
 from torch.nn import functional
 
+Fill = float | Sequence[float]
+"""What lies outside an image: one value, or one a channel."""
 
-def cut(array: np.ndarray, start: Sequence[int], size: Sequence[int], fill: float) -> np.ndarray:
+
+def cut(array: np.ndarray, start: Sequence[int], size: Sequence[int], fill: Fill) -> np.ndarray:
     """The block of the last axes that begins at `start` (which may be negative); outside of the array is `fill`."""
     lead = array.ndim - len(size)
     spans = [(max(0, s), min(have, s + n)) for s, n, have in zip(start, size, array.shape[lead:], strict=True)]
     inside = array[(..., *(slice(low, high) for low, high in spans))]
     if inside.shape[lead:] == tuple(size):
         return np.array(inside)
-    block = np.full((*array.shape[:lead], *size), fill, array.dtype)
+    outside = np.asarray(fill, array.dtype).reshape(-1, *(1,) * len(size)) if np.ndim(fill) else fill
+    block = np.full((*array.shape[:lead], *size), outside, array.dtype)
     block[(..., *(slice(low - s, high - s) for (low, high), s in zip(spans, start, strict=True)))] = inside
     return block
 
@@ -62,7 +66,7 @@ def sliding(
     image: torch.Tensor,
     run: Callable[[torch.Tensor], torch.Tensor],
     window: Sequence[int],
-    fill: float,
+    fill: Fill,
     device: torch.device,
     batch: int = 2,
     mirror: Sequence[int] = (),
@@ -74,7 +78,10 @@ def sliding(
     shape = image.shape[1:]
     room = [max(0, want - have) for have, want in zip(shape, window, strict=True)]
     widths = [part for free in reversed(room) for part in (free // 2, free - free // 2)]
-    padded = functional.pad(image, widths, value=fill)
+    padded = torch.stack([
+        functional.pad(part, widths, value=float(value))
+        for part, value in zip(image, np.broadcast_to(fill, len(image)), strict=True)
+    ])  # fmt: skip
     places = list(product(*(starts(have, want) for have, want in zip(padded.shape[1:], window, strict=True))))
     weight, total, norm = importance(window), None, torch.zeros(padded.shape[1:])
     for first in range(0, len(places), batch):

@@ -17,6 +17,7 @@ from Model.network import build_model
 from torch import nn
 from Utils import ordered
 from Utils.channels import read_case
+from Utils.preprocess import surrounded
 from Utils.scoring import run_whole
 from Utils.volumes import prepare_image
 from Utils.windows import steps_of, window_of
@@ -77,7 +78,7 @@ def _middle(array: np.ndarray, plan: dict[str, Any]) -> torch.Tensor:
     """(1, C, *window) out of the middle of (C, *shape), padded as in predictions."""
     window = window_of(array.shape[1:], plan)
     widths = [(max(0, want - have) // 2,) * 2 for have, want in zip(array.shape[1:], window, strict=True)]
-    wide = np.pad(array, [(0, 0), *((a, b + 1) for a, b in widths)], constant_values=float(plan["pad_value"]))
+    wide = surrounded(array, [(a, b + 1) for a, b in widths], plan["pad_value"])
     spots = [slice((n - want) // 2, (n - want) // 2 + want) for n, want in zip(wide.shape[1:], window, strict=True)]
     return torch.from_numpy(np.ascontiguousarray(wide[(slice(None), *spots)]))[None]
 
