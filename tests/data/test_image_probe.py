@@ -130,3 +130,34 @@ def test_a_heap_of_lookalikes_stays_bounded() -> None:
 def test_an_image_without_pixels_is_an_error_and_no_crash(tmp_path: Path, shape: tuple[int, ...], dim: int) -> None:
     nibabel.save(nibabel.Nifti1Image(np.zeros(shape, np.float32), np.eye(4)), tmp_path / "empty.nii")
     assert f"empty.nii: its header says dim[{dim}] '0'; a whole number from 1" in examine("empty.nii", tmp_path).error
+
+
+def scan(seed: int) -> np.ndarray:
+    """A smooth volume, different for every seed."""
+    from scipy import ndimage
+
+    noise = np.random.default_rng(seed).normal(0, 1, (40, 44, 48))
+    return np.asarray(1000 * ndimage.gaussian_filter(noise, 3) / 0.02, np.float32)
+
+
+def of_volume(array: np.ndarray, file: Path) -> ImageProbe:
+    nibabel.save(nibabel.Nifti1Image(array, np.eye(4)), file)
+    return examine(file.name, file.parent)
+
+
+def test_a_volume_is_a_copy_by_all_its_slices_and_not_by_the_middle_one(tmp_path: Path) -> None:
+    looks = {str(at): of_volume(scan(at), tmp_path / f"{at}.nii.gz") for at in range(6)}
+    assert near_pairs(looks) == []
+    marked, noisy, grafted = scan(0), scan(1), scan(2)
+    marked[10:14, 10:14, 24] = 2.5 * marked.std()  # an arrow burnt into the slice in the middle
+    noisy += np.random.default_rng(9).normal(0, 20, noisy.shape).astype(np.float32)
+    grafted[:, :, 23:26] = scan(3)[:, :, 23:26]  # another scan, with the middle of this one
+    looks["marked"] = of_volume(marked, tmp_path / "marked.nii.gz")
+    looks["noisy"] = of_volume(noisy, tmp_path / "noisy.nii.gz")
+    looks["grafted"] = of_volume(grafted, tmp_path / "grafted.nii.gz")
+    alike = (
+        float(looks["marked"].thumbnail @ looks["0"].thumbnail),
+        float(looks["grafted"].thumbnail @ looks["3"].thumbnail),
+    )
+    assert alike[0] < 0.9985 < alike[1], "by the middle slice it was the other way round"
+    assert near_pairs(looks) == [("0", "marked"), ("1", "noisy")]

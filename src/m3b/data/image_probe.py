@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 
 Target = tuple[MaskLook | None, BoxLook | None]
 SIDE = 24
+WHOLE = (16, 16, 12)
+"""Means along rows, columns and slices by which whole volumes are compared."""
+SAMPLED = 8
+"""Voxels along an axis that a mean is taken of, at most: of large volumes every n-th counts."""
 NEAR = 0.9985
 """Correlation of two 24 x 24 thumbnails above which two images count as nearly the same. Two radiographs of
 different people stay below 0.99 as a rule; re-compressed or slightly rescaled copies lie above 0.999."""
@@ -37,6 +41,8 @@ class ImageProbe:
     digest: str = ""
     thumbnail: NDArray[np.float32] | None = None
     detail: NDArray[np.float32] | None = None
+    whole: NDArray[np.float32] | None = None
+    """Of a volume, the same of all of it: one slice may be that of another scan, and a copy's may not."""
     flat: bool = False
     error: str = ""
     size: tuple[int, ...] = ()
@@ -71,7 +77,8 @@ def examine(image: Image, work: Path, target: Callable[[Any], Target] | None = N
         digest_of(array),
         thumbnail,
         detail,
-        flat,
+        whole=_whole(array[0]) if array.ndim == 4 else None,
+        flat=flat,
         size=tuple(array.shape),
         spacing=read.spacing,
         bytes=array.nbytes,
@@ -101,6 +108,21 @@ def _thumbnail(array: Any) -> tuple[NDArray[np.float32], NDArray[np.float32], bo
     return (small / norm if norm > 1e-9 else np.zeros_like(small)).astype(np.float32), fine, flat
 
 
+def _whole(volume: Any) -> NDArray[np.float32] | None:
+    """Zero-mean, unit-norm area means of a volume (H, W, D); None where they are all the same."""
+    import numpy as np
+
+    steps = tuple(max(1, have // (SAMPLED * want)) for have, want in zip(volume.shape, WHOLE, strict=True))
+    small = np.asarray(volume[tuple(slice(None, None, step) for step in steps)], dtype=np.float64)
+    small = np.nan_to_num(small, posinf=0.0, neginf=0.0)
+    for side in WHOLE:  # each pass takes the first axis and puts it last
+        rest = small.shape[1:]
+        small = np.moveaxis(area_means(small.reshape(len(small), -1), side).reshape(side, *rest), 0, -1)
+    small = (small - small.mean()).ravel()
+    norm = float(np.linalg.norm(small))
+    return (small / norm).astype(np.float32) if norm > 1e-9 else None
+
+
 def area_means(plane: NDArray[np.float64], side: int) -> NDArray[np.float64]:
     """`side` rows of exact means: a row that two of them share counts for each by its share."""
     import numpy as np
@@ -114,17 +136,27 @@ def area_means(plane: NDArray[np.float64], side: int) -> NDArray[np.float64]:
 
 
 def near_pairs(looks: dict[str, ImageProbe]) -> list[tuple[str, str]]:
-    """Pairs of different images whose thumbnails correlate above `NEAR`; exact copies are left out.
+    """Pairs of different images whose thumbnails correlate above `NEAR`; exact copies are left out. Two volumes are compared
+    by the whole of both, a volume and a picture by its middle slice.
 
     At most `MAX_COMPARED` images are compared, in blocks, so memory stays below a few hundred MiB; the search ends
     at `MAX_PAIRS`.
     """
+    keys = [key for key, look in looks.items() if look.thumbnail is not None and not look.flat][:MAX_COMPARED]
+    volumes = [key for key in keys if looks[key].whole is not None]
+    deep = frozenset(volumes)
+    flat = [pair for pair in _alike(keys, looks, _pixels) if not deep.issuperset(pair)]
+    return sorted([*flat, *_alike(volumes, looks, _volume)])[:MAX_PAIRS]
+
+
+def _alike(
+    keys: Sequence[str], looks: Mapping[str, ImageProbe], take: Callable[[ImageProbe], NDArray[np.float32]]
+) -> list[tuple[str, str]]:
     import numpy as np
 
-    keys = [key for key, look in looks.items() if look.thumbnail is not None and not look.flat][:MAX_COMPARED]
     if len(keys) < 2:
         return []
-    matrix = np.stack([_pixels(looks[key]) for key in keys])
+    matrix = np.stack([take(looks[key]) for key in keys])
     digests = np.unique([looks[key].digest for key in keys], return_inverse=True)[1]
     pairs: list[tuple[str, str]] = []
     for start in range(0, len(keys), 512):
@@ -142,3 +174,9 @@ def _pixels(look: ImageProbe) -> NDArray[np.float32]:
     if look.thumbnail is None:
         raise ValueError("a look without pixels cannot be compared")
     return look.thumbnail
+
+
+def _volume(look: ImageProbe) -> NDArray[np.float32]:
+    if look.whole is None:
+        raise ValueError("a look at a picture cannot be compared as a volume")
+    return look.whole
