@@ -39,3 +39,26 @@ def test_nothing_that_fits_is_told_of_the_task_first_thought_of(tmp_path: Path) 
     assert "8 pictures" in seen.insufficient
     with pytest.raises(WrongUse, match="empty"):
         look(tmp_path / "data", " ", tmp_path / "place")
+
+
+def objects(root: Path) -> None:
+    """A table with a row an object: box and kind of cell; most images show both kinds."""
+    rows = ["filename,xmin,ymin,xmax,ymax,cell_type"]
+    for at in range(30):
+        picture(root / "images" / f"smear_{at:02d}.png", at)
+        for kind, left in (("red", 4), ("white", 24 if at else 30))[: 1 if at % 10 == 0 else 2]:
+            rows.append(f"smear_{at:02d}.png,{left + at % 5},{5 + at % 7},{left + 12},{22 + at % 3},{kind}")
+    (root / "cells.csv").write_text("\n".join(rows) + "\n")
+
+
+def test_a_table_of_objects_labels_no_images(tmp_path: Path) -> None:
+    """Read as a diagnosis by the column of the objects' kinds, four of thirty images were left, and it passed."""
+    objects(tmp_path / "raw")
+    (tmp_path / "place").mkdir()
+    seen = look(tmp_path / "raw", "Detect blood cells in these smears", tmp_path / "place")
+    assert (seen.task, seen.insufficient) == ("detection", "")
+    assert seen.counted["train"] + seen.counted["test"] == 30
+    (tmp_path / "other").mkdir()
+    seen = look(tmp_path / "raw", "Tell red from white blood cells", tmp_path / "other", task="diagnosis")
+    assert seen.insufficient
+    assert any("27 of 30 images have several labels" in one for one in seen.readings[0]["doubts"])

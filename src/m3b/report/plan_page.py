@@ -17,7 +17,8 @@ from .words import brief
 
 MAX_PNG = 4 * 2**20
 STYLE = (
-    ".cases{display:flex;flex-wrap:wrap;gap:14px}.cases figure{margin:0;max-width:560px}"
+    ".cases{display:grid;grid-template-columns:repeat(auto-fill,minmax(280px,1fr));gap:18px;align-items:start}"
+    ".cases figure{margin:0;max-width:560px}.cases figcaption{overflow-wrap:anywhere}td{overflow-wrap:anywhere}"
     ".cases img{display:block;max-width:100%;background:#121418}.cases pre{white-space:pre-wrap;margin:4px 0}"
 )
 
@@ -108,10 +109,10 @@ def is_png(text: Any) -> bool:
 
 def _left_out(counted: Mapping[str, Any]) -> Html:
     accounting = counted.get("accounting") or {}
-    used = [(f"{count:,} files", f"used as {what}") for what, count in (accounting.get("used") or {}).items()]
+    used = [(f"{count:,}", f"used as {what}") for what, count in (accounting.get("used") or {}).items()]
     left = [
         (
-            f"{one['files']:,} files",
+            f"{one['files']:,}",
             f"left out: {brief(one['reason'], 300)}",
             ", ".join(brief(e, 80) for e in one["examples"][:3]),
         )

@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from m3b.models.opened import Example
 
 
+BORNE_OUT = 0.2
+"""Score below which the readings for a guessed task are none, so that other tasks are tried."""
+
+
 @dataclass(frozen=True)
 class FolderLook:
     """What was found.
@@ -122,9 +126,9 @@ def _looked(
         job: dict[str, Any] = {"do": "propose", "request": request, "classes": [], "given": parts,
                "notes": own_notes(folder), "boxes": "box" in request.casefold() or None, "seconds": SURVEY_S}  # fmt: skip
         answer = outside({**job, "task": asked}, folder, place, reader)
-        for other in () if task or answer["readings"] else may_mean(request):
+        for other in () if task or any(one["score"] >= BORNE_OUT for one in answer["readings"]) else may_mean(request):
             found = outside({**job, "task": other}, folder, place, reader)
-            if found["readings"]:
+            if found["readings"] and not (found["insufficient"] and answer["readings"]):
                 asked, answer = other, found
                 break
         readings, insufficient = tuple(answer["readings"]), str(answer["insufficient"])

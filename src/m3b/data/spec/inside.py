@@ -138,6 +138,7 @@ def _compare(job: dict[str, Any], folder: Path) -> dict[str, Any]:
 
 def _proposals(job: dict[str, Any], found: Survey, most: int) -> list[Proposal]:
     """The readings that are proposed for what a job asks, within what a person has given."""
+    from m3b.data.spec.contested import weighed
     from m3b.data.spec.given import Given
     from m3b.data.spec.proposals import Ask, propose
     from m3b.data.spec.proposals.croissant import propose_croissant
@@ -150,7 +151,7 @@ def _proposals(job: dict[str, Any], found: Survey, most: int) -> list[Proposal]:
         return propose_given(found, ask, given, root, most)
     own = list(propose_croissant(found, ask, root))
     others = [one for one in propose(found, ask, most) if one.spec not in [mine.spec for mine in own]]
-    return sorted([*own, *others], key=lambda one: (not one.settles, -one.score))[:most]
+    return weighed(sorted([*own, *others], key=lambda one: (not one.settles, -one.score))[:most], root)
 
 
 DOERS: dict[str, Callable[[dict[str, Any], Path], dict[str, Any]]] = {
