@@ -6,6 +6,7 @@ import re
 import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
 from m3b.data.survey.columns import fold, is_missing
 from m3b.data.survey.divisions import Division, keys_by_path
@@ -16,6 +17,7 @@ from m3b.data.survey.kinds import IMAGES
 from m3b.data.survey.parts import sizes
 from m3b.data.survey.relations import Crossing, End, Grouping, Join
 from m3b.data.survey.sides import is_split, side_of
+from m3b.data.survey.table_facts import Column
 from m3b.data.survey.tables import Loaded
 
 _NUMBERED = r"(s|id|ids|no|nr|number|num|idx|code|key|uid|nummer|kennung|nummern)?"
@@ -35,9 +37,16 @@ _BESIDE = frozenset({
 _AUGMENTED = re.compile(r"transform|aug|rotat|flip|copy|crop|mirror|\.rf\.", re.I)
 STRENGTH = {
     "tag_patient": 0.95, "column_patient": 0.9, "word_patient": 0.85, "side_follows": 0.85, "augmentation": 0.6,
-    "word_case": 0.6, "column_case": 0.55, "tag_study": 0.6, "source_word": 0.5, "folder_of_several": 0.45,
+    "word_case": 0.6, "column_case": 0.55, "tag_study": 0.6, "source_word": 0.5, "column_unnamed": 0.5, "folder_of_several": 0.45,
     "leading_number": 0.35,
 }  # fmt: skip
+
+MIN_UNNAMED, MOST_UNNAMED = 10, 0.95
+"""Values of a column without a name that may be persons, and their share of the rows at most."""
+OLDEST = 120
+"""Numbers up to this may be ages."""
+BROKEN = 1.2
+"""Runs of equal values a value, at most: some persons come again further down."""
 
 Values = dict[str, str]
 """A value by path."""
@@ -110,6 +119,8 @@ def _columns(
         keys = keys_by_path(group, join)
         for column in table.fact.columns:
             evidence = _of_word(_own_name(column.name), "column_patient", "column_case")
+            if not table.fact.header and column.name != join.left.name:
+                evidence = _running(table, column)
             if not evidence or column.distinct < 2 or column.type in ("text", "boolean", "number"):
                 continue
             by_key: dict[str, str] = {}
@@ -118,6 +129,16 @@ def _columns(
                     by_key.update({key(join.rule, name): fold(items[0]) for name in names})
             values = {path: by_key[made] for path, made in keys.items() if made in by_key}
             yield End(kind="column", owner=table.fact.id, name=column.name), values, evidence
+
+
+def _running(table: Loaded, column: Column) -> list[str]:
+    """Evidence of a column without a name: rows that follow each other have one value, as those of a patient in a list."""
+    rows = [fold(items[0]) for items in table.cells(column.name) if items]
+    many = MIN_UNNAMED <= column.distinct <= MOST_UNNAMED * max(len(rows), 1)
+    if not many or (column.high is not None and column.high <= OLDEST) or len(rows) < table.fact.rows:
+        return []
+    runs = 1 + sum(one != other for one, other in pairwise(rows))
+    return ["column_unnamed"] if runs <= BROKEN * len(set(rows)) else []
 
 
 def names_patients(column: str) -> bool:
