@@ -8,37 +8,19 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from .arithmetic import divide
 from .cases import Floats
+from .operating import cumulated, precision_area
 from .pixels import PixelTables, from_above
 
 
 def image_ap(score: Floats, abnormal: NDArray[np.bool_], weights: Floats) -> Floats:
-    """Average precision of the images' anomaly scores.
+    """Average precision of the images' anomaly scores: (draws,), NaN where a draw has no abnormal image.
 
-    Args:
-        score: (cases,) the higher the more abnormal.
-        abnormal: (cases,) truth.
-        weights: (draws, cases).
-
-    Returns:
-        (draws,), NaN where a draw has no abnormal image.
+    Arguments as of `cumulated`.
     """
-    order = np.argsort(-score, kind="stable")
-    drawn = weights[:, order]
-    ends = np.append(np.flatnonzero(np.diff(score[order]) != 0), len(order) - 1)
-    hit = np.cumsum(np.where(abnormal[order], drawn, 0.0), axis=1)[:, ends]
-    return _area(hit, np.cumsum(drawn, axis=1)[:, ends])
+    return precision_area(*cumulated(score, abnormal, weights))
 
 
 def pixel_ap(tables: PixelTables, weights: Floats) -> Floats:
     """Average precision over the pixels of all images together: (draws,), NaN without an abnormal pixel."""
-    hit = from_above(weights, tables.abnormal)[:, 1:]
-    return _area(hit, hit + from_above(weights, tables.normal)[:, 1:])
-
-
-def _area(hit: Floats, taken: Floats) -> Floats:
-    """(draws,) from what is right and what is taken at each threshold, (draws, thresholds)."""
-    gained = np.diff(hit, axis=1, prepend=0.0)
-    precision = np.nan_to_num(divide(hit, taken))
-    return divide((gained * precision).sum(axis=1), hit[:, -1])
+    return precision_area(from_above(weights, tables.abnormal)[:, 1:], from_above(weights, tables.normal)[:, 1:])

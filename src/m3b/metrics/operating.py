@@ -36,16 +36,20 @@ def cumulated(score: Floats, positive: NDArray[np.bool_], weights: Floats) -> tu
     return above[:, last], (np.cumsum(ordered, axis=1) - above)[:, last]
 
 
-def average_precision(found: Floats, false: Floats) -> Floats:
+def precision_area(found: Floats, false: Floats) -> Floats:
     """Area under the precision-recall curve as a sum of steps: sum over thresholds of precision x rise of recall.
 
     Not interpolated, as scikit-learn's `average_precision_score`; Davis & Goadrich, ICML 2006, say why straight lines
-    between points of this curve are too kind.
+    between points of this curve are too kind. NaN where a draw has no positives.
     """
     rise = np.diff(found, axis=1, prepend=0.0)
     precision = np.nan_to_num(divide(found, found + false))
-    area = divide((rise * precision).sum(axis=1), found[:, -1])
-    return np.where(false[:, -1] > 0, area, np.nan)
+    return divide((rise * precision).sum(axis=1), found[:, -1])
+
+
+def average_precision(found: Floats, false: Floats) -> Floats:
+    """`precision_area`, NaN also where a draw has no negatives: then every ranking is as good."""
+    return np.where(false[:, -1] > 0, precision_area(found, false), np.nan)
 
 
 def sensitivity_at(specificity: float, found: Floats, false: Floats) -> Floats:
