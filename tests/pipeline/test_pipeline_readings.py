@@ -144,3 +144,9 @@ def test_a_look_before_a_run(tmp_path: Path) -> None:
         [*m3b_command(), "look", str(tmp_path / "none"), "x"], capture_output=True, text=True, check=False
     )
     assert nothing.returncode == 2
+    assert "There is no folder" in nothing.stderr
+    assert "Name the folder with the images" in nothing.stderr
+    spec = str(tmp_path / "spec.json")
+    of_file = subprocess.run([*m3b_command(), "look", spec, "x"], capture_output=True, text=True, check=False)
+    assert of_file.returncode == 2
+    assert "spec.json is a file. Name the folder with the images" in of_file.stderr

@@ -15,7 +15,11 @@ INSIDE = re.compile(r"Datapath|index_spec|train\.json|label_dict|readings/|resou
 """What only an agent can act on."""
 SAID = {
     "empty": ("rejected_data", "holds no files", "point --data at"),
-    "texts_only": ("failed", "12 text files (e.g. note_0.txt)", "Point --data at"),
+    "texts_only": (
+        "failed",
+        "12 text files (e.g. note_0.txt)",
+        "Name the folder with the images (`--data` of `m3b run`)",
+    ),
     "unreadable": ("rejected_data", "24 were tried, e.g. normal/s000.png", "export them again"),
     "masks_alone": ("failed", "masks (16 files with few values, e.g. masks/p00.png)", "Put the images into the folder"),
     "images_alone": ("failed", "24 pictures (e.g. images/s000.png)", "Add a table with a column that names the images"),

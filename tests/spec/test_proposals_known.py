@@ -154,3 +154,11 @@ def test_a_packed_folder_is_asked_to_be_unpacked(tmp_path: Path) -> None:
     assert propose(found, ask) == []
     assert "images.zip" in lacking(found, ask)
     assert "Unpack them" in lacking(found, ask)
+
+
+def test_an_empty_folder_is_not_said_to_hold_documents(tmp_path: Path) -> None:
+    said = lacking(survey(tmp_path), Ask("diagnosis", "Tell a from b"))
+    assert said.startswith("The folder holds no files. Name the folder with the images")
+    (tmp_path / "README.md").write_text("Images follow.")
+    said = lacking(survey(tmp_path), Ask("diagnosis", "Tell a from b"))
+    assert said.startswith("The folder holds no data, only documents or system files. Name the folder with the images")

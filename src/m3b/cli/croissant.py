@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from m3b.cli.run import Force
-from m3b.cli.show import spare
+from m3b.cli.show import demand_folder, spare
 from m3b.errors import WrongUse
 
 
@@ -34,8 +34,8 @@ def croissant(
     from m3b.writing import replace_text
 
     spare([out], force=force)
-    if data is not None and not data.is_dir():
-        raise WrongUse(f"{data} is no folder.")
+    if data is not None:
+        demand_folder(data)
     if Path(reading).expanduser().is_file():
         given = given_from(Path(reading), None)
         if data is None or given is None or given.index is None:

@@ -9,7 +9,7 @@ import typer
 
 from m3b.cli import reading as given
 from m3b.cli.run import Json
-from m3b.cli.show import echo, print_json
+from m3b.cli.show import demand_folder, echo, print_json
 from m3b.errors import DataError, WrongUse
 
 
@@ -47,8 +47,7 @@ def look(
     from m3b.untrusted import TemporaryFolder
     from m3b.writing import replace_text
 
-    if not folder.is_dir():
-        raise WrongUse(f"{folder} is no folder.")
+    demand_folder(folder)
     for place, option in ((out, "-o"), (page, "--page")):
         if place is not None and place.exists() and not force:
             raise WrongUse(f"{place} exists. Give --force to overwrite it, or another {option}.")

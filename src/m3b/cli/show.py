@@ -90,6 +90,18 @@ def as_flags(text: str) -> str:
 _OPTIONS = re.compile(r"(?<![\w-])(?:max_actions|max_tokens|max_cost|max_wall|train_minutes)(?![\w-])")
 
 
+def demand_folder(place: Path) -> None:
+    """Refuse what is no folder, and say whether it is absent or a file.
+
+    Raises:
+        WrongUse: `place` is no folder.
+    """
+    if place.is_dir():
+        return
+    found = f"{place} is a file." if place.exists() else f"There is no folder {place}."
+    raise WrongUse(f"{found} Name the folder with the images.")
+
+
 def spare(places: Iterable[Path], *, force: bool) -> None:
     """To be called before anything is made: what lies there already is somebody's.
 

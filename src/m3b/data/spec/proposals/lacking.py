@@ -13,6 +13,8 @@ from m3b.data.survey.facts import FileGroup
 from m3b.data.survey.relations import Survey
 
 FORMS = "PNG, JPEG, TIFF, DICOM, NIfTI, MetaImage, NRRD, NPY, NPZ, HDF5, MAT or video"
+NAME_IT = "Name the folder with the images (`--data` of `m3b run`)."
+"""A run takes the folder by an option, a look as its argument."""
 MAX_KINDS = 4
 """Kinds of files that are named."""
 WANTED = {
@@ -30,7 +32,7 @@ def lacking(survey: Survey, ask: Ask) -> str:
     groups = [group for group in survey.groups if not group.stray]
     images = image_sets(survey, ask.stacks)
     if not images:
-        return _no_images(groups)
+        return _no_images(groups) if survey.files else f"The folder holds no files. {NAME_IT}"
     broken = [group for group in groups if _none_opens(group)]
     if broken and all(group.id in {one.id for one in broken} for group in groups if group.kind in KINDS):
         return _none_open(broken)
@@ -52,11 +54,13 @@ def _no_images(groups: Sequence[FileGroup]) -> str:
     if packed:
         return (
             f"The folder holds {_counted(packed)} packed into archives, e.g. {_example(packed[0])}, and no image beside them. "
-            "Unpack them, and point --data at the folder with what they hold."
+            "Unpack them, and name the folder with what they hold."
         )
     if broken := [group for group in groups if _none_opens(group)]:
         return _none_open(broken)
-    return f"{_found(groups)} None of them is an image that m3b reads ({FORMS}). Point --data at the folder with the images."
+    if not groups:
+        return f"{_found(groups)} {NAME_IT}"
+    return f"{_found(groups)} None of them is an image that m3b reads ({FORMS}). {NAME_IT}"
 
 
 def _none_opens(group: FileGroup) -> bool:
