@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pydicom
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -186,3 +187,29 @@ def test_a_shape_without_area_is_named(tmp_path: Path) -> None:
     file.write_text(json.dumps({"shapes": [{"label": "organ", "shape_type": "point", "points": [[1, 1]]}]}))
     with pytest.raises(DataError, match="'point' with 1 points bounds no area"):
         labelme(file, SIZE, CLASSES, {})
+
+
+def test_slices_of_a_flat_folder_lie_in_the_order_of_their_places_and_not_of_their_names(tmp_path: Path) -> None:
+    """With names that are UIDs, the slices of a series were stacked in the order of their names."""
+    root = tmp_path / "raw"
+    for number in range(6):
+        series(tmp_path / "made" / str(number), f"1.2.3.{1000 + number}")
+        for at in range(4):
+            file = tmp_path / "made" / str(number) / f"{at}.dcm"
+            place = root / f"{(number * 4 + at) * 7919 % 101:03d}.dcm"
+            place.parent.mkdir(exist_ok=True)
+            file.rename(place)
+    made = read(
+        root,
+        tmp_path,
+        task="diagnosis",
+        images={"files": {"pattern": "*.dcm"}, "case": "{tag.SeriesInstanceUID}", "several": "slices"},
+        labels={
+            "sources": [{"keyword": "SeriesInstanceUID"}],
+            "classes": {name: [f"1.2.3.{1000 + n}" for n in range(at, 6, 2)] for at, name in enumerate("ab")},
+        },
+    )
+    assert len(made.train) + len(made.test) == 6
+    for record in (*made.train, *made.test):
+        places = [float(pydicom.dcmread(root / Path(one).name).ImagePositionPatient[2]) for one in record.images]
+        assert places == sorted(places), "along the normal of the slices"

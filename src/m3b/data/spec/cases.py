@@ -11,6 +11,7 @@ from m3b.data.reading import shared
 from m3b.data.spec.accounting import Accounting
 from m3b.data.spec.model import Files, Images
 from m3b.data.spec.patterns import PatternError, checked, compiled, filled
+from m3b.data.spec.slices import by_place
 from m3b.data.survey.keys import key as normal
 from m3b.data.survey.pairing_keys import beyond, match
 from m3b.data.survey.relations import Rule
@@ -146,7 +147,10 @@ def build_cases(
             some = some[:1]
         own_folder = name if images.unit == "folder" else None
         some = [replace(item, reference=f"{item.reference}{clip}") for item in some]
-        cases.append(CaseDraft(name, sorted(some, key=lambda item: natural(item.reference)), folder=own_folder))
+        some = sorted(some, key=lambda item: natural(item.reference))
+        if images.several == "slices" and "{tag." in images.case:
+            some = [some[at] for at in by_place(folder.lookup, [item.slots for item in some])]
+        cases.append(CaseDraft(name, some, folder=own_folder))
     for channel in images.channels:
         found = folder.items(channel.files, (channel.case,))
         if channel.by:
