@@ -77,6 +77,14 @@ def test_states_from_plan_to_predictions(project: Path, tmp_path: Path) -> None:
     assert set(metrics["over_draws"]) == {"fewshot", "image"}
     assert len(metrics["over_draws"]["fewshot"]["draws"]) == 2
     call(project, "export.py", "--out", "Deliver")
+    card = (project / "Deliver/README.md").read_text()
+    assert "Taught with 6 examples of each state." in card
+    for engine, name in (("fewshot", "few-shot detector"), ("image", "ordinary network")):
+        one = metrics["over_draws"][engine]
+        (line,) = [line for line in card.splitlines() if line.startswith(f"- {name}")]
+        assert ", ".join(f"{value:.3f}" for value in one["draws"]) in line
+        assert f"mean {one['mean']:.3f}, standard deviation {one['deviation']:.3f}" in line
+    assert card.count(", delivered: ") == 1
     answers = predicted(project, tmp_path, "data/x/0.png", "data/x/39.png", "Datapath/train.json")
     assert "error" in answers[2]
     assert all(0 <= float(str(one["anomaly_score"])) <= 1 for one in answers[:2])
@@ -131,6 +139,9 @@ def test_without_a_backbone_it_is_said_and_an_ordinary_network_trained(project: 
         ("backbone=/nowhere", "is no folder"),
         ("fewshot.protocol=other", "it is m3b or paper"),
         ("fewshot.shots=0", "it is a whole number from 1"),
+        ("fewshot.shots=true", "fewshot.shots is True; it is a whole number from 1"),
+        ("fewshot.draws=0", "fewshot.draws is 0; it is a whole number from 1"),
+        ("fewshot.epochs=many", "fewshot.epochs is 'many'; it is a whole number from 1"),
     ],
 )
 def test_settings_that_cannot_be_are_refused(project: Path, tmp_path: Path, setting: str, says: str) -> None:

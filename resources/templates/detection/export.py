@@ -55,6 +55,8 @@ BESIDE = {"transformers": "transformers", "open_clip": "open_clip_torch"}
 REQUIREMENTS = ("torch", "numpy", "scipy", "safetensors", "pillow", "pydicom", "nibabel", "SimpleITK", "h5py")
 WEIGHTS = Path("Logout/model/best.safetensors")
 CALIBRATION = Path("Logout/calibration.json")
+METRICS = Path("Logout/metrics.json")
+ENGINES = {"fewshot": "few-shot detector", "image": "ordinary network"}
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -151,8 +153,30 @@ def _readme_fewshot(plan: dict[str, Any]) -> str:
         f"# Anomaly detector: {', '.join(plan['classes'])}\n\n"
         "    pip install -r requirements.txt\n    python predict.py IMAGE... -o predictions.json [--masks DIR]\n\n"
         f"Takes pictures and gives {shown}an anomaly score (0 to 1) of each as a whole. Scores and maps of an image do not "
-        "depend on the others that are asked about. Not a medical device.\n"
+        "depend on the others that are asked about. Not a medical device.\n\n" + _examples(plan)
     )
+
+
+def _examples(plan: dict[str, Any]) -> str:
+    """How many examples it was taught with, and what each engine that was tried reached in every draw of them."""
+    measured = json.loads(METRICS.read_text()).get("over_draws", {}) if METRICS.exists() else {}
+    shots = plan["fewshot"]["shots"]
+    lines = [f"Taught with {'all training cases' if shots is None else f'{shots} examples of each state'}."]
+    for engine, one in measured.items():
+        kept = ", delivered" if engine == plan["engine"] else ""
+        draws = ", ".join("not measured" if value is None else f"{value:.3f}" for value in one["draws"])
+        mean = (
+            f", mean {one['mean']:.3f}, standard deviation {one['deviation']:.3f}"
+            if len(one["draws"]) > 1 and "mean" in one
+            else ""
+        )
+        lines.append(f"- {ENGINES[engine]}{kept}: {draws}{mean}")
+    if measured:
+        lines.insert(
+            1,
+            "AUROC of images, a figure a draw, on labelled cases outside the draw, or on its held-out part where none are left:\n",
+        )
+    return "\n".join(lines) + "\n"
 
 
 if __name__ == "__main__":

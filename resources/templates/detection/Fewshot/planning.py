@@ -140,12 +140,19 @@ def follow(plan: dict[str, Any]) -> None:
     if few.get("protocol") not in ("m3b", "paper"):
         raise SystemExit(f"fewshot.protocol is {few.get('protocol')!r}; it is m3b or paper")
     shots = few.get("shots")
-    if shots is not None and (not isinstance(shots, int) or shots < 1):
+    if shots is not None and not _counts(shots):
         raise SystemExit(f"fewshot.shots is {shots!r}; it is a whole number from 1, or null for all cases")
+    for name in ("draws", "epochs"):
+        if not _counts(few.get(name)):
+            raise SystemExit(f"fewshot.{name} is {few.get(name)!r}; it is a whole number from 1")
     if few["protocol"] == "paper":
         plan["backbone"]["norm"] = False
         plan["prompts"] = default_prompts(str(plan["prompts"]["object"]), paper=True)
     plan["patch"] = [int(plan["backbone"]["size"])] * 2
+
+
+def _counts(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
 
 
 def told(plan: Mapping[str, Any]) -> list[str]:
