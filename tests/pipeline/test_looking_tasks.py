@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 from wrong_kit import picture, polyps
 
+from m3b.cli.app import app
 from m3b.errors import WrongUse
 from m3b.run.looking import look, may_mean
 
@@ -62,3 +65,20 @@ def test_a_table_of_objects_labels_no_images(tmp_path: Path) -> None:
     seen = look(tmp_path / "raw", "Tell red from white blood cells", tmp_path / "other", task="diagnosis")
     assert seen.insufficient
     assert any("27 of 30 images have several labels" in one for one in seen.readings[0]["doubts"])
+
+
+def test_without_a_request_it_is_told_what_is_there(tmp_path: Path) -> None:
+    objects(tmp_path / "raw")
+    shown = CliRunner().invoke(app, ["look", str(tmp_path / "raw")])
+    assert shown.exit_code == 0, shown.output
+    assert "images/smear_{number}.png x 30: 2D picture 32x32" in shown.output
+    assert "as detection: images/smear_{number}.png, boxes from cells.csv" in shown.output
+    told = json.loads(CliRunner().invoke(app, ["look", str(tmp_path / "raw"), "--json"]).output)
+    assert {one["task"] for one in told["readings"]} >= {"detection", "diagnosis"}
+    (tmp_path / "empty").mkdir()
+    for words, why in (
+        (["look", str(tmp_path / "empty")], "holds no images, tables or annotations"),
+        (["look", str(tmp_path / "raw"), "--page", "x.html"], "say what the model shall do"),
+    ):
+        done = CliRunner().invoke(app, words)
+        assert why in str(done.exception)

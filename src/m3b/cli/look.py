@@ -15,7 +15,9 @@ from m3b.errors import DataError, WrongUse
 
 def look(
     folder: Annotated[Path, typer.Argument(help="A data folder.")],
-    request: Annotated[str, typer.Argument(help="What the model shall do, as for `m3b run`.")],
+    request: Annotated[
+        str, typer.Argument(help="What the model shall do, as for `m3b run`. Without it: what the folder holds.")
+    ] = "",
     task: Annotated[
         str,
         typer.Option(
@@ -40,7 +42,10 @@ def look(
     force: Annotated[bool, typer.Option("--force", help="Overwrite what is there.")] = False,
     json: Json = False,
 ) -> None:
-    """Show how a folder would be read for a request: cases, classes, patients, split, and what is left out."""
+    """Show how a folder would be read for a request: cases, classes, patients, split, and what is left out.
+
+    Without a request: what all files hold, and how each task could be read from them.
+    """
 
     import m3b.run.looking as looking
     from m3b.run.given import given_from
@@ -51,6 +56,11 @@ def look(
     for place, option in ((out, "-o"), (page, "--page")):
         if place is not None and place.exists() and not force:
             raise WrongUse(f"{place} exists. Give --force to overwrite it, or another {option}.")
+    if not request.strip() and not task and index is None:
+        if page is not None or out is not None:
+            raise WrongUse("-o and --page are of one reading: say what the model shall do, or give --task.")
+        _overview(folder, json=json)
+        return
     said = given_from(index, given.reading(labels, image_column, label_column, patient_column, masks, classes, split))
     with TemporaryFolder("look") as scratch:
         try:
@@ -67,3 +77,23 @@ def look(
         echo("\n".join(seen.lines()))
     if seen.insufficient:
         raise typer.Exit(1)
+
+
+def _overview(folder: Path, *, json: bool) -> None:
+    """What is there, before anybody says what it is for."""
+    import m3b.run.looking as looking
+    from m3b.agents.reading_lines import read_lines
+    from m3b.untrusted import TemporaryFolder
+
+    with TemporaryFolder("look") as scratch:
+        try:
+            found = looking.overview(folder.resolve(), scratch)
+        except DataError as error:
+            raise WrongUse(str(error)) from error
+    if json:
+        print_json(found.model_dump(mode="json"))
+        return
+    if not found.lines:
+        raise WrongUse(f"{folder} holds no images, tables or annotations.")
+    echo("\n".join(read_lines(found)))
+    echo(f'how one of them would be read: m3b look {folder} "what the model shall do"')

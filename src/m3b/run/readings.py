@@ -49,6 +49,22 @@ def questions() -> list[tuple[str, bool | None]]:
     return [(one.name, boxes) for one in own for boxes in ((None, True) if one.box_metrics else (None,))]
 
 
+def folder_read(asked: Sequence[tuple[str, bool | None]], answer: Mapping[str, Any]) -> FolderRead:
+    """What the job `overview` answered to `questions()`: the folder's lines, and the best reading of each question."""
+    found = [
+        TaskReading(
+            task=task,
+            boxes=boxes,
+            title=best["title"],
+            score=best["score"],
+            insufficient=_open(best, one["insufficient"]),
+        )
+        for (task, boxes), one in zip(asked, answer["proposed"], strict=True)
+        for best in one["readings"][:1]
+    ]
+    return FolderRead(lines=tuple(answer["lines"]), readings=tuple(found))
+
+
 DoJob = Callable[[dict[str, Any], Path], dict[str, Any]]
 """Has a job of `m3b.data.spec.inside` on a data folder done by the reader."""
 
@@ -97,18 +113,7 @@ class Readings:
             return FolderRead()
         self._known += [({**job, "task": task, "boxes": boxes}, one)
                         for (task, boxes), one in zip(asked, answer["proposed"], strict=True)]  # fmt: skip
-        found = [
-            TaskReading(
-                task=task,
-                boxes=boxes,
-                title=best["title"],
-                score=best["score"],
-                insufficient=_open(best, one["insufficient"]),
-            )
-            for (task, boxes), one in zip(asked, answer["proposed"], strict=True)
-            for best in one["readings"][:1]
-        ]
-        read = FolderRead(lines=tuple(answer["lines"]), readings=tuple(found))
+        read = folder_read(asked, answer)
         self.emit(Noted("\n".join([f"m3b read in data/{card.root}:", *read_lines(read)])))
         return read
 
