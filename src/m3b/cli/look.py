@@ -81,13 +81,13 @@ def look(
 
 def _overview(folder: Path, *, json: bool) -> None:
     """What is there, before anybody says what it is for."""
-    import m3b.run.looking as looking
     from m3b.agents.reading_lines import read_lines
+    from m3b.run.overview import overview
     from m3b.untrusted import TemporaryFolder
 
     with TemporaryFolder("look") as scratch:
         try:
-            found = looking.overview(folder.resolve(), scratch)
+            found = overview(folder.resolve(), scratch)
         except DataError as error:
             raise WrongUse(str(error)) from error
     if json:

@@ -8,13 +8,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from m3b.briefs import FolderRead
 from m3b.data.cards import Card, own_notes
 from m3b.errors import DataError, WrongUse
 from m3b.reader import Reader
 from m3b.run.given import below, outside, try_out
 from m3b.run.origin import as_reading
-from m3b.run.readings import SURVEY_S, account, folder_read, questions
+from m3b.run.readings import SURVEY_S, account
 from m3b.sandbox import Mounts, choose
 from m3b.untrusted import TemporaryFolder
 
@@ -110,28 +109,6 @@ def look(
         try_out(given, folder, sandbox)
     with Reader(sandbox, Mounts(read=(folder,), write=(place,))) as reader:
         return _looked(folder, request, place, reader, (task, given, draw))
-
-
-def overview(folder: Path, place: Path) -> FolderRead:
-    """What all files of a folder hold, and the best reading of each task, where nobody says yet what is wanted.
-
-    Args:
-        place: an empty folder for the job; nothing else is written.
-
-    Raises:
-        DataError: the folder cannot be surveyed.
-    """
-    asked = questions()
-    job = {
-        "do": "overview",
-        "request": "",
-        "classes": [],
-        "notes": own_notes(folder),
-        "seconds": SURVEY_S,
-        "asked": asked,
-    }
-    with Reader(choose(), Mounts(read=(folder,), write=(place,))) as reader:
-        return folder_read(asked, outside(job, folder, place, reader))
 
 
 def _looked(
