@@ -77,7 +77,8 @@ def test_the_tools_are_those_of_the_code() -> None:
         ("docs/data.md", r"masks and boxes (\d+) patients\)", MIN_PATIENTS),
         ("docs/data.md", r"fewer than (\d+) patients; values", FEW_PATIENTS),
         ("docs/data.md", r"opens images for at most (\w+) minutes", (audit_index.__kwdefaults__ or {})["seconds"] / 60),
-        ("docs/data.md", r"small versions of them \((\d+) x \d+\) correlate", looks.SIDE),
+        ("docs/data.md", r"small versions of them \((\d+) x \d+, of volumes", looks.SIDE),
+        ("docs/data.md", r"of volumes (\d+) x \d+ x \d+\) correlate", looks.WHOLE[0]),
     ],
 )
 def test_numbers_are_those_of_the_code(where: str, sentence: str, value: float) -> None:
