@@ -50,6 +50,20 @@ def test_a_result_is_shown_with_the_call_of_its_own_role(tmp_path: Path, check: 
     assert [">error<" in part for part in shown] == [False, False, True, False]
 
 
+def test_a_delivery_is_told_by_its_files_and_not_as_json(tmp_path: Path, check: Check) -> None:
+    event = {
+        "kind": "delivered",
+        "role": "",
+        "data": {"hashes": {"README.md": "ab" * 32, "predict.py": "cd" * 32}},
+        "at": 1.0,
+    }
+    (tmp_path / "journal.jsonl").write_text(f"{json.dumps(event)}\n")
+    text = write_report(tmp_path).read_text(encoding="utf-8")
+    check(text)
+    assert "2 files; the journal holds the SHA-256 of each" in text
+    assert "abab" not in text
+
+
 def files(task: str, names: list[str], delivered: bool = True) -> RunFiles:
     result = {"task": task, "data_card": "ours"} if delivered else {}
     run = {"request": "find it", "result": result}

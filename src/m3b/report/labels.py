@@ -24,7 +24,7 @@ def labels_part(scores: dict[str, Any]) -> Html:
         rows.append([brief(item.get("name", ""), 80), count(item.get("n")), *cells])
     unit = as_dict(scores.get("details")).get("distance_unit")
     head = ("Label", "Test cases", *(metric_name(name, unit) for name in names))
-    note = tag("p", "Below each figure its 95 % interval, and the image-blind baseline.", class_="quiet")
+    note = tag("p", "Beside each figure its 95 % interval and, in brackets, the image-blind baseline.", class_="quiet")
     return section_part("Each label", note, table(head, rows))
 
 

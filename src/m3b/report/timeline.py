@@ -77,6 +77,9 @@ def _event(event: dict[str, Any], answer: dict[str, Any] | None) -> Html | None:
         return _line("check", Html(badge + (tag("ul", *faults) if faults else "")), at)
     if kind == "artifact":
         return _line("artifact", _artifact(data), at)
+    if kind == "delivered":
+        files = len(as_dict(data.get("hashes")))
+        return _line("delivered", tag("span", f"{files:,} files; the journal holds the SHA-256 of each"), at)
     if kind in ("result", "prompt", "waiting", "output", "role_started"):
         return None  # shown with its call, or of no interest afterwards
     known = (data.get(key) for key in ("text", "reason", "request", "artifact", "name", "status"))
