@@ -36,10 +36,10 @@ class Accounting:
                 self.left.setdefault(path, reason)
 
     def leave_rest(self, paths: Iterable[str], reason: str) -> None:
-        """Every file that nothing has named yet; of those, documents are called so."""
+        """Every file that nothing has named yet; of those, documents are called so, others by what their names end in."""
         for path in paths:
-            named = "a document" if Path(path).suffix.lower() in _DOCUMENTS else reason
-            self.leave([path], named)
+            suffix = Path(path).suffix.lower()
+            self.leave([path], "a document" if suffix in _DOCUMENTS else f"{reason} ({suffix})")
 
     def counts(self) -> dict[str, int]:
         """What -> how many files are used for it."""
