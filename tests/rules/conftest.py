@@ -16,7 +16,7 @@ from m3b.agents import briefing
 from m3b.agents.artifacts import Selection
 from m3b.agents.checks.index import check_index
 from m3b.agents.replies import given_up
-from m3b.briefs import IndexBrief, Rejection
+from m3b.briefs import IndexBrief
 from m3b.data.cards import Card, card_for_folder
 from m3b.data.index import Index, read_index
 from m3b.data.spec.inside import answer
@@ -117,9 +117,7 @@ class Room:
                 verdict = self.readings.execute(plan, self.card()) or check_index(self.run.work, plan)
                 if verdict.accepted or len(messages) > 12:
                     break
-                messages.append(
-                    Message("user", "No.", facts=(Rejection(faults=verdict.faults, codes=verdict.codes).plain(),))
-                )
+                messages.append(Message("user", "No.", facts=(verdict.rejection().plain(),)))
             for call in reply.calls:
                 result = self.box.call(call, tuple(TOOLS))
                 facts = (result.data,) if result.data else ()
