@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .channels import cases_of, wanted
+from .channels import arranged, cases_of, wanted
 from .formats import ImageError
 
 ImagePath = str | list[str] | dict[str, str]
@@ -82,6 +83,38 @@ def _shown(names: Sequence[str] | None) -> dict[str, str]:
     if not names:
         return {"metavar": "IMAGE"}
     return {"metavar": "NAME=PATH", "help": f"a case: {wanted(names)}; a name that comes again begins the next case"}
+
+
+def stem_of(path: str) -> str:
+    """What files about an image may be called: its name without folders, endings and odd characters."""
+    name = re.sub(r"(\.nii)?\.[A-Za-z0-9]{1,7}(?=#|$)", "", Path(path).name)
+    return plain(name).strip("_")[:80] or "image"
+
+
+def plain(name: str) -> str:
+    """A name, such as that of a class, as part of a file's name."""
+    return re.sub(r"[^A-Za-z0-9_-]+", "_", name)
+
+
+def answer_each(
+    paths: Sequence[ImagePath],
+    plan: Mapping[str, Any],
+    masks: str | Path,
+    answer: Callable[[ImagePath, Path], Mapping[str, Any]],
+) -> Iterator[dict[str, Any]]:
+    """One dict a path, in order; an image that cannot be read has its error.
+
+    Args:
+        masks: folder for the files that answers write.
+        answer: the fields of an image's answer, of its path with the channels in the plan's order and of the path, without an
+            ending, that its files may begin with.
+    """
+    for number, path in enumerate(paths, start=1):
+        try:
+            asked = arranged(path, plan.get("channel_names"))
+            yield {"image": path, **answer(asked, Path(masks) / f"{number:04d}_{stem_of(first_of(asked))}")}
+        except ImageError as error:
+            yield {"image": path, "error": str(error)}
 
 
 def write_answers(results: Iterable[Mapping[str, Any]], call: Call) -> int:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import sys
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
@@ -26,9 +25,8 @@ import torch
 from Model.inference import find_boxes, mask_probabilities, to_grid
 from Model.network import build_model
 from Utils.boxes import apply_logistic, image_score
-from Utils.calling import ImagePath, first_of, read_call, write_answers
-from Utils.channels import arranged
-from Utils.formats import Image, ImageError
+from Utils.calling import ImagePath, answer_each, plain, read_call, write_answers
+from Utils.formats import Image
 from Utils.images import read_image
 from Utils.lesions import drop_small, lesion_boxes
 from Utils.masks import boxes_to_file, write_mask
@@ -61,22 +59,11 @@ def stream(
 ) -> Iterator[dict[str, Any]]:
     """As `predict`, image after image; mask files go to the folder `masks` and are named relative to `beside`."""
     config, _, _ = load()
-    for number, path in enumerate(paths, start=1):
-        try:
-            asked = arranged(path, config["plan"].get("channel_names"))
-            if config["target"] == "boxes":
-                yield {"image": path, **_boxes(asked, batch)}
-            else:
-                stem = Path(masks) / f"{number:04d}_{_name(asked)}"
-                yield {"image": path, **_masks(asked, batch, stem, Path(beside))}
-        except ImageError as error:
-            yield {"image": path, "error": str(error)}
 
+    def answer(path: ImagePath, stem: Path) -> dict[str, Any]:
+        return _boxes(path, batch) if config["target"] == "boxes" else _masks(path, batch, stem, Path(beside))
 
-def _name(path: ImagePath) -> str:
-    text = Path(first_of(path)).name
-    text = re.sub(r"\.(nii\.gz|nii|png|jpe?g|tiff?|dcm|nrrd|mha|mhd|npy|npz|h5|bmp)\b", "", text, flags=re.IGNORECASE)
-    return re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-.")[:60] or "image"
+    yield from answer_each(paths, config["plan"], masks, answer)
 
 
 def _boxes(path: ImagePath, batch: int) -> dict[str, Any]:
@@ -125,7 +112,7 @@ def _masks(path: ImagePath, batch: int, stem: Path, beside: Path) -> dict[str, A
     for k, name in enumerate(config["classes"]):
         least = round(float(config["least_sizes"][k]) * float(grain))
         mask = drop_small(chances[k] >= float(config["thresholds"][k]), least)
-        file = write_mask(mask.astype(np.uint8), path, f"{stem}_{_name(name)}")
+        file = write_mask(mask.astype(np.uint8), path, f"{stem}_{plain(name)}")
         files[name] = os.path.relpath(file, beside).replace(os.sep, "/")
         for corners, sure in lesion_boxes(mask, chances[k]):
             where = _to_file(np.array(corners), path, int(config["plan"]["dims"]))

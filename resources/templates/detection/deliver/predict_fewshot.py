@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import sys
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
@@ -29,9 +28,7 @@ from Fewshot.looks import prepare
 from Fewshot.scoring import chances, combined, levels, look
 from torch.nn import functional
 from Utils.boxes import apply_logistic
-from Utils.calling import ImagePath, first_of, read_call, write_answers
-from Utils.channels import arranged
-from Utils.formats import ImageError
+from Utils.calling import ImagePath, answer_each, plain, read_call, write_answers
 from Utils.images import read_image
 from Utils.lesions import lesion_boxes
 from Utils.masks import boxes_to_file, write_mask
@@ -64,18 +61,7 @@ def stream(
 ) -> Iterator[dict[str, Any]]:
     """As `predict`, image after image; files go to the folder `masks` and are named relative to `beside`."""
     config, _, _ = load()
-    for number, path in enumerate(paths, start=1):
-        try:
-            asked = arranged(path, config["plan"].get("channel_names"))
-            stem = Path(masks) / f"{number:04d}_{_name(asked)}"
-            yield {"image": path, **_answer(asked, stem, Path(beside))}
-        except ImageError as error:
-            yield {"image": path, "error": str(error)}
-
-
-def _name(path: ImagePath) -> str:
-    text = re.sub(r"\.(png|jpe?g|tiff?|dcm|npy|npz|h5|bmp)\b", "", Path(first_of(path)).name, flags=re.IGNORECASE)
-    return re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-.")[:60] or "image"
+    yield from answer_each(paths, config["plan"], masks, lambda path, stem: _answer(path, stem, Path(beside)))
 
 
 def _answer(path: ImagePath, stem: Path, beside: Path) -> dict[str, Any]:
@@ -105,7 +91,7 @@ def _marks(grid: np.ndarray, config: dict[str, Any], path: ImagePath, stem: Path
     for corners, chance in lesion_boxes(mask, sure):
         place = [float(corners[k]) for k in (1, 0, 3, 2)] if len(corners) == 4 else boxes_to_file(corners, path)
         boxes.append({"label": name, "box": [round(v, 2) for v in place], "score": round(chance, 5)})
-    masks = {name: _file(mask.astype(np.uint8), path, f"{stem}_{_name(name)}", beside)}
+    masks = {name: _file(mask.astype(np.uint8), path, f"{stem}_{plain(name)}", beside)}
     return {"masks": masks, "boxes": sorted(boxes, key=lambda box: -box["score"])[:300]}
 
 

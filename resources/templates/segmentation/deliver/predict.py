@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
@@ -24,7 +23,7 @@ sys.path.insert(0, str(HERE))
 import numpy as np
 import torch
 from Model.network import build_model
-from Utils.calling import ImagePath, first_of, read_call, write_answers
+from Utils.calling import ImagePath, first_of, plain, read_call, stem_of, write_answers
 from Utils.channels import arranged
 from Utils.formats import Image, ImageError
 from Utils.images import read_image
@@ -113,12 +112,6 @@ def _relative(place: Any, home: Path) -> Any:
     return Path(os.path.relpath(place.resolve(), home.resolve())).as_posix()
 
 
-def stem_of(path: str) -> str:
-    """A name for the mask file: the image's, without folders, endings and odd characters."""
-    name = re.sub(r"(\.nii)?\.[A-Za-z0-9]{1,7}(?=#|$)", "", Path(path).name)
-    return re.sub(r"[^A-Za-z0-9_-]+", "_", name).strip("_")[:80] or "image"
-
-
 def _one(path: ImagePath, stem: Path, batch: int) -> dict[str, Any]:
     config, run = load()
     path = arranged(path, config["plan"].get("channel_names"))
@@ -130,7 +123,7 @@ def _one(path: ImagePath, stem: Path, batch: int) -> dict[str, Any]:
     counts = [int(layer.sum()) for layer in layers] or [int((found == k + 1).sum()) for k in range(len(classes))]
     volumes = {n: None if unit is None else round(c * unit, 4) for n, c in zip(classes, counts, strict=True)}
     if layers:
-        names = [re.sub(r"[^A-Za-z0-9_-]+", "_", name) for name in classes]
+        names = [plain(name) for name in classes]
         names = [name if names.count(name) == 1 else f"{name}_{place}" for place, name in enumerate(names)]
         files = [write_mask(one, path, f"{stem}_{name}") for one, name in zip(layers, names, strict=True)]
         return {"masks": dict(zip(classes, files, strict=True)), "volumes_ml": volumes}
