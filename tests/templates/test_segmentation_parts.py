@@ -394,7 +394,7 @@ def test_a_unet_with_channels_last_is_saved_in_the_usual_order(tmp_path: Path, w
 
 
 def test_pictures_of_one_longest_side_become_smaller_where_minutes_are_few() -> None:
-    """They kept their size: 98 steps in two minutes, where half the side makes four times as many."""
+    """They kept their size: 98 steps in two minutes, and no way to cheaper ones."""
     way = own("thrift").coarser(
         {"dims": 2, "shapes": np.array([[528, 622]] * 3), "spacings": None, "widths": {"x": 90.0}}
     )

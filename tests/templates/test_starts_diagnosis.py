@@ -1,4 +1,4 @@
-"""`--set network.pretrained=` in the diagnosis template: from the plan over the contest with scratch to the deliverable."""
+"""`--set network.pretrained=` in the diagnosis template: from the plan over the trial against scratch to the deliverable."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_a_named_start_is_compared_with_scratch_and_delivered_with_its_licence(t
     assert "with the weights of torchxrayvision/densenet121-res224-all" in said
     verdict = json.loads((project / "Logout/start.json").read_text())
     assert verdict["chosen"] == ("pretrained" if verdict["pretrained"] >= verdict["scratch"] else "scratch")
-    # both ends of the contest can be delivered, and neither needs the weights' folder
+    # both sides of the trial can be delivered, and neither needs the weights' folder
     for side in ("pretrained", "scratch"):
         (project / "Logout/start.json").write_text(json.dumps({**verdict, "chosen": side}))
         if side != verdict["chosen"]:
@@ -66,7 +66,7 @@ def test_what_was_trained_before_learns_slowly_and_all_of_it_was_taken(tmp_path:
     code = """import json, torch
 from safetensors.torch import load_file
 from Model.network import build_model
-from Utils.bodies import told
+from Utils.backbones import told
 plan = json.load(open('plan.json'))
 model = build_model(plan)
 body = model.backbone.body
@@ -83,9 +83,9 @@ print(len(list(model.parameters())))"""
 
 
 def _refused(folder: Path | str, task: str = "diagnosis", dims: int = 2) -> str:
-    starts, bodies = parts("starts"), parts("bodies")
+    starts, backbones = parts("starts"), parts("backbones")
     with pytest.raises(starts.StartError) as caught:
-        bodies.build_body(starts.find_start(str(folder), task, dims).network, dims, 3)
+        backbones.build_backbone(starts.find_start(str(folder), task, dims).network, dims, 3)
     return str(caught.value)
 
 

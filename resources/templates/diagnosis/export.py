@@ -11,9 +11,9 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from Utils.contest import settled, start_card, start_lines, without_paths
 from Utils.kinds import kind_of
 from Utils.named import takes
+from Utils.pretrained_trial import settled, start_card, start_lines, without_paths
 from Utils.start import held_out
 from Utils.using import code, packages
 

@@ -18,11 +18,11 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 import numpy as np
 from Model.pretrained_files import find_pretrained, fitting_size, weights_of
-from Utils.beginnings import use_folder, use_wanted
 from Utils.facts import fingerprint
 from Utils.intensity import choose_changes, choose_intensity
 from Utils.named import channels_of, intensity_of, told_names
 from Utils.pace import choose_precision, fit, quickest, steps_of, told
+from Utils.pretrained_choice import use_folder, use_wanted
 from Utils.price import costs
 from Utils.scales import mixed
 from Utils.settings import KEEP, TIME_ONLY, given, override, priced, save_plan

@@ -26,9 +26,9 @@ from Datapath.dataloader import Cases, build_datasets
 from Model.network import build_model
 from Utils.augment import Augment
 from Utils.clock import seconds_spent
-from Utils.contest import settle_start, trial_seconds
 from Utils.curves import draw_curves
 from Utils.kinds import kind_of
+from Utils.pretrained_trial import settle_start, trial_seconds
 from Utils.price import final_seconds
 from Utils.scoring import make_scorer, run_model
 from Utils.start import begin, cores, guarded

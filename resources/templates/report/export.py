@@ -13,8 +13,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from Utils.contest import settled, start_card, start_lines, without_paths
 from Utils.named import takes
+from Utils.pretrained_trial import settled, start_card, start_lines, without_paths
 from Utils.start import held_out
 from Utils.using import CODE as STARTS
 from Utils.using import packages

@@ -30,9 +30,9 @@ from Model.words import Words
 from safetensors.torch import load_file
 from Utils.augment import Augment
 from Utils.clock import seconds_spent
-from Utils.contest import settle_start, trial_seconds
 from Utils.curves import draw_curves
 from Utils.judging import Judge, judge_texts, write_reports
+from Utils.pretrained_trial import settle_start, trial_seconds
 from Utils.price import MOST, measured_writing, seconds_of
 from Utils.start import begin, cores, guarded
 from Utils.training import LOGOUT, Batch, Parts, device_of, load_best, train_by_clock

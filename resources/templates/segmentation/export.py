@@ -11,8 +11,8 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from Utils.contest import start_card, start_lines, without_paths
 from Utils.named import takes
+from Utils.pretrained_trial import start_card, start_lines, without_paths
 from Utils.start import held_out
 from Utils.using import code, packages
 

@@ -55,7 +55,7 @@ def train(plan: dict[str, Any], seconds: float) -> None:
     from Datapath.dataloader import build_datasets
     from Utils.blind import blind_dice
     from Utils.choosing import candidates
-    from Utils.contest import settle_start, trial_seconds
+    from Utils.pretrained_trial import settle_start, trial_seconds
     from Utils.price import final_seconds
     from Utils.training import train_by_clock
 

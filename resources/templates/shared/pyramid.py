@@ -1,6 +1,6 @@
-"""Dense features from a body: its maps from coarse to fine, joined with what plain convolutions see of the input itself.
+"""Dense features from a backbone: its maps from coarse to fine, joined with what plain convolutions see of the input itself.
 
-A top-down path as in U-Net and FPN (Ronneberger et al., MICCAI 2015; Lin et al., CVPR 2017). Where the body's finest map is
+A top-down path as in U-Net and FPN (Ronneberger et al., MICCAI 2015; Lin et al., CVPR 2017). Where the backbone's finest map is
 coarser than what is wanted, as that of a vision transformer is, the levels between are plain convolutions of the input.
 """
 
@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from .bodies import padded
+from .backbones import padded
 
 CONV = {2: nn.Conv2d, 3: nn.Conv3d}
 

@@ -6,7 +6,7 @@ import copy
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from .bodies import build_body, told
+from .backbones import build_backbone, told
 from .starts import Start, StartError, find_start
 
 Plan = dict[str, Any]
@@ -43,7 +43,7 @@ def use_start(plan: Plan, wanted: str, **network: Any) -> str:
         start = find_start(wanted, str(plan["task"]), int(plan["dims"]))
         plan["channels"] = _channels(plan, start)
         plan["network"] = {**start.network, **network}
-        taken = told(build_body(plan["network"], int(plan["dims"]), int(plan["channels"])))
+        taken = told(build_backbone(plan["network"], int(plan["dims"]), int(plan["channels"])))
     except (StartError, OSError) as error:
         raise SystemExit(f"--set network.pretrained={wanted}: {error}") from error
     plan["lr"] = 1e-3
@@ -115,7 +115,7 @@ def packages(network: Mapping[str, Any]) -> list[str]:
     return [PACKAGES[builder]] if builder in PACKAGES else []
 
 
-CODE = ("starts", "adapting", "bodies", "bodies_pictures", "bodies_volumes", "bodies_outside", "pyramid")
+CODE = ("starts", "adapting", "backbones", "backbones_2d", "backbones_3d", "backbones_libraries", "pyramid")
 
 
 def code(network: Mapping[str, Any]) -> tuple[str, ...]:

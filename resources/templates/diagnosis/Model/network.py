@@ -51,9 +51,9 @@ def build_backbone(plan: Mapping[str, Any], load: bool = True) -> nn.Module:
     """`plan["network"]["name"]`: small_cnn, densenet121/169/201, resnet10/18/34/50, efficientnet-b0..b7, pretrained."""
     network, dims = plan["network"], int(plan["dims"])
     if (network.get("config") or {}).get("builder"):
-        from Utils.bodies import Pooled, build_body
+        from Utils.backbones import Pooled, build_backbone
 
-        body = build_body(network, dims, int(plan["channels"]), load)
+        body = build_backbone(network, dims, int(plan["channels"]), load)
         return Pooled(body, len(plan["classes"]), float(network.get("dropout") or 0.0))
     if network.get("pretrained") or network.get("config"):
         from Model.pretrained import build_pretrained

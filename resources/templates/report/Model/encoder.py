@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 from torch import nn
-from Utils.bodies import LastMap, build_body
+from Utils.backbones import LastMap, build_backbone
 from Utils.residual import CONV, NORM, Block
 
 
@@ -61,7 +61,7 @@ class ImageEncoder(nn.Module):
         network, dims, size = plan["network"], int(plan["dims"]), [int(v) for v in plan["size"]]
         channels, self.width = int(plan["channels"]), int(network["width"])
         if (network.get("config") or {}).get("builder"):
-            self.features: nn.Module = LastMap(build_body(network, dims, channels, weights))
+            self.features: nn.Module = LastMap(build_backbone(network, dims, channels, weights))
         elif network.get("image_model"):
             if dims != 2:
                 raise SystemExit("network.image_model in plan.json: pretrained image models are for 2D pictures")

@@ -28,11 +28,11 @@ def build_backbone(plan: Mapping[str, Any], load: bool = True) -> nn.Module:
     if name == "unet":
         return UNet(dims, channels, outputs, network)
     if (network.get("config") or {}).get("builder"):
-        from Utils.bodies import build_body
+        from Utils.backbones import build_backbone
         from Utils.pyramid import Dense
 
         return Dense(
-            build_body(network, dims, channels, load), dims, channels, outputs, int(network.get("width") or 16)
+            build_backbone(network, dims, channels, load), dims, channels, outputs, int(network.get("width") or 16)
         )
     from monai.networks import nets
 

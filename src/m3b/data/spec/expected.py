@@ -51,7 +51,7 @@ def expected(spec: IndexSpec, root: Path, readers: Readers, files: Sequence[str]
     Args:
         files: the paths below the data folder, as `readers.files` lists them.
     """
-    if len(files) > MAX_FILES or (len(files) > MAX_HEADERS and _reads_headers(spec)):
+    if not countable(spec, files):
         return ""
     try:
         found = _cases(spec, root, files, readers)
@@ -64,6 +64,24 @@ def expected(spec: IndexSpec, root: Path, readers: Readers, files: Sequence[str]
     return f"{'; '.join(parts)}; {how}"
 
 
+def countable(spec: IndexSpec, files: Sequence[str]) -> bool:
+    """Whether a folder is small enough for its cases to be looked at one by one, outside a run's own execution."""
+    return len(files) <= MAX_FILES and (len(files) <= MAX_HEADERS or not _reads_headers(spec))
+
+
+def drafted(
+    spec: IndexSpec, root: Path, readers: Readers, files: Sequence[str]
+) -> tuple[DataFolder, Sources, list[CaseDraft]]:
+    """The cases of a spec by the names of files, with the folder and what their texts come from.
+
+    Raises:
+        DataError: the spec does not fit the folder.
+    """
+    folder, accounting = DataFolder(root, files, readers.lookup), Accounting(total=len(files))
+    sources = Sources(folder, readers.rows, readers.lines, accounting)
+    return folder, sources, build_cases(folder, spec.images, accounting, slots_needed(spec))
+
+
 def _reads_headers(spec: IndexSpec) -> bool:
     """Whether texts of cases come from DICOM headers."""
     text = spec.model_dump_json()
@@ -72,11 +90,9 @@ def _reads_headers(spec: IndexSpec) -> bool:
 
 def _cases(spec: IndexSpec, root: Path, files: Sequence[str], readers: Readers) -> list[Expected]:
     """The cases that have a target by names, tables and annotations."""
-    folder, accounting = DataFolder(root, files, readers.lookup), Accounting(total=len(files))
-    sources = Sources(folder, readers.rows, readers.lines, accounting)
-    cases = build_cases(folder, spec.images, accounting, slots_needed(spec))
-    masks = MaskSource(spec.masks, folder, accounting, "", Path(), cases) if spec.masks else None
-    boxes = BoxSource(spec.boxes, folder, accounting) if spec.boxes else None
+    folder, sources, cases = drafted(spec, root, readers, files)
+    masks = MaskSource(spec.masks, folder, sources.accounting, "", Path(), cases) if spec.masks else None
+    boxes = BoxSource(spec.boxes, folder, sources.accounting) if spec.boxes else None
     found = []
     for case in cases:
         try:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from m3b.data.spec.proposals import Proposal
+    from m3b.data.spec.readers import Readers
     from m3b.data.survey.relations import Survey
 
 ABOUT = ("task", "boxes")
@@ -38,15 +39,19 @@ def answer(job: dict[str, Any]) -> dict[str, Any]:
 
 def _overview(job: dict[str, Any], folder: Path) -> dict[str, Any]:
     """A folder in some ten lines, and what would be proposed for each of the tasks that are named."""
+    from m3b.data.spec.readers import Readers
     from m3b.data.survey.ten_lines import ten_lines
 
     found = _surveyed(job, folder)
     asked = [{**job, **dict(zip(ABOUT, one, strict=True))} for one in job["asked"]]
-    return {"lines": ten_lines(found), "proposed": [_offered(one, found) for one in asked]}
+    readers = Readers(Path(job["root"]))
+    return {"lines": ten_lines(found), "proposed": [_offered(one, found, readers) for one in asked]}
 
 
 def _propose(job: dict[str, Any], folder: Path) -> dict[str, Any]:
-    return _offered(job, _surveyed(job, folder))
+    from m3b.data.spec.readers import Readers
+
+    return _offered(job, _surveyed(job, folder), Readers(Path(job["root"])))
 
 
 def _surveyed(job: dict[str, Any], folder: Path) -> Survey:
@@ -57,13 +62,14 @@ def _surveyed(job: dict[str, Any], folder: Path) -> Survey:
     return cached_survey(Path(job["root"]), folder, limits=SurveyLimits(seconds=float(job["seconds"])), keep_late=True)
 
 
-def _offered(job: dict[str, Any], found: Survey) -> dict[str, Any]:
+def _offered(job: dict[str, Any], found: Survey, readers: Readers) -> dict[str, Any]:
     """Readings for what a job asks, and why the best may not be taken as it is."""
+    from m3b.data.spec.contested import weighed
     from m3b.data.spec.proposals import Ask, rival, sufficient
     from m3b.data.spec.proposals.lacking import lacking
     from m3b.data.spec.proposals.single import one_class
 
-    proposals = _proposals(job, found, MAX_READINGS)
+    proposals = weighed(_proposals(job, found, MAX_READINGS), Path(job["root"]), readers)
     readings = [
         {
             "spec": one.spec.model_dump(mode="json", exclude_defaults=True),
@@ -138,7 +144,6 @@ def _compare(job: dict[str, Any], folder: Path) -> dict[str, Any]:
 
 def _proposals(job: dict[str, Any], found: Survey, most: int) -> list[Proposal]:
     """The readings that are proposed for what a job asks, within what a person has given."""
-    from m3b.data.spec.contested import weighed
     from m3b.data.spec.given import Given
     from m3b.data.spec.proposals import Ask, propose
     from m3b.data.spec.proposals.croissant import propose_croissant
@@ -151,7 +156,7 @@ def _proposals(job: dict[str, Any], found: Survey, most: int) -> list[Proposal]:
         return propose_given(found, ask, given, root, most)
     own = list(propose_croissant(found, ask, root))
     others = [one for one in propose(found, ask, most) if one.spec not in [mine.spec for mine in own]]
-    return weighed(sorted([*own, *others], key=lambda one: (not one.settles, -one.score))[:most], root)
+    return sorted([*own, *others], key=lambda one: one.place)[:most]
 
 
 DOERS: dict[str, Callable[[dict[str, Any], Path], dict[str, Any]]] = {

@@ -28,9 +28,15 @@ class Readers:
     def __init__(self, root: Path) -> None:
         self.root = root
         self._header = lru_cache(maxsize=100_000)(self._read_header)
+        self._files: list[str] | None = None
 
     def files(self) -> list[str]:
-        """Every regular file, in natural order; links are not followed."""
+        """Every regular file, in natural order, as they were when first asked for; links are not followed."""
+        if self._files is None:
+            self._files = self._walk()
+        return self._files
+
+    def _walk(self) -> list[str]:
         tree = walk(self.root, SurveyLimits())
         natural = shared().natural_key
         return sorted((folder.path(name) for folder in tree.folders for name in folder.names), key=natural)

@@ -56,9 +56,9 @@ class Proposal:
         score: 0 to 1; how well facts and request bear it out.
         evidence: measured facts that speak for it.
         doubts: what speaks against it or is not known.
-        settles: whether it tells what a better scored reading of the same images leaves open.
-        all_named: whether the request names every class.
         unclear: what a person should decide before this reading is taken; empty where nothing is.
+        all_named: whether the request names every class.
+        settles: whether it tells what a better scored reading of the same images leaves open.
     """
 
     spec: IndexSpec
@@ -69,3 +69,8 @@ class Proposal:
     unclear: str = ""
     all_named: bool = False
     settles: bool = False
+
+    @property
+    def place(self) -> tuple[bool, float]:
+        """Its place among others, the least first."""
+        return not self.settles, -self.score

@@ -30,7 +30,7 @@ def assigned(clear: list[str], items: list[str], said: Said) -> dict[str, list[s
         lambda value, item: initials(item) == value.casefold(),
         lambda value, item: means(value, item, said),
         lambda value, item: abbreviates(value, item),
-        lambda value, item: cut_short(value, item),
+        cut_short,
     )
     for way in ways:
         free = [value for value in clear if not any(value in some for some in found.values())]

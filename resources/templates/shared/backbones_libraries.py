@@ -1,4 +1,4 @@
-"""Bodies that other packages build: image models of transformers and of timm."""
+"""Backbones that other packages build: image models of transformers and of timm."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ INTERPOLATING = ("clip_vision_model", "siglip_vision_model")
 NO_CLASS_TOKEN = ("siglip_vision_model",)
 
 
-class HubBody(nn.Module):
+class HubBackbone(nn.Module):
     """An image tower of transformers, from its configuration alone. Tokens of its last layer become one map."""
 
     def __init__(self, arch: Mapping[str, Any]) -> None:
@@ -100,7 +100,7 @@ def _sam(model: Any, x: torch.Tensor) -> torch.Tensor:
     return torch.as_tensor(encoder.neck(states))
 
 
-class TimmBody(nn.Module):
+class TimmBackbone(nn.Module):
     """Any model of timm that gives its inner maps. `arch`: {"model": name, "args": {...}}."""
 
     multiple = 32

@@ -1,6 +1,6 @@
 """Networks to start from, without their heads: a picture or volume in, maps from fine to coarse out.
 
-Each is called a body and has `forward(x (B, C, H, W[, D])) -> [maps]`, `widths`, the channels of each map, `steps`, by how
+Each is a backbone and has `forward(x (B, C, H, W[, D])) -> [maps]`, `widths`, the channels of each map, `steps`, by how
 much each is smaller than the input, an int an axis, and `multiple`, what the sides of the input have to be multiples of.
 """
 
@@ -17,8 +17,8 @@ from .adapting import Taken, fill
 from .starts import StartError, weights_in
 
 
-def build_body(network: Mapping[str, Any], dims: int, channels: int, load: bool = True) -> nn.Module:
-    """The body of plan.json's `network`, with its weights if `load` and they lie where `pretrained` says.
+def build_backbone(network: Mapping[str, Any], dims: int, channels: int, load: bool = True) -> nn.Module:
+    """The backbone of plan.json's `network`, with its weights if `load` and they lie where `pretrained` says.
 
     Raises:
         StartError: a package is missing, or the weights do not fit.
@@ -45,22 +45,22 @@ def told(body: nn.Module) -> str:
 def _build(builder: str, config: Mapping[str, Any], dims: int, channels: int) -> nn.Module:
     arch = config.get("arch") or {}
     if builder in ("resnet", "densenet", "vit"):
-        from . import bodies_pictures as pictures
+        from . import backbones_2d as pictures
 
         kind = {"resnet": pictures.ResNet, "densenet": pictures.DenseNet, "vit": pictures.ViT}[builder]
         return kind(dims, channels, arch)
     if builder in ("stunet", "nnunet", "swinvit"):
-        from . import bodies_volumes as volumes
+        from . import backbones_3d as volumes
 
         if builder == "swinvit":
-            return volumes.SwinBody(channels, arch)
+            return volumes.SwinBackbone(channels, arch)
         return volumes.Stages(dims, channels, arch, residual=builder == "stunet")
-    from . import bodies_outside as outside
+    from . import backbones_libraries as outside
 
     if builder == "timm":
-        return outside.TimmBody(channels, arch)
+        return outside.TimmBackbone(channels, arch)
     if builder == "transformers":
-        return outside.HubBody(arch)
+        return outside.HubBackbone(arch)
     raise StartError(f"builder {builder!r} in plan.json is not known")
 
 
@@ -73,7 +73,7 @@ def padded(x: torch.Tensor, multiple: int) -> torch.Tensor:
 
 
 class Pooled(nn.Module):
-    """A body with one linear layer on the mean and the maximum of its coarsest map: (B, C, ...) to (B, outputs)."""
+    """A backbone with one linear layer on the mean and the maximum of its coarsest map: (B, C, ...) to (B, outputs)."""
 
     def __init__(self, body: nn.Module, outputs: int, dropout: float) -> None:
         super().__init__()
@@ -87,7 +87,7 @@ class Pooled(nn.Module):
 
 
 class LastMap(nn.Module):
-    """A body's coarsest map alone: (B, C, ...) to (B, width, ...)."""
+    """A backbone's coarsest map alone: (B, C, ...) to (B, width, ...)."""
 
     def __init__(self, body: nn.Module) -> None:
         super().__init__()

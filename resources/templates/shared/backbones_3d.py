@@ -85,7 +85,7 @@ class Stages(nn.Module):
         return maps
 
 
-class SwinBody(nn.Module):
+class SwinBackbone(nn.Module):
     """The Swin transformer of MONAI's SwinUNETR (Tang et al., CVPR 2022).
 
     `arch`: {"width": 48, "depths": [2, 2, 2, 2], "heads": [3, 6, 12, 24], "window": 7}.
