@@ -132,6 +132,26 @@ def test_losses_are_small_for_the_truth_and_leave_absent_classes_out() -> None:
     assert float(losses.supervised(losses.build_mask_loss({}), [_logits(mask, 3), coarse], mask)) < 0.01
 
 
+@pytest.mark.parametrize("rule", [{}, {"voxel": "focal"}, {"alpha": 0.3, "beta": 0.7}, {"weights": [2.0] * 19}])
+@pytest.mark.parametrize("half", [False, True])
+def test_losses_of_many_classes_are_the_same_by_rows(rule: dict[str, Any], half: bool, monkeypatch: Any) -> None:
+    losses, made = own("losses"), torch.Generator().manual_seed(0)
+    mask = torch.randint(0, 17, (2, 4, 5, 6), generator=made)  # classes 17 to 19 are nowhere
+    logits = torch.randn(2, 20, 4, 5, 6, generator=made).to(torch.bfloat16 if half else torch.float32)
+    loss, found = losses.build_mask_loss({"loss": rule}), []
+    by_rows = loss._in_rows
+    monkeypatch.setattr(loss, "_in_rows", lambda *rest: found.append("by rows") or by_rows(*rest))
+    for order in (torch.contiguous_format, torch.channels_last_3d):
+        own_logits = logits.clone(memory_format=order).requires_grad_()
+        value = loss(own_logits, mask)
+        value.backward()
+        found += [float(value.detach()), own_logits.grad.float()]
+    plain, gradient, rows, value, other = found
+    assert rows == "by rows"
+    assert value == pytest.approx(plain, rel=1e-5)
+    torch.testing.assert_close(other, gradient, rtol=0.02 if half else 1e-4, atol=1e-7)
+
+
 def test_tversky_punishes_missed_voxels_more_than_false_ones() -> None:
     loss = own("losses").MaskLoss(alpha=0.2, beta=0.8)
     truth = torch.zeros(1, 1, 10)

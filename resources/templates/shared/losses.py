@@ -14,6 +14,9 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+MANY = 16
+"""Channels of logits from which on a loss goes by rows of voxels, where they lie so."""
+
 
 class MaskLoss(nn.Module):
     """Overlap term plus voxel term.
@@ -43,6 +46,8 @@ class MaskLoss(nn.Module):
 
     def forward(self, logits: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
         """(B, C, ...) logits and (B, ...) ids or (B, K, ...) channels to a scalar."""
+        if self.exclusive and _by_place(logits):
+            return self._in_rows(logits, mask)
         logits = logits.float()
         if self.exclusive:
             mask = mask.long()
@@ -65,10 +70,31 @@ class MaskLoss(nn.Module):
     def overlap(self, chances: torch.Tensor, truth: torch.Tensor) -> torch.Tensor:
         """1 - Tversky index over the whole batch, mean of the classes that occur in it; (B, K, ...) each."""
         axes = [0, *range(2, truth.ndim)]
-        hit, marked, real = (chances * truth).sum(axes), chances.sum(axes), truth.sum(axes)
+        return self._apart((chances * truth).sum(axes), chances.sum(axes), truth.sum(axes))
+
+    def _in_rows(self, logits: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        """The same of a row a voxel, (N, C) as it lies in memory, and without a layer of 0/1 for each class."""
+        rows, ids = logits.movedim(1, -1).flatten(0, -2).float(), mask.long().flatten()
+        logs = functional.log_softmax(rows, dim=1)
+        own = logs.gather(1, ids[:, None])[:, 0]
+        voxels = -own if self.weights is None else -own * self.weights[ids]
+        if self.voxel == "focal":
+            voxels = voxels * (1 - own.exp()).square()
+        hit = rows.new_zeros(rows.shape[1]).index_add(0, ids, own.exp())
+        marked, real = logs.exp().sum(0), torch.bincount(ids, minlength=rows.shape[1]).to(rows.dtype)
+        return voxels.mean() + self._apart(hit[1:], marked[1:], real[1:])
+
+    def _apart(self, hit: torch.Tensor, marked: torch.Tensor, real: torch.Tensor) -> torch.Tensor:
+        """1 - Tversky index of (K,) chances on true voxels, on all, and true voxels; mean of the classes that occur."""
         index = (hit + 1e-5) / (hit + self.alpha * (marked - hit) + self.beta * (real - hit) + 1e-5)
         present = (real > 0).float()
         return ((1 - index) * present).sum() / present.sum().clamp_min(1.0)
+
+
+def _by_place(logits: torch.Tensor) -> bool:
+    """Whether many classes of a voxel lie side by side (channels last), on a processor: sums over voxels by classes apart
+    then take a third of the time, of few classes more (56 x 56 x 56 voxels, 36 and 4 channels)."""
+    return logits.device.type == "cpu" and logits.shape[1] >= MANY and logits.stride(1) == 1
 
 
 def build_mask_loss(plan: Mapping[str, Any]) -> MaskLoss:

@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+from Utils.allocator import keep_freed_memory
 from Utils.clock import NotFinite, OutOfMemory
 
 KEPT = ("cache", "jobs")
@@ -20,7 +21,8 @@ def cores() -> int:
 
 
 def begin(resume: bool, logout: Path = Path("Logout")) -> None:
-    """An empty Logout, caches apart; with `resume`, everything stays."""
+    """An empty Logout, caches apart; with `resume`, everything stays. Freed memory stays with the process."""
+    keep_freed_memory()
     if not resume:
         for item in logout.glob("*"):
             if item.is_dir() and item.name not in KEPT:

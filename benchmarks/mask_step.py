@@ -1,0 +1,97 @@
+"""A training step of the segmentation template's U-Net on a processor: what keeping freed memory and losses by rows save.
+
+    python benchmarks/mask_step.py [--classes 3 13 35] [--side 56] [--steps 15] [--threads 2]
+
+Each row is measured in a process of its own; printed are the median milliseconds of a step, forward and back, and the ratio to
+the first row of the same number of classes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from template_bench import TEMPLATES
+
+WAYS = ("as glibc and the layers have it", "freed memory kept", "freed memory kept, losses by rows")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--classes", type=int, nargs="+", default=[3, 13, 35])
+    parser.add_argument("--side", type=int, default=56)
+    parser.add_argument("--steps", type=int, default=15)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--way", type=int, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.way is not None:
+        print(step_ms(options.classes[0], options))
+        return
+    numbers = ["--side", options.side, "--steps", options.steps, "--threads", options.threads]
+    with tempfile.TemporaryDirectory() as place:
+        project = Path(shutil.copytree(TEMPLATES / "segmentation", Path(place) / "project"))
+        shutil.copytree(TEMPLATES / "shared", project / "Utils", dirs_exist_ok=True)
+        for classes in options.classes:
+            first = 0.0
+            for way, name in enumerate(WAYS):
+                command = [sys.executable, str(Path(__file__).resolve()), "--classes", classes, "--way", way, *numbers]
+                done = subprocess.run(
+                    [str(part) for part in command], cwd=project, capture_output=True, text=True, check=True
+                )
+                took = float(done.stdout.split()[-1])
+                first = first or took
+                print(f"{classes:3} classes  {name:34} {took:7.1f} ms  {took / first:5.2f}")
+
+
+def step_ms(classes: int, options: argparse.Namespace) -> float:
+    """In the folder of an assembled project."""
+    sys.path.insert(0, ".")
+    import torch
+    from Model.network import build_model
+    from Utils import losses
+    from Utils.allocator import keep_freed_memory
+
+    torch.set_num_threads(options.threads)
+    if options.way > 0:
+        keep_freed_memory()
+    if options.way < 2:
+        losses.MANY = classes + 2
+    network = {
+        "name": "unet",
+        "filters": [8, 16, 32, 64],
+        "strides": [[1] * 3] + [[2] * 3] * 3,
+        "kernels": [[3] * 3] * 4,
+    }
+    names = [f"structure {number}" for number in range(classes)]
+    plan = {
+        "dims": 3,
+        "channels": 1,
+        "classes": names,
+        "overlap": False,
+        "patch": [options.side] * 3,
+        "precision": "bf16",
+    }
+    model = build_model({**plan, "network": {**network, "deep_supervision": True}}).train()
+    rate = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    image, mask = (
+        torch.randn(1, 1, *plan["patch"]),
+        torch.randint(0, classes + 1, (1, *plan["patch"]), dtype=torch.uint8),
+    )
+    taken = []
+    for _ in range(options.steps + 3):
+        begin = time.perf_counter()
+        model(image, mask)["loss"].backward()
+        rate.step()
+        rate.zero_grad()
+        taken.append(1e3 * (time.perf_counter() - begin))
+    return statistics.median(taken[3:])
+
+
+if __name__ == "__main__":
+    main()
