@@ -35,9 +35,8 @@ def grid_of(path: ImagePath, base: str | Path = ".") -> Geometry:
     """The grid of an image as `read_image` gives it; pixels are read only where no header tells. Raises ImageError."""
     path = grid_path(path)
     full = str(Path(base) / path) if isinstance(path, str) else ""
-    kind = images.kind_of(full) if full and Path(full).exists() else ""
     with images.formats.opening(full):
-        own = file_affine(full, kind)
+        own = image_affine(path, base)
         if own is not None:
             affine, shape = own
             order, _ = geometry.closest(affine)
@@ -48,6 +47,16 @@ def grid_of(path: ImagePath, base: str | Path = ".") -> Geometry:
             return Geometry(sizes[:2] if flat else sizes, spacing[:2] if flat else spacing, turned)
     image = images.read_image(path, base)
     return Geometry(tuple(image.array.shape[1:]), image.spacing, None)
+
+
+def image_affine(path: ImagePath, base: str | Path = ".") -> tuple[np.ndarray, tuple[int, ...]] | None:
+    """`file_affine` of a file or a folder, or that of a list of slices of one DICOM series."""
+    path = grid_path(path)
+    if isinstance(path, str):
+        full = str(Path(base) / path)
+        return file_affine(full, images.kind_of(full) if Path(full).exists() else "")
+    files = [str(Path(base) / item) for item in path]
+    return images.series_affine([Path(file) for file in files]) if images.is_series(files) else None
 
 
 def file_affine(full: str, kind: str) -> tuple[np.ndarray, tuple[int, ...]] | None:

@@ -70,7 +70,8 @@ def read_image(path: str | Sequence[str] | Mapping[str, str], base: str | Path =
         joined: Image = neighbour("channels").join(path, base)
         return joined
     if not isinstance(path, str):
-        return _stack([str(Path(base) / item) for item in path])
+        files = [str(Path(base) / item) for item in path]
+        return _read_series([Path(file) for file in files]) if is_series(files) else _stack(files)
     full = str(Path(base) / path)
     with formats.opening(full):
         try:
@@ -175,6 +176,14 @@ def _stack(files: list[str]) -> Image:
     return Image(np.stack(grids, axis=-1), None, 3, slices[0].modality)
 
 
+def is_series(files: Sequence[str]) -> bool:
+    """Whether a list names the slices of one DICOM series that says where they lie: a volume, in whatever order it names them."""
+    if len(files) < 2 or any(kind_of(file) != "dicom" for file in files):
+        return False
+    chosen = [file for _, file in _longest_series([Path(file) for file in files])]
+    return len(chosen) == len(files) and _stack_affine(chosen) is not None
+
+
 def _longest_series(files: list[Path]) -> list[tuple[float, Path]]:
     """Position and file of the slices of the series with the most files, in the order along their common normal."""
     import pydicom
@@ -210,9 +219,14 @@ def _read_series(files: list[Path]) -> Image:
     return Image(volume, spacing, 3, slices[0].modality)
 
 
-def series_affine(folder: Path) -> tuple[np.ndarray, tuple[int, ...]] | None:
-    """Affine and sizes of a DICOM series as it is stacked (rows, columns, slices), before it is turned to LPS."""
-    files = [item for item in folder.iterdir() if _is_image(item) and kind_of(item) == "dicom"]
+def series_affine(series: Path | Sequence[Path]) -> tuple[np.ndarray, tuple[int, ...]] | None:
+    """Affine and sizes of a DICOM series as it is stacked (rows, columns, slices), before it is turned to LPS.
+
+    Args:
+        series: its folder, or its files.
+    """
+    items = series.iterdir() if isinstance(series, Path) else series
+    files = [item for item in items if _is_image(item) and kind_of(item) == "dicom"]
     chosen = _longest_series(files) if len(files) > 1 else []
     affine = _stack_affine([file for _, file in chosen]) if len(chosen) > 1 else None
     if affine is None:

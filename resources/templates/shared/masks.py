@@ -16,14 +16,19 @@ if TYPE_CHECKING or __package__:
     from . import arrays, geometry, images
     from .formats import ImageError
     from .geometry import Geometry
-    from .grids import file_affine, grid_of, grid_path
+    from .grids import file_affine, grid_of, grid_path, image_affine
 else:  # loaded by its path, beside an `images` module that was loaded in the same way
     import sys
 
     images = sys.modules[__name__.rsplit("_", 1)[0] + "_images"]
     arrays, geometry = images.arrays, images.geometry
     ImageError, Geometry, grids = images.ImageError, geometry.Geometry, images.neighbour("grids")
-    file_affine, grid_of, grid_path = grids.file_affine, grids.grid_of, grids.grid_path
+    file_affine, grid_of, grid_path, image_affine = (
+        grids.file_affine,
+        grids.grid_of,
+        grids.grid_path,
+        grids.image_affine,
+    )
 
 __all__ = [
     "Geometry",
@@ -127,8 +132,8 @@ def write_mask(array: np.ndarray, like: ImagePath, stem: str | Path, base: str |
 
     Args:
         array: (H, W) or (H, W, D) whole numbers, in the axes of `read_image(like)`.
-        stem: the file to write, without its ending: `.nii.gz` for NIfTI, DICOM series and stacks of pictures, the
-            image's own for NRRD and MHA, `.png` for pictures, `.npy` in the file's own axes for arrays.
+        stem: the file to write, without its ending: `.nii.gz` for NIfTI, DICOM series (folders and lists of their slices)
+            and stacks of pictures, the image's own for NRRD and MHA, `.png` for pictures, `.npy` in the file's own axes for arrays.
 
     Returns:
         The file that was written. Raises ImageError where the shape does not fit.
@@ -142,7 +147,7 @@ def write_mask(array: np.ndarray, like: ImagePath, stem: str | Path, base: str |
     if kind == "itk":
         ending = ".mha" if full.lower().endswith((".mha", ".mhd")) else ".nrrd"
         return _write_itk(array, full, Path(f"{stem}{ending}"))
-    if kind == "folder" and array.ndim == 3 and (own := file_affine(full, kind)) is not None:
+    if kind in ("folder", "") and array.ndim == 3 and (own := image_affine(like, base)) is not None:
         import nibabel as nib
 
         turned = geometry.reorient(np.broadcast_to(np.zeros(1, bool), (1, *own[1])), own[0])[1]

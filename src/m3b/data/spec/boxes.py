@@ -13,7 +13,8 @@ from typing import Any
 from m3b.data.reading import shared
 from m3b.data.records import BoxLabel
 from m3b.data.spec.accounting import Accounting
-from m3b.data.spec.cases import CaseDraft, DataFolder, Item
+from m3b.data.spec.cases import CaseDraft
+from m3b.data.spec.folder import DataFolder, Item
 from m3b.data.spec.labels import LeaveOut
 from m3b.data.spec.model import Boxes as BoxesSpec
 from m3b.data.spec.patterns import PatternError, filled

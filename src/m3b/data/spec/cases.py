@@ -3,35 +3,18 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 from m3b.data.reading import shared
 from m3b.data.spec.accounting import Accounting
-from m3b.data.spec.model import Files, Images
-from m3b.data.spec.patterns import PatternError, checked, compiled, filled
+from m3b.data.spec.folder import DataFolder, Item
+from m3b.data.spec.model import Images
+from m3b.data.spec.patterns import PatternError, checked, filled
 from m3b.data.spec.slices import by_place
 from m3b.data.survey.keys import key as normal
 from m3b.data.survey.pairing_keys import beyond, match
 from m3b.data.survey.relations import Rule
-
-Lookup = Callable[[str, dict[str, str]], dict[str, str]]
-"""Adds slots that need a look into the file (DICOM tags) to those of its path."""
-
-
-@dataclass(frozen=True)
-class Item:
-    """A file, or one array or item of a container, with its slots.
-
-    Args:
-        path: below the data folder.
-        reference: what an index names, relative to the data folder: the path, `path#key[3]`, or `path#frames=1`.
-    """
-
-    path: str
-    reference: str
-    slots: dict[str, str]
 
 
 @dataclass
@@ -58,65 +41,6 @@ class CaseDraft:
     def files(self) -> list[str]:
         """Every file of its images."""
         return [item.path for item in (*self.items, *self.channels.values())]
-
-
-class DataFolder:
-    """The files of a data folder, matched against patterns once each.
-
-    Args:
-        root: the data folder.
-        files: paths of its regular files, in natural order.
-        lookup: adds slots that the path alone does not hold.
-    """
-
-    def __init__(self, root: Path, files: Sequence[str], lookup: Lookup) -> None:
-        self.root, self.files, self.lookup = root, files, lookup
-        self._matched: dict[tuple[str, tuple[str, ...], str], list[Item]] = {}
-
-    def items(self, files: Files, keys: Sequence[str] = ()) -> list[Item]:
-        """The items of these files, in natural order.
-
-        Args:
-            keys: whose slots are needed.
-
-        Raises:
-            PatternError: a pattern cannot be used, or a container has no such member.
-        """
-        known = (files.pattern, files.exclude, files.member)
-        if known not in self._matched:
-            self._matched[known] = self._find(files)
-        wanted = "".join(keys)
-        return [Item(i.path, i.reference, self.lookup(wanted, i.slots)) for i in self._matched[known]]
-
-    def _find(self, files: Files) -> list[Item]:
-        pattern, exclude = compiled(files.pattern), [compiled(one) for one in files.exclude]
-        found: list[Item] = []
-        for path in self.files:
-            slots = pattern.match(path)
-            if slots is None or any(one.match(path) is not None for one in exclude):
-                continue
-            found += self._members(path, slots, files.member) if files.member else [Item(path, path, slots)]
-        return found
-
-    def _members(self, path: str, slots: dict[str, str], member: str) -> list[Item]:
-        """The arrays of a container whose key matches, or the items along their first axis."""
-        each = member.endswith("[#]")
-        pattern = compiled(member.removesuffix("[#]"))
-        arrays = shared().arrays.open_arrays(self.root / path)
-        found = []
-        for key in arrays:
-            inner = pattern.regex.fullmatch(key)
-            if inner is None:
-                continue
-            here = {**slots, **{name: value or "" for name, value in inner.groupdict().items()}, "member": key}
-            if not each:
-                found.append(Item(path, f"{path}#{key}", here))
-                continue
-            length = shared().arrays.array_shape(self.root / path, key)[0]
-            found += [Item(path, f"{path}#{key}[{at}]", {**here, "index": str(at)}) for at in range(length)]
-        if not found:
-            raise PatternError(f"{path} has no array {member!r}; it has {', '.join(map(repr, list(arrays)[:12]))}.")
-        return found
 
 
 def build_cases(

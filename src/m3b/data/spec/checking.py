@@ -8,8 +8,9 @@ from pathlib import Path
 from m3b.data import kinds
 from m3b.data.spec.accounting import Accounting
 from m3b.data.spec.boxes import BoxSource
-from m3b.data.spec.cases import CaseDraft, DataFolder, build_cases
+from m3b.data.spec.cases import CaseDraft, build_cases
 from m3b.data.spec.execute import slots_needed
+from m3b.data.spec.folder import DataFolder
 from m3b.data.spec.labels import LeaveOut, labels_of
 from m3b.data.spec.masks import MaskSource
 from m3b.data.spec.model import IndexSpec

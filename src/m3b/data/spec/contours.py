@@ -6,6 +6,7 @@ several polygons in one slice are combined by exclusive or, so that holes stay o
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,12 +39,12 @@ def referenced_series(file: Path) -> set[str]:
     return found
 
 
-def series_of(folder: Path) -> str:
-    """SeriesInstanceUID of a folder's first DICOM file; empty where there is none."""
+def series_of(series: Path | Sequence[Path]) -> str:
+    """SeriesInstanceUID of the first DICOM file of a folder or list; empty where there is none."""
     import pydicom
     from pydicom.errors import InvalidDicomError
 
-    for file in sorted(folder.iterdir()):
+    for file in sorted(series.iterdir()) if isinstance(series, Path) else series:
         try:
             header = pydicom.dcmread(file, stop_before_pixels=True, specific_tags=["SeriesInstanceUID"])
         except (OSError, InvalidDicomError):
@@ -52,10 +53,13 @@ def series_of(folder: Path) -> str:
     return ""
 
 
-def draw_contours(file: Path, series: Path, names: dict[str, tuple[str, ...]], classes: dict[str, int]) -> Any:
+def draw_contours(
+    file: Path, series: Path | Sequence[Path], names: dict[str, tuple[str, ...]], classes: dict[str, int]
+) -> Any:
     """Label numbers, (H, W, D) in the axes of `read_image(series)`.
 
     Args:
+        series: a folder, or the files of its slices.
         names: class -> names of regions; a class without any is looked for by its own name.
 
     Raises:

@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from m3b.data.spec.accounting import Accounting
-from m3b.data.spec.cases import DataFolder, build_cases
+from m3b.data.spec.cases import build_cases
 from m3b.data.spec.execute import slots_needed
+from m3b.data.spec.folder import DataFolder
 from m3b.data.spec.given import Given, spec_of
 from m3b.data.spec.model import FromTable, IndexSpec
 from m3b.data.spec.patterns import fields

@@ -11,8 +11,9 @@ from typing import Any
 from m3b.data.index import LABELS, TEST, TRAIN, write_records
 from m3b.data.records import Record
 from m3b.data.spec.accounting import Accounting
-from m3b.data.spec.cases import DataFolder, build_cases
+from m3b.data.spec.cases import build_cases
 from m3b.data.spec.entries import entries_of
+from m3b.data.spec.folder import DataFolder
 from m3b.data.spec.grouping import grouped_by
 from m3b.data.spec.job import SpecExecution
 from m3b.data.spec.model import Files, IndexSpec
@@ -107,7 +108,9 @@ def _values(spec: IndexSpec) -> dict[str, int]:
 def _leave_rest(job: SpecExecution, files: Sequence[str]) -> None:
     """Every file that nothing has named: by the spec's reasons first."""
     for one in job.spec.left_out:
-        job.accounting.leave((item.path for item in job.folder.items(Files(pattern=one.pattern))), one.reason)
+        job.accounting.leave(
+            (item.path for item in job.folder.items(Files(pattern=one.pattern, tags=one.tags))), one.reason
+        )
     job.accounting.leave_rest(files, "not named by this reading of the folder")
 
 

@@ -15,8 +15,9 @@ from m3b.data import kinds
 from m3b.data.audit_common import told_patients
 from m3b.data.spec.accounting import Accounting
 from m3b.data.spec.boxes import BoxSource
-from m3b.data.spec.cases import CaseDraft, DataFolder, build_cases
+from m3b.data.spec.cases import CaseDraft, build_cases
 from m3b.data.spec.execute import slots_needed
+from m3b.data.spec.folder import DataFolder
 from m3b.data.spec.labels import LeaveOut, labels_of
 from m3b.data.spec.masks import MaskSource
 from m3b.data.spec.model import IndexSpec, Value
@@ -85,7 +86,7 @@ def drafted(
 def _reads_headers(spec: IndexSpec) -> bool:
     """Whether texts of cases come from DICOM headers."""
     text = spec.model_dump_json()
-    return "{tag." in text or '"kind":"tag"' in text
+    return "{tag." in text or '"kind":"tag"' in text or '"tags":{"' in text
 
 
 def _cases(spec: IndexSpec, root: Path, files: Sequence[str], readers: Readers) -> list[Expected]:

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from m3b.data.records import Record
 from m3b.data.spec.accounting import Accounting
-from m3b.data.spec.cases import CaseDraft, DataFolder
+from m3b.data.spec.cases import CaseDraft
+from m3b.data.spec.folder import DataFolder
 from m3b.data.spec.model import IndexSpec
 from m3b.data.spec.sources import Sources
 

@@ -10,8 +10,9 @@ from typing import Any
 
 from m3b.data.reading import read_image, read_mask, shared, shared_masks
 from m3b.data.spec.accounting import Accounting
-from m3b.data.spec.cases import CaseDraft, DataFolder, Item, by_keys, by_names
+from m3b.data.spec.cases import CaseDraft, by_keys, by_names
 from m3b.data.spec.contours import draw_contours, referenced_series, series_of
+from m3b.data.spec.folder import DataFolder, Item
 from m3b.data.spec.labels import LeaveOut
 from m3b.data.spec.model import Masks
 from m3b.data.spec.opened import UNREADABLE
@@ -156,10 +157,9 @@ class MaskSource:
 
     def _drawn(self, case: CaseDraft, items: list[Item]) -> str:
         """The regions of an RTSTRUCT file on its series."""
-        if case.folder is None:
-            raise DataError("contours need a folder with one DICOM series as the image (images.unit = folder)")
-        file, series = self.folder.root / items[0].path, self.folder.root / case.folder
-        return self._written(case, draw_contours(file, series, self.masks.names, self.masks.classes))
+        file = self.folder.root / items[0].path
+        drawn = draw_contours(file, _series(self.folder.root, case), self.masks.names, self.masks.classes)
+        return self._written(case, drawn)
 
     def _outlined(self, case: CaseDraft, items: list[Item]) -> str | Mapping[str, str]:
         """Outlines and segments: a file a class where classes may overlap, else one with label numbers."""
@@ -168,9 +168,7 @@ class MaskSource:
         root, masks = self.folder.root, self.masks
         file = root / items[0].path
         if masks.format == "dicom_seg":
-            if case.folder is None:
-                raise DataError("segments need a folder with one DICOM series as the image (images.unit = folder)")
-            layers: dict[str, Any] | None = dicom_seg(file, root / case.folder, masks.classes, masks.names)
+            layers: dict[str, Any] | None = dicom_seg(file, _series(root, case), masks.classes, masks.names)
         else:
             path = case.items[0].path
             try:
@@ -200,20 +198,26 @@ class MaskSource:
         place = self.work / PLACE
         place.mkdir(parents=True, exist_ok=True)
         self._number += 1
-        like = case.items[0].reference if case.folder is None else case.folder
+        slices = [item.reference for item in case.items]
+        like = case.folder if case.folder is not None else slices if len(slices) > 1 else slices[0]
         file = shared_masks().write_mask(array, like, place / f"{self._number:05d}", self.folder.root)
         return Path(file).relative_to(self.work).as_posix()
 
 
 def by_series(root: Path, cases: Sequence[CaseDraft], items: Sequence[Item]) -> dict[str, list[Item]]:
     """The files of contours by the case whose series they were drawn on."""
-    named = {series_of(root / case.folder): case.key for case in cases if case.folder is not None}
+    named = {series_of(_series(root, case)): case.key for case in cases}
     found: dict[str, list[Item]] = defaultdict(list)
     for item in items:
         for series in referenced_series(root / item.path):
             if series in named:
                 found[named[series]].append(item)
     return dict(found)
+
+
+def _series(root: Path, case: CaseDraft) -> Path | list[Path]:
+    """The folder, or the files, of a case's slices."""
+    return [root / item.path for item in case.items] if case.folder is None else root / case.folder
 
 
 def by_stems(cases: Sequence[CaseDraft], items: Sequence[Item]) -> dict[str, list[Item]]:

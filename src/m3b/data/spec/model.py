@@ -203,9 +203,10 @@ class SplitRule(SpecPart):
 
 
 class LeftOut(SpecPart):
-    """Files that are no part of the index, and why."""
+    """Files that are no part of the index, and why; `tags` as of `Files`."""
 
     pattern: str
+    tags: dict[str, tuple[str, ...]] = Field(default={})
     reason: str = Field(min_length=3)
 
 

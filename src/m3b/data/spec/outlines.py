@@ -143,8 +143,8 @@ def _lengths(text: str) -> list[int]:
     return lengths
 
 
-def dicom_seg(file: Path, series: Path, classes: Mapping[str, int], names: Names) -> dict[str, Any]:
-    """The segments of a DICOM SEG object on its series.
+def dicom_seg(file: Path, series: Path | Sequence[Path], classes: Mapping[str, int], names: Names) -> dict[str, Any]:
+    """The segments of a DICOM SEG object on its series, a folder or the files of its slices.
 
     Raises:
         DataError: the series has no geometry, a frame lies between its slices or on another grid, or no segment is wanted.

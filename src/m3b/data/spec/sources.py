@@ -10,7 +10,8 @@ from typing import Any
 
 from m3b.data.reading import shared
 from m3b.data.spec.accounting import Accounting
-from m3b.data.spec.cases import CaseDraft, DataFolder
+from m3b.data.spec.cases import CaseDraft
+from m3b.data.spec.folder import DataFolder
 from m3b.data.spec.model import Files, FromList, FromMember, FromPath, FromTable, FromTag, Value
 from m3b.data.spec.patterns import PatternError, compiled, fields, filled
 from m3b.data.survey.keys import key as normal

@@ -22,11 +22,14 @@ class Files(SpecPart):
         pattern: see the module.
         exclude: patterns of files that are left out again.
         member: the array of a container (`image`), or with `[#]` its items along the first axis (`train_images[#]`).
+        tags: of DICOM files that names do not tell apart: keyword -> the texts of which their header must have one
+            (`{"Modality": ["CT"]}`).
     """
 
     pattern: str
     exclude: tuple[str, ...] = ()
     member: str = ""
+    tags: dict[str, tuple[str, ...]] = Field(default={})
 
 
 class FromPath(SpecPart):

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict
 
 from m3b.data.pixels import ValueKind
 
-VERSION = 2
+VERSION = 3
 """Of the facts' form; a stored survey of another version is made again."""
 
 Sensitive = Literal["", "identity", "free_text"]
@@ -174,6 +174,13 @@ class FileGroup(Fact):
     content: Content | None = None
     stray: bool = False
     """Documents, licences, system files: nothing that a case could be made of."""
+    modality: tuple[str, ...] = ()
+    """Of DICOM files that are called like those of other groups: what their headers say."""
+
+    @property
+    def title(self) -> str:
+        """Its template, with what tells it from a group of the same one."""
+        return f"{self.template} ({', '.join(self.modality)})" if self.modality else self.template
 
 
 class Member(Fact):

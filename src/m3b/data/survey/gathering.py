@@ -12,6 +12,7 @@ from m3b.data.survey.dicom import Header, Headers, read_header, series_of
 from m3b.data.survey.facts import Container, Content, FileGroup, Series
 from m3b.data.survey.grouping import merge
 from m3b.data.survey.kinds import IMAGES
+from m3b.data.survey.modalities import modalities_apart
 from m3b.data.survey.name_templates import NamedFiles, fine_groups
 from m3b.data.survey.numbered_channels import channels_apart
 from m3b.data.survey.parts import FEW_PATHS, LARGE, MAX_PATHS, parts_of, values_of
@@ -111,7 +112,7 @@ class Gathering:
 def gather(tree: Tree) -> Gathering:
     """Group the files of a tree and look at samples of each group."""
     found = Gathering(tree)
-    fine = [one for files in fine_groups(tree) for one in channels_apart(files)]
+    fine = [one for files in fine_groups(tree) for apart in channels_apart(files) for one in _modalities(found, apart)]
     if len(fine) > tree.limits.groups:
         fine.sort(key=lambda one: (-one.count, one.levels, one.name, one.suffix))
         rest = fine[tree.limits.groups :]
@@ -122,6 +123,13 @@ def gather(tree: Tree) -> Gathering:
     for number, one in enumerate(merged, 1):
         found.groups.append(_gathered(found, one, f"g{number}", max(dicoms, 1)))
     return found
+
+
+def _modalities(found: Gathering, files: NamedFiles) -> list[NamedFiles]:
+    """A fine group of DICOM files as one a modality, where its names do not tell them apart."""
+    if files.kind != "dicom" or found.tree.late:
+        return [files]
+    return modalities_apart(files, found.header, found.tree.limits.headers - len(found.headers))
 
 
 def _signature(found: Gathering, files: NamedFiles) -> Signature:
@@ -190,6 +198,7 @@ def _bare(found: Gathering, merged: Merged, id: str, template: Template | None) 
         exact=len(some) == merged.count,
         examples=tuple(dict.fromkeys([merged.first, *merged.spread(2)])),
         stray=merged.kind in ("document", "other"),
+        modality=tuple(sorted({name for one in merged.files for name in one.modality})),
     )
 
 

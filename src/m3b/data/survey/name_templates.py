@@ -25,7 +25,8 @@ _TAIL_SHARE = 0.1
 
 @dataclass(slots=True)
 class NamedFiles:
-    """A fine group. `levels` and `name` are shapes; `members` has each folder's parts with the names of its files."""
+    """A fine group. `levels` and `name` are shapes; `members` has each folder's parts with the names of its files.
+    `modality`: of DICOM files that names do not tell from others (`modalities`)."""
 
     levels: tuple[str, ...]
     name: str
@@ -33,6 +34,7 @@ class NamedFiles:
     kind: FileKind
     members: list[tuple[tuple[str, ...], list[str]]] = field(default_factory=list)
     count: int = 0
+    modality: tuple[str, ...] = ()
 
     def add(self, folder: tuple[str, ...], names: list[str]) -> None:
         """More files of this group."""

@@ -58,7 +58,7 @@ def _hidden(text: str, sensitive: Sensitive, phi: Phi) -> str:
 
 
 def _group(survey: Survey, group: FileGroup) -> str:
-    text = f"{group.id} {scrub(group.template)} x {group.count:,}: {group.kind}"
+    text = f"{group.id} {scrub(group.title)} x {group.count:,}: {group.kind}"
     if group.content:
         text += f", {content_line(group.content)}"
     for container in survey.containers:

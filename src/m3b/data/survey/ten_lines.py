@@ -52,7 +52,7 @@ def _images(survey: Survey) -> Iterator[str]:
 
 
 def _group(survey: Survey, group: FileGroup) -> str:
-    told = f"{group.id} {group.template} x {group.count:,}: "
+    told = f"{group.id} {group.title} x {group.count:,}: "
     series = next((one for one in survey.series if one.group == group.id), None)
     if series is not None:
         told += f"{series.modality}, {series.series:,} series of {series.patients:,} patients, "

@@ -9,8 +9,9 @@ from pathlib import Path
 
 from m3b.data.records import Channels, Record
 from m3b.data.spec.accounting import Accounting
-from m3b.data.spec.cases import CaseDraft, DataFolder, build_cases
+from m3b.data.spec.cases import CaseDraft, build_cases
 from m3b.data.spec.execute import slots_needed
+from m3b.data.spec.folder import DataFolder
 from m3b.data.spec.model import IndexSpec
 from m3b.data.spec.proposals import Proposal
 from m3b.data.spec.readers import Readers

@@ -13,9 +13,10 @@ from m3b.data.survey.relations import Survey
 
 def pattern_of(survey: Survey, group: FileGroup) -> Files:
     """The files of a group and of no other: where its pattern also matches another group's files, its folder words are
-    written out, and what still matches is excluded."""
+    written out, and what still matches is excluded. DICOM files of one name are told apart by their headers."""
+    tags = {"Modality": group.modality} if group.modality else {}
     if not any(_matches(group.pattern, other) for other in _others(survey, group)):
-        return Files(pattern="re:" + group.pattern)
+        return Files(pattern="re:" + group.pattern, tags=tags)
     text = group.pattern
     for part in group.parts:
         slot = f"(?P<{part.slot.replace('.', '_')}>[^/]+?)"
@@ -32,11 +33,14 @@ def pattern_of(survey: Survey, group: FileGroup) -> Files:
             exclude.append(f"re:{_having(word)}")
         elif word := _word_of(group, other):
             text = f"(?={_having(word)}$){text}"
-    return Files(pattern="re:" + text, exclude=tuple(dict.fromkeys(exclude)))
+    return Files(pattern="re:" + text, exclude=tuple(dict.fromkeys(exclude)), tags=tags)
 
 
 def _others(survey: Survey, group: FileGroup) -> list[FileGroup]:
-    return [one for one in survey.groups if one.id != group.id and not one.stray]
+    return [
+        one for one in survey.groups
+        if one.id != group.id and not one.stray and (one.modality == group.modality or not (one.modality and group.modality))
+    ]  # fmt: skip
 
 
 def _matches(pattern: str, group: FileGroup) -> bool:

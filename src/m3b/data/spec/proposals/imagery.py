@@ -12,6 +12,7 @@ from m3b.data.spec.proposals.group_files import pattern_of
 from m3b.data.spec.proposals.language import words
 from m3b.data.spec.proposals.vocabulary import VIEWS
 from m3b.data.survey.facts import FileGroup, Member, Series
+from m3b.data.survey.modalities import NO_IMAGES
 from m3b.data.survey.relations import Survey
 from m3b.data.survey.sides import side_of
 
@@ -54,7 +55,7 @@ class ImageSet:
     @property
     def title(self) -> str:
         """For people."""
-        name = self.groups[0].template if len(self.groups) == 1 else f"{len(self.groups)} groups of images"
+        name = self.groups[0].title if len(self.groups) == 1 else f"{len(self.groups)} groups of images"
         return f"{name}#{self.member.key}" if self.member else name
 
 
@@ -66,7 +67,7 @@ def image_sets(survey: Survey, stacks: Stacks = "slices") -> list[ImageSet]:
     """
     groups = [group for group in survey.groups if is_images(survey, group)]
     sets = [_stacked(_single(survey, group), stacks) for group in groups]
-    sets += [_union(survey, some) for some in _side_by_side(groups)]
+    sets += [_union(survey, some) for some in _side_by_side(groups) if len({bool(one.modality) for one in some}) == 1]
     sets += [found for group in survey.groups for found in _members(survey, group)]
     sets += [_single(survey, group) for group in survey.groups if _unopened(survey, group)]
     sets = [_clips(one) for one in sets]
@@ -142,7 +143,7 @@ def is_images(survey: Survey, group: FileGroup) -> bool:
         return False
     if any(one.group == group.id and one.format in ("rtstruct", "dicom_seg") for one in survey.annotations):
         return False
-    return not any(one.group == group.id and one.modality in ("RTSTRUCT", "SEG", "SR") for one in survey.series)
+    return not any(one.group == group.id and one.modality in NO_IMAGES for one in survey.series)
 
 
 def _unopened(survey: Survey, group: FileGroup) -> bool:
@@ -209,8 +210,11 @@ def _union(survey: Survey, groups: tuple[FileGroup, ...]) -> ImageSet:
     each = [pattern_of(survey, group) for group in groups]
     text = "|".join(f"(?:{_NAMED.sub('(?:', one.pattern.removeprefix('re:'))})" for one in each)
     exclude = tuple(sorted({text for one in each for text in one.exclude} - {one.pattern for one in each}))
-    count = sum(group.count for group in groups)
-    return ImageSet(groups, Images(files=Files(pattern=f"re:{text}", exclude=exclude)), count, _levels(groups))
+    count, kinds = sum(group.count for group in groups), sorted({name for group in groups for name in group.modality})
+    tags = {"Modality": tuple(kinds)} if kinds else {}
+    return ImageSet(
+        groups, Images(files=Files(pattern=f"re:{text}", exclude=exclude, tags=tags)), count, _levels(groups)
+    )
 
 
 def _levels(groups: tuple[FileGroup, ...]) -> dict[str, dict[str, int]]:

@@ -31,7 +31,7 @@ def propose_outlines(survey: Survey, ask: Ask, sets: Mapping[str, ImageSet]) -> 
         if one.format not in WORD or images is None or not one.images_found:
             continue
         if one.format in IN_DICOM:
-            if one.group and images.images.unit == "folder":
+            if one.group and images.series is not None and not images.series.per_file:
                 yield _reading(survey, ask, (one, files), images)
         elif not boxes_too and set(one.shapes) & (AREAS | {"box"}):  # the same marks are boxes already
             yield _reading(survey, ask, (one, files), images)

@@ -334,6 +334,7 @@ def leave_out(survey: Survey, used: set[str], reasons: dict[str, str]) -> tuple[
     for group in survey.groups:
         if group.id in used or group.stray or group.kind in ("table", "list", "json", "xml", "text", "document"):
             continue
-        why = reasons.get(group.id, f"no part of this reading: {group.template[:80]}")
-        found.append(LeftOut(pattern="re:" + group.pattern, reason=why))
+        why = reasons.get(group.id, f"no part of this reading: {group.title[:80]}")
+        tags = {"Modality": group.modality} if group.modality else {}
+        found.append(LeftOut(pattern="re:" + group.pattern, reason=why, tags=tags))
     return tuple(found)
