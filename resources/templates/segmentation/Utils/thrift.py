@@ -17,8 +17,8 @@ COARSE = 2.1
 RATE = 0.01
 """Learning rate of narrow networks with few steps. 400 steps on thirteen drawn organs gave a Dice of 0.14 at 0.002, 0.55 at
 0.006, 0.68 at 0.012 and 0.55 at 0.02; at 0.012 and with weights by size 0.83."""
-HEAVIEST = 4.0
-"""No class weighs more: beyond that a small one is marked everywhere, and Dice takes care of it anyway."""
+HEAVIEST = 12.0
+"""No class weighs more. At 4, 800 steps on 35 structures of the brain left three of 15 to 140 voxels out; at 12 none."""
 USUAL = 0.02
 """Share of an image at which a class weighs 1 in cross-entropy; smaller ones weigh more, by the root of their share."""
 
