@@ -57,11 +57,23 @@ class MaskSource:
         elif self.masks.format == "labelme" and not (self.masks.by or self.masks.case):
             self._of_case = by_stems(self.cases, self._items)
         elif self.masks.by:
-            self._of_case = by_names(self.cases, self._items, self.masks.by)
+            self._of_case = self._by_names()
         else:
             checked(self.masks.case, tuple(self._items[0].slots), "masks.case")
             image = self.masks.image or self.masks.case
             self._of_case = by_keys(self.cases, self._items, image, self.masks.case, self.masks.rule)
+
+    def _by_names(self) -> dict[str, list[Item]]:
+        """The masks of every case; those of each class by themselves, where a folder or word of their names tells it."""
+        key = "" if "{rest}" in self.masks.class_key else self.masks.class_key
+        kinds: dict[str, list[Item]] = defaultdict(list)
+        for item in self._items:
+            kinds[filled(key, item.slots) if key else ""].append(item)
+        found: dict[str, list[Item]] = defaultdict(list)
+        for some in kinds.values():
+            for case, its in by_names(self.cases, some, self.masks.by).items():
+                found[case] += its
+        return dict(found)
 
     def items_of(self, case: CaseDraft) -> list[Item]:
         """The files that belong to a case."""

@@ -20,13 +20,15 @@ _MAX_KEYS = 20_000
 
 @dataclass
 class Merged:
-    """A group in the making. `levels` has "{word}" where folders of different words were put together."""
+    """A group in the making. `levels` has "{word}" where folders of different words were put together; `beside` says
+    whether masks lie in the folders of images."""
 
     levels: tuple[str, ...]
     forms: set[str]
     kind: FileKind
     signature: Signature
     files: list[NamedFiles] = field(default_factory=list)
+    beside: bool = False
 
     @property
     def count(self) -> int:
@@ -61,8 +63,15 @@ def same_cases(one: Merged, other: Merged, *, within: bool) -> bool:
         return False
     if len(mine & theirs) < _SAME_CASES * small:
         return False
-    # Class folders that number their pictures from one look the same as sequences side by side; masks do not.
-    return within or one.signature[0] == "mask" or one.signature[-1] == 3 or not _running(mine)
+    if _suffixes(one).isdisjoint(_suffixes(other)):
+        return True  # the same in two formats
+    # Class folders that number their pictures from one look the same as sequences side by side; masks of their own do not.
+    masks = one.signature[0] == "mask" and not (one.beside and other.beside)
+    return within or masks or one.signature[-1] == 3 or not _running(mine)
+
+
+def _suffixes(group: Merged) -> set[str]:
+    return {files.suffix.lower() for files in group.files}
 
 
 def _differing(one: Merged, other: Merged) -> list[str]:

@@ -20,6 +20,7 @@ def merge(fine: list[NamedFiles], signature: Callable[[NamedFiles], Signature]) 
     """Groups of one kind of content, in the order of their paths."""
     buckets: dict[tuple[object, ...], list[Merged]] = defaultdict(list)
     documents: list[NamedFiles] = []
+    pictured: set[tuple[str, ...]] = set()
     for one in fine:
         if one.kind in ("document", "other"):
             documents.append(one)
@@ -28,6 +29,10 @@ def merge(fine: list[NamedFiles], signature: Callable[[NamedFiles], Signature]) 
         kind = shown[1] if shown[0] == "kind" else one.kind
         made = Merged(one.levels, {_with_levels(one)}, kind, shown, [one])  # type: ignore[arg-type]
         buckets[kind, len(one.levels)].append(made)
+        if one.kind in IMAGES and shown[0] != "mask":
+            pictured |= {folder for folder, _ in one.members}
+    for made in (made for some in buckets.values() for made in some if made.signature[0] == "mask"):
+        made.beside = all(folder in pictured for files in made.files for folder, _ in files.members)
     found: list[Merged] = []
     for key in sorted(buckets, key=str):
         found += _put_together(buckets[key])
@@ -67,7 +72,8 @@ def _until_stable(groups: list[Merged], together: Callable[[Merged, Merged], boo
 def _union(one: Merged, other: Merged) -> Merged:
     levels = tuple(a if a == b else "{word}" for a, b in zip(one.levels, other.levels, strict=True))
     telling = one.signature if one.signature != ANY else other.signature
-    return Merged(levels, one.forms | other.forms, one.kind, telling, one.files + other.files)
+    beside = one.beside and other.beside
+    return Merged(levels, one.forms | other.forms, one.kind, telling, one.files + other.files, beside)
 
 
 def _alike(one: Signature, other: Signature) -> bool:

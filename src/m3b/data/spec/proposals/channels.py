@@ -13,6 +13,8 @@ from m3b.data.spec.proposals.glossary import channels_told
 from m3b.data.spec.proposals.group_files import pattern_of
 from m3b.data.spec.proposals.imagery import ImageSet
 from m3b.data.spec.proposals.language import shared, telling, words
+from m3b.data.spec.proposals.rival_masks import FORMATS
+from m3b.data.spec.proposals.twins import apart, has_own_masks
 from m3b.data.spec.proposals.vocabulary import NOT_MR, PLANES, RESONANCE, SEQUENCES
 from m3b.data.survey.facts import FileGroup
 from m3b.data.survey.relations import Pairing, Survey
@@ -45,7 +47,13 @@ def of_masks(survey: Survey, ask: Ask, pairing: Pairing, sets: Mapping[str, Imag
         return Together()
     beside = _beside(survey, pairing.left, sets)
     kept = [id for id, pair in beside.items() if (id in near and _one_grid(pair)) or _sequences(survey, pair)]
+    kept = [id for id in kept if not has_own_masks(survey, pairing.left, id) and not _formats(survey, pairing.left, id)]
     return _together(survey, ask, pairing.left, {id: beside[id] for id in kept})
+
+
+def _formats(survey: Survey, one: str, other: str) -> bool:
+    """Whether two groups are the same images in two formats."""
+    return frozenset().union(*apart(survey.group(one), survey.group(other))) <= FORMATS
 
 
 def of_cases(survey: Survey, ask: Ask, images: ImageSet, sets: Mapping[str, ImageSet]) -> Together:

@@ -15,6 +15,10 @@ _NUMBERED = re.compile(
     rf"(?<![\w.-])(\d{{1,3}})(?!\w)\s*(?:[:=|]|=>|->|is\b|are\b|means\b|for\b|-)?\s*({_NAME}){_STOPS}"
 )
 _REVERSED = re.compile(rf"(?<![\w])({_NAME})\s*(?:=|=>|->|:)\s*(\d{{1,3}})(?![\w.])")
+_IN_PARENTHESES = re.compile(rf"({_NAME})\s*\((?:value\s+|label\s+|class\s+)?(\d{{1,3}})\)")
+_BEFORE = re.compile(
+    r"^.*\b(?:and|or|the|an?|segment|outline|delineate|find|detect|mark|locate|draw|contour)\b\s*", re.IGNORECASE
+)
 _LABELLED = re.compile(r"label|class|grade|value|stage|score|categor|diagnos", re.IGNORECASE)
 
 
@@ -37,6 +41,13 @@ def told_names(text: str) -> dict[int, str]:
             if not twice and len(found) > 1 and low in (0, 1) and sorted(found) == list(range(low, high + 1)):
                 return found
     return {}
+
+
+def told_in_parentheses(text: str) -> dict[int, str]:
+    """Values named by what stands before them: `edema (2) and enhancing tumor (4)`; nothing where one is named twice."""
+    pairs = [(int(value), _BEFORE.sub("", name).strip(" -_/")) for name, value in _IN_PARENTHESES.findall(text)]
+    found = {value: name for value, name in pairs if telling(name)}
+    return found if len(found) == len(pairs) == len({name.casefold() for name in found.values()}) else {}
 
 
 _TO = r"\s*(?:-|\u2013|\bto\b)\s*"

@@ -226,7 +226,7 @@ def _levels(groups: tuple[FileGroup, ...]) -> dict[str, dict[str, int]]:
     for level in range(min(group.template.count("/") for group in groups)):
         values: Counter[str] = Counter()
         for group in groups:
-            some = _folder_values(group, level)
+            some = folder_values(group, level)
             if some is None or len(values) > 60:
                 break
             values.update(some)
@@ -236,7 +236,7 @@ def _levels(groups: tuple[FileGroup, ...]) -> dict[str, dict[str, int]]:
     return found
 
 
-def _folder_values(group: FileGroup, level: int) -> dict[str, int] | None:
+def folder_values(group: FileGroup, level: int) -> dict[str, int] | None:
     """Names of a folder level with their files; None where there are too many to know."""
     text = group.template.split("/")[level]
     slots = re.findall(r"\{\w+\}", text)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Literal
 
 from m3b.data.spec.model import Files, IndexSpec, Masks
@@ -12,11 +12,13 @@ from m3b.data.spec.proposals.channels import of_masks, with_channels
 from m3b.data.spec.proposals.group_files import pattern_of
 from m3b.data.spec.proposals.imagery import ImageSet, image_sets, key_pattern, key_slots
 from m3b.data.spec.proposals.language import shared, telling, words
-from m3b.data.spec.proposals.naming import Named, class_name, names_of_values, other_organs
+from m3b.data.spec.proposals.mask_classes import in_folders, in_names
+from m3b.data.spec.proposals.naming import Named, class_name, names_of_values, other_organs, wanted
 from m3b.data.spec.proposals.numbered_masks import numbered, united
 from m3b.data.spec.proposals.outlines import propose_outlines
-from m3b.data.spec.proposals.rival_masks import as_classes, doubt_of
+from m3b.data.spec.proposals.rival_masks import doubt_of, rivals
 from m3b.data.spec.proposals.surroundings import around, leave_out, without_bare_parts
+from m3b.data.spec.proposals.twins import doubt_of_twins, joined
 from m3b.data.survey.facts import Content, FileGroup
 from m3b.data.survey.relations import Pairing, Survey
 
@@ -32,7 +34,8 @@ SAME = 0.9
 
 def propose_masks(survey: Survey, ask: Ask) -> Iterator[Proposal]:
     """Every reading with masks."""
-    sets = {one.id: one for one in image_sets(survey) if one.single is not None and one.member is None}
+    every = image_sets(survey)
+    sets = {one.id: one for one in every if one.single is not None and one.member is None}
     for pairing in map(united, survey.pairings):
         if pairing.role != "mask":
             continue
@@ -40,6 +43,7 @@ def propose_masks(survey: Survey, ask: Ask) -> Iterator[Proposal]:
             yield from _in_container(survey, ask, pairing)
         elif pairing.left in sets and pairing.left_matched >= 0.3 * pairing.left_files:
             yield from _beside(survey, ask, pairing, sets)
+            yield from _joined(survey, ask, pairing, every)
             yield from _one_a_class(survey, ask, pairing, sets)
     yield from propose_outlines(survey, ask, sets)
 
@@ -81,26 +85,50 @@ def _beside(survey: Survey, ask: Ask, pairing: Pairing, sets: dict[str, ImageSet
     yield Proposal(spec, title, score, evidence, doubts, unclear)
 
 
+def _joined(survey: Survey, ask: Ask, pairing: Pairing, sets: Sequence[ImageSet]) -> Iterator[Proposal]:
+    """Groups of images with masks of their own each, as cases of one set."""
+    found = joined(survey, ask, pairing, sets)
+    masks = survey.group(pairing.right)
+    if found is None or masks.content is None or masks.content.values not in ("mask", "labels"):
+        return
+    images, files, pairs = found
+    around_it = around(survey, images)
+    named, _, told = _classes(survey, ask, pairing, masks, masks.content)
+    part = Masks(files=files, by=pairing.left_slots, classes=named.classes)
+    used = {id for one in pairs for id in (one.left, one.right)}
+    spec = IndexSpec(
+        task=ask.task, images=images.images, masks=part, patient=around_it.patient, attributes=attributes(survey, images),
+        together=around_it.together, split=around_it.split, left_out=leave_out(survey, used, {}),
+    )  # fmt: skip
+    listed = ", ".join(survey.group(one.left).template for one in pairs)
+    matched = f"{sum(one.left_matched for one in pairs):,} of {images.count:,} images have a mask; cases of {listed}"
+    score, doubts = _score(survey, ask, pairing, masks, masks.content)
+    yield Proposal(spec, f"{images.title}, each with masks of its own", min(1.0, score + 0.05),
+                   (matched, *told, *around_it.evidence), (*doubts, *around_it.doubts), named.unclear)  # fmt: skip
+
+
 def _one_a_class(survey: Survey, ask: Ask, pairing: Pairing, sets: dict[str, ImageSet]) -> Iterator[Proposal]:
     """Several groups of masks on the same images, of which each is a class that the request names."""
-    found = as_classes(survey, ask, pairing) if pairing.kind == "one_to_one" else None
-    images, slots = sets[pairing.left], [part.slot for part in survey.group(pairing.right).parts]
-    own = [part.slot for part in survey.group(pairing.left).parts]
-    if found is None or slots != own or not slots or any("." in slot for slot in slots):
+    if pairing.kind != "one_to_one":
         return
-    files, named, groups = found
-    around_it = around(survey, images)
+    others = [one.group for one in rivals(survey, pairing)]
+    found = in_folders(survey, ask, pairing, others) or in_names(survey, ask, pairing, others)
+    if found is None:
+        return
+    images = sets[pairing.left]
+    around_it = without_bare_parts(around(survey, images), pairing)
+    names = sorted(found.names)
     part = Masks(
-        files=files, case="/".join(f"{{{slot}}}" for slot in slots), combine="classes", class_key="{kind}",
-        classes={name: at for at, name in enumerate(sorted(named), 1)}, names={name: (text,) for name, text in named.items()},
+        files=found.files, by=pairing.left_slots, combine="classes", class_key=found.key,
+        classes={name: at for at, name in enumerate(names, 1)}, names={name: (found.names[name],) for name in names},
     )  # fmt: skip
     spec = IndexSpec(
         task=ask.task, images=images.images, masks=part, patient=around_it.patient,
         attributes=attributes(survey, images), together=around_it.together,
-        split=around_it.split, left_out=leave_out(survey, {pairing.left, *groups}, {}),
+        split=around_it.split, left_out=leave_out(survey, {pairing.left, *found.groups}, {}),
     )  # fmt: skip
-    told = f"one mask a class: {', '.join(sorted(named))}; {pairing.left_matched:,} of {pairing.left_files:,} images have them"
-    yield Proposal(spec, f"{images.title}, masks of {', '.join(sorted(named))}", 0.9, (told, *around_it.evidence),
+    told = f"one mask a class: {', '.join(names)}; {pairing.left_matched:,} of {pairing.left_files:,} images have them"
+    yield Proposal(spec, f"{images.title}, masks of {', '.join(names)}", 0.9, (told, *around_it.evidence),
                    tuple(around_it.doubts))  # fmt: skip
 
 
@@ -125,12 +153,12 @@ def _classes(
 ) -> tuple[Named, float | None, list[str]]:
     """Class -> value, the cut of lossy masks, and what was found."""
     if pairing.kind == "per_class":
-        names = [value.text for value in pairing.classes]
-        return (
-            Named({name: at for at, name in enumerate(names, 1)}),
-            None,
-            [f"one mask a class: {', '.join(names[:12])}"],
-        )
+        every = [value.text for value in pairing.classes]
+        names = wanted(every, ask)
+        told = [f"one mask a class: {', '.join(names[:12])}"]
+        if left := [name for name in every if name not in names]:
+            told.append(f"not asked for, so background: {', '.join(left[:12])}")
+        return Named({name: at for at, name in enumerate(names, 1)}), None, told
     levels = [int(one.value) for one in content.levels if one.value > 0 and float(one.value).is_integer()]
     if content.values == "lossy_mask":
         name = class_name(ask, masks)
@@ -160,7 +188,7 @@ def _unclear(survey: Survey, ask: Ask, pairing: Pairing, masks: FileGroup) -> st
             return f"whether {', '.join(names[:6])} are classes or different masks of the same thing"
     if pairing.left_matched < 0.5 * pairing.left_files:
         return f"only {pairing.left_matched:,} of {pairing.left_files:,} images have a mask"
-    return doubt_of(survey, ask, pairing)
+    return doubt_of_twins(survey, ask, pairing) or doubt_of(survey, ask, pairing)
 
 
 def _reasons(survey: Survey, pairing: Pairing, masks: FileGroup) -> dict[str, str]:

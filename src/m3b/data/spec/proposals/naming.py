@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from m3b.data.spec.proposals.ask import Ask
-from m3b.data.spec.proposals.glossary import legend_of_masks, told_names, told_ranges
-from m3b.data.spec.proposals.language import telling, words
+from m3b.data.spec.proposals.glossary import legend_of_masks, told_in_parentheses, told_names, told_ranges
+from m3b.data.spec.proposals.language import named, shared, telling, words
 from m3b.data.spec.proposals.vocabulary import NO_NAME
 from m3b.data.survey.facts import FileGroup
 from m3b.data.survey.relations import Survey
@@ -28,9 +28,10 @@ def class_name(ask: Ask, masks: FileGroup) -> str:
     """The name of the only class: as chosen before, as asked for, as the files are called, else `finding`."""
     if len(ask.classes) == 1:
         return ask.classes[0]
-    asked = _objects(ask.request)
-    if asked:
-        return asked[0]
+    asked = objects(ask.request)
+    mine = [name for name in asked if shared(telling(masks.template), name) == 1.0]
+    if mine or asked:
+        return (mine or asked)[0]
     own = [
         word
         for word in words(masks.template.rsplit("/", 1)[-1])
@@ -39,7 +40,15 @@ def class_name(ask: Ask, masks: FileGroup) -> str:
     return own[0] if own else "finding"
 
 
-def _objects(request: str) -> list[str]:
+def wanted(names: Sequence[str], ask: Ask) -> list[str]:
+    """The classes that were chosen, or that the request names; else all."""
+    chosen = [name for name in names if name.casefold() in {one.casefold() for one in ask.classes}]
+    return (
+        chosen or named(names, ask.request) or [name for name in names if shared(ask.words, name) > 0.3] or list(names)
+    )
+
+
+def objects(request: str) -> list[str]:
     """What a request wants marked: the words after its verb up to a preposition."""
     found = _MARKED.search(request)
     if not found:
@@ -70,6 +79,8 @@ def names_of_values(survey: Survey, values: Sequence[int], ask: Ask) -> Named:
         (legend, f"names from {path}"),
         (told_names(ask.notes), "names from the notes"),
         (told_names(ask.request), "names from the request"),
+        (_exactly(told_in_parentheses(ask.request), values), "names from the request"),
+        (_exactly(told_in_parentheses(ask.notes), values), "names from the notes"),
     )
     for names, source in told:
         names = {value: name for value, name in names.items() if value > 0}
@@ -84,6 +95,11 @@ def names_of_values(survey: Survey, values: Sequence[int], ask: Ask) -> Named:
             f"{len(ask.classes)} classes are asked for, the masks hold the values {', '.join(map(str, full[:12]))}"
         )
     return Named({f"label_{value}": value for value in full}, "nothing says what the values mean", unclear)
+
+
+def _exactly(names: dict[int, str], values: Sequence[int]) -> dict[int, str]:
+    """Names where they are of these values and of no other, background aside: other numbers count something else."""
+    return names if set(names) - {0} == set(values) else {}
 
 
 ORGANS = tuple(

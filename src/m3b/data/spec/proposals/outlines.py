@@ -10,8 +10,8 @@ from m3b.data.spec.proposals.annotated import IN_DICOM, annotated
 from m3b.data.spec.proposals.ask import Ask, Proposal
 from m3b.data.spec.proposals.attributes import attributes
 from m3b.data.spec.proposals.imagery import ImageSet
-from m3b.data.spec.proposals.language import named, shared, words
-from m3b.data.spec.proposals.naming import other_organs
+from m3b.data.spec.proposals.language import shared, words
+from m3b.data.spec.proposals.naming import other_organs, wanted
 from m3b.data.spec.proposals.surroundings import around, leave_out
 from m3b.data.survey.relations import Survey
 from m3b.data.survey.table_facts import Annotation
@@ -40,7 +40,7 @@ def propose_outlines(survey: Survey, ask: Ask, sets: Mapping[str, ImageSet]) -> 
 def _reading(survey: Survey, ask: Ask, annotation: tuple[Annotation, Files], images: ImageSet) -> Proposal:
     one, files = annotation
     spelled = _spelled(one)
-    classes = _wanted(list(spelled), ask)
+    classes = wanted(list(spelled), ask)
     several = len(classes) > 1 and one.format != "rtstruct"
     part = Masks.model_validate({
         "files": files, "format": one.format, "combine": "classes" if several else "one",
@@ -68,12 +68,6 @@ def _spelled(one: Annotation) -> dict[str, tuple[str, ...]]:
         if value.text != "(none)" and value.count:
             found.setdefault(value.text.strip().casefold(), []).append(value.text)
     return {texts[0].strip(): tuple(texts) for texts in found.values()} or {"finding": ("(none)",)}
-
-
-def _wanted(names: list[str], ask: Ask) -> list[str]:
-    """The classes that were chosen, or that the request names; else all."""
-    chosen = [name for name in names if name.casefold() in {one.casefold() for one in ask.classes}]
-    return chosen or named(names, ask.request) or [name for name in names if shared(ask.words, name) > 0.3] or names
 
 
 def _told(one: Annotation, images: ImageSet, several: bool, classes: list[str]) -> list[str]:

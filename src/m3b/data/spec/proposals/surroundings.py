@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 
 from m3b.data.spec.model import FromList, FromPath, FromTable, FromTag, LeftOut, SplitRule, Value
 from m3b.data.spec.proposals.imagery import ImageSet, is_images
+from m3b.data.spec.proposals.joined_groupings import groupings_of
 from m3b.data.spec.proposals.language import words
 from m3b.data.spec.proposals.vocabulary import VIEWS
 from m3b.data.survey.relations import End, FoundSplit, Grouping, Join, Pairing, Survey
@@ -81,8 +82,7 @@ def without_bare_parts(around_it: Around, pairing: Pairing) -> Around:
 
 
 def _patients(survey: Survey, images: ImageSet, made: Around) -> None:
-    mine = [one for one in survey.groupings if one.group in {group.id for group in images.groups}]
-    for one in sorted(mine, key=lambda g: (-g.strength, len(g.ends), g.distinct)):
+    for one in sorted(groupings_of(survey, images), key=lambda g: (-g.strength, len(g.ends), g.distinct)):
         value = _value(survey, images, one)
         if value is None or one.strength < (LIKELY if _nested(images) or _crosses(one) else LEADING):
             continue
