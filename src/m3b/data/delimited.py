@@ -70,11 +70,17 @@ def _delimiter(text: str) -> str:
 def _is_header(rows: list[list[str]]) -> bool:
     if not rows or any(_number(cell) for cell in rows[0] if cell.strip()):
         return False
-    if any(_is_path(cell) for cell in rows[0]):
+    if any(_is_path(cell) and _is_column_of_paths(rows[1:], at) for at, cell in enumerate(rows[0])):
         return False
     if len(rows) > 1 and len(set(rows[0])) < len(rows[0]):
         return any(_number(cell) for row in rows[1:] for cell in row)
     return bool(any(cell.strip() for cell in rows[0]))
+
+
+def _is_column_of_paths(rows: list[list[str]], at: int) -> bool:
+    """Whether cells below look like paths too: `AP/PA` and `M/F` are names of columns."""
+    below = [row[at] for row in rows if len(row) > at]
+    return not below or any(_is_path(cell) for cell in below)
 
 
 def _is_path(cell: str) -> bool:

@@ -12,6 +12,10 @@ YES = frozenset({"1", "1.0", "true", "yes", "y", "x", "+", "positive", "pos", "p
 NO = frozenset({"0", "0.0", "false", "no", "n", "-", "negative", "neg", "absent", "f", ""})
 
 
+UNCERTAIN = frozenset({"-1", "-1.0", "u", "uncertain", "?"})
+"""Texts of a yes/no column that say neither, as those of CheXpert and MIMIC-CXR do (Irvin et al., AAAI 2019)."""
+
+
 class LeaveOut(Exception):
     """A case that the index cannot hold; the message is the reason, without the case's name."""
 
@@ -20,7 +24,7 @@ def labels_of(labels: Labels, sources: Sources, case: CaseDraft) -> tuple[str, .
     """The classes of a case.
 
     Raises:
-        LeaveOut: no label, different labels, or one of no class.
+        LeaveOut: no label, different labels, an uncertain one, or one of no class.
         DataError: a one-hot column holds something else than yes and no.
     """
     if labels.one_hot:
@@ -38,6 +42,8 @@ def labels_of(labels: Labels, sources: Sources, case: CaseDraft) -> tuple[str, .
     parts = [part.strip() for text in texts for part in (text.split(labels.separator) if labels.separator else [text])]
     known = [named[folded] for part in parts if part and (folded := normal("exact", part)) in named]
     strange = [part for part in parts if part and normal("exact", part) not in named]
+    if labels.separator and labels.none and not known:
+        return (labels.none,)
     if strange and not (labels.separator and known):
         raise LeaveOut(f"its label {strange[0][:40]!r} is no class of this index")
     return tuple(dict.fromkeys(known))
@@ -67,12 +73,14 @@ def _one_hot(labels: Labels, sources: Sources, case: CaseDraft) -> tuple[str, ..
             if cell is None:
                 continue
             seen = True
+            if normal("exact", cell) in UNCERTAIN:
+                raise LeaveOut(f"it is uncertain whether it has {name}")
             if normal("exact", cell) in YES:
                 found.append(name)
             elif normal("exact", cell) not in NO:
                 raise DataError(f"The column {column!r} holds {cell[:40]!r}; a yes/no column is needed.")
-    if not seen:
-        raise LeaveOut("no label")
+    if not seen and not any(sources.text(source, case) for source in columns.values()):
+        raise LeaveOut("no label")  # blanks beside other columns that say something are a no
     if not found and labels.none:
         return (labels.none,)
     return tuple(dict.fromkeys(found))

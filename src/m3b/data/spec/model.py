@@ -87,8 +87,10 @@ class Labels(SpecPart):
         classes: class -> texts of the source that mean it (case and spaces folded). Texts of no class leave the case
             out, with that reason. In the order of the model's outputs.
         separator: between labels in one cell, for multi-label sets.
-        one_hot: each source is a yes/no column; `classes` maps class -> column.
-        none: of one-hot columns: the class of cases in which none says yes, one of `classes`; empty gives them no label.
+        one_hot: each source is a yes/no column; `classes` maps class -> column. Cases of which a column says that it is
+            uncertain (-1) are left out.
+        none: of one-hot columns and of several labels in a cell: the class of cases that have no other, one of `classes`;
+            empty gives them no label, or leaves them out.
         ordered: whether the classes are grades, from low to high.
     """
 

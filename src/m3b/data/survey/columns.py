@@ -87,7 +87,8 @@ def _separator(cells: Sequence[str]) -> str:
         if len(some) * 20 >= len(cells) and len(some) > 2:
             whole = {fold(cell) for cell in cells}
             split = {fold(item) for cell in cells for item in cell.split(mark)}
-            if len(split) < len(whole) and len(split) <= MAX_VALUES and all(len(item) <= 60 for item in split):
+            fewer = len(split) < len(whole) or (len(split) == len(whole) and bool(split & alone))
+            if fewer and len(split) <= MAX_VALUES and all(len(item) <= 60 for item in split):
                 return mark
     return ""
 

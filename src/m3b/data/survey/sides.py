@@ -32,7 +32,14 @@ def side_of(text: str) -> Side | Literal[""]:
     found = {_BY_WORD[word] for word in words if word in _BY_WORD}
     if len(words) > 4 or not found:
         return ""
+    if {"train", "val"} <= found:
+        return "other"  # both of them: `train_val_list`
     return next(side for side in _FIRST if side in found)
+
+
+def all_but_test(text: str) -> bool:
+    """Whether a name speaks of training and validation together: `trainval`, `train_val_list`."""
+    return side_of(text) == "other" and bool(re.search(r"train[\W_]*val", text, re.IGNORECASE))
 
 
 def is_split(names: Iterable[str]) -> bool:

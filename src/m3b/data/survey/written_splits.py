@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from m3b.data.survey.columns import is_missing
 from m3b.data.survey.divisions import Division, keys_by_path
@@ -12,7 +12,7 @@ from m3b.data.survey.gathering import Gathering
 from m3b.data.survey.keys import key
 from m3b.data.survey.kinds import cut
 from m3b.data.survey.relations import FoundSplit, Join, SplitPart
-from m3b.data.survey.sides import SIDES, Side, side_of
+from m3b.data.survey.sides import SIDES, Side, all_but_test, side_of
 from m3b.data.survey.tables import Loaded
 
 
@@ -61,7 +61,15 @@ def _texts(table: Loaded, column: str) -> list[str]:
     return [text for items in table.cells(column) for text in items if not is_missing(text)]
 
 
+def _with_training(some: list[_Named]) -> list[_Named]:
+    """Lists of training and validation together are the training side, where no other list is."""
+    if any(one.side == "train" for one in some):
+        return some
+    return [replace(one, side="train") if all_but_test(cut(one.where.rpartition("/")[2])[0]) else one for one in some]
+
+
 def _division(found: Gathering, where: tuple[str, ...], some: list[_Named], joins: Sequence[Join]) -> Division | None:
+    some = _with_training(some)
     if len({one.side for one in some} & set(SIDES)) < 2:
         return None
     images = {group.id for group in found.groups if group.is_images}

@@ -20,12 +20,14 @@ class Classes:
         hits: classes that the request names.
         why: what was decided, in a few words; empty where every value is a class of its own.
         doubt: why this may not be what is meant; a person should say.
+        none: of labels of which a case may have several: the class of cases that have no other.
     """
 
     mapping: dict[str, tuple[str, ...]]
     hits: int
     why: str = ""
     doubt: str = ""
+    none: str = ""
 
 
 YES = frozenset(["1", "1.0", "true", "yes", "y", "positive", "pos", "present"])

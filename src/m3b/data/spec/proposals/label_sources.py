@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 
 from m3b.data.spec.model import FromMember, FromPath, FromTag
+from m3b.data.spec.proposals.flags import counted, is_flag, uncertain
 from m3b.data.spec.proposals.imagery import ImageSet
 from m3b.data.spec.proposals.label_source import LabelSource
 from m3b.data.spec.proposals.language import telling, words
@@ -118,7 +119,7 @@ def _from_tables(survey: Survey, images: ImageSet, named: str = "") -> Iterator[
             if column.name == join.left.name or (column.sensitive == "identity" and not named):
                 continue
             kept = {text: count for text, count in tables.values(column.name).items() if text.strip()}
-            if _is_flag(column, kept):
+            if is_flag(column, kept):
                 flags.append(column)
             if not 2 <= len(kept) <= MAX_CLASSES or not (named or _may_label(column, kept)):
                 continue
@@ -133,13 +134,11 @@ def _from_tables(survey: Survey, images: ImageSet, named: str = "") -> Iterator[
                          patient=patient, apart=apart, rows=bool(doubt))  # fmt: skip
         if len(flags) > 1:
             sources = tuple(tables.column(survey, images, column.name) for column in flags)
-            counts = {column.name: sum(v.count for v in column.values if v.text.casefold() in ("1", "1.0", "true", "yes"))
-                      for column in flags}  # fmt: skip
             strength = 0.5 if len(flags) > 2 else 0.4
             title = f"{len(flags)} yes/no columns of {tables.title}"
             yield LabelSource(
-                counts, sources, "", title, covered, strength, one_hot=True, split=split, doubt=doubt, together=together,
-                patient=patient, apart=apart, rows=bool(doubt),
+                counted(flags), sources, "", title, covered, strength, one_hot=True, split=split, doubt=doubt,
+                together=together, patient=patient, apart=apart, rows=bool(doubt), uncertain=uncertain(flags),
             )  # fmt: skip
 
 
@@ -148,13 +147,6 @@ def _may_label(column: Column, values: dict[str, int]) -> bool:
     if column.type in ("integer", "number"):
         return column.low is not None and column.low >= 0 and len(values) <= 10
     return column.type not in ("date", "path", "identifier", "empty")
-
-
-def _is_flag(column: Column, values: dict[str, int]) -> bool:
-    low = {value.casefold() for value in values}
-    return column.type in ("boolean", "integer", "number") and 0 < len(low) <= 2 and low <= {
-        "0", "1", "0.0", "1.0", "true", "false", "yes", "no"
-    } and not set(words(column.name)) & NOT_LABELS  # fmt: skip
 
 
 def _from_tags(images: ImageSet) -> Iterator[LabelSource]:

@@ -11,16 +11,21 @@ from m3b.data.spec.proposals.ask import Ask, Proposal
 from m3b.data.spec.proposals.attributes import attributes
 from m3b.data.spec.proposals.channels import of_cases, with_channels
 from m3b.data.spec.proposals.classes import Classes, classes_for
+from m3b.data.spec.proposals.flags import told_uncertain
 from m3b.data.spec.proposals.glossary import glosses, legend_of_labels, told_names
 from m3b.data.spec.proposals.imagery import ImageSet, framed, image_sets, other_views, told_clips, views_of
 from m3b.data.spec.proposals.label_source import LabelSource
 from m3b.data.spec.proposals.label_sources import label_sources
-from m3b.data.spec.proposals.language import initialled, listed, named, shared, wants_all, words
+from m3b.data.spec.proposals.language import initialled, listed, named, negative, shared, wants_all, words
 from m3b.data.spec.proposals.matching import Said
+from m3b.data.spec.proposals.numbering import few
 from m3b.data.spec.proposals.order import in_order
 from m3b.data.spec.proposals.surroundings import around, leave_out, with_patient
 from m3b.data.spec.proposals.vocabulary import SEQUENCES
 from m3b.data.survey.relations import Survey
+
+NONE = "none of these"
+"""The class of cases that have none of several labels that are asked for."""
 
 
 def propose_labels(survey: Survey, ask: Ask) -> Iterator[Proposal]:
@@ -50,7 +55,7 @@ def propose_labels(survey: Survey, ask: Ask) -> Iterator[Proposal]:
                 images=images.images,
                 labels=Labels(
                     sources=source.sources, classes=classes.mapping, separator=source.separator, one_hot=source.one_hot,
-                    ordered=graded or _ordered(classes),
+                    ordered=graded or _ordered(classes), none=classes.none,
                 ),
                 patient=surroundings.patient,
                 attributes=attributes(survey, images),
@@ -59,7 +64,7 @@ def propose_labels(survey: Survey, ask: Ask) -> Iterator[Proposal]:
                 left_out=leave_out(survey, used, {}),
             )  # fmt: skip
             counts = ", ".join(f"{name} {sum(source.values.get(v, 0) for v in some)}" for name, some in
-                               list(classes.mapping.items())[:12])  # fmt: skip
+                               list(classes.mapping.items())[:12] if some)  # fmt: skip
             shown = (views_of(images), told_clips(images), classes.why)
             doubt = images.doubt or other_views(survey, images, ask.words)
             unit = " (rows of the table, not files)" if source.rows else ""
@@ -67,7 +72,10 @@ def propose_labels(survey: Survey, ask: Ask) -> Iterator[Proposal]:
                         f"{source.covered:.0%} of {images.count:,} images have one", *together.evidence,
                         *surroundings.evidence)  # fmt: skip
             doubts = (*(one for one in (classes.doubt, source.doubt, doubt) if one), *surroundings.doubts)
-            unclear = classes.doubt or source.apart or ("" if named_here else source.weak) or doubt
+            neither, asks = told_uncertain({name: source.uncertain[name] for some in classes.mapping.values() for name in some
+                                            if name in source.uncertain}, images.count)  # fmt: skip
+            evidence = (*evidence, *([neither] if neither else []))
+            unclear = classes.doubt or asks or source.apart or ("" if named_here else source.weak) or doubt
             score = _score(everything, images, source, classes, ask)
             yield Proposal(
                 spec,
@@ -76,7 +84,7 @@ def propose_labels(survey: Survey, ask: Ask) -> Iterator[Proposal]:
                 evidence,
                 doubts,
                 unclear,
-                classes.hits == len(classes.mapping),
+                classes.hits >= len(classes.mapping) - bool(classes.none),
             )
 
 
@@ -111,14 +119,21 @@ def _split_among(classes: Classes, source: LabelSource) -> tuple[Classes, tuple[
 
 
 def _several(source: LabelSource, ask: Ask) -> Classes:
-    """Labels of which a case may have several: those that the request names, or all."""
+    """Labels of which a case may have several: those that the request names, and none of them; or all."""
     hits = named(list(source.values), ask.request)
     chosen = [name for name in source.values if name.casefold() in {one.casefold() for one in ask.classes}]
-    kept = chosen if len(chosen) > 1 else hits if len(hits) > 1 and source.one_hot else list(source.values)
+    kept = chosen if len(chosen) > 1 else hits if len(hits) > 1 else list(source.values)
+    others = [name for name in source.values if name not in kept]
     doubt = ""
     if len(hits) == 1 and len(listed(ask.request)) == 1 and not chosen:
         doubt = f"{hits[0]!r} is asked for alone; the labels hold {len(source.values)} findings of which a case may have several"
-    return Classes({name: (name,) for name in kept}, len(hits), "", doubt)
+    mapping = {name: (name,) for name in kept}
+    if source.one_hot or not others:
+        return Classes(mapping, len(hits), "", doubt)
+    if len(others) == 1 and negative(others[0]):
+        return Classes({others[0]: (others[0],), **mapping}, len(hits), "", doubt, none=others[0])
+    why = f"cases with other labels alone ({few(dict.fromkeys(others, 1))}) are {NONE!r}"
+    return Classes({NONE: (), **mapping}, len(hits), why, doubt, none=NONE)
 
 
 def _graded(classes: Classes, ask: Ask) -> Classes:
@@ -140,9 +155,10 @@ def _score(everything: int, images: ImageSet, source: LabelSource, classes: Clas
     asked = shared(ask.words, source.named) if source.named else 0.0
     if source.one_hot or source.separator:
         asked = max(asked, float(wants_all(ask.request)))
-    hits = classes.hits / max(len(classes.mapping), 1)
+    told = [some for name, some in classes.mapping.items() if name != classes.none]
+    hits = classes.hits / max(len(told), 1)
     score += 0.25 * min(1.0, hits) + 0.2 * max(asked, initialled(source.named, ask.request))
-    counts = [sum(source.values.get(value, 0) for value in some) for some in classes.mapping.values()]
+    counts = [sum(source.values.get(value, 0) for value in some) for some in told]
     if min(counts, default=0) < 2:
         score -= 0.1
     score *= 0.4 + 0.6 * min(1.0, source.covered)

@@ -10,7 +10,7 @@ from m3b.data.spec.proposals.joined_groupings import groupings_of
 from m3b.data.spec.proposals.language import words
 from m3b.data.spec.proposals.vocabulary import VIEWS
 from m3b.data.survey.relations import End, FoundSplit, Grouping, Join, Pairing, Survey
-from m3b.data.survey.sides import is_split, side_of
+from m3b.data.survey.sides import all_but_test, is_split, side_of
 from m3b.data.survey.table_facts import Table
 
 SURE = 0.8
@@ -288,6 +288,8 @@ def _division(survey: Survey, images: ImageSet, one: FoundSplit) -> SplitRule | 
     """A split of the survey in a spec's words."""
     sides = {side: tuple(part.name for part in one.parts if part.side == side and part.present) for side in
              ("train", "val", "test")}  # fmt: skip
+    if not sides["train"]:
+        sides["train"] = tuple(part.name for part in one.parts if part.present and all_but_test(part.name))
     source: Value | None = None
     if one.source in ("folders", "names") and images.single is not None:
         source = FromPath(value="{" + one.name.replace(".", "_") + "}")
@@ -313,7 +315,11 @@ def _lists(survey: Survey, images: ImageSet, one: FoundSplit) -> FromList | None
     rest = next((part.name for part in one.parts if not part.where), "")
     for part in one.parts:
         table = next((t for t in survey.tables if t.path == part.where and t.files == 1), None)
-        if part.side == "other" or table is None or (table.format != "list" and not rest):
+        if (
+            (part.side == "other" and not all_but_test(part.name))
+            or table is None
+            or (table.format != "list" and not rest)
+        ):
             continue
         found = [j for j in survey.joins if j.left.owner == table.id and image_key(images, j) and
                  j.right.owner in {group.id for group in images.groups}]  # fmt: skip
