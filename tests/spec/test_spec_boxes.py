@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from spec_kit import picture, read
 
+from m3b.errors import DataError
+
 VOC = {"format": "voc", "files": {"pattern": "voc/{stem}.xml"}, "classes": {"cell": ["cell"]}, "image": "{stem}.png"}
 
 
@@ -33,3 +35,21 @@ def test_voc_counts_from_one_unless_a_box_begins_at_nought(
     notes = " ".join(made.notes)
     assert said in notes
     assert "1 boxes left out: without area, or outside its image" in notes
+
+
+@pytest.mark.parametrize(
+    ("columns", "missing"),
+    [
+        ({"image": "image", "x": "x", "y": "y"}, "xmax and ymax, width and height, or a radius"),
+        ({"image": "image", "radius": "r"}, "x and y"),
+        ({"image": "image", "xmax": "x", "ymax": "y"}, "xmin and ymin"),
+    ],
+)
+def test_columns_that_make_no_box_are_named(tmp_path: Path, columns: dict[str, str], missing: str) -> None:
+    root = tmp_path / "raw"
+    for at in range(4):
+        picture(root / f"images/{at}.png")
+    (root / "boxes.csv").write_text("image,x,y,r\n" + "".join(f"{at}.png,5,5,2\n" for at in range(4)))
+    boxes = {"format": "csv_boxes", "files": {"pattern": "boxes.csv"}, "classes": {"node": []}, "columns": columns}
+    with pytest.raises(DataError, match=missing):
+        read(root, tmp_path, task="detection", images={"files": {"pattern": "images/{id}.png"}}, boxes=boxes)

@@ -234,6 +234,16 @@ def _cell(row: Mapping[str, Any], column: str) -> str:
     return str(cell[0] if isinstance(cell, list) and cell else cell).strip()
 
 
+def _missing(columns: Mapping[str, str]) -> str:
+    """The roles that are needed beside those that there are; empty where they suffice."""
+    if {"radius", "diameter"} & columns.keys():
+        return "" if {"x", "y"} <= columns.keys() else "x and y"
+    if not ({"xmin", "ymin"} <= columns.keys() or {"x", "y"} <= columns.keys()):
+        return "xmin and ymin (or x and y)"
+    ends = {"xmax", "ymax"} <= columns.keys() or {"width", "height"} <= columns.keys()
+    return "" if ends else "xmax and ymax, width and height, or a radius"
+
+
 def _corners(columns: Mapping[str, str], row: Mapping[str, Any]) -> tuple[float, ...] | None:
     """The box of a row; None where its cells are empty (a healthy image)."""
 
@@ -243,10 +253,13 @@ def _corners(columns: Mapping[str, str], row: Mapping[str, Any]) -> tuple[float,
     filled_in: Sequence[str] = [role for role in columns if role not in ("image", "class")]
     if any(not _cell(row, columns[role]) for role in filled_in):
         return None
-    if "radius" in columns:
-        x, y, radius = number("x"), number("y"), number("radius")
+    if missing := _missing(columns):
+        raise DataError(f"boxes.columns has no column for {missing}")
+    if "radius" in columns or "diameter" in columns:
+        x, y = number("x"), number("y")
+        radius = number("radius") if "radius" in columns else number("diameter") / 2
         return (x - radius, y - radius, x + radius, y + radius)
-    x, y = (number("xmin"), number("ymin")) if "xmin" in columns else (number("x"), number("y"))
-    if "xmax" in columns:
+    x, y = (number("xmin"), number("ymin")) if {"xmin", "ymin"} <= columns.keys() else (number("x"), number("y"))
+    if {"xmax", "ymax"} <= columns.keys():
         return (x, y, number("xmax"), number("ymax"))
     return (x, y, x + number("width"), y + number("height"))

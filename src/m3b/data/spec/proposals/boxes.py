@@ -10,6 +10,7 @@ from m3b.data.spec.proposals.ask import Ask, Proposal
 from m3b.data.spec.proposals.attributes import attributes
 from m3b.data.spec.proposals.imagery import ImageSet, image_sets
 from m3b.data.spec.proposals.language import named, shared
+from m3b.data.spec.proposals.naming import objects
 from m3b.data.spec.proposals.surroundings import around, leave_out
 from m3b.data.survey.annotations.in_lists import EITHER
 from m3b.data.survey.relations import Survey
@@ -36,7 +37,10 @@ def propose_boxes(survey: Survey, ask: Ask) -> Iterator[Proposal]:
 
 def _proposal(survey: Survey, ask: Ask, images: ImageSet, one: Annotation, files: Files) -> Proposal:
     around_it = around(survey, images)
-    names = [value.text for value in one.classes if value.text != "(none)"] or ["finding"]
+    names = [value.text for value in one.classes if value.text not in ("(none)", "")] or [
+        *objects(ask.request)[:1],
+        "finding",
+    ][:1]
     wanted = _wanted(names, ask)
     own_file = (one.files > 1 and one.format in AN_IMAGE) or ("image", FILE) in one.columns
     healthy = one.format == UNLISTED_HEALTHY
@@ -57,7 +61,7 @@ def _proposal(survey: Survey, ask: Ask, images: ImageSet, one: Annotation, files
     ]
     if bare := max(images.count - one.images_found, 0):
         told.append(f"{bare:,} images that no annotation names: {'nothing on them' if healthy else 'left out'}")
-    unclear = _unclear(one)
+    unclear = _unclear(one, images)
     score = 0.55 + RANK[one.format] + 0.2 * max(shared(ask.words, name) for name in names)
     score *= 0.5 + 0.5 * one.images_found / max(images.count, 1)
     title = f"{images.title}, boxes from {one.path} ({one.format})"
@@ -65,9 +69,15 @@ def _proposal(survey: Survey, ask: Ask, images: ImageSet, one: Annotation, files
     return Proposal(spec, title, min(1.0, score), (*told, *around_it.evidence), doubts, unclear)
 
 
-def _unclear(one: Annotation) -> str:
+def _unclear(one: Annotation, images: ImageSet) -> str:
     """What a person should say before these boxes are taken."""
-    faults = dict(one.faults)
+    faults, roles = dict(one.faults), dict(one.columns)
+    content = images.groups[0].content
+    if one.format in ("csv_boxes", "csv_circles", "json_boxes") and content is not None and content.dims == 3:
+        return (f"how the columns {', '.join(list(roles.values())[:6])} of {one.path} mark places in volumes: they are read as boxes "
+                "of pictures; write an index with boxes (x0, y0, z0, x1, y1, z1) in voxels of the file")  # fmt: skip
+    if "mm" in roles.get("diameter", "").lower():
+        return f"whether {roles['diameter']!r} of {one.path} counts pixels"
     if faults.get(EITHER):
         return "whether the four numbers of a box are two corners, or a corner with width and height"
     if count := faults.get(SHARED_NAME):

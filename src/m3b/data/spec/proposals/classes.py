@@ -95,7 +95,17 @@ def _numbered(clear: list[str], request: str, wanted: tuple[str, ...], said: Sai
     doubt = ""
     if asked and asked != len(clear):
         doubt = f"{asked} classes are asked for, the numbers are {', '.join(order)}"
-    return Classes({value: (value,) for value in order}, 0, "", doubt)
+    hits = len(order) if _says_range(request, order) else 0
+    return Classes({value: (value,) for value in order}, hits, "", doubt)
+
+
+_RANGE = re.compile(r"(?<![\w.])(\d+)\b[^.;\d]{0,40}?(?:\bto\b|\bbis\b|-|\u2013)\s*(\d+)(?![\w.])")
+
+
+def _says_range(request: str, order: Sequence[str]) -> bool:
+    """Whether a request speaks of the numbers from the lowest to the highest: `grade 0 to 4`, `from 0 (none) to 4 (severe)`."""
+    ends = {(float(order[0]), float(order[-1]))} if order else set()
+    return bool(ends & {(float(low), float(high)) for low, high in _RANGE.findall(request)})
 
 
 def _named(clear: list[str], request: str, wanted: tuple[str, ...], said: Said, *, ordered: bool = False) -> Classes:

@@ -97,7 +97,7 @@ def _classes(survey: Survey, source: LabelSource, ask: Ask) -> Classes:
         told = legend_of_labels(survey, numbers.values()) or told_names(ask.notes) or told_names(ask.request)
         if sorted(told) == sorted(numbers.values()):
             names = {value: told[number] for value, number in numbers.items()}
-    said = Said(names, glosses(source.values, ask.notes))
+    said = Said(names, {**glosses(source.values, ask.request), **glosses(source.values, ask.notes)})
     return classes_for(source.values, ask.request, ask.classes, said, source.named)
 
 
@@ -127,7 +127,7 @@ def _several(source: LabelSource, ask: Ask) -> Classes:
     doubt = ""
     if len(hits) == 1 and len(listed(ask.request)) == 1 and not chosen:
         doubt = f"{hits[0]!r} is asked for alone; the labels hold {len(source.values)} findings of which a case may have several"
-    mapping = {name: (name,) for name in kept}
+    mapping: dict[str, tuple[str, ...]] = {name: (name,) for name in kept}
     if source.one_hot or not others:
         return Classes(mapping, len(hits), "", doubt)
     if len(others) == 1 and negative(others[0]):

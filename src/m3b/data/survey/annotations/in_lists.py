@@ -1,7 +1,9 @@
-"""Boxes as lists within records: `{"file_name": ..., "syms": ["Mass"], "boxes": [[12, 30, 80, 95]]}`."""
+"""Boxes as lists within records, `{"file_name": ..., "syms": ["Mass"], "boxes": [[12, 30, 80, 95]]}`, or as the four numbers of a
+cell of a table, `"12, 30, 80, 95"`."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 
 from m3b.data.survey.annotations.marks import Marks, numbers
@@ -12,6 +14,8 @@ CORNERS, SIDES = "corners", "sides"
 """Roles of a column of boxes: (x0, y0, x1, y1) and (x, y, width, height)."""
 EITHER = "corners_or_sides"
 """The fault of boxes of which both may be meant."""
+_CALLED = re.compile(r"box|rect|\broi\b", re.IGNORECASE)
+_BRACKETED = re.compile(r"[\[({]?([^\[\](){}]*)[\])}]?")
 _COCO = frozenset({"image_id", "category_id"})
 
 
@@ -21,9 +25,12 @@ def find(table: Loaded, longest: int) -> Marks | None:
     Args:
         longest: side of the images in pixels, by which corners are told from sides; 0 where unknown.
     """
-    if table.fact.format not in ("json", "jsonl") or set(table.names) >= _COCO:
+    if table.fact.format not in ("json", "jsonl", "csv", "xlsx") or set(table.names) >= _COCO:
         return None
+    cells = table.fact.format in ("csv", "xlsx")
     for name in table.names:
+        if cells and not _CALLED.search(name):
+            continue  # four numbers in a cell may be anything
         boxes = [box for row in table.rows for box in boxes_of(row.get(name, "")) or ()]
         filled = sum(1 for row in table.rows if row.get(name))
         held = sum(1 for row in table.rows if boxes_of(row.get(name, "")))
@@ -34,12 +41,21 @@ def find(table: Loaded, longest: int) -> Marks | None:
 
 def boxes_of(cell: Cell) -> list[tuple[float, ...]] | None:
     """The boxes of a cell: a list of them, or the four numbers of one; None where it holds something else."""
-    if not isinstance(cell, list) or not cell:
+    if isinstance(cell, str):
+        return [tuple(one)] if (one := _four(cell)) is not None else None
+    if not cell:
         return None
     if len(cell) == 4 and (one := numbers(cell)) is not None:
         return [tuple(one)]
     found = [numbers(text.split(",")) for text in cell]
     return [tuple(one) for one in found if one] if all(one and len(one) == 4 for one in found) else None
+
+
+def _four(cell: str) -> list[float] | None:
+    """The numbers of `12, 30, 80, 95`, `[12 30 80 95]` or `(12; 30; 80; 95)`."""
+    found = _BRACKETED.fullmatch(cell.strip())
+    one = numbers(re.split(r"[\s,;]+", found[1].strip())) if found else None
+    return one if one and len(one) == 4 else None
 
 
 def _marks(table: Loaded, name: str, boxes: list[tuple[float, ...]], longest: int) -> Marks:
@@ -79,7 +95,10 @@ def _labels(table: Loaded, boxes: str) -> str:
             counts = [len(boxes_of(row[boxes]) or ()) for row in table.rows if row.get(boxes)]
             if all(isinstance(cell, list) and len(cell) == count for cell, count in zip(cells, counts, strict=True)):
                 return column.name
-    few = [one for one in table.fact.columns if one.type == "category" and one.values and not one.lists]
+    few = [
+        one for one in table.fact.columns
+        if one.name != boxes and one.type == "category" and one.values and not one.lists
+    ]  # fmt: skip
     return few[0].name if len(few) == 1 else ""
 
 
