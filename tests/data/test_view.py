@@ -120,6 +120,8 @@ def write(file: Path, arrays: dict[str, Any]) -> None:
             for name, value in arrays.items():
                 out.create_dataset(name, data=value, chunks=(1, *value.shape[1:]), compression="gzip")
             out.attrs["answers"] = "0 1 1 0"
+    elif file.suffix == ".mat":
+        matlab(file, arrays)
     elif file.suffix == ".pkl":
         file.write_bytes(pickle.dumps(arrays))
     else:
@@ -128,7 +130,16 @@ def write(file: Path, arrays: dict[str, Any]) -> None:
         torch.save({name: torch.from_numpy(value) for name, value in arrays.items()}, file)
 
 
-@pytest.mark.parametrize("suffix", [".npy", ".npz", ".h5", ".pkl", ".pt"])
+def matlab(file: Path, arrays: dict[str, Any]) -> None:
+    """As MATLAB 7.3 writes it: a header, and HDF5 with the axes in reverse; items last in MATLAB are first here."""
+    with h5py.File(file, "w", userblock_size=512) as out:
+        for name, value in arrays.items():
+            out[name] = value.swapaxes(-1, -2) if value.ndim > 1 else value
+    with file.open("r+b") as out:
+        out.write(b"MATLAB 7.3 MAT-file".ljust(116) + b"\0" * 8 + b"\0\2IM")
+
+
+@pytest.mark.parametrize("suffix", [".npy", ".npz", ".h5", ".pkl", ".pt", ".mat"])
 def test_items_of_other_cases_are_zero_and_other_keys_gone(tmp_path: Path, suffix: str) -> None:
     base = tmp_path / "base"
     base.mkdir()
@@ -168,6 +179,20 @@ def test_chunks_of_several_items_are_taken_apart(tmp_path: Path) -> None:
         assert np.array_equal(out["plain"][:], ITEMS)
 
 
+@pytest.mark.parametrize("version", ["5", "7.3"])
+def test_rows_and_columns_of_matlab_files_are_where_matlab_has_them(tmp_path: Path, version: str) -> None:
+    from scipy.io import savemat
+
+    image = np.arange(24 * 36, dtype=np.int16).reshape(24, 36)
+    if version == "5":
+        savemat(tmp_path / "a.mat", {"scan": image, "who": "Doe", "more": {"deep": image}})
+    else:
+        matlab(tmp_path / "a.mat", {"more/scan": image})
+    key = "scan" if version == "5" else "more/scan"
+    assert np.array_equal(read_image(f"a.mat#{key}", str(tmp_path)).array[0], image)
+    assert np.array_equal(read_image("a.mat", str(tmp_path)).array[0], image), "the only array needs no name"
+
+
 def test_an_item_that_is_not_there_is_named(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", ITEMS)
     with pytest.raises(DataError, match=r"a\.npy: cannot be taken apart: item 9 of 6"):
@@ -182,7 +207,7 @@ def test_runs_are_the_items_again(items: set[int]) -> None:
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.sets(st.integers(0, 5), min_size=1), st.sampled_from([".npy", ".npz", ".h5", ".pkl"]))
+@given(st.sets(st.integers(0, 5), min_size=1), st.sampled_from([".npy", ".npz", ".h5", ".pkl", ".mat"]))
 def test_any_choice_of_items(tmp_path: Path, items: set[int], suffix: str) -> None:
     place = Path(tempfile.mkdtemp(dir=tmp_path))  # HDF5 files stay open, so each example has its own
     source, target = place / f"s{suffix}", place / f"t{suffix}"

@@ -189,3 +189,32 @@ def test_places_in_millimetres_of_volumes_are_asked_about(tmp_path: Path) -> Non
     (root / "annotations.csv").write_text("\n".join(rows))
     want = kit.Want("Find lung nodules with boxes on CT", "detection", 12, boxes=True)
     assert "in volumes" in kit.read(root, want, tmp_path).why
+
+
+def test_one_projection_of_two_is_taken_where_the_request_names_it(tmp_path: Path) -> None:
+    """A report was learnt from the lateral view too, as a case of its own."""
+    root, rows, reports = tmp_path / "raw", ["uid,filename,projection"], ["uid,findings,impression"]
+    for at in range(1, 25):
+        for view, code in (("Frontal", 1001), ("Lateral", 2001)):
+            picture(root / f"images/{at}_IM-{at:04d}-{code}.dcm.png", 90, kit.SIZE)
+            rows.append(f"{at},{at}_IM-{at:04d}-{code}.dcm.png,{view}")
+        reports.append(f"{at},The heart is normal in size and the lungs show {at} opacities.,No acute disease {at}.")
+    (root / "projections.csv").write_text("\n".join(rows))
+    (root / "reports.csv").write_text("\n".join(reports))
+    (tmp_path / "work").mkdir()
+    both = kit.read(root, kit.Want("Write the findings of chest X-rays", "report", 48), tmp_path / "work")
+    assert (both.wrong, both.best and both.best.spec.only) == ("", ())
+    found = kit.read(root, kit.Want("Write the findings of frontal chest X-rays", "report", 24), tmp_path / "work")
+    assert (found.wrong, found.why) == ("", "")
+    assert found.best is not None
+    assert "Frontal alone, as asked for (the column 'projection'); left out: Lateral 24" in found.best.evidence
+
+
+def test_one_plane_of_three_folders_is_taken_where_the_request_names_it(tmp_path: Path) -> None:
+    for plane in ("axial", "coronal", "sagittal"):
+        for at in range(20):
+            picture(tmp_path / "raw" / plane / ("torn", "intact")[at % 2] / f"{at:04d}.png", 90, kit.SIZE)
+    want = kit.Want(
+        "Tell torn from intact ligaments on sagittal knee MRI slices", "diagnosis", 20, frozenset(("torn", "intact"))
+    )
+    assert kit.read(tmp_path / "raw", want, tmp_path).wrong == ""

@@ -1,4 +1,4 @@
-"""Arrays in NPY, NPZ, HDF5, PKL and PT files, and the references `file#key[index]` that name one item of one.
+"""Arrays in NPY, NPZ, HDF5, MAT, PKL and PT files, and the references `file#key[index]` that name one item of one.
 
 Nothing in a pickle is executed: an unpickler that knows NumPy arrays and plain containers only, and
 `torch.load(weights_only=True)` for PyTorch files.
@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-SUFFIXES = (".npy", ".npz", ".h5", ".hdf5", ".pkl", ".pickle", ".pck", ".pt", ".pth")
+SUFFIXES = (".npy", ".npz", ".h5", ".hdf5", ".mat", ".pkl", ".pickle", ".pck", ".pt", ".pth")
 _REFERENCE = re.compile(r"^(?P<file>[^#]+)#(?P<key>[^\[\]]*)(?:\[(?P<index>-?\d+)\])?$")
 _SAFE = {
     ("numpy", "ndarray"),
@@ -121,6 +121,39 @@ def _hdf5_arrays(file: Path) -> dict[str, Any]:
     return found
 
 
+class _Turned:
+    """A dataset of a MATLAB 7.3 file, whose axes HDF5 has in reverse: rows before columns again, items still first."""
+
+    def __init__(self, stored: Any) -> None:
+        self.stored, self.dtype, self.ndim = stored, stored.dtype, stored.ndim
+        self.shape = (*stored.shape[:-2], *stored.shape[:-3:-1])
+
+    def __len__(self) -> int:
+        return int(self.shape[0])
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        whole = np.swapaxes(self.stored[()], -1, -2) if self.ndim > 1 else self.stored[()]
+        return whole if dtype is None else whole.astype(dtype)
+
+    def __getitem__(self, item: Any) -> Any:
+        if self.ndim > 2 and isinstance(item, int | np.integer):
+            return np.swapaxes(self.stored[item], -1, -2)
+        return self.__array__()[item]
+
+
+def _mat_arrays(file: Path) -> dict[str, Any]:
+    """The numbers of a MATLAB file: of version 7.3, which is HDF5, or of the older form; structures of the older one are left
+    out."""
+    import h5py
+
+    if h5py.is_hdf5(file):
+        return {name: _Turned(item) for name, item in _hdf5_arrays(file).items() if not name.startswith("#")}
+    from scipy.io import loadmat
+
+    held = loadmat(file)
+    return {name: array for name, array in held.items() if not name.startswith("__") and array.dtype.kind in "biuf"}
+
+
 def _npz_arrays(file: Path) -> dict[str, Any]:
     """Stored (not deflated) members are memory-mapped where they lie; others are loaded on first use."""
     archive = np.load(file, allow_pickle=False)
@@ -171,6 +204,8 @@ def _open(file: str, stamp: tuple[int, int]) -> dict[str, Any]:
         return _npz_arrays(path)
     if suffix in (".h5", ".hdf5"):
         return _hdf5_arrays(path)
+    if suffix == ".mat":
+        return _mat_arrays(path)
     if suffix in (".pt", ".pth") or zipfile.is_zipfile(path):
         return _from_container(_load_torch(path))
     return _from_container(load_pickle(path))

@@ -94,6 +94,16 @@ def _hdf5(source: Path, target: Path, held: Mapping[str, Any], chosen: Mapping[s
                     new[first:last] = old[first:last]
 
 
+def _mat(source: Path, target: Path, held: Mapping[str, Any], chosen: Mapping[str, Items]) -> None:
+    """As HDF5, in which MATLAB 7.3 has rows and columns the other way round."""
+    import h5py
+
+    with h5py.File(target, "w") as out:
+        for name, items in chosen.items():
+            kept = _thinned(held[name], items)
+            out.create_dataset(name, data=kept.swapaxes(-1, -2) if kept.ndim > 1 else kept, compression="gzip")
+
+
 def _raw_chunks(old: Any, new: Any, items: Items) -> bool:
     """Copy compressed chunks as they are, where each holds a single item; False where they do not."""
     if not old.chunks or old.chunks[0] != 1 or old.compression != new.compression or old.scaleoffset is not None:
@@ -146,5 +156,5 @@ def _nested(flat: Mapping[str, Any]) -> Any:
     return found
 
 
-WRITERS = {".npy": _npy, ".npz": _npz, ".h5": _hdf5, ".hdf5": _hdf5, ".pkl": _pickled, ".pickle": _pickled,
+WRITERS = {".npy": _npy, ".npz": _npz, ".h5": _hdf5, ".hdf5": _hdf5, ".mat": _mat, ".pkl": _pickled, ".pickle": _pickled,
             ".pck": _pickled, ".pt": _torch, ".pth": _torch}  # fmt: skip

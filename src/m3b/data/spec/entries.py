@@ -14,6 +14,7 @@ from m3b.data.spec.labels import LeaveOut, labels_of
 from m3b.data.spec.masks import MaskSource
 from m3b.data.spec.model import IndexSpec, Text
 from m3b.data.spec.numbers import number_of
+from m3b.data.spec.only import meant
 from m3b.data.spec.sources import Sources
 
 WORDS = {
@@ -33,6 +34,7 @@ def entries_of(job: SpecExecution, cases: Sequence[CaseDraft]) -> list[Entry]:
     entries = []
     for case in cases:
         try:
+            meant(spec, job.sources, case)
             record = _record(job, case, masks, boxes)
         except LeaveOut as reason:
             job.accounting.leave(case.files, str(reason))

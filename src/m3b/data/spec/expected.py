@@ -22,6 +22,7 @@ from m3b.data.spec.labels import LeaveOut, labels_of
 from m3b.data.spec.masks import MaskSource
 from m3b.data.spec.model import IndexSpec, Value
 from m3b.data.spec.numbers import number_of
+from m3b.data.spec.only import meant
 from m3b.data.spec.readers import Readers
 from m3b.data.spec.sides import own_side
 from m3b.data.spec.sources import Sources
@@ -97,6 +98,7 @@ def _cases(spec: IndexSpec, root: Path, files: Sequence[str], readers: Readers) 
     found = []
     for case in cases:
         try:
+            meant(spec, sources, case)
             classes, number = _target(spec, sources, case, masks, boxes)
         except LeaveOut:
             continue

@@ -76,7 +76,10 @@ class DataFolder:
         """The arrays of a container whose key matches, or the items along their first axis."""
         each = member.endswith("[#]")
         pattern = compiled(member.removesuffix("[#]"))
-        arrays = shared().arrays.open_arrays(self.root / path)
+        try:
+            arrays = shared().arrays.open_arrays(self.root / path)
+        except shared().arrays.ArrayError as error:
+            raise PatternError(str(error)) from error
         found = []
         for key in arrays:
             inner = pattern.regex.fullmatch(key)

@@ -25,7 +25,7 @@ from m3b.data.survey.relations import Rule
 
 __all__ = [
     "VERSION", "Boxes", "Channel", "Files", "FromList", "FromMember", "FromPath", "FromTable", "FromTag", "Images",
-    "IndexSpec", "Labels", "LeftOut", "Masks", "Number", "SpecPart", "SplitRule", "Task", "Text", "Value",
+    "IndexSpec", "Labels", "LeftOut", "Masks", "Number", "Only", "SpecPart", "SplitRule", "Task", "Text", "Value",
 ]  # fmt: skip
 
 VERSION = 1
@@ -212,12 +212,20 @@ class LeftOut(SpecPart):
     reason: str = Field(min_length=3)
 
 
+class Only(SpecPart):
+    """Cases that are meant, of a set that holds others too: those of which `source` gives one of these texts."""
+
+    source: Value
+    texts: tuple[str, ...] = Field(min_length=1)
+
+
 class IndexSpec(SpecPart):
     """A reading of a data folder.
 
     Args:
         data: the data card's name, below which paths stand in an index (`data/<name>/...`).
         patient: whose case it is; None: patients are unknown, which is said wherever a figure stands.
+        only: which cases are meant, where the images hold others too (one view of several); all of these must say so.
         together: further keys that the split must not divide: copies of one picture, slices of one stack.
         attributes: what figures are told apart by at the end (sex, age, site), and training is not shown.
         copies: whether of images with the same pixels one alone is kept.
@@ -233,6 +241,7 @@ class IndexSpec(SpecPart):
     report: Text | None = None
     value: Number | None = None
     patient: Value | None = None
+    only: tuple[Only, ...] = ()
     together: tuple[Value, ...] = ()
     attributes: dict[str, Value] = Field(default_factory=dict)
     copies: bool = True

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zipfile
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any, Literal
 
@@ -117,13 +117,27 @@ def _mat(path: Path) -> tuple[Format, list[Inner], Callable[[], None]]:
 
     if h5py.is_hdf5(path):
         _, inners, close = _hdf5(path)
-        return "mat", [one for one in inners if not one.key.startswith("#")], close
+        return "mat", [_turned(one) for one in inners if not one.key.startswith("#")], close
     from scipy.io import loadmat, whosmat
 
     inners = []
     for name, shape, dtype in whosmat(path):
         inners.append(Inner(name, tuple(map(int, shape)), str(dtype), _mat_reader(loadmat, path, name)))
     return "mat", inners, lambda: None
+
+
+def _turned(inner: Inner) -> Inner:
+    """A dataset of MATLAB 7.3 with rows before columns, as it was written."""
+
+    def read(part: tuple[slice, ...] | None) -> Any:
+        import numpy as np
+
+        if len(inner.shape) > 2:  # items first
+            return np.asarray(inner.read(part)).swapaxes(-1, -2)
+        whole = np.asarray(inner.read(None)).T
+        return whole if part is None else whole[part[0]]
+
+    return replace(inner, shape=(*inner.shape[:-2], *inner.shape[:-3:-1]), read=read)
 
 
 def _mat_reader(loadmat: Callable[..., Any], path: Path, name: str) -> Callable[..., Any]:

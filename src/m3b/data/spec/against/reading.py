@@ -13,6 +13,7 @@ from m3b.data.spec.cases import CaseDraft, build_cases
 from m3b.data.spec.execute import slots_needed
 from m3b.data.spec.folder import DataFolder
 from m3b.data.spec.model import IndexSpec
+from m3b.data.spec.only import is_meant
 from m3b.data.spec.proposals import Proposal
 from m3b.data.spec.readers import Readers
 from m3b.data.spec.sources import Sources
@@ -93,11 +94,12 @@ def readings(
     for proposal in proposals:
         folder, accounting = DataFolder(root, files, readers.lookup), Accounting(total=len(files))
         sources = Sources(folder, readers.rows, readers.lines, accounting)
-        known = proposal.spec.images.model_dump_json() + "".join(slots_needed(proposal.spec))
+        meant = "".join(one.model_dump_json() for one in proposal.spec.only)
+        known = proposal.spec.images.model_dump_json() + "".join(slots_needed(proposal.spec)) + meant
         try:
             if known not in built:
                 cases = build_cases(folder, proposal.spec.images, accounting, slots_needed(proposal.spec))
-                built[known] = {_of_case(case): case for case in cases}
+                built[known] = {_of_case(case): case for case in cases if is_meant(proposal.spec, sources, case)}
         except DataError:
             continue
         if len(index & set(built[known])) >= MIN_SHARED * len(index):

@@ -70,6 +70,8 @@ def _alike(value: str, item: str) -> bool:
         return True
     if negative(value) != negative(item):
         return False
+    if not telling(value) and mine and mine <= frozenset(words(item)):
+        return True  # `Other` and `other planes`
     if not mine or not asked:
         return False
     if mine <= asked or asked <= mine or _glued(value) == _glued(item):

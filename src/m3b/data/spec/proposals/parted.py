@@ -163,10 +163,18 @@ def _side(table: Table) -> str:
     return side if side in ("train", "val", "test") else ""
 
 
+def subject_of(table: Table) -> str:
+    """What a table's name speaks of beside the side of a split: `acl` of `train-acl.csv`."""
+    stem = cut(table.path.rpartition("/")[2])[0]
+    return " ".join(word for word in re.split(r"[\W_]+", stem) if word and not side_of(word)).casefold()
+
+
 def _parts_of_one(table: Table, join: Join, other: Table, its: Join) -> bool:
     """Whether another table is a further part: of the same form, another side of a split, joined in the same way."""
     if not _side(table) or not _side(other) or _side(table) == _side(other) or table.files > 1 or other.files > 1:
         return False
+    if subject_of(table) != subject_of(other):
+        return False  # `train-abnormal.csv` and `valid-acl.csv`
     same = (table.format, table.sheet, table.record_path, table.header, [c.name for c in table.columns]) == (
         other.format, other.sheet, other.record_path, other.header, [c.name for c in other.columns])  # fmt: skip
     ends = (join.left.name, join.right.kind, join.right.name, join.rule) == (
