@@ -12,8 +12,8 @@ import nibabel as nib
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
-from pydicom.dataset import FileDataset, FileMetaDataset
-from pydicom.uid import CTImageStorage, ExplicitVRLittleEndian, generate_uid
+from pydicom.dataset import Dataset, FileDataset, FileMetaDataset
+from pydicom.uid import CTImageStorage, ExplicitVRLittleEndian, SegmentationStorage, generate_uid
 
 SIDE = 64
 DEPTH = 24
@@ -237,6 +237,72 @@ def _slice(file: Path, pixels: NDArray[np.int16], at: int, series: str) -> None:
     data.RescaleSlope, data.RescaleIntercept = 1, 0
     data.PixelData = pixels.tobytes()
     data.save_as(file, enforce_file_format=True)
+
+
+def clips(folder: Path, cases: int = 40) -> Path:
+    """Animations in a folder a class, whose middle frames tell them apart; the first and last are alike."""
+    for number, image, _, _ in drawn(cases, least=0, most=0):
+        sick, frames = bool(number % 2), []
+        for step in range(7):
+            frame = np.roll(image, step, axis=1)
+            if sick and 2 <= step <= 4:
+                frame[16:40, 20:44] = 220
+            frames.append(Image.fromarray(frame))
+        file = folder / ("effusion" if sick else "clear") / f"clip_{number:03d}.gif"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        frames[0].save(file, save_all=True, append_images=frames[1:])
+    return folder
+
+
+def mixed_dicom(folder: Path, cases: int = 16) -> Path:
+    """Everything of a patient in one folder under running numbers: the slices of a CT series, and a DICOM SEG of its inserts."""
+    for number, voxels, _, mask in drawn(cases, 3, most=2):
+        series = generate_uid(entropy_srcs=[f"mixed {number}"])
+        place = folder / f"p{number:03d}"
+        place.mkdir(parents=True)
+        for at in range(DEPTH):
+            _slice(place / f"{at:04d}.dcm", voxels[..., at].astype(np.int16), at, series)
+        _segments(place / f"{DEPTH:04d}.dcm", mask, series)
+    return folder
+
+
+def _segments(file: Path, mask: NDArray[np.uint8], series: str) -> None:
+    """A binary DICOM SEG with a segment a shape, on the grid that `_slice` says."""
+    meta = FileMetaDataset()
+    meta.MediaStorageSOPClassUID, meta.TransferSyntaxUID = SegmentationStorage, ExplicitVRLittleEndian
+    meta.MediaStorageSOPInstanceUID = generate_uid(entropy_srcs=[series, "segments"])
+    data = FileDataset(str(file), {}, file_meta=meta, preamble=b"\0" * 128)
+    data.SOPClassUID, data.SOPInstanceUID = meta.MediaStorageSOPClassUID, meta.MediaStorageSOPInstanceUID
+    data.SeriesInstanceUID, data.StudyInstanceUID = f"{series}.1", generate_uid(entropy_srcs=[series])
+    data.Modality, data.PatientID, data.SegmentationType = "SEG", file.parent.name, "BINARY"
+    data.Rows, data.Columns = mask.shape[:2]
+    data.SamplesPerPixel, data.PhotometricInterpretation, data.PixelRepresentation = 1, "MONOCHROME2", 0
+    data.BitsAllocated = data.BitsStored = 1
+    data.HighBit = 0
+    data.ReferencedSeriesSequence = [_item(SeriesInstanceUID=series)]
+    data.SegmentSequence = [_item(SegmentNumber=n, SegmentLabel=name) for n, name in enumerate(CELLS, 1)]
+    data.SharedFunctionalGroupsSequence = [
+        _item(PlaneOrientationSequence=[_item(ImageOrientationPatient=[1, 0, 0, 0, 1, 0])],
+              PixelMeasuresSequence=[_item(PixelSpacing=[2.0, 2.0])])
+    ]  # fmt: skip
+    marked = [(n, at) for n in (1, 2) for at in range(DEPTH) if (mask[..., at] == n).any()]
+    data.PerFrameFunctionalGroupsSequence = [
+        _item(PlanePositionSequence=[_item(ImagePositionPatient=[0.0, 0.0, 5.0 * at])],
+              SegmentIdentificationSequence=[_item(ReferencedSegmentNumber=n)])
+        for n, at in marked
+    ]  # fmt: skip
+    data.NumberOfFrames = len(marked)
+    data.PixelData = np.packbits(
+        np.array([mask[..., at] == n for n, at in marked]).ravel(), bitorder="little"
+    ).tobytes()
+    data.save_as(file, enforce_file_format=True)
+
+
+def _item(**fields: object) -> Dataset:
+    one = Dataset()
+    for name, value in fields.items():
+        setattr(one, name, value)
+    return one
 
 
 # --- reports -----------------------------------------------------------------------------------------------------

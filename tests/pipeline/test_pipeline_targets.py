@@ -110,6 +110,32 @@ def test_masks_on_two_sequences_a_case(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_masks_out_of_segments_among_the_slices(tmp_path: Path) -> None:
+    """Slices and segmentation lie in one folder under running numbers; the list of slices is a volume in its geometry."""
+    data = kit.mixed_dicom(tmp_path / "exports")
+    result = whole_run(data, "Segment the round and square inserts on CT", tmp_path / "run")
+    assert named(result) == ("segmentation", "dice")
+    assert labels(result) == SHAPES
+    cases = index(result)
+    assert {len(case["image_path"]) for case in cases} == {kit.DEPTH}
+    slices = [data / "p000" / f"{at:04d}.dcm" for at in range(kit.DEPTH)]
+    [answer] = load_model(str(result.model_dir)).predict([slices], out=tmp_path / "out")
+    assert all(file.is_file() for file in answer.masks.values())
+
+
+@pytest.mark.slow
+def test_classes_of_clips(tmp_path: Path) -> None:
+    """The middle frame of a clip is what a model is taught, tested on and answers for."""
+    data = kit.clips(tmp_path / "lungs")
+    result = whole_run(data, "Tell effusion from clear lungs on ultrasound clips", tmp_path / "run")
+    assert named(result) == ("diagnosis", "auroc")
+    assert labels(result) == {"effusion", "clear"}
+    assert all(str(case["image_path"]).endswith("#frames=1") for case in index(result))
+    [answer] = answers(result, data / "effusion/clip_001.gif")
+    assert set(answer.probabilities) == {"effusion", "clear"}
+
+
+@pytest.mark.slow
 def test_masks_out_of_outlines(tmp_path: Path) -> None:
     """LabelMe's polygons are drawn, and what is delivered answers with masks."""
     data = kit.polygons(tmp_path / "fields")
