@@ -187,10 +187,26 @@ def boxes_in_a_cell(root: Path, names: Names, rng: random.Random) -> Want:
     return Want("Find lesions with boxes on CT slices", "detection", 24, frozenset(("lesions",)), boxes=True)
 
 
+def planes_and_tables(root: Path, names: Names, rng: random.Random) -> Want:
+    """Volumes of three planes, and tables without a header whose names say the side of the split and the finding."""
+    for part, first, last in (("train", 0, 20), ("valid", 20, 26)):
+        for plane in ("axial", "coronal", "sagittal"):
+            for at in range(first, last):
+                file = root / part / plane / f"{at:04d}.npy"
+                file.parent.mkdir(parents=True, exist_ok=True)
+                np.save(file, _random(file).integers(0, 255, (6, 24, 24)).astype(np.uint8))
+        for finding in ("abnormal", "acl", "meniscus"):
+            rows = [f"{at:04d},{(at + len(finding)) % 2}" for at in range(first, last)]
+            (root / f"{part}-{finding}.csv").write_text("\n".join(rows))
+    return Want(
+        "Tell ACL tears on sagittal knee MRI", "diagnosis", 26, frozenset(("no acl", "acl")), tested="valid/sagittal"
+    )
+
+
 PUBLIC = tuple(
     Layout(one.__name__, one)
     for one in (
         lesion_folders, both_lungs, organ_files, values_in_parentheses, two_phases, two_formats, masks_beside_classes, slides,
-        several_labels, uncertain_findings, hidden_grades, explained_codes, boxes_in_a_cell,
+        several_labels, uncertain_findings, hidden_grades, explained_codes, boxes_in_a_cell, planes_and_tables,
     )
 )  # fmt: skip

@@ -134,3 +134,71 @@ def test_masks_that_a_word_of_their_names_tells_apart_are_classes(tmp_path: Path
     masks = made.train[0].mask
     assert isinstance(masks, dict)
     assert all(path.endswith(f"_{name}.png") for name, path in masks.items())
+
+
+def test_numbers_that_are_shares_of_the_image_are_no_pixels(tmp_path: Path) -> None:
+    """They were boxes of less than a pixel in the corner of each image, without a word."""
+    root, rows = tmp_path / "raw", ["image,xmin,ymin,xmax,ymax,label"]
+    for at in range(16):
+        picture(root / "images" / f"a{at:02d}.png", 80, (SIDE, SIDE))
+        rows.append(f"a{at:02d}.png,0.1,0.2,0.4,{0.5 + at / 100},mass")
+    (root / "boxes.csv").write_text("\n".join(rows))
+    made, why = best(root, WANT, tmp_path / "w")
+    assert why == ""
+    assert of(made, "a00.png") == [("mass", pytest.approx((10, 20, 40, 50)))]
+
+
+def test_an_export_whose_marks_are_not_found_is_not_read(tmp_path: Path) -> None:
+    root, found = tmp_path / "raw", []
+    for at in range(16):
+        picture(root / "images" / f"a{at:02d}.png", 80, (SIDE, SIDE))
+        value = {"x": 10.0, "y": 20.0, "width": 30.0, "height": 25.0, "rectanglelabels": ["mass"]}
+        found.append(
+            {"id": at, "data": {"image": f"/up/a{at:02d}.png"}, "annotations": [{"result": [{"value": value}]}]}
+        )
+    (root / "export.json").write_text(json.dumps(found))
+    assert propose(survey(root), Ask(WANT.task, WANT.request, boxes=True)) == []
+
+
+def test_a_category_without_a_mark_is_no_class(tmp_path: Path) -> None:
+    root, images, marks = tmp_path / "raw", [], []
+    for at in range(16):
+        picture(root / f"a{at:02d}.png", 80, (SIDE, SIDE))
+        images.append({"id": at, "file_name": f"a{at:02d}.png", "width": SIDE, "height": SIDE})
+        marks.append({"id": at, "image_id": at, "category_id": 1 + at % 2, "bbox": [10, 20, 30, 25]})
+    names = [{"id": 0, "name": "cells"}, {"id": 1, "name": "RBC"}, {"id": 2, "name": "WBC"}]
+    (root / "_annotations.coco.json").write_text(
+        json.dumps({"images": images, "annotations": marks, "categories": names})
+    )
+    want = kit.Want("Find red and white blood cells (RBC, WBC) with boxes", "detection", 16, boxes=True)
+    made, why = best(root, want, tmp_path / "w")
+    assert (set(made.values), why) == ({"RBC", "WBC"}, "")
+
+
+def test_a_document_an_image_names_it_by_its_own_name(tmp_path: Path) -> None:
+    root = tmp_path / "raw"
+    for at in range(16):
+        picture(root / "images" / f"a{at:02d}.png", 80, (SIDE, SIDE))
+        (root / "labels").mkdir(exist_ok=True)
+        marks = [{"class": "nodule", "bbox": [60, 70, 90, 95]}]
+        (root / "labels" / f"a{at:02d}.json").write_text(json.dumps({"image": f"a{at:02d}.png", "objects": marks}))
+    want = kit.Want("Find nodules with boxes on ultrasound", "detection", 16, boxes=True)
+    made, why = best(root, want, tmp_path / "w")
+    assert (of(made, "a00.png"), why) == ([("nodule", (60, 70, 90, 95))], "")
+
+
+def test_lists_of_training_validation_and_of_both(tmp_path: Path) -> None:
+    root, names = tmp_path / "raw", [f"{at:06d}" for at in range(24)]
+    for at, name in enumerate(names):
+        picture(root / "JPEGImages" / f"{name}.jpg", 80, (SIDE, SIDE))
+        (root / "Annotations").mkdir(exist_ok=True)
+        box = "<bndbox><xmin>3</xmin><ymin>4</ymin><xmax>40</xmax><ymax>50</ymax></bndbox>"
+        kind = ("tooth", "caries")[at % 2]
+        text = f"<annotation><filename>{name}.jpg</filename><object><name>{kind}</name>{box}</object></annotation>"
+        (root / "Annotations" / f"{name}.xml").write_text(text)
+    (root / "ImageSets/Main").mkdir(parents=True)
+    for part, some in (("train", names[:12]), ("val", names[12:18]), ("trainval", names[:18]), ("test", names[18:])):
+        (root / "ImageSets/Main" / f"{part}.txt").write_text("\n".join(some))
+    want = kit.Want("Find teeth and caries with boxes on dental X-rays", "detection", 24, boxes=True)
+    made, why = best(root, want, tmp_path / "w")
+    assert (len(made.train), len(made.test), why) == (18, 6, "")

@@ -23,6 +23,7 @@ from m3b.data.survey.facts import SurveyLimits
 from m3b.data.survey.keys import key as normal
 from m3b.data.survey.reading_documents import xml_root
 from m3b.data.survey.reading_tables import read_rows
+from m3b.data.survey.tables import FILE
 from m3b.errors import DataError
 
 Mark = tuple[str, str, tuple[float, ...]]
@@ -120,7 +121,7 @@ class BoxSource:
     def _inside(self, case: CaseDraft, box: tuple[float, ...]) -> tuple[float, ...] | None:
         """The box in pixels, clipped to its image; None where nothing is left of it."""
         height, width = shared().probe(str(self.folder.root / case.items[0].reference))[:2]
-        if self.spec.format == "yolo":
+        if self.spec.format == "yolo" or self.spec.relative:
             box = (box[0] * width, box[1] * height, box[2] * width, box[3] * height)
         x0, y0, x1, y1 = box
         clipped = (max(0.0, x0), max(0.0, y0), min(float(width), x1), min(float(height), y1))
@@ -145,7 +146,7 @@ def _read(spec: BoxesSpec, root: Path, item: Item) -> Iterator[Mark]:
             case "labelme":
                 yield from _labelme(_json(file), item)
             case "json_boxes":
-                yield from _lists(spec, file)
+                yield from _lists(spec, file, item)
             case _:
                 yield from _table(spec, file, item)
     except (ValueError, KeyError, TypeError, IndexError, OSError) as error:
@@ -209,21 +210,21 @@ def _table(spec: BoxesSpec, file: Path, item: Item) -> Iterator[Mark]:
     columns = spec.columns
     for table in read_rows(file, file.suffix.lower(), SurveyLimits()):
         for row in table.rows:
-            named = item.slots["stem"] if columns.get("image") in (None, "(file)") else _cell(row, columns["image"])
+            named = item.slots["stem"] if columns.get("image") in (None, FILE) else _cell(row, columns["image"])
             yield named, "", ()
             box = _corners(columns, row)
             if box is not None:
                 yield named, _cell(row, columns["class"]) if "class" in columns else next(iter(spec.classes)), box
 
 
-def _lists(spec: BoxesSpec, file: Path) -> Iterator[Mark]:
-    columns = spec.columns
+def _lists(spec: BoxesSpec, file: Path, item: Item) -> Iterator[Mark]:
+    columns, own = spec.columns, spec.columns["image"] == FILE
     form = CORNERS if CORNERS in columns else SIDES
     for table in read_rows(file, file.suffix.lower(), SurveyLimits()):
-        if columns["image"] not in table.names:
+        if not own and columns["image"] not in table.names:
             continue
         for row in table.rows:
-            named = _cell(row, columns["image"])
+            named = item.slots["stem"] if own else _cell(row, columns["image"])
             yield named, "", ()
             for name, (a, b, c, d) in labelled(row, columns[form], columns.get("class", "")):
                 yield named, name or next(iter(spec.classes)), (a, b, c, d) if form == CORNERS else (a, b, a + c, b + d)

@@ -146,6 +146,7 @@ class Boxes(SpecPart):
         classes: class -> names (or ids) in the files, in order.
         columns: of CSV: role (`image`, `xmin`, `ymin`, `xmax`, `ymax` or `width`, `height`; `class`) -> column; of JSON
             records with lists: `image`, `class` and either `corners` (x0, y0, x1, y1) or `sides` (x, y, width, height).
+        relative: whether numbers are shares of the image's width and height (those of YOLO always are).
         image: key of an image file that the annotation names by `rule`.
         empty: whether an image without a box is healthy or was not looked at.
     """
@@ -154,6 +155,7 @@ class Boxes(SpecPart):
     files: Files
     classes: dict[str, tuple[str, ...]]
     columns: dict[str, str] = Field(default={})
+    relative: bool = False
     image: str = "{name}"
     rule: Rule = "exact"
     empty: Literal["leave_out", "healthy"] = "healthy"

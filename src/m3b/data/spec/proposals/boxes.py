@@ -13,6 +13,7 @@ from m3b.data.spec.proposals.language import named, shared
 from m3b.data.spec.proposals.naming import objects
 from m3b.data.spec.proposals.surroundings import around, leave_out
 from m3b.data.survey.annotations.in_lists import EITHER
+from m3b.data.survey.annotations.marks import FRACTIONS
 from m3b.data.survey.relations import Survey
 from m3b.data.survey.table_facts import Annotation
 from m3b.data.survey.tables import FILE
@@ -21,6 +22,8 @@ READ = ("coco", "yolo", "voc", "labelme", "csv_boxes", "csv_circles", "json_boxe
 RANK = {"voc": 0.08, "coco": 0.08, "labelme": 0.06, "yolo": 0.06, "csv_boxes": 0.04, "csv_circles": 0.02,
         "json_boxes": 0.04}  # fmt: skip
 """Formats that hold more (names, sizes) are preferred where two hold the same marks."""
+SAID = (EITHER, SHARED_NAME, FRACTIONS)
+"""Faults that are said in other words."""
 AN_IMAGE = ("yolo", "voc", "labelme")
 """Formats of a file an image."""
 UNLISTED_HEALTHY = "yolo"
@@ -31,22 +34,20 @@ def propose_boxes(survey: Survey, ask: Ask) -> Iterator[Proposal]:
     """Every reading with boxes."""
     sets = {one.id: one for one in image_sets(survey) if one.single is not None and one.member is None}
     for one, files in annotated(survey):
-        if one.format in READ and one.images in sets and one.images_found:
+        if one.format in READ and one.images in sets and one.images_found and one.items:
             yield _proposal(survey, ask, sets[one.images], one, files)
 
 
 def _proposal(survey: Survey, ask: Ask, images: ImageSet, one: Annotation, files: Files) -> Proposal:
     around_it = around(survey, images)
-    names = [value.text for value in one.classes if value.text not in ("(none)", "")] or [
-        *objects(ask.request)[:1],
-        "finding",
-    ][:1]
+    names = _names(one, ask)
     wanted = _wanted(names, ask)
     own_file = (one.files > 1 and one.format in AN_IMAGE) or ("image", FILE) in one.columns
     healthy = one.format == UNLISTED_HEALTHY
     part = Boxes.model_validate(
         {"format": one.format, "files": files, "classes": {name: (name,) for name in wanted},
-         "columns": dict(one.columns), "image": "{stem}" if own_file else "{name}", "rule": "stem",
+         "columns": dict(one.columns), "relative": bool(dict(one.faults).get(FRACTIONS)),
+         "image": "{stem}" if own_file else "{name}", "rule": "stem",
          "empty": "healthy" if healthy else "leave_out"}
     )  # fmt: skip
     spec = IndexSpec(
@@ -56,9 +57,8 @@ def _proposal(survey: Survey, ask: Ask, images: ImageSet, one: Annotation, files
     )  # fmt: skip
     counts = ", ".join(f"{value.text} {value.count:,}" for value in one.classes[:12])
     told = [f"{one.items:,} boxes on {one.images_found:,} images: {counts}"]
-    told += [
-        f"{count} boxes: {code.replace('_', ' ')}" for code, count in one.faults if code not in (EITHER, SHARED_NAME)
-    ]
+    told += [f"{count} boxes: {code.replace('_', ' ')}" for code, count in one.faults if code not in SAID]
+    told += ["the numbers of boxes are shares of width and height: none is above 1"] if part.relative else []
     if bare := max(images.count - one.images_found, 0):
         told.append(f"{bare:,} images that no annotation names: {'nothing on them' if healthy else 'left out'}")
     unclear = _unclear(one, images)
@@ -67,6 +67,13 @@ def _proposal(survey: Survey, ask: Ask, images: ImageSet, one: Annotation, files
     title = f"{images.title}, boxes from {one.path} ({one.format})"
     doubts = (*([unclear] if unclear else []), *around_it.doubts)
     return Proposal(spec, title, min(1.0, score), (*told, *around_it.evidence), doubts, unclear)
+
+
+def _names(one: Annotation, ask: Ask) -> list[str]:
+    """The classes that are marked; of marks without any what the request looks for."""
+    found = [value for value in one.classes if value.text not in ("(none)", "")]
+    marked = [value.text for value in found if value.count] or [value.text for value in found]
+    return marked or [*objects(ask.request), "finding"][:1]
 
 
 def _unclear(one: Annotation, images: ImageSet) -> str:

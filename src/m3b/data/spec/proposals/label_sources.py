@@ -11,7 +11,7 @@ from m3b.data.spec.proposals.imagery import ImageSet
 from m3b.data.spec.proposals.label_source import LabelSource
 from m3b.data.spec.proposals.language import telling, words
 from m3b.data.spec.proposals.numbering import few, numbers_cases, runs
-from m3b.data.spec.proposals.parted import joined_tables
+from m3b.data.spec.proposals.parted import joined_tables, subject_of
 from m3b.data.spec.proposals.surroundings import pairs_of_images
 from m3b.data.spec.proposals.vocabulary import GENERIC, NOT_LABELS
 from m3b.data.survey.relations import Survey
@@ -129,7 +129,8 @@ def _from_tables(survey: Survey, images: ImageSet, named: str = "") -> Iterator[
             strength = 0.9 if named else 0.5 if label else strength
             if join.right.kind != "path":
                 strength -= 0.1
-            yield LabelSource(kept, (value,), column.name, f"the column {column.name!r} of {tables.title}", covered, strength,
+            called = column.name if tables.first.header else subject_of(tables.first) or column.name
+            yield LabelSource(kept, (value,), called, f"the column {column.name!r} of {tables.title}", covered, strength,
                          separator=column.separator, doubt=doubt, split=split, together=together,
                          patient=patient, apart=apart, rows=bool(doubt))  # fmt: skip
         if len(flags) > 1:

@@ -315,11 +315,7 @@ def _lists(survey: Survey, images: ImageSet, one: FoundSplit) -> FromList | None
     rest = next((part.name for part in one.parts if not part.where), "")
     for part in one.parts:
         table = next((t for t in survey.tables if t.path == part.where and t.files == 1), None)
-        if (
-            (part.side == "other" and not all_but_test(part.name))
-            or table is None
-            or (table.format != "list" and not rest)
-        ):
+        if part.side == "other" or table is None or (table.format != "list" and not rest):
             continue
         found = [j for j in survey.joins if j.left.owner == table.id and image_key(images, j) and
                  j.right.owner in {group.id for group in images.groups}]  # fmt: skip

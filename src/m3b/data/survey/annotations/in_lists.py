@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
-from m3b.data.survey.annotations.marks import Marks, numbers
+from m3b.data.survey.annotations.marks import FRACTIONS, Marks, are_fractions, numbers
 from m3b.data.survey.rows import Cell
 from m3b.data.survey.tables import Loaded
 
@@ -34,7 +34,7 @@ def find(table: Loaded, longest: int) -> Marks | None:
         boxes = [box for row in table.rows for box in boxes_of(row.get(name, "")) or ()]
         filled = sum(1 for row in table.rows if row.get(name))
         held = sum(1 for row in table.rows if boxes_of(row.get(name, "")))
-        if boxes and held == filled and max(max(box) for box in boxes) > 1:
+        if boxes and held == filled and max(max(box) for box in boxes) > 0:
             return _marks(table, name, boxes, longest)
     return None
 
@@ -67,6 +67,7 @@ def _marks(table: Loaded, name: str, boxes: list[tuple[float, ...]], longest: in
     marks.columns = [*([("class", label)] if label else []), (form or CORNERS, name)]
     marks.class_source = label
     marks.faults[EITHER] = 0 if form else len(boxes)
+    marks.faults[FRACTIONS] = len(boxes) * are_fractions(boxes)
     for text, box in _labelled(table, name, label):
         marks.classes[text] += bool(label)
         low, high = box[:2], box[2:]

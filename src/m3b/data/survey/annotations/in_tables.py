@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from m3b.data.survey.annotations import in_lists
-from m3b.data.survey.annotations.marks import Marks, numbers
+from m3b.data.survey.annotations.marks import FRACTIONS, Marks, are_fractions, numbers
 from m3b.data.survey.ends import paths_of
 from m3b.data.survey.gathering import Gathered
 from m3b.data.survey.joins import names_in
@@ -73,6 +73,7 @@ def _marks(table: Loaded, roles: dict[str, str], images: Sequence[Gathered], *, 
                      *sorted(roles.items())]  # fmt: skip
     marks.class_source = label
     named, marked = set(), set()
+    every: list[list[float]] = []
     for row in table.rows:
         name = str(row.get(image, "")) if image else ""
         named.add(name)
@@ -82,9 +83,11 @@ def _marks(table: Loaded, roles: dict[str, str], images: Sequence[Gathered], *, 
             continue
         marked.add(name)
         marks.items += 1
+        every.append(values)
         if label:
             marks.classes[str(row.get(label, ""))] += 1
         marks.faults["no_area"] += _empty(dict(zip(roles, values, strict=True)), box=box)
+    marks.faults[FRACTIONS] = len(every) * are_fractions(every)
     marks.named, marks.marked = sorted(named - {""}), len(marked - {""})
     return marks
 

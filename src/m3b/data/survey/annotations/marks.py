@@ -33,6 +33,16 @@ class Marks:
     exact: bool = True
 
 
+FRACTIONS = "fractions"
+"""The fault of boxes whose numbers are shares of an image's width and height, which the format does not say."""
+
+
+def are_fractions(boxes: Iterable[Iterable[float]]) -> bool:
+    """Whether the numbers of boxes are shares: none above 1, and some that are no whole numbers."""
+    every = [number for box in boxes for number in box]
+    return bool(every) and min(every) >= 0 and max(every) <= 1 and any(number % 1 for number in every)
+
+
 def numbers(cells: Iterable[str]) -> list[float] | None:
     """Cells as numbers; None where one is none."""
     try:
