@@ -12,6 +12,7 @@ import json
 import os
 import random
 from collections import Counter
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,9 @@ from Utils.using import shown, start_from, without_start
 
 SAMPLE = 200
 MAX_VIEWS = 4
+RATE, FEW = 0.006, 5000
+"""Learning rate of networks that begin from nothing and have fewer steps than this. 1,500 steps on 160 drawn brain scans gave an F1
+of the stated findings of 0.39 at 0.001, 0.57 at 0.002, 0.65 at 0.004 and 0.73 at 0.008."""
 LEAST = 600
 """Steps below which a smaller input is worth more than detail: image encoder, writer and both together share them."""
 
@@ -69,10 +73,21 @@ def main(argv: list[str] | None = None) -> None:
     found = costs(plan, facts["cases"])
     if not given(options.set) & {"warm_share", "words_share"}:
         said += share_out(plan, found, facts["cases"])
+    steps = stage_steps(plan, found, facts["cases"])
+    said += hurry(plan, steps, given(options.set))
     save_plan(plan)
     print(summary(facts, plan))
-    steps = stage_steps(plan, found, facts["cases"])
     print("\n".join([*said, told_stages(plan, found, facts["cases"]), *hopeless(facts, plan, steps)]))
+
+
+def hurry(plan: dict[str, Any], steps: Mapping[str, int], named: set[str]) -> list[str]:
+    """A higher rate for small networks that begin from nothing and have few steps; what was changed."""
+    network = plan["network"]
+    begun = network.get("text_model") or network.get("image_model") or (network.get("config") or {}).get("builder")
+    if "lr" in named or begun or sum(steps.values()) >= FEW:
+        return []
+    plan["lr"] = RATE
+    return [f"lr {RATE}, since the steps are few"]
 
 
 def has_gpu() -> bool:
