@@ -444,3 +444,18 @@ def test_broad_excepts_say_why() -> None:
             if "noqa: BLE001" in line and not re.search(r"noqa: BLE001 - \w+ \w+", line):
                 silent.append(f"{file.name}:{number}")
     assert not silent
+
+
+def test_no_name_of_a_package_is_that_of_a_module_in_it() -> None:
+    """Importing the module would put it in the place of the function that the package has under that name."""
+    clashes = []
+    for file in FILES:
+        if file.name == "__init__.py":
+            own = {other.stem for other in file.parent.glob("*.py")} | {
+                other.name for other in file.parent.iterdir() if other.is_dir()
+            }
+            named = [(alias.asname or alias.name, node.module or "") for node in ast.walk(tree(file))
+                     if isinstance(node, ast.ImportFrom) for alias in node.names]  # fmt: skip
+            clashes += [f"{file.relative_to(SRC)}: {name} of {module}" for name, module in named
+                        if name in own and module.rpartition(".")[2] != name]  # fmt: skip
+    assert clashes == []

@@ -14,7 +14,7 @@ from m3b.data.spec.proposals.labels import propose_labels
 from m3b.data.spec.proposals.masks import propose_masks
 from m3b.data.spec.proposals.reports import propose_reports
 from m3b.data.spec.proposals.values import propose_values
-from m3b.data.spec.proposals.views import narrowed
+from m3b.data.spec.proposals.views import of_views
 from m3b.data.survey.relations import Survey
 
 __all__ = ["ENOUGH", "MARGIN", "Ask", "Proposal", "propose", "rival", "sufficient"]
@@ -37,7 +37,7 @@ def propose(survey: Survey, ask: Ask, most: int = 5) -> list[Proposal]:
     for target in kinds.of(ask.task).targets:
         if target in PROPOSERS and (target, ask.boxes) not in (("masks", True), ("boxes", False)):
             found += [replace(one, spec=without_taught(one.spec)) for one in PROPOSERS[target](survey, ask)]
-    found = narrowed(survey, ask, found)
+    found = of_views(survey, ask, found)
     found.sort(key=lambda one: (-round(one.score, 3), one.title))
     unique: dict[str, Proposal] = {}
     for one in found:

@@ -17,7 +17,7 @@ MOST = 6
 """Different values of a view."""
 
 
-def narrowed(survey: Survey, ask: Ask, found: Sequence[Proposal]) -> list[Proposal]:
+def of_views(survey: Survey, ask: Ask, found: Sequence[Proposal]) -> list[Proposal]:
     """The readings with the cases that the request means alone, where it names some views of several."""
     sets = {one.images.files.model_dump_json(): one for one in image_sets(survey, ask.stacks)}
     known: dict[str, list[tuple[Only, str]]] = {}
