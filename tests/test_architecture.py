@@ -451,8 +451,9 @@ def test_no_name_of_a_package_is_that_of_a_module_in_it() -> None:
     clashes = []
     for file in (file for file in FILES if file.name == "__init__.py"):
         own = {other.stem for other in file.parent.iterdir() if other.suffix == ".py" or other.is_dir()}
+        modules = ("__future__", ".".join(("m3b", *file.parent.relative_to(SRC).parts)))
         for node in ast.walk(tree(file)):
-            if isinstance(node, ast.ImportFrom) and node.module and node.module != "__future__":
+            if isinstance(node, ast.ImportFrom) and node.module and node.module not in modules:
                 names = {alias.asname or alias.name for alias in node.names} & own
                 clashes += [
                     f"{file.relative_to(SRC)}: {name}" for name in names if node.module.rpartition(".")[2] != name
