@@ -202,3 +202,19 @@ def test_lists_of_training_validation_and_of_both(tmp_path: Path) -> None:
     want = kit.Want("Find teeth and caries with boxes on dental X-rays", "detection", 24, boxes=True)
     made, why = best(root, want, tmp_path / "w")
     assert (len(made.train), len(made.test), why) == (18, 6, "")
+
+
+def test_yolo_files_keep_their_boxes_under_the_names_that_a_document_gives(tmp_path: Path) -> None:
+    """Names were looked for in files that have numbers: every box was dropped, and each image became healthy."""
+    root = tmp_path / "raw"
+    for part, count in (("train", 16), ("test", 4)):
+        for at in range(count):
+            picture(root / part / "images" / f"{part}_{at:02d}.png", 80, (SIDE, SIDE))
+            (root / part / "labels").mkdir(exist_ok=True)
+            (root / part / "labels" / f"{part}_{at:02d}.txt").write_text(f"{at % 2} 0.5 0.5 0.2 0.4\n")
+    (root / "data.yaml").write_text("train: train/images\ntest: test/images\nnc: 2\nnames: ['fracture', 'implant']\n")
+    want = kit.Want("Find fractures and implants with boxes on X-rays", "detection", 20, boxes=True)
+    made, why = best(root, want, tmp_path / "w")
+    assert why == ""
+    assert of(made, "train_00.png") == [("fracture", pytest.approx((40, 30, 60, 70)))]
+    assert of(made, "train_01.png") == [("implant", pytest.approx((40, 30, 60, 70)))]

@@ -16,6 +16,7 @@ from m3b.data.spec.model import IndexSpec, Text
 from m3b.data.spec.numbers import number_of
 from m3b.data.spec.only import meant
 from m3b.data.spec.sources import Sources
+from m3b.errors import DataError
 
 WORDS = {
     "rtstruct": "DICOM contours",
@@ -45,9 +46,21 @@ def entries_of(job: SpecExecution, cases: Sequence[CaseDraft]) -> list[Entry]:
         masks.leave_unmatched()
     job.notes += _converted(spec)
     if boxes is not None:
+        _some_boxes(boxes, entries)
         job.notes += [f"{count} boxes left out: {reason}" for reason, count in boxes.notes.items()]
         job.notes += [boxes.told] if boxes.told else []
     return entries
+
+
+def _some_boxes(boxes: BoxSource, entries: Sequence[Entry]) -> None:
+    """That boxes are left, where files hold any.
+
+    Raises:
+        DataError: every one of them was left out; the message says why.
+    """
+    if boxes.notes and not any(one.record.boxes for one in entries):
+        why = "; ".join(f"{count:,} {reason}" for reason, count in boxes.notes.items())
+        raise DataError(f"boxes: none is left ({why}); boxes.classes has {', '.join(boxes.spec.classes)}.")
 
 
 def _converted(spec: IndexSpec) -> list[str]:

@@ -82,6 +82,8 @@ class Annotation(Fact):
     """Of CSV: what each role is called, ("image", "filename"), ("xmin", "xmin"), ("class", "cell_type"), ..."""
     faults: tuple[tuple[str, int], ...] = ()
     """("no_area", 2), ("outside", 1), ("unknown_class", 3), ..."""
+    numbers: tuple[tuple[str, str], ...] = ()
+    """Where classes are numbers in the files: each as it is written, and what it is called."""
     exact: bool = True
 
 

@@ -76,6 +76,7 @@ def _one(some: Sequence[Annotation]) -> Annotation:
         "path": ", ".join(one.path for one in some[:4]), "files": len(some), "items": sum(one.items for one in some),
         "shapes": tuple(sorted({shape for one in some for shape in one.shapes})),
         "classes": tuple(Value(text=text, count=count) for text, count in classes.items()),
+        "numbers": tuple(sorted({pair for one in some for pair in one.numbers})),
         "images_named": sum(one.images_named for one in some), "images_marked": sum(one.images_marked for one in some),
         "images_found": found, "images_without": there - found, "faults": tuple(sorted(faults.items())),
     })  # fmt: skip

@@ -45,7 +45,7 @@ def _proposal(survey: Survey, ask: Ask, images: ImageSet, one: Annotation, files
     own_file = (one.files > 1 and one.format in AN_IMAGE) or ("image", FILE) in one.columns
     healthy = one.format == UNLISTED_HEALTHY
     part = Boxes.model_validate(
-        {"format": one.format, "files": files, "classes": {name: (name,) for name in wanted},
+        {"format": one.format, "files": files, "classes": {name: _texts(one, name) for name in wanted},
          "columns": dict(one.columns), "relative": bool(dict(one.faults).get(FRACTIONS)),
          "image": "{stem}" if own_file else "{name}", "rule": "stem",
          "empty": "healthy" if healthy else "leave_out"}
@@ -67,6 +67,11 @@ def _proposal(survey: Survey, ask: Ask, images: ImageSet, one: Annotation, files
     title = f"{images.title}, boxes from {one.path} ({one.format})"
     doubts = (*([unclear] if unclear else []), *around_it.doubts)
     return Proposal(spec, title, min(1.0, score), (*told, *around_it.evidence), doubts, unclear)
+
+
+def _texts(one: Annotation, name: str) -> tuple[str, ...]:
+    """How the files write a class: of YOLO the number that it has."""
+    return tuple(number for number, called in one.numbers if called == name) or (name,)
 
 
 def _names(one: Annotation, ask: Ask) -> list[str]:

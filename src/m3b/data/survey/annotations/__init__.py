@@ -52,4 +52,5 @@ def _fact(found: Gathering, marks: Marks, id: str, images: Sequence[Gathered]) -
         columns=tuple(marks.columns),
         faults=tuple(sorted((code, count) for code, count in marks.faults.items() if count)),
         exact=marks.exact,
+        numbers=tuple(sorted(marks.numbers.items())),
     )

@@ -60,7 +60,8 @@ def _yolo(found: Gathering, group: Gathered) -> Marks:
             marks.shapes.add("box" if len(values) in (4, 5) else "polygon")
             marks.faults["no_area"] += len(values) in (4, 5) and min(values[2:4]) <= 0
     for number, count in counts.items():
-        marks.classes[names[number] if number < len(names) else str(number)] += count
+        marks.numbers[str(number)] = names[number] if number < len(names) else str(number)
+        marks.classes[marks.numbers[str(number)]] += count
         marks.faults["unknown_class"] += count if names and number >= len(names) else 0
     marks.items = counts.total()
     marks.named = list(group.paths)

@@ -31,6 +31,8 @@ class Marks:
     columns: list[tuple[str, str]] = field(default_factory=list)
     faults: Counter[str] = field(default_factory=Counter)
     exact: bool = True
+    numbers: dict[str, str] = field(default_factory=dict)
+    """Where classes are numbers in the files: what each is called."""
 
 
 FRACTIONS = "fractions"
