@@ -47,6 +47,7 @@ class Want:
     Args:
         classes: names in any order and case; None leaves names open and `values` counts them.
         groups: of an image's path, a group that must not be on both sides.
+        marked: boxes on all cases together.
         tested: a text that every test image's path holds, of an own split; or several, of which it holds one.
     """
 
@@ -60,6 +61,7 @@ class Want:
     notes: str = ""
     groups: str = ""
     boxes: bool | None = None
+    marked: int | None = None
 
 
 @dataclass
@@ -247,7 +249,7 @@ def coco_parts(root: Path, names: Names, rng: random.Random) -> Want:
             json.dumps({"images": images, "annotations": boxes, "categories": kinds})
         )
     return Want("Find nodules and masses on chest X-rays, with boxes", "detection", 14, frozenset({"nodule", "mass"}),
-                tested="test/", boxes=True)  # fmt: skip
+                tested="test/", boxes=True, marked=14)  # fmt: skip
 
 
 def yolo(root: Path, names: Names, rng: random.Random) -> Want:
@@ -259,7 +261,12 @@ def yolo(root: Path, names: Names, rng: random.Random) -> Want:
         file.write_text(f"{at % 2} 0.5 0.5 0.3 0.4\n")
     (root / names.top / "classes.txt").write_text("crack\nmetal\n")
     return Want(
-        "Find cracks and metal on wrist X-rays, with boxes", "detection", 12, frozenset({"crack", "metal"}), boxes=True
+        "Find cracks and metal on wrist X-rays, with boxes",
+        "detection",
+        12,
+        frozenset({"crack", "metal"}),
+        boxes=True,
+        marked=12,
     )
 
 
@@ -395,6 +402,8 @@ def differs(made: Executed, want: Want) -> str:
         return f"{len(made.values)} classes, not {want.values}"
     if want.patients is not None and (not made.patients or len({one.patient for one in records}) != want.patients):
         return f"{len({one.patient for one in records})} patients, known: {made.patients}"
+    if want.marked is not None and (found := sum(len(one.boxes or ()) for one in records)) != want.marked:
+        return f"{found} boxes, not {want.marked}"
     texts = (want.tested,) if isinstance(want.tested, str) else want.tested
     paths = [str(one.image).rsplit("data/set/", 1)[-1] for one in made.test]
     if any(texts) and not (paths and all(any(text in path for text in texts) for path in paths)):

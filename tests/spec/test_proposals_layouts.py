@@ -8,6 +8,7 @@ from pathlib import Path
 
 import layout_kit as kit
 import pytest
+from layout_kit_boxes import BOXED
 from layout_kit_known import KNOWN, volume
 from layout_kit_more import MORE
 from layout_kit_public import PUBLIC
@@ -15,7 +16,7 @@ from layout_kit_steps import STEPS
 from layout_kit_told import TOLD
 from spec_kit import mask, picture
 
-EVERY = (*kit.LAYOUTS, *MORE, *STEPS, *KNOWN, *TOLD, *PUBLIC)
+EVERY = (*kit.LAYOUTS, *BOXED, *MORE, *STEPS, *KNOWN, *TOLD, *PUBLIC)
 BY_NAME = {one.name: one for one in EVERY}
 MUTATIONS = int(os.environ.get("M3B_LAYOUT_MUTATIONS", "1"))
 """Changed folders of each kind; more by the environment."""
@@ -180,7 +181,7 @@ def test_brain_masks_beside_labels_of_the_same_part_are_left(tmp_path: Path) -> 
     assert found.wrong == ""
 
 
-def test_places_in_millimetres_of_volumes_are_asked_about(tmp_path: Path) -> None:
+def test_places_in_millimetres_that_lie_in_no_volume_are_asked_about(tmp_path: Path) -> None:
     """Centres and diameters in world coordinates were read as boxes of pictures, which ended in a KeyError."""
     root, rows = tmp_path / "raw", ["seriesuid,coordX,coordY,coordZ,diameter_mm"]
     for at in range(12):
@@ -188,7 +189,7 @@ def test_places_in_millimetres_of_volumes_are_asked_about(tmp_path: Path) -> Non
         rows.append(f"1.3.6.1.4.{1000 + 7 * at},{-3.5 - at},4.0,5.0,4.5")
     (root / "annotations.csv").write_text("\n".join(rows))
     want = kit.Want("Find lung nodules with boxes on CT", "detection", 12, boxes=True)
-    assert "in volumes" in kit.read(root, want, tmp_path).why
+    assert "would lie beside their images" in kit.read(root, want, tmp_path).why
 
 
 def test_one_projection_of_two_is_taken_where_the_request_names_it(tmp_path: Path) -> None:

@@ -148,16 +148,19 @@ def test_numbers_that_are_shares_of_the_image_are_no_pixels(tmp_path: Path) -> N
     assert of(made, "a00.png") == [("mass", pytest.approx((10, 20, 40, 50)))]
 
 
-def test_an_export_whose_marks_are_not_found_is_not_read(tmp_path: Path) -> None:
+def test_boxes_of_label_studio_are_percent_of_the_image(tmp_path: Path) -> None:
     root, found = tmp_path / "raw", []
     for at in range(16):
-        picture(root / "images" / f"a{at:02d}.png", 80, (SIDE, SIDE))
-        value = {"x": 10.0, "y": 20.0, "width": 30.0, "height": 25.0, "rectanglelabels": ["mass"]}
-        found.append(
-            {"id": at, "data": {"image": f"/up/a{at:02d}.png"}, "annotations": [{"result": [{"value": value}]}]}
-        )
+        picture(root / "images" / f"a{at:02d}.png", 80, (40, 200))
+        value = {"x": 25.0, "y": 50.0, "width": 50.0, "height": 25.0, "rectanglelabels": ["mass"]}
+        other = {**value, "x": 10.0, "width": 5.0}
+        marks = [{"value": value}, *([{"value": other}] if at % 2 else [])]
+        found.append({"id": at, "data": {"image": f"/up/a{at:02d}.png"}, "annotations": [{"result": marks}]})
     (root / "export.json").write_text(json.dumps(found))
-    assert propose(survey(root), Ask(WANT.task, WANT.request, boxes=True)) == []
+    made, why = best(root, kit.Want("Find masses with boxes", "detection", 16, boxes=True), tmp_path / "w")
+    assert (set(made.values), why) == ({"mass"}, "")
+    own, more = ("mass", (50, 20, 150, 30)), ("mass", (20, 20, 30, 30))
+    assert (of(made, "a00.png"), of(made, "a01.png")) == ([own], [own, more])
 
 
 def test_a_category_without_a_mark_is_no_class(tmp_path: Path) -> None:

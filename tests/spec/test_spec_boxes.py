@@ -40,9 +40,9 @@ def test_voc_counts_from_one_unless_a_box_begins_at_nought(
 @pytest.mark.parametrize(
     ("columns", "missing"),
     [
-        ({"image": "image", "x": "x", "y": "y"}, "xmax and ymax, width and height, or a radius"),
-        ({"image": "image", "radius": "r"}, "x and y"),
-        ({"image": "image", "xmax": "x", "ymax": "y"}, "xmin and ymin"),
+        ({"image": "image", "x": "x", "y": "y"}, "the role xmax or width and the role ymax or height"),
+        ({"image": "image", "radius": "r"}, "the role xmin or x or cx"),
+        ({"image": "image", "xmax": "x", "ymax": "y"}, "the role ymin or y or cy"),
     ],
 )
 def test_columns_that_make_no_box_are_named(tmp_path: Path, columns: dict[str, str], missing: str) -> None:

@@ -36,7 +36,7 @@ def check(spec: IndexSpec, root: Path) -> None:
         if spec.masks.empty != "healthy" and not any(source.items_of(case) for case in cases):
             raise DataError(f"masks: none of the {len(cases)} cases has one by these names, e.g. {cases[0].name}.")
     if spec.boxes is not None:
-        BoxSource(spec.boxes, folder, accounting)
+        BoxSource(spec.boxes, folder, accounting, cases)
     if "labels" in kinds.of(spec.task).targets:
         _some_labels(spec, sources, cases)
     if spec.value is not None:

@@ -23,6 +23,7 @@ WORDS = {
     "dicom_seg": "DICOM segments",
     "labelme": "outlines (LabelMe)",
     "coco": "outlines (COCO)",
+    "aperio": "outlines (Aperio)",
 }
 """What masks are drawn from, by format."""
 
@@ -31,7 +32,7 @@ def entries_of(job: SpecExecution, cases: Sequence[CaseDraft]) -> list[Entry]:
     spec = job.spec
     prefix = f"data/{job.name}/"
     masks = MaskSource(spec.masks, job.folder, job.accounting, prefix, job.work, cases) if spec.masks else None
-    boxes = BoxSource(spec.boxes, job.folder, job.accounting) if spec.boxes else None
+    boxes = BoxSource(spec.boxes, job.folder, job.accounting, cases) if spec.boxes else None
     entries = []
     for case in cases:
         try:
@@ -53,14 +54,20 @@ def entries_of(job: SpecExecution, cases: Sequence[CaseDraft]) -> list[Entry]:
 
 
 def _some_boxes(boxes: BoxSource, entries: Sequence[Entry]) -> None:
-    """That boxes are left, where files hold any.
+    """Raise where no case has a box.
 
     Raises:
-        DataError: every one of them was left out; the message says why.
+        DataError: the message names the classes of the files and those of the reading.
     """
-    if boxes.notes and not any(one.record.boxes for one in entries):
-        why = "; ".join(f"{count:,} {reason}" for reason, count in boxes.notes.items())
-        raise DataError(f"boxes: none is left ({why}); boxes.classes has {', '.join(boxes.spec.classes)}.")
+    if not entries or any(one.record.boxes for one in entries):
+        return
+    why = (
+        "; ".join(f"{count:,} {reason}" for reason, count in boxes.notes.items()) or "no file holds one of these images"
+    )
+    raise DataError(
+        f"boxes: none is left ({why}). The files call their classes {', '.join(boxes.named_classes()[:12])}; "
+        f"boxes.classes has {', '.join(boxes.texts()[:12])}."
+    )
 
 
 def _converted(spec: IndexSpec) -> list[str]:

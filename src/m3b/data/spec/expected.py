@@ -94,7 +94,7 @@ def _cases(spec: IndexSpec, root: Path, files: Sequence[str], readers: Readers) 
     """The cases that have a target by names, tables and annotations."""
     folder, sources, cases = drafted(spec, root, readers, files)
     masks = MaskSource(spec.masks, folder, sources.accounting, "", Path(), cases) if spec.masks else None
-    boxes = BoxSource(spec.boxes, folder, sources.accounting) if spec.boxes else None
+    boxes = BoxSource(spec.boxes, folder, sources.accounting, cases) if spec.boxes else None
     found = []
     for case in cases:
         try:

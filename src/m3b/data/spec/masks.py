@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from m3b.data.reading import read_image, read_mask, shared, shared_masks
+from m3b.data.spec import aperio
 from m3b.data.spec.accounting import Accounting
 from m3b.data.spec.cases import CaseDraft, by_keys, by_names
 from m3b.data.spec.contours import draw_contours, referenced_series, series_of
@@ -54,7 +55,7 @@ class MaskSource:
             self._of_case = {case.key: list(self._items) for case in self.cases}  # one file speaks of many images
         elif self.masks.format in ("rtstruct", "dicom_seg") and not (self.masks.by or self.masks.case):
             self._of_case = by_series(self.folder.root, self.cases, self._items)
-        elif self.masks.format == "labelme" and not (self.masks.by or self.masks.case):
+        elif self.masks.format in ("labelme", "aperio") and not (self.masks.by or self.masks.case):
             self._of_case = by_stems(self.cases, self._items)
         elif self.masks.by:
             self._of_case = self._by_names()
@@ -189,6 +190,8 @@ class MaskSource:
                 raise LeaveOut(UNREADABLE) from error
             if masks.format == "labelme":
                 layers = labelme(file, shape, masks.classes, masks.names)
+            elif masks.format == "aperio":
+                layers = aperio.drawn(file, shape, masks.classes, masks.names)
             else:
                 drawn = (coco(root / item.path, path, shape, masks.classes, masks.names) for item in items)
                 layers = next((one for one in drawn if one is not None), None)

@@ -20,6 +20,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from m3b.data import kinds
+from m3b.data.box_places import Space
 from m3b.data.spec.value_sources import Files, FromList, FromMember, FromPath, FromTable, FromTag, SpecPart, Value
 from m3b.data.survey.relations import Rule
 
@@ -117,9 +118,10 @@ class Masks(SpecPart):
         colours: of masks that are painted: class -> its colour as 65536 red + 256 green + blue; every other colour is
             background, and masks with the numbers of `classes` are written.
         empty: what an image without a mask file is: left out, or healthy (detection).
-        format: `image` files, contours and segments in DICOM (`rtstruct`, `dicom_seg`), or polygons (`labelme`, `coco`).
+        format: `image` files, contours and segments in DICOM (`rtstruct`, `dicom_seg`), or polygons (`labelme`, `coco`, `aperio`).
         names: of DICOM and polygon formats: class -> names of regions in the file. COCO files need no `case`: they
-            name their images; DICOM files their series; LabelMe files are called like their images.
+            name their images; DICOM files their series; LabelMe and Aperio files are called like
+            their images.
     """
 
     files: Files
@@ -133,7 +135,7 @@ class Masks(SpecPart):
     cut: float | None = None
     colours: dict[str, int] = Field(default={})
     empty: Literal["leave_out", "healthy"] = "leave_out"
-    format: Literal["image", "rtstruct", "dicom_seg", "labelme", "coco"] = "image"
+    format: Literal["image", "rtstruct", "dicom_seg", "labelme", "coco", "aperio"] = "image"
     names: dict[str, tuple[str, ...]] = Field(default={})
 
 
@@ -144,18 +146,25 @@ class Boxes(SpecPart):
         format: of the files.
         files: those that hold the boxes.
         classes: class -> names (or ids) in the files, in order.
-        columns: of CSV: role (`image`, `xmin`, `ymin`, `xmax`, `ymax` or `width`, `height`; `class`) -> column; of JSON
-            records with lists: `image`, `class` and either `corners` (x0, y0, x1, y1) or `sides` (x, y, width, height).
-        relative: whether numbers are shares of the image's width and height (those of YOLO always are).
+        columns: of tables: role -> column. Boxes: `image`, `class`, and `xmin`, `ymin`, `xmax`, `ymax`; or a corner `x`, `y` or a
+            middle `cx`, `cy` with `width`, `height`; of volumes also `zmin`, `zmax` or `z` or `cz` with `depth`. Circles and balls:
+            a middle `x`, `y`, `z` with `radius` or `diameter`. Of cells and records with lists: `image`, `class` and one of
+            `corners` (x0, y0, x1, y1), `sides` (x, y, width, height), `centres` (middle, width, height).
+        space: what coordinates of tables count: pixels or voxels along the file's axes, fractions or percent of the image's sides, or
+            mm of the patient (`lps`: to the left, back and head, as DICOM and ITK count; `ras`: to the right, front and head).
+        sizes_mm: whether sizes are in mm though coordinates are not.
         image: key of an image file that the annotation names by `rule`.
         empty: whether an image without a box is healthy or was not looked at.
     """
 
-    format: Literal["coco", "yolo", "voc", "labelme", "csv_boxes", "csv_circles", "json_boxes"]
+    format: Literal[
+        "coco", "yolo", "voc", "labelme", "aperio", "cvat", "csv_boxes", "csv_circles", "csv_lists", "json_boxes"
+    ]
     files: Files
     classes: dict[str, tuple[str, ...]]
     columns: dict[str, str] = Field(default={})
-    relative: bool = False
+    space: Space = "pixels"
+    sizes_mm: bool = False
     image: str = "{name}"
     rule: Rule = "exact"
     empty: Literal["leave_out", "healthy"] = "healthy"

@@ -123,7 +123,7 @@ def flat(record: dict[str, Any], prefix: str = "", depth: int = 0) -> dict[str, 
         elif isinstance(value, list):
             if value and all(isinstance(one, dict) for one in value):
                 inner: dict[str, list[str]] = {}
-                for one in value[:100]:
+                for one in value[:_MAX_ITEMS]:
                     for field_name, cell in flat(one, f"{name}[].", depth + 1).items() if depth < _DEEPEST else ():
                         inner.setdefault(field_name, []).extend(cell if isinstance(cell, list) else [cell])
                 row.update(inner)
@@ -139,7 +139,7 @@ def flat(record: dict[str, Any], prefix: str = "", depth: int = 0) -> dict[str, 
 
 
 def _is_box(value: Any) -> bool:
-    return isinstance(value, list) and len(value) == 4 and all(type(one) in (int, float) for one in value)
+    return isinstance(value, list) and len(value) in (4, 6) and all(type(one) in (int, float) for one in value)
 
 
 def _plain_text(value: Any) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import re
 import stat
@@ -14,7 +15,7 @@ from typing import Any
 from m3b.data.delimited import decode, parse, sniff
 from m3b.data.opening import Unreadable
 from m3b.data.survey.facts import SurveyLimits
-from m3b.data.survey.reading_documents import read_json, read_xml
+from m3b.data.survey.reading_documents import flat, read_json, read_xml
 from m3b.data.survey.rows import Rows
 
 _PROSE = 8.0
@@ -75,6 +76,22 @@ def _text(path: Path, suffix: str, limits: SurveyLimits) -> Rows | None:
     if len(table.names) == 1 and suffix not in (".csv", ".tsv", ".tab"):
         table.format = "list"
     table.exact = exact
+    return _opened(table)
+
+
+def _opened(table: Rows) -> Rows:
+    """A table whose cells hold JSON objects with a column more for each of their fields."""
+    for name in [one for one in table.names if any(str(row.get(one, "")).startswith("{") for row in table.rows[:20])]:
+        try:
+            objects = [json.loads(str(row.get(name) or "{}")) for row in table.rows]
+        except (ValueError, RecursionError):
+            continue
+        if all(isinstance(one, dict) for one in objects) and any(objects):
+            fields = [flat(one, f"{name}.") for one in objects]
+            table.names += [
+                one for one in dict.fromkeys(key for row in fields for key in row) if one not in table.names
+            ]
+            table.rows = [{**row, **more} for row, more in zip(table.rows, fields, strict=True)]
     return table
 
 

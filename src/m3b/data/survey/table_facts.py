@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+from m3b.data.box_places import Space
 from m3b.data.survey.facts import Fact, Sensitive, Value
 
 ColumnType = Literal["empty", "integer", "number", "boolean", "date", "category", "identifier", "path", "text"]
@@ -57,7 +58,20 @@ class Annotation(Fact):
     """Marks that somebody drew: boxes, outlines, circles, contours or coded masks."""
 
     id: str
-    format: Literal["coco", "yolo", "voc", "labelme", "csv_boxes", "csv_circles", "json_boxes", "rtstruct", "dicom_seg"]
+    format: Literal[
+        "coco",
+        "yolo",
+        "voc",
+        "labelme",
+        "aperio",
+        "cvat",
+        "csv_boxes",
+        "csv_circles",
+        "csv_lists",
+        "json_boxes",
+        "rtstruct",
+        "dicom_seg",
+    ]
     shapes: tuple[str, ...]
     """Of "box", "polygon", "circle", "point", "contour", "mask", "rle", "caption"."""
     path: str
@@ -84,6 +98,12 @@ class Annotation(Fact):
     """("no_area", 2), ("outside", 1), ("unknown_class", 3), ..."""
     numbers: tuple[tuple[str, str], ...] = ()
     """Where classes are numbers in the files: each as it is written, and what it is called."""
+    space: Space = "pixels"
+    """Of boxes in tables: what their coordinates count, as far as the images that they name bear it out."""
+    sizes_mm: bool = False
+    """Whether their sizes are in mm though their coordinates are not."""
+    volumes: bool = False
+    """Whether the images that they name are volumes."""
     exact: bool = True
 
 

@@ -24,7 +24,7 @@ def hold_boxes(reading: HeldReading, made: MadeIndex) -> HeldTargets:
     if spec is None or all(record.boxes is None for record in made.cases.values()):
         return HeldTargets(BOXES)
     try:
-        source = BoxSource(spec, reading.folder, reading.accounting)
+        source = BoxSource(spec, reading.folder, reading.accounting, list(reading.cases.values()))
     except DataError:
         return HeldTargets(BOXES)
     found: list[tuple[str, Pairs]] = []
@@ -33,7 +33,7 @@ def hold_boxes(reading: HeldReading, made: MadeIndex) -> HeldTargets:
             theirs = source.boxes_of(case)
         except (LeaveOut, DataError):
             continue
-        if record.boxes is not None and all(len(one.box) == 4 for one in record.boxes):
+        if record.boxes is not None and len({len(one.box) for one in (*theirs, *record.boxes)}) < 2:
             found.append((case.name, _matched(theirs, record.boxes)))
     every = [pair for _, pairs in found for pair in pairs]
     both = [(theirs.label, own.label) for theirs, own in every if theirs is not None and own is not None]

@@ -2,30 +2,43 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from m3b.data.spec.model import Boxes, Files, IndexSpec
-from m3b.data.spec.proposals.annotated import SHARED_NAME, annotated
+from m3b.data.spec.proposals.annotated import AN_IMAGE, SHARED_NAME, annotated
 from m3b.data.spec.proposals.ask import Ask, Proposal
 from m3b.data.spec.proposals.attributes import attributes
+from m3b.data.spec.proposals.classes import NO, YES
 from m3b.data.spec.proposals.imagery import ImageSet, image_sets
 from m3b.data.spec.proposals.language import named, shared
 from m3b.data.spec.proposals.naming import objects
 from m3b.data.spec.proposals.surroundings import around, leave_out
-from m3b.data.survey.annotations.in_lists import EITHER
-from m3b.data.survey.annotations.marks import FRACTIONS
+from m3b.data.survey.annotations.aperio import UNNAMED
+from m3b.data.survey.annotations.box_columns import FORMS
+from m3b.data.survey.annotations.fits import AXES, EITHER, OUTSIDE, REPEATED, SIZE, UNMEASURED, WHERE
 from m3b.data.survey.relations import Survey
 from m3b.data.survey.table_facts import Annotation
 from m3b.data.survey.tables import FILE
 
-READ = ("coco", "yolo", "voc", "labelme", "csv_boxes", "csv_circles", "json_boxes")
-RANK = {"voc": 0.08, "coco": 0.08, "labelme": 0.06, "yolo": 0.06, "csv_boxes": 0.04, "csv_circles": 0.02,
-        "json_boxes": 0.04}  # fmt: skip
-"""Formats that hold more (names, sizes) are preferred where two hold the same marks."""
-SAID = (EITHER, SHARED_NAME, FRACTIONS)
-"""Faults that are said in other words."""
-AN_IMAGE = ("yolo", "voc", "labelme")
-"""Formats of a file an image."""
+RANK = {"voc": 0.08, "coco": 0.08, "labelme": 0.06, "yolo": 0.06, "aperio": 0.06, "cvat": 0.08, "csv_boxes": 0.04, "csv_lists": 0.03,
+        "csv_circles": 0.02, "json_boxes": 0.04}  # fmt: skip
+"""The formats of boxes; those that hold more (names, sizes) are preferred where two hold the same marks."""
+TABLES = ("csv_boxes", "csv_circles", "csv_lists", "json_boxes")
+SPACES = {"fractions": "coordinates are fractions of the sides of images",
+          "percent": "coordinates are percent of the sides of images, as Label Studio exports them",
+          "lps": "coordinates are mm of the patient, to the left, back and head, as they lie in the images so",
+          "ras": "coordinates are mm of the patient, to the right, front and head, as they lie in the images so"}  # fmt: skip
+OPEN = {EITHER: "whether the numbers of a box are two corners, or a corner or middle with width and height",
+        WHERE: "whether the coordinates of boxes are voxels or mm of the patient: both lie in the images",
+        AXES: "whether mm run to the patient's left and back (LPS) or right and front (RAS): both lie in the images",
+        UNMEASURED: "what the coordinates of boxes count: none of the images that they name could be looked at",
+        SIZE: "how large boxes are: their sizes are in mm, and the images do not say how large a pixel is"}  # fmt: skip
+SAID = (*OPEN, SHARED_NAME, REPEATED, OUTSIDE)
+FEW = 0.1
+FINDING = "finding"
+"""The class of marks that nothing names."""
+_ABSENT = re.compile(r"(no|none|nil|nothing|background)\b(?!.*\d)", re.I)
 UNLISTED_HEALTHY = "yolo"
 """The format in which an image without a file is one without a box."""
 
@@ -34,20 +47,26 @@ def propose_boxes(survey: Survey, ask: Ask) -> Iterator[Proposal]:
     """Every reading with boxes."""
     sets = {one.id: one for one in image_sets(survey) if one.single is not None and one.member is None}
     for one, files in annotated(survey):
-        if one.format in READ and one.images in sets and one.images_found and one.items:
+        if (
+            one.format in RANK
+            and one.images in sets
+            and one.images_found
+            and one.items
+            and (one.format != "coco" or "box" in one.shapes)
+        ):
             yield _proposal(survey, ask, sets[one.images], one, files)
 
 
 def _proposal(survey: Survey, ask: Ask, images: ImageSet, one: Annotation, files: Files) -> Proposal:
     around_it = around(survey, images)
-    names = _names(one, ask)
+    names, nothing = _names(one, ask)
     wanted = _wanted(names, ask)
     own_file = (one.files > 1 and one.format in AN_IMAGE) or ("image", FILE) in one.columns
     healthy = one.format == UNLISTED_HEALTHY
     part = Boxes.model_validate(
-        {"format": one.format, "files": files, "classes": {name: _texts(one, name) for name in wanted},
-         "columns": dict(one.columns), "relative": bool(dict(one.faults).get(FRACTIONS)),
-         "image": "{stem}" if own_file else "{name}", "rule": "stem",
+        {"format": one.format, "files": files, "classes": {name: _texts(one, name) for name in wanted}, "space": one.space,
+         "sizes_mm": one.sizes_mm,
+         "columns": dict(one.columns), "image": "{stem}" if own_file else "{name}", "rule": "stem",
          "empty": "healthy" if healthy else "leave_out"}
     )  # fmt: skip
     spec = IndexSpec(
@@ -55,46 +74,75 @@ def _proposal(survey: Survey, ask: Ask, images: ImageSet, one: Annotation, files
         attributes=attributes(survey, images), together=around_it.together,
         split=around_it.split, left_out=leave_out(survey, {one.images, one.group}, {}),
     )  # fmt: skip
-    counts = ", ".join(f"{value.text} {value.count:,}" for value in one.classes[:12])
-    told = [f"{one.items:,} boxes on {one.images_found:,} images: {counts}"]
-    told += [f"{count} boxes: {code.replace('_', ' ')}" for code, count in one.faults if code not in SAID]
-    told += ["the numbers of boxes are shares of width and height: none is above 1"] if part.relative else []
+    counts = ", ".join(f"{value.text} {value.count:,}" for value in one.classes[:12] if value.text)
+    told = [f"{one.items:,} boxes on {one.images_found:,} images{': ' if counts else ''}{counts}"]
+    told += [
+        f"{count} rows without a box" if code == "unmarked_row" else f"{count} boxes: {code.replace('_', ' ')}"
+        for code, count in one.faults if code not in SAID
+    ]  # fmt: skip
+    told += [SPACES[one.space]] if one.space in SPACES else []
+    if unused := [value.text for value in one.classes if not value.count and value.text]:
+        told.append(f"no class, as no box is of it: {', '.join(unused[:12])}")
+    told += [f"no class, as nothing is marked: {', '.join(nothing)}"] if nothing else []
     if bare := max(images.count - one.images_found, 0):
         told.append(f"{bare:,} images that no annotation names: {'nothing on them' if healthy else 'left out'}")
-    unclear = _unclear(one, images)
+    unclear = _unclear(one)
     score = 0.55 + RANK[one.format] + 0.2 * max(shared(ask.words, name) for name in names)
     score *= 0.5 + 0.5 * one.images_found / max(images.count, 1)
     title = f"{images.title}, boxes from {one.path} ({one.format})"
-    doubts = (*([unclear] if unclear else []), *around_it.doubts)
+    doubts = (*([unclear] if unclear else []), *_doubts(one, 0 if healthy else bare), *around_it.doubts)
     return Proposal(spec, title, min(1.0, score), (*told, *around_it.evidence), doubts, unclear)
 
 
+def _unclear(one: Annotation) -> str:
+    """What a person should say before these boxes are taken."""
+    faults = dict(one.faults)
+    for code, what in OPEN.items():
+        if faults.get(code):
+            return what
+    if one.volumes and one.format in TABLES and not {"zmax", "depth", "z", "cz", *FORMS} & dict(one.columns).keys():
+        return "how deep the boxes are: they have two axes, and the images are volumes"
+    if (count := faults.get(OUTSIDE, 0)) > FEW * one.items:
+        return f"what the coordinates count: about {count:,} of {one.items:,} boxes would lie beside their images"
+    if one.format in TABLES and (none := sorted(_flags(one) & NO)):
+        return f"whether {none[0]!r} is a class of what boxes mark, or says that nothing is there"
+    if count := faults.get(SHARED_NAME, 0):
+        return f"which images {one.path} speaks of: {count:,} more images than it names are called so"
+    return ""
+
+
+def _doubts(one: Annotation, bare: int) -> list[str]:
+    """What is taken without asking, and may be meant otherwise."""
+    told = []
+    if count := dict(one.faults).get(REPEATED, 0):
+        told.append(f"{count:,} of {one.items:,} boxes lie on another one of their class on the same image, as where several readers "
+                    "mark one finding: each is taken for a finding of its own")  # fmt: skip
+    if bare:
+        told.append(
+            f"whether {bare:,} images that no annotation names are healthy or were not looked at: they are left out"
+        )
+    return told
+
+
 def _texts(one: Annotation, name: str) -> tuple[str, ...]:
-    """How the files write a class: of YOLO the number that it has."""
+    """How the files write a class: of YOLO the numbers that it is called by; of unnamed marks what stands for no name."""
+    if {"", UNNAMED} >= {value.text for value in one.classes} >= {UNNAMED}:
+        return (UNNAMED,)
     return tuple(number for number, called in one.numbers if called == name) or (name,)
 
 
-def _names(one: Annotation, ask: Ask) -> list[str]:
-    """The classes that are marked; of marks without any what the request looks for."""
-    found = [value for value in one.classes if value.text not in ("(none)", "")]
-    marked = [value.text for value in found if value.count] or [value.text for value in found]
-    return marked or [*objects(ask.request), "finding"][:1]
+def _flags(one: Annotation) -> frozenset[str]:
+    """The classes where all of them say yes or no; none where they do not."""
+    found = frozenset(value.text.strip().casefold() for value in one.classes if value.text.strip() and value.count)
+    return found if found <= (YES | NO) - {"n", "y"} else frozenset()
 
 
-def _unclear(one: Annotation, images: ImageSet) -> str:
-    """What a person should say before these boxes are taken."""
-    faults, roles = dict(one.faults), dict(one.columns)
-    content = images.groups[0].content
-    if one.format in ("csv_boxes", "csv_circles", "json_boxes") and content is not None and content.dims == 3:
-        return (f"how the columns {', '.join(list(roles.values())[:6])} of {one.path} mark places in volumes: they are read as boxes "
-                "of pictures; write an index with boxes (x0, y0, z0, x1, y1, z1) in voxels of the file")  # fmt: skip
-    if "mm" in roles.get("diameter", "").lower():
-        return f"whether {roles['diameter']!r} of {one.path} counts pixels"
-    if faults.get(EITHER):
-        return "whether the four numbers of a box are two corners, or a corner with width and height"
-    if count := faults.get(SHARED_NAME):
-        return f"which images {one.path} speaks of: {count:,} more images than it names are called so"
-    return ""
+def _names(one: Annotation, ask: Ask) -> tuple[list[str], list[str]]:
+    """The classes of what is marked, and those that say that nothing is (`No finding`, 0 beside 1)."""
+    names = [value.text for value in one.classes if value.text not in ("", UNNAMED) and value.count]
+    flags = one.format in TABLES and bool(_flags(one) & YES)
+    nothing = [name for name in names if (flags and name.casefold() in NO) or _ABSENT.match(name.strip())]
+    return [name for name in names if name not in nothing] or [*objects(ask.request), FINDING][:1], nothing
 
 
 def _wanted(names: list[str], ask: Ask) -> list[str]:

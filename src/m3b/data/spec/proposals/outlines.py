@@ -16,7 +16,8 @@ from m3b.data.spec.proposals.surroundings import around, leave_out
 from m3b.data.survey.relations import Survey
 from m3b.data.survey.table_facts import Annotation
 
-WORD = {"rtstruct": "contours", "dicom_seg": "segments", "labelme": "outlines", "coco": "outlines"}
+WORD = {"rtstruct": "contours", "dicom_seg": "segments", "labelme": "outlines", "coco": "outlines",
+        "aperio": "outlines"}  # fmt: skip
 AREAS = frozenset(("polygon", "circle", "rle", "contour", "mask"))
 """Shapes that bound what is meant; a box bounds more."""
 HALF = 0.5

@@ -1,91 +1,105 @@
-"""Boxes as lists within records, `{"file_name": ..., "syms": ["Mass"], "boxes": [[12, 30, 80, 95]]}`, or as the four numbers of a
-cell of a table, `"12, 30, 80, 95"`."""
+"""Boxes as lists within one cell: `{"file_name": ..., "syms": ["Mass"], "boxes": [[12, 30, 80, 95]]}`, `"3.0, 4.0, 14.0, 15.0"`."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
 
-from m3b.data.survey.annotations.marks import FRACTIONS, Marks, are_fractions, numbers
+from m3b.data.survey.annotations.box_columns import CENTRES, CORNERS, SIDES
+from m3b.data.survey.annotations.marks import OPEN, Marks, numbers
 from m3b.data.survey.rows import Cell
 from m3b.data.survey.tables import Loaded
 
-CORNERS, SIDES = "corners", "sides"
-"""Roles of a column of boxes: (x0, y0, x1, y1) and (x, y, width, height)."""
-EITHER = "corners_or_sides"
-"""The fault of boxes of which both may be meant."""
-_CALLED = re.compile(r"box|rect|\broi\b", re.IGNORECASE)
-_BRACKETED = re.compile(r"[\[({]?([^\[\](){}]*)[\])}]?")
+FLAT, DEEP = 4, 6
+"""Numbers of a box in a picture and in a volume."""
+_BOXES = re.compile(r"box|rect|roi|bound", re.I)
+_NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
+_LABELS = re.compile(r"class|label|categor|type|finding|target|abnormalit|patholog|disease|syms?$|name", re.I)
+_LONGEST = 20_000
 _COCO = frozenset({"image_id", "category_id"})
 
 
-def find(table: Loaded, longest: int) -> Marks | None:
-    """The boxes of a table of records, but for the images that they belong to; None where no column holds any.
-
-    Args:
-        longest: side of the images in pixels, by which corners are told from sides; 0 where unknown.
-    """
+def find(table: Loaded) -> Marks | None:
+    """The boxes of a table with a column of them, but for the images that they belong to; None where no column holds any."""
     if table.fact.format not in ("json", "jsonl", "csv", "xlsx") or set(table.names) >= _COCO:
         return None
-    cells = table.fact.format in ("csv", "xlsx")
+    found: list[tuple[bool, str, list[tuple[float, ...]]]] = []
     for name in table.names:
-        if cells and not _CALLED.search(name):
-            continue  # four numbers in a cell may be anything
-        boxes = [box for row in table.rows for box in boxes_of(row.get(name, "")) or ()]
-        filled = sum(1 for row in table.rows if row.get(name))
-        held = sum(1 for row in table.rows if boxes_of(row.get(name, "")))
-        if boxes and held == filled and max(max(box) for box in boxes) > 0:
-            return _marks(table, name, boxes, longest)
-    return None
+        cells = [cell for row in table.rows if (cell := row.get(name, "")) and not _is_bare(cell)]
+        held = [some for cell in cells if (some := boxes_of(cell))]
+        if held and len(held) == len(cells) and len({len(one) for some in held for one in some}) == 1:
+            found.append((not _BOXES.search(name), name, [one for some in held for one in some]))
+    records = table.fact.format in ("json", "jsonl")
+    found = [one for one in found if not one[0] or (records and max(max(box) for box in one[2]) > 1)]
+    if not found:
+        return None
+    _, name, boxes = min(found, key=lambda one: one[0])
+    return _marks(table, name, boxes)
+
+
+def _is_bare(cell: Cell) -> bool:
+    """Whether a cell lists nothing."""
+    return isinstance(cell, str) and cell.strip(" []()").casefold() in ("", "nan", "none", "null")
 
 
 def boxes_of(cell: Cell) -> list[tuple[float, ...]] | None:
-    """The boxes of a cell: a list of them, or the four numbers of one; None where it holds something else."""
-    if isinstance(cell, str):
-        return [tuple(one)] if (one := _four(cell)) is not None else None
+    """The boxes of a cell: a list of them, or the four (of volumes six) numbers of one; None where it holds something else."""
+    if not isinstance(cell, list):
+        return _in_text(cell)
     if not cell:
         return None
-    if len(cell) == 4 and (one := numbers(cell)) is not None:
+    if len(cell) in (FLAT, DEEP) and (one := numbers(cell)) is not None:
         return [tuple(one)]
     found = [numbers(text.split(",")) for text in cell]
-    return [tuple(one) for one in found if one] if all(one and len(one) == 4 for one in found) else None
+    return [tuple(one) for one in found if one] if all(one and len(one) in (FLAT, DEEP) for one in found) else None
 
 
-def _four(cell: str) -> list[float] | None:
-    """The numbers of `12, 30, 80, 95`, `[12 30 80 95]` or `(12; 30; 80; 95)`."""
-    found = _BRACKETED.fullmatch(cell.strip())
-    one = numbers(re.split(r"[\s,;]+", found[1].strip())) if found else None
-    return one if one and len(one) == 4 else None
+def _in_text(text: str) -> list[tuple[float, ...]] | None:
+    """The boxes that a text lists: `3, 4, 14, 15`, `[3 4 14 15]`, `[[3, 4, 14, 15], [1, 2, 5, 6]]`, `3,4,14,15;1,2,5,6`."""
+    if not 7 <= len(text) <= _LONGEST:
+        return None
+    pieces = [
+        one
+        for piece in re.split(r"[\])};|]", text)
+        if (one := re.split(r"[\s,]+", piece.strip("[({, \t\n\"'"))) != [""]
+    ]
+    if not pieces or any(len(one) not in (FLAT, DEEP) for one in pieces):
+        return None
+    found = [numbers(one) for one in pieces]
+    return [tuple(one) for one in found if one] if all(found) else None
 
 
-def _marks(table: Loaded, name: str, boxes: list[tuple[float, ...]], longest: int) -> Marks:
+def _marks(table: Loaded, name: str, boxes: list[tuple[float, ...]]) -> Marks:
     fact = table.fact
-    marks = Marks("json_boxes", fact.path, fact.files, len(boxes), group=fact.group, table=fact.id, shapes={"box"},
-                  exact=fact.exact)  # fmt: skip
-    form = form_of(name, boxes, longest)
+    form = _named_form(name)
+    marks = Marks("json_boxes" if fact.format in ("json", "jsonl") else "csv_lists", fact.path, fact.files, len(boxes),
+                  group=fact.group, table=fact.id, shapes={"box"}, exact=fact.exact, form=form,
+                  in_mm=bool(re.search(r"mm|world", name, re.I)))  # fmt: skip
     label = _labels(table, name)
-    marks.columns = [*([("class", label)] if label else []), (form or CORNERS, name)]
+    marks.columns = [*([("class", label)] if label else []), (form, name)]
     marks.class_source = label
-    marks.faults[EITHER] = 0 if form else len(boxes)
-    marks.faults[FRACTIONS] = len(boxes) * are_fractions(boxes)
-    for text, box in _labelled(table, name, label):
-        marks.classes[text] += bool(label)
-        low, high = box[:2], box[2:]
-        empty = min(high) <= 0 if form == SIDES else high[0] <= low[0] or high[1] <= low[1]
-        marks.faults["no_area"] += empty
     return marks
 
 
-def form_of(name: str, boxes: list[tuple[float, ...]], longest: int) -> str:
-    """What the four numbers are; empty where both would fit the images and the column's name does not say it."""
-    low = name.lower()
-    if "xyxy" in low or "xywh" in low:
-        return CORNERS if "xyxy" in low else SIDES
-    turned = sum(1 for a, b, c, d in boxes if c <= a or d <= b)
-    beyond = sum(1 for a, b, c, d in boxes if longest and max(a + c, b + d) > longest * 1.01)
-    if beyond and turned <= 0.02 * len(boxes):
-        return CORNERS
-    return SIDES if turned > 0.02 * len(boxes) and not beyond else ""
+def fill(marks: Marks, table: Loaded) -> None:
+    """State the images that rows name, and what is drawn on each."""
+    columns = dict(marks.columns)
+    image, label = columns["image"], columns.get("class", "")
+    boxes = next(name for role, name in marks.columns if role not in ("image", "class"))
+    for row in table.rows:
+        for text, box in labelled(row, boxes, label):
+            marks.drawn.append((str(row.get(image, "")), box))
+            marks.labels.append(text)
+            marks.classes[text] += bool(label)
+    of = {str(row.get(image, "")): bool(row.get(boxes)) for row in table.rows}
+    marks.named, marks.marked = sorted(of.keys() - {""}), sum(of.values())
+
+
+def _named_form(name: str) -> str:
+    """The form that a column's name says; open where it says none."""
+    low = re.sub(r"[^a-z]", "", name.lower())
+    said = {"xyxy": CORNERS, "xywh": SIDES, "cxcywh": CENTRES, "cccwhd": CENTRES, "xyzxyz": CORNERS, "xyzwhd": SIDES}
+    return next((form for text, form in reversed(said.items()) if text in low), OPEN)
 
 
 def _labels(table: Loaded, boxes: str) -> str:
@@ -96,16 +110,16 @@ def _labels(table: Loaded, boxes: str) -> str:
             counts = [len(boxes_of(row[boxes]) or ()) for row in table.rows if row.get(boxes)]
             if all(isinstance(cell, list) and len(cell) == count for cell, count in zip(cells, counts, strict=True)):
                 return column.name
-    few = [
-        one for one in table.fact.columns
-        if one.name != boxes and one.type == "category" and one.values and not one.lists
-    ]  # fmt: skip
-    return few[0].name if len(few) == 1 else ""
-
-
-def _labelled(table: Loaded, name: str, label: str) -> Iterator[tuple[str, tuple[float, ...]]]:
-    for row in table.rows:
-        yield from labelled(row, name, label)
+    few = [one for one in table.fact.columns if one.type == "category" and one.values and not one.lists and one.name != boxes
+           and not any(len(_NUMBER.findall(value.text)) > 1 for value in one.values)]  # fmt: skip
+    called = [one for one in few if _LABELS.search(one.name)]
+    return (
+        called[0].name
+        if len(called) == 1
+        else few[0].name
+        if len(few) == 1 and table.fact.format in ("json", "jsonl")
+        else ""
+    )
 
 
 def labelled(row: Mapping[str, Cell], name: str, label: str) -> Iterator[tuple[str, tuple[float, ...]]]:
@@ -114,10 +128,3 @@ def labelled(row: Mapping[str, Cell], name: str, label: str) -> Iterator[tuple[s
     cell = row.get(label, "") if label else ""
     texts = cell if isinstance(cell, list) else [cell] * len(boxes)
     yield from zip(texts, boxes, strict=True)
-
-
-def named(table: Loaded, columns: Mapping[str, str]) -> tuple[list[str], int]:
-    """The images that rows name, and how many of them have a box."""
-    image, boxes = columns["image"], columns.get(CORNERS) or columns[SIDES]
-    of = {str(row.get(image, "")): bool(row.get(boxes)) for row in table.rows}
-    return sorted(of.keys() - {""}), sum(of.values())

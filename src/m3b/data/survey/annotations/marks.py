@@ -7,12 +7,41 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
-Format = Literal["coco", "yolo", "voc", "labelme", "csv_boxes", "csv_circles", "json_boxes", "rtstruct", "dicom_seg"]
+from m3b.data.box_places import Space
+
+Format = Literal[
+    "coco",
+    "yolo",
+    "voc",
+    "labelme",
+    "aperio",
+    "cvat",
+    "csv_boxes",
+    "csv_circles",
+    "csv_lists",
+    "json_boxes",
+    "rtstruct",
+    "dicom_seg",
+]
+OPEN = "?"
+"""The form of boxes whose numbers may be two corners, or a corner with sizes."""
 
 
 @dataclass
 class Marks:
-    """Marks of one format. `named` are the images as they are named, `marked` how many have a mark."""
+    """Marks of one format. `named` are the images as they are named, `marked` how many have a mark.
+
+    Args:
+        numbers: where classes are numbers in the files, what each is called.
+        drawn: of boxes in tables, the image as it is named and the numbers in their form.
+        form: of these numbers (`corners`, `sides`, `centres`); `?`: not known yet; empty for other formats.
+        unsure: whether a corner and a middle are called alike, so that what fits both is open.
+        ball: whether a box is given as a middle and a diameter.
+        in_mm: whether names say that coordinates are mm of the patient.
+        sizes_mm: whether names say that sizes are mm.
+        labels: the class of each that is drawn.
+        volumes: whether the images that were measured are volumes.
+    """
 
     format: Format
     path: str
@@ -32,17 +61,23 @@ class Marks:
     faults: Counter[str] = field(default_factory=Counter)
     exact: bool = True
     numbers: dict[str, str] = field(default_factory=dict)
-    """Where classes are numbers in the files: what each is called."""
+    drawn: list[tuple[str, tuple[float, ...]]] = field(default_factory=list)
+    labels: list[str] = field(default_factory=list)
+    form: str = ""
+    unsure: bool = False
+    ball: bool = False
+    in_mm: bool = False
+    sizes_mm: bool = False
+    volumes: bool = False
+    space: Space = "pixels"
 
-
-FRACTIONS = "fractions"
-"""The fault of boxes whose numbers are shares of an image's width and height, which the format does not say."""
-
-
-def are_fractions(boxes: Iterable[Iterable[float]]) -> bool:
-    """Whether the numbers of boxes are shares: none above 1, and some that are no whole numbers."""
-    every = [number for box in boxes for number in box]
-    return bool(every) and min(every) >= 0 and max(every) <= 1 and any(number % 1 for number in every)
+    def settle(self, form: str) -> None:
+        """Take a form, and call the columns after it."""
+        if self.form == "sides" and form == "centres":
+            turned = {"x": "cx", "y": "cy", "z": "cz"}
+            self.columns = [(turned.get(role, role), name) for role, name in self.columns]
+        self.columns = [(form if role == OPEN else role, name) for role, name in self.columns]
+        self.form = form
 
 
 def numbers(cells: Iterable[str]) -> list[float] | None:

@@ -1,0 +1,129 @@
+"""Where a box lies in its image: from fractions, pixels or mm of the patient to voxels along the file's own axes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from m3b.data.reading import box_extent, geometry, shared, shared_masks
+from m3b.errors import DataError
+
+Space = Literal["pixels", "fractions", "percent", "lps", "ras"]
+"""What coordinates count: pixels or voxels, shares of the image's sides (of 1 or of 100), or mm of the patient."""
+Numbers = tuple[float, ...]
+Source = str | list[str]
+"""An image below its root, or the slices of one."""
+IN_MM = ("lps", "ras")
+SHARES: dict[str, float] = {"fractions": 1.0, "percent": 100.0}
+"""What the whole side is."""
+
+
+@dataclass(frozen=True)
+class BoxGrid:
+    """The grid of an image as boxes need it.
+
+    Args:
+        extent: (columns, rows), or the sizes of the file's own three axes.
+        affine: from (row, column, slice) of the array that is read to LPS mm; None where no header says it.
+        spacing: mm of the array's axes; None where unknown.
+    """
+
+    image: Source
+    root: Path
+    extent: Numbers
+    affine: Any = None
+    spacing: Numbers | None = None
+
+    @property
+    def volume(self) -> bool:
+        return len(self.extent) == 3
+
+
+def grid_for(image: Source, root: Path) -> BoxGrid:
+    """The grid of one image, from its header where there is one.
+
+    Raises:
+        DataError: the image does not open.
+    """
+    full = str(root / image) if isinstance(image, str) else ""
+    try:
+        if full and "#" not in image and shared().kind_of(full) == "picture":
+            shape = tuple(shared().probe(full))
+            return BoxGrid(image, root, (*(float(side) for side in (shape[1], shape[0])), *map(float, shape[2:])))
+    except (shared().ImageError, OSError) as error:
+        raise DataError(str(error)) from error
+    grid = geometry(image, str(root))
+    extent = box_extent(image, str(root)) if len(grid.shape) == 3 else (float(grid.shape[1]), float(grid.shape[0]))
+    return BoxGrid(image, root, extent, grid.affine, grid.spacing)
+
+
+def to_voxels(
+    box: Numbers, grid: BoxGrid, space: Space = "pixels", *, ball: bool = False, sizes_mm: bool = False
+) -> Numbers:
+    """A box (lower corner, then upper) in pixels of a picture, or in voxels along the file's axes.
+
+    Args:
+        ball: whether it encloses a ball, which no rotation of the grid makes larger.
+        sizes_mm: whether its sides are in mm though its middle is not.
+
+    Raises:
+        DataError: the image does not say what that takes, or is a volume and the box flat.
+    """
+    if grid.volume and len(box) == 4:
+        raise DataError("its boxes have two axes, and it is a volume")
+    if not grid.volume and len(box) == 6:
+        box = (*box[:2], *box[3:5])
+    if space in SHARES:
+        return tuple(value * side / SHARES[space] for value, side in zip(box, grid.extent * 2, strict=True))
+    if space in IN_MM:
+        return _from_mm(box, grid, ball=ball, ras=space == "ras")
+    return _sized(box, grid) if sizes_mm else box
+
+
+def _from_mm(box: Numbers, grid: BoxGrid, *, ball: bool, ras: bool) -> Numbers:
+    """A voxel's index is that of its middle, half a voxel past its lower edge."""
+    import numpy as np
+
+    if grid.affine is None or len(box) != 6:
+        raise DataError("its boxes are in mm, and it does not say where it lies")
+    turn = np.diag([-1.0, -1.0, 1.0]) if ras else np.eye(3)
+    inverse = np.linalg.inv(grid.affine)
+    middle, half = _middle(box)
+    index = (inverse @ [*(turn @ middle), 1.0])[:3] + 0.5
+    reach = half * np.linalg.norm(inverse[:3, :3], axis=1) if ball else np.abs(inverse[:3, :3]) @ half
+    return _to_file([*(index - reach), *(index + reach)], grid)
+
+
+def _sized(box: Numbers, grid: BoxGrid) -> Numbers:
+    """A box whose middle is in pixels and whose sides are in mm."""
+    import numpy as np
+
+    if grid.spacing is None:
+        raise DataError("the sizes of its boxes are in mm, and it does not say how large its pixels are")
+    turned = shared_masks().boxes_to_array(box, grid.image, str(grid.root))
+    centre, half = _middle(turned)
+    reach = half / np.array(grid.spacing[: len(centre)])
+    return _to_file([*(centre - reach), *(centre + reach)], grid)
+
+
+def _middle(box: Numbers) -> tuple[Any, Any]:
+    import numpy as np
+
+    low, high = np.array(box[: len(box) // 2]), np.array(box[len(box) // 2 :])
+    return (low + high) / 2, (high - low) / 2
+
+
+def _to_file(box: Sequence[float], grid: BoxGrid) -> Numbers:
+    """From the array that is read to the axes of the file."""
+    found = shared_masks().boxes_to_file([float(value) for value in box], grid.image, str(grid.root))
+    return tuple(float(value) for value in found)
+
+
+def clipped(box: Numbers, grid: BoxGrid) -> Numbers | None:
+    """What of a box lies in its image; None where nothing does."""
+    half = len(grid.extent)
+    low = [max(0.0, value) for value in box[:half]]
+    high = [min(side, value) for side, value in zip(grid.extent, box[half:], strict=True)]
+    return (*low, *high) if all(b > a for a, b in zip(low, high, strict=True)) else None
