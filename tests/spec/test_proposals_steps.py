@@ -154,7 +154,7 @@ def test_boxes_of_label_studio_are_percent_of_the_image(tmp_path: Path) -> None:
         picture(root / "images" / f"a{at:02d}.png", 80, (40, 200))
         value = {"x": 25.0, "y": 50.0, "width": 50.0, "height": 25.0, "rectanglelabels": ["mass"]}
         other = {**value, "x": 10.0, "width": 5.0}
-        marks = [{"value": value}, *([{"value": other}] if at % 2 else [])]
+        marks = [{"type": "rectanglelabels", "value": one} for one in (value, other)[: 1 + at % 2]]
         found.append({"id": at, "data": {"image": f"/up/a{at:02d}.png"}, "annotations": [{"result": marks}]})
     (root / "export.json").write_text(json.dumps(found))
     made, why = best(root, kit.Want("Find masses with boxes", "detection", 16, boxes=True), tmp_path / "w")

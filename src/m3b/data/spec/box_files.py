@@ -12,7 +12,7 @@ from m3b.data.opening import Unreadable
 from m3b.data.spec.aperio import regions
 from m3b.data.spec.folder import Item
 from m3b.data.spec.model import Boxes as BoxesSpec
-from m3b.data.survey.annotations import cvat
+from m3b.data.survey.annotations import cvat, via
 from m3b.data.survey.annotations.box_columns import (
     FORMS,
     cell_of,
@@ -23,6 +23,7 @@ from m3b.data.survey.annotations.box_columns import (
     rows_of,
 )
 from m3b.data.survey.annotations.in_lists import labelled
+from m3b.data.survey.annotations.outline import DrawnOutline, around
 from m3b.data.survey.facts import SurveyLimits
 from m3b.data.survey.reading_documents import xml_root
 from m3b.data.survey.reading_tables import read_rows
@@ -83,13 +84,7 @@ def _yolo(spec: BoxesSpec, file: Path, item: Item) -> Iterator[Mark]:
         if len(values) >= 4 and (len(values) == 4 or len(values) % 2):  # a fifth is a score
             yield item.slots["stem"], cells[0], formed("centres", values[:4])
         elif len(values) >= 6:  # an outline
-            yield item.slots["stem"], cells[0], _around(list(zip(values[::2], values[1::2], strict=False)))
-
-
-def _around(points: list[tuple[float, float]]) -> tuple[float, ...]:
-    """The box that encloses points."""
-    columns, rows = [x for x, _ in points], [y for _, y in points]
-    return min(columns), min(rows), max(columns), max(rows)
+            yield item.slots["stem"], cells[0], around(list(zip(values[::2], values[1::2], strict=False)))
 
 
 def _labelme(spec: BoxesSpec, file: Path, item: Item) -> Iterator[Mark]:
@@ -99,7 +94,7 @@ def _labelme(spec: BoxesSpec, file: Path, item: Item) -> Iterator[Mark]:
     for one in raw.get("shapes", ()):
         points = [(float(x), float(y)) for x, y in one.get("points", ())]
         if len(points) >= 2:
-            box = _around(points)
+            box = around(points)
             if one.get("shape_type") == "circle":
                 (x, y), radius = points[0], math.dist(points[0], points[1])
                 box = (x - radius, y - radius, x + radius, y + radius)
@@ -110,11 +105,19 @@ def _aperio(spec: BoxesSpec, file: Path, item: Item) -> Iterator[Mark]:
     yield item.slots["stem"], "", ()
     for one in regions(file):
         if not one.hole:
-            yield item.slots["stem"], one.name, _around(list(one.points))
+            yield item.slots["stem"], one.name, around(list(one.points))
 
 
 def _cvat(spec: BoxesSpec, file: Path, item: Item) -> Iterator[Mark]:
-    yield from cvat.in_root(xml_root(file))
+    yield from map(_enclosing, cvat.in_root(xml_root(file)))
+
+
+def _via(spec: BoxesSpec, file: Path, item: Item) -> Iterator[Mark]:
+    yield from map(_enclosing, via.in_document(_json(file)))
+
+
+def _enclosing(one: DrawnOutline) -> Mark:
+    return one.image, one.label, around(one.points) if one.points else ()
 
 
 def _table(spec: BoxesSpec, file: Path, item: Item) -> Iterator[Mark]:
@@ -147,6 +150,6 @@ def _lists(spec: BoxesSpec, file: Path, item: Item) -> Iterator[Mark]:
 
 
 _READERS: dict[str, Callable[[BoxesSpec, Path, Item], Iterator[Mark]]] = {
-    "voc": _voc, "coco": _coco, "yolo": _yolo, "labelme": _labelme, "aperio": _aperio, "cvat": _cvat,
+    "voc": _voc, "coco": _coco, "yolo": _yolo, "labelme": _labelme, "aperio": _aperio, "cvat": _cvat, "via": _via,
     "csv_boxes": _table, "csv_circles": _table, "json_boxes": _lists, "csv_lists": _lists,
 }  # fmt: skip

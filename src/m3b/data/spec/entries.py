@@ -24,6 +24,9 @@ WORDS = {
     "labelme": "outlines (LabelMe)",
     "coco": "outlines (COCO)",
     "aperio": "outlines (Aperio)",
+    "yolo": "outlines (YOLO)",
+    "cvat": "outlines (CVAT)",
+    "via": "outlines (VIA)",
 }
 """What masks are drawn from, by format."""
 

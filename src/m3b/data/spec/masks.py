@@ -16,8 +16,9 @@ from m3b.data.spec.contours import draw_contours, referenced_series, series_of
 from m3b.data.spec.folder import DataFolder, Item
 from m3b.data.spec.labels import LeaveOut
 from m3b.data.spec.model import Masks
+from m3b.data.spec.named_outlines import drawn as drawn_outlines
 from m3b.data.spec.opened import UNREADABLE
-from m3b.data.spec.outlines import coco, dicom_seg, labelme
+from m3b.data.spec.outlines import coco, dicom_seg, labelme, wanted_names
 from m3b.data.spec.patterns import PatternError, checked, filled
 from m3b.data.survey.keys import key as normal
 from m3b.data.survey.pairing_keys import FOLDERS
@@ -25,6 +26,10 @@ from m3b.errors import DataError
 
 PLACE = "Datapath/masks"
 """Where derived masks are written, below the working directory."""
+
+
+NAMING = ("coco", "cvat", "via")
+"""Formats of which one file speaks of many images, by their names."""
 
 
 @dataclass
@@ -51,11 +56,11 @@ class MaskSource:
         self._items = self.folder.items(self.masks.files, (self.masks.case, self.masks.class_key))
         if not self._items:
             raise PatternError(f"No file matches masks.files.pattern {self.masks.files.pattern!r}.")
-        if self.masks.format == "coco" and not (self.masks.by or self.masks.case):
+        if self.masks.format in NAMING and not (self.masks.by or self.masks.case):
             self._of_case = {case.key: list(self._items) for case in self.cases}  # one file speaks of many images
         elif self.masks.format in ("rtstruct", "dicom_seg") and not (self.masks.by or self.masks.case):
             self._of_case = by_series(self.folder.root, self.cases, self._items)
-        elif self.masks.format in ("labelme", "aperio") and not (self.masks.by or self.masks.case):
+        elif self.masks.format in ("labelme", "aperio", "yolo") and not (self.masks.by or self.masks.case):
             self._of_case = by_stems(self.cases, self._items)
         elif self.masks.by:
             self._of_case = self._by_names()
@@ -91,7 +96,7 @@ class MaskSource:
             if self.masks.empty == "healthy":
                 return None
             raise LeaveOut("no mask")
-        if self.masks.combine == "one" and len(items) > 1 and self.masks.format != "coco":
+        if self.masks.combine == "one" and len(items) > 1 and self.masks.format not in NAMING:
             raise LeaveOut(f"{len(items)} masks where one is needed")
         try:
             made = self._made(case, items)
@@ -193,8 +198,7 @@ class MaskSource:
             elif masks.format == "aperio":
                 layers = aperio.drawn(file, shape, masks.classes, masks.names)
             else:
-                drawn = (coco(root / item.path, path, shape, masks.classes, masks.names) for item in items)
-                layers = next((one for one in drawn if one is not None), None)
+                layers = self._named(path, shape, items)
         if layers is None:
             raise LeaveOut("no mask")
         if not layers:
@@ -208,6 +212,28 @@ class MaskSource:
             if name in layers:
                 whole[layers[name]] = value
         return self._written(case, whole)
+
+    def _named(self, path: str, shape: tuple[int, ...], items: list[Item]) -> dict[str, Any] | None:
+        """Of files that name their images (of YOLO: files of fractions) the areas on one; None where no file names it.
+
+        COCO alone leaves out images without an area: its exports list images that nobody has marked.
+        """
+        import numpy as np
+
+        masks, root = self.masks, self.folder.root
+        wanted = wanted_names(masks.classes, masks.names)
+        for item in items:
+            file = root / item.path
+            if masks.format == "coco":
+                found = coco(file, path, shape, masks.classes, masks.names)
+            elif masks.format in ("yolo", "cvat", "via"):
+                found = drawn_outlines(masks.format, file, path, shape, wanted)
+            else:
+                raise DataError(f"masks.format {masks.format!r} is no format of outlines")
+            if found is not None:
+                bare = found or masks.format == "coco"
+                return found if bare else {name: np.zeros(shape[:2], bool) for name in masks.classes}
+        return None
 
     def _written(self, case: CaseDraft, array: Any) -> str:
         place = self.work / PLACE

@@ -118,10 +118,11 @@ class Masks(SpecPart):
         colours: of masks that are painted: class -> its colour as 65536 red + 256 green + blue; every other colour is
             background, and masks with the numbers of `classes` are written.
         empty: what an image without a mask file is: left out, or healthy (detection).
-        format: `image` files, contours and segments in DICOM (`rtstruct`, `dicom_seg`), or polygons (`labelme`, `coco`, `aperio`).
-        names: of DICOM and polygon formats: class -> names of regions in the file. COCO files need no `case`: they
-            name their images; DICOM files their series; LabelMe and Aperio files are called like
-            their images.
+        format: `image` files, contours and segments in DICOM (`rtstruct`, `dicom_seg`), or polygons (`labelme`, `coco`, `aperio`,
+            `yolo`, `cvat`, `via`).
+        names: of DICOM and polygon formats: class -> names of regions in the file. COCO, CVAT and VIA files need no
+            `case`: they name their images; DICOM files their series; LabelMe, Aperio and YOLO files are called like their
+            images. Those of YOLO write classes by their numbers.
     """
 
     files: Files
@@ -135,7 +136,7 @@ class Masks(SpecPart):
     cut: float | None = None
     colours: dict[str, int] = Field(default={})
     empty: Literal["leave_out", "healthy"] = "leave_out"
-    format: Literal["image", "rtstruct", "dicom_seg", "labelme", "coco", "aperio"] = "image"
+    format: Literal["image", "rtstruct", "dicom_seg", "labelme", "coco", "aperio", "yolo", "cvat", "via"] = "image"
     names: dict[str, tuple[str, ...]] = Field(default={})
 
 
@@ -158,7 +159,7 @@ class Boxes(SpecPart):
     """
 
     format: Literal[
-        "coco", "yolo", "voc", "labelme", "aperio", "cvat", "csv_boxes", "csv_circles", "csv_lists", "json_boxes"
+        "coco", "yolo", "voc", "labelme", "aperio", "cvat", "via", "csv_boxes", "csv_circles", "csv_lists", "json_boxes"
     ]
     files: Files
     classes: dict[str, tuple[str, ...]]

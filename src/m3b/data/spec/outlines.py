@@ -21,7 +21,7 @@ BETWEEN = 0.2
 Names = Mapping[str, Sequence[str]]
 
 
-def _wanted(classes: Mapping[str, int], names: Names) -> dict[str, str]:
+def wanted_names(classes: Mapping[str, int], names: Names) -> dict[str, str]:
     """Name in the file, case and spaces folded -> class."""
     return {text.strip().casefold(): own for own in classes for text in (names.get(own) or (own,))}
 
@@ -48,7 +48,7 @@ def labelme(file: Path, shape: tuple[int, ...], classes: Mapping[str, int], name
     Raises:
         DataError: no such file, a shape that bounds no area, or an image of another size.
     """
-    raw, wanted = _document(file), _wanted(classes, names)
+    raw, wanted = _document(file), wanted_names(classes, names)
     try:
         size = (int(raw.get("imageHeight") or shape[0]), int(raw.get("imageWidth") or shape[1]))
         if size != tuple(shape[:2]):
@@ -88,7 +88,7 @@ def coco(
     Args:
         image: its path; COCO's `file_name` is the path or its end.
     """
-    raw, wanted = _document(file), _wanted(classes, names)
+    raw, wanted = _document(file), wanted_names(classes, names)
     try:
         labels = {one["id"]: str(one["name"]).strip().casefold() for one in raw["categories"]}
         own = [one for one in raw["images"] if f"/{image}".endswith(f"/{str(one['file_name']).lstrip('./')}")]
@@ -157,7 +157,7 @@ def dicom_seg(file: Path, series: Path | Sequence[Path], classes: Mapping[str, i
         raise DataError("its series says nothing of its geometry")
     affine, shape = own
     header = pydicom.dcmread(file, force=True)
-    wanted = _wanted(classes, names)
+    wanted = wanted_names(classes, names)
     segments = {int(one.SegmentNumber): str(one.SegmentLabel).strip().casefold() for one in header.SegmentSequence}
     frames = np.atleast_3d(header.pixel_array) if int(header.NumberOfFrames) > 1 else header.pixel_array[None]
     top = float(header.get("MaximumFractionalValue") or 1)

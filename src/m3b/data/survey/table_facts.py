@@ -65,6 +65,7 @@ class Annotation(Fact):
         "labelme",
         "aperio",
         "cvat",
+        "via",
         "csv_boxes",
         "csv_circles",
         "csv_lists",

@@ -14,15 +14,15 @@ from m3b.data.spec.proposals.imagery import ImageSet, image_sets
 from m3b.data.spec.proposals.language import named, shared
 from m3b.data.spec.proposals.naming import objects
 from m3b.data.spec.proposals.surroundings import around, leave_out
-from m3b.data.survey.annotations.aperio import UNNAMED
 from m3b.data.survey.annotations.box_columns import FORMS
 from m3b.data.survey.annotations.fits import AXES, EITHER, OUTSIDE, REPEATED, SIZE, UNMEASURED, WHERE
+from m3b.data.survey.annotations.marks import UNNAMED
 from m3b.data.survey.relations import Survey
 from m3b.data.survey.table_facts import Annotation
 from m3b.data.survey.tables import FILE
 
-RANK = {"voc": 0.08, "coco": 0.08, "labelme": 0.06, "yolo": 0.06, "aperio": 0.06, "cvat": 0.08, "csv_boxes": 0.04, "csv_lists": 0.03,
-        "csv_circles": 0.02, "json_boxes": 0.04}  # fmt: skip
+RANK = {"voc": 0.08, "coco": 0.08, "labelme": 0.06, "yolo": 0.06, "aperio": 0.06, "cvat": 0.08, "via": 0.08, "csv_boxes": 0.04,
+        "csv_lists": 0.03, "csv_circles": 0.02, "json_boxes": 0.04}  # fmt: skip
 """The formats of boxes; those that hold more (names, sizes) are preferred where two hold the same marks."""
 TABLES = ("csv_boxes", "csv_circles", "csv_lists", "json_boxes")
 SPACES = {"fractions": "coordinates are fractions of the sides of images",

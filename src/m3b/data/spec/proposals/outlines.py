@@ -1,4 +1,4 @@
-"""Readings of a folder for masks that are no images: LabelMe shapes, COCO polygons and run lengths, DICOM RTSTRUCT and SEG."""
+"""Readings of a folder for masks that are no images: outlines of LabelMe, COCO, CVAT and others, DICOM RTSTRUCT and SEG."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from m3b.data.survey.relations import Survey
 from m3b.data.survey.table_facts import Annotation
 
 WORD = {"rtstruct": "contours", "dicom_seg": "segments", "labelme": "outlines", "coco": "outlines",
-        "aperio": "outlines"}  # fmt: skip
+        "aperio": "outlines", "yolo": "outlines", "cvat": "outlines", "via": "outlines"}  # fmt: skip
 AREAS = frozenset(("polygon", "circle", "rle", "contour", "mask"))
 """Shapes that bound what is meant; a box bounds more."""
 HALF = 0.5
@@ -68,6 +68,9 @@ def _spelled(one: Annotation) -> dict[str, tuple[str, ...]]:
     for value in sorted(one.classes, key=lambda value: -value.count):
         if value.text != "(none)" and value.count:
             found.setdefault(value.text.strip().casefold(), []).append(value.text)
+    written = {called: number for number, called in one.numbers}  # of YOLO
+    if written:
+        return {texts[0].strip(): tuple(written.get(text, text) for text in texts) for texts in found.values()}
     return {texts[0].strip(): tuple(texts) for texts in found.values()} or {"finding": ("(none)",)}
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from m3b.data.survey.annotations import aperio, contours, cvat, fits, in_json, in_tables, in_text, in_xml
+from m3b.data.survey.annotations import aperio, contours, cvat, fits, in_json, in_tables, in_text, in_xml, via
 from m3b.data.survey.annotations.marks import Marks
 from m3b.data.survey.ends import Texts, paths_of
 from m3b.data.survey.facts import Value
@@ -21,7 +21,7 @@ def annotations_of(found: Gathering, tables: Sequence[Loaded]) -> list[Annotatio
     images = [group for group in found.groups if group.is_images]
     marks = [
         *in_json.find(found, tables), *in_xml.find(tables), *in_text.find(found), *in_tables.find(tables, images),
-        *contours.find(found), *aperio.find(found), *cvat.find(found),
+        *contours.find(found), *aperio.find(found), *cvat.find(found), *via.find(found),
     ]  # fmt: skip
     return [_fact(found, one, f"a{number}", images) for number, one in enumerate(marks, 1)]
 

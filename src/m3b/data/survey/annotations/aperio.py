@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from m3b.data.opening import Unreadable, attempt
-from m3b.data.survey.annotations.marks import Marks
+from m3b.data.survey.annotations.marks import UNNAMED, Marks
 from m3b.data.survey.gathering import Gathered, Gathering
 from m3b.data.survey.reading_documents import xml_root
 
-UNNAMED = "(none)"
 _MOST = 20_000
 _SAMPLE = 6
 _NO_AREA = ("3", "4", "5")

@@ -13,7 +13,7 @@ from typing import Any
 from m3b.data.box_places import BoxGrid, Numbers, Space, grid_for, to_voxels
 from m3b.data.opening import Unreadable, attempt
 from m3b.data.survey.annotations.box_columns import CENTRES, CORNERS, FORMS, SIDES, formed
-from m3b.data.survey.annotations.marks import OPEN, Marks
+from m3b.data.survey.annotations.marks import IN_PERCENT, OPEN, Marks
 from m3b.data.survey.annotations.overlap import repeated
 from m3b.errors import DataError
 
@@ -26,8 +26,6 @@ UNMEASURED = "unmeasured"
 """The fault of boxes of which no image could be looked at."""
 IMAGES = 40
 """Images that are measured."""
-IN_PERCENT = "rectanglelabels"
-"""How exports of Label Studio call the class of a box, whose numbers are percent of the image (labelstud.io, export formats)."""
 FIT = 0.98
 SLACK = 1.02
 Fits = dict[tuple[str, Space], float]

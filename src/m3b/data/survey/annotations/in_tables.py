@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from m3b.data.survey.annotations import in_lists
 from m3b.data.survey.annotations.box_columns import CENTRES, CORNERS, SIDES, rows_of
-from m3b.data.survey.annotations.marks import Marks, numbers
+from m3b.data.survey.annotations.marks import IN_PERCENT, Marks, numbers
 from m3b.data.survey.ends import paths_of
 from m3b.data.survey.gathering import Gathered
 from m3b.data.survey.joins import names_in
@@ -193,6 +193,8 @@ def _class_column(table: Loaded, roles: Mapping[str, str], image: str) -> str:
         and not {value.text.casefold() for value in column.values} <= _SHAPES
     ]  # fmt: skip
     named = [column for column in few if _CLASS.search(column.name)]
+    if exported := [column for column in few if column.name.endswith(IN_PERCENT)]:
+        return exported[0].name
     worded = [column for column in named if column.type != "integer"] or named
     if worded:
         return worded[0].name

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from m3b.data.survey.annotations.marks import Marks, numbers
+from m3b.data.survey.annotations.outline import DrawnOutline, Point, rectangle
 from m3b.data.survey.gathering import Gathered, Gathering
 
 _SAMPLE = 12
@@ -43,6 +44,32 @@ def _line(line: str) -> tuple[int, list[float]] | None:
     if values is None or len(values) < 5 or not cells[0].isdigit():
         return None
     return (int(cells[0]), values[1:]) if all(-0.01 <= value <= 1.01 for value in values[1:]) else None
+
+
+def outlines(text: str, named: str, size: tuple[int, int]) -> Iterator[DrawnOutline]:
+    """The marks of one image's file; classes are numbers.
+
+    Args:
+        size: rows and columns of the image.
+
+    Raises:
+        ValueError: a line is no class with fractions.
+    """
+    yield DrawnOutline(named)
+    for line in text.splitlines():
+        if not line.strip():
+            continue
+        if (row := _line(line)) is None:
+            raise ValueError(f"a line holds no class and fractions of an image: {line[:60]!r}")
+        number, values = row
+        box = len(values) in (4, 5)  # a fifth is a score
+        corners = _corners(values) if box else list(zip(values[::2], values[1::2], strict=False))
+        yield DrawnOutline(named, str(number), tuple((x * size[1], y * size[0]) for x, y in corners), not box)
+
+
+def _corners(values: Sequence[float]) -> Sequence[Point]:
+    x, y, wide, high = values[:4]
+    return rectangle((x - wide / 2, y - high / 2), (x + wide / 2, y + high / 2))
 
 
 def _yolo(found: Gathering, group: Gathered) -> Marks:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from m3b.data.box_places import Space
+from m3b.data.survey.annotations.outline import DrawnOutline
 
 Format = Literal[
     "coco",
@@ -16,6 +17,7 @@ Format = Literal[
     "labelme",
     "aperio",
     "cvat",
+    "via",
     "csv_boxes",
     "csv_circles",
     "csv_lists",
@@ -23,6 +25,10 @@ Format = Literal[
     "rtstruct",
     "dicom_seg",
 ]
+UNNAMED = "(none)"
+"""The class of marks that nothing names."""
+IN_PERCENT = "rectanglelabels"
+"""How exports of Label Studio call the class of a box, whose numbers are percent of the image (labelstud.io, export formats)."""
 OPEN = "?"
 """The form of boxes whose numbers may be two corners, or a corner with sizes."""
 
@@ -78,6 +84,18 @@ class Marks:
             self.columns = [(turned.get(role, role), name) for role, name in self.columns]
         self.columns = [(form if role == OPEN else role, name) for role, name in self.columns]
         self.form = form
+
+
+def named_outlines(format: Format, path: str, group: str, outlines: Iterable[DrawnOutline]) -> Marks:
+    """The marks of a file that names its images itself."""
+    every = list(outlines)
+    drawn = [one for one in every if one.points]
+    marks = Marks(format, path, 1, len(drawn), group=group, class_source="label")
+    marks.shapes = {"polygon" if one.bounds else "box" for one in drawn}
+    marks.classes.update(one.label or UNNAMED for one in drawn)
+    marks.named = sorted({one.image for one in every})
+    marks.marked = len({one.image for one in drawn})
+    return marks
 
 
 def numbers(cells: Iterable[str]) -> list[float] | None:
