@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import SimpleITK as sitk
-from layout_kit import SIZE, Layout, Names, Want, table
+from layout_kit import SIZE, Layout, Names, Want, number, table
 from layout_kit_known import marks, volume
 from PIL import Image
 from spec_kit import picture
@@ -203,10 +203,52 @@ def planes_and_tables(root: Path, names: Names, rng: random.Random) -> Want:
     )
 
 
+def text_reports(root: Path, names: Names, rng: random.Random) -> Want:
+    """A text file a report, called like its image."""
+    heads = rng.choice((("FINDINGS", "IMPRESSION"), ("Findings", "Impression"), ("BEFUND", "BEURTEILUNG")))
+    for at in range(24):
+        picture(root / names.top / names.images / f"p{names.gap}{number(names, at)}{names.suffix}", 90, SIZE)
+        file = root / names.top / "reports" / f"p{names.gap}{number(names, at)}.txt"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        told = f"The lungs are clear with {at} markings. No effusion."
+        file.write_text(f"{heads[0]}: {told}\n\n{heads[1]}: Normal study {at}.\n")
+    return Want("Write the findings of chest X-rays", "report", 24)
+
+
+def study_reports(root: Path, names: Names, rng: random.Random) -> Want:
+    """A folder of views a study, and the study's text beside that folder, below patients."""
+    studies = 0
+    for at in range(20):
+        patient = 10000032 + at * 377
+        for more in range(1 + at % 2):
+            study, studies = 50414267 + at * 1111 + more * 37, studies + 1
+            folder = root / names.top / f"p{patient}"
+            for _ in range(1 + at % 3 // 2):
+                picture(folder / f"s{study}" / f"{rng.getrandbits(32):08x}-{rng.getrandbits(32):08x}.jpg", 80, SIZE)
+            told = f" FINAL REPORT\n EXAMINATION:  CHEST (PA AND LAT)\n \n FINDINGS: \n \n There is no effusion, a nodule of {at}"
+            (folder / f"s{study}.txt").write_text(f"{told} mm.\n\n IMPRESSION: \n \n No acute process {at}.\n")
+    return Want("Write the findings of chest X-rays", "report", studies, patients=20)
+
+
+def text_fields(root: Path, names: Names, rng: random.Random) -> Want:
+    """A text file of fields with values an image."""
+    for at in range(24):
+        stem = f"case{names.gap}{number(names, at)}"
+        picture(root / names.top / names.images / f"{stem}{names.suffix}", 90, SIZE)
+        file = root / names.top / "info" / f"{stem}.txt"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(f"Age: {40 + at}\nSex: {'FM'[at // 2 % 2]}\nDiagnosis: {('benign', 'malignant')[at % 2]}\n")
+    return Want("Tell benign from malignant lesions on mammograms", "diagnosis", 24, frozenset(("benign", "malignant")))
+
+
+VARIED = {"text_reports": ("images", "width", "suffix", "gap", "top"), "study_reports": ("top",),
+          "text_fields": ("images", "width", "suffix", "gap", "top")}  # fmt: skip
+
 PUBLIC = tuple(
-    Layout(one.__name__, one)
+    Layout(one.__name__, one, VARIED.get(one.__name__, ()))
     for one in (
         lesion_folders, both_lungs, organ_files, values_in_parentheses, two_phases, two_formats, masks_beside_classes, slides,
-        several_labels, uncertain_findings, hidden_grades, explained_codes, boxes_in_a_cell, planes_and_tables,
+        several_labels, uncertain_findings, hidden_grades, explained_codes, boxes_in_a_cell, planes_and_tables, text_reports,
+        study_reports, text_fields,
     )
 )  # fmt: skip

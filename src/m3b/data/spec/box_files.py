@@ -27,6 +27,8 @@ from m3b.data.survey.annotations.outline import DrawnOutline, around
 from m3b.data.survey.facts import SurveyLimits
 from m3b.data.survey.reading_documents import xml_root
 from m3b.data.survey.reading_tables import read_rows
+from m3b.data.survey.reading_texts import RECORD
+from m3b.data.survey.rows import Rows
 from m3b.errors import DataError
 
 Mark = tuple[str, str, tuple[float, ...]]
@@ -122,7 +124,7 @@ def _enclosing(one: DrawnOutline) -> Mark:
 
 def _table(spec: BoxesSpec, file: Path, item: Item) -> Iterator[Mark]:
     columns = spec.columns
-    for table in read_rows(file, file.suffix.lower(), SurveyLimits()):
+    for table in _tables(file):
         check_names(columns, table.names, item.path)
         for row in table.rows:
             named = _named(columns, row, item)
@@ -132,6 +134,10 @@ def _table(spec: BoxesSpec, file: Path, item: Item) -> Iterator[Mark]:
                     yield named, cell_of(one, columns["class"]) if "class" in columns else next(iter(spec.classes)), box
 
 
+def _tables(file: Path) -> list[Rows]:
+    return [one for one in read_rows(file, file.suffix.lower(), SurveyLimits()) if one.record_path != RECORD]
+
+
 def _named(columns: Mapping[str, str], row: Mapping[str, Any], item: Item) -> str:
     return item.slots["stem"] if columns.get("image") in (None, "(file)") else cell_of(row, columns["image"])
 
@@ -139,7 +145,7 @@ def _named(columns: Mapping[str, str], row: Mapping[str, Any], item: Item) -> st
 def _lists(spec: BoxesSpec, file: Path, item: Item) -> Iterator[Mark]:
     columns = spec.columns
     form = next(one for one in FORMS if one in columns)
-    for table in read_rows(file, file.suffix.lower(), SurveyLimits()):
+    for table in _tables(file):
         if columns[form] not in table.names or columns["image"] not in (*table.names, "(file)"):
             continue
         for row in table.rows:

@@ -16,8 +16,11 @@ from m3b.data.delimited import decode, parse, sniff
 from m3b.data.opening import Unreadable
 from m3b.data.survey.facts import SurveyLimits
 from m3b.data.survey.reading_documents import flat, read_json, read_xml
+from m3b.data.survey.reading_texts import read_text
 from m3b.data.survey.rows import Rows
 
+MOST_PROSE = 1 << 18
+"""Bytes of a text that one person wrote about one case."""
 _PROSE = 8.0
 """Words a line, on average, from which a text file without columns is prose and no list."""
 
@@ -43,8 +46,9 @@ def read_rows(path: Path, suffix: str, limits: SurveyLimits) -> list[Rows]:
         if found.st_size > limits.table_bytes:
             raise Unreadable("large", path.name)
         return [read_xml(path)]
-    table = _text(path, suffix, limits) if found.st_size else None
-    return [table] if table else []
+    if not found.st_size:
+        return []
+    return [one for one in (_text(path, suffix, limits), _record(path)) if one is not None]
 
 
 # --- text ---------------------------------------------------------------------------------------------------------
@@ -77,6 +81,15 @@ def _text(path: Path, suffix: str, limits: SurveyLimits) -> Rows | None:
         table.format = "list"
     table.exact = exact
     return _opened(table)
+
+
+def _record(path: Path) -> Rows | None:
+    with path.open("rb") as file:
+        data = file.read(MOST_PROSE + 1)
+    if b"\0" in data:
+        return None
+    text, encoding = decode(data[:MOST_PROSE])
+    return read_text(text, exact=len(data) <= MOST_PROSE, encoding=encoding)
 
 
 def _opened(table: Rows) -> Rows:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-Format = Literal["csv", "xlsx", "json", "jsonl", "xml", "list"]
+Format = Literal["csv", "xlsx", "json", "jsonl", "xml", "list", "text"]
 Cell = str | list[str]
 MAX_COLUMNS = 2_000
 

@@ -41,7 +41,7 @@ class Table(Fact):
     sheet: str = ""
     record_path: str = ""
     """Where in a JSON or XML document the records lie, such as "images" or "[]"; "" for tables of text."""
-    format: Literal["csv", "xlsx", "json", "jsonl", "xml", "list"]
+    format: Literal["csv", "xlsx", "json", "jsonl", "xml", "list", "text"]
     group: str = ""
     """The file group it belongs to."""
     files: int = 1

@@ -11,6 +11,7 @@ from m3b.data.survey.gathering import Gathered, Gathering
 from m3b.data.survey.kinds import TEXTS, cut
 from m3b.data.survey.reading_documents import WHOLE
 from m3b.data.survey.reading_tables import read_rows
+from m3b.data.survey.reading_texts import BARE, RECORD
 from m3b.data.survey.rows import Cell, Rows
 from m3b.data.survey.table_facts import Table
 
@@ -54,7 +55,7 @@ def load_tables(found: Gathering) -> list[Loaded]:
                 found.tree.notes.add("time" if found.tree.late else "tables", path)
                 break
             for one in read(found, path):
-                if one.rows and one.names and one.record_path != WHOLE:
+                if one.rows and one.names and one.record_path not in (WHOLE, RECORD):
                     loaded.append(_loaded(f"t{len(loaded) + 1}", path, group.id, one, 1))
     return loaded
 
@@ -72,7 +73,9 @@ def read(found: Gathering, path: str) -> list[Rows]:
 def _together(found: Gathering, group: Gathered, before: int) -> list[Loaded]:
     """Files of a group as one table, if their first ones have the same columns."""
     step = max(group.merged.count // 4, 1)
-    first = [rows[0] for path in group.paths[::step][:4] if (rows := read(found, path))]
+    samples = [rows for path in group.paths[::step][:4] if (rows := read(found, path))]
+    written = _are_texts(samples)
+    first = [rows[0] for some in samples if (rows := _wanted(some, written))]
     if len(first) < 2 or not _same(first) or all(one.format == "list" and len(one.rows) == 1 for one in first):
         return []
     limits = found.tree.limits
@@ -82,10 +85,22 @@ def _together(found: Gathering, group: Gathered, before: int) -> list[Loaded]:
         if found.tree.late or len(whole.rows) >= limits.rows or count >= 20_000:
             whole.exact = False
             break
-        for one in read(found, path)[:1]:
+        for one in _wanted(read(found, path), written)[:1]:
             for row in one.rows:
                 whole.add({FILE: path, **row})
     return [_loaded(f"t{before + 1}", group.paths[0], group.id, whole, group.merged.count)]
+
+
+def _are_texts(samples: list[list[Rows]]) -> bool:
+    """Whether files are texts of a case each, and no lists: all are prose, and one has headings or no line of a list."""
+    texts = [rows[-1] for rows in samples if rows[-1].record_path == RECORD]
+    return bool(texts) and len(texts) == len(samples) and any(
+        BARE not in rows[-1].names or len(rows) == 1 or all(one.format == "list" for one in rows[:-1]) for rows in samples
+    )  # fmt: skip
+
+
+def _wanted(rows: list[Rows], written: bool) -> list[Rows]:
+    return [one for one in rows if (one.record_path == RECORD) is written]
 
 
 def _same(tables: list[Rows]) -> bool:

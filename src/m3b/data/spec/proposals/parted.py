@@ -73,7 +73,7 @@ class Tables:
             table = self.first
             return FromTable(
                 file=files_of(survey, table), sheet=table.sheet, header=table.header, row=f"{{{self.shared}}}", column=name,
-                records=table.record_path if table.format in ("json", "xml") else "",
+                records=table.record_path if table.format in ("json", "xml", "text") else "",
                 through=self.through.column(survey, images, self.shared),
             )  # fmt: skip
         value = from_column(survey, images, self.join, name)

@@ -188,7 +188,7 @@ def from_column(survey: Survey, images: ImageSet, join: Join, column: str) -> Fr
     table = survey.table(join.left.owner)
     also = tuple(f"{{{one.left.name}}}" for one in beside(survey, images, join))
     return FromTable(
-        file=files_of(survey, table), sheet=table.sheet, records=table.record_path if table.format in ("json", "xml") else "",
+        file=files_of(survey, table), sheet=table.sheet, records=table.record_path if table.format in ("json", "xml", "text") else "",
         header=table.header, row="{" + join.left.name + "}", also=also, image=image_key(images, join), rule=join.rule,
         column=column,
     )  # fmt: skip
