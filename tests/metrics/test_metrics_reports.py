@@ -198,6 +198,20 @@ def test_the_shuffle_control_tells_who_looks_at_the_image() -> None:
         image_use(blind_cases, FINDINGS, shuffles=0)
 
 
+def test_shuffles_tell_what_an_interval_of_few_patients_does_not() -> None:
+    """Of 24 patients few have a finding: bootstrap samples spread so far that the interval of a model that looks held 0."""
+    looks = [image_use(reports(24, skill=0.5, seed=seed), FINDINGS, draws=200) for seed in range(12)]
+    assert sum(one.chance <= 0.05 for one in looks) >= sum(one.gain is not None and one.gain[0] > 0 for one in looks)
+    assert sum(one.chance <= 0.05 for one in looks) >= 6
+
+
+def test_texts_of_the_wrong_images_seldom_pass_by_chance() -> None:
+    blind = [
+        image_use(with_text(reports(24), random_reports(TRAINING, 24, seed)), FINDINGS, draws=0) for seed in range(60)
+    ]
+    assert sum(one.chance <= 0.05 for one in blind) <= 7  # 3 are expected, 8 and more come in 1.4 % of such tests
+
+
 def test_wrong_use_is_named() -> None:
     good = ReportCase("fine", "", "Normal.", "Normal.")
     with pytest.raises(ValueError, match="no cases"):

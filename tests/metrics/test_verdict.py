@@ -184,12 +184,15 @@ def test_a_gain_that_only_pairing_shows_is_accepted() -> None:
 
 def test_a_report_has_to_be_better_with_its_own_image() -> None:
     scores = score_segmentation(masks(0.8, 5.0, 0.05, 1), ["liver"], trivial=masks(0.5, 12.0, 0.05, 0))
-    use = {"metric": "label_f1", "own_image": 0.41, "other_image": 0.40, "gain": [-0.02, 0.05]}
+    use = {"metric": "label_f1", "own_image": 0.41, "other_image": 0.40, "gain": [-0.02, 0.05], "chance": 0.31}
     blind = judge(replace(scores, task="report", details={"image_use": use}), None)
     assert not blind.ok
     assert "do not depend on the image" in blind.reason
-    seeing = {**use, "own_image": 0.6, "gain": [0.1, 0.3]}
+    assert "in 31% of shuffles" in blind.reason
+    seeing = {**use, "own_image": 0.6, "chance": 0.005}  # few patients: the interval alone would not tell
     assert judge(replace(scores, task="report", details={"image_use": seeing}), None).ok
+    worse = {**use, "own_image": 0.2, "other_image": 0.4, "chance": 0.01}
+    assert not judge(replace(scores, task="report", details={"image_use": worse}), None).ok
 
 
 def test_a_measure_without_a_baseline_is_no_verdict() -> None:

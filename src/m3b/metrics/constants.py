@@ -16,6 +16,9 @@ from .vocabulary import canonical_metric
 
 CANDIDATES = 200
 REFERENCES = 400
+LEAST_SHUFFLES, MOST_SHUFFLES, SHUFFLED_CASES = 20, 200, 20_000
+RESAMPLED = 5
+"""Shuffles of which bootstrap samples are drawn."""
 
 
 def best_constants(
@@ -102,6 +105,8 @@ class ImageUse:
         value: with each case's own image.
         shuffled: mean over the shuffles with the image of another patient.
         gain: 95 % interval of the difference, from bootstrap samples of patients; None where there is none.
+        chance: share of the shuffles, and of the texts as they are, that reach the figure: the p-value of a permutation test of
+            "the texts have nothing to do with the images" (Good, Permutation Tests, 2000, section 3.2).
         distinct: different texts among `n`.
         n: cases.
     """
@@ -112,6 +117,7 @@ class ImageUse:
     distinct: int
     n: int
     gain: tuple[float, float] | None = None
+    chance: float = 1.0
 
     @property
     def lost(self) -> float:
@@ -124,7 +130,7 @@ def image_use(
     findings: Findings | None = None,
     *,
     metric: str = "label_f1",
-    shuffles: int = 5,
+    shuffles: int | None = None,
     seed: int = 0,
     draws: int = 1000,
 ) -> ImageUse:
@@ -134,7 +140,7 @@ def image_use(
         cases: the test cases with the model's texts.
         findings: needed for the label F1.
         metric: any spelling in `metric_names("report")`.
-        shuffles: how many shuffles to average over; their seeds are 0, 1, 2...
+        shuffles: how many shuffles to compare with; their seeds are 0, 1, 2... Default: 20 to 200, fewer for many cases.
         seed: of the bootstrap.
         draws: bootstrap samples; 0 for no interval.
 
@@ -142,6 +148,8 @@ def image_use(
         ValueError: as `shuffled` and `text.figures`, fewer than one shuffle, a metric that needs findings without them.
     """
     name = canonical_metric(metric, "report")
+    if shuffles is None:
+        shuffles = min(MOST_SHUFFLES, max(LEAST_SHUFFLES, SHUFFLED_CASES // max(len(cases), 1)))
     if shuffles < 1:
         raise ValueError(f"at least one shuffle is needed, not {shuffles}")
     own = figures(cases, findings, only=name)
@@ -149,7 +157,8 @@ def image_use(
         raise ValueError(f"{name} needs the findings and their phrases")
     swapped = [shuffled(cases, number) for number in range(shuffles)]
     others = [figures(some, findings, only=name)[name] for some in swapped]
-    drawn = [drawn_figure(some, findings, name, draws, seed) for some in (cases, *swapped)] if draws else []
+    drawn = [drawn_figure(some, findings, name, draws, seed) for some in (cases, *swapped[:RESAMPLED])] if draws else []
     patients = int(patient_numbers(cases).max()) + 1
     gain = paired(drawn[0], np.mean(drawn[1:], axis=0), patients) if drawn else None
-    return ImageUse(name, own[name], float(np.mean(others)), distinct_texts(cases), len(cases), gain)
+    chance = (1 + sum(other >= own[name] for other in others)) / (1 + shuffles)
+    return ImageUse(name, own[name], float(np.mean(others)), distinct_texts(cases), len(cases), gain, chance)

@@ -21,8 +21,6 @@ from m3b.models.answers import of as answers_of
 from .agreement import of_texts
 from .base import Row, TaskFamily, named
 
-SHUFFLES = 5
-
 
 class Reporting(TaskFamily):
     """See `TaskFamily`."""
@@ -89,11 +87,17 @@ class Reporting(TaskFamily):
         known = phrases(index.classes) or usual_observations([case.reference for case in cases])
         scores = score_reports(cases, known or None, primary=primary, trivial=tuple(trivial or ()), seed=seed)
         try:
-            use = image_use(cases, known or None, metric="label_f1" if known else primary, shuffles=SHUFFLES, seed=seed)
+            use = image_use(cases, known or None, metric="label_f1" if known else primary, seed=seed)
         except ValueError:
             return scores  # one patient has most of the cases: nothing can be shuffled
         gain = None if use.gain is None else list(use.gain)
-        control = {"metric": use.metric, "own_image": use.value, "other_image": use.shuffled, "gain": gain}
+        control = {
+            "metric": use.metric,
+            "own_image": use.value,
+            "other_image": use.shuffled,
+            "gain": gain,
+            "chance": use.chance,
+        }
         return replace(scores, details={**scores.details, "image_use": control})
 
     def distance(self, row: Row, other: Row) -> float:
