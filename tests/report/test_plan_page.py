@@ -11,7 +11,7 @@ from PIL import Image
 
 from m3b.data.index import Index, Record, write_records
 from m3b.models.examples import chosen, draw
-from m3b.models.opened import Example, ToDraw
+from m3b.models.opened import Example, Examples, ToDraw
 from m3b.report.plan_page import is_png, plan_page
 
 PLAN = {
@@ -44,7 +44,9 @@ def make(work: Path) -> Path:
 
 
 def test_examples_show_masks_of_both_parts_and_say_what_does_not_open(tmp_path: Path) -> None:
-    cases = draw(ToDraw(make(tmp_path), "segmentation")).cases
+    drawn = draw(ToDraw(make(tmp_path), "segmentation"))
+    cases = drawn.cases
+    assert [(name, len(colour)) for name, colour in drawn.legend] == [("polyp", 7)]
     assert {one.side for one in cases} == {"training", "testing"}
     good = [one for one in cases if one.png]
     assert len(good) >= 5
@@ -67,9 +69,12 @@ def test_every_class_is_among_the_examples() -> None:
 
 def test_the_page_tells_all_and_runs_nothing() -> None:
     bad = Example("<i>x</i>", "training", "polyp", png='"><script>alert(1)</script>')
-    page = plan_page("Find <script>", PLAN, [bad])
+    page = plan_page("Find <script>", PLAN, Examples((bad,), (("<b>polyp", "#ff0000"), ("x", "red;}"))))
     assert "<script" not in page
     assert "<b>best" not in page
+    assert 'fill="#ff0000"' in page
+    assert "&lt;b&gt;polyp" in page
+    assert "red;" not in page
     assert "http:" not in page.replace("http-equiv", "")
     for words in ("which is meant?", "88 masks", "another", "left out: no mask", "cut at 128", "unknown", "--index"):
         assert words in page

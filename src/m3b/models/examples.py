@@ -19,7 +19,7 @@ from m3b.data.reading import boxes_to_array, geometry, read_image, read_masks
 from m3b.errors import DataError
 from m3b.models.opened import Example, Examples, ToDraw
 
-from .overlays.paint import extent, paint
+from .overlays.paint import colour, extent, paint
 from .overlays.planes import DrawnBox, Panel, panels, shown
 
 MAX_EXAMPLES = 12
@@ -31,7 +31,13 @@ MAX_TEXT = 600
 def draw(asked: ToDraw) -> Examples:
     """Inside the reader: the examples of an index. Raises DataError."""
     index = read_index(asked.work, asked.task)
-    return Examples(tuple(_example(record, side, index, asked.work) for side, record in chosen(index)))
+    cases = tuple(_example(record, side, index, asked.work) for side, record in chosen(index))
+    drawn = index.masked or any(record.boxes for record in (*index.train, *index.test))
+    return Examples(cases, _legend(index.classes) if drawn else ())
+
+
+def _legend(classes: Sequence[str]) -> tuple[tuple[str, str], ...]:
+    return tuple((name, "#{:02x}{:02x}{:02x}".format(*colour(number))) for number, name in enumerate(classes))
 
 
 def chosen(index: Index) -> list[tuple[str, Record]]:

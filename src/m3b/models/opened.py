@@ -63,9 +63,14 @@ class Example:
 
 @dataclass(frozen=True)
 class Examples:
-    """Some cases of an index."""
+    """Some cases of an index.
+
+    Args:
+        legend: where masks or boxes are drawn, each class and its colour as `#rrggbb`.
+    """
 
     cases: tuple[Example, ...] = ()
+    legend: tuple[tuple[str, str], ...] = ()
 
 
 FIND = Request("m3b.models.opened:find", ToFind, FoundModel, 600.0)

@@ -6,29 +6,32 @@ import base64
 import binascii
 import hashlib
 import json
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from m3b.models.opened import Example
+from m3b.models.opened import Example, Examples
 
 from .markup import Html, facts, join, section, table, tag
 from .words import brief
 
 MAX_PNG = 4 * 2**20
+MOST_COLOURS = 40
 STYLE = (
+    ".legend{display:flex;flex-wrap:wrap;gap:4px 18px;list-style:none;padding:0}"
     ".cases{display:grid;grid-template-columns:repeat(auto-fill,minmax(280px,1fr));gap:18px;align-items:start}"
     ".cases figure{margin:0;max-width:560px}.cases figcaption{overflow-wrap:anywhere}td{overflow-wrap:anywhere}"
     ".cases img{display:block;max-width:100%;background:#121418}.cases pre{white-space:pre-wrap;margin:4px 0}"
 )
 
 
-def plan_page(request: str, plan: Mapping[str, Any], pictures: Sequence[Example] = ()) -> str:
+def plan_page(request: str, plan: Mapping[str, Any], drawn: Examples | None = None) -> str:
     """The page as text. Its pictures are patient data: for the machine on which it was made.
 
     Args:
         plan: `task`, `readings` (best first), `insufficient`, and `counted` of the best.
-        pictures: examples as `m3b.models.examples` draws them; they come from a sandbox and are not trusted.
+        drawn: examples as `m3b.models.examples` draws them; they come from a sandbox and are not trusted.
     """
     css = Path(__file__).with_name("style.css").read_text(encoding="utf-8") + STYLE
     digest = base64.b64encode(hashlib.sha256(css.encode()).digest()).decode()
@@ -46,7 +49,7 @@ def plan_page(request: str, plan: Mapping[str, Any], pictures: Sequence[Example]
     main = tag(
         "main",
         _reading(plan, best),
-        _examples(pictures),
+        _examples(drawn) if drawn else None,
         _left_out(plan.get("counted") or {}),
         _others(readings[1:]),
         _spec(best),
@@ -82,10 +85,25 @@ def _reading(plan: Mapping[str, Any], best: Mapping[str, Any]) -> Html:
     return section("reading", "Reading", asked, title, facts(shown), listed)
 
 
-def _examples(pictures: Sequence[Example]) -> Html:
-    figures = [_figure(one) for one in pictures]
+def _examples(drawn: Examples) -> Html:
+    figures = [_figure(one) for one in drawn.cases]
     note = tag("p", "Pictures of patients: this page is for the machine on which it was made.", class_="quiet")
-    return section("examples", "Examples", note, tag("div", *figures, class_="cases")) if figures else Html("")
+    shown = tag("div", *figures, class_="cases")
+    return section("examples", "Examples", note, _legend(drawn.legend), shown) if figures else Html("")
+
+
+def _legend(colours: Sequence[tuple[str, str]]) -> Html | None:
+    """What colour each class is drawn in; of very many the first."""
+    named = [
+        tag("li", _square(colour), " ", brief(name, 80))
+        for name, colour in colours[:MOST_COLOURS] if re.fullmatch("#[0-9a-f]{6}", colour)
+    ]  # fmt: skip
+    more = [tag("li", f"and {len(colours) - MOST_COLOURS} more")] if len(colours) > MOST_COLOURS else []
+    return tag("ul", *named, *more, class_="legend") if named else None
+
+
+def _square(colour: str) -> Html:
+    return tag("svg", tag("rect", width=12, height=12, fill=colour), width=12, height=12, aria_hidden="true")
 
 
 def _figure(one: Example) -> Html:

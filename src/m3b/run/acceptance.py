@@ -162,9 +162,9 @@ class Inspector:
     def _show(self, selection: Selection) -> None:
         """The page that shows people how the data was read; nothing rests on it, so that it fails quietly."""
         try:
-            drawn = self.reader().ask(DRAW, ToDraw(self.run.locked, selection.task)).cases
+            drawn = self.reader().ask(DRAW, ToDraw(self.run.locked, selection.task))
         except DataError:
-            drawn = ()
+            drawn = None
         readings = self.readings.shown()
         plan = {"task": selection.task, "readings": readings, "counted": self.readings.facts}
         _keep_readings(self.run.folder, self.readings.facts.get("spec"), readings)

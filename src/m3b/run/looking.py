@@ -19,7 +19,7 @@ from m3b.untrusted import TemporaryFolder
 
 if TYPE_CHECKING:
     from m3b.data.spec.given import Given
-    from m3b.models.opened import Example
+    from m3b.models.opened import Example, Examples
 
 
 BORNE_OUT = 0.2
@@ -36,6 +36,7 @@ class FolderLook:
         counted: of the best reading, executed: cases a part, the accounting, whether patients are known.
         request: the user's words.
         examples: cases of the best reading as pictures; they show patients.
+        legend: each class and the colour in which its masks or boxes are drawn.
     """
 
     task: str
@@ -44,6 +45,7 @@ class FolderLook:
     counted: Mapping[str, Any] = field(default_factory=dict)
     request: str = ""
     examples: tuple[Example, ...] = ()
+    legend: tuple[tuple[str, str], ...] = ()
 
     @property
     def chosen(self) -> Mapping[str, Any] | None:
@@ -57,9 +59,10 @@ class FolderLook:
 
     def page(self) -> str:
         """All of it as one HTML page with pictures, which is patient data."""
+        from m3b.models.opened import Examples
         from m3b.report.plan_page import plan_page
 
-        return plan_page(self.request, self.to_json(), self.examples)
+        return plan_page(self.request, self.to_json(), Examples(self.examples, self.legend))
 
     def lines(self) -> list[str]:
         """For people, some ten lines."""
@@ -142,20 +145,21 @@ def _looked(
     except DataError as error:
         return FolderLook(asked, readings, insufficient or f"The best reading cannot be executed: {error}",
                     request=request)  # fmt: skip
-    examples = _drawn(reader, folder, work, asked) if draw else ()
-    return FolderLook(asked, readings, insufficient, counted, request, examples)
+    drawn = _drawn(reader, folder, work, asked) if draw else None
+    shown = (drawn.cases, drawn.legend) if drawn else ()
+    return FolderLook(asked, readings, insufficient, counted, request, *shown)
 
 
-def _drawn(reader: Reader, folder: Path, work: Path, task: str) -> tuple[Example, ...]:
+def _drawn(reader: Reader, folder: Path, work: Path, task: str) -> Examples | None:
     """Examples of the index in `work`, drawn in the reader; none where that fails, since nothing rests on them."""
     from m3b.models.opened import DRAW, ToDraw
 
     (work / "data").mkdir(exist_ok=True)
     (work / "data" / "data").symlink_to(folder, target_is_directory=True)
     try:
-        return reader.ask(DRAW, ToDraw(work, task)).cases
+        return reader.ask(DRAW, ToDraw(work, task))
     except DataError:
-        return ()
+        return None
 
 
 def guessed(request: str) -> str:
