@@ -274,3 +274,36 @@ def test_texts_are_written_from_the_images(get: Get) -> None:
     assert model.eval().write(pixels, None, plan, words) == [[2, 10 + k, 20 + k, 3, 30 + k, 4] for k in range(4)]
     order = torch.tensor([2, 3, 0, 1])
     assert model.write(pixels[order], None, plan, words)[0][1] == 12
+
+
+# --- few steps ----------------------------------------------------------------------------------------------------
+
+
+def _hasty(**network: Any) -> dict[str, Any]:
+    plan = {"lr": 0.002, "batch": 8, "validation_share": 0.15, "network": network}
+    return {**plan, "augment": {"flip": [], "rotate": 9, "noise": 0.05}}
+
+
+@pytest.mark.parametrize(
+    ("epochs", "share", "said"),
+    [(10, 0.0, "not altered"), (60, 0.0, "not altered"), (130, 0.5, "altered to 50%"), (400, 1.0, "")],
+)
+def test_images_are_altered_as_far_as_there_are_epochs_for_it(get: Get, epochs: int, share: float, said: str) -> None:
+    plan, epoch = _hasty(), 17  # of 160 studies, 136 for training
+    told = get("Utils.thrift").hurry(plan, {"encoder": 8 * epochs * epoch // 10, "words": 99, "report": epochs * epoch // 5},
+                                     160, {"lr"})  # fmt: skip
+    assert plan["augment"] == {"flip": [], "rotate": pytest.approx(9 * share), "noise": pytest.approx(0.05 * share)}
+    assert plan["lr"] == 0.002
+    assert said in " ".join(told)
+    assert bool(told) is bool(said)
+
+
+def test_what_was_set_and_what_begins_pretrained_is_left(get: Get) -> None:
+    hurry, few = get("Utils.thrift").hurry, {"encoder": 100, "words": 50, "report": 50}
+    named = _hasty()
+    assert hurry(named, few, 160, {"augment.rotate"}) == ["lr 0.006, since the steps are few"]
+    assert named["augment"] == _hasty()["augment"]
+    for network in ({"text_model": "x"}, {"image_model": "y"}, {"config": {"builder": "z"}}):
+        plan = _hasty(**network)
+        assert hurry(plan, few, 160, set()) == []
+        assert plan == _hasty(**network)
