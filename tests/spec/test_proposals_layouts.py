@@ -12,11 +12,12 @@ from layout_kit_boxes import BOXED
 from layout_kit_known import KNOWN, volume
 from layout_kit_more import MORE
 from layout_kit_public import PUBLIC
+from layout_kit_runs import RUNS
 from layout_kit_steps import STEPS
 from layout_kit_told import TOLD
 from spec_kit import mask, picture
 
-EVERY = (*kit.LAYOUTS, *BOXED, *MORE, *STEPS, *KNOWN, *TOLD, *PUBLIC)
+EVERY = (*kit.LAYOUTS, *BOXED, *MORE, *STEPS, *KNOWN, *TOLD, *PUBLIC, *RUNS)
 BY_NAME = {one.name: one for one in EVERY}
 MUTATIONS = int(os.environ.get("M3B_LAYOUT_MUTATIONS", "1"))
 """Changed folders of each kind; more by the environment."""

@@ -27,6 +27,7 @@ WORDS = {
     "yolo": "outlines (YOLO)",
     "cvat": "outlines (CVAT)",
     "via": "outlines (VIA)",
+    "csv_runs": "run lengths",
 }
 """What masks are drawn from, by format."""
 

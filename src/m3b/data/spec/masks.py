@@ -20,6 +20,7 @@ from m3b.data.spec.named_outlines import drawn as drawn_outlines
 from m3b.data.spec.opened import UNREADABLE
 from m3b.data.spec.outlines import coco, dicom_seg, labelme, wanted_names
 from m3b.data.spec.patterns import PatternError, checked, filled
+from m3b.data.spec.run_masks import RunMasks
 from m3b.data.survey.keys import key as normal
 from m3b.data.survey.pairing_keys import FOLDERS
 from m3b.errors import DataError
@@ -28,7 +29,7 @@ PLACE = "Datapath/masks"
 """Where derived masks are written, below the working directory."""
 
 
-NAMING = ("coco", "cvat", "via")
+NAMING = ("coco", "cvat", "via", "csv_runs")
 """Formats of which one file speaks of many images, by their names."""
 
 
@@ -51,12 +52,16 @@ class MaskSource:
     _items: list[Item] = field(default_factory=list)
     _used: set[str] = field(default_factory=set)
     _number: int = 0
+    _runs: RunMasks | None = None
 
     def __post_init__(self) -> None:
         self._items = self.folder.items(self.masks.files, (self.masks.case, self.masks.class_key))
         if not self._items:
             raise PatternError(f"No file matches masks.files.pattern {self.masks.files.pattern!r}.")
-        if self.masks.format in NAMING and not (self.masks.by or self.masks.case):
+        if self.masks.format == "csv_runs":
+            self._of_case = {case.key: list(self._items) for case in self.cases}
+            self._runs = RunMasks(self.masks, self.folder, self._items)
+        elif self.masks.format in NAMING and not (self.masks.by or self.masks.case):
             self._of_case = {case.key: list(self._items) for case in self.cases}  # one file speaks of many images
         elif self.masks.format in ("rtstruct", "dicom_seg") and not (self.masks.by or self.masks.case):
             self._of_case = by_series(self.folder.root, self.cases, self._items)
@@ -193,7 +198,9 @@ class MaskSource:
                 shape = tuple(shared().probe(str(root / path)))
             except shared().ImageError as error:
                 raise LeaveOut(UNREADABLE) from error
-            if masks.format == "labelme":
+            if self._runs is not None:
+                layers = self._runs.drawn(case, shape)
+            elif masks.format == "labelme":
                 layers = labelme(file, shape, masks.classes, masks.names)
             elif masks.format == "aperio":
                 layers = aperio.drawn(file, shape, masks.classes, masks.names)

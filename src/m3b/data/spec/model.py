@@ -21,6 +21,7 @@ from pydantic import Field, model_validator
 
 from m3b.data import kinds
 from m3b.data.box_places import Space
+from m3b.data.run_lengths import Order
 from m3b.data.spec.value_sources import Files, FromList, FromMember, FromPath, FromTable, FromTag, SpecPart, Value
 from m3b.data.survey.relations import Rule
 
@@ -123,6 +124,10 @@ class Masks(SpecPart):
         names: of DICOM and polygon formats: class -> names of regions in the file. COCO, CVAT and VIA files need no
             `case`: they name their images; DICOM files their series; LabelMe, Aperio and YOLO files are called like their
             images. Those of YOLO write classes by their numbers.
+        columns: of run lengths in a table (`csv_runs`): role -> column: `image` (a key of which `image` gives, by `rule`), `runs`,
+            and `class` where there are several.
+        order, first, relative: of run lengths: pixels are counted down the columns or along the rows, the number of the first
+            pixel, and whether each start counts from the end of the run before.
     """
 
     files: Files
@@ -136,8 +141,14 @@ class Masks(SpecPart):
     cut: float | None = None
     colours: dict[str, int] = Field(default={})
     empty: Literal["leave_out", "healthy"] = "leave_out"
-    format: Literal["image", "rtstruct", "dicom_seg", "labelme", "coco", "aperio", "yolo", "cvat", "via"] = "image"
+    format: Literal[
+        "image", "rtstruct", "dicom_seg", "labelme", "coco", "aperio", "yolo", "cvat", "via", "csv_runs"
+    ] = "image"
     names: dict[str, tuple[str, ...]] = Field(default={})
+    columns: dict[str, str] = Field(default={})
+    order: Order = "columns"
+    first: int = 1
+    relative: bool = False
 
 
 class Boxes(SpecPart):

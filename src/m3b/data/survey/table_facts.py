@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from m3b.data.box_places import Space
+from m3b.data.run_lengths import Order
 from m3b.data.survey.facts import Fact, Sensitive, Value
 
 ColumnType = Literal["empty", "integer", "number", "boolean", "date", "category", "identifier", "path", "text"]
@@ -69,6 +70,7 @@ class Annotation(Fact):
         "csv_boxes",
         "csv_circles",
         "csv_lists",
+        "csv_runs",
         "json_boxes",
         "rtstruct",
         "dicom_seg",
@@ -105,6 +107,9 @@ class Annotation(Fact):
     """Whether their sizes are in mm though their coordinates are not."""
     volumes: bool = False
     """Whether the images that they name are volumes."""
+    runs: tuple[Order, int, bool] | None = None
+    """Of masks as run lengths: down columns or along rows, the number of the first pixel, whether each start counts from the run
+    before."""
     exact: bool = True
 
 

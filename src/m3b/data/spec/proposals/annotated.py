@@ -14,7 +14,7 @@ from m3b.data.survey.relations import Survey
 from m3b.data.survey.sides import side_of
 from m3b.data.survey.table_facts import Annotation
 
-PARTED = ("coco", "cvat", "via", "csv_boxes", "csv_circles", "csv_lists", "json_boxes")
+PARTED = ("coco", "cvat", "via", "csv_boxes", "csv_circles", "csv_lists", "csv_runs", "json_boxes")
 """Formats of which one file speaks of many images."""
 AN_IMAGE = ("yolo", "voc", "labelme", "aperio")
 """Formats of a file an image."""

@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from m3b.data.survey.annotations import aperio, contours, cvat, fits, in_json, in_tables, in_text, in_xml, via
+from m3b.data.survey.annotations import (
+    aperio,
+    contours,
+    cvat,
+    fits,
+    in_json,
+    in_tables,
+    in_text,
+    in_xml,
+    run_lengths,
+    via,
+)
 from m3b.data.survey.annotations.marks import Marks
 from m3b.data.survey.ends import Texts, paths_of
 from m3b.data.survey.facts import Value
@@ -21,7 +32,7 @@ def annotations_of(found: Gathering, tables: Sequence[Loaded]) -> list[Annotatio
     images = [group for group in found.groups if group.is_images]
     marks = [
         *in_json.find(found, tables), *in_xml.find(tables), *in_text.find(found), *in_tables.find(tables, images),
-        *contours.find(found), *aperio.find(found), *cvat.find(found), *via.find(found),
+        *contours.find(found), *aperio.find(found), *cvat.find(found), *via.find(found), *run_lengths.find(tables, images),
     ]  # fmt: skip
     return [_fact(found, one, f"a{number}", images) for number, one in enumerate(marks, 1)]
 
@@ -35,7 +46,9 @@ def _fact(found: Gathering, marks: Marks, id: str, images: Sequence[Gathered]) -
         if best:
             group, there, files = best[0].end.owner, best[2], best[3]
             owner = next(one for one in images if one.id == group)
-            fits.decide(marks, _paths(names, best[0], best[1], owner), found.tree.root)
+            paths = _paths(names, best[0], best[1], owner)
+            fits.decide(marks, paths, found.tree.root)
+            run_lengths.decide(marks, paths, found.tree.root)
     total = next((len(one.units) for one in images if one.id == group), 0)
     return Annotation(
         id=id,
@@ -60,6 +73,7 @@ def _fact(found: Gathering, marks: Marks, id: str, images: Sequence[Gathered]) -
         space=marks.space,
         sizes_mm=marks.sizes_mm,
         volumes=marks.volumes,
+        runs=(rule.order, rule.first, rule.relative) if (rule := marks.run_rule) is not None else None,
     )
 
 

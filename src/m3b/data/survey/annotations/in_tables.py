@@ -99,7 +99,7 @@ def _marks(table: Loaded, roles: dict[str, str], images: Sequence[Gathered], *, 
                   shapes={"circle" if ball else "box"}, exact=fact.exact, form=CENTRES if ball else form, ball=ball)  # fmt: skip
     _name_units(marks, roles)
     image = image_column(table, images)
-    label = _class_column(table, roles, image)
+    label = class_column(table, roles, image)
     marks.columns = [*([("image", image)] if image else []), *([("class", label)] if label else []),
                      *sorted(roles.items())]  # fmt: skip
     marks.class_source = label
@@ -183,7 +183,7 @@ def image_column(table: Loaded, images: Sequence[Gathered]) -> str:
     )  # fmt: skip
 
 
-def _class_column(table: Loaded, roles: Mapping[str, str], image: str) -> str:
+def class_column(table: Loaded, roles: Mapping[str, str], image: str) -> str:
     taken = {image, *roles.values()}
     lists = any(column.lists for column in table.fact.columns if column.name in roles.values())
     few = [

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from m3b.data.box_places import Space
+from m3b.data.run_lengths import RunRule
 from m3b.data.survey.annotations.outline import DrawnOutline
 
 Format = Literal[
@@ -21,6 +22,7 @@ Format = Literal[
     "csv_boxes",
     "csv_circles",
     "csv_lists",
+    "csv_runs",
     "json_boxes",
     "rtstruct",
     "dicom_seg",
@@ -47,6 +49,8 @@ class Marks:
         sizes_mm: whether names say that sizes are mm.
         labels: the class of each that is drawn.
         volumes: whether the images that were measured are volumes.
+        runs: of masks as run lengths, the image as it is named and the numbers.
+        run_rule: how these are counted.
     """
 
     format: Format
@@ -76,6 +80,8 @@ class Marks:
     sizes_mm: bool = False
     volumes: bool = False
     space: Space = "pixels"
+    runs: list[tuple[str, list[int]]] = field(default_factory=list)
+    run_rule: RunRule | None = None
 
     def settle(self, form: str) -> None:
         """Take a form, and call the columns after it."""
