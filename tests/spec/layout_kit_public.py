@@ -241,7 +241,25 @@ def text_fields(root: Path, names: Names, rng: random.Random) -> Want:
     return Want("Tell benign from malignant lesions on mammograms", "diagnosis", 24, frozenset(("benign", "malignant")))
 
 
-VARIED = {"text_reports": ("images", "width", "suffix", "gap", "top"), "study_reports": ("top",),
+def two_readers(root: Path, names: Names, rng: random.Random) -> Want:
+    """Masks of one reader for all images, of a second one for the test part alone, and fields of view, in folders side by side."""
+    for part, first, last in (("training", 21, 41), ("test", 1, 21)):
+        for at in range(first, last):
+            folder = root / names.top / part
+            picture(folder / "images" / f"{at:02d}_{part}.tif", 90, SIZE)
+            _mask(folder / "1st_manual" / f"{at:02d}_manual1.gif")
+            if part == "test":
+                _mask(folder / "2nd_manual" / f"{at:02d}_manual2.gif")
+            field = np.zeros(SIZE, np.uint8)
+            field[1:-1, 1:-1] = 255
+            (folder / "mask").mkdir(exist_ok=True)
+            Image.fromarray(field).save(folder / "mask" / f"{at:02d}_{part}_mask.gif")
+    return Want(
+        "Segment the vessels on retinal fundus photographs", "segmentation", 40, frozenset(("vessels",)), tested="test/"
+    )
+
+
+VARIED = {"text_reports": ("images", "width", "suffix", "gap", "top"), "study_reports": ("top",), "two_readers": ("top",),
           "text_fields": ("images", "width", "suffix", "gap", "top")}  # fmt: skip
 
 PUBLIC = tuple(
@@ -249,6 +267,6 @@ PUBLIC = tuple(
     for one in (
         lesion_folders, both_lungs, organ_files, values_in_parentheses, two_phases, two_formats, masks_beside_classes, slides,
         several_labels, uncertain_findings, hidden_grades, explained_codes, boxes_in_a_cell, planes_and_tables, text_reports,
-        study_reports, text_fields,
+        study_reports, text_fields, two_readers,
     )
 )  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -15,6 +16,11 @@ from m3b.data.survey.tokens import pieces
 Signature = tuple[object, ...]
 ANY: Signature = ("?",)
 _SAME_CASES = 0.9
+READER = re.compile(
+    r"(?<![a-z])(reader|rater|observer|annotator|annotation|expert|grader|manual|doctor|radiologist)s?[\W_]*(\d+|[a-z])?(?![a-z])"
+    r"|(?<!\d)\d(st|nd|rd|th)(?![a-z])|(?<![a-z])(first|second|third)(?![a-z])", re.I,
+)  # fmt: skip
+"""How folders are called after who marked what lies in them."""
 _MAX_KEYS = 20_000
 
 
@@ -58,6 +64,8 @@ def same_cases(one: Merged, other: Merged, *, within: bool) -> bool:
         return False  # parts of a split; labelsTr and masksTr are both of one part
     fixed = {level for level, (a, b) in enumerate(zip(one.levels, other.levels, strict=True)) if a != b}
     mine, theirs = (case_keys(group, fixed, within=within) for group in (one, other))
+    if not within and _of_readers(one, other) and min(mine, theirs, key=len) <= max(mine, theirs, key=len):
+        return True  # a second reader may have marked a part of them
     small, large = sorted((len(mine), len(theirs)))
     if not small or small < _SAME_CASES * large:
         return False
@@ -68,6 +76,12 @@ def same_cases(one: Merged, other: Merged, *, within: bool) -> bool:
     # Class folders that number their pictures from one look the same as sequences side by side; masks of their own do not.
     masks = one.signature[0] == "mask" and not (one.beside and other.beside)
     return within or masks or one.signature[-1] == 3 or not _running(mine)
+
+
+def _of_readers(one: Merged, other: Merged) -> bool:
+    """Whether both are masks, of which a folder is called after who marked them: `1st_manual` and `2nd_manual`, `rater1`."""
+    masks = one.signature[0] == "mask" == other.signature[0]
+    return masks and any(READER.search(level) for level in _differing(one, other))
 
 
 def _suffixes(group: Merged) -> set[str]:
