@@ -162,3 +162,18 @@ def test_an_empty_folder_is_not_said_to_hold_documents(tmp_path: Path) -> None:
     (tmp_path / "README.md").write_text("Images follow.")
     said = lacking(survey(tmp_path), Ask("diagnosis", "Tell a from b"))
     assert said.startswith("The folder holds no data, only documents or system files. Name the folder with the images")
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("train-00000-of-00001.parquet", "Write each row's image"),
+        ("s1.ndpi", "Export them as TIFF"),
+        ("t1.mgz", "mri_convert"),
+    ],
+)
+def test_formats_that_are_not_read_are_named(tmp_path: Path, name: str, said: str) -> None:
+    (tmp_path / name).write_bytes(b"PAR1" * 99)
+    told = lacking(survey(tmp_path), Ask("diagnosis", "Tell a from b"))
+    assert f"{Path(name).suffix} files, which m3b does not read" in told
+    assert said in told

@@ -13,6 +13,16 @@ from m3b.data.survey.facts import FileGroup
 from m3b.data.survey.relations import Survey
 
 FORMS = "PNG, JPEG, TIFF, DICOM, NIfTI, MetaImage, NRRD, NPY, NPZ, HDF5, MAT or video"
+_ROWS = "Write each row's image into a file, and the other columns with its name into a table (CSV) beside them."
+_SLIDES = "Export them as TIFF or PNG, whole slides at a level that fits into memory or as patches."
+FOREIGN = {
+    ".parquet": _ROWS, ".arrow": _ROWS, ".feather": _ROWS, ".tfrecord": _ROWS, ".tfrecords": _ROWS, ".mdb": _ROWS, ".lmdb": _ROWS,
+    ".svs": _SLIDES, ".ndpi": _SLIDES, ".mrxs": _SLIDES, ".czi": _SLIDES, ".nd2": _SLIDES, ".lif": _SLIDES, ".vsi": _SLIDES,
+".mnc": "Convert them to NIfTI (`mnc2nii`).", ".par": "Convert them to NIfTI (`dcm2niix`).",
+    ".rec": "Convert them to NIfTI (`dcm2niix`).", ".mgz": "Convert them to NIfTI (`mri_convert`).",
+    ".mgh": "Convert them to NIfTI (`mri_convert`).",
+}  # fmt: skip
+"""Suffix of a format in which medical images come and that is not read -> what to do."""
 NAME_IT = "Name the folder with the images (`--data` of `m3b run`)."
 """A run takes the folder by an option, a look as its argument."""
 MAX_KINDS = 4
@@ -32,7 +42,9 @@ def lacking(survey: Survey, ask: Ask) -> str:
     groups = [group for group in survey.groups if not group.stray]
     images = image_sets(survey, ask.stacks)
     if not images:
-        return _no_images(groups) if survey.files else f"The folder holds no files. {NAME_IT}"
+        return (
+            _foreign(survey.groups) or _no_images(groups) if survey.files else f"The folder holds no files. {NAME_IT}"
+        )
     broken = [group for group in groups if _none_opens(group)]
     if broken and all(group.id in {one.id for one in broken} for group in groups if group.kind in KINDS):
         return _none_open(broken)
@@ -61,6 +73,16 @@ def _no_images(groups: Sequence[FileGroup]) -> str:
     if not groups:
         return f"{_found(groups)} {NAME_IT}"
     return f"{_found(groups)} None of them is an image that m3b reads ({FORMS}). {NAME_IT}"
+
+
+def _foreign(groups: Sequence[FileGroup]) -> str:
+    """Of files in formats that are not read: their names, and how to get at what they hold."""
+    found = [(suffix, group) for group in groups for suffix in group.suffixes if suffix.lower() in FOREIGN]
+    if not found:
+        return ""
+    named = sorted({suffix.lower() for suffix, _ in found})
+    how = " ".join(dict.fromkeys(FOREIGN[suffix] for suffix in named))
+    return f"The folder holds {', '.join(named)} files, which m3b does not read, and no images beside them. {how}"
 
 
 def _none_opens(group: FileGroup) -> bool:
