@@ -24,6 +24,7 @@ NAMED = {
     "王小明/1.dcm": ["王小明"],
     "山田太郎_01.dcm": ["山田太郎"],
     "Yamada_Taro": ["Yamada", "Taro"],
+    "Lawrence_Kellgren": ["Lawrence", "Kellgren"],
     "Dr_Schneider": ["Schneider"],
     "patient_Weber_02": ["Weber"],
     "MRN_1234567.png": ["1234567"],
@@ -33,6 +34,7 @@ PLAIN = """
 Normal_Chest_01.png|Gray_Matter|left_lung|Adam optimizer|train_case_0001.png|Max_Intensity|Iris_Brown|covid_19|lung_opacity
 images_train/patient_001|patient_key|Tumor_Core|IM_20200101_0001.png|高密度影|白质|肺炎_01|左肺_结节|torch.optim.Adam|os.path.join
 Cardiomegaly_Effusion|Anna_Mask|Santa_Maria|Spinal_Cord|pass^k|Rosa_Parks_Hospital|Gaussian_Blur|dice_loss|sub-01_ses-02_T1w
+Grade (Kellgren-Lawrence 0 to 4)|kellgren_lawrence|Child-Pugh|Legg-Calvé-Perthes|Kaplan-Meier|Mann-Whitney|Hunt_Hess_3|Van-Gieson
 """.replace("\n", "|")
 
 

@@ -17,6 +17,7 @@ from spec_kit import picture
 
 from m3b.data.reading import read_mask
 from m3b.data.spec.execute import Executed, execute
+from m3b.data.spec.model import Task
 from m3b.data.spec.named_outlines import OutlineFormat, drawn
 from m3b.data.spec.proposals import Ask, propose, sufficient
 from m3b.data.survey import survey
@@ -159,3 +160,15 @@ def test_an_ellipse_and_its_rectangle_have_one_box(
     assert box == pytest.approx(around(rectangle(low, top, turned)), abs=1e-6)
     sides = (2 * high, 2 * wide) if quarters % 2 else (2 * wide, 2 * high)
     assert (box[2] - box[0], box[3] - box[1]) == pytest.approx(sides, abs=1e-6)
+
+
+@pytest.mark.parametrize(("boxes", "task"), [(False, "segmentation"), (True, "detection")])
+def test_the_only_class_is_called_as_it_was_chosen(tmp_path: Path, boxes: bool, task: Task) -> None:
+    """A selection asked for "tumour", a reading had "polyp" for it: an action and a rejection were spent on the name."""
+    cvat(tmp_path / "raw")
+    ask = Ask(task, "Mark the tumour on colonoscopy images", classes=("tumour",), boxes=boxes)
+    best = propose(survey(tmp_path / "raw"), ask)[0]
+    (tmp_path / "work").mkdir()
+    done = execute(best.spec, tmp_path / "raw", name="set", work=tmp_path / "work")
+    assert list(done.values) == ["tumour"]
+    assert sum(bool(one.boxes) if boxes else one.mask is not None for one in (*done.train, *done.test)) >= 15

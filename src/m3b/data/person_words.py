@@ -42,6 +42,21 @@ VOCABULARY = _set(
     """
 )
 """Words of file names and of the trade: an unlisted word beside a given name is taken for a family name, these are not."""
+EPONYMS = frozenset(
+    tuple(pair.split("-"))
+    for pair in _set(
+        """
+        ann-arbor arnold-chiari bland-altman bloom-richardson budd-chiari calve-perthes charcot-marie child-pugh child-turcotte
+        creutzfeldt-jakob dandy-walker ehlers-danlos ellis-creveld graves-basedow guillain-barre hand-schuller hardy-weinberg
+        henry-gauss hill-sachs hippel-lindau hosmer-lemeshow hunt-hess kaplan-meier kellgren-lawrence klippel-feil
+        klippel-trenaunay kolmogorov-smirnov langer-giedion legg-calve lennox-gastaut lown-ganong mallory-weiss mann-whitney
+        marie-tooth may-grunwald may-thurner mayer-rokitansky osgood-schlatter osler-weber parkinson-white peutz-jeghers
+        richardson-elston rosai-dorfman salter-harris scarff-bloom shapiro-wilk sorensen-dice spetzler-martin stevens-johnson
+        sturge-weber van-gieson weber-rendu wolff-parkinson wright-giemsa zollinger-ellison
+        """
+    )
+)
+"""Scales, diseases, stains and tests that are called after two persons: such a pair names nobody."""
 PARTICLES = _set("de la del der den di da dos du le van von zu bin al el ten ter")
 TITLES = _set(
     """

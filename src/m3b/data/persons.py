@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from m3b.data.person_lists import known_names, plain
-from m3b.data.person_words import PARTICLES, TITLES, VOCABULARY, WEAK
+from m3b.data.person_words import EPONYMS, PARTICLES, TITLES, VOCABULARY, WEAK
 
 _WORD = re.compile(r"[^\W\d_](?:[^\W\d_]|[\u0300-\u036f]|['’](?=[^\W\d_]))*")
 _CAMEL = re.compile(r"[^\W\d_a-zß-öø-ÿ](?:[a-zß-öø-ÿ]|[\u0300-\u036f])+")
@@ -123,7 +123,7 @@ def _pair(one: _Word, two: _Word, *, tight: bool) -> bool:
     if one.style != two.style or (not tight and one.style != "title"):
         return False
     names, a, b = known_names(), plain(one.text), plain(two.text)
-    if a in VOCABULARY or b in VOCABULARY:
+    if a in VOCABULARY or b in VOCABULARY or (a, b) in EPONYMS:
         return False
     strong = [word for word in (a, b) if word in names.given and word not in WEAK]
     if strong and all(word in names.given or word in names.family for word in (a, b)):

@@ -12,7 +12,7 @@ from m3b.data.spec.proposals.attributes import attributes
 from m3b.data.spec.proposals.classes import NO, YES
 from m3b.data.spec.proposals.imagery import ImageSet, image_sets
 from m3b.data.spec.proposals.language import named, shared
-from m3b.data.spec.proposals.naming import objects
+from m3b.data.spec.proposals.naming import called, objects
 from m3b.data.spec.proposals.surroundings import around, leave_out
 from m3b.data.survey.annotations.box_columns import FORMS
 from m3b.data.survey.annotations.fits import AXES, EITHER, OUTSIDE, REPEATED, SIZE, UNMEASURED, WHERE
@@ -61,10 +61,11 @@ def _proposal(survey: Survey, ask: Ask, images: ImageSet, one: Annotation, files
     around_it = around(survey, images)
     names, nothing = _names(one, ask)
     wanted = _wanted(names, ask)
+    own = called(wanted, ask)
     own_file = (one.files > 1 and one.format in AN_IMAGE) or ("image", FILE) in one.columns
     healthy = one.format == UNLISTED_HEALTHY
     part = Boxes.model_validate(
-        {"format": one.format, "files": files, "classes": {name: _texts(one, name) for name in wanted}, "space": one.space,
+        {"format": one.format, "files": files, "classes": {own[name]: _texts(one, name) for name in wanted}, "space": one.space,
          "sizes_mm": one.sizes_mm,
          "columns": dict(one.columns), "image": "{stem}" if own_file else "{name}", "rule": "stem",
          "empty": "healthy" if healthy else "leave_out"}

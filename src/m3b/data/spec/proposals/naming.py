@@ -48,6 +48,13 @@ def wanted(names: Sequence[str], ask: Ask) -> list[str]:
     )
 
 
+def called(names: Sequence[str], ask: Ask) -> dict[str, str]:
+    """Class of the files -> what the index calls it: the one class that was chosen, where the files have one alone."""
+    if len(names) == 1 and len(ask.classes) == 1:
+        return {names[0]: ask.classes[0]}
+    return {name: name for name in names}
+
+
 def objects(request: str) -> list[str]:
     """What a request wants marked: the words after its verb up to a preposition."""
     found = _MARKED.search(request)

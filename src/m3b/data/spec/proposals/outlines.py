@@ -12,7 +12,7 @@ from m3b.data.spec.proposals.ask import Ask, Proposal
 from m3b.data.spec.proposals.attributes import attributes
 from m3b.data.spec.proposals.imagery import ImageSet
 from m3b.data.spec.proposals.language import shared, words
-from m3b.data.spec.proposals.naming import objects, other_organs, wanted
+from m3b.data.spec.proposals.naming import called, objects, other_organs, wanted
 from m3b.data.spec.proposals.surroundings import around, leave_out
 from m3b.data.survey.annotations.marks import UNNAMED
 from m3b.data.survey.annotations.run_lengths import ORDER, SIZES
@@ -52,7 +52,9 @@ def propose_outlines(survey: Survey, ask: Ask, sets: Mapping[str, ImageSet]) -> 
 def _reading(survey: Survey, ask: Ask, annotation: tuple[Annotation, Files], images: ImageSet) -> Proposal:
     one, files = annotation
     spelled = _spelled(one, ask)
-    classes = wanted(list(spelled), ask)
+    chosen = wanted(list(spelled), ask)
+    own = called(chosen, ask)
+    spelled, classes = {own.get(name, name): texts for name, texts in spelled.items()}, [own[name] for name in chosen]
     several = len(classes) > 1 and one.format != "rtstruct"
     part = Masks.model_validate({
         "files": files, "format": one.format, "combine": "classes" if several else "one",
@@ -67,7 +69,7 @@ def _reading(survey: Survey, ask: Ask, annotation: tuple[Annotation, Files], ima
         split=around_it.split, left_out=leave_out(survey, {one.images, one.group}, {}),
     )  # fmt: skip
     unclear = _unclear(ask, one, images, classes)
-    told = (*_told(one, ask, images, several, classes), *around_it.evidence)
+    told = (*_told(one, images, several, spelled, classes), *around_it.evidence)
     place = one.path if one.files == 1 or not one.group or one.format == "coco" else survey.group(one.group).template
     title = f"{images.title}, {WORD[one.format]} from {place} ({one.format})"
     doubts = (*([unclear] if unclear else []), *around_it.doubts)
@@ -103,15 +105,22 @@ def _spelled(one: Annotation, ask: Ask) -> dict[str, tuple[str, ...]]:
     }
 
 
-def _told(one: Annotation, ask: Ask, images: ImageSet, several: bool, classes: list[str]) -> list[str]:
+def _told(
+    one: Annotation, images: ImageSet, several: bool, spelled: Mapping[str, tuple[str, ...]], classes: list[str]
+) -> list[str]:
     counts = ", ".join(f"{value.text} {value.count:,}" for value in one.classes[:12])
     on = (
         f"{one.images_found:,} series" if one.format in IN_DICOM else f"{one.images_found:,} of {images.count:,} images"
     )
     told = [f"{one.items:,} {WORD[one.format]} on {on}: {counts}"]
+    told += [
+        f"{spelled[name][0]} is {name}"
+        for name in classes
+        if not {name, UNNAMED} & set(spelled[name]) and not one.numbers
+    ]
     if several:
         told.append(f"a mask a class, which may overlap: {', '.join(classes[:12])}")
-    if left := [name for name in _spelled(one, ask) if name not in classes]:
+    if left := [name for name in spelled if name not in classes]:
         told.append(f"not asked for, so background: {', '.join(left[:12])}")
     return [*told, *(f"{count} marks: {code.replace('_', ' ')}" for code, count in one.faults)]
 
