@@ -68,10 +68,10 @@ def main(argv: list[str] | None = None) -> None:
     said = fit_minutes(plan, options.set)
     facts["start"] = start_from(plan, options.set, override, **plan["network"])
     found = costs(plan, facts["cases"])
-    hurried = hurry(plan, stage_steps(plan, found, facts["cases"]), facts["cases"], given(options.set))
-    found = costs(plan, facts["cases"]) if hurried else found  # images that are not altered take less time
     if not given(options.set) & {"warm_share", "words_share"}:
         said += share_out(plan, found, facts["cases"])
+    hurried = hurry(plan, stage_steps(plan, found, facts["cases"]), facts["cases"], given(options.set))
+    found = costs(plan, facts["cases"]) if hurried else found  # images that are not altered take less time
     steps = stage_steps(plan, found, facts["cases"])
     said += hurried
     save_plan(plan)
