@@ -15,7 +15,7 @@ from m3b.data.reading import read_image
 from m3b.data.records import Channels
 from m3b.data.spec.execute import Executed, execute
 from m3b.data.spec.model import IndexSpec
-from m3b.data.spec.proposals import Ask, Proposal, propose, sufficient
+from m3b.data.spec.proposals import Ask, Proposal, propose, rival, sufficient
 from m3b.data.survey import survey
 
 GRID, COARSE = (16, 18, 12), (8, 9, 6)
@@ -128,3 +128,16 @@ def test_views_in_one_group_are_cases_of_their_own_and_it_is_said(tmp_path: Path
     assert len([*made.train, *made.test]) == 24
     assert not {one.patient for one in made.train} & {one.patient for one in made.test}
     assert any(one.startswith("several views (frontal, lateral): each image is a case") for one in best.evidence)
+
+
+def test_the_same_channels_in_another_order_are_no_other_reading(tmp_path: Path) -> None:
+    """Each sequence led a reading of its own, "borne out as well", though all had the same channels and masks."""
+    root = tmp_path / "raw"
+    for at in range(10):
+        for name in ("flair", "t1c"):
+            volume(root / f"patient_{at:03d}" / f"{name}.nii.gz", GRID, 1.0)
+        volume(root / f"patient_{at:03d}" / "lesion_mask.nii.gz", GRID, 1.0, mask=True)
+    found = propose(survey(root), Ask("segmentation", "Segment lesions on FLAIR and T1c MRI"))
+    several = [one for one in found if one.spec.images.channels]
+    assert len(several) == 1
+    assert rival(found) == ""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from m3b.data import kinds
-from m3b.data.spec.model import FromPath
+from m3b.data.spec.model import FromPath, IndexSpec
 from m3b.data.spec.proposals.ask import Ask, Proposal
 from m3b.data.spec.proposals.attributes import without_taught
 from m3b.data.spec.proposals.boxes import propose_boxes
@@ -41,8 +42,19 @@ def propose(survey: Survey, ask: Ask, most: int = 5) -> list[Proposal]:
     found.sort(key=lambda one: (-round(one.score, 3), one.title))
     unique: dict[str, Proposal] = {}
     for one in found:
-        unique.setdefault(one.spec.model_dump_json(exclude={"left_out"}), one)
+        unique.setdefault(_what(one.spec), one)
     return _settled(list(unique.values()))[:most]
+
+
+def _what(spec: IndexSpec) -> str:
+    """What a reading says, as a key: the same channels in another order say the same."""
+    said = spec.model_dump(mode="json", exclude={"left_out"})
+    if spec.images.channels:
+        said["images"] = sorted(one.files.pattern for one in spec.images.channels)
+        for part, how in (("masks", ("by", "image", "case")), ("boxes", ("image",))):
+            said[part] = {name: value for name, value in (said[part] or {}).items() if name not in how}
+        said = {name: said[name] for name in ("task", "images", "labels", "masks", "boxes", "report", "value")}
+    return json.dumps(said, sort_keys=True)
 
 
 def _settled(found: list[Proposal]) -> list[Proposal]:
