@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from m3b.data.spec.grouping import grouped_by
+from m3b.data.spec.grouping import grouped_by, readable
 from m3b.data.spec.model import IndexSpec
 
 BASE = {
@@ -24,3 +24,11 @@ def test_what_groups_images_is_told_in_words() -> None:
     tag = IndexSpec.model_validate({**BASE, "patient": {"keyword": "PatientID"}})
     assert grouped_by(tag) == "the DICOM header field PatientID"
     assert grouped_by(IndexSpec.model_validate(BASE)) == ""
+
+
+def test_patterns_of_a_survey_are_shown_without_their_signs() -> None:
+    """Users were told of patients by "the part {name0} of scans/{name0}(?i:.png)"."""
+    plain = r"re:scans/(?P<level1>\d+)/(?P<name0>\d+)(?P<name1>[^\W\d_]+)(?i:\.nii\.gz|\.nii)"
+    assert readable(plain) == "scans/{level1}/{name0}{name1}.nii.gz|.nii"
+    inner = r"re:(?:(?=(?:[^/]*/)*[^/]*(?i:isic)[\W_]?(?P<name_isic>\d+)[^/]*$))?skin/(?P<name>[^/]+?)(?i:\.jpg)"
+    assert readable(inner) == "skin/{name}.jpg"

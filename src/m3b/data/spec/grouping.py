@@ -37,6 +37,12 @@ def readable(pattern: str) -> str:
         elif text.startswith("(?P<", at):
             name = text[at + 4 : text.index(">", at)]
             told, at = f"{told}{{{name}}}", _closed(text, at)
+        elif text.startswith("(?i:", at):  # of endings, whose case does not matter
+            end = _closed(text, at)
+            told, at = told + readable(f"re:{text[at + 4 : end - 1]}"), end
+        elif text.startswith("(?:(?=", at):  # what is looked for within a free name
+            end = _closed(text, at)
+            at = end + text.startswith("?", end)
         else:
             told, at = told + text[at], at + 1
     return told
