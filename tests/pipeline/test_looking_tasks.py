@@ -50,7 +50,7 @@ def objects(root: Path) -> None:
     for at in range(30):
         picture(root / "images" / f"smear_{at:02d}.png", at)
         for kind, left in (("red", 4), ("white", 24 if at else 30))[: 1 if at % 10 == 0 else 2]:
-            rows.append(f"smear_{at:02d}.png,{left + at % 5},{5 + at % 7},{left + 12},{22 + at % 3},{kind}")
+            rows.append(f"smear_{at:02d}.png,{left + at % 5},{5 + at % 7},{left + 7},{22 + at % 3},{kind}")
     (root / "cells.csv").write_text("\n".join(rows) + "\n")
 
 

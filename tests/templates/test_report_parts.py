@@ -307,3 +307,8 @@ def test_what_was_set_and_what_begins_pretrained_is_left(get: Get) -> None:
         plan = _hasty(**network)
         assert hurry(plan, few, 160, set()) == []
         assert plan == _hasty(**network)
+
+
+def test_a_plan_without_findings_has_no_stages(get: Get) -> None:
+    plan = _hasty()
+    assert "not altered" in " ".join(get("Utils.thrift").hurry(plan, {"report": 100}, 160, set()))

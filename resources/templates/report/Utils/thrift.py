@@ -25,7 +25,7 @@ def hurry(plan: dict[str, Any], steps: Mapping[str, int], cases: int, named: set
     if "lr" not in named and sum(steps.values()) < FEW:
         plan["lr"] = RATE
         said.append(f"lr {RATE}, since the steps are few")
-    epochs = (steps["encoder"] + steps["report"]) / epoch_steps(plan, cases)
+    epochs = (steps.get("encoder", 0) + steps["report"]) / epoch_steps(plan, cases)
     share = min(1.0, max(0.0, (epochs - SPARE) / (PLENTY - SPARE)))
     if share < 1 and not any(name.partition(".")[0] == "augment" for name in named):
         plan["augment"] = {
