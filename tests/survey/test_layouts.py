@@ -354,7 +354,7 @@ def test_dicom_files_without_extension_and_a_table(tmp_path: Path) -> None:
     ("cell", "rule"),
     [
         ("scans/{at:03d}.png", "path"), ("C:\\data\\scans\\{at:03d}.png", "tail"), ("{at:03d}.png", "name"),
-        ("{at:03d}", "stem"), ("{at}", "number"), ("../raw/{at:03d}.PNG", "name"), ("{at:03d}.tif", "stem"),
+        ("{at:03d}", "stem"), ("{at}", "unpadded"), ("case {at}", "number"), ("../raw/{at:03d}.PNG", "name"), ("{at:03d}.tif", "stem"),
     ],
 )  # fmt: skip
 def test_a_column_names_files_in_any_spelling(tmp_path: Path, cell: str, rule: str) -> None:
@@ -371,6 +371,18 @@ def test_a_column_names_files_in_any_spelling(tmp_path: Path, cell: str, rule: s
     assert (column.type, [(value.text, value.count) for value in column.values]) == (
         "category", [("Sick", 8), ("well", 5)],
     )  # fmt: skip
+
+
+def test_a_column_names_files_with_several_numbers_padded_otherwise(tmp_path: Path) -> None:
+    rows = ["file,finding"]
+    for at in range(1, 13):
+        picture(tmp_path / "scans" / f"covid-19-case-{at:05d}-day{at % 2}.JPG", seed=at)
+        rows.append(f"covid-19_case_{at}_day{at % 2}.jpg,{'sick' if at % 3 else 'well'}")
+    rows += ["covid-191-case-1-day0.jpg,well", "covid-19-case-11-day10.jpg,well"]
+    write(tmp_path / "table.csv", "\n".join(rows))
+    found = look(tmp_path)
+    join = join_of(found, "file", group_of(found, "scans").id)
+    assert (join.rule, join.left_matched, join.right_matched, join.most_right) == ("unpadded", 12, 12, 1)
 
 
 def test_running_numbers_join_by_their_column_s_name_only(tmp_path: Path) -> None:

@@ -97,7 +97,7 @@ def _few(texts: list[str]) -> tuple[str, ...]:
 
 def _chance(left: Texts, right: Texts, rule: Rule) -> float:
     """How much of the left side would be matched by numbers drawn at random from its range."""
-    bare = rule == "exact" and all(text.strip().isdigit() for text in right.counts)
+    bare = rule in ("exact", "unpadded") and all(key.isdigit() for key in right.by_key(rule))
     numbers = [int(key) for key in right.by_key("number")] if rule == "number" or bare else []
     mine = [int(key) for key in left.by_key("number")] if numbers else []
     if not numbers or not mine or len(numbers) < len(right.counts) // 2 or len(mine) < len(left.counts) // 2:

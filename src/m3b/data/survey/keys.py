@@ -8,11 +8,13 @@ from functools import lru_cache
 from m3b.data.survey.kinds import cut
 from m3b.data.survey.relations import Rule
 
-PATH_RULES: tuple[Rule, ...] = ("path", "tail", "name", "stem", "folded", "number")
+PATH_RULES: tuple[Rule, ...] = ("path", "tail", "name", "stem", "folded", "unpadded", "number")
 """For cells against files, the strictest first."""
 VALUE_RULES: tuple[Rule, ...] = ("exact", "prefixed", "number")
 """For cells against parts, levels, tags and other cells."""
 _GAPS = re.compile(r"[\s_\-.]+")
+_GAPS_IN_NUMBERS = re.compile(r"(?<=\d)[\s_\-.]+(?=\d)")
+_ZEROS = re.compile(r"(?<!\d)0+(?=\d)")
 _WORDS_BESIDE = 24
 """Characters beside its number from which a text is more than a numbered name."""
 _ONE_NUMBER = re.compile(r"\D*?0*(\d+)\D*")
@@ -41,11 +43,18 @@ def key(rule: Rule, text: str) -> str:
     if rule == "name":
         return name if "." in name else ""
     stem = cut(name)[0]
-    return stem if rule == "stem" else _GAPS.sub("", stem)
+    if rule == "stem":
+        return stem
+    return _unpadded(stem) if rule == "unpadded" else _GAPS.sub("", stem)
 
 
 def _last(text: str) -> str:
     return text.replace("\\", "/").rstrip("/").rpartition("/")[2]
+
+
+def _unpadded(stem: str) -> str:
+    """`Scan-007 b` and `scan_7-b` are one; `1-05` and `15` are not."""
+    return "/".join(_ZEROS.sub("", _GAPS.sub("", part)) for part in _GAPS_IN_NUMBERS.split(stem))
 
 
 def _number(text: str) -> str:

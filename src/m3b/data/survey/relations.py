@@ -9,12 +9,12 @@ from m3b.data.survey.table_facts import Annotation, Legend, Table
 
 _Named = TypeVar("_Named", FileGroup, Table)
 
-Rule = Literal["path", "tail", "name", "stem", "number", "folded", "exact", "prefixed"]
+Rule = Literal["path", "tail", "name", "stem", "number", "folded", "unpadded", "exact", "prefixed"]
 """How two texts are brought to one key, from the strictest to the loosest; `m3b.data.survey.keys.key` computes it.
 
 path: relative path with `/`; tail: the last folder and the name; name: file name; stem: without suffixes; number: the
-digits without leading zeros; folded: the stem without spaces, `-`, `_` and `.`; exact: as it stands; prefixed: of a
-part, the word before it and its value, folded. None minds case.
+digits without leading zeros; folded: the stem without spaces, `-`, `_` and `.`; unpadded: folded, its numbers without
+leading zeros; exact: as it stands; prefixed: of a part, the word before it and its value, folded. None minds case.
 """
 
 
