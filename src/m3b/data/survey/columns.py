@@ -93,6 +93,11 @@ def _separator(cells: Sequence[str]) -> str:
     return ""
 
 
+_DIGITS = re.compile(r"\d+")
+_SHORT = 24
+"""Characters of a numbered name."""
+
+
 def _type(filled: Counter[str], folded: int, total: int) -> ColumnType:
     if not filled:
         return "empty"
@@ -110,9 +115,16 @@ def _type(filled: Counter[str], folded: int, total: int) -> ColumnType:
         return "text"
     if folded <= MAX_VALUES and (folded <= 0.5 * total or folded <= 2):
         return "category"
-    if words <= 1.5:
+    if words <= 1.5 or _numbered(values):
         return "identifier" if folded > 0.5 * total else "category"
     return "category" if folded <= 0.2 * total else "text"
+
+
+def _numbered(values: Sequence[str]) -> bool:
+    """Whether values differ by their numbers alone, and are no sentences: `Patient 7`, `Scan 12 left`."""
+    named = (cell for cell in values if _DIGITS.search(cell) and len(cell) <= _SHORT and not cell.strip().endswith("."))
+    kinds = Counter(_DIGITS.sub("", fold(cell)) for cell in named)
+    return sum(count for _, count in kinds.most_common(2)) > 0.9 * len(values)
 
 
 def _number(cell: str) -> bool:
