@@ -14,6 +14,7 @@ import pytest
 import target_kit as kit
 
 from m3b import Pipeline, load_model
+from m3b.data.reading import shared
 from m3b.errors import ModelError
 from m3b.run.result import Result
 
@@ -111,13 +112,14 @@ def test_masks_on_two_sequences_a_case(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_masks_out_of_segments_among_the_slices(tmp_path: Path) -> None:
-    """Slices and segmentation lie in one folder under running numbers; the list of slices is a volume in its geometry."""
+    """Slices and segmentation lie in one folder under running numbers: the slices alone are the volume, as a folder or a list."""
     data = kit.mixed_dicom(tmp_path / "exports")
     result = whole_run(data, "Segment the round and square inserts on CT", tmp_path / "run")
     assert named(result) == ("segmentation", "dice")
     assert labels(result) == SHAPES
     cases = index(result)
-    assert {len(case["image_path"]) for case in cases} == {kit.DEPTH}
+    assert {case["image_path"].split("/")[-1] for case in cases} == {f"p{at:03d}" for at in range(16)}
+    assert {shared().probe(str(data / f"p{at:03d}"))[2] for at in range(16)} == {kit.DEPTH}
     slices = [data / "p000" / f"{at:04d}.dcm" for at in range(kit.DEPTH)]
     [answer] = load_model(str(result.model_dir)).predict([slices], out=tmp_path / "out")
     assert all(file.is_file() for file in answer.masks.values())

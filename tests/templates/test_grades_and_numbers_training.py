@@ -50,9 +50,19 @@ def test_intervals_hold_what_they_promise(parts: ModuleType) -> None:
     held = []
     for _ in range(400):
         errors = rng.normal(0, 3, 30)
-        held.append((np.abs(rng.normal(0, 3, 50)) <= reach(errors)).mean())
+        held.append((np.abs(rng.normal(0, 3, 50)) <= reach(errors)[0]).mean())
     assert 0.88 < np.mean(held) < 0.95
-    assert reach(np.arange(5.0)) is None, "five cases cannot say where nine in ten lie"
+    assert reach(np.arange(40.0))[1] == 0.9
+    assert reach(np.arange(3.0)) is None
+
+
+def test_an_interval_of_few_cases_promises_less(parts: ModuleType) -> None:
+    """With eight held-out cases no interval was told at all."""
+    reach = importlib.import_module("Utils.numbers").reach
+    assert reach(np.arange(8.0)) == (7.0, 0.889)
+    rng = np.random.default_rng(1)
+    held = [np.mean(np.abs(rng.normal(0, 3, 50)) <= reach(rng.normal(0, 3, 5))[0]) for _ in range(2000)]
+    assert 0.81 < np.mean(held) < 0.86, "five of six"
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,8 @@ from Utils.kinds import Classes, Record
 
 LEVEL = 0.9
 """Share of cases whose true number an interval shall hold."""
+FEWEST = 4
+"""Held-out cases from which on there is an interval: the largest of four errors holds for four of five."""
 STRATA = 5
 
 
@@ -22,12 +24,16 @@ def facts_of(values: Sequence[float]) -> dict[str, float]:
     return {"centre": centre, "scale": round(scale, 6), **ends}
 
 
-def reach(errors: np.ndarray, level: float = LEVEL) -> float | None:
-    """Half the width of an interval that holds the true number of a new case with this probability, from the errors on
-    cases that training has not seen (split conformal prediction; Lei et al., 2018); None where they are too few."""
+def reach(errors: np.ndarray, level: float = LEVEL) -> tuple[float, float] | None:
+    """Half the width of an interval that holds the true number of a new case, and how surely, from the errors on cases that
+    training has not seen (split conformal prediction; Lei et al., 2018).
+
+    Of n cases the largest error says it for n of n + 1: where `level` is more than that, it is what is told. None of too few."""
     errors = np.sort(np.abs(errors))
-    place = int(np.ceil((len(errors) + 1) * level))
-    return float(errors[place - 1]) if 0 < place <= len(errors) else None
+    if len(errors) < FEWEST:
+        return None
+    place = min(int(np.ceil((len(errors) + 1) * level)), len(errors))
+    return float(errors[place - 1]), round(min(level, place / (len(errors) + 1)), 3)
 
 
 class Numbers(Classes):
@@ -69,15 +75,16 @@ class Numbers(Classes):
         """How outputs become numbers, and how wide an interval around them is."""
         found = reach((self.scores(logits) - self.scores(labels))[:, 0])
         told = {"temperature": 1 / self.scale, "bias": self.centre, "thresholds": []}
-        interval = {"interval": {"reach": found, "level": LEVEL}} if found is not None else {}
-        return {**told, **interval, "figures": {"interval_reach": found, "interval_level": LEVEL, "cases": len(logits)}}
+        wide, level = found or (None, LEVEL)
+        interval = {"interval": {"reach": wide, "level": level}} if found else {}
+        return {**told, **interval, "figures": {"interval_reach": wide, "interval_level": level, "cases": len(logits)}}
 
     def row(self, record: Record, score: np.ndarray, truth: np.ndarray) -> dict[str, Any]:
         return {"value": float(record["value"]), "predicted": round(float(score[0]), 5)}
 
     def told(self, metrics: Mapping[str, Any], held: str) -> str:
         figures, wide = metrics["validation"], metrics["calibration"]["interval_reach"]
-        within = f"; 9 in 10 lie within {wide:.4g} of it" if wide is not None else ""
+        within = f"; {metrics['calibration']['interval_level']:.0%} lie within {wide:.4g} of it" if wide is not None else ""
         return (
             f"validation mean absolute error {figures['mae']}, RMSE {figures['rmse']} {self.names[0]} on {held}; "
             f"{figures['skill']:.0%} less than the median of the training cases{within}"

@@ -8,19 +8,25 @@ from m3b.data.spec.model import IndexSpec, Text
 from m3b.data.spec.proposals.ask import Ask, Proposal
 from m3b.data.spec.proposals.attributes import attributes
 from m3b.data.spec.proposals.imagery import ImageSet, image_sets
-from m3b.data.spec.proposals.language import telling
+from m3b.data.spec.proposals.language import telling, words
 from m3b.data.spec.proposals.parted import Tables, joined_tables
+from m3b.data.spec.proposals.study_views import study_views
 from m3b.data.spec.proposals.surroundings import around, image_key, leave_out, with_patient
+from m3b.data.spec.proposals.vocabulary import VIEWS
 from m3b.data.survey.relations import Survey
 from m3b.data.survey.table_facts import Column
 
 FINDINGS = telling("finding findings report text description caption observation befund beschreibung informe hallazgos")
 IMPRESSION = telling("impression conclusion summary opinion beurteilung conclusion impresion")
 
+SHARED = 0.75
+"""Different texts an image up to which the views of a study have one together: half with two views, a few corrected."""
+
 
 def propose_reports(survey: Survey, ask: Ask) -> Iterator[Proposal]:
     """Every reading with reports."""
-    sets = image_sets(survey, ask.stacks)[:8]
+    known = image_sets(survey, ask.stacks)[:8]
+    sets = [*known, *study_views(survey, known, frozenset(words(ask.request)))]
     most = max((tables.files for images in sets for tables in joined_tables(survey, images)), default=1)
     for images in sets:
         if images.member is not None:
@@ -28,7 +34,7 @@ def propose_reports(survey: Survey, ask: Ask) -> Iterator[Proposal]:
         for tables in joined_tables(survey, images):
             names = {column.name for part in tables.parts for column in part.columns if _is_prose(column)}
             prose = [column for column in tables.first.columns if column.name in names]
-            if not prose:
+            if not prose or not _one_text_a_study(images, tables, prose):
                 continue
             made = _reading(survey, ask, images, tables, prose, most)
             if made is not None:
@@ -49,8 +55,9 @@ def _reading(
     around_it = with_patient(around(survey, images), tables.patient(survey, images))
     join = tables.join
     split = tables.split(survey, images) or around_it.split
-    several = join.most_right > 1
-    case = image_key(images, join) if several else images.images.case
+    views = images.images.several == "views"
+    several = views or join.most_right > 1
+    case = image_key(images, join) if several and not views else images.images.case
     spec = IndexSpec(
         task="report", images=images.images.model_copy(update={"case": case, "several": "views" if several else "one"}),
         report=text, patient=around_it.patient,
@@ -60,7 +67,7 @@ def _reading(
     )  # fmt: skip
     names = {column.name for column in (findings, impression) if column}
     filled = sum(max(c.filled for c in part.columns if c.name in names) for part in tables.parts)
-    total = sum(group.count for group in images.groups)
+    total = sum(group.count for group in images.groups[: 1 if views else None])
     if tables.split(survey, images) is not None:
         around_it.evidence.append(f"the data set's own split: {tables.title}")
     named = ", ".join(f"{column.name!r}" for column in (findings, impression) if column)
@@ -68,22 +75,33 @@ def _reading(
         f"text from {named} of {tables.title}: {filled:,} of {tables.rows:,} rows have one",
         f"{tables.files:,} of {total:,} images have a row",
     ]
-    if several:
+    if views:
+        told.append(f"{images.count:,} studies of several views each, with one text: what is beside the view in their names")
+    elif several:
         told.append("the images of one row are the views of one study")
     doubts = list(around_it.doubts)
-    if tables.named > 1.2 * tables.matched:
+    if tables.named > 1.2 * tables.matched and not views:
         doubts.insert(0, f"{tables.title} names {tables.named - tables.matched:,} that are not here")
     score = 0.45 + (0.2 if findings and telling(findings.name) & FINDINGS else 0.0) + (0.05 if impression else 0.0)
     score += 0.15 * max((len(telling(c.name) & ask.words) > 0 for c in (findings, impression) if c), default=0)
+    asked = images.single is not None and set(words(images.single.template)) & VIEWS & set(words(ask.request))
+    score += 0.1 if views or asked else 0.0
     score *= 0.4 + 0.6 * min(1.0, tables.files / max(total, 1))
     score *= 0.7 + 0.3 * min(1.0, tables.files / max(most, 1))
     return Proposal(
         spec,
-        f"{images.title}, reports from {tables.title}",
+        f"{images.groups[0].title + ' with other views' if views else images.title}, reports from {tables.title}",
         min(1.0, score),
         (*told, *around_it.evidence),
         tuple(doubts),
     )
+
+
+def _one_text_a_study(images: ImageSet, tables: Tables, prose: list[Column]) -> bool:
+    """Whether a table of a row an image says the same of all views of a study; of other sets and tables, always."""
+    if images.images.several != "views" or tables.join.most_right > 1 or tables.rows < 2 * images.count:
+        return True
+    return max(column.distinct for column in prose) <= SHARED * tables.rows
 
 
 def _is_prose(column: Column) -> bool:

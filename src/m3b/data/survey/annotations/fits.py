@@ -26,6 +26,8 @@ UNMEASURED = "unmeasured"
 """The fault of boxes of which no image could be looked at."""
 IMAGES = 40
 """Images that are measured."""
+MIN_DRAWN = 6
+"""Boxes from which on whole numbers are no accident."""
 FIT = 0.98
 SLACK = 1.02
 Fits = dict[tuple[str, Space], float]
@@ -146,9 +148,9 @@ def _space(marks: Marks, good: set[tuple[str, Space]], measured: Sequence[tuple[
         open_axes = not native
     else:
         mm, open_axes = ("lps" if "lps" in some else "ras"), False
-    if "pixels" in some and not marks.in_mm and not _same(marks, mm, measured):
-        marks.faults[WHERE] = len(marks.drawn)
     if "pixels" in some and not marks.in_mm:
+        if not _same(marks, mm, measured) and not _on_voxels(marks, mm, measured):
+            marks.faults[WHERE] = len(marks.drawn)
         return "pixels"
     if open_axes:
         marks.faults[AXES] = len(marks.drawn)
@@ -162,6 +164,16 @@ def _same(marks: Marks, mm: Space, measured: Sequence[tuple[Numbers, BoxGrid]]) 
         (to_voxels(formed(form, one), grid, mm, ball=marks.ball), formed(form, one)) for one, grid in measured
     )
     return all(max(abs(a - b) for a, b in zip(first, second, strict=True)) <= 1 for first, second in pairs)
+
+
+def _on_voxels(marks: Marks, mm: Space, measured: Sequence[tuple[Numbers, BoxGrid]]) -> bool:
+    """Whether boxes were drawn on voxels and written as such: their numbers are whole, and of mm would be none on a voxel's
+    edge or middle."""
+    if len(measured) < MIN_DRAWN or any(value % 1 for numbers, _ in measured for value in numbers):
+        return False
+    form = marks.form if marks.form != OPEN else CORNERS
+    off = [to_voxels(formed(form, one), grid, mm, ball=marks.ball) for one, grid in measured]
+    return sum(any(abs(2 * value - round(2 * value)) > 0.02 for value in box) for box in off) > len(off) / 2
 
 
 def _sizes(marks: Marks, measured: Sequence[tuple[Numbers, BoxGrid]]) -> None:

@@ -1,0 +1,78 @@
+"""Studies of several views under names of their own: `s012_frontal.png` and `s012_lateral.png` are one case of a report."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from m3b.data.spec.model import Files
+from m3b.data.spec.proposals.imagery import ImageSet
+from m3b.data.spec.proposals.language import words
+from m3b.data.spec.proposals.vocabulary import VIEWS
+from m3b.data.survey.facts import FileGroup
+from m3b.data.survey.relations import Survey
+
+MOST = 6
+"""Views of a study."""
+_SLOT = re.compile(r"\(\?P<(\w+)>")
+_BARE = re.compile(r"\w+")
+_LETTERS_FIRST, _LETTERS_LAST = re.compile(r"^[A-Za-z]+"), re.compile(r"[A-Za-z]+$")
+
+
+def study_views(survey: Survey, sets: Sequence[ImageSet], asked: frozenset[str]) -> Iterator[ImageSet]:
+    """The sets whose images are views of studies, with a study as their case.
+
+    Args:
+        asked: words of the request; where it names views, these sets are not what it means.
+    """
+    for one in sets:
+        made = _within(one) if one.single is not None else _beside(survey, one)
+        if made is not None and not made[1] & asked:
+            yield made[0]
+
+
+def _within(one: ImageSet) -> tuple[ImageSet, frozenset[str]] | None:
+    """Of one group in whose names a part tells the view."""
+    group = one.groups[0]
+    for part in group.parts:
+        values = [value.text for value in part.values]
+        if 2 <= len(values) <= MOST and part.distinct == len(values) and all(map(_is_view, values)):
+            views = frozenset(word for text in values for word in words(text))
+            return _of_cases(one, one.images.files, part.slot.replace(".", "_"), group.count // len(values)), views
+    return None
+
+
+def _beside(survey: Survey, one: ImageSet) -> tuple[ImageSet, frozenset[str]] | None:
+    """Of groups that pair one to one and whose names differ in the view alone."""
+    first, *others = one.groups
+    if not others or len(one.groups) > MOST or not all(_paired(survey, first, other) for other in others):
+        return None
+    patterns = [group.pattern for group in one.groups]
+    head = _LETTERS_LAST.sub("", os.path.commonprefix(patterns))  # `left` and `lateral` begin alike
+    rests = [text[len(head) :] for text in patterns]
+    tail = _LETTERS_FIRST.sub("", os.path.commonprefix([text[::-1] for text in rests])[::-1])
+    names = [text[: len(text) - len(tail)] for text in rests]
+    if not all(map(_is_view, names)) or not all(map(_BARE.fullmatch, names)):
+        return None
+    files = Files(pattern=f"re:{head}(?P<view>{'|'.join(names)}){tail}")
+    views = frozenset(word for text in names for word in words(text))
+    return _of_cases(one, files, "view", first.count), views
+
+
+def _of_cases(one: ImageSet, files: Files, view: str, count: int) -> ImageSet:
+    slots = [name for name in _SLOT.findall(files.pattern) if name != view]
+    case = "/".join(f"{{{name}}}" for name in slots)
+    images = one.images.model_copy(update={"files": files, "case": case, "several": "views"})
+    return replace(one, images=images, count=count)
+
+
+def _paired(survey: Survey, first: FileGroup, other: FileGroup) -> bool:
+    ends = {first.id, other.id}
+    return any(pair.kind == "one_to_one" and {pair.left, pair.right} == ends for pair in survey.pairings)
+
+
+def _is_view(text: str) -> bool:
+    named = set(words(text))
+    return bool(named) and named <= VIEWS
