@@ -21,6 +21,7 @@ LEFT = (
     ".run.json.4711",
     ".report.html.4711",
     "locked/.raw.json.4711",
+    "readings/.asked.json.4711",
     "locked/.model.part/weights.bin",
     "locked/model.accepted/predict.py",
     "locked/predictions.json.accepted",

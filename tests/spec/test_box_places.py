@@ -119,6 +119,25 @@ def test_voxels_that_are_mm_too_are_asked_about(tmp_path: Path) -> None:
     assert best(root).spec.boxes.space == "lps", "to the right and front they would lie outside"
 
 
+@pytest.mark.parametrize(("step", "asked"), [(1, False), (0.5, True)])
+def test_whole_numbers_that_are_no_voxels_as_mm_are_voxels(tmp_path: Path, step: float, asked: bool) -> None:
+    """Boxes drawn on voxels were asked about wherever they lay in the image as mm too."""
+    root = tmp_path / "raw"
+    affine = np.array([[-0.8, 0, 0, 0], [0, -0.8, 0, 0], [0, 0, 2.0, 0]])
+    listed(root, "case,x_min,y_min,z_min,x_max,y_max,z_max", "0,0,0,1,1,1", affine=affine)
+    rows = (root / "boxes.csv").read_text().splitlines()
+    for at in range(1, len(rows)):
+        x, y = step * (1 + at % 7), step * (2 + at % 5)
+        rows[at] = f"{rows[at].split(',')[0]},{x:g},{y:g},2,{x + 5:g},{y + 4:g},4" + ",nodule" * (
+            rows[0].count(",") - 6
+        )
+    (root / "boxes.csv").write_text("\n".join(rows))
+    found = best(root)
+    assert ("voxels or mm" in sufficient([found])) is asked
+    assert found.spec.boxes is not None
+    assert found.spec.boxes.space == "pixels"
+
+
 def test_mm_of_nifti_that_fit_both_ways_are_asked_about(tmp_path: Path) -> None:
     root = tmp_path / "raw"
     affine = np.array([[-2.0, 0, 0, 24.0], [0, -2.0, 0, 20.0], [0, 0, 2.0, -300]])

@@ -233,6 +233,14 @@ def test_a_damaged_cache_is_made_again(tmp_path: Path) -> None:
     assert cached_survey(top, cache, limits=LIMITS).files == 18
 
 
+def test_what_a_killed_survey_left_in_the_cache_goes_later(tmp_path: Path) -> None:
+    top, cache = layout(tmp_path / "data"), tmp_path / "cache"
+    old, young = write(cache / ".survey-a.json.12", "{"), write(cache / ".survey-b.json.13", "{")
+    os.utime(old, (1e9, 1e9))
+    cached_survey(top, cache, limits=LIMITS)
+    assert (old.exists(), young.exists()) == (False, True)
+
+
 # --- pieces -------------------------------------------------------------------------------------------------------
 
 NAMES = st.text(st.characters(exclude_characters="/\0", exclude_categories=["Cs"]), min_size=1, max_size=40)

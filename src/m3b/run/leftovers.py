@@ -37,6 +37,7 @@ def sweep(run: Run) -> None:
         for pattern in patterns:
             for left in folder.glob(pattern):
                 remove_tree(left)
+    for folder in _own(run):
         for left in folder.glob(".*"):
             if _REPLACED.fullmatch(left.name):
                 left.unlink(missing_ok=True)
@@ -44,6 +45,13 @@ def sweep(run: Run) -> None:
         remove_tree(run.folder / WORK_PART)
     _sweep_work(run.work)
     sweep_temporary()
+
+
+def _own(run: Run) -> list[Path]:
+    """The run's folder, and those in it that no script writes to."""
+    others = {run.work.name, SCRATCH, WORK_PART}
+    within = [one for one in run.folder.iterdir() if one.name not in others and not one.is_symlink() and one.is_dir()]
+    return [run.folder, *within]
 
 
 def _sweep_work(work: Path) -> None:

@@ -84,7 +84,9 @@ class Numbers(Classes):
 
     def told(self, metrics: Mapping[str, Any], held: str) -> str:
         figures, wide = metrics["validation"], metrics["calibration"]["interval_reach"]
-        within = f"; {metrics['calibration']['interval_level']:.0%} lie within {wide:.4g} of it" if wide is not None else ""
+        within = (
+            f"; {metrics['calibration']['interval_level']:.0%} lie within {wide:.4g} of it" if wide is not None else ""
+        )
         return (
             f"validation mean absolute error {figures['mae']}, RMSE {figures['rmse']} {self.names[0]} on {held}; "
             f"{figures['skill']:.0%} less than the median of the training cases{within}"

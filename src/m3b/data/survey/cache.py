@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from pathlib import Path
 
 from m3b.data.survey.engine import of_tree
@@ -14,6 +15,8 @@ from m3b.writing import replace_text
 
 MAX_KEPT = 32
 """Surveys that a cache folder holds; the oldest go."""
+TORN_S = 3600.0
+"""Age in seconds from which on a half-written survey is one that a killed process left."""
 
 
 def cached_survey(
@@ -54,5 +57,6 @@ def _store(place: Path, made: Survey) -> None:
         place.parent.mkdir(parents=True, exist_ok=True)
         replace_text(place, made.model_dump_json(), private=True)
         kept = sorted(place.parent.glob("survey-*.json"), key=lambda one: one.stat().st_mtime, reverse=True)
-        for old in kept[MAX_KEPT:]:
+        torn = [one for one in place.parent.glob(".survey-*.json.*") if one.stat().st_mtime < time.time() - TORN_S]
+        for old in (*kept[MAX_KEPT:], *torn):
             old.unlink(missing_ok=True)

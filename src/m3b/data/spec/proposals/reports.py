@@ -76,7 +76,9 @@ def _reading(
         f"{tables.files:,} of {total:,} images have a row",
     ]
     if views:
-        told.append(f"{images.count:,} studies of several views each, with one text: what is beside the view in their names")
+        told.append(
+            f"{images.count:,} studies of several views each, with one text: what is beside the view in their names"
+        )
     elif several:
         told.append("the images of one row are the views of one study")
     doubts = list(around_it.doubts)

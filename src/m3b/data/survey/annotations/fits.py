@@ -27,7 +27,7 @@ UNMEASURED = "unmeasured"
 IMAGES = 40
 """Images that are measured."""
 MIN_DRAWN = 6
-"""Boxes from which on whole numbers are no accident."""
+"""Different boxes from which on whole numbers are no accident."""
 FIT = 0.98
 SLACK = 1.02
 Fits = dict[tuple[str, Space], float]
@@ -169,7 +169,9 @@ def _same(marks: Marks, mm: Space, measured: Sequence[tuple[Numbers, BoxGrid]]) 
 def _on_voxels(marks: Marks, mm: Space, measured: Sequence[tuple[Numbers, BoxGrid]]) -> bool:
     """Whether boxes were drawn on voxels and written as such: their numbers are whole, and of mm would be none on a voxel's
     edge or middle."""
-    if len(measured) < MIN_DRAWN or any(value % 1 for numbers, _ in measured for value in numbers):
+    if len({numbers for numbers, _ in measured}) < MIN_DRAWN or any(
+        value % 1 for numbers, _ in measured for value in numbers
+    ):
         return False
     form = marks.form if marks.form != OPEN else CORNERS
     off = [to_voxels(formed(form, one), grid, mm, ball=marks.ball) for one, grid in measured]
