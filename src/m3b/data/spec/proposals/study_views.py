@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import takewhile
 
 from m3b.data.spec.model import Files
 from m3b.data.spec.proposals.imagery import ImageSet
@@ -50,9 +50,9 @@ def _beside(survey: Survey, one: ImageSet) -> tuple[ImageSet, frozenset[str]] | 
     if not others or len(one.groups) > MOST or not all(_paired(survey, first, other) for other in others):
         return None
     patterns = [group.pattern for group in one.groups]
-    head = _LETTERS_LAST.sub("", os.path.commonprefix(patterns))  # `left` and `lateral` begin alike
+    head = _LETTERS_LAST.sub("", _shared(patterns))  # `left` and `lateral` begin alike
     rests = [text[len(head) :] for text in patterns]
-    tail = _LETTERS_FIRST.sub("", os.path.commonprefix([text[::-1] for text in rests])[::-1])
+    tail = _LETTERS_FIRST.sub("", _shared([text[::-1] for text in rests])[::-1])
     names = [text[: len(text) - len(tail)] for text in rests]
     if not all(map(_is_view, names)) or not all(map(_BARE.fullmatch, names)):
         return None
@@ -66,6 +66,11 @@ def _of_cases(one: ImageSet, files: Files, view: str, count: int) -> ImageSet:
     case = "/".join(f"{{{name}}}" for name in slots)
     images = one.images.model_copy(update={"files": files, "case": case, "several": "views"})
     return replace(one, images=images, count=count)
+
+
+def _shared(texts: Sequence[str]) -> str:
+    """What texts begin with alike."""
+    return "".join(some[0] for some in takewhile(lambda some: len(set(some)) == 1, zip(*texts, strict=False)))
 
 
 def _paired(survey: Survey, first: FileGroup, other: FileGroup) -> bool:
