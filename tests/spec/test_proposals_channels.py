@@ -114,6 +114,40 @@ def test_views_under_names_of_their_own_are_asked_about_unless_one_is_asked_for(
     assert not best.unclear
 
 
+def reports(root: Path, name: str, own: bool) -> None:
+    rows = []
+    for at in range(12):
+        for view in ("frontal", "lateral"):
+            picture(root / "images" / name.format(at, view))
+            text = f"Study {at} shows no effusion and a heart of normal size{f' on the {view} view' if own else ''}."
+            rows.append([name.format(at, view), f"st{at:03d}", text])
+    with (root / "reports.csv").open("w", newline="") as out:
+        csv.writer(out).writerows([["image", "study_id", "findings"], *rows])
+
+
+@pytest.mark.parametrize("name", ["s{:03d}_{}.png", "{1}/s{0:03d}.png", "{1}_{0:03d}.png"])
+def test_views_of_a_study_with_one_text_are_one_case_of_a_report(tmp_path: Path, name: str) -> None:
+    """They were asked about, or each was a case of its own, where their names tell what is a study."""
+    root = tmp_path / "raw"
+    reports(root, name, own=False)
+    best, made = read(root, Ask("report", "Write the report of a chest X-ray"), tmp_path / "w")
+    cases = [*made.train, *made.test]
+    assert sufficient([best]) == ""
+    assert len(cases) == 12
+    assert all(not isinstance(one.image, str) and len(one.image) == 2 for one in cases)
+    assert len({one.report.findings for one in cases if one.report}) == 12
+    asked = propose(survey(root), Ask("report", "Write the report of a lateral chest X-ray"))
+    assert asked[0].spec.images.several == "one"
+    assert sufficient(asked) == ""
+
+
+def test_views_with_texts_of_their_own_are_cases_of_their_own(tmp_path: Path) -> None:
+    root = tmp_path / "raw"
+    reports(root, "s{:03d}_{}.png", own=True)
+    found = propose(survey(root), Ask("report", "Write the report of a chest X-ray"))
+    assert all(one.spec.images.several == "one" for one in found)
+
+
 def test_a_reading_that_takes_views_for_slices_is_refused() -> None:
     spec = {"task": "diagnosis", "images": {"files": {"pattern": "{id}_*.png"}, "case": "{id}", "several": "views"},
             "labels": {"sources": ["{id}"], "classes": {"a": ["a"], "b": ["b"]}}}  # fmt: skip
