@@ -103,8 +103,8 @@ def test_what_was_read_stands_before_the_folder_and_as_data(card: Card, look: Lo
     told = selection_briefing(REQUEST, [card], look, lambda one: read)
     start = told.text.index("m3b read in all files of data/chest-x-ray:")
     assert start < told.text.index("case_{000..029}.png")
-    assert "- as diagnosis: cases of cases.csv (score 0.70)\n" in told.text
-    assert "- as detection: boxes (score 0.30); open: weakly borne out" in told.text
+    assert "- as diagnosis: cases of cases.csv\n" in told.text
+    assert "- as detection: boxes; open: weakly borne out" in told.text
     assert "worse" not in told.text, "the best of each task"
     assert isinstance(told.facts, SelectionBrief)
     assert told.facts.cards[0].read == read

@@ -35,8 +35,22 @@ def test_values_of_masks_tables_split_and_patients_are_told(tmp_path: Path) -> N
     assert "grade: high x 16, low x 8" in text
     assert "own split by folders: test 6, train 18" in text
     assert "patients: 12 in 24 files" in text
+    assert "by the column 'patient_id' of cases.csv (the column is called after patients)" in text
     assert "4711" not in text, "whose images they are is told by the column alone"
     assert "Muster" not in text
+
+
+def test_a_second_reader_s_masks_parts_of_names_and_no_split_are_told(tmp_path: Path) -> None:
+    for number in range(1, 9):
+        for side in "LR":
+            picture(tmp_path / f"Image_{number:02d}{side}.png", seed=number)
+            for reader in ("1st", "2nd"):
+                mask(tmp_path / f"Image_{number:02d}{side}_{reader}.png", seed=number, value=255)
+    text = "\n".join(ten_lines(survey(tmp_path, limits=LIMITS)))
+    assert text.count("masks of g1, 16 of 16 files") == 1
+    assert text.count("masks of g1 too, 16 of 16 files") == 1
+    assert "own split: none" in text
+    assert "patients: 8 in 16 files of g1, by the number after 'Image_' in names (left or right follows it)" in text
 
 
 def test_many_groups_and_long_names_stay_within_the_bounds(tmp_path: Path) -> None:

@@ -49,6 +49,7 @@ def read_lines(read: FolderRead) -> list[str]:
     best: dict[str, TaskReading] = {}
     for one in sorted(read.readings, key=lambda one: -one.score):
         best.setdefault(one.task, one)
+    # scores of different tasks do not say which task is meant: they are not shown
     told = [f"as {_title(one)}" for one in list(best.values())[:MAX_TASKS]]
     if read.lines and not told:
         told = ["for no task does a reading follow from this: the index would have to be made by a script"]
@@ -58,7 +59,7 @@ def read_lines(read: FolderRead) -> list[str]:
 def _title(one: TaskReading) -> str:
     boxes = " with boxes" if one.boxes else ""
     why = f"; open: {one.insufficient}" if one.insufficient else ""
-    return scrub(shorten(f"{one.task}{boxes}: {one.title} (score {one.score:.2f}){why}", MAX_LINE, placeholder=" ..."))
+    return scrub(shorten(f"{one.task}{boxes}: {one.title}{why}", MAX_LINE, placeholder=" ..."))
 
 
 def folder_told(card: Card, read: FolderRead) -> list[str]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from m3b.data.phi import scrub
 from m3b.data.survey.facts import FileGroup
+from m3b.data.survey.grouping_words import where, why
 from m3b.data.survey.kinds import IMAGES
 from m3b.data.survey.relations import Join, Pairing, Survey
 from m3b.data.survey.render import annotation_lines, content_line, members_line, values_line
@@ -61,11 +62,15 @@ def _group(survey: Survey, group: FileGroup) -> str:
         told += f"; {holds}"
     pairs = [one for one in survey.pairings if one.right == group.id and one.role == "mask"]
     best = max(pairs, key=lambda one: (one.left_matched, one.same_grid), default=None)
-    return told + (f"; {_pair(best)}" if best else "")
+    again = best is not None and any(
+        one.left == best.left and one.role == "mask" and survey.group(one.right).template < group.template
+        for one in survey.pairings
+    )
+    return told + (f"; {_pair(best, again=again)}" if best else "")
 
 
-def _pair(one: Pairing) -> str:
-    told = f"masks of {one.left}, {one.left_matched:,} of {one.left_files:,} {one.left_units}"
+def _pair(one: Pairing, *, again: bool) -> str:
+    told = f"masks of {one.left}{' too' if again else ''}, {one.left_matched:,} of {one.left_files:,} {one.left_units}"
     told += {"many_to_one": ", several each", "per_class": ", one a class", "per_key": " in themselves"}.get(
         one.kind, ""
     )
@@ -94,9 +99,8 @@ def _names(join: Join) -> tuple[int, int]:
 def _table(survey: Survey, table: Table, join: Join) -> str:
     counted = {one.id: one.count for one in survey.groups}
     owner = join.right.owner
-    told = (
-        f"{table.path}{f' at {table.record_path}' if table.record_path not in ('', '[]') else ''}: {table.rows:,} rows"
-    )
+    several = f" and {table.files - 1:,} more files" if table.files > 1 else ""
+    told = f"{table.path}{several}{f' at {table.record_path}' if table.record_path not in ('', '[]') else ''}: {table.rows:,} rows"
     told += f"; `{join.left.name}` names {join.files:,} of {counted.get(owner, join.files):,} files of {owner}"
     people = {end.name for one in survey.groupings for end in one.ends if end.owner == table.id}
     few = [one for one in table.columns if one.values and not one.sensitive and one.type in VOCABULARIES
@@ -115,6 +119,8 @@ def _splits(survey: Survey) -> Iterator[str]:
         parts = ", ".join(f"{one.name} {one.present:,}" for one in best.parts)
         over = f"; {best.overlap:,} on more than one side" if best.overlap else ""
         yield f"own split by {best.source}: {parts}{over}"
+    elif survey.groups:
+        yield "own split: none"
 
 
 def _patients(survey: Survey) -> Iterator[str]:
@@ -129,9 +135,8 @@ def _patients(survey: Survey) -> Iterator[str]:
     if best is None:
         yield f"patients: nothing names those of {largest.id}"
         return
-    where = f"{best.ends[0].kind} {best.ends[0].name}".strip()
     sure = "; weak" if best.strength < SURE else ""
-    yield f"patients: {best.distinct:,} in {best.files:,} files of {best.group}, by {where} ({', '.join(best.evidence)}{sure})"
+    yield f"patients: {best.distinct:,} in {best.files:,} files of {best.group}, by {where(survey, best)} ({why(best)}{sure})"
 
 
 def _odd(survey: Survey) -> Iterator[str]:

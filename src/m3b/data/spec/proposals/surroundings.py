@@ -9,6 +9,7 @@ from m3b.data.spec.proposals.imagery import ImageSet, is_images
 from m3b.data.spec.proposals.joined_groupings import groupings_of
 from m3b.data.spec.proposals.language import words
 from m3b.data.spec.proposals.vocabulary import VIEWS
+from m3b.data.survey.grouping_words import where, why
 from m3b.data.survey.relations import End, FoundSplit, Grouping, Join, Pairing, Survey
 from m3b.data.survey.sides import all_but_test, is_split, side_of
 from m3b.data.survey.table_facts import Table
@@ -82,7 +83,12 @@ def without_bare_parts(around_it: Around, pairing: Pairing) -> Around:
 
 
 def _patients(survey: Survey, images: ImageSet, made: Around) -> None:
+    seen: set[tuple[object, ...]] = set()
     for one in sorted(groupings_of(survey, images), key=lambda g: (-g.strength, len(g.ends), g.distinct)):
+        same = one.ends[0].name.rsplit(".", 1)[-1].casefold(), one.distinct, one.files, one.per_value
+        if one.ends[0].kind == "column" and same in seen:
+            continue  # the same column of another table
+        seen.add(same)
         value = _value(survey, images, one)
         if value is None or one.strength < (LIKELY if _nested(images) or _crosses(one) else LEADING):
             continue
@@ -90,13 +96,12 @@ def _patients(survey: Survey, images: ImageSet, made: Around) -> None:
             continue  # numbers of slices
         files = sum(group.count for group in images.groups)
         whole = GIVEN in one.evidence or one.files >= 0.99 * _reached(survey, images, one, files)
-        told = ", ".join(one.evidence)
         if one.strength >= SURE and whole and made.patient is None:
             made.patient = value
-            made.evidence.append(f"patients: {one.distinct} by {_name(one.ends[0])} ({told})")
+            made.evidence.append(f"patients: {one.distinct} by {where(survey, one)} ({why(one)})")
         elif made.patient is None and len(made.together) < 8 and one.per_value[2] <= MAX_TOGETHER * files:
             made.together = (*made.together, value)
-            made.evidence.append(f"kept on one side: {one.distinct} groups by {_name(one.ends[0])} ({told})")
+            made.evidence.append(f"kept on one side: {one.distinct} groups by {where(survey, one)} ({why(one)})")
 
 
 def _nested(images: ImageSet) -> bool:
@@ -114,10 +119,6 @@ def _reached(survey: Survey, images: ImageSet, one: Grouping, files: int) -> int
         return files
     joined = best_join(survey, images, one.ends[0].owner)
     return joined.files if joined is not None and joined.files >= ROWLESS * files else files
-
-
-def _name(end: End) -> str:
-    return f"{end.kind} {end.name}".strip()
 
 
 def _value(survey: Survey, images: ImageSet, one: Grouping) -> Value | None:
