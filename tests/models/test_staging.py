@@ -112,6 +112,24 @@ def test_unconfined_is_never_a_link(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert raw.stat().st_mtime > 0
 
 
+@pytest.mark.parametrize(("most", "same"), [(2**20, False), (0, True)])
+def test_large_files_are_copies_unless_copying_costs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int, same: bool
+) -> None:
+    """Files from 64 MiB on were links, with the number and time of the raw file, however few they were."""
+    monkeypatch.setattr(staging, "COPY_BYTES", most)
+    monkeypatch.setattr(staging, "clone", lambda real, target: False)
+    raw = tmp_path / "a.png"
+    picture(raw, 1)
+    staged = stage_cases(["a.png"], tmp_path / "staged", True, base=tmp_path, later=True, link_from=1)
+    target = staged.folder / str(staged.paths[0])
+    assert not target.exists()
+    staging.place_links(staged, tmp_path)
+    assert (target.stat().st_ino == raw.stat().st_ino) is same
+    assert (target.stat().st_mtime == 0) is not same
+    assert target.read_bytes() == raw.read_bytes()
+
+
 @pytest.mark.parametrize("case", ["absent.png", "empty", "set.npz#no[0]", "set.npz#a[9]", "bad.mhd"])
 def test_what_cannot_be_staged_is_named(tmp_path: Path, case: str) -> None:
     (tmp_path / "empty").mkdir()

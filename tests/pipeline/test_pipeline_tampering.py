@@ -95,6 +95,8 @@ def test_a_locked_copy_that_changes(tmp_path: Path, finish, halfway_run: Path) -
 def test_large_cases_are_staged_as_links_and_the_run_stays_clean(finish, monkeypatch: pytest.MonkeyPatch) -> None:
     """A hard link changes the ctime of the raw file, which is no change of the data."""
     monkeypatch.setattr(staging, "LINK_FROM_BYTES", 1)
+    monkeypatch.setattr(staging, "COPY_BYTES", 0)
+    monkeypatch.setattr(staging, "clone", lambda real, target: False)
     linked = []
     link = staging._linked
     monkeypatch.setattr(staging, "_linked", lambda real, target: linked.append(real) or link(real, target))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import secrets
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any, TypeVar
 from m3b.data.links import WHAT_TO_DO, Inside, out_of, roots_of
 from m3b.data.reading import shared
 from m3b.data.records import Reference, paths_of
+from m3b.data.view import clone
 from m3b.errors import DataError, ModelError
 from m3b.untrusted import copy_file, opening
 
@@ -21,8 +23,10 @@ ImageRef = Reference
 """A file, a folder of slices, `archive.npz#key[17]`, the slices of a volume in order, or channel name -> file."""
 
 LINK_FROM_BYTES = 64 * 2**20
-"""Where the sandbox keeps the staged folder read-only, files from this size on are hard-linked instead of copied: a
-link has the inode and time of the raw file, which is worth it only where copying costs."""
+"""Where the sandbox keeps the staged folder read-only, files from this size on are put there by `place_links`."""
+COPY_BYTES = 8 * 2**30
+"""Large files of more than this together, on a file system that cannot share blocks, are hard-linked: a link has the inode
+and time of the raw file, which is worth it only where copying costs minutes."""
 
 _SUFFIX = re.compile(r"(\.nii\.gz|\.[A-Za-z][A-Za-z0-9]{0,7})$", re.IGNORECASE)
 LARGEST_HEADER = 16 * 2**20
@@ -131,19 +135,29 @@ def _not_linked(real: Path, target: Path) -> bool:
 
 
 def place_links(staged: Staged, base: Path) -> None:
-    """Put the large files of cases there that were staged with `later`, linked where that works.
+    """Put the large files of cases there that were staged with `later`: sharing their blocks, else copied, else linked.
 
     Raises:
         ModelError: a source outside of the data to which `base` leads, or a target outside of the staged folder.
         OSError: a file that cannot be copied.
     """
     inside, top = Inside(roots_of(base)), Path(os.path.realpath(staged.folder))
+    costly = sum(real.stat().st_size for real, _ in staged.links) > _room(top)
     for real, target in staged.links:
         if str(real) not in inside or not Path(os.path.realpath(target.parent)).is_relative_to(top):
             raise ModelError(f"{real} cannot be staged as {target}: it lies outside of the data.")
         source = Path(inside.real(str(real)))
-        if not _linked(source, target):
+        if clone(source, target):
+            _forget_time(target)
+            continue
+        target.unlink(missing_ok=True)
+        if not costly or not _linked(source, target):
             _copy_plain(source, target)
+
+
+def _room(folder: Path) -> int:
+    """Bytes that may be copied there."""
+    return min(COPY_BYTES, shutil.disk_usage(folder).free // 2)
 
 
 def _stays(case: ImageRef, base: Path, inside: Inside) -> None:
