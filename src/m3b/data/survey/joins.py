@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from m3b.data.survey.ends import Texts, columns, of_groups
 from m3b.data.survey.gathering import Gathering
 from m3b.data.survey.keys import PATH_RULES
+from m3b.data.survey.near_names import near_names
 from m3b.data.survey.relations import Join, Rule
 from m3b.data.survey.tables import Loaded
 
@@ -74,6 +75,9 @@ def _join(left: Texts, right: Texts, rule: Rule) -> Join | None:
     there = sum(len(theirs[key]) for key in common)
     if here < _MIN_LEFT * len(left.counts) and there < _MIN_RIGHT * len(right.counts):
         return None
+    alone_here = [text for key, texts in mine.items() if key not in common for text in texts]
+    alone_there = [text for key, texts in theirs.items() if key not in common for text in texts]
+    near = _near(left, right, {text for key in common for text in (*mine[key], *theirs[key])})
     return Join(
         left=left.end,
         right=right.end,
@@ -85,10 +89,20 @@ def _join(left: Texts, right: Texts, rule: Rule) -> Join | None:
         most_left=max(sum(left.counts[text] for text in mine[key]) for key in common),
         most_right=max(sum(right.counts[text] for text in theirs[key]) for key in common),
         files=sum(right.files.get(text, 0) for key in common for text in theirs[key]),
-        unmatched_left=_few([text for key, texts in mine.items() if key not in common for text in texts]),
-        unmatched_right=_few([text for key, texts in theirs.items() if key not in common for text in texts]),
+        unmatched_left=_few(alone_here),
+        unmatched_right=_few(alone_there),
+        near=len(near),
+        near_names=near[0] if near else (),
         chance=_chance(left, right, rule),
     )
+
+
+def _near(left: Texts, right: Texts, matched: set[str]) -> list[tuple[str, str]]:
+    """Names of files that a table seems to mean and writes otherwise, where it names others of the group."""
+    if right.end.kind != "path" or left.running:
+        return []
+    there = [text for text in right.counts if text not in matched]
+    return near_names([text for text in left.counts if text not in matched], there) if there else []
 
 
 def _few(texts: list[str]) -> tuple[str, ...]:

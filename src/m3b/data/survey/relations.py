@@ -44,6 +44,9 @@ class Join(Fact):
     """Files of the right group whose key is matched; 0 where the right end is no group."""
     unmatched_left: tuple[str, ...] = ()
     unmatched_right: tuple[str, ...] = ()
+    near: int = 0
+    """Unmatched files that are called nearly as one unmatched row each; `near_names` has an example."""
+    near_names: tuple[str, ...] = ()
     chance: float = 0.0
     """Share that would match by chance, as small running numbers do."""
 

@@ -21,6 +21,8 @@ from m3b.data.survey.table_facts import Column
 MAX_CLASSES = 60
 HALF = 0.5
 """A table that names fewer of the images than this, of which fewer than this are there, may be joined by chance."""
+MIN_NEAR, MOST_NEAR = 3, 0.05
+"""Images, and their share of all, that may be called nearly as rows of a table that name none."""
 _NUMBERED_WORD = re.compile(r"([^\W\d_]+)\d+[\W_]+([^\W\d_].*)")
 LABEL_WORDS = frozenset(
     words(
@@ -111,6 +113,9 @@ def _from_tables(survey: Survey, images: ImageSet, named: str = "") -> Iterator[
         if covered < HALF and tables.matched < HALF * tables.named and not named:
             apart = (f"why {tables.title} names {covered:.0%} of the images alone, and {tables.named - tables.matched:,} that are "
                      "not here: files may have been renamed")  # fmt: skip
+        if join.near >= max(MIN_NEAR, MOST_NEAR * sum(group.count for group in images.groups)):
+            apart = (f"whether {join.near:,} images without a row are meant by rows of {tables.title} that name no image: their names "
+                     f"are nearly the same ({join.near_names[0]!r} and {join.near_names[1]!r})")  # fmt: skip
         apart = apart or ("" if named else pairs_of_images(survey, images, join))
         flags = []
         for column in tables.first.columns:
