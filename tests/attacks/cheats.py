@@ -59,8 +59,9 @@ CHEATS = (
            "tests/attacks/test_attack_escapes.py::test_writes_outside")),
     Cheat("memory of m3b's process", PREVENTED, "a filter of system calls; /proc of the sandbox alone",
           ("tests/attacks/test_attack_escapes.py::test_calls_that_reach_the_kernel_or_others",)),
-    Cheat("times, numbers and order of files", PREVENTED, "fresh copies in random order with one time; files from 64 MiB may "
-          "be links, which keep both", ("tests/models/test_staging.py::test_files_tell_neither_by_time_nor_by_number",)),
+    Cheat("times, numbers and order of files", PREVENTED, "fresh copies in random order with one time; files from 64 MiB are "
+          "links, which keep both, where all of them are over 8 GiB and blocks cannot be shared",
+          ("tests/models/test_staging.py::test_files_tell_neither_by_time_nor_by_number",)),
     Cheat("near-copies on both sides of the split", PARTLY.replace("hidden in made images", "the archive has them"),
           "the audit: made ones go back, those of the archive are a warning in audit and model card",
           (f"{HERE}test_altered_copies_of_test_images_in_the_training_index[noise]",

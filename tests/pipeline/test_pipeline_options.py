@@ -61,7 +61,9 @@ def test_the_budget_is_shared_by_the_roles(build) -> None:
 def test_tokens(build) -> None:
     result = build(max_tokens=6_000)
     check_end(result, "out_of_budget", "tokens", "max_tokens")
-    assert 0 < result.usage["input_tokens"] + result.usage["output_tokens"] <= 6_000, "not overshot by a whole request"
+    longest = max(event["usage"]["output_tokens"] for event in of_kind(Path(result.run_dir), "reply"))
+    spent = result.usage["input_tokens"] + result.usage["output_tokens"]
+    assert 0 < spent <= 6_000 + longest, "overshot by a whole request, not by an answer, whose length nobody knows"
 
 
 def test_money(build) -> None:

@@ -46,6 +46,11 @@ class Budget:
         """Actions that may still be reserved."""
         return self.actions - self.used
 
+    @property
+    def mean_answer(self) -> int:
+        """Tokens of an answer so far, on average: what the next one is expected to take."""
+        return self.usage.output_tokens // max(self.usage.requests, 1)
+
     def reserve(self, wanted: int) -> int:
         """Set up to `wanted` actions aside and return how many were granted."""
         with self._lock:
@@ -62,7 +67,8 @@ class Budget:
         """To be called before every request.
 
         Args:
-            coming: what the request will use at least, as estimated: its input, at the price without a cache.
+            coming: what the request will use, as estimated: its input, at the price without a cache, and an answer of the
+                mean length so far.
 
         Raises:
             OutOfBudget: tokens, money or time are spent, or would be with what is coming; the message names which, and

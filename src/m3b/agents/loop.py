@@ -181,7 +181,7 @@ class Agent:
 
     def _request(self, specs: Sequence[ToolSpec]) -> Reply:
         messages, piece = self.conversation.messages, self._piece if self.stream else None
-        self.budget.check(self.llm.facts.usage(self.conversation.size(specs), 0, 0))
+        self.budget.check(self.llm.facts.usage(self.conversation.size(specs), 0, self.budget.mean_answer))
         reply = ask(self.llm, messages, specs, on_wait=self._waiting, cancelled=self._interrupted, on_text=piece)
         self.budget.spend(reply.usage)
         self.counters.input_tokens += reply.usage.input_tokens
