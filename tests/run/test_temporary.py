@@ -59,6 +59,23 @@ def test_what_is_no_folder_of_m3b_stays(place: Path) -> None:
     assert (outside / "kept.txt").exists()
 
 
+def test_a_folder_that_is_swept_before_it_is_locked_is_made_again(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another process may sweep between the making and the locking: CI met it, and a run ended for it."""
+    make, made = tempfile.mkdtemp, []
+
+    def swept_once(**options: str) -> str:
+        made.append(make(**options))
+        if len(made) == 1:
+            sweep_temporary()
+            assert not Path(made[0]).exists()
+        return made[-1]
+
+    monkeypatch.setattr("m3b.untrusted.temporary.tempfile.mkdtemp", swept_once)
+    with TemporaryFolder("x") as folder:
+        assert str(folder) == made[1]
+        assert folder.exists()
+
+
 def test_without_locks_an_old_folder_of_a_process_that_is_gone_goes(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

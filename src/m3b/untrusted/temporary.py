@@ -57,8 +57,8 @@ def _made(kind: str) -> tuple[Path, int | None]:
         path = Path(os.path.realpath(tempfile.mkdtemp(prefix=f"m3b-{kind}-held-")))
         try:
             lock = _lock(path)
-        except BlockingIOError:
-            continue  # somebody sweeps, and had it first
+        except (BlockingIOError, FileNotFoundError):
+            continue  # somebody sweeps, and had it first, or removed it already
         except OSError:  # a file system without locks
             path.rmdir()
             return Path(os.path.realpath(tempfile.mkdtemp(prefix=f"m3b-{kind}-{os.getpid()}-"))), None
