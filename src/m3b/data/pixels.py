@@ -14,6 +14,8 @@ MAX_LABELS = 64
 GRID = 32
 """Side of the coarse copy of a mask by which masks of different cases are compared."""
 _LOOKED_AT = 2_000_000
+_WHOLE = 0.9
+"""Share of numbered objects that are in one piece; a few are cut in two by what lies over them."""
 _NEAR = 0.14
 """Of the range: what compression takes a level away, at most."""
 _TWO_LEVELS = 0.93
@@ -32,6 +34,8 @@ class Values:
     foreground: float | None = None
     coarse: Any = None
     objects: int | None = None
+    counted: int = 0
+    """Of labels: how many objects their values 1, 2, 3, ... number one by one, each in one piece; 0 where they do not."""
 
 
 def values_of(array: Any) -> Values:
@@ -140,9 +144,23 @@ def _mask(
 ) -> Values:
     border = _background(plane, low, cut)
     marked = plane > cut if cut is not None else plane != border
+    labels = kind == "labels"
     return Values(
-        kind, low, high, levels, cut, float(marked.mean()), _coarse(marked), _objects(marked) if kind != "labels" else None
+        kind, low, high, levels, cut, float(marked.mean()), _coarse(marked), None if labels else _objects(marked),
+        _counted(plane, levels) if labels else 0,
     )  # fmt: skip
+
+
+def _counted(plane: Any, levels: dict[float, float]) -> int:
+    """How many objects the values number: 1 to n without a gap, and nearly all of them in one piece."""
+    from scipy import ndimage
+
+    values = sorted(int(value) for value in levels if value > 0)
+    if values != list(range(1, len(values) + 1)) or min(levels) < 0 or plane.size > _LOOKED_AT:
+        return 0
+    boxes = ndimage.find_objects(plane.astype("int32"))
+    whole = sum(ndimage.label(plane[box] == at)[1] == 1 for at, box in enumerate(boxes, 1) if box is not None)
+    return len(values) if whole >= _WHOLE * len(values) else 0
 
 
 def _background(plane: Any, low: float, cut: float | None) -> float:

@@ -79,9 +79,11 @@ def _converted(spec: IndexSpec) -> list[str]:
     told = []
     masks, channels = spec.masks, spec.images.channels
     if masks is not None and masks.cut is not None:
+        name = next(iter(masks.classes))
         told.append(
-            "masks hold more than two levels, as lossy compression leaves them, and were cut: above "
-            f"{masks.cut:g} is {next(iter(masks.classes))}"
+            f"masks that number objects or tell several values were united: what is not background is {name}"
+            if 0 < masks.cut < 1
+            else f"masks hold more than two levels, as lossy compression leaves them, and were cut: above {masks.cut:g} is {name}"
         )
     if masks is not None and masks.format != "image":
         told.append(f"masks were drawn from {WORDS[masks.format]}, on the grid of their images")

@@ -145,6 +145,8 @@ class Content(Fact):
     """Share of samples in which the foreground is one field that fills the middle, as a field of view does."""
     several_objects: float | None = None
     """Mean number of connected parts of a mask."""
+    counted: tuple[int, int] | None = None
+    """Of labels that number the objects of each picture one by one, whatever they are: least and most objects."""
 
 
 FileKind = Literal[

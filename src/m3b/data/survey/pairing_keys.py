@@ -9,17 +9,24 @@ import os
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
+from functools import cache
 
 from m3b.data.survey.kinds import cut
 from m3b.data.survey.sides import side_of
 from m3b.data.survey.tokens import pieces
 
-FOLDERS = ("folders", "folders.ids", "folders.last", "")
-"""All folder names that vary; those that are no plain words, and splits; the last that varies; none."""
+FOLDERS = ("folders", "folders.bare", "folders.ids", "folders.last", "")
+"""All folder names that vary; the same without the words for images and masks (`test-image`, `test-mask`); those that are no
+plain words, and splits; the last that varies; none."""
 NAMES = ("stem", "stem.bare", "pieces", "stem.within", "number", "")
 """The stem; without what all stems begin or end with; what varies in it; the longest left stem that it begins or ends
 with; its last number; nothing."""
 _GAP = re.compile(r"[\s_\-.()]+")
+_HOLDS = frozenset((
+    "image", "images", "img", "imgs", "picture", "pictures", "scan", "scans", "mask", "masks", "label", "labels", "gt",
+    "groundtruth", "truth", "ground", "seg", "segmentation", "segmentations", "annotation", "annotations", "bilder", "masken",
+))  # fmt: skip
+"""Words of folders for what they hold, not for which part of the cases."""
 
 Key = tuple[str, ...]
 
@@ -42,7 +49,8 @@ def _folders(split: Sequence[Sequence[str]], recipe: str) -> list[Key]:
         varying = varying[-1:]
     elif recipe == "folders.ids":
         varying = [level for level in varying if any(_is_id(parts[level]) for parts in split[:200])]
-    return [tuple(_fold(parts[level]) for level in varying) for parts in split]
+    fold = _bare if recipe == "folders.bare" else _fold
+    return [tuple(fold(parts[level]) for level in varying) for parts in split]
 
 
 def _is_id(name: str) -> bool:
@@ -51,6 +59,12 @@ def _is_id(name: str) -> bool:
 
 def _fold(text: str) -> str:
     return _GAP.sub("", text.casefold())
+
+
+@cache
+def _bare(name: str) -> str:
+    """A folder's name without the words that say whether it holds images or masks."""
+    return "".join(text.casefold() for kind, text in pieces(name) if kind != "gap" and text.casefold() not in _HOLDS)
 
 
 def _names(stems: Sequence[str], recipe: str) -> list[Key]:

@@ -18,6 +18,9 @@ from m3b.data.survey.facts import Content, FileKind, Level, Shape, SurveyLimits
 
 UNKNOWN = Values("unknown")
 MASKS: frozenset[ValueKind] = frozenset({"mask", "lossy_mask", "labels"})
+_COUNTS, _COUNTED = 3, 4
+"""Different numbers of objects, and the most in one picture, from which on values count objects: three structures of which
+one is rare have 1 to 2 and 1 to 3."""
 
 
 @dataclass(frozen=True)
@@ -142,7 +145,17 @@ def _of_values(found: list[Values]) -> dict[str, Any]:
     facts["covers_border"] = _fields(found)
     objects = [one.objects for one in found if one.objects is not None]
     facts["several_objects"] = round(sum(objects) / len(objects), 2) if objects else None
+    facts["counted"] = _counted(found) if kind == "labels" else None
     return facts
+
+
+def _counted(found: list[Values]) -> tuple[int, int] | None:
+    """Least and most objects where values count them. Classes have the same values in most pictures: counts must differ."""
+    some = [one for one in found if one.kind in MASKS]
+    counts = [one.counted if one.kind == "labels" else int(one.high == 1 and one.objects == 1) for one in some]
+    if not counts or not all(counts) or len(set(counts)) < _COUNTS or max(counts) < _COUNTED:
+        return None
+    return min(counts), max(counts)
 
 
 def _kind(found: list[Values]) -> ValueKind:

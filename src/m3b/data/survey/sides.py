@@ -42,7 +42,15 @@ def all_but_test(text: str) -> bool:
     return side_of(text) == "other" and bool(re.search(r"train[\W_]*val", text, re.IGNORECASE))
 
 
+def sides_of(names: Iterable[str]) -> dict[str, Side | Literal[""]]:
+    """Name -> its side: what is for training and validation together is for training, where no other name is."""
+    sides = {name: side_of(name) for name in names}
+    if "train" not in sides.values():
+        sides |= {name: "train" for name in sides if all_but_test(name)}
+    return sides
+
+
 def is_split(names: Iterable[str]) -> bool:
     """Whether names speak of at least two of training, validation and test, and nearly all of a side."""
-    sides = [side_of(name) for name in names]
+    sides = list(sides_of(names).values())
     return len(set(sides) & set(SIDES)) >= 2 and sum(1 for side in sides if not side) <= len(sides) // 3

@@ -11,7 +11,7 @@ from m3b.data.survey.gathering import Gathered, Gathering
 from m3b.data.survey.keys import key
 from m3b.data.survey.kinds import IMAGES
 from m3b.data.survey.relations import FoundSplit, Join, SplitPart
-from m3b.data.survey.sides import is_split, side_of
+from m3b.data.survey.sides import is_split, side_of, sides_of
 from m3b.data.survey.tables import Loaded
 from m3b.data.survey.written_splits import written
 
@@ -33,9 +33,14 @@ def _folders(group: Gathered) -> list[Division]:
         if part.kind not in ("word", "text") or not is_split(value.text for value in part.values):
             continue
         texts = group.values[part.slot]
-        sides = {path: side_of(text) for path, text in zip(group.looked, texts, strict=True) if text is not None}
+        of = sides_of([value.text for value in part.values])
+        sides = {
+            path: of.get(text) or side_of(text)
+            for path, text in zip(group.looked, texts, strict=True)
+            if text is not None
+        }
         parts = tuple(
-            SplitPart(name=value.text, side=side_of(value.text) or "other", where=value.text, named=value.count,
+            SplitPart(name=value.text, side=of[value.text] or "other", where=value.text, named=value.count,
                       present=value.count)
             for value in part.values
         )  # fmt: skip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 
 from m3b.data import kinds
@@ -134,7 +134,17 @@ def _says_else(best: Proposal, other: Proposal) -> bool:
         return False
     names = [{name.casefold() for name in one.classes} for one in (mine, its)]
     numbers = [all(name.isdigit() for name in some) for some in names]
-    return names[0] != names[1] and not (len(names[0]) == len(names[1]) and any(numbers))
+    same = len(names[0]) == len(names[1]) and (any(numbers) or _cut_short(*names))
+    return names[0] != names[1] and not same
+
+
+def _cut_short(mine: Collection[str], its: Collection[str]) -> bool:
+    """Whether each class of one is how one class of the other begins, and no other: `nor`, `cov` and `normal`, `COVID-19`."""
+    for short, long in ((mine, its), (its, mine)):
+        begun = [{name for name in long if name.startswith(one)} for one in short]
+        if all(len(some) == 1 for some in begun) and len(set.union(*begun)) == len(long):
+            return True
+    return False
 
 
 def _classes(one: Proposal) -> str:

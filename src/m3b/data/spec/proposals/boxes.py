@@ -62,6 +62,8 @@ def _proposal(survey: Survey, ask: Ask, images: ImageSet, one: Annotation, files
     names, nothing = _names(one, ask)
     wanted = _wanted(names, ask)
     own = called(wanted, ask)
+    if len(wanted) == 1 and wanted[0].strip().casefold() in YES:  # a column that says of each box that it is one
+        own = {wanted[0]: [*ask.classes, *objects(ask.request), FINDING][0]}
     own_file = (one.files > 1 and one.format in AN_IMAGE) or ("image", FILE) in one.columns
     healthy = one.format == UNLISTED_HEALTHY
     part = Boxes.model_validate(
@@ -81,6 +83,7 @@ def _proposal(survey: Survey, ask: Ask, images: ImageSet, one: Annotation, files
         f"{count} rows without a box" if code == "unmarked_row" else f"{count} boxes: {code.replace('_', ' ')}"
         for code, count in one.faults if code not in SAID
     ]  # fmt: skip
+    told += [f"{name} is {other}" for name, other in own.items() if name in YES]
     told += [SPACES[one.space]] if one.space in SPACES else []
     if unused := [value.text for value in one.classes if not value.count and value.text]:
         told.append(f"no class, as no box is of it: {', '.join(unused[:12])}")

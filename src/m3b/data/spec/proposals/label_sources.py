@@ -10,7 +10,7 @@ from m3b.data.spec.proposals.flags import counted, is_flag, uncertain
 from m3b.data.spec.proposals.imagery import ImageSet
 from m3b.data.spec.proposals.label_source import LabelSource
 from m3b.data.spec.proposals.language import telling, words
-from m3b.data.spec.proposals.numbering import few, numbers_cases, runs
+from m3b.data.spec.proposals.numbering import few, may_be_grades, numbers_cases, runs
 from m3b.data.spec.proposals.parted import joined_tables, subject_of
 from m3b.data.spec.proposals.surroundings import pairs_of_images
 from m3b.data.spec.proposals.vocabulary import GENERIC, NOT_LABELS
@@ -47,11 +47,11 @@ def label_sources(survey: Survey, images: ImageSet, named: str = "") -> Iterator
 def _from_folders(survey: Survey, images: ImageSet) -> Iterator[LabelSource]:
     crossing = {part.slot: part.crossing for part in images.single.parts} if images.single else {}
     for slot, values in images.levels.items():
-        if numbers_cases(survey, images, slot, values):
+        weak, only_named = "", numbers_cases(survey, images, slot, values)
+        if only_named and not may_be_grades(images, slot, values):
             continue
-        weak, only_named = "", False
         if (crossing.get(slot) or 0.0) > 0.2:
-            only_named = not runs(images)
+            only_named = only_named or not runs(images)
             weak = f"whether {few(values)} are classes, or several images of the same cases: their files have the same names"
         kept = {
             value: count for value, count in values.items() if not side_of(value) and not set(words(value)) <= GENERIC

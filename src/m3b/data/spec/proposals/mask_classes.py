@@ -51,9 +51,7 @@ def asks_for(ask: Ask, kind: str) -> bool:
 
 def in_folders(survey: Survey, ask: Ask, pairing: Pairing, rivals: Sequence[FileGroup]) -> MaskClasses | None:
     """The groups whose folders the request names, two or more; None where it names fewer, or names differ elsewhere."""
-    groups = [survey.group(pairing.right), *rivals]
-    recipe = {one.right: one.left_slots for one in survey.pairings if one.left == pairing.left and one.role == "mask"}
-    groups = [one for one in groups if recipe[one.id] == pairing.left_slots]
+    groups = _brought_alike(survey, pairing, rivals)
     level = _level(groups)
     if level is None:
         return None
@@ -62,9 +60,30 @@ def in_folders(survey: Survey, ask: Ask, pairing: Pairing, rivals: Sequence[File
     names = {_title(kinds[one.id]): kinds[one.id] for one in chosen}
     if len(names) < 2 or len(names) != len(chosen) or any("{" in kind for kind in names.values()):
         return None
-    each = [pattern_of(survey, one) for one in chosen]
-    text = "|".join(f"(?:{_NAMED.sub('(?:', one.pattern.removeprefix('re:'))})" for one in each)
-    return MaskClasses(Files(pattern=f"re:{text}"), f"{{folder{level}}}", names, tuple(one.id for one in chosen))
+    return MaskClasses(_files(survey, chosen), f"{{folder{level}}}", names, tuple(one.id for one in chosen))
+
+
+def both_sides(survey: Survey, ask: Ask, pairing: Pairing, rivals: Sequence[FileGroup]) -> MaskClasses | None:
+    """Two folders, one a side of the body (`leftMask`, `rightMask`), which a request that speaks of no side wants together."""
+    groups = sorted(_brought_alike(survey, pairing, rivals), key=lambda one: one.template)
+    level = _level(groups)
+    if level is None or len(groups) != 2 or {"left", "right"} & set(words(ask.request)):
+        return None
+    kinds = [set(_title(one.template.split("/")[level]).split()) for one in groups]
+    if kinds[0] ^ kinds[1] != {"left", "right"} or any("{" in one.template.rpartition("/")[0] for one in groups):
+        return None  # folders of cases would keep their masks apart
+    return MaskClasses(_files(survey, groups), "", {}, tuple(one.id for one in groups))
+
+
+def _brought_alike(survey: Survey, pairing: Pairing, rivals: Sequence[FileGroup]) -> list[FileGroup]:
+    """The masks of a pairing, and those of its rivals that are brought to the images by the same rule."""
+    recipe = {one.right: one.left_slots for one in survey.pairings if one.left == pairing.left and one.role == "mask"}
+    return [one for one in (survey.group(pairing.right), *rivals) if recipe[one.id] == pairing.left_slots]
+
+
+def _files(survey: Survey, groups: Sequence[FileGroup]) -> Files:
+    each = [pattern_of(survey, one) for one in groups]
+    return Files(pattern="re:" + "|".join(f"(?:{_NAMED.sub('(?:', one.pattern.removeprefix('re:'))})" for one in each))
 
 
 def in_names(survey: Survey, ask: Ask, pairing: Pairing, rivals: Sequence[FileGroup]) -> MaskClasses | None:

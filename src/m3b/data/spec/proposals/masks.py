@@ -12,8 +12,16 @@ from m3b.data.spec.proposals.channels import of_masks, with_channels
 from m3b.data.spec.proposals.group_files import pattern_of
 from m3b.data.spec.proposals.imagery import ImageSet, image_sets, key_pattern, key_slots
 from m3b.data.spec.proposals.language import shared, telling, words
-from m3b.data.spec.proposals.mask_classes import in_folders, in_names
-from m3b.data.spec.proposals.naming import Named, class_name, names_of_values, other_organs, wanted
+from m3b.data.spec.proposals.mask_classes import both_sides, in_folders, in_names
+from m3b.data.spec.proposals.naming import (
+    NOTHING_SAYS,
+    Named,
+    class_name,
+    names_of_values,
+    objects,
+    other_organs,
+    wanted,
+)
 from m3b.data.spec.proposals.numbered_masks import numbered, united
 from m3b.data.spec.proposals.outlines import propose_outlines
 from m3b.data.spec.proposals.rival_masks import doubt_of, rivals
@@ -113,23 +121,32 @@ def _one_a_class(survey: Survey, ask: Ask, pairing: Pairing, sets: dict[str, Ima
         return
     others = [one.group for one in rivals(survey, pairing)]
     found = in_folders(survey, ask, pairing, others) or in_names(survey, ask, pairing, others)
+    sides = None if found else both_sides(survey, ask, pairing, others)
+    found = found or sides
     if found is None:
         return
     images = sets[pairing.left]
     around_it = without_bare_parts(around(survey, images), pairing)
-    names = sorted(found.names)
+    names = sorted(found.names) or [class_name(ask, survey.group(pairing.right))]
     part = Masks(
-        files=found.files, by=pairing.left_slots, combine="classes", class_key=found.key,
-        classes={name: at for at, name in enumerate(names, 1)}, names={name: (found.names[name],) for name in names},
+        files=found.files, by=_names_alone(pairing) if sides else pairing.left_slots, class_key=found.key,
+        combine="union" if sides else "classes", classes={name: at for at, name in enumerate(names, 1)},
+        names={} if sides else {name: (found.names[name],) for name in names},
     )  # fmt: skip
     spec = IndexSpec(
         task=ask.task, images=images.images, masks=part, patient=around_it.patient,
         attributes=attributes(survey, images), together=around_it.together,
         split=around_it.split, left_out=leave_out(survey, {pairing.left, *found.groups}, {}),
     )  # fmt: skip
-    told = f"one mask a class: {', '.join(names)}; {pairing.left_matched:,} of {pairing.left_files:,} images have them"
+    what = "a mask of the left and one of the right side, united" if sides else "one mask a class"
+    told = f"{what}: {', '.join(names)}; {pairing.left_matched:,} of {pairing.left_files:,} images have them"
     yield Proposal(spec, f"{images.title}, masks of {', '.join(names)}", 0.9, (told, *around_it.evidence),
                    tuple(around_it.doubts))  # fmt: skip
+
+
+def _names_alone(pairing: Pairing) -> tuple[str, ...]:
+    """How files are brought together, without their folders."""
+    return tuple(slot for slot in pairing.left_slots if not slot.startswith("folders"))
 
 
 def _painted(content: Content) -> bool:
@@ -173,6 +190,11 @@ def _classes(
         name, value = class_name(ask, masks), levels[0] if levels else 1
         return Named({name: value}), None, [f"one value in the masks: {value} is {name}"]
     named = names_of_values(survey, levels, ask)
+    if content.counted and named.told == NOTHING_SAYS and len(objects(ask.request)) == 1 and len(ask.classes) <= 1:
+        least, most = content.counted
+        counted = f"values count the objects of an image, {least} to {most} of them, each in one piece"
+        name = class_name(ask, masks)
+        return Named({name: 1}), 0.5, [f"{counted}: all are {name}"]
     listed = ", ".join(f"{value} {name}" for name, value in named.classes.items())
     return named, None, [f"values in the masks: {listed} ({named.told})"]
 

@@ -65,6 +65,10 @@ def objects(request: str) -> list[str]:
     return [name for name in cleaned if telling(name) - _FILLER]
 
 
+NOTHING_SAYS = "nothing says what the values mean"
+"""What is told of values that are numbers alone."""
+
+
 @dataclass(frozen=True)
 class Named:
     """Mask classes: name -> value, where the names come from, and what a person should say."""
@@ -101,7 +105,7 @@ def names_of_values(survey: Survey, values: Sequence[int], ask: Ask) -> Named:
         unclear = (
             f"{len(ask.classes)} classes are asked for, the masks hold the values {', '.join(map(str, full[:12]))}"
         )
-    return Named({f"label_{value}": value for value in full}, "nothing says what the values mean", unclear)
+    return Named({f"label_{value}": value for value in full}, NOTHING_SAYS, unclear)
 
 
 def _exactly(names: dict[int, str], values: Sequence[int]) -> dict[int, str]:

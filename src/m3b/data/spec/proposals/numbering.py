@@ -25,6 +25,18 @@ def few(values: Mapping[str, int]) -> str:
     return ", ".join(list(values)[:4]) + (" ..." if len(values) > 4 else "")
 
 
+def may_be_grades(images: ImageSet, slot: str, values: Mapping[str, int]) -> bool:
+    """Whether numbered folders could be grades all the same, if a request speaks of the first to the last: they count up to
+    ten from 0 or 1, one word before all of them, and hold images of their own, several each, that are not its slices."""
+    found = [re.fullmatch(r"([^\W\d_]+[\W_]?)?(\d)", text) for text in values]
+    numbers = sorted(int(one[2]) for one in found if one)
+    one_word = len({(one[1] or "").casefold() for one in found if one}) == 1
+    counts = numbers in (list(range(len(values))), list(range(1, len(values) + 1)))
+    part = next((one for one in images.single.parts if one.slot == slot), None) if images.single else None
+    own = part is not None and not part.crossing and images.images.unit == "file" and min(values.values()) > 1
+    return all(found) and one_word and counts and own
+
+
 def numbers_cases(survey: Survey, images: ImageSet, slot: str, values: Mapping[str, int]) -> bool:
     """Whether folders are numbered patients, cases or parts of an archive rather than classes."""
     texts = list(values)

@@ -11,7 +11,7 @@ from m3b.data.spec.proposals.language import words
 from m3b.data.spec.proposals.vocabulary import VIEWS
 from m3b.data.survey.grouping_words import where, why
 from m3b.data.survey.relations import End, FoundSplit, Grouping, Join, Pairing, Survey
-from m3b.data.survey.sides import all_but_test, is_split, side_of
+from m3b.data.survey.sides import all_but_test, is_split, sides_of
 from m3b.data.survey.table_facts import Table
 
 SURE = 0.8
@@ -274,8 +274,9 @@ def _folder_split(images: ImageSet) -> SplitRule | None:
     """The split by a folder level of several groups that lie side by side."""
     for slot, values in images.levels.items():
         if is_split(values):
+            of = sides_of(values)
             sides: dict[str, tuple[str, ...]] = {
-                side: tuple(value for value in values if side_of(value) == side) for side in ("train", "val", "test")
+                side: tuple(value for value in values if of[value] == side) for side in ("train", "val", "test")
             }
             return _rule(FromPath(value="{" + slot + "}"), sides)
     return None
