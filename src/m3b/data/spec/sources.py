@@ -41,6 +41,17 @@ def found_in(value: FromPath, text: str) -> str:
     return (hit.group(1) if hit.re.groups else hit.group()) or "" if hit else ""
 
 
+def folder_of(value: FromTable, table: str, slots: Mapping[str, str]) -> str:
+    """The folder whose files alone a table speaks of; empty where it may name any."""
+    key = next((key for pattern, key in value.within.items() if compiled(pattern).match(table) is not None), "")
+    return filled(key, dict(slots)).strip("/")
+
+
+def below(path: str, folder: str) -> bool:
+    """Whether a path is a folder's, or lies below it; every path lies below the empty one."""
+    return not folder or f"{path}/".startswith(f"{folder}/")
+
+
 @dataclass
 class Sources:
     """Answers `Value`s for cases; tables and lists are read once each.
@@ -54,7 +65,7 @@ class Sources:
     lines: ReadLines
     accounting: Accounting
     conflicts: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    _tables: dict[str, dict[str, tuple[str, ...]]] = field(default_factory=dict)
+    _tables: dict[str, dict[str, dict[str, tuple[str, ...]]]] = field(default_factory=dict)
     _lists: dict[str, dict[str, str]] = field(default_factory=dict)
     _arrays: dict[tuple[str, str], Any] = field(default_factory=dict)
 
@@ -83,27 +94,30 @@ class Sources:
                 return (side,) if side else ()
             case FromTable():
                 keys = self.texts(value.through, case) if value.through else (filled(value.image, case.slots),)
-                table = self._table(value)
-                return tuple(dict.fromkeys(text for key in keys for text in table.get(normal(value.rule, key), ())))
+                tables = [table for folder, table in self._table(value).items() if below(case.name, folder)]
+                made = [normal(value.rule, key) for key in keys]
+                return tuple(dict.fromkeys(text for table in tables for key in made for text in table.get(key, ())))
 
     def keys_of(self, value: FromTable) -> set[str]:
         """The keys that a table names, for what it names and nobody has."""
-        return set(self._table(value))
+        return {key for table in self._table(value).values() for key in table}
 
-    def _table(self, value: FromTable) -> dict[str, tuple[str, ...]]:
+    def _table(self, value: FromTable) -> dict[str, dict[str, tuple[str, ...]]]:
+        """The folder that rows speak of (empty: any) -> the key of a row -> its different cells."""
         known = value.model_dump_json()
         if known not in self._tables:
             self._tables[known] = self._read_table(value)
         return self._tables[known]
 
-    def _read_table(self, value: FromTable) -> dict[str, tuple[str, ...]]:
-        found: dict[str, dict[str, None]] = defaultdict(dict)
+    def _read_table(self, value: FromTable) -> dict[str, dict[str, tuple[str, ...]]]:
+        every: dict[str, dict[str, dict[str, None]]] = defaultdict(lambda: defaultdict(dict))
         files = self.folder.items(Files(pattern=value.file))
         if not files:
             raise PatternError(f"There is no table {value.file!r} below the data folder.")
         for item in files:
             rows = self.rows(item.path, value)
             columns = set(rows[0]) if rows else set()
+            found = every[folder_of(value, item.path, item.slots)]
             for name in (*fields("".join((value.row, *value.also))), *fields(value.column)):
                 if rows and name not in columns and name not in item.slots:
                     raise PatternError(f"{item.path} has no column {name!r}; it has {', '.join(sorted(columns))}.")
@@ -116,7 +130,7 @@ class Sources:
                     if cell.strip() and (key := normal(value.rule, name)):
                         found[key].setdefault(cell.strip())
         self.accounting.use((item.path for item in files), "table")
-        return {name: tuple(cells) for name, cells in found.items()}
+        return {folder: {name: tuple(cells) for name, cells in found.items()} for folder, found in every.items()}
 
     def _listed(self, value: FromList) -> dict[str, str]:
         known = value.model_dump_json()

@@ -114,7 +114,11 @@ def _varying(stems: Sequence[str]) -> list[Key]:
 def match(
     left: Sequence[str], right: Sequence[str], left_slots: Sequence[str], right_slots: Sequence[str]
 ) -> dict[str, list[str]]:
-    """The right files of each left file under a pairing's recipes; left files without any are left out."""
+    """The right files of each left file under a pairing's recipes; left files without any are left out.
+
+    Where several left files have one key (`train/01.png` and `test/01.png` beside `train/01_mask.png`), a right file is of
+    those that lie nearest to it, as far as folders and the sides of a split that they are called after tell.
+    """
     mine = keys_of(left, *_recipe(left_slots))
     theirs = keys_of(right, *_recipe(right_slots))
     by_key: dict[Key, list[str]] = defaultdict(list)
@@ -124,7 +128,34 @@ def match(
         found = find(key) if find else key
         if found is not None and found in known:
             by_key[found].append(path)
-    return {path: by_key[key] for key, path in zip(mine, left, strict=True) if key in by_key}
+    alike: dict[Key, list[str]] = defaultdict(list)
+    for key, path in zip(mine, left, strict=True):
+        if key in by_key:
+            alike[key].append(path)
+    near = {key: _nearest(some, by_key[key]) for key, some in alike.items() if len(some) > 1}
+    pairs = {path: near[key].get(path, []) if key in near else by_key[key] for key, path in zip(mine, left, strict=True)
+             if key in by_key}  # fmt: skip
+    return {path: some for path, some in pairs.items() if some}
+
+
+def _nearest(left: Sequence[str], right: Sequence[str]) -> dict[str, list[str]]:
+    """The right files of each left one, where all of them have one key."""
+    found: dict[str, list[str]] = defaultdict(list)
+    places = {path: _place(path) for path in left}
+    for path in right:
+        own = _place(path)
+        shared = {one: len(own & place) for one, place in places.items()}
+        most = max(shared.values())
+        for one in left:
+            if shared[one] == most:
+                found[one].append(path)
+    return found
+
+
+def _place(path: str) -> frozenset[str]:
+    """The folders of a path, and the sides of a split that they are called after."""
+    folders = path.split("/")[:-1]
+    return frozenset((*(f"{at} {name}" for at, name in enumerate(folders)), *filter(None, map(side_of, folders))))
 
 
 def _recipe(slots: Sequence[str]) -> tuple[str, str]:

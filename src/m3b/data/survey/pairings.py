@@ -99,6 +99,7 @@ def _pairing(
     small = min(len(left.units), len(right.units), MAX_FILES)
     if len(pairs) < _LEAST * small or sum(map(len, pairs.values())) > 1.5 * len(matched):
         return None
+    found_for = Counter(path for some in pairs.values() for path in some)
     counts = [len(some) for some in pairs.values()]
     most = max(counts)
     classes = _classes(pairs) if most > 1 else Counter[str]()
@@ -114,6 +115,7 @@ def _pairing(
         right_units="folders" if right.by_folder else "files",
         left_files=len(left.units),
         left_matched=len(pairs),
+        shared=sum(any(found_for[path] > 1 for path in some) for some in pairs.values()),
         right_files=len(right.units),
         right_matched=len(matched),
         per_left=(min(counts), int(median(counts)), most),

@@ -27,6 +27,18 @@ class End(Fact):
     name: str = ""
 
 
+class Reach(Fact):
+    """A folder in which a join finds files that are called like those of other folders."""
+
+    folder: str
+    files: int
+    """Of the group, below it."""
+    matched: int
+    """Files below it that the left end names."""
+    named: int
+    """Values of the left end that find one there."""
+
+
 class Join(Fact):
     """Two ends whose values agree, counted on both sides (distinct values)."""
 
@@ -42,6 +54,8 @@ class Join(Fact):
     most_right: int
     files: int = 0
     """Files of the right group whose key is matched; 0 where the right end is no group."""
+    folders: tuple[Reach, ...] = ()
+    """Of paths: where one name finds files of several folders, those folders; nothing of the name tells which is meant."""
     unmatched_left: tuple[str, ...] = ()
     unmatched_right: tuple[str, ...] = ()
     near: int = 0
@@ -83,6 +97,8 @@ class Pairing(Fact):
     right_units: Literal["files", "folders"] = "files"
     left_files: int
     left_matched: int
+    shared: int = 0
+    """Left files that have a right file which others have too, and nothing tells whose it is."""
     right_files: int
     right_matched: int
     per_left: tuple[int, int, int] = (1, 1, 1)

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 from m3b.data.spec.model import FromTable, SplitRule, Value
 from m3b.data.spec.proposals.imagery import ImageSet
-from m3b.data.spec.proposals.surroundings import beside, best_join, files_of, from_column
+from m3b.data.spec.proposals.scopes import Scope, scope_of
+from m3b.data.spec.proposals.surroundings import beside, best_join, escaped, files_of, from_column
 from m3b.data.survey.groups import names_patients
 from m3b.data.survey.kinds import cut
 from m3b.data.survey.relations import Join, Survey
@@ -33,6 +34,7 @@ class Tables:
         through: a table of these names no image, but has a column in common with these that do, or that do by way of
             others again (`join` is theirs).
         shared: that column.
+        scopes: which images each part speaks of, where names alone do not say it.
     """
 
     parts: tuple[Table, ...]
@@ -42,6 +44,7 @@ class Tables:
     matched: int
     through: Tables | None = None
     shared: str = ""
+    scopes: tuple[Scope, ...] = ()
 
     @property
     def first(self) -> Table:
@@ -57,6 +60,17 @@ class Tables:
     def rows(self) -> int:
         """Of all parts."""
         return sum(part.rows for part in self.parts)
+
+    @property
+    def told(self) -> tuple[str, ...]:
+        """What shows which images the rows speak of, where their names stand for several."""
+        return tuple(one.told for one in self.scopes if one.told)
+
+    @property
+    def unclear(self) -> str:
+        """What a person should say of which images the rows speak of; empty where it is known."""
+        own = next((one.unclear for one in self.scopes if one.unclear), "")
+        return own or (self.through.unclear if self.through is not None else "")
 
     def values(self, column: str) -> dict[str, int]:
         """The vocabulary of a column over all parts."""
@@ -79,7 +93,11 @@ class Tables:
         value = from_column(survey, images, self.join, name)
         if len(self.parts) == 1:
             return value
-        return value.model_copy(update={"file": "re:" + "|".join(re.escape(part.path) for part in self.parts)})
+        within = {
+            escaped(part.path): one.folder for part, one in zip(self.parts, self.scopes, strict=True) if one.folder
+        }
+        pattern = "re:" + "|".join(re.escape(part.path) for part in self.parts)
+        return value.model_copy(update={"file": pattern, "within": within})
 
     def together(self, survey: Survey, images: ImageSet) -> tuple[Value, ...]:
         """What several images with one row have in common."""
@@ -121,10 +139,17 @@ def joined_tables(survey: Survey, images: ImageSet) -> list[Tables]:
             continue
         parts = [(table, join), *(one for one in known if one[0].id != table.id and _parts_of_one(table, join, *one))]
         taken.update(one.id for one, _ in parts)
-        joins = [every for _, one in parts for every in (one, *beside(survey, images, one))]
-        found.append(Tables(tuple(one for one, _ in parts), join, sum(one.files for one in joins),
-                            sum(one.left_values for one in joins), sum(one.left_matched for one in joins)))  # fmt: skip
-    return [*found, *_through(survey, [Tables((table,), join, join.files, 0, 0) for table, join in known])]
+        scopes = tuple(scope_of(survey, one, its) for one, its in parts)
+        also = [every for _, one in parts for every in beside(survey, images, one)]
+        joins = [*(one for _, one in parts), *also]
+        found.append(Tables(tuple(one for one, _ in parts), join, sum(one.files for one in (*scopes, *also)),
+                            sum(one.left_values for one in joins),
+                            sum(one.named for one in scopes) + sum(one.left_matched for one in also), scopes=scopes))  # fmt: skip
+    return [*found, *_through(survey, [_alone(survey, table, join) for table, join in known])]
+
+
+def _alone(survey: Survey, table: Table, join: Join) -> Tables:
+    return Tables((table,), join, join.files, 0, 0, scopes=(scope_of(survey, table, join),))
 
 
 def _through(survey: Survey, known: list[Tables]) -> list[Tables]:

@@ -74,6 +74,7 @@ def _reading(
     told = [
         f"text from {named} of {tables.title}: {filled:,} of {tables.rows:,} rows have one",
         f"{tables.files:,} of {total:,} images have a row",
+        *tables.told,
     ]
     if views:
         told.append(
@@ -96,6 +97,7 @@ def _reading(
         min(1.0, score),
         (*told, *around_it.evidence),
         tuple(doubts),
+        tables.unclear,
     )
 
 

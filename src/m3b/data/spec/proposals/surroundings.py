@@ -8,6 +8,7 @@ from m3b.data.spec.model import FromList, FromPath, FromTable, FromTag, LeftOut,
 from m3b.data.spec.proposals.imagery import ImageSet, is_images
 from m3b.data.spec.proposals.joined_groupings import groupings_of
 from m3b.data.spec.proposals.language import words
+from m3b.data.spec.proposals.scopes import scope_of
 from m3b.data.spec.proposals.vocabulary import VIEWS
 from m3b.data.survey.grouping_words import where, why
 from m3b.data.survey.relations import End, FoundSplit, Grouping, Join, Pairing, Survey
@@ -187,11 +188,12 @@ def image_key(images: ImageSet, join: Join) -> str:
 def from_column(survey: Survey, images: ImageSet, join: Join, column: str) -> FromTable:
     """A column of a joined table."""
     table = survey.table(join.left.owner)
+    folder = scope_of(survey, table, join).folder
     also = tuple(f"{{{one.left.name}}}" for one in beside(survey, images, join))
     return FromTable(
         file=files_of(survey, table), sheet=table.sheet, records=table.record_path if table.format in ("json", "xml", "text") else "",
         header=table.header, row="{" + join.left.name + "}", also=also, image=image_key(images, join), rule=join.rule,
-        column=column,
+        column=column, within={files_of(survey, table): folder} if folder else {},
     )  # fmt: skip
 
 
