@@ -9,10 +9,13 @@ from m3b.data.survey.table_facts import Annotation, Legend, Table
 
 _Named = TypeVar("_Named", FileGroup, Table)
 
-Rule = Literal["path", "tail", "name", "stem", "number", "folded", "unpadded", "exact", "prefixed"]
+Rule = Literal[
+    "path", "tail5", "tail4", "tail3", "tail", "name", "stem", "number", "folded", "unpadded", "exact", "prefixed"
+]
 """How two texts are brought to one key, from the strictest to the loosest; `m3b.data.survey.keys.key` computes it.
 
-path: relative path with `/`; tail: the last folder and the name; name: file name; stem: without suffixes; number: the
+path: relative path with `/`; tail: the last folder and the name; tail3, tail4, tail5: so many last parts, for paths that begin at
+another folder; name: file name; stem: without suffixes; number: the
 digits without leading zeros; folded: the stem without spaces, `-`, `_` and `.`; unpadded: folded, its numbers without
 leading zeros; exact: as it stands; prefixed: of a part, the word before it and its value, folded. None minds case.
 """
@@ -75,6 +78,14 @@ class Join(Fact):
         return self.right_matched / self.right_values if self.right_values else 0.0
 
 
+class Tested(Fact):
+    """The images of a split's test part, and how many of them have a file of a pairing's right group."""
+
+    split: str
+    files: int
+    matched: int
+
+
 class Pairing(Fact):
     """Files of two groups that lie on the same case: an image and its mask, or two images."""
 
@@ -110,6 +121,8 @@ class Pairing(Fact):
     same_grid: int = 0
     fits: float | None = None
     """Share of compared pairs on one grid, or where one is a whole multiple of the other in every axis."""
+    tested: tuple[Tested, ...] = ()
+    """Of each split of the left group that has a test part."""
     unmatched_left: tuple[str, ...] = ()
     unmatched_right: tuple[str, ...] = ()
 
@@ -161,7 +174,7 @@ class Grouping(Fact):
     per_value: tuple[int, int, int]
     """Least, median, most files a value."""
     evidence: tuple[str, ...]
-    """Of "tag_patient", "word_patient", "word_case", "column_patient", "side_follows", "folder_of_several",
+    """Of "tag_patient", "word_patient", "word_case", "column_patient", "column_source", "side_follows", "folder_of_several",
     "copies_agree", "consecutive", "source_word", "augmentation"."""
     strength: float
     """0 to 1: how sure it is that this is a person or one source, by the evidence."""

@@ -117,7 +117,7 @@ def _from_tables(survey: Survey, images: ImageSet, named: str = "") -> Iterator[
             apart = (f"whether {join.near:,} images without a row are meant by rows of {tables.title} that name no image: their names "
                      f"are nearly the same ({join.near_names[0]!r} and {join.near_names[1]!r})")  # fmt: skip
         apart = tables.unclear or apart or ("" if named else pairs_of_images(survey, images, join))
-        flags = []
+        flags: dict[str, dict[str, int]] = {}
         for column in tables.first.columns:
             if named and column.name != named:
                 continue
@@ -125,7 +125,7 @@ def _from_tables(survey: Survey, images: ImageSet, named: str = "") -> Iterator[
                 continue
             kept = {text: count for text, count in tables.values(column.name).items() if text.strip()}
             if is_flag(column, kept):
-                flags.append(column)
+                flags[column.name] = kept
             if not 2 <= len(kept) <= MAX_CLASSES or not (named or _may_label(column, kept)):
                 continue
             value = tables.column(survey, images, column.name)
@@ -139,7 +139,7 @@ def _from_tables(survey: Survey, images: ImageSet, named: str = "") -> Iterator[
                          separator=column.separator, doubt=doubt, split=split, together=together,
                          patient=patient, apart=apart, rows=bool(doubt), told=tables.told)  # fmt: skip
         if len(flags) > 1:
-            sources = tuple(tables.column(survey, images, column.name) for column in flags)
+            sources = tuple(tables.column(survey, images, name) for name in flags)
             strength = 0.5 if len(flags) > 2 else 0.4
             title = f"{len(flags)} yes/no columns of {tables.title}"
             yield LabelSource(

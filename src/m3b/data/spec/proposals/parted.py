@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from m3b.data.spec.model import FromTable, SplitRule, Value
 from m3b.data.spec.proposals.imagery import ImageSet
-from m3b.data.spec.proposals.scopes import Scope, scope_of
+from m3b.data.spec.proposals.scopes import Scope, are_parts, scope_of, side_told
 from m3b.data.spec.proposals.surroundings import beside, best_join, escaped, files_of, from_column
 from m3b.data.survey.groups import names_patients
 from m3b.data.survey.kinds import cut
@@ -120,7 +120,7 @@ class Tables:
         """The split that the parts themselves are; None of one table, or where a side is missing."""
         sides: dict[str, list[str]] = {"train": [], "val": [], "test": []}
         for part in self.parts:
-            sides.get(_side(part), []).append(part.path)
+            sides.get(side_told(part.path), []).append(part.path)
         if not sides["test"]:
             sides["test"], sides["val"] = sides["val"], []
         if len(self.parts) < 2 or not sides["train"] or not sides["test"]:
@@ -137,13 +137,16 @@ def joined_tables(survey: Survey, images: ImageSet) -> list[Tables]:
     for table, join in known:
         if table.id in taken:
             continue
-        parts = [(table, join), *(one for one in known if one[0].id != table.id and _parts_of_one(table, join, *one))]
+        parts = [
+            (table, join),
+            *(one for one in known if one[0].id != table.id and _parts_of_one(survey, images, (table, join), one)),
+        ]
         taken.update(one.id for one, _ in parts)
         scopes = tuple(scope_of(survey, one, its) for one, its in parts)
         also = [every for _, one in parts for every in beside(survey, images, one)]
         joins = [*(one for _, one in parts), *also]
-        found.append(Tables(tuple(one for one, _ in parts), join, sum(one.files for one in (*scopes, *also)),
-                            sum(one.left_values for one in joins),
+        files = sum(one.files for one in scopes) + sum(one.files for one in also)
+        found.append(Tables(tuple(one for one, _ in parts), join, files, sum(one.left_values for one in joins),
                             sum(one.named for one in scopes) + sum(one.left_matched for one in also), scopes=scopes))  # fmt: skip
     return [*found, *_through(survey, [_alone(survey, table, join) for table, join in known])]
 
@@ -183,29 +186,24 @@ def _shared_key(table: Table, other: Table, join: Join) -> Column | None:
     return None
 
 
-def _side(table: Table) -> str:
-    side = side_of(cut(table.path.rpartition("/")[2])[0])
-    return side if side in ("train", "val", "test") else ""
-
-
 def subject_of(table: Table) -> str:
     """What a table's name speaks of beside the side of a split: `acl` of `train-acl.csv`."""
     stem = cut(table.path.rpartition("/")[2])[0]
     return " ".join(word for word in re.split(r"[\W_]+", stem) if word and not side_of(word)).casefold()
 
 
-def _parts_of_one(table: Table, join: Join, other: Table, its: Join) -> bool:
-    """Whether another table is a further part: of the same form, another side of a split, joined in the same way."""
-    if not _side(table) or not _side(other) or _side(table) == _side(other) or table.files > 1 or other.files > 1:
+def _parts_of_one(survey: Survey, images: ImageSet, one: tuple[Table, Join], other: tuple[Table, Join]) -> bool:
+    """Whether another table is a further part: of the same form, joined in the same way, and of other images."""
+    (table, join), (further, its) = one, other
+    if table.files > 1 or further.files > 1 or not are_parts(table.path, further.path):
         return False
-    if subject_of(table) != subject_of(other):
-        return False  # `train-abnormal.csv` and `valid-acl.csv`
     same = (table.format, table.sheet, table.record_path, table.header, [c.name for c in table.columns]) == (
-        other.format, other.sheet, other.record_path, other.header, [c.name for c in other.columns])  # fmt: skip
+        further.format, further.sheet, further.record_path, further.header, [c.name for c in further.columns])  # fmt: skip
     ends = (join.left.name, join.right.kind, join.right.name, join.rule) == (
         its.left.name,
         its.right.kind,
         its.right.name,
         its.rule,
     )
-    return same and ends
+    total = sum(group.count for group in images.groups)
+    return same and ends and scope_of(survey, table, join).files + scope_of(survey, further, its).files <= total

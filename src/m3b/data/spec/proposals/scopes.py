@@ -14,6 +14,7 @@ from m3b.data.survey.relations import Join, Reach, Survey
 from m3b.data.survey.sides import side_of
 from m3b.data.survey.table_facts import Table
 
+_SIDES = ("train", "val", "test")
 _RUN_TOGETHER = re.compile(r"(training|train|testing|test|validation|valid|val)(?=[a-z]{3})")
 
 
@@ -60,19 +61,31 @@ def scope_of(survey: Survey, table: Table, join: Join) -> Scope:
     return Scope("", join.files, join.left_matched, unclear=unclear)
 
 
-def part_words(path: str) -> tuple[str, str]:
-    """The side of a split that a table's own name, or else a folder of it, speaks of, and its path without that word.
+def side_told(path: str) -> str:
+    """The side of a split that a table's own name, or else a folder of it, speaks of: train, val, test; empty where of none."""
+    own = side_of(cut(path.rpartition("/")[2])[0])
+    return own if own in _SIDES else _part_words(path)[0]
 
-    Two tables whose paths are the same without it are parts of one: `train.csv` and `test.csv`, `train/radiology/traindata.csv`
-    and `test/radiology/testdata.csv`.
-    """
+
+def are_parts(path: str, other: str) -> bool:
+    """Whether two tables are called as parts of one: alike, but for the side of a split (`train.csv` and `test.csv`,
+    `train/radiology/traindata.csv` and `test/radiology/testdata.csv`)."""
+    sides = side_told(path), side_told(other)
+    if not all(sides) or sides[0] == sides[1]:
+        return False
+    (_, rest), (_, its) = _part_words(path), _part_words(other)
+    return rest.rpartition("/")[2] == its.rpartition("/")[2]
+
+
+def _part_words(path: str) -> tuple[str, str]:
+    """The one side of a split that the words of a path speak of, and the path without words of sides."""
     sides, rest = [], []
     for piece in [*path.split("/")[:-1], cut(path.rpartition("/")[2])[0]]:
         kept = []
         for word in re.findall(r"[^\W_]+", piece.casefold()):
             run = _RUN_TOGETHER.match(word)
             side, left = (side_of(run[1]), word[run.end() :]) if run and not side_of(word) else (side_of(word), "")
-            if side in ("train", "val", "test"):
+            if side in _SIDES:
                 sides.append(side)
             kept.append(left if side else word)
         rest.append("_".join(word for word in kept if word))
@@ -103,7 +116,7 @@ def _own_folder(survey: Survey, table: Table, apart: Sequence[Reach]) -> Scope |
 
 def _by_name(table: Table, apart: Sequence[Reach]) -> Reach | None:
     """The folder that is called after the side of a split, or the one word, that a table's name says."""
-    side, _ = part_words(table.path)
+    side = side_told(table.path)
     if side:
         mine = [one for one in apart if side_of(one.folder.rpartition("/")[2]) == side]
         return mine[0] if len(mine) == 1 else None
