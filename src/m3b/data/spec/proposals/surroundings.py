@@ -76,6 +76,9 @@ def without_bare_parts(around_it: Around, pairing: Pairing) -> Around:
     if division is None or not bare:
         return around_it
     tested = sum(part.present for part in division.parts if part.side == "test")
+    known = next((one for one in pairing.tested if one.split == division.id), None)
+    if known is not None:
+        tested, bare = known.files, known.files - known.matched
     if tested and bare >= 0.9 * tested and pairing.left_matched <= pairing.left_files - 0.9 * tested:
         told = f"the test part of the data set's own split ({tested}) has no masks: a new one is drawn"
         kept = [one for one in around_it.evidence if not one.startswith("the data set's own split")]
