@@ -13,7 +13,7 @@ from m3b.data.spec.accounting import Accounting
 from m3b.data.spec.cases import CaseDraft
 from m3b.data.spec.folder import DataFolder
 from m3b.data.spec.model import Files, FromList, FromMember, FromPath, FromTable, FromTag, Value
-from m3b.data.spec.patterns import PatternError, compiled, fields, filled
+from m3b.data.spec.patterns import PatternError, built_in, compiled, fields, filled
 from m3b.data.survey.keys import key as normal
 
 Row = Mapping[str, str]
@@ -98,9 +98,18 @@ class Sources:
                 made = [normal(value.rule, key) for key in keys]
                 return tuple(dict.fromkeys(text for table in tables for key in made for text in table.get(key, ())))
 
-    def keys_of(self, value: FromTable) -> set[str]:
-        """The keys that a table names, for what it names and nobody has."""
-        return {key for table in self._table(value).values() for key in table}
+    def absent(self, value: FromTable, cases: Sequence[CaseDraft]) -> int:
+        """How many names a table gives that neither a case nor another file of the folder has."""
+        named = {key for table in self._table(value).values() for key in table}
+        for case in cases:
+            keys = self.texts(value.through, case) if value.through else (filled(value.image, case.slots),)
+            named -= {normal(value.rule, key) for key in keys}
+        slots = set(fields(value.image))
+        for path in self.folder.files if named and not value.through else ():
+            own = built_in(path)
+            if slots <= own.keys():
+                named.discard(normal(value.rule, filled(value.image, own)))
+        return len(named)
 
     def _table(self, value: FromTable) -> dict[str, dict[str, tuple[str, ...]]]:
         """The folder that rows speak of (empty: any) -> the key of a row -> its different cells."""
