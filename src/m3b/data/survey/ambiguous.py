@@ -6,14 +6,14 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
 
 from m3b.data.survey.ends import Texts
-from m3b.data.survey.relations import Reach
+from m3b.data.survey.relations import FolderHits
 
 MOST_FOLDERS = 60
 
 
 def folders_apart(
     right: Texts, mine: Mapping[str, Sequence[str]], theirs: Mapping[str, Sequence[str]], common: Collection[str]
-) -> tuple[Reach, ...]:
+) -> tuple[FolderHits, ...]:
     """The folders by which the files of one name differ, with what is found in each; none where every name finds one file.
 
     Args:
@@ -38,7 +38,9 @@ def folders_apart(
             matched[_top(path, level)] += 1
             named[_top(path, level)].add(made)
     return tuple(
-        Reach(folder=name, files=files[name], matched=matched[name], named=sum(len(mine[made]) for made in named[name]))
+        FolderHits(
+            folder=name, files=files[name], matched=matched[name], named=sum(len(mine[made]) for made in named[name])
+        )
         for name in sorted(files)
     )
 

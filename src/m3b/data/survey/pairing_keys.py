@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 
 from m3b.data.survey.kinds import cut
+from m3b.data.survey.nearest import nearest
 from m3b.data.survey.sides import side_of
 from m3b.data.survey.tokens import pieces
 
@@ -132,30 +133,10 @@ def match(
     for key, path in zip(mine, left, strict=True):
         if key in by_key:
             alike[key].append(path)
-    near = {key: _nearest(some, by_key[key]) for key, some in alike.items() if len(some) > 1}
+    near = {key: nearest(some, by_key[key]) for key, some in alike.items() if len(some) > 1}
     pairs = {path: near[key].get(path, []) if key in near else by_key[key] for key, path in zip(mine, left, strict=True)
              if key in by_key}  # fmt: skip
     return {path: some for path, some in pairs.items() if some}
-
-
-def _nearest(left: Sequence[str], right: Sequence[str]) -> dict[str, list[str]]:
-    """The right files of each left one, where all of them have one key."""
-    found: dict[str, list[str]] = defaultdict(list)
-    places = {path: _place(path) for path in left}
-    for path in right:
-        own = _place(path)
-        shared = {one: len(own & place) for one, place in places.items()}
-        most = max(shared.values())
-        for one in left:
-            if shared[one] == most:
-                found[one].append(path)
-    return found
-
-
-def _place(path: str) -> frozenset[str]:
-    """The folders of a path, and the sides of a split that they are called after."""
-    folders = path.split("/")[:-1]
-    return frozenset((*(f"{at} {name}" for at, name in enumerate(folders)), *filter(None, map(side_of, folders))))
 
 
 def _recipe(slots: Sequence[str]) -> tuple[str, str]:

@@ -30,7 +30,7 @@ class End(Fact):
     name: str = ""
 
 
-class Reach(Fact):
+class FolderHits(Fact):
     """A folder in which a join finds files that are called like those of other folders."""
 
     folder: str
@@ -57,7 +57,7 @@ class Join(Fact):
     most_right: int
     files: int = 0
     """Files of the right group whose key is matched; 0 where the right end is no group."""
-    folders: tuple[Reach, ...] = ()
+    folders: tuple[FolderHits, ...] = ()
     """Of paths: where one name finds files of several folders, those folders; nothing of the name tells which is meant."""
     unmatched_left: tuple[str, ...] = ()
     unmatched_right: tuple[str, ...] = ()

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from m3b.data.spec.model import FromTable, SplitRule, Value
 from m3b.data.spec.proposals.imagery import ImageSet
-from m3b.data.spec.proposals.scopes import Scope, are_parts, scope_of, side_told
+from m3b.data.spec.proposals.scopes import Scope, parts_of_one, scope_of, side_told
 from m3b.data.spec.proposals.surroundings import beside, best_join, escaped, files_of, from_column
 from m3b.data.survey.groups import names_patients
 from m3b.data.survey.kinds import cut
@@ -139,7 +139,7 @@ def joined_tables(survey: Survey, images: ImageSet) -> list[Tables]:
             continue
         parts = [
             (table, join),
-            *(one for one in known if one[0].id != table.id and _parts_of_one(survey, images, (table, join), one)),
+            *(one for one in known if one[0].id != table.id and parts_of_one(survey, images, (table, join), one)),
         ]
         taken.update(one.id for one, _ in parts)
         scopes = tuple(scope_of(survey, one, its) for one, its in parts)
@@ -190,20 +190,3 @@ def subject_of(table: Table) -> str:
     """What a table's name speaks of beside the side of a split: `acl` of `train-acl.csv`."""
     stem = cut(table.path.rpartition("/")[2])[0]
     return " ".join(word for word in re.split(r"[\W_]+", stem) if word and not side_of(word)).casefold()
-
-
-def _parts_of_one(survey: Survey, images: ImageSet, one: tuple[Table, Join], other: tuple[Table, Join]) -> bool:
-    """Whether another table is a further part: of the same form, joined in the same way, and of other images."""
-    (table, join), (further, its) = one, other
-    if table.files > 1 or further.files > 1 or not are_parts(table.path, further.path):
-        return False
-    same = (table.format, table.sheet, table.record_path, table.header, [c.name for c in table.columns]) == (
-        further.format, further.sheet, further.record_path, further.header, [c.name for c in further.columns])  # fmt: skip
-    ends = (join.left.name, join.right.kind, join.right.name, join.rule) == (
-        its.left.name,
-        its.right.kind,
-        its.right.name,
-        its.rule,
-    )
-    total = sum(group.count for group in images.groups)
-    return same and ends and scope_of(survey, table, join).files + scope_of(survey, further, its).files <= total

@@ -6,11 +6,11 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from m3b.data.spec.proposals.imagery import folder_values
+from m3b.data.spec.proposals.imagery import ImageSet, folder_values
 from m3b.data.spec.proposals.language import words
 from m3b.data.spec.proposals.vocabulary import GENERIC, SEQUENCES, VIEWS
 from m3b.data.survey.kinds import cut
-from m3b.data.survey.relations import Join, Reach, Survey
+from m3b.data.survey.relations import FolderHits, Join, Survey
 from m3b.data.survey.sides import side_of
 from m3b.data.survey.table_facts import Table
 
@@ -77,6 +77,23 @@ def are_parts(path: str, other: str) -> bool:
     return rest.rpartition("/")[2] == its.rpartition("/")[2]
 
 
+def parts_of_one(survey: Survey, images: ImageSet, one: tuple[Table, Join], other: tuple[Table, Join]) -> bool:
+    """Whether another table is a further part: of the same form, joined in the same way, and of other images."""
+    (table, join), (further, its) = one, other
+    if table.files > 1 or further.files > 1 or not are_parts(table.path, further.path):
+        return False
+    same = (table.format, table.sheet, table.record_path, table.header, [c.name for c in table.columns]) == (
+        further.format, further.sheet, further.record_path, further.header, [c.name for c in further.columns])  # fmt: skip
+    ends = (join.left.name, join.right.kind, join.right.name, join.rule) == (
+        its.left.name,
+        its.right.kind,
+        its.right.name,
+        its.rule,
+    )
+    total = sum(group.count for group in images.groups)
+    return same and ends and scope_of(survey, table, join).files + scope_of(survey, further, its).files <= total
+
+
 def _part_words(path: str) -> tuple[str, str]:
     """The one side of a split that the words of a path speak of, and the path without words of sides."""
     sides, rest = [], []
@@ -92,13 +109,13 @@ def _part_words(path: str) -> tuple[str, str]:
     return (sides[-1] if len(set(sides)) == 1 else ""), "/".join(rest)
 
 
-def _views(apart: Sequence[Reach]) -> bool:
+def _views(apart: Sequence[FolderHits]) -> bool:
     """Whether the folders are called after views or sequences of one case, of which a row speaks together."""
     known = VIEWS | SEQUENCES
     return all((own := set(words(one.folder.rpartition("/")[2])) - GENERIC) and own <= known for one in apart)
 
 
-def _own_folder(survey: Survey, table: Table, apart: Sequence[Reach]) -> Scope | None:
+def _own_folder(survey: Survey, table: Table, apart: Sequence[FolderHits]) -> Scope | None:
     """The folder that a table lies in itself, or each table of a group in its own."""
     if table.files == 1:
         mine = next((one for one in apart if table.path.startswith(f"{one.folder}/")), None)
@@ -114,7 +131,7 @@ def _own_folder(survey: Survey, table: Table, apart: Sequence[Reach]) -> Scope |
     return Scope(key, sum(one.matched for one in apart), sum(one.named for one in apart))
 
 
-def _by_name(table: Table, apart: Sequence[Reach]) -> Reach | None:
+def _by_name(table: Table, apart: Sequence[FolderHits]) -> FolderHits | None:
     """The folder that is called after the side of a split, or the one word, that a table's name says."""
     side = side_told(table.path)
     if side:
