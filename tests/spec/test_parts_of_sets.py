@@ -12,6 +12,7 @@ import pytest
 import SimpleITK as sitk
 from spec_kit import mask, picture, read
 
+from m3b.data.delimited import sniff
 from m3b.data.spec.proposals.scopes import are_parts, side_told
 from m3b.data.survey import survey
 from m3b.data.survey.keys import key
@@ -84,14 +85,19 @@ def test_so_many_last_parts_of_a_path(rule: str, made: str) -> None:
 # --- a table of each part ---------------------------------------------------------------------------------------------
 
 
-def test_reports_of_every_part_are_read(tmp_path: Path) -> None:
+@pytest.mark.parametrize("listed", [False, True])
+def test_reports_of_every_part_are_read(listed: bool, tmp_path: Path) -> None:
     root, text = tmp_path / "raw", "Computed tomography scan of the chest showing finding number {} in the left lung."
     for part, count, start in (("train", 20, 0), ("validation", 6, 100), ("test", 6, 200)):
         lines = []
         for at in range(start, start + count):
             picture(root / part / "radiology/images" / f"ROCO_{at:05d}.jpg", 60 + at % 99, (24, 32))
             lines.append((f"ROCO_{at:05d}", f"PMC{at}_fig1.jpg", text.format(at)))
-        table(root / part / "radiology" / f"{part}data.csv", ("id", "name", "caption"), lines)
+        folder = root / part / "radiology"
+        if listed:  # a name, a tab and a text, without a row of headings
+            (folder / "captions.txt").write_text("".join(f"{name}\t {told}\n" for name, _, told in lines))
+        else:
+            table(folder / f"{part}data.csv", ("id", "name", "caption"), lines)
     got = found(root, kit.Want("Write a caption for a radiology image", "report", 32, tested="test/"), tmp_path)
     assert (got.wrong, got.why) == ("", "")
 
@@ -116,6 +122,18 @@ def test_the_side_that_a_table_speaks_of() -> None:
     assert [side_told(one) for one in ("training_set_pixel_size_and_HC.csv", "a/val/x.csv", "train/test_x.csv", "x.csv")] == [
         "train", "val", "test", ""
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "header"),
+    [
+        ("scan_001\tA round lesion\nscan_002\tTwo lesions\nscan_003\tNo lesion\nscan_004\tOne, left\n", False),
+        ("name\ttext\nscan_002\tTwo lesions\nscan_003\tNo lesion\nscan_004\tOne, left\n", True),
+        ("t1,t2\na3,b4\na4,b5\na5,b6\n", True),
+    ],
+)
+def test_a_first_row_that_goes_on_below_is_no_row_of_headings(text: str, header: bool) -> None:
+    assert sniff(text.encode(), ".txt").header is header
 
 
 # --- masks of each part -----------------------------------------------------------------------------------------------
