@@ -370,6 +370,7 @@ class Verdict:
     wrong: str
     why: str
     best: Proposal | None
+    made: Executed | None = None
 
 
 def read(root: Path, want: Want, work: Path) -> Verdict:
@@ -382,7 +383,7 @@ def read(root: Path, want: Want, work: Path) -> Verdict:
         made = execute(best, root, name="set", work=work)
     except DataError as error:
         return Verdict(f"{type(error).__name__}: {error}", sufficient(proposals), proposals[0])
-    return Verdict(differs(made, want), sufficient(proposals), proposals[0])
+    return Verdict(differs(made, want), sufficient(proposals), proposals[0], made)
 
 
 def differs(made: Executed, want: Want) -> str:

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
+
+_DIGITS = re.compile(r"\d+")
+_LEAST_BELOW = 3
+"""Rows from which on a first row that looks like all of them is one of them."""
 
 
 @dataclass(frozen=True)
@@ -72,6 +77,8 @@ def _is_header(rows: list[list[str]]) -> bool:
         return False
     if any(_is_path(cell) and _is_column_of_paths(rows[1:], at) for at, cell in enumerate(rows[0])):
         return False
+    if any(_runs_on(cell, [row[at] for row in rows[1:] if len(row) > at]) for at, cell in enumerate(rows[0])):
+        return False
     if len(rows) > 1 and len(set(rows[0])) < len(rows[0]):
         return any(_number(cell) for row in rows[1:] for cell in row)
     return bool(any(cell.strip() for cell in rows[0]))
@@ -81,6 +88,12 @@ def _is_column_of_paths(rows: list[list[str]], at: int) -> bool:
     """Whether cells below look like paths too: `AP/PA` and `M/F` are names of columns."""
     below = [row[at] for row in rows if len(row) > at]
     return not below or any(_is_path(cell) for cell in below)
+
+
+def _runs_on(cell: str, below: list[str]) -> bool:
+    """Whether a cell is a numbered name as all below it are (`ROCO_00001`), rather than what they are called by."""
+    shapes = {_DIGITS.sub("#", one.strip()) for one in (cell, *below)}
+    return len(below) >= _LEAST_BELOW and len(shapes) == 1 and "#" in shapes.pop() and len(set(below)) > 1
 
 
 def _is_path(cell: str) -> bool:

@@ -10,6 +10,7 @@ from typing import Any
 
 from m3b.data.index import LABELS, TEST, TRAIN, write_records
 from m3b.data.records import Record
+from m3b.data.sides import WITH_SIDES, sides
 from m3b.data.spec.accounting import Accounting
 from m3b.data.spec.cases import build_cases
 from m3b.data.spec.entries import entries_of
@@ -82,10 +83,10 @@ def execute(spec: IndexSpec, root: Path, *, name: str, work: Path, readers: Read
         raise DataError(f"None of the {len(cases)} cases can be used: {first}.")
     train, test, crossing = sides_of(job, entries)
     _leave_rest(job, files)
-    missing = sum(len(sources.keys_of(one)) for one in _tables(spec)[:1]) - len(entries) if _tables(spec) else 0
+    missing = sum(sources.absent(one, cases) for one in _tables(spec)[:1])
     return Executed(
         spec, tuple(train), tuple(test), _values(spec), accounting, spec.patient is not None, crossing,
-        max(0, missing), tuple(job.notes),
+        missing, tuple(job.notes),
     )  # fmt: skip
 
 
@@ -111,7 +112,26 @@ def _leave_rest(job: SpecExecution, files: Sequence[str]) -> None:
         job.accounting.leave(
             (item.path for item in job.folder.items(Files(pattern=one.pattern, tags=one.tags))), one.reason
         )
+    _follow_headers(job)
     job.accounting.leave_rest(files, "not named by this reading of the folder")
+
+
+def _follow_headers(job: SpecExecution) -> None:
+    """Files that a header names as its data (`case.raw` of `case.mhd`) are used, or left out, with it."""
+    accounting, there = job.accounting, set(job.folder.files)
+    for path in [*accounting.used, *accounting.left]:
+        if Path(path).suffix.lower() not in WITH_SIDES:
+            continue
+        try:
+            named = sides(job.root / path)
+        except (DataError, OSError):
+            continue  # an image that does not open is told elsewhere
+        folder = path.rpartition("/")[0]
+        mine = there & {f"{folder}/{name}".lstrip("/") for name in named}
+        if path in accounting.used:
+            accounting.use(mine, accounting.used[path])
+        else:
+            accounting.leave(mine, accounting.left[path])
 
 
 def _tables(spec: IndexSpec) -> list[Any]:

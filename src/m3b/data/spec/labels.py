@@ -69,9 +69,13 @@ def _one_hot(labels: Labels, sources: Sources, case: CaseDraft) -> tuple[str, ..
         for column in () if name == labels.none else texts or (name,):
             if column not in columns:
                 raise DataError(f"labels.classes: there is no source of column {column!r} for {name}.")
-            cell = sources.text(columns[column], case)
-            if cell is None:
+            cells = sources.texts(columns[column], case)
+            if len(cells) > 1:
+                sources.conflicts[case.key] = cells
+                raise LeaveOut("the table has different labels for it")
+            if not cells:
                 continue
+            cell = cells[0]
             seen = True
             if normal("exact", cell) in UNCERTAIN:
                 raise LeaveOut(f"it is uncertain whether it has {name}")

@@ -13,7 +13,7 @@ from m3b.data.spec.accounting import Accounting
 from m3b.data.spec.cases import CaseDraft
 from m3b.data.spec.folder import DataFolder
 from m3b.data.spec.model import Files, FromList, FromMember, FromPath, FromTable, FromTag, Value
-from m3b.data.spec.patterns import PatternError, compiled, fields, filled
+from m3b.data.spec.patterns import PatternError, built_in, compiled, fields, filled
 from m3b.data.survey.keys import key as normal
 
 Row = Mapping[str, str]
@@ -41,6 +41,17 @@ def found_in(value: FromPath, text: str) -> str:
     return (hit.group(1) if hit.re.groups else hit.group()) or "" if hit else ""
 
 
+def folder_of(value: FromTable, table: str, slots: Mapping[str, str]) -> str:
+    """The folder whose files alone a table speaks of; empty where it may name any."""
+    key = next((key for pattern, key in value.within.items() if compiled(pattern).match(table) is not None), "")
+    return filled(key, dict(slots)).strip("/")
+
+
+def below(path: str, folder: str) -> bool:
+    """Whether a path is a folder's, or lies below it; every path lies below the empty one."""
+    return not folder or f"{path}/".startswith(f"{folder}/")
+
+
 @dataclass
 class Sources:
     """Answers `Value`s for cases; tables and lists are read once each.
@@ -54,7 +65,7 @@ class Sources:
     lines: ReadLines
     accounting: Accounting
     conflicts: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    _tables: dict[str, dict[str, tuple[str, ...]]] = field(default_factory=dict)
+    _tables: dict[str, dict[str, dict[str, tuple[str, ...]]]] = field(default_factory=dict)
     _lists: dict[str, dict[str, str]] = field(default_factory=dict)
     _arrays: dict[tuple[str, str], Any] = field(default_factory=dict)
 
@@ -83,27 +94,39 @@ class Sources:
                 return (side,) if side else ()
             case FromTable():
                 keys = self.texts(value.through, case) if value.through else (filled(value.image, case.slots),)
-                table = self._table(value)
-                return tuple(dict.fromkeys(text for key in keys for text in table.get(normal(value.rule, key), ())))
+                tables = [table for folder, table in self._table(value).items() if below(case.name, folder)]
+                made = [normal(value.rule, key) for key in keys]
+                return tuple(dict.fromkeys(text for table in tables for key in made for text in table.get(key, ())))
 
-    def keys_of(self, value: FromTable) -> set[str]:
-        """The keys that a table names, for what it names and nobody has."""
-        return set(self._table(value))
+    def absent(self, value: FromTable, cases: Sequence[CaseDraft]) -> int:
+        """How many names a table gives that neither a case nor another file of the folder has."""
+        named = {key for table in self._table(value).values() for key in table}
+        for case in cases:
+            keys = self.texts(value.through, case) if value.through else (filled(value.image, case.slots),)
+            named -= {normal(value.rule, key) for key in keys}
+        slots = set(fields(value.image))
+        for path in self.folder.files if named and not value.through else ():
+            own = built_in(path)
+            if slots <= own.keys():
+                named.discard(normal(value.rule, filled(value.image, own)))
+        return len(named)
 
-    def _table(self, value: FromTable) -> dict[str, tuple[str, ...]]:
+    def _table(self, value: FromTable) -> dict[str, dict[str, tuple[str, ...]]]:
+        """The folder that rows speak of (empty: any) -> the key of a row -> its different cells."""
         known = value.model_dump_json()
         if known not in self._tables:
             self._tables[known] = self._read_table(value)
         return self._tables[known]
 
-    def _read_table(self, value: FromTable) -> dict[str, tuple[str, ...]]:
-        found: dict[str, dict[str, None]] = defaultdict(dict)
+    def _read_table(self, value: FromTable) -> dict[str, dict[str, tuple[str, ...]]]:
+        every: dict[str, dict[str, dict[str, None]]] = defaultdict(lambda: defaultdict(dict))
         files = self.folder.items(Files(pattern=value.file))
         if not files:
             raise PatternError(f"There is no table {value.file!r} below the data folder.")
         for item in files:
             rows = self.rows(item.path, value)
             columns = set(rows[0]) if rows else set()
+            found = every[folder_of(value, item.path, item.slots)]
             for name in (*fields("".join((value.row, *value.also))), *fields(value.column)):
                 if rows and name not in columns and name not in item.slots:
                     raise PatternError(f"{item.path} has no column {name!r}; it has {', '.join(sorted(columns))}.")
@@ -116,7 +139,7 @@ class Sources:
                     if cell.strip() and (key := normal(value.rule, name)):
                         found[key].setdefault(cell.strip())
         self.accounting.use((item.path for item in files), "table")
-        return {name: tuple(cells) for name, cells in found.items()}
+        return {folder: {name: tuple(cells) for name, cells in found.items()} for folder, found in every.items()}
 
     def _listed(self, value: FromList) -> dict[str, str]:
         known = value.model_dump_json()

@@ -57,6 +57,8 @@ class FromTable(SpecPart):
         image: key of a file or case: `{stem}`.
         rule: how both keys are brought together.
         column: the cell that is taken.
+        within: table (a pattern, as of `file`) -> the folder whose files alone it speaks of, as a key of the table's path: where
+            names stand for files of several folders (`train.csv` beside `train/001.png` and `test/001.png`).
         through: another table whose `column` gives the key instead of `image`, for rows of studies or patients that only
             another table brings together with files.
     """
@@ -71,6 +73,7 @@ class FromTable(SpecPart):
     image: str = "{name}"
     rule: Rule = "exact"
     column: str
+    within: dict[str, str] = Field(default={})
     through: FromTable | None = None
 
 

@@ -49,8 +49,8 @@ def of_tree(tree: Tree) -> Survey:
     tables = load_tables(found)
     annotations = annotations_of(found, tables)
     joins = joins_of(found, tables)
-    pairings = pairings_of(found)
     splits = splits_of(found, tables, joins)
+    pairings = pairings_of(found, splits)
     groupings = groupings_of(found, tables, joins, splits)
     copies = copies_of(found, splits)
     if tree.late:

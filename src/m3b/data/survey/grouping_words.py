@@ -9,6 +9,7 @@ WHY = {
     "tag_study": "a DICOM tag of studies",
     "column_patient": "the column is called after patients",
     "column_case": "the column is called after cases",
+    "column_source": "the column is called after what images were taken from",
     "column_unnamed": "a column without a name whose values recur",
     "word_patient": "the word before it says patient",
     "word_case": "the word before it says case",

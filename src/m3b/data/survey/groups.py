@@ -28,6 +28,9 @@ _CASE = re.compile(
     rf"(case|cas|fall|caso|studie|etude|estudio|untersuchung|study|exam|visit|accession|session|u|scan|record){_NUMBERED}"
 )
 _SOURCE = re.compile(rf"(set|source|src|video|vid|clip|seq|sequence|slide|wsi|specimen|plate|lesion){_NUMBERED}")
+_SOURCE_COLUMN = re.compile(
+    rf"(video|vid|clip|seq|sequence|series|slide|wsi|specimen|plate|lesion|eye|session|sequenz|serie|auge){_NUMBERED}"
+)
 _BESIDE = frozenset({
     "id", "ids", "no", "nr", "number", "num", "idx", "code", "key", "name", "of", "the", "unique", "anon", "anonymous",
     "anonymized", "dicom", "pseudo", "nummer", "numero", "kennung", "identifiant", "identificador", "codigo", "codice", "de", "du",
@@ -37,7 +40,8 @@ _BESIDE = frozenset({
 _AUGMENTED = re.compile(r"transform|aug|rotat|flip|copy|crop|mirror|\.rf\.", re.I)
 STRENGTH = {
     "tag_patient": 0.95, "column_patient": 0.9, "word_patient": 0.85, "side_follows": 0.85, "augmentation": 0.6,
-    "word_case": 0.6, "column_case": 0.55, "tag_study": 0.6, "source_word": 0.5, "column_unnamed": 0.5, "folder_of_several": 0.45,
+    "word_case": 0.6, "column_case": 0.55, "tag_study": 0.6, "source_word": 0.5, "column_source": 0.5, "column_unnamed": 0.5,
+    "folder_of_several": 0.45,
     "leading_number": 0.35,
 }  # fmt: skip
 
@@ -108,7 +112,8 @@ def _tags(group: Gathered) -> Iterator[tuple[End, Values, list[str]]]:
 def _columns(
     group: Gathered, tables: Sequence[Loaded], joins: Sequence[Join]
 ) -> Iterator[tuple[End, Values, list[str]]]:
-    """Columns called after patients or cases, brought to the files by the table's best join."""
+    """Columns called after patients, cases or what images were taken from (a video, a slide, an eye), brought to the files
+    by the table's best join."""
     for table in tables:
         join = next(
             (one for one in joins if one.left.owner == table.fact.id and one.right.owner == group.id and one.chance < 0.5
@@ -118,7 +123,7 @@ def _columns(
             continue
         keys = keys_by_path(group, join)
         for column in table.fact.columns:
-            evidence = _of_word(_own_name(column.name), "column_patient", "column_case")
+            evidence = _of_column(column.name)
             if not table.fact.header and column.name != join.left.name:
                 evidence = _running(table, column)
             if not evidence or column.distinct < 2 or column.type in ("text", "boolean", "number"):
@@ -146,6 +151,13 @@ def names_patients(column: str) -> bool:
     return _of_word(_own_name(column), "column_patient", "column_case") == ["column_patient"]
 
 
+def _of_column(name: str) -> list[str]:
+    """The evidence of a column's name."""
+    own = _own_name(name)
+    found = _of_word(own, "column_patient", "column_case")
+    return found or (["column_source"] if _SOURCE_COLUMN.fullmatch(_said(own)[0]) else [])
+
+
 def _own_name(column: str) -> str:
     """The last part of a column's path in a document, with the one before where it says nothing alone (`patient.id`)."""
     before, _, last = column.rpartition(".")
@@ -159,14 +171,20 @@ def _bare(text: str) -> str:
 
 def _of_word(name: str, patient: str, case: str) -> list[str]:
     """The evidence of a name such as "Patient ID / Name", "patientid", "sub", "U_id"."""
+    said, plain = _said(name)
+    short = said in ("p", "u", "pt") and plain
+    if _PERSON.fullmatch(said) and not (short and patient == "column_patient"):
+        return [patient]
+    return [case] if _CASE.fullmatch(said) and not short else []
+
+
+def _said(name: str) -> tuple[str, bool]:
+    """The word of a name that says what its values are, empty where several do; and whether it stands alone."""
     spaced = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", _bare(name)).lower()
     words = [word for word in re.split(r"[^a-z]+", spaced) if word]
     telling = [word for word in words if word not in _BESIDE]
     said = telling[0] if len(telling) == 1 else "".join(words) if len(words) <= 2 else ""
-    short = said in ("p", "u", "pt") and len(words) == len(telling)
-    if _PERSON.fullmatch(said) and not (short and patient == "column_patient"):
-        return [patient]
-    return [case] if _CASE.fullmatch(said) and not short else []
+    return said, len(words) == len(telling)
 
 
 def _parts(group: Gathered) -> Iterator[tuple[End, Values, list[str]]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from m3b.data.survey.ambiguous import folders_apart
 from m3b.data.survey.ends import Texts, columns, of_groups
 from m3b.data.survey.gathering import Gathering
 from m3b.data.survey.keys import PATH_RULES
@@ -89,6 +90,7 @@ def _join(left: Texts, right: Texts, rule: Rule) -> Join | None:
         most_left=max(sum(left.counts[text] for text in mine[key]) for key in common),
         most_right=max(sum(right.counts[text] for text in theirs[key]) for key in common),
         files=sum(right.files.get(text, 0) for key in common for text in theirs[key]),
+        folders=folders_apart(right, mine, theirs, common),
         unmatched_left=_few(alone_here),
         unmatched_right=_few(alone_there),
         near=len(near),

@@ -8,8 +8,21 @@ from functools import lru_cache
 from m3b.data.survey.kinds import cut
 from m3b.data.survey.relations import Rule
 
-PATH_RULES: tuple[Rule, ...] = ("path", "tail", "name", "stem", "folded", "unpadded", "number")
+PATH_RULES: tuple[Rule, ...] = (
+    "path",
+    "tail5",
+    "tail4",
+    "tail3",
+    "tail",
+    "name",
+    "stem",
+    "folded",
+    "unpadded",
+    "number",
+)
 """For cells against files, the strictest first."""
+TAILS: dict[Rule, int] = {"tail": 2, "tail3": 3, "tail4": 4, "tail5": 5}
+"""Parts at the end of a path that must agree."""
 VALUE_RULES: tuple[Rule, ...] = ("exact", "prefixed", "number")
 """For cells against parts, levels, tags and other cells."""
 _GAPS = re.compile(r"[\s_\-.]+")
@@ -36,9 +49,9 @@ def key(rule: Rule, text: str) -> str:
     text = text.replace("\\", "/").casefold()
     if rule == "path":
         return "/".join(part for part in text.split("/") if part not in ("", "."))
-    if rule == "tail":
+    if rule in TAILS:
         parts = [part for part in text.split("/") if part not in ("", ".", "..")]
-        return "/".join(parts[-2:]) if len(parts) > 1 else ""
+        return "/".join(parts[-TAILS[rule] :]) if len(parts) >= TAILS[rule] else ""
     name = _last(text)
     if rule == "name":
         return name if "." in name else ""

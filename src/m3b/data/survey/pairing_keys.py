@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 
 from m3b.data.survey.kinds import cut
+from m3b.data.survey.nearest import nearest
 from m3b.data.survey.sides import side_of
 from m3b.data.survey.tokens import pieces
 
@@ -128,7 +129,11 @@ def _varying(stems: Sequence[str]) -> list[Key]:
 def match(
     left: Sequence[str], right: Sequence[str], left_slots: Sequence[str], right_slots: Sequence[str]
 ) -> dict[str, list[str]]:
-    """The right files of each left file under a pairing's recipes; left files without any are left out."""
+    """The right files of each left file under a pairing's recipes; left files without any are left out.
+
+    Where several left files have one key (`train/01.png` and `test/01.png` beside `train/01_mask.png`), a right file is of
+    those that lie nearest to it, as far as folders and the sides of a split that they are called after tell.
+    """
     mine = keys_of(left, *_recipe(left_slots))
     theirs = keys_of(right, *_recipe(right_slots))
     by_key: dict[Key, list[str]] = defaultdict(list)
@@ -138,7 +143,14 @@ def match(
         found = find(key) if find else key
         if found is not None and found in known:
             by_key[found].append(path)
-    return {path: by_key[key] for key, path in zip(mine, left, strict=True) if key in by_key}
+    alike: dict[Key, list[str]] = defaultdict(list)
+    for key, path in zip(mine, left, strict=True):
+        if key in by_key:
+            alike[key].append(path)
+    near = {key: nearest(some, by_key[key]) for key, some in alike.items() if len(some) > 1}
+    pairs = {path: near[key].get(path, []) if key in near else by_key[key] for key, path in zip(mine, left, strict=True)
+             if key in by_key}  # fmt: skip
+    return {path: some for path, some in pairs.items() if some}
 
 
 def _recipe(slots: Sequence[str]) -> tuple[str, str]:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from itertools import combinations
 from statistics import median
 from typing import Literal
 
+from m3b.data.survey.divisions import Division
 from m3b.data.survey.facts import Value
 from m3b.data.survey.gathering import Gathered, Gathering
 from m3b.data.survey.grids import grids
 from m3b.data.survey.pairing_keys import FOLDERS, NAMES, beyond, match
-from m3b.data.survey.relations import Pairing
+from m3b.data.survey.relations import Pairing, Tested
 
 MAX_PAIRS = 80
 MAX_FILES = 30_000
@@ -23,14 +24,14 @@ _MAX_CLASSES = 40
 Role = Literal["mask", "image", "annotation", "table"]
 
 
-def pairings_of(found: Gathering) -> list[Pairing]:
+def pairings_of(found: Gathering, splits: Sequence[Division] = ()) -> list[Pairing]:
     """Every pairing of an image group with masks, files of marks, tables of its own, or other images."""
     made: list[Pairing] = _within_containers(found)
     for left, right, role in _candidates(found):
         if found.tree.late or len(made) >= MAX_PAIRS:
             found.tree.notes.add("time" if found.tree.late else "pairings", left.id)
             break
-        if (one := pair(found, left, right, role)) is not None:
+        if (one := pair(found, left, right, role, splits)) is not None:
             made.append(one)
     return sorted(made, key=lambda one: (one.role != "mask", one.left, one.right))
 
@@ -52,7 +53,9 @@ def _candidates(found: Gathering) -> Iterator[tuple[Gathered, Gathered, Role]]:
         yield one, other, "mask"
 
 
-def pair(found: Gathering, left: Gathered, right: Gathered, role: Role) -> Pairing | None:
+def pair(
+    found: Gathering, left: Gathered, right: Gathered, role: Role, splits: Sequence[Division] = ()
+) -> Pairing | None:
     """The best pairing of two groups; None where too few files belong together."""
     mine, theirs = left.units[:MAX_FILES], right.units[:MAX_FILES]
     best: tuple[tuple[float, ...], tuple[str, str], dict[str, list[str]]] | None = None
@@ -73,7 +76,18 @@ def pair(found: Gathering, left: Gathered, right: Gathered, role: Role) -> Pairi
             break
     if best is None:
         return None
-    return _pairing(found, left, right, role, best[1], best[2])
+    made = _pairing(found, left, right, role, best[1], best[2])
+    return made and made.model_copy(update={"tested": _tested(left, best[2], splits)})
+
+
+def _tested(left: Gathered, pairs: Collection[str], splits: Sequence[Division]) -> tuple[Tested, ...]:
+    """How many images of each split's test part are paired."""
+    made = []
+    for split in splits if not left.by_folder else ():
+        files = [path for path, side in split.sides.items() if side == "test"] if split.group == left.id else []
+        if files:
+            made.append(Tested(split=split.fact.id, files=len(files), matched=sum(path in pairs for path in files)))
+    return tuple(made)
 
 
 def _recipes(left: Gathered, right: Gathered) -> Iterator[tuple[str, str]]:
@@ -99,6 +113,7 @@ def _pairing(
     small = min(len(left.units), len(right.units), MAX_FILES)
     if len(pairs) < _LEAST * small or sum(map(len, pairs.values())) > 1.5 * len(matched):
         return None
+    found_for = Counter(path for some in pairs.values() for path in some)
     counts = [len(some) for some in pairs.values()]
     most = max(counts)
     classes = _classes(pairs) if most > 1 else Counter[str]()
@@ -114,6 +129,7 @@ def _pairing(
         right_units="folders" if right.by_folder else "files",
         left_files=len(left.units),
         left_matched=len(pairs),
+        shared=sum(any(found_for[path] > 1 for path in some) for some in pairs.values()),
         right_files=len(right.units),
         right_matched=len(matched),
         per_left=(min(counts), int(median(counts)), most),

@@ -9,10 +9,13 @@ from m3b.data.survey.table_facts import Annotation, Legend, Table
 
 _Named = TypeVar("_Named", FileGroup, Table)
 
-Rule = Literal["path", "tail", "name", "stem", "number", "folded", "unpadded", "exact", "prefixed"]
+Rule = Literal[
+    "path", "tail5", "tail4", "tail3", "tail", "name", "stem", "number", "folded", "unpadded", "exact", "prefixed"
+]
 """How two texts are brought to one key, from the strictest to the loosest; `m3b.data.survey.keys.key` computes it.
 
-path: relative path with `/`; tail: the last folder and the name; name: file name; stem: without suffixes; number: the
+path: relative path with `/`; tail: the last folder and the name; tail3, tail4, tail5: so many last parts, for paths that begin at
+another folder; name: file name; stem: without suffixes; number: the
 digits without leading zeros; folded: the stem without spaces, `-`, `_` and `.`; unpadded: folded, its numbers without
 leading zeros; exact: as it stands; prefixed: of a part, the word before it and its value, folded. None minds case.
 """
@@ -25,6 +28,18 @@ class End(Fact):
     """path: the files' own paths; level: a folder on the way, by its number; images: what annotations name."""
     owner: str
     name: str = ""
+
+
+class FolderHits(Fact):
+    """A folder in which a join finds files that are called like those of other folders."""
+
+    folder: str
+    files: int
+    """Of the group, below it."""
+    matched: int
+    """Files below it that the left end names."""
+    named: int
+    """Values of the left end that find one there."""
 
 
 class Join(Fact):
@@ -42,6 +57,8 @@ class Join(Fact):
     most_right: int
     files: int = 0
     """Files of the right group whose key is matched; 0 where the right end is no group."""
+    folders: tuple[FolderHits, ...] = ()
+    """Of paths: where one name finds files of several folders, those folders; nothing of the name tells which is meant."""
     unmatched_left: tuple[str, ...] = ()
     unmatched_right: tuple[str, ...] = ()
     near: int = 0
@@ -59,6 +76,14 @@ class Join(Fact):
     def right_share(self) -> float:
         """Of the right end's values, the share that is found on the left."""
         return self.right_matched / self.right_values if self.right_values else 0.0
+
+
+class Tested(Fact):
+    """The images of a split's test part, and how many of them have a file of a pairing's right group."""
+
+    split: str
+    files: int
+    matched: int
 
 
 class Pairing(Fact):
@@ -83,6 +108,8 @@ class Pairing(Fact):
     right_units: Literal["files", "folders"] = "files"
     left_files: int
     left_matched: int
+    shared: int = 0
+    """Left files that have a right file which others have too, and nothing tells whose it is."""
     right_files: int
     right_matched: int
     per_left: tuple[int, int, int] = (1, 1, 1)
@@ -94,6 +121,8 @@ class Pairing(Fact):
     same_grid: int = 0
     fits: float | None = None
     """Share of compared pairs on one grid, or where one is a whole multiple of the other in every axis."""
+    tested: tuple[Tested, ...] = ()
+    """Of each split of the left group that has a test part."""
     unmatched_left: tuple[str, ...] = ()
     unmatched_right: tuple[str, ...] = ()
 
@@ -145,7 +174,7 @@ class Grouping(Fact):
     per_value: tuple[int, int, int]
     """Least, median, most files a value."""
     evidence: tuple[str, ...]
-    """Of "tag_patient", "word_patient", "word_case", "column_patient", "side_follows", "folder_of_several",
+    """Of "tag_patient", "word_patient", "word_case", "column_patient", "column_source", "side_follows", "folder_of_several",
     "copies_agree", "consecutive", "source_word", "augmentation"."""
     strength: float
     """0 to 1: how sure it is that this is a person or one source, by the evidence."""

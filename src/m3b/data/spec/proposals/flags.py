@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from m3b.data.spec.labels import UNCERTAIN
 from m3b.data.spec.proposals.language import words
@@ -22,17 +22,19 @@ def is_flag(column: Column, values: Mapping[str, int]) -> bool:
     return plain and not set(words(column.name)) & NOT_LABELS
 
 
-def counted(columns: Sequence[Column]) -> dict[str, int]:
-    """Rows that say yes, of each column."""
-    return {one.name: sum(value.count for value in one.values if value.text.casefold() in _YES) for one in columns}
+def counted(columns: Mapping[str, Mapping[str, int]]) -> dict[str, int]:
+    """Rows that say yes, of each column, given by its values and how many rows have each."""
+    return {name: _of(values, _YES) for name, values in columns.items()}
 
 
-def uncertain(columns: Sequence[Column]) -> dict[str, int]:
+def uncertain(columns: Mapping[str, Mapping[str, int]]) -> dict[str, int]:
     """Rows that say neither yes nor no, of each column that has some."""
-    found = {
-        one.name: sum(value.count for value in one.values if value.text.casefold() in UNCERTAIN) for one in columns
-    }
+    found = {name: _of(values, UNCERTAIN) for name, values in columns.items()}
     return {name: count for name, count in found.items() if count}
+
+
+def _of(values: Mapping[str, int], texts: frozenset[str]) -> int:
+    return sum(count for text, count in values.items() if text.casefold() in texts)
 
 
 def told_uncertain(found: Mapping[str, int], rows: int) -> tuple[str, str]:

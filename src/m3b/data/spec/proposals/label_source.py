@@ -19,6 +19,7 @@ class LabelSource:
         weak: what is not certain unless the request names the classes.
         rows: whether `values` counts the rows of a table that names more than is there, and not files.
         apart: what speaks against the place and the images belonging together, whatever the request names.
+        told: what shows which images a table speaks of.
         uncertain: of yes/no columns: rows that say neither.
         only_named: whether it is no place of labels at all unless the request names a class.
     """
@@ -39,4 +40,5 @@ class LabelSource:
     split: SplitRule | None = None
     together: tuple[Value, ...] = ()
     patient: FromTable | None = None
+    told: tuple[str, ...] = ()
     uncertain: dict[str, int] = field(default_factory=dict)

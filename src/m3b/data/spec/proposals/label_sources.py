@@ -116,8 +116,8 @@ def _from_tables(survey: Survey, images: ImageSet, named: str = "") -> Iterator[
         if join.near >= max(MIN_NEAR, MOST_NEAR * sum(group.count for group in images.groups)):
             apart = (f"whether {join.near:,} images without a row are meant by rows of {tables.title} that name no image: their names "
                      f"are nearly the same ({join.near_names[0]!r} and {join.near_names[1]!r})")  # fmt: skip
-        apart = apart or ("" if named else pairs_of_images(survey, images, join))
-        flags = []
+        apart = tables.unclear or apart or ("" if named else pairs_of_images(survey, images, join))
+        flags: dict[str, dict[str, int]] = {}
         for column in tables.first.columns:
             if named and column.name != named:
                 continue
@@ -125,7 +125,7 @@ def _from_tables(survey: Survey, images: ImageSet, named: str = "") -> Iterator[
                 continue
             kept = {text: count for text, count in tables.values(column.name).items() if text.strip()}
             if is_flag(column, kept):
-                flags.append(column)
+                flags[column.name] = kept
             if not 2 <= len(kept) <= MAX_CLASSES or not (named or _may_label(column, kept)):
                 continue
             value = tables.column(survey, images, column.name)
@@ -137,14 +137,15 @@ def _from_tables(survey: Survey, images: ImageSet, named: str = "") -> Iterator[
             called = column.name if tables.first.header else subject_of(tables.first) or column.name
             yield LabelSource(kept, (value,), called, f"the column {column.name!r} of {tables.title}", covered, strength,
                          separator=column.separator, doubt=doubt, split=split, together=together,
-                         patient=patient, apart=apart, rows=bool(doubt))  # fmt: skip
+                         patient=patient, apart=apart, rows=bool(doubt), told=tables.told)  # fmt: skip
         if len(flags) > 1:
-            sources = tuple(tables.column(survey, images, column.name) for column in flags)
+            sources = tuple(tables.column(survey, images, name) for name in flags)
             strength = 0.5 if len(flags) > 2 else 0.4
             title = f"{len(flags)} yes/no columns of {tables.title}"
             yield LabelSource(
                 counted(flags), sources, "", title, covered, strength, one_hot=True, split=split, doubt=doubt,
-                together=together, patient=patient, apart=apart, rows=bool(doubt), uncertain=uncertain(flags),
+                together=together, patient=patient, apart=apart, rows=bool(doubt), told=tables.told,
+                uncertain=uncertain(flags),
             )  # fmt: skip
 
 

@@ -208,6 +208,9 @@ def _unclear(survey: Survey, ask: Ask, pairing: Pairing, masks: FileGroup) -> st
         alike = any(set(words(name)) & ROLES for name in names) and not any(shared(ask.words, name) for name in names)
         if alike or numbered(pairing):
             return f"whether {', '.join(names[:6])} are classes or different masks of the same thing"
+    if pairing.shared:
+        return (f"whose the masks are: {pairing.shared:,} images of several folders are called alike, and each of their masks is "
+                "found for several")  # fmt: skip
     if pairing.left_matched < 0.5 * pairing.left_files:
         return f"only {pairing.left_matched:,} of {pairing.left_files:,} images have a mask"
     return doubt_of_twins(survey, ask, pairing) or doubt_of(survey, ask, pairing)

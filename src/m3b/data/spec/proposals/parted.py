@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 from m3b.data.spec.model import FromTable, SplitRule, Value
 from m3b.data.spec.proposals.imagery import ImageSet
-from m3b.data.spec.proposals.surroundings import beside, best_join, files_of, from_column
+from m3b.data.spec.proposals.scopes import Scope, parts_of_one, scope_of, side_told
+from m3b.data.spec.proposals.surroundings import beside, best_join, escaped, files_of, from_column
 from m3b.data.survey.groups import names_patients
 from m3b.data.survey.kinds import cut
 from m3b.data.survey.relations import Join, Survey
@@ -33,6 +34,7 @@ class Tables:
         through: a table of these names no image, but has a column in common with these that do, or that do by way of
             others again (`join` is theirs).
         shared: that column.
+        scopes: which images each part speaks of, where names alone do not say it.
     """
 
     parts: tuple[Table, ...]
@@ -42,6 +44,7 @@ class Tables:
     matched: int
     through: Tables | None = None
     shared: str = ""
+    scopes: tuple[Scope, ...] = ()
 
     @property
     def first(self) -> Table:
@@ -57,6 +60,17 @@ class Tables:
     def rows(self) -> int:
         """Of all parts."""
         return sum(part.rows for part in self.parts)
+
+    @property
+    def told(self) -> tuple[str, ...]:
+        """What shows which images the rows speak of, where their names stand for several."""
+        return tuple(one.told for one in self.scopes if one.told)
+
+    @property
+    def unclear(self) -> str:
+        """What a person should say of which images the rows speak of; empty where it is known."""
+        own = next((one.unclear for one in self.scopes if one.unclear), "")
+        return own or (self.through.unclear if self.through is not None else "")
 
     def values(self, column: str) -> dict[str, int]:
         """The vocabulary of a column over all parts."""
@@ -79,7 +93,11 @@ class Tables:
         value = from_column(survey, images, self.join, name)
         if len(self.parts) == 1:
             return value
-        return value.model_copy(update={"file": "re:" + "|".join(re.escape(part.path) for part in self.parts)})
+        within = {
+            escaped(part.path): one.folder for part, one in zip(self.parts, self.scopes, strict=True) if one.folder
+        }
+        pattern = "re:" + "|".join(re.escape(part.path) for part in self.parts)
+        return value.model_copy(update={"file": pattern, "within": within})
 
     def together(self, survey: Survey, images: ImageSet) -> tuple[Value, ...]:
         """What several images with one row have in common."""
@@ -102,7 +120,7 @@ class Tables:
         """The split that the parts themselves are; None of one table, or where a side is missing."""
         sides: dict[str, list[str]] = {"train": [], "val": [], "test": []}
         for part in self.parts:
-            sides.get(_side(part), []).append(part.path)
+            sides.get(side_told(part.path), []).append(part.path)
         if not sides["test"]:
             sides["test"], sides["val"] = sides["val"], []
         if len(self.parts) < 2 or not sides["train"] or not sides["test"]:
@@ -119,12 +137,22 @@ def joined_tables(survey: Survey, images: ImageSet) -> list[Tables]:
     for table, join in known:
         if table.id in taken:
             continue
-        parts = [(table, join), *(one for one in known if one[0].id != table.id and _parts_of_one(table, join, *one))]
+        parts = [
+            (table, join),
+            *(one for one in known if one[0].id != table.id and parts_of_one(survey, images, (table, join), one)),
+        ]
         taken.update(one.id for one, _ in parts)
-        joins = [every for _, one in parts for every in (one, *beside(survey, images, one))]
-        found.append(Tables(tuple(one for one, _ in parts), join, sum(one.files for one in joins),
-                            sum(one.left_values for one in joins), sum(one.left_matched for one in joins)))  # fmt: skip
-    return [*found, *_through(survey, [Tables((table,), join, join.files, 0, 0) for table, join in known])]
+        scopes = tuple(scope_of(survey, one, its) for one, its in parts)
+        also = [every for _, one in parts for every in beside(survey, images, one)]
+        joins = [*(one for _, one in parts), *also]
+        files = sum(one.files for one in scopes) + sum(one.files for one in also)
+        found.append(Tables(tuple(one for one, _ in parts), join, files, sum(one.left_values for one in joins),
+                            sum(one.named for one in scopes) + sum(one.left_matched for one in also), scopes=scopes))  # fmt: skip
+    return [*found, *_through(survey, [_alone(survey, table, join) for table, join in known])]
+
+
+def _alone(survey: Survey, table: Table, join: Join) -> Tables:
+    return Tables((table,), join, join.files, 0, 0, scopes=(scope_of(survey, table, join),))
 
 
 def _through(survey: Survey, known: list[Tables]) -> list[Tables]:
@@ -158,29 +186,7 @@ def _shared_key(table: Table, other: Table, join: Join) -> Column | None:
     return None
 
 
-def _side(table: Table) -> str:
-    side = side_of(cut(table.path.rpartition("/")[2])[0])
-    return side if side in ("train", "val", "test") else ""
-
-
 def subject_of(table: Table) -> str:
     """What a table's name speaks of beside the side of a split: `acl` of `train-acl.csv`."""
     stem = cut(table.path.rpartition("/")[2])[0]
     return " ".join(word for word in re.split(r"[\W_]+", stem) if word and not side_of(word)).casefold()
-
-
-def _parts_of_one(table: Table, join: Join, other: Table, its: Join) -> bool:
-    """Whether another table is a further part: of the same form, another side of a split, joined in the same way."""
-    if not _side(table) or not _side(other) or _side(table) == _side(other) or table.files > 1 or other.files > 1:
-        return False
-    if subject_of(table) != subject_of(other):
-        return False  # `train-abnormal.csv` and `valid-acl.csv`
-    same = (table.format, table.sheet, table.record_path, table.header, [c.name for c in table.columns]) == (
-        other.format, other.sheet, other.record_path, other.header, [c.name for c in other.columns])  # fmt: skip
-    ends = (join.left.name, join.right.kind, join.right.name, join.rule) == (
-        its.left.name,
-        its.right.kind,
-        its.right.name,
-        its.rule,
-    )
-    return same and ends

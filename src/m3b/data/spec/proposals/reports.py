@@ -45,6 +45,9 @@ def _reading(
     survey: Survey, ask: Ask, images: ImageSet, tables: Tables, prose: list[Column], most: int
 ) -> Proposal | None:
     findings = _best(prose, FINDINGS, ask)
+    called = telling(findings.name) if findings else frozenset()
+    if findings is None and not tables.first.header and len(prose) == 1:
+        findings, called = prose[0], telling(tables.first.path.rpartition("/")[2])  # a list of names and texts
     impression = _best([column for column in prose if column is not findings], IMPRESSION, None)
     if findings is None and impression is None:
         return None
@@ -68,12 +71,14 @@ def _reading(
     names = {column.name for column in (findings, impression) if column}
     filled = sum(max(c.filled for c in part.columns if c.name in names) for part in tables.parts)
     total = sum(group.count for group in images.groups[: 1 if views else None])
-    if tables.split(survey, images) is not None:
+    told_split = any(one.startswith("the data set's own split") for one in around_it.evidence)
+    if tables.split(survey, images) is not None and not told_split:
         around_it.evidence.append(f"the data set's own split: {tables.title}")
     named = ", ".join(f"{column.name!r}" for column in (findings, impression) if column)
     told = [
         f"text from {named} of {tables.title}: {filled:,} of {tables.rows:,} rows have one",
         f"{tables.files:,} of {total:,} images have a row",
+        *tables.told,
     ]
     if views:
         told.append(
@@ -84,7 +89,7 @@ def _reading(
     doubts = list(around_it.doubts)
     if tables.named > 1.2 * tables.matched and not views:
         doubts.insert(0, f"{tables.title} names {tables.named - tables.matched:,} that are not here")
-    score = 0.45 + (0.2 if findings and telling(findings.name) & FINDINGS else 0.0) + (0.05 if impression else 0.0)
+    score = 0.45 + (0.2 if called & FINDINGS else 0.0) + (0.05 if impression else 0.0)
     score += 0.15 * max((len(telling(c.name) & ask.words) > 0 for c in (findings, impression) if c), default=0)
     asked = images.single is not None and set(words(images.single.template)) & VIEWS & set(words(ask.request))
     score += 0.1 if views or asked else 0.0
@@ -96,6 +101,7 @@ def _reading(
         min(1.0, score),
         (*told, *around_it.evidence),
         tuple(doubts),
+        tables.unclear,
     )
 
 

@@ -8,6 +8,7 @@ from m3b.data.spec.model import FromList, FromPath, FromTable, FromTag, LeftOut,
 from m3b.data.spec.proposals.imagery import ImageSet, is_images
 from m3b.data.spec.proposals.joined_groupings import groupings_of
 from m3b.data.spec.proposals.language import words
+from m3b.data.spec.proposals.scopes import scope_of
 from m3b.data.spec.proposals.vocabulary import VIEWS
 from m3b.data.survey.grouping_words import where, why
 from m3b.data.survey.relations import End, FoundSplit, Grouping, Join, Pairing, Survey
@@ -75,6 +76,9 @@ def without_bare_parts(around_it: Around, pairing: Pairing) -> Around:
     if division is None or not bare:
         return around_it
     tested = sum(part.present for part in division.parts if part.side == "test")
+    known = next((one for one in pairing.tested if one.split == division.id), None)
+    if known is not None:
+        tested, bare = known.files, known.files - known.matched
     if tested and bare >= 0.9 * tested and pairing.left_matched <= pairing.left_files - 0.9 * tested:
         told = f"the test part of the data set's own split ({tested}) has no masks: a new one is drawn"
         kept = [one for one in around_it.evidence if not one.startswith("the data set's own split")]
@@ -187,11 +191,12 @@ def image_key(images: ImageSet, join: Join) -> str:
 def from_column(survey: Survey, images: ImageSet, join: Join, column: str) -> FromTable:
     """A column of a joined table."""
     table = survey.table(join.left.owner)
+    folder = scope_of(survey, table, join).folder
     also = tuple(f"{{{one.left.name}}}" for one in beside(survey, images, join))
     return FromTable(
         file=files_of(survey, table), sheet=table.sheet, records=table.record_path if table.format in ("json", "xml", "text") else "",
         header=table.header, row="{" + join.left.name + "}", also=also, image=image_key(images, join), rule=join.rule,
-        column=column,
+        column=column, within={files_of(survey, table): folder} if folder else {},
     )  # fmt: skip
 
 

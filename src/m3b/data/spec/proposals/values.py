@@ -121,7 +121,7 @@ def _reading(survey: Survey, ask: Ask, images: ImageSet, tables: Tables, column:
                 f"{column.filled:,} of {tables.rows:,} rows have one, {column.distinct:,} of them different",
                 f"{covered:.0%} of {total:,} images have a row"]  # fmt: skip
     evidence += [f"{code:g} is taken for 'not known', and left out" for code in codes]
-    evidence += [one for one in (views_of(images), told_clips(images), *own.evidence) if one]
+    evidence += [one for one in (views_of(images), told_clips(images), *tables.told, *own.evidence) if one]
     doubts = list(own.doubts)
     if other := unit_asked(ask.request):
         if unit and unit != other:
@@ -133,7 +133,7 @@ def _reading(survey: Survey, ask: Ask, images: ImageSet, tables: Tables, column:
     if doubt := images.doubt or other_views(survey, images, ask.words):
         doubts.insert(0, doubt)
     score = _score(column, tables, images, ask, covered, everything)
-    unclear = "" if score >= 0.5 else f"which column is meant: the request does not name {column.name!r}"
+    unclear = tables.unclear if score >= 0.5 else f"which column is meant: the request does not name {column.name!r}"
     if unit and other and unit != other:
         unclear = f"the request asks for {other}, and {column.name!r} is in {unit}; ask for {unit}, or add a column in {other}"
     return Proposal(
