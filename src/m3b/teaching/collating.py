@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from m3b.errors import DataError, WrongUse
 from m3b.teaching.chats import Chat
-from m3b.teaching.students import Student
+from m3b.teaching.students import NEEDED, Student
 
 IGNORED = -100
 """The label of a token that is not learnt."""
@@ -18,7 +19,8 @@ IGNORED = -100
 def row(chat: Chat) -> dict[str, Any]:
     """A conversation as a row of a data set. The conversation is one text, because a table would give every call the
     arguments of all others, as empty ones."""
-    return {"chat": json.dumps({"messages": chat.messages, "tools": chat.tools}), "images": [str(i) for i in chat.images]}
+    whole = {"messages": chat.messages, "tools": chat.tools, "learn": chat.facts.get("learn")}
+    return {"chat": json.dumps(whole), "images": [str(image) for image in chat.images]}
 
 
 def filled(messages: Sequence[Mapping[str, Any]], images: Sequence[Any], *, blocks: bool) -> list[dict[str, Any]]:
@@ -47,12 +49,14 @@ def marked_template(processor: Any) -> str | None:
     Raises:
         WrongUse: there is neither.
     """
-    from trl.chat_template_utils import get_training_chat_template, has_generation_markers
-
-    if has_generation_markers(processor.chat_template):
+    if re.search(r"\{%-?\s*generation\s*-?%\}", processor.chat_template):
         return None
     try:
+        from trl.chat_template_utils import get_training_chat_template
+
         made: str | None = get_training_chat_template(processor)
+    except ImportError as error:
+        raise WrongUse(NEEDED) from error
     except ValueError as error:
         raise WrongUse(
             "The model's chat template does not mark the assistant's words, and TRL knows no copy of it that does. Put "
@@ -89,6 +93,9 @@ class Collator:
             )
         if not mask.any(dim=1).all():
             raise DataError("The chat template marks no word of the assistant's in a conversation: nothing can be learnt.")
+        for one, chat in zip(mask, chats, strict=True):
+            if chat["learn"] is not None:
+                _leave_out(one, chat["learn"])
         labels = batch["input_ids"].clone()
         labels[(batch["attention_mask"] == 0) | (mask == 0)] = IGNORED
         return {**batch, "labels": labels}
@@ -126,6 +133,27 @@ class Collator:
             name: torch.nn.utils.rnn.pad_sequence(parts, batch_first=True, padding_value=fill.get(name, 0))
             for name, parts in made.items()
         }
+
+
+def _leave_out(mask: Any, learn: Sequence[bool]) -> None:
+    """Take the turns that are no example out of a mask over tokens, in place.
+
+    Args:
+        learn: for each of the assistant's turns whether it is learnt.
+
+    Raises:
+        DataError: the mask has another number of turns.
+    """
+    import torch
+
+    marked = mask.bool()
+    before = torch.cat([marked.new_zeros(1), marked[:-1]])
+    number = torch.cumsum(marked & ~before, 0)  # of the turn that a token belongs to, from 1
+    if int(number[-1]) != len(learn):
+        raise DataError(f"The chat template marks {int(number[-1])} turns of the assistant's; there are {len(learn)}.")
+    for turn, good in enumerate(learn, 1):
+        if not good:
+            mask[number == turn] = 0
 
 
 def _tensors(found: Mapping[str, Any]) -> dict[str, Any]:
