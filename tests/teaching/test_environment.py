@@ -27,7 +27,12 @@ def stage(**settings: Any) -> Stage:
 def tight(target: Target) -> list[int]:
     rows, columns = target.truth.shape
     box = true_box(target.truth)
-    return [to_grid(box.x0, columns), to_grid(box.y0, rows), to_grid(box.x1 - 0.01, columns), to_grid(box.y1 - 0.01, rows)]
+    return [
+        to_grid(box.x0, columns),
+        to_grid(box.y0, rows),
+        to_grid(box.x1 - 0.01, columns),
+        to_grid(box.y1 - 0.01, rows),
+    ]
 
 
 def begun(number: int = 0, **settings: Any) -> PromptingEnvironment:

@@ -48,7 +48,9 @@ def work(*, second: bool = True) -> list[Event]:
 def a_run(root: Path, name: str, events: Sequence[Event], status: str = "completed") -> Path:
     folder = root / name
     folder.mkdir(parents=True)
-    (folder / "run.json").write_text(json.dumps({"format": 2, "status": status, "request": "find spots", "started": 1.0}))
+    (folder / "run.json").write_text(
+        json.dumps({"format": 2, "status": status, "request": "find spots", "started": 1.0})
+    )
     journal = Journal(folder / "journal.jsonl", fsync=False)
     for event in events:
         journal.write(event.by(ROLE))

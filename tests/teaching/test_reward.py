@@ -86,7 +86,9 @@ def test_overshoot_and_faults_have_weights_too() -> None:
     assert Reward(fault=0.05).score(faulty).total == pytest.approx(0.2 + 0.8 * 0.75 - 0.1)
 
 
-@pytest.mark.parametrize("weights", [{"form": -0.1}, {"gain": float("nan")}, {"form": 0.0, "result": 0.0}, {"dice": 0.0, "iou": 0.0}])
+@pytest.mark.parametrize(
+    "weights", [{"form": -0.1}, {"gain": float("nan")}, {"form": 0.0, "result": 0.0}, {"dice": 0.0, "iou": 0.0}]
+)
 def test_weights_that_mean_nothing_are_refused(weights: dict[str, float]) -> None:
     with pytest.raises(WrongUse):
         Reward(**weights)

@@ -128,7 +128,10 @@ def test_what_is_written_reads_back_whole(tmp_path: Path) -> None:
 
 def test_no_patient_is_on_both_sides(tmp_path: Path) -> None:
     made(tmp_path / "out", 8)
-    sides = [{chat.facts["patient"] for chat in read_chats(tmp_path / "out" / f"{name}.jsonl")} for name in ("train", "validation")]
+    sides = [
+        {chat.facts["patient"] for chat in read_chats(tmp_path / "out" / f"{name}.jsonl")}
+        for name in ("train", "validation")
+    ]
     assert all(sides)
     assert not sides[0] & sides[1]
 

@@ -25,11 +25,12 @@ TAGS = ("<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>")
 PHRASES = ('\n{"name": "', '", "arguments": {"', '": [', "]}}\n", "}}\n", '], "positive": ', '": ', ", ", "{}}\n",
            "The image has ", " pixels. You have ", " turns.", " of the image; the segmenter expects an IoU of ",
            "This was the last turn: the episode ends.", " turns left.", " turn left.", "user\n", "assistant\n")  # fmt: skip
-WORDS = """Target disk The image has x pixels You have turn turns left This was the last ends episode Mask covers of is empty
+SPLIT = r"<\|\w+\|>|</?tool_\w+>|[A-Za-z_]+|\d|\n|."
+SAID = """\
+Target disk The image has x pixels You have turn turns left This was the last ends episode Mask covers of is empty
 segmenter expects an IoU Stopped Done over nothing can be called any more There is no mask now Set a box or point
 All are used user assistant system name arguments add_box add_point undo stop box keep absent positive true false
-dummy hello done said""".split()
-SPLIT = r"<\|\w+\|>|</?tool_\w+>|[A-Za-z_]+|\d|\n|."
+dummy hello done said"""
 TEMPLATE = """\
 {%- macro shown(content) -%}
 {%- if content is string %}{{ content }}{% else %}{% for block in content -%}
@@ -65,7 +66,9 @@ RESPONSE = {
 class ToyProcessor(Qwen3VLProcessor):
     """Without videos, whose processor needs torchvision."""
 
-    def __init__(self, image_processor: Any = None, tokenizer: Any = None, chat_template: Any = None, **more: Any) -> None:
+    def __init__(
+        self, image_processor: Any = None, tokenizer: Any = None, chat_template: Any = None, **more: Any
+    ) -> None:
         self.image_token, self.video_token = "<|image_pad|>", "<|video_pad|>"
         self.image_token_id = tokenizer.convert_tokens_to_ids(self.image_token)
         self.video_token_id = tokenizer.convert_tokens_to_ids(self.video_token)
@@ -77,7 +80,7 @@ AutoProcessor.register(Qwen3VLConfig, ToyProcessor, exist_ok=True)
 
 def tokenizer(texts: Iterable[str] = ()) -> PreTrainedTokenizerFast:
     """Words, digits and letters one by one; what is not in the vocabulary is told apart by letters."""
-    words = [*WORDS, *(word for text in texts for word in re.findall(SPLIT, text))]
+    words = [word for text in (SAID, *texts) for word in re.findall(SPLIT, text)]
     known = dict.fromkeys(["[UNK]", *SPECIAL, *TAGS, "\n", " ", *string.punctuation, *string.digits, *words])
     inner = Tokenizer(WordLevel({word: number for number, word in enumerate(known)}, unk_token="[UNK]"))
     inner.pre_tokenizer = Split(Regex(SPLIT), behavior="isolated")
@@ -127,7 +130,10 @@ def build(folder: Path, *, side: int = 32, width: int = 64, layers: int = 2, see
     model.generation_config.eos_token_id = ids["<|im_end|>"]
     model.generation_config.pad_token_id = ids["<|endoftext|>"]
     images = Qwen2VLImageProcessorPil(
-        patch_size=8, merge_size=1, temporal_patch_size=1, size={"shortest_edge": side * side, "longest_edge": side * side}
+        patch_size=8,
+        merge_size=1,
+        temporal_patch_size=1,
+        size={"shortest_edge": side * side, "longest_edge": side * side},
     )
     model.save_pretrained(folder)
     ToyProcessor(images, words, chat_template=TEMPLATE).save_pretrained(folder)

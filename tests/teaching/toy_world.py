@@ -20,7 +20,9 @@ def targets(count: int, seed: int, side: int = 64) -> list[Target]:
         x, y = rng.uniform(radius + 1, side - radius - 1, 2)
         truth = (rows + 0.5 - y) ** 2 + (columns + 0.5 - x) ** 2 <= radius**2
         grey = np.clip(60 + 130 * truth + rng.normal(0, 10, (side, side)), 0, 255).astype(np.uint8)
-        made.append(Target(f"{seed}-{number}.png", f"p{seed}-{number}", "disk", np.repeat(grey[..., None], 3, -1), truth))
+        made.append(
+            Target(f"{seed}-{number}.png", f"p{seed}-{number}", "disk", np.repeat(grey[..., None], 3, -1), truth)
+        )
     return made
 
 

@@ -26,7 +26,9 @@ def expert_trajectories(
     index: Index,
     out: Annotated[Path, typer.Argument(help="A new folder, or one that was begun with the same settings.")],
     segmenter: SegmenterFolder,
-    way: Annotated[list[str] | None, typer.Option("--way", help="hybrid (box, then clicks) or points; default both.")] = None,
+    way: Annotated[
+        list[str] | None, typer.Option("--way", help="hybrid (box, then clicks) or points; default both.")
+    ] = None,
     turns: Turns = 5,
     min_gain: Annotated[float, typer.Option(help="IoU that a step has to gain.")] = 0.015,
     min_iou: Annotated[float, typer.Option(help="IoU of the last mask; trajectories below are left out.")] = 0.7,
@@ -65,7 +67,9 @@ def expert_trajectories(
         print_json(made.summary)
         return
     told = made.summary
-    typer.echo(f"{told['kept']} of {told['tried']} trajectories kept ({told['train']} train, {told['validation']} validation)")
+    typer.echo(
+        f"{told['kept']} of {told['tried']} trajectories kept ({told['train']} train, {told['validation']} validation)"
+    )
     if told["kept"]:
         typer.echo(f"IoU {told['first_iou']:.3f} after the first turn, {told['final_iou']:.3f} at the end; "
                    f"{told['mean_turns']:.2f} turns")  # fmt: skip
@@ -78,7 +82,9 @@ def role_trajectories(
     runs: Annotated[Path, typer.Argument(help="A folder of runs, or one run.")],
     out: NewFolder,
     role: Annotated[str, typer.Option("--role", help="Whose work: data_engineer, task_manager, ...")],
-    every: Annotated[bool, typer.Option("--every", help="Also runs that did not complete; their reward says so.")] = False,
+    every: Annotated[
+        bool, typer.Option("--every", help="Also runs that did not complete; their reward says so.")
+    ] = False,
     max_tokens: Annotated[int | None, typer.Option(min=1, help="Leave longer ones out (an estimate).")] = None,
     json: Json = False,
 ) -> None:

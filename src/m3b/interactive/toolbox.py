@@ -59,7 +59,9 @@ class PromptTools:
         """The mask as it stands now, in words and as a picture."""
         episode, left = self.episode, self.max_turns - self.made
         if turn is None:
-            return ToolResult("There is no mask now. Set a box or a point.", images=(draw(episode.image, look=self.look),))
+            return ToolResult(
+                "There is no mask now. Set a box or a point.", images=(draw(episode.image, look=self.look),)
+            )
         picture = draw(episode.image, turn.mask, episode.boxes, episode.points, self.look)
         end = "This was the last turn: the episode ends." if not left else f"{left} turn{'s' if left > 1 else ''} left."
         covers = f"covers {area(turn.mask):.1%} of the image" if turn.mask.any() else "is empty"

@@ -92,7 +92,9 @@ class Collator:
                 "Raise it, leave long conversations out (--max-tokens), or show smaller pictures (--side)."
             )
         if not mask.any(dim=1).all():
-            raise DataError("The chat template marks no word of the assistant's in a conversation: nothing can be learnt.")
+            raise DataError(
+                "The chat template marks no word of the assistant's in a conversation: nothing can be learnt."
+            )
         for one, chat in zip(mask, chats, strict=True):
             if chat["learn"] is not None:
                 _leave_out(one, chat["learn"])
@@ -103,7 +105,9 @@ class Collator:
     def _seen(self, chats: Sequence[Mapping[str, Any]], rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         tools = chats[0]["tools"]
         if any(chat["tools"] != tools for chat in chats):
-            raise DataError("Conversations with pictures have to offer the same tools. Train on one data set at a time.")
+            raise DataError(
+                "Conversations with pictures have to offer the same tools. Train on one data set at a time."
+            )
         messages = [
             filled(chat["messages"], [_opened(file) for file in one["images"]], blocks=True)
             for chat, one in zip(chats, rows, strict=True)

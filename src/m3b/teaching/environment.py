@@ -152,7 +152,10 @@ class PromptingEnvironment:
         """The reward of the episode as it stands."""
         assert self._target is not None
         played = Played.of(
-            self._episode, self._target.truth, stopped=self._last == "stop" and self._episode.stopped, faults=self._faults
+            self._episode,
+            self._target.truth,
+            stopped=self._last == "stop" and self._episode.stopped,
+            faults=self._faults,
         )
         return self._stage.reward.score(played)
 

@@ -124,7 +124,12 @@ class RoleTrajectories:
         return self._chat(run, record, events, messages, tools)
 
     def _chat(
-        self, run: Run, record: dict[str, Any], events: Sequence[Event], messages: Sequence[Message], tools: Sequence[ToolSpec]
+        self,
+        run: Run,
+        record: dict[str, Any],
+        events: Sequence[Event],
+        messages: Sequence[Message],
+        tools: Sequence[ToolSpec],
     ) -> Chat | str:
         size = of_request(messages, tools)
         if self.max_tokens is not None and size > self.max_tokens:

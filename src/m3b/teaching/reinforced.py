@@ -104,7 +104,9 @@ def teach_reinforced(
 
 
 def _trainer(student: Student, stage: Stage, place: Path, recipe: ReinforcedRecipe) -> Any:
-    os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")  # that environments are new is known, and pinned by the extra
+    os.environ.setdefault(
+        "TRL_EXPERIMENTAL_SILENCE", "1"
+    )  # that environments are new is known, and pinned by the extra
     try:
         import torch
         from datasets import Dataset

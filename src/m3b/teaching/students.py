@@ -155,7 +155,9 @@ def _looked_at(place: Path) -> bool:
         raise WrongUse(f"{file} is no JSON object.")
     if not list(place.glob("*.safetensors")):
         pickled = sorted(one.name for one in place.iterdir() if one.suffix in PICKLES)
-        what = f"only pickled ones ({pickled[0]}), which can run code when they are opened" if pickled else "none at all"
+        what = (
+            f"only pickled ones ({pickled[0]}), which can run code when they are opened" if pickled else "none at all"
+        )
         raise WrongUse(
             f"{place} holds no weights as safetensors, {what}. Convert them on a machine that you trust: "
             "load with transformers and save_pretrained(DIR, safe_serialization=True)."

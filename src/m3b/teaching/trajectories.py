@@ -224,4 +224,3 @@ def _flat(settings: Any, above: str = "") -> dict[str, Any]:
     if not isinstance(settings, dict):
         return {above: settings}
     return {name: value for key, inner in settings.items() for name, value in _flat(inner, str(key)).items()}
-
