@@ -109,7 +109,7 @@ def build(folder: Path, *, side: int = 32, width: int = 64, layers: int = 2, see
     third = width // heads // 6
     config = Qwen3VLConfig(
         text_config={
-            "vocab_size": len(words), "hidden_size": width, "intermediate_size": 3 * width, "num_hidden_layers": layers,
+            "initializer_range": 0.05, "vocab_size": len(words), "hidden_size": width, "intermediate_size": 3 * width, "num_hidden_layers": layers,
             "num_attention_heads": heads, "num_key_value_heads": heads, "head_dim": width // heads,
             "max_position_embeddings": 2048, "pad_token_id": ids["<|endoftext|>"],
             "rope_parameters": {
@@ -118,7 +118,7 @@ def build(folder: Path, *, side: int = 32, width: int = 64, layers: int = 2, see
             },
         },
         vision_config={
-            "depth": 1, "hidden_size": 64, "intermediate_size": 128, "num_heads": 4, "patch_size": 8,
+            "initializer_range": 0.05, "depth": 1, "hidden_size": 64, "intermediate_size": 128, "num_heads": 4, "patch_size": 8,
             "spatial_merge_size": 1, "temporal_patch_size": 1, "out_hidden_size": width,
             "num_position_embeddings": (side // 8) ** 2, "deepstack_visual_indexes": [],
         },
@@ -127,6 +127,7 @@ def build(folder: Path, *, side: int = 32, width: int = 64, layers: int = 2, see
         tie_word_embeddings=False,
     )  # fmt: skip
     model = Qwen3VLForConditionalGeneration(config)
+    torch.nn.init.normal_(model.model.visual.pos_embed.weight, 0, 0.5)  # as loud as what the patches show
     model.generation_config.eos_token_id = ids["<|im_end|>"]
     model.generation_config.pad_token_id = ids["<|endoftext|>"]
     images = Qwen2VLImageProcessorPil(
