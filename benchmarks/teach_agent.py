@@ -3,7 +3,8 @@
     python benchmarks/teach_agent.py OUT [--figure FILE.svg]
 
 The images are drawn (a bright disk in noise), the segmenter answers an ellipse in the box and paints or wipes around clicks,
-so a mask is as good as its prompts. The model has the architecture of Qwen3-VL and some 0.2 million weights. On held-out
+so a mask is as good as its prompts. Stage one ends with experts of both ways, a box first or clicks alone, half each; in the two
+turns that there are the box gets further, which nobody tells the model. The model has the architecture of Qwen3-VL and some 0.2 million weights. On held-out
 images it plays whole episodes in m3b's own loop: before any training, after stage one (TRL's SFTTrainer on whole
 trajectories) and after stage two (TRL's GRPOTrainer, each episode played through the tools). Printed are the share of
 valid episodes (a prompt, no wrong call, a stop), the mean reward and IoU, and the rise of the reward from stage one to
@@ -32,8 +33,8 @@ from toy_world import Brush, targets  # noqa: E402 - likewise
 
 from m3b.interactive.figures import mean_over  # noqa: E402 - likewise
 from m3b.interactive.pictures import Look  # noqa: E402 - likewise
-from m3b.teaching.chats import read_chats  # noqa: E402 - likewise
-from m3b.teaching.experts import Expert  # noqa: E402 - likewise
+from m3b.teaching.chats import Chat, read_chats  # noqa: E402 - likewise
+from m3b.teaching.experts import Expert, Way  # noqa: E402 - likewise
 from m3b.teaching.playing import Earned, play, rise  # noqa: E402 - likewise
 from m3b.teaching.reinforced import ReinforcedRecipe, teach_reinforced  # noqa: E402 - likewise
 from m3b.teaching.speaking import LocalModel  # noqa: E402 - likewise
@@ -48,39 +49,36 @@ TRAIN, PLAYED, HELD_OUT = 1, 5, 77
 SMOOTH = 15
 
 
-def trajectories(out: Path, count: int) -> None:
-    """Expert trajectories on drawn images, a box first."""
+def trajectories(out: Path, count: int, way: Way, min_iou: float) -> None:
+    """Expert trajectories on drawn images: a box first, or clicks alone, which get less far in two turns."""
     if (out / "summary.json").is_file():
         return
-    expert = Expert(("hybrid",), TURNS, min_gain=0.01, enough=0.93, jitter=0.06, tremor=0.5, look=LOOK)
-    made = make(
-        targets(count, TRAIN),
-        Brush(),
-        Collection(out, settings_of("drawn", "brush", expert, 0.0)),
-        expert,
-        held_out=0.0,
+    expert = Expert((way,), TURNS, min_gain=0.01, min_iou=min_iou, enough=0.93, jitter=0.06, tremor=0.5, look=LOOK)
+    collection = Collection(out, settings_of("drawn", "brush", expert, 0.0))
+    told = make(targets(count, TRAIN), Brush(), collection, expert, held_out=0.0).summary
+    print(
+        f"{told['kept']} trajectories ({way}), {told['mean_turns']:.2f} masks, final IoU {told['final_iou']:.3f}",
+        flush=True,
     )
-    print(f"{made.summary['kept']} trajectories, {made.summary['mean_turns']:.2f} masks, "
-          f"final IoU {made.summary['final_iou']:.3f}")  # fmt: skip
 
 
 def whole(folder: Path) -> bool:
     return (folder / "taught.json").is_file()
 
 
-def learnt(out: Path, steps: int, lr: float) -> None:
-    """Stage one."""
-    if whole(out / "supervised"):
+def learnt(model: Path, chats: Sequence[Chat], out: Path, steps: int, lr: float) -> None:
+    """Stage one, or a part of it."""
+    if whole(out):
         return
     recipe = SupervisedRecipe(steps=steps, batch=16, accumulate=1, lr=lr, warm_up=0.1, adapters=Adapters(rank=0))
-    teach_supervised(out / "model", list(read_chats(out / "trajectories")), out / "supervised", recipe, tell=print)
+    teach_supervised(model, chats, out, recipe, tell=print)
 
 
-def reinforced(out: Path, steps: int, lr: float) -> None:
+def reinforced(out: Path, steps: int, lr: float, minutes: float | None) -> None:
     """Stage two: 8 episodes of each of 4 images a step."""
     if whole(out / "reinforced"):
         return
-    recipe = ReinforcedRecipe(steps=steps, rollouts=8, targets=4, lr=lr, max_turns=TURNS, max_tokens=400, look=LOOK,
+    recipe = ReinforcedRecipe(steps=steps, rollouts=8, targets=4, lr=lr, minutes=minutes, max_turns=TURNS, max_tokens=400, look=LOOK,
                               adapters=Adapters(rank=0))  # fmt: skip
     teach_reinforced(out / "supervised", targets(500, PLAYED), Brush(), out / "reinforced", recipe, tell=print)
 
@@ -139,11 +137,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path)
     parser.add_argument("--trajectories", type=int, default=1500)
-    parser.add_argument("--steps", type=int, default=500, help="of stage one")
+    parser.add_argument("--steps", type=int, default=500, help="of stage one, on boxes")
+    parser.add_argument("--both-steps", type=int, default=80, help="of stage one, on boxes and clicks")
     parser.add_argument("--lr", type=float, default=4e-3, help="of stage one")
-    parser.add_argument("--rl-steps", type=int, default=120, help="of stage two")
-    parser.add_argument("--rl-lr", type=float, default=2e-4, help="of stage two")
-    parser.add_argument("--held-out", type=int, default=60, help="images to measure on")
+    parser.add_argument("--rl-steps", type=int, default=40, help="of stage two")
+    parser.add_argument("--rl-lr", type=float, default=6e-4, help="of stage two")
+    parser.add_argument("--rl-minutes", type=float, help="end stage two after so many")
+    parser.add_argument("--held-out", type=int, default=40, help="images to measure on")
     parser.add_argument("--figure", type=Path)
     given = parser.parse_args()
     import torch
@@ -153,9 +153,12 @@ def main() -> None:
     out.mkdir(parents=True, exist_ok=True)
     if not (out / "model" / "config.json").is_file():
         build(out / "model")
-    trajectories(out / "trajectories", given.trajectories)
-    learnt(out, given.steps, given.lr)
-    reinforced(out, given.rl_steps, given.rl_lr)
+    trajectories(out / "boxes", given.trajectories, "hybrid", 0.7)
+    trajectories(out / "clicks", given.trajectories // 4, "points", 0.1)
+    boxes, clicks = (list(read_chats(out / name)) for name in ("boxes", "clicks"))
+    learnt(out / "model", boxes, out / "first", given.steps, given.lr)
+    learnt(out / "first", [*boxes[: len(clicks)], *clicks], out / "supervised", given.both_steps, given.lr / 4)
+    reinforced(out, given.rl_steps, given.rl_lr, given.rl_minutes)
     report(out, given.held_out, given.figure)
     print(f"{time.process_time() - began:.0f} s of one core")
 
@@ -164,13 +167,18 @@ def report(out: Path, count: int, figure: Path | None) -> None:
     """Measure and print, draw the curve."""
     results: dict[str, Any] = {}
     print(f"\n{'':<26} {'valid':<12} {'mean reward (95 %)':<23} first IoU  last IoU   masks")
-    for way, temperature in (("likeliest words", 0.0), ("as sampled", 1.0)):
-        found = {name: played(out / name, count, temperature) for name in ("model", "supervised", "reinforced")}
+    for way, temperature in (("as sampled", 1.0), ("likeliest words", 0.0)):
+        names = ("model", "supervised", "reinforced") if not temperature else ("supervised", "reinforced")
+        found = {name: played(out / name, count, temperature) for name in names}
         for name, some in found.items():
-            print(told(f"{name}, {way}", some))
+            print(told(f"{name}, {way}", some), flush=True)
         results[way] = rise(found["supervised"], found["reinforced"])
         print(f"rise by stage two, {way}: {spread(results[way]['rise'])}\n")
     curve = curve_of(out / "reinforced")
+    first = {name: sum(one.calls[:1] == ("add_box",) for one in some) for name, some in found.items()}
+    print("began with a box: " + ", ".join(f"{name} {many}" for name, many in first.items()))
+    ends = {name: sum(one.calls[-1:] == ("stop",) for one in some) for name, some in found.items()}
+    print("ended by a stop, not with the last turn: " + ", ".join(f"{name} {many}" for name, many in ends.items()))
     tenth = max(1, len(curve) // 10)
     print(f"mean reward while training: {curve[:tenth].mean():.3f} in the first {tenth} steps, "
           f"{curve[-tenth:].mean():.3f} in the last {tenth}")  # fmt: skip

@@ -109,7 +109,8 @@ def build(folder: Path, *, side: int = 32, width: int = 64, layers: int = 2, see
     third = width // heads // 6
     config = Qwen3VLConfig(
         text_config={
-            "initializer_range": 0.05, "vocab_size": len(words), "hidden_size": width, "intermediate_size": 3 * width, "num_hidden_layers": layers,
+            "initializer_range": 0.05, "vocab_size": len(words), "hidden_size": width, "intermediate_size": 3 * width,
+            "num_hidden_layers": layers,
             "num_attention_heads": heads, "num_key_value_heads": heads, "head_dim": width // heads,
             "max_position_embeddings": 2048, "pad_token_id": ids["<|endoftext|>"],
             "rope_parameters": {

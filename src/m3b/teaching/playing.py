@@ -29,7 +29,7 @@ class Earned:
 
     @property
     def valid(self) -> bool:
-        """Whether it prompted, called nothing wrong, and ended by a stop."""
+        """Whether it prompted, called nothing wrong, and ended by a stop or with its last turn."""
         return self.scored.form == 1 and not self.played.faults
 
 
@@ -62,11 +62,12 @@ def play(
     weights, found = reward or Reward(), []
     for number, target in enumerate(targets, 1):
         episode, heard = Episode(segmenter, target.image), _Heard()
-        run_episode(episode, EpisodeRequest(target.name, max_turns, look=look), llm, record=heard)
+        ended = run_episode(episode, EpisodeRequest(target.name, max_turns, look=look), llm, record=heard)
         calls = tuple(event.name for event in heard.events if isinstance(event, Called))
         answers = [event for event in heard.events if isinstance(event, Returned)]
         faults = sum(event.is_error for event in answers)
         stopped = bool(calls) and calls[-1] == "stop" and not answers[-1].is_error
+        stopped = stopped or ended.status == "turns_used"  # the loop ends there, and nothing more can be called
         played = Played.of(episode, target.truth, stopped=stopped, faults=faults)
         found.append(Earned(target.patient, calls, played, weights.score(played)))
         tick(number)

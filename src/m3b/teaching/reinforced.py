@@ -17,7 +17,7 @@ from m3b.teaching.chats import tool_json
 from m3b.teaching.environment import PromptingEnvironment, SharedSegmenter, Stage, rewards
 from m3b.teaching.experts import specs
 from m3b.teaching.reward import Reward
-from m3b.teaching.students import NEEDED, Adapters, Student, new_folder, open_student, save_student
+from m3b.teaching.students import NEEDED, Adapters, Student, finite, new_folder, open_student, save_student, within
 from m3b.teaching.supervised import Taught, Tell, _numbers, _trainable
 
 
@@ -29,7 +29,9 @@ class ReinforcedRecipe:
         steps: of the optimiser.
         rollouts: episodes of one target, which are compared with each other.
         targets: targets a step and device.
+        minutes: end after so many, where that comes first; None for no limit.
         max_tokens: of an episode after its first turn, pictures included.
+        warm_up: share of the steps in which the learning rate rises from 0.
         beta: weight of the divergence from the model that training began with; 0 for none.
         temperature: of the episodes that are tried.
         look: how pictures are drawn; as in the trajectories that the model was taught on.
@@ -42,10 +44,12 @@ class ReinforcedRecipe:
     rollouts: int = 8
     targets: int = 1
     lr: float = 1e-6
+    warm_up: float = 0.03
     beta: float = 0.0
     temperature: float = 1.0
     max_turns: int = MAX_TURNS
     max_tokens: int = 8192
+    minutes: float | None = None
     seed: int = 0
     bf16: bool | None = None
     vllm: bool = False
@@ -93,8 +97,7 @@ def teach_reinforced(
     tell(f"{len(targets)} targets; {recipe.rollouts} episodes of each; {_trainable(trainer.model)}")
     trainer.train()
     curve = tuple(_numbers(entry) for entry in trainer.state.log_history)
-    if any(entry.get("loss", 0.0) != entry.get("loss", 0.0) for entry in curve):
-        raise DataError(f"The training diverged: its loss is not a number. Lower lr ({recipe.lr:g}).")
+    finite(curve, recipe.lr)
     if trainer.is_world_process_zero():
         told = {"stage": "reinforced", "model": str(model), "targets": len(targets), "recipe": asdict(recipe),
                 "curve": curve}  # fmt: skip
@@ -121,12 +124,15 @@ def _trainer(student: Student, stage: Stage, place: Path, recipe: ReinforcedReci
         gradient_accumulation_steps=1, beta=recipe.beta, temperature=recipe.temperature,
         max_completion_length=recipe.max_tokens, max_tool_calling_iterations=recipe.max_turns + 2,
         reward_weights=weights, logging_steps=1, save_strategy="no", report_to="none", seed=recipe.seed, bf16=bf16,
-        gradient_checkpointing=torch.cuda.is_available(), lr_scheduler_type="constant_with_warmup", warmup_steps=0.03,
-        remove_unused_columns=False, disable_tqdm=True, use_vllm=recipe.vllm, use_cpu=not torch.cuda.is_available(),
+        gradient_checkpointing=torch.cuda.is_available(), lr_scheduler_type="constant_with_warmup", warmup_steps=recipe.warm_up,
+        generation_kwargs={"suppress_tokens": student.unsaid} if student.unsaid else None,
+        remove_unused_columns=False, disable_tqdm=True, logging_nan_inf_filter=False,
+        use_vllm=recipe.vllm, use_cpu=not torch.cuda.is_available(),
     )  # fmt: skip
     trainer = GRPOTrainer(
         model=student.model, args=settings, train_dataset=Dataset.from_list(stage.rows()),
         processing_class=student.processor, reward_funcs=functions, peft_config=recipe.adapters.config(),
+        callbacks=within(recipe.minutes),
         environment_factory=lambda: PromptingEnvironment(stage),
     )  # fmt: skip
     offer(trainer)

@@ -85,9 +85,11 @@ class LocalModel:
     def _generated(self, inputs: Any) -> list[int]:
         import torch
 
-        settings = {"do_sample": self.temperature > 0}
+        settings: dict[str, Any] = {"do_sample": self.temperature > 0}
         if self.temperature > 0:
-            settings["temperature"] = self.temperature  # type: ignore[assignment]
+            settings["temperature"] = self.temperature
+        if self.student.unsaid:
+            settings["suppress_tokens"] = self.student.unsaid
         tokenizer = self.student.tokenizer
         with torch.inference_mode():
             made = self.student.model.generate(

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from m3b.errors import WrongUse
+from m3b.errors import DataError, WrongUse
 from m3b.interactive.opening import PICKLES
 
 NEEDED = "Teaching needs TRL and peft: pip install 'm3b[train-agents]'."
@@ -77,6 +78,13 @@ class Student:
     def tokenizer(self) -> Any:
         return getattr(self.processor, "tokenizer", self.processor)
 
+    @property
+    def unsaid(self) -> list[int]:
+        """Tokens that stand for pictures: one that the model wrote itself would ask for a picture that nobody gave."""
+        names = ("image_token_id", "video_token_id")
+        found = [getattr(self.processor, name, None) for name in names] if self.sees else []
+        return sorted({one for one in found if isinstance(one, int)})
+
 
 def open_student(folder: str | Path, *, images: bool) -> Student:
     """Open a model of transformers with its processor. Nothing is fetched; the model's own code is not run.
@@ -122,6 +130,35 @@ def save_student(model: Any, processor: Any, out: Path, told: dict[str, Any]) ->
     whole.save_pretrained(out, safe_serialization=True)
     processor.save_pretrained(out)
     (out / "taught.json").write_text(json.dumps(told, indent=1, ensure_ascii=False), encoding="utf-8")
+
+
+def within(minutes: float | None) -> list[Any]:
+    """What ends a training after so many minutes, for the trainer's list of callbacks; nothing for None."""
+    if minutes is None:
+        return []
+    import time
+
+    from transformers import TrainerCallback
+
+    class _Clock(TrainerCallback):  # type: ignore[misc]
+        began = time.monotonic()
+
+        def on_step_end(self, args: Any, state: Any, control: Any, **more: Any) -> None:
+            control.should_training_stop = control.should_training_stop or time.monotonic() - self.began > 60 * minutes
+
+    return [_Clock()]
+
+
+def finite(curve: Sequence[Mapping[str, float]], lr: float) -> None:
+    """Raises where a training has diverged.
+
+    Raises:
+        DataError: a loss or the norm of a gradient is not a number.
+    """
+    for entry in curve:
+        if any(not math.isfinite(entry.get(name, 0.0)) for name in ("loss", "grad_norm")):
+            step = int(entry.get("step", 0))
+            raise DataError(f"The training diverged at step {step}: its loss is not a number. Lower lr ({lr:g}).")
 
 
 def new_folder(out: str | Path) -> Path:

@@ -10,7 +10,7 @@ from typing import Any
 from m3b.errors import DataError, WrongUse
 from m3b.teaching.chats import Chat
 from m3b.teaching.collating import Collator, row
-from m3b.teaching.students import NEEDED, Adapters, Student, new_folder, open_student, save_student
+from m3b.teaching.students import NEEDED, Adapters, Student, finite, new_folder, open_student, save_student, within
 
 Tell = Callable[[str], None]
 
@@ -24,6 +24,8 @@ class SupervisedRecipe:
         steps: instead of epochs, exactly so many steps of the optimiser; 0 for none.
         batch: conversations a step and device.
         accumulate: batches a step.
+        warm_up: share of the steps in which the learning rate rises from 0.
+        minutes: end after so many, where that comes first; None for no limit.
         max_length: tokens of a conversation at most; None for no limit.
 
     Raises:
@@ -38,6 +40,7 @@ class SupervisedRecipe:
     warm_up: float = 0.03
     weight_decay: float = 0.0
     max_length: int | None = 8192
+    minutes: float | None = None
     seed: int = 0
     bf16: bool | None = None
     adapters: Adapters = field(default_factory=Adapters)
@@ -91,8 +94,7 @@ def teach_supervised(
     tell(f"{len(chats)} conversations; {_trainable(trainer.model)}")
     trainer.train()
     curve = tuple(_numbers(entry) for entry in trainer.state.log_history)
-    if any(entry.get("loss", 0.0) != entry.get("loss", 0.0) for entry in curve):
-        raise DataError(f"The training diverged: its loss is not a number. Lower lr ({recipe.lr:g}).")
+    finite(curve, recipe.lr)
     if trainer.is_world_process_zero():
         told = {"stage": "supervised", "model": str(model), "conversations": len(chats), "recipe": asdict(recipe),
                 "curve": curve}  # fmt: skip
@@ -118,7 +120,8 @@ def _trainer(
         weight_decay=recipe.weight_decay, lr_scheduler_type="cosine", logging_steps=1, save_strategy="no",
         eval_strategy="epoch" if validation else "no", report_to="none", seed=recipe.seed, bf16=bf16,
         gradient_checkpointing=torch.cuda.is_available(), max_length=None, remove_unused_columns=False,
-        disable_tqdm=True, dataset_kwargs={"skip_prepare_dataset": True}, use_cpu=not torch.cuda.is_available(),
+        disable_tqdm=True, logging_nan_inf_filter=False,
+        dataset_kwargs={"skip_prepare_dataset": True}, use_cpu=not torch.cuda.is_available(),
     )  # fmt: skip
     data = Dataset.from_list([row(chat) for chat in chats])
     held = Dataset.from_list([row(chat) for chat in validation]) if validation else None
@@ -127,6 +130,7 @@ def _trainer(
     return SFTTrainer(
         model=student.model, args=settings, train_dataset=data, eval_dataset=held, processing_class=student.processor,
         data_collator=Collator(student, recipe.max_length), peft_config=recipe.adapters.config(),
+        callbacks=within(recipe.minutes),
     )  # fmt: skip
 
 
