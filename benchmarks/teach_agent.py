@@ -3,13 +3,14 @@
     python benchmarks/teach_agent.py OUT [--figure FILE.svg]
 
 The images are drawn (a bright disk in noise), the segmenter answers an ellipse in the box and paints or wipes around clicks,
-so a mask is as good as its prompts. Stage one ends with experts of both ways, a box first or clicks alone, half each; in the two
-turns that there are the box gets further, which nobody tells the model. The model has the architecture of Qwen3-VL and some 0.2 million weights. On held-out
-images it plays whole episodes in m3b's own loop: before any training, after stage one (TRL's SFTTrainer on whole
-trajectories) and after stage two (TRL's GRPOTrainer, each episode played through the tools). Printed are the share of
-valid episodes (a prompt, no wrong call, a stop), the mean reward and IoU, and the rise of the reward from stage one to
-stage two on the same images with its 95 % interval; drawn is the curve of stage two. A stage whose folder is there is not
-done again.
+so a mask is as good as its prompts. The model has the architecture of Qwen3-VL and some 0.2 million weights. Stage one (TRL's
+SFTTrainer on whole trajectories) ends with experts of both ways, a box first or clicks alone, half each; in the two turns that
+there are the box gets further, which nobody tells the model. Stage two (TRL's GRPOTrainer) plays each episode through the tools.
+
+Before, between and after, the model plays whole episodes in m3b's own loop on images that nothing was trained on. Printed are
+the share of valid episodes (a prompt, no wrong call, ended by a stop or with the last turn), the mean reward and IoU, and the
+rise of the reward by stage two on the same images with its 95 % interval; drawn is the curve of stage two. A stage whose
+folder is there is not done again.
 """
 
 from __future__ import annotations

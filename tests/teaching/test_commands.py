@@ -68,7 +68,9 @@ def test_a_wrong_way_and_a_folder_without_index_are_told(
     assert not (tmp_path / "out").exists()
 
 
-def test_an_empty_target_leaves_nothing_to_teach(index: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_empty_target_leaves_nothing_to_teach(
+    index: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     for number in range(4):
         Image.fromarray(np.zeros((64, 64), np.uint8)).save(index / f"{number}_mask.png")
     assert m3b("interactive", "trajectories", str(index), str(tmp_path / "out"), "--segmenter", "any") != 0

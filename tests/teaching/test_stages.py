@@ -45,6 +45,7 @@ def weights(folder: Path) -> dict[str, torch.Tensor]:
     return load_file(folder / "model.safetensors")
 
 
+@pytest.mark.slow
 def test_adapters_learn_and_are_merged(student_folder: Path, chats: list[Chat], tmp_path: Path) -> None:
     recipe = SupervisedRecipe(steps=2, batch=2, accumulate=1, lr=1e-2, adapters=Adapters(rank=2))
     told: list[str] = []
@@ -72,6 +73,7 @@ def test_conversations_with_pictures_need_a_model_that_sees(chats: list[Chat], t
         teach_supervised(tmp_path / "text", [], tmp_path / "none")
 
 
+@pytest.mark.slow
 def test_both_stages_say_the_same_before_the_first_turn(
     student_folder: Path, chats: list[Chat], tmp_path: Path
 ) -> None:
@@ -146,12 +148,14 @@ def test_recipes_of_stage_one_have_bounds(wrong: dict[str, float]) -> None:
         SupervisedRecipe(**wrong)  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_a_diverging_training_says_so(student_folder: Path, chats: list[Chat], tmp_path: Path) -> None:
     recipe = SupervisedRecipe(steps=4, batch=1, accumulate=1, lr=1e30, warm_up=0.0, adapters=Adapters(rank=0))
     with pytest.raises(DataError, match="diverged"):
         teach_supervised(student_folder, chats, tmp_path / "out", recipe)
 
 
+@pytest.mark.slow
 def test_a_roles_conversation_teaches_a_model_without_vision(student_folder: Path, tmp_path: Path) -> None:
     """Words and calls alone, as journals give them, on a text model with the same vocabulary."""
     from toy_student import TEMPLATE
