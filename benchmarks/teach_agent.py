@@ -34,7 +34,7 @@ from toy_world import Brush, targets  # noqa: E402 - likewise
 
 from m3b.interactive.figures import mean_over  # noqa: E402 - likewise
 from m3b.interactive.pictures import Look  # noqa: E402 - likewise
-from m3b.teaching.chats import Chat, read_chats  # noqa: E402 - likewise
+from m3b.teaching.chats import ChatRecord, read_chats  # noqa: E402 - likewise
 from m3b.teaching.experts import Expert, Way  # noqa: E402 - likewise
 from m3b.teaching.playing import Earned, play, rise  # noqa: E402 - likewise
 from m3b.teaching.reinforced import ReinforcedRecipe, teach_reinforced  # noqa: E402 - likewise
@@ -67,7 +67,7 @@ def whole(folder: Path) -> bool:
     return (folder / "taught.json").is_file()
 
 
-def learnt(model: Path, chats: Sequence[Chat], out: Path, steps: int, lr: float) -> None:
+def learnt(model: Path, chats: Sequence[ChatRecord], out: Path, steps: int, lr: float) -> None:
     """Stage one, or a part of it."""
     if whole(out):
         return
@@ -104,6 +104,8 @@ def told(name: str, found: Sequence[Earned]) -> str:
 
 
 def spread(figure: dict[str, float | None]) -> str:
+    if figure["low"] is None:  # every episode earned the same
+        return f"{figure['mean']:.3f}"
     return f"{figure['mean']:.3f} ({figure['low']:.3f} to {figure['high']:.3f})"
 
 

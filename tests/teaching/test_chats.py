@@ -10,7 +10,7 @@ import pytest
 
 from m3b.errors import WrongUse
 from m3b.messages import Message, Picture, ToolCall, ToolSpec
-from m3b.teaching.chats import Chat, messages_json, read_chats, tool_json
+from m3b.teaching.chats import ChatRecord, messages_json, read_chats, tool_json
 
 PNG = Picture(b"\x89PNG\r\n\x1a\n")
 
@@ -29,7 +29,7 @@ def conversation() -> list[Message]:
 def written(folder: Path, **changed: Any) -> Path:
     for name in ("a.png", "b.png"):
         (folder / name).write_bytes(PNG.data)
-    chat = Chat("one", messages_json(conversation()), (), (folder / "a.png", folder / "b.png"), 0.5)
+    chat = ChatRecord("one", messages_json(conversation()), (), (folder / "a.png", folder / "b.png"), 0.5)
     raw = json.loads(chat.line(folder)) | changed
     file = folder / "train.jsonl"
     file.write_text(json.dumps(raw) + "\n")

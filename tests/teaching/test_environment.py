@@ -14,14 +14,14 @@ from m3b.interactive.pictures import Look
 from m3b.interactive.prompts import BoxPrompt, to_grid
 from m3b.interactive.segmenter import Bytes
 from m3b.interactive.targets import Target, overlap
-from m3b.teaching.environment import OVER, PromptingEnvironment, SharedSegmenter, Stage, rewards
+from m3b.teaching.environment import OVER, PromptingEnvironment, SharedSegmenter, PlayedOn, rewards
 from m3b.teaching.reward import Reward
 
 TARGETS = targets(3, 11)
 
 
-def stage(**settings: Any) -> Stage:
-    return Stage(TARGETS, SharedSegmenter(Brush()), look=Look(32, rulers=False), **settings)
+def stage(**settings: Any) -> PlayedOn:
+    return PlayedOn(TARGETS, SharedSegmenter(Brush()), look=Look(32, rulers=False), **settings)
 
 
 def tight(target: Target) -> list[int]:
@@ -88,7 +88,7 @@ def test_turns_end() -> None:
 
 
 def test_episodes_that_take_turns_keep_their_own_image() -> None:
-    shared = Stage(TARGETS, SharedSegmenter(Brush()), look=Look(32, rulers=False))
+    shared = PlayedOn(TARGETS, SharedSegmenter(Brush()), look=Look(32, rulers=False))
     first, second = PromptingEnvironment(shared), PromptingEnvironment(shared)
     first.reset(number=0)
     second.reset(number=1)

@@ -14,7 +14,7 @@ from m3b.events import Briefed, Called, Checked, Event, Replied, Returned, RoleE
 from m3b.journal import Journal
 from m3b.messages import ToolCall
 from m3b.run.folder import list_runs
-from m3b.teaching.chats import Chat, read_chats
+from m3b.teaching.chats import ChatRecord, read_chats
 from m3b.teaching.journals import ChecksReward, RoleTrajectories, learnt, write_role
 
 JOURNALS = Path(__file__).parents[1] / "run" / "journals"
@@ -58,7 +58,7 @@ def a_run(root: Path, name: str, events: Sequence[Event], status: str = "complet
     return folder
 
 
-def trajectories(root: Path, role: str = ROLE, every: bool = False) -> tuple[list[Chat], RoleTrajectories]:
+def trajectories(root: Path, role: str = ROLE, every: bool = False) -> tuple[list[ChatRecord], RoleTrajectories]:
     found = RoleTrajectories(role, every=every)
     return found.of(list_runs(root)), found
 

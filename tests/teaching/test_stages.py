@@ -16,9 +16,9 @@ from toy_world import Brush, targets
 
 from m3b.errors import DataError, WrongUse
 from m3b.interactive.pictures import Look
-from m3b.teaching.chats import Chat, messages_json, read_chats
+from m3b.teaching.chats import ChatRecord, messages_json, read_chats
 from m3b.teaching.collating import Collator, row
-from m3b.teaching.environment import SharedSegmenter, Stage
+from m3b.teaching.environment import SharedSegmenter, PlayedOn
 from m3b.teaching.experts import Expert
 from m3b.teaching.reinforced import ReinforcedRecipe, _trainer, teach_reinforced
 from m3b.teaching.speaking import LocalModel
@@ -34,7 +34,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture(scope="module")
-def chats(tmp_path_factory: pytest.TempPathFactory) -> list[Chat]:
+def chats(tmp_path_factory: pytest.TempPathFactory) -> list[ChatRecord]:
     out = tmp_path_factory.mktemp("chats") / "out"
     expert = Expert(("hybrid",), 2, min_gain=0.01, enough=0.9, jitter=0.1, look=LOOK)
     make(targets(4, 1), Brush(), Collection(out, settings_of("toy", "brush", expert, 0.0)), expert, held_out=0.0)
@@ -46,7 +46,7 @@ def weights(folder: Path) -> dict[str, torch.Tensor]:
 
 
 @pytest.mark.slow
-def test_adapters_learn_and_are_merged(student_folder: Path, chats: list[Chat], tmp_path: Path) -> None:
+def test_adapters_learn_and_are_merged(student_folder: Path, chats: list[ChatRecord], tmp_path: Path) -> None:
     recipe = SupervisedRecipe(steps=2, batch=2, accumulate=1, lr=1e-2, adapters=Adapters(rank=2))
     told: list[str] = []
     taught = teach_supervised(student_folder, chats, tmp_path / "out", recipe, tell=told.append)
@@ -63,7 +63,7 @@ def test_adapters_learn_and_are_merged(student_folder: Path, chats: list[Chat], 
         teach_supervised(student_folder, chats, tmp_path / "out", recipe)
 
 
-def test_conversations_with_pictures_need_a_model_that_sees(chats: list[Chat], tmp_path: Path) -> None:
+def test_conversations_with_pictures_need_a_model_that_sees(chats: list[ChatRecord], tmp_path: Path) -> None:
     (tmp_path / "text").mkdir()
     (tmp_path / "text" / "config.json").write_text('{"model_type": "qwen3"}')
     (tmp_path / "text" / "model.safetensors").write_bytes(b"")
@@ -75,12 +75,12 @@ def test_conversations_with_pictures_need_a_model_that_sees(chats: list[Chat], t
 
 @pytest.mark.slow
 def test_both_stages_say_the_same_before_the_first_turn(
-    student_folder: Path, chats: list[Chat], tmp_path: Path
+    student_folder: Path, chats: list[ChatRecord], tmp_path: Path
 ) -> None:
     student = open_student(student_folder, images=True)
     chat = chats[0]
     (target,) = (one for one in targets(4, 1) if one.case == chat.facts["case"])
-    stage = Stage([target], SharedSegmenter(Brush()), 2, LOOK)
+    stage = PlayedOn([target], SharedSegmenter(Brush()), 2, LOOK)
     trainer = _trainer(student, stage, tmp_path, ONE_STEP)
     heard: list[list[int]] = []
     inner = trainer._generate_single_turn
@@ -149,7 +149,7 @@ def test_recipes_of_stage_one_have_bounds(wrong: dict[str, float]) -> None:
 
 
 @pytest.mark.slow
-def test_a_diverging_training_says_so(student_folder: Path, chats: list[Chat], tmp_path: Path) -> None:
+def test_a_diverging_training_says_so(student_folder: Path, chats: list[ChatRecord], tmp_path: Path) -> None:
     recipe = SupervisedRecipe(steps=4, batch=1, accumulate=1, lr=1e30, warm_up=0.0, adapters=Adapters(rank=0))
     with pytest.raises(DataError, match="diverged"):
         teach_supervised(student_folder, chats, tmp_path / "out", recipe)
@@ -176,7 +176,7 @@ def test_a_roles_conversation_teaches_a_model_without_vision(student_folder: Pat
         Message("user", "mask"), Message("assistant", "", (call,)), Message("tool", "no mask", call_id="c"),
         Message("assistant", "Done"),
     ]  # fmt: skip
-    chat = Chat("run/data_engineer", messages_json(messages), facts={"learn": [False, True]})
+    chat = ChatRecord("run/data_engineer", messages_json(messages), facts={"learn": [False, True]})
     recipe = SupervisedRecipe(steps=2, batch=1, accumulate=1, lr=1e-2, adapters=Adapters(rank=2))
     taught = teach_supervised(tmp_path / "text", [chat], tmp_path / "out", recipe)
     assert (taught.folder / "model.safetensors").is_file()

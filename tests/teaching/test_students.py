@@ -19,7 +19,7 @@ from m3b.interactive.agent import EpisodeRequest, run_episode
 from m3b.interactive.episode import Episode
 from m3b.interactive.pictures import Look
 from m3b.messages import Message, ToolCall
-from m3b.teaching.chats import Chat, messages_json, read_chats, tool_json
+from m3b.teaching.chats import ChatRecord, messages_json, read_chats, tool_json
 from m3b.teaching.collating import IGNORED, Collator, row
 from m3b.teaching.experts import CLOSING, Expert, specs
 from m3b.teaching.playing import play, rise
@@ -31,7 +31,7 @@ LOOK = Look(32, rulers=False)
 
 
 @pytest.fixture(scope="module")
-def chats(tmp_path_factory: pytest.TempPathFactory) -> list[Chat]:
+def chats(tmp_path_factory: pytest.TempPathFactory) -> list[ChatRecord]:
     out = tmp_path_factory.mktemp("chats") / "out"
     expert = Expert(("hybrid",), 2, min_gain=0.01, enough=0.9, jitter=0.1, look=LOOK)
     make(
@@ -87,7 +87,7 @@ def test_a_template_without_tools_is_refused(student_folder: Path, tmp_path: Pat
         open_student(place, images=True)
 
 
-def test_the_loss_is_on_the_agents_words_alone(student_folder: Path, chats: list[Chat]) -> None:
+def test_the_loss_is_on_the_agents_words_alone(student_folder: Path, chats: list[ChatRecord]) -> None:
     student = open_student(student_folder, images=True)
     batch = Collator(student)([row(chat) for chat in chats])
     for number, chat in enumerate(chats):
@@ -103,22 +103,22 @@ def test_the_loss_is_on_the_agents_words_alone(student_folder: Path, chats: list
     assert len(batch["image_grid_thw"]) == sum(len(chat.images) for chat in chats)
 
 
-def test_turns_that_failed_are_left_out_of_the_loss(student_folder: Path, chats: list[Chat]) -> None:
+def test_turns_that_failed_are_left_out_of_the_loss(student_folder: Path, chats: list[ChatRecord]) -> None:
     student = open_student(student_folder, images=True)
     turns = sum(message["role"] == "assistant" for message in chats[0].messages)
     learn = [False, *[True] * (turns - 1)]
-    some = Chat("x", chats[0].messages, chats[0].tools, chats[0].images, facts={"learn": learn})
+    some = ChatRecord("x", chats[0].messages, chats[0].tools, chats[0].images, facts={"learn": learn})
     whole, part = (Collator(student)([row(chat)])["labels"][0] for chat in (chats[0], some))
     said = student.tokenizer.decode(part[part != IGNORED])
     assert "add_box" not in said
     assert said.endswith(f"{CLOSING}<|im_end|>")
     assert int((whole != IGNORED).sum()) > int((part != IGNORED).sum())
-    wrong = Chat("x", chats[0].messages, chats[0].tools, chats[0].images, facts={"learn": [True]})
+    wrong = ChatRecord("x", chats[0].messages, chats[0].tools, chats[0].images, facts={"learn": [True]})
     with pytest.raises(DataError, match="there are 1"):
         Collator(student)([row(wrong)])
 
 
-def test_long_conversations_are_an_error_and_not_cut(student_folder: Path, chats: list[Chat]) -> None:
+def test_long_conversations_are_an_error_and_not_cut(student_folder: Path, chats: list[ChatRecord]) -> None:
     with pytest.raises(DataError, match="more than max_length 20"):
         Collator(open_student(student_folder, images=True), max_length=20)([row(chats[0])])
 
@@ -132,7 +132,7 @@ def test_a_template_without_marks_says_what_to_do(student_folder: Path, tmp_path
         Collator(open_student(place, images=True))
 
 
-def test_at_work_it_is_asked_as_it_was_taught(student_folder: Path, chats: list[Chat]) -> None:
+def test_at_work_it_is_asked_as_it_was_taught(student_folder: Path, chats: list[ChatRecord]) -> None:
     """The words before the agent's first turn are those of the batch, token by token."""
     model = LocalModel(student_folder, max_tokens=2)
     chat = chats[0]
@@ -184,7 +184,7 @@ def test_words_alone_make_batches_too(student_folder: Path) -> None:
         Message("assistant", "Done"),
     ]
     tools = tuple(tool_json(tool) for tool in specs())
-    two = [Chat(str(n), messages_json(messages[: 4 * n]), tools) for n in (1, 1)]
+    two = [ChatRecord(str(n), messages_json(messages[: 4 * n]), tools) for n in (1, 1)]
     batch = Collator(student)([{"chat": row(chat)["chat"]} for chat in two])
     assert batch["input_ids"].shape == batch["labels"].shape
     learnt = batch["labels"][0]

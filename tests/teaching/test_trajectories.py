@@ -17,7 +17,7 @@ from m3b.interactive.pictures import Look
 from m3b.interactive.prompts import BoxPrompt, Point
 from m3b.interactive.segmenter import MaskProposal
 from m3b.interactive.targets import Target
-from m3b.teaching.chats import Chat, read_chats
+from m3b.teaching.chats import ChatRecord, read_chats
 from m3b.teaching.experts import CLOSING, Demonstration, Expert, Way, demonstrate
 from m3b.teaching.reward import Reward
 from m3b.teaching.trajectories import Collection, Made, make, settings_of
@@ -136,7 +136,7 @@ def test_no_patient_is_on_both_sides(tmp_path: Path) -> None:
     assert not sides[0] & sides[1]
 
 
-def _lines(chats: Sequence[Chat], folder: Path) -> list[str]:
+def _lines(chats: Sequence[ChatRecord], folder: Path) -> list[str]:
     return sorted(chat.line(folder) for chat in chats)
 
 

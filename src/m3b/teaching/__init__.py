@@ -3,8 +3,8 @@ models. What is imported here needs neither TRL nor peft; training does (`pip in
 
 from __future__ import annotations
 
-from m3b.teaching.chats import Chat, read_chats
+from m3b.teaching.chats import ChatRecord, read_chats
 from m3b.teaching.experts import Expert
 from m3b.teaching.reward import Played, Reward, Scored
 
-__all__ = ["Chat", "Expert", "Played", "Reward", "Scored", "read_chats"]
+__all__ = ["ChatRecord", "Expert", "Played", "Reward", "Scored", "read_chats"]

@@ -20,7 +20,7 @@ ROLES = ("system", "user", "assistant", "tool")
 
 
 @dataclass(frozen=True)
-class Chat:
+class ChatRecord:
     """One conversation.
 
     Args:
@@ -96,7 +96,7 @@ def chats_file(place: str | Path) -> Path:
     return file
 
 
-def read_chats(place: str | Path) -> Iterator[Chat]:
+def read_chats(place: str | Path) -> Iterator[ChatRecord]:
     """The conversations of a file, or of `train.jsonl` in a folder.
 
     Raises:
@@ -112,7 +112,7 @@ def read_chats(place: str | Path) -> Iterator[Chat]:
                 raise WrongUse(f"{file}, line {number}, is no conversation to train on: {why}.") from error
 
 
-def chat_of(raw: Any, folder: Path) -> Chat:
+def chat_of(raw: Any, folder: Path) -> ChatRecord:
     """A conversation from its JSON object.
 
     Raises:
@@ -134,7 +134,7 @@ def chat_of(raw: Any, folder: Path) -> Chat:
     if places != len(images):
         raise ValueError(f"{places} turns show a picture, and {len(images)} files are named")
     files = tuple(_within(folder, str(image)) for image in images)
-    return Chat(str(raw.get("id", "")), tuple(messages), tuple(raw.get("tools") or ()), files,
+    return ChatRecord(str(raw.get("id", "")), tuple(messages), tuple(raw.get("tools") or ()), files,
                 float(raw.get("reward") or 0), raw.get("facts") or {})  # fmt: skip
 
 

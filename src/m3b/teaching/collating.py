@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from m3b.errors import DataError, WrongUse
-from m3b.teaching.chats import Chat
+from m3b.teaching.chats import ChatRecord
 from m3b.teaching.students import NEEDED, Student
 
 IGNORED = -100
 """The label of a token that is not learnt."""
 
 
-def row(chat: Chat) -> dict[str, Any]:
+def row(chat: ChatRecord) -> dict[str, Any]:
     """A conversation as a row of a data set. The conversation is one text, because a table would give every call the
     arguments of all others, as empty ones."""
     whole = {"messages": chat.messages, "tools": chat.tools, "learn": chat.facts.get("learn")}

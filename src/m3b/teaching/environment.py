@@ -66,7 +66,7 @@ class BorrowedSegmenter:
 
 
 @dataclass(frozen=True)
-class Stage:
+class PlayedOn:
     """What episodes are played on.
 
     Args:
@@ -102,7 +102,7 @@ class PromptingEnvironment:
         stage: what is played on.
     """
 
-    def __init__(self, stage: Stage) -> None:
+    def __init__(self, stage: PlayedOn) -> None:
         self._stage = stage
         self._target: Target | None = None
 

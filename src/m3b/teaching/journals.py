@@ -18,7 +18,7 @@ from m3b.events import Called, Checked, Event, Replied, Returned, RoleStarted, T
 from m3b.llm.tokens import of_request
 from m3b.messages import Message, ToolSpec
 from m3b.run.folder import Run
-from m3b.teaching.chats import Chat, messages_json, tool_json
+from m3b.teaching.chats import ChatRecord, messages_json, tool_json
 from m3b.tools.base import TOOLS
 from m3b.tools.schema import spec_of
 from m3b.writing import replace_text
@@ -90,7 +90,7 @@ class RoleTrajectories:
         if self.role not in ROLES:
             raise WrongUse(f"There is no role {self.role!r}. Roles: {', '.join(ROLES)}.")
 
-    def of(self, runs: Iterable[Run]) -> list[Chat]:
+    def of(self, runs: Iterable[Run]) -> list[ChatRecord]:
         """A trajectory of each run that has one."""
         found = []
         for run in runs:
@@ -99,13 +99,13 @@ class RoleTrajectories:
             except WrongUse as error:
                 self.left_out[f"cannot be read: {error}"] += 1
                 continue
-            if isinstance(chat, Chat):
+            if isinstance(chat, ChatRecord):
                 found.append(chat)
             else:
                 self.left_out[chat] += 1
         return found
 
-    def _of(self, run: Run) -> Chat | str:
+    def _of(self, run: Run) -> ChatRecord | str:
         """The trajectory, or why there is none."""
         record = run.load()
         status = str(record.get("status", "?"))
@@ -130,7 +130,7 @@ class RoleTrajectories:
         events: Sequence[Event],
         messages: Sequence[Message],
         tools: Sequence[ToolSpec],
-    ) -> Chat | str:
+    ) -> ChatRecord | str:
         size = of_request(messages, tools)
         if self.max_tokens is not None and size > self.max_tokens:
             return f"longer than {self.max_tokens:,} tokens"
@@ -148,7 +148,7 @@ class RoleTrajectories:
         }  # fmt: skip
         reward = round(self.reward.of(verdicts, faults), 6)
         shown = tuple(tool_json(tool) for tool in tools)
-        return Chat(f"{run.id}/{self.role}", messages_json(messages), shown, (), reward, facts)
+        return ChatRecord(f"{run.id}/{self.role}", messages_json(messages), shown, (), reward, facts)
 
 
 def learnt(events: Sequence[Event]) -> list[bool]:
@@ -163,7 +163,7 @@ def learnt(events: Sequence[Event]) -> list[bool]:
     return good
 
 
-def write_role(chats: Sequence[Chat], found: RoleTrajectories, out: Path) -> dict[str, Any]:
+def write_role(chats: Sequence[ChatRecord], found: RoleTrajectories, out: Path) -> dict[str, Any]:
     """Write trajectories to `train.jsonl` in a folder, with `summary.json` beside it.
 
     Args:

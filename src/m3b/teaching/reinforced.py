@@ -14,7 +14,7 @@ from m3b.interactive.pictures import USUAL, Look
 from m3b.interactive.segmenter import Segmenter
 from m3b.interactive.targets import Target
 from m3b.teaching.chats import tool_json
-from m3b.teaching.environment import PromptingEnvironment, SharedSegmenter, Stage, rewards
+from m3b.teaching.environment import PromptingEnvironment, SharedSegmenter, PlayedOn, rewards
 from m3b.teaching.experts import specs
 from m3b.teaching.reward import Reward
 from m3b.teaching.students import NEEDED, Adapters, Student, finite, new_folder, open_student, save_student, within
@@ -92,7 +92,7 @@ def teach_reinforced(
         raise DataError("There is no target to play on.")
     place = new_folder(out)
     student = open_student(model, images=True)
-    stage = Stage(targets, SharedSegmenter(segmenter), recipe.max_turns, recipe.look, recipe.reward)
+    stage = PlayedOn(targets, SharedSegmenter(segmenter), recipe.max_turns, recipe.look, recipe.reward)
     trainer = _trainer(student, stage, place, recipe)
     tell(f"{len(targets)} targets; {recipe.rollouts} episodes of each; {_trainable(trainer.model)}")
     trainer.train()
@@ -106,7 +106,7 @@ def teach_reinforced(
     return Taught(place, curve)
 
 
-def _trainer(student: Student, stage: Stage, place: Path, recipe: ReinforcedRecipe) -> Any:
+def _trainer(student: Student, stage: PlayedOn, place: Path, recipe: ReinforcedRecipe) -> Any:
     os.environ.setdefault(
         "TRL_EXPERIMENTAL_SILENCE", "1"
     )  # that environments are new is known, and pinned by the extra

@@ -140,11 +140,11 @@ def within(minutes: float | None) -> list[Any]:
 
     from transformers import TrainerCallback
 
-    class _Clock(TrainerCallback):  # type: ignore[misc]
-        began = time.monotonic()
+    end = time.monotonic() + 60 * minutes
 
+    class _Clock(TrainerCallback):  # type: ignore[misc]
         def on_step_end(self, args: Any, state: Any, control: Any, **more: Any) -> None:
-            control.should_training_stop = control.should_training_stop or time.monotonic() - self.began > 60 * minutes
+            control.should_training_stop = control.should_training_stop or time.monotonic() > end
 
     return [_Clock()]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from m3b.errors import DataError, WrongUse
-from m3b.teaching.chats import Chat
+from m3b.teaching.chats import ChatRecord
 from m3b.teaching.collating import Collator, row
 from m3b.teaching.students import NEEDED, Adapters, Student, finite, new_folder, open_student, save_student, within
 
@@ -66,11 +66,11 @@ class Taught:
 
 def teach_supervised(
     model: str | Path,
-    chats: Sequence[Chat],
+    chats: Sequence[ChatRecord],
     out: str | Path,
     recipe: SupervisedRecipe | None = None,
     *,
-    validation: Sequence[Chat] = (),
+    validation: Sequence[ChatRecord] = (),
     tell: Tell = lambda text: None,
 ) -> Taught:
     """Train a model on conversations and write it as a folder of its own.
@@ -104,7 +104,11 @@ def teach_supervised(
 
 
 def _trainer(
-    student: Student, chats: Sequence[Chat], validation: Sequence[Chat], place: Path, recipe: SupervisedRecipe
+    student: Student,
+    chats: Sequence[ChatRecord],
+    validation: Sequence[ChatRecord],
+    place: Path,
+    recipe: SupervisedRecipe,
 ) -> Any:
     try:
         import torch

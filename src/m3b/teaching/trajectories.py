@@ -23,7 +23,7 @@ from m3b.errors import DataError, WrongUse
 from m3b.interactive.segmenter import Segmenter
 from m3b.interactive.targets import Target
 from m3b.jsonlines import cut_torn, objects
-from m3b.teaching.chats import Chat, messages_json, tool_json
+from m3b.teaching.chats import ChatRecord, messages_json, tool_json
 from m3b.teaching.experts import Demonstration, Expert, Way, demonstrate, specs
 from m3b.teaching.reward import Reward
 from m3b.teaching.summaries import sheet, summed
@@ -89,7 +89,7 @@ class Collection:
         for name in (TRAIN, VALIDATION):
             self.done |= {str(line["id"]) for line in objects(folder / name)}
 
-    def write(self, chat: Chat, images: tuple[bytes, ...], validation: bool) -> None:
+    def write(self, chat: ChatRecord, images: tuple[bytes, ...], validation: bool) -> None:
         """Write a trajectory down, its pictures first."""
         for file, content in zip(chat.images, images, strict=True):
             file.write_bytes(content)
@@ -190,7 +190,7 @@ def _keep(collection: Collection, target: Target, way: Way, found: Demonstration
     facts = {"case": target.case, "patient": target.patient, "target": target.name, "slice": target.slice_index,
              "way": way, "iou": [round(one, 4) for one in found.iou]}  # fmt: skip
     tools = tuple(tool_json(tool) for tool in specs())
-    chat = Chat(name, messages_json(found.messages), tools, files, round(found.scored.total, 6), facts)
+    chat = ChatRecord(name, messages_json(found.messages), tools, files, round(found.scored.total, 6), facts)
     collection.write(chat, tuple(pictures), validation)
 
 
