@@ -14,7 +14,7 @@ from m3b.interactive.pictures import Look
 from m3b.interactive.prompts import BoxPrompt, to_grid
 from m3b.interactive.segmenter import Bytes
 from m3b.interactive.targets import Target, overlap
-from m3b.teaching.environment import OVER, PromptingEnvironment, SharedSegmenter, PlayedOn, rewards
+from m3b.teaching.environment import OVER, PlayedOn, PromptingEnvironment, SharedSegmenter, rewards
 from m3b.teaching.reward import Reward
 
 TARGETS = targets(3, 11)

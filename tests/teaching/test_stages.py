@@ -18,7 +18,7 @@ from m3b.errors import DataError, WrongUse
 from m3b.interactive.pictures import Look
 from m3b.teaching.chats import ChatRecord, messages_json, read_chats
 from m3b.teaching.collating import Collator, row
-from m3b.teaching.environment import SharedSegmenter, PlayedOn
+from m3b.teaching.environment import PlayedOn, SharedSegmenter
 from m3b.teaching.experts import Expert
 from m3b.teaching.reinforced import ReinforcedRecipe, _trainer, teach_reinforced
 from m3b.teaching.speaking import LocalModel

@@ -14,7 +14,7 @@ from m3b.interactive.pictures import USUAL, Look
 from m3b.interactive.segmenter import Segmenter
 from m3b.interactive.targets import Target
 from m3b.teaching.chats import tool_json
-from m3b.teaching.environment import PromptingEnvironment, SharedSegmenter, PlayedOn, rewards
+from m3b.teaching.environment import PlayedOn, PromptingEnvironment, SharedSegmenter, rewards
 from m3b.teaching.experts import specs
 from m3b.teaching.reward import Reward
 from m3b.teaching.students import NEEDED, Adapters, Student, finite, new_folder, open_student, save_student, within
