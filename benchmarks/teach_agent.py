@@ -45,7 +45,7 @@ from m3b.teaching.trajectories import Collection, make, settings_of  # noqa: E40
 
 LOOK = Look(32, rulers=False)
 TURNS = 2
-TRAIN, PLAYED, HELD_OUT = 1, 5, 77
+TRAIN, PLAYED, HELD_OUT = 1, 5, 78
 """Seeds of the images of either stage, and of those that are never trained on."""
 SMOOTH = 15
 
@@ -146,7 +146,7 @@ def main() -> None:
     parser.add_argument("--rl-steps", type=int, default=40, help="of stage two")
     parser.add_argument("--rl-lr", type=float, default=6e-4, help="of stage two")
     parser.add_argument("--rl-minutes", type=float, help="end stage two after so many")
-    parser.add_argument("--held-out", type=int, default=40, help="images to measure on")
+    parser.add_argument("--held-out", type=int, default=180, help="images to measure on")
     parser.add_argument("--figure", type=Path)
     given = parser.parse_args()
     import torch
