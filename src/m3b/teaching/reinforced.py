@@ -17,8 +17,9 @@ from m3b.teaching.chats import tool_json
 from m3b.teaching.environment import PlayedOn, PromptingEnvironment, SharedSegmenter, rewards
 from m3b.teaching.experts import specs
 from m3b.teaching.reward import Reward
-from m3b.teaching.students import NEEDED, Adapters, Student, finite, new_folder, open_student, save_student, within
+from m3b.teaching.students import NEEDED, Adapters, Student, new_folder, open_student, save_student
 from m3b.teaching.supervised import Taught, Tell, _numbers, _trainable
+from m3b.teaching.watching import finite, within
 
 
 @dataclass(frozen=True)

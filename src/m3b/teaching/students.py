@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from m3b.errors import DataError, WrongUse
+from m3b.errors import WrongUse
 from m3b.interactive.opening import PICKLES
 
 NEEDED = "Teaching needs TRL and peft: pip install 'm3b[train-agents]'."
@@ -130,35 +129,6 @@ def save_student(model: Any, processor: Any, out: Path, told: dict[str, Any]) ->
     whole.save_pretrained(out, safe_serialization=True)
     processor.save_pretrained(out)
     (out / "taught.json").write_text(json.dumps(told, indent=1, ensure_ascii=False), encoding="utf-8")
-
-
-def within(minutes: float | None) -> list[Any]:
-    """What ends a training after so many minutes, for the trainer's list of callbacks; nothing for None."""
-    if minutes is None:
-        return []
-    import time
-
-    from transformers import TrainerCallback
-
-    end = time.monotonic() + 60 * minutes
-
-    class _Clock(TrainerCallback):  # type: ignore[misc]
-        def on_step_end(self, args: Any, state: Any, control: Any, **more: Any) -> None:
-            control.should_training_stop = control.should_training_stop or time.monotonic() > end
-
-    return [_Clock()]
-
-
-def finite(curve: Sequence[Mapping[str, float]], lr: float) -> None:
-    """Raises where a training has diverged.
-
-    Raises:
-        DataError: a loss or the norm of a gradient is not a number.
-    """
-    for entry in curve:
-        if any(not math.isfinite(entry.get(name, 0.0)) for name in ("loss", "grad_norm")):
-            step = int(entry.get("step", 0))
-            raise DataError(f"The training diverged at step {step}: its loss is not a number. Lower lr ({lr:g}).")
 
 
 def new_folder(out: str | Path) -> Path:

@@ -10,7 +10,8 @@ from typing import Any
 from m3b.errors import DataError, WrongUse
 from m3b.teaching.chats import ChatRecord
 from m3b.teaching.collating import Collator, row
-from m3b.teaching.students import NEEDED, Adapters, Student, finite, new_folder, open_student, save_student, within
+from m3b.teaching.students import NEEDED, Adapters, Student, new_folder, open_student, save_student
+from m3b.teaching.watching import finite, within
 
 Tell = Callable[[str], None]
 
