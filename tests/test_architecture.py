@@ -33,14 +33,16 @@ FLOORS = {
     "tasks": 2.5,  # measures with metrics what models answer
     "agents": 3,
     "run": 4, "workspace": 4, "report": 4, "progress": 4, "locking": 4,
-    "interactive": 4.5, "bench": 5, "cli": 5.5, "__main__": 5.5,
+    "interactive": 4.5,
+    "teaching": 4.75,  # of agents that prompt, and of a run's roles
+    "bench": 5, "cli": 5.5, "__main__": 5.5,
 }  # fmt: skip
 """The floor of each part. Below floor 4, the parts of one floor do not know each other. A run ends by writing its own
 report, so `report` stands beside the pipeline."""
 
 ROLE_WORDS = re.compile(r"task[_ ]manager|data[_ ]engineer|module[_ ]architect|model[_ ]trainer", re.IGNORECASE)
 HEAVY = ("torch", "monai", "transformers", "numpy", "anthropic", "openai", "httpx", "nibabel", "SimpleITK", "PIL")
-LAZY = ("torch", "monai", "transformers", "nnunetv2", "ray", "mcp")
+LAZY = ("torch", "monai", "transformers", "nnunetv2", "ray", "mcp", "trl", "peft", "datasets")
 
 FILES = sorted(SRC.rglob("*.py"))
 TEMPLATES = sorted((ROOT / "resources").rglob("*.py"))
@@ -243,7 +245,7 @@ PARSERS = ("nibabel", "pydicom", "SimpleITK", "PIL", "h5py", "openpyxl", "scipy.
 MAY_PARSE = (
     "data/", "tools/previews/", "tools/preview_files.py",  # asked by the reader process
     "models/overlays/", "models/examples.py", "models/finding.py", "models/contents.py",  # of `m3b predict`, and of a model's folder
-    "bench/", "interactive/",
+    "bench/", "interactive/", "teaching/",
 )  # fmt: skip
 """Where files of others are opened. `tests/reader/test_whole_run.py` holds that a run's own process loads none of these."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import typer
 
 from m3b import __version__
-from m3b.cli import bench, data, interactive, look, models, predicting, pretrained, run, runs
+from m3b.cli import bench, data, interactive, look, models, predicting, pretrained, run, runs, teaching
 
 app = typer.Typer(
     name="m3b",
@@ -46,4 +46,7 @@ app.add_typer(data.app, name="data")
 app.add_typer(bench.app, name="bench")
 app.add_typer(pretrained.app, name="models")
 app.add_typer(interactive.app, name="interactive")
+interactive.app.command("trajectories")(teaching.expert_trajectories)
+app.add_typer(teaching.app, name="teach")
+app.command("trajectories")(teaching.role_trajectories)
 app.command("doctor")(runs.doctor)

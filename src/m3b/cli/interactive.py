@@ -97,7 +97,7 @@ def bench(
     source = Targets.of(index, "test")
     targets = spread_over(source, limit)
     if not targets:
-        raise WrongUse(f"No test case of {index} holds a target: {_reasons(source.left_out)}.")
+        raise WrongUse(f"No test case of {index} holds a target: {reasons(source.left_out)}.")
     found = measure(targets, opened, llm=model, turns=turns, seed=seed, left_out=source.left_out)
     told = found.to_json()
     if out is not None:
@@ -113,7 +113,7 @@ def bench(
     typer.echo(f"{len(targets)} targets of {patients} patients; 95 % intervals over patients; {opened.name}")
     typer.echo(found.table())
     if source.left_out:
-        typer.echo(f"left out: {_reasons(source.left_out)}", err=True)
+        typer.echo(f"left out: {reasons(source.left_out)}", err=True)
 
 
 @app.command("train")
@@ -134,9 +134,10 @@ def train(
     typer.echo(f"reading the training cases of {source.base}", err=True)
     folder = fit(list(source), out, recipe, tell=lambda text: typer.echo(text, err=True))
     if source.left_out:
-        typer.echo(f"left out: {_reasons(source.left_out)}", err=True)
+        typer.echo(f"left out: {reasons(source.left_out)}", err=True)
     typer.echo(f"written to {folder}; measure it: m3b interactive bench {index} --segmenter {folder}")
 
 
-def _reasons(left_out: dict[str, int]) -> str:
+def reasons(left_out: dict[str, int]) -> str:
+    """Why things were left out, with counts, in a line."""
     return "; ".join(f"{why} ({count})" for why, count in sorted(left_out.items())) or "there are none"

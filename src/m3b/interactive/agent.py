@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,7 +19,7 @@ from m3b.interactive.episode import Episode
 from m3b.interactive.imaging import Picture2D, load_picture, source_of, write
 from m3b.interactive.journal import EpisodeFolder
 from m3b.interactive.opening import open_segmenter
-from m3b.interactive.pictures import draw
+from m3b.interactive.pictures import USUAL, Look, draw
 from m3b.interactive.result import SegmentationResult, Status, concluded
 from m3b.interactive.segmenter import Bytes, MaskProposal, Segmenter
 from m3b.interactive.toolbox import TOOLS, PromptTools
@@ -47,12 +47,14 @@ class EpisodeRequest:
         target: what to segment, in words.
         max_turns: masks that may be made.
         max_tokens: input summed over every request, plus output; None is no limit.
+        look: how pictures are drawn for the model.
     """
 
     target: str
     max_turns: int = MAX_TURNS
     max_tokens: int | None = None
     max_cost: float | None = None
+    look: Look = USUAL
 
     def __post_init__(self) -> None:
         if not self.target.strip():
@@ -136,7 +138,7 @@ def run_episode(
         Cancelled: `cancelled` said so.
     """
     record = record or EpisodeFolder(None)
-    tools = PromptTools(episode, asked.max_turns)
+    tools = PromptTools(episode, asked.max_turns, asked.look)
     # a turn may be undone and calls may be wrong: actions bound the episode even of a model that never stops
     budget = Budget(actions=4 * asked.max_turns + 4, tokens=asked.max_tokens, cost_usd=asked.max_cost)
     agent = Agent(
@@ -145,7 +147,7 @@ def run_episode(
         allowed=tuple(TOOLS),
         budget=budget,
         emit=record.emit,
-        conversation=_opening(episode, asked),
+        conversation=Conversation(opening(episode, asked)),
         cancelled=cancelled,
     )
     record.begin(episode, agent.conversation)
@@ -183,17 +185,21 @@ def seeing(llm: LLM) -> LLM:
     return llm
 
 
-def _opening(episode: Episode, asked: EpisodeRequest) -> Conversation:
-    """What the model is told and shown first."""
-    rows, columns = episode.shape
+def opening(episode: Episode, asked: EpisodeRequest) -> list[Message]:
+    """What the model is told and shown first: the system's turn, and the user's with the image."""
     current = episode.current
-    words = (
-        f"Target: {asked.target.strip()}\nThe image has {columns} x {rows} pixels. You have {asked.max_turns} turns."
-    )
+    words = task(episode.shape, asked)
     if current is not None:
         words += "\nA trained model has made a first mask (mask 1, green). Correct it, or stop if it fits."
-    picture = draw(episode.image, current.mask if current else None)
-    return Conversation([Message("system", SYSTEM), Message("user", words, images=(picture,))])
+    picture = draw(episode.image, current.mask if current else None, look=asked.look)
+    return [Message("system", SYSTEM), Message("user", words, images=(picture,))]
+
+
+def task(shape: Sequence[int], asked: EpisodeRequest) -> str:
+    """The target, the image's rows and columns, and the turns, in words."""
+    rows, columns = shape
+    target = asked.target.strip()
+    return f"Target: {target}\nThe image has {columns} x {rows} pixels. You have {asked.max_turns} turns."
 
 
 def _done(episode: Episode, tools: PromptTools, text: str) -> Verdict:

@@ -88,13 +88,17 @@ class Episode:
 
     def add(self, prompt: Prompt) -> Turn:
         """Set a prompt and segment."""
+        return self._add(prompt, self.foresee(prompt))
+
+    def foresee(self, prompt: Prompt) -> MaskProposal:
+        """What the segmenter would answer to a further prompt; nothing is set."""
         standing = self.current
         boxes = (prompt,) if isinstance(prompt, BoxPrompt) else self.boxes
         points = self.points
         if isinstance(prompt, Point):
             points = (*(one for one in points if not _cancels(prompt, one)), prompt)
         previous = None if isinstance(prompt, BoxPrompt) or standing is None else standing.proposal
-        return self._add(prompt, self.segmenter.predict(boxes, points, previous))
+        return self.segmenter.predict(boxes, points, previous)
 
     def undo(self) -> Turn | None:
         """Take the last prompt back; returns what stands then.

@@ -65,9 +65,8 @@ def area_under_curve(values: Sequence[float]) -> float:
 
 def summary(episodes: Sequence[Measured], turns: int) -> dict[str, Any]:
     """Means with 95 % intervals over patients, as JSON values."""
-    groups = {name: number for number, name in enumerate(dict.fromkeys(one.patient for one in episodes))}
-    table = _Episodes(np.array([groups[one.patient] for one in episodes]), len(episodes), len(groups))
-    told: dict[str, Any] = {"episodes": len(episodes), "patients": len(groups)}
+    table = _table([one.patient for one in episodes])
+    told: dict[str, Any] = {"episodes": len(episodes), "patients": table.n_patients}
     if not episodes:
         return told
     for key in ("dice", "iou"):
@@ -84,6 +83,16 @@ def summary(episodes: Sequence[Measured], turns: int) -> dict[str, Any]:
     told["cost_usd"] = round(sum(one.cost_usd for one in episodes), 6)
     told["requests"] = sum(one.requests for one in episodes)
     return told
+
+
+def mean_over(values: Sequence[float], patients: Sequence[str]) -> dict[str, float | None]:
+    """The mean of a number an episode, with its 95 % interval over patients: `mean`, `low`, `high`."""
+    return _mean(values, _table(patients))
+
+
+def _table(patients: Sequence[str]) -> _Episodes:
+    groups = {name: number for number, name in enumerate(dict.fromkeys(patients))}
+    return _Episodes(np.array([groups[name] for name in patients]), len(patients), len(groups))
 
 
 def _mean(values: Sequence[float], table: _Episodes, share: bool = False) -> dict[str, float | None]:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from m3b.errors import WrongUse
 from m3b.interactive.prompts import GRID, BoxPrompt, Point
 from m3b.interactive.segmenter import Bytes, Mask
 from m3b.messages import Picture
@@ -20,14 +22,38 @@ RULER_EVERY = 100
 MARGIN = 26
 
 
-def shown_size(shape: Sequence[int]) -> tuple[int, int]:
-    """Rows and columns as shown: the image's proportions, its longer side 768 pixels; thin ones are not cut."""
-    scale = LONGEST_SIDE / max(shape)
+@dataclass(frozen=True)
+class Look:
+    """How pictures are drawn for a model. One that was taught on a look should be shown the same one at work.
+
+    Args:
+        side: pixels of the longer side of the image in the picture.
+        rulers: whether rulers of the grid stand around it.
+    """
+
+    side: int = LONGEST_SIDE
+    rulers: bool = True
+
+    def __post_init__(self) -> None:
+        if not 16 <= self.side <= 4096:
+            raise WrongUse(f"Pictures can be 16 to 4096 pixels a side, not {self.side}.")
+
+
+USUAL = Look()
+
+
+def shown_size(shape: Sequence[int], side: int = LONGEST_SIDE) -> tuple[int, int]:
+    """Rows and columns as shown: the image's proportions, its longer side `side` pixels; thin ones are not cut."""
+    scale = side / max(shape)
     return max(1, round(shape[0] * scale)), max(1, round(shape[1] * scale))
 
 
 def draw(
-    image: Bytes, mask: Mask | None = None, boxes: Sequence[BoxPrompt] = (), points: Sequence[Point] = ()
+    image: Bytes,
+    mask: Mask | None = None,
+    boxes: Sequence[BoxPrompt] = (),
+    points: Sequence[Point] = (),
+    look: Look = USUAL,
 ) -> Picture:
     """A PNG: the image without padding inside rulers of the grid, the mask half-transparent with its contour, the prompts.
 
@@ -35,9 +61,10 @@ def draw(
         image: (H, W, 3) uint8.
         mask: (H, W) bool.
     """
-    from PIL import Image, ImageDraw, ImageFont
+    from PIL import Image, ImageDraw
 
-    rows, columns = shown_size(image.shape[:2])
+    rows, columns = shown_size(image.shape[:2], look.side)
+    margin = MARGIN if look.rulers else 0
     picture = np.array(Image.fromarray(image).resize((columns, rows), Image.Resampling.BICUBIC))
     if mask is not None and mask.any():
         large = np.array(Image.fromarray(mask.astype(np.uint8)).resize((columns, rows), Image.Resampling.NEAREST)) > 0
@@ -45,22 +72,26 @@ def draw(
         inner[1:-1, 1:-1] &= large[:-2, 1:-1] & large[2:, 1:-1] & large[1:-1, :-2] & large[1:-1, 2:]
         picture[large] = (picture[large] * (1 - OPACITY) + np.array(MASK_COLOUR) * OPACITY).astype(np.uint8)
         picture[large & ~inner] = MASK_COLOUR
-    sheet = Image.new("RGB", (columns + MARGIN, rows + MARGIN), (20, 22, 26))
-    sheet.paste(Image.fromarray(picture), (MARGIN, MARGIN))
+    sheet = Image.new("RGB", (columns + margin, rows + margin), (20, 22, 26))
+    sheet.paste(Image.fromarray(picture), (margin, margin))
     pen = ImageDraw.Draw(sheet)
-    _rulers(pen, ImageFont.load_default(11), rows, columns)
+    if look.rulers:
+        _rulers(pen, rows, columns)
     down, right = rows / image.shape[0], columns / image.shape[1]
     for box in boxes:
-        corners = [box.x0 * right + MARGIN, box.y0 * down + MARGIN, box.x1 * right + MARGIN, box.y1 * down + MARGIN]
+        corners = [box.x0 * right + margin, box.y0 * down + margin, box.x1 * right + margin, box.y1 * down + margin]
         pen.rectangle(corners, outline=BOX_COLOUR, width=2)
     for point in points:
-        x, y = point.x * right + MARGIN, point.y * down + MARGIN
+        x, y = point.x * right + margin, point.y * down + margin
         colour = POSITIVE if point.positive else NEGATIVE
         pen.ellipse([x - 5, y - 5, x + 5, y + 5], fill=colour, outline=(255, 255, 255))
     return Picture(_png(sheet), "image/png")
 
 
-def _rulers(pen: Any, font: Any, rows: int, columns: int) -> None:
+def _rulers(pen: Any, rows: int, columns: int) -> None:
+    from PIL import ImageFont
+
+    font = ImageFont.load_default(11)
     for number in range(0, GRID, RULER_EVERY):
         x, y = MARGIN + number / GRID * columns, MARGIN + number / GRID * rows
         pen.line([x, MARGIN - 6, x, MARGIN], fill=(200, 200, 200))

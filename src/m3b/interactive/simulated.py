@@ -59,11 +59,16 @@ def prompt_by_truth(episode: Episode, truth: Mask, hand: Hand, rng: np.random.Ge
         click = next_click(current, truth, episode.points)
         if click is None:
             break
-        made.append(episode.add(_shaken(click, truth, hand.tremor, rng)).mask)
+        made.append(episode.add(shaken(click, truth, hand.tremor, rng)).mask)
     return made
 
 
-def _shaken(click: Point, truth: Mask, tremor: float, rng: np.random.Generator) -> Point:
+def shaken(click: Point, truth: Mask, tremor: float, rng: np.random.Generator) -> Point:
+    """A click as a hand sets it that is not quite steady; one that leaves its side of the border is set where it was meant.
+
+    Args:
+        tremor: standard deviation in pixels along each axis.
+    """
     if tremor <= 0:
         return click
     x = float(np.clip(click.x + rng.normal(0, tremor), 0.5, truth.shape[1] - 0.5))

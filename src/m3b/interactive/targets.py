@@ -47,11 +47,13 @@ class Targets:
     Args:
         base: the folder that the index's paths count from.
         left_out: filled while they are read: why cases gave no target, with counts.
+        skip: cases (paths in the index) that are not opened.
     """
 
     index: Index
     base: Path
     split: Split
+    skip: frozenset[str] = frozenset()
     left_out: dict[str, int] = field(default_factory=dict)
 
     @classmethod
@@ -86,7 +88,8 @@ class Targets:
         """Images and masks are opened by a reader."""
         with reading(root for root in roots_of(self.base) if root.is_dir()) as reader:
             for record in self.records:
-                yield from self._of(record, reader)
+                if record.key not in self.skip:
+                    yield from self._of(record, reader)
 
     def _of(self, record: Record, reader: Reader) -> Iterator[Target]:
         if record.mask is None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 from m3b.errors import ToolError
 from m3b.interactive.episode import Episode, Turn, area
-from m3b.interactive.pictures import draw
+from m3b.interactive.pictures import USUAL, Look, draw
 from m3b.interactive.prompts import Prompt, box_from_grid, point_from_grid
 from m3b.messages import ToolCall, ToolSpec
 from m3b.tools import ToolResult
@@ -20,10 +20,11 @@ class PromptTools:
 
     Args:
         max_turns: masks that may be made; the one that reaches it ends the episode.
+        look: how pictures are drawn.
     """
 
-    def __init__(self, episode: Episode, max_turns: int) -> None:
-        self.episode, self.max_turns, self.nudges = episode, max_turns, 0
+    def __init__(self, episode: Episode, max_turns: int, look: Look = USUAL) -> None:
+        self.episode, self.max_turns, self.look, self.nudges = episode, max_turns, look, 0
 
     @property
     def made(self) -> int:
@@ -58,8 +59,10 @@ class PromptTools:
         """The mask as it stands now, in words and as a picture."""
         episode, left = self.episode, self.max_turns - self.made
         if turn is None:
-            return ToolResult("There is no mask now. Set a box or a point.", images=(draw(episode.image),))
-        picture = draw(episode.image, turn.mask, episode.boxes, episode.points)
+            return ToolResult(
+                "There is no mask now. Set a box or a point.", images=(draw(episode.image, look=self.look),)
+            )
+        picture = draw(episode.image, turn.mask, episode.boxes, episode.points, self.look)
         end = "This was the last turn: the episode ends." if not left else f"{left} turn{'s' if left > 1 else ''} left."
         covers = f"covers {area(turn.mask):.1%} of the image" if turn.mask.any() else "is empty"
         text = f"Mask {turn.number} {covers}; the segmenter expects an IoU of {turn.proposal.score:.2f}. {end}"

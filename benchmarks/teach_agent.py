@@ -1,0 +1,194 @@
+"""An agent that prompts is taught from nothing: a vision-language model of random weights, expert trajectories, two stages.
+
+    python benchmarks/teach_agent.py OUT [--figure FILE.svg]
+
+The images are drawn (a bright disk in noise), the segmenter answers an ellipse in the box and paints or wipes around clicks,
+so a mask is as good as its prompts. The model has the architecture of Qwen3-VL and some 0.2 million weights. Stage one (TRL's
+SFTTrainer on whole trajectories) ends with experts of both ways, a box first or clicks alone, half each; in the two turns that
+there are the box gets further, which nobody tells the model. Stage two (TRL's GRPOTrainer) plays each episode through the tools.
+
+Before, between and after, the model plays whole episodes in m3b's own loop on images that nothing was trained on. Printed are
+the share of valid episodes (a prompt, no wrong call, ended by a stop or with the last turn), the mean reward and IoU, and the
+rise of the reward by stage two on the same images with its 95 % interval; drawn is the curve of stage two. A stage whose
+folder is there is not done again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # small networks gain nothing from threads
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "tests" / "teaching"))
+
+import numpy as np  # noqa: E402 - after the path and the threads
+from toy_student import build  # noqa: E402 - likewise
+from toy_world import Brush, targets  # noqa: E402 - likewise
+
+from m3b.interactive.figures import mean_over  # noqa: E402 - likewise
+from m3b.interactive.pictures import Look  # noqa: E402 - likewise
+from m3b.teaching.chats import ChatRecord, read_chats  # noqa: E402 - likewise
+from m3b.teaching.experts import Expert, Way  # noqa: E402 - likewise
+from m3b.teaching.playing import Earned, play, rise  # noqa: E402 - likewise
+from m3b.teaching.reinforced import ReinforcedRecipe, teach_reinforced  # noqa: E402 - likewise
+from m3b.teaching.speaking import LocalModel  # noqa: E402 - likewise
+from m3b.teaching.students import Adapters  # noqa: E402 - likewise
+from m3b.teaching.supervised import SupervisedRecipe, teach_supervised  # noqa: E402 - likewise
+from m3b.teaching.trajectories import Collection, make, settings_of  # noqa: E402 - likewise
+
+LOOK = Look(32, rulers=False)
+TURNS = 2
+TRAIN, PLAYED, HELD_OUT = 1, 5, 78
+"""Seeds of the images of either stage, and of those that are never trained on."""
+SMOOTH = 15
+
+
+def trajectories(out: Path, count: int, way: Way, min_iou: float) -> None:
+    """Expert trajectories on drawn images: a box first, or clicks alone, which get less far in two turns."""
+    if (out / "summary.json").is_file():
+        return
+    expert = Expert((way,), TURNS, min_gain=0.01, min_iou=min_iou, enough=0.93, jitter=0.06, tremor=0.5, look=LOOK)
+    collection = Collection(out, settings_of("drawn", "brush", expert, 0.0))
+    told = make(targets(count, TRAIN), Brush(), collection, expert, held_out=0.0).summary
+    print(
+        f"{told['kept']} trajectories ({way}), {told['mean_turns']:.2f} masks, final IoU {told['final_iou']:.3f}",
+        flush=True,
+    )
+
+
+def whole(folder: Path) -> bool:
+    return (folder / "taught.json").is_file()
+
+
+def learnt(model: Path, chats: Sequence[ChatRecord], out: Path, steps: int, lr: float) -> None:
+    """Stage one, or a part of it."""
+    if whole(out):
+        return
+    recipe = SupervisedRecipe(steps=steps, batch=16, accumulate=1, lr=lr, warm_up=0.1, adapters=Adapters(rank=0))
+    teach_supervised(model, chats, out, recipe, tell=print)
+
+
+def reinforced(out: Path, steps: int, lr: float, minutes: float | None) -> None:
+    """Stage two: 8 episodes of each of 4 images a step."""
+    if whole(out / "reinforced"):
+        return
+    recipe = ReinforcedRecipe(steps=steps, rollouts=8, targets=4, lr=lr, minutes=minutes, max_turns=TURNS, max_tokens=400, look=LOOK,
+                              adapters=Adapters(rank=0))  # fmt: skip
+    teach_reinforced(out / "supervised", targets(500, PLAYED), Brush(), out / "reinforced", recipe, tell=print)
+
+
+def played(model: Path, count: int, temperature: float) -> list[Earned]:
+    """Whole episodes on images that nothing was trained on."""
+    import torch
+
+    torch.manual_seed(0)
+    asked = LocalModel(model, max_tokens=60, temperature=temperature)
+    return play(targets(count, HELD_OUT), Brush(), asked, max_turns=TURNS, look=LOOK)
+
+
+def told(name: str, found: Sequence[Earned]) -> str:
+    patients = [one.patient for one in found]
+    reward = mean_over([one.scored.total for one in found], patients)
+    iou = float(np.mean([one.played.delivered[1] for one in found]))
+    first = float(np.mean([one.played.iou[0] if one.played.iou else 0.0 for one in found]))
+    masks = float(np.mean([len(one.played.iou) for one in found]))
+    return (f"{name:<26} {sum(one.valid for one in found):>4} of {len(found):<4} {spread(reward)}  "
+            f"{first:.3f}      {iou:.3f}      {masks:.2f}")  # fmt: skip
+
+
+def spread(figure: dict[str, float | None]) -> str:
+    if figure["low"] is None:  # every episode earned the same
+        return f"{figure['mean']:.3f}"
+    return f"{figure['mean']:.3f} ({figure['low']:.3f} to {figure['high']:.3f})"
+
+
+def curve_of(folder: Path) -> np.ndarray:
+    """(steps,) mean reward of the episodes of each step."""
+    rows = json.loads((folder / "taught.json").read_text(encoding="utf-8"))["curve"]
+    return np.array([row["reward"] for row in rows if "reward" in row])
+
+
+def draw(curve: np.ndarray, file: Path) -> None:
+    """The mean reward by step, and its moving mean."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    matplotlib.rcParams["svg.hashsalt"] = "m3b"
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(7, 3.2), layout="constrained")
+    axes.plot(np.arange(1, len(curve) + 1), curve, color="#9bb8d3", linewidth=0.8, label="mean of 32 episodes")
+    kernel = np.ones(SMOOTH) / SMOOTH
+    if len(curve) > SMOOTH:
+        smooth = np.convolve(curve, kernel, "valid")
+        axes.plot(np.arange(len(smooth)) + SMOOTH / 2 + 0.5, smooth, color="#1f4e79", linewidth=2,
+                  label=f"moving mean of {SMOOTH} steps")  # fmt: skip
+    axes.set(xlabel="step of stage two", ylabel="mean reward")
+    axes.grid(alpha=0.3)
+    axes.legend(loc="lower right", frameon=False)
+    figure.savefig(file, metadata={"Date": None} if file.suffix == ".svg" else None)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--trajectories", type=int, default=1500)
+    parser.add_argument("--steps", type=int, default=500, help="of stage one, on boxes")
+    parser.add_argument("--both-steps", type=int, default=80, help="of stage one, on boxes and clicks")
+    parser.add_argument("--lr", type=float, default=4e-3, help="of stage one")
+    parser.add_argument("--rl-steps", type=int, default=40, help="of stage two")
+    parser.add_argument("--rl-lr", type=float, default=6e-4, help="of stage two")
+    parser.add_argument("--rl-minutes", type=float, help="end stage two after so many")
+    parser.add_argument("--held-out", type=int, default=180, help="images to measure on")
+    parser.add_argument("--figure", type=Path)
+    given = parser.parse_args()
+    import torch
+
+    torch.set_num_threads(1)
+    out, began = given.out, time.process_time()
+    out.mkdir(parents=True, exist_ok=True)
+    if not (out / "model" / "config.json").is_file():
+        build(out / "model")
+    trajectories(out / "boxes", given.trajectories, "hybrid", 0.7)
+    trajectories(out / "clicks", given.trajectories // 4, "points", 0.1)
+    boxes, clicks = (list(read_chats(out / name)) for name in ("boxes", "clicks"))
+    learnt(out / "model", boxes, out / "first", given.steps, given.lr)
+    learnt(out / "first", [*boxes[: len(clicks)], *clicks], out / "supervised", given.both_steps, given.lr / 4)
+    reinforced(out, given.rl_steps, given.rl_lr, given.rl_minutes)
+    report(out, given.held_out, given.figure)
+    print(f"{time.process_time() - began:.0f} s of one core")
+
+
+def report(out: Path, count: int, figure: Path | None) -> None:
+    """Measure and print, draw the curve."""
+    results: dict[str, Any] = {}
+    print(f"\n{'':<26} {'valid':<12} {'mean reward (95 %)':<23} first IoU  last IoU   masks")
+    for way, temperature in (("as sampled", 1.0), ("likeliest words", 0.0)):
+        names = ("model", "supervised", "reinforced") if not temperature else ("supervised", "reinforced")
+        found = {name: played(out / name, count, temperature) for name in names}
+        for name, some in found.items():
+            print(told(f"{name}, {way}", some), flush=True)
+        results[way] = rise(found["supervised"], found["reinforced"])
+        print(f"rise by stage two, {way}: {spread(results[way]['rise'])}\n")
+    curve = curve_of(out / "reinforced")
+    first = {name: sum(one.calls[:1] == ("add_box",) for one in some) for name, some in found.items()}
+    print("began with a box: " + ", ".join(f"{name} {many}" for name, many in first.items()))
+    ends = {name: sum(one.calls[-1:] == ("stop",) for one in some) for name, some in found.items()}
+    print("ended by a stop, not with the last turn: " + ", ".join(f"{name} {many}" for name, many in ends.items()))
+    tenth = max(1, len(curve) // 10)
+    print(f"mean reward while training: {curve[:tenth].mean():.3f} in the first {tenth} steps, "
+          f"{curve[-tenth:].mean():.3f} in the last {tenth}")  # fmt: skip
+    (out / "figures.json").write_text(json.dumps(results, indent=1), encoding="utf-8")
+    if figure is not None:
+        draw(curve, figure)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,10 @@
+"""Teaching agents: expert trajectories, rewards that can be verified, supervised and reinforced training of small local
+models. What is imported here needs neither TRL nor peft; training does (`pip install 'm3b[train-agents]'`)."""
+
+from __future__ import annotations
+
+from m3b.teaching.chats import ChatRecord, read_chats
+from m3b.teaching.experts import Expert
+from m3b.teaching.reward import Played, Reward, Scored
+
+__all__ = ["ChatRecord", "Expert", "Played", "Reward", "Scored", "read_chats"]

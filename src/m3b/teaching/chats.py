@@ -1,0 +1,149 @@
+"""Conversations as data to train on: one JSON object a line, with the pictures as files beside it.
+
+A line holds `id`, `messages` (in the chat form of TRL and transformers, calls as `tool_calls`, pictures as blocks of the
+type `image` in their order), `tools` (JSON schemas), `images` (paths from the file's folder on), `reward` and `facts`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from m3b.errors import WrongUse
+from m3b.messages import Message, ToolSpec
+
+ROLES = ("system", "user", "assistant", "tool")
+
+
+@dataclass(frozen=True)
+class ChatRecord:
+    """One conversation.
+
+    Args:
+        messages: as `message_json` makes them.
+        tools: as `tool_json` makes them.
+        images: files, in the order of the image blocks.
+        reward: what the conversation is worth.
+        facts: where it comes from, and what it reached.
+    """
+
+    id: str
+    messages: tuple[dict[str, Any], ...]
+    tools: tuple[dict[str, Any], ...] = ()
+    images: tuple[Path, ...] = ()
+    reward: float = 0.0
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+    def line(self, folder: Path) -> str:
+        """The line for a file in `folder`, its line break included."""
+        images = [os.path.relpath(image, folder).replace(os.sep, "/") for image in self.images]
+        whole = {"id": self.id, "messages": self.messages, "tools": self.tools, "images": images, "reward": self.reward,
+                 "facts": dict(self.facts)}  # fmt: skip
+        return json.dumps(whole, ensure_ascii=False) + "\n"
+
+
+def message_json(message: Message, names: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """A turn in the chat form; of a picture its place is told, not its bytes.
+
+    Args:
+        names: of the tools by the ids of their calls, for a tool's answer.
+    """
+    content: Any = message.text
+    if message.images:
+        content = [{"type": "text", "text": message.text}] if message.text else []
+        content += [{"type": "image"} for _ in message.images]
+    made: dict[str, Any] = {"role": message.role, "content": content}
+    if message.role == "tool":
+        made["name"] = (names or {}).get(message.call_id, "")
+    if message.calls:
+        made["tool_calls"] = [
+            {"type": "function", "function": {"name": call.name, "arguments": call.arguments}} for call in message.calls
+        ]
+    return made
+
+
+def messages_json(messages: Sequence[Message]) -> tuple[dict[str, Any], ...]:
+    """A whole conversation in the chat form."""
+    names = {call.id: call.name for message in messages for call in message.calls}
+    return tuple(message_json(message, names) for message in messages)
+
+
+def tool_json(tool: ToolSpec) -> dict[str, Any]:
+    """A tool's schema in the form of chat templates."""
+    return {
+        "type": "function",
+        "function": {"name": tool.name, "description": tool.description, "parameters": tool.parameters},
+    }
+
+
+def chats_file(place: str | Path) -> Path:
+    """The file of a data set: itself, or `train.jsonl` in its folder.
+
+    Raises:
+        WrongUse: there is none.
+    """
+    given = Path(place).expanduser()
+    file = given / "train.jsonl" if given.is_dir() else given
+    if not file.is_file():
+        raise WrongUse(
+            f"There are no trajectories at {given}. `m3b interactive trajectories` makes them from masks, "
+            "`m3b trajectories` from runs."
+        )
+    return file
+
+
+def read_chats(place: str | Path) -> Iterator[ChatRecord]:
+    """The conversations of a file, or of `train.jsonl` in a folder.
+
+    Raises:
+        WrongUse: there is none; a line is no conversation, or names a picture that is not there: it says which.
+    """
+    file = chats_file(place)
+    with file.open(encoding="utf-8") as stream:
+        for number, line in enumerate(stream, 1):
+            try:
+                yield chat_of(json.loads(line), file.parent)
+            except (ValueError, KeyError, TypeError, RecursionError) as error:
+                why = f"it has no {error}" if isinstance(error, KeyError) else str(error)
+                raise WrongUse(f"{file}, line {number}, is no conversation to train on: {why}.") from error
+
+
+def chat_of(raw: Any, folder: Path) -> ChatRecord:
+    """A conversation from its JSON object.
+
+    Raises:
+        ValueError, KeyError, TypeError: it is none.
+    """
+    if not isinstance(raw, dict):
+        raise ValueError("it is no JSON object")
+    messages, images = raw["messages"], raw.get("images") or []
+    if not isinstance(messages, list) or not messages or not isinstance(images, list):
+        raise ValueError("`messages` is no list of turns, or `images` no list of files")
+    places = 0
+    for message in messages:
+        if not isinstance(message, dict) or message.get("role") not in ROLES:
+            raise ValueError(f"a turn has none of the roles {', '.join(ROLES)}")
+        content = message.get("content")
+        places += sum(block.get("type") == "image" for block in content) if isinstance(content, list) else 0
+    if messages[-1]["role"] != "assistant":
+        raise ValueError("its last turn is not the assistant's")
+    if places != len(images):
+        raise ValueError(f"{places} turns show a picture, and {len(images)} files are named")
+    files = tuple(_within(folder, str(image)) for image in images)
+    return ChatRecord(str(raw.get("id", "")), tuple(messages), tuple(raw.get("tools") or ()), files,
+                float(raw.get("reward") or 0), raw.get("facts") or {})  # fmt: skip
+
+
+def _within(folder: Path, name: str) -> Path:
+    """A picture's file, which lies below the folder of its conversations."""
+    inside = PurePosixPath(name)
+    if inside.is_absolute() or ".." in inside.parts:
+        raise ValueError(f"the picture {name} lies outside of {folder}")
+    file = folder / inside
+    if not file.is_file():
+        raise ValueError(f"the picture {name} is not there")
+    return file

@@ -1,0 +1,173 @@
+"""From conversations to batches: rendered by the model's own chat template, the loss on the assistant's words alone."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from m3b.errors import DataError, WrongUse
+from m3b.teaching.chats import ChatRecord
+from m3b.teaching.students import NEEDED, Student
+
+IGNORED = -100
+"""The label of a token that is not learnt."""
+
+
+def row(chat: ChatRecord) -> dict[str, Any]:
+    """A conversation as a row of a data set. The conversation is one text, because a table would give every call the
+    arguments of all others, as empty ones."""
+    whole = {"messages": chat.messages, "tools": chat.tools, "learn": chat.facts.get("learn")}
+    return {"chat": json.dumps(whole), "images": [str(image) for image in chat.images]}
+
+
+def filled(messages: Sequence[Mapping[str, Any]], images: Sequence[Any], *, blocks: bool) -> list[dict[str, Any]]:
+    """Messages with the images in their places.
+
+    Args:
+        blocks: text as a block too, as processors want it.
+    """
+    left, made = list(images), []
+    for message in messages:
+        content = message.get("content", "")
+        if isinstance(content, list):
+            content = [
+                {"type": "image", "image": left.pop(0)} if block["type"] == "image" and "image" not in block else block
+                for block in content
+            ]
+        elif blocks:
+            content = [{"type": "text", "text": content or ""}]
+        made.append({**message, "content": content})
+    return made
+
+
+def marked_template(processor: Any) -> str | None:
+    """The template to train with: None for the model's own where it marks the assistant's words, else TRL's copy that does.
+
+    Raises:
+        WrongUse: there is neither.
+    """
+    if re.search(r"\{%-?\s*generation\s*-?%\}", processor.chat_template):
+        return None
+    try:
+        from trl.chat_template_utils import get_training_chat_template
+
+        made: str | None = get_training_chat_template(processor)
+    except ImportError as error:
+        raise WrongUse(NEEDED) from error
+    except ValueError as error:
+        raise WrongUse(
+            "The model's chat template does not mark the assistant's words, and TRL knows no copy of it that does. Put "
+            "{% generation %} ... {% endgeneration %} around them in its chat_template.jinja."
+        ) from error
+    return made
+
+
+class Collator:
+    """Batches of conversations.
+
+    Args:
+        student: whose input is made.
+        max_length: tokens of a conversation at most; a longer one is an error, since a cut one teaches no end.
+    """
+
+    def __init__(self, student: Student, max_length: int | None = None) -> None:
+        self.student, self.max_length = student, max_length
+        self.template = marked_template(student.processor)
+
+    def __call__(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        """`input_ids`, `attention_mask`, `labels` (batch, tokens), and what the images need.
+
+        Raises:
+            DataError: a conversation is longer than allowed, or has no word of the assistant's.
+        """
+        chats = [json.loads(one["chat"]) for one in rows]
+        batch = self._seen(chats, rows) if self.student.sees else self._read(chats)
+        mask = batch.pop("assistant_masks")
+        if self.max_length is not None and batch["input_ids"].shape[1] > self.max_length:
+            raise DataError(
+                f"A conversation has {batch['input_ids'].shape[1]:,} tokens, more than max_length {self.max_length:,}. "
+                "Raise it, leave long conversations out (--max-tokens), or show smaller pictures (--side)."
+            )
+        if not mask.any(dim=1).all():
+            raise DataError(
+                "The chat template marks no word of the assistant's in a conversation: nothing can be learnt."
+            )
+        for one, chat in zip(mask, chats, strict=True):
+            if chat["learn"] is not None:
+                _leave_out(one, chat["learn"])
+        labels = batch["input_ids"].clone()
+        labels[(batch["attention_mask"] == 0) | (mask == 0)] = IGNORED
+        return {**batch, "labels": labels}
+
+    def _seen(self, chats: Sequence[Mapping[str, Any]], rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        tools = chats[0]["tools"]
+        if any(chat["tools"] != tools for chat in chats):
+            raise DataError(
+                "Conversations with pictures have to offer the same tools. Train on one data set at a time."
+            )
+        messages = [
+            filled(chat["messages"], [_opened(file) for file in one["images"]], blocks=True)
+            for chat, one in zip(chats, rows, strict=True)
+        ]
+        found = self.student.processor.apply_chat_template(
+            messages, tools=tools or None, chat_template=self.template, tokenize=True, return_dict=True,
+            return_tensors="pt", return_assistant_tokens_mask=True,
+            processor_kwargs={"padding": True, "padding_side": "right", "add_special_tokens": False},
+        )  # fmt: skip
+        return _tensors(found)
+
+    def _read(self, chats: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        import torch
+
+        tokenizer = self.student.processor
+        made: dict[str, list[Any]] = {"input_ids": [], "attention_mask": [], "assistant_masks": []}
+        for chat in chats:
+            found = tokenizer.apply_chat_template(
+                chat["messages"], tools=chat["tools"] or None, chat_template=self.template, tokenize=True,
+                return_dict=True, return_assistant_tokens_mask=True,
+            )  # fmt: skip
+            made["input_ids"].append(torch.tensor(found["input_ids"]))
+            made["attention_mask"].append(torch.ones(len(found["input_ids"]), dtype=torch.long))
+            made["assistant_masks"].append(torch.tensor(found["assistant_masks"]))
+        fill = {"input_ids": tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id}
+        return {
+            name: torch.nn.utils.rnn.pad_sequence(parts, batch_first=True, padding_value=fill.get(name, 0))
+            for name, parts in made.items()
+        }
+
+
+def _leave_out(mask: Any, learn: Sequence[bool]) -> None:
+    """Take the turns that are no example out of a mask over tokens, in place.
+
+    Args:
+        learn: for each of the assistant's turns whether it is learnt.
+
+    Raises:
+        DataError: the mask has another number of turns.
+    """
+    import torch
+
+    marked = mask.bool()
+    before = torch.cat([marked.new_zeros(1), marked[:-1]])
+    number = torch.cumsum(marked & ~before, 0)  # of the turn that a token belongs to, from 1
+    if int(number[-1]) != len(learn):
+        raise DataError(f"The chat template marks {int(number[-1])} turns of the assistant's; there are {len(learn)}.")
+    for turn, good in enumerate(learn, 1):
+        if not good:
+            mask[number == turn] = 0
+
+
+def _tensors(found: Mapping[str, Any]) -> dict[str, Any]:
+    import torch
+
+    return {name: value if torch.is_tensor(value) else torch.tensor(value) for name, value in found.items()}
+
+
+def _opened(file: str) -> Any:
+    from PIL import Image
+
+    with Image.open(Path(file)) as opened:
+        return opened.convert("RGB")

@@ -1,0 +1,180 @@
+"""Expert episodes, simulated from the truth: a box first and corrective clicks, or clicks alone.
+
+A step is kept only where IoU gains more than a threshold, and tried again elsewhere where it does not (MedSAM-Agent, arXiv
+2602.03320). The expert speaks by the agent's own tools, so what is learnt is what is said at work, on the grid of the tools.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from scipy import ndimage
+
+from m3b.errors import WrongUse
+from m3b.interactive.agent import MAX_TURNS, EpisodeRequest, opening
+from m3b.interactive.clicks import next_click, true_box
+from m3b.interactive.episode import Episode
+from m3b.interactive.pictures import USUAL, Look
+from m3b.interactive.prompts import GRID, BoxPrompt, Point, Prompt, box_from_grid, point_from_grid, to_grid
+from m3b.interactive.segmenter import Mask, Segmenter
+from m3b.interactive.simulated import shaken
+from m3b.interactive.targets import Target, overlap
+from m3b.interactive.toolbox import TOOLS, PromptTools
+from m3b.messages import Message, ToolCall, ToolSpec
+from m3b.teaching.reward import Played, Reward, Scored
+from m3b.tools.schema import spec_of
+
+Way = Literal["hybrid", "points"]
+WAYS: tuple[Way, ...] = ("hybrid", "points")
+CLOSING = "Done."
+"""What the expert says after its stop, where nothing is called any more."""
+
+
+@dataclass(frozen=True)
+class Expert:
+    """How the expert prompts, and what is kept of it.
+
+    Args:
+        ways: `hybrid` begins with the box, `points` with a click; an episode each.
+        max_turns: masks of an episode at most.
+        min_gain: by how much the IoU has to rise with a step, from 0 with the first.
+        retries: further tries of a step that gains too little; then the episode stops where it stands.
+        min_iou: of the last mask; episodes below are left out.
+        enough: IoU from which on the expert stops.
+        jitter: share of the target's extent by which each side of the box is off at most.
+        tremor: standard deviation of a click in pixels.
+        look: how pictures are drawn.
+
+    Raises:
+        WrongUse: a setting is out of range.
+    """
+
+    ways: tuple[Way, ...] = WAYS
+    max_turns: int = MAX_TURNS
+    min_gain: float = 0.015
+    retries: int = 5
+    min_iou: float = 0.7
+    enough: float = 0.95
+    jitter: float = 0.08
+    tremor: float = 2.0
+    seed: int = 0
+    look: Look = USUAL
+
+    def __post_init__(self) -> None:
+        if not self.ways or not set(self.ways) <= set(WAYS):
+            raise WrongUse(f"The expert's ways are {', '.join(WAYS)}; {', '.join(self.ways) or 'none'} was given.")
+        if self.max_turns < 1 or self.retries < 0:
+            raise WrongUse("max_turns must be at least 1, and retries at least 0.")
+        for name in ("min_gain", "min_iou", "enough", "jitter"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise WrongUse(f"{name} is {getattr(self, name)}; a share from 0 to 1 is needed.")
+        if self.tremor < 0:
+            raise WrongUse(f"tremor is {self.tremor}; pixels from 0 on are needed.")
+
+
+@dataclass(frozen=True)
+class Demonstration:
+    """An expert's episode.
+
+    Args:
+        messages: the conversation, from the system's turn to the closing words; pictures are in it.
+        iou: after each turn.
+        reason: why it is not kept; empty where it is.
+    """
+
+    messages: tuple[Message, ...]
+    iou: tuple[float, ...]
+    scored: Scored
+    reason: str = ""
+
+
+def demonstrate(
+    target: Target, segmenter: Segmenter, expert: Expert, way: Way, rng: np.random.Generator, reward: Reward
+) -> Demonstration:
+    """Prompt towards the truth, step by step."""
+    episode = Episode(segmenter, target.image)
+    tools = PromptTools(episode, expert.max_turns, expert.look)
+    asked = EpisodeRequest(target.name, expert.max_turns, look=expert.look)
+    messages = opening(episode, asked)
+    iou: list[float] = []
+    while len(iou) < expert.max_turns and (not iou or iou[-1] < expert.enough):
+        step = _step(episode, target.truth, expert, way == "hybrid" and not iou, rng, iou[-1] if iou else 0.0)
+        if step is None:
+            break
+        _say(messages, tools, step)
+        current = episode.current
+        assert current is not None
+        iou.append(overlap(current.mask, target.truth)[1])
+    if iou:
+        _say(messages, tools, ("stop", {"keep": len(iou)}))
+    messages.append(Message("assistant", CLOSING))
+    scored = reward.score(Played.of(episode, target.truth, stopped=bool(iou)))
+    reason = ""
+    if not iou:
+        reason = "no first prompt gained anything"
+    elif iou[-1] < expert.min_iou:
+        reason = f"final IoU below {expert.min_iou:g}"
+    return Demonstration(tuple(messages), tuple(iou), scored, reason)
+
+
+def specs() -> tuple[ToolSpec, ...]:
+    """The tools that the agent is told of."""
+    return tuple(spec_of(tool) for tool in TOOLS.values())
+
+
+def _say(messages: list[Message], tools: PromptTools, step: tuple[str, dict[str, Any]]) -> None:
+    """Make a call as the agent does, and write both down."""
+    call = ToolCall(f"call_{len(messages)}", *step)
+    found = tools.call(call, tuple(TOOLS))
+    if found.is_error:
+        raise AssertionError(f"the expert's own call failed: {found.text}")
+    messages.append(Message("assistant", "", (call,)))
+    messages.append(Message("tool", found.text, call_id=call.id, images=found.images))
+
+
+def _step(
+    episode: Episode, truth: Mask, expert: Expert, box: bool, rng: np.random.Generator, stands: float
+) -> tuple[str, dict[str, Any]] | None:
+    """The next call that gains enough; None where no try does."""
+    current = episode.current.mask if episode.current else None
+    for attempt in range(expert.retries + 1):
+        prompt: Prompt | None
+        if box:
+            prompt = true_box(truth, expert.jitter, rng)
+        elif attempt == 0:
+            prompt = next_click(current, truth, episode.points)
+            prompt = shaken(prompt, truth, expert.tremor, rng) if prompt is not None else None
+        else:
+            prompt = _elsewhere(current, truth, rng)
+        if prompt is None:
+            return None
+        called, meant = _call(prompt, episode.shape)
+        gained = overlap(episode.foresee(meant).mask, truth)[1] - stands
+        if gained > expert.min_gain:
+            return called
+    return None
+
+
+def _call(prompt: Prompt, shape: Sequence[int]) -> tuple[tuple[str, dict[str, Any]], Prompt]:
+    """A prompt as a call on the grid, and the prompt that the tool makes of it again."""
+    rows, columns = shape
+    if isinstance(prompt, BoxPrompt):
+        box = [min(to_grid(prompt.x0, columns), GRID - 2), min(to_grid(prompt.y0, rows), GRID - 2)]
+        box += [max(to_grid(prompt.x1 - 1e-6, columns), box[0] + 1), max(to_grid(prompt.y1 - 1e-6, rows), box[1] + 1)]
+        return ("add_box", {"box": box}), box_from_grid(box, shape)
+    place = [to_grid(prompt.x, columns), to_grid(prompt.y, rows)]
+    return ("add_point", {"point": place, "positive": prompt.positive}), point_from_grid(place, prompt.positive, shape)
+
+
+def _elsewhere(found: Mask | None, truth: Mask, rng: np.random.Generator) -> Point | None:
+    """Another place in any region of error, deeper ones sooner; None where there is no error."""
+    wrong = truth.copy() if found is None else truth ^ found
+    depth = ndimage.distance_transform_edt(np.pad(wrong, 1))[1:-1, 1:-1]
+    whole = depth.sum()
+    if not whole:
+        return None
+    row, column = divmod(int(rng.choice(depth.size, p=(depth / whole).ravel())), truth.shape[1])
+    return Point(column + 0.5, row + 0.5, bool(truth[row, column]))

@@ -1,0 +1,92 @@
+"""What a model earns at work: whole episodes in m3b's own loop, scored by the reward, and how much more after a stage."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from m3b.events import Called, Event, Returned
+from m3b.interactive.agent import MAX_TURNS, EpisodeRequest, run_episode
+from m3b.interactive.episode import Episode
+from m3b.interactive.figures import mean_over
+from m3b.interactive.journal import EpisodeFolder
+from m3b.interactive.pictures import USUAL, Look
+from m3b.interactive.segmenter import Segmenter
+from m3b.interactive.targets import Target
+from m3b.llm import LLM
+from m3b.teaching.reward import Played, Reward, Scored
+
+
+@dataclass(frozen=True)
+class Earned:
+    """What one episode came to."""
+
+    patient: str
+    calls: tuple[str, ...]
+    played: Played
+    scored: Scored
+
+    @property
+    def valid(self) -> bool:
+        """Whether it prompted, called nothing wrong, and ended by a stop or with its last turn."""
+        return self.scored.form == 1 and not self.played.faults
+
+
+class _Heard(EpisodeFolder):
+    """Keeps the events of an episode and writes nothing."""
+
+    def __init__(self) -> None:
+        super().__init__(None)
+        self.events: list[Event] = []
+
+    def emit(self, event: Event) -> None:
+        self.events.append(event)
+
+
+def play(
+    targets: Sequence[Target],
+    segmenter: Segmenter,
+    llm: LLM,
+    *,
+    max_turns: int = MAX_TURNS,
+    look: Look = USUAL,
+    reward: Reward | None = None,
+    tick: Callable[[int], None] = lambda done: None,
+) -> list[Earned]:
+    """Let a model prompt for every target, as `m3b.interactive.segment` does, and score what it did.
+
+    Args:
+        tick: told how many are done.
+    """
+    weights, found = reward or Reward(), []
+    for number, target in enumerate(targets, 1):
+        episode, heard = Episode(segmenter, target.image), _Heard()
+        ended = run_episode(episode, EpisodeRequest(target.name, max_turns, look=look), llm, record=heard)
+        calls = tuple(event.name for event in heard.events if isinstance(event, Called))
+        answers = [event for event in heard.events if isinstance(event, Returned)]
+        faults = sum(event.is_error for event in answers)
+        stopped = bool(calls) and calls[-1] == "stop" and not answers[-1].is_error
+        stopped = stopped or ended.status == "turns_used"  # the loop ends there, and nothing more can be called
+        played = Played.of(episode, target.truth, stopped=stopped, faults=faults)
+        found.append(Earned(target.patient, calls, played, weights.score(played)))
+        tick(number)
+    return found
+
+
+def rise(before: Sequence[Earned], after: Sequence[Earned]) -> dict[str, Any]:
+    """How much more was earned afterwards on the same targets, with 95 % intervals over patients.
+
+    Returns:
+        `before`, `after` and `rise`, each with `mean`, `low` and `high`; `valid`, the share of valid episodes of either.
+    """
+    patients = [one.patient for one in before]
+    if patients != [one.patient for one in after]:
+        raise ValueError("the episodes before and after are not of the same targets")
+    first, last = ([one.scored.total for one in some] for some in (before, after))
+    return {
+        "before": mean_over(first, patients),
+        "after": mean_over(last, patients),
+        "rise": mean_over([later - earlier for earlier, later in zip(first, last, strict=True)], patients),
+        "valid": [sum(one.valid for one in some) / max(len(some), 1) for some in (before, after)],
+    }

@@ -1,0 +1,123 @@
+"""The verifiable reward of an episode of prompting: its form, and what its masks are worth against the truth.
+
+As in MedSAM-Agent (arXiv 2602.03320): 0.2 of the reward for the form, 0.8 for the result, which is the quality of the mask
+that is delivered, plus what later turns improved, less what was better before, less a cost a turn.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields
+
+from m3b.errors import WrongUse
+from m3b.interactive.episode import Episode
+from m3b.interactive.segmenter import Mask
+from m3b.interactive.targets import overlap
+
+
+@dataclass(frozen=True)
+class Played:
+    """An episode as far as its reward needs it.
+
+    Args:
+        dice: of each mask against the truth, in the order in which they were made.
+        iou: likewise.
+        delivered: (Dice, IoU) of the mask that the episode ends with; zeros where none is delivered.
+        stopped: the last call was a stop.
+        faults: calls that could not be run: unknown tools, wrong arguments, calls after the end.
+    """
+
+    dice: tuple[float, ...]
+    iou: tuple[float, ...]
+    delivered: tuple[float, float]
+    stopped: bool
+    faults: int = 0
+
+    @classmethod
+    def of(cls, episode: Episode, truth: Mask, *, stopped: bool, faults: int = 0) -> Played:
+        """What an episode came to.
+
+        Args:
+            truth: (H, W) bool, not empty.
+        """
+        made = [overlap(turn.mask, truth) for turn in episode.turns if turn.prompt is not None]
+        best = None if episode.absent else episode.best
+        delivered = (0.0, 0.0) if best is None else overlap(best.mask, truth)
+        return cls(tuple(one[0] for one in made), tuple(one[1] for one in made), delivered, stopped, faults)
+
+
+@dataclass(frozen=True)
+class Scored:
+    """A reward and what it is made of; each part is before its weight in the sum.
+
+    Args:
+        form: 1, 0.5 or 0.
+        quality: of the delivered mask, 0 to 1.
+        gain: sum of the steps by which IoU rose from mask to mask.
+        overshoot: IoU of the best mask less that of the delivered one.
+        turns: masks that were made.
+        result: quality, gain, overshoot and turns weighed, 0 to 1.
+        total: the reward.
+    """
+
+    form: float
+    quality: float
+    gain: float
+    overshoot: float
+    turns: int
+    result: float
+    total: float
+
+
+@dataclass(frozen=True)
+class Reward:
+    """The weights. Those of gain, overshoot and turns count in episodes of several masks only.
+
+    Args:
+        form: of a call that prompts and of a stop as the last one, half each.
+        result: of what the masks are worth.
+        dice: of the delivered mask's Dice in its quality; `iou` has the rest. Where Dice is 0, so is the quality.
+        gain: of each step by which IoU rose.
+        overshoot: of IoU that an earlier mask had and the delivered one has not.
+        turn: cost of each mask.
+        fault: cost of each call that could not be run.
+
+    Raises:
+        WrongUse: a weight is negative or not finite, or form and result are both 0.
+    """
+
+    form: float = 0.2
+    result: float = 0.8
+    dice: float = 0.5
+    iou: float = 0.5
+    gain: float = 0.1
+    overshoot: float = 1.0
+    turn: float = 0.01
+    fault: float = 0.0
+
+    def __post_init__(self) -> None:
+        for one in fields(self):
+            weight = getattr(self, one.name)
+            if not math.isfinite(weight) or weight < 0:
+                raise WrongUse(f"The reward's weight {one.name} is {weight}; a number from 0 on is needed.")
+        if not self.form + self.result > 0 or not self.dice + self.iou > 0:
+            raise WrongUse("The reward would always be 0: give form or result, and dice or iou, a weight above 0.")
+
+    def score(self, played: Played) -> Scored:
+        """The reward of an episode: at most `form + result` where dice + iou is 1."""
+        form = self.form_of(played)
+        quality = self.dice * played.delivered[0] + self.iou * played.delivered[1]
+        turns = len(played.iou)
+        gain = sum(max(0.0, later - earlier) for earlier, later in zip(played.iou, played.iou[1:], strict=False))
+        overshoot = max(0.0, max(played.iou, default=0.0) - played.delivered[1])
+        worth = quality
+        if turns > 1:
+            worth += self.gain * gain - self.overshoot * overshoot - self.turn * turns
+        result = min(max(worth, 0.0), 1.0)
+        total = self.form * form + self.result * result - self.fault * played.faults
+        return Scored(form, quality, gain, overshoot, turns, result, total)
+
+    @staticmethod
+    def form_of(played: Played) -> float:
+        """1 for an episode that prompts and whose last call is a stop, 0.5 for one of the two, 0 for neither."""
+        return 0.5 * bool(played.iou) + 0.5 * played.stopped

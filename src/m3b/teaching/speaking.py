@@ -1,0 +1,107 @@
+"""A taught model at work in this process: an `LLM` for `m3b.interactive.segment`, for benches and for tests."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from m3b.errors import Cancelled, ContextOverflow
+from m3b.llm.base import Cancelled as AskCancelled
+from m3b.llm.base import Facts, OnWait
+from m3b.llm.text_calls import find_calls
+from m3b.messages import Message, Picture, Reply, ToolCall, ToolSpec
+from m3b.teaching.chats import messages_json, tool_json
+from m3b.teaching.collating import filled
+from m3b.teaching.students import Student, open_student
+
+
+class LocalModel:
+    """A model of transformers, asked as it was taught: the same template, pictures in the tools' answers.
+
+    Args:
+        model: a local folder, or a student that is open already.
+        max_tokens: of one reply.
+        temperature: 0 takes the likeliest word each time.
+
+    Raises:
+        WrongUse: the folder holds no model that can be asked so.
+    """
+
+    def __init__(self, model: str | Path | Student, *, max_tokens: int = 256, temperature: float = 0.0) -> None:
+        self.student = model if isinstance(model, Student) else open_student(model, images=False)
+        self.name = f"local:{'student' if isinstance(model, Student) else Path(model).name}"
+        self.max_tokens, self.temperature = max_tokens, temperature
+        text = self.student.model.config.get_text_config()
+        window = int(getattr(text, "max_position_embeddings", 8192))
+        self.facts = Facts(window=window, max_output=min(max_tokens, window // 2), price_in=0.0, price_out=0.0,
+                           vision=self.student.sees)  # fmt: skip
+        self.student.model.eval()
+
+    def ask(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[ToolSpec],
+        *,
+        on_wait: OnWait | None = None,
+        cancelled: AskCancelled | None = None,
+    ) -> Reply:
+        """See `LLM.ask`.
+
+        Raises:
+            ContextOverflow: the conversation is longer than the window.
+            Cancelled: `cancelled` said so before the reply was begun.
+        """
+        if cancelled is not None and cancelled():
+            raise Cancelled("The request was cancelled.")
+        inputs = self._inputs(messages, tools)
+        length = int(inputs["input_ids"].shape[1])
+        if length + self.max_tokens > self.facts.window:
+            raise ContextOverflow(f"The conversation has {length:,} tokens; the window is {self.facts.window:,}.")
+        ids = self._generated(inputs)[length:]
+        text = self.student.tokenizer.decode(ids, skip_special_tokens=True)
+        said, found = find_calls(text, tools)
+        calls = tuple(
+            ToolCall(f"call_{len(messages)}_{number}", one.name, one.arguments, one.error)
+            for number, one in enumerate(found)
+        )
+        usage = replace(self.facts.usage(length, 0, len(ids)), requests=1)
+        cut = len(ids) >= self.max_tokens
+        return Reply(said.strip(), calls, usage, "tools" if calls else "length" if cut else "end", self.name)
+
+    def _inputs(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> Any:
+        student = self.student
+        images = [_opened(picture) for message in messages for picture in message.images] if student.sees else []
+        plain = [message if student.sees else replace(message, images=()) for message in messages]
+        turns = filled(messages_json(plain), images, blocks=student.sees)
+        made = student.processor.apply_chat_template(
+            [turns] if student.sees else turns, tools=[tool_json(tool) for tool in tools] or None,
+            add_generation_prompt=True, tokenize=True, return_dict=True, return_tensors="pt",
+        )  # fmt: skip
+        return made.to(student.model.device)
+
+    def _generated(self, inputs: Any) -> list[int]:
+        import torch
+
+        settings: dict[str, Any] = {"do_sample": self.temperature > 0}
+        if self.temperature > 0:
+            settings["temperature"] = self.temperature
+        if self.student.unsaid:
+            settings["suppress_tokens"] = self.student.unsaid
+        tokenizer = self.student.tokenizer
+        with torch.inference_mode():
+            made = self.student.model.generate(
+                **inputs, max_new_tokens=self.max_tokens, eos_token_id=tokenizer.eos_token_id,
+                pad_token_id=tokenizer.pad_token_id, **settings,
+            )  # fmt: skip
+        found: list[int] = made[0].tolist()
+        return found
+
+
+def _opened(picture: Picture) -> Any:
+    from PIL import Image
+
+    with Image.open(io.BytesIO(picture.data)) as opened:
+        return opened.convert("RGB")

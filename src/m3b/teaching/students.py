@@ -1,0 +1,198 @@
+"""The models that are taught: opened from a local folder, fitted with adapters, written back as a folder that can be served."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from m3b.errors import WrongUse
+from m3b.interactive.opening import PICKLES
+
+NEEDED = "Teaching needs TRL and peft: pip install 'm3b[train-agents]'."
+NO_CALLS = (
+    "has a chat template that does not render calls of tools and their answers. Use a model that knows tools, such as "
+    "Qwen3-VL (with images) or Qwen3 (without)."
+)
+
+
+@dataclass(frozen=True)
+class Adapters:
+    """Low-rank adapters (LoRA), which are trained in place of the weights.
+
+    Args:
+        rank: of the adapters; 0 trains all weights.
+        alpha: their scale, divided by the rank; twice the rank if not given.
+        modules: names of the layers that get one; `all-linear` for all but the last.
+
+    Raises:
+        WrongUse: a number is negative.
+    """
+
+    rank: int = 16
+    alpha: int | None = None
+    dropout: float = 0.0
+    modules: str | tuple[str, ...] = "all-linear"
+
+    def __post_init__(self) -> None:
+        if self.rank < 0 or (self.alpha is not None and self.alpha < 1) or not 0 <= self.dropout < 1:
+            raise WrongUse("The rank of adapters is 0 (none) or more, alpha at least 1, dropout from 0 to below 1.")
+
+    def config(self) -> Any:
+        """The settings for peft; None where all weights are trained.
+
+        Raises:
+            WrongUse: peft is not installed.
+        """
+        if not self.rank:
+            return None
+        try:
+            from peft import LoraConfig
+        except ImportError as error:
+            raise WrongUse(NEEDED) from error
+        modules = self.modules if isinstance(self.modules, str) else list(self.modules)
+        return LoraConfig(
+            r=self.rank, lora_alpha=self.alpha or 2 * self.rank, lora_dropout=self.dropout, target_modules=modules,
+            task_type="CAUSAL_LM",
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Student:
+    """A model and what turns conversations into its input.
+
+    Args:
+        model: of transformers.
+        processor: a processor where it sees, else a tokenizer.
+        sees: whether it takes images.
+    """
+
+    model: Any
+    processor: Any
+    sees: bool
+
+    @property
+    def tokenizer(self) -> Any:
+        return getattr(self.processor, "tokenizer", self.processor)
+
+    @property
+    def unsaid(self) -> list[int]:
+        """Tokens that stand for pictures: one that the model wrote itself would ask for a picture that nobody gave."""
+        names = ("image_token_id", "video_token_id")
+        found = [getattr(self.processor, name, None) for name in names] if self.sees else []
+        return sorted({one for one in found if isinstance(one, int)})
+
+
+def open_student(folder: str | Path, *, images: bool) -> Student:
+    """Open a model of transformers with its processor. Nothing is fetched; the model's own code is not run.
+
+    Args:
+        images: whether it has to take images.
+
+    Raises:
+        WrongUse: no such folder, no config, pickled weights alone, a model without vision where images are shown, no chat
+            template that renders tools; the message says what to do.
+    """
+    place = Path(folder).expanduser()
+    sees = _looked_at(place)
+    if images and not sees:
+        raise WrongUse(
+            f"The model in {place} takes no images, and these conversations show some. Use a vision-language model, "
+            "for instance one of Qwen3-VL."
+        )
+    try:
+        import transformers
+    except ImportError as error:
+        raise WrongUse(NEEDED) from error
+    kind = transformers.AutoModelForImageTextToText if sees else transformers.AutoModelForCausalLM
+    reader = transformers.AutoProcessor if sees else transformers.AutoTokenizer
+    try:
+        processor = reader.from_pretrained(place, local_files_only=True)
+        model = kind.from_pretrained(place, local_files_only=True, use_safetensors=True)
+    except (OSError, ValueError, KeyError, ImportError, RuntimeError) as error:
+        first = (str(error).strip().splitlines() or ["no reason given"])[0]
+        raise WrongUse(f"The model in {place} cannot be opened: {first}") from error
+    student = Student(model, processor, sees)
+    _check_template(student, place)
+    return student
+
+
+def save_student(model: Any, processor: Any, out: Path, told: dict[str, Any]) -> None:
+    """Write a whole model, adapters merged into its weights, so that any server of transformers' models takes it.
+
+    Args:
+        told: how it was taught, for `taught.json`.
+    """
+    whole = model.merge_and_unload() if hasattr(model, "merge_and_unload") else model
+    whole.save_pretrained(out, safe_serialization=True)
+    processor.save_pretrained(out)
+    (out / "taught.json").write_text(json.dumps(told, indent=1, ensure_ascii=False), encoding="utf-8")
+
+
+def new_folder(out: str | Path) -> Path:
+    """The folder to write to.
+
+    Raises:
+        WrongUse: it holds something, or cannot be made.
+    """
+    place = Path(out).expanduser()
+    try:
+        if place.exists() and (not place.is_dir() or any(place.iterdir())):
+            raise WrongUse(f"{place} exists and is not an empty folder. Name another one.")
+        place.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise WrongUse(f"The folder {place} cannot be made: {error}.") from error
+    return place
+
+
+def _looked_at(place: Path) -> bool:
+    """Whether the model of a folder takes images, from its config alone."""
+    if not place.is_dir():
+        raise WrongUse(f"There is no model folder {place}. Fetch one with `hf download MODEL --local-dir DIR`.")
+    file = place / "config.json"
+    try:
+        config = json.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise WrongUse(f"{place} holds no config.json, so it is no model folder of transformers.") from None
+    except (OSError, ValueError) as error:
+        raise WrongUse(f"{file} cannot be read: {error}.") from error
+    if not isinstance(config, dict):
+        raise WrongUse(f"{file} is no JSON object.")
+    if not list(place.glob("*.safetensors")):
+        pickled = sorted(one.name for one in place.iterdir() if one.suffix in PICKLES)
+        what = (
+            f"only pickled ones ({pickled[0]}), which can run code when they are opened" if pickled else "none at all"
+        )
+        raise WrongUse(
+            f"{place} holds no weights as safetensors, {what}. Convert them on a machine that you trust: "
+            "load with transformers and save_pretrained(DIR, safe_serialization=True)."
+        )
+    return any(key in config for key in ("vision_config", "vision_tower", "image_token_id"))
+
+
+def _check_template(student: Student, place: Path) -> None:
+    """Whether calls and answers appear in what the template renders."""
+    name, argument, said = "a_tool_of_m3b", "an_argument", "what it said"
+    call = {"type": "function", "function": {"name": name, "arguments": {argument: 7}}}
+    messages: Sequence[dict[str, Any]] = [
+        {"role": "user", "content": _text("hello", student.sees)},
+        {"role": "assistant", "content": _text("", student.sees), "tool_calls": [call]},
+        {"role": "tool", "name": name, "content": _text(said, student.sees)},
+        {"role": "assistant", "content": _text("done", student.sees)},
+    ]
+    if not getattr(student.processor, "chat_template", None):
+        raise WrongUse(f"The model in {place} has no chat template. Use an instruction-tuned model that knows tools.")
+    from jinja2 import TemplateError
+
+    try:
+        rendered = student.processor.apply_chat_template(messages, tokenize=False)
+    except (TemplateError, TypeError, ValueError, KeyError) as error:
+        raise WrongUse(f"The model in {place} {NO_CALLS} ({type(error).__name__}: {error})") from error
+    if not all(part in rendered for part in (name, argument, said)):
+        raise WrongUse(f"The model in {place} {NO_CALLS}")
+
+
+def _text(words: str, sees: bool) -> Any:
+    return [{"type": "text", "text": words}] if sees else words

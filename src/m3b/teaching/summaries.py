@@ -1,0 +1,58 @@
+"""Figures and pictures of trajectories, for people."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+GAP = 6
+
+
+def summed(lines: Sequence[Mapping[str, Any]], kept: str) -> dict[str, Any]:
+    """Counts and means of what became of every target.
+
+    Args:
+        lines: of the progress file: `outcome`, `way`, `target`, `iou` after each turn.
+        kept: the outcome of what was kept.
+    """
+    good = [line for line in lines if line["outcome"] == kept]
+    reasons = Counter(str(line["outcome"]) for line in lines if line["outcome"] != kept)
+    told: dict[str, Any] = {"tried": len(lines), "kept": len(good), "left_out": dict(reasons.most_common())}
+    for key in ("way", "target"):
+        names = dict.fromkeys(str(line[key]) for line in lines)
+        told[f"by_{key}"] = {name: _of([line for line in good if line[key] == name]) for name in names}
+    return told | _of(good)
+
+
+def _of(lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    if not lines:
+        return {"kept": 0}
+    turns = Counter(len(line["iou"]) for line in lines)
+    return {
+        "kept": len(lines),
+        "turns": {str(number): turns[number] for number in sorted(turns)},
+        "mean_turns": round(float(np.mean([len(line["iou"]) for line in lines])), 4),
+        "first_iou": round(float(np.mean([line["iou"][0] for line in lines])), 4),
+        "final_iou": round(float(np.mean([line["iou"][-1] for line in lines])), 4),
+    }
+
+
+def sheet(files: Sequence[Path]) -> Any:
+    """The pictures of one trajectory side by side, as an image of Pillow."""
+    from PIL import Image
+
+    parts = []
+    for file in files:
+        with Image.open(file) as opened:
+            parts.append(opened.convert("RGB"))
+    wide = sum(part.width + GAP for part in parts) - GAP
+    whole = Image.new("RGB", (wide, max(part.height for part in parts)), (255, 255, 255))
+    at = 0
+    for part in parts:
+        whole.paste(part, (at, 0))
+        at += part.width + GAP
+    return whole

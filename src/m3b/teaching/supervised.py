@@ -1,0 +1,149 @@
+"""Stage one: a model learns whole trajectories by supervision (TRL's SFTTrainer, LoRA by default)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from m3b.errors import DataError, WrongUse
+from m3b.teaching.chats import ChatRecord
+from m3b.teaching.collating import Collator, row
+from m3b.teaching.students import NEEDED, Adapters, Student, new_folder, open_student, save_student
+from m3b.teaching.watching import finite, within
+
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class SupervisedRecipe:
+    """How to train on trajectories.
+
+    Args:
+        epochs: passes over the data.
+        steps: instead of epochs, exactly so many steps of the optimiser; 0 for none.
+        batch: conversations a step and device.
+        accumulate: batches a step.
+        warm_up: share of the steps in which the learning rate rises from 0.
+        minutes: end after so many, where that comes first; None for no limit.
+        max_length: tokens of a conversation at most; None for no limit.
+
+    Raises:
+        WrongUse: a number is out of range.
+    """
+
+    epochs: float = 2.0
+    steps: int = 0
+    batch: int = 2
+    accumulate: int = 4
+    lr: float = 1e-4
+    warm_up: float = 0.03
+    weight_decay: float = 0.0
+    max_length: int | None = 8192
+    minutes: float | None = None
+    seed: int = 0
+    bf16: bool | None = None
+    adapters: Adapters = field(default_factory=Adapters)
+
+    def __post_init__(self) -> None:
+        if not self.epochs > 0 or self.steps < 0:
+            raise WrongUse("epochs must be above 0 and steps at least 0.")
+        if self.batch < 1 or self.accumulate < 1 or not self.lr > 0:
+            raise WrongUse("batch and accumulate must be at least 1, and lr above 0.")
+
+
+@dataclass(frozen=True)
+class Taught:
+    """What a stage left.
+
+    Args:
+        curve: a row for each step that was logged, as the trainer names its figures.
+    """
+
+    folder: Path
+    curve: tuple[dict[str, float], ...]
+
+
+def teach_supervised(
+    model: str | Path,
+    chats: Sequence[ChatRecord],
+    out: str | Path,
+    recipe: SupervisedRecipe | None = None,
+    *,
+    validation: Sequence[ChatRecord] = (),
+    tell: Tell = lambda text: None,
+) -> Taught:
+    """Train a model on conversations and write it as a folder of its own.
+
+    Several GPUs: `accelerate launch -m m3b teach supervised ...`.
+
+    Args:
+        model: a local folder of transformers.
+        validation: its loss is measured after each epoch.
+
+    Raises:
+        WrongUse: TRL is not installed; the model cannot be taught with these conversations; `out` is not empty.
+        DataError: there is nothing to train on, or the training diverged.
+    """
+    recipe = recipe or SupervisedRecipe()
+    if not chats:
+        raise DataError("There is no conversation to train on.")
+    place = new_folder(out)
+    student = open_student(model, images=any(chat.images for chat in chats))
+    trainer = _trainer(student, chats, validation, place, recipe)
+    tell(f"{len(chats)} conversations; {_trainable(trainer.model)}")
+    trainer.train()
+    curve = tuple(_numbers(entry) for entry in trainer.state.log_history)
+    finite(curve, recipe.lr)
+    if trainer.is_world_process_zero():
+        told = {"stage": "supervised", "model": str(model), "conversations": len(chats), "recipe": asdict(recipe),
+                "curve": curve}  # fmt: skip
+        save_student(trainer.accelerator.unwrap_model(trainer.model), student.processor, place, told)
+    trainer.accelerator.wait_for_everyone()
+    return Taught(place, curve)
+
+
+def _trainer(
+    student: Student,
+    chats: Sequence[ChatRecord],
+    validation: Sequence[ChatRecord],
+    place: Path,
+    recipe: SupervisedRecipe,
+) -> Any:
+    try:
+        import torch
+        from datasets import Dataset
+        from trl import SFTConfig, SFTTrainer
+    except ImportError as error:
+        raise WrongUse(NEEDED) from error
+    bf16 = recipe.bf16 if recipe.bf16 is not None else torch.cuda.is_available()
+    settings = SFTConfig(
+        output_dir=str(place / "training"), num_train_epochs=recipe.epochs, max_steps=recipe.steps or -1,
+        per_device_train_batch_size=recipe.batch, per_device_eval_batch_size=recipe.batch,
+        gradient_accumulation_steps=recipe.accumulate, learning_rate=recipe.lr, warmup_steps=recipe.warm_up,
+        weight_decay=recipe.weight_decay, lr_scheduler_type="cosine", logging_steps=1, save_strategy="no",
+        eval_strategy="epoch" if validation else "no", report_to="none", seed=recipe.seed, bf16=bf16,
+        gradient_checkpointing=torch.cuda.is_available(), max_length=None, remove_unused_columns=False,
+        disable_tqdm=True, logging_nan_inf_filter=False,
+        dataset_kwargs={"skip_prepare_dataset": True}, use_cpu=not torch.cuda.is_available(),
+    )  # fmt: skip
+    data = Dataset.from_list([row(chat) for chat in chats])
+    held = Dataset.from_list([row(chat) for chat in validation]) if validation else None
+    if not student.sees:
+        data, held = (one.remove_columns("images") if one is not None else None for one in (data, held))
+    return SFTTrainer(
+        model=student.model, args=settings, train_dataset=data, eval_dataset=held, processing_class=student.processor,
+        data_collator=Collator(student, recipe.max_length), peft_config=recipe.adapters.config(),
+        callbacks=within(recipe.minutes),
+    )  # fmt: skip
+
+
+def _trainable(model: Any) -> str:
+    parts = [(weight.numel(), weight.requires_grad) for weight in model.parameters()]
+    learnt = sum(size for size, trained in parts if trained)
+    return f"{learnt:,} of {sum(size for size, _ in parts):,} parameters are trained"
+
+
+def _numbers(entry: dict[str, Any]) -> dict[str, float]:
+    return {name: float(value) for name, value in entry.items() if isinstance(value, int | float)}

@@ -1,0 +1,226 @@
+"""A folder of expert trajectories: written one by one, gone on with after a crash, summed up at the end.
+
+OUT/train.jsonl, OUT/validation.jsonl   the conversations; no patient is in both
+OUT/images/                             what the agent is shown, a PNG a turn
+OUT/progress.jsonl                      what became of every target
+OUT/settings.json, OUT/summary.json     how they were made; what there is
+OUT/pictures/                           ten of them, turn beside turn, for people
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from m3b.errors import DataError, WrongUse
+from m3b.interactive.segmenter import Segmenter
+from m3b.interactive.targets import Target
+from m3b.jsonlines import cut_torn, objects
+from m3b.teaching.chats import ChatRecord, messages_json, tool_json
+from m3b.teaching.experts import Demonstration, Expert, Way, demonstrate, specs
+from m3b.teaching.reward import Reward
+from m3b.teaching.summaries import sheet, summed
+from m3b.writing import replace_text
+
+TRAIN, VALIDATION, PROGRESS, SETTINGS, SUMMARY = (
+    "train.jsonl", "validation.jsonl", "progress.jsonl", "settings.json", "summary.json",
+)  # fmt: skip
+SHOWN = 10
+KEPT = "kept"
+
+
+@dataclass(frozen=True)
+class Made:
+    """What `make` left.
+
+    Args:
+        summary: as in summary.json.
+    """
+
+    folder: Path
+    summary: dict[str, Any]
+
+
+class Collection:
+    """The folder of trajectories that are being made.
+
+    Args:
+        folder: new, or one of the same settings that was begun.
+        settings: what they are made with.
+
+    Raises:
+        WrongUse: the folder holds something else, or was begun with other settings.
+    """
+
+    def __init__(self, folder: Path, settings: dict[str, Any]) -> None:
+        self.folder = folder
+        file = folder / SETTINGS
+        settings = json.loads(json.dumps(settings))
+        try:
+            if folder.exists() and (not folder.is_dir() or (any(folder.iterdir()) and not file.is_file())):
+                raise WrongUse(f"{folder} holds something else than trajectories. Name a new folder.")
+            (folder / "images").mkdir(parents=True, exist_ok=True)
+            os.chmod(folder, 0o700)  # pictures of patients
+        except OSError as error:
+            raise WrongUse(f"The folder {folder} cannot be made: {error}.") from error
+        if file.is_file():
+            differ = _differing(file, settings)
+            if differ:
+                raise WrongUse(
+                    f"The trajectories in {folder} were begun with other settings ({'; '.join(differ)}). Use the same "
+                    "ones to go on, or name a new folder."
+                )
+        else:
+            replace_text(file, json.dumps(settings, indent=1))
+        for name in (TRAIN, VALIDATION, PROGRESS):
+            if (folder / name).is_file():
+                cut_torn(folder / name)
+        lines = list(objects(folder / PROGRESS))
+        self.cases = frozenset(str(line["case"]) for line in lines if line.get("finished"))
+        """Cases that are done with: they are not opened again."""
+        self.done = {str(line["id"]) for line in lines if "id" in line}
+        for name in (TRAIN, VALIDATION):
+            self.done |= {str(line["id"]) for line in objects(folder / name)}
+
+    def write(self, chat: ChatRecord, images: tuple[bytes, ...], validation: bool) -> None:
+        """Write a trajectory down, its pictures first."""
+        for file, content in zip(chat.images, images, strict=True):
+            file.write_bytes(content)
+        self._append(VALIDATION if validation else TRAIN, chat.line(self.folder))
+
+    def note(self, **facts: Any) -> None:
+        """Write down what became of a target, or that a case is finished."""
+        self._append(PROGRESS, json.dumps(facts, ensure_ascii=False) + "\n")
+
+    def _append(self, name: str, line: str) -> None:
+        try:
+            with (self.folder / name).open("a", encoding="utf-8") as stream:
+                stream.write(line)
+        except OSError as error:
+            raise WrongUse(f"{self.folder / name} cannot be written: {error.strerror}.") from error
+
+
+def make(
+    targets: Iterable[Target],
+    segmenter: Segmenter,
+    collection: Collection,
+    expert: Expert,
+    *,
+    reward: Reward | None = None,
+    held_out: float = 0.1,
+    tick: Callable[[int, int], None] = lambda kept, tried: None,
+) -> Made:
+    """Let the expert prompt every target that is not done yet, in each of its ways.
+
+    Args:
+        targets: in the order of their cases.
+        held_out: share of the patients whose trajectories go to the validation file.
+        tick: told how many were kept of how many, after each.
+
+    Raises:
+        WrongUse: `held_out` is out of range.
+        DataError: there was no target, or nothing could be kept; the message says why.
+    """
+    if not 0 <= held_out < 1:
+        raise WrongUse(f"held_out is {held_out}; a share from 0 to below 1 is needed.")
+    reward, case, kept, tried = reward or Reward(), None, 0, 0
+    for target in targets:
+        if case is not None and target.case != case:
+            collection.note(case=case, finished=True)
+        case = target.case
+        for way in expert.ways:
+            name = _name(target, way)
+            if name in collection.done:
+                continue
+            rng = np.random.default_rng(_number(f"{expert.seed}/{name}"))
+            found = demonstrate(target, segmenter, expert, way, rng, reward)
+            if not found.reason:
+                _keep(collection, target, way, found, _share(target.patient) < held_out)
+            collection.note(id=name, case=target.case, target=target.name, way=way, outcome=found.reason or KEPT,
+                            iou=[round(one, 4) for one in found.iou])  # fmt: skip
+            collection.done.add(name)
+            kept, tried = kept + (not found.reason), tried + 1
+            tick(kept, tried)
+    if case is not None:
+        collection.note(case=case, finished=True)
+    return finish(collection)
+
+
+def finish(collection: Collection) -> Made:
+    """Sum up what there is and draw ten of the trajectories.
+
+    Raises:
+        DataError: nothing was kept.
+    """
+    folder = collection.folder
+    lines = [line for line in objects(folder / PROGRESS) if "id" in line]
+    kept = {name: list(objects(folder / name)) for name in (TRAIN, VALIDATION)}
+    told = summed(lines, KEPT) | {"train": len(kept[TRAIN]), "validation": len(kept[VALIDATION])}
+    replace_text(folder / SUMMARY, json.dumps(told, indent=1, ensure_ascii=False))
+    if not kept[TRAIN] and not kept[VALIDATION]:
+        reasons = "; ".join(f"{why} ({count})" for why, count in told["left_out"].items())
+        raise DataError(
+            f"No trajectory was kept: {reasons or 'there is no target'}. Lower min_iou or min_gain, or use a segmenter "
+            "that knows such images (`m3b interactive bench` says how far its oracles get)."
+        )
+    (folder / "pictures").mkdir(exist_ok=True)
+    chosen = sorted((line for lines in kept.values() for line in lines), key=lambda line: _number(str(line["id"])))
+    for number, line in enumerate(chosen[:SHOWN], 1):
+        sheet([folder / name for name in line["images"]]).save(folder / "pictures" / f"{number:02d}.png")
+    return Made(folder, told)
+
+
+def settings_of(index: str | Path, segmenter: str, expert: Expert, held_out: float) -> dict[str, Any]:
+    """What the settings file holds."""
+    return {"index": str(index), "segmenter": segmenter, "held_out": held_out, "expert": asdict(expert)}
+
+
+def _keep(collection: Collection, target: Target, way: Way, found: Demonstration, validation: bool) -> None:
+    name = _name(target, way)
+    stem = hashlib.sha256(name.encode()).hexdigest()[:16]
+    pictures = [picture.data for message in found.messages for picture in message.images]
+    files = tuple(collection.folder / "images" / f"{stem}_{number}.png" for number in range(len(pictures)))
+    facts = {"case": target.case, "patient": target.patient, "target": target.name, "slice": target.slice_index,
+             "way": way, "iou": [round(one, 4) for one in found.iou]}  # fmt: skip
+    tools = tuple(tool_json(tool) for tool in specs())
+    chat = ChatRecord(name, messages_json(found.messages), tools, files, round(found.scored.total, 6), facts)
+    collection.write(chat, tuple(pictures), validation)
+
+
+def _name(target: Target, way: Way) -> str:
+    place = "" if target.slice_index is None else f"#{target.slice_index}"
+    return f"{target.case}{place}/{target.name}/{way}"
+
+
+def _number(text: str) -> int:
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big")
+
+
+def _share(patient: str) -> float:
+    return _number(f"patient/{patient}") / 2**64
+
+
+def _differing(file: Path, settings: dict[str, Any]) -> list[str]:
+    try:
+        before = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise WrongUse(f"{file} cannot be read: {error}.") from error
+    flat = [_flat(before), _flat(settings)]
+    return [
+        f"{name} was {flat[0].get(name)}, is {flat[1].get(name)}"
+        for name in sorted(flat[0].keys() | flat[1].keys())
+        if flat[0].get(name) != flat[1].get(name)
+    ]
+
+
+def _flat(settings: Any, above: str = "") -> dict[str, Any]:
+    if not isinstance(settings, dict):
+        return {above: settings}
+    return {name: value for key, inner in settings.items() for name, value in _flat(inner, str(key)).items()}

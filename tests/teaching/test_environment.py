@@ -1,0 +1,137 @@
+"""The environment that TRL plays in, without TRL: m3b's own tools, several episodes at once, the reward."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from toy_world import Brush, targets
+
+from m3b.interactive.agent import SYSTEM
+from m3b.interactive.clicks import true_box
+from m3b.interactive.pictures import Look
+from m3b.interactive.prompts import BoxPrompt, to_grid
+from m3b.interactive.segmenter import Bytes
+from m3b.interactive.targets import Target, overlap
+from m3b.teaching.environment import OVER, PlayedOn, PromptingEnvironment, SharedSegmenter, rewards
+from m3b.teaching.reward import Reward
+
+TARGETS = targets(3, 11)
+
+
+def stage(**settings: Any) -> PlayedOn:
+    return PlayedOn(TARGETS, SharedSegmenter(Brush()), look=Look(32, rulers=False), **settings)
+
+
+def tight(target: Target) -> list[int]:
+    rows, columns = target.truth.shape
+    box = true_box(target.truth)
+    return [
+        to_grid(box.x0, columns),
+        to_grid(box.y0, rows),
+        to_grid(box.x1 - 0.01, columns),
+        to_grid(box.y1 - 0.01, rows),
+    ]
+
+
+def begun(number: int = 0, **settings: Any) -> PromptingEnvironment:
+    environment = PromptingEnvironment(stage(**settings))
+    (picture,) = environment.reset(number=number, prompt="as the trainer passes the whole row")
+    assert picture["image"].size == (32, 32)
+    return environment
+
+
+def words(blocks: list[dict[str, Any]]) -> str:
+    return str(blocks[0]["text"])
+
+
+def test_a_good_episode_earns_nearly_all() -> None:
+    environment = begun()
+    answer = environment.add_box(box=tight(TARGETS[0]))
+    assert [block["type"] for block in answer] == ["text", "image"]
+    assert words(answer).startswith("Mask 1 covers")
+    assert words(environment.stop(keep=1)) == "Stopped."
+    found = environment._scored()
+    assert found.form == 1
+    assert found.total > 0.9
+
+
+def test_rows_hold_what_the_agent_is_told_at_work() -> None:
+    rows = stage(max_turns=2).rows()
+    assert [row["number"] for row in rows] == [0, 1, 2]
+    assert rows[0]["prompt"][0] == {"role": "system", "content": SYSTEM}
+    assert rows[0]["prompt"][1]["content"] == "Target: disk\nThe image has 64 x 64 pixels. You have 2 turns."
+    assert "data" not in json.dumps(rows), "pictures are drawn when an episode begins"
+
+
+def test_faults_are_told_and_counted() -> None:
+    environment = begun()
+    assert "is not on the grid" in words(environment.add_box(box=[0, 0, 5000, 10]))
+    assert "Unknown argument 'where'" in words(environment.add_point(where=3))
+    assert "missing" in words(environment.add_box())
+    assert "nothing" in words(environment.undo()) or "no prompt" in words(environment.undo())
+    environment.add_box(box=tight(TARGETS[0]))
+    environment.stop()
+    assert words(environment.undo()) == OVER
+    found = environment._scored()
+    assert environment._faults >= 5
+    assert found.form == 0.5, "the last call was no stop"
+
+
+def test_turns_end() -> None:
+    environment = begun(max_turns=1)
+    environment.add_box(box=tight(TARGETS[0]))
+    assert "All turns are used" in words(environment.add_box(box=[0, 0, 999, 999]))
+    environment.stop()
+    assert environment._scored().turns == 1
+
+
+def test_episodes_that_take_turns_keep_their_own_image() -> None:
+    shared = PlayedOn(TARGETS, SharedSegmenter(Brush()), look=Look(32, rulers=False))
+    first, second = PromptingEnvironment(shared), PromptingEnvironment(shared)
+    first.reset(number=0)
+    second.reset(number=1)
+    for environment, target in ((first, TARGETS[0]), (second, TARGETS[1])):
+        environment.add_box(box=tight(target))
+    first.add_point(point=tight(TARGETS[0])[:2], positive=False)
+    second.stop()
+    first.stop()
+    alone = begun(0)
+    alone.add_box(box=tight(TARGETS[0]))
+    alone.add_point(point=tight(TARGETS[0])[:2], positive=False)
+    alone.stop()
+    assert first._scored() == alone._scored()
+    assert second._scored().quality > 0.9
+
+
+def test_an_image_is_set_again_only_when_another_was() -> None:
+    set_images: list[int] = []
+
+    class Watched(Brush):
+        def set_image(self, image: Bytes) -> None:
+            set_images.append(id(image))
+            super().set_image(image)
+
+    shared = SharedSegmenter(Watched())
+    one, two = shared.borrow(), shared.borrow()
+    one.set_image(TARGETS[0].image)
+    two.set_image(TARGETS[1].image)
+    for view in (one, one, two, one):
+        view.predict([BoxPrompt(0, 0, 20, 20)], [])
+    assert len(set_images) == 3
+
+
+def test_the_functions_for_the_trainer_sum_to_the_reward() -> None:
+    weights = Reward(fault=0.1)
+    environment = begun(reward=weights)
+    environment.add_box(box=[9, 9, 9, 9])
+    environment.add_box(box=tight(TARGETS[0]))
+    environment.stop()
+    functions, factors = rewards(weights)
+    parts = [one(environments=[environment], prompts=[], completions=[])[0] for one in functions]
+    assert sum(part * factor for part, factor in zip(parts, factors, strict=True)) == pytest.approx(
+        environment._scored().total
+    )
+    dice = overlap(environment._episode.turns[0].mask, TARGETS[0].truth)[0]
+    assert parts[1] > 0.9 * dice

@@ -1,0 +1,161 @@
+"""Journals of runs as trajectories of a role, with the checks' verdicts as their reward."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from m3b.errors import DataError, WrongUse
+from m3b.events import Briefed, Called, Checked, Event, Replied, Returned, RoleEnded, RoleStarted, Told
+from m3b.journal import Journal
+from m3b.messages import ToolCall
+from m3b.run.folder import list_runs
+from m3b.teaching.chats import ChatRecord, read_chats
+from m3b.teaching.journals import ChecksReward, RoleTrajectories, learnt, write_role
+
+JOURNALS = Path(__file__).parents[1] / "run" / "journals"
+ROLE = "data_engineer"
+
+
+def work(*, second: bool = True) -> list[Event]:
+    """A role that misses a file, is rejected once, and is accepted with a warning."""
+    first, again = ToolCall("c1", "list_files", {"path": "dta"}), ToolCall("c2", "list_files", {"path": "data"})
+    accepted: list[Event] = [
+        Told(text="The check does not accept this yet: no index", reason="rejected"),
+        Replied(text="Done at last."),
+        Checked(accepted=True, warnings=("few cases",)),
+    ]
+    return [
+        RoleStarted(title="Data Engineer", llm="small"),
+        Briefed(system="You index data.", text="Index this."),
+        Replied(text="", calls=(first,)),
+        Called(id="c1", name="list_files", arguments=first.arguments),
+        Returned(id="c1", name="list_files", text="There is no dta.", is_error=True),
+        Replied(text="I see.", calls=(again,)),
+        Called(id="c2", name="list_files", arguments=again.arguments),
+        Returned(id="c2", name="list_files", text="images/"),
+        Replied(text="Done."),
+        Checked(accepted=False, faults=("no index",), reasons=("no index",)),
+        *(accepted if second else []),
+        RoleEnded(status="done"),
+    ]
+
+
+def a_run(root: Path, name: str, events: Sequence[Event], status: str = "completed") -> Path:
+    folder = root / name
+    folder.mkdir(parents=True)
+    (folder / "run.json").write_text(
+        json.dumps({"format": 2, "status": status, "request": "find spots", "started": 1.0})
+    )
+    journal = Journal(folder / "journal.jsonl", fsync=False)
+    for event in events:
+        journal.write(event.by(ROLE))
+    journal.close()
+    return folder
+
+
+def trajectories(root: Path, role: str = ROLE, every: bool = False) -> tuple[list[ChatRecord], RoleTrajectories]:
+    found = RoleTrajectories(role, every=every)
+    return found.of(list_runs(root)), found
+
+
+def test_a_whole_run_gives_what_its_role_was_told_and_did(tmp_path: Path) -> None:
+    a_run(tmp_path, "r1", work())
+    (chat,), _ = trajectories(tmp_path)
+    assert [message["role"] for message in chat.messages] == [
+        "system", "user", "assistant", "tool", "assistant", "tool", "assistant", "user", "assistant",
+    ]  # fmt: skip
+    assert chat.messages[4]["tool_calls"][0]["function"] == {"name": "list_files", "arguments": {"path": "data"}}
+    assert chat.messages[5]["name"] == "list_files"
+    names = {tool["function"]["name"] for tool in chat.tools}
+    assert {"run_script", "list_files", "preview_dirs"} <= names
+    assert chat.facts["llm"] == "small"
+    assert [verdict["accepted"] for verdict in chat.facts["verdicts"]] == [False, True]
+
+
+def test_the_reward_follows_from_the_verdicts(tmp_path: Path) -> None:
+    """Accepted 1, less a rejection 0.15, a warning 0.05 and a failed call 0.02."""
+    a_run(tmp_path, "r1", work())
+    (chat,), _ = trajectories(tmp_path)
+    assert chat.reward == pytest.approx(0.78)
+    verdicts = [event for event in work() if isinstance(event, Checked)]
+    assert ChecksReward(rejection=0.5, warning=0.0, fault=0.1).of(verdicts, 1) == pytest.approx(0.4)
+    assert ChecksReward(rejection=2.0).of(verdicts, 0) == 0
+    assert ChecksReward().of(verdicts[:1], 0) == 0, "nothing was accepted"
+    with pytest.raises(WrongUse):
+        ChecksReward(fault=-1.0)
+
+
+def test_turns_that_failed_are_not_learnt(tmp_path: Path) -> None:
+    assert learnt(work()) == [False, True, False, True]
+    a_run(tmp_path, "r1", work())
+    (chat,), _ = trajectories(tmp_path)
+    assert chat.facts["learn"] == [False, True, False, True]
+
+
+def test_runs_that_did_not_complete_are_left_out_and_said(tmp_path: Path) -> None:
+    a_run(tmp_path, "failed", work(second=False), "failed")
+    a_run(tmp_path, "working", work(), "working")
+    a_run(tmp_path, "other", [])
+    chats, found = trajectories(tmp_path)
+    assert chats == []
+    assert found.left_out == {"ended as failed": 1, "not ended": 1, f"no {ROLE} at work": 1}
+    with pytest.raises(DataError, match=r"ended as failed \(1\)"):
+        write_role(chats, found, tmp_path / "out")
+    (chat,), _ = trajectories(tmp_path, every=True)
+    assert chat.reward == 0
+    assert chat.messages[-1]["role"] == "assistant"
+
+
+def test_a_role_that_never_said_that_it_was_done_gives_nothing(tmp_path: Path) -> None:
+    a_run(tmp_path, "cut", work()[:6], "failed")
+    chats, found = trajectories(tmp_path, every=True)
+    assert chats == []
+    assert found.left_out == {f"no {ROLE} at work": 1}
+
+
+def test_tools_of_the_users_own_are_told(tmp_path: Path) -> None:
+    call = ToolCall("c9", "ask_pacs", {})
+    own = [*work()[:2], Replied(text="", calls=(call,)), Called(id="c9", name="ask_pacs", arguments={}),
+           Returned(id="c9", name="ask_pacs", text="no"), *work()[8:]]  # fmt: skip
+    a_run(tmp_path, "own", own)
+    _, found = trajectories(tmp_path)
+    assert found.left_out == {"uses tools that are not m3b's (ask_pacs)": 1}
+
+
+def test_a_damaged_journal_is_left_out_and_said(tmp_path: Path) -> None:
+    folder = a_run(tmp_path, "r1", work())
+    lines = (folder / "journal.jsonl").read_bytes().splitlines(keepends=True)
+    (folder / "journal.jsonl").write_bytes(b"".join([*lines[:3], b"{broken}\n", *lines[4:]]))
+    chats, found = trajectories(tmp_path)
+    assert chats == []
+    assert "line 4" in next(iter(found.left_out))
+
+
+def test_long_conversations_can_be_left_out(tmp_path: Path) -> None:
+    a_run(tmp_path, "r1", work())
+    found = RoleTrajectories(ROLE, max_tokens=10)
+    assert found.of(list_runs(tmp_path)) == []
+    assert found.left_out == {"longer than 10 tokens": 1}
+
+
+@pytest.mark.parametrize("role", ["task_manager", "data_engineer", "module_architect", "model_trainer"])
+def test_a_real_journal_gives_a_trajectory_of_every_role(tmp_path: Path, role: str) -> None:
+    shutil.copytree(JOURNALS / "format-1-whole", tmp_path / "runs" / "whole")
+    chats, found = trajectories(tmp_path / "runs", role)
+    told = write_role(chats, found, tmp_path / "out")
+    assert told["trajectories"] == told["accepted_at_once"] == 1
+    (chat,) = read_chats(tmp_path / "out")
+    assert chat.reward == 1
+    assert len(chat.facts["learn"]) == sum(message["role"] == "assistant" for message in chat.messages)
+    with pytest.raises(WrongUse, match="not an empty folder"):
+        write_role(chats, found, tmp_path / "out")
+
+
+def test_a_role_that_is_none_is_refused() -> None:
+    with pytest.raises(WrongUse, match="Roles: task_manager, data_engineer"):
+        RoleTrajectories("data_enginer")

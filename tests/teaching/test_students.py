@@ -1,0 +1,201 @@
+"""Models that can be taught are opened, others are refused; conversations become batches whose loss is the agent's words."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("transformers")
+import torch
+from toy_student import TEMPLATE
+from toy_world import Brush, targets
+
+from m3b.errors import ContextOverflow, DataError, WrongUse
+from m3b.interactive.agent import EpisodeRequest, run_episode
+from m3b.interactive.episode import Episode
+from m3b.interactive.pictures import Look
+from m3b.messages import Message, ToolCall
+from m3b.teaching.chats import ChatRecord, messages_json, read_chats, tool_json
+from m3b.teaching.collating import IGNORED, Collator, row
+from m3b.teaching.experts import CLOSING, Expert, specs
+from m3b.teaching.playing import play, rise
+from m3b.teaching.speaking import LocalModel
+from m3b.teaching.students import Adapters, open_student
+from m3b.teaching.trajectories import Collection, make, settings_of
+
+LOOK = Look(32, rulers=False)
+
+
+@pytest.fixture(scope="module")
+def chats(tmp_path_factory: pytest.TempPathFactory) -> list[ChatRecord]:
+    out = tmp_path_factory.mktemp("chats") / "out"
+    expert = Expert(("hybrid",), 2, min_gain=0.01, enough=0.9, jitter=0.1, look=LOOK)
+    make(
+        targets(3, 1),
+        Brush(),
+        Collection(out, settings_of("toy", "brush", expert, 0.0)),
+        expert,
+        held_out=0.0,
+    )
+    return list(read_chats(out))
+
+
+def broken(folder: Path, out: Path, **config: Any) -> Path:
+    shutil.copytree(folder, out)
+    file = out / "config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | config))
+    return out
+
+
+def test_a_student_that_sees_is_known_by_its_config(student_folder: Path) -> None:
+    student = open_student(student_folder, images=True)
+    assert student.sees
+    assert student.tokenizer.eos_token == "<|im_end|>"
+
+
+def test_folders_that_hold_no_student_are_told(student_folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(WrongUse, match="no model folder"):
+        open_student(tmp_path / "none", images=False)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(WrongUse, match=r"no config\.json"):
+        open_student(tmp_path / "empty", images=False)
+    pickled = broken(student_folder, tmp_path / "pickled")
+    (pickled / "model.safetensors").rename(pickled / "pytorch_model.bin")
+    with pytest.raises(WrongUse, match="only pickled ones"):
+        open_student(pickled, images=False)
+    unknown = broken(student_folder, tmp_path / "unknown", model_type="no_such_model")
+    with pytest.raises(WrongUse, match="cannot be opened"):
+        open_student(unknown, images=True)
+
+
+def test_a_model_without_vision_is_not_shown_pictures(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"model_type": "qwen3"}')
+    (tmp_path / "model.safetensors").write_bytes(b"")
+    with pytest.raises(WrongUse, match="takes no images"):
+        open_student(tmp_path, images=True)
+
+
+@pytest.mark.parametrize("template", ["{{ messages[0].content[0].text }}", "{{ raise_exception('no tools') }}"])
+def test_a_template_without_tools_is_refused(student_folder: Path, tmp_path: Path, template: str) -> None:
+    place = broken(student_folder, tmp_path / "deaf")
+    (place / "chat_template.jinja").write_text(template)
+    with pytest.raises(WrongUse, match="does not render calls"):
+        open_student(place, images=True)
+
+
+def test_the_loss_is_on_the_agents_words_alone(student_folder: Path, chats: list[ChatRecord]) -> None:
+    student = open_student(student_folder, images=True)
+    batch = Collator(student)([row(chat) for chat in chats])
+    for number, chat in enumerate(chats):
+        learnt = batch["labels"][number]
+        said = student.tokenizer.decode(learnt[learnt != IGNORED])
+        calls = [call for message in chat.messages for call in message.get("tool_calls", [])]
+        expected = [
+            f'<tool_call>\n{{"name": "{call["function"]["name"]}", "arguments": {json.dumps(call["function"]["arguments"])}}}'
+            "\n</tool_call>"
+            for call in calls
+        ]
+        assert said == "".join(f"{one}<|im_end|>" for one in [*expected, CLOSING])
+    assert len(batch["image_grid_thw"]) == sum(len(chat.images) for chat in chats)
+
+
+def test_turns_that_failed_are_left_out_of_the_loss(student_folder: Path, chats: list[ChatRecord]) -> None:
+    student = open_student(student_folder, images=True)
+    turns = sum(message["role"] == "assistant" for message in chats[0].messages)
+    learn = [False, *[True] * (turns - 1)]
+    some = ChatRecord("x", chats[0].messages, chats[0].tools, chats[0].images, facts={"learn": learn})
+    whole, part = (Collator(student)([row(chat)])["labels"][0] for chat in (chats[0], some))
+    said = student.tokenizer.decode(part[part != IGNORED])
+    assert "add_box" not in said
+    assert said.endswith(f"{CLOSING}<|im_end|>")
+    assert int((whole != IGNORED).sum()) > int((part != IGNORED).sum())
+    wrong = ChatRecord("x", chats[0].messages, chats[0].tools, chats[0].images, facts={"learn": [True]})
+    with pytest.raises(DataError, match="there are 1"):
+        Collator(student)([row(wrong)])
+
+
+def test_long_conversations_are_an_error_and_not_cut(student_folder: Path, chats: list[ChatRecord]) -> None:
+    with pytest.raises(DataError, match="more than max_length 20"):
+        Collator(open_student(student_folder, images=True), max_length=20)([row(chats[0])])
+
+
+def test_a_template_without_marks_says_what_to_do(student_folder: Path, tmp_path: Path) -> None:
+    pytest.importorskip("trl")
+    place = broken(student_folder, tmp_path / "unmarked")
+    plain = TEMPLATE.replace("{% generation %}", "").replace("{% endgeneration %}", "")
+    (place / "chat_template.jinja").write_text(plain)
+    with pytest.raises(WrongUse, match="generation"):
+        Collator(open_student(place, images=True))
+
+
+def test_at_work_it_is_asked_as_it_was_taught(student_folder: Path, chats: list[ChatRecord]) -> None:
+    """The words before the agent's first turn are those of the batch, token by token."""
+    model = LocalModel(student_folder, max_tokens=2)
+    chat = chats[0]
+    (target,) = (one for one in targets(3, 1) if one.case == chat.facts["case"])
+    heard: list[Any] = []
+    generated = model._generated
+    model._generated = lambda inputs: heard.append(inputs) or generated(inputs)  # type: ignore[method-assign, func-returns-value]
+    run_episode(Episode(Brush(), target.image), EpisodeRequest("disk", 2, look=LOOK), model)
+    asked = heard[0]["input_ids"][0].tolist()
+    taught = Collator(model.student)([row(chat)])
+    assert taught["input_ids"][0].tolist()[: len(asked)] == asked
+    torch.testing.assert_close(heard[0]["pixel_values"], taught["pixel_values"][: len(heard[0]["pixel_values"])])
+
+
+def test_a_model_of_random_weights_ends_within_its_budget(student_folder: Path) -> None:
+    found = play(targets(2, 3), Brush(), LocalModel(student_folder, max_tokens=4), max_turns=2, look=LOOK)
+    assert [one.valid for one in found] == [False, False]
+    assert rise(found, found)["rise"]["mean"] == 0
+
+
+def test_what_it_writes_is_read_as_calls(student_folder: Path) -> None:
+    model = LocalModel(student_folder)
+    words = '<tool_call>\n{"name": "add_box", "arguments": {"box": [1, 2, 3, 4]}}\n</tool_call><|im_end|>'
+    ids = model.student.tokenizer(words)["input_ids"]
+    model._generated = lambda inputs: [*inputs["input_ids"][0].tolist(), *ids]  # type: ignore[method-assign]
+    reply = model.ask([Message("user", "Target: disk")], specs())
+    assert (reply.calls[0].name, reply.calls[0].arguments) == ("add_box", {"box": [1, 2, 3, 4]})
+    assert reply.stop == "tools"
+    assert reply.usage.output_tokens == len(ids)
+
+
+def test_a_conversation_longer_than_the_window_is_told(student_folder: Path) -> None:
+    with pytest.raises(ContextOverflow, match="the window is 2,048"):
+        LocalModel(student_folder).ask([Message("user", "x " * 3000)], ())
+
+
+def test_words_alone_make_batches_too(student_folder: Path) -> None:
+    """A role's conversations have no pictures; they are read by the tokenizer alone."""
+    from m3b.teaching.students import Student
+
+    seeing = open_student(student_folder, images=False)
+    student = Student(seeing.model, seeing.tokenizer, False)
+    student.processor.chat_template = TEMPLATE
+    call = ToolCall("c", "undo", {})
+    messages = [
+        Message("user", "mask"),
+        Message("assistant", "", (call,)),
+        Message("tool", "no mask", call_id="c"),
+        Message("assistant", "Done"),
+    ]
+    tools = tuple(tool_json(tool) for tool in specs())
+    two = [ChatRecord(str(n), messages_json(messages[: 4 * n]), tools) for n in (1, 1)]
+    batch = Collator(student)([{"chat": row(chat)["chat"]} for chat in two])
+    assert batch["input_ids"].shape == batch["labels"].shape
+    learnt = batch["labels"][0]
+    assert student.tokenizer.decode(learnt[learnt != IGNORED]) == (
+        '<tool_call>\n{"name": "undo", "arguments": {}}\n</tool_call><|im_end|>Done<|im_end|>'
+    )
+
+
+def test_adapters_have_bounds() -> None:
+    assert Adapters(rank=0).config() is None
+    with pytest.raises(WrongUse):
+        Adapters(rank=-1)
+    pytest.importorskip("peft")
+    assert Adapters(rank=4).config().lora_alpha == 8

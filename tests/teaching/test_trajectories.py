@@ -1,0 +1,196 @@
+"""Expert trajectories: what is kept of them, what is written, and going on after a crash."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from toy_world import Brush, targets
+
+from m3b.errors import DataError, WrongUse
+from m3b.interactive.pictures import Look
+from m3b.interactive.prompts import BoxPrompt, Point
+from m3b.interactive.segmenter import MaskProposal
+from m3b.interactive.targets import Target
+from m3b.teaching.chats import ChatRecord, read_chats
+from m3b.teaching.experts import CLOSING, Demonstration, Expert, Way, demonstrate
+from m3b.teaching.reward import Reward
+from m3b.teaching.trajectories import Collection, Made, make, settings_of
+
+EXPERT = Expert(look=Look(48), min_gain=0.01, tremor=0.5)
+
+
+class Stubborn(Brush):
+    """Answers the first prompt, and whatever follows with the same mask."""
+
+    name = "stubborn"
+
+    def predict(
+        self, boxes: Sequence[BoxPrompt], points: Sequence[Point], previous: MaskProposal | None = None
+    ) -> MaskProposal:
+        return previous or super().predict(boxes, points)
+
+
+class Blind(Brush):
+    """Finds nothing."""
+
+    name = "blind"
+
+    def predict(
+        self, boxes: Sequence[BoxPrompt], points: Sequence[Point], previous: MaskProposal | None = None
+    ) -> MaskProposal:
+        found = super().predict(boxes, points, previous)
+        return MaskProposal(np.zeros_like(found.mask), 0.0)
+
+
+def shown(way: Way, segmenter: Brush | None = None, expert: Expert = EXPERT) -> Demonstration:
+    return demonstrate(targets(1, 5)[0], segmenter or Brush(), expert, way, np.random.default_rng(0), Reward())
+
+
+def calls(found: Demonstration) -> list[str]:
+    return [call.name for message in found.messages for call in message.calls]
+
+
+def made(out: Path, count: int = 6, expert: Expert = EXPERT, held_out: float = 0.3, skip: int = 0) -> Made:
+    collection = Collection(out, settings_of("toy", "brush", expert, held_out))
+    return make(targets(count, 7)[skip:], Brush(), collection, expert, held_out=held_out)
+
+
+def test_a_box_comes_first_or_never() -> None:
+    assert calls(shown("hybrid"))[0] == "add_box"
+    assert set(calls(shown("points"))) == {"add_point", "stop"}
+
+
+def test_every_step_gains_more_than_the_threshold() -> None:
+    for way in ("hybrid", "points"):
+        found = shown(way)  # type: ignore[arg-type]
+        assert len(found.iou) > 1
+        steps = np.diff([0.0, *found.iou])
+        assert (steps > EXPERT.min_gain).all(), steps
+
+
+def test_the_last_call_stops_and_keeps_the_last_mask() -> None:
+    found = shown("hybrid")
+    last = [call for message in found.messages for call in message.calls][-1]
+    assert (last.name, last.arguments) == ("stop", {"keep": len(found.iou)})
+    assert found.messages[-1].text == CLOSING
+    assert found.scored.form == 1
+    assert found.scored.overshoot == 0
+
+
+def test_turns_and_good_masks_end_an_episode() -> None:
+    assert len(shown("points", expert=replace(EXPERT, max_turns=2, enough=1.0)).iou) == 2
+    assert len(shown("hybrid", expert=replace(EXPERT, enough=0.5, jitter=0.0)).iou) == 1
+
+
+def test_a_step_that_gains_nothing_ends_it_after_its_retries() -> None:
+    found = shown("points", Stubborn())
+    assert len(found.iou) == 1
+    assert found.reason == "final IoU below 0.7"
+    assert shown("hybrid", Blind()).reason == "no first prompt gained anything"
+
+
+def test_retries_are_made_elsewhere() -> None:
+    asked: list[tuple[Point, ...]] = []
+
+    class Counting(Blind):
+        def predict(
+            self, boxes: Sequence[BoxPrompt], points: Sequence[Point], previous: MaskProposal | None = None
+        ) -> MaskProposal:
+            asked.append(tuple(points))
+            return super().predict(boxes, points, previous)
+
+    shown("points", Counting(), replace(EXPERT, retries=3))
+    assert len(asked) == 4
+    assert len(set(asked)) > 1
+
+
+def test_what_is_written_reads_back_whole(tmp_path: Path) -> None:
+    found = made(tmp_path / "out")
+    chats = [*read_chats(tmp_path / "out"), *read_chats(tmp_path / "out" / "validation.jsonl")]
+    assert len(chats) == found.summary["kept"] == 12
+    assert found.summary["by_way"]["points"]["kept"] == 6
+    for chat in chats:
+        assert [message["role"] for message in chat.messages[:2]] == ["system", "user"]
+        assert {tool["function"]["name"] for tool in chat.tools} == {"add_box", "add_point", "undo", "stop"}
+        assert len(chat.images) == 1 + len(chat.facts["iou"])
+        assert 0.2 < chat.reward <= 1
+        with Image.open(chat.images[-1]) as picture:
+            assert max(picture.size) == 48 + 26
+    assert len(list((tmp_path / "out" / "pictures").iterdir())) == 10
+    assert (tmp_path / "out").stat().st_mode & 0o077 == 0, "pictures of patients"
+
+
+def test_no_patient_is_on_both_sides(tmp_path: Path) -> None:
+    made(tmp_path / "out", 8)
+    sides = [
+        {chat.facts["patient"] for chat in read_chats(tmp_path / "out" / f"{name}.jsonl")}
+        for name in ("train", "validation")
+    ]
+    assert all(sides)
+    assert not sides[0] & sides[1]
+
+
+def _lines(chats: Sequence[ChatRecord], folder: Path) -> list[str]:
+    return sorted(chat.line(folder) for chat in chats)
+
+
+def test_going_on_after_a_crash_makes_the_same(tmp_path: Path) -> None:
+    whole, torn = tmp_path / "whole", tmp_path / "torn"
+    made(whole)
+    collection = Collection(torn, settings_of("toy", "brush", EXPERT, 0.3))
+
+    def crash(kept: int, tried: int) -> None:
+        if tried == 5:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        make(targets(6, 7), Brush(), collection, EXPERT, held_out=0.3, tick=crash)
+    with (torn / "train.jsonl").open("a") as stream:
+        stream.write('{"id": "half a li')
+    again = Collection(torn, settings_of("toy", "brush", EXPERT, 0.3))
+    assert len(again.cases) == 2, "finished cases are not opened again"
+    make([one for one in targets(6, 7) if one.case not in again.cases], Brush(), again, EXPERT, held_out=0.3)
+    for name in ("train.jsonl", "validation.jsonl"):
+        assert _lines(list(read_chats(torn / name)), torn) == _lines(list(read_chats(whole / name)), whole)
+    assert json.loads((torn / "summary.json").read_text()) == json.loads((whole / "summary.json").read_text())
+
+
+def test_other_settings_do_not_go_on(tmp_path: Path) -> None:
+    made(tmp_path / "out", 2)
+    with pytest.raises(WrongUse, match=r"min_gain was 0\.01, is 0\.2"):
+        made(tmp_path / "out", 2, replace(EXPERT, min_gain=0.2))
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "letter.txt").write_text("mine")
+    with pytest.raises(WrongUse, match="something else"):
+        made(tmp_path / "other")
+
+
+def test_nothing_kept_says_why(tmp_path: Path) -> None:
+    collection = Collection(tmp_path / "out", settings_of("toy", "blind", EXPERT, 0.0))
+    with pytest.raises(DataError, match=r"no first prompt gained anything \(4\)"):
+        make(targets(2, 7), Blind(), collection, EXPERT, held_out=0.0)
+    with pytest.raises(DataError, match="there is no target"):
+        make([], Brush(), Collection(tmp_path / "none", settings_of("toy", "brush", EXPERT, 0.0)), EXPERT)
+
+
+def test_a_target_at_the_edge_has_a_box_on_the_grid() -> None:
+    truth = np.zeros((64, 64), dtype=bool)
+    truth[60:, 60:] = True
+    image = np.repeat(np.where(truth, 190, 60).astype(np.uint8)[..., None], 3, -1)
+    edge = Target("edge.png", "p", "disk", image, truth)
+    for seed in range(5):
+        demonstrate(edge, Brush(), replace(EXPERT, jitter=0.9), "hybrid", np.random.default_rng(seed), Reward())
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"ways": ()}, {"ways": ("boxes",)}, {"max_turns": 0}, {"min_iou": 1.5}, {"tremor": -1.0}, {"retries": -1}]
+)
+def test_wrong_settings_are_refused(wrong: dict[str, object]) -> None:
+    with pytest.raises(WrongUse):
+        Expert(**wrong)  # type: ignore[arg-type]
