@@ -110,6 +110,27 @@ def _subgroups(scores: Mapping[str, Any]) -> list[str]:
     return ["### Subgroups", "", *table(("attribute", "group", "cases", escaped(name)), rows)] if rows else []
 
 
+def external_sets(sets: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The section of figures on data of other places: the run's metric on each set, then what was noted of it.
+
+    Args:
+        sets: as `m3b.run.result.ExternalSet.to_dict` gives them.
+    """
+    if not sets:
+        return []
+    rows = [
+        (one["name"], one["cases"] or "-", "unknown" if one["patients"] is None else one["patients"],
+         (one.get("primary") or {}).get("name", "-"), _cell(one.get("primary") or {}),
+         number((one.get("primary") or {}).get("baseline")))
+        for one in sets
+    ]  # fmt: skip
+    notes = [f"- {escaped(one['name'])}: {escaped(' '.join(told))}" for one in sets
+             if (told := [text for text in (one["reason"] and f"not measured: {one['reason']}", *one["notes"]) if text])]  # fmt: skip
+    about = "Test sets of other places, which no agent and no training saw; measured by m3b like the test cases."
+    head = ("set", "cases", "patients", "metric", "value (95 % interval)", "image-blind baseline")
+    return ["### External test sets", "", about, "", *table(head, rows), *([*notes, ""] if notes else [])]
+
+
 def _cell(measure: Mapping[str, Any]) -> str:
     span = _span(measure)
     return number(measure.get("value")) + (f" ({span})" if span != "-" else "")
