@@ -179,10 +179,12 @@ def _line(item: dict[str, Any]) -> str:
     shown = f"{first} and {len(more)} more" if more else first
     if item.get("error"):
         return f"{shown}: not predicted: {item['error']}"
-    parts = []
+    parts = [f"OUT OF DISTRIBUTION: {item['why']}"] if item.get("out_of_distribution") else []
     if "probabilities" in item:
         values = ", ".join(f"{name} {value:.3f}" for name, value in item["probabilities"].items())
         parts.append(f"{', '.join(item['prediction']) or 'none'} ({values})")
+    if item.get("abstains"):
+        parts.append(f"abstains: {', '.join(item['prediction_set']) or 'no class'} at {item['set_level']:.0%}")
     if "value" in item:
         parts.append(number_told(item))
     if "volumes_ml" in item:
@@ -252,6 +254,8 @@ def _row(item: dict[str, Any]) -> dict[str, Any]:
     if "boxes" in item:
         row["boxes"] = len(item["boxes"])
     row |= {key: item[key] for key in ("anomaly_score", "findings", "impression") if key in item}
+    row |= {key: item[key] for key in ("out_of_distribution", "why", "abstains") if key in item}
+    row |= {"prediction_set": "|".join(item["prediction_set"])} if "prediction_set" in item else {}
     row |= _others(item)
     decided = item.get("prediction", "")
     text = decided if isinstance(decided, str) else "|".join(decided)

@@ -147,7 +147,7 @@ def _counted(details: Mapping[str, Any]) -> list[str]:
         for name, count in (details.get(key) or {}).items():
             if count:
                 found.append(f"{name}: {text} {count} of the test cases")
-    found += _agreement(details)
+    found += [*_agreement(details), *_doubts(details)]
     if isinstance(details.get("distinct"), int):
         found.append(f"{details['distinct']} different texts")
     if isinstance(details.get("baseline"), str):
@@ -165,6 +165,19 @@ def _agreement(details: Mapping[str, Any]) -> list[str]:
         told.append(
             f"{spans['promised']:.0%} intervals hold the true number in {spans['held']:.0%} of the test cases, "
             f"{number(spans.get('mean_width'))} wide on average"
+        )
+    return told
+
+
+def _doubts(details: Mapping[str, Any]) -> list[str]:
+    """How many test images were flagged as unlike the training ones, and how often prediction sets hold the truth."""
+    told, unlike, sets = [], details.get("out_of_distribution"), details.get("prediction_sets")
+    if isinstance(unlike, Mapping):
+        told.append(f"{unlike['flagged']} of {unlike['n']} test images are flagged as unlike the training images")
+    if isinstance(sets, Mapping) and sets.get("held") is not None:
+        told.append(
+            f"{sets['promised']:.0%} prediction sets hold {sets['held']:.0%} of the true labels of the test cases, with "
+            f"{sets['mean_size']:.2f} classes on average; the model abstains from {sets['abstained']} of {sets['n']}"
         )
     return told
 

@@ -21,6 +21,7 @@ from m3b.run.external_reading import FOLDER, read_cases
 from m3b.run.result import ExternalSet
 from m3b.tasks import Row, family
 from m3b.tasks.control import controlled
+from m3b.tasks.doubts import with_doubts_measured
 from m3b.tasks.external_inside import COMPARE, ToCompare
 from m3b.tasks.subgroups import with_subgroups
 from m3b.writing import replace_text
@@ -81,7 +82,7 @@ def _scores(rows: Sequence[Row], index: Index, metric: str, seed: int, trivial: 
     of_task = family(index.task)
     scores = of_task.score_all(rows, index, primary=metric, trivial=trivial, seed=seed)
     scores = with_subgroups(controlled(scores, rows, of_task), of_task, rows, index, seed=seed)
-    return replace(scores, patients_known=all(one.patient_known for one in index.test))
+    return replace(with_doubts_measured(scores, rows), patients_known=all(one.patient_known for one in index.test))
 
 
 def measured_again(run: Run, name: str, selection: Selection, seed: int) -> Scores:

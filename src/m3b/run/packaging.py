@@ -28,6 +28,7 @@ from m3b.run.folder import Run
 from m3b.run.result import ExternalSet
 from m3b.tasks import family
 from m3b.tasks.control import controlled
+from m3b.tasks.doubts import with_doubts_measured
 from m3b.tasks.subgroups import apart, with_subgroups
 from m3b.writing import replace_text
 
@@ -128,7 +129,7 @@ def measured_scores(run: Run, selection: Selection, seed: int, baseline: Baselin
     trivial = baseline(index.train, index.test, index, run.locked) if baseline else None
     scores = of_task.score_all(trial.rows, index, primary=selection.metric, trivial=trivial, seed=seed)
     scores = with_subgroups(controlled(scores, trial.rows, of_task), of_task, trial.rows, index, seed=seed)
-    return replace(scores, patients_known=index.patients_known)
+    return replace(with_doubts_measured(scores, trial.rows), patients_known=index.patients_known)
 
 
 def _verify(run: Run, model: TrainedModel) -> None:
