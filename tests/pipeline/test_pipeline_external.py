@@ -113,6 +113,7 @@ def test_the_figures_are_computed_once_more_by_verify(whole: Result, tmp_path: P
     assert changed == ["the figures on the external set north, computed once more"]
 
 
+@pytest.mark.slow
 def test_a_run_that_is_taken_up_measures_them_too(halfway_run: Path, places: dict[str, Path], tmp_path: Path) -> None:
     copied = copy_run(halfway_run, tmp_path / "copy")
     record = json.loads((copied / "run.json").read_text())
