@@ -86,7 +86,7 @@ def fit_look(looks: np.ndarray) -> dict[str, Any]:
     """Centre, scale and precision of (N, 14) looks, as JSON values."""
     centre = np.median(looks, axis=0)
     floor = np.full(looks.shape[1], 0.05)
-    floor[: len(PARTS)] = 0.05 * max(float(np.median(looks[:, len(PARTS) - 1] - looks[:, 0])), 1e-3)
+    floor[: len(PARTS)] = 0.05 * max(float(np.median(looks[:, len(PARTS) - 1] - looks[:, 0])), 0.02)
     scale = np.maximum.reduce([1.4826 * np.median(np.abs(looks - centre), axis=0), 0.3 * looks.std(axis=0), floor])
     return {
         "centre": _listed(centre),
@@ -102,7 +102,8 @@ def _precision(z: np.ndarray) -> np.ndarray:
 
 
 def _listed(values: np.ndarray) -> list[float]:
-    return [float(f"{value:.6g}") for value in values]
+    """Five decimals: longer numbers might look like the identifier of a patient."""
+    return [round(float(value), 5) for value in values]
 
 
 def fit_features(features: np.ndarray) -> dict[str, np.ndarray]:
@@ -119,7 +120,7 @@ def fit_features(features: np.ndarray) -> dict[str, np.ndarray]:
 
 def limited(held: Sequence[Mapping[str, float]]) -> dict[str, Any]:
     """What turns distances into a flag, of those of held-out cases by kind: the `typical` of each, the `limit`, the `rate`."""
-    typical = {kind: float(np.median([one[kind] for one in held])) or 1.0 for kind in held[0]}
+    typical = {kind: round(float(np.median([one[kind] for one in held])), 5) or 1.0 for kind in held[0]}
     worst = np.sort([max(one[kind] / typical[kind] for kind in one) for one in held])
     count = len(worst)
     place = int(np.ceil((count + 1) * (1 - RATE)))
