@@ -75,7 +75,7 @@ def truth(folder: Path) -> dict[str, NDArray[Any]]:
 PROMISE = Promise("segmentation", ("liver", "odd thing"), False, {"liver": 1, "odd thing": 5})
 
 
-@pytest.mark.parametrize(("name", "listed"), zip(ORIENTATIONS, (False, True, False, False), strict=True))
+@pytest.mark.parametrize(("name", "listed"), list(zip(ORIENTATIONS, (False, True, False, False), strict=True)))
 def test_masks_lie_on_the_instances_that_they_are_of(name: str, listed: bool, tmp_path: Path) -> None:
     place = series(tmp_path / "series", ORIENTATIONS[name])
     image: Any = tuple(str(file) for file in sorted(place.iterdir())) if listed else str(place)

@@ -165,10 +165,11 @@ def _overlays(found: list[Prediction], model: Model, folder: Path) -> dict[int, 
 
 def _dicom_can_be_written(paths: Sequence[Any], model: Model) -> None:
     """Raises WrongUse where it cannot; before anything is predicted."""
+    from m3b.models.answers import of as answers_of
     from m3b.models.dicom.writing import check_sources
 
-    if model.task == "report":
-        raise WrongUse("--dicom writes masks, classes and numbers; a report model answers in text.")
+    if not answers_of(model.task).as_dicom:
+        raise WrongUse(f"--dicom writes masks, classes and numbers; a {model.task} model answers in text.")
     check_sources(paths)
 
 
