@@ -245,6 +245,7 @@ PARSERS = ("nibabel", "pydicom", "SimpleITK", "PIL", "h5py", "openpyxl", "scipy.
 MAY_PARSE = (
     "data/", "tools/previews/", "tools/preview_files.py",  # asked by the reader process
     "models/overlays/", "models/examples.py", "models/finding.py", "models/contents.py",  # of `m3b predict`, and of a model's folder
+    "models/dicom/",  # of `m3b predict --dicom`, asked by the reader process
     "bench/", "interactive/", "teaching/",
 )  # fmt: skip
 """Where files of others are opened. `tests/reader/test_whole_run.py` holds that a run's own process loads none of these."""

@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 from pipeline_kit import PROJECT, actor, check_end, choice, play, say, script, write
 
-from m3b import Pipeline, load_model
+from m3b import Pipeline, load_model, verify
 from m3b.data.index import read_index
 from m3b.run.packaging import without_names
 from m3b.run.result import Result
@@ -144,6 +144,27 @@ def squares(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def elsewhere(folder: Path) -> tuple[Path, dict[str, Any]]:
+    """Twelve pictures of another place, whose masks write the square as 7 and something that the model does not know as 3;
+    and how they are read."""
+    random = np.random.default_rng(9)
+    folder.mkdir()
+    for number in range(12):
+        x, y = random.integers(2, 14, 2)
+        mask = np.zeros((24, 24), np.uint8)
+        mask[0, :5] = 3
+        mask[y : y + 8, x : x + 8] = 7
+        pixels = np.clip(random.normal(80, 12, (24, 24)) + (mask == 7) * 80, 0, 255).astype(np.uint8)
+        Image.fromarray(pixels).save(folder / f"q{number:02d}_ct.png")
+        Image.fromarray(mask).save(folder / f"q{number:02d}_seg.png")
+    return folder, {
+        "task": "segmentation",
+        "images": {"files": {"pattern": "q{id:number}_ct.png"}, "case": "{id}"},
+        "masks": {"files": {"pattern": "q{id:number}_seg.png"}, "case": "{id}", "classes": {"Square": 7, "ruler": 3}},
+        "patient": {"kind": "path", "value": "{id}"},
+    }
+
+
 def acts(**changes: Any) -> Any:
     chosen = {
         "selection": [choice("squares", task="segmentation", metric="dice")],
@@ -155,7 +176,23 @@ def acts(**changes: Any) -> Any:
 
 
 def run(squares: Path, out: Path, **changes: Any) -> Result:
-    return Pipeline(acts(**changes), data=[squares], out=out).run(REQUEST)
+    external = changes.pop("external", None)
+    return Pipeline(acts(**changes), data=[squares], out=out, external=external).run(REQUEST)
+
+
+def test_masks_of_other_numbers_are_brought_to_the_models_classes_by_name(squares: Path, tmp_path: Path) -> None:
+    result = run(squares, tmp_path / "run", external={"south": elsewhere(tmp_path / "south")})
+    south = result.external["south"]
+    assert south.measured, south.reason
+    assert south.primary is not None
+    assert south.primary.name == "dice"
+    assert south.primary.value > 0.85
+    assert (south.cases, south.patients) == (12, 12)
+    assert 0 < (south.primary.baseline or 0) < 0.8, "the mean shape of the training masks, in the model's numbers"
+    assert any("does not know (ruler)" in note for note in south.notes)
+    numbered = sorted((tmp_path / "run/locked/external/south/Datapath/numbered").iterdir())
+    assert set(np.unique(np.asarray(Image.open(numbered[0])))) == {0, 3}
+    assert {one.state for one in verify(tmp_path / "run").findings} == {"same"}
 
 
 def test_a_segmentation_from_request_to_model(squares: Path, tmp_path: Path) -> None:

@@ -6,7 +6,9 @@ import csv
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
+from PIL import Image
 from template_kit import Run, train_until_killed
 
 FAST = ("--minutes", "0.18", "--set", "device=cpu", "lr=0.003", "network.width=8")
@@ -36,6 +38,18 @@ def test_2d_from_data_to_prediction_in_a_clean_process(project: Path, run: Run, 
     assert "gone.png" in results[-1]["error"]
     assert [result["image"] for result in results[:-1]] == paths
     assert all(sum(result["probabilities"].values()) == pytest.approx(1) for result in results[:-1])
+    assert sum(result["out_of_distribution"] for result in results[:-1]) <= 2
+    rng = np.random.default_rng(0)
+    strange = {"noise": rng.integers(0, 255, (32, 32, 3)), "blank": np.full((32, 32), 90)}
+    for name, pixels in strange.items():
+        Image.fromarray(pixels.astype(np.uint8)).save(project / f"{name}.png")
+    odd = json.loads(run(str(moved / "predict.py"), "noise.png", "blank.png").stdout)
+    assert [one["out_of_distribution"] for one in odd] == [True, True], odd
+    assert odd[1]["why"].startswith("the image is blank")
+    known = json.loads((moved / "config.json").read_text())
+    assert known["familiar"]["typical"].keys() == {"look", "features"}
+    assert "20 are needed" in known["sets"]["unavailable"]
+    assert (moved / "familiar.safetensors").stat().st_size < 100_000, "means and spreads, and no image"
     code = f"import sys, json; sys.path.insert(0, {str(moved)!r}); from predict import predict; "
     code += f"print(json.dumps(predict({paths!r}, batch=1)))"
     single = json.loads(run("-c", code).stdout)

@@ -11,6 +11,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+from Utils.familiar_cases import learn
 from Utils.named import takes
 from Utils.start import held_out
 
@@ -35,6 +36,7 @@ CODE = (
     "extent",
     "unet",
     "volumes",
+    "familiar",
 )
 FEWSHOT = (
     "__init__",
@@ -101,6 +103,7 @@ def main(argv: list[str] | None = None) -> None:
         **calibration,
         "plan": plan,
         "held_out": held_out(),
+        **({"familiar": learn(plan)[0]} if engine == "patches" else {}),
     }
     (out / "config.json").write_text(json.dumps(config, indent=2) + "\n")
     (out / "requirements.txt").write_text(_requirements(plan.get("backbone", {}).get("format", "")))

@@ -33,6 +33,8 @@ CODE = (
     "residual",
     "tta",
     "answers",
+    "familiar",
+    "features",
 )
 REQUIREMENTS = ("torch", "monai", "numpy", "scipy", "safetensors", "pillow", "pydicom", "nibabel", "SimpleITK", "h5py")
 
@@ -56,6 +58,7 @@ def main(argv: list[str] | None = None) -> None:
         shutil.copy(Path(__file__).parent / "deliver" / name, out)
     names = [_copy_weights(file, out, number, len(weights)) for number, file in enumerate(weights)]
     config = make_config(plan, names)
+    config["familiar"] = keep_familiar(plan, weights, out)
     (out / "config.json").write_text(json.dumps(config, indent=2) + "\n")
     (out / "requirements.txt").write_text(_requirements(plan))
     (out / "README.md").write_text(_readme(plan, config))
@@ -79,6 +82,40 @@ def make_config(plan: dict[str, Any], weights: list[str]) -> dict[str, Any]:
         "plan": {**plan, "network": without_paths(plan["network"])},
         "held_out": held_out(),
     }
+
+
+def keep_familiar(plan: dict[str, Any], weights: list[Path], out: Path) -> dict[str, Any]:
+    """What training images look like, to the eye and to the networks; arrays go to familiar.safetensors."""
+    import numpy as np
+    import torch
+    from Model.network import build_model
+    from safetensors.torch import load_file, save_file
+    from Utils.familiar_cases import learn
+    from Utils.features import watched
+    from Utils.preprocess import preprocess
+
+    models = []
+    for file in weights:
+        model = build_model(plan, with_loss=False)
+        model.load_state_dict(load_file(str(file)))
+        models.append(model.eval())
+
+    def features(image: Any, name: str) -> list[np.ndarray]:
+        batch = torch.from_numpy(preprocess(image, plan, name))[None]
+        with torch.no_grad(), watched(models, len(plan["classes"])) as seen:
+            for model in models:
+                model(batch)
+        if not seen:
+            raise LookupError
+        return [one[0] for one in seen]
+
+    try:
+        told, arrays = learn(plan, features)
+    except LookupError:  # a network without a last linear layer
+        told, arrays = learn(plan)
+    if arrays:
+        save_file({name: torch.from_numpy(value) for name, value in arrays.items()}, str(out / "familiar.safetensors"))
+    return told
 
 
 def _copy_weights(file: Path, out: Path, number: int, count: int) -> str:

@@ -13,6 +13,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from Utils.familiar_cases import learn
 from Utils.named import takes
 from Utils.pretrained_trial import settled, start_card, start_lines, without_paths
 from Utils.start import held_out
@@ -46,7 +47,9 @@ def main(argv: list[str] | None = None) -> None:
         raise SystemExit(f"no finished training at {weights}: run train.py to its end first")
     for part in ("Utils", "Model"):
         (out / part).mkdir(parents=True, exist_ok=True)
-    for file in {file for name in ("preprocess", "residual", "calling", *STARTS) for file in needed_by(name)}:
+    for file in {
+        file for name in ("preprocess", "residual", "calling", "familiar", *STARTS) for file in needed_by(name)
+    }:
         shutil.copy(file, out / "Utils")
     for file in [*Path("Model").glob("*.py"), Path("Model/tokenizer.json")]:
         shutil.copy(file, out / "Model")
@@ -61,6 +64,7 @@ def main(argv: list[str] | None = None) -> None:
     config = {"task": "report", "classes": plan["classes"], "multi_label": True, "sections": plan["sections"]}
     config |= start_card(plan)
     config |= {"weights": ["model.safetensors"], "held_out": held_out()}
+    config |= {"familiar": learn(plan)[0]}
     config |= {"plan": {**plan, "network": without_paths(plan["network"])}}
     (out / "config.json").write_text(json.dumps(config, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     (out / "requirements.txt").write_text("\n".join(map(_pinned, needed)) + "\n")

@@ -11,6 +11,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+from Utils.familiar_cases import learn
 from Utils.named import takes
 from Utils.pretrained_trial import start_card, start_lines, without_paths
 from Utils.start import held_out
@@ -35,7 +36,7 @@ CODE = (
         "extent",
         "volumes",
     ),
-    *("calling", "losses", "unet", "windows", "scoring", "ordered", "sequence", "refine", "nnunet_steps"),
+    *("calling", "losses", "unet", "windows", "scoring", "ordered", "sequence", "refine", "nnunet_steps", "familiar"),
 )
 REQUIREMENTS = ["torch", "numpy", "scipy", "safetensors", "pillow", "pydicom", "nibabel", "SimpleITK", "h5py"]
 
@@ -70,6 +71,7 @@ def main(argv: list[str] | None = None) -> None:
         "weights": ["model.safetensors"],
         "validation": figures,
         "held_out": held_out(),
+        "familiar": learn(plan)[0],
     }
     nnunet = Path("Logout/model0/nnunet.json")
     if plan["engine"] == "nnunet":

@@ -37,6 +37,12 @@ def predict(
     overlay: Annotated[
         bool, typer.Option("--overlay", help="Draw each image with what was found, as PNG, into the folder.")
     ] = False,
+    dicom: Annotated[
+        bool,
+        typer.Option(
+            "--dicom", help="Of DICOM images: masks as DICOM SEG, classes and numbers as SR, into the folder."
+        ),
+    ] = False,
     force: Force = False,
     json: Json = False,
 ) -> None:
@@ -49,15 +55,18 @@ def predict(
     loaded = load_model(find_model(model))
     cases = named_cases(images, loaded.channels)
     _must_exist(path for case in cases for path in paths_of(case))
-    folder = _folder(out, loaded.task, overlay)
+    folder = _folder(out, loaded.task, overlay, dicom)
     if folder is not None:
-        spare([folder / name for name in (ANSWERS, "masks", "overlays")], force=force)
+        spare([folder / name for name in (ANSWERS, "masks", "overlays", "dicom")], force=force)
     elif out is not None:
         spare([out], force=force)
     paths = cases if loaded.channels else _images(images, loaded)
+    if dicom:
+        _dicom_can_be_written(paths, loaded)
     found = loaded.predict(paths, strict=False, out=folder)
+    objects = _objects(found, loaded, folder) if dicom and folder is not None else {}
     drawn = _overlays(found, loaded, folder) if overlay and folder is not None else {}
-    answers = [_entry(item, folder, drawn.get(number)) for number, item in enumerate(found)]
+    answers = [_entry(item, folder, drawn.get(number), objects.get(number)) for number, item in enumerate(found)]
     if folder is not None:
         _write(answers, folder / ANSWERS)
     elif out is not None:
@@ -78,7 +87,7 @@ def _must_exist(paths: Iterable[str]) -> None:
         raise WrongUse(f"There is no {missing[0]}" + (f" (and {len(missing) - 1} more)." if len(missing) > 1 else "."))
 
 
-def _folder(out: Path | None, task: str, overlay: bool) -> Path | None:
+def _folder(out: Path | None, task: str, overlay: bool, dicom: bool) -> Path | None:
     """The output folder, where `-o` names one and no file."""
     from m3b.models.answers import of as answers_of
 
@@ -94,6 +103,8 @@ def _folder(out: Path | None, task: str, overlay: bool) -> Path | None:
         raise WrongUse(f"A {task} model writes masks: name a folder for them with -o DIR.")
     if folder is None and overlay:
         raise WrongUse("--overlay draws pictures: name a folder for them with -o DIR.")
+    if folder is None and dicom:
+        raise WrongUse("--dicom writes DICOM objects: name a folder for them with -o DIR.")
     return folder
 
 
@@ -152,7 +163,31 @@ def _overlays(found: list[Prediction], model: Model, folder: Path) -> dict[int, 
     return drawn
 
 
-def _entry(item: Prediction, folder: Path | None, overlay: Path | None) -> dict[str, Any]:
+def _dicom_can_be_written(paths: Sequence[Any], model: Model) -> None:
+    """Raises WrongUse where it cannot; before anything is predicted."""
+    from m3b.models.answers import of as answers_of
+    from m3b.models.dicom.writing import check_sources
+
+    if not answers_of(model.task).as_dicom:
+        raise WrongUse(f"--dicom writes masks, classes and numbers; a {model.task} model answers in text.")
+    check_sources(paths)
+
+
+def _objects(found: list[Prediction], model: Model, folder: Path) -> dict[int, list[Path]]:
+    """DICOM objects by position, named after the model's title and the version of its measured files."""
+    from m3b.models import read_promise
+    from m3b.models.dicom.writing import write_dicom
+    from m3b.models.manifest import MANIFEST, sha256_of
+
+    title = next((line.removeprefix("# ") for line in model.card.splitlines() if line.startswith("# ")), model.task)
+    own = model.folder / MANIFEST
+    version = sha256_of(own)[:16] if own.is_file() else "0"
+    return write_dicom(found, read_promise(model.folder), title, version, folder / "dicom")
+
+
+def _entry(
+    item: Prediction, folder: Path | None, overlay: Path | None, objects: list[Path] | None = None
+) -> dict[str, Any]:
     """The answer as JSON; files count from the output folder, and are left out where there is none."""
     if folder is None:
         return replace(item, mask=None, masks={}, anomaly_map=None).to_dict()
@@ -165,6 +200,8 @@ def _entry(item: Prediction, folder: Path | None, overlay: Path | None) -> dict[
         answer["anomaly_map"] = _inside(item.anomaly_map, folder)
     if overlay is not None:
         answer["overlay"] = _inside(overlay, folder)
+    if objects:
+        answer["dicom"] = [_inside(file, folder) for file in objects]
     return answer
 
 
@@ -179,10 +216,12 @@ def _line(item: dict[str, Any]) -> str:
     shown = f"{first} and {len(more)} more" if more else first
     if item.get("error"):
         return f"{shown}: not predicted: {item['error']}"
-    parts = []
+    parts = [f"OUT OF DISTRIBUTION: {item['why']}"] if item.get("out_of_distribution") else []
     if "probabilities" in item:
         values = ", ".join(f"{name} {value:.3f}" for name, value in item["probabilities"].items())
         parts.append(f"{', '.join(item['prediction']) or 'none'} ({values})")
+    if item.get("abstains"):
+        parts.append(f"abstains: {', '.join(item['prediction_set']) or 'no class'} at {item['set_level']:.0%}")
     if "value" in item:
         parts.append(number_told(item))
     if "volumes_ml" in item:
@@ -216,14 +255,19 @@ def _others(item: dict[str, Any]) -> dict[str, Any]:
     """What the answers of a task family of one's own hold."""
     from m3b.models import Prediction
 
-    return {name: value for name, value in item.items() if name not in (*Prediction.__dataclass_fields__, "overlay")}
+    return {
+        name: value
+        for name, value in item.items()
+        if name not in (*Prediction.__dataclass_fields__, "overlay", "dicom")
+    }
 
 
 def _contents(answers: list[dict[str, Any]]) -> str:
     """What was written now; older files of other names stay."""
     masks = {file for item in answers for file in (item.get("mask"), *item.get("masks", {}).values()) if file}
     overlays = {item["overlay"] for item in answers if "overlay" in item}
-    counted = (("masks", len(masks)), ("overlays", len(overlays)))
+    objects = {file for item in answers for file in item.get("dicom", ())}
+    counted = (("masks", len(masks)), ("overlays", len(overlays)), ("dicom", len(objects)))
     return ", ".join([ANSWERS, *(f"{count} in {name}/" for name, count in counted if count)])
 
 
@@ -252,6 +296,8 @@ def _row(item: dict[str, Any]) -> dict[str, Any]:
     if "boxes" in item:
         row["boxes"] = len(item["boxes"])
     row |= {key: item[key] for key in ("anomaly_score", "findings", "impression") if key in item}
+    row |= {key: item[key] for key in ("out_of_distribution", "why", "abstains") if key in item}
+    row |= {"prediction_set": "|".join(item["prediction_set"])} if "prediction_set" in item else {}
     row |= _others(item)
     decided = item.get("prediction", "")
     text = decided if isinstance(decided, str) else "|".join(decided)

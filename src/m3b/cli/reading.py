@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 if TYPE_CHECKING:
+    from m3b.run.external import ExternalData
     from m3b.run.given import GivenReading
 
 PANEL = "How the data is read"
@@ -29,6 +31,17 @@ Split = Annotated[
         rich_help_panel=PANEL,
     ),
 ]
+External = Annotated[
+    list[str] | None,
+    typer.Option(help="NAME=DIR: a test set of another place; NAME=spec.json: its reading. Repeatable."),
+]
+
+
+def external(named: Sequence[str]) -> ExternalData:
+    """The external sets as `Pipeline` takes them. Raises WrongUse."""
+    from m3b.run.external import told_apart
+
+    return told_apart(named)
 
 
 def reading(

@@ -44,6 +44,7 @@ def run(
     data: Annotated[
         list[str] | None, typer.Option(help="A folder with raw data, or a data card in JSON. Repeatable.")
     ] = None,
+    external: given.External = None,
     out: Annotated[Path | None, typer.Option(help="The run folder. Default: a dated one below runs/.")] = None,
     max_actions: Annotated[int, typer.Option(help="Tool calls of all roles together.")] = 100,
     max_tokens: Annotated[int | None, typer.Option(help="Input over all requests, plus output.")] = None,
@@ -96,7 +97,7 @@ def run(
         roles="single" if single_agent else "four", reflect=not no_reflect, examples=not no_examples,
         debug=not no_debug, sandbox=sandbox, phi=phi, offline=offline, tools=tools,
         stream=sys.stderr.isatty() and not quiet if stream is None else stream, index=index,
-        confirm="weak" if confirm is None else confirm,
+        confirm="weak" if confirm is None else confirm, external=given.external(external or []),
         reading=given.reading(labels, image_column, label_column, patient_column, masks, classes, split),
     )  # fmt: skip
     _finish(_build(request, llm, data or [], out, options, quiet), as_json=json)

@@ -135,6 +135,7 @@ def result_lines(result: Result) -> list[str]:
         lines.append(f"test {measure_line(result.primary.to_dict())}")
     if result.tested_on:
         lines.append(f"measured on {result.tested_on}")
+    lines += [one.line for one in result.external.values()]
     if result.integrity:
         lines.append(f"integrity: {result.integrity}")
     lines.append(

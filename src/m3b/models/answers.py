@@ -196,6 +196,7 @@ class ReportAnswers(AnswerKind):
 
     needs_classes = False
     separate_images = True
+    as_dicom = False
     use = 'Each prediction is `{"image": ..., "findings": "...", "impression": "..."}`.'
     blind = "the best report that is the same for every image"
     exported = "Report generation from medical images"

@@ -110,6 +110,27 @@ def _subgroups(scores: Mapping[str, Any]) -> list[str]:
     return ["### Subgroups", "", *table(("attribute", "group", "cases", escaped(name)), rows)] if rows else []
 
 
+def external_sets(sets: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The section of figures on data of other places: the run's metric on each set, then what was noted of it.
+
+    Args:
+        sets: as `m3b.run.result.ExternalSet.to_dict` gives them.
+    """
+    if not sets:
+        return []
+    rows = [
+        (one["name"], one["cases"] or "-", "unknown" if one["patients"] is None else one["patients"],
+         (one.get("primary") or {}).get("name", "-"), _cell(one.get("primary") or {}),
+         number((one.get("primary") or {}).get("baseline")))
+        for one in sets
+    ]  # fmt: skip
+    notes = [f"- {escaped(one['name'])}: {escaped(' '.join(told))}" for one in sets
+             if (told := [text for text in (one["reason"] and f"not measured: {one['reason']}", *one["notes"]) if text])]  # fmt: skip
+    about = "Test sets of other places, which no agent and no training saw; measured by m3b like the test cases."
+    head = ("set", "cases", "patients", "metric", "value (95 % interval)", "image-blind baseline")
+    return ["### External test sets", "", about, "", *table(head, rows), *([*notes, ""] if notes else [])]
+
+
 def _cell(measure: Mapping[str, Any]) -> str:
     span = _span(measure)
     return number(measure.get("value")) + (f" ({span})" if span != "-" else "")
@@ -126,7 +147,7 @@ def _counted(details: Mapping[str, Any]) -> list[str]:
         for name, count in (details.get(key) or {}).items():
             if count:
                 found.append(f"{name}: {text} {count} of the test cases")
-    found += _agreement(details)
+    found += [*_agreement(details), *_doubts(details)]
     if isinstance(details.get("distinct"), int):
         found.append(f"{details['distinct']} different texts")
     if isinstance(details.get("baseline"), str):
@@ -144,6 +165,19 @@ def _agreement(details: Mapping[str, Any]) -> list[str]:
         told.append(
             f"{spans['promised']:.0%} intervals hold the true number in {spans['held']:.0%} of the test cases, "
             f"{number(spans.get('mean_width'))} wide on average"
+        )
+    return told
+
+
+def _doubts(details: Mapping[str, Any]) -> list[str]:
+    """How many test images were flagged as unlike the training ones, and how often prediction sets hold the truth."""
+    told, unlike, sets = [], details.get("out_of_distribution"), details.get("prediction_sets")
+    if isinstance(unlike, Mapping):
+        told.append(f"{unlike['flagged']} of {unlike['n']} test images are flagged as unlike the training images")
+    if isinstance(sets, Mapping) and sets.get("held") is not None:
+        told.append(
+            f"{sets['promised']:.0%} prediction sets hold {sets['held']:.0%} of the true labels of the test cases, with "
+            f"{sets['mean_size']:.2f} classes on average; the model abstains from {sets['abstained']} of {sets['n']}"
         )
     return told
 

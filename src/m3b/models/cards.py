@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from m3b.writing import replace_text
 
-from .card_figures import answers_of, escaped, measured, table, worth
+from .card_figures import answers_of, escaped, external_sets, measured, table, worth
 from .manifest import MANIFEST, hashes_of
 
 _LIMITS = (
@@ -101,12 +101,13 @@ def write_model_card(folder: Path, info: Mapping[str, Any]) -> Path:
         info: any of `title`, `summary`, `request`, `task`, `data`, `patients`, `classes`, `channels`, `network`, `training`,
             `integrity`, `seed`, `made` (text, list or mapping), `split` ({split: {class: cases}}), `scores`
             (`Scores.to_dict()`), `acceptable` ([low, high or None]), `verdict` (text), `limits` (list of text),
-            `less_is_better` (names of metrics).
+            `less_is_better` (names of metrics), `external` (list of `ExternalSet.to_dict()`).
     """
     lines = [f"# {escaped(info.get('title') or 'A model made by m3b')}", ""]
     if info.get("summary"):
         lines += [escaped(info["summary"]), ""]
     lines += _facts(info) + _split(info) + measured(info.get("scores") or {}, info.get("less_is_better") or ())
+    lines += external_sets(info.get("external") or ())
     if info.get("acceptable"):
         low, high = info["acceptable"]
         lines += [f"Acceptable range: {low:g} to {high:g}." if high is not None else f"Acceptable from {low:g}.", ""]

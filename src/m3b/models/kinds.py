@@ -28,6 +28,7 @@ class AnswerKind(ABC):
         blind: what the best answer is that never looks at an image, as the model card says it.
         exported: what the model does, as the metadata of an exported bundle say it.
         patches: whether the network sees parts of an image.
+        as_dicom: whether answers can be masks, classes or numbers in DICOM objects.
     """
 
     takes_masks: bool = False
@@ -38,6 +39,7 @@ class AnswerKind(ABC):
     blind: str = "the best answer that is the same for every image"
     exported: str = "Medical images"
     patches: bool = False
+    as_dicom: bool = True
 
     @abstractmethod
     def parse(self, where: str, item: Item, promise: Promise, folder: Path | None) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from m3b.data.records import Reference, frozen, plain
 from m3b.errors import ModelError
 
 from .answers import of
+from .doubts import doubts_of
 from .kinds import AnswerKind
 from .predictions import Prediction, Promise
 
@@ -102,4 +103,4 @@ def _entry(
         )
     if item.get("error"):
         return Prediction(image, error=str(item["error"])[:500])
-    return Prediction(image, **kind.parse(where, item, promise, folder))
+    return Prediction(image, **kind.parse(where, item, promise, folder), **doubts_of(where, item, promise))

@@ -48,6 +48,11 @@ class Prediction:
         volumes_ml: segmentation: class -> millilitres, None where the spacing is unknown.
         findings: report.
         impression: report.
+        out_of_distribution: whether the image is unlike those that the model learnt from; None where the model cannot say.
+        why: what makes it so.
+        prediction_set: the classes that cannot be ruled out (conformal prediction); None where the model gives no such set.
+        set_level: the share of images like the training ones whose true class is in such a set.
+        abstains: whether that set is another than the decision, so that the model had better not decide.
         extra: what the answers of a task family of one's own hold, as JSON values by key.
     """
 
@@ -64,6 +69,11 @@ class Prediction:
     findings: str | None = None
     impression: str | None = None
     extra: Mapping[str, Any] = field(default_factory=dict)
+    out_of_distribution: bool | None = None
+    why: str = ""
+    prediction_set: tuple[str, ...] | None = None
+    set_level: float | None = None
+    abstains: bool | None = None
 
     def __repr__(self) -> str:
         return f"<Prediction {file_name(paths_of(self.image))}: {'; '.join(self._parts()) or 'nothing'}>"
@@ -72,6 +82,8 @@ class Prediction:
         rows = [
             ("error", self.error), ("decision", ", ".join(self.prediction)),
             *((name, f"{value:.3f}") for name, value in self.probabilities.items()),
+            ("cannot be ruled out", ", ".join(self.prediction_set or ())),
+            ("out of distribution", self.why if self.out_of_distribution else ""),
             ("mask", self.mask), *((f"mask of {name}", file) for name, file in self.masks.items()),
             *((f"{name}, ml", "unknown" if value is None else f"{value:.1f}") for name, value in self.volumes_ml.items()),
             *((f"box {n}", str(box)) for n, box in enumerate(self.boxes or (), 1)),
@@ -85,8 +97,9 @@ class Prediction:
         """What the answer is, each part short; of many classes the likeliest."""
         if self.error:
             return [f"error: {short(self.error)}"]
+        unlike = [f"OUT OF DISTRIBUTION, {short(self.why)}"] if self.out_of_distribution else []
         likely = sorted(self.probabilities.items(), key=lambda item: -item[1])[:SHOWN]
-        parts = [", ".join(self.prediction) or "none of the classes"] if self.probabilities else []
+        parts = unlike + ([", ".join(self.prediction) or "none of the classes"] if self.probabilities else [])
         parts += [", ".join(f"{name} {value:.3f}" for name, value in likely)] if likely else []
         parts += [f"mask {short(self.mask)}"] if self.mask is not None else []
         parts += [f"masks of {short(', '.join(self.masks))}"] if self.masks else []
@@ -98,6 +111,21 @@ class Prediction:
         parts += [f"{name} {short(value)}" for name, value in self.extra.items()]
         return [*parts, *([f'"{short(self.text)}"'] if self.text else [])]
 
+    def _doubts(self) -> dict[str, Any]:
+        """What the model says of how far to trust it, as JSON values; only what is set."""
+        told: dict[str, Any] = {}
+        if self.out_of_distribution is not None:
+            told["out_of_distribution"] = self.out_of_distribution
+        if self.why:
+            told["why"] = self.why
+        if self.prediction_set is not None:
+            told |= {
+                "prediction_set": list(self.prediction_set),
+                "set_level": self.set_level,
+                "abstains": self.abstains,
+            }
+        return told
+
     @property
     def text(self) -> str:
         """Findings and impression as one text; empty for other tasks."""
@@ -108,7 +136,7 @@ class Prediction:
         image = plain(self.image)
         if self.error:
             return {"image": image, "error": self.error}
-        answer: dict[str, Any] = {"image": image, **self.extra}
+        answer: dict[str, Any] = {"image": image, **self.extra, **self._doubts()}
         if self.probabilities:
             answer |= {"probabilities": dict(self.probabilities), "prediction": list(self.prediction)}
         if self.mask is not None:

@@ -53,6 +53,27 @@ def subgroups_part(scores: dict[str, Any]) -> Html:
     return section_part("Subgroups", note, table(head, rows))
 
 
+def external_part(result: dict[str, Any]) -> Html:
+    """The run's metric on test sets of other places, or why one was not measured."""
+    rows: list[list[Child]] = []
+    for name, one in as_dict(result.get("external")).items():
+        made = as_dict(one)
+        measure = as_dict(made.get("primary"))
+        whom = "unknown" if made.get("patients") is None else count(made.get("patients"))
+        told = _cell(measure) if measure else f"not measured: {brief(made.get('reason'), 400)}"
+        notes = brief(" ".join(map(str, as_list(made.get("notes")))), 600)
+        rows.append(
+            [brief(name, 60), count(made.get("cases")) if measure else "–", whom if measure else "–", told, notes]
+        )
+    if not rows:
+        return Html("")
+    primary = as_dict(result.get("primary")).get("name", "")
+    note = tag("p", "Test sets of other places, which no agent and no training saw.", class_="quiet")
+    return section_part(
+        "External test sets", note, table(("Set", "Cases", "Patients", metric_name(primary), "Notes"), rows)
+    )
+
+
 def details_part(scores: dict[str, Any]) -> Html:
     """Lesions found and missed, labels missed or invented, sensitivities of the FROC, different texts."""
     details = as_dict(scores.get("details"))

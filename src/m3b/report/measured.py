@@ -10,7 +10,7 @@ from m3b.metrics.table import unbounded
 from .agreement import agreement_charts, agreement_words
 from .charts import SERIES, calibration_chart, gauge, legend, roc_chart
 from .gather import RunFiles, as_dict, as_list, number
-from .labels import details_part, labels_part, subgroups_part
+from .labels import details_part, external_part, labels_part, subgroups_part
 from .markup import Child, Html, join, section, table, tag
 from .words import count, figure, metric_name, span
 
@@ -96,6 +96,7 @@ def measured_section(files: RunFiles) -> Html:
         charts,
         *(tag("p", line) for line in agreement_words(scores)),
         labels_part(scores) or _classes(scores),
+        external_part(files.result),
         subgroups_part(scores),
         details_part(scores),
     )

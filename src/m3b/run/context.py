@@ -37,6 +37,7 @@ from m3b.workspace import Workspace
 
 if TYPE_CHECKING:
     from m3b.data.spec.given import Given
+    from m3b.run.external import ExternalSource
     from m3b.run.sequence import Stages
 
 A = TypeVar("A")
@@ -54,6 +55,7 @@ class RunContext:
         own: tools and checks of the user's.
         given: what the user said of how the data is to be read.
         stages: what is worked on, in this order.
+        external: test sets of other places, measured at the end; nothing else looks at them.
         fsync: whether each event waits for the disk.
     """
 
@@ -69,6 +71,7 @@ class RunContext:
     cancel: threading.Event = field(default_factory=threading.Event)
     given: Given | None = None
     stages: Stages = ()
+    external: tuple[ExternalSource, ...] = ()
     fsync: bool = True
 
     def __post_init__(self) -> None:

@@ -143,4 +143,5 @@ def _with_model(record: Mapping[str, Any], state: History, run: Run, made: Deliv
         integrity=made.integrity,
         model_dir=str(run.model),
         patients=made.scores.n_patients if made.scores.patients_known else None,
+        external=dict(made.external),
     )

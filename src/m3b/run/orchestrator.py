@@ -16,6 +16,7 @@ from m3b.events import ModelDelivered, Noted, Output, StageBegun
 from m3b.models.manifest import MANIFEST, hashes_of, sha256_of
 from m3b.run.confirming import confirm
 from m3b.run.context import RunContext
+from m3b.run.external_sets import measure_sets
 from m3b.run.packaging import Delivered, deliver
 from m3b.run.performing import Performer
 from m3b.run.stages import IndexStage, SelectionStage, Stage
@@ -63,6 +64,7 @@ def _deliver(run: RunContext) -> Delivered:
     run.emit(StageBegun("measuring and delivering the model"))
     run.tools.close()
     data = run.made(DataIndex)
+    external = measure_sets(run)
     label = run.inspector.label(data, run.card)
     facts = {
         "request": run.request,
@@ -81,6 +83,7 @@ def _deliver(run: RunContext) -> Delivered:
         facts=facts,
         baseline=run.executor.baseline,
         journal={"lines": run.journal.lines, "head": run.journal.head},
+        external=external,
     )
     own = sha256_of(run.folder.model / MANIFEST)
     run.emit(ModelDelivered({**hashes_of(run.folder.model), MANIFEST: own}))

@@ -9,7 +9,7 @@ import re
 import shutil
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -25,8 +25,10 @@ from m3b.metrics.table import table
 from m3b.models import freeze, write_metrics, write_model_card, write_provenance
 from m3b.models.manifest import changes
 from m3b.run.folder import Run
+from m3b.run.result import ExternalSet
 from m3b.tasks import family
 from m3b.tasks.control import controlled
+from m3b.tasks.doubts import with_doubts_measured
 from m3b.tasks.subgroups import apart, with_subgroups
 from m3b.writing import replace_text
 
@@ -42,6 +44,7 @@ class Delivered:
     scores: Scores
     integrity: str
     acceptable: tuple[float, float | None] | None
+    external: Mapping[str, ExternalSet] = field(default_factory=dict)
 
     def primary(self) -> dict[str, Any]:
         acceptable = None if self.acceptable is None else list(self.acceptable)
@@ -80,6 +83,7 @@ def deliver(
     facts: Mapping[str, Any],
     baseline: Baseline,
     journal: Mapping[str, Any] = MappingProxyType({}),
+    external: Mapping[str, ExternalSet] = MappingProxyType({}),
 ) -> Delivered:
     """Score the stored predictions, decide, and write `model/` with model card, metrics and provenance.
 
@@ -87,6 +91,7 @@ def deliver(
         facts: `request`, `llm`, `options`, `seed` and `run` for the model card and the provenance.
         baseline: makes the best answer that looks at no image.
         journal: how far the journal had come, `lines` and `head`, for provenance.json.
+        external: the figures on external sets, by name; no verdict rests on them.
 
     Raises:
         Failed: the model or its answers are not those that were measured.
@@ -96,12 +101,14 @@ def deliver(
     acceptable = acceptable_range(card, selection)
     verdict = judge(scores, acceptable)
     reason = verdict.reason if integrity == CLEAN else f"The run was tampered with: {integrity}. {verdict.reason}"
-    delivered = Delivered(verdict.ok and integrity == CLEAN, reason, scores, integrity, acceptable)
+    delivered = Delivered(verdict.ok and integrity == CLEAN, reason, scores, integrity, acceptable, external)
     replace_text(run.locked / "scores.json", json.dumps(scores.to_dict(), indent=1))
     _copy(run, model)
-    write_metrics(run.model, scores)
+    sets = [_without_names(one) for one in external.values()]
+    write_metrics(run.model, {**scores.to_dict(), "external": sets} if sets else scores)
     about = _card_info(delivered, selection, card, data, model, facts) | {
-        "channels": list(read_index(run.locked, selection.task).channels)
+        "channels": list(read_index(run.locked, selection.task).channels),
+        "external": sets,
     }
     write_model_card(run.model, about)
     write_provenance(run.model, {**_provenance(selection, card, data, integrity, facts), "journal": dict(journal)})
@@ -122,7 +129,7 @@ def measured_scores(run: Run, selection: Selection, seed: int, baseline: Baselin
     trivial = baseline(index.train, index.test, index, run.locked) if baseline else None
     scores = of_task.score_all(trial.rows, index, primary=selection.metric, trivial=trivial, seed=seed)
     scores = with_subgroups(controlled(scores, trial.rows, of_task), of_task, trial.rows, index, seed=seed)
-    return replace(scores, patients_known=index.patients_known)
+    return replace(with_doubts_measured(scores, trial.rows), patients_known=index.patients_known)
 
 
 def _verify(run: Run, model: TrainedModel) -> None:
@@ -185,6 +192,11 @@ def _card_info(
         "verdict": ("accepted: " if delivered.ok else "NOT accepted: ") + delivered.reason,
         "limits": limits,
     }
+
+
+def _without_names(one: ExternalSet) -> dict[str, Any]:
+    """As the deliverable tells it, whose readers need no name of a file."""
+    return replace(one, reason=without_names(one.reason), notes=tuple(map(without_names, one.notes))).to_dict()
 
 
 def without_names(note: str) -> str:

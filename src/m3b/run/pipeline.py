@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack, cast
 
 from m3b.errors import WrongUse
 from m3b.run.extensions import OwnCheck, OwnTool, add_metrics, own
+from m3b.run.external import external_of
 from m3b.run.folder import Run
 from m3b.run.inputs import (
     Model,
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from m3b.data.spec.model import IndexSpec
     from m3b.events import Event
     from m3b.run.context import RunContext
+    from m3b.run.external import ExternalData
     from m3b.run.given import GivenReading
     from m3b.run.handle import RunHandle
     from m3b.run.looking import FolderLook
@@ -69,10 +71,10 @@ class Pipeline:
         stages: all stages in their order: names of m3b's own roles, and `m3b.Stage` objects; None for m3b's four.
         metrics: `m3b.Metric` objects; they are known in this process from then on.
         templates: training projects of your own, as for `Workspace`.
-        index: a reading of the data folder (`m3b.data.spec.model.IndexSpec`, its values, or a JSON file) that stands: m3b
-            makes the index from it.
+        index: a reading of the data folder (`IndexSpec`, its values, or a JSON file) that stands: m3b makes the index from it.
         reading: parts of one that narrow what m3b proposes: `labels`, `image_column`, `label_column`, `patient_column`,
             `masks`, `classes`, `split`; see `m3b.data.spec.given.Given`.
+        external: name -> folder of a test set of another place, or (folder, its reading): see `Result.external`.
         options: see `Options`; single ones can be given by name instead, e.g. `train_minutes=20`.
 
     Raises:
@@ -98,6 +100,7 @@ class Pipeline:
         templates: str | Path | None = None,
         index: str | Path | Mapping[str, Any] | IndexSpec | None = None,
         reading: GivenReading | None = None,
+        external: ExternalData | None = None,
         options: Options | None = None,
         **single_options: Unpack[SingleOptions],
     ) -> None:
@@ -113,12 +116,11 @@ class Pipeline:
         self.own = own(() if isinstance(tools, str) else tools, checks or {}, metrics, names_of(self.stages))
         self.llms = connect_of(llm, self.options.tools, fallback, self.options.offline, names_of(self.stages))
         check_told(self.stages, self.workspace, self.llms, self.own)
-        self.given = given_of(index, reading)
+        self.given, self.external = given_of(index, reading), external_of(external)
         self.out = Path(out) if out is not None else None
         self.ask, self.approve, self.on_event = ask, approve, on_event
-        self._lock, self._cancelled = threading.Lock(), False
+        self._lock, self._cancelled, self._calls = threading.Lock(), False, 0
         self._at_work: set[RunHandle] = set()
-        self._calls = 0
 
     def run(self, request: str, *, out: str | Path | None = None) -> Result:
         """Work until there is a model, or a reason why there is none. Ctrl-C ends it as `cancelled`.
@@ -235,7 +237,7 @@ class Pipeline:
             llm or record["llm"], workspace=workspace or workspace_of(record), out=place.folder, tools=tools,
             checks=checks, metrics=metrics, stages=stages, options=options,
             index=given.pop("index", None), reading=cast("GivenReading", given),
-            **hooks,
+            external=record.get("external"), **hooks,
         )  # fmt: skip
         return pipeline._again(place, record).work()
 
@@ -266,7 +268,7 @@ class Pipeline:
         place = Path(out) if out is not None else self.out
         cards = list(self.workspace.cards.values())
         check_request(request, cards)
-        check_places(cards, place)
+        check_places(cards, place, self.external)
         sandbox, given, workspace = choose(self.options.sandbox), self.given, self.workspace
         if given is not None:
             from m3b.run.given import settled
@@ -274,9 +276,8 @@ class Pipeline:
             given, settled_cards = settled(given, workspace.cards, sandbox)
             workspace = workspace.with_cards(settled_cards)
         run = Run.create(place)
-        record = new_record(
-            run, request, self.options, self.llms, workspace, sandbox, self.own, given, names_of(self.stages)
-        )
+        record = new_record(run, request, self.options, self.llms, workspace, sandbox, self.own, given,
+                            names_of(self.stages), self.external)  # fmt: skip
         run.lock()
         return self._handle(run, record, None, workspace, sandbox, given, on_event)
 
@@ -321,7 +322,7 @@ class Pipeline:
             def opened(history: History) -> RunContext:
                 return RunContext(
                     run, record["request"], self.options, workspace, self.llms, sandbox, history, hooks, self.own,
-                    cancel, given, fresh(self.stages),
+                    cancel, given, fresh(self.stages), self.external,
                 )  # fmt: skip
 
             return execute(run, record, state or History(), opened)

@@ -12,6 +12,7 @@ from pathlib import Path
 from m3b.data.cards import Card
 from m3b.errors import WrongUse
 from m3b.llm.rules.words import STOP, of_images, plain, words
+from m3b.run.external import ExternalSource, check_external
 from m3b.run.folder import runs_root
 
 SUBJECTS = (
@@ -27,8 +28,10 @@ _BEGIN = _OPEN + _MORE
 """How a clause begins that orders something, in texts without accents."""
 
 
-def check_places(cards: Iterable[Card], out: Path | None) -> None:
-    """Raises WrongUse where run folder and data would lie in each other: scripts may write to the one only."""
+def check_places(cards: Iterable[Card], out: Path | None, external: Iterable[ExternalSource] = ()) -> None:
+    """Raises WrongUse where run folder and data would lie in each other: scripts may write to the one only. So do external
+    sets, which training must not see."""
+    check_external(external, cards, out)
     place = (out if out is not None else runs_root()).expanduser().absolute().resolve()
     whose = f"The run folder {out}" if out is not None else f"The folder for runs, {place},"
     for card in cards:

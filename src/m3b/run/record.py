@@ -13,6 +13,7 @@ from m3b.journal import FORMAT
 from m3b.llm import LLM
 from m3b.llm.base import spec_of
 from m3b.run.extensions import Own
+from m3b.run.external import ExternalSource, recorded
 from m3b.run.folder import Run
 from m3b.run.options import Options
 from m3b.sandbox import Sandbox
@@ -32,6 +33,7 @@ def new_record(
     own: Own,
     given: Given | None,
     stages: Sequence[str],
+    external: Sequence[ExternalSource] = (),
 ) -> dict[str, Any]:
     """What run.json holds when a run begins."""
     from m3b.run.packaging import versions  # brings numpy along
@@ -56,6 +58,7 @@ def new_record(
         "own": own.named(),
         "stages": list(stages),
         "given": given.model_dump(mode="json", exclude_defaults=True) if given is not None else {},
+        "external": recorded(external),
         "sandbox": {"name": sandbox.name, "level": sandbox.level},
         "versions": versions(),
         "seed": options.seed,

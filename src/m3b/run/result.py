@@ -15,6 +15,56 @@ FINAL: tuple[Status, ...] = ("completed", "below_range", "no_dataset", "rejected
 """Statuses that `resume` gives back as they are: going on would not change them. It takes the others up again."""
 
 
+@dataclass(frozen=True)
+class ExternalSet:
+    """A test set of another place, or why it was not measured.
+
+    Args:
+        name: as the user named it.
+        reason: why there is no figure; empty where there is one.
+        primary: the run's own metric on its cases.
+        metrics: every metric by name, as `Measure.to_dict` gives it.
+        cases: that were measured.
+        patients: whose they are; None where nobody knows.
+        grouped_by: as of `Result`.
+        notes: what was read, renamed and left out.
+    """
+
+    name: str
+    reason: str = ""
+    primary: Measure | None = None
+    metrics: dict[str, Any] = field(default_factory=dict)
+    cases: int = 0
+    patients: int | None = None
+    patients_known: bool = False
+    grouped_by: str = ""
+    notes: tuple[str, ...] = ()
+
+    @property
+    def measured(self) -> bool:
+        return self.primary is not None
+
+    @property
+    def line(self) -> str:
+        """For people: the figure and whom it rests on, or why there is none."""
+        if self.primary is None:
+            return f"external {self.name}: not measured. {self.reason}"
+        whom = f"{self.patients} patients" if self.patients is not None else "patients unknown"
+        told = figure(self.primary.to_dict(), baseline=True) or f"{self.primary.name} is undefined on these cases"
+        return f"external {self.name}: {told}; {self.cases} cases, {whom}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON values."""
+        return {**asdict(self), "primary": self.primary and self.primary.to_dict(), "notes": list(self.notes)}
+
+    @classmethod
+    def from_dict(cls, raw: dict[str, Any]) -> ExternalSet:
+        """Undoes `to_dict`; keys of other versions are left out."""
+        known = {key: value for key, value in raw.items() if key in cls.__dataclass_fields__}
+        known["primary"] = Measure.from_dict(raw["primary"]) if raw.get("primary") else None
+        return cls(**{**known, "notes": tuple(raw.get("notes") or ())})
+
+
 @dataclass(frozen=True, repr=False)
 class Result:
     """The end of a run; `status` is one of `STATUSES`, and never `completed` on an agent's word.
@@ -31,6 +81,7 @@ class Result:
         patients_known: whether the data says whose each image is; None before an index was accepted. If not, images of
             one person may lie on both sides of the split, and the figure may be too high for that.
         grouped_by: in words what keeps images together on one side, such as a column or a part of the file names.
+        external: the figures on the external test sets that were given, by name.
     """
 
     status: Status
@@ -50,6 +101,7 @@ class Result:
     patients: int | None = None
     patients_known: bool | None = None
     grouped_by: str = ""
+    external: dict[str, ExternalSet] = field(default_factory=dict)
 
     @property
     def ok(self) -> bool:
@@ -74,6 +126,7 @@ class Result:
         rows = [
             ("reason", self.reason), ("request", self.request), ("data", self.data_card), ("task", self.task),
             ("test figure", figure(self._primary())), ("measured on", self.tested_on),
+            *((f"external {name}", one.line.partition(": ")[2]) for name, one in self.external.items()),
             ("integrity", self.integrity), ("model", self.model_dir),
             ("report", self.report), ("run", self.run_dir),
         ]  # fmt: skip
@@ -82,6 +135,7 @@ class Result:
     def to_json(self) -> dict[str, Any]:
         """JSON values; `acceptable` stands in `primary`."""
         raw = {**asdict(self), "primary": self._primary()}
+        raw["external"] = {name: one.to_dict() for name, one in self.external.items()}
         del raw["acceptable"]
         return raw
 
@@ -98,4 +152,5 @@ class Result:
             known["primary"] = Measure.from_dict(primary)
             if bounds := primary.get("acceptable"):
                 known["acceptable"] = (bounds[0], bounds[1])
+        known["external"] = {name: ExternalSet.from_dict(one) for name, one in (raw.get("external") or {}).items()}
         return cls(**known)

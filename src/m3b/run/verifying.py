@@ -22,7 +22,9 @@ from m3b.data.index import read_index
 from m3b.errors import M3bError, WrongUse
 from m3b.events import Event, ModelDelivered, RunEnded
 from m3b.journal import JournalError, digest, read_journal
+from m3b.metrics import Scores
 from m3b.models.manifest import FREE, MANIFEST, changes, sha256_of
+from m3b.run.external_sets import measured_again
 from m3b.run.folder import MODEL, Run
 from m3b.run.packaging import PREDICTIONS, measured_scores
 from m3b.run.state import History
@@ -196,14 +198,26 @@ def _figures(run: Run, selection: Selection, data: DataIndex, events: list[Event
     except (M3bError, OSError, ValueError, KeyError, TypeError) as error:
         yield Comparison(what, "changed", f"they cannot be computed: {error}")
         return
+    yield _compared(what, scores, ended[-1]["metrics"])
+    for name, one in (ended[-1].get("external") or {}).items():
+        if not one.get("primary"):
+            continue
+        what = f"the figures on the external set {name}, computed once more"
+        try:
+            scores = measured_again(run, name, selection, seed)
+        except (M3bError, OSError, ValueError, KeyError, TypeError) as error:
+            yield Comparison(what, "changed", f"they cannot be computed: {error}")
+            continue
+        yield _compared(what, scores, one["metrics"])
+
+
+def _compared(what: str, scores: Scores, told: Mapping[str, Any]) -> Comparison:
     now = json.loads(json.dumps({name: measure.to_dict() for name, measure in scores.metrics.items()}))
-    told = ended[-1]["metrics"]
     differ = [name for name in sorted(told) if name in now and _figure(now[name]) != _figure(told[name])]
     own = [name for name in sorted(told) if name not in now]
     if own and not differ:
-        yield Comparison(what, "unknown", f"{', '.join(own)}: metrics of the user's own; the others are the same")
-        return
-    yield _finding(what, [f"{name} differs" for name in differ])
+        return Comparison(what, "unknown", f"{', '.join(own)}: metrics of the user's own; the others are the same")
+    return _finding(what, [f"{name} differs" for name in differ])
 
 
 def _figure(measure: Mapping[str, Any]) -> list[Any]:

@@ -17,6 +17,7 @@ from m3b.models.staging import Staged
 from m3b.plugins import installed
 from m3b.reader import Reader, Request
 from m3b.tasks import Row, family
+from m3b.tasks.doubts import with_doubts
 
 STAGING_S = 600.0
 MEASURING_S = 600.0
@@ -95,7 +96,8 @@ def guess(asked: ToGuess) -> Any:
 
 def _measure(records: Sequence[Record], answers: Sequence[Prediction], index: Index, base: Path) -> list[Row]:
     of_task = family(index.task)
-    return [of_task.measure(record, answer, index, base) for record, answer in zip(records, answers, strict=True)]
+    pairs = zip(records, answers, strict=True)
+    return [with_doubts(of_task.measure(record, answer, index, base), record, answer) for record, answer in pairs]
 
 
 def measured(

@@ -3,8 +3,9 @@
     python predict.py IMAGE... [--list FILE.json] [-o OUT.json] [--masks DIR] [--batch N]
 
 Each prediction: {"image", "boxes": [{"label", "box", "score"}], "anomaly_score": 0..1}, with a model trained on masks
-also "masks": {class: path relative to OUT's folder}, written into DIR (default: `masks` beside OUT). An image that cannot
-be read gives {"image", "error"}; the others are finished and the exit code is 1.
+also "masks": {class: path relative to OUT's folder}, written into DIR (default: `masks` beside OUT). With each
+"out_of_distribution": whether the image is unlike those that the model learnt from, and then "why". An image that cannot be read
+gives {"image", "error"}; the others are finished and the exit code is 1.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from Model.inference import find_boxes, mask_probabilities, to_grid
 from Model.network import build_model
 from Utils.boxes import apply_logistic, image_score
 from Utils.calling import ImagePath, answer_each, plain, read_call, write_answers
+from Utils.familiar import judged
 from Utils.formats import Image
 from Utils.images import read_image
 from Utils.lesions import drop_small, lesion_boxes
@@ -79,7 +81,7 @@ def _boxes(path: ImagePath, batch: int) -> dict[str, Any]:
             corners = _to_file(box * np.concatenate([share, share]), path, int(config["plan"]["dims"]))
             found.append({"label": config["classes"][int(label)], "box": corners, "score": round(float(chance), 5)})
     score = apply_logistic(np.array([image_score(chances)]), config["image_calibration"])[0]
-    return {"boxes": found, "anomaly_score": round(float(score), 6)}
+    return {"boxes": found, "anomaly_score": round(float(score), 6), **judged(image.array, config.get("familiar"))}
 
 
 def _share(image: Image, size: Sequence[int]) -> np.ndarray:
@@ -118,7 +120,12 @@ def _masks(path: ImagePath, batch: int, stem: Path, beside: Path) -> dict[str, A
             where = _to_file(np.array(corners), path, int(config["plan"]["dims"]))
             boxes.append({"label": name, "box": where, "score": round(sure, 5)})
     surest = sorted(boxes, key=lambda box: -box["score"])[:MOST]
-    return {"masks": files, "boxes": surest, "anomaly_score": round(float(score), 6)}
+    return {
+        "masks": files,
+        "boxes": surest,
+        "anomaly_score": round(float(score), 6),
+        **judged(image.array, config.get("familiar")),
+    }
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -41,13 +41,25 @@ def _classes(config: Mapping[str, Any], row: np.ndarray) -> dict[str, Any]:
         called: Any = [name for name, p, cut in zip(classes, values, config["thresholds"], strict=True) if p >= cut]
     else:
         called = classes[int(np.argmax(row))]
-    return {"probabilities": dict(zip(classes, values, strict=True)), "prediction": called}
+    told = {"probabilities": dict(zip(classes, values, strict=True)), "prediction": called}
+    return {**told, **in_set(config, values, called)}
+
+
+def in_set(config: Mapping[str, Any], values: list[float], called: Any) -> dict[str, Any]:
+    """The classes that cannot be ruled out (conformal prediction), and whether they are others than those decided for."""
+    sets = config.get("sets") or {}
+    if "cuts" not in sets:
+        return {}
+    some = [name for name, p, cut in zip(config["classes"], values, sets["cuts"], strict=True) if p >= cut]
+    decided_for = called if isinstance(called, list) else [called]
+    return {"prediction_set": some, "set_level": sets["level"], "abstains": set(some) != set(decided_for)}
 
 
 def _grades(config: Mapping[str, Any], row: np.ndarray) -> dict[str, Any]:
     classes = config["classes"]
     chances = dict(zip(classes, [float(value) for value in row], strict=True))
-    return {"probabilities": chances, "prediction": classes[int(decided(row[None], config["decide"])[0])]}
+    called = classes[int(decided(row[None], config["decide"])[0])]
+    return {"probabilities": chances, "prediction": called, **in_set(config, [float(value) for value in row], called)}
 
 
 def _number(config: Mapping[str, Any], row: np.ndarray) -> dict[str, Any]:

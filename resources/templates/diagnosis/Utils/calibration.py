@@ -144,7 +144,8 @@ def thresholds_of(scores: np.ndarray, truth: np.ndarray) -> list[float]:
 
 
 def calibrate(logits: np.ndarray, labels: np.ndarray, patients: list[str], multi: bool) -> dict[str, Any]:
-    """temperature, bias, thresholds, and before and after: log loss and calibration error; what the decisions are worth.
+    """temperature, bias, thresholds, and before and after: log loss and calibration error; what the decisions are worth;
+    `fair`, the (N, K) probabilities of which each case had no part in the fit.
 
     "After", and decisions, are measured on cases that the fit has not seen: five groups of patients take turns. Where it
     does not lower the log loss there, as with a handful of cases, nothing is fitted.
@@ -177,4 +178,4 @@ def calibrate(logits: np.ndarray, labels: np.ndarray, patients: list[str], multi
         "ece_after": round(calibration_error(after, labels, multi), 4),
         **{name: round(value, 4) for name, value in decisions(after, truth, cuts, multi).items()},
     }
-    return {**fitted, "thresholds": thresholds, "figures": figures}
+    return {**fitted, "thresholds": thresholds, "figures": figures, "fair": after}

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from Utils.answers import RULES, decided
 from Utils.calibration import adjust, calibrate
-from Utils.kinds import Classes, Record, calibration_told, named_labels
+from Utils.kinds import Classes, Record, calibration_told, named_labels, with_sets
 
 
 def quadratic_kappa(truth: np.ndarray, decision: np.ndarray, count: int) -> float:
@@ -36,7 +36,7 @@ class Grades(Classes):
 
     def calibrate(self, logits: np.ndarray, labels: np.ndarray, patients: list[str]) -> dict[str, Any]:
         """As for classes; and the rule by which probabilities become a grade, the best of three on these cases."""
-        fitted = calibrate(logits, labels, patients, multi=False)
+        fitted = with_sets(calibrate(logits, labels, patients, multi=False), labels, patients, False)
         found = {rule: self.figures(adjust(logits, fitted), labels, rule) for rule in RULES}
         best = max(RULES, key=lambda rule: (np.nan_to_num(round(found[rule]["qwk"], 3), nan=-1.0), rule == "median"))
         told = {f"qwk_by_{rule}": round(one["qwk"], 4) for rule, one in found.items()}

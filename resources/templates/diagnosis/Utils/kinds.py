@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from Utils.calibration import adjust, calibrate, decided, fit, log_loss, probabilities
 from Utils.ranks import balanced_accuracy, macro_auroc
+from Utils.sets import measured, sets_of
 
 Record = Mapping[str, Any]
 HOMES = {
@@ -92,7 +93,7 @@ class Classes:
 
     def calibrate(self, logits: np.ndarray, labels: np.ndarray, patients: list[str]) -> dict[str, Any]:
         """What the deliverable's config takes over, and `figures` of the fit."""
-        return calibrate(logits, labels, patients, self.multi)
+        return with_sets(calibrate(logits, labels, patients, self.multi), labels, patients, self.multi)
 
     def row(self, record: Record, score: np.ndarray, truth: np.ndarray) -> dict[str, Any]:
         """A case of valid_predictions.json."""
@@ -123,5 +124,23 @@ def calibration_told(error: Mapping[str, Any], config: Mapping[str, Any]) -> str
     return (
         f"Expected calibration error of the probabilities (15 bins): {error['ece_before']} as the network gives them, "
         f"{error['ece_after']} as delivered (temperature {config['temperature']}, bias {config['bias']}; measured on cases "
-        "that the fit had not seen)."
+        f"that the fit had not seen). {sets_told(config)}"
+    )
+
+
+def with_sets(fitted: dict[str, Any], labels: np.ndarray, patients: list[str], multi: bool) -> dict[str, Any]:
+    """A calibration with the cuts of prediction sets in place of the probabilities that they are made of."""
+    fair = fitted.pop("fair")
+    sets = sets_of(fair, labels, patients, multi)
+    return {**fitted, "sets": sets, "figures": {**fitted["figures"], **measured(fair, labels, sets)}}
+
+
+def sets_told(config: Mapping[str, Any]) -> str:
+    """A sentence on prediction sets."""
+    sets = config.get("sets") or {}
+    if "cuts" not in sets:
+        return f"No prediction sets: {sets['unavailable']}." if "unavailable" in sets else ""
+    return (
+        f"`prediction_set` holds the true class of {sets['level']:.0%} of new images like the training ones (split conformal, by "
+        f"{sets['patients']} held-out patients); `abstains` says where it is not the decision alone."
     )

@@ -3,8 +3,10 @@
     python predict.py IMAGE... [--list FILE.json] [-o OUT.json]
 
 Each prediction: {"image", "probabilities": {class: p}, "prediction": class or grade, or the list of classes where an image
-can have several}; of a number {"image", "value", "interval": [low, high], "interval_level"}. An image that cannot be read
-gives {"image", "error"}; the others are finished and the exit code is 1.
+can have several, "prediction_set": classes that cannot be ruled out at "set_level", "abstains": whether that is more or less
+than the decision}; of a number {"image", "value", "interval": [low, high], "interval_level"}. With each {"out_of_distribution"}:
+whether the image is unlike those that the model learnt from, and then "why". An image that cannot be read gives
+{"image", "error"}; the others are finished and the exit code is 1.
 """
 
 from __future__ import annotations
@@ -24,8 +26,11 @@ import torch
 from Model.network import build_model
 from Utils.answers import answer_of, meaning
 from Utils.calling import ImagePath, read_call, write_answers
+from Utils.channels import read_case
+from Utils.familiar import feature_distance, judged
+from Utils.features import watched
 from Utils.formats import ImageError
-from Utils.preprocess import prepare
+from Utils.preprocess import preprocess
 from Utils.tta import see
 
 
@@ -58,6 +63,33 @@ def outputs(images: np.ndarray) -> np.ndarray:
     return (total / len(models)).cpu().numpy()
 
 
+@lru_cache(maxsize=1)
+def familiar() -> list[dict[str, np.ndarray]]:
+    """What each network's features of training images were; empty where nothing is known of them."""
+    from safetensors.numpy import load_file
+
+    file = HERE / "familiar.safetensors"
+    found: dict[int, dict[str, np.ndarray]] = {}
+    for name, value in (load_file(str(file)) if file.is_file() else {}).items():
+        number, _, part = name.partition(".")
+        found.setdefault(int(number), {})[part] = value
+    return [found[number] for number in sorted(found)]
+
+
+def seen_outputs(images: np.ndarray) -> tuple[np.ndarray, list[float | None]]:
+    """As `outputs`, and how far each image's features lie from those of training images; None where nobody knows."""
+    config, models, _ = load()
+    known = familiar()
+    if not known:
+        return outputs(images), [None] * len(images)
+    with watched(models, len(config["classes"])) as features:
+        rows = outputs(images)
+    pairs = list(zip(features, known, strict=False))
+    if not pairs:
+        return rows, [None] * len(images)
+    return rows, [float(np.mean([feature_distance(one[at], fit) for one, fit in pairs])) for at in range(len(images))]
+
+
 def predict(paths: Sequence[ImagePath], batch: int = 8) -> list[dict[str, Any]]:
     """One dict a path, in order; a path is a file, a folder, a list of slices, or `archive.npz#key[index]`."""
     return list(stream(paths, batch))
@@ -69,17 +101,25 @@ def stream(paths: Sequence[ImagePath], batch: int = 8) -> Iterator[dict[str, Any
     for start in range(0, len(paths), batch):
         answers: list[dict[str, Any]] = []
         images: list[np.ndarray] = []
+        arrays: list[np.ndarray] = []
         for path in paths[start : start + batch]:
             try:
-                images.append(prepare(path, config["plan"]))
+                image = read_case(path, config["plan"])
+                images.append(preprocess(image, config["plan"], str(path)))
+                arrays.append(image.array)
                 answers.append({"image": path})
             except ImageError as error:
                 answers.append({"image": path, "error": str(error)})
             except Exception as error:  # noqa: BLE001 - one strange file must not cost the others their answers
                 answers.append({"image": path, "error": f"{path}: {type(error).__name__}: {error}"})
-        rows = iter(outputs(np.stack(images)) if images else [])
+        rows, far = seen_outputs(np.stack(images)) if images else (np.empty(0), [])
+        told = iter(zip(rows, far, arrays, strict=True))
         for answer in answers:
-            yield answer if "error" in answer else {**answer, **answer_of(config, next(rows))}
+            if "error" in answer:
+                yield answer
+                continue
+            row, distance, array = next(told)
+            yield {**answer, **answer_of(config, row), **judged(array, config.get("familiar"), distance)}
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -3,7 +3,8 @@
     python predict.py IMAGE... [--list FILE.json] [-o OUT.json] [--masks DIR] [--batch N]
 
 Each prediction: {"image", "findings", "impression"}, "" for a section that the model was not taught. The views of one
-study are a list of paths in the --list file. A study that cannot be read gives {"image", "error"}; the others are
+study are a list of paths in the --list file. With each "out_of_distribution": whether the first view is unlike those that the
+model learnt from, and then "why". A study that cannot be read gives {"image", "error"}; the others are
 finished and the exit code is 1. Of several views, those that cannot be read are passed over. No masks are written.
 """
 
@@ -27,8 +28,17 @@ import torch
 from Model.network import build_model, inside
 from Model.words import Words
 from Utils.calling import ImagePath, read_call, write_answers
+from Utils.channels import read_case
+from Utils.familiar import judged
 from Utils.formats import ImageError
-from Utils.preprocess import prepare
+from Utils.preprocess import preprocess
+
+
+@lru_cache(maxsize=1)
+def read_config() -> dict[str, Any]:
+    """config.json."""
+    found: dict[str, Any] = json.loads((HERE / "config.json").read_text(encoding="utf-8"))
+    return found
 
 
 @lru_cache(maxsize=1)
@@ -36,7 +46,7 @@ def load() -> tuple[dict[str, Any], Any, Words, torch.device]:
     """The plan, the network in evaluation mode, its tokenizer, and its device."""
     from safetensors.torch import load_file
 
-    config: dict[str, Any] = json.loads((HERE / "config.json").read_text(encoding="utf-8"))
+    config = read_config()
     plan = inside(config["plan"], HERE)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     model = build_model(plan, with_loss=False)
@@ -46,6 +56,13 @@ def load() -> tuple[dict[str, Any], Any, Words, torch.device]:
 
 def read_study(path: ImagePath, plan: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
     """(V, C, H, W[, D]) float32 and (V,) which views there are. Raises ImageError if none can be read."""
+    pixels, there, _ = seen_study(path, plan)
+    return pixels, there
+
+
+def seen_study(path: ImagePath, plan: dict[str, Any]) -> tuple[np.ndarray, np.ndarray, dict[str, Any]]:
+    """As `read_study`, and whether the first view is unlike those that the model learnt from."""
+    unlike: dict[str, Any] = {}
     room = int(plan["views"])
     pixels = np.zeros((room, int(plan["channels"]), *plan["size"]), np.float32)
     there = np.zeros(room, np.float32)
@@ -53,7 +70,9 @@ def read_study(path: ImagePath, plan: dict[str, Any]) -> tuple[np.ndarray, np.nd
     faults = []
     for view in views:
         try:
-            pixels[int(there.sum())] = prepare(view, plan)
+            image = read_case(view, plan)
+            pixels[int(there.sum())] = preprocess(image, plan, str(view))
+            unlike = unlike or judged(image.array, read_config().get("familiar"))
             there[int(there.sum())] = 1.0
         except ImageError as error:
             faults.append(str(error))
@@ -61,7 +80,7 @@ def read_study(path: ImagePath, plan: dict[str, Any]) -> tuple[np.ndarray, np.nd
         raise ImageError("; ".join(faults) or "an empty list of views is no study")
     for fault in faults:
         print(f"view passed over: {fault}", file=sys.stderr)
-    return pixels, there
+    return pixels, there, unlike
 
 
 def predict(paths: Sequence[ImagePath], batch: int = 8) -> list[dict[str, Any]]:
@@ -77,14 +96,15 @@ def stream(paths: Sequence[ImagePath], batch: int = 8) -> Iterator[dict[str, Any
         studies: list[tuple[np.ndarray, np.ndarray]] = []
         for path in paths[start : start + batch]:
             try:
-                studies.append(read_study(path, plan))
-                answers.append({"image": path})
+                pixels, there, unlike = seen_study(path, plan)
+                studies.append((pixels, there))
+                answers.append({"image": path, **unlike})
             except ImageError as error:
                 answers.append({"image": path, "error": str(error)})
         texts: Iterator[dict[str, str]] = iter(())
         if studies:
-            pixels, there = (torch.from_numpy(np.stack(part)).to(device) for part in zip(*studies, strict=True))
-            texts = iter(model.write(pixels, there, plan, words))
+            batched, present = (torch.from_numpy(np.stack(part)).to(device) for part in zip(*studies, strict=True))
+            texts = iter(model.write(batched, present, plan, words))
         for answer in answers:
             yield answer if "error" in answer else answer | next(texts)
 

@@ -3,8 +3,9 @@
     python predict.py IMAGE... [--list FILE.json] [-o OUT.json] [--masks DIR] [--batch N]
 
 Each prediction: {"image", "mask": file (relative to OUT.json's folder), "volumes_ml": {class: v or null}}; "masks":
-{class: file} instead where classes may overlap. Masks have their image's own geometry. An image that cannot be read gives
-{"image", "error"}; the others are finished and the exit code is 1.
+{class: file} instead where classes may overlap. Masks have their image's own geometry. With each "out_of_distribution": whether
+the image is unlike those that the model learnt from, and then "why". An image that cannot be read gives {"image", "error"}; the
+others are finished and the exit code is 1.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ import torch
 from Model.network import build_model
 from Utils.calling import ImagePath, first_of, plain, read_call, stem_of, write_answers
 from Utils.channels import arranged
+from Utils.familiar import judged
 from Utils.formats import Image, ImageError
 from Utils.images import read_image
 from Utils.masks import write_mask
@@ -116,6 +118,7 @@ def _one(path: ImagePath, stem: Path, batch: int) -> dict[str, Any]:
     config, run = load()
     path = arranged(path, config["plan"].get("channel_names"))
     image = read_image(path)
+    unlike = judged(image.array, config.get("familiar"))
     found, values = refined(run(image, str(path), batch), config["plan"]), config["labels"]
     unit = float(np.prod(image.spacing)) / 1000 if image.spacing and image.dims == 3 else None
     classes = config["classes"]
@@ -126,9 +129,9 @@ def _one(path: ImagePath, stem: Path, batch: int) -> dict[str, Any]:
         names = [plain(name) for name in classes]
         names = [name if names.count(name) == 1 else f"{name}_{place}" for place, name in enumerate(names)]
         files = [write_mask(one, path, f"{stem}_{name}") for one, name in zip(layers, names, strict=True)]
-        return {"masks": dict(zip(classes, files, strict=True)), "volumes_ml": volumes}
+        return {"masks": dict(zip(classes, files, strict=True)), "volumes_ml": volumes, **unlike}
     table = np.array([0, *(int(values[name]) for name in classes)])
-    return {"mask": write_mask(table[found], path, stem), "volumes_ml": volumes}
+    return {"mask": write_mask(table[found], path, stem), "volumes_ml": volumes, **unlike}
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -1,0 +1,76 @@
+"""Masks as a DICOM segmentation: a segment a class, on the planes of the source instances. Runs inside the reader."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from m3b.data.reading import read_mask
+from m3b.models.predictions import Prediction
+
+from .codes import coded, concept
+from .sources import on_planes
+
+SERIES, MAKER = 900, "m3b"
+
+
+def segmentation(
+    answer: Prediction, labels: Mapping[str, int], sources: Sequence[Any], model: str, version: str
+) -> Any:
+    """A binary segmentation of the answer's masks.
+
+    Args:
+        labels: class -> number in `answer.mask`, in the order of the segments; of `answer.masks` the order alone counts.
+        sources: headers in order, as `sources_of` gives them.
+
+    Raises:
+        DataError: as `on_planes`.
+    """
+    import highdicom as hd
+    import numpy as np
+
+    names = list(answer.masks) or list(labels)
+    if answer.masks:
+        planes = np.stack([on_planes(read_mask(str(file)), sources) != 0 for file in answer.masks.values()], axis=-1)
+    else:
+        whole = on_planes(read_mask(str(answer.mask)), sources)
+        planes = np.stack([whole == labels[name] for name in names], axis=-1)
+    algorithm = hd.AlgorithmIdentificationSequence(
+        name=model[:64] or MAKER, family=concept("123110", "DCM", "Artificial Intelligence"), version=version[:64]
+    )
+    return hd.seg.Segmentation(
+        source_images=list(sources),
+        pixel_array=planes.astype(np.uint8),
+        segmentation_type=hd.seg.SegmentationTypeValues.BINARY,
+        segment_descriptions=[_described(number, name, algorithm) for number, name in enumerate(names, start=1)],
+        series_instance_uid=hd.UID(),
+        series_number=SERIES,
+        sop_instance_uid=hd.UID(),
+        instance_number=1,
+        manufacturer=MAKER,
+        manufacturer_model_name=model[:64] or MAKER,
+        software_versions=version,
+        device_serial_number="0",
+        content_description="Masks of a research model",
+        content_label="M3B",
+    )
+
+
+def _described(number: int, name: str, algorithm: Any) -> Any:
+    import highdicom as hd
+
+    return hd.seg.SegmentDescription(
+        segment_number=number,
+        segment_label=name[:64],
+        segmented_property_category=concept("123037004", "SCT", "Anatomical Structure"),
+        segmented_property_type=coded(name),
+        algorithm_type=hd.seg.SegmentAlgorithmTypeValues.AUTOMATIC,
+        algorithm_identification=algorithm,
+    )
+
+
+def save(made: Any, file: Path) -> str:
+    """Write an object; its name."""
+    made.save_as(file)
+    return file.name

@@ -1,0 +1,126 @@
+"""The DICOM instances that an image was read from, and a mask on the planes of their pixels. Runs inside the reader."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from m3b.data.records import paths_of
+from m3b.errors import DataError
+from m3b.untrusted import opening
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+NEEDED = ("SOPClassUID", "SOPInstanceUID", "StudyInstanceUID", "SeriesInstanceUID", "Rows", "Columns")
+MAY_BE_EMPTY = (
+    "PatientID", "PatientName", "PatientBirthDate", "PatientSex", "AccessionNumber", "StudyID", "StudyDate", "StudyTime",
+    "ReferringPhysicianName",
+)  # fmt: skip
+"""Attributes of patient and study that every object has, empty where the source does not say."""
+
+
+def sources_of(image: Any) -> list[Any]:
+    """Headers of the instances of a file, folder or list of slices, ordered along the normal of their planes.
+
+    Raises:
+        DataError: it is no DICOM, several series, or of several frames in one file.
+    """
+    files = _files(paths_of(image))
+    found = [_header(file) for file in files]
+    if len({str(one.SeriesInstanceUID) for one in found}) > 1:
+        raise DataError(f"{files[0].parent}: holds several DICOM series; name the folder of one, or its files.")
+    if any(int(one.get("NumberOfFrames") or 1) > 1 for one in found):
+        raise DataError(f"{files[0]}: has several frames in one instance, which DICOM output does not support yet.")
+    return sorted(found, key=_place) if len(found) > 1 else found
+
+
+def _files(paths: Sequence[str]) -> list[Path]:
+    """Of a folder the files that DICOM readers take: not hidden, and no DICOMDIR."""
+    first = Path(paths[0])
+    if len(paths) == 1 and first.is_dir():
+        with os.scandir(first) as entries:
+            names = sorted(one.name for one in entries if one.is_file() and not one.name.startswith("."))
+        found = [first / name for name in names if name.upper() != "DICOMDIR" and _looks_like_one(first / name)]
+        if not found:
+            raise DataError(f"{first}: holds no DICOM file.")
+        return found
+    return [Path(path) for path in paths]
+
+
+def _looks_like_one(file: Path) -> bool:
+    with file.open("rb") as stream:
+        return stream.read(132)[128:] == b"DICM" or file.suffix.lower() in ("", ".dcm", ".dicom", ".ima")
+
+
+def _header(file: Path) -> Any:
+    import pydicom
+    from pydicom.errors import InvalidDicomError
+
+    opening(file)
+    try:
+        found = pydicom.dcmread(file, stop_before_pixels=True)
+    except (InvalidDicomError, OSError, ValueError) as error:
+        raise DataError(
+            f"{file} is no DICOM file ({type(error).__name__}); DICOM output refers to DICOM sources."
+        ) from None
+    missing = [name for name in NEEDED if name not in found]
+    if missing:
+        raise DataError(f"{file}: has no {', '.join(missing)}; DICOM output refers to DICOM images.")
+    for name in MAY_BE_EMPTY:
+        if name not in found:
+            setattr(found, name, "")
+    return found
+
+
+def _place(one: Any) -> tuple[float, int]:
+    import numpy as np
+
+    number = int(one.get("InstanceNumber") or 0)
+    if "ImagePositionPatient" not in one or "ImageOrientationPatient" not in one:
+        return 0.0, number
+    along = np.array(one.ImageOrientationPatient, float)
+    return float(np.cross(along[:3], along[3:]) @ np.array(one.ImagePositionPatient, float)), number
+
+
+def on_planes(mask: Any, sources: Sequence[Any]) -> NDArray[Any]:
+    """(N, rows, columns) numbers of a mask file on the pixels of each instance, by their places in the patient.
+
+    Args:
+        mask: as `read_mask` gives it.
+
+    Raises:
+        DataError: of one picture the shape differs; of a volume nothing says where mask or instances lie.
+    """
+    import numpy as np
+
+    array = np.asarray(mask.array)
+    sizes = {(int(one.Rows), int(one.Columns)) for one in sources}
+    if array.ndim == 2 or mask.affine is None:
+        if len(sources) != 1 or array.squeeze().shape != next(iter(sizes)):
+            raise DataError(f"The mask is {array.shape}, its {len(sources)} DICOM instances are {sorted(sizes)}.")
+        return array.reshape(1, *next(iter(sizes)))
+    return np.stack([_sampled(array, np.asarray(mask.affine, float), one) for one in sources])
+
+
+def _sampled(array: NDArray[Any], affine: NDArray[Any], one: Any) -> NDArray[Any]:
+    """The nearest voxel of the mask for every pixel of an instance; 0 outside."""
+    import numpy as np
+
+    if "ImagePositionPatient" not in one or "ImageOrientationPatient" not in one or "PixelSpacing" not in one:
+        raise DataError(f"The instance {one.SOPInstanceUID} does not say where it lies in the patient.")
+    along, spacing = np.array(one.ImageOrientationPatient, float), np.array(one.PixelSpacing, float)
+    rows, columns = np.mgrid[0 : int(one.Rows), 0 : int(one.Columns)]
+    world = (
+        np.array(one.ImagePositionPatient, float)
+        + columns[..., None] * along[:3] * spacing[1]
+        + rows[..., None] * along[3:] * spacing[0]
+    )
+    back = np.linalg.inv(affine)
+    places = np.rint(world @ back[:3, :3].T + back[:3, 3]).astype(int)
+    inside = ((places >= 0) & (places < np.array(array.shape))).all(axis=-1)
+    safe = places.clip(0, np.array(array.shape) - 1)
+    values: NDArray[Any] = np.where(inside, array[safe[..., 0], safe[..., 1], safe[..., 2]], 0)
+    return values

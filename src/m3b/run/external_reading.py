@@ -1,0 +1,169 @@
+"""The cases of an external set: read and audited in the confined reader, with the model's class names and numbers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from m3b.agents.artifacts import DataIndex, Selection
+from m3b.agents.checks.frozen import freeze
+from m3b.agents.checks.inside import AUDIT, ToAudit
+from m3b.data.audit import Audit
+from m3b.data.cards import own_notes
+from m3b.data.index import read_index
+from m3b.data.records import Record, relocated
+from m3b.errors import DataError
+from m3b.run.acceptance import READING
+from m3b.run.external import ExternalSource
+from m3b.run.readings import SURVEY_S, account
+from m3b.tasks import family
+from m3b.tasks.external import fitted
+from m3b.tasks.external_inside import RENUMBER, ToRenumber
+from m3b.tools.surveying import JOB
+from m3b.untrusted import copy_file, remove_tree
+
+if TYPE_CHECKING:
+    from m3b.run.context import RunContext
+
+FOLDER = "external"
+"""Below `locked/`: a folder for each set, with its cases and the measured answers."""
+OF_SPLITS = (
+    "too_few_cases", "one_class", "one_value", "one_report", "two_grades", "few_patients", "patient_overlap", "one_patient",
+    "class_absent_train", "class_absent_test", "class_rare_train", "class_rare_test", "class_nowhere", "small_test",
+    "one_case_a_class", "duplicate_across", "near_duplicate_across", "altered_copy_across", "metric_not_borne", "no_healthy",
+    "state_rare_test", "normal_only", "one_anomaly", "report_across", "numbers_of_request", "classes_off_request",
+    "all_empty",
+)  # fmt: skip
+"""What the audit asks of sets that are learnt from, and a set for testing alone need not have."""
+AUDIT_S = 60.0
+
+
+@dataclass(frozen=True)
+class ExternalCases:
+    """Records whose paths count from `locked/` while `locked/data` leads to the set; what was noted; what groups them."""
+
+    records: tuple[Record, ...]
+    notes: tuple[str, ...]
+    grouped_by: str
+
+
+def read_cases(run: RunContext, source: ExternalSource, root: str, place: Path) -> ExternalCases:
+    """Every case of the folder, with the model's class names and numbers, audited; the index is kept in `place`.
+
+    Raises:
+        DataError: no reading suffices, or the cases cannot be used.
+    """
+    scratch = run.folder.folder / f".{FOLDER}-{source.name}"
+    remove_tree(scratch)
+    scratch.mkdir()
+    try:
+        facts = _executed(run, source, root, scratch)
+        remove_tree(place)
+        notes = [*account(facts), *freeze(scratch, place, {root: source.folder}, run.made(Selection).task)]
+        found = _fitted(run, place, root, scratch)
+    finally:
+        remove_tree(scratch)
+    return ExternalCases(found.records, (*notes, *found.notes), str(facts.get("grouped_by", ""))[:200])
+
+
+def _executed(run: RunContext, source: ExternalSource, root: str, scratch: Path) -> dict[str, Any]:
+    """Index files in `scratch`, by the reading that was given, the best that is proposed, or the one of the run's own data."""
+    faults: list[str] = []
+    for spec in _readings(run, source, scratch, faults):
+        job = {"do": "execute", "task": run.made(Selection).task, "name": root, "work": str(scratch), "spec": spec}
+        answer = _ask(run, source, scratch, job)
+        if "error" not in answer:
+            return answer
+        faults.append(str(answer["error"]))
+    told = faults[0] if faults else "no reading is proposed."
+    raise DataError(f"It cannot be read: {told} Give a reading of it; `m3b look DIR REQUEST -o spec.json` writes one.")
+
+
+def _readings(run: RunContext, source: ExternalSource, scratch: Path, faults: list[str]) -> Iterator[dict[str, Any]]:
+    """Specs to try, with all cases for testing. Why the best proposal may not be taken is added to `faults`."""
+    if source.index is not None:
+        yield _undivided(source.index.model_dump(mode="json", exclude_defaults=True))
+        return
+    selection, data = run.made(Selection), run.made(DataIndex)
+    boxes = True if selection.metric in family(selection.task).box_metrics else None
+    job = {"do": "propose", "request": run.request, "notes": own_notes(source.folder), "seconds": SURVEY_S, "given": {},
+           "task": selection.task, "boxes": boxes,
+           "classes": list(data.classes) if selection.task != "regression" else []}  # fmt: skip
+    answer = _ask(run, source, scratch, job)
+    if "error" in answer or answer["insufficient"] or not answer["readings"]:
+        faults.append(str(answer.get("error") or answer["insufficient"] or "no reading is proposed."))
+    else:
+        yield _undivided(answer["readings"][0]["spec"])
+    reading = run.folder.folder / READING
+    if reading.is_file():  # a hospital that exports as the first one did
+        yield _undivided(json.loads(reading.read_text(encoding="utf-8")))
+
+
+def _undivided(spec: dict[str, Any]) -> dict[str, Any]:
+    """The reading without the set's own split: all of it is for testing."""
+    return {name: value for name, value in spec.items() if name != "split"}
+
+
+def _ask(run: RunContext, source: ExternalSource, scratch: Path, job: dict[str, Any]) -> dict[str, Any]:
+    reader = run.executor.readers.of((source.folder,), (scratch,))
+    return reader.ask(JOB, {**job, "root": str(source.folder), "place": str(scratch)})
+
+
+def _fitted(run: RunContext, place: Path, root: str, scratch: Path) -> ExternalCases:
+    """The cases that lie in `place`, with paths that count from `locked/`."""
+    task = run.made(Selection).task
+    theirs, model = read_index(place, task), read_index(run.folder.locked, task)
+    found = fitted(theirs.records, theirs.values, model)
+    records = found.records
+    if found.numbers:
+        records = _renumbered(run, place, records, found.numbers, scratch)
+    audit = run.executor.checking().ask(AUDIT, ToAudit(place, task, AUDIT_S))
+    notes = _audited(audit)
+    prefix = place.relative_to(run.folder.locked).as_posix()
+
+    def moved(path: str) -> str:
+        return path if path.startswith(f"data/{root}/") else f"{prefix}/{path}"
+
+    return ExternalCases(tuple(_relocated(one, moved) for one in records), (*found.notes, *notes), "")
+
+
+def _relocated(record: Record, moved: Callable[[str], str]) -> Record:
+    mask = record.mask
+    if isinstance(mask, str):
+        mask = moved(mask)
+    elif mask is not None:
+        mask = {k: moved(v) for k, v in mask.items()} if isinstance(mask, Mapping) else tuple(map(moved, mask))
+    return replace(record, image=relocated(record.image, moved), mask=mask)
+
+
+def _renumbered(
+    run: RunContext, place: Path, records: Sequence[Record], numbers: Sequence[tuple[int, int]], scratch: Path
+) -> tuple[Record, ...]:
+    """The records with masks in the model's numbers, copied to `place` from where the reader wrote them."""
+    made = scratch / "numbered"
+    made.mkdir()
+    raw = [path.resolve() for path in (place / "data").iterdir()]
+    reader = run.executor.readers.of((place, *raw), (made,))
+    names = reader.ask(RENUMBER, ToRenumber(list(records), place, made, list(numbers)))
+    found = []
+    for record, name in zip(records, names, strict=True):
+        if not name:
+            found.append(record)
+            continue
+        if Path(name).name != name:
+            raise DataError(f"A mask was written as {name!r}, which is no plain name.")
+        target = f"Datapath/numbered/{name}"
+        copy_file(made, name, place, target)
+        found.append(replace(record, mask=target))
+    return tuple(found)
+
+
+def _audited(audit: Audit) -> tuple[str, ...]:
+    """What the audit warns of. Raises DataError for what makes a figure worthless."""
+    faults = [one for one in (*audit.of("reject"), *audit.of("fix")) if one.code not in OF_SPLITS]
+    if faults:
+        raise DataError(" ".join(one.told or one.message for one in faults[:3]))
+    return tuple(one.told or one.message for one in audit.of("warn") if one.code not in OF_SPLITS)

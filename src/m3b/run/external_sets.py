@@ -1,0 +1,126 @@
+"""External test sets, measured with the delivered model after everything else: read, audited and staged by the confined
+reader, and answered by predict.py as the run's own test cases are."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from m3b.agents.artifacts import Selection
+from m3b.data.index import Index, read_index, read_records, write_records
+from m3b.data.records import Record
+from m3b.errors import DataError, M3bError
+from m3b.events import Noted, StageBegun
+from m3b.metrics import Scores
+from m3b.run.external import ExternalSource
+from m3b.run.external_reading import FOLDER, read_cases
+from m3b.run.result import ExternalSet
+from m3b.tasks import Row, family
+from m3b.tasks.control import controlled
+from m3b.tasks.doubts import with_doubts_measured
+from m3b.tasks.external_inside import COMPARE, ToCompare
+from m3b.tasks.subgroups import with_subgroups
+from m3b.writing import replace_text
+
+if TYPE_CHECKING:
+    from m3b.run.context import RunContext
+    from m3b.run.folder import Run
+
+CASES, ANSWERS = "cases.json", "predictions.json"
+
+
+def measure_sets(run: RunContext) -> dict[str, ExternalSet]:
+    """The figures of every external set by its name; one that cannot be measured says why, and changes nothing else."""
+    found = {}
+    for one in run.external:
+        run.emit(StageBegun(f"measuring on the external set {one.name}"))
+        try:
+            made = _measured(run, one)
+        except (M3bError, OSError, ValueError) as error:
+            made = ExternalSet(one.name, reason=" ".join(str(error).split())[:600] or type(error).__name__)
+        run.emit(Noted(made.line))
+        found[one.name] = made
+    return found
+
+
+def _measured(run: RunContext, source: ExternalSource) -> ExternalSet:
+    if not source.folder.is_dir():
+        raise DataError(f"{source.folder} is not there any more.")
+    root = f"{FOLDER}-{source.name}"
+    place = run.folder.locked / FOLDER / source.name
+    with _linked(run, root, source.folder):
+        cases = read_cases(run, source, root, place)
+        index = read_index(run.folder.locked, run.made(Selection).task)
+        records, notes = _unseen(run, index, cases.records)
+        own = replace(index, test=tuple(records))
+        rows = run.executor.predict(run.folder.measured, own.test, own)
+        trivial = run.executor.baseline(index.train, own.test, own, run.folder.locked)
+    write_records(place / CASES, own.test, index.task)
+    replace_text(place / ANSWERS, json.dumps({"rows": rows, "trivial": trivial}))
+    scores = _scores(rows, own, run.made(Selection).metric, run.options.seed, trivial)
+    return _told(source.name, scores, cases.grouped_by, (*cases.notes, *notes))
+
+
+def _told(name: str, scores: Scores, grouped_by: str, notes: Sequence[str]) -> ExternalSet:
+    return ExternalSet(
+        name,
+        primary=scores.primary,
+        metrics={one: measure.to_dict() for one, measure in scores.metrics.items()},
+        cases=scores.n_cases,
+        patients=scores.n_patients if scores.patients_known else None,
+        patients_known=scores.patients_known,
+        grouped_by=grouped_by,
+        notes=tuple(notes),
+    )
+
+
+def _scores(rows: Sequence[Row], index: Index, metric: str, seed: int, trivial: Any) -> Scores:
+    of_task = family(index.task)
+    scores = of_task.score_all(rows, index, primary=metric, trivial=trivial, seed=seed)
+    scores = with_subgroups(controlled(scores, rows, of_task), of_task, rows, index, seed=seed)
+    return replace(with_doubts_measured(scores, rows), patients_known=all(one.patient_known for one in index.test))
+
+
+def measured_again(run: Run, name: str, selection: Selection, seed: int) -> Scores:
+    """The figures of a set once more, from what `locked/` holds of it.
+
+    Raises:
+        DataError, OSError, ValueError, KeyError: it cannot be read.
+    """
+    place = run.locked / FOLDER / name
+    kept = json.loads((place / ANSWERS).read_text(encoding="utf-8"))
+    index = replace(read_index(run.locked, selection.task), test=read_records(place / CASES, selection.task))
+    return _scores(kept["rows"], index, selection.metric, seed, kept["trivial"])
+
+
+@contextmanager
+def _linked(run: RunContext, root: str, folder: Path) -> Iterator[None]:
+    """The set below `locked/data` for as long as it is measured, so that its paths count from where the others do."""
+    link = run.folder.locked / "data" / root
+    link.parent.mkdir(exist_ok=True)
+    link.unlink(missing_ok=True)
+    link.symlink_to(folder, target_is_directory=True)
+    try:
+        yield
+    finally:
+        link.unlink(missing_ok=True)
+
+
+def _unseen(run: RunContext, index: Index, records: Sequence[Record]) -> tuple[list[Record], list[str]]:
+    """The records whose images training did not have; how many it had, and how many it nearly had, in words."""
+    found = run.executor.checking().ask(COMPARE, ToCompare(list(index.train), list(records), run.folder.locked))
+    same, notes = set(found.same), []
+    kept = [one for one in records if not ({one.key, *one.images} & same)]
+    if len(kept) < len(records):
+        notes.append(f"{len(records) - len(kept):,} cases are left out: training had the same pixels.")
+    if found.near:
+        notes.append(f"{found.near:,} images are nearly the same as training images; the figure may be too high.")
+    if not found.whole:
+        notes.append("Not all images could be compared with those of training.")
+    if not kept:
+        raise DataError("Training had every image of it, pixel for pixel; it is no external set.")
+    return kept, notes

@@ -1,0 +1,213 @@
+"""Answers as DICOM objects: read back with pydicom and highdicom, masks and places compared with the sources."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from pydicom import dcmread
+from pydicom.dataset import FileDataset, FileMetaDataset
+from pydicom.uid import CTImageStorage, ExplicitVRLittleEndian, generate_uid
+from typer.testing import CliRunner
+
+from m3b.cli.app import app
+from m3b.data.reading import read_image, write_mask
+from m3b.errors import WrongUse
+from m3b.models.dicom.writing import check_sources, write_dicom
+from m3b.models.predictions import BoxAnswer, Prediction, Promise
+
+hd = pytest.importorskip("highdicom")
+
+ORIENTATIONS = {
+    "axial": [1, 0, 0, 0, 1, 0],
+    "axial turned": [-1, 0, 0, 0, -1, 0],
+    "coronal": [1, 0, 0, 0, 0, -1],
+    "oblique": [0.8, 0.6, 0, -0.6, 0.8, 0],
+}
+
+
+def instance(file: Path, pixels: NDArray[Any], at: int, series: str, along: list[float], **more: Any) -> None:
+    meta = FileMetaDataset()
+    meta.MediaStorageSOPClassUID, meta.MediaStorageSOPInstanceUID = CTImageStorage, generate_uid()
+    meta.TransferSyntaxUID = ExplicitVRLittleEndian
+    data = FileDataset(str(file), {}, file_meta=meta, preamble=b"\0" * 128)
+    data.SOPClassUID, data.SOPInstanceUID = CTImageStorage, meta.MediaStorageSOPInstanceUID
+    data.SeriesInstanceUID, data.StudyInstanceUID = series, generate_uid(entropy_srcs=[series])
+    data.FrameOfReferenceUID, data.Modality, data.PatientID = generate_uid(entropy_srcs=[series, "frame"]), "CT", "p7"
+    normal = np.cross(along[:3], along[3:])
+    data.InstanceNumber, data.ImagePositionPatient = (
+        at + 1,
+        [float(f"{v:.6g}") for v in normal * 3.0 * at + [-40, 15, 7]],
+    )
+    data.ImageOrientationPatient, data.PixelSpacing, data.SliceThickness = along, [0.8, 1.1], 3.0
+    data.Rows, data.Columns = pixels.shape
+    data.SamplesPerPixel, data.PhotometricInterpretation = 1, "MONOCHROME2"
+    data.BitsAllocated = data.BitsStored = 16
+    data.HighBit, data.PixelRepresentation, data.RescaleSlope, data.RescaleIntercept = 15, 1, 1, 0
+    for name, value in more.items():
+        setattr(data, name, value)
+    data.PixelData = pixels.astype(np.int16).tobytes()
+    data.save_as(file, enforce_file_format=True)
+
+
+def series(folder: Path, along: list[float], slices: int = 6) -> Path:
+    """Two bright objects in a series whose files are named against their order."""
+    folder.mkdir()
+    random, uid = np.random.default_rng(1), generate_uid()
+    for at in range(slices):
+        pixels = random.integers(0, 50, (20, 26))
+        if 1 <= at <= 3:
+            pixels[3 + at : 11, 5:14] = 300
+        if at == 4:
+            pixels[14:18, 18:24] = 600
+        instance(folder / f"IM{slices - at:03d}.dcm", pixels, at, uid, along)
+    return folder
+
+
+def truth(folder: Path) -> dict[str, NDArray[Any]]:
+    return {str(one.SOPInstanceUID): one.pixel_array for one in map(dcmread, sorted(folder.iterdir()))}
+
+
+PROMISE = Promise("segmentation", ("liver", "odd thing"), False, {"liver": 1, "odd thing": 5})
+
+
+@pytest.mark.parametrize(("name", "listed"), list(zip(ORIENTATIONS, (False, True, False, False), strict=True)))
+def test_masks_lie_on_the_instances_that_they_are_of(name: str, listed: bool, tmp_path: Path) -> None:
+    place = series(tmp_path / "series", ORIENTATIONS[name])
+    image: Any = tuple(str(file) for file in sorted(place.iterdir())) if listed else str(place)
+    found = read_image(list(image) if listed else image).array[0]
+    mask = np.where(found > 500, 5, np.where(found > 200, 1, 0)).astype(np.uint8)
+    file = Path(write_mask(mask, list(image) if listed else image, tmp_path / "mask"))
+    answer = Prediction(image, mask=file, volumes_ml={"liver": 12.5, "odd thing": None})
+    [seg, report] = write_dicom([answer], PROMISE, "Organs", "1a2b", tmp_path / "out")[0]
+    read = hd.seg.segread(seg)
+    assert read.number_of_segments == 2
+    assert [one.segment_label for one in read.SegmentSequence] == ["liver", "odd thing"]
+    assert (read.SegmentSequence[0].segmented_property_type.scheme_designator, read.PatientID) == ("SCT", "p7")
+    pixels = truth(place)
+    planes = read.get_pixels_by_source_instance(list(pixels), assert_missing_frames_are_empty=True)
+    for own, (_, shown) in zip(planes, pixels.items(), strict=True):
+        assert np.array_equal(own[..., 0], (shown > 200) & (shown <= 500))
+        assert np.array_equal(own[..., 1], shown > 500)
+    kept = [at for at, shown in enumerate(pixels.values()) if (shown > 200).any()]
+    assert len(kept) == 4
+    assert {
+        str(one.ReferencedSOPInstanceUID) for one in read.ReferencedSeriesSequence[0].ReferencedInstanceSequence
+    } == set(pixels)
+    sources = {tuple(one.ImagePositionPatient) for one in map(dcmread, place.iterdir())}
+    frames = {tuple(one.PlanePositionSequence[0].ImagePositionPatient) for one in read.PerFrameFunctionalGroupsSequence}
+    assert frames < sources
+    content = hd.sr.srread(report).content
+    [group] = content.get_image_measurement_groups()
+    [volume] = group.get_measurements()
+    assert (volume.name.meaning, volume.value, volume.unit.value) == ("Volume", 12.5, "ml")
+    assert (
+        dcmread(seg).StudyInstanceUID
+        == dcmread(report).StudyInstanceUID
+        == dcmread(next(place.iterdir())).StudyInstanceUID
+    )
+
+
+def test_masks_that_overlap_are_segments_of_their_own(tmp_path: Path) -> None:
+    place = series(tmp_path / "series", ORIENTATIONS["axial"])
+    found = read_image(str(place)).array[0]
+    files = {name: Path(write_mask((found > cut).astype(np.uint8), str(place), tmp_path / name))
+             for name, cut in (("tumor", 200), ("core", 500))}  # fmt: skip
+    [seg] = write_dicom([Prediction(str(place), masks=files)], Promise("segmentation", ("tumor", "core"), True), "T", "1",
+                        tmp_path / "out")[0]  # fmt: skip
+    pixels = truth(place)
+    planes = hd.seg.segread(seg).get_pixels_by_source_instance(list(pixels), assert_missing_frames_are_empty=True)
+    assert [int(planes[..., k].sum()) for k in (0, 1)] == [
+        sum(int((p > cut).sum()) for p in pixels.values()) for cut in (200, 500)
+    ]
+
+
+def test_classes_are_a_report_on_the_series(tmp_path: Path) -> None:
+    place = series(tmp_path / "series", ORIENTATIONS["axial"])
+    answer = Prediction(str(place), {"clear": 0.25, "bleeding": 0.75}, ("bleeding",), out_of_distribution=True, why="noise",
+                        prediction_set=("clear", "bleeding"), set_level=0.9, abstains=True)  # fmt: skip
+    [report] = write_dicom([answer], Promise("diagnosis", ("clear", "bleeding")), "Heads", "1", tmp_path / "out")[0]
+    read = hd.sr.srread(report)
+    assert read.SOPClassUID == "1.2.840.10008.5.1.4.1.1.88.33"
+    assert read.ContentTemplateSequence[0].TemplateIdentifier == "1500"
+    [group] = read.content.get_image_measurement_groups()
+    assert {one.name.meaning: one.value for one in group.get_measurements()} == {
+        "Probability of clear": 0.25, "Probability of bleeding": 0.75}  # fmt: skip
+    told = [(one.name.meaning, one.value.meaning) for one in group.get_qualitative_evaluations()]
+    assert ("Decision of the model", "bleeding") in [(name, value.lower()) for name, value in told]
+    assert ("Unlike the training images", "Yes") in told
+    assert ("Model abstains", "Yes") in told
+    evidence = read.CurrentRequestedProcedureEvidenceSequence[0].ReferencedSeriesSequence[0]
+    assert {str(one.ReferencedSOPInstanceUID) for one in evidence.ReferencedSOPSequence} == set(truth(place))
+
+
+def test_a_number_and_boxes_of_a_picture(tmp_path: Path) -> None:
+    file = tmp_path / "one.dcm"
+    instance(file, np.ones((20, 26)), 0, generate_uid(), ORIENTATIONS["axial"])
+    answers = [
+        Prediction(str(file), extra={"value": 131.4567891234, "interval": [112.0, 150.8], "interval_level": 0.9}),
+        Prediction(str(file), boxes=(BoxAnswer("nodule", (3, 4, 9, 12), 0.8),), anomaly_score=0.7),
+        Prediction(str(file), error="it was torn"),
+    ]
+    made = write_dicom(answers, Promise("detection", ("nodule",)), "N", "1", tmp_path / "out")
+    assert list(made) == [0, 1]
+    [group] = hd.sr.srread(made[0][0]).content.get_image_measurement_groups()
+    assert [round(one.value, 3) for one in group.get_measurements()] == [131.457, 112.0, 150.8]
+    [region] = hd.sr.srread(made[1][0]).content.get_planar_roi_measurement_groups()
+    assert region.roi.value.tolist() == [[3, 4], [9, 4], [9, 12], [3, 12], [3, 4]]
+    assert [one.value for one in region.get_measurements()] == [0.8]
+
+
+def test_what_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.png").write_bytes(b"\x89PNG")
+    with pytest.raises(WrongUse, match=r"a\.png is no DICOM file"):
+        check_sources([str(tmp_path / "a.png")])
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(WrongUse, match="holds no DICOM file"):
+        check_sources([str(tmp_path / "empty")])
+    place = series(tmp_path / "series", ORIENTATIONS["axial"])
+    instance(place / "other.dcm", np.ones((20, 26)), 9, generate_uid(), ORIENTATIONS["axial"])
+    with pytest.raises(WrongUse, match="several DICOM series"):
+        check_sources([str(place)])
+    instance(
+        tmp_path / "cine.dcm", np.ones((40, 26)), 0, generate_uid(), ORIENTATIONS["axial"], NumberOfFrames=2, Rows=20
+    )
+    with pytest.raises(WrongUse, match="several frames"):
+        check_sources([str(tmp_path / "cine.dcm")])
+    with pytest.raises(WrongUse, match="one image a case"):
+        check_sources([{"t1": str(place), "t2": str(place)}])
+
+
+PREDICT = """
+import argparse, json
+from pathlib import Path
+parser = argparse.ArgumentParser()
+parser.add_argument("--list")
+parser.add_argument("-o")
+given = parser.parse_args()
+answers = [{"image": path, "probabilities": {"clear": 0.1, "bleeding": 0.9}} for path in json.loads(Path(given.list).read_text())]
+Path(given.o).write_text(json.dumps(answers))
+"""
+
+
+def test_the_command(tmp_path: Path) -> None:
+    model = tmp_path / "model"
+    model.mkdir()
+    (model / "predict.py").write_text(PREDICT)
+    (model / "config.json").write_text(json.dumps({"task": "diagnosis", "classes": ["clear", "bleeding"]}))
+    place = series(tmp_path / "series", ORIENTATIONS["axial"])
+    (tmp_path / "a.png").write_bytes(b"\x89PNG")
+    call = lambda *words: CliRunner().invoke(app, ["predict", str(model), *map(str, words)])  # noqa: E731
+    refused = call(tmp_path / "a.png", "-o", tmp_path / "out", "--dicom")
+    assert isinstance(refused.exception, WrongUse)
+    assert not (tmp_path / "out/predictions.json").exists()
+    assert isinstance(call(place, "--dicom").exception, WrongUse), "no folder is named"
+    done = call(place, "-o", tmp_path / "out", "--dicom")
+    assert done.exit_code == 0, (done.output, done.exception)
+    [answer] = json.loads((tmp_path / "out/predictions.json").read_text())
+    assert answer["dicom"] == ["dicom/0001_sr.dcm"]
+    assert hd.sr.srread(tmp_path / "out/dicom/0001_sr.dcm").Modality == "SR"

@@ -1,0 +1,150 @@
+"""Named external test sets: measured with the delivered model after everything else, and never a reason to fail."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pipeline_kit import REQUEST, actor, copy_run, make_spots, of_kind, play
+
+from m3b import Pipeline, Result, WrongUse, resume, verify
+from m3b.cli.show import result_lines
+from m3b.run.external import told_apart
+
+
+@pytest.fixture(scope="module")
+def places(tmp_path_factory: pytest.TempPathFactory, spots: Path) -> dict[str, Path]:
+    """A second hospital, of whose images training had some; one with classes of another kind; a folder without images."""
+    top = tmp_path_factory.mktemp("elsewhere")
+    other = make_spots(top / "north", patients=44, seed=5)
+    foreign = make_spots(top / "foreign", patients=20, seed=6)
+    for name in ("plain", "spot"):
+        (foreign / name).rename(foreign / f"{name}ish_thing")
+    (top / "empty").mkdir()
+    (top / "empty" / "notes.txt").write_text("nothing here")
+    for file in sorted((spots / "spot").iterdir())[:9]:
+        shutil.copy(file, other / "spot" / f"again_{file.name}")
+    return {"north": other, "foreign": foreign, "empty": top / "empty"}
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory, spots: Path, places: dict[str, Path]) -> Result:
+    top = tmp_path_factory.mktemp("external")
+    sets: dict[str, Any] = dict(places)
+    return Pipeline(actor(play()), data=[spots], out=top / "run", external=sets).run(REQUEST)
+
+
+def test_the_status_is_that_of_the_run_alone(whole: Result) -> None:
+    assert whole.status == "completed"
+    assert whole.integrity == "clean"
+    assert list(whole.external) == ["north", "foreign", "empty"]
+
+
+def test_a_second_place_gets_figures_with_intervals(whole: Result) -> None:
+    north = whole.external["north"]
+    assert north.measured, north.reason
+    assert north.primary is not None
+    assert north.primary.name == "auroc"
+    assert north.cases == north.primary.n
+    assert north.primary.low is not None
+    assert north.primary.low < north.primary.value <= 1
+    assert north.primary.value > 0.7
+    assert set(north.metrics) >= {"auroc", "accuracy"}
+
+
+def test_what_cannot_be_measured_says_why(whole: Result) -> None:
+    for name, words in (("foreign", "plain"), ("empty", "read")):
+        made = whole.external[name]
+        assert not made.measured
+        assert words in made.reason, made.reason
+    assert "Give a reading" in whole.external["foreign"].reason
+
+
+def test_images_that_training_had_are_left_out(whole: Result, places: dict[str, Path]) -> None:
+    north = whole.external["north"]
+    learnt = json.loads((Path(whole.run_dir) / "locked/Datapath/train.json").read_text())
+    names = {f"again_{Path(case['image_path']).name}" for case in learnt}
+    both = [file for file in (places["north"] / "spot").iterdir() if file.name in names]
+    assert 0 < len(both) < 9
+    assert north.cases == 53 - len(both)
+    assert any(f"{len(both)} cases are left out: training had the same pixels" in note for note in north.notes)
+
+
+def test_it_stands_wherever_the_figure_stands(whole: Result) -> None:
+    north = whole.external["north"]
+    assert north.primary is not None
+    shown = f"{north.primary.value:.3f}"
+    assert any(line.startswith("external north: auroc") and shown in line for line in result_lines(whole))
+    assert Result.from_json(json.loads(json.dumps(whole.to_json()))).external == whole.external
+    model = Path(str(whole.model_dir))
+    stored = {one["name"]: one for one in json.loads((model / "metrics.json").read_text())["external"]}
+    assert stored["north"]["primary"]["value"] == north.primary.value
+    card = (model / "README.md").read_text()
+    assert "### External test sets" in card
+    assert f"| north | {north.cases} | {north.patients or 'unknown'} | auroc | {shown}" in card
+    assert "foreign: not measured" in card
+    page = (Path(whole.run_dir) / "report.html").read_text()
+    assert "External test sets" in page
+    assert shown in page
+    assert str(whole.external["north"].line.partition(": ")[2])[:20] in whole._repr_html_()
+
+
+def test_no_agent_and_no_training_saw_it(whole: Result, places: dict[str, Path]) -> None:
+    told = [event["text"] for event in of_kind(Path(whole.run_dir), "prompt")]
+    assert not any("north" in text or "foreign" in text for text in told)
+    assert not (Path(whole.run_dir) / "locked/data/external-north").exists()
+    assert "external" not in (Path(whole.run_dir) / "work/Datapath/train.json").read_text()
+
+
+def test_the_figures_are_computed_once_more_by_verify(whole: Result, tmp_path: Path) -> None:
+    run = copy_run(Path(whole.run_dir), tmp_path / "copy")
+    found = {one.what: one.state for one in verify(run).findings}
+    assert found["the figures on the external set north, computed once more"] == "same"
+    answers = run / "locked/external/north/predictions.json"
+    kept = json.loads(answers.read_text())
+    for row in kept["rows"]:
+        row["probabilities"] = {"plain": 0.5, "spot": 0.5}
+    answers.write_text(json.dumps(kept))
+    changed = [one.what for one in verify(run).findings if one.state == "changed"]
+    assert changed == ["the figures on the external set north, computed once more"]
+
+
+@pytest.mark.slow
+def test_a_run_that_is_taken_up_measures_them_too(halfway_run: Path, places: dict[str, Path], tmp_path: Path) -> None:
+    copied = copy_run(halfway_run, tmp_path / "copy")
+    record = json.loads((copied / "run.json").read_text())
+    record["external"] = {"north": [str(places["north"]), None], "gone": [str(tmp_path / "gone"), None]}
+    (copied / "run.json").write_text(json.dumps(record))
+    result = resume(copied, actor(play()))
+    assert result.status == "completed"
+    assert result.external["north"].measured, result.external["north"].reason
+    assert "not there any more" in result.external["gone"].reason
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (lambda spots: {"a b": spots}, "cannot name an external set"),
+        (lambda spots: {"x": spots / "nowhere"}, "no folder"),
+        (lambda spots: {"x": spots}, "lie in each other"),
+        (lambda spots: {"x": spots / "plain"}, "lie in each other"),
+        (lambda spots: {"x": spots.parent}, "lie in each other"),
+    ],
+)
+def test_what_is_refused_before_a_run(given: Callable[[Path], Any], words: str, spots: Path, tmp_path: Path) -> None:
+    with pytest.raises(WrongUse, match=words):
+        Pipeline(actor(), data=[spots], external=given(spots)).run(REQUEST, out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_names_on_the_command_line(tmp_path: Path) -> None:
+    spec = tmp_path / "spec.json"
+    spec.write_text("{}")
+    assert told_apart([f"a={tmp_path}", f"a={spec}", "b=/x"]) == {"a": (str(tmp_path), str(spec)), "b": ("/x", None)}
+    for given, words in ((["a"], "NAME=DIR"), ([f"a={spec}"], "is a reading"), (["a=/x", "a=/y"], "twice")):
+        with pytest.raises(WrongUse, match=words):
+            told_apart(given)

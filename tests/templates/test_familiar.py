@@ -1,0 +1,92 @@
+"""Images that are unlike those that a model learnt from are flagged; held-out ones at about the rate that is said."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from template_kit import load
+
+familiar = load("familiar")
+
+
+def chest(rng: np.random.Generator, size: int = 96) -> np.ndarray:
+    """A drawn radiograph (1, H, W): two dark fields, ribs, smooth noise."""
+    y, x = np.mgrid[0:size, 0:size] / size
+    wide, high = rng.uniform(0.13, 0.19), rng.uniform(0.28, 0.36)
+    picture = 150 + 20 * np.sin(y * rng.uniform(50, 70)) * rng.uniform(0.5, 1)
+    for middle in (0.3, 0.7):
+        picture -= rng.uniform(70, 95) * np.exp(-(((x - middle) / wide) ** 4) - ((y - 0.5) / high) ** 4)
+    picture += rng.normal(0, rng.uniform(3, 6), (size, size))
+    return np.clip(picture + rng.normal(0, 8), 0, 255)[None].astype(np.float32)
+
+
+def learnt(rng: np.random.Generator, held: int = 60) -> dict[str, object]:
+    look = familiar.fit_look(np.array([familiar.look_of(chest(rng)) for _ in range(120)]))
+    distances = [{"look": familiar.look_distance(familiar.look_of(chest(rng)), look)} for _ in range(held)]
+    return {"look": look, **familiar.limited(distances)}
+
+
+@pytest.fixture(scope="module")
+def told() -> dict[str, object]:
+    return learnt(np.random.default_rng(0))
+
+
+STRANGE: dict[str, Callable[[np.random.Generator], np.ndarray]] = {
+    "noise in colour": lambda rng: rng.integers(0, 255, (3, 96, 96)).astype(np.float32),
+    "noise in grey": lambda rng: np.clip(rng.normal(128, 40, (1, 96, 96)), 0, 255).astype(np.float32),
+    "a CT in Hounsfield units": lambda rng: chest(rng) * 8 - 1000,
+    "a photograph": lambda rng: np.stack([chest(rng)[0] * share for share in (1.0, 0.6, 0.4)]),
+    "pixels in disorder": lambda rng: rng.permutation(chest(rng).ravel()).reshape(1, 96, 96),
+    "a ramp": lambda rng: np.tile(np.linspace(0, 255, 96, dtype=np.float32), (1, 96, 1)),
+    "a strip": lambda rng: chest(rng)[:, :12],
+    "a volume": lambda rng: np.stack([chest(rng)] * 40, axis=-1),
+}
+
+
+@pytest.mark.parametrize("name", STRANGE)
+def test_strange_images_are_flagged(name: str, told: dict[str, object]) -> None:
+    rng = np.random.default_rng(1)
+    for _ in range(5):
+        found = familiar.judged(STRANGE[name](rng), told)
+        assert found["out_of_distribution"] is True
+        assert "times the limit" in found["why"]
+
+
+@pytest.mark.parametrize("value", [0, 255])
+def test_blank_images_are_flagged_by_any_model(value: int, told: dict[str, object]) -> None:
+    for known in (told, None, {"unavailable": "3 held-out cases"}):
+        found = familiar.judged(np.full((1, 32, 32), value, np.float32), known)
+        assert found == {"out_of_distribution": True, "why": "the image is blank: all its values are alike"}
+
+
+def test_images_like_the_training_ones_are_flagged_at_the_rate_that_is_said() -> None:
+    shares = []
+    for seed in range(2):
+        rng = np.random.default_rng(seed)
+        known = learnt(rng)
+        assert known["rate"] == familiar.RATE == 0.02
+        shares.append(np.mean([familiar.judged(chest(rng), known)["out_of_distribution"] for _ in range(120)]))
+    assert np.mean(shares) < 0.05
+
+
+def test_with_few_held_out_cases_the_rate_is_what_they_can_say() -> None:
+    assert learnt(np.random.default_rng(3), held=9)["rate"] == 0.1
+
+
+def test_nothing_is_said_where_nothing_is_known() -> None:
+    assert familiar.judged(chest(np.random.default_rng(0)), {"unavailable": "3 held-out cases"}) == {}
+
+
+def test_features_tell_what_grey_values_do_not() -> None:
+    rng = np.random.default_rng(0)
+    basis = rng.normal(size=(6, 64))
+    like = lambda count: rng.normal(size=(count, 6)) @ basis + 0.05 * rng.normal(size=(count, 64))  # noqa: E731
+    fitted = familiar.fit_features(like(80))
+    held = [{"look": 1.0, "features": familiar.feature_distance(row, fitted)} for row in like(100)]
+    known = {"look": familiar.fit_look(rng.normal(size=(50, 14))), **familiar.limited(held)}
+    away = [familiar.feature_distance(row, fitted) for row in (*like(20) + 3 * rng.normal(size=64), np.zeros(64) + 9)]
+    limit = known["limit"] * known["typical"]["features"]
+    assert min(away) > limit
+    assert np.mean([familiar.feature_distance(row, fitted) > limit for row in like(200)]) < 0.06

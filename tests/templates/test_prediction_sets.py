@@ -1,0 +1,90 @@
+"""Prediction sets hold the true class as often as they say, on cases that were not there when they were made."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Iterator
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+from template_kit import TEMPLATES
+
+
+@pytest.fixture(scope="module")
+def parts() -> Iterator[dict[str, ModuleType]]:
+    """`sets` and `answers` of the template, as a project has them in Utils/."""
+    package = ModuleType("sets_of_template")
+    package.__path__ = [str(TEMPLATES / "diagnosis/Utils")]
+    sys.modules[package.__name__] = package
+    yield {name: importlib.import_module(f"{package.__name__}.{name}") for name in ("sets", "answers")}
+    for name in [name for name in sys.modules if name.startswith(package.__name__)]:
+        del sys.modules[name]
+
+
+def drawn(rng: np.random.Generator, count: int, classes: int = 4, multi: bool = False) -> tuple[np.ndarray, np.ndarray]:
+    """Probabilities of a model of middling skill, and the truth."""
+    if multi:
+        truth = rng.random((count, classes)) < 0.3
+        logits = np.where(truth, 1.0, -1.5) + rng.normal(0, 1.3, truth.shape)
+        return 1 / (1 + np.exp(-logits)), truth.astype(float)
+    labels = rng.integers(0, classes, count)
+    logits = rng.normal(0, 1.2, (count, classes))
+    logits[np.arange(count), labels] += 1.2
+    powers = np.exp(logits)
+    return powers / powers.sum(1, keepdims=True), np.eye(classes)[labels]
+
+
+@pytest.mark.parametrize("multi", [False, True])
+@pytest.mark.parametrize("held", [30, 120])
+def test_coverage_on_new_cases(held: int, multi: bool, parts: dict[str, ModuleType]) -> None:
+    rng = np.random.default_rng(0)
+    covered, sizes = [], []
+    for _ in range(60):
+        scores, truth = drawn(rng, held, multi=multi)
+        told = parts["sets"].sets_of(scores, truth, [f"p{at}" for at in range(held)], multi)
+        new, right = drawn(rng, 300, multi=multi)
+        inside = new >= np.array(told["cuts"])
+        covered.append(inside[right > 0.5].mean())
+        sizes.append(inside.sum(1).mean())
+    assert 0.89 <= np.mean(covered) <= (1 if multi and held == 30 else 0.95), np.mean(covered)
+    assert multi or np.mean(sizes) < 3.2, "not everything"
+
+
+def test_images_of_one_patient_do_not_count_as_many(parts: dict[str, ModuleType]) -> None:
+    scores, truth = drawn(np.random.default_rng(0), 300)
+    few = parts["sets"].sets_of(scores, truth, [f"p{at % 25}" for at in range(300)], False)
+    many = parts["sets"].sets_of(scores, truth, [f"p{at}" for at in range(300)], False)
+    assert few["patients"] == 25
+    assert few["cuts"][0] <= many["cuts"][0]
+
+
+def test_with_few_patients_no_set_is_promised(parts: dict[str, ModuleType]) -> None:
+    scores, truth = drawn(np.random.default_rng(0), 60)
+    told = parts["sets"].sets_of(scores, truth, [f"p{at % 19}" for at in range(60)], False)
+    assert told["unavailable"] == "19 held-out patients; 20 are needed"
+    answer = parts["answers"].answer_of(config(told), np.array([0.6, 0.4]))
+    assert "prediction_set" not in answer
+
+
+def config(sets: dict[str, Any], multi: bool = False) -> dict[str, Any]:
+    return {"task": "diagnosis", "classes": ["a", "b"], "multi_label": multi, "thresholds": [0.5, 0.5], "sets": sets}
+
+
+@pytest.mark.parametrize(
+    ("row", "multi", "some", "abstains"),
+    [
+        ([0.9, 0.1], False, ["a"], False),
+        ([0.55, 0.45], False, ["a", "b"], True),
+        ([0.9, 0.1], True, ["a"], False),
+        ([0.9, 0.35], True, ["a", "b"], True),
+        ([0.1, 0.1], True, [], False),
+    ],
+)
+def test_what_is_answered(
+    row: list[float], multi: bool, some: list[str], abstains: bool, parts: dict[str, ModuleType]
+) -> None:
+    answer = parts["answers"].answer_of(config({"level": 0.9, "cuts": [0.3, 0.3]}, multi), np.array(row))
+    assert (answer["prediction_set"], answer["set_level"], answer["abstains"]) == (some, 0.9, abstains)
