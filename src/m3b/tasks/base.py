@@ -44,6 +44,7 @@ class TaskFamily(ABC):
         needs: what a data set must show for it, any of `masks`, `boxes`, `texts`; empty where labels of images will do.
         kin: tasks whose data cards may serve it, since the same data does.
         box_metrics: of its metrics those that boxes alone can be measured by.
+        state_metrics: those for which it is enough to know of an image whether it is abnormal, the usual one first.
         usual_plan: of the Task Manager, that fits most data of it.
         marks_objects: whether it is something that is done to objects, so that a second verb may be about the same model.
         built: what a model of it is called at the beginning of a title that goes on with the classes.
@@ -72,6 +73,7 @@ class TaskFamily(ABC):
     needs: tuple[str, ...] = ()
     kin: tuple[str, ...] = ()
     box_metrics: tuple[str, ...] = ()
+    state_metrics: tuple[str, ...] = ()
     usual_plan: str = (
         "Read what the preview shows; take the patient from its column, folder or name; keep an own split."
     )

@@ -83,6 +83,12 @@ def choose_engine(
         return "patches", None, ""
     found, looked = find_backbone(asked)
     counted = f"{abnormal} abnormal and {normal} normal training cases"
+    if found is None and not abnormal:
+        raise SystemExit(
+            f"{counted}: an ordinary network learns nothing from normal cases alone, and a few-shot detector, which finds "
+            f"what is unlike them, needs a backbone trained before; there is none ({looked}). Name one with --set "
+            "backbone=FOLDER, or add abnormal cases"
+        )
     if found is None:
         engine = "image" if states else "patches"
         what = "a network of images is trained from random weights" if states else "the ordinary detector is trained"

@@ -125,6 +125,7 @@ def slots_needed(spec: IndexSpec) -> list[str]:
     values += [one.source for one in spec.only]
     values += list(spec.labels.sources) if spec.labels else []
     values += [spec.value.source] if spec.value else []
+    values += [spec.states.source] if spec.states else []
     values += [spec.report.findings, spec.report.impression] if spec.report else []
     values += [through for one in values if (through := getattr(one, "through", None)) is not None]
     keys = [getattr(one, "image", "") or getattr(one, "value", "") for one in values if one is not None]
