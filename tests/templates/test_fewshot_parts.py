@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import shutil
 import sys
 from collections.abc import Iterator
@@ -276,3 +277,73 @@ def test_weights_of_another_network_are_refused(project: Path, tmp_path: Path) -
     shutil.copy(wide / "model.safetensors", narrow / "model.safetensors")
     with pytest.raises(backbone.BackboneError, match="size mismatch"):
         backbone.load_backbone(backbone.describe(narrow), narrow)
+
+
+# --- adapters of other sets ------------------------------------------------------------------------------------------
+
+
+def delivered(model: Any, plan: dict[str, Any], place: Path, **told: Any) -> Path:
+    """A few-shot detector as export.py writes it."""
+    from safetensors.torch import save_file
+
+    place.mkdir()
+    save_file(
+        {name: value.contiguous().clone() for name, value in model.state_dict().items()},
+        str(place / "model.safetensors"),
+    )
+    known = {name: [0.5, 0.25] for name in ("image", "memory", "map", "away")}
+    config = {
+        "plan": plan,
+        "adapting": True,
+        "pixels": False,
+        "reference": known,
+        "image_calibration": [2.0, -1.0],
+        **told,
+    }
+    (place / "config.json").write_text(json.dumps(config))
+    return place
+
+
+@pytest.mark.parametrize("kind", ["clip", "conv"])
+def test_adapters_of_other_sets_are_taken_over_and_texts_are_not(project: Path, tmp_path: Path, kind: str) -> None:
+    folder = (clip_backbone if kind == "clip" else conv_backbone)(tmp_path / kind)
+    model, plan = made(project, folder)
+    with torch.no_grad():
+        for weight in model.adapters(masked=True):
+            weight.add_(torch.randn_like(weight) * 0.1)
+    place = delivered(model, plan, tmp_path / "taught")
+    described = plan["backbone"]
+    mine = small_plan(described, adapters=str(place), shots=0)
+    mine["prompts"]["normal"], mine["prompts"]["abnormal"] = ["image without flaw"], ["broken {}"]
+    taken = part(project, "build").build(mine)
+    assert torch.equal(taken.det[0].inner.weight, model.det[0].inner.weight)
+    assert torch.equal(taken.texts, model.texts) == (kind == "conv")
+    fitted = part(project, "fit").zero_shot(taken, mine)
+    assert (fitted.banks, fitted.epochs, fitted.config["memory_weight"]) == ([], 0, 0.0)
+    images = torch.rand(3, 3, SIDE, SIDE)
+    score, _, looks = part(project, "fit").answers(fitted, images)
+    expected = 1 / (1 + np.exp(-((looks["image"] - 0.5) / 0.25 - 2.0)))
+    np.testing.assert_allclose(score, 1 / (1 + np.exp(-(2.0 * np.log(expected / (1 - expected)) - 1.0))), rtol=1e-4)
+
+
+def test_adapters_that_do_not_belong_are_refused(project: Path, tmp_path: Path) -> None:
+    model, plan = made(project, conv_backbone(tmp_path / "conv"))
+    build, error = part(project, "build").build, part(project, "folder").BackboneError
+    describe = part(project, "adapters").describe_adapters
+    with pytest.raises(error, match="holds no few-shot detector"):
+        describe(tmp_path / "conv" / "none")
+    with pytest.raises(error, match="is no few-shot detector: its engine is 'image'"):
+        describe(delivered(model, {**plan, "engine": "image"}, tmp_path / "image"))
+    with pytest.raises(error, match="of normal images alone"):
+        describe(delivered(model, plan, tmp_path / "normal", adapting=False))
+    pickled = delivered(model, plan, tmp_path / "pickled")
+    os.rename(pickled / "model.safetensors", pickled / "model.bin")
+    with pytest.raises(error, match="a pickle"):
+        describe(pickled)
+    place = delivered(model, plan, tmp_path / "taught")
+    with torch.no_grad():
+        next(model.vision.parameters()).add_(0.1)
+    other = delivered(model, plan, tmp_path / "other")
+    assert build({**plan, "fewshot": {**plan["fewshot"], "adapters": str(place)}}) is not None
+    with pytest.raises(SystemExit, match=r"fewshot\.adapters: .*trained on another backbone"):
+        build({**plan, "fewshot": {**plan["fewshot"], "adapters": str(other)}})

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from Utils.ranks import auroc
 
+from .adapters import describe_adapters, known
 from .data import Cases
 from .looks import changed, eleven
 from .model import FewshotModel
@@ -42,13 +43,14 @@ class Fitted:
 def fit(model: FewshotModel, train: Cases, valid: Cases | None, plan: Mapping[str, Any], seconds: float) -> Fitted:
     """Train on `train`; keep the state with the best AUROC on `valid`, the last one where there is no such part.
 
-    Without an abnormal case nothing is trained: the memory of normal patches of the backbone itself answers.
+    Without an abnormal case nothing is trained: the memory of normal patches of the backbone itself answers, with the language of
+    adapters of other sets where there are some.
     """
     started = time.monotonic()
     few = plan["fewshot"]
     normal_only = not bool(train.abnormal.any())
-    model.pixels = train.masked and not normal_only
-    model.adapting = not normal_only
+    model.pixels = (train.masked or model.pixels) if not normal_only else bool(few.get("adapters")) and model.pixels
+    model.adapting = not normal_only or bool(few.get("adapters"))
     best, kept, epochs = -1.0, None, 0
     if not normal_only:
         optimiser = torch.optim.Adam(model.adapters(train.masked), lr=float(few["lr"]), betas=(0.5, 0.999))
@@ -66,6 +68,12 @@ def fit(model: FewshotModel, train: Cases, valid: Cases | None, plan: Mapping[st
             model.load_state_dict(kept, strict=False)
     banks, config, figure = finish(model, train, valid)
     return Fitted(model, banks, config, figure, epochs, time.monotonic() - started)
+
+
+def zero_shot(model: FewshotModel, plan: Mapping[str, Any]) -> Fitted:
+    """k = 0: the adapters of other sets as they are, which see no example of this one."""
+    model.adapting = True
+    return Fitted(model, [], known(describe_adapters(plan["fewshot"]["adapters"])), float("nan"), 0, 0.0)
 
 
 def _frozen(name: str) -> bool:

@@ -20,7 +20,7 @@ from Utils.ranks import auroc
 
 from .build import build
 from .data import Cases, divide, draw
-from .fit import Fitted, answers, fit
+from .fit import Fitted, answers, fit, zero_shot
 from .ordinary import FittedImage, fit_image
 from .scoring import mask_threshold
 
@@ -47,6 +47,10 @@ def run_fewshot(plan: dict[str, Any], minutes: float) -> None:
     for fault in cases.unreadable[:3]:
         print(f"left out: {fault}", flush=True)
     few = plan["fewshot"]
+    if plan["engine"] == "fewshot" and few["shots"] == 0:
+        only = _zero(plan, cases)
+        write(plan, only, [only], time.monotonic() - started)
+        return
     draws = max(1, int(few["draws"])) if few["shots"] is not None else 1
     both = plan["engine"] == "fewshot" and few["compare"] and not cases.masked and bool(cases.abnormal.any())
     each = 60 * minutes * 0.9 / (draws * (2 if both else 1))
@@ -54,6 +58,15 @@ def run_fewshot(plan: dict[str, Any], minutes: float) -> None:
     best = _choose(found, plan, both)
     _told(found)
     write(plan, best, found, time.monotonic() - started)
+
+
+def _zero(plan: dict[str, Any], cases: Cases) -> Drawn:
+    """No example at all: every labelled case can tell how good it is."""
+    fitted = zero_shot(build(plan), plan)  # type: ignore[arg-type]
+    figure = figure_of(fitted, cases)
+    told = f"AUROC {figure:.3f}" if np.isfinite(figure) else "no AUROC: all of one state"
+    print(f"no example taken: adapters trained on other sets; on {len(cases)} labelled cases {told}", flush=True)
+    return Drawn(fitted, "fewshot", cases, cases, figure, float("nan"))
 
 
 def _drawn(plan: dict[str, Any], cases: Cases, number: int, seconds: float, both: bool) -> list[Drawn]:
@@ -181,8 +194,8 @@ def packed(best: Drawn, held: Cases) -> tuple[dict[str, torch.Tensor], dict[str,
     if not isinstance(fitted, Fitted):
         return state, {"engine": "image", "image_calibration": fitted.calibration}
     state |= {f"bank.{level}": rows.contiguous() for level, rows in enumerate(fitted.banks)}
-    threshold = 3.0
-    if held.masked:
+    threshold = float(fitted.config.get("map_threshold", 3.0))
+    if held.masked and "map_threshold" not in fitted.config:
         _, shown, _ = answers(fitted, held.pictures)
         threshold = mask_threshold(shown, held.truths[:, 0].numpy() > 0.5)
     return state, {
