@@ -109,6 +109,7 @@ def from_table(args: argparse.Namespace) -> tuple[Picked, Picked]:
     """Half of the patients as the pool, the others as the test part; rows without their image are left out."""
     with args.file.open(encoding="utf-8-sig", newline="") as stream:
         rows = [row for row in csv.DictReader(stream) if (args.images / row[args.image]).is_file()]
+    rows = [row for row in rows if row[args.label].strip() not in args.without]
     found = Picked(
         [opened(args.images / row[args.image]) for row in rows],
         np.array([row[args.label].startswith(args.abnormal) for row in rows]),
@@ -208,22 +209,15 @@ def plan_of(args: argparse.Namespace, target: str) -> dict[str, Any]:
 
 def answered(plan: dict[str, Any], pool: Any, test: Any, shots: int, seed: int) -> dict[str, np.ndarray]:
     """Scores of the test cases by both networks, from one draw."""
-    import torch
-    from Fewshot.build import build
-    from Fewshot.data import divide, draw
-    from Fewshot.fit import answers, fit
-    from Fewshot.ordinary import fit_image
+    from Fewshot.crossed import taught
+    from Fewshot.data import draw
+    from Fewshot.fit import answers
 
     part = pool.part(draw(pool, shots, seed))
-    rows, held = divide(part, float(plan["validation_share"]), seed)
-    train, valid = part.part(rows), part.part(held) if held else None
-    torch.manual_seed(seed)
-    few: Any = build({**plan, "engine": "fewshot"})
-    scores = {"few-shot": answers(fit(few, train, valid, plan, 1e6), test.pictures)[0]}
+    few: Any = taught({**plan, "engine": "fewshot"}, part, 1e6, seed)
+    scores = {"few-shot": answers(few, test.pictures)[0]}
     if not pool.masked:
-        torch.manual_seed(seed)
-        image: Any = build({**plan, "engine": "image"})
-        scores["ordinary"] = fit_image(image, train, valid, plan, 1e6).answers(test.pictures)
+        scores["ordinary"] = taught({**plan, "engine": "image"}, part, 1e6, seed).answers(test.pictures)  # type: ignore[union-attr]
     return scores
 
 
@@ -305,8 +299,9 @@ def bmad_draw(plan: dict[str, Any], pool: Any, test: Any, shots: int, seed: int,
     """AUROC of images and of pixels (NaN without masks), at the size of the backbone's input."""
     import torch
     from Fewshot.build import build
-    from Fewshot.data import divide, draw
-    from Fewshot.fit import answers, finish, fit, one_epoch
+    from Fewshot.crossed import taught
+    from Fewshot.data import draw
+    from Fewshot.fit import answers, finish, one_epoch
     from Fewshot.scoring import look, published
     from Utils.ranks import auroc
 
@@ -318,9 +313,7 @@ def bmad_draw(plan: dict[str, Any], pool: Any, test: Any, shots: int, seed: int,
         return auroc(test.abnormal.numpy(), image), pixels
 
     if protocol != "paper":
-        rows, held = divide(part, float(plan["validation_share"]), seed)
-        fitted = fit(model, part.part(rows), part.part(held) if held else None, plan, 1e6)  # type: ignore[arg-type]
-        return figures(*answers(fitted, test.pictures)[:2])
+        return figures(*answers(taught(plan, part, 1e6, seed), test.pictures)[:2])  # type: ignore[arg-type]
     model.pixels = part.masked  # type: ignore[union-attr]
     optimiser = torch.optim.Adam(model.adapters(part.masked), lr=1e-3, betas=(0.5, 0.999))  # type: ignore[union-attr]
     best = (0.0, 0.0)
@@ -355,6 +348,7 @@ def main(argv: list[str] | None = None) -> int:
     table = commands.choices["table"]
     for option in ("images", "image", "label", "abnormal", "patient"):
         table.add_argument(f"--{option}", type=Path if option == "images" else str, required=True)
+    table.add_argument("--without", nargs="*", default=[""], help="labels that say nothing, whose rows are left out")
     args = parser.parse_args(argv)
     place = project()
     try:

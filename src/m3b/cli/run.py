@@ -78,6 +78,14 @@ def run(
             show_default=False,
         ),
     ] = None,
+    label_with: Annotated[
+        Path | None,
+        typer.Option(
+            help="A promptable segmenter's folder: images without a mask may be labelled with it, for training alone; the "
+            "Data Engineer's model sees them.",
+            show_default=False,
+        ),
+    ] = None,
     index: given.Index = None,
     labels: given.Labels = "",
     image_column: given.ImageColumn = "",
@@ -96,7 +104,7 @@ def run(
         roles="single" if single_agent else "four", reflect=not no_reflect, examples=not no_examples,
         debug=not no_debug, sandbox=sandbox, phi=phi, offline=offline, tools=tools,
         stream=sys.stderr.isatty() and not quiet if stream is None else stream, index=index,
-        confirm="weak" if confirm is None else confirm,
+        confirm="weak" if confirm is None else confirm, label_with=str(label_with.absolute()) if label_with else "",
         reading=given.reading(labels, image_column, label_column, patient_column, masks, classes, split),
     )  # fmt: skip
     _finish(_build(request, llm, data or [], out, options, quiet), as_json=json)

@@ -65,6 +65,18 @@ def check_offline(llm: Models, fallback: Model | None, offline: bool) -> None:
         check([*(llm.values() if isinstance(llm, Mapping) else [llm]), fallback])
 
 
+def check_segmenter(folder: str) -> None:
+    """That there is the folder with which images may be labelled, where one is named.
+
+    Raises:
+        WrongUse: there is none.
+    """
+    if folder and not Path(folder).is_dir():
+        raise WrongUse(
+            f"There is no segmenter folder {folder} (label_with, --label-with). Train one with `m3b interactive train`, or fetch SAM."
+        )
+
+
 def connect_of(
     llm: Models,
     tools: ToolMode,

@@ -19,6 +19,7 @@ from Utils.people import people
 from Utils.ranks import auroc
 
 from .build import build
+from .crossed import taught
 from .data import Cases, divide, draw
 from .fit import Fitted, answers, fit, zero_shot
 from .ordinary import FittedImage, fit_image
@@ -38,6 +39,12 @@ class Drawn:
     valid: Cases | None
     figure: float
     rest: float
+    others: Cases | None = None
+
+    @property
+    def held(self) -> Cases:
+        """Cases that it did not learn from, where there are any: those held out, else those that were not drawn."""
+        return self.valid or self.others or self.train
 
 
 def run_fewshot(plan: dict[str, Any], minutes: float) -> None:
@@ -74,18 +81,23 @@ def _drawn(plan: dict[str, Any], cases: Cases, number: int, seconds: float, both
     torch.manual_seed(seed)
     rows = draw(cases, plan["fewshot"]["shots"], seed)
     part = cases.part(rows)
-    train_rows, valid_rows = divide(part, float(plan["validation_share"]), seed)
-    train, valid = part.part(train_rows), part.part(valid_rows) if valid_rows else None
     rest = [row for row in range(len(cases)) if row not in set(rows)]
     others = cases.part(rest) if rest else None
+    train_rows, valid_rows = (None, None) if rest else divide(part, float(plan["validation_share"]), seed)
     made: list[Drawn] = []
     for engine in ("fewshot", "image") if both else (plan["engine"],):
         mine = {**plan, "engine": engine}
-        model: Any = build(mine)
-        fitted: Either = (fit if engine == "fewshot" else fit_image)(model, train, valid, mine, seconds)
+        train, valid = part, None
+        if valid_rows:
+            train, valid = part.part(train_rows), part.part(valid_rows)
+            model: Any = build(mine)
+            fitted: Either = (fit if engine == "fewshot" else fit_image)(model, train, valid, mine, seconds)
+        else:  # few were drawn, or there are few: none is given up
+            fitted = taught(mine, part, seconds, seed)
         figure = figure_of(fitted, others) if others is not None else float("nan")
-        made.append(Drawn(fitted, engine, train, valid, fitted.valid, figure))
-        where = f"validation AUROC {fitted.valid:.3f}" if np.isfinite(fitted.valid) else "no validation part"
+        made.append(Drawn(fitted, engine, train, valid, fitted.valid, figure, others))
+        crossed = "" if valid is not None else "cross-fitted "
+        where = f"{crossed}validation AUROC {fitted.valid:.3f}" if np.isfinite(fitted.valid) else "no validation part"
         more = f", on {len(rest)} labelled cases that were not drawn {figure:.3f}" if others is not None else ""
         print(f"draw {number + 1}, {engine}: {where}{more}; {fitted.epochs} epochs, {fitted.seconds:.0f} s", flush=True)
     return made
@@ -143,7 +155,7 @@ def write(plan: Mapping[str, Any], best: Drawn, found: list[Drawn], seconds: flo
     from safetensors.torch import save_file
 
     (LOGOUT / "model").mkdir(parents=True, exist_ok=True)
-    held = best.valid if best.valid is not None else best.train
+    held = best.held
     state, config = packed(best, held)
     save_file(state, str(LOGOUT / "model" / "best.safetensors"))
     (LOGOUT / "calibration.json").write_text(json.dumps(config, indent=2))
@@ -167,7 +179,7 @@ def write(plan: Mapping[str, Any], best: Drawn, found: list[Drawn], seconds: flo
     metrics = {
         "validation": {
             "image_auroc": figure,
-            "cases": len(rows) if best.valid is not None else 0,
+            "cases": len(rows) if held is not best.train or best.valid is not None else 0,
             "patients": patients,
         },
         "by_class": {},
