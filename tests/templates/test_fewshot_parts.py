@@ -347,3 +347,45 @@ def test_adapters_that_do_not_belong_are_refused(project: Path, tmp_path: Path) 
     assert build({**plan, "fewshot": {**plan["fewshot"], "adapters": str(place)}}) is not None
     with pytest.raises(SystemExit, match=r"fewshot\.adapters: .*trained on another backbone"):
         build({**plan, "fewshot": {**plan["fewshot"], "adapters": str(other)}})
+
+
+# --- crossing --------------------------------------------------------------------------------------------------------
+
+
+def test_parts_that_are_crossed_hold_both_states_and_no_patient_twice(project: Path, tmp_path: Path) -> None:
+    described = part(project, "backbone").describe(conv_backbone(tmp_path / "conv"))
+    crossed = part(project, "crossed")
+    cases = part(project, "data").Cases(pictures(project, 5, 4), small_plan(described))
+    cases.records[1]["patient"] = cases.records[0]["patient"]
+    parts = crossed.folds(cases, 0)
+    assert len(parts) == 3
+    assert sorted(np.concatenate(parts).tolist()) == list(range(9))
+    assert all(len(set(cases.abnormal.numpy()[rows])) == 2 for rows in parts)
+    people = [{cases.records[row]["patient"] for row in rows} for rows in parts]
+    assert not people[0] & people[1] | people[0] & people[2] | people[1] & people[2]
+    assert crossed.folds(cases.part([0, 1, 5]), 0) == [], "one abnormal case cannot be on two sides"
+
+
+def test_few_examples_all_teach_and_are_judged_by_those_that_did_not_see_them(project: Path, tmp_path: Path) -> None:
+    described = {
+        **part(project, "backbone").describe(folder := conv_backbone(tmp_path / "conv")),
+        "folder": str(folder),
+    }
+    plan = small_plan(described, epochs=4)
+    cases = part(project, "data").Cases(pictures(project, 6, 6), plan)
+    seen: list[list[str]] = []
+    crossed = part(project, "crossed")
+    fit = crossed.fit
+
+    def watched(model: Any, train: Any, *rest: Any) -> Any:
+        seen.append([str(record["patient"]) for record in train.records])
+        return fit(model, train, *rest)
+
+    crossed.fit = watched
+    found = crossed.taught(plan, cases, 60.0, 0)
+    assert [len(one) for one in seen] == [8, 8, 8, 12], "three parts, then all of them"
+    assert 0 <= found.valid <= 1
+    assert found.config["memory_weight"] in (0.0, 0.25, 0.5, 0.75, 1.0)
+    assert len(found.banks[0]) == 6 * 16 * 16, "the memory is of every normal example"
+    image = crossed.taught({**plan, "engine": "image"}, cases, 60.0, 0)
+    assert 0 <= image.valid <= 1

@@ -185,3 +185,25 @@ def test_more_shots_than_cases_are_refused(project: Path, tmp_path: Path) -> Non
     done = call(project, "train.py", check=False)
     assert done.returncode != 0
     assert "fewshot.shots is 9, and train.json has 6 readable normal cases" in done.stderr
+
+
+def test_of_masks_the_better_of_both_detectors_is_kept(project: Path, tmp_path: Path) -> None:
+    pictures(project, 14, 14, masks=True)
+    conv = backbone_of(project, tmp_path, "conv")
+    said = call(
+        project, "plan.py", "--minutes", "0.6", "--set", f"backbone={conv}", "fewshot.epochs=2", "network.width=4",
+    ).stdout  # fmt: skip
+    assert "half of the minutes go to the ordinary detector on the same cases" in said
+    out = call(project, "train.py").stdout
+    (kept,) = [line for line in out.splitlines() if line.startswith("kept: ")]
+    assert "validation, few-shot against ordinary: dice" in kept
+    call(project, "export.py", "--out", "Deliver")
+    config = json.loads((project / "Deliver/config.json").read_text())
+    ordinary = kept.startswith("kept: the ordinary detector")
+    assert (config["plan"]["engine"] == "patches") == ordinary
+    assert ("thresholds" in config) == ordinary
+    held = {json.dumps(row["image"]) for row in json.loads((project / "Logout/detector/valid_predictions.json").read_text())}
+    mine = {json.dumps(row["image"]) for row in json.loads((project / "Logout/valid_predictions.json").read_text())}
+    assert held == mine, "both are judged on the same cases"
+    (answer,) = predicted(project, tmp_path, "data/x/20.png")
+    assert set(answer) >= {"masks", "boxes", "anomaly_score"}

@@ -70,6 +70,9 @@ def main(argv: list[str] | None = None) -> None:
     plan, calibration = json.loads(Path("plan.json").read_text()), json.loads(CALIBRATION.read_text())
     engine = calibration.pop("engine", "patches")
     if engine == "patches":
+        plan = {**plan, **plan.get("detector", {}), "engine": engine}
+        for part in ("detector", "backbone", "prompts", "fewshot", "ordinary"):
+            plan.pop(part, None)  # of the engine that it was compared with
         plan["patch"] = calibration.pop("patch")  # smaller than planned where memory did not suffice
     else:
         plan["engine"] = engine

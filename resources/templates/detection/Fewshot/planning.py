@@ -203,5 +203,9 @@ def told(plan: Mapping[str, Any]) -> list[str]:
         lines.append(f"protocol {few['protocol']}; examples: {shots}; at most {few['epochs']} epochs, lr {few['lr']}")
         if few.get("adapters"):
             lines.append(f"begins with adapters trained on other sets: {Path(few['adapters']).name}")
+        if plan.get("detector") and few["compare"]:
+            lines.append(
+                "half of the minutes go to the ordinary detector on the same cases; what is better on validation is kept"
+            )
         lines.append(f"prompts for {plan['prompts']['object']!r}: {json.dumps(listed(plan['prompts']))[:200]}")
     return lines

@@ -18,6 +18,7 @@ from Datapath.index import read_index
 from Utils.people import people
 from Utils.ranks import auroc
 
+from . import versus
 from .build import build
 from .crossed import taught
 from .data import Cases, divide, draw
@@ -58,6 +59,9 @@ def run_fewshot(plan: dict[str, Any], minutes: float) -> None:
         only = _zero(plan, cases)
         write(plan, only, [only], time.monotonic() - started)
         return
+    if plan["engine"] == "fewshot" and few["compare"] and plan.get("detector") and few["shots"] is None:
+        _against_detector(plan, cases, minutes, started)
+        return
     draws = max(1, int(few["draws"])) if few["shots"] is not None else 1
     both = plan["engine"] == "fewshot" and few["compare"] and not cases.masked and bool(cases.abnormal.any())
     each = 60 * minutes * 0.9 / (draws * (2 if both else 1))
@@ -65,6 +69,24 @@ def run_fewshot(plan: dict[str, Any], minutes: float) -> None:
     best = _choose(found, plan, both)
     _told(found)
     write(plan, best, found, time.monotonic() - started)
+
+
+def _against_detector(plan: dict[str, Any], cases: Cases, minutes: float, started: float) -> None:
+    """Of masks: half of the minutes for the ordinary detector, half for this engine, and what is better on validation stays."""
+    held = versus.run_detector(plan, minutes / 2)
+    rows, valid_rows = versus.parted(cases, held)
+    if not rows or not valid_rows or not bool(cases.abnormal[rows].any()):
+        rows, valid_rows = divide(cases, float(plan["validation_share"]), int(plan["seed"]))
+    train, valid = cases.part(rows), cases.part(valid_rows) if valid_rows else None
+    fitted = fit(build(plan), train, valid, plan, 27 * minutes)  # type: ignore[arg-type]
+    best = Drawn(fitted, "fewshot", train, valid, fitted.valid, float("nan"))
+    write(plan, best, [best], time.monotonic() - started)
+    if valid is None:
+        print("kept: few-shot (too few cases to hold any out for a comparison)", flush=True)
+        return
+    cut = float(json.loads((LOGOUT / "calibration.json").read_text())["map_threshold"])
+    if versus.detector_wins(versus.quality(fitted, valid, cut), versus.beside()):
+        versus.bring_back()
 
 
 def _zero(plan: dict[str, Any], cases: Cases) -> Drawn:
