@@ -32,8 +32,9 @@ FLOORS = {
     "tools": 2, "metrics": 2, "models": 2,
     "tasks": 2.5,  # measures with metrics what models answer
     "agents": 3,
+    "interactive": 3.5,  # an agent with its own tools, which a run calls
     "run": 4, "workspace": 4, "report": 4, "progress": 4, "locking": 4,
-    "interactive": 4.5, "bench": 5, "cli": 5.5, "__main__": 5.5,
+    "bench": 5, "cli": 5.5, "__main__": 5.5,
 }  # fmt: skip
 """The floor of each part. Below floor 4, the parts of one floor do not know each other. A run ends by writing its own
 report, so `report` stands beside the pipeline."""

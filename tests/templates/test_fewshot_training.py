@@ -202,7 +202,9 @@ def test_of_masks_the_better_of_both_detectors_is_kept(project: Path, tmp_path: 
     ordinary = kept.startswith("kept: the ordinary detector")
     assert (config["plan"]["engine"] == "patches") == ordinary
     assert ("thresholds" in config) == ordinary
-    held = {json.dumps(row["image"]) for row in json.loads((project / "Logout/detector/valid_predictions.json").read_text())}
+    held = {
+        json.dumps(row["image"]) for row in json.loads((project / "Logout/detector/valid_predictions.json").read_text())
+    }
     mine = {json.dumps(row["image"]) for row in json.loads((project / "Logout/valid_predictions.json").read_text())}
     assert held == mine, "both are judged on the same cases"
     (answer,) = predicted(project, tmp_path, "data/x/20.png")
