@@ -32,6 +32,14 @@ RunName = Annotated[str, typer.Argument(help="A run's folder or id, or `last`.",
 Offline = Annotated[
     bool, typer.Option("--offline", help="Refuse models that another machine serves; as M3B_OFFLINE=1.")
 ]
+LabelWith = Annotated[
+    Path | None,
+    typer.Option(
+        help="A promptable segmenter's folder: images without a mask may be labelled with it, for training alone; the Data "
+        "Engineer's model sees them.",
+        show_default=False,
+    ),
+]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
 
 
@@ -78,14 +86,7 @@ def run(
             show_default=False,
         ),
     ] = None,
-    label_with: Annotated[
-        Path | None,
-        typer.Option(
-            help="A promptable segmenter's folder: images without a mask may be labelled with it, for training alone; the "
-            "Data Engineer's model sees them.",
-            show_default=False,
-        ),
-    ] = None,
+    label_with: LabelWith = None,
     index: given.Index = None,
     labels: given.Labels = "",
     image_column: given.ImageColumn = "",

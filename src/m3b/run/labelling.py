@@ -19,7 +19,7 @@ from m3b.data.kinds.segmentation import ORIGIN
 from m3b.data.records import Record
 from m3b.data.spec.places import PROMPTED
 from m3b.errors import DataError, ToolError, WrongUse
-from m3b.untrusted import sha256, write_whole
+from m3b.untrusted import is_file, sha256, write_whole
 from m3b.writing import replace_text
 
 if TYPE_CHECKING:
@@ -186,10 +186,7 @@ def _labelled_name(record: Record, rows: dict[str, dict[str, Any]]) -> str:
 
 
 def _hash(base: Path, path: str) -> str:
-    try:
-        return sha256(base, path)
-    except OSError:
-        return ""
+    return sha256(base, path) if is_file(base, path) else ""
 
 
 def labelling_of(run: RunContext) -> Labelling | None:

@@ -14,7 +14,6 @@ from m3b.run.inputs import (
     Model,
     Models,
     check_offline,
-    check_segmenter,
     connect_of,
     given_of,
     hosted_schema,
@@ -106,8 +105,7 @@ class Pipeline:
             raise WrongUse("Give `templates` to the workspace, or none of your own: Workspace(templates=...).")
         mode = {"tools": tools} if isinstance(tools, str) else {}
         self.options = options_of(options, {**single_options, **mode})
-        check_offline(llm, fallback, self.options.offline)  # before any data is looked at
-        check_segmenter(self.options.label_with)
+        check_offline(llm, fallback, self.options.offline, self.options.label_with)  # before any data is looked at
         self.workspace = workspace or Workspace(data=data, templates=templates)
         metrics = tuple(metrics)
         add_metrics(metrics)

@@ -18,20 +18,17 @@ from m3b.data.spec.proposals.imagery import (
     MASKED,
     ImageSet,
     folder_values,
-    image_sets,
     is_images,
     single_set,
     union_of,
 )
-from m3b.data.spec.proposals.label_sources import label_sources
-from m3b.data.spec.proposals.language import negative, plain, words
-from m3b.data.spec.proposals.surroundings import around, leave_out, with_patient
+from m3b.data.spec.proposals.language import plain
+from m3b.data.spec.proposals.states import of_labels, says_normal
+from m3b.data.spec.proposals.surroundings import around, leave_out
 from m3b.data.survey.facts import FileGroup
 from m3b.data.survey.relations import Survey
 from m3b.data.survey.sides import side_of
 
-GOOD = frozenset({"good", "ok", "okay", "intact", "clean"})
-"""Names of the folder of normal images, beside those that say that nothing is there."""
 MARKS = ("anomaly_mask", "anomaly_masks", "label", "labels", "mask", "masks", "ground_truth", "groundtruth", "gt")
 """Names of folders with masks, compared in lower case."""
 ENDS = r"(?:[_-](?:mask|gt|label))?"
@@ -67,7 +64,7 @@ def propose_states(survey: Survey, ask: Ask) -> Iterator[Proposal]:
     if found is not None and (asked or found.half is not None):
         yield from _of_layout(survey, ask, found, asked)
     if asked:
-        yield from _of_labels(survey, ask, found)
+        yield from of_labels(survey, ask, found is not None)
 
 
 def _layout(survey: Survey) -> _Layout | None:
@@ -80,7 +77,7 @@ def _layout(survey: Survey) -> _Layout | None:
     levels = [_values(groups, level) for level in range(depth)]
     half = next((at for at, names in enumerate(levels) if names and _halves(names)), None)
     for level, names in reversed(list(enumerate(levels))):
-        normal = {name: count for name, count in names.items() if _normal(name)}
+        normal = {name: count for name, count in names.items() if says_normal(name)}
         others = {name: count for name, count in names.items() if name not in normal}
         enough = sum(normal.values()) >= LEAST and sum(others.values()) >= LEAST
         if enough and level != half and (half is None or level > half) and not any(map(side_of, others)):
@@ -107,11 +104,6 @@ def _values(groups: Sequence[FileGroup], level: int) -> Counter[str]:
 def _halves(names: Counter[str]) -> bool:
     sides = {side_of(name) for name in names}
     return "test" in sides and sides <= {"train", "val", "test"} and len(sides) > 1
-
-
-def _normal(name: str) -> bool:
-    some = set(words(name))
-    return bool(some) and (some <= GOOD or negative(name))
 
 
 def _of_layout(survey: Survey, ask: Ask, found: _Layout, asked: bool) -> Iterator[Proposal]:
@@ -184,29 +176,3 @@ def _levels(groups: Sequence[FileGroup]) -> tuple[int, float | None]:
     if len(levels) == 1 and float(only := levels.pop()).is_integer():
         return int(only), None
     return 1, 0.0
-
-
-def _of_labels(survey: Survey, ask: Ask, found: _Layout | None) -> Iterator[Proposal]:
-    """Labels of which one means normal: whatever else they say is abnormal."""
-    for images in image_sets(survey, ask.stacks)[:6]:
-        own = around(survey, images)
-        for source in label_sources(survey, images, ask.label_column):
-            normal = tuple(value for value in source.values if _normal(value))
-            others = tuple(value for value in source.values if value not in normal)
-            if source.one_hot or source.separator or not normal or not others or source.apart or source.weak:
-                continue
-            if found is not None and source.named.startswith("level"):
-                continue  # said by the layout already
-            surroundings = with_patient(own, source.patient)
-            states = States(source=source.sources[0], normal=normal, abnormal=others)
-            spec = IndexSpec(
-                task=ask.task, images=images.images, states=states, patient=surroundings.patient,
-                attributes=attributes(survey, images), together=(*surroundings.together, *source.together),
-                split=source.split or surroundings.split, left_out=leave_out(survey, {one.id for one in images.groups}, {}),
-            )  # fmt: skip
-            counts = ", ".join(f"{value} {source.values[value]}" for value in (*normal, *others[:8]))
-            told = (f"normal: {', '.join(normal)}; abnormal: whatever else {source.title} say: {counts}",
-                    f"{source.covered:.0%} of {images.count:,} images have one", *surroundings.evidence)  # fmt: skip
-            doubts = tuple(one for one in (source.doubt, images.doubt, *surroundings.doubts) if one)
-            score = (0.35 + source.strength / 2) * (0.4 + 0.6 * min(1.0, source.covered))
-            yield Proposal(spec, f"{images.title}, states from {source.title}", score, told, doubts, images.doubt)
