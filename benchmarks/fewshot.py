@@ -8,8 +8,8 @@
 For each k of `--shots`, `--draws` times k normal and k abnormal examples are drawn, both networks learn from them and from
 nothing else, and both answer the test cases. Printed are AUROC with its spread over the draws, and the difference of the
 two with a 95 % interval over patients of the test part (bootstrap of the mean over draws). `bmad` prints the published
-figures beside ours (benchmarks/fewshot_published.json); with `--protocol paper` the evaluation is the published one:
-scores scaled over the whole test set, and the epoch that is best on the test set.
+figures beside ours (benchmarks/fewshot_published.json), k = 0 among them, with adapters of the other sets that are there; with
+`--protocol paper` the evaluation is the published one: scores scaled over the whole test set, and the epoch that is best on it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,6 @@ import numpy as np
 
 ROOT = Path(__file__).resolve().parents[1]
 TEMPLATES = ROOT / "resources" / "templates"
-PUBLISHED = Path(__file__).with_name("fewshot_published.json")
 PICTURES = (".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff")
 SIDE, WIDTH = 64, 16
 NORM = {"mean": [0.5] * 3, "std": [0.25] * 3}
@@ -109,6 +108,7 @@ def from_table(args: argparse.Namespace) -> tuple[Picked, Picked]:
     """Half of the patients as the pool, the others as the test part; rows without their image are left out."""
     with args.file.open(encoding="utf-8-sig", newline="") as stream:
         rows = [row for row in csv.DictReader(stream) if (args.images / row[args.image]).is_file()]
+    rows = [row for row in rows if row[args.label].strip() not in args.without]
     found = Picked(
         [opened(args.images / row[args.image]) for row in rows],
         np.array([row[args.label].startswith(args.abnormal) for row in rows]),
@@ -129,24 +129,6 @@ def opened(file: Path) -> np.ndarray:
         image = shown.convert("L" if shown.mode in ("L", "1", "I;16", "LA") else "RGB")
         image.thumbnail((512, 512))
         return np.asarray(image)
-
-
-def from_bmad(folder: Path, masks: bool) -> tuple[Picked, Picked]:
-    """`valid` as the pool and `test` of one set: `{good,Ungood}/img`, masks in `anomaly_mask` under the same names."""
-    return tuple(_bmad_side(folder / side, masks) for side in ("valid", "test"))  # type: ignore[return-value]
-
-
-def _bmad_side(folder: Path, masks: bool) -> Picked:
-    images, abnormal, marked = [], [], []
-    for state in ("good", "Ungood"):
-        place = folder / state / "img" if (folder / state / "img").is_dir() else folder / state
-        for file in sorted(one for one in place.iterdir() if one.suffix.lower() in PICTURES):
-            images.append(opened(file))
-            abnormal.append(state == "Ungood")
-            mask = folder / state / "anomaly_mask" / file.name
-            marked.append(opened(mask) if mask.is_file() else np.zeros(images[-1].shape[:2], np.uint8))
-    truth = [one if one.ndim == 2 else one.max(axis=-1) for one in marked] if masks else None
-    return Picked(images, np.array(abnormal), [f"{folder}/{n}" for n in range(len(images))], truth)
 
 
 # --- one backbone from other pictures --------------------------------------------------------------------------------
@@ -208,22 +190,15 @@ def plan_of(args: argparse.Namespace, target: str) -> dict[str, Any]:
 
 def answered(plan: dict[str, Any], pool: Any, test: Any, shots: int, seed: int) -> dict[str, np.ndarray]:
     """Scores of the test cases by both networks, from one draw."""
-    import torch
-    from Fewshot.build import build
-    from Fewshot.data import divide, draw
-    from Fewshot.fit import answers, fit
-    from Fewshot.ordinary import fit_image
+    from Fewshot.crossed import taught
+    from Fewshot.data import draw
+    from Fewshot.fit import answers
 
     part = pool.part(draw(pool, shots, seed))
-    rows, held = divide(part, float(plan["validation_share"]), seed)
-    train, valid = part.part(rows), part.part(held) if held else None
-    torch.manual_seed(seed)
-    few: Any = build({**plan, "engine": "fewshot"})
-    scores = {"few-shot": answers(fit(few, train, valid, plan, 1e6), test.pictures)[0]}
+    few: Any = taught({**plan, "engine": "fewshot"}, part, 1e6, seed)
+    scores = {"few-shot": answers(few, test.pictures)[0]}
     if not pool.masked:
-        torch.manual_seed(seed)
-        image: Any = build({**plan, "engine": "image"})
-        scores["ordinary"] = fit_image(image, train, valid, plan, 1e6).answers(test.pictures)
+        scores["ordinary"] = taught({**plan, "engine": "image"}, part, 1e6, seed).answers(test.pictures)  # type: ignore[union-attr]
     return scores
 
 
@@ -276,62 +251,6 @@ def told(row: dict[str, Any]) -> str:
     return "  " + "; ".join(parts)
 
 
-# --- BMAD ------------------------------------------------------------------------------------------------------------
-
-
-def bmad(args: argparse.Namespace) -> None:
-    """Every set that is there, at every k, beside what was published."""
-    published = json.loads(PUBLISHED.read_text())
-    for name, known in published["sets"].items():
-        folder = args.file / f"{name}_AD"
-        if not folder.is_dir():
-            print(f"{name}: not at hand ({folder})")
-            continue
-        pool, test = from_bmad(folder, known["masks"])
-        plan = plan_of(args, "masks" if known["masks"] else "states")
-        ready = [cases_of(one, plan["backbone"]) for one in (pool, test)]
-        for shots in args.shots:
-            areas = [bmad_draw(plan, *ready, shots, seed, args.protocol) for seed in range(args.draws)]
-            image, pixel = (np.array(column, float) for column in zip(*areas, strict=True))
-            ours = f"{100 * image.mean():.2f} +- {100 * image.std():.2f}"
-            ours += f" / {100 * pixel.mean():.2f}" if known["masks"] else ""
-            print(
-                f"{name}, k = {shots}: ours {ours}; published (MVFA) {known['mvfa'].get(str(shots), 'none')}",
-                flush=True,
-            )
-
-
-def bmad_draw(plan: dict[str, Any], pool: Any, test: Any, shots: int, seed: int, protocol: str) -> tuple[float, float]:
-    """AUROC of images and of pixels (NaN without masks), at the size of the backbone's input."""
-    import torch
-    from Fewshot.build import build
-    from Fewshot.data import divide, draw
-    from Fewshot.fit import answers, finish, fit, one_epoch
-    from Fewshot.scoring import look, published
-    from Utils.ranks import auroc
-
-    torch.manual_seed(seed)
-    part, model, truth = pool.part(draw(pool, shots, seed)), build(plan), test.truths.numpy() > 0.5
-
-    def figures(image: np.ndarray, shown: np.ndarray) -> tuple[float, float]:
-        pixels = auroc(truth.ravel(), shown.ravel()) if test.masked else float("nan")
-        return auroc(test.abnormal.numpy(), image), pixels
-
-    if protocol != "paper":
-        rows, held = divide(part, float(plan["validation_share"]), seed)
-        fitted = fit(model, part.part(rows), part.part(held) if held else None, plan, 1e6)  # type: ignore[arg-type]
-        return figures(*answers(fitted, test.pictures)[:2])
-    model.pixels = part.masked  # type: ignore[union-attr]
-    optimiser = torch.optim.Adam(model.adapters(part.masked), lr=1e-3, betas=(0.5, 0.999))  # type: ignore[union-attr]
-    best = (0.0, 0.0)
-    for _ in range(int(plan["fewshot"]["epochs"])):
-        one_epoch(model, part, plan, optimiser)  # type: ignore[arg-type]
-        banks, _, _ = finish(model, part, None)  # type: ignore[arg-type]
-        now = figures(*published(look(model, test.pictures, banks), part.masked))  # type: ignore[arg-type]
-        best = max(best, now, key=lambda one: float(np.nansum(one)))
-    return best
-
-
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
@@ -344,7 +263,7 @@ def main(argv: list[str] | None = None) -> int:
         one = commands.add_parser(name)
         one.add_argument("file", type=Path)
         one.add_argument("--backbone", type=Path, required=True)
-        one.add_argument("--shots", type=int, nargs="+", default=[2, 4, 8, 16] if name == "bmad" else [4, 8, 16])
+        one.add_argument("--shots", type=int, nargs="+", default=[0, 2, 4, 8, 16] if name == "bmad" else [4, 8, 16])
         one.add_argument("--draws", type=int, default=5)
         one.add_argument("--epochs", type=int, default=50)
         one.add_argument("--ordinary-epochs", type=int, default=60)
@@ -355,12 +274,15 @@ def main(argv: list[str] | None = None) -> int:
     table = commands.choices["table"]
     for option in ("images", "image", "label", "abnormal", "patient"):
         table.add_argument(f"--{option}", type=Path if option == "images" else str, required=True)
+    table.add_argument("--without", nargs="*", default=[""], help="labels that say nothing, whose rows are left out")
     args = parser.parse_args(argv)
     place = project()
     try:
         if args.command == "backbone":
             make_backbone(args.folders, args.out, args.epochs, args.most)
         elif args.command == "bmad":
+            from fewshot_bmad import bmad
+
             bmad(args)
         else:
             pool, test = from_npz(args.file) if args.command == "npz" else from_table(args)

@@ -32,8 +32,8 @@ FLOORS = {
     "tools": 2, "metrics": 2, "models": 2,
     "tasks": 2.5,  # measures with metrics what models answer
     "agents": 3,
+    "interactive": 3.5,  # an agent with its own tools, which a run calls
     "run": 4, "workspace": 4, "report": 4, "progress": 4, "locking": 4,
-    "interactive": 4.5,
     "teaching": 4.75,  # of agents that prompt, and of a run's roles
     "bench": 5, "cli": 5.5, "__main__": 5.5,
 }  # fmt: skip

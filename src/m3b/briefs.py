@@ -24,6 +24,7 @@ class TaskOffer(Summary):
         kin: tasks whose data sets serve it too.
         metrics: by what its models can be measured, the usual one first.
         box_metrics: of these, those that boxes alone can be measured by.
+        state_metrics: those for which it is enough to know of an image whether it is abnormal.
         plan: one that fits most data of it.
     """
 
@@ -34,6 +35,7 @@ class TaskOffer(Summary):
     kin: tuple[str, ...] = ()
     metrics: tuple[str, ...] = Field(min_length=1)
     box_metrics: tuple[str, ...] = ()
+    state_metrics: tuple[str, ...] = ()
     plan: str = ""
 
 

@@ -107,6 +107,12 @@ def test_states_are_measured_by_the_anomaly_score(tmp_path: Path) -> None:
         DETECTION.measure(index.test[0], replace(answers[0], anomaly_score=None), index, tmp_path)
 
 
+def test_answers_on_altered_copies_are_compared_by_their_scores() -> None:
+    rows = [{"image": "a", "patient": "p", "abnormal": True, "anomaly_score": score} for score in (0.9, 0.6)]
+    assert DETECTION.distance(rows[0], rows[1]) == pytest.approx(0.3)
+    assert DETECTION.change([(rows[0], rows[1])], rows) == pytest.approx(0.3)
+
+
 def test_maps_are_measured_pixel_by_pixel(tmp_path: Path) -> None:
     rng, records, answers, truth, found = np.random.default_rng(1), [], [], [], []
     for number in range(24):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import shutil
 import sys
 from collections.abc import Iterator
@@ -276,3 +277,115 @@ def test_weights_of_another_network_are_refused(project: Path, tmp_path: Path) -
     shutil.copy(wide / "model.safetensors", narrow / "model.safetensors")
     with pytest.raises(backbone.BackboneError, match="size mismatch"):
         backbone.load_backbone(backbone.describe(narrow), narrow)
+
+
+# --- adapters of other sets ------------------------------------------------------------------------------------------
+
+
+def delivered(model: Any, plan: dict[str, Any], place: Path, **told: Any) -> Path:
+    """A few-shot detector as export.py writes it."""
+    from safetensors.torch import save_file
+
+    place.mkdir()
+    save_file(
+        {name: value.contiguous().clone() for name, value in model.state_dict().items()},
+        str(place / "model.safetensors"),
+    )
+    known = {name: [0.5, 0.25] for name in ("image", "memory", "map", "away")}
+    config = {
+        "plan": plan,
+        "adapting": True,
+        "pixels": False,
+        "reference": known,
+        "image_calibration": [2.0, -1.0],
+        **told,
+    }
+    (place / "config.json").write_text(json.dumps(config))
+    return place
+
+
+@pytest.mark.parametrize("kind", ["clip", "conv"])
+def test_adapters_of_other_sets_are_taken_over_and_texts_are_not(project: Path, tmp_path: Path, kind: str) -> None:
+    folder = (clip_backbone if kind == "clip" else conv_backbone)(tmp_path / kind)
+    model, plan = made(project, folder)
+    with torch.no_grad():
+        for weight in model.adapters(masked=True):
+            weight.add_(torch.randn_like(weight) * 0.1)
+    place = delivered(model, plan, tmp_path / "taught")
+    described = plan["backbone"]
+    mine = small_plan(described, adapters=str(place), shots=0)
+    mine["prompts"]["normal"], mine["prompts"]["abnormal"] = ["image without flaw"], ["broken {}"]
+    taken = part(project, "build").build(mine)
+    assert torch.equal(taken.det[0].inner.weight, model.det[0].inner.weight)
+    assert torch.equal(taken.texts, model.texts) == (kind == "conv")
+    fitted = part(project, "fit").zero_shot(taken, mine)
+    assert (fitted.banks, fitted.epochs, fitted.config["memory_weight"]) == ([], 0, 0.0)
+    images = torch.rand(3, 3, SIDE, SIDE)
+    score, _, looks = part(project, "fit").answers(fitted, images)
+    expected = 1 / (1 + np.exp(-((looks["image"] - 0.5) / 0.25 - 2.0)))
+    np.testing.assert_allclose(score, 1 / (1 + np.exp(-(2.0 * np.log(expected / (1 - expected)) - 1.0))), rtol=1e-4)
+
+
+def test_adapters_that_do_not_belong_are_refused(project: Path, tmp_path: Path) -> None:
+    model, plan = made(project, conv_backbone(tmp_path / "conv"))
+    build, error = part(project, "build").build, part(project, "folder").BackboneError
+    describe = part(project, "adapters").describe_adapters
+    with pytest.raises(error, match="holds no few-shot detector"):
+        describe(tmp_path / "conv" / "none")
+    with pytest.raises(error, match="is no few-shot detector: its engine is 'image'"):
+        describe(delivered(model, {**plan, "engine": "image"}, tmp_path / "image"))
+    with pytest.raises(error, match="of normal images alone"):
+        describe(delivered(model, plan, tmp_path / "normal", adapting=False))
+    pickled = delivered(model, plan, tmp_path / "pickled")
+    os.rename(pickled / "model.safetensors", pickled / "model.bin")
+    with pytest.raises(error, match="a pickle"):
+        describe(pickled)
+    place = delivered(model, plan, tmp_path / "taught")
+    with torch.no_grad():
+        next(model.vision.parameters()).add_(0.1)
+    other = delivered(model, plan, tmp_path / "other")
+    assert build({**plan, "fewshot": {**plan["fewshot"], "adapters": str(place)}}) is not None
+    with pytest.raises(SystemExit, match=r"fewshot\.adapters: .*trained on another backbone"):
+        build({**plan, "fewshot": {**plan["fewshot"], "adapters": str(other)}})
+
+
+# --- crossing --------------------------------------------------------------------------------------------------------
+
+
+def test_parts_that_are_crossed_hold_both_states_and_no_patient_twice(project: Path, tmp_path: Path) -> None:
+    described = part(project, "backbone").describe(conv_backbone(tmp_path / "conv"))
+    crossed = part(project, "crossed")
+    cases = part(project, "data").Cases(pictures(project, 5, 4), small_plan(described))
+    cases.records[1]["patient"] = cases.records[0]["patient"]
+    parts = crossed.folds(cases, 0)
+    assert len(parts) == 3
+    assert sorted(np.concatenate(parts).tolist()) == list(range(9))
+    assert all(len(set(cases.abnormal.numpy()[rows])) == 2 for rows in parts)
+    people = [{cases.records[row]["patient"] for row in rows} for rows in parts]
+    assert not people[0] & people[1] | people[0] & people[2] | people[1] & people[2]
+    assert crossed.folds(cases.part([0, 1, 5]), 0) == [], "one abnormal case cannot be on two sides"
+
+
+def test_few_examples_all_teach_and_are_judged_by_those_that_did_not_see_them(project: Path, tmp_path: Path) -> None:
+    described = {
+        **part(project, "backbone").describe(folder := conv_backbone(tmp_path / "conv")),
+        "folder": str(folder),
+    }
+    plan = small_plan(described, epochs=4)
+    cases = part(project, "data").Cases(pictures(project, 6, 6), plan)
+    seen: list[list[str]] = []
+    crossed = part(project, "crossed")
+    fit = crossed.fit
+
+    def watched(model: Any, train: Any, *rest: Any) -> Any:
+        seen.append([str(record["patient"]) for record in train.records])
+        return fit(model, train, *rest)
+
+    crossed.fit = watched
+    found = crossed.taught(plan, cases, 60.0, 0)
+    assert [len(one) for one in seen] == [8, 8, 8, 12], "three parts, then all of them"
+    assert 0 <= found.valid <= 1
+    assert found.config["memory_weight"] in (0.0, 0.25, 0.5, 0.75, 1.0)
+    assert len(found.banks[0]) == 6 * 16 * 16, "the memory is of every normal example"
+    image = crossed.taught({**plan, "engine": "image"}, cases, 60.0, 0)
+    assert 0 <= image.valid <= 1

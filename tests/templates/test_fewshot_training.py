@@ -90,11 +90,37 @@ def test_states_from_plan_to_predictions(project: Path, tmp_path: Path) -> None:
     assert all(0 <= float(str(one["anomaly_score"])) <= 1 for one in answers[:2])
 
 
+def test_adapters_of_another_set_answer_without_any_example(project: Path, tmp_path: Path) -> None:
+    pictures(project, 16, 16)
+    clip = backbone_of(project, tmp_path, "clip")
+    call(
+        project, "plan.py", "--minutes", "5", "--set", f"backbone={clip}", "fewshot.epochs=25", "fewshot.compare=false"
+    )
+    call(project, "train.py")
+    call(project, "export.py", "--out", "Deliver")
+    taught = tmp_path / "taught"
+    os.rename(project / "Deliver", taught)
+    pictures(project, 9, 7)
+    setting = f"fewshot.adapters={taught}"
+    said = call(project, "plan.py", "--minutes", "1", "--set", f"backbone={clip}", setting, "fewshot.shots=0").stdout
+    assert "examples: none (zero-shot)" in said
+    assert "begins with adapters trained on other sets: taught" in said
+    out = call(project, "train.py").stdout
+    assert "no example taken: adapters trained on other sets; on 16 labelled cases AUROC" in out
+    metrics = json.loads((project / "Logout/metrics.json").read_text())
+    assert (metrics["epochs"], metrics["validation"]["cases"]) == ([0], 16)
+    call(project, "export.py", "--out", "Deliver")
+    assert "Taught with no example of this data" in (project / "Deliver/README.md").read_text()
+    usual, ill = predicted(project, tmp_path, "data/x/0.png", "data/x/15.png")
+    assert float(str(usual["anomaly_score"])) != float(str(ill["anomaly_score"]))
+
+
 def test_masks_from_a_vision_language_model(project: Path, tmp_path: Path) -> None:
     pictures(project, 12, 12, masks=True)
     clip = backbone_of(project, tmp_path, "clip")
     said = call(
         project, "plan.py", "--minutes", "5", "--set", f"backbone={clip}", "fewshot.epochs=3", 'prompts.object="image"',
+        "fewshot.compare=false",
     ).stdout  # fmt: skip
     assert "so few abnormal cases" in said
     call(project, "train.py")
@@ -138,8 +164,10 @@ def test_without_a_backbone_it_is_said_and_an_ordinary_network_trained(project: 
     [
         ("backbone=/nowhere", "is no folder"),
         ("fewshot.protocol=other", "it is m3b or paper"),
-        ("fewshot.shots=0", "it is a whole number from 1"),
-        ("fewshot.shots=true", "fewshot.shots is True; it is a whole number from 1"),
+        ("fewshot.shots=0", "which needs adapters that were trained on other sets: fewshot.adapters=FOLDER"),
+        ("fewshot.shots=-1", "fewshot.shots is -1; it is a whole number from 0"),
+        ("fewshot.shots=true", "fewshot.shots is True; it is a whole number from 0"),
+        ("fewshot.adapters=/nowhere", "holds no few-shot detector (config.json)"),
         ("fewshot.draws=0", "fewshot.draws is 0; it is a whole number from 1"),
         ("fewshot.epochs=many", "fewshot.epochs is 'many'; it is a whole number from 1"),
     ],
@@ -158,3 +186,27 @@ def test_more_shots_than_cases_are_refused(project: Path, tmp_path: Path) -> Non
     done = call(project, "train.py", check=False)
     assert done.returncode != 0
     assert "fewshot.shots is 9, and train.json has 6 readable normal cases" in done.stderr
+
+
+def test_of_masks_the_better_of_both_detectors_is_kept(project: Path, tmp_path: Path) -> None:
+    pictures(project, 14, 14, masks=True)
+    conv = backbone_of(project, tmp_path, "conv")
+    said = call(
+        project, "plan.py", "--minutes", "0.6", "--set", f"backbone={conv}", "fewshot.epochs=2", "network.width=4",
+    ).stdout  # fmt: skip
+    assert "half of the minutes go to the ordinary detector on the same cases" in said
+    out = call(project, "train.py").stdout
+    (kept,) = [line for line in out.splitlines() if line.startswith("kept: ")]
+    assert "validation, few-shot against ordinary: dice" in kept
+    call(project, "export.py", "--out", "Deliver")
+    config = json.loads((project / "Deliver/config.json").read_text())
+    ordinary = kept.startswith("kept: the ordinary detector")
+    assert (config["plan"]["engine"] == "patches") == ordinary
+    assert ("thresholds" in config) == ordinary
+    held = {
+        json.dumps(row["image"]) for row in json.loads((project / "Logout/detector/valid_predictions.json").read_text())
+    }
+    mine = {json.dumps(row["image"]) for row in json.loads((project / "Logout/valid_predictions.json").read_text())}
+    assert held == mine, "both are judged on the same cases"
+    (answer,) = predicted(project, tmp_path, "data/x/20.png")
+    assert set(answer) >= {"masks", "boxes", "anomaly_score"}

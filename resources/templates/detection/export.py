@@ -40,6 +40,7 @@ CODE = (
 )
 FEWSHOT = (
     "__init__",
+    "adapters",
     "backbone",
     "build",
     "convnet",
@@ -71,10 +72,14 @@ def main(argv: list[str] | None = None) -> None:
     plan, calibration = json.loads(Path("plan.json").read_text()), json.loads(CALIBRATION.read_text())
     engine = calibration.pop("engine", "patches")
     if engine == "patches":
+        plan = {**plan, **plan.get("detector", {}), "engine": engine}
+        for part in ("detector", "backbone", "prompts", "fewshot", "ordinary"):
+            plan.pop(part, None)  # of the engine that it was compared with
         plan["patch"] = calibration.pop("patch")  # smaller than planned where memory did not suffice
     else:
         plan["engine"] = engine
         plan["backbone"].pop("folder", None)  # of this machine; the weights hold what it gave
+        plan["fewshot"]["adapters"] = bool(plan["fewshot"].get("adapters"))
     part_of_code = "Model" if engine == "patches" else "Fewshot"
     for part in ("Utils", "Model", "Fewshot"):
         shutil.rmtree(out / part, ignore_errors=True)
@@ -164,6 +169,10 @@ def _examples(plan: dict[str, Any]) -> str:
     """How many examples it was taught with, and what each engine that was tried reached in every draw of them."""
     measured = json.loads(METRICS.read_text()).get("over_draws", {}) if METRICS.exists() else {}
     shots = plan["fewshot"]["shots"]
+    if shots == 0:
+        found = measured.get("fewshot", {}).get("mean")
+        told = f"AUROC of images on the labelled cases at hand: {found:.3f}." if found is not None else ""
+        return f"Taught with no example of this data: its adapters were trained on other sets. {told}\n"
     lines = [f"Taught with {'all training cases' if shots is None else f'{shots} examples of each state'}."]
     for engine, one in measured.items():
         kept = ", delivered" if engine == plan["engine"] else ""

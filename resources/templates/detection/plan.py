@@ -20,6 +20,7 @@ from Datapath.fingerprint import fingerprint
 from Datapath.index import read_index
 from Fewshot.planning import add_engine, choose_engine, follow, states_plan
 from Fewshot.planning import told as engine_told
+from Fewshot.versus import OWN
 from Utils.extent import disbelieved
 from Utils.grid import grid, refit
 from Utils.named import channels_of, intensity_of, told_names
@@ -58,11 +59,14 @@ def main(argv: list[str] | None = None) -> None:
     normal = int(facts["cases"]) - int(facts["abnormal"])
     engine, backbone, why = choose_engine(facts, normal, int(facts["abnormal"]), asked)
     if engine != "patches":
-        plan = (
-            states_plan(facts, options.minutes)
-            if facts["target"] == "states"
-            else make_plan(facts, options.minutes, False)
-        )
+        if facts["target"] == "states":
+            plan = states_plan(facts, options.minutes)
+        else:
+            plan = make_plan(facts, options.minutes / 2, False)
+            if facts["abnormal"]:  # the ordinary detector learns nothing from normal cases alone
+                fit_minutes(facts, plan, [], False)
+                plan["detector"] = {name: plan[name] for name in OWN}
+            plan["minutes"] = options.minutes
         add_engine(plan, engine, backbone, _thing(facts))
         change(facts, plan, options.set, False, "")
         save_plan(plan)

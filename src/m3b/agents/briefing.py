@@ -80,6 +80,7 @@ def index_briefing(
     readings: Sequence[ProposedReading] = (),
     insufficient: str = "",
     unusable: str = "",
+    more: str = "",
 ) -> Briefing:
     """For the Data Engineer: the selection, the card, the folder with its tables, proposed readings, the indexing script.
 
@@ -89,6 +90,7 @@ def index_briefing(
         readings: proposed from a survey of the folder, best first.
         insufficient: why the best may not be taken as it is, or why there is none.
         unusable: what is wrong with the data itself.
+        more: what the role may do besides.
     """
     text = "\n\n".join(
         [
@@ -99,6 +101,7 @@ def index_briefing(
             f"## Preview of data/{card.root}\n{look('preview_dirs', {'path': f'data/{card.root}'}).text}",
             *(one.text for one in _first_looks(card, selection.task, look)),
             *readings_told(readings),
+            *([more] if more else []),
             *_ways(resources, selection.task, readings),
         ]
     )

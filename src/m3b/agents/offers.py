@@ -29,6 +29,7 @@ def task_offers(request: str) -> tuple[TaskOffer, ...]:
             kin=one.kin,
             metrics=tuple(dict.fromkeys((one.metrics.default, *one.metrics.names))),
             box_metrics=one.box_metrics,
+            state_metrics=one.state_metrics,
             plan=one.usual_plan,
         )
         for one in families()

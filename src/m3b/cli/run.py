@@ -32,6 +32,14 @@ RunName = Annotated[str, typer.Argument(help="A run's folder or id, or `last`.",
 Offline = Annotated[
     bool, typer.Option("--offline", help="Refuse models that another machine serves; as M3B_OFFLINE=1.")
 ]
+LabelWith = Annotated[
+    Path | None,
+    typer.Option(
+        help="A promptable segmenter's folder: images without a mask may be labelled with it, for training alone; the Data "
+        "Engineer's model sees them.",
+        show_default=False,
+    ),
+]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
 
 
@@ -79,6 +87,7 @@ def run(
             show_default=False,
         ),
     ] = None,
+    label_with: LabelWith = None,
     index: given.Index = None,
     labels: given.Labels = "",
     image_column: given.ImageColumn = "",
@@ -98,6 +107,7 @@ def run(
         debug=not no_debug, sandbox=sandbox, phi=phi, offline=offline, tools=tools,
         stream=sys.stderr.isatty() and not quiet if stream is None else stream, index=index,
         confirm="weak" if confirm is None else confirm, external=given.external(external or []),
+        label_with=str(label_with.absolute()) if label_with else "",
         reading=given.reading(labels, image_column, label_column, patient_column, masks, classes, split),
     )  # fmt: skip
     _finish(_build(request, llm, data or [], out, options, quiet), as_json=json)

@@ -30,6 +30,7 @@ from m3b.reader import Reader
 from m3b.report.plan_page import plan_page
 from m3b.run.folder import Run
 from m3b.run.leftovers import FROZEN
+from m3b.run.origin import SCRIPT
 from m3b.run.packaging import PREDICTIONS, acceptable_range, keep_trial
 from m3b.run.readings import Readings
 from m3b.summaries import AuditSummary
@@ -38,6 +39,7 @@ from m3b.writing import rename, replace_text
 
 if TYPE_CHECKING:
     from m3b.data.spec.given import Given
+    from m3b.run.labelling import Labelling
 
 MAX_GROUPING = 200
 """Characters of the words on what groups the images, which lie where scripts can write."""
@@ -60,6 +62,7 @@ class Inspector:
         confined: whether scripts cannot write to the raw data.
         raw_roots: the folders of raw data by the names that records give them.
         request: the user's words.
+        labelling: the masks that were prompted for, where the user has approved that.
     """
 
     def __init__(
@@ -74,10 +77,11 @@ class Inspector:
         confined: bool,
         raw_roots: Mapping[str, Path],
         request: str = "",
+        labelling: Labelling | None = None,
     ) -> None:
         self.run, self.predict, self.baseline, self.reader = run, predict, baseline, reader
         self.emit, self.raw_roots = emit, raw_roots
-        self.readings, self.request = readings, request
+        self.readings, self.request, self.labelling = readings, request, labelling
         self.raw = ""
         self._change_times = not confined
         self._last: tuple[Mapping[str, str], Verdict] | None = None
@@ -105,6 +109,8 @@ class Inspector:
             remove_tree(self.run.folder / FROZEN / INDEX)
 
     def _check_index(self, selection: Selection, card: Card, said: str) -> Verdict:
+        if self.labelling is not None:
+            self.labelling.settle()
         if refused := self.readings.execute(selection, card):
             return refused
         self.emit(StageBegun("auditing the data"))
@@ -123,11 +129,15 @@ class Inspector:
             return refused
         if both := _on_both_sides(frozen, selection.task):
             return rejected(both)
+        if self.labelling is not None and (
+            prompted := self.labelling.refused(index, frozen, scripted=self.readings.origin == SCRIPT)
+        ):
+            return rejected(prompted)
         for note in notes:
             self.emit(Noted(note))
         hashes = lock(frozen, self.run.locked, selection.task)
         save_hashes(self.run.locked, hashes, self.raw)
-        read = self.readings.told(said)
+        read = (*self.readings.told(said), *(self.labelling.told(index) if self.labelling is not None else ()))
         for line in read:
             self.emit(Noted(line))
         told = (*verdict.artifact.notes, *read)

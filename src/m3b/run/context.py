@@ -25,6 +25,7 @@ from m3b.run.acceptance import Inspector
 from m3b.run.extensions import NOTHING, Own
 from m3b.run.folder import Run
 from m3b.run.hooks import Hooks
+from m3b.run.labelling import labelling_of
 from m3b.run.options import Options
 from m3b.run.provisioning import lay_out, toolbox
 from m3b.run.readings import Readings
@@ -84,6 +85,7 @@ class RunContext:
         roots = lay_out(self.folder, cards, self.workspace.root, self.workspace.templates)
         self.raw = {card.root: card.path for card in cards if card.path and card.path.is_dir()}
         read = [*self.raw.values(), self.folder.resources]
+        self.labelling = labelling_of(self)
         self.tools = toolbox(self, roots, read)
         self.executor = Executor(self.sandbox, self.folder, read, self.cancel.is_set)
         readings = Readings(self.folder, self.executor.job, self.emit, self.given)
@@ -98,6 +100,7 @@ class RunContext:
             confined=confined,
             raw_roots=self.raw,
             request=self.request,
+            labelling=self.labelling,
         )
 
     def emit(self, event: Event) -> None:

@@ -55,12 +55,18 @@ def given_of(index: str | Path | Mapping[str, Any] | IndexSpec | None, reading: 
     return given_from(index, reading)
 
 
-def check_offline(llm: Models, fallback: Model | None, offline: bool) -> None:
-    """That no role's model is on another machine, where that is forbidden; nothing is opened for it.
+def check_offline(llm: Models, fallback: Model | None, offline: bool, label_with: str = "") -> None:
+    """That no role's model is on another machine, where that is forbidden, and that there is the folder of the segmenter with
+    which images may be labelled; nothing is opened for it.
 
     Raises:
-        WrongUse: one is.
+        WrongUse: one is; there is no such folder.
     """
+    if label_with and not Path(label_with).is_dir():
+        raise WrongUse(
+            f"There is no segmenter folder {label_with} (label_with, --label-with). Train one with `m3b interactive train`, or "
+            "fetch SAM."
+        )
     if demanded(offline):
         check([*(llm.values() if isinstance(llm, Mapping) else [llm]), fallback])
 

@@ -49,6 +49,7 @@ class SingleOptions(TypedDict, total=False):
     confirm: Confirm
     phi: Literal["mask", "allow"]
     offline: bool
+    label_with: str
     seed: Annotated[int, Span(0, 2**32 - 1)]
 
 
@@ -79,6 +80,8 @@ class Options:
             the evidence of the reading is `weak` and there is somebody to ask.
         phi: `mask` hides what identifies a person from previews, `allow` shows it.
         offline: refuse models that another machine serves; `M3B_OFFLINE=1` in the environment does the same.
+        label_with: the folder of a promptable segmenter (`m3b.interactive`): the Data Engineer may prompt it for masks of images
+            that have none, whose pictures its model then sees. Naming it is the approval.
         seed: of splits and bootstrap.
     """
 
@@ -98,6 +101,7 @@ class Options:
     confirm: Confirm = False
     phi: Literal["mask", "allow"] = "mask"
     offline: bool = False
+    label_with: str = ""
     seed: int = 0
 
     def __post_init__(self) -> None:

@@ -20,6 +20,7 @@ from m3b.events import Briefed, Checked, Event, HandedOver, Noted, RoleEnded, Ro
 from m3b.run import interrupted
 from m3b.run.callbacks import CallbackFailed, guarded
 from m3b.run.context import RunContext
+from m3b.run.labelling import tools_of
 from m3b.run.stages import SHIPPED, Stage
 
 A = TypeVar("A")
@@ -160,7 +161,7 @@ class Performer:
         return Agent(
             llm=run.asked(role.name),
             tools=run.tools,
-            allowed=tuple(dict.fromkeys((*tools.tools, *run.own.tools))),
+            allowed=tuple(dict.fromkeys((*tools.tools, *run.own.tools, *tools_of(run.labelling, role.name)))),
             budget=run.budget,
             emit=run.emit,
             reflection=reflection,

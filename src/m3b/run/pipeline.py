@@ -108,7 +108,7 @@ class Pipeline:
             raise WrongUse("Give `templates` to the workspace, or none of your own: Workspace(templates=...).")
         mode = {"tools": tools} if isinstance(tools, str) else {}
         self.options = options_of(options, {**single_options, **mode})
-        check_offline(llm, fallback, self.options.offline)  # before any data is looked at
+        check_offline(llm, fallback, self.options.offline, self.options.label_with)  # before any data is looked at
         self.workspace = workspace or Workspace(data=data, templates=templates)
         metrics = tuple(metrics)
         add_metrics(metrics)

@@ -42,7 +42,7 @@ def toolbox(run: RunContext, roots: Roots, read: Sequence[Path]) -> Toolbox:
         on_output=lambda job, text: run.emit(Output(job, text)),
         cancelled=run.cancel.is_set,
         logs=run.folder.folder / "logs",
-        own=run.own.tools,
+        own={**run.own.tools, **(run.labelling.tools if run.labelling else {})},
     )
 
 

@@ -135,7 +135,8 @@ class Readings:
             return Proposed((), "The data is not on this machine.")
         if self.given is not None and self.given.index is not None:
             return self._written([as_reading(self.given.index)])
-        boxes = True if selection.metric in family(selection.task).box_metrics else None
+        mine = family(selection.task)
+        boxes = True if selection.metric in mine.box_metrics and selection.metric not in mine.state_metrics else None
         job = {**self._asked(request, card), "task": selection.task, "classes": list(selection.classes), "boxes": boxes}
         self._note(ASKED, job)
         answer = next((answer for asked, answer in self._known if asked == job), None)

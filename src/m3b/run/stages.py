@@ -15,6 +15,7 @@ from m3b.agents.roles import DATA_ENGINEER, MODEL_TRAINER, MODULE_ARCHITECT, TAS
 from m3b.agents.verdict import Verdict
 from m3b.events import StageBegun
 from m3b.run.given import kept_to
+from m3b.run.labelling import TOLD
 from m3b.run.sandbox_runner import device
 
 if TYPE_CHECKING:
@@ -96,6 +97,7 @@ class IndexStage(Stage[DataIndex]):
             found.readings,
             found.insufficient,
             found.unusable,
+            more=TOLD if run.labelling is not None else "",
         )
 
     def check(self, run: RunContext, said: str) -> Verdict:

@@ -62,10 +62,13 @@ def _iou(one: Sequence[float], other: Sequence[float]) -> float:
 
 
 def of_detections(row: Mapping[str, Any], other: Mapping[str, Any]) -> float:
-    """Of rows of a detection: `of_boxes`, or `of_figures` of its masks; or the difference of the image's score, if that is more."""
+    """Of rows of a detection: `of_boxes`, or `of_figures` of its masks; or the difference of the image's score, if that is more
+    or all that there is."""
     gap: float = abs(row.get("anomaly_score", 0.0) - other.get("anomaly_score", 0.0))
     if "predicted" in row:
         return max(gap, of_boxes(row["predicted"], other["predicted"]))
+    if "figures" not in row:
+        return gap  # of an image it is known only whether it is abnormal
     return max(gap, of_figures(row["figures"], other["figures"]))
 
 

@@ -33,8 +33,7 @@ class TaskFamily(ABC):
         audit: what is asked of such an index before anything is trained.
         answers: what predict.py may answer, and what a model card says of it.
         metrics: by what its models are measured.
-        template: the training project: a folder's name below `templates/` of the workspace, `name` where empty, or a
-            folder of one's own.
+        template: the training project: a folder's name below `templates/` of the workspace (`name` where empty), or any folder.
         guide: its records in short, for the Data Engineer.
         about: when to choose it, for the Task Manager; m3b's own families stand in the prompt already.
         aliases: what data cards may call it elsewhere, for a better message.
@@ -43,7 +42,7 @@ class TaskFamily(ABC):
         hinted: the same of words that may mean it, where the data shows nothing else.
         needs: what a data set must show for it, any of `masks`, `boxes`, `texts`; empty where labels of images will do.
         kin: tasks whose data cards may serve it, since the same data does.
-        box_metrics: of its metrics those that boxes alone can be measured by.
+        box_metrics, state_metrics: of its metrics those that boxes alone bear, and images known to be abnormal or not; usual first.
         usual_plan: of the Task Manager, that fits most data of it.
         marks_objects: whether it is something that is done to objects, so that a second verb may be about the same model.
         built: what a model of it is called at the beginning of a title that goes on with the classes.
@@ -72,6 +71,7 @@ class TaskFamily(ABC):
     needs: tuple[str, ...] = ()
     kin: tuple[str, ...] = ()
     box_metrics: tuple[str, ...] = ()
+    state_metrics: tuple[str, ...] = ()
     usual_plan: str = (
         "Read what the preview shows; take the patient from its column, folder or name; keep an own split."
     )

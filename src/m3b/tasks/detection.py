@@ -54,10 +54,12 @@ class Detection(TaskFamily):
     asked = (
         r"bounding box|locali[sz]|locate|lokalisier|检测框|位置|定位"
         r"|\b(?:with|in|by|as|draw|put|set)(?: an?| the)? (?:box|boxes)\b|\bbox(?:es)? (?:around|on|of|for)\b"
+        r"|^(?!.*\b(?:classif|type|kind|which)).*\banomal(?:y|ies|ie|ien)\b"
     )
     hinted = r"\b(?:detect|find|finds|finde|finden|erkenn|trouv|detecter|detectar|encontrar|spot)\w*"
     needs = ("masks", "boxes")
     box_metrics = ("map_50", "map", "map_10", "centre_ap", "froc", "image_auroc")
+    state_metrics = ("image_auroc", "image_ap")
     usual_plan = (
         "Take what is marked from the masks or the file of boxes that the preview shows; name the classes after the list "
         "of labels or the card; take the patient from its field or the name; keep an own split."

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from .adapters import load_adapters
 from .backbone import BackboneError, load_backbone
 from .convnet import Classifier
 from .model import FewshotModel
@@ -34,7 +35,11 @@ def build(plan: Mapping[str, Any], weights: bool = True) -> FewshotModel | Image
     """`engine` of plan.json: "fewshot" or "image".
 
     Args:
-        weights: whether the backbone's weights are read from its folder; a deliverable has its own.
+        weights: whether the backbone's weights, and adapters of other sets, are read from their folders; a deliverable has
+            its own.
+
+    Raises:
+        SystemExit: a folder that cannot be used; says why.
     """
     if plan["engine"] == "image":
         return ImageModel(plan)
@@ -44,4 +49,10 @@ def build(plan: Mapping[str, Any], weights: bool = True) -> FewshotModel | Image
     except BackboneError as error:
         raise SystemExit(str(error)) from error
     texts = text_features(backbone.text, plan["prompts"]) if backbone.text is not None else None
-    return FewshotModel(plan, backbone, texts, int(described.get("mid") or 0))
+    model = FewshotModel(plan, backbone, texts, int(described.get("mid") or 0))
+    if weights and plan["fewshot"].get("adapters"):
+        try:
+            load_adapters(model, plan["fewshot"]["adapters"])
+        except BackboneError as error:
+            raise SystemExit(f"fewshot.adapters: {error}") from error
+    return model

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from Utils.ranks import auroc
 
+from .adapters import describe_adapters, known
 from .data import Cases
 from .looks import changed, eleven
 from .model import FewshotModel
@@ -39,16 +40,27 @@ class Fitted:
     seconds: float
 
 
-def fit(model: FewshotModel, train: Cases, valid: Cases | None, plan: Mapping[str, Any], seconds: float) -> Fitted:
+def fit(
+    model: FewshotModel,
+    train: Cases,
+    valid: Cases | None,
+    plan: Mapping[str, Any],
+    seconds: float,
+    settled: bool = True,
+) -> Fitted:
     """Train on `train`; keep the state with the best AUROC on `valid`, the last one where there is no such part.
 
-    Without an abnormal case nothing is trained: the memory of normal patches of the backbone itself answers.
+    Without an abnormal case nothing is trained: the memory of normal patches of the backbone itself answers, with the language of
+    adapters of other sets where there are some.
+
+    Args:
+        settled: whether what turns looks into answers is made too; who crosses parts makes it of cases that were left out.
     """
     started = time.monotonic()
     few = plan["fewshot"]
     normal_only = not bool(train.abnormal.any())
-    model.pixels = train.masked and not normal_only
-    model.adapting = not normal_only
+    model.pixels = (train.masked or model.pixels) if not normal_only else bool(few.get("adapters")) and model.pixels
+    model.adapting = not normal_only or bool(few.get("adapters"))
     best, kept, epochs = -1.0, None, 0
     if not normal_only:
         optimiser = torch.optim.Adam(model.adapters(train.masked), lr=float(few["lr"]), betas=(0.5, 0.999))
@@ -58,14 +70,20 @@ def fit(model: FewshotModel, train: Cases, valid: Cases | None, plan: Mapping[st
             late = time.monotonic() - started > seconds
             if valid is not None and (epochs % every == 0 or late):
                 value = _figure(model, valid)
-                if value > best:
+                if value >= best:  # of equal ones the longest trained
                     best, kept = value, {k: v.clone() for k, v in model.state_dict().items() if not _frozen(k)}
             if late:
                 break
         if kept is not None:
             model.load_state_dict(kept, strict=False)
-    banks, config, figure = finish(model, train, valid)
+    banks, config, figure = finish(model, train, valid) if settled else (bank(model, train), {}, float("nan"))
     return Fitted(model, banks, config, figure, epochs, time.monotonic() - started)
+
+
+def zero_shot(model: FewshotModel, plan: Mapping[str, Any]) -> Fitted:
+    """k = 0: the adapters of other sets as they are, which see no example of this one."""
+    model.adapting = True
+    return Fitted(model, [], known(describe_adapters(plan["fewshot"]["adapters"])), float("nan"), 0, 0.0)
 
 
 def _frozen(name: str) -> bool:
@@ -103,18 +121,22 @@ def _figure(model: FewshotModel, valid: Cases) -> float:
     return value if np.isfinite(value) else 0.0
 
 
-def finish(model: FewshotModel, train: Cases, valid: Cases | None) -> tuple[list[torch.Tensor], dict[str, Any], float]:
-    """The memory of the training part's normal images, each once, and the calibration; and AUROC on validation."""
+def bank(model: FewshotModel, train: Cases) -> list[torch.Tensor]:
+    """The memory of the normal images of a training part, each once; with the published protocol of eleven changes of each."""
     model.eval()
-    normal = ~train.abnormal
-    shown = train.pictures[normal]
+    shown = train.pictures[~train.abnormal]
     if model.paper and len(shown):
         shown = eleven(shown, torch.zeros(len(shown), 1))[0]
-    banks = memories(model, shown, model.pixels) if len(shown) else []
+    return memories(model, shown, model.pixels) if len(shown) else []
+
+
+def finish(model: FewshotModel, train: Cases, valid: Cases | None) -> tuple[list[torch.Tensor], dict[str, Any], float]:
+    """The memory of the training part's normal images, each once, and the calibration; and AUROC on validation."""
+    banks = bank(model, train)
     if valid is not None:
         looks, abnormal = look(model, valid.pictures, banks), valid.abnormal.numpy()
     else:
-        looks, abnormal = look_at_own(model, train.pictures, normal, model.pixels), train.abnormal.numpy()
+        looks, abnormal = look_at_own(model, train.pictures, ~train.abnormal, model.pixels), train.abnormal.numpy()
     config = calibrate(model, looks, abnormal, bool(banks))
     figure = auroc(abnormal, combined(looks, config)[0]) if valid is not None else float("nan")
     return banks, config, figure

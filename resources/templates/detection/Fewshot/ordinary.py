@@ -64,7 +64,7 @@ def fit_image(
         late = time.monotonic() - started > seconds
         if valid is not None and (epochs % max(1, most // CHECKS) == 0 or late):
             value = auroc(valid.abnormal.numpy(), raw(model, valid.pictures))
-            if value > best:
+            if value >= best:
                 best, kept = value, {name: one.clone() for name, one in model.state_dict().items()}
         if late:
             break

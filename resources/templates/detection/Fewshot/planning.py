@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from .adapters import describe_adapters
 from .folder import BackboneError, describe
 from .prompts import default_prompts, listed
 
@@ -56,6 +57,7 @@ def settings_of() -> dict[str, Any]:
         "fewshot": {
             "protocol": "m3b",
             "shots": None,
+            "adapters": None,
             "draws": 5,
             "epochs": 50,
             "lr": 1e-3,
@@ -83,6 +85,12 @@ def choose_engine(
         return "patches", None, ""
     found, looked = find_backbone(asked)
     counted = f"{abnormal} abnormal and {normal} normal training cases"
+    if found is None and not abnormal:
+        raise SystemExit(
+            f"{counted}: an ordinary network learns nothing from normal cases alone, and a few-shot detector, which finds "
+            f"what is unlike them, needs a backbone trained before; there is none ({looked}). Name one with --set "
+            "backbone=FOLDER, or add abnormal cases"
+        )
     if found is None:
         engine = "image" if states else "patches"
         what = "a network of images is trained from random weights" if states else "the ordinary detector is trained"
@@ -140,8 +148,15 @@ def follow(plan: dict[str, Any]) -> None:
     if few.get("protocol") not in ("m3b", "paper"):
         raise SystemExit(f"fewshot.protocol is {few.get('protocol')!r}; it is m3b or paper")
     shots = few.get("shots")
-    if shots is not None and not _counts(shots):
-        raise SystemExit(f"fewshot.shots is {shots!r}; it is a whole number from 1, or null for all cases")
+    if shots is not None and not _counts(shots) and (shots != 0 or isinstance(shots, bool)):
+        raise SystemExit(f"fewshot.shots is {shots!r}; it is a whole number from 0, or null for all cases")
+    if few.get("adapters"):
+        few["adapters"] = _adapters(few["adapters"], plan)
+    elif shots == 0:
+        raise SystemExit(
+            "fewshot.shots is 0, which needs adapters that were trained on other sets: fewshot.adapters=FOLDER of a few-shot "
+            "detector that export.py wrote"
+        )
     for name in ("draws", "epochs"):
         if not _counts(few.get(name)):
             raise SystemExit(f"fewshot.{name} is {few.get(name)!r}; it is a whole number from 1")
@@ -149,6 +164,29 @@ def follow(plan: dict[str, Any]) -> None:
         plan["backbone"]["norm"] = False
         plan["prompts"] = default_prompts(str(plan["prompts"]["object"]), paper=True)
     plan["patch"] = [int(plan["backbone"]["size"])] * 2
+
+
+def _adapters(folder: str, plan: Mapping[str, Any]) -> str:
+    """The absolute folder of adapters that fit the plan.
+
+    Raises:
+        SystemExit: they cannot be used; says why.
+    """
+    try:
+        theirs = describe_adapters(folder)["plan"]
+    except BackboneError as error:
+        raise SystemExit(f"fewshot.adapters: {error}") from error
+    if plan["engine"] != "fewshot":
+        raise SystemExit("fewshot.adapters: adapters belong to a backbone; name it with --set backbone=FOLDER")
+    for place, mine, its in (
+        ("network", plan["backbone"]["config"], theirs["backbone"]["config"]),
+        ("input size", plan["backbone"]["size"], theirs["backbone"]["size"]),
+        ("protocol", plan["fewshot"]["protocol"], theirs["fewshot"]["protocol"]),
+    ):
+        if mine != its:
+            shown = f": {its} there, {mine} here" if place != "network" else ""
+            raise SystemExit(f"fewshot.adapters: {folder} was trained with another {place}{shown}")
+    return str(Path(folder).absolute())
 
 
 def _counts(value: object) -> bool:
@@ -161,6 +199,13 @@ def told(plan: Mapping[str, Any]) -> list[str]:
     lines = [f"pictures of {backbone['size']} x {backbone['size']}, {backbone['format']}"]
     if plan["engine"] == "fewshot":
         shots = "all" if few["shots"] is None else f"{few['shots']} a state, {few['draws']} draws"
+        shots = "none (zero-shot)" if few["shots"] == 0 else shots
         lines.append(f"protocol {few['protocol']}; examples: {shots}; at most {few['epochs']} epochs, lr {few['lr']}")
+        if few.get("adapters"):
+            lines.append(f"begins with adapters trained on other sets: {Path(few['adapters']).name}")
+        if plan.get("detector") and few["compare"]:
+            lines.append(
+                "half of the minutes go to the ordinary detector on the same cases; what is better on validation is kept"
+            )
         lines.append(f"prompts for {plan['prompts']['object']!r}: {json.dumps(listed(plan['prompts']))[:200]}")
     return lines

@@ -18,9 +18,11 @@ from Datapath.index import read_index
 from Utils.people import people
 from Utils.ranks import auroc
 
+from . import versus
 from .build import build
+from .crossed import taught
 from .data import Cases, divide, draw
-from .fit import Fitted, answers, fit
+from .fit import Fitted, answers, fit, zero_shot
 from .ordinary import FittedImage, fit_image
 from .scoring import mask_threshold
 
@@ -38,6 +40,12 @@ class Drawn:
     valid: Cases | None
     figure: float
     rest: float
+    others: Cases | None = None
+
+    @property
+    def held(self) -> Cases:
+        """Cases that it did not learn from, where there are any: those held out, else those that were not drawn."""
+        return self.valid or self.others or self.train
 
 
 def run_fewshot(plan: dict[str, Any], minutes: float) -> None:
@@ -47,6 +55,13 @@ def run_fewshot(plan: dict[str, Any], minutes: float) -> None:
     for fault in cases.unreadable[:3]:
         print(f"left out: {fault}", flush=True)
     few = plan["fewshot"]
+    if plan["engine"] == "fewshot" and few["shots"] == 0:
+        only = _zero(plan, cases)
+        write(plan, only, [only], time.monotonic() - started)
+        return
+    if plan["engine"] == "fewshot" and few["compare"] and plan.get("detector") and few["shots"] is None:
+        _against_detector(plan, cases, minutes, started)
+        return
     draws = max(1, int(few["draws"])) if few["shots"] is not None else 1
     both = plan["engine"] == "fewshot" and few["compare"] and not cases.masked and bool(cases.abnormal.any())
     each = 60 * minutes * 0.9 / (draws * (2 if both else 1))
@@ -56,23 +71,55 @@ def run_fewshot(plan: dict[str, Any], minutes: float) -> None:
     write(plan, best, found, time.monotonic() - started)
 
 
+def _against_detector(plan: dict[str, Any], cases: Cases, minutes: float, started: float) -> None:
+    """Of masks: half of the minutes for the ordinary detector, half for this engine, and what is better on validation stays."""
+    held = versus.run_detector(plan, minutes / 2)
+    rows, valid_rows = versus.parted(cases, held)
+    if not rows or not valid_rows or not bool(cases.abnormal[rows].any()):
+        rows, valid_rows = divide(cases, float(plan["validation_share"]), int(plan["seed"]))
+    train, valid = cases.part(rows), cases.part(valid_rows) if valid_rows else None
+    fitted = fit(build(plan), train, valid, plan, 27 * minutes)  # type: ignore[arg-type]
+    best = Drawn(fitted, "fewshot", train, valid, fitted.valid, float("nan"))
+    write(plan, best, [best], time.monotonic() - started)
+    if valid is None:
+        print("kept: few-shot (too few cases to hold any out for a comparison)", flush=True)
+        return
+    cut = float(json.loads((LOGOUT / "calibration.json").read_text())["map_threshold"])
+    if versus.detector_wins(versus.quality(fitted, valid, cut), versus.beside()):
+        versus.bring_back()
+
+
+def _zero(plan: dict[str, Any], cases: Cases) -> Drawn:
+    """No example at all: every labelled case can tell how good it is."""
+    fitted = zero_shot(build(plan), plan)  # type: ignore[arg-type]
+    figure = figure_of(fitted, cases)
+    told = f"AUROC {figure:.3f}" if np.isfinite(figure) else "no AUROC: all of one state"
+    print(f"no example taken: adapters trained on other sets; on {len(cases)} labelled cases {told}", flush=True)
+    return Drawn(fitted, "fewshot", cases, cases, figure, float("nan"))
+
+
 def _drawn(plan: dict[str, Any], cases: Cases, number: int, seconds: float, both: bool) -> list[Drawn]:
     seed = int(plan["seed"]) + number
     torch.manual_seed(seed)
     rows = draw(cases, plan["fewshot"]["shots"], seed)
     part = cases.part(rows)
-    train_rows, valid_rows = divide(part, float(plan["validation_share"]), seed)
-    train, valid = part.part(train_rows), part.part(valid_rows) if valid_rows else None
     rest = [row for row in range(len(cases)) if row not in set(rows)]
     others = cases.part(rest) if rest else None
+    train_rows, valid_rows = (None, None) if rest else divide(part, float(plan["validation_share"]), seed)
     made: list[Drawn] = []
     for engine in ("fewshot", "image") if both else (plan["engine"],):
         mine = {**plan, "engine": engine}
-        model: Any = build(mine)
-        fitted: Either = (fit if engine == "fewshot" else fit_image)(model, train, valid, mine, seconds)
+        train, valid = part, None
+        if valid_rows:
+            train, valid = part.part(train_rows), part.part(valid_rows)
+            model: Any = build(mine)
+            fitted: Either = (fit if engine == "fewshot" else fit_image)(model, train, valid, mine, seconds)
+        else:  # few were drawn, or there are few: none is given up
+            fitted = taught(mine, part, seconds, seed)
         figure = figure_of(fitted, others) if others is not None else float("nan")
-        made.append(Drawn(fitted, engine, train, valid, fitted.valid, figure))
-        where = f"validation AUROC {fitted.valid:.3f}" if np.isfinite(fitted.valid) else "no validation part"
+        made.append(Drawn(fitted, engine, train, valid, fitted.valid, figure, others))
+        crossed = "" if valid is not None else "cross-fitted "
+        where = f"{crossed}validation AUROC {fitted.valid:.3f}" if np.isfinite(fitted.valid) else "no validation part"
         more = f", on {len(rest)} labelled cases that were not drawn {figure:.3f}" if others is not None else ""
         print(f"draw {number + 1}, {engine}: {where}{more}; {fitted.epochs} epochs, {fitted.seconds:.0f} s", flush=True)
     return made
@@ -130,7 +177,7 @@ def write(plan: Mapping[str, Any], best: Drawn, found: list[Drawn], seconds: flo
     from safetensors.torch import save_file
 
     (LOGOUT / "model").mkdir(parents=True, exist_ok=True)
-    held = best.valid if best.valid is not None else best.train
+    held = best.held
     state, config = packed(best, held)
     save_file(state, str(LOGOUT / "model" / "best.safetensors"))
     (LOGOUT / "calibration.json").write_text(json.dumps(config, indent=2))
@@ -154,7 +201,7 @@ def write(plan: Mapping[str, Any], best: Drawn, found: list[Drawn], seconds: flo
     metrics = {
         "validation": {
             "image_auroc": figure,
-            "cases": len(rows) if best.valid is not None else 0,
+            "cases": len(rows) if held is not best.train or best.valid is not None else 0,
             "patients": patients,
         },
         "by_class": {},
@@ -181,8 +228,8 @@ def packed(best: Drawn, held: Cases) -> tuple[dict[str, torch.Tensor], dict[str,
     if not isinstance(fitted, Fitted):
         return state, {"engine": "image", "image_calibration": fitted.calibration}
     state |= {f"bank.{level}": rows.contiguous() for level, rows in enumerate(fitted.banks)}
-    threshold = 3.0
-    if held.masked:
+    threshold = float(fitted.config.get("map_threshold", 3.0))
+    if held.masked and "map_threshold" not in fitted.config:
         _, shown, _ = answers(fitted, held.pictures)
         threshold = mask_threshold(shown, held.truths[:, 0].numpy() > 0.5)
     return state, {

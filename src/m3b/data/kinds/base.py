@@ -26,7 +26,8 @@ class RecordKind(ABC):
         cases_word: what a case is called in counts of opened ones.
         taught: what a record teaches, in one word; what to do where two records of one image teach different things;
             and what to do where copies of an image do.
-        targets: what of a reading (`labels`, `masks`, `boxes`, `report`, `value`) may be what is to be learnt; exactly one of them is.
+        targets: what of a reading (`labels`, `masks`, `boxes`, `states`, `report`, `value`) may be what is to be learnt;
+            exactly one of them is.
         beside: what may be given besides.
         ordered: whether the classes are grades, from low to high.
         counts_labels: whether the audit sums up labels and not cases.

@@ -9,6 +9,9 @@ from m3b.data.kinds.base import Item, RecordKind
 from m3b.data.kinds.parts import MASK, mask, mask_target, mixed_masks, overlapping
 from m3b.data.records import Record
 
+ORIGIN, BY_PROMPTS = "mask_origin", "prompted"
+"""Key of a record whose mask was prompted for in the run, and what it says."""
+
 
 class SegmentationRecords(RecordKind):
     """See `RecordKind`."""
@@ -24,15 +27,21 @@ class SegmentationRecords(RecordKind):
     )
 
     def properties(self) -> dict[str, Any]:
-        return {"mask_path": {"anyOf": MASK}}
+        return {"mask_path": {"anyOf": MASK}, ORIGIN: {"enum": [BY_PROMPTS]}}
 
     def parse(self, item: Item) -> dict[str, Any]:
         if item["mask_path"] is None:
             raise ValueError("mask_path is null; leave out images without a mask")
-        return {"mask": mask(item["mask_path"])}
+        origin = item.get(ORIGIN)
+        if origin not in (None, BY_PROMPTS):
+            raise ValueError(
+                f'{ORIGIN} is "{BY_PROMPTS}" for a mask that no person drew, and else left out; is {origin!r}'
+            )
+        return {"mask": mask(item["mask_path"]), **({"extra": {ORIGIN: origin}} if origin else {})}
 
     def target(self, record: Record) -> dict[str, Any]:
-        return mask_target(record)
+        origin = record.extra.get(ORIGIN)
+        return {**mask_target(record), **({ORIGIN: origin} if origin else {})}
 
     def mixed(self, records: Sequence[Record]) -> str:
         return mixed_masks(records)

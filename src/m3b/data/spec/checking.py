@@ -13,10 +13,11 @@ from m3b.data.spec.execute import slots_needed
 from m3b.data.spec.folder import DataFolder
 from m3b.data.spec.labels import LeaveOut, labels_of
 from m3b.data.spec.masks import MaskSource
-from m3b.data.spec.model import IndexSpec
+from m3b.data.spec.model import IndexSpec, States
 from m3b.data.spec.numbers import check_numbers
 from m3b.data.spec.readers import Readers
 from m3b.data.spec.sources import Sources
+from m3b.data.spec.states import is_abnormal
 from m3b.errors import DataError
 
 
@@ -39,6 +40,8 @@ def check(spec: IndexSpec, root: Path) -> None:
         BoxSource(spec.boxes, folder, accounting, cases)
     if "labels" in kinds.of(spec.task).targets:
         _some_labels(spec, sources, cases)
+    if spec.states is not None:
+        _both_states(spec.states, sources, cases)
     if spec.value is not None:
         check_numbers(spec.value, sources, cases)
     if spec.patient is not None and not any(sources.texts(spec.patient, case) for case in cases):
@@ -52,6 +55,21 @@ def check(spec: IndexSpec, root: Path) -> None:
                 raise DataError(
                     f"split.{name}: no case has {', '.join(sorted(meant)) or 'any of no texts'}; found: {found}."
                 )
+
+
+def _both_states(states: States, sources: Sources, cases: list[CaseDraft]) -> None:
+    """Raise unless there are normal cases and abnormal ones."""
+    texts = Counter(sources.text(states.source, case) for case in cases)
+    found: Counter[bool] = Counter()
+    for case in cases:
+        try:
+            found[is_abnormal(states, sources, case)] += 1
+        except LeaveOut:
+            continue
+    for abnormal, name in ((False, "normal"), (True, "abnormal")):
+        if not found[abnormal]:
+            there = ", ".join(sorted(text for text in texts if text is not None)[:8]) or "none"
+            raise DataError(f"states.{name}: none of the {len(cases)} cases is {name}; texts found: {there}.")
 
 
 def _some_labels(spec: IndexSpec, sources: Sources, cases: list[CaseDraft]) -> None:

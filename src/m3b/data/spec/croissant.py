@@ -171,7 +171,7 @@ def written(spec: IndexSpec, root: Path, name: str) -> dict[str, Any]:
 def _columns(spec: IndexSpec) -> dict[str, FromTable]:
     """Role -> column of a table."""
     values: dict[str, Any] = {"patient": spec.patient, "split": spec.split.source}
-    labels = spec.labels.sources if spec.labels else ()
+    labels = spec.labels.sources if spec.labels else (spec.states.source,) if spec.states else ()
     values |= {"label" if len(labels) == 1 else f"label_{place}": one for place, one in enumerate(labels)}
     if spec.report is not None:
         values |= {"findings": spec.report.findings, "impression": spec.report.impression}

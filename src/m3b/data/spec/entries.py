@@ -15,7 +15,9 @@ from m3b.data.spec.masks import MaskSource
 from m3b.data.spec.model import IndexSpec, Text
 from m3b.data.spec.numbers import number_of
 from m3b.data.spec.only import meant
+from m3b.data.spec.prompted import BY_PROMPTS, ORIGIN, mask_for
 from m3b.data.spec.sources import Sources
+from m3b.data.spec.states import OF_NORMAL, UNMARKED, is_abnormal
 from m3b.errors import DataError
 
 WORDS = {
@@ -109,13 +111,34 @@ def _record(job: SpecExecution, case: CaseDraft, masks: MaskSource | None, boxes
         except LeaveOut:
             if "labels" in kinds.of(spec.task).targets:
                 raise  # a report may do without labels
-    mask: Mask | None = masks.mask_of(case) if masks is not None else None
+    abnormal = is_abnormal(spec.states, job.sources, case) if spec.states is not None else None
+    made = (
+        job.prompted.get(f"data/{job.name}/{case.items[0].reference}") if masks and not masks.items_of(case) else None
+    )
+    mask = _mask(case, masks, abnormal) if masks is None or made is None else mask_for(masks, case, made)
     marked: tuple[BoxLabel, ...] | None = boxes.boxes_of(case) if boxes is not None else None
     report = _report(spec.report, job.sources, case) if spec.report is not None else None
-    extra = {VALUE: number_of(spec.value, job.sources, case)} if spec.value is not None else {}
+    extra: dict[str, object] = {VALUE: number_of(spec.value, job.sources, case)} if spec.value is not None else {}
+    if masks is None and abnormal is not None:
+        extra["abnormal"] = abnormal
+    if made is not None:
+        extra[ORIGIN] = BY_PROMPTS
     patient = _patient(job, case)
     attributes = {name: text for name, value in spec.attributes.items() if (text := job.sources.text(value, case))}
     return Record(_image(job, case), labels, patient, mask, marked, report, extra, attributes)
+
+
+def _mask(case: CaseDraft, masks: MaskSource | None, abnormal: bool | None) -> Mask | None:
+    """The mask of a case; of one that is known to be normal none, whatever file there is."""
+    if masks is None:
+        return None
+    items = masks.items_of(case)
+    if abnormal is False:
+        masks.accounting.leave((item.path for item in items), OF_NORMAL)
+        return None
+    if abnormal and not items:
+        raise LeaveOut(UNMARKED)
+    return masks.mask_of(case)
 
 
 def _image(job: SpecExecution, case: CaseDraft) -> Image:

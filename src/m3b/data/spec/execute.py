@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from m3b.data import kinds
 from m3b.data.index import LABELS, TEST, TRAIN, write_records
 from m3b.data.records import Record
 from m3b.data.sides import WITH_SIDES, sides
@@ -19,6 +20,7 @@ from m3b.data.spec.grouping import grouped_by
 from m3b.data.spec.job import SpecExecution
 from m3b.data.spec.model import Files, IndexSpec
 from m3b.data.spec.places import ACCOUNTING
+from m3b.data.spec.prompted import ORIGIN, listed
 from m3b.data.spec.readers import Readers
 from m3b.data.spec.sides import sides_of
 from m3b.data.spec.sources import Sources
@@ -75,7 +77,8 @@ def execute(spec: IndexSpec, root: Path, *, name: str, work: Path, readers: Read
     folder = DataFolder(root, files, readers.lookup)
     accounting = Accounting(total=len(files))
     sources = Sources(folder, readers.rows, readers.lines, accounting)
-    job = SpecExecution(spec, root, name, work, folder, sources, accounting)
+    origins = ORIGIN in kinds.of(spec.task).properties()
+    job = SpecExecution(spec, root, name, work, folder, sources, accounting, prompted=listed(work) if origins else {})
     cases = build_cases(folder, spec.images, accounting, slots_needed(spec))
     entries = entries_of(job, cases)
     if not entries:
@@ -145,6 +148,7 @@ def slots_needed(spec: IndexSpec) -> list[str]:
     values += [one.source for one in spec.only]
     values += list(spec.labels.sources) if spec.labels else []
     values += [spec.value.source] if spec.value else []
+    values += [spec.states.source] if spec.states else []
     values += [spec.report.findings, spec.report.impression] if spec.report else []
     values += [through for one in values if (through := getattr(one, "through", None)) is not None]
     keys = [getattr(one, "image", "") or getattr(one, "value", "") for one in values if one is not None]

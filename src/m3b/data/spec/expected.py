@@ -27,6 +27,7 @@ from m3b.data.spec.readers import Readers
 from m3b.data.spec.sides import own_side
 from m3b.data.spec.sources import Sources
 from m3b.data.spec.split import Unit, draw, fifths, together
+from m3b.data.spec.states import is_abnormal
 from m3b.data.spec.strata import MARKED
 from m3b.errors import DataError
 
@@ -122,6 +123,9 @@ def _target(
     Raises:
         LeaveOut: it has no target.
     """
+    abnormal = is_abnormal(spec.states, sources, case) if spec.states is not None else None
+    if abnormal is False or (abnormal and masks is None):
+        return (MARKED if abnormal else HEALTHY,), None
     if masks is not None:
         if masks.items_of(case):
             return (MARKED,), None

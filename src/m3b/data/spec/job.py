@@ -25,7 +25,8 @@ class Entry:
 
 @dataclass
 class SpecExecution:
-    """One execution of a spec: what it reads, where it writes, and what it has to say."""
+    """One execution of a spec: what it reads, where it writes, and what it has to say; `prompted` are masks that were prompted
+    for in the run (`m3b.data.spec.prompted`)."""
 
     spec: IndexSpec
     root: Path
@@ -35,3 +36,4 @@ class SpecExecution:
     sources: Sources
     accounting: Accounting
     notes: list[str] = field(default_factory=list)
+    prompted: dict[str, list[tuple[str, str]]] = field(default_factory=dict)

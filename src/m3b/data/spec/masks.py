@@ -164,7 +164,7 @@ class MaskSource:
                 raise DataError("its masks have different shapes")
             whole = marked if whole is None else whole | marked
         _same_shape(self.folder.root, case, whole.shape)
-        return self._written(case, whole.astype(np.uint16) * value)
+        return self.written(case, whole.astype(np.uint16) * value)
 
     def _repainted(self, case: CaseDraft, item: Item) -> str:
         """Write a painted mask with the number of a class in place of its colour."""
@@ -176,13 +176,13 @@ class MaskSource:
         for name, value in self.masks.classes.items():
             numbers[found == self.masks.colours.get(name, -1)] = value
         _same_shape(self.folder.root, case, numbers.shape)
-        return self._written(case, numbers)
+        return self.written(case, numbers)
 
     def _drawn(self, case: CaseDraft, items: list[Item]) -> str:
         """The regions of an RTSTRUCT file on its series."""
         file = self.folder.root / items[0].path
         drawn = draw_contours(file, _series(self.folder.root, case), self.masks.names, self.masks.classes)
-        return self._written(case, drawn)
+        return self.written(case, drawn)
 
     def _outlined(self, case: CaseDraft, items: list[Item]) -> str | Mapping[str, str]:
         """Outlines and segments: a file a class where classes may overlap, else one with label numbers."""
@@ -211,14 +211,12 @@ class MaskSource:
         if not layers:
             raise DataError("no mask of a class of this index")
         if masks.combine == "classes":
-            return {
-                name: self._written(case, layers[name].astype(np.uint8)) for name in masks.classes if name in layers
-            }
+            return {name: self.written(case, layers[name].astype(np.uint8)) for name in masks.classes if name in layers}
         whole = np.zeros(next(iter(layers.values())).shape, np.uint16)
         for name, value in masks.classes.items():
             if name in layers:
                 whole[layers[name]] = value
-        return self._written(case, whole)
+        return self.written(case, whole)
 
     def _named(self, path: str, shape: tuple[int, ...], items: list[Item]) -> dict[str, Any] | None:
         """Of files that name their images (of YOLO: files of fractions) the areas on one; None where no file names it.
@@ -242,7 +240,8 @@ class MaskSource:
                 return found if bare else {name: np.zeros(shape[:2], bool) for name in masks.classes}
         return None
 
-    def _written(self, case: CaseDraft, array: Any) -> str:
+    def written(self, case: CaseDraft, array: Any) -> str:
+        """Write a mask on the grid of a case's image; gives its path below the working directory."""
         place = self.work / PLACE
         place.mkdir(parents=True, exist_ok=True)
         self._number += 1

@@ -27,10 +27,13 @@ from m3b.data.survey.relations import Rule
 
 __all__ = [
     "VERSION", "Boxes", "Channel", "Files", "FromList", "FromMember", "FromPath", "FromTable", "FromTag", "Images",
-    "IndexSpec", "Labels", "LeftOut", "Masks", "Number", "Only", "SpecPart", "SplitRule", "Task", "Text", "Value",
+    "IndexSpec", "Labels", "LeftOut", "Masks", "Number", "Only", "SpecPart", "SplitRule", "States", "TARGETS", "Task", "Text",
+    "Value",
 ]  # fmt: skip
 
 VERSION = 1
+TARGETS = ("labels", "masks", "boxes", "states", "report", "value")
+"""The parts of a spec that may be what is to be learnt."""
 
 Task = Literal["diagnosis", "segmentation", "detection", "report", "grading", "regression"]
 
@@ -151,6 +154,22 @@ class Masks(SpecPart):
     relative: bool = False
 
 
+class States(SpecPart):
+    """Whether a case is abnormal, where nothing more is known of it; beside masks, which images have nothing to mark.
+
+    Args:
+        source: of a text that tells the state: a folder, a column.
+        normal: texts of the source that mean a normal case.
+        abnormal: those that mean an abnormal one; empty for every other text. A text of neither leaves the case out.
+        name: what the anomaly is called; the one class of the index, where there are no masks.
+    """
+
+    source: Value
+    normal: tuple[str, ...] = Field(min_length=1)
+    abnormal: tuple[str, ...] = ()
+    name: str = "anomaly"
+
+
 class Boxes(SpecPart):
     """Boxes of a case.
 
@@ -261,6 +280,7 @@ class IndexSpec(SpecPart):
     labels: Labels | None = None
     masks: Masks | None = None
     boxes: Boxes | None = None
+    states: States | None = None
     report: Text | None = None
     value: Number | None = None
     patient: Value | None = None
@@ -275,8 +295,9 @@ class IndexSpec(SpecPart):
     def _target(self) -> IndexSpec:
         kind = kinds.of(self.task)
         allowed = kind.targets
-        given = [name for name in ("labels", "masks", "boxes", "report", "value") if getattr(self, name) is not None]
-        targets = [name for name in given if name not in kind.beside]
+        given = [name for name in TARGETS if getattr(self, name) is not None]
+        beside = {*kind.beside, *(["states"] if self.masks is not None and "states" in allowed else [])}
+        targets = [name for name in given if name not in beside]
         if len(targets) != 1 or targets[0] not in allowed:
             raise ValueError(f"task {self.task} needs one of {', '.join(allowed)}; given: {', '.join(given) or 'none'}")
         if self.images.frames and not {"labels", "value"} & set(kind.targets):
@@ -297,4 +318,6 @@ class IndexSpec(SpecPart):
         if self.value is not None:
             return (self.value.title,)
         target = self.labels or self.masks or self.boxes
-        return tuple(target.classes) if target is not None else ()
+        if target is None:
+            return (self.states.name,) if self.states is not None else ()
+        return tuple(target.classes)

@@ -11,6 +11,7 @@ from m3b.data.spec.cases import CaseDraft
 from m3b.data.spec.job import Entry, SpecExecution
 from m3b.data.spec.model import IndexSpec, Value
 from m3b.data.spec.opened import COPY, UNREADABLE, NothingOpens, open_all
+from m3b.data.spec.prompted import NO_TRUTH, ORIGIN
 from m3b.data.spec.sources import Sources
 from m3b.data.spec.split import Unit, draw, fifths, together
 from m3b.data.spec.strata import marked_in
@@ -22,6 +23,7 @@ def sides_of(job: SpecExecution, entries: list[Entry]) -> tuple[list[Record], li
     """Training and test records; the data set's own split where the spec names one, else a drawn one."""
     spec = job.spec
     own = _own(job, entries) if spec.split.source is not None else []
+    entries, own = _without_prompted_tests(job, entries, own)
     entries, own, copies, series = _opened(job, entries, own)
     groups = together([
         (e.record.patient, copy, near, *_texts(job, spec.together, e.case))
@@ -35,7 +37,9 @@ def sides_of(job: SpecExecution, entries: list[Entry]) -> tuple[list[Record], li
     if not own:
         records = [entry.record for entry in entries]
         strata = _fifths(records) or marked_in(job, records)
-        held = draw([Unit(g, some) for g, some in zip(groups, strata, strict=True)], spec.split.share, spec.split.seed)
+        taught = {group for group, record in zip(groups, records, strict=True) if ORIGIN in record.extra}
+        held = draw([Unit(g, some) for g, some in zip(groups, strata, strict=True) if g not in taught],
+                    spec.split.share, spec.split.seed)  # fmt: skip
         sides, crossing = ["test" if group in held else "train" for group in groups], 0
     else:
         for entry, side in zip(entries, own, strict=True):
@@ -51,6 +55,14 @@ def sides_of(job: SpecExecution, entries: list[Entry]) -> tuple[list[Record], li
             "of several patients, or give a split that leaves some on both sides."
         )
     return train, test, crossing
+
+
+def _without_prompted_tests(job: SpecExecution, entries: list[Entry], own: list[str]) -> tuple[list[Entry], list[str]]:
+    """Without cases of the data set's own test part whose mask was prompted for."""
+    gone = {at for at, side in enumerate(own) if side == "test" and ORIGIN in entries[at].record.extra}
+    for at in gone:
+        _unused(job, entries[at].case, NO_TRUTH)
+    return [e for at, e in enumerate(entries) if at not in gone], [s for at, s in enumerate(own) if at not in gone]
 
 
 def _fifths(records: Sequence[Record]) -> list[tuple[str, ...]]:

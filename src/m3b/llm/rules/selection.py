@@ -117,10 +117,19 @@ def task_for(brief: SelectionBrief, card: CardOffer) -> TaskOffer | None:
 
 
 def _metric(task: TaskOffer, card: CardOffer) -> str:
-    """The card's metric if it is for this task, which knows it; of boxes one that boxes can be measured by."""
-    boxed = task.box_metrics and "masks" not in shown(card)
-    known = task.box_metrics if boxed else task.metrics
+    """The card's metric if it is for this task, which knows it; of boxes one that boxes can be measured by, and of images that
+    are known to be abnormal or not one of images."""
+    there = shown(card)
+    known = task.box_metrics if task.box_metrics and "masks" not in there else task.metrics
+    if task.state_metrics and not there & {"masks", "boxes"} and _read_without_boxes(task, card):
+        known = task.state_metrics
     return card.metric if card.metric in known and card.task not in task.kin else known[0]
+
+
+def _read_without_boxes(task: TaskOffer, card: CardOffer) -> bool:
+    """Whether the survey of a data set found what this task may learn, and no boxes."""
+    mine = [one for one in card.read.readings if one.task == task.name and not one.insufficient]
+    return bool(mine) and not any(one.boxes for one in mine)
 
 
 def _fits(brief: SelectionBrief, card: CardOffer) -> bool:

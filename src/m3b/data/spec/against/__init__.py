@@ -16,6 +16,7 @@ from m3b.data.spec.against.cases import few, without
 from m3b.data.spec.against.labels import hold_labels
 from m3b.data.spec.against.masks import hold_masks
 from m3b.data.spec.against.reading import AGREE, HeldReading, HeldTargets, MadeIndex, name_of, readings
+from m3b.data.spec.against.states import hold_states
 from m3b.data.spec.against.texts import hold_texts
 from m3b.data.spec.proposals import Proposal, sufficient
 from m3b.data.spec.readers import Readers
@@ -34,7 +35,7 @@ class Compared:
     """What came of it.
 
     Args:
-        what: the targets that were compared: labels, masks, boxes or texts.
+        what: the targets that were compared: labels, masks, boxes, states or texts.
         source: in words, the place of the archive's targets that the index was held against; empty where nothing was
             comparable.
         compared, agreeing: cases whose target could be compared, and those that agree.
@@ -135,7 +136,7 @@ def _held(reading: HeldReading, made: MadeIndex) -> HeldTargets:
     if spec.masks is not None:
         with tempfile.TemporaryDirectory(prefix="derived-") as scratch:
             return hold_masks(reading, made, Path(scratch))
-    return hold_labels(reading, made)
+    return hold_labels(reading, made) if spec.states is None else hold_states(reading, made)
 
 
 def _source(title: str) -> str:

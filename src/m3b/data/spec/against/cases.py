@@ -48,7 +48,7 @@ def _usable(reading: HeldReading, index: Collection[Name]) -> list[Name]:
         texts = {name: text_of(spec.labels, reading.sources, case) for name, case in reading.cases.items()}
         used = {texts[name] for name in index if name in texts}
         return [name for name, text in texts.items() if text is not None and text in used]
-    if spec.masks is not None:
+    if spec.masks is not None and spec.states is None:
         masks = MaskSource(spec.masks, reading.folder, reading.accounting, "", Path(), list(reading.cases.values()))
         return [name for name, case in reading.cases.items() if masks.items_of(case)]
     if spec.report is not None:

@@ -7,7 +7,8 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 
 from m3b.data import kinds
-from m3b.data.spec.model import FromPath, IndexSpec
+from m3b.data.spec.model import TARGETS, FromPath, IndexSpec
+from m3b.data.spec.proposals.anomalies import propose_states
 from m3b.data.spec.proposals.ask import Ask, Proposal
 from m3b.data.spec.proposals.attributes import without_taught
 from m3b.data.spec.proposals.boxes import propose_boxes
@@ -22,7 +23,7 @@ __all__ = ["ENOUGH", "MARGIN", "Ask", "Proposal", "propose", "rival", "sufficien
 
 PROPOSERS: dict[str, Callable[[Survey, Ask], Iterator[Proposal]]] = {
     "labels": propose_labels, "masks": propose_masks, "boxes": propose_boxes, "report": propose_reports,
-    "value": propose_values,
+    "states": propose_states, "value": propose_values,
 }  # fmt: skip
 """What proposes readings, by what is to be learnt."""
 
@@ -36,7 +37,7 @@ def propose(survey: Survey, ask: Ask, most: int = 5) -> list[Proposal]:
     """Readings in order of their scores, the best first; the same targets twice are said once."""
     found: list[Proposal] = []
     for target in kinds.of(ask.task).targets:
-        if target in PROPOSERS and (target, ask.boxes) not in (("masks", True), ("boxes", False)):
+        if target in PROPOSERS and (target, ask.boxes) not in (("masks", True), ("boxes", False), ("states", True)):
             found += [replace(one, spec=without_taught(one.spec)) for one in PROPOSERS[target](survey, ask)]
     found = of_views(survey, ask, found)
     found.sort(key=lambda one: (-round(one.score, 3), one.title))
@@ -53,7 +54,7 @@ def _what(spec: IndexSpec) -> str:
         said["images"] = sorted(one.files.pattern for one in spec.images.channels)
         for part, how in (("masks", ("by", "image", "case")), ("boxes", ("image",))):
             said[part] = {name: value for name, value in (said[part] or {}).items() if name not in how}
-        said = {name: said[name] for name in ("task", "images", "labels", "masks", "boxes", "report", "value")}
+        said = {name: said[name] for name in ("task", "images", *TARGETS)}
     return json.dumps(said, sort_keys=True)
 
 
@@ -120,7 +121,7 @@ def rival(proposals: Sequence[Proposal]) -> str:
 
 def _differs(best: Proposal, other: Proposal) -> bool:
     """Whether another reading has other images or targets; another split or patient is no other reading."""
-    about = {"images", "labels", "masks", "boxes", "report", "value"}
+    about = {"images", *TARGETS}
     return best.spec.model_dump(include=about) != other.spec.model_dump(include=about)
 
 

@@ -66,10 +66,10 @@ def image_sets(survey: Survey, stacks: Stacks = "slices") -> list[ImageSet]:
         stacks: what a folder of numbered slices is: one volume, or as many images; open leaves it to a person.
     """
     groups = [group for group in survey.groups if is_images(survey, group)]
-    sets = [_stacked(_single(survey, group), stacks) for group in groups]
-    sets += [_union(survey, some) for some in _side_by_side(groups) if len({bool(one.modality) for one in some}) == 1]
+    sets = [_stacked(single_set(survey, group), stacks) for group in groups]
+    sets += [union_of(survey, some) for some in _side_by_side(groups) if len({bool(one.modality) for one in some}) == 1]
     sets += [found for group in survey.groups for found in _members(survey, group)]
-    sets += [_single(survey, group) for group in survey.groups if _unopened(survey, group)]
+    sets += [single_set(survey, group) for group in survey.groups if _unopened(survey, group)]
     sets = [_clips(one) for one in sets]
     return sorted(sets, key=lambda one: (-one.count, one.title))
 
@@ -152,7 +152,8 @@ def _unopened(survey: Survey, group: FileGroup) -> bool:
     return group.kind == "array" and not group.stray and group.count > 1 and (looked is None or not looked.members)
 
 
-def _single(survey: Survey, group: FileGroup) -> ImageSet:
+def single_set(survey: Survey, group: FileGroup) -> ImageSet:
+    """A group as a set, with a series as its case where it holds DICOM."""
     series = next((one for one in survey.series if one.group == group.id), None)
     files = pattern_of(survey, group)
     images, count = Images(files=files), group.count
@@ -206,7 +207,8 @@ def _side_by_side(groups: list[FileGroup]) -> list[tuple[FileGroup, ...]]:
     return found
 
 
-def _union(survey: Survey, groups: tuple[FileGroup, ...]) -> ImageSet:
+def union_of(survey: Survey, groups: tuple[FileGroup, ...]) -> ImageSet:
+    """Several groups as one set."""
     each = [pattern_of(survey, group) for group in groups]
     text = "|".join(f"(?:{_NAMED.sub('(?:', one.pattern.removeprefix('re:'))})" for one in each)
     exclude = tuple(sorted({text for one in each for text in one.exclude} - {one.pattern for one in each}))
