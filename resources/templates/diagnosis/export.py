@@ -28,6 +28,7 @@ CODE = (
     "formats",
     "arrays",
     "calling",
+    "covariates",
     "preprocess",
     "normalise",
     "residual",

@@ -18,6 +18,8 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 import numpy as np
 from Model.pretrained_files import find_pretrained, fitting_size, weights_of
+from Utils.covariates import examples
+from Utils.covariates import told as told_covariates
 from Utils.facts import fingerprint
 from Utils.intensity import choose_changes, choose_intensity
 from Utils.named import channels_of, intensity_of, told_names
@@ -93,6 +95,7 @@ def make_plan(facts: dict[str, Any], minutes: float, gpu: bool) -> dict[str, Any
         "classes": facts["classes"],
         "multi_label": facts["multi_label"],
         **({"number": facts["number"]} if facts["number"] else {}),
+        **({"covariates": facts["covariates"], "covariate_dropout": 0.1} if facts["covariates"] else {}),
         "dims": dims,
         **channels_of(facts, 4),
         **({"frames": facts["frames"]} if facts["frames"] else {}),
@@ -237,10 +240,11 @@ def step_seconds(plan: dict[str, Any]) -> float:
     images = torch.randn(int(plan["batch"]), int(plan["channels"]), *plan["size"], device=device)
     labels = torch.zeros(int(plan["batch"]), len(plan["classes"]), device=device)
     labels[:, 0] = 1.0
+    given = {name: tensor.to(device) for name, tensor in examples(plan, len(images)).items()}
 
     def step() -> None:
         with torch.autocast(device, torch.bfloat16, enabled=plan.get("precision") == "bf16"):
-            loss = model(images, labels)["loss"]
+            loss = model(images, labels, **given)["loss"]
         loss.backward()
         loss.item()  # an accelerator is waited for
 
@@ -297,7 +301,7 @@ def summary(facts: dict[str, Any], plan: dict[str, Any]) -> str:
             if plan["frames"] > 1
             else "clips: the middle frame of each"
         )
-    lines += [*told_names(plan), *_warnings(facts)]
+    lines += [*told_names(plan), *told_covariates(facts["covariates"]), *_warnings(facts)]
     return "\n".join([*lines, "wrote plan.json (every run of plan.py starts afresh; --set changes single values)"])
 
 

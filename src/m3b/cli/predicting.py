@@ -34,6 +34,14 @@ def predict(
         Path | None,
         typer.Option("-o", "--out", help="A folder for predictions.json and masks, or a .json or .csv file."),
     ] = None,
+    given: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--with",
+            metavar="NAME=VALUE",
+            help="What the model is given beside the images, one option each; NAME= is unknown.",
+        ),
+    ] = None,
     overlay: Annotated[
         bool, typer.Option("--overlay", help="Draw each image with what was found, as PNG, into the folder.")
     ] = False,
@@ -55,7 +63,7 @@ def predict(
     elif out is not None:
         spare([out], force=force)
     paths = cases if loaded.channels else _images(images, loaded)
-    found = loaded.predict(paths, strict=False, out=folder)
+    found = loaded.predict(with_covariates(paths, given or [], loaded), strict=False, out=folder)
     drawn = _overlays(found, loaded, folder) if overlay and folder is not None else {}
     answers = [_entry(item, folder, drawn.get(number)) for number, item in enumerate(found)]
     if folder is not None:
@@ -111,6 +119,37 @@ def named_cases(words: Sequence[str], names: Sequence[str]) -> list[Any]:
         return [channels.arranged(case, list(names)) for case in cases] if names else cases
     except shared().ImageError as error:
         raise WrongUse(f"{error}") from error
+
+
+def with_covariates(paths: Sequence[Any], words: Sequence[str], model: Model) -> list[Any]:
+    """Cases with what `NAME=VALUE` words say beside the images, the same for all.
+
+    Raises:
+        WrongUse: the model is given none, a name that it does not know, or one that it needs is missing.
+    """
+    from m3b.errors import ModelError
+    from m3b.models.beside import parted_case
+
+    rules = {str(rule["name"]): rule for rule in model.covariates}
+    if not rules and not words:
+        return list(paths)
+    known: dict[str, Any] = {}
+    for word in words:
+        name, sign, text = word.partition("=")
+        if not sign or name not in rules:
+            why = f"name one of {', '.join(rules)}" if rules else "this model is given images alone"
+            raise WrongUse(f"--with {word}: {why}.")
+        known[name] = text or None
+        if text and rules[name]["kind"] == "number":
+            try:
+                known[name] = float(text)
+            except ValueError:
+                raise WrongUse(f"--with {word}: {name} is a number.") from None
+    try:
+        parted_case({"image": "", **known}, model.covariates)
+    except ModelError as error:
+        raise WrongUse(f"{error}; name each with --with NAME=VALUE.") from error
+    return [{"image": path, **known} for path in paths]
 
 
 def _images(images: Iterable[str], model: Model) -> list[Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from m3b.data import kinds
+from m3b.data.kinds.covariates import COVARIATES
 from m3b.data.kinds.detection import example_boxes
 from m3b.data.kinds.parts import ATTRIBUTES, IMAGE
 
@@ -32,6 +33,7 @@ def json_schema(task: str = kinds.DEFAULT) -> dict[str, Any]:
                 "image_path": {"anyOf": IMAGE},
                 **mine.properties(),
                 "patient": {"type": "string", "minLength": 1},
+                **({"covariates": COVARIATES} if mine.takes_covariates else {}),
                 "attributes": ATTRIBUTES,
             },
         },

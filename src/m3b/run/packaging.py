@@ -18,6 +18,7 @@ from m3b.agents.checks.integrity import CLEAN, sha256
 from m3b.agents.checks.model import Baseline, MeasuredTest
 from m3b.data.cards import Card
 from m3b.data.index import read_index
+from m3b.data.spec.covariates import told_each as told_covariates
 from m3b.errors import Failed
 from m3b.measure import unknown_patients
 from m3b.metrics import Scores, judge
@@ -100,8 +101,10 @@ def deliver(
     replace_text(run.locked / "scores.json", json.dumps(scores.to_dict(), indent=1))
     _copy(run, model)
     write_metrics(run.model, scores)
+    index = read_index(run.locked, selection.task)
     about = _card_info(delivered, selection, card, data, model, facts) | {
-        "channels": list(read_index(run.locked, selection.task).channels)
+        "channels": list(index.channels),
+        "given beside the image": told_covariates(index.train),
     }
     write_model_card(run.model, about)
     write_provenance(run.model, {**_provenance(selection, card, data, integrity, facts), "journal": dict(journal)})

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch.utils.data import Dataset
 from Utils.cache import build_cache
+from Utils.covariates import encode
 from Utils.kinds import kind_of
 
 
@@ -46,10 +47,16 @@ def assign_folds(records: Sequence[Mapping[str, Any]], labels: np.ndarray, folds
 
 
 class Cases(Dataset[dict[str, torch.Tensor]]):
-    """Items `{"pixel_values": float32 (C, H, W[, D]), "labels": float32 (K,)}` out of the cache; of a number its one label."""
+    """Items `{"pixel_values": float32 (C, H, W[, D]), "labels": float32 (K,)}` out of the cache; of a number its one label.
 
-    def __init__(self, images: np.ndarray, labels: np.ndarray, rows: np.ndarray, records: Sequence[Mapping[str, Any]]):
-        self.images, self.labels, self.rows = images, labels, rows
+    Where there are `covariates`, (N, width), an item has its own too.
+    """
+
+    def __init__(
+        self, images: np.ndarray, labels: np.ndarray, rows: np.ndarray, records: Sequence[Mapping[str, Any]],
+        covariates: np.ndarray | None = None,
+    ) -> None:  # fmt: skip
+        self.images, self.labels, self.rows, self.covariates = images, labels, rows, covariates
         self.records = [records[int(row)] for row in rows]
 
     def __len__(self) -> int:
@@ -60,12 +67,15 @@ class Cases(Dataset[dict[str, torch.Tensor]]):
         rows = self.rows[list(items)]
         images = torch.from_numpy(np.asarray(self.images[rows], dtype=np.float32))
         labels = torch.from_numpy(self.labels[rows])
-        return [{"pixel_values": x, "labels": y} for x, y in zip(images, labels, strict=True)]
+        found = [{"pixel_values": x, "labels": y} for x, y in zip(images, labels, strict=True)]
+        if self.covariates is None:
+            return found
+        return [
+            {**one, "covariates": torch.from_numpy(self.covariates[row])} for one, row in zip(found, rows, strict=True)
+        ]
 
     def __getitem__(self, item: int) -> dict[str, torch.Tensor]:
-        row = int(self.rows[item])
-        image = torch.from_numpy(np.array(self.images[row], dtype=np.float32))
-        return {"pixel_values": image, "labels": torch.from_numpy(self.labels[row])}
+        return self.__getitems__([item])[0]
 
 
 def build_datasets(plan: Mapping[str, Any], fold: int = 0) -> tuple[Cases, Cases]:
@@ -82,4 +92,6 @@ def build_datasets(plan: Mapping[str, Any], fold: int = 0) -> tuple[Cases, Cases
             f"{len(records)} cases cannot be split into training and validation by patient; a patient key that is the "
             "same for every record, or too few cases, does that: correct train.json"
         )
-    return Cases(images, labels, parts[0], records), Cases(images, labels, parts[1], records)
+    rules = plan.get("covariates") or []
+    given = encode([record["covariates"] for record in records], rules) if rules else None
+    return Cases(images, labels, parts[0], records, given), Cases(images, labels, parts[1], records, given)

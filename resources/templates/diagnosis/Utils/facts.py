@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from Utils.channels import names_of
 from Utils.clips import frames_of
+from Utils.covariates import facts_of as covariates_of
 from Utils.formats import ImageError
 from Utils.images import read_image
 from Utils.kinds import named_labels, task_of
@@ -50,6 +51,7 @@ def fingerprint(records: list[dict[str, Any]], label_dict: dict[str, int]) -> di
         "classes": classes,
         "counts": dict.fromkeys(classes, len(values)) if values else {name: counts.get(name, 0) for name in classes},
         "multi_label": not values and any(len(labels) != 1 for labels in named),
+        "covariates": covariates_of(records),
         "dims": dims,
         "other_dims": len(images) - len(same),
         "channels": colour(same),

@@ -20,6 +20,7 @@ def costs(plan: dict[str, Any], cases: int) -> Costs:
     from Model.network import build_model
 
     from .augment import Augment
+    from .covariates import examples
     from .rehearse import SPARE, device_of, rehearsed
 
     device, batch, folds = device_of(plan), int(plan["batch"]), int(plan["folds"])
@@ -32,7 +33,7 @@ def costs(plan: dict[str, Any], cases: int) -> Costs:
     def load() -> dict[str, Any]:
         chosen = images[rows.integers(0, len(images), batch)]
         items = list(torch.from_numpy(np.ascontiguousarray(chosen)))
-        return {"pixel_values": torch.stack(items), "labels": labels}
+        return {"pixel_values": torch.stack(items), "labels": labels, **examples(plan, batch)}
 
     def prepare(items: dict[str, Any]) -> dict[str, Any]:
         return {**items, "pixel_values": augment(items["pixel_values"])}
@@ -40,11 +41,12 @@ def costs(plan: dict[str, Any], cases: int) -> Costs:
     step = typical(rehearsed(model, plan, load, prepare)) + SPARE
     many = torch.from_numpy(images[: 2 * batch]).to(device)
     truth = labels.repeat(2, 1).to(device)
+    given = {name: tensor.to(device) for name, tensor in examples(plan, len(many)).items()}
     model.eval()
 
     def look() -> None:
         with torch.no_grad():
-            model(many, truth)["logits"].cpu()
+            model(many, truth, **given)["logits"].cpu()
 
     share = 1 / folds if folds > 1 else float(plan["validation_share"])
     scoring = typical(look, tries=3) * max(1.0, share * cases / (2 * batch))

@@ -16,6 +16,7 @@ import torch
 from Model.network import build_model
 from torch import nn
 from Utils.answers import answer_of, meaning
+from Utils.covariates import encode, split_case, width
 from Utils.preprocess import KEYS
 from Utils.preprocess import prepare as prepare_image
 from Utils.tta import see
@@ -24,7 +25,10 @@ HERE = Path(__file__).resolve().parent
 
 
 class Ensemble(nn.Module):
-    """`forward(image (B, C, H, W[, D])) -> (B, K)`: calibrated probabilities, or numbers, averaged over the networks."""
+    """`forward(image (B, C, H, W[, D])) -> (B, K)`: calibrated probabilities, or numbers, averaged over the networks.
+
+    Of a model that is given covariates these are a second input, (B, width).
+    """
 
     def __init__(self, networks: Sequence[nn.Module], config: dict[str, Any]) -> None:
         super().__init__()
@@ -33,10 +37,11 @@ class Ensemble(nn.Module):
         self.register_buffer("temperature", torch.tensor(config["temperature"]), persistent=False)
         self.register_buffer("bias", torch.tensor(config["bias"]), persistent=False)
 
-    def forward(self, image: torch.Tensor) -> torch.Tensor:
+    def forward(self, image: torch.Tensor, covariates: torch.Tensor | None = None) -> torch.Tensor:
         found = []
         for network in self.networks:
-            logits = torch.stack([network(see(image, view))["logits"].float() for view in self.views]).mean(0)
+            seen = [network(see(image, view), covariates=covariates)["logits"].float() for view in self.views]
+            logits = torch.stack(seen).mean(0)
             logits = logits / self.temperature + self.bias
             found.append(meaning(logits, self.config))
         return torch.stack(found).mean(0)
@@ -70,16 +75,28 @@ def parts(weights: bool = True) -> dict[str, dict[str, Any]]:
     else:
         networks = [build_model(plan, with_loss=False) for _ in config["weights"]]
     module = Ensemble(networks, config)
-    return {"model": {"module": module.eval(), "inputs": ["image"], "outputs": [_output(config)]}}
+    inputs = ["image", "covariates"] if plan.get("covariates") else ["image"]
+    return {"model": {"module": module.eval(), "inputs": inputs, "outputs": [_output(config)]}}
 
 
 def examples(paths: Sequence[Any] = ()) -> dict[str, list[tuple[torch.Tensor, ...]]]:
     """Inputs of each part: of images where there are some, else noise in batches of 1 and 3."""
     plan = read_config()["plan"]
+    rules = plan.get("covariates") or []
     shape = (int(plan["channels"]), *map(int, plan["size"]))
     noise = torch.Generator().manual_seed(0)
-    made = [(prepare(path)[None],) for path in paths]
-    return {"model": made or [(torch.randn(n, *shape, generator=noise),) for n in (1, 3)]}
+    made: list[tuple[torch.Tensor, ...]] = []
+    for case in paths:
+        path, given = split_case(case, rules, whole=False)
+        made.append((prepare(path)[None], *_encoded([given], rules)))
+    for count in () if made else (1, 3):
+        given = torch.rand(count, width(rules), generator=noise)
+        made.append((torch.randn(count, *shape, generator=noise), *([given] if rules else [])))
+    return {"model": made}
+
+
+def _encoded(cases: list[dict[str, Any]], rules: list[dict[str, Any]]) -> list[torch.Tensor]:
+    return [torch.from_numpy(encode(cases, rules))] if rules else []
 
 
 def facts() -> dict[str, Any]:
@@ -99,6 +116,7 @@ def facts() -> dict[str, Any]:
             "size": list(plan["size"]),
             "dtype": "float32",
         },
+        **({"covariates": plan["covariates"]} if plan.get("covariates") else {}),
         "preprocessing": {key: plan[key] for key in KEYS if key in plan},
         "outputs": {_output(config): OUTPUTS[_output(config)]},
     }

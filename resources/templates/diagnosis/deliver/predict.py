@@ -2,6 +2,9 @@
 
     python predict.py IMAGE... [--list FILE.json] [-o OUT.json]
 
+Of a model that is given covariates a case of FILE.json is {"image": path, "age": 61, "sex": null}; images that are named here
+share those of --with age=61 sex=F.
+
 Each prediction: {"image", "probabilities": {class: p}, "prediction": class or grade, or the list of classes where an image
 can have several}; of a number {"image", "value", "interval": [low, high], "interval_level"}. An image that cannot be read
 gives {"image", "error"}; the others are finished and the exit code is 1.
@@ -24,6 +27,7 @@ import torch
 from Model.network import build_model
 from Utils.answers import answer_of, meaning
 from Utils.calling import ImagePath, read_call, write_answers
+from Utils.covariates import encode, split_case
 from Utils.formats import ImageError
 from Utils.preprocess import prepare
 from Utils.tta import see
@@ -45,39 +49,49 @@ def load() -> tuple[dict[str, Any], list[torch.nn.Module], torch.device]:
 
 
 @torch.no_grad()
-def outputs(images: np.ndarray) -> np.ndarray:
-    """(B, C, H, W[, D]) float32 to (B, K): each network's calibrated probabilities, or its numbers, averaged."""
+def outputs(images: np.ndarray, covariates: np.ndarray | None = None) -> np.ndarray:
+    """(B, C, H, W[, D]) float32 to (B, K): each network's calibrated probabilities, or its numbers, averaged.
+
+    `covariates` is (B, width) where the model is given some.
+    """
     config, models, device = load()
     batch = torch.from_numpy(images).to(device)
     temperature, bias = (torch.tensor(config[key], device=device) for key in ("temperature", "bias"))
+    more = {} if covariates is None else {"covariates": torch.from_numpy(covariates).to(device)}
     total = torch.zeros(len(images), len(config["classes"]), device=device)
     for model in models:
-        logits = torch.stack([model(see(batch, view))["logits"].float() for view in config["views"]]).mean(0)
+        logits = torch.stack([model(see(batch, view), **more)["logits"].float() for view in config["views"]]).mean(0)
         logits = logits / temperature + bias
         total += meaning(logits, config)
     return (total / len(models)).cpu().numpy()
 
 
 def predict(paths: Sequence[ImagePath], batch: int = 8) -> list[dict[str, Any]]:
-    """One dict a path, in order; a path is a file, a folder, a list of slices, or `archive.npz#key[index]`."""
+    """One dict a case, in order: a file, a folder, a list of slices, or `archive.npz#key[index]`; of a model that is given covariates
+    `{"image": one of these, "age": 61, ...}`."""
     return list(stream(paths, batch))
 
 
 def stream(paths: Sequence[ImagePath], batch: int = 8) -> Iterator[dict[str, Any]]:
     """As `predict`, batch after batch."""
     config, _, _ = load()
+    rules = config["plan"].get("covariates") or []
     for start in range(0, len(paths), batch):
         answers: list[dict[str, Any]] = []
         images: list[np.ndarray] = []
-        for path in paths[start : start + batch]:
+        given: list[dict[str, Any]] = []
+        for case in paths[start : start + batch]:
+            path = case["image"] if rules and isinstance(case, dict) and "image" in case else case
             try:
+                values = split_case(case, rules)[1]
                 images.append(prepare(path, config["plan"]))
+                given.append(values)
                 answers.append({"image": path})
             except ImageError as error:
                 answers.append({"image": path, "error": str(error)})
             except Exception as error:  # noqa: BLE001 - one strange file must not cost the others their answers
                 answers.append({"image": path, "error": f"{path}: {type(error).__name__}: {error}"})
-        rows = iter(outputs(np.stack(images)) if images else [])
+        rows = iter(outputs(np.stack(images), encode(given, rules) if rules else None) if images else [])
         for answer in answers:
             yield answer if "error" in answer else {**answer, **answer_of(config, next(rows))}
 

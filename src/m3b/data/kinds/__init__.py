@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from m3b.data.kinds.base import Item, RecordKind
+from m3b.data.kinds.covariates import covariates as covariates_of
 from m3b.data.kinds.detection import DetectionRecords
 from m3b.data.kinds.diagnosis import DiagnosisRecords
 from m3b.data.kinds.grading import GradingRecords
@@ -95,7 +96,15 @@ def parse(item: Any, task: str) -> Record:
     fields = mine.parse(item)
     if isinstance(patient, bool) or not isinstance(patient, str | int) or not str(patient):
         raise ValueError(f"patient must be a non-empty text, is {json.dumps(patient)[:40]}")
-    return Record(image=image, patient=str(patient), attributes=attributes_of(item.get("attributes", {})), **fields)
+    if item.get("covariates") and not mine.takes_covariates:
+        raise ValueError(f"has covariates, which a {task} model does not take")
+    return Record(
+        image=image,
+        patient=str(patient),
+        attributes=attributes_of(item.get("attributes", {})),
+        covariates=covariates_of(item.get("covariates", {})),
+        **fields,
+    )
 
 
 def to_json(record: Record, task: str | None = None) -> dict[str, Any]:
@@ -104,5 +113,6 @@ def to_json(record: Record, task: str | None = None) -> dict[str, Any]:
         "image_path": record.reference,
         **of(task or told_by([record])).target(record),
         "patient": record.patient,
+        **({"covariates": dict(record.covariates)} if record.covariates else {}),
         **({"attributes": dict(record.attributes)} if record.attributes else {}),
     }

@@ -29,6 +29,7 @@ class RecordKind(ABC):
         targets: what of a reading (`labels`, `masks`, `boxes`, `report`, `value`) may be what is to be learnt; exactly one of them is.
         beside: what may be given besides.
         ordered: whether the classes are grades, from low to high.
+        takes_covariates: whether a model may be given numbers and texts of a case beside its image.
         counts_labels: whether the audit sums up labels and not cases.
     """
 
@@ -43,6 +44,7 @@ class RecordKind(ABC):
     targets: tuple[str, ...] = ()
     beside: tuple[str, ...] = ()
     ordered: bool = False
+    takes_covariates: bool = False
     counts_labels: bool = False
 
     # --- what a record holds -----------------------------------------------------------------------------------------

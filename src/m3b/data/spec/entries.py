@@ -9,6 +9,7 @@ from m3b.data.kinds.regression import VALUE
 from m3b.data.records import BoxLabel, Channels, Image, Mask, Record, Report
 from m3b.data.spec.boxes import BoxSource
 from m3b.data.spec.cases import CaseDraft
+from m3b.data.spec.covariates import covariate_of, told_covariates
 from m3b.data.spec.job import Entry, SpecExecution
 from m3b.data.spec.labels import LeaveOut, labels_of
 from m3b.data.spec.masks import MaskSource
@@ -49,7 +50,7 @@ def entries_of(job: SpecExecution, cases: Sequence[CaseDraft]) -> list[Entry]:
         entries.append(Entry(case, record))
     if masks is not None:
         masks.leave_unmatched()
-    job.notes += _converted(spec)
+    job.notes += [*_converted(spec), *told_covariates([entry.record for entry in entries])]
     if boxes is not None:
         _some_boxes(boxes, entries)
         job.notes += [f"{count} boxes left out: {reason}" for reason, count in boxes.notes.items()]
@@ -113,7 +114,8 @@ def _record(job: SpecExecution, case: CaseDraft, masks: MaskSource | None, boxes
     extra = {VALUE: number_of(spec.value, job.sources, case)} if spec.value is not None else {}
     patient = _patient(job, case)
     attributes = {name: text for name, value in spec.attributes.items() if (text := job.sources.text(value, case))}
-    return Record(_image(job, case), labels, patient, mask, marked, report, extra, attributes)
+    covariates = {name: covariate_of(one, job.sources, case) for name, one in spec.covariates.items()}
+    return Record(_image(job, case), labels, patient, mask, marked, report, extra, attributes, covariates)
 
 
 def _image(job: SpecExecution, case: CaseDraft) -> Image:

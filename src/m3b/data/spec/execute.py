@@ -122,6 +122,7 @@ def _tables(spec: IndexSpec) -> list[Any]:
 def slots_needed(spec: IndexSpec) -> list[str]:
     """Every key of the spec that speaks of image files, for the slots that they need."""
     values: list[Any] = [spec.patient, spec.split.source, *spec.together, *spec.attributes.values()]
+    values += [one.source for one in spec.covariates.values()]
     values += [one.source for one in spec.only]
     values += list(spec.labels.sources) if spec.labels else []
     values += [spec.value.source] if spec.value else []

@@ -26,7 +26,7 @@ from m3b.data.spec.value_sources import Files, FromList, FromMember, FromPath, F
 from m3b.data.survey.relations import Rule
 
 __all__ = [
-    "VERSION", "Boxes", "Channel", "Files", "FromList", "FromMember", "FromPath", "FromTable", "FromTag", "Images",
+    "VERSION", "Boxes", "Channel", "Covariate", "Files", "FromList", "FromMember", "FromPath", "FromTable", "FromTag", "Images",
     "IndexSpec", "Labels", "LeftOut", "Masks", "Number", "Only", "SpecPart", "SplitRule", "Task", "Text", "Value",
 ]  # fmt: skip
 
@@ -210,6 +210,19 @@ class Number(SpecPart):
         return f"{self.name} ({self.unit})" if self.unit else self.name
 
 
+class Covariate(SpecPart):
+    """What a model is given of a case beside its image.
+
+    Args:
+        kind: `number` (cells that hold none count as not known), or `category`, whose texts are taken as they stand.
+        codes: numbers that stand for "not known" (-1, 999).
+    """
+
+    source: Value
+    kind: Literal["number", "category"] = "number"
+    codes: tuple[float, ...] = ()
+
+
 class SplitRule(SpecPart):
     """Which cases are for testing.
 
@@ -251,6 +264,7 @@ class IndexSpec(SpecPart):
         only: which cases are meant, where the images hold others too (one view of several); all of these must say so.
         together: further keys that the split must not divide: copies of one picture, slices of one stack.
         attributes: what figures are told apart by at the end (sex, age, site), and training is not shown.
+        covariates: what a model is given beside the image (age, sex, a laboratory value), by name.
         copies: whether of images with the same pixels one alone is kept.
         left_out: files of the folder that the index does not use, with the reason.
     """
@@ -267,6 +281,7 @@ class IndexSpec(SpecPart):
     only: tuple[Only, ...] = ()
     together: tuple[Value, ...] = ()
     attributes: dict[str, Value] = Field(default_factory=dict)
+    covariates: dict[str, Covariate] = Field(default={})
     copies: bool = True
     split: SplitRule = SplitRule()
     left_out: tuple[LeftOut, ...] = ()
@@ -284,6 +299,8 @@ class IndexSpec(SpecPart):
                 f"images.frames: a {self.task} target belongs to one picture and not to a clip; write the frames that were marked as "
                 "pictures, in a folder a clip"
             )
+        if self.covariates and not kind.takes_covariates:
+            raise ValueError(f"covariates: a {self.task} model is given images alone; leave them out")
         if self.images.several == "views" and not kind.separate_images:
             raise ValueError(
                 f"images.several = views: a {self.task} model takes one view a case, and would read them as the slices of a "

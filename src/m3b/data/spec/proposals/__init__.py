@@ -11,6 +11,7 @@ from m3b.data.spec.model import FromPath, IndexSpec
 from m3b.data.spec.proposals.ask import Ask, Proposal
 from m3b.data.spec.proposals.attributes import without_taught
 from m3b.data.spec.proposals.boxes import propose_boxes
+from m3b.data.spec.proposals.covariates import sound, without_covariates
 from m3b.data.spec.proposals.labels import propose_labels
 from m3b.data.spec.proposals.masks import propose_masks
 from m3b.data.spec.proposals.reports import propose_reports
@@ -35,9 +36,11 @@ MARGIN = 0.05
 def propose(survey: Survey, ask: Ask, most: int = 5) -> list[Proposal]:
     """Readings in order of their scores, the best first; the same targets twice are said once."""
     found: list[Proposal] = []
+    ask = without_covariates(survey, ask)
     for target in kinds.of(ask.task).targets:
         if target in PROPOSERS and (target, ask.boxes) not in (("masks", True), ("boxes", False)):
-            found += [replace(one, spec=without_taught(one.spec)) for one in PROPOSERS[target](survey, ask)]
+            made = (replace(one, spec=without_taught(one.spec)) for one in PROPOSERS[target](survey, ask))
+            found += [sound(ask, one) for one in made]
     found = of_views(survey, ask, found)
     found.sort(key=lambda one: (-round(one.score, 3), one.title))
     unique: dict[str, Proposal] = {}

@@ -11,6 +11,7 @@ from m3b.data.spec.proposals.ask import Ask, Proposal
 from m3b.data.spec.proposals.attributes import attributes
 from m3b.data.spec.proposals.channels import of_cases, with_channels
 from m3b.data.spec.proposals.classes import Classes, classes_for
+from m3b.data.spec.proposals.covariates import asked_covariates
 from m3b.data.spec.proposals.flags import told_uncertain
 from m3b.data.spec.proposals.glossary import glosses, legend_of_labels, told_names
 from m3b.data.spec.proposals.imagery import ImageSet, framed, image_sets, other_views, told_clips, views_of
@@ -59,6 +60,7 @@ def propose_labels(survey: Survey, ask: Ask) -> Iterator[Proposal]:
                 ),
                 patient=surroundings.patient,
                 attributes=attributes(survey, images),
+                covariates=asked_covariates(survey, images, ask),
                 together=(*surroundings.together, *source.together),
                 split=source.split or surroundings.split,
                 left_out=leave_out(survey, used, {}),

@@ -9,6 +9,7 @@ from m3b.data.spec.model import IndexSpec, Number
 from m3b.data.spec.proposals.ask import Ask, Proposal
 from m3b.data.spec.proposals.attributes import attributes
 from m3b.data.spec.proposals.channels import of_cases, with_channels
+from m3b.data.spec.proposals.covariates import asked_covariates
 from m3b.data.spec.proposals.imagery import ImageSet, framed, image_sets, other_views, told_clips, views_of
 from m3b.data.spec.proposals.language import initialled, plain, telling, words
 from m3b.data.spec.proposals.parted import Tables, joined_tables
@@ -110,7 +111,7 @@ def _reading(survey: Survey, ask: Ask, images: ImageSet, tables: Tables, column:
                     unit=unit or unit_asked(ask.request), codes=codes)  # fmt: skip
     spec = IndexSpec(
         task="regression", images=images.images, value=number, patient=own.patient, split=split,
-        attributes=attributes(survey, images),
+        attributes=attributes(survey, images), covariates=asked_covariates(survey, images, ask),
         together=(*own.together, *tables.together(survey, images)),
         left_out=leave_out(survey, {group.id for group in images.groups}, {}),
     )  # fmt: skip
