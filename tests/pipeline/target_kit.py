@@ -347,3 +347,19 @@ def brightened(folder: Path, cases: int = 90) -> Path:
         listed.append([f"film{number:03d}.png", patient, sex, round(level, 1), int(level // 35)])
     table(folder / "films.csv", ["file", "patient_id", "sex", "bone_density_g", "density_grade"], listed)
     return folder
+
+
+def aged(folder: Path, cases: int = 120) -> Path:
+    """Radiographs that are brighter in the ill, with noise; a table with the age, which is higher in the ill, and the sex."""
+    random = np.random.default_rng(7)
+    rows = []
+    for number in range(cases):
+        ill = number % 2
+        image = random.normal(60 + 12 * ill + random.normal(0, 8), 10, (SIDE, SIDE))
+        picture(folder / "films" / f"film{number:03d}.png", np.clip(image, 0, 255).astype(np.uint8))
+        age = "" if number % 17 == 5 else round(55 + 8 * ill + random.normal(0, 9))
+        rows.append(
+            [f"film{number:03d}.png", f"p{number:03d}", age, "FM"[int(random.integers(2))], ("healthy", "ill")[ill]]
+        )
+    table(folder / "films.csv", ["file", "patient_id", "age", "sex", "finding"], rows)
+    return folder

@@ -218,6 +218,26 @@ def test_a_number_with_its_unit(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_a_diagnosis_with_age_and_sex_beside_the_image(tmp_path: Path) -> None:
+    """Asked for, they are read, trained with, answered with, held against the model and written on the card."""
+    data = kit.aged(tmp_path / "films")
+    result = whole_run(data, "Tell healthy from ill on chest films, using age and sex", tmp_path / "run", minutes=0.3)
+    assert named(result) == ("diagnosis", "auroc")
+    cases = index(result)
+    assert {"age", "sex"} == set(cases[0]["covariates"])
+    assert sum(case["covariates"]["age"] is None for case in cases) == 7
+    assert result.primary is not None
+    assert 0.55 < (result.primary.baseline or 0) < 1, "what the covariates alone give, not a coin"
+    model, image = load_model(str(result.model_dir)), data / "films/film001.png"
+    young, old = model.predict([{"image": image, "age": age, "sex": "F"} for age in (35, 85)])
+    assert young.probabilities["ill"] < old.probabilities["ill"]
+    with pytest.raises(ModelError, match="it has no age"):
+        model.predict([image])
+    assert "what the covariates alone give" in model.card
+    assert "--with age=VALUE sex=VALUE" in model.card
+
+
+@pytest.mark.slow
 def test_grades_in_their_order(tmp_path: Path) -> None:
     data = kit.brightened(tmp_path / "films")
     result = whole_run(data, "Grade the bone density 0 to 3 on wrist X-rays", tmp_path / "run", minutes=0.3)

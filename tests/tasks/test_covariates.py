@@ -77,7 +77,8 @@ def test_a_model_that_only_repeats_the_covariates_is_not_better_than_they() -> N
     assert copied.details["covariates_alone"]["auroc"] == pytest.approx(copied.primary.value)
     assert not judge(copied, None).ok
     truth = np.array([one.labels == ("ill",) for one in testing])
-    better = diagnosis.score(answered(testing, 0.2 + 0.6 * truth), index, primary="auroc", trivial=trivial)
+    said = np.clip(0.3 + 0.4 * truth + np.random.default_rng(2).normal(0, 0.15, len(truth)), 0, 1)
+    better = diagnosis.score(answered(testing, said), index, primary="auroc", trivial=trivial)
     assert better.primary.gain is not None
     assert better.primary.gain[0] > 0
     assert judge(better, None).ok
@@ -87,10 +88,10 @@ def test_a_model_that_only_repeats_the_covariates_is_not_better_than_they() -> N
 
 def test_grades_and_numbers_are_held_against_their_covariates_too() -> None:
     random = np.random.default_rng(0)
-    ages = random.uniform(0, 1, 120)
+    ages, slips = random.uniform(0, 1, 120), random.normal(0, 0.15, 120)
     graded = tuple(
-        Record(f"data/x/{at}.png", (str(int(age * 3)),), f"p{at}", covariates={"age": age})
-        for at, age in enumerate(ages)
+        Record(f"data/x/{at}.png", (str(min(int(abs(age + slip) * 3), 2)),), f"p{at}", covariates={"age": age})
+        for at, (age, slip) in enumerate(zip(ages, slips, strict=True))
     )
     index, grading = Index(graded[:80], graded[80:], ("0", "1", "2"), "grading"), family("grading")
     trivial = grading.trivial(index.train, index.test, index, Path())
