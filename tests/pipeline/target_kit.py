@@ -363,3 +363,21 @@ def aged(folder: Path, cases: int = 120) -> Path:
         )
     table(folder / "films.csv", ["file", "patient_id", "age", "sex", "finding"], rows)
     return folder
+
+
+def followed(folder: Path, cases: int = 160) -> Path:
+    """Scans with a disc each, and a table of months to death or the last visit: the brighter the sooner."""
+    random = np.random.default_rng(11)
+    rows, columns = np.mgrid[:SIDE, :SIDE]
+    listed = []
+    for number in range(cases):
+        level = float(random.uniform(20, 140))
+        image = random.normal(60, 10, (SIDE, SIDE))
+        top, left = random.uniform(16, SIDE - 16, 2)
+        image[(rows - top) ** 2 + (columns - left) ** 2 < 144] += level
+        picture(folder / "scans" / f"scan{number:03d}.png", np.clip(image, 0, 255).astype(np.uint8))
+        time, end = random.exponential(40 * np.exp((80 - level) / 25)), random.uniform(10, 150)
+        status = "1:DECEASED" if time <= end else "0:LIVING"
+        listed.append([f"scan{number:03d}.png", f"p{number:03d}", round(float(min(time, end)), 1), status])
+    table(folder / "clinical.csv", ["file", "patient_id", "os_months", "os_status"], listed)
+    return folder

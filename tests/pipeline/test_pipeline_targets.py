@@ -238,6 +238,25 @@ def test_a_diagnosis_with_age_and_sex_beside_the_image(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_survival_of_patients_some_of_whom_are_censored(tmp_path: Path) -> None:
+    data = kit.followed(tmp_path / "scans")
+    result = whole_run(data, "Predict the overall survival on chest CT slices", tmp_path / "run", minutes=0.5)
+    assert named(result) == ("survival", "c_index")
+    assert labels(result) == {"overall survival (months)"}
+    assert {case["event"] for case in index(result)} == {True, False}
+    assert result.primary is not None
+    assert result.primary.baseline == 0.5
+    assert result.metrics["ibs"]["baseline"] is not None
+    [answer] = answers(result, data / "scans/scan000.png")
+    assert 0 <= answer.extra["risk"] <= 1
+    times, shares = zip(*answer.extra["survival"], strict=True)
+    assert list(times) == sorted(times)
+    assert list(shares) == sorted(shares, reverse=True)
+    card = (Path(str(result.model_dir)) / "README.md").read_text()
+    assert "survival curve of the training cases for everybody" in card
+
+
+@pytest.mark.slow
 def test_grades_in_their_order(tmp_path: Path) -> None:
     data = kit.brightened(tmp_path / "films")
     result = whole_run(data, "Grade the bone density 0 to 3 on wrist X-rays", tmp_path / "run", minutes=0.3)

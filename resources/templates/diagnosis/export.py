@@ -34,6 +34,7 @@ CODE = (
     "residual",
     "tta",
     "answers",
+    "followup",
 )
 REQUIREMENTS = ("torch", "monai", "numpy", "scipy", "safetensors", "pillow", "pydicom", "nibabel", "SimpleITK", "h5py")
 

@@ -22,6 +22,7 @@ from Utils.covariates import examples
 from Utils.covariates import told as told_covariates
 from Utils.facts import fingerprint
 from Utils.intensity import choose_changes, choose_intensity
+from Utils.kinds import kind_of
 from Utils.named import channels_of, intensity_of, told_names
 from Utils.pace import choose_precision, fit, quickest, steps_of, told
 from Utils.pretrained_choice import use_folder, use_wanted
@@ -33,7 +34,11 @@ from Utils.using import NONE, trained_share, wanted_start, without_start
 HEAVIEST = 3.0
 """No class weighs more, or less than a third: by the root of its share, since all of it makes a rare class cry wolf."""
 COLOURS = 3
-KINDS = {"grading": "one grade a case, from low to high", "regression": "a number a case"}
+KINDS = {
+    "grading": "one grade a case, from low to high",
+    "regression": "a number a case",
+    "survival": "a time a case, and whether the event came",
+}
 """Task -> what a case has, where it is not labels."""
 LEAST = 250
 """Steps that a model needs before another fold, finer input or a wider network pays."""
@@ -95,6 +100,7 @@ def make_plan(facts: dict[str, Any], minutes: float, gpu: bool) -> dict[str, Any
         "classes": facts["classes"],
         "multi_label": facts["multi_label"],
         **({"number": facts["number"]} if facts["number"] else {}),
+        **({"edges": facts["survival"]["edges"]} if facts["survival"] else {}),
         **({"covariates": facts["covariates"], "covariate_dropout": 0.1} if facts["covariates"] else {}),
         "dims": dims,
         **channels_of(facts, 4),
@@ -238,7 +244,7 @@ def step_seconds(plan: dict[str, Any]) -> float:
     device = "cuda" if torch.cuda.is_available() and plan["device"] != "cpu" else "cpu"
     model = build_model(plan).to(device).train()
     images = torch.randn(int(plan["batch"]), int(plan["channels"]), *plan["size"], device=device)
-    labels = torch.zeros(int(plan["batch"]), len(plan["classes"]), device=device)
+    labels = torch.zeros(int(plan["batch"]), kind_of(plan).width or len(plan["classes"]), device=device)
     labels[:, 0] = 1.0
     given = {name: tensor.to(device) for name, tensor in examples(plan, len(images)).items()}
 
@@ -278,7 +284,7 @@ def summary(facts: dict[str, Any], plan: dict[str, Any]) -> str:
     """What was found and decided, in a few lines."""
     shapes = facts["shapes"]
     kind = KINDS.get(plan["task"]) or ("several labels a case" if plan["multi_label"] else "one label a case")
-    told = f"{plan['number']}" if facts["number"] else f"{facts['counts']}"
+    told = f"{facts['number'] or facts['survival'] or facts['counts']}"
     network = {key: value for key, value in plan["network"].items() if key != "config"}
     lines = [
         f"{facts['cases']} cases of {facts['people']}, {kind}: {told}",

@@ -96,7 +96,7 @@ def train_fold(plan: dict[str, Any], name: str, train: Cases, valid: Cases, seco
     def make(plan: dict[str, Any]) -> Parts:
         model = build_model(plan)
         scorer = make_scorer(plan, valid)
-        last = too_few(valid.labels[valid.rows])
+        last = too_few(kind_of(plan).sides(valid.labels[valid.rows]))
         return Parts(model, train, scorer, prepare, groups=model.groups(plan), keep_last=last)
 
     return train_by_clock(plan, name, make, seconds=seconds, watch=kind_of(plan).watch)

@@ -15,6 +15,7 @@ NETWORKS = {
     "diagnosis": "name width dropout stem pretrained backbone_lr trial",
     "grading": "name width dropout stem pretrained backbone_lr trial",
     "regression": "name width dropout stem pretrained backbone_lr trial",
+    "survival": "name width dropout stem pretrained backbone_lr trial",
     "segmentation": "name width filters strides kernels residual deep_supervision dropout backbone_lr trial",
     "detection": "name width filters strides kernels residual deep_supervision dropout backbone_lr trial out_stage",
     "report": "image_lr trial",
@@ -31,7 +32,7 @@ OPTIONAL = {
 """The same for other objects of the plan, whatever the task."""
 FREE = ("refine",)
 """Objects whose names are classes: the plan's own check looks at them."""
-DERIVED = ("task", "number", "unknown", "pad", "shares", "why_engine", "channel_names", "covariates", "frames", "scratch")
+DERIVED = ("task", "number", "unknown", "pad", "shares", "why_engine", "channel_names", "covariates", "edges", "frames", "scratch")
 """Worked out from the data or from other settings; a value set by hand would be overwritten or break the training."""
 
 

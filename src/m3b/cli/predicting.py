@@ -224,6 +224,13 @@ def _line(item: dict[str, Any]) -> str:
         parts.append(f"{', '.join(item['prediction']) or 'none'} ({values})")
     if "value" in item:
         parts.append(number_told(item))
+    if "risk" in item:
+        until = (
+            f"median {item['median']:.4g}"
+            if item.get("median") is not None
+            else f"median beyond {item['survival'][-1][0]:g}"
+        )
+        parts.append(f"risk {item['risk']:.3f} ({until})")
     if "volumes_ml" in item:
         known = [(n, "?" if v is None else f"{v:.2f}") for n, v in item["volumes_ml"].items()]
         parts.append(", ".join(f"{name} {value} ml" for name, value in known))
@@ -240,7 +247,7 @@ def _line(item: dict[str, Any]) -> str:
     return f"{shown}: {'; '.join(parts) or 'nothing found'}"
 
 
-NUMBER = ("value", "interval", "interval_level")
+NUMBER = ("value", "interval", "interval_level", "risk", "survival", "median")
 
 
 def number_told(item: dict[str, Any]) -> str:

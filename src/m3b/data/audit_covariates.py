@@ -9,6 +9,7 @@ from typing import Any
 from m3b.data.audit_common import Finding, listed
 from m3b.data.index import Index
 from m3b.data.kinds.covariates import numeric
+from m3b.data.kinds.survival import EVENT
 from m3b.data.records import Record
 
 TELLS = 0.95
@@ -58,6 +59,8 @@ def _tells(name: str, index: Index) -> str:
     pairs = [(record.covariates[name], record) for record in index.train if record.covariates[name] is not None]
     target = [record for _, record in pairs]
     values = [value for value, _ in pairs]
+    if any(EVENT in record.extra for record in target):
+        return ""  # of times that are censored, how good the covariates are is for the measure to say
     numbers = [record.extra["value"] for record in target if "value" in record.extra]
     if numbers:
         strength = _correlation(values, numbers)

@@ -13,6 +13,7 @@ from m3b.data import (
     audit_meaning,
     audit_reports,
     audit_states,
+    audit_survival,
     audit_values,
 )
 from m3b.data.audit_classes import few_patients
@@ -176,6 +177,18 @@ class RegressionAudit(IndexAudit):
         }
 
 
+class SurvivalAudit(IndexAudit):
+    """See `IndexAudit`."""
+
+    volumes = False
+
+    def before(self, index: Index) -> list[Finding]:
+        return [*audit_survival.survival(index), *audit_covariates.covariates(index)]
+
+    def counts(self, index: Index, looks: Looks) -> dict[str, dict[str, int]]:
+        return {"train": audit_survival.counts(index.train), "test": audit_survival.counts(index.test)}
+
+
 _AUDITS: Registry[IndexAudit] = Registry("audit of the task")
 
 
@@ -194,6 +207,7 @@ add("detection", DetectionAudit())
 add("report", ReportAudit())
 add("grading", GradingAudit())
 add("regression", RegressionAudit())
+add("survival", SurvivalAudit())
 
 
 def of(task: str) -> IndexAudit:

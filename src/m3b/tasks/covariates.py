@@ -160,3 +160,30 @@ def _best_cut(score: Floats, truth: NDArray[np.bool_]) -> float:
     return float(
         max(cuts, key=lambda cut: 2 * (truth & (score >= cut)).sum() / max(truth.sum() + (score >= cut).sum(), 1))
     )
+
+
+def hazarded(
+    training: Sequence[Record], records: Sequence[Record], index: Index, time: Floats, event: NDArray[np.bool_]
+) -> list[float] | None:
+    """The log hazard that the covariates alone give for each record (Cox's model with a ridge); None without covariates."""
+    if not index.covariates or not training or not records:
+        return None
+    inputs, asked = (part[:, 1:] for part in design(training, records))
+    order = np.argsort(-time, kind="stable")
+    sorted_time, sorted_event, values = time[order], event[order], inputs[order] - inputs.mean(axis=0)
+    last = (
+        np.searchsorted(-sorted_time, -sorted_time, side="right") - 1
+    )  # the risk set of a time holds its ties (Breslow)
+    weights = np.zeros(inputs.shape[1])
+    for _ in range(50):
+        risk = np.exp(np.clip(values @ weights, -30, 30))
+        total, first = np.cumsum(risk)[last], np.cumsum(risk[:, None] * values, axis=0)[last]
+        second = np.cumsum(risk[:, None, None] * values[:, :, None] * values[:, None, :], axis=0)[last]
+        mean = first / total[:, None]
+        spread = second / total[:, None, None] - mean[:, :, None] * mean[:, None, :]
+        gradient = (values - mean)[sorted_event].sum(axis=0) - RIDGE * weights
+        step = np.linalg.solve(spread[sorted_event].sum(axis=0) + RIDGE * np.eye(len(weights)), gradient)
+        weights = weights + step * min(1.0, 3.0 / max(float(np.abs(step).max()), 1e-12))
+        if float(np.abs(step).max()) < 1e-8:
+            break
+    return [float(one) for one in asked @ weights]

@@ -52,7 +52,7 @@ class SmallCNN(nn.Module):
 
 def outputs_of(plan: Mapping[str, Any]) -> int:
     """How many numbers the network gives."""
-    return len(plan["classes"])
+    return len(plan.get("edges") or plan["classes"])
 
 
 def build_backbone(plan: Mapping[str, Any], load: bool = True) -> nn.Module:

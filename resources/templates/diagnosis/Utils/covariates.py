@@ -117,7 +117,9 @@ def split_case(case: Any, rules: Sequence[Rule], *, whole: bool = True) -> tuple
         value = found[rule["name"]]
         number = isinstance(value, int | float) and not isinstance(value, bool) and np.isfinite(value)
         if rule["kind"] == "number" and value is not None and not number:
-            raise ImageError(f"{_short(given[IMAGE])}: {rule['name']} must be a number, it is {value!r}; {wanted(rules)}")
+            raise ImageError(
+                f"{_short(given[IMAGE])}: {rule['name']} must be a number, it is {value!r}; {wanted(rules)}"
+            )
     return given[IMAGE], found
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from Utils.channels import names_of
 from Utils.clips import frames_of
 from Utils.covariates import facts_of as covariates_of
+from Utils.followup import facts_of as survival_of
 from Utils.formats import ImageError
 from Utils.images import read_image
 from Utils.kinds import named_labels, task_of
@@ -45,12 +46,13 @@ def fingerprint(records: list[dict[str, Any]], label_dict: dict[str, int]) -> di
     return {
         "task": task,
         "number": facts_of(values) if values else None,
+        "survival": (followed := survival_of(records) if task == "survival" else None),
         "cases": len(records),
         "patients": len({str(r.get("patient") or r["image_path"]) for r in records}),
         "people": people(r.get("patient") or r["image_path"] for r in records),
         "classes": classes,
-        "counts": dict.fromkeys(classes, len(values)) if values else {name: counts.get(name, 0) for name in classes},
-        "multi_label": not values and any(len(labels) != 1 for labels in named),
+        "counts": _counts(classes, counts, values, followed),
+        "multi_label": not values and not followed and any(len(labels) != 1 for labels in named),
         "covariates": covariates_of(records),
         "dims": dims,
         "other_dims": len(images) - len(same),
@@ -72,6 +74,15 @@ def fingerprint(records: list[dict[str, Any]], label_dict: dict[str, int]) -> di
         "std": float(np.mean([item["std"] for item in same])),
         "unreadable": [item for item in found if isinstance(item, str)],
     }
+
+
+def _counts(
+    classes: list[str], counts: Counter[str], values: list[float], followed: dict[str, Any] | None
+) -> dict[str, int]:
+    """Cases of each class; of a number all of them, of survival those with the event."""
+    if followed:
+        return dict.fromkeys(classes, int(followed["events"]))
+    return dict.fromkeys(classes, len(values)) if values else {name: counts.get(name, 0) for name in classes}
 
 
 def _dims(images: list[dict[str, Any]]) -> int:

@@ -21,12 +21,13 @@ def costs(plan: dict[str, Any], cases: int) -> Costs:
 
     from .augment import Augment
     from .covariates import examples
+    from .kinds import kind_of
     from .rehearse import SPARE, device_of, rehearsed
 
     device, batch, folds = device_of(plan), int(plan["batch"]), int(plan["folds"])
     model = build_model(plan).to(device).train()
     images = np.random.default_rng(0).standard_normal((4 * batch, int(plan["channels"]), *plan["size"]), np.float32)
-    labels = torch.zeros(batch, len(plan["classes"]))
+    labels = torch.zeros(batch, kind_of(plan).width or len(plan["classes"]))
     labels[:, 0] = 1.0
     augment, rows = Augment(plan["augment"]), np.random.default_rng(1)
 

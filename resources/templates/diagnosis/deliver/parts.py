@@ -54,12 +54,15 @@ def read_config() -> dict[str, Any]:
 
 OUTPUTS = {
     "probabilities": "(batch, classes), in the order of `classes`, calibrated",
+    "survival": "(batch, times): the chance that the event has not come until each time of `edges`",
     "value": "(batch, 1), in the unit of the quantity that `classes` names",
 }
 """What the graph gives, by name."""
 
 
 def _output(config: dict[str, Any]) -> str:
+    if config["task"] == "survival":
+        return "survival"
     return "probabilities" if config["probabilities"] else "value"
 
 
@@ -116,6 +119,7 @@ def facts() -> dict[str, Any]:
             "size": list(plan["size"]),
             "dtype": "float32",
         },
+        **({"edges": config["edges"]} if config["task"] == "survival" else {}),
         **({"covariates": plan["covariates"]} if plan.get("covariates") else {}),
         "preprocessing": {key: plan[key] for key in KEYS if key in plan},
         "outputs": {_output(config): OUTPUTS[_output(config)]},

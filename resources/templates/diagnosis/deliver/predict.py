@@ -6,7 +6,8 @@ Of a model that is given covariates a case of FILE.json is {"image": path, "age"
 share those of --with age=61 sex=F.
 
 Each prediction: {"image", "probabilities": {class: p}, "prediction": class or grade, or the list of classes where an image
-can have several}; of a number {"image", "value", "interval": [low, high], "interval_level"}. An image that cannot be read
+can have several}; of a number {"image", "value", "interval": [low, high], "interval_level"}; of survival {"image", "risk",
+"survival": [[time, probability], ...], "median": time or null}. An image that cannot be read
 gives {"image", "error"}; the others are finished and the exit code is 1.
 """
 
@@ -24,7 +25,7 @@ sys.path.insert(0, str(HERE))
 
 import numpy as np
 import torch
-from Model.network import build_model
+from Model.network import build_model, outputs_of
 from Utils.answers import answer_of, meaning
 from Utils.calling import ImagePath, read_call, write_answers
 from Utils.covariates import encode, split_case
@@ -58,7 +59,7 @@ def outputs(images: np.ndarray, covariates: np.ndarray | None = None) -> np.ndar
     batch = torch.from_numpy(images).to(device)
     temperature, bias = (torch.tensor(config[key], device=device) for key in ("temperature", "bias"))
     more = {} if covariates is None else {"covariates": torch.from_numpy(covariates).to(device)}
-    total = torch.zeros(len(images), len(config["classes"]), device=device)
+    total = torch.zeros(len(images), outputs_of(config["plan"]), device=device)
     for model in models:
         logits = torch.stack([model(see(batch, view), **more)["logits"].float() for view in config["views"]]).mean(0)
         logits = logits / temperature + bias

@@ -19,6 +19,7 @@ from m3b.data.kinds.parts import image as image_of
 from m3b.data.kinds.regression import RegressionRecords
 from m3b.data.kinds.report import ReportRecords
 from m3b.data.kinds.segmentation import SegmentationRecords
+from m3b.data.kinds.survival import SurvivalRecords
 from m3b.data.records import Record, kind
 from m3b.errors import DataError
 from m3b.plugins import Registry
@@ -47,6 +48,7 @@ for _kind in (
     ReportRecords(),
     GradingRecords(),
     RegressionRecords(),
+    SurvivalRecords(),
 ):
     add(_kind)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from m3b.data import kinds
 from m3b.data.kinds.regression import VALUE
@@ -17,6 +18,7 @@ from m3b.data.spec.model import IndexSpec, Text
 from m3b.data.spec.numbers import number_of
 from m3b.data.spec.only import meant
 from m3b.data.spec.sources import Sources
+from m3b.data.spec.survivals import survival_of
 from m3b.errors import DataError
 
 WORDS = {
@@ -111,7 +113,9 @@ def _record(job: SpecExecution, case: CaseDraft, masks: MaskSource | None, boxes
     mask: Mask | None = masks.mask_of(case) if masks is not None else None
     marked: tuple[BoxLabel, ...] | None = boxes.boxes_of(case) if boxes is not None else None
     report = _report(spec.report, job.sources, case) if spec.report is not None else None
-    extra = {VALUE: number_of(spec.value, job.sources, case)} if spec.value is not None else {}
+    extra: dict[str, Any] = {VALUE: number_of(spec.value, job.sources, case)} if spec.value is not None else {}
+    if spec.survival is not None:
+        extra = survival_of(spec.survival, job.sources, case)
     patient = _patient(job, case)
     attributes = {name: text for name, value in spec.attributes.items() if (text := job.sources.text(value, case))}
     covariates = {name: covariate_of(one, job.sources, case) for name, one in spec.covariates.items()}

@@ -116,6 +116,7 @@ def _leave_rest(job: SpecExecution, files: Sequence[str]) -> None:
 
 def _tables(spec: IndexSpec) -> list[Any]:
     sources = list(spec.labels.sources) if spec.labels else [spec.value.source] if spec.value else []
+    sources += [spec.survival.time.source] if spec.survival else []
     return [one for one in sources if one.kind == "table"]
 
 
@@ -126,6 +127,7 @@ def slots_needed(spec: IndexSpec) -> list[str]:
     values += [one.source for one in spec.only]
     values += list(spec.labels.sources) if spec.labels else []
     values += [spec.value.source] if spec.value else []
+    values += [spec.survival.time.source, spec.survival.event] if spec.survival else []
     values += [spec.report.findings, spec.report.impression] if spec.report else []
     values += [through for one in values if (through := getattr(one, "through", None)) is not None]
     keys = [getattr(one, "image", "") or getattr(one, "value", "") for one in values if one is not None]

@@ -27,12 +27,12 @@ from m3b.data.survey.relations import Rule
 
 __all__ = [
     "VERSION", "Boxes", "Channel", "Covariate", "Files", "FromList", "FromMember", "FromPath", "FromTable", "FromTag", "Images",
-    "IndexSpec", "Labels", "LeftOut", "Masks", "Number", "Only", "SpecPart", "SplitRule", "Task", "Text", "Value",
+    "IndexSpec", "Labels", "LeftOut", "Masks", "Number", "Only", "SpecPart", "SplitRule", "Task", "TimeToEvent", "Text", "Value",
 ]  # fmt: skip
 
 VERSION = 1
 
-Task = Literal["diagnosis", "segmentation", "detection", "report", "grading", "regression"]
+Task = Literal["diagnosis", "segmentation", "detection", "report", "grading", "regression", "survival"]
 
 
 class Channel(SpecPart):
@@ -210,6 +210,20 @@ class Number(SpecPart):
         return f"{self.name} ({self.unit})" if self.unit else self.name
 
 
+class TimeToEvent(SpecPart):
+    """How long a case was followed, and whether the event came.
+
+    Args:
+        time: to the event, or to the last that is known; named after what it is to (`overall survival`).
+        occurred, censored: texts of `event` that say that it came, and that it had not come until then. Other texts leave a case out.
+    """
+
+    time: Number
+    event: Value
+    occurred: tuple[str, ...] = Field(min_length=1)
+    censored: tuple[str, ...] = ()
+
+
 class Covariate(SpecPart):
     """What a model is given of a case beside its image.
 
@@ -277,6 +291,7 @@ class IndexSpec(SpecPart):
     boxes: Boxes | None = None
     report: Text | None = None
     value: Number | None = None
+    survival: TimeToEvent | None = None
     patient: Value | None = None
     only: tuple[Only, ...] = ()
     together: tuple[Value, ...] = ()
@@ -290,11 +305,12 @@ class IndexSpec(SpecPart):
     def _target(self) -> IndexSpec:
         kind = kinds.of(self.task)
         allowed = kind.targets
-        given = [name for name in ("labels", "masks", "boxes", "report", "value") if getattr(self, name) is not None]
+        parts = ("labels", "masks", "boxes", "report", "value", "survival")
+        given = [name for name in parts if getattr(self, name) is not None]
         targets = [name for name in given if name not in kind.beside]
         if len(targets) != 1 or targets[0] not in allowed:
             raise ValueError(f"task {self.task} needs one of {', '.join(allowed)}; given: {', '.join(given) or 'none'}")
-        if self.images.frames and not {"labels", "value"} & set(kind.targets):
+        if self.images.frames and not {"labels", "value", "survival"} & set(kind.targets):
             raise ValueError(
                 f"images.frames: a {self.task} target belongs to one picture and not to a clip; write the frames that were marked as "
                 "pictures, in a folder a clip"
@@ -311,7 +327,7 @@ class IndexSpec(SpecPart):
     @property
     def classes(self) -> tuple[str, ...]:
         """The class names in the order of a model's outputs, or what is measured; empty for reports without labels."""
-        if self.value is not None:
-            return (self.value.title,)
+        if self.value is not None or self.survival is not None:
+            return ((self.value or self.survival.time).title,)  # type: ignore[union-attr]
         target = self.labels or self.masks or self.boxes
         return tuple(target.classes) if target is not None else ()

@@ -15,6 +15,7 @@ from m3b.data.spec.proposals.covariates import sound, without_covariates
 from m3b.data.spec.proposals.labels import propose_labels
 from m3b.data.spec.proposals.masks import propose_masks
 from m3b.data.spec.proposals.reports import propose_reports
+from m3b.data.spec.proposals.survivals import propose_survival
 from m3b.data.spec.proposals.values import propose_values
 from m3b.data.spec.proposals.views import of_views
 from m3b.data.survey.relations import Survey
@@ -23,7 +24,7 @@ __all__ = ["ENOUGH", "MARGIN", "Ask", "Proposal", "propose", "rival", "sufficien
 
 PROPOSERS: dict[str, Callable[[Survey, Ask], Iterator[Proposal]]] = {
     "labels": propose_labels, "masks": propose_masks, "boxes": propose_boxes, "report": propose_reports,
-    "value": propose_values,
+    "value": propose_values, "survival": propose_survival,
 }  # fmt: skip
 """What proposes readings, by what is to be learnt."""
 
@@ -56,7 +57,9 @@ def _what(spec: IndexSpec) -> str:
         said["images"] = sorted(one.files.pattern for one in spec.images.channels)
         for part, how in (("masks", ("by", "image", "case")), ("boxes", ("image",))):
             said[part] = {name: value for name, value in (said[part] or {}).items() if name not in how}
-        said = {name: said[name] for name in ("task", "images", "labels", "masks", "boxes", "report", "value")}
+        said = {
+            name: said[name] for name in ("task", "images", "labels", "masks", "boxes", "report", "value", "survival")
+        }
     return json.dumps(said, sort_keys=True)
 
 
@@ -93,7 +96,7 @@ def sufficient(proposals: Sequence[Proposal]) -> str:
         if best.settles and other.unclear:
             continue
         if other.score >= best.score - MARGIN and _says_else(best, other):
-            if best.spec.value is not None:
+            if best.spec.value is not None or best.spec.survival is not None:
                 return f"Two readings are borne out nearly as well: {best.title}, and {other.title}. Name the column that is meant."
             return (
                 f"Two readings are borne out nearly as well: {best.title} (classes {_classes(best)}), and {other.title} "
@@ -123,7 +126,7 @@ def rival(proposals: Sequence[Proposal]) -> str:
 
 def _differs(best: Proposal, other: Proposal) -> bool:
     """Whether another reading has other images or targets; another split or patient is no other reading."""
-    about = {"images", "labels", "masks", "boxes", "report", "value"}
+    about = {"images", "labels", "masks", "boxes", "report", "value", "survival"}
     return best.spec.model_dump(include=about) != other.spec.model_dump(include=about)
 
 
@@ -132,6 +135,8 @@ def _says_else(best: Proposal, other: Proposal) -> bool:
     count may be the same classes."""
     if best.spec.value is not None and other.spec.value is not None:
         return best.spec.value.name != other.spec.value.name
+    if best.spec.survival is not None and other.spec.survival is not None:
+        return best.spec.survival != other.spec.survival
     mine, its = best.spec.labels, other.spec.labels
     if "labels" not in kinds.of(best.spec.task).targets or mine is None or its is None:
         return False

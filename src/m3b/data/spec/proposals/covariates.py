@@ -97,6 +97,7 @@ def sound(ask: Ask, proposal: Proposal) -> Proposal:
 def _taught(spec: IndexSpec) -> list[Value | None]:
     taught: list[Value | None] = [spec.patient, spec.split.source]
     taught += spec.labels.sources if spec.labels else []
+    taught += [spec.survival.time.source, spec.survival.event] if spec.survival else []
     return [*taught, *([spec.value.source] if spec.value else [])]
 
 

@@ -149,6 +149,8 @@ def _of_labels(spec: IndexSpec, given: Given) -> bool:
         sources = list(spec.labels.sources)
     elif spec.value is not None:
         sources = [spec.value.source]
+    elif spec.survival is not None:
+        sources = [spec.survival.time.source]
     elif spec.report is not None:
         sources = [one for one in (spec.report.findings, spec.report.impression) if one is not None]
     else:
