@@ -54,6 +54,7 @@ class Survival(TaskFamily):
         r"\bsurvival\b|\bsurvives?\b|\btime[- ]to[- ](?:event|death|relapse|recurrence|progression)|\bprognos(?:is|tic)\b|"
         r"\bhazards?\b|\bcox\b|\buberleben\w*|\bsurvie\b|\bsupervivencia\b"
     )
+    needs = ("times",)
     kin = ("diagnosis", "regression")
     marks_objects = False
     built = "Survival model of"

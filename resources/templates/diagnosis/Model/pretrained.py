@@ -15,9 +15,12 @@ from .pretrained_files import DENSENET, PretrainedError, read_config, weights_of
 HEADS = ("classifier", "head", "class_layers.out", "fc")
 
 
-def build_pretrained(plan: Mapping[str, Any], load: bool, outputs: int) -> nn.Module:
-    """The network of `plan["network"]`: {"pretrained": path, "config": {...}}; with its weights if `load`."""
-    network = plan["network"]
+def build_pretrained(plan: Mapping[str, Any], load: bool = True, outputs: int = 0) -> nn.Module:
+    """The network of `plan["network"]`: {"pretrained": path, "config": {...}}; with its weights if `load`.
+
+    `outputs`: how many numbers it gives; 0 for one a class.
+    """
+    network, outputs = plan["network"], outputs or len(plan["classes"])
     place = network.get("pretrained")
     config = dict(network.get("config") or read_config(str(place)))
     if config["model_type"] == DENSENET:
