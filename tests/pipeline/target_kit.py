@@ -381,3 +381,19 @@ def followed(folder: Path, cases: int = 160) -> Path:
         listed.append([f"scan{number:03d}.png", f"p{number:03d}", round(float(min(time, end)), 1), status])
     table(folder / "clinical.csv", ["file", "patient_id", "os_months", "os_status"], listed)
     return folder
+
+
+def two_views(folder: Path, cases: int = 80) -> Path:
+    """Two views of each study in `films/`, in one of which the ill have a bright square; a table with a row a study."""
+    random = np.random.default_rng(13)
+    rows = []
+    for number in range(cases):
+        ill, shown = number % 2, ("frontal", "lateral")[int(random.integers(2))]
+        for view in ("frontal", "lateral"):
+            image = random.normal(60, 10, (SIDE, SIDE))
+            if ill and view == shown:
+                image[20:44, 20:44] += 90
+            picture(folder / "films" / f"s{number:03d}_{view}.png", np.clip(image, 0, 255).astype(np.uint8))
+        rows.append([f"s{number:03d}", f"p{number:03d}", ("healthy", "ill")[ill]])
+    table(folder / "films.csv", ["study", "patient_id", "finding"], rows)
+    return folder

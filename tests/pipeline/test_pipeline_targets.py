@@ -257,6 +257,22 @@ def test_survival_of_patients_some_of_whom_are_censored(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_a_diagnosis_of_studies_of_two_views(tmp_path: Path) -> None:
+    """What shows in one view of two is found where the study is answered as a whole."""
+    data = kit.two_views(tmp_path / "films")
+    result = whole_run(data, "Tell healthy from ill on chest films, from both views", tmp_path / "run", minutes=0.4)
+    assert named(result) == ("diagnosis", "auroc")
+    cases = index(result)
+    assert len(cases) == 80
+    assert all(case["several"] == "views" and len(case["image_path"]) == 2 for case in cases)
+    views = [data / f"films/s001_{view}.png" for view in ("frontal", "lateral")]
+    [answer] = answers(result, views)
+    assert set(answer.probabilities) == {"healthy", "ill"}
+    [alone] = answers(result, views[0])
+    assert set(alone.probabilities) == {"healthy", "ill"}
+
+
+@pytest.mark.slow
 def test_grades_in_their_order(tmp_path: Path) -> None:
     data = kit.brightened(tmp_path / "films")
     result = whole_run(data, "Grade the bone density 0 to 3 on wrist X-rays", tmp_path / "run", minutes=0.3)

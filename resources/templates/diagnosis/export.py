@@ -35,6 +35,7 @@ CODE = (
     "tta",
     "answers",
     "followup",
+    "studies",
 )
 REQUIREMENTS = ("torch", "monai", "numpy", "scipy", "safetensors", "pillow", "pydicom", "nibabel", "SimpleITK", "h5py")
 

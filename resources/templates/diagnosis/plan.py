@@ -29,6 +29,7 @@ from Utils.pretrained_choice import use_folder, use_wanted
 from Utils.price import costs
 from Utils.scales import mixed
 from Utils.settings import KEEP, TIME_ONLY, given, override, priced, save_plan
+from Utils.studies import example, shape_of
 from Utils.using import NONE, trained_share, wanted_start, without_start
 
 HEAVIEST = 3.0
@@ -83,7 +84,7 @@ def make_plan(facts: dict[str, Any], minutes: float, gpu: bool) -> dict[str, Any
     """The choices; `summary` tells their reasons."""
     small, dims = facts["cases"] < 500, facts["dims"]
     size = _size(facts, gpu)
-    voxels = int(np.prod(size))
+    voxels = int(np.prod(size)) * facts["views"]
     batch = int(np.clip((2**19 if gpu else 2**18) * (4 if dims == 3 else 2) // voxels, 2, 64))
     batch = max(2, min(batch, 16 if small else 64, facts["cases"] // 4))
     counts = np.array([max(facts["counts"][name], 1) for name in facts["classes"]], float)
@@ -102,6 +103,7 @@ def make_plan(facts: dict[str, Any], minutes: float, gpu: bool) -> dict[str, Any
         **({"number": facts["number"]} if facts["number"] else {}),
         **({"edges": facts["survival"]["edges"]} if facts["survival"] else {}),
         **({"covariates": facts["covariates"], "covariate_dropout": 0.1} if facts["covariates"] else {}),
+        **({"views": facts["views"]} if facts["views"] > 1 else {}),
         "dims": dims,
         **channels_of(facts, 4),
         **({"frames": facts["frames"]} if facts["frames"] else {}),
@@ -243,10 +245,11 @@ def step_seconds(plan: dict[str, Any]) -> float:
 
     device = "cuda" if torch.cuda.is_available() and plan["device"] != "cpu" else "cpu"
     model = build_model(plan).to(device).train()
-    images = torch.randn(int(plan["batch"]), int(plan["channels"]), *plan["size"], device=device)
+    images = torch.randn(int(plan["batch"]), *shape_of(plan), device=device)
     labels = torch.zeros(int(plan["batch"]), kind_of(plan).width or len(plan["classes"]), device=device)
     labels[:, 0] = 1.0
-    given = {name: tensor.to(device) for name, tensor in examples(plan, len(images)).items()}
+    beside = {**examples(plan, len(images)), **example(plan, len(images))}
+    given = {name: tensor.to(device) for name, tensor in beside.items()}
 
     def step() -> None:
         with torch.autocast(device, torch.bfloat16, enabled=plan.get("precision") == "bf16"):
@@ -301,6 +304,8 @@ def summary(facts: dict[str, Any], plan: dict[str, Any]) -> str:
             f"{plan['folds']} models, one a fold of patients" if plan["folds"] > 1 else "one model, validation held out"
         ),
     ]
+    if plan.get("views"):
+        lines.append(f"up to {plan['views']} views a case, each seen by the same network, which pools them")
     if plan.get("frames"):
         lines.append(
             f"clips: {plan['frames']} evenly spaced frames of each"

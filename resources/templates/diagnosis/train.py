@@ -33,6 +33,7 @@ from Utils.pretrained_trial import settle_start, trial_seconds
 from Utils.price import final_seconds
 from Utils.scoring import make_scorer, run_model
 from Utils.start import begin, cores, guarded
+from Utils.studies import each
 from Utils.training import FEW, Parts, device_of, load_best, train_by_clock
 from Utils.tta import make_views
 
@@ -91,7 +92,7 @@ def train_fold(plan: dict[str, Any], name: str, train: Cases, valid: Cases, seco
 
     def prepare(batch: dict[str, Any]) -> dict[str, Any]:
         given = {"covariates": blank(batch["covariates"], rules, share)} if rules else {}
-        return {**batch, "pixel_values": augment(batch["pixel_values"]), **given}
+        return {**batch, "pixel_values": each(plan, augment, batch["pixel_values"]), **given}
 
     def make(plan: dict[str, Any]) -> Parts:
         model = build_model(plan)

@@ -153,13 +153,12 @@ def with_covariates(paths: Sequence[Any], words: Sequence[str], model: Model) ->
 
 
 def _images(images: Iterable[str], model: Model) -> list[Any]:
-    from m3b.models.answers import of as answers_of
     from m3b.models.opened import found_in
 
     plan = model.config.get("plan")
     plan = plan if isinstance(plan, dict) else {}
     views = plan.get("views") or 1
-    several = answers_of(model.task).separate_images and isinstance(views, int) and views > 1
+    several = isinstance(views, int) and views > 1
     found = found_in(images, flat=plan.get("dims") == 2, studies=several)
     for note in found.notes:
         echo(note, err=True)

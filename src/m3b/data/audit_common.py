@@ -66,8 +66,7 @@ def counts_text(table: Mapping[str, int]) -> str:
 
 def units(record: Record, task: str) -> tuple[Image, ...]:
     """The images of a case as they are opened: the views of a study one by one, a list of slices together."""
-    separate = kinds.of(task).separate_images and not record.channels
-    return record.images if separate else (record.image,)
+    return record.images if kinds.separate(record, task) else (record.image,)
 
 
 def unit_key(unit: Image) -> str:

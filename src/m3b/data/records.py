@@ -113,6 +113,7 @@ class Record:
         attributes: of what kind patient and acquisition are (`{"sex": "F"}`), to tell figures apart by; no model is shown it.
         covariates: what a model is given beside the image (`{"age": 61.0, "sex": "F", "crp": None}`): numbers, texts, None where
             it is not known; the same names in all records.
+        views: whether several paths are views of one study, each an image of its own, where the task does not say so anyway.
         extra: what else a kind of records knows of a case, as JSON values by key.
     """
 
@@ -125,6 +126,7 @@ class Record:
     extra: Mapping[str, Any] = field(default_factory=dict, hash=False)
     attributes: Mapping[str, str] = field(default_factory=dict, hash=False)
     covariates: Mapping[str, Covariate] = field(default_factory=dict, hash=False)
+    views: bool = False
 
     @property
     def images(self) -> tuple[str, ...]:

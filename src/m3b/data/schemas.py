@@ -31,6 +31,7 @@ def json_schema(task: str = kinds.DEFAULT) -> dict[str, Any]:
             "additionalProperties": True,
             "properties": {
                 "image_path": {"anyOf": IMAGE},
+                **({kinds.SEVERAL: {"const": kinds.VIEWS}} if mine.takes_views else {}),
                 **mine.properties(),
                 "patient": {"type": "string", "minLength": 1},
                 **({"covariates": COVARIATES} if mine.takes_covariates else {}),

@@ -1,4 +1,4 @@
-"""Where image and covariates come together: the last layers of a network that is given both."""
+"""Where views, and image and covariates, come together: the last layers of a network that is given several."""
 
 from __future__ import annotations
 
@@ -29,3 +29,10 @@ class Mix(nn.Module):
         logits, features = image[:, : self.outputs], image[:, self.outputs :]
         together = torch.cat([features.relu(), covariates], dim=1)
         return torch.as_tensor(logits + self.direct(covariates) + self.both(together))
+
+
+def pooled(outputs: torch.Tensor, views: torch.Tensor) -> torch.Tensor:
+    """(B, V, K + 1) outputs of each view and (B, V), 1 where it is there, to (B, K): their mean, weighted by what the last output of
+    each says of how much it tells (attention pooling; Ilse et al., 2018)."""
+    weight = outputs[..., -1].masked_fill(views < 0.5, -1e4).softmax(dim=1)
+    return (weight.unsqueeze(-1) * outputs[..., :-1]).sum(dim=1)

@@ -9,8 +9,9 @@ import torch
 from torch import nn
 from Utils.covariates import width
 from Utils.residual import CONV, NORM, Block
+from Utils.studies import room
 
-from .mix import FEATURES, QUICKER, Mix
+from .mix import FEATURES, QUICKER, Mix, pooled
 
 
 class SmallCNN(nn.Module):
@@ -58,10 +59,10 @@ def outputs_of(plan: Mapping[str, Any]) -> int:
 def build_backbone(plan: Mapping[str, Any], load: bool = True) -> nn.Module:
     """`plan["network"]["name"]`: small_cnn, densenet121/169/201, resnet10/18/34/50, efficientnet-b0..b7, pretrained.
 
-    Gives the outputs; where there are covariates, features for `Mix` besides.
+    Gives the outputs; where there are covariates, features for `Mix` besides, and where there are views, the weight of one.
     """
     network, dims = plan["network"], int(plan["dims"])
-    classes = outputs_of(plan) + (FEATURES if plan.get("covariates") else 0)
+    classes = outputs_of(plan) + (FEATURES if plan.get("covariates") else 0) + (room(plan) > 1)
     if (network.get("config") or {}).get("builder"):
         from Utils.backbones import Pooled, build_backbone
 
@@ -95,7 +96,8 @@ def build_backbone(plan: Mapping[str, Any], load: bool = True) -> nn.Module:
 class Classifier(nn.Module):
     """`forward(pixel_values (B, C, H, W[, D]), labels (B, K) or None) -> {"logits": (B, K), "loss": scalar}`.
 
-    Where the plan has covariates, `covariates` (B, width) is needed too (Utils/covariates.py).
+    Where the plan has covariates, `covariates` (B, width) is needed too (Utils/covariates.py); where it has views, `pixel_values` is
+    (B, V, C, H, W[, D]) and `views` (B, V) 1 for those that are there (Utils/studies.py).
     """
 
     def __init__(self, plan: Mapping[str, Any], loss: nn.Module | None = None) -> None:
@@ -103,6 +105,7 @@ class Classifier(nn.Module):
         self.backbone = build_backbone(plan, load=loss is not None)
         self.loss = loss
         rules = plan.get("covariates") or []
+        self.several = room(plan) > 1
         self.mix = Mix(outputs_of(plan), width(rules)) if rules else None
 
     def groups(self, plan: Mapping[str, Any]) -> list[tuple[list[nn.Parameter], float]] | None:
@@ -120,9 +123,16 @@ class Classifier(nn.Module):
         return [(some, factor) for factor, some in parts.items() if some]
 
     def forward(
-        self, pixel_values: torch.Tensor, labels: torch.Tensor | None = None, covariates: torch.Tensor | None = None
-    ) -> dict[str, torch.Tensor]:
-        logits = self.backbone(pixel_values)
+        self, pixel_values: torch.Tensor, labels: torch.Tensor | None = None, covariates: torch.Tensor | None = None,
+        views: torch.Tensor | None = None,
+    ) -> dict[str, torch.Tensor]:  # fmt: skip
+        if self.several:
+            if views is None:
+                raise ValueError("the plan has views, and the network was not told which are there")
+            found = self.backbone(pixel_values.flatten(0, 1))
+            logits = pooled(found.reshape(*pixel_values.shape[:2], found.shape[-1]), views)
+        else:
+            logits = self.backbone(pixel_values)
         if self.mix is not None:
             if covariates is None:
                 raise ValueError("the plan has covariates, and none were given to the network")

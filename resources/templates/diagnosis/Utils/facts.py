@@ -20,6 +20,7 @@ from Utils.normalise import all_finite
 from Utils.numbers import facts_of
 from Utils.people import people
 from Utils.scales import averaged, colour, count_scales, scale_of
+from Utils.studies import count_of, images_of
 
 SAMPLE = 200
 DEEP = 8
@@ -34,8 +35,10 @@ def fingerprint(records: list[dict[str, Any]], label_dict: dict[str, int]) -> di
     counts = Counter(name for labels in named for name in labels)
     values = [float(record["value"]) for record in records if "value" in record]
     sample = random.Random(0).sample(range(len(records)), min(SAMPLE, len(records)))
+    views = count_of(records)
+    shown = [images_of(r["image_path"])[0] if views > 1 else r["image_path"] for r in records]
     with ThreadPoolExecutor(4) as pool:
-        found = list(pool.map(lambda row: _measure(records[row]["image_path"]), sample))
+        found = list(pool.map(lambda row: _measure(shown[row]), sample))
     read = [(item, named[row]) for item, row in zip(found, sample, strict=True) if isinstance(item, dict)]
     if not read:
         raise SystemExit(f"none of {len(sample)} sampled training images can be read; first: {found[0]}")
@@ -54,6 +57,7 @@ def fingerprint(records: list[dict[str, Any]], label_dict: dict[str, int]) -> di
         "counts": _counts(classes, counts, values, followed),
         "multi_label": not values and not followed and any(len(labels) != 1 for labels in named),
         "covariates": covariates_of(records),
+        "views": views,
         "dims": dims,
         "other_dims": len(images) - len(same),
         "channels": colour(same),

@@ -2,6 +2,8 @@
 
     python predict.py IMAGE... [--list FILE.json] [-o OUT.json]
 
+Of a model of studies a case of FILE.json is a list of views; images that are named here are studies of one view each.
+
 Of a model that is given covariates a case of FILE.json is {"image": path, "age": 61, "sex": null}; images that are named here
 share those of --with age=61 sex=F.
 
@@ -31,6 +33,7 @@ from Utils.calling import ImagePath, read_call, write_answers
 from Utils.covariates import encode, split_case
 from Utils.formats import ImageError
 from Utils.preprocess import prepare
+from Utils.studies import prepared
 from Utils.tta import see
 
 
@@ -50,18 +53,22 @@ def load() -> tuple[dict[str, Any], list[torch.nn.Module], torch.device]:
 
 
 @torch.no_grad()
-def outputs(images: np.ndarray, covariates: np.ndarray | None = None) -> np.ndarray:
+def outputs(images: np.ndarray, covariates: np.ndarray | None = None, there: np.ndarray | None = None) -> np.ndarray:
     """(B, C, H, W[, D]) float32 to (B, K): each network's calibrated probabilities, or its numbers, averaged.
 
-    `covariates` is (B, width) where the model is given some.
+    `covariates` is (B, width) where the model is given some; of cases of several views `images` is (B, V, C, H, W[, D]) and `there`
+    (B, V) 1 for those that a case has.
     """
     config, models, device = load()
     batch = torch.from_numpy(images).to(device)
     temperature, bias = (torch.tensor(config[key], device=device) for key in ("temperature", "bias"))
-    more = {} if covariates is None else {"covariates": torch.from_numpy(covariates).to(device)}
+    beside = {"covariates": covariates, "views": there}
+    more = {name: torch.from_numpy(table).to(device) for name, table in beside.items() if table is not None}
     total = torch.zeros(len(images), outputs_of(config["plan"]), device=device)
     for model in models:
-        logits = torch.stack([model(see(batch, view), **more)["logits"].float() for view in config["views"]]).mean(0)
+        logits = torch.stack(
+            [model(see(batch, view, there is not None), **more)["logits"].float() for view in config["views"]]
+        ).mean(0)
         logits = logits / temperature + bias
         total += meaning(logits, config)
     return (total / len(models)).cpu().numpy()
@@ -81,18 +88,22 @@ def stream(paths: Sequence[ImagePath], batch: int = 8) -> Iterator[dict[str, Any
         answers: list[dict[str, Any]] = []
         images: list[np.ndarray] = []
         given: list[dict[str, Any]] = []
+        there: list[Any] = []
         for case in paths[start : start + batch]:
             path = case["image"] if rules and isinstance(case, dict) and "image" in case else case
             try:
                 values = split_case(case, rules)[1]
-                images.append(prepare(path, config["plan"]))
+                pixels, seen = prepared(path, config["plan"], prepare)
+                images.append(pixels)
+                there.append(seen)
                 given.append(values)
                 answers.append({"image": path})
             except ImageError as error:
                 answers.append({"image": path, "error": str(error)})
             except Exception as error:  # noqa: BLE001 - one strange file must not cost the others their answers
                 answers.append({"image": path, "error": f"{path}: {type(error).__name__}: {error}"})
-        rows = iter(outputs(np.stack(images), encode(given, rules) if rules else None) if images else [])
+        several = np.stack(there) if images and there[0] is not None else None
+        rows = iter(outputs(np.stack(images), encode(given, rules) if rules else None, several) if images else [])
         for answer in answers:
             yield answer if "error" in answer else {**answer, **answer_of(config, next(rows))}
 

@@ -32,6 +32,15 @@ DEFAULT = DiagnosisRecords.name
 _KINDS: Registry[RecordKind] = Registry("task")
 
 
+SEVERAL, VIEWS = "several", "views"
+"""Key of a record whose paths are no slices, and what it says they are."""
+
+
+def separate(record: Record, task: str) -> bool:
+    """Whether the paths of a record are images of their own, as the views of a study are, and not the slices of a volume."""
+    return (of(task).separate_images or record.views) and not record.channels
+
+
 def add(new: RecordKind) -> None:
     """Register a kind under its name.
 
@@ -100,11 +109,15 @@ def parse(item: Any, task: str) -> Record:
         raise ValueError(f"patient must be a non-empty text, is {json.dumps(patient)[:40]}")
     if item.get("covariates") and not mine.takes_covariates:
         raise ValueError(f"has covariates, which a {task} model does not take")
+    several = item.get(SEVERAL)
+    if several is not None and (several != VIEWS or not mine.takes_views or not isinstance(image, tuple)):
+        raise ValueError(f"{SEVERAL} must be {VIEWS!r}, for a list of images of a {task} model that takes views")
     return Record(
         image=image,
         patient=str(patient),
         attributes=attributes_of(item.get("attributes", {})),
         covariates=covariates_of(item.get("covariates", {})),
+        views=several is not None,
         **fields,
     )
 
@@ -113,6 +126,7 @@ def to_json(record: Record, task: str | None = None) -> dict[str, Any]:
     """The record as it stands in an index file of this task, by default the task that its content tells."""
     return {
         "image_path": record.reference,
+        **({SEVERAL: VIEWS} if record.views else {}),
         **of(task or told_by([record])).target(record),
         "patient": record.patient,
         **({"covariates": dict(record.covariates)} if record.covariates else {}),

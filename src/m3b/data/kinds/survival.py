@@ -28,6 +28,7 @@ class SurvivalRecords(RecordKind):
     title = "a survival"
     targets = ("survival",)
     needed = (TIME, EVENT)
+    takes_views = True
     takes_covariates = True
     taught = (
         "times or events",

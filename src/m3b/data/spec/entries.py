@@ -119,7 +119,11 @@ def _record(job: SpecExecution, case: CaseDraft, masks: MaskSource | None, boxes
     patient = _patient(job, case)
     attributes = {name: text for name, value in spec.attributes.items() if (text := job.sources.text(value, case))}
     covariates = {name: covariate_of(one, job.sources, case) for name, one in spec.covariates.items()}
-    return Record(_image(job, case), labels, patient, mask, marked, report, extra, attributes, covariates)
+    views = spec.images.several == "views" and len(case.items) > 1 and not kinds.of(spec.task).separate_images
+    image = _image(job, case)
+    if isinstance(image, tuple) and not views and spec.images.several == "views" and kinds.of(spec.task).takes_views:
+        image = image[0]  # a study of one view
+    return Record(image, labels, patient, mask, marked, report, extra, attributes, covariates, views)
 
 
 def _image(job: SpecExecution, case: CaseDraft) -> Image:

@@ -57,7 +57,7 @@ class Images(SpecPart):
     Args:
         case: key; files with the same one are one case.
         several: what a case's files are: `one` (no second), `slices` of a volume in natural order, or `views` of a study
-            (reports alone).
+            (not where marks are learnt).
         unit: `file`, or `folder` where a case is a folder of slices or of one DICOM series.
         frames: of clips (videos, GIF, DICOM files of several frames): how many evenly spaced frames are the case; 1 is the
             middle one, as a picture, more are read as the slices of a volume. 0: the files are no clips.
@@ -317,7 +317,7 @@ class IndexSpec(SpecPart):
             )
         if self.covariates and not kind.takes_covariates:
             raise ValueError(f"covariates: a {self.task} model is given images alone; leave them out")
-        if self.images.several == "views" and not kind.separate_images:
+        if self.images.several == "views" and not (kind.separate_images or kind.takes_views):
             raise ValueError(
                 f"images.several = views: a {self.task} model takes one view a case, and would read them as the slices of a "
                 "volume; make each view a case of its own, and keep those of one study on one side with `patient` or `together`"

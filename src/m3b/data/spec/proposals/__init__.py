@@ -15,6 +15,7 @@ from m3b.data.spec.proposals.covariates import sound, without_covariates
 from m3b.data.spec.proposals.labels import propose_labels
 from m3b.data.spec.proposals.masks import propose_masks
 from m3b.data.spec.proposals.reports import propose_reports
+from m3b.data.spec.proposals.study_views import told_together
 from m3b.data.spec.proposals.survivals import propose_survival
 from m3b.data.spec.proposals.values import propose_values
 from m3b.data.spec.proposals.views import of_views
@@ -37,7 +38,7 @@ MARGIN = 0.05
 def propose(survey: Survey, ask: Ask, most: int = 5) -> list[Proposal]:
     """Readings in order of their scores, the best first; the same targets twice are said once."""
     found: list[Proposal] = []
-    ask = without_covariates(survey, ask)
+    ask = told_together(without_covariates(survey, ask))
     for target in kinds.of(ask.task).targets:
         if target in PROPOSERS and (target, ask.boxes) not in (("masks", True), ("boxes", False)):
             made = (replace(one, spec=without_taught(one.spec)) for one in PROPOSERS[target](survey, ask))

@@ -41,7 +41,8 @@ _OF_DATA = frozenset(words("column columns label labels annotation annotations m
 """Words of clauses that speak of the data and not of what a model is given."""
 Kind = Literal["number", "category"]
 _UNITS = frozenset(words("months month years year yrs weeks days mm cm ml mg dl l kg g percent pct"))
-_SAID = {name: frozenset(words(listed)) for name, listed in ATTRIBUTES.items()}
+_SAID = {name: frozenset(words(ATTRIBUTES[name])) for name in ("sex", "age")}
+"""What requests call by other words than columns do; a view or a site is no covariate unless its column is named."""
 
 
 def without_covariates(survey: Survey, ask: Ask) -> Ask:
@@ -123,7 +124,7 @@ def _headers(survey: Survey, images: ImageSet, beside: Sequence[str]) -> Iterato
     wanted = {name for each in beside for name in _attributes_in(each.split())}
     for series in (one for one in survey.series if one.group in mine):
         told = {tag.keyword for tag in series.tags if tag.distinct > 1}
-        for name, keyword in TAGS.items():
+        for name, keyword in ((one, TAGS[one]) for one in _SAID):
             if name in wanted and keyword in told:
                 yield name, Covariate(source=FromTag(keyword=keyword), kind="number" if name == "age" else "category")
 
@@ -145,7 +146,7 @@ def _mention(column: Column, said: Sequence[str]) -> tuple[str, ...]:
     if mine and any(tuple(said[at : at + size]) == mine for at in range(len(said) - size + 1)):
         return mine
     name = attribute(column)
-    return tuple(_SAID[name] & set(said)) if name else ()
+    return tuple(_SAID[name] & set(said)) if name in _SAID else ()
 
 
 def _covered(column: Column, others: Sequence[Column], beside: Sequence[str]) -> bool:

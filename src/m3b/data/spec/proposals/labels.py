@@ -21,6 +21,7 @@ from m3b.data.spec.proposals.language import initialled, listed, named, negative
 from m3b.data.spec.proposals.matching import Said
 from m3b.data.spec.proposals.numbering import few
 from m3b.data.spec.proposals.order import in_order
+from m3b.data.spec.proposals.study_views import asked_studies
 from m3b.data.spec.proposals.surroundings import around, leave_out, with_patient
 from m3b.data.spec.proposals.vocabulary import SEQUENCES
 from m3b.data.survey.relations import Survey
@@ -31,7 +32,8 @@ NONE = "none of these"
 
 def propose_labels(survey: Survey, ask: Ask) -> Iterator[Proposal]:
     """Every reading with class labels."""
-    sets = image_sets(survey, ask.stacks)[:12]
+    known = image_sets(survey, ask.stacks)[:12]
+    sets = asked_studies(survey, known, ask)
     everything = max((one.count for one in sets), default=1)
     single = {one.id: one for one in sets if one.single is not None and one.member is None}
     graded = kinds.of(ask.task).ordered

@@ -12,6 +12,7 @@ from m3b.data.spec.proposals.covariates import asked_covariates
 from m3b.data.spec.proposals.imagery import ImageSet, framed, image_sets, other_views, told_clips, views_of
 from m3b.data.spec.proposals.language import words
 from m3b.data.spec.proposals.parted import Tables, joined_tables
+from m3b.data.spec.proposals.study_views import asked_studies
 from m3b.data.spec.proposals.surroundings import around, leave_out, with_patient
 from m3b.data.spec.proposals.values import called, unit_asked, unit_in
 from m3b.data.survey.relations import Survey
@@ -38,7 +39,8 @@ _UNITS = frozenset(words("days day months month years year weeks week mo yr"))
 
 def propose_survival(survey: Survey, ask: Ask) -> Iterator[Proposal]:
     """Every reading with a time and an event a case."""
-    sets = image_sets(survey, ask.stacks)[:8]
+    known = image_sets(survey, ask.stacks)[:8]
+    sets = asked_studies(survey, known, ask)
     everything = max((one.count for one in sets), default=1)
     single = {one.id: one for one in sets if one.single is not None and one.member is None}
     for bare in sets:
