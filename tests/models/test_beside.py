@@ -82,3 +82,17 @@ def test_a_model_of_images_alone_is_given_nothing(model: Path) -> None:
     (model / "config.json").write_text(json.dumps({"classes": ["clear", "ill"], "plan": {}}))
     with pytest.raises(WrongUse, match="this model is given images alone"):
         CliRunner().invoke(app, ["predict", str(model), "a.png", "--with", "age=3"], catch_exceptions=False)
+
+
+def test_scoring_gives_each_case_its_covariates(model: Path, tmp_path: Path) -> None:
+    records = [
+        {"image_path": name, "labels": [("clear", "ill")[ill]], "patient": f"p{at}",
+         "covariates": {"age": 80 if ill else 20, "sex": "F"}}
+        for at, (name, ill) in enumerate([("a.png", 1), ("b.png", 0)])
+    ]  # fmt: skip
+    (tmp_path / "cases.json").write_text(json.dumps(records))
+    done = CliRunner().invoke(
+        app, ["score", str(model), str(tmp_path / "cases.json"), "--json"], catch_exceptions=False
+    )
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.output)["metrics"]["accuracy"]["value"] == 1.0
