@@ -79,7 +79,8 @@ def unit_keys(record: Record, task: str) -> tuple[str, ...]:
 
 def truth(record: Record, task: str) -> str:
     """What the record teaches, so that two that contradict each other are told apart."""
-    return json.dumps({**to_json(record, task), "image_path": None, "patient": None}, sort_keys=True)
+    beside = dict.fromkeys(("image_path", "patient", "covariates", kinds.SEVERAL))
+    return json.dumps({**to_json(record, task), **beside}, sort_keys=True)
 
 
 def patients(index: Index) -> list[Finding]:
