@@ -298,7 +298,7 @@ def summary(facts: dict[str, Any], plan: dict[str, Any]) -> str:
         f"working grid: spacing {plan['spacing']}, longest side {plan['longest']}; patches {plan['patch']}, batch "
         f"{plan['batch']}, {plan['foreground']:.0%} of them on what is marked; intensity {plan['intensity']}",
         f"network {shown(plan['network'])}",
-        f"lr {plan['lr']}, augmentation {plan['augment']}; {facts['start']}",
+        f"lr {plan['lr']}, augmentation {plan['augment']}; {facts.get('start', 'weights start at random')}",
         worth(facts["patients"], float(plan["validation_share"])),
     ]
     lines += [*told_names(plan), *mixed(facts), *told_uneven(facts), *facts["averaged"], *disbelieved(facts)]
