@@ -20,7 +20,7 @@ class TaskOffer(Summary):
     Args:
         asked: whether the request's words name it.
         hinted: whether they may mean it, where the data shows nothing else.
-        needs: what the data must show, any of `masks`, `boxes`, `texts`; empty where labels of images will do.
+        needs: what the data must show, any of `masks`, `boxes`, `texts`, `times`; empty where labels of images will do.
         kin: tasks whose data sets serve it too.
         metrics: by what its models can be measured, the usual one first.
         box_metrics: of these, those that boxes alone can be measured by.

@@ -57,6 +57,16 @@ INDEXES: dict[str, st.SearchStrategy[list[Record]]] = {
     "regression": st.lists(
         st.builds(Record, IMAGE, patient=NAME, extra=st.fixed_dictionaries({"value": NUMBER})), min_size=1, max_size=4
     ),
+    "survival": st.lists(
+        st.builds(
+            Record,
+            IMAGE,
+            patient=NAME,
+            extra=st.fixed_dictionaries({"time": st.floats(0, 1e6).map(float), "event": st.booleans()}),
+        ),
+        min_size=1,
+        max_size=4,
+    ),
     "report": st.lists(
         st.builds(Record, IMAGE, LABEL_LIST, NAME, report=st.builds(Report, TEXT, TEXT)), min_size=1, max_size=4
     ),

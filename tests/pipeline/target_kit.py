@@ -347,3 +347,53 @@ def brightened(folder: Path, cases: int = 90) -> Path:
         listed.append([f"film{number:03d}.png", patient, sex, round(level, 1), int(level // 35)])
     table(folder / "films.csv", ["file", "patient_id", "sex", "bone_density_g", "density_grade"], listed)
     return folder
+
+
+def aged(folder: Path, cases: int = 120) -> Path:
+    """Radiographs that are brighter in the ill, with noise; a table with the age, which is higher in the ill, and the sex."""
+    random = np.random.default_rng(7)
+    rows = []
+    for number in range(cases):
+        ill = number % 2
+        image = random.normal(60 + 12 * ill + random.normal(0, 8), 10, (SIDE, SIDE))
+        picture(folder / "films" / f"film{number:03d}.png", np.clip(image, 0, 255).astype(np.uint8))
+        age = "" if number % 17 == 5 else round(55 + 8 * ill + random.normal(0, 9))
+        rows.append(
+            [f"film{number:03d}.png", f"p{number:03d}", age, "FM"[int(random.integers(2))], ("healthy", "ill")[ill]]
+        )
+    table(folder / "films.csv", ["file", "patient_id", "age", "sex", "finding"], rows)
+    return folder
+
+
+def followed(folder: Path, cases: int = 160) -> Path:
+    """Scans with a disc each, and a table of months to death or the last visit: the brighter the sooner."""
+    random = np.random.default_rng(11)
+    rows, columns = np.mgrid[:SIDE, :SIDE]
+    listed = []
+    for number in range(cases):
+        level = float(random.uniform(20, 140))
+        image = random.normal(60, 10, (SIDE, SIDE))
+        top, left = random.uniform(16, SIDE - 16, 2)
+        image[(rows - top) ** 2 + (columns - left) ** 2 < 144] += level
+        picture(folder / "scans" / f"scan{number:03d}.png", np.clip(image, 0, 255).astype(np.uint8))
+        time, end = random.exponential(40 * np.exp((80 - level) / 25)), random.uniform(10, 150)
+        status = "1:DECEASED" if time <= end else "0:LIVING"
+        listed.append([f"scan{number:03d}.png", f"p{number:03d}", round(float(min(time, end)), 1), status])
+    table(folder / "clinical.csv", ["file", "patient_id", "os_months", "os_status"], listed)
+    return folder
+
+
+def two_views(folder: Path, cases: int = 80) -> Path:
+    """Two views of each study in `films/`, in one of which the ill have a bright square; a table with a row a study."""
+    random = np.random.default_rng(13)
+    rows = []
+    for number in range(cases):
+        ill, shown = number % 2, ("frontal", "lateral")[int(random.integers(2))]
+        for view in ("frontal", "lateral"):
+            image = random.normal(60, 10, (SIDE, SIDE))
+            if ill and view == shown:
+                image[20:44, 20:44] += 90
+            picture(folder / "films" / f"s{number:03d}_{view}.png", np.clip(image, 0, 255).astype(np.uint8))
+        rows.append([f"s{number:03d}", f"p{number:03d}", ("healthy", "ill")[ill]])
+    table(folder / "films.csv", ["study", "patient_id", "finding"], rows)
+    return folder

@@ -218,6 +218,61 @@ def test_a_number_with_its_unit(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_a_diagnosis_with_age_and_sex_beside_the_image(tmp_path: Path) -> None:
+    """Asked for, they are read, trained with, answered with, held against the model and written on the card."""
+    data = kit.aged(tmp_path / "films")
+    result = whole_run(data, "Tell healthy from ill on chest films, using age and sex", tmp_path / "run", minutes=0.3)
+    assert named(result) == ("diagnosis", "auroc")
+    cases = index(result)
+    assert {"age", "sex"} == set(cases[0]["covariates"])
+    assert sum(case["covariates"]["age"] is None for case in cases) == 7
+    assert result.primary is not None
+    assert 0.55 < (result.primary.baseline or 0) < 1, "what the covariates alone give, not a coin"
+    model, image = load_model(str(result.model_dir)), data / "films/film001.png"
+    young, old = model.predict([{"image": image, "age": age, "sex": "F"} for age in (35, 85)])
+    assert young.probabilities["ill"] < old.probabilities["ill"]
+    with pytest.raises(ModelError, match="it has no age"):
+        model.predict([image])
+    assert "what the covariates alone give" in model.card
+    assert "--with age=VALUE sex=VALUE" in model.card
+
+
+@pytest.mark.slow
+def test_survival_of_patients_some_of_whom_are_censored(tmp_path: Path) -> None:
+    data = kit.followed(tmp_path / "scans")
+    result = whole_run(data, "Predict the overall survival on chest CT slices", tmp_path / "run", minutes=0.5)
+    assert named(result) == ("survival", "c_index")
+    assert labels(result) == {"overall survival (months)"}
+    assert {case["event"] for case in index(result)} == {True, False}
+    assert result.primary is not None
+    assert result.primary.baseline == 0.5
+    assert result.metrics["ibs"]["baseline"] is not None
+    [answer] = answers(result, data / "scans/scan000.png")
+    assert 0 <= answer.extra["risk"] <= 1
+    times, shares = zip(*answer.extra["survival"], strict=True)
+    assert list(times) == sorted(times)
+    assert list(shares) == sorted(shares, reverse=True)
+    card = (Path(str(result.model_dir)) / "README.md").read_text()
+    assert "survival curve of the training cases for everybody" in card
+
+
+@pytest.mark.slow
+def test_a_diagnosis_of_studies_of_two_views(tmp_path: Path) -> None:
+    """What shows in one view of two is found where the study is answered as a whole."""
+    data = kit.two_views(tmp_path / "films")
+    result = whole_run(data, "Tell healthy from ill on chest films, from both views", tmp_path / "run", minutes=0.4)
+    assert named(result) == ("diagnosis", "auroc")
+    cases = index(result)
+    assert len(cases) == 80
+    assert all(case["several"] == "views" and len(case["image_path"]) == 2 for case in cases)
+    views = [data / f"films/s001_{view}.png" for view in ("frontal", "lateral")]
+    [answer] = answers(result, views)
+    assert set(answer.probabilities) == {"healthy", "ill"}
+    [alone] = answers(result, views[0])
+    assert set(alone.probabilities) == {"healthy", "ill"}
+
+
+@pytest.mark.slow
 def test_grades_in_their_order(tmp_path: Path) -> None:
     data = kit.brightened(tmp_path / "films")
     result = whole_run(data, "Grade the bone density 0 to 3 on wrist X-rays", tmp_path / "run", minutes=0.3)

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from m3b.agents.briefing import selection_briefing
 from m3b.agents.checks.selection import check_selection
-from m3b.briefs import Answer, Rejection
+from m3b.briefs import Answer, CardOffer, Rejection, SelectionBrief
 from m3b.data.cards import parse_card
 from m3b.llm.rules import Rules
-from m3b.llm.rules.selection import beyond
+from m3b.llm.rules.selection import _fits, beyond
 from m3b.llm.rules.words import anatomy, modality, words
 from m3b.messages import Message, ToolCall
 from m3b.tasks import asked_task
@@ -246,6 +246,18 @@ def test_they_know_no_data_set_by_name() -> None:
 def test_other_signals_and_the_future_are_beyond_images_with_labels(request_: str) -> None:
     assert beyond(request_, "Chest X-rays with findings of each image; CT of lung and kidney.")
     assert not beyond("Detect pneumonia on chest X-rays", "Chest X-rays")
+
+
+@pytest.mark.parametrize(("columns", "chosen"), [(("os_months", "os_status"), True), (("size", "finding"), False)])
+def test_survival_is_read_where_columns_tell_of_it(columns: tuple[str, str], chosen: bool) -> None:
+    from m3b.agents.offers import task_offers
+    from m3b.summaries import ColumnSummary, TableSummary
+
+    request = "Predict overall survival from chest CT"
+    said = [ColumnSummary(name=name, type="number", distinct=60) for name in columns]
+    card = CardOffer(name="lungs", files=(TableSummary(columns=tuple(said)),))
+    brief = SelectionBrief(request=request, cards=(card,), tasks=task_offers(request))
+    assert _fits(brief, card) is chosen
 
 
 def test_a_card_that_speaks_of_survival_may_be_asked_for_it() -> None:

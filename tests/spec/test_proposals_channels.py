@@ -149,8 +149,8 @@ def test_views_with_texts_of_their_own_are_cases_of_their_own(tmp_path: Path) ->
 
 
 def test_a_reading_that_takes_views_for_slices_is_refused() -> None:
-    spec = {"task": "diagnosis", "images": {"files": {"pattern": "{id}_*.png"}, "case": "{id}", "several": "views"},
-            "labels": {"sources": ["{id}"], "classes": {"a": ["a"], "b": ["b"]}}}  # fmt: skip
+    spec = {"task": "segmentation", "images": {"files": {"pattern": "{id}_*.png"}, "case": "{id}", "several": "views"},
+            "masks": {"files": {"pattern": "{id}_m.png"}, "case": "{id}", "image": "{id}", "classes": {"a": 1}}}  # fmt: skip
     with pytest.raises(ValidationError, match="make each view a case of its own"):
         IndexSpec.model_validate(spec)
 

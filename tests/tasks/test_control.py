@@ -51,9 +51,13 @@ class Scene:
         for folder in ("data", "masks", "staged", "answers"):
             (top / folder).mkdir()
         self.records = [self.case(number) for number in range(CASES)]
-        classes = {"grading": GRADES, "diagnosis": GRADES, "regression": ("size (px)",), "report": ()}.get(
-            task, ("square",)
-        )
+        classes = {
+            "grading": GRADES,
+            "diagnosis": GRADES,
+            "regression": ("size (px)",),
+            "report": (),
+            "survival": ("survival (months)",),
+        }.get(task, ("square",))
         values = {"square": 1} if task in ("segmentation", "detection") else {}
         self.index = Index(tuple(self.records[:4]), tuple(self.records[4:]), classes, task, values)
 
@@ -73,6 +77,8 @@ class Scene:
                 about["report"] = Report(WORDS[number % 4], "")
             case "regression":
                 about["extra"] = {"value": float(10 + 6 * (number % 4))}
+            case "survival":
+                about["extra"] = {"time": float(40 - 10 * (number % 4)), "event": number % 5 > 0}
             case _:
                 about["labels"] = (GRADES[number % 4],)
         return Record(name, **about)
@@ -108,6 +114,9 @@ class Scene:
                 return Prediction(str(file), findings=WORDS[int(np.clip(round(level), 0, 3))], impression="")
             case "regression":
                 return Prediction(str(file), extra={"value": 10 + 6 * level})
+            case "survival":
+                risk = float(np.clip(level / 4 + 0.1, 0, 1))
+                return Prediction(str(file), extra={"risk": risk, "survival": [[20.0, 1 - risk / 2], [40.0, 1 - risk]]})
             case _:
                 weights = np.exp(-((np.arange(4) - level) ** 2) * 2)
                 shares = dict(zip(GRADES, (weights / weights.sum()).tolist(), strict=True))
@@ -141,7 +150,7 @@ def box_of(mask: np.ndarray) -> tuple[float, ...]:
     return tuple(float(v) for v in (columns[0], rows[0], columns[-1] + 1, rows[-1] + 1))
 
 
-TASKS = ("diagnosis", "grading", "regression", "segmentation", "detection", "report")
+TASKS = ("diagnosis", "grading", "regression", "survival", "segmentation", "detection", "report")
 
 
 @pytest.mark.parametrize("task", TASKS)

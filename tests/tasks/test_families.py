@@ -202,6 +202,7 @@ def test_every_task_has_a_family() -> None:
         "report",
         "grading",
         "regression",
+        "survival",
     ]
     with pytest.raises(ValueError, match="the tasks are diagnosis, segmentation"):
         family("triage")

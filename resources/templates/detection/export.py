@@ -13,7 +13,9 @@ from typing import Any
 
 from Utils.familiar_cases import learn
 from Utils.named import takes
+from Utils.pretrained_trial import settled, start_card, start_lines, without_paths
 from Utils.start import held_out
+from Utils.using import code, packages
 
 CODE = (
     "arrays",
@@ -69,7 +71,7 @@ def main(argv: list[str] | None = None) -> None:
     missing = [str(file) for file in (WEIGHTS, CALIBRATION) if not file.exists()]
     if missing:
         raise SystemExit(f"no trained model at {', '.join(missing)}: run train.py to its end first")
-    plan, calibration = json.loads(Path("plan.json").read_text()), json.loads(CALIBRATION.read_text())
+    plan, calibration = settled(json.loads(Path("plan.json").read_text())), json.loads(CALIBRATION.read_text())
     engine = calibration.pop("engine", "patches")
     if engine == "patches":
         plan = {**plan, **plan.get("detector", {}), "engine": engine}
@@ -85,7 +87,7 @@ def main(argv: list[str] | None = None) -> None:
         shutil.rmtree(out / part, ignore_errors=True)
     for part in ("Utils", part_of_code):
         (out / part).mkdir(parents=True)
-    for name in CODE:
+    for name in (*CODE, *(code(plan["network"]) if engine == "patches" else ())):
         shutil.copy(f"Utils/{name}.py", out / "Utils")
     if engine == "patches":
         for file in Path("Model").glob("*.py"):
@@ -106,14 +108,21 @@ def main(argv: list[str] | None = None) -> None:
         **({"labels": plan["labels"]} if plan["labels"] else {}),
         "weights": ["model.safetensors"],
         **calibration,
-        "plan": plan,
+        **start_card(plan),
+        "plan": _without_start(plan),
         "held_out": held_out(),
         **({"familiar": learn(plan)[0]} if engine == "patches" else {}),
     }
     (out / "config.json").write_text(json.dumps(config, indent=2) + "\n")
-    (out / "requirements.txt").write_text(_requirements(plan.get("backbone", {}).get("format", "")))
+    (out / "requirements.txt").write_text(_requirements(plan, plan.get("backbone", {}).get("format", "")))
     (out / "README.md").write_text(_readme(plan))
     print(f"wrote {out}{_told(plan['classes'], calibration)}")
+
+
+def _without_start(plan: dict[str, Any]) -> dict[str, Any]:
+    """The plan as the deliverable needs it: of a pretrained network its form, not where it lay nor what it was compared with."""
+    kept = {key: value for key, value in plan.items() if key != "scratch"}
+    return {**kept, "network": without_paths(plan["network"])} if plan.get("network") else kept
 
 
 def _told(classes: list[str], calibration: dict[str, Any]) -> str:
@@ -128,11 +137,12 @@ def _told(classes: list[str], calibration: dict[str, Any]) -> str:
     )
 
 
-def _requirements(backbone: str) -> str:
+def _requirements(plan: dict[str, Any], backbone: str) -> str:
     from importlib.metadata import PackageNotFoundError, version
 
     lines = []
-    for name in (*REQUIREMENTS, *([BESIDE[backbone]] if backbone in BESIDE else [])):
+    more = packages(plan["network"]) if (plan.get("network") or {}).get("config") else []
+    for name in (*REQUIREMENTS, *more, *([BESIDE[backbone]] if backbone in BESIDE else [])):
         try:
             lines.append(f"{name}=={version(name).split('+')[0]}")
         except PackageNotFoundError:
@@ -151,7 +161,7 @@ def _readme(plan: dict[str, Any]) -> str:
         "and an anomaly score (0 to 1) of the image as a whole. Masks lie on the grid of their image. Boxes are lower "
         "corner, then upper, in pixels: x along columns, y along rows; in volumes voxels along the file's own axes; a "
         "box over pixels 2 to 4 is 2 to 5. Scores are calibrated on validation cases: of boxes with a score of 0.7 about "
-        "70 % were right there. Not a medical device.\n"
+        "70 % were right there. Not a medical device.\n" + start_lines(plan)
     )
 
 

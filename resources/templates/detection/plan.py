@@ -30,6 +30,7 @@ from Utils.scales import by_itself, joined, mixed, told_uneven
 from Utils.settings import KEEP, TIME_ONLY, given, override, priced, save_plan
 from Utils.sides import harmless, turns
 from Utils.thrift import RATE, Coarser, fewer, narrower
+from Utils.using import shown, start_from, trained_share, without_start
 
 GRID = ("patch", "longest", "spacing")
 LEAST = 400
@@ -79,7 +80,8 @@ def main(argv: list[str] | None = None) -> None:
         print(pace(facts, plan))
         return
     plan = make_plan(facts, options.minutes, gpu)
-    apply(facts, plan, options.set, gpu)
+    apply(facts, plan, without_start(options.set), gpu)
+    facts["start"] = start_from(plan, options.set, override, width=32 if gpu else 16, cell=_cell(facts, plan))
     said = fit_minutes(facts, plan, options.set, gpu)
     save_plan(plan)
     print(summary(facts, plan))
@@ -129,6 +131,12 @@ def apply(facts: dict[str, Any], plan: dict[str, Any], settings: list[str], gpu:
         for setting in settings:
             if setting.partition("=")[0] not in GRID:
                 override(plan, setting)
+
+
+def _cell(facts: dict[str, Any], plan: dict[str, Any]) -> list[int]:
+    """Pixels a side of a position of a box detector that starts from pretrained weights: small boxes are two of them wide at least."""
+    smallest = float(np.percentile(facts["sides"], 10)) if len(facts["sides"]) else 16.0
+    return [4 if smallest >= 8 else 2] * int(plan["dims"])
 
 
 def has_gpu() -> bool:
@@ -219,6 +227,8 @@ def fit_minutes(facts: dict[str, Any], plan: dict[str, Any], settings: list[str]
         choose_precision(plan, step_seconds)
     if gpu:
         return []
+    if plan["network"].get("pretrained"):  # its form is that of its weights
+        return told(fit(plan, [] if "batch" in kept else [fewer], lambda p: steps_of(p, step_seconds(p)), LEAST))
     grid_way = Coarser(facts)
     ways: list[Way] = [] if "batch" in kept else [fewer]
     ways += [] if any(key.startswith("network.") for key in kept) else [narrower]
@@ -267,7 +277,7 @@ def pace(facts: dict[str, Any], plan: dict[str, Any]) -> str:
             raise SystemExit(f"patch {plan['patch']} does not go through the network: {error}") from error
         return "a step does not fit into memory: train.py will go on with a smaller batch or patch"
     length = max(int(plan["patches"]), round(int(facts["cases"]) * (1 - float(plan["validation_share"]))))
-    seconds, epoch = 60 * float(plan["minutes"]), max(1, -(-length // int(plan["batch"])))
+    seconds, epoch = 60 * float(plan["minutes"]) * trained_share(plan), max(1, -(-length // int(plan["batch"])))
     steps = found.steps(seconds, epoch)
     few = " (few: more minutes, a smaller patch or a coarser grid would help)" if steps < LEAST / 2 else ""
     return (
@@ -291,8 +301,8 @@ def summary(facts: dict[str, Any], plan: dict[str, Any]) -> str:
         else "nothing marked in the sample",
         f"working grid: spacing {plan['spacing']}, longest side {plan['longest']}; patches {plan['patch']}, batch "
         f"{plan['batch']}, {plan['foreground']:.0%} of them on what is marked; intensity {plan['intensity']}",
-        f"network {plan['network']}",
-        f"lr {plan['lr']}, augmentation {plan['augment']}; weights start at random",
+        f"network {shown(plan['network'])}",
+        f"lr {plan['lr']}, augmentation {plan['augment']}; {facts.get('start', 'weights start at random')}",
         worth(facts["patients"], float(plan["validation_share"])),
     ]
     lines += [*told_names(plan), *mixed(facts), *told_uneven(facts), *facts["averaged"], *disbelieved(facts)]

@@ -12,6 +12,7 @@ import json
 import os
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,10 +26,12 @@ import torch
 from Datapath.dataloader import Patches, build_datasets, collate
 from Model.inference import window_count
 from Model.network import build_model
+from Utils.adapting import groups
 from Utils.augment_boxes import AugmentBoxes
 from Utils.augment_masks import AugmentMasks
 from Utils.curves import draw_curves
 from Utils.people import people
+from Utils.pretrained_trial import settle_start, trial_seconds
 from Utils.price import END_SHARE, SCORED_SHARE
 from Utils.scoring import Scorer, final_boxes, final_masks
 from Utils.start import begin, cores, guarded
@@ -58,23 +61,37 @@ def run(plan: dict[str, Any], minutes: float) -> None:
 
         run_fewshot(plan, minutes)
         return
+
+    def trial(side: dict[str, Any], name: str, seconds: float) -> dict[str, Any]:
+        parts = make_parts(*build_datasets(side), minutes)
+        return train_by_clock(side, name, parts, seconds=seconds, watch=WATCH[side["target"]], shrink=shrink)
+
+    plan = settle_start(plan, minutes * 60, WATCH[plan["target"]], trial)
+    minutes -= trial_seconds() / 60
     train, valid = build_datasets(plan)
     whose = people(record.get("patient") or record["image_path"] for record in valid.records)
     print(f"{len(train.records)} training cases; {len(valid)} validation cases of {whose}", flush=True)
     each = seconds_a_case(plan, valid)
     end = min(END_SHARE * minutes * 60, 1.5 * each * len(valid) + 2.0)
     seconds = max(1.0, minutes * 60 - end)
-
-    def make(smaller: dict[str, Any]) -> Parts:
-        change = AugmentBoxes(smaller["augment"]) if plan["target"] == "boxes" else _pairs(smaller)
-        valid.resize(smaller["patch"], smaller["patch"])
-        train.resize(smaller["patch"], room_of(smaller))
-        scorer = Scorer(smaller, valid, max(1.0, SCORED_SHARE * minutes * 60))
-        last = len(valid) < FEW
-        return Parts(build_model(smaller), train, scorer, prepare=change, collate=collate, keep_last=last)
-
-    done = train_by_clock(plan, NAME, make, seconds=seconds, watch=WATCH[plan["target"]], shrink=shrink)
+    parts = make_parts(train, valid, minutes)
+    done = train_by_clock(plan, NAME, parts, seconds=seconds, watch=WATCH[plan["target"]], shrink=shrink)
     finish(plan, valid, done, max(1, int(end / max(1.5 * each, 1e-3))))
+
+
+def make_parts(train: Patches, valid: Patches, minutes: float) -> Callable[[dict[str, Any]], Parts]:
+    """Builds the parts of a training from a plan, which may have been made smaller."""
+
+    def make(plan: dict[str, Any]) -> Parts:
+        change = AugmentBoxes(plan["augment"]) if plan["target"] == "boxes" else _pairs(plan)
+        valid.resize(plan["patch"], plan["patch"])
+        train.resize(plan["patch"], room_of(plan))
+        scorer = Scorer(plan, valid, max(1.0, SCORED_SHARE * minutes * 60))
+        model, last = build_model(plan), len(valid) < FEW
+        slow = groups(model, plan)
+        return Parts(model, train, scorer, prepare=change, collate=collate, groups=slow, keep_last=last)
+
+    return make
 
 
 def room_of(plan: dict[str, Any]) -> list[int]:

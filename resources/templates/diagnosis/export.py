@@ -28,6 +28,7 @@ CODE = (
     "formats",
     "arrays",
     "calling",
+    "covariates",
     "preprocess",
     "normalise",
     "residual",
@@ -35,6 +36,8 @@ CODE = (
     "answers",
     "familiar",
     "features",
+    "followup",
+    "studies",
 )
 REQUIREMENTS = ("torch", "monai", "numpy", "scipy", "safetensors", "pillow", "pydicom", "nibabel", "SimpleITK", "h5py")
 
@@ -93,6 +96,9 @@ def keep_familiar(plan: dict[str, Any], weights: list[Path], out: Path) -> dict[
     from Utils.familiar_cases import learn
     from Utils.features import watched
     from Utils.preprocess import preprocess
+
+    if plan.get("covariates") or int(plan.get("views") or 1) > 1:
+        return learn(plan)[0]  # features then hang on more than one image
 
     models = []
     for file in weights:

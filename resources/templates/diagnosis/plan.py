@@ -18,20 +18,28 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 import numpy as np
 from Model.pretrained_files import find_pretrained, fitting_size, weights_of
+from Utils.covariates import examples
+from Utils.covariates import told as told_covariates
 from Utils.facts import fingerprint
 from Utils.intensity import choose_changes, choose_intensity
+from Utils.kinds import kind_of
 from Utils.named import channels_of, intensity_of, told_names
 from Utils.pace import choose_precision, fit, quickest, steps_of, told
 from Utils.pretrained_choice import use_folder, use_wanted
 from Utils.price import costs
 from Utils.scales import mixed
 from Utils.settings import KEEP, TIME_ONLY, given, override, priced, save_plan
+from Utils.studies import example, shape_of
 from Utils.using import NONE, trained_share, wanted_start, without_start
 
 HEAVIEST = 3.0
 """No class weighs more, or less than a third: by the root of its share, since all of it makes a rare class cry wolf."""
 COLOURS = 3
-KINDS = {"grading": "one grade a case, from low to high", "regression": "a number a case"}
+KINDS = {
+    "grading": "one grade a case, from low to high",
+    "regression": "a number a case",
+    "survival": "a time a case, and whether the event came",
+}
 """Task -> what a case has, where it is not labels."""
 LEAST = 250
 """Steps that a model needs before another fold, finer input or a wider network pays."""
@@ -76,7 +84,7 @@ def make_plan(facts: dict[str, Any], minutes: float, gpu: bool) -> dict[str, Any
     """The choices; `summary` tells their reasons."""
     small, dims = facts["cases"] < 500, facts["dims"]
     size = _size(facts, gpu)
-    voxels = int(np.prod(size))
+    voxels = int(np.prod(size)) * facts["views"]
     batch = int(np.clip((2**19 if gpu else 2**18) * (4 if dims == 3 else 2) // voxels, 2, 64))
     batch = max(2, min(batch, 16 if small else 64, facts["cases"] // 4))
     counts = np.array([max(facts["counts"][name], 1) for name in facts["classes"]], float)
@@ -93,6 +101,9 @@ def make_plan(facts: dict[str, Any], minutes: float, gpu: bool) -> dict[str, Any
         "classes": facts["classes"],
         "multi_label": facts["multi_label"],
         **({"number": facts["number"]} if facts["number"] else {}),
+        **({"edges": facts["survival"]["edges"]} if facts["survival"] else {}),
+        **({"covariates": facts["covariates"], "covariate_dropout": 0.1} if facts["covariates"] else {}),
+        **({"views": facts["views"]} if facts["views"] > 1 else {}),
         "dims": dims,
         **channels_of(facts, 4),
         **({"frames": facts["frames"]} if facts["frames"] else {}),
@@ -234,13 +245,15 @@ def step_seconds(plan: dict[str, Any]) -> float:
 
     device = "cuda" if torch.cuda.is_available() and plan["device"] != "cpu" else "cpu"
     model = build_model(plan).to(device).train()
-    images = torch.randn(int(plan["batch"]), int(plan["channels"]), *plan["size"], device=device)
-    labels = torch.zeros(int(plan["batch"]), len(plan["classes"]), device=device)
+    images = torch.randn(int(plan["batch"]), *shape_of(plan), device=device)
+    labels = torch.zeros(int(plan["batch"]), kind_of(plan).width or len(plan["classes"]), device=device)
     labels[:, 0] = 1.0
+    beside = {**examples(plan, len(images)), **example(plan, len(images))}
+    given = {name: tensor.to(device) for name, tensor in beside.items()}
 
     def step() -> None:
         with torch.autocast(device, torch.bfloat16, enabled=plan.get("precision") == "bf16"):
-            loss = model(images, labels)["loss"]
+            loss = model(images, labels, **given)["loss"]
         loss.backward()
         loss.item()  # an accelerator is waited for
 
@@ -274,7 +287,7 @@ def summary(facts: dict[str, Any], plan: dict[str, Any]) -> str:
     """What was found and decided, in a few lines."""
     shapes = facts["shapes"]
     kind = KINDS.get(plan["task"]) or ("several labels a case" if plan["multi_label"] else "one label a case")
-    told = f"{plan['number']}" if facts["number"] else f"{facts['counts']}"
+    told = f"{facts['number'] or facts['survival'] or facts['counts']}"
     network = {key: value for key, value in plan["network"].items() if key != "config"}
     lines = [
         f"{facts['cases']} cases of {facts['people']}, {kind}: {told}",
@@ -291,13 +304,15 @@ def summary(facts: dict[str, Any], plan: dict[str, Any]) -> str:
             f"{plan['folds']} models, one a fold of patients" if plan["folds"] > 1 else "one model, validation held out"
         ),
     ]
+    if plan.get("views"):
+        lines.append(f"up to {plan['views']} views a case, each seen by the same network, which pools them")
     if plan.get("frames"):
         lines.append(
             f"clips: {plan['frames']} evenly spaced frames of each"
             if plan["frames"] > 1
             else "clips: the middle frame of each"
         )
-    lines += [*told_names(plan), *_warnings(facts)]
+    lines += [*told_names(plan), *told_covariates(facts["covariates"]), *_warnings(facts)]
     return "\n".join([*lines, "wrote plan.json (every run of plan.py starts afresh; --set changes single values)"])
 
 

@@ -26,12 +26,14 @@ from Datapath.dataloader import Cases, build_datasets
 from Model.network import build_model
 from Utils.augment import Augment
 from Utils.clock import seconds_spent
+from Utils.covariates import blank
 from Utils.curves import draw_curves
 from Utils.kinds import kind_of
 from Utils.pretrained_trial import settle_start, trial_seconds
 from Utils.price import final_seconds
 from Utils.scoring import make_scorer, run_model
 from Utils.start import begin, cores, guarded
+from Utils.studies import each
 from Utils.training import FEW, Parts, device_of, load_best, train_by_clock
 from Utils.tta import make_views
 
@@ -86,14 +88,16 @@ def train_folds(plan: dict[str, Any], minutes: float) -> list[dict[str, Any]]:
 def train_fold(plan: dict[str, Any], name: str, train: Cases, valid: Cases, seconds: float) -> dict[str, Any]:
     """Leaves best.safetensors and done.json, which it returns, in Logout/<name>."""
     augment = Augment(plan["augment"])
+    rules, share = plan.get("covariates") or [], float(plan.get("covariate_dropout") or 0.0)
 
     def prepare(batch: dict[str, Any]) -> dict[str, Any]:
-        return {**batch, "pixel_values": augment(batch["pixel_values"])}
+        given = {"covariates": blank(batch["covariates"], rules, share)} if rules else {}
+        return {**batch, "pixel_values": each(plan, augment, batch["pixel_values"]), **given}
 
     def make(plan: dict[str, Any]) -> Parts:
         model = build_model(plan)
         scorer = make_scorer(plan, valid)
-        last = too_few(valid.labels[valid.rows])
+        last = too_few(kind_of(plan).sides(valid.labels[valid.rows]))
         return Parts(model, train, scorer, prepare, groups=model.groups(plan), keep_last=last)
 
     return train_by_clock(plan, name, make, seconds=seconds, watch=kind_of(plan).watch)

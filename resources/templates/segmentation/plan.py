@@ -22,6 +22,7 @@ from Utils.extent import disbelieved
 from Utils.fingerprint import fingerprint
 from Utils.intensity import choose_changes, choose_intensity
 from Utils.named import channels_of, dark_of, intensity_of, told_names
+from Utils.nnunet_presets import PLANNERS, gpu_gib, planner_for
 from Utils.pace import choose_precision, fit, quickest, steps_of, told
 from Utils.price import costs, median_there
 from Utils.scales import mixed, told_uneven
@@ -101,6 +102,7 @@ def make_plan(facts: dict[str, Any], minutes: float, gpu: bool, settings: list[s
         "task": "segmentation",
         "engine": engine,
         "why_engine": why,
+        "planner": planner_for(gpu_gib() if gpu else 0.0),
         "classes": facts["classes"],
         "labels": facts["labels"],
         "overlap": facts["overlap"],
@@ -156,8 +158,6 @@ _EARLY = ("patch", "spacing")
 
 def choose_engine(facts: dict[str, Any], minutes: float, gpu: bool) -> tuple[str, str]:
     """`nnunet` where it is installed and has the time that it is made for; else `trainer`."""
-    if facts["overlap"]:
-        return "trainer", "classes may overlap: a channel each, which the trainer engine has"
     if not find_spec("nnunetv2"):
         return "trainer", "nnunetv2 is not installed (pip install nnunetv2 to have the other engine)"
     if not gpu:
@@ -198,8 +198,8 @@ def check(plan: dict[str, Any]) -> None:
     if plan["engine"] == "nnunet" and not find_spec("nnunetv2"):
         print("nnunetv2 is not installed (pip install nnunetv2): engine trainer is taken instead")
         plan["engine"], plan["why_engine"] = "trainer", "nnunetv2 is not installed"
-    if plan["engine"] == "nnunet" and plan["overlap"]:
-        raise SystemExit("engine nnunet cannot hold overlapping classes: use engine=trainer")
+    if plan.get("planner", "plain") not in PLANNERS:
+        raise SystemExit(f"planner {plan['planner']!r} in plan.json: known are {', '.join(PLANNERS)}")
 
 
 def fit_minutes(facts: dict[str, Any], plan: dict[str, Any], settings: list[str]) -> list[str]:
@@ -286,7 +286,8 @@ def summary(facts: dict[str, Any], plan: dict[str, Any]) -> str:
         f"{facts['dims']}D, {facts['channels']} channel(s), modality {facts['modality'] or 'not stated'}, sizes "
         f"{shapes.min(0).tolist()} to {shapes.max(0).tolist()}, values {facts['low']:.0f} to {facts['high']:.0f}, "
         f"spacing {known}",
-        f"engine {plan['engine']}: {plan['why_engine']}",
+        f"engine {plan['engine']}: {plan['why_engine']}"
+        + (f", planner {plan['planner']}" if plan["engine"] == "nnunet" else ""),
         f"works at {grid}, patches {plan['patch']} "
         f"(median image there: {median_there(facts, plan)}), intensity {plan['intensity']}",
         f"network {shown(plan['network'])}, batch {plan['batch']}, lr {plan['lr']}, {plan['foreground']:.0%} of patches on "

@@ -45,6 +45,10 @@ def read_call(argv: Sequence[str] | None, doc: str | None, batch: int, home: Pat
     names = channel_names(home)
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("images", nargs="*", **_shown(names))
+    values = covariate_names(home)
+    if values:
+        about = f"what the model is given beside the images: {', '.join(values)}; NAME= where one is not known"
+        parser.add_argument("--with", nargs="+", dest="given", default=[], metavar="NAME=VALUE", help=about)
     parser.add_argument("--list", help="a JSON list of paths (of lists of slices or views; of objects channel -> path)")
     parser.add_argument("-o", "--out", help="a JSON file instead of standard output")
     parser.add_argument(
@@ -54,6 +58,8 @@ def read_call(argv: Sequence[str] | None, doc: str | None, batch: int, home: Pat
     options = parser.parse_args(argv)
     try:
         named = cases_of(options.images, names)
+        if values and named:
+            named = [{"image": case, **_given(options.given, values)} for case in named]
     except ImageError as error:
         parser.error(str(error))
     listed = json.loads(Path(options.list).read_text(encoding="utf-8")) if options.list else []
@@ -70,6 +76,30 @@ def channel_names(home: Path) -> list[str] | None:
     plan = json.loads((home / "config.json").read_text(encoding="utf-8")).get("plan") or {}
     names: list[str] | None = plan.get("channel_names")
     return names
+
+
+def covariate_names(home: Path) -> dict[str, str]:
+    """What the model is given beside the image: name -> `number` or `category`."""
+    plan = json.loads((home / "config.json").read_text(encoding="utf-8")).get("plan") or {}
+    return {rule["name"]: rule["kind"] for rule in plan.get("covariates") or []}
+
+
+def _given(words: Sequence[str], kinds: Mapping[str, str]) -> dict[str, Any]:
+    """The values of `age=61 sex=F crp=`.
+
+    Raises:
+        ImageError: a word without a known name, or a number that is none.
+    """
+    found: dict[str, Any] = {}
+    for word in words:
+        name, sign, text = word.partition("=")
+        if not sign or name not in kinds:
+            raise ImageError(f"--with {word}: name one of {', '.join(kinds)}, as NAME=VALUE")
+        try:
+            found[name] = None if not text else float(text) if kinds[name] == "number" else text
+        except ValueError:
+            raise ImageError(f"--with {word}: {name} is a number") from None
+    return found
 
 
 def first_of(path: ImagePath) -> str:

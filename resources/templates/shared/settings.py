@@ -15,8 +15,9 @@ NETWORKS = {
     "diagnosis": "name width dropout stem pretrained backbone_lr trial",
     "grading": "name width dropout stem pretrained backbone_lr trial",
     "regression": "name width dropout stem pretrained backbone_lr trial",
+    "survival": "name width dropout stem pretrained backbone_lr trial",
     "segmentation": "name width filters strides kernels residual deep_supervision dropout backbone_lr trial",
-    "detection": "name width filters strides kernels residual deep_supervision dropout backbone_lr trial out_stage",
+    "detection": "name width filters strides kernels residual deep_supervision dropout backbone_lr trial out_stage cell",
     "report": "image_lr trial",
 }
 """What `network` may hold besides what plan.py put there, a task."""
@@ -31,7 +32,20 @@ OPTIONAL = {
 """The same for other objects of the plan, whatever the task."""
 FREE = ("refine",)
 """Objects whose names are classes: the plan's own check looks at them."""
-DERIVED = ("task", "number", "unknown", "pad", "shares", "why_engine", "channel_names", "frames", "scratch")
+DERIVED = (
+    "task",
+    "number",
+    "unknown",
+    "pad",
+    "shares",
+    "why_engine",
+    "channel_names",
+    "covariates",
+    "edges",
+    "views",
+    "frames",
+    "scratch",
+)
 """Worked out from the data or from other settings; a value set by hand would be overwritten or break the training."""
 
 

@@ -22,4 +22,4 @@ def _beginning(names: Iterable[str], incomplete: str) -> list[str]:
 
 
 sandboxes = one_of("auto", "bubblewrap", "landlock", "off")
-tasks = one_of("diagnosis", "segmentation", "detection", "report", "grading", "regression")
+tasks = one_of("diagnosis", "segmentation", "detection", "report", "grading", "regression", "survival")

@@ -108,7 +108,7 @@ def audit(
     task: Annotated[
         str,
         typer.Option(
-            help="diagnosis, segmentation, detection, report, grading or regression. Default: told by the index.",
+            help="diagnosis, segmentation, detection, report, grading, regression or survival. Default: told by the index.",
             autocompletion=completing.tasks,
         ),
     ] = "",

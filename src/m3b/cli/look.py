@@ -21,7 +21,7 @@ def look(
     task: Annotated[
         str,
         typer.Option(
-            help="diagnosis, segmentation, detection, report, grading or regression; by default what the request says."
+            help="diagnosis, segmentation, detection, report, grading, regression or survival; by default what the request says."
         ),
     ] = "",
     out: Annotated[

@@ -62,7 +62,9 @@ def _measured(model: Model, index: Index, root: Path) -> list[dict[str, Any]]:
     from m3b.untrusted import TemporaryFolder
 
     records = index.test
-    paths = [relocated(r.image, lambda path: _under(root, path)) for r in records]
+    images = [relocated(r.image, lambda path: _under(root, path)) for r in records]
+    beside = bool(model.covariates)
+    paths: list[Any] = [{"image": i, **r.covariates} if beside else i for i, r in zip(images, records, strict=True)]
     with TemporaryFolder("score") as scratch:
         answers = model.predict(paths, strict=False, out=scratch)
         bad = [answer.error for answer in answers if answer.error]

@@ -34,6 +34,14 @@ def predict(
         Path | None,
         typer.Option("-o", "--out", help="A folder for predictions.json and masks, or a .json or .csv file."),
     ] = None,
+    given: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--with",
+            metavar="NAME=VALUE",
+            help="What the model is given beside the images, one option each; NAME= is unknown.",
+        ),
+    ] = None,
     overlay: Annotated[
         bool, typer.Option("--overlay", help="Draw each image with what was found, as PNG, into the folder.")
     ] = False,
@@ -63,7 +71,7 @@ def predict(
     paths = cases if loaded.channels else _images(images, loaded)
     if dicom:
         _dicom_can_be_written(paths, loaded)
-    found = loaded.predict(paths, strict=False, out=folder)
+    found = loaded.predict(with_covariates(paths, given or [], loaded), strict=False, out=folder)
     objects = _objects(found, loaded, folder) if dicom and folder is not None else {}
     drawn = _overlays(found, loaded, folder) if overlay and folder is not None else {}
     answers = [_entry(item, folder, drawn.get(number), objects.get(number)) for number, item in enumerate(found)]
@@ -124,14 +132,44 @@ def named_cases(words: Sequence[str], names: Sequence[str]) -> list[Any]:
         raise WrongUse(f"{error}") from error
 
 
+def with_covariates(paths: Sequence[Any], words: Sequence[str], model: Model) -> list[Any]:
+    """Cases with what `NAME=VALUE` words say beside the images, the same for all.
+
+    Raises:
+        WrongUse: the model is given none, a name that it does not know, or one that it needs is missing.
+    """
+    from m3b.errors import ModelError
+    from m3b.models.beside import parted_case
+
+    rules = {str(rule["name"]): rule for rule in model.covariates}
+    if not rules and not words:
+        return list(paths)
+    known: dict[str, Any] = {}
+    for word in words:
+        name, sign, text = word.partition("=")
+        if not sign or name not in rules:
+            why = f"name one of {', '.join(rules)}" if rules else "this model is given images alone"
+            raise WrongUse(f"--with {word}: {why}.")
+        known[name] = text or None
+        if text and rules[name]["kind"] == "number":
+            try:
+                known[name] = float(text)
+            except ValueError:
+                raise WrongUse(f"--with {word}: {name} is a number.") from None
+    try:
+        parted_case({"image": "", **known}, model.covariates)
+    except ModelError as error:
+        raise WrongUse(f"{error}; name each with --with NAME=VALUE.") from error
+    return [{"image": path, **known} for path in paths]
+
+
 def _images(images: Iterable[str], model: Model) -> list[Any]:
-    from m3b.models.answers import of as answers_of
     from m3b.models.opened import found_in
 
     plan = model.config.get("plan")
     plan = plan if isinstance(plan, dict) else {}
     views = plan.get("views") or 1
-    several = answers_of(model.task).separate_images and isinstance(views, int) and views > 1
+    several = isinstance(views, int) and views > 1
     found = found_in(images, flat=plan.get("dims") == 2, studies=several)
     for note in found.notes:
         echo(note, err=True)
@@ -224,6 +262,13 @@ def _line(item: dict[str, Any]) -> str:
         parts.append(f"abstains: {', '.join(item['prediction_set']) or 'no class'} at {item['set_level']:.0%}")
     if "value" in item:
         parts.append(number_told(item))
+    if "risk" in item:
+        until = (
+            f"median {item['median']:.4g}"
+            if item.get("median") is not None
+            else f"median beyond {item['survival'][-1][0]:g}"
+        )
+        parts.append(f"risk {item['risk']:.3f} ({until})")
     if "volumes_ml" in item:
         known = [(n, "?" if v is None else f"{v:.2f}") for n, v in item["volumes_ml"].items()]
         parts.append(", ".join(f"{name} {value} ml" for name, value in known))
@@ -240,7 +285,7 @@ def _line(item: dict[str, Any]) -> str:
     return f"{shown}: {'; '.join(parts) or 'nothing found'}"
 
 
-NUMBER = ("value", "interval", "interval_level")
+NUMBER = ("value", "interval", "interval_level", "risk", "survival", "median")
 
 
 def number_told(item: dict[str, Any]) -> str:

@@ -66,8 +66,7 @@ def counts_text(table: Mapping[str, int]) -> str:
 
 def units(record: Record, task: str) -> tuple[Image, ...]:
     """The images of a case as they are opened: the views of a study one by one, a list of slices together."""
-    separate = kinds.of(task).separate_images and not record.channels
-    return record.images if separate else (record.image,)
+    return record.images if kinds.separate(record, task) else (record.image,)
 
 
 def unit_key(unit: Image) -> str:
@@ -80,7 +79,8 @@ def unit_keys(record: Record, task: str) -> tuple[str, ...]:
 
 def truth(record: Record, task: str) -> str:
     """What the record teaches, so that two that contradict each other are told apart."""
-    return json.dumps({**to_json(record, task), "image_path": None, "patient": None}, sort_keys=True)
+    beside = dict.fromkeys(("image_path", "patient", "covariates", kinds.SEVERAL))
+    return json.dumps({**to_json(record, task), **beside}, sort_keys=True)
 
 
 def patients(index: Index) -> list[Finding]:

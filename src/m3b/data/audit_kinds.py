@@ -5,7 +5,17 @@
 
 from __future__ import annotations
 
-from m3b.data import audit_boxes, audit_labels, audit_masks, audit_meaning, audit_reports, audit_states, audit_values
+from m3b.data import (
+    audit_boxes,
+    audit_covariates,
+    audit_labels,
+    audit_masks,
+    audit_meaning,
+    audit_reports,
+    audit_states,
+    audit_survival,
+    audit_values,
+)
 from m3b.data.audit_classes import few_patients
 from m3b.data.audit_common import Finding
 from m3b.data.audit_images import Looks
@@ -67,7 +77,7 @@ class DiagnosisAudit(IndexAudit):
     volumes = False
 
     def before(self, index: Index) -> list[Finding]:
-        return [*audit_labels.labels(index), *audit_meaning.classes(index)]
+        return [*audit_labels.labels(index), *audit_meaning.classes(index), *audit_covariates.covariates(index)]
 
     def after(self, index: Index, looks: Looks, complete: bool) -> list[Finding]:
         return audit_meaning.told_beside(index, looks)
@@ -155,7 +165,7 @@ class RegressionAudit(IndexAudit):
     volumes = False
 
     def before(self, index: Index) -> list[Finding]:
-        return audit_values.values(index)
+        return [*audit_values.values(index), *audit_covariates.covariates(index)]
 
     def asked(self, index: Index, asked: IndexRequest) -> list[Finding]:
         return [*super().asked(index, asked), *audit_values.unit(index, asked.request)]
@@ -165,6 +175,18 @@ class RegressionAudit(IndexAudit):
             "train": dict.fromkeys(index.classes, len(index.train)),
             "test": dict.fromkeys(index.classes, len(index.test)),
         }
+
+
+class SurvivalAudit(IndexAudit):
+    """See `IndexAudit`."""
+
+    volumes = False
+
+    def before(self, index: Index) -> list[Finding]:
+        return [*audit_survival.survival(index), *audit_covariates.covariates(index)]
+
+    def counts(self, index: Index, looks: Looks) -> dict[str, dict[str, int]]:
+        return {"train": audit_survival.counts(index.train), "test": audit_survival.counts(index.test)}
 
 
 _AUDITS: Registry[IndexAudit] = Registry("audit of the task")
@@ -185,6 +207,7 @@ add("detection", DetectionAudit())
 add("report", ReportAudit())
 add("grading", GradingAudit())
 add("regression", RegressionAudit())
+add("survival", SurvivalAudit())
 
 
 def of(task: str) -> IndexAudit:

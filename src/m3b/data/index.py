@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from m3b.data import kinds
-from m3b.data.kinds.parts import mixed_channels, overlapping
+from m3b.data.kinds.covariates import mixed_covariates
+from m3b.data.kinds.parts import mixed_channels, mixed_views, overlapping
 from m3b.data.records import BoxLabel, Mask, Record, Report, kind
 from m3b.data.schemas import example, example_boxes, example_labels, json_schema
 from m3b.errors import DataError
@@ -81,6 +82,11 @@ class Index:
         return next((record.channels for record in self.records), ())
 
     @property
+    def covariates(self) -> tuple[str, ...]:
+        """The names of what a model is given beside the image, in order; empty where that is nothing."""
+        return next((tuple(record.covariates) for record in self.records), ())
+
+    @property
     def boxed(self) -> bool:
         """Whether the targets are boxes."""
         return kinds.of(self.task).boxed(self.records)
@@ -123,12 +129,18 @@ def read_records(file: Path, task: str = "diagnosis") -> tuple[Record, ...]:
             records.append(kinds.parse(item, task))
         except ValueError as error:
             faults.append(f"record {place}: {error}")
-    if not faults and (mixed := of_task.mixed(records) or mixed_channels(records)):
+    if not faults and (mixed := _mixed(of_task, records)):
         faults = [mixed]
     if faults:
         more = f" (and {len(faults) - 5} more)" if len(faults) > 5 else ""
         raise DataError(f"{file.name} does not fit the index schema: {'; '.join(faults[:5])}{more}.")
     return tuple(records)
+
+
+def _mixed(of_task: kinds.RecordKind, records: Sequence[Record]) -> str:
+    """Why records cannot stand in one index, in words; empty where they can."""
+    each = (of_task.mixed, mixed_channels, mixed_covariates, mixed_views)
+    return next((said for look in each if (said := look(records))), "")
 
 
 def read_values(file: Path, *, masks: bool = False, empty: bool = False) -> dict[str, int]:
@@ -172,7 +184,7 @@ def read_index(work: Path, task: str = "diagnosis") -> Index:
             raise DataError(f"{name} is missing.")
     train, test = read_records(work / TRAIN, task), read_records(work / TEST, task)
     of_task, both = kinds.of(task), [*train, *test]
-    if mixed := of_task.mixed(both) or mixed_channels(both):
+    if mixed := _mixed(of_task, both):
         raise DataError(f"{TRAIN} and {TEST} do not fit together: {mixed}.")
     values = read_values(work / LABELS, masks=of_task.masked(both), empty=of_task.empty_vocabulary)
     index = Index(train, test, tuple(values), task, values)

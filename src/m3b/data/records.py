@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+Covariate = float | str | None
 Mask = str | tuple[str, ...] | Mapping[str, str]
 UNKNOWN_PATIENT = "unknown-"
 """What the `patient` of a case begins with whose person nobody knows; what follows keeps copies of one picture together."""
@@ -110,6 +111,9 @@ class Record:
         boxes: what is marked; empty for a healthy image; None where the index has no boxes.
         report: the text, for reports.
         attributes: of what kind patient and acquisition are (`{"sex": "F"}`), to tell figures apart by; no model is shown it.
+        covariates: what a model is given beside the image (`{"age": 61.0, "sex": "F", "crp": None}`): numbers, texts, None where
+            it is not known; the same names in all records.
+        views: whether several paths are views of one study, each an image of its own, where the task does not say so anyway.
         extra: what else a kind of records knows of a case, as JSON values by key.
     """
 
@@ -121,6 +125,8 @@ class Record:
     report: Report | None = None
     extra: Mapping[str, Any] = field(default_factory=dict, hash=False)
     attributes: Mapping[str, str] = field(default_factory=dict, hash=False)
+    covariates: Mapping[str, Covariate] = field(default_factory=dict, hash=False)
+    views: bool = False
 
     @property
     def images(self) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from m3b.data import kinds
+from m3b.data.kinds.covariates import COVARIATES
 from m3b.data.kinds.detection import example_boxes
 from m3b.data.kinds.parts import ATTRIBUTES, IMAGE
 
@@ -30,8 +31,10 @@ def json_schema(task: str = kinds.DEFAULT) -> dict[str, Any]:
             "additionalProperties": True,
             "properties": {
                 "image_path": {"anyOf": IMAGE},
+                **({kinds.SEVERAL: {"const": kinds.VIEWS}} if mine.takes_views else {}),
                 **mine.properties(),
                 "patient": {"type": "string", "minLength": 1},
+                **({"covariates": COVARIATES} if mine.takes_covariates else {}),
                 "attributes": ATTRIBUTES,
             },
         },

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from .per_case import score_means
     from .regression import NumberCase, score_regression
     from .segmentation import SegmentationCase, score_segmentation
+    from .survival import SurvivalCase, score_survival
     from .text import ReportCase, distinct_texts, score_reports
 
 _LATER = {
@@ -43,6 +44,7 @@ _LATER = {
     "per_case": ("score_means",),
     "regression": ("NumberCase", "score_regression"),
     "segmentation": ("SegmentationCase", "score_segmentation"),
+    "survival": ("SurvivalCase", "score_survival"),
     "text": ("ReportCase", "distinct_texts", "score_reports"),
 }
 _HOMES = {name: module for module, names in _LATER.items() for name in names}
@@ -64,6 +66,7 @@ __all__ = [
     "ReportCase",
     "Scores",
     "SegmentationCase",
+    "SurvivalCase",
     "ModelVerdict",
     "best_constants",
     "box_iou",
@@ -85,6 +88,7 @@ __all__ = [
     "score_regression",
     "score_reports",
     "score_segmentation",
+    "score_survival",
     "shuffled",
     "stated",
 ]

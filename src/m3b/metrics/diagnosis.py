@@ -17,6 +17,7 @@ from .vocabulary import canonical_metric
 
 _BY_CASE = frozenset({"accuracy", "ece", "brier"})
 """Metrics in which every case counts alike; in the others the rarest class decides how sure a figure can be."""
+_EITHER = frozenset({"sensitivity", "specificity"})
 
 
 def _everything(table: CaseTable, weights: Floats) -> dict[str, Floats]:
@@ -31,6 +32,7 @@ def score_diagnosis(
     primary: str = "auroc",
     seed: int = 0,
     draws: int = 1000,
+    blind: Sequence[Case] = (),
 ) -> Scores:
     """Measure predictions against the truth.
 
@@ -44,6 +46,8 @@ def score_diagnosis(
         primary: the metric that counts, any spelling in `metric_names("diagnosis")`.
         seed: of the bootstrap; the same seed gives the same intervals.
         draws: bootstrap samples; 0 for no intervals.
+        blind: the same cases as an answer gets them that never looks at an image and is not the same for all, such as that of the
+            covariates alone: the better of it and of a constant prediction is the baseline of a metric.
 
     Raises:
         ValueError: a case that cannot be scored (the message says which), or an unknown or unfitting metric.
@@ -54,7 +58,10 @@ def score_diagnosis(
     if name not in values:
         raise ValueError(f"{name} needs two classes or a multi-label task, there are {len(table.classes)} classes here")
     drawn = resample(table, _everything, draws, seed)
-    metrics = _measures(table, values, drawn, resample(table, constant_draws, draws, seed))
+    floor: dict[str, float | None] = dict(baselines(table))
+    constant = resample(table, constant_draws, draws, seed)
+    alone = _with_blind(tabulate(blind, classes, multi_label), floor, constant, draws, seed) if blind else {}
+    metrics = _measures(table, values, drawn, floor, constant)
     return Scores(
         primary=metrics[name],
         metrics=metrics,
@@ -65,14 +72,38 @@ def score_diagnosis(
         per_class=_per_class(table, drawn.get("per class")),
         confusion=tuple(tuple(row) for row in confusion(table)),
         calibration=tuple(reliability(table)),
+        details={"covariates_alone": alone} if alone else {},
     )
 
 
+def _with_blind(
+    rival: CaseTable, floor: dict[str, float | None], constant: dict[str, Floats], draws: int, seed: int
+) -> dict[str, float]:
+    """Puts a blind answer's figures where they are better than a constant one's; gives all of them.
+
+    Sensitivity and specificity stay those of a coin: either is had for the other.
+    """
+    values = {key: float(value[0]) for key, value in estimate(rival, np.ones((1, rival.n_cases))).items()}
+    drawn = resample(rival, _everything, draws, seed)
+    for key, value in values.items():
+        least, sign = floor.get(key), -1.0 if lower_is_better(key) else 1.0
+        if key in _EITHER or least is None or np.isnan(value) or sign * value <= sign * least:
+            continue
+        floor[key] = value
+        if drawn:
+            constant[key] = drawn[key]
+    return {key: value for key, value in values.items() if not np.isnan(value)}
+
+
 def _measures(
-    table: CaseTable, values: Mapping[str, float], drawn: Mapping[str, Floats], constant: Mapping[str, Floats]
+    table: CaseTable,
+    values: Mapping[str, float],
+    drawn: Mapping[str, Floats],
+    floor: Mapping[str, float | None],
+    constant: Mapping[str, Floats],
 ) -> dict[str, Measure]:
-    """Every metric with its interval, its baseline, and its gain on the constant prediction to the same cases."""
-    floor, sizes = baselines(table), sides(table)
+    """Every metric with its interval, its baseline, and its gain on the best blind answer to the same cases."""
+    sizes = sides(table)
     metrics = {}
     for key, value in values.items():
         fewest, typical = (table.n_patients,) * 2 if key in _BY_CASE else (min(sizes, default=0), median(sizes))

@@ -23,6 +23,7 @@ def score_grading(
     *,
     primary: str = "qwk",
     blind: Sequence[str] = (),
+    beside: Sequence[Case] = (),
     seed: int = 0,
     draws: int = 1000,
     details: Mapping[str, Any] | None = None,
@@ -34,6 +35,7 @@ def score_grading(
         classes: the grades, from low to high.
         primary: the metric that counts, any spelling in `metric_names("grading")`.
         blind: grades that an answer gives to every image without looking: the best of them is the baseline.
+        beside: the same cases as an answer gets them that sees no image but what is known beside it; a baseline like these.
         seed: of the bootstrap.
         draws: bootstrap samples of patients; 0 for no intervals.
 
@@ -44,12 +46,16 @@ def score_grading(
     table = tabulate(cases, classes, multi_label=False)
     decided = table.decision.argmax(axis=1)
     rivals = [_estimator(table, np.full(table.n_cases, list(classes).index(grade)), same=True) for grade in blind]
+    if beside:
+        other = tabulate(beside, classes, multi_label=False)
+        rivals.append(_estimator(other, other.decision.argmax(axis=1)))
     floors = [plain_figures(rival, table.n_cases) for rival in rivals]
     floor = {
         metric: np.asarray((min if lower_is_better(metric) else max)(float(one[metric]) for one in floors))
         for metric in (floors[0] if floors else ())
     }
     settings = Settings(draws, seed, floor, np.zeros((table.n_cases, 0), dtype=np.bool_), rivals=rivals)
+    alone = {key: float(value) for key, value in floors[-1].items() if not np.isnan(value)} if beside else {}
     metrics, _ = measure(group(cases), (), _estimator(table, decided), settings)
     return Scores(
         primary=metrics[name],
@@ -59,7 +65,7 @@ def score_grading(
         n_patients=table.n_patients,
         task="grading",
         confusion=tuple(tuple(row) for row in confusion(table)),
-        details=dict(details or {}),
+        details={**(details or {}), **({"covariates_alone": alone} if alone else {})},
     )
 
 

@@ -36,6 +36,7 @@ def score_regression(
     *,
     primary: str = "mae",
     blind: Sequence[float] = (),
+    beside: Sequence[float] = (),
     level: float | None = None,
     seed: int = 0,
     draws: int = 1000,
@@ -48,6 +49,7 @@ def score_regression(
         primary: the metric that counts, any spelling in `metric_names("regression")`.
         blind: numbers that an answer gives to every image without looking (the training median and mean): the best of
             them is the baseline of each metric.
+        beside: the number for each case of an answer that sees no image but what is known beside it; a baseline like these.
         level: the share of cases that the intervals promise to hold.
         seed: of the bootstrap.
         draws: bootstrap samples of patients; 0 for no intervals.
@@ -62,12 +64,14 @@ def score_regression(
     if not np.isfinite(true).all() or not np.isfinite(predicted).all():
         raise ValueError("a true or predicted number is not finite")
     rivals = [_estimator(true, np.full(len(true), value)) for value in blind]
+    rivals += [_estimator(true, np.array(beside, dtype=np.float64))] if len(beside) else []
     floors = [plain_figures(rival, len(true)) for rival in rivals]
     floor = {
         metric: np.asarray((min if lower_is_better(metric) else max)(float(one[metric]) for one in floors))
         for metric in (floors[0] if floors else ())
     }
     settings = Settings(draws, seed, floor, np.zeros((len(true), 0), dtype=np.bool_), rivals=rivals)
+    alone = {key: float(value) for key, value in floors[-1].items() if not np.isnan(value)} if len(beside) else {}
     metrics, _ = measure(patients, (), _estimator(true, predicted), settings)
     return Scores(
         primary=metrics[name],
@@ -76,7 +80,7 @@ def score_regression(
         n_cases=len(cases),
         n_patients=patients.n_patients,
         task="regression",
-        details=_details(cases, true, predicted, quantity, level),
+        details={**_details(cases, true, predicted, quantity, level), **({"covariates_alone": alone} if alone else {})},
     )
 
 

@@ -83,6 +83,11 @@ _REGRESSION: _Names = {
     "pearson": ("Pearson's r", "Pearson correlation", "correlation", "PCC"),
 }
 
+_SURVIVAL: _Names = {
+    "c_index": ("C-index", "concordance", "concordance index", "Harrell's C", "Harrell C-index", "CI"),
+    "ibs": ("integrated Brier score", "integrated Brier"),
+}
+
 DIAGNOSIS = MetricTable(
     _DIAGNOSIS,
     "auroc",
@@ -126,6 +131,13 @@ REGRESSION = MetricTable(
     remarked=("rmse",),
 )
 
+SURVIVAL = MetricTable(
+    _SURVIVAL,
+    "c_index",
+    lower_is_better=frozenset({"ibs"}),
+    remarked=("ibs",),
+)
+
 for _task, _table in (
     ("diagnosis", DIAGNOSIS),
     ("segmentation", SEGMENTATION),
@@ -133,6 +145,7 @@ for _task, _table in (
     ("report", REPORT),
     ("grading", GRADING),
     ("regression", REGRESSION),
+    ("survival", SURVIVAL),
 ):
     add_table(_task, _table)
 

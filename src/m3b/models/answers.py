@@ -14,6 +14,7 @@ from .kinds import AnswerKind, Item
 from .number_answers import RegressionAnswers
 from .number_answers import finite as _number
 from .predictions import BoxAnswer, Promise
+from .survival_answers import SurvivalAnswers
 
 MAX_MASK_BYTES = 4 * 2**30
 MAX_BOXES = 10_000
@@ -223,6 +224,7 @@ add("detection", DetectionAnswers())
 add("report", ReportAnswers())
 add("grading", GradingAnswers())
 add("regression", RegressionAnswers())
+add("survival", SurvivalAnswers())
 
 
 def names() -> tuple[str, ...]:

@@ -20,6 +20,9 @@ _UNITS = {
 }
 
 
+_OR_ALONE = ", or what the covariates alone give (a regression on the training cases), whichever is better"
+
+
 def answers_of(task: Any) -> AnswerKind:
     """The answers of a task as a card names it; of none those of a diagnosis."""
     return of(str(task) if task in names() else DEFAULT)
@@ -66,7 +69,8 @@ def measured(scores: Mapping[str, Any], less_is_better: Collection[str] = ()) ->
     about = (
         f"{scores.get('n_cases', '?')} test cases{_of_whom(scores) if known else ''} that training never saw, measured by "
         f"m3b on the predictions of this folder{'' if known else f'; {UNKNOWN_PATIENTS}'}. Intervals: 95 %, bootstrap over "
-        f"{'patients' if known else 'cases'}. Image-blind baseline: {answers_of(scores.get('task')).blind}."
+        f"{'patients' if known else 'cases'}. Image-blind baseline: {answers_of(scores.get('task')).blind}"
+        f"{_OR_ALONE if (scores.get('details') or {}).get('covariates_alone') else ''}."
     )
     lower = [name for name in metrics if name in less_is_better]
     notes = [f"Of {', '.join(map(escaped, lower))} less is better."] if lower else []

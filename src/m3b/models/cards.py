@@ -34,6 +34,7 @@ def _facts(info: Mapping[str, Any]) -> list[str]:
         "grouped by",
         "classes",
         "channels",
+        "given beside the image",
         "network",
         "training",
         "integrity",
@@ -80,10 +81,19 @@ _USE = """## Use
 _NAMED = "A case is {number} images by name; those after the first are put on the grid of {first}, and a missing one is an error. "
 
 
+_BESIDE = (
+    "The model is given {names} beside the image; `NAME=` stands for one that is not known, and a missing one is an error. "
+    'In a `--list` a case is `{{"image": ..., "NAME": value or null}}`. '
+)
+
+
 def _use(info: Mapping[str, Any]) -> str:
     names = [str(name) for name in info.get("channels") or ()]
     images = " ".join(f"{escaped(name)}=IMAGE" for name in names) if names else "IMAGE..."
+    beside = [str(name).split(" (")[0] for name in info.get("given beside the image") or ()]
+    images += " --with " + " ".join(f"{escaped(name)}=VALUE" for name in beside) if beside else ""
     how = _NAMED.format(number=len(names), first=escaped(names[0])) if names else ""
+    how += _BESIDE.format(names=escaped(", ".join(beside))) if beside else ""
     return _USE.replace("{images}", images).replace("{answer}", how + answers_of(info.get("task")).use)
 
 

@@ -14,11 +14,13 @@ from m3b.measure import figure
 from m3b.notebook import as_html, short
 from m3b.untrusted import read_json
 
+from .beside import parted_case
 from .manifest import verify
 from .predictions import Prediction
 from .running import RunCommand, read_promise, run_plain, run_predict
 
-Case = str | Path | Sequence[str | Path] | Mapping[str, str | Path]
+Picture = str | Path | Sequence[str | Path] | Mapping[str, str | Path]
+Case = Picture | Mapping[str, Any]
 
 
 @dataclass(frozen=True, repr=False)
@@ -51,7 +53,9 @@ class Model:
         several = " (several may apply)" if self.multi_label else ""
         rows = [
             ("classes", f"{', '.join(self.classes)}{several}"),
-            ("channels", ", ".join(self.channels)), ("test figure", figure(self.metrics.get("primary"))),
+            ("channels", ", ".join(self.channels)),
+            ("given beside the image", ", ".join(str(rule["name"]) for rule in self.covariates)),
+            ("test figure", figure(self.metrics.get("primary"))),
             ("folder", self.folder), ("model card", self.folder / "README.md" if self.card else ""),
         ]  # fmt: skip
         return as_html(f"{self.task} model", rows)
@@ -69,24 +73,29 @@ class Model:
         Args:
             paths: files, folders of slices or DICOM series, `archive.npz#key[17]`, or lists of slices; of a model whose
                 cases are several images, objects channel -> path, such as `{"flair": ..., "t1": ...}` (see `channels`).
-                One path or object alone is a list of one case.
+                One path or object alone is a list of one case. Of a model that is given covariates a case is
+                `{"image": one of these, "age": 61, "sex": None}`, None where one is not known (see `covariates`).
             run: how to run predict.py; plain by default, so load only models that you trust.
             strict: an image that the model cannot read raises; otherwise its Prediction has an `error`.
             out: a folder for `predictions.json` and the masks; a segmentation model needs one.
 
         Raises:
-            ModelError: predict.py fails or predicts nonsense, or a case lacks a channel (with `strict`).
+            ModelError: predict.py fails or predicts nonsense, or a case lacks a channel or a covariate (with `strict`).
         """
         here = Path.cwd()
         cases = [paths] if isinstance(paths, str | Path | Mapping) else list(paths)
-        asked = [frozen(_texts(case)) for case in cases]
+        parted = [
+            parted_case(case, self.covariates, number, strict=strict) for number, case in enumerate(cases, start=1)
+        ]
+        asked = [frozen(_texts(image)) for image, _ in parted]
         if strict:
             self._whole(asked)
         full = [relocated(case, lambda path: str(here / path)) for case in asked]
         keep = None if out is None else Path(out)
         if keep is not None:
             keep.mkdir(parents=True, exist_ok=True)
-        found = run_predict(self.folder, here, full, run, strict=strict, keep=keep)
+        given = [known for _, known in parted]
+        found = run_predict(self.folder, here, full, run, strict=strict, keep=keep, covariates=given)
         return [replace(item, image=case) for case, item in zip(asked, found, strict=True)]
 
     @property
@@ -95,6 +104,13 @@ class Model:
         plan = self.config.get("plan")
         names = plan.get("channel_names") if isinstance(plan, Mapping) else None
         return tuple(names) if isinstance(names, list) else ()
+
+    @property
+    def covariates(self) -> tuple[Mapping[str, Any], ...]:
+        """What the model is given beside the image: objects with `name`, `kind` (`number`, or `category` with its `values`)."""
+        plan = self.config.get("plan")
+        rules = plan.get("covariates") if isinstance(plan, Mapping) else None
+        return tuple(rules) if isinstance(rules, list) else ()
 
     def _whole(self, cases: Sequence[Reference]) -> None:
         """Raises ModelError for a case whose channels are not the model's, before anything is loaded."""

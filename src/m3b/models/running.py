@@ -9,14 +9,14 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from m3b import untrusted
 from m3b.data.kinds import DEFAULT
-from m3b.data.records import Reference, plain
+from m3b.data.records import Covariate, Reference, plain
 from m3b.errors import ModelError
 
 from .answers import names, of
@@ -91,6 +91,13 @@ def read_promise(model_dir: Path) -> Promise:
     return Promise(task, tuple(classes), bool(_first(layers, "multi_label")), numbers)
 
 
+def _cases(paths: Sequence[Reference], covariates: Sequence[Mapping[str, Covariate]]) -> list[Any]:
+    """What predict.py is asked: paths, or objects that hold the image and what is known beside it."""
+    if not any(covariates):
+        return [plain(path) for path in paths]
+    return [{"image": plain(path), **known} for path, known in zip(paths, covariates, strict=True)]
+
+
 def _first(layers: Sequence[dict[str, Any]], key: str) -> Any:
     return next((layer[key] for layer in layers if layer.get(key)), None)
 
@@ -113,6 +120,7 @@ def run_predict(
     *,
     strict: bool = True,
     keep: Path | None = None,
+    covariates: Sequence[Mapping[str, Covariate]] = (),
 ) -> list[Prediction]:
     """Predict images with a delivered model: `python predict.py --list LIST -o OUT`, with `staged_folder` as directory.
 
@@ -124,6 +132,7 @@ def run_predict(
         strict: whether an image that the model cannot read is an error for all.
         keep: a folder that stays, for the mask files that predictions name. A segmentation needs one; a detection
             without one gives its boxes and scores alone.
+        covariates: of each image, where the model is given some beside it.
 
     Raises:
         ModelError: predict.py is missing, fails, or writes something else than one sane prediction an image.
@@ -145,7 +154,7 @@ def run_predict(
         asked = Path(name)
         stack.callback(asked.unlink, missing_ok=True)
         with os.fdopen(handle, "w", encoding="utf-8") as stream:
-            json.dump([plain(path) for path in paths], stream)
+            json.dump(_cases(paths, covariates), stream)
         argv = [sys.executable, "-B", str(script), "--list", str(asked), "-o", str(out)]
         if of(promise.task).takes_masks:
             argv += ["--masks", str(out.parent / "masks")]

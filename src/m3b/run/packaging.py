@@ -18,6 +18,7 @@ from m3b.agents.checks.integrity import CLEAN, sha256
 from m3b.agents.checks.model import Baseline, MeasuredTest
 from m3b.data.cards import Card
 from m3b.data.index import read_index
+from m3b.data.spec.covariates import told_each as told_covariates
 from m3b.errors import Failed
 from m3b.measure import unknown_patients
 from m3b.metrics import Scores, judge
@@ -106,8 +107,10 @@ def deliver(
     _copy(run, model)
     sets = [_without_names(one) for one in external.values()]
     write_metrics(run.model, {**scores.to_dict(), "external": sets} if sets else scores)
+    index = read_index(run.locked, selection.task)
     about = _card_info(delivered, selection, card, data, model, facts) | {
-        "channels": list(read_index(run.locked, selection.task).channels),
+        "channels": list(index.channels),
+        "given beside the image": told_covariates(index.train),
         "external": sets,
     }
     write_model_card(run.model, about)

@@ -6,7 +6,7 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +16,7 @@ from m3b.agents.checks.module import Ran
 from m3b.cleanup import undo_on_error
 from m3b.data.index import Index, Record
 from m3b.data.links import roots_of
+from m3b.data.records import Covariate
 from m3b.errors import Cancelled, ModelError
 from m3b.models import Prediction, Staged, place_links, run_predict, staging
 from m3b.reader import Reader
@@ -108,7 +109,8 @@ class Executor:
                 staged = self._staged(asked, place / "cases", reader)
                 altered = self._altered(copies, staged, reader)
                 place_links(staged, self.run.locked)
-                answers = staged.restore(self._answers(folder, staged, place / "answers"))
+                given = [asked[at].covariates for at in staged.order]
+                answers = staged.restore(self._answers(folder, staged, place / "answers", given))
                 rows = measured(asked, answers, index, self.run.locked, reader)
                 return control.with_copies(rows[: len(records)], copies, rows[len(records) :], altered)
             except ReaderFault as error:
@@ -133,7 +135,9 @@ class Executor:
         files = [(str(path), copy.way) for path, copy in zip(paths, copies, strict=True)]
         return reader.ask(ALTER, ToAlter(staged.folder, files))
 
-    def _answers(self, folder: Path, staged: Staged, answered: Path) -> list[Prediction]:
+    def _answers(
+        self, folder: Path, staged: Staged, answered: Path, given: Sequence[Mapping[str, Covariate]]
+    ) -> list[Prediction]:
         answered.mkdir()
 
         def confine(argv: list[str], cwd: Path, out: Path) -> tuple[int, str]:
@@ -142,7 +146,7 @@ class Executor:
             why = "" if ran.reason == "exit" else f"\nm3b ended it: {ran.reason}"
             return ran.code, ran.output + why + self._lonely(ran)
 
-        return run_predict(folder, staged.folder, staged.paths, confine, keep=answered)
+        return run_predict(folder, staged.folder, staged.paths, confine, keep=answered, covariates=given)
 
     def _lonely(self, ran: Ran) -> str:
         """What may be behind a failure where predict.py has neither sockets nor shared memory."""

@@ -32,7 +32,7 @@ __all__ = [
 ]
 
 
-_OWN = ("diagnosis", "segmentation", "detection", "report", "grading", "regression")
+_OWN = ("diagnosis", "segmentation", "detection", "report", "grading", "regression", "survival")
 
 
 @cache

@@ -40,7 +40,7 @@ class TaskFamily(ABC):
         ordered: a regular expression of a clause that orders it, in lower-case text without accents.
         asked: the same of words anywhere in a request that name it; those that leave it open name no task.
         hinted: the same of words that may mean it, where the data shows nothing else.
-        needs: what a data set must show for it, any of `masks`, `boxes`, `texts`; empty where labels of images will do.
+        needs: what a data set must show for it, any of `masks`, `boxes`, `texts`, `times`; empty where labels of images will do.
         kin: tasks whose data cards may serve it, since the same data does.
         box_metrics, state_metrics: of its metrics those that boxes alone bear, and images known to be abnormal or not; usual first.
         usual_plan: of the Task Manager, that fits most data of it.

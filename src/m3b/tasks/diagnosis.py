@@ -18,10 +18,11 @@ from m3b.models.answers import of as answers_of
 
 from .agreement import of_probabilities
 from .base import Row, TaskFamily, named
+from .covariates import KEY, blind_rows, classified
 
 
 class Diagnosis(TaskFamily):
-    """See `TaskFamily`. What a constant prediction gets needs no training cases here."""
+    """See `TaskFamily`. What a constant prediction gets needs no training cases here; what covariates give does."""
 
     name = "diagnosis"
     records = records_of("diagnosis")
@@ -63,24 +64,30 @@ class Diagnosis(TaskFamily):
         return {**truth, "probabilities": dict(answer.probabilities), "decided": list(answer.prediction)}
 
     def trivial(self, training: Sequence[Record], records: Sequence[Record], index: Index, base: Path) -> Any:
-        """Nothing: the score knows what constants get."""
-        return None
+        """What the covariates alone give, where there are any: the score knows what constants get."""
+        alone = classified(training, records, index)
+        return {KEY: alone} if alone else None
 
     def score(self, rows: Sequence[Row], index: Index, *, primary: str, trivial: Any = None, seed: int = 0) -> Scores:
         """AUROC and the others of `metrics.diagnosis`."""
-        cases = [
-            Case(r["image"], r["patient"], tuple(r["labels"]), r["probabilities"], _decided(r, index)) for r in rows
-        ]
-        return score_diagnosis(cases, index.classes, index.multi_label, primary=primary, seed=seed)
+        cases, blind = (_cases(some, index) for some in (rows, blind_rows(rows, trivial)))
+        return score_diagnosis(cases, index.classes, index.multi_label, primary=primary, seed=seed, blind=blind)
 
     def distance(self, row: Row, other: Row) -> float:
         """The largest difference of a class's probability."""
         return of_probabilities(row["probabilities"], other["probabilities"])
 
     def blind(self, rows: Sequence[Row], index: Index, trivial: Any = None) -> Sequence[Sequence[Row]]:
-        """Each class as the answer to every image, with the frequencies of the classes as probabilities."""
+        """Each class as the answer to every image, with the frequencies of the classes as probabilities; and what the covariates
+        alone give."""
         share = {name: sum(name in row["labels"] for row in rows) / max(len(rows), 1) for name in index.classes}
-        return [[{**row, "probabilities": share, "decided": decided} for row in rows] for decided in _constants(index)]
+        constant = [[{**row, "probabilities": share, "decided": one} for row in rows] for one in _constants(index)]
+        alone = blind_rows(rows, trivial)
+        return [*constant, alone] if alone else constant
+
+
+def _cases(rows: Sequence[Row], index: Index) -> list[Case]:
+    return [Case(r["image"], r["patient"], tuple(r["labels"]), r["probabilities"], _decided(r, index)) for r in rows]
 
 
 def _constants(index: Index) -> list[list[str]]:

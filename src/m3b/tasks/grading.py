@@ -19,6 +19,7 @@ from m3b.models.answers import of as answers_of
 
 from .agreement import of_probabilities
 from .base import Row, TaskFamily, named
+from .covariates import KEY, blind_rows, classified
 
 _RANGE = (
     r"(?:\b\d\s*(?:to|-|–|through|bis|a)\s*\d\b|\b[a-d]\s*(?:to|-|–|through|bis)\s*[b-f]\b|\bi\s*(?:to|-|–)\s*i?v\b)"
@@ -75,22 +76,23 @@ class Grading(TaskFamily):
         return {**truth, "probabilities": dict(answer.probabilities), "decided": list(answer.prediction)}
 
     def trivial(self, training: Sequence[Record], records: Sequence[Record], index: Index, base: Path) -> Any:
-        """The median and the commonest grade of the training cases."""
+        """The median and the commonest grade of the training cases; what the covariates alone give."""
         grades = [index.classes.index(label) for record in training for label in record.labels]
         if not grades:
             return None
         median, commonest = sorted(grades)[(len(grades) - 1) // 2], Counter(grades).most_common(1)[0][0]
-        return {"median": index.classes[median], "commonest": index.classes[commonest]}
+        alone = classified(training, records, index)
+        told = {"median": index.classes[median], "commonest": index.classes[commonest]}
+        return {**told, **({KEY: alone} if alone else {})}
 
     def score(self, rows: Sequence[Row], index: Index, *, primary: str, trivial: Any = None, seed: int = 0) -> Scores:
         """Quadratic weighted kappa and the others of `metrics.grading`."""
-        cases = [
-            Case(row["image"], row["patient"], tuple(row["labels"]), row["probabilities"], tuple(row["decided"]))
-            for row in rows
-        ]
-        blind = list(dict.fromkeys((trivial or {}).values()))
-        details = {"image_blind": dict(trivial)} if trivial else {}
-        return score_grading(cases, index.classes, primary=primary, blind=blind, seed=seed, details=details)
+        same = _same(trivial)
+        cases, beside = (_cases(some) for some in (rows, blind_rows(rows, trivial)))
+        blind, details = list(dict.fromkeys(same.values())), {"image_blind": same} if same else {}
+        return score_grading(
+            cases, index.classes, primary=primary, blind=blind, beside=beside, seed=seed, details=details
+        )
 
     def distance(self, row: Row, other: Row) -> float:
         """The largest difference of a grade's probability."""
@@ -99,8 +101,21 @@ class Grading(TaskFamily):
     def blind(self, rows: Sequence[Row], index: Index, trivial: Any = None) -> Sequence[Sequence[Row]]:
         """The median and the commonest grade of the training cases as the answer to every image."""
         sure = {name: {other: float(other == name) for other in index.classes} for name in index.classes}
-        grades = dict.fromkeys((trivial or {}).values())
-        return [[{**row, "probabilities": sure[grade], "decided": [grade]} for row in rows] for grade in grades]
+        grades, alone = dict.fromkeys(_same(trivial).values()), blind_rows(rows, trivial)
+        found = [[{**row, "probabilities": sure[grade], "decided": [grade]} for row in rows] for grade in grades]
+        return [*found, alone] if alone else found
+
+
+def _same(trivial: Any) -> dict[str, str]:
+    """The answers that are the same for every image."""
+    return {name: grade for name, grade in (trivial or {}).items() if name != KEY}
+
+
+def _cases(rows: Sequence[Row]) -> list[Case]:
+    return [
+        Case(row["image"], row["patient"], tuple(row["labels"]), row["probabilities"], tuple(row["decided"]))
+        for row in rows
+    ]
 
 
 FAMILY = Grading()

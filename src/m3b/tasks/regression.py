@@ -21,6 +21,7 @@ from m3b.models.answers import of as answers_of
 
 from .agreement import of_numbers
 from .base import Row, TaskFamily, named
+from .covariates import KEY, blind_rows, estimated
 
 _VERB = r"\b(?:predict|estimat|regress|measur|quantif|determin|comput|calculat|assess|read off|schatz|bestimm|estim)\w*"
 _UNIT = (
@@ -88,9 +89,11 @@ class Regression(TaskFamily):
         return {**row, "interval": interval, "level": answer.extra.get("interval_level")} if interval else row
 
     def trivial(self, training: Sequence[Record], records: Sequence[Record], index: Index, base: Path) -> Any:
-        """The median and the mean of the training cases."""
+        """The median and the mean of the training cases; what the covariates alone give."""
         values = [value_of(record) for record in training]
-        return {"median": median(values), "mean": fmean(values)} if values else None
+        alone = estimated(training, records, index, value_of)
+        beside = {KEY: [{"predicted": one} for one in alone]} if alone else {}
+        return {"median": median(values), "mean": fmean(values), **beside} if values else None
 
     def score(self, rows: Sequence[Row], index: Index, *, primary: str, trivial: Any = None, seed: int = 0) -> Scores:
         """Mean absolute error and the others of `metrics.regression`."""
@@ -100,8 +103,10 @@ class Regression(TaskFamily):
             for span in [row.get("interval")]
         ]
         level = next((row["level"] for row in rows if row.get("level")), None)
-        blind = list((trivial or {}).values())
-        return score_regression(cases, index.classes[0], primary=primary, blind=blind, level=level, seed=seed)
+        beside = [row["predicted"] for row in blind_rows(rows, trivial)]
+        return score_regression(
+            cases, index.classes[0], primary=primary, blind=_same(trivial), beside=beside, level=level, seed=seed
+        )
 
     def change(self, pairs: Sequence[tuple[Row, Row]], rows: Sequence[Row]) -> float:
         """The mean difference of the predicted numbers, in mean distances of the true ones from their median."""
@@ -110,7 +115,16 @@ class Regression(TaskFamily):
 
     def blind(self, rows: Sequence[Row], index: Index, trivial: Any = None) -> Sequence[Sequence[Row]]:
         """The median and the mean of the training cases as the answer to every image."""
-        return [[{**row, "predicted": value} for row in rows] for value in (trivial or {}).values()]
+        found, alone = (
+            [[{**row, "predicted": value} for row in rows] for value in _same(trivial)],
+            blind_rows(rows, trivial),
+        )
+        return [*found, alone] if alone else found
+
+
+def _same(trivial: Any) -> list[float]:
+    """The answers that are the same for every image."""
+    return [value for name, value in (trivial or {}).items() if name != KEY]
 
 
 FAMILY = Regression()

@@ -11,16 +11,26 @@ from torch import nn
 from Utils.unet import UNet
 
 
+def is_started(plan: Mapping[str, Any]) -> bool:
+    """Whether the network of a plan is built on an encoder that was trained before (Model/started.py)."""
+    return bool((plan["network"].get("config") or {}).get("builder"))
+
+
 class MaskModel(nn.Module):
     """`forward(pixel_values (B, C, *patch), labels (B, K, *patch) or None) -> {"logits": (B, K, *patch), "loss"}`."""
 
-    def __init__(self, plan: Mapping[str, Any], loss: nn.Module | None = None) -> None:
+    def __init__(self, plan: Mapping[str, Any], load: bool = True) -> None:
         super().__init__()
         network = plan["network"]
-        if network["name"] != "unet":
+        if is_started(plan):
+            from Model.started import started_masks
+
+            self.backbone: nn.Module = started_masks(plan, load)
+        elif network["name"] == "unet":
+            self.backbone = UNet(int(plan["dims"]), int(plan["channels"]), len(plan["classes"]), network)
+        else:
             raise SystemExit(f"network {network['name']!r} in plan.json: known are unet for masks, centers for boxes")
-        self.backbone = UNet(int(plan["dims"]), int(plan["channels"]), len(plan["classes"]), network)
-        self.loss = loss
+        self.loss: nn.Module | None = None
         with torch.no_grad():  # lesions are rare: start from "nothing"
             self.backbone.heads[0].bias.fill_(-2.0)
 
@@ -34,10 +44,15 @@ class MaskModel(nn.Module):
 class BoxModel(nn.Module):
     """`forward(pixel_values (B, C, *patch), boxes (B, M, 2 d + 2) or None) -> {"logits": (B, K + 2 d K, *cells)}`."""
 
-    def __init__(self, plan: Mapping[str, Any]) -> None:
+    def __init__(self, plan: Mapping[str, Any], load: bool = True) -> None:
         super().__init__()
-        self.backbone = build_detector(plan)
-        self.cell = self.backbone.cell
+        if is_started(plan):
+            from Model.started import StartedBoxes
+
+            self.backbone: nn.Module = StartedBoxes(plan, load)
+        else:
+            self.backbone = build_detector(plan)
+        self.cell: list[int] = list(self.backbone.cell)  # type: ignore[arg-type]
         self.loss: nn.Module | None = None
 
     def forward(self, pixel_values: torch.Tensor, boxes: torch.Tensor | None = None) -> dict[str, torch.Tensor]:
@@ -53,7 +68,8 @@ def build_model(plan: Mapping[str, Any], with_loss: bool = True) -> nn.Module:
         from Fewshot.build import build
 
         return build(plan)
-    model: BoxModel | MaskModel = BoxModel(plan) if plan["target"] == "boxes" else MaskModel(plan)
+    kind = BoxModel if plan["target"] == "boxes" else MaskModel
+    model: BoxModel | MaskModel = kind(plan, with_loss)
     if with_loss:
         from Loss.loss import build_loss
 

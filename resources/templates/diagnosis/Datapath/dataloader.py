@@ -11,7 +11,9 @@ import numpy as np
 import torch
 from torch.utils.data import Dataset
 from Utils.cache import build_cache
+from Utils.covariates import encode
 from Utils.kinds import kind_of
+from Utils.studies import gathered, placed, room
 
 
 def read_index(path: str | Path = "Datapath/train.json") -> list[dict[str, Any]]:
@@ -46,10 +48,18 @@ def assign_folds(records: Sequence[Mapping[str, Any]], labels: np.ndarray, folds
 
 
 class Cases(Dataset[dict[str, torch.Tensor]]):
-    """Items `{"pixel_values": float32 (C, H, W[, D]), "labels": float32 (K,)}` out of the cache; of a number its one label."""
+    """Items `{"pixel_values": float32 (C, H, W[, D]), "labels": float32 (K,)}` out of the cache; of a number its one label.
 
-    def __init__(self, images: np.ndarray, labels: np.ndarray, rows: np.ndarray, records: Sequence[Mapping[str, Any]]):
-        self.images, self.labels, self.rows = images, labels, rows
+    Where there are `covariates`, (N, width), an item has its own too. Of cases of several views `places` (N, V) says where theirs lie
+    among the images, -1 for none; an item's pixels are then (V, C, H, W[, D]), and its `views` (V,) tells which are there.
+    """
+
+    def __init__(
+        self, images: np.ndarray, labels: np.ndarray, rows: np.ndarray, records: Sequence[Mapping[str, Any]],
+        covariates: np.ndarray | None = None, places: np.ndarray | None = None,
+    ) -> None:  # fmt: skip
+        self.images, self.labels, self.rows, self.covariates = images, labels, rows, covariates
+        self.places = places
         self.records = [records[int(row)] for row in rows]
 
     def __len__(self) -> int:
@@ -58,14 +68,22 @@ class Cases(Dataset[dict[str, torch.Tensor]]):
     def __getitems__(self, items: Sequence[int]) -> list[dict[str, torch.Tensor]]:
         """The items of a batch, read at once: torch's DataLoader asks for this where it exists."""
         rows = self.rows[list(items)]
-        images = torch.from_numpy(np.asarray(self.images[rows], dtype=np.float32))
         labels = torch.from_numpy(self.labels[rows])
-        return [{"pixel_values": x, "labels": y} for x, y in zip(images, labels, strict=True)]
+        if self.places is None:
+            images = torch.from_numpy(np.asarray(self.images[rows], dtype=np.float32))
+            found = [{"pixel_values": x, "labels": y} for x, y in zip(images, labels, strict=True)]
+        else:
+            pixels, there = map(torch.from_numpy, gathered(self.images, self.places[rows]))
+            parts = zip(pixels, labels, there, strict=True)
+            found = [{"pixel_values": x, "labels": y, "views": v} for x, y, v in parts]
+        if self.covariates is None:
+            return found
+        return [
+            {**one, "covariates": torch.from_numpy(self.covariates[row])} for one, row in zip(found, rows, strict=True)
+        ]
 
     def __getitem__(self, item: int) -> dict[str, torch.Tensor]:
-        row = int(self.rows[item])
-        image = torch.from_numpy(np.array(self.images[row], dtype=np.float32))
-        return {"pixel_values": image, "labels": torch.from_numpy(self.labels[row])}
+        return self.__getitems__([item])[0]
 
 
 def build_datasets(plan: Mapping[str, Any], fold: int = 0) -> tuple[Cases, Cases]:
@@ -73,7 +91,13 @@ def build_datasets(plan: Mapping[str, Any], fold: int = 0) -> tuple[Cases, Cases
     records = read_index()
     kind = kind_of(plan)
     labels = kind.encode(records)
-    images, readable = build_cache([record["image_path"] for record in records], plan)
+    paths, places = [record["image_path"] for record in records], None
+    if room(plan) > 1:
+        paths, places = placed(paths, plan)
+    images, readable = build_cache(paths, plan)
+    if places is not None:
+        places = np.where(readable[places], places, -1)  # of a case the views that can be read
+        readable = (places >= 0).any(axis=1)
     folds = int(plan["folds"]) if int(plan["folds"]) > 1 else max(2, round(1 / float(plan["validation_share"])))
     chosen = assign_folds(records, kind.strata(labels), folds, int(plan["seed"])) == fold
     parts = np.flatnonzero(~chosen & readable), np.flatnonzero(chosen & readable)
@@ -82,4 +106,6 @@ def build_datasets(plan: Mapping[str, Any], fold: int = 0) -> tuple[Cases, Cases
             f"{len(records)} cases cannot be split into training and validation by patient; a patient key that is the "
             "same for every record, or too few cases, does that: correct train.json"
         )
-    return Cases(images, labels, parts[0], records), Cases(images, labels, parts[1], records)
+    rules = plan.get("covariates") or []
+    given = encode([record["covariates"] for record in records], rules) if rules else None
+    return tuple(Cases(images, labels, part, records, given, places) for part in parts)  # type: ignore[return-value]

@@ -60,6 +60,30 @@ class NumberLoss(nn.Module):
         return functional.smooth_l1_loss(outputs.float(), labels, beta=0.3)
 
 
+class HazardLoss(nn.Module):
+    """For survival: the likelihood of coming through intervals, and of the event in one (Gensheimer and Narasimhan, 2019).
+
+    `edges`: the ends of the intervals. Labels are (B, 2): time, event. A censored case came through those of which it was followed
+    for half or more.
+    """
+
+    def __init__(self, edges: list[float]) -> None:
+        super().__init__()
+        ends = torch.tensor(edges, dtype=torch.float32)
+        self.register_buffer("ends", ends, persistent=False)
+        self.register_buffer("starts", torch.cat([torch.zeros(1), ends[:-1]]), persistent=False)
+
+    def forward(self, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        """(B, K) logits of hazards and (B, 2) to a scalar."""
+        ends, starts = self.get_buffer("ends"), self.get_buffer("starts")
+        time, event = labels[:, :1], labels[:, 1:] > 0.5
+        inside = event & (time <= ends) & ((time > starts) | (starts == 0))
+        through = torch.where(event, time > ends, time >= (starts + ends) / 2)
+        logits = logits.float()
+        losses = through * functional.softplus(logits) + inside * functional.softplus(-logits)
+        return losses.sum(dim=1).mean()
+
+
 def build_loss(plan: Mapping[str, Any]) -> nn.Module:
     """The loss that plan.json describes."""
     return LOSSES[str(plan["task"])](plan)
@@ -77,5 +101,6 @@ LOSSES: dict[str, Callable[[Mapping[str, Any]], nn.Module]] = {
     "diagnosis": _of_classes,
     "grading": lambda plan: GradeLoss(_weights(plan)),
     "regression": lambda plan: NumberLoss(),
+    "survival": lambda plan: HazardLoss([float(edge) for edge in plan["edges"]]),
 }
 """Task of the plan -> its loss."""

@@ -7,7 +7,11 @@ from typing import Any
 
 import torch
 from torch import nn
+from Utils.covariates import width
 from Utils.residual import CONV, NORM, Block
+from Utils.studies import room
+
+from .mix import FEATURES, QUICKER, Mix, pooled
 
 
 class SmallCNN(nn.Module):
@@ -47,19 +51,28 @@ class SmallCNN(nn.Module):
         return self.head(torch.cat([maps.mean(2), maps.amax(2)], dim=1))
 
 
+def outputs_of(plan: Mapping[str, Any]) -> int:
+    """How many numbers the network gives."""
+    return len(plan.get("edges") or plan["classes"])
+
+
 def build_backbone(plan: Mapping[str, Any], load: bool = True) -> nn.Module:
-    """`plan["network"]["name"]`: small_cnn, densenet121/169/201, resnet10/18/34/50, efficientnet-b0..b7, pretrained."""
+    """`plan["network"]["name"]`: small_cnn, densenet121/169/201, resnet10/18/34/50, efficientnet-b0..b7, pretrained.
+
+    Gives the outputs; where there are covariates, features for `Mix` besides, and where there are views, the weight of one.
+    """
     network, dims = plan["network"], int(plan["dims"])
+    classes = outputs_of(plan) + (FEATURES if plan.get("covariates") else 0) + (room(plan) > 1)
     if (network.get("config") or {}).get("builder"):
         from Utils.backbones import Pooled, build_backbone
 
         body = build_backbone(network, dims, int(plan["channels"]), load)
-        return Pooled(body, len(plan["classes"]), float(network.get("dropout") or 0.0))
+        return Pooled(body, classes, float(network.get("dropout") or 0.0))
     if network.get("pretrained") or network.get("config"):
         from Model.pretrained import build_pretrained
 
-        return build_pretrained(plan, load)
-    name, channels, classes = str(network["name"]), int(plan["channels"]), len(plan["classes"])
+        return build_pretrained(plan, load, classes)
+    name, channels = str(network["name"]), int(plan["channels"])
     dropout = float(network.get("dropout") or 0.0)
     if name == "small_cnn":
         return SmallCNN(dims, channels, classes, list(plan["size"]), int(network.get("width") or 16), dropout,
@@ -81,26 +94,49 @@ def build_backbone(plan: Mapping[str, Any], load: bool = True) -> nn.Module:
 
 
 class Classifier(nn.Module):
-    """`forward(pixel_values (B, C, H, W[, D]), labels (B, K) or None) -> {"logits": (B, K), "loss": scalar}`."""
+    """`forward(pixel_values (B, C, H, W[, D]), labels (B, K) or None) -> {"logits": (B, K), "loss": scalar}`.
+
+    Where the plan has covariates, `covariates` (B, width) is needed too (Utils/covariates.py); where it has views, `pixel_values` is
+    (B, V, C, H, W[, D]) and `views` (B, V) 1 for those that are there (Utils/studies.py).
+    """
 
     def __init__(self, plan: Mapping[str, Any], loss: nn.Module | None = None) -> None:
         super().__init__()
         self.backbone = build_backbone(plan, load=loss is not None)
         self.loss = loss
+        rules = plan.get("covariates") or []
+        self.several = room(plan) > 1
+        self.mix = Mix(outputs_of(plan), width(rules)) if rules else None
 
     def groups(self, plan: Mapping[str, Any]) -> list[tuple[list[nn.Parameter], float]] | None:
-        """What was pretrained learns at `network.backbone_lr` of the rate, the new head at all of it."""
-        if not plan["network"].get("pretrained"):
+        """What was pretrained learns at `network.backbone_lr` of the rate, the new head at all of it, and what the covariates
+        say alone at more."""
+        if not plan["network"].get("pretrained") and self.mix is None:
             return None
         from Model.pretrained import is_head
 
-        parts: dict[bool, list[nn.Parameter]] = {False: [], True: []}
+        slow = float(plan["network"].get("backbone_lr") or 0.1) if plan["network"].get("pretrained") else 1.0
+        parts: dict[float, list[nn.Parameter]] = {slow: [], 1.0: [], QUICKER: []}
         for name, parameter in self.named_parameters():
-            parts[is_head(name)].append(parameter)
-        return [(parts[False], float(plan["network"].get("backbone_lr") or 0.1)), (parts[True], 1.0)]
+            head = 1.0 if is_head(name) or name.startswith("mix.") else slow
+            parts[QUICKER if name.startswith("mix.direct.") else head].append(parameter)
+        return [(some, factor) for factor, some in parts.items() if some]
 
-    def forward(self, pixel_values: torch.Tensor, labels: torch.Tensor | None = None) -> dict[str, torch.Tensor]:
-        logits = self.backbone(pixel_values)
+    def forward(
+        self, pixel_values: torch.Tensor, labels: torch.Tensor | None = None, covariates: torch.Tensor | None = None,
+        views: torch.Tensor | None = None,
+    ) -> dict[str, torch.Tensor]:  # fmt: skip
+        if self.several:
+            if views is None:
+                raise ValueError("the plan has views, and the network was not told which are there")
+            found = self.backbone(pixel_values.flatten(0, 1))
+            logits = pooled(found.reshape(*pixel_values.shape[:2], found.shape[-1]), views)
+        else:
+            logits = self.backbone(pixel_values)
+        if self.mix is not None:
+            if covariates is None:
+                raise ValueError("the plan has covariates, and none were given to the network")
+            logits = self.mix(logits, covariates)
         if labels is None or self.loss is None:
             return {"logits": logits}
         return {"loss": self.loss(logits, labels), "logits": logits}

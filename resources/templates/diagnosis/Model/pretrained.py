@@ -15,20 +15,23 @@ from .pretrained_files import DENSENET, PretrainedError, read_config, weights_of
 HEADS = ("classifier", "head", "class_layers.out", "fc")
 
 
-def build_pretrained(plan: Mapping[str, Any], load: bool = True) -> nn.Module:
-    """The network of `plan["network"]`: {"pretrained": path, "config": {...}}; with its weights if `load`."""
-    network, classes = plan["network"], len(plan["classes"])
+def build_pretrained(plan: Mapping[str, Any], load: bool = True, outputs: int = 0) -> nn.Module:
+    """The network of `plan["network"]`: {"pretrained": path, "config": {...}}; with its weights if `load`.
+
+    `outputs`: how many numbers it gives; 0 for one a class.
+    """
+    network, outputs = plan["network"], outputs or len(plan["classes"])
     place = network.get("pretrained")
     config = dict(network.get("config") or read_config(str(place)))
     if config["model_type"] == DENSENET:
-        return _densenet(config, plan, str(place) if load and place else "")
+        return _densenet(config, plan, str(place) if load and place else "", outputs)
     from transformers import AutoConfig, AutoModelForImageClassification
     from transformers.utils import logging
 
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     settings = AutoConfig.for_model(config.pop("model_type"), **config)
-    settings.num_labels = classes
+    settings.num_labels = outputs
     if not (load and place):
         return _Logits(AutoModelForImageClassification.from_config(settings))
     file = weights_of(Path(place))
@@ -64,7 +67,7 @@ class _Logits(nn.Module):
         return logits
 
 
-def _densenet(config: Mapping[str, Any], plan: Mapping[str, Any], place: str) -> nn.Module:
+def _densenet(config: Mapping[str, Any], plan: Mapping[str, Any], place: str, outputs: int) -> nn.Module:
     from monai.networks.nets import DenseNet121
 
     dims, dropout = int(config["dims"]), float(plan["network"].get("dropout") or 0.0)
@@ -75,7 +78,7 @@ def _densenet(config: Mapping[str, Any], plan: Mapping[str, Any], place: str) ->
     model = DenseNet121(
         spatial_dims=dims,
         in_channels=int(config["num_channels"]),
-        out_channels=len(plan["classes"]),
+        out_channels=outputs,
         dropout_prob=dropout,
     )
     if place:

@@ -7,13 +7,16 @@ from typing import Any
 
 import numpy as np
 import torch
+from Utils.followup import median_of, risk_of
 
 RULES = ("mode", "median", "mean")
 """How probabilities of grades become one: the likeliest, the middle one, or the expected one, rounded."""
 
 
 def meaning(logits: torch.Tensor, config: Mapping[str, Any]) -> torch.Tensor:
-    """(B, K) scaled outputs as what they mean: probabilities, or for a number itself."""
+    """(B, K) scaled outputs as what they mean: probabilities, for a number itself, for survival the curve."""
+    if config["task"] == "survival":
+        return (1 - logits.sigmoid()).cumprod(dim=1)
     if not config["probabilities"]:
         return logits
     return logits.sigmoid() if config["multi_label"] else logits.softmax(dim=1)
@@ -70,5 +73,11 @@ def _number(config: Mapping[str, Any], row: np.ndarray) -> dict[str, Any]:
     return {"value": value, "interval": ends, "interval_level": interval["level"]}
 
 
-ANSWERS = {"diagnosis": _classes, "grading": _grades, "regression": _number}
+def _followed(config: Mapping[str, Any], row: np.ndarray) -> dict[str, Any]:
+    edges = [float(edge) for edge in config["edges"]]
+    curve = [[edge, float(value)] for edge, value in zip(edges, row, strict=True)]
+    return {"risk": float(risk_of(row[None], edges)[0]), "survival": curve, "median": median_of(row, edges)}
+
+
+ANSWERS = {"diagnosis": _classes, "grading": _grades, "regression": _number, "survival": _followed}
 """Task -> what is said of one image."""

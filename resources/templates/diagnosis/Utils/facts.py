@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 from Utils.channels import names_of
 from Utils.clips import frames_of
+from Utils.covariates import facts_of as covariates_of
+from Utils.followup import facts_of as survival_of
 from Utils.formats import ImageError
 from Utils.images import read_image
 from Utils.kinds import named_labels, task_of
@@ -18,6 +20,7 @@ from Utils.normalise import all_finite
 from Utils.numbers import facts_of
 from Utils.people import people
 from Utils.scales import averaged, colour, count_scales, scale_of
+from Utils.studies import count_of, images_of
 
 SAMPLE = 200
 DEEP = 8
@@ -32,8 +35,10 @@ def fingerprint(records: list[dict[str, Any]], label_dict: dict[str, int]) -> di
     counts = Counter(name for labels in named for name in labels)
     values = [float(record["value"]) for record in records if "value" in record]
     sample = random.Random(0).sample(range(len(records)), min(SAMPLE, len(records)))
+    views = count_of(records)
+    shown = [images_of(r["image_path"])[0] if views > 1 else r["image_path"] for r in records]
     with ThreadPoolExecutor(4) as pool:
-        found = list(pool.map(lambda row: _measure(records[row]["image_path"]), sample))
+        found = list(pool.map(lambda row: _measure(shown[row]), sample))
     read = [(item, named[row]) for item, row in zip(found, sample, strict=True) if isinstance(item, dict)]
     if not read:
         raise SystemExit(f"none of {len(sample)} sampled training images can be read; first: {found[0]}")
@@ -44,12 +49,15 @@ def fingerprint(records: list[dict[str, Any]], label_dict: dict[str, int]) -> di
     return {
         "task": task,
         "number": facts_of(values) if values else None,
+        "survival": (followed := survival_of(records) if task == "survival" else None),
         "cases": len(records),
         "patients": len({str(r.get("patient") or r["image_path"]) for r in records}),
         "people": people(r.get("patient") or r["image_path"] for r in records),
         "classes": classes,
-        "counts": dict.fromkeys(classes, len(values)) if values else {name: counts.get(name, 0) for name in classes},
-        "multi_label": not values and any(len(labels) != 1 for labels in named),
+        "counts": _counts(classes, counts, values, followed),
+        "multi_label": not values and not followed and any(len(labels) != 1 for labels in named),
+        "covariates": covariates_of(records),
+        "views": views,
         "dims": dims,
         "other_dims": len(images) - len(same),
         "channels": colour(same),
@@ -70,6 +78,15 @@ def fingerprint(records: list[dict[str, Any]], label_dict: dict[str, int]) -> di
         "std": float(np.mean([item["std"] for item in same])),
         "unreadable": [item for item in found if isinstance(item, str)],
     }
+
+
+def _counts(
+    classes: list[str], counts: Counter[str], values: list[float], followed: dict[str, Any] | None
+) -> dict[str, int]:
+    """Cases of each class; of a number all of them, of survival those with the event."""
+    if followed:
+        return dict.fromkeys(classes, int(followed["events"]))
+    return dict.fromkeys(classes, len(values)) if values else {name: counts.get(name, 0) for name in classes}
 
 
 def _dims(images: list[dict[str, Any]]) -> int:

@@ -16,9 +16,10 @@ HOMES = {
     "diagnosis": ("Utils.kinds", "Classes"),
     "grading": ("Utils.grades", "Grades"),
     "regression": ("Utils.numbers", "Numbers"),
+    "survival": ("Utils.survival", "Followed"),
 }
 """Task of the plan -> module and class."""
-TELLING = {"grade": "grading", "value": "regression"}
+TELLING = {"grade": "grading", "value": "regression", "event": "survival"}
 """Key of a record -> task; records of other keys have `labels`."""
 
 
@@ -46,10 +47,12 @@ class Classes:
     Attributes:
         watch: the validation figure that decides which weights are kept; higher is better.
         noun: what an export calls the model.
+        width: numbers in the labels of a case; 0 for one a class.
     """
 
     watch = "auroc"
     noun = "Classifier"
+    width = 0
 
     def __init__(self, plan: Mapping[str, Any]) -> None:
         self.plan, self.names, self.multi = plan, list(plan["classes"]), bool(plan["multi_label"])
@@ -70,6 +73,10 @@ class Classes:
 
     def strata(self, labels: np.ndarray) -> np.ndarray:
         """(N, S) 0 and 1: what each fold shall have its share of."""
+        return labels
+
+    def sides(self, labels: np.ndarray) -> np.ndarray:
+        """(N, S): what is above 0.5 is on one side; with too few cases on either the best figure is chance."""
         return labels
 
     def scores(self, logits: np.ndarray) -> np.ndarray:

@@ -20,31 +20,36 @@ def costs(plan: dict[str, Any], cases: int) -> Costs:
     from Model.network import build_model
 
     from .augment import Augment
+    from .covariates import examples
+    from .kinds import kind_of
     from .rehearse import SPARE, device_of, rehearsed
+    from .studies import each, example, shape_of
 
     device, batch, folds = device_of(plan), int(plan["batch"]), int(plan["folds"])
     model = build_model(plan).to(device).train()
-    images = np.random.default_rng(0).standard_normal((4 * batch, int(plan["channels"]), *plan["size"]), np.float32)
-    labels = torch.zeros(batch, len(plan["classes"]))
+    images = np.random.default_rng(0).standard_normal((4 * batch, *shape_of(plan)), np.float32)
+    labels = torch.zeros(batch, kind_of(plan).width or len(plan["classes"]))
     labels[:, 0] = 1.0
     augment, rows = Augment(plan["augment"]), np.random.default_rng(1)
 
     def load() -> dict[str, Any]:
         chosen = images[rows.integers(0, len(images), batch)]
         items = list(torch.from_numpy(np.ascontiguousarray(chosen)))
-        return {"pixel_values": torch.stack(items), "labels": labels}
+        return {"pixel_values": torch.stack(items), "labels": labels, **examples(plan, batch), **example(plan, batch)}
 
     def prepare(items: dict[str, Any]) -> dict[str, Any]:
-        return {**items, "pixel_values": augment(items["pixel_values"])}
+        return {**items, "pixel_values": each(plan, augment, items["pixel_values"])}
 
     step = typical(rehearsed(model, plan, load, prepare)) + SPARE
     many = torch.from_numpy(images[: 2 * batch]).to(device)
     truth = labels.repeat(2, 1).to(device)
+    beside = {**examples(plan, len(many)), **example(plan, len(many))}
+    given = {name: tensor.to(device) for name, tensor in beside.items()}
     model.eval()
 
     def look() -> None:
         with torch.no_grad():
-            model(many, truth)["logits"].cpu()
+            model(many, truth, **given)["logits"].cpu()
 
     share = 1 / folds if folds > 1 else float(plan["validation_share"])
     scoring = typical(look, tries=3) * max(1.0, share * cases / (2 * batch))

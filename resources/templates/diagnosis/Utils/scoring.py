@@ -20,7 +20,9 @@ def run_model(
     model.eval()
     for items in torch.utils.data.DataLoader(cases, batch_size=batch):
         pixels, truth = items["pixel_values"].to(device), items["labels"].to(device)
-        outputs = [model(see(pixels, view), truth) for view in views]
+        more = {key: items[key].to(device) for key in ("covariates", "views") if key in items}
+        several = "views" in items
+        outputs = [model(see(pixels, view, several), truth, **more) for view in views]
         logits.append(torch.stack([output["logits"].float() for output in outputs]).mean(0).cpu().numpy())
         labels.append(truth.cpu().numpy())
         losses.append(float(outputs[0].get("loss", torch.nan)) * len(truth))

@@ -24,8 +24,10 @@ def make_views(rule: Mapping[str, Any], flips: list[str], dims: int) -> list[Vie
 _SIDES = ((1, 0), (-1, 0), (0, 1), (0, -1))
 
 
-def see(batch: torch.Tensor, view: Mapping[str, Any]) -> torch.Tensor:
-    """(B, C, H, W[, D]) as the view has it; borders are continued."""
+def see(batch: torch.Tensor, view: Mapping[str, Any], several: bool = False) -> torch.Tensor:
+    """(B, C, H, W[, D]) as the view has it; borders are continued. `several`: (B, V, C, H, W[, D]), each image alike."""
+    if several:
+        return see(batch.flatten(0, 1), view).reshape(batch.shape)
     for axis in view.get("flip", ()):
         batch = batch.flip("hwd".index(axis) + 2)
     zoom, shift = float(view.get("zoom") or 0), view.get("shift") or (0.0, 0.0)

@@ -16,27 +16,35 @@ import torch
 from Model.network import build_model
 from torch import nn
 from Utils.answers import answer_of, meaning
+from Utils.covariates import encode, split_case, width
 from Utils.preprocess import KEYS
 from Utils.preprocess import prepare as prepare_image
+from Utils.studies import example, prepared, room, shape_of
 from Utils.tta import see
 
 HERE = Path(__file__).resolve().parent
 
 
 class Ensemble(nn.Module):
-    """`forward(image (B, C, H, W[, D])) -> (B, K)`: calibrated probabilities, or numbers, averaged over the networks."""
+    """`forward(image (B, C, H, W[, D])) -> (B, K)`: calibrated probabilities, or numbers, averaged over the networks.
+
+    Of a model that is given covariates these are a further input, (B, width); of one of studies `image` is (B, V, C, H, W[, D]),
+    and the last input (B, V) is 1 for the views that are there.
+    """
 
     def __init__(self, networks: Sequence[nn.Module], config: dict[str, Any]) -> None:
         super().__init__()
         self.networks = nn.ModuleList(networks)
-        self.views, self.config = list(config["views"]), config
+        self.views, self.config, self.beside = list(config["views"]), config, _beside(config["plan"])
         self.register_buffer("temperature", torch.tensor(config["temperature"]), persistent=False)
         self.register_buffer("bias", torch.tensor(config["bias"]), persistent=False)
 
-    def forward(self, image: torch.Tensor) -> torch.Tensor:
-        found = []
+    def forward(self, image: torch.Tensor, *beside: torch.Tensor) -> torch.Tensor:
+        found, more = [], dict(zip(self.beside, beside, strict=True))
+        several = "views" in more
         for network in self.networks:
-            logits = torch.stack([network(see(image, view))["logits"].float() for view in self.views]).mean(0)
+            seen = [network(see(image, view, several), **more)["logits"].float() for view in self.views]
+            logits = torch.stack(seen).mean(0)
             logits = logits / self.temperature + self.bias
             found.append(meaning(logits, self.config))
         return torch.stack(found).mean(0)
@@ -49,12 +57,20 @@ def read_config() -> dict[str, Any]:
 
 OUTPUTS = {
     "probabilities": "(batch, classes), in the order of `classes`, calibrated",
+    "survival": "(batch, times): the chance that the event has not come until each time of `edges`",
     "value": "(batch, 1), in the unit of the quantity that `classes` names",
 }
 """What the graph gives, by name."""
 
 
+def _beside(plan: dict[str, Any]) -> list[str]:
+    """What the network takes beside the image."""
+    return [*(["covariates"] if plan.get("covariates") else []), *(["views"] if room(plan) > 1 else [])]
+
+
 def _output(config: dict[str, Any]) -> str:
+    if config["task"] == "survival":
+        return "survival"
     return "probabilities" if config["probabilities"] else "value"
 
 
@@ -70,22 +86,37 @@ def parts(weights: bool = True) -> dict[str, dict[str, Any]]:
     else:
         networks = [build_model(plan, with_loss=False) for _ in config["weights"]]
     module = Ensemble(networks, config)
-    return {"model": {"module": module.eval(), "inputs": ["image"], "outputs": [_output(config)]}}
+    inputs = ["image", *_beside(plan)]
+    return {"model": {"module": module.eval(), "inputs": inputs, "outputs": [_output(config)]}}
 
 
 def examples(paths: Sequence[Any] = ()) -> dict[str, list[tuple[torch.Tensor, ...]]]:
     """Inputs of each part: of images where there are some, else noise in batches of 1 and 3."""
     plan = read_config()["plan"]
-    shape = (int(plan["channels"]), *map(int, plan["size"]))
+    rules = plan.get("covariates") or []
     noise = torch.Generator().manual_seed(0)
-    made = [(prepare(path)[None],) for path in paths]
-    return {"model": made or [(torch.randn(n, *shape, generator=noise),) for n in (1, 3)]}
+    made: list[tuple[torch.Tensor, ...]] = []
+    for case in paths:
+        path, given = split_case(case, rules, whole=False)
+        pixels, there = prepared(path, plan, prepare_image)
+        views = [] if there is None else [torch.from_numpy(there)[None]]
+        made.append((torch.from_numpy(pixels)[None], *_encoded([given], rules), *views))
+    for count in () if made else (1, 3):
+        given = torch.rand(count, width(rules), generator=noise)
+        pixels = torch.randn(count, *shape_of(plan), generator=noise)
+        made.append((pixels, *([given] if rules else []), *example(plan, count).values()))
+    return {"model": made}
+
+
+def _encoded(cases: list[dict[str, Any]], rules: list[dict[str, Any]]) -> list[torch.Tensor]:
+    return [torch.from_numpy(encode(cases, rules))] if rules else []
 
 
 def facts() -> dict[str, Any]:
     """Shapes, values and preprocessing, for whoever feeds the graphs."""
     config = read_config()
     plan = config["plan"]
+    first = "views, " if room(plan) > 1 else ""
     return {
         "task": config["task"],
         "classes": config["classes"],
@@ -93,12 +124,15 @@ def facts() -> dict[str, Any]:
         "thresholds": config["thresholds"],
         "main": "model",
         "image": {
-            "axes": "batch, channels, rows, columns" + (", slices" if plan["dims"] == 3 else ""),
+            "axes": f"batch, {first}channels, rows, columns" + (", slices" if plan["dims"] == 3 else ""),
             "channels": int(plan["channels"]),
             "channel_names": plan.get("channel_names"),
             "size": list(plan["size"]),
             "dtype": "float32",
         },
+        **({"beside": _beside(plan)} if _beside(plan) else {}),
+        **({"edges": config["edges"]} if config["task"] == "survival" else {}),
+        **({"covariates": plan["covariates"]} if plan.get("covariates") else {}),
         "preprocessing": {key: plan[key] for key in KEYS if key in plan},
         "outputs": {_output(config): OUTPUTS[_output(config)]},
     }

@@ -2,11 +2,17 @@
 
     python predict.py IMAGE... [--list FILE.json] [-o OUT.json]
 
+Of a model of studies a case of FILE.json is a list of views; images that are named here are studies of one view each.
+
+Of a model that is given covariates a case of FILE.json is {"image": path, "age": 61, "sex": null}; images that are named here
+share those of --with age=61 sex=F.
+
 Each prediction: {"image", "probabilities": {class: p}, "prediction": class or grade, or the list of classes where an image
 can have several, "prediction_set": classes that cannot be ruled out at "set_level", "abstains": whether that is more or less
-than the decision}; of a number {"image", "value", "interval": [low, high], "interval_level"}. With each {"out_of_distribution"}:
-whether the image is unlike those that the model learnt from, and then "why". An image that cannot be read gives
-{"image", "error"}; the others are finished and the exit code is 1.
+than the decision}; of a number {"image", "value", "interval": [low, high], "interval_level"}; of survival {"image", "risk",
+"survival": [[time, probability], ...], "median": time or null}. With each {"out_of_distribution"}: whether the image is unlike
+those that the model learnt from, and then "why". An image that cannot be read gives {"image", "error"}; the others are finished
+and the exit code is 1.
 """
 
 from __future__ import annotations
@@ -23,14 +29,16 @@ sys.path.insert(0, str(HERE))
 
 import numpy as np
 import torch
-from Model.network import build_model
+from Model.network import build_model, outputs_of
 from Utils.answers import answer_of, meaning
 from Utils.calling import ImagePath, read_call, write_answers
 from Utils.channels import read_case
+from Utils.covariates import encode, split_case
 from Utils.familiar import feature_distance, judged
 from Utils.features import watched
 from Utils.formats import ImageError
 from Utils.preprocess import preprocess
+from Utils.studies import prepared
 from Utils.tta import see
 
 
@@ -50,14 +58,22 @@ def load() -> tuple[dict[str, Any], list[torch.nn.Module], torch.device]:
 
 
 @torch.no_grad()
-def outputs(images: np.ndarray) -> np.ndarray:
-    """(B, C, H, W[, D]) float32 to (B, K): each network's calibrated probabilities, or its numbers, averaged."""
+def outputs(images: np.ndarray, covariates: np.ndarray | None = None, there: np.ndarray | None = None) -> np.ndarray:
+    """(B, C, H, W[, D]) float32 to (B, K): each network's calibrated probabilities, or its numbers, averaged.
+
+    `covariates` is (B, width) where the model is given some; of cases of several views `images` is (B, V, C, H, W[, D]) and `there`
+    (B, V) 1 for those that a case has.
+    """
     config, models, device = load()
     batch = torch.from_numpy(images).to(device)
     temperature, bias = (torch.tensor(config[key], device=device) for key in ("temperature", "bias"))
-    total = torch.zeros(len(images), len(config["classes"]), device=device)
+    beside = {"covariates": covariates, "views": there}
+    more = {name: torch.from_numpy(table).to(device) for name, table in beside.items() if table is not None}
+    total = torch.zeros(len(images), outputs_of(config["plan"]), device=device)
     for model in models:
-        logits = torch.stack([model(see(batch, view))["logits"].float() for view in config["views"]]).mean(0)
+        logits = torch.stack(
+            [model(see(batch, view, there is not None), **more)["logits"].float() for view in config["views"]]
+        ).mean(0)
         logits = logits / temperature + bias
         total += meaning(logits, config)
     return (total / len(models)).cpu().numpy()
@@ -76,14 +92,16 @@ def familiar() -> list[dict[str, np.ndarray]]:
     return [found[number] for number in sorted(found)]
 
 
-def seen_outputs(images: np.ndarray) -> tuple[np.ndarray, list[float | None]]:
+def seen_outputs(
+    images: np.ndarray, covariates: np.ndarray | None = None, there: np.ndarray | None = None
+) -> tuple[np.ndarray, list[float | None]]:
     """As `outputs`, and how far each image's features lie from those of training images; None where nobody knows."""
     config, models, _ = load()
     known = familiar()
     if not known:
-        return outputs(images), [None] * len(images)
+        return outputs(images, covariates, there), [None] * len(images)
     with watched(models, len(config["classes"])) as features:
-        rows = outputs(images)
+        rows = outputs(images, covariates, there)
     pairs = list(zip(features, known, strict=False))
     if not pairs:
         return rows, [None] * len(images)
@@ -91,28 +109,47 @@ def seen_outputs(images: np.ndarray) -> tuple[np.ndarray, list[float | None]]:
 
 
 def predict(paths: Sequence[ImagePath], batch: int = 8) -> list[dict[str, Any]]:
-    """One dict a path, in order; a path is a file, a folder, a list of slices, or `archive.npz#key[index]`."""
+    """One dict a case, in order: a file, a folder, a list of slices, or `archive.npz#key[index]`; of a model that is given covariates
+    `{"image": one of these, "age": 61, ...}`."""
     return list(stream(paths, batch))
 
 
 def stream(paths: Sequence[ImagePath], batch: int = 8) -> Iterator[dict[str, Any]]:
     """As `predict`, batch after batch."""
     config, _, _ = load()
+    rules = config["plan"].get("covariates") or []
     for start in range(0, len(paths), batch):
         answers: list[dict[str, Any]] = []
         images: list[np.ndarray] = []
         arrays: list[np.ndarray] = []
-        for path in paths[start : start + batch]:
+        given: list[dict[str, Any]] = []
+        there: list[Any] = []
+
+        def opened(path: Any, plan: dict[str, Any], looked: list[np.ndarray]) -> np.ndarray:
+            image = read_case(path, plan)
+            looked.append(image.array)
+            return preprocess(image, plan, str(path))
+
+        for case in paths[start : start + batch]:
+            path = case["image"] if rules and isinstance(case, dict) and "image" in case else case
+            looked: list[np.ndarray] = []
             try:
-                image = read_case(path, config["plan"])
-                images.append(preprocess(image, config["plan"], str(path)))
-                arrays.append(image.array)
+                values = split_case(case, rules)[1]
+                pixels, seen = prepared(
+                    path, config["plan"], lambda one, plan, looked=looked: opened(one, plan, looked)
+                )
+                images.append(pixels)
+                there.append(seen)
+                given.append(values)
+                arrays.append(looked[0])  # of a study its first view
                 answers.append({"image": path})
             except ImageError as error:
                 answers.append({"image": path, "error": str(error)})
             except Exception as error:  # noqa: BLE001 - one strange file must not cost the others their answers
                 answers.append({"image": path, "error": f"{path}: {type(error).__name__}: {error}"})
-        rows, far = seen_outputs(np.stack(images)) if images else (np.empty(0), [])
+        several = np.stack(there) if images and there[0] is not None else None
+        beside = encode(given, rules) if rules else None
+        rows, far = seen_outputs(np.stack(images), beside, several) if images else (np.empty(0), [])
         told = iter(zip(rows, far, arrays, strict=True))
         for answer in answers:
             if "error" in answer:

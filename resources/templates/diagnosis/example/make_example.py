@@ -19,6 +19,7 @@ NAMES = {
     "diagnosis": {"disc": 0, "square": 1},
     "grading": {"0": 0, "1": 1, "2": 2, "3": 3},
     "regression": {"brightness (grey levels)": 0},
+    "survival": {"survival (months)": 0},
 }
 """Task -> label_dict.json."""
 
@@ -33,9 +34,17 @@ def _valued(rng: np.random.Generator) -> tuple[float, dict[str, Any]]:
     return value, {"value": round(value, 2)}
 
 
+def _followed(rng: np.random.Generator) -> tuple[float, dict[str, Any]]:
+    """The brighter the sooner; a third is lost before."""
+    bright = float(rng.uniform(20, 120))
+    time, end = rng.exponential(60 * np.exp((70 - bright) / 25)), rng.uniform(10, 200)
+    return bright, {"time": round(float(min(time, end)), 2), "event": bool(time <= end)}
+
+
 MEASURED: dict[str, Callable[[np.random.Generator], tuple[float, dict[str, Any]]]] = {
     "grading": _graded,
     "regression": _valued,
+    "survival": _followed,
 }
 """Task -> how bright a disc is, and what its record says of that."""
 

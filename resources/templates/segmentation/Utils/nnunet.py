@@ -23,6 +23,7 @@ import numpy as np
 from .channels import read_case
 from .mask_grid import load_masks
 from .nnunet_data import NAME, write_dataset
+from .nnunet_presets import PLANNERS, gpu_gib
 from .volumes import case_key
 
 FOLDER = Path("Logout/model0")
@@ -58,6 +59,7 @@ def train_nnunet(plan: dict[str, Any], seconds: float, finish: Finish) -> None:
 
 def _key(records: Sequence[Mapping[str, Any]], plan: Mapping[str, Any]) -> str:
     wanted = {"dims": plan["dims"], "classes": plan["classes"], "labels": plan["labels"], "seed": plan["seed"]}
+    wanted |= {"planner": plan["planner"], "overlap": plan["overlap"]}
     keys = [case_key(record, wanted) for record in records]
     return hashlib.sha256(json.dumps([wanted, plan["validation_share"], keys]).encode()).hexdigest()[:16]
 
@@ -67,7 +69,8 @@ def _environment(place: Path, plan: Mapping[str, Any]) -> None:
     for part in ("raw", "preprocessed", "results"):
         (place / part).mkdir(parents=True, exist_ok=True)
         os.environ[f"nnUNet_{part}"] = str((place / part).resolve())
-    os.environ.update(nnUNet_compile="f", nnUNet_def_n_proc="1")
+    on_gpu = plan["device"] != "cpu" and gpu_gib() > 0
+    os.environ.update(nnUNet_compile="t" if on_gpu else "f", nnUNet_def_n_proc="1")
     _processes(int(plan["workers"]))
 
 
@@ -102,9 +105,10 @@ def plan_and_preprocess(place: Path, plan: Mapping[str, Any]) -> None:
 def _plan(api: Any, workers: int, plan: Mapping[str, Any]) -> None:
     api.extract_fingerprints([1], num_processes=workers, check_dataset_integrity=False, clean=True, verbose=False)
     _processes(1)  # the planner sets torch's threads by it, and 0 would be none
-    api.plan_experiments([1])
+    planner, plans = PLANNERS[plan["planner"]]
+    api.plan_experiments([1], experiment_planner_class_name=planner)
     _processes(int(plan["workers"]))
-    api.preprocess([1], configurations=(configuration(plan),), num_processes=(workers,), show_progress_bar=False)
+    api.preprocess([1], plans, configurations=(configuration(plan),), num_processes=(workers,), show_progress_bar=False)
 
 
 def configuration(plan: Mapping[str, Any]) -> str:
@@ -127,6 +131,9 @@ def score(plan: Mapping[str, Any], records: Sequence[Mapping[str, Any]]) -> np.n
         image = read_case(record["image_path"], plan)
         masks = load_masks(record, plan, image)
         found = predict_nnunet(network, image, config, device, str(record["image_path"]))
+        if plan["overlap"]:
+            table.append(dice_of(found, masks, len(plan["classes"]), True))
+            continue
         truth = np.zeros(found.shape, np.uint8)
         for k, mask in enumerate(masks):
             truth[mask] = k + 1

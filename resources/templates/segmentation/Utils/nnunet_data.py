@@ -14,6 +14,7 @@ from .extent import true_spacing
 from .formats import ImageError
 from .grids import grid_of
 from .mask_grid import load_masks
+from .nnunet_presets import Regions, described
 
 NAME = "Dataset001_m3b"
 
@@ -28,22 +29,23 @@ def write_dataset(
     for part in ("imagesTr", "labelsTr"):
         (raw / part).mkdir(parents=True, exist_ok=True)
     kept: list[int] = []
+    regions = Regions(len(plan["classes"])) if plan["overlap"] else None
     for item, record in enumerate(records):
         try:
-            _write_case(record, plan, raw, f"case_{item:05d}")
+            _write_case(record, plan, raw, f"case_{item:05d}", regions)
             kept.append(item)
         except ImageError as error:
             print(f"left out: {error}", flush=True)
     if len(kept) < max(2, 0.95 * len(records)):
         raise SystemExit(f"{len(records) - len(kept)} of {len(records)} cases cannot be used; correct the index")
-    described = {
+    about = {
         "channel_names": _channels(plan),
-        "labels": {"background": 0, **{f"class{k + 1}": k + 1 for k in range(len(plan["classes"]))}},
+        **described(regions, plan),
         "numTraining": len(kept),
         "file_ending": ".nii.gz",
         "overwrite_image_reader_writer": "SimpleITKIO",
     }
-    (raw / "dataset.json").write_text(json.dumps(described, indent=1))
+    (raw / "dataset.json").write_text(json.dumps(about, indent=1))
     split = {"train": [f"case_{i:05d}" for i in kept if not held[i]], "val": [f"case_{i:05d}" for i in kept if held[i]]}
     (place / "preprocessed" / NAME).mkdir(parents=True, exist_ok=True)
     (place / "preprocessed" / NAME / "splits_final.json").write_text(json.dumps([split]))
@@ -60,7 +62,9 @@ def _channels(plan: Mapping[str, Any]) -> dict[str, str]:
     return {str(c): "CT" if one["mode"] == "window" else safe[c] for c, one in enumerate(rules)}
 
 
-def _write_case(record: Mapping[str, Any], plan: Mapping[str, Any], raw: Path, name: str) -> None:
+def _write_case(
+    record: Mapping[str, Any], plan: Mapping[str, Any], raw: Path, name: str, regions: Regions | None
+) -> None:
     """One NIfTI a channel and one of labels, all on the grid of the original image."""
     image = read_case(record["image_path"], plan)
     if image.dims == 3 and int(plan["dims"]) == 2:
@@ -68,8 +72,8 @@ def _write_case(record: Mapping[str, Any], plan: Mapping[str, Any], raw: Path, n
     if len(image.array) != int(plan["channels"]):
         raise ImageError(f"{record['image_path']}: {len(image.array)} channels, most images have {plan['channels']}")
     masks = load_masks(record, plan, image)
-    ids = np.zeros(masks.shape[1:], np.uint8)
-    for k, mask in enumerate(masks):
+    ids = np.zeros(masks.shape[1:], np.uint8) if regions is None else regions.encode(masks)
+    for k, mask in enumerate(masks if regions is None else ()):
         ids[mask] = k + 1
     affine = grid_of(record["image_path"]).affine
     spacing = true_spacing(image.array.shape[1:], image.spacing, plan["extent"]) or (1.0,) * image.dims

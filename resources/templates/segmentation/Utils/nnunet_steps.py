@@ -143,7 +143,8 @@ def logits_of(
 def predict_nnunet(
     network: torch.nn.Module, image: Image, config: Mapping[str, Any], device: torch.device, name: str = "image"
 ) -> np.ndarray:
-    """An image to uint8 places of classes, 0 for background, in the axes of `read_image`."""
+    """An image to uint8 in the axes of `read_image`: places of classes, 0 for background; of classes that may overlap (K, *shape) of
+    0 and 1."""
     array = image.array if image.dims == config["dims"] else image.array[..., None]
     if array.ndim - 1 != config["dims"]:
         raise ImageError(f"{name}: a volume of {array.shape[-1]} slices, but the model takes 2D images")
@@ -153,7 +154,17 @@ def predict_nnunet(
     if not np.isfinite(data).all():
         raise ImageError(f"{name}: holds values that are not finite")
     logits = resample(logits_of(network, data, config, device), state["cropped"], state["target"], state["spacing"], 1)
+    if config.get("regions"):
+        return np.stack([_placed(layer > 0, state, config, image) for layer in logits])
+    found = _placed(logits.argmax(axis=0), state, config, image)
+    if not config.get("overlap"):
+        return found
+    return np.stack([found == place for place in range(1, int(config["outputs"]))]).astype(np.uint8)
+
+
+def _placed(decided: np.ndarray, state: Mapping[str, Any], config: Mapping[str, Any], image: Image) -> np.ndarray:
+    """(z, y, x) of the cropped and turned image, put back into the image's own axes."""
     whole = np.zeros(state["before"], np.uint8)
-    whole[state["box"]] = logits.argmax(axis=0)
+    whole[state["box"]] = decided
     whole = whole.transpose(config["transpose_backward"])
     return np.moveaxis(whole, 0, -1).reshape(image.array.shape[1:])

@@ -14,6 +14,7 @@ import torch
 from nnunetv2.training.nnUNetTrainer.nnUNetTrainer import nnUNetTrainer
 from Utils.clock import MIN_STEPS, Clock, NotFinite, OutOfMemory
 from Utils.curves import append_row
+from Utils.nnunet_presets import PLANNERS, mirrored
 from Utils.training import LOGOUT, save_weights
 
 EPOCHS = 60
@@ -33,10 +34,18 @@ class TimedTrainer(nnUNetTrainer):
         super().__init__(plans, configuration, fold, dataset_json, device)
         self.clock: Clock = Clock(1.0, 10**9)
         self.folder, self.step, self.epoch_s = Path(), 0, 0.0
+        self.classes: list[str] = []
 
     def print_to_log_file(self, *args: Any, also_print_to_console: bool = True, add_timestamp: bool = True) -> None:
         """Into nnU-Net's log file only."""
         super().print_to_log_file(*args, also_print_to_console=False, add_timestamp=add_timestamp)
+
+    def configure_rotation_dummyDA_mirroring_and_inital_patch_size(self) -> Any:
+        """nnU-Net's, without the mirror of left and right where a class tells a side, in training and in prediction."""
+        rotation, dummy, size, axes = super().configure_rotation_dummyDA_mirroring_and_inital_patch_size()
+        allowed = mirrored(axes, self.plans_manager.transpose_forward, self.classes)
+        self.inference_allowed_mirroring_axes = allowed
+        return rotation, dummy, size, allowed
 
     def plot_network_architecture(self) -> None:
         """Needs graphviz, and nobody looks at it."""
@@ -155,12 +164,14 @@ def make_trainer(place: Path, plan: dict[str, Any]) -> TimedTrainer:
     from Utils.nnunet_data import NAME
 
     folder = place / "preprocessed" / NAME
-    plans = json.loads((folder / "nnUNetPlans.json").read_text())
+    plans = json.loads((folder / f"{PLANNERS[plan['planner']][1]}.json").read_text())
     plans["continue_training"] = False
     described = json.loads((folder / "dataset.json").read_text())
     device = torch.device("cuda" if torch.cuda.is_available() and plan["device"] != "cpu" else "cpu")
     torch.manual_seed(int(plan["seed"]))
-    return TimedTrainer(plans, configuration(plan), 0, described, device)
+    trainer = TimedTrainer(plans, configuration(plan), 0, described, device)
+    trainer.classes = [str(name) for name in plan["classes"]]
+    return trainer
 
 
 def export(trainer: TimedTrainer, plan: dict[str, Any], folder: Path) -> None:
@@ -182,6 +193,8 @@ def export(trainer: TimedTrainer, plan: dict[str, Any], folder: Path) -> None:
         "normalization": list(now.normalization_schemes),
         "use_mask": list(now.use_mask_for_norm),
         "intensities": plans.foreground_intensity_properties_per_channel,
+        "regions": bool(trainer.label_manager.has_regions),
+        "overlap": bool(plan["overlap"]),
         "mirror": list(trainer.inference_allowed_mirroring_axes or []),
     }
     (folder / "nnunet.json").write_text(json.dumps(config, indent=1))

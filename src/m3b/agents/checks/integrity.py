@@ -90,7 +90,7 @@ def _overlap(work: Path, locked: Path, task: str) -> int:
 
 
 def _images(record: Record, task: str) -> tuple[str, ...]:
-    return record.images if kinds.of(task).separate_images and not record.channels else (record.key,)
+    return record.images if kinds.separate(record, task) else (record.key,)
 
 
 def save_hashes(locked: Path, hashes: Mapping[str, str], raw: str) -> None:

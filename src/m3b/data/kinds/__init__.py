@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from m3b.data.kinds.base import Item, RecordKind
+from m3b.data.kinds.covariates import covariates as covariates_of
 from m3b.data.kinds.detection import DetectionRecords
 from m3b.data.kinds.diagnosis import DiagnosisRecords
 from m3b.data.kinds.grading import GradingRecords
@@ -18,6 +19,7 @@ from m3b.data.kinds.parts import image as image_of
 from m3b.data.kinds.regression import RegressionRecords
 from m3b.data.kinds.report import ReportRecords
 from m3b.data.kinds.segmentation import SegmentationRecords
+from m3b.data.kinds.survival import SurvivalRecords
 from m3b.data.records import Record, kind
 from m3b.errors import DataError
 from m3b.plugins import Registry
@@ -28,6 +30,15 @@ DEFAULT = DiagnosisRecords.name
 """The task of records and models that say none: early versions knew no other."""
 
 _KINDS: Registry[RecordKind] = Registry("task")
+
+
+SEVERAL, VIEWS = "several", "views"
+"""Key of a record whose paths are no slices, and what it says they are."""
+
+
+def separate(record: Record, task: str) -> bool:
+    """Whether the paths of a record are images of their own, as the views of a study are, and not the slices of a volume."""
+    return (of(task).separate_images or record.views) and not record.channels
 
 
 def add(new: RecordKind) -> None:
@@ -46,6 +57,7 @@ for _kind in (
     ReportRecords(),
     GradingRecords(),
     RegressionRecords(),
+    SurvivalRecords(),
 ):
     add(_kind)
 
@@ -95,14 +107,28 @@ def parse(item: Any, task: str) -> Record:
     fields = mine.parse(item)
     if isinstance(patient, bool) or not isinstance(patient, str | int) or not str(patient):
         raise ValueError(f"patient must be a non-empty text, is {json.dumps(patient)[:40]}")
-    return Record(image=image, patient=str(patient), attributes=attributes_of(item.get("attributes", {})), **fields)
+    if item.get("covariates") and not mine.takes_covariates:
+        raise ValueError(f"has covariates, which a {task} model does not take")
+    several = item.get(SEVERAL)
+    if several is not None and (several != VIEWS or not mine.takes_views or not isinstance(image, tuple)):
+        raise ValueError(f"{SEVERAL} must be {VIEWS!r}, for a list of images of a {task} model that takes views")
+    return Record(
+        image=image,
+        patient=str(patient),
+        attributes=attributes_of(item.get("attributes", {})),
+        covariates=covariates_of(item.get("covariates", {})),
+        views=several is not None,
+        **fields,
+    )
 
 
 def to_json(record: Record, task: str | None = None) -> dict[str, Any]:
     """The record as it stands in an index file of this task, by default the task that its content tells."""
     return {
         "image_path": record.reference,
+        **({SEVERAL: VIEWS} if record.views else {}),
         **of(task or told_by([record])).target(record),
         "patient": record.patient,
+        **({"covariates": dict(record.covariates)} if record.covariates else {}),
         **({"attributes": dict(record.attributes)} if record.attributes else {}),
     }

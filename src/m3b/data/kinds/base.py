@@ -30,6 +30,8 @@ class RecordKind(ABC):
             exactly one of them is.
         beside: what may be given besides.
         ordered: whether the classes are grades, from low to high.
+        takes_views: whether a model of it may be given several views of a study, where `separate_images` does not say so anyway.
+        takes_covariates: whether a model may be given numbers and texts of a case beside its image.
         counts_labels: whether the audit sums up labels and not cases.
     """
 
@@ -44,6 +46,8 @@ class RecordKind(ABC):
     targets: tuple[str, ...] = ()
     beside: tuple[str, ...] = ()
     ordered: bool = False
+    takes_views: bool = False
+    takes_covariates: bool = False
     counts_labels: bool = False
 
     # --- what a record holds -----------------------------------------------------------------------------------------

@@ -24,6 +24,8 @@ class DiagnosisRecords(RecordKind):
         "Nobody can learn from them: leave all copies out.",
     )
     counts_labels = True
+    takes_views = True
+    takes_covariates = True
 
     def properties(self) -> dict[str, Any]:
         return {"labels": NAMES}

@@ -26,6 +26,8 @@ class GradingRecords(RecordKind):
     )
     ordered = True
     counts_labels = True
+    takes_views = True
+    takes_covariates = True
 
     def properties(self) -> dict[str, Any]:
         return {GRADE: {"type": "string", "minLength": 1}}

@@ -80,6 +80,20 @@ def mixed_channels(records: Sequence[Record]) -> str:
     return f"image_path must name the same channels in the same order in all records; found {here}, and {there}"
 
 
+def mixed_views(records: Sequence[Record]) -> str:
+    """Records of views beside a volume's slices or a clip, in words; a single picture is a study of one view."""
+    if not any(record.views for record in records):
+        return ""
+    odd = next(
+        (one for one in records if not one.views and not (isinstance(one.image, str) and not one.channels)), None
+    )
+    return (
+        f"'several' says 'views' in some records; {odd.key[:80]} is several images too and does not say so"
+        if odd
+        else ""
+    )
+
+
 def labels(value: Any) -> tuple[str, ...]:
     """Label names.
 

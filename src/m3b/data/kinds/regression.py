@@ -23,6 +23,8 @@ class RegressionRecords(RecordKind):
     title = "a regression"
     targets = (VALUE,)
     needed = (VALUE,)
+    takes_views = True
+    takes_covariates = True
     taught = (
         "values",
         "Leave them out or find the right value.",

@@ -18,6 +18,7 @@ from m3b.data.spec.numbers import check_numbers
 from m3b.data.spec.readers import Readers
 from m3b.data.spec.sources import Sources
 from m3b.data.spec.states import is_abnormal
+from m3b.data.spec.survivals import check_survival
 from m3b.errors import DataError
 
 
@@ -44,6 +45,8 @@ def check(spec: IndexSpec, root: Path) -> None:
         _both_states(spec.states, sources, cases)
     if spec.value is not None:
         check_numbers(spec.value, sources, cases)
+    if spec.survival is not None:
+        check_survival(spec.survival, sources, cases)
     if spec.patient is not None and not any(sources.texts(spec.patient, case) for case in cases):
         raise DataError(f"patient: none of the {len(cases)} cases has one, e.g. {cases[0].name}.")
     if spec.split.source is not None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from m3b.data import kinds
 from m3b.data.kinds.regression import VALUE
 from m3b.data.records import BoxLabel, Channels, Image, Mask, Record, Report
 from m3b.data.spec.boxes import BoxSource
 from m3b.data.spec.cases import CaseDraft
+from m3b.data.spec.covariates import covariate_of, told_covariates
 from m3b.data.spec.job import Entry, SpecExecution
 from m3b.data.spec.labels import LeaveOut, labels_of
 from m3b.data.spec.masks import MaskSource
@@ -18,6 +20,7 @@ from m3b.data.spec.only import meant
 from m3b.data.spec.prompted import BY_PROMPTS, ORIGIN, mask_for
 from m3b.data.spec.sources import Sources
 from m3b.data.spec.states import OF_NORMAL, UNMARKED, is_abnormal
+from m3b.data.spec.survivals import survival_of
 from m3b.errors import DataError
 
 WORDS = {
@@ -51,7 +54,7 @@ def entries_of(job: SpecExecution, cases: Sequence[CaseDraft]) -> list[Entry]:
         entries.append(Entry(case, record))
     if masks is not None:
         masks.leave_unmatched()
-    job.notes += _converted(spec)
+    job.notes += [*_converted(spec), *told_covariates([entry.record for entry in entries])]
     if boxes is not None:
         _some_boxes(boxes, entries)
         job.notes += [f"{count} boxes left out: {reason}" for reason, count in boxes.notes.items()]
@@ -118,14 +121,21 @@ def _record(job: SpecExecution, case: CaseDraft, masks: MaskSource | None, boxes
     mask = _mask(case, masks, abnormal) if masks is None or made is None else mask_for(masks, case, made)
     marked: tuple[BoxLabel, ...] | None = boxes.boxes_of(case) if boxes is not None else None
     report = _report(spec.report, job.sources, case) if spec.report is not None else None
-    extra: dict[str, object] = {VALUE: number_of(spec.value, job.sources, case)} if spec.value is not None else {}
+    extra: dict[str, Any] = {VALUE: number_of(spec.value, job.sources, case)} if spec.value is not None else {}
     if masks is None and abnormal is not None:
         extra["abnormal"] = abnormal
     if made is not None:
         extra[ORIGIN] = BY_PROMPTS
+    if spec.survival is not None:
+        extra |= survival_of(spec.survival, job.sources, case)
     patient = _patient(job, case)
     attributes = {name: text for name, value in spec.attributes.items() if (text := job.sources.text(value, case))}
-    return Record(_image(job, case), labels, patient, mask, marked, report, extra, attributes)
+    covariates = {name: covariate_of(one, job.sources, case) for name, one in spec.covariates.items()}
+    views = spec.images.several == "views" and len(case.items) > 1 and not kinds.of(spec.task).separate_images
+    image = _image(job, case)
+    if isinstance(image, tuple) and not views and spec.images.several == "views" and kinds.of(spec.task).takes_views:
+        image = image[0]  # a study of one view
+    return Record(image, labels, patient, mask, marked, report, extra, attributes, covariates, views)
 
 
 def _mask(case: CaseDraft, masks: MaskSource | None, abnormal: bool | None) -> Mask | None:

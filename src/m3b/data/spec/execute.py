@@ -139,16 +139,19 @@ def _follow_headers(job: SpecExecution) -> None:
 
 def _tables(spec: IndexSpec) -> list[Any]:
     sources = list(spec.labels.sources) if spec.labels else [spec.value.source] if spec.value else []
+    sources += [spec.survival.time.source] if spec.survival else []
     return [one for one in sources if one.kind == "table"]
 
 
 def slots_needed(spec: IndexSpec) -> list[str]:
     """Every key of the spec that speaks of image files, for the slots that they need."""
     values: list[Any] = [spec.patient, spec.split.source, *spec.together, *spec.attributes.values()]
+    values += [one.source for one in spec.covariates.values()]
     values += [one.source for one in spec.only]
     values += list(spec.labels.sources) if spec.labels else []
     values += [spec.value.source] if spec.value else []
     values += [spec.states.source] if spec.states else []
+    values += [spec.survival.time.source, spec.survival.event] if spec.survival else []
     values += [spec.report.findings, spec.report.impression] if spec.report else []
     values += [through for one in values if (through := getattr(one, "through", None)) is not None]
     keys = [getattr(one, "image", "") or getattr(one, "value", "") for one in values if one is not None]

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from m3b.data import kinds
 from m3b.data.audit_common import told_patients
+from m3b.data.kinds.survival import EVENT
 from m3b.data.spec.accounting import Accounting
 from m3b.data.spec.boxes import BoxSource
 from m3b.data.spec.cases import CaseDraft, build_cases
@@ -28,7 +29,8 @@ from m3b.data.spec.sides import own_side
 from m3b.data.spec.sources import Sources
 from m3b.data.spec.split import Unit, draw, fifths, together
 from m3b.data.spec.states import is_abnormal
-from m3b.data.spec.strata import MARKED
+from m3b.data.spec.strata import CAME, CENSORED, MARKED
+from m3b.data.spec.survivals import survival_of
 from m3b.errors import DataError
 
 MAX_FILES, MAX_HEADERS = 20_000, 2_000
@@ -136,6 +138,8 @@ def _target(
         return boxes.classes_of(case) or (HEALTHY,), None
     if spec.value is not None:
         return (), number_of(spec.value, sources, case)
+    if spec.survival is not None:
+        return (CAME if survival_of(spec.survival, sources, case)[EVENT] else CENSORED,), None
     if spec.report is not None:
         if not any(
             sources.text(one, case) for one in (spec.report.findings, spec.report.impression) if one is not None
@@ -163,7 +167,8 @@ def _sides(spec: IndexSpec, found: Sequence[Expected]) -> list[str]:
 def _part(spec: IndexSpec, word: str, cases: Sequence[Expected]) -> str:
     """`training 42 (normal 21, sick 21; 30 patients)`."""
     counts = Counter(name for one in cases for name in one.classes)
-    order = (
+    followed = [CAME, CENSORED] if spec.survival is not None else []
+    order = followed or (
         [*spec.classes, MARKED, HEALTHY] if "labels" in kinds.of(spec.task).targets or spec.boxes else [MARKED, HEALTHY]
     )
     shown = [f"{name} {counts[name]:,}" for name in order if counts[name] or name in spec.classes][:MAX_CLASSES]

@@ -26,16 +26,16 @@ from m3b.data.spec.value_sources import Files, FromList, FromMember, FromPath, F
 from m3b.data.survey.relations import Rule
 
 __all__ = [
-    "VERSION", "Boxes", "Channel", "Files", "FromList", "FromMember", "FromPath", "FromTable", "FromTag", "Images",
-    "IndexSpec", "Labels", "LeftOut", "Masks", "Number", "Only", "SpecPart", "SplitRule", "States", "TARGETS", "Task", "Text",
-    "Value",
+    "VERSION", "Boxes", "Channel", "Covariate", "Files", "FromList", "FromMember", "FromPath", "FromTable", "FromTag", "Images",
+    "IndexSpec", "Labels", "LeftOut", "Masks", "Number", "Only", "SpecPart", "SplitRule", "States", "TARGETS", "Task", "TimeToEvent",
+    "Text", "Value",
 ]  # fmt: skip
 
 VERSION = 1
-TARGETS = ("labels", "masks", "boxes", "states", "report", "value")
+TARGETS = ("labels", "masks", "boxes", "states", "report", "value", "survival")
 """The parts of a spec that may be what is to be learnt."""
 
-Task = Literal["diagnosis", "segmentation", "detection", "report", "grading", "regression"]
+Task = Literal["diagnosis", "segmentation", "detection", "report", "grading", "regression", "survival"]
 
 
 class Channel(SpecPart):
@@ -60,7 +60,7 @@ class Images(SpecPart):
     Args:
         case: key; files with the same one are one case.
         several: what a case's files are: `one` (no second), `slices` of a volume in natural order, or `views` of a study
-            (reports alone).
+            (not where marks are learnt).
         unit: `file`, or `folder` where a case is a folder of slices or of one DICOM series.
         frames: of clips (videos, GIF, DICOM files of several frames): how many evenly spaced frames are the case; 1 is the
             middle one, as a picture, more are read as the slices of a volume. 0: the files are no clips.
@@ -229,6 +229,33 @@ class Number(SpecPart):
         return f"{self.name} ({self.unit})" if self.unit else self.name
 
 
+class TimeToEvent(SpecPart):
+    """How long a case was followed, and whether the event came.
+
+    Args:
+        time: to the event, or to the last that is known; named after what it is to (`overall survival`).
+        occurred, censored: texts of `event` that say that it came, and that it had not come until then. Other texts leave a case out.
+    """
+
+    time: Number
+    event: Value
+    occurred: tuple[str, ...] = Field(min_length=1)
+    censored: tuple[str, ...] = ()
+
+
+class Covariate(SpecPart):
+    """What a model is given of a case beside its image.
+
+    Args:
+        kind: `number` (cells that hold none count as not known), or `category`, whose texts are taken as they stand.
+        codes: numbers that stand for "not known" (-1, 999).
+    """
+
+    source: Value
+    kind: Literal["number", "category"] = "number"
+    codes: tuple[float, ...] = ()
+
+
 class SplitRule(SpecPart):
     """Which cases are for testing.
 
@@ -270,6 +297,7 @@ class IndexSpec(SpecPart):
         only: which cases are meant, where the images hold others too (one view of several); all of these must say so.
         together: further keys that the split must not divide: copies of one picture, slices of one stack.
         attributes: what figures are told apart by at the end (sex, age, site), and training is not shown.
+        covariates: what a model is given beside the image (age, sex, a laboratory value), by name.
         copies: whether of images with the same pixels one alone is kept.
         left_out: files of the folder that the index does not use, with the reason.
     """
@@ -283,10 +311,12 @@ class IndexSpec(SpecPart):
     states: States | None = None
     report: Text | None = None
     value: Number | None = None
+    survival: TimeToEvent | None = None
     patient: Value | None = None
     only: tuple[Only, ...] = ()
     together: tuple[Value, ...] = ()
     attributes: dict[str, Value] = Field(default_factory=dict)
+    covariates: dict[str, Covariate] = Field(default={})
     copies: bool = True
     split: SplitRule = SplitRule()
     left_out: tuple[LeftOut, ...] = ()
@@ -300,12 +330,14 @@ class IndexSpec(SpecPart):
         targets = [name for name in given if name not in beside]
         if len(targets) != 1 or targets[0] not in allowed:
             raise ValueError(f"task {self.task} needs one of {', '.join(allowed)}; given: {', '.join(given) or 'none'}")
-        if self.images.frames and not {"labels", "value"} & set(kind.targets):
+        if self.images.frames and not {"labels", "value", "survival"} & set(kind.targets):
             raise ValueError(
                 f"images.frames: a {self.task} target belongs to one picture and not to a clip; write the frames that were marked as "
                 "pictures, in a folder a clip"
             )
-        if self.images.several == "views" and not kind.separate_images:
+        if self.covariates and not kind.takes_covariates:
+            raise ValueError(f"covariates: a {self.task} model is given images alone; leave them out")
+        if self.images.several == "views" and not (kind.separate_images or kind.takes_views):
             raise ValueError(
                 f"images.several = views: a {self.task} model takes one view a case, and would read them as the slices of a "
                 "volume; make each view a case of its own, and keep those of one study on one side with `patient` or `together`"
@@ -315,8 +347,8 @@ class IndexSpec(SpecPart):
     @property
     def classes(self) -> tuple[str, ...]:
         """The class names in the order of a model's outputs, or what is measured; empty for reports without labels."""
-        if self.value is not None:
-            return (self.value.title,)
+        if self.value is not None or self.survival is not None:
+            return ((self.value or self.survival.time).title,)  # type: ignore[union-attr]
         target = self.labels or self.masks or self.boxes
         if target is None:
             return (self.states.name,) if self.states is not None else ()

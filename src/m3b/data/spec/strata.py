@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
+from m3b.data.kinds.survival import EVENT
 from m3b.data.mask_probe import value_counts
 from m3b.data.reading import read_mask, shared
 from m3b.data.records import Record
@@ -16,7 +17,7 @@ MAX_OPENED = {2: 5000, 3: 200}
 """Masks of pictures and of volumes that are opened at most, by their axes; of larger sets having one is what counts. A
 number and no time, so that a spec is executed to the same split everywhere."""
 THREADS = 4
-MARKED = "marked"
+MARKED, CAME, CENSORED = "marked", "event", "censored"
 
 
 def marked_in(job: SpecExecution, records: Sequence[Record]) -> list[tuple[str, ...]]:
@@ -31,6 +32,8 @@ def marked_in(job: SpecExecution, records: Sequence[Record]) -> list[tuple[str, 
 
 def classes_in(record: Record) -> tuple[str, ...]:
     """What a record names without opening anything."""
+    if EVENT in record.extra:
+        return (CAME if record.extra[EVENT] else CENSORED,)
     if "abnormal" in record.extra:
         return ("abnormal" if record.extra["abnormal"] else "normal",)
     if record.boxes is not None:

@@ -38,6 +38,10 @@ REPORTS = frozenset(
         "opinion",
     ]
 )
+TIMES = frozenset({"time", "survival", "os", "pfs", "dfs", "rfs", "efs", "followup", "follow", "duration"})
+EVENTS = frozenset(
+    {"event", "status", "death", "dead", "deceased", "died", "censored", "relapse", "recurrence", "progression"}
+)
 SEVERAL = 4
 """From so many text or XML files on they are cases, not notes."""
 TEXTS = 20
@@ -45,7 +49,7 @@ TEXTS = 20
 
 
 def shown(offer: CardOffer) -> frozenset[str]:
-    """What a task may need, and the data shows: `masks`, `boxes`, `texts`."""
+    """What a task may need, and the data shows: `masks`, `boxes`, `texts`, `times` to an event."""
     beside = {
         ending
         for ending in ANNOTATIONS
@@ -54,7 +58,7 @@ def shown(offer: CardOffer) -> frozenset[str]:
     files = offer.files
     boxes = bool(beside) or any(_has_boxes(one) for one in files if isinstance(one, TableSummary | DocumentSummary))
     texts = bool(beside) or any(_is_report(one) for one in _columns(offer)) or _names_reports(offer)
-    found = {"masks": _has_masks(offer), "boxes": boxes, "texts": texts}
+    found = {"masks": _has_masks(offer), "boxes": boxes, "texts": texts, "times": _has_times(offer)}
     return frozenset(name for name, there in found.items() if there)
 
 
@@ -115,6 +119,12 @@ def _columns(offer: CardOffer) -> Iterator[ColumnSummary]:
             yield from one.columns
         elif isinstance(one, DocumentSummary):
             yield from one.fields
+
+
+def _has_times(offer: CardOffer) -> bool:
+    """Whether columns are called like a time to an event, and like whether it came."""
+    called = [set(bare_words(_own(column))) for column in _columns(offer)]
+    return any(one & TIMES for one in called) and any(one & EVENTS for one in called)
 
 
 def _has_boxes(one: TableSummary | DocumentSummary) -> bool:

@@ -137,8 +137,9 @@ def _fits(brief: SelectionBrief, card: CardOffer) -> bool:
 
     Data that came without words may be in common with any request for a model on images, if there is no other.
     """
-    request, own = brief.request, spoken(card)
-    if task_for(brief, card) is None or beyond(request, own):
+    request, own, task = brief.request, spoken(card), task_for(brief, card)
+    told = task is not None and "times" in task.needs and "times" in shown(card)
+    if task is None or (beyond(request, own) and not told):
         return False
     for kinds in (anatomy, modality):
         asked, there = kinds(request), _told(kinds, card)

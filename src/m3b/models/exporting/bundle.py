@@ -39,6 +39,9 @@ def to_bundle(source: Path, made: Path, images: Sequence[Any], scratch: Path) ->
     shutil.copy(resources_dir() / "exports" / "bridge.py", made / "scripts" / "bridge.py")
     (made / "scripts" / "__init__.py").write_text('"""Code of the bundle."""\n', encoding="utf-8")
     facts = state["facts"]
+    if beside := facts.get("beside"):
+        what = f"a MONAI bundle takes an image alone, and this model is given {', '.join(beside)} too"
+        raise ModelError(f"{what}; export it to ONNX")
     write_json(made / "configs" / "inference.json", inference(state["simple"]))
     write_json(made / "configs" / "metadata.json", metadata(facts, state, _summary(source)))
     out = scratch / "answers" / "predictions.json"

@@ -12,9 +12,12 @@ from m3b.data.spec.proposals.anomalies import propose_states
 from m3b.data.spec.proposals.ask import Ask, Proposal
 from m3b.data.spec.proposals.attributes import without_taught
 from m3b.data.spec.proposals.boxes import propose_boxes
+from m3b.data.spec.proposals.covariates import sound, without_covariates
 from m3b.data.spec.proposals.labels import propose_labels
 from m3b.data.spec.proposals.masks import propose_masks
 from m3b.data.spec.proposals.reports import propose_reports
+from m3b.data.spec.proposals.study_views import told_together
+from m3b.data.spec.proposals.survivals import propose_survival
 from m3b.data.spec.proposals.values import propose_values
 from m3b.data.spec.proposals.views import of_views
 from m3b.data.survey.relations import Survey
@@ -23,7 +26,7 @@ __all__ = ["ENOUGH", "MARGIN", "Ask", "Proposal", "propose", "rival", "sufficien
 
 PROPOSERS: dict[str, Callable[[Survey, Ask], Iterator[Proposal]]] = {
     "labels": propose_labels, "masks": propose_masks, "boxes": propose_boxes, "report": propose_reports,
-    "states": propose_states, "value": propose_values,
+    "states": propose_states, "value": propose_values, "survival": propose_survival,
 }  # fmt: skip
 """What proposes readings, by what is to be learnt."""
 
@@ -36,9 +39,11 @@ MARGIN = 0.05
 def propose(survey: Survey, ask: Ask, most: int = 5) -> list[Proposal]:
     """Readings in order of their scores, the best first; the same targets twice are said once."""
     found: list[Proposal] = []
+    ask = told_together(without_covariates(survey, ask))
     for target in kinds.of(ask.task).targets:
         if target in PROPOSERS and (target, ask.boxes) not in (("masks", True), ("boxes", False), ("states", True)):
-            found += [replace(one, spec=without_taught(one.spec)) for one in PROPOSERS[target](survey, ask)]
+            made = (replace(one, spec=without_taught(one.spec)) for one in PROPOSERS[target](survey, ask))
+            found += [sound(ask, one) for one in made]
     found = of_views(survey, ask, found)
     found.sort(key=lambda one: (-round(one.score, 3), one.title))
     unique: dict[str, Proposal] = {}
@@ -91,7 +96,7 @@ def sufficient(proposals: Sequence[Proposal]) -> str:
         if best.settles and other.unclear:
             continue
         if other.score >= best.score - MARGIN and _says_else(best, other):
-            if best.spec.value is not None:
+            if best.spec.value is not None or best.spec.survival is not None:
                 return f"Two readings are borne out nearly as well: {best.title}, and {other.title}. Name the column that is meant."
             return (
                 f"Two readings are borne out nearly as well: {best.title} (classes {_classes(best)}), and {other.title} "
@@ -130,6 +135,8 @@ def _says_else(best: Proposal, other: Proposal) -> bool:
     count may be the same classes."""
     if best.spec.value is not None and other.spec.value is not None:
         return best.spec.value.name != other.spec.value.name
+    if best.spec.survival is not None and other.spec.survival is not None:
+        return best.spec.survival != other.spec.survival
     mine, its = best.spec.labels, other.spec.labels
     if "labels" not in kinds.of(best.spec.task).targets or mine is None or its is None:
         return False

@@ -21,6 +21,8 @@ class Ask:
         classes: the classes that were chosen before; empty leaves them to the data.
         notes: what the data card and notes in the folder say; weaker than the request.
         boxes: whether the request asks for boxes; None leaves it open.
+        beside: clauses that say what a model shall be given beside the image, as folded words (`proposals.covariates`).
+        studies: whether the views of a study are to be answered together (`proposals.study_views`).
         label_column: the column that a person has named as that of the labels.
     """
 
@@ -30,6 +32,8 @@ class Ask:
     notes: str = ""
     boxes: bool | None = None
     label_column: str = ""
+    beside: tuple[str, ...] = ()
+    studies: bool = False
 
     @property
     def words(self) -> frozenset[str]:

@@ -64,6 +64,7 @@ def without_taught(spec: IndexSpec) -> IndexSpec:
     taught: list[Value | None] = [spec.patient, spec.split.source]
     taught += spec.labels.sources if spec.labels else []
     taught += [spec.value.source] if spec.value else []
+    taught += [spec.survival.time.source, spec.survival.event] if spec.survival else []
     kept = {name: value for name, value in spec.attributes.items() if value not in taught}
     return spec if len(kept) == len(spec.attributes) else spec.model_copy(update={"attributes": kept})
 

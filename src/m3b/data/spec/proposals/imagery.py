@@ -113,6 +113,8 @@ def told_clips(one: ImageSet) -> str:
 
 def views_of(one: ImageSet) -> str:
     """What to say of images whose names tell views of one study: frontal and lateral, both eyes; empty where none do."""
+    if one.images.several == "views":
+        return f"{one.count:,} studies of several views, each seen by the same network and answered once"
     for part in one.single.parts if one.single is not None else ():
         values = [value.text for value in part.values]
         if 2 <= len(values) <= 6 and all(set(words(text)) and set(words(text)) <= VIEWS for text in values):
@@ -123,7 +125,7 @@ def views_of(one: ImageSet) -> str:
 def other_views(survey: Survey, one: ImageSet, asked: frozenset[str]) -> str:
     """What a person should say where the same cases lie in another group under the name of another view."""
     mine = set(words(one.groups[0].template))
-    if one.single is None or mine & VIEWS & asked:
+    if one.single is None or mine & VIEWS & asked or one.images.several == "views":
         return ""
     for pair in survey.pairings:
         if pair.role == "image" and pair.kind == "one_to_one" and one.id in (pair.left, pair.right):

@@ -11,6 +11,7 @@ from m3b.data.spec.proposals.ask import Ask, Proposal
 from m3b.data.spec.proposals.attributes import attributes
 from m3b.data.spec.proposals.channels import of_cases, with_channels
 from m3b.data.spec.proposals.classes import Classes, classes_for
+from m3b.data.spec.proposals.covariates import asked_covariates
 from m3b.data.spec.proposals.flags import told_uncertain
 from m3b.data.spec.proposals.glossary import glosses, legend_of_labels, told_names
 from m3b.data.spec.proposals.imagery import ImageSet, framed, image_sets, other_views, told_clips, views_of
@@ -20,6 +21,7 @@ from m3b.data.spec.proposals.language import initialled, listed, named, negative
 from m3b.data.spec.proposals.matching import Said
 from m3b.data.spec.proposals.numbering import few
 from m3b.data.spec.proposals.order import in_order
+from m3b.data.spec.proposals.study_views import asked_studies
 from m3b.data.spec.proposals.surroundings import around, leave_out, with_patient
 from m3b.data.spec.proposals.vocabulary import SEQUENCES
 from m3b.data.survey.relations import Survey
@@ -30,7 +32,8 @@ NONE = "none of these"
 
 def propose_labels(survey: Survey, ask: Ask) -> Iterator[Proposal]:
     """Every reading with class labels."""
-    sets = image_sets(survey, ask.stacks)[:12]
+    known = image_sets(survey, ask.stacks)[:12]
+    sets = asked_studies(survey, known, ask)
     everything = max((one.count for one in sets), default=1)
     single = {one.id: one for one in sets if one.single is not None and one.member is None}
     graded = kinds.of(ask.task).ordered
@@ -59,6 +62,7 @@ def propose_labels(survey: Survey, ask: Ask) -> Iterator[Proposal]:
                 ),
                 patient=surroundings.patient,
                 attributes=attributes(survey, images),
+                covariates=asked_covariates(survey, images, ask),
                 together=(*surroundings.together, *source.together),
                 split=source.split or surroundings.split,
                 left_out=leave_out(survey, used, {}),

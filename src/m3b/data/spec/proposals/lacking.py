@@ -32,6 +32,7 @@ WANTED = {
     "masks": "a mask for each image, named like it, in a folder of its own",
     "boxes": "boxes as COCO, YOLO, VOC or a table",
     "value": "a table with a column that names the images and one with their numbers",
+    "survival": "a table with a column that names the images, one with times and one that says whether the event came",
     "report": "a text for each image, in a table or in files named like the images",
 }
 """Target of a task -> what of it a person can add."""

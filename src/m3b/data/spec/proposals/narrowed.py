@@ -151,6 +151,8 @@ def _of_labels(spec: IndexSpec, given: Given) -> bool:
         sources = [spec.value.source]
     elif spec.states is not None and spec.masks is None:
         sources = [spec.states.source]
+    elif spec.survival is not None:
+        sources = [spec.survival.time.source]
     elif spec.report is not None:
         sources = [one for one in (spec.report.findings, spec.report.impression) if one is not None]
     else:

@@ -7,7 +7,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import takewhile
 
+from m3b.data import kinds
 from m3b.data.spec.model import Files
+from m3b.data.spec.proposals.ask import Ask
 from m3b.data.spec.proposals.imagery import ImageSet
 from m3b.data.spec.proposals.language import words
 from m3b.data.spec.proposals.vocabulary import VIEWS
@@ -16,6 +18,11 @@ from m3b.data.survey.relations import Survey
 
 MOST = 6
 """Views of a study."""
+TOGETHER = (
+    r"\b(?:both|all|several|multiple|the two|two|three|four)(?: \w+)? (?:views|projections)\b|\bmulti-?view\b|\bfrontal and lateral\b|"
+    r"\b(?:cc and mlo|ap and lateral|pa and lateral)\b|\bviews? of (?:a|the|each|one) (?:study|exam|patient)\b"
+)
+"""Words of a request that want the views of a study seen together."""
 _SLOT = re.compile(r"\(\?P<(\w+)>")
 _BARE = re.compile(r"\w+")
 _LETTERS_FIRST, _LETTERS_LAST = re.compile(r"^[A-Za-z]+"), re.compile(r"[A-Za-z]+$")
@@ -31,6 +38,22 @@ def study_views(survey: Survey, sets: Sequence[ImageSet], asked: frozenset[str])
         made = _within(one) if one.single is not None else _beside(survey, one)
         if made is not None and not made[1] & asked:
             yield made[0]
+
+
+def told_together(ask: Ask) -> Ask:
+    """The ask without the words that want the views of a study answered together, which are none of the classes; `studies` has it."""
+    if not kinds.of(ask.task).takes_views or not re.search(TOGETHER, ask.request, re.IGNORECASE):
+        return ask
+    at_end = rf",?\s*\b(?:from|using|with|in|on|of)\s+(?:the\s+)?(?:{TOGETHER})(?=\s*(?:[.,;]|$))"
+    return replace(ask, request=re.sub(rf"{at_end}|{TOGETHER}", "", ask.request, flags=re.IGNORECASE), studies=True)
+
+
+def asked_studies(survey: Survey, sets: Sequence[ImageSet], ask: Ask) -> list[ImageSet]:
+    """The sets as a request wants them: where it asks for the views of a study together, the studies in place of what takes each view
+    for a case of its own."""
+    found = list(study_views(survey, sets, frozenset())) if ask.studies else []
+    taken = {group.id for one in found for group in one.groups}
+    return [*found, *(one for one in sets if not taken & {group.id for group in one.groups})]
 
 
 def _within(one: ImageSet) -> tuple[ImageSet, frozenset[str]] | None:

@@ -9,9 +9,11 @@ from m3b.data.spec.model import IndexSpec, Number
 from m3b.data.spec.proposals.ask import Ask, Proposal
 from m3b.data.spec.proposals.attributes import attributes
 from m3b.data.spec.proposals.channels import of_cases, with_channels
+from m3b.data.spec.proposals.covariates import asked_covariates
 from m3b.data.spec.proposals.imagery import ImageSet, framed, image_sets, other_views, told_clips, views_of
 from m3b.data.spec.proposals.language import initialled, plain, telling, words
 from m3b.data.spec.proposals.parted import Tables, joined_tables
+from m3b.data.spec.proposals.study_views import asked_studies
 from m3b.data.spec.proposals.surroundings import around, leave_out, with_patient
 from m3b.data.survey.relations import Survey
 from m3b.data.survey.table_facts import Column
@@ -52,7 +54,8 @@ def unit_asked(request: str) -> str:
 
 def propose_values(survey: Survey, ask: Ask) -> Iterator[Proposal]:
     """Every reading with a number a case."""
-    sets = image_sets(survey, ask.stacks)[:8]
+    known = image_sets(survey, ask.stacks)[:8]
+    sets = asked_studies(survey, known, ask)
     everything = max((one.count for one in sets), default=1)
     single = {one.id: one for one in sets if one.single is not None and one.member is None}
     for bare in sets:
@@ -110,7 +113,7 @@ def _reading(survey: Survey, ask: Ask, images: ImageSet, tables: Tables, column:
                     unit=unit or unit_asked(ask.request), codes=codes)  # fmt: skip
     spec = IndexSpec(
         task="regression", images=images.images, value=number, patient=own.patient, split=split,
-        attributes=attributes(survey, images),
+        attributes=attributes(survey, images), covariates=asked_covariates(survey, images, ask),
         together=(*own.together, *tables.together(survey, images)),
         left_out=leave_out(survey, {group.id for group in images.groups}, {}),
     )  # fmt: skip

@@ -1,0 +1,60 @@
+"""Covariates of index records: numbers and texts of a case that a model is given beside its image."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from typing import Any, Final
+
+from m3b.data.records import Covariate, Record
+
+COVARIATES: Final = {"type": "object", "additionalProperties": {"type": ["string", "number", "null"]}}
+RESERVED: Final = "image"
+"""What names the image beside them, where a delivered model is asked."""
+MAX_TEXT: Final = 100
+"""Characters of a value: it names a group, and is no place for texts."""
+
+
+def covariates(value: Any) -> dict[str, Covariate]:
+    """The covariates of a record: name -> number, short text, or None where it is not known.
+
+    Raises:
+        ValueError: no such object, a number that is not finite, or a covariate that is called `image`.
+    """
+    if not isinstance(value, dict) or not all(_plain(one) for one in value.values()):
+        raise ValueError(
+            f'covariates must look like {{"age": 61, "sex": "F", "crp": null}}, is {json.dumps(value)[:80]}'
+        )
+    if RESERVED in value or not all(name and "=" not in name for name in value):
+        raise ValueError(f"covariates must have names without '=', other than {RESERVED!r}; found {', '.join(value)}")
+    return {name: float(one) if isinstance(one, int | float) else one for name, one in value.items()}
+
+
+def _plain(value: Any) -> bool:
+    if value is None or (isinstance(value, str) and 0 < len(value) <= MAX_TEXT):
+        return True
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def mixed_covariates(records: Sequence[Record]) -> str:
+    """Why the covariates of these records do not go together, in words; empty where they do."""
+    first = next(iter(records), None)
+    if first is None:
+        return ""
+    odd = next((record for record in records if set(record.covariates) != set(first.covariates)), None)
+    if odd is not None:
+        here, there = (", ".join(one.covariates) or "none" for one in (first, odd))
+        return f"covariates must have the same names in all records, null where one is not known; found {here}, and {there}"
+    for name in first.covariates:
+        values = [record.covariates[name] for record in records]
+        if any(isinstance(one, str) for one in values) and any(isinstance(one, float) for one in values):
+            return (
+                f"the covariate {name!r} is a number in some records and a text in others; use one of them throughout"
+            )
+    return ""
+
+
+def numeric(name: str, records: Sequence[Record]) -> bool:
+    """Whether a covariate of these records is a number; one that nobody knows is none."""
+    return any(isinstance(record.covariates.get(name), float) for record in records)

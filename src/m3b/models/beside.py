@@ -1,0 +1,57 @@
+"""What a delivered model is given beside an image: a case taken apart, and looked at before anything is run."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from m3b.data.kinds.covariates import RESERVED
+from m3b.data.records import Covariate
+from m3b.errors import ModelError
+
+
+def parted_case(
+    case: Any, rules: Sequence[Mapping[str, Any]], number: int = 1, *, strict: bool = True
+) -> tuple[Any, dict[str, Covariate]]:
+    """The image of a case, and its covariates; a case of a model that is given none is its image.
+
+    Args:
+        rules: `Model.covariates`.
+        number: of the case, for messages.
+        strict: whether a case that is not whole is an error here; otherwise predict.py says of it what is wrong.
+
+    Raises:
+        ModelError: it lacks a covariate, has one that the model does not know, or a value that it cannot be.
+    """
+    if not rules:
+        return case, {}
+    whole = isinstance(case, Mapping) and RESERVED in case
+    image, given = (case[RESERVED], {k: v for k, v in case.items() if k != RESERVED}) if whole else (case, {})
+    faults = [fault for rule in rules if (fault := _fault(rule, given))]
+    names = [str(rule["name"]) for rule in rules]
+    faults += [f"the model is not given {name}" for name in given if name not in names]
+    if faults and strict:
+        raise ModelError(f"case {number}: {'; '.join(faults)}. A case is {sample(rules)}, None where one is not known")
+    return image, {str(name): value for name, value in given.items()}
+
+
+def _fault(rule: Mapping[str, Any], given: Mapping[str, Any]) -> str:
+    name = rule["name"]
+    if name not in given:
+        return f"it has no {name}"
+    value = given[name]
+    if value is None:
+        return ""
+    if rule["kind"] == "number":
+        fine = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+        return "" if fine else f"its {name} must be a number, it is {value!r}"
+    return (
+        "" if value in rule["values"] else f"its {name} is {value!r}, and the model knows {', '.join(rule['values'])}"
+    )
+
+
+def sample(rules: Sequence[Mapping[str, Any]]) -> str:
+    """What a case looks like."""
+    shown = {str(rule["name"]): rule["values"][0] if rule["kind"] == "category" else rule["centre"] for rule in rules}
+    return "{'image': path, " + ", ".join(f"{name!r}: {value!r}" for name, value in shown.items()) + "}"

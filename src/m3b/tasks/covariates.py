@@ -1,0 +1,189 @@
+"""The best answer that the covariates alone give, without the image: what a model that is given both has to be better than.
+
+A logistic (of numbers: linear) regression with a ridge, fitted on the training cases.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from m3b.data.index import Index
+from m3b.data.kinds.covariates import numeric
+from m3b.data.records import Record
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
+
+KEY = "covariates"
+"""Of a blind answer: the rows that the covariates alone give."""
+RIDGE = 1.0
+REACH = 5.0
+"""Deviations that a number is cut to."""
+
+
+def design(training: Sequence[Record], records: Sequence[Record]) -> tuple[Floats, Floats]:
+    """(N, D) and (M, D): numbers in deviations from the training median and their squares, categories, what is not known."""
+    columns: list[tuple[Floats, Floats]] = []
+    for name in training[0].covariates:
+        pair = ([record.covariates.get(name) for record in part] for part in (training, records))
+        columns += _of_numbers(*pair) if numeric(name, training) else _of_texts(*pair)
+    ones = np.ones(len(training)), np.ones(len(records))
+    both = [ones, *columns]
+    return np.stack([one for one, _ in both], axis=1), np.stack([other for _, other in both], axis=1)
+
+
+def _of_numbers(training: Sequence[Any], records: Sequence[Any]) -> list[tuple[Floats, Floats]]:
+    known = np.array([value for value in training if value is not None], dtype=np.float64)
+    low, centre, high = np.percentile(known, (25, 50, 75))
+    scale = float(high - low) / 1.349 or float(known.std()) or 1.0
+
+    def placed(values: Sequence[Any]) -> Floats:
+        found = np.array([centre if value is None else float(value) for value in values])
+        cut: Floats = np.clip((found - centre) / scale, -REACH, REACH)
+        return cut
+
+    one, other = placed(training), placed(records)
+    unknown = tuple(np.array([value is None for value in part], dtype=np.float64) for part in (training, records))
+    return [(one, other), (np.square(one) - 1, np.square(other) - 1), (unknown[0], unknown[1])]
+
+
+def _of_texts(training: Sequence[Any], records: Sequence[Any]) -> list[tuple[Floats, Floats]]:
+    values = sorted({str(value) for value in training if value is not None})
+    pairs = []
+    for wanted in (None, *values):
+        one, other = (
+            np.array([(value if value is None else str(value)) == wanted for value in part], dtype=np.float64)
+            for part in (training, records)
+        )
+        pairs.append((one, other))
+    return pairs
+
+
+def classified(training: Sequence[Record], records: Sequence[Record], index: Index) -> list[dict[str, Any]] | None:
+    """What the covariates alone say of each record: `probabilities` of the classes, and `decided` ones; None without covariates.
+
+    Of several labels a case each is decided by the cut that is best on the training cases; of grades the middle one is taken.
+    """
+    if not index.covariates or not training or not records:
+        return None
+    inputs, asked = design(training, records)
+    truth = np.array([[name in record.labels for name in index.classes] for record in training], dtype=np.float64)
+    if index.multi_label:
+        weights = np.stack([_logistic(inputs, column) for column in truth.T], axis=1)
+        own, found = _sigmoid(inputs @ weights), _sigmoid(asked @ weights)
+        cuts = [_best_cut(own[:, k], truth[:, k] > 0.5) for k in range(len(index.classes))]
+        chosen = [[name for name, p, cut in zip(index.classes, row, cuts, strict=True) if p >= cut] for row in found]
+    else:
+        found = _softmax(asked @ _multinomial(inputs, truth))
+        graded = index.task == "grading"
+        places = (found.cumsum(axis=1) < 0.5 - 1e-9).sum(axis=1) if graded else found.argmax(axis=1)
+        chosen = [[index.classes[min(int(place), len(index.classes) - 1)]] for place in places]
+    names = index.classes
+    return [
+        {"probabilities": dict(zip(names, map(float, row), strict=True)), "decided": decided}
+        for row, decided in zip(found, chosen, strict=True)
+    ]
+
+
+def estimated(
+    training: Sequence[Record], records: Sequence[Record], index: Index, value: Callable[[Record], float]
+) -> list[float] | None:
+    """The number that the covariates alone give for each record; None without covariates."""
+    if not index.covariates or not training or not records:
+        return None
+    inputs, asked = design(training, records)
+    true = np.array([value(record) for record in training])
+    middle = float(np.median(true))
+    ridge = RIDGE * np.eye(inputs.shape[1])
+    ridge[0, 0] = 0.0
+    weights = np.linalg.solve(inputs.T @ inputs + ridge + 1e-9 * np.eye(len(ridge)), inputs.T @ (true - middle))
+    return [float(one) for one in np.clip(asked @ weights + middle, true.min(), true.max())]
+
+
+def blind_rows(rows: Sequence[Mapping[str, Any]], trivial: Any) -> list[dict[str, Any]]:
+    """Measured cases as the covariates alone answer them; empty where `trivial` has no such answers."""
+    said = trivial.get(KEY) if isinstance(trivial, Mapping) else None
+    return [{**row, **one} for row, one in zip(rows, said, strict=True)] if said else []
+
+
+def _sigmoid(values: Floats) -> Floats:
+    return 1 / (1 + np.exp(-np.clip(values, -60, 60)))
+
+
+def _softmax(values: Floats) -> Floats:
+    powers = np.exp(values - values.max(axis=1, keepdims=True))
+    found: Floats = powers / powers.sum(axis=1, keepdims=True)
+    return found
+
+
+def _logistic(inputs: Floats, truth: Floats) -> Floats:
+    """(D,) weights of the class by Newton's method; the first column is the constant, which the ridge leaves alone."""
+    weights = np.zeros(inputs.shape[1])
+    ridge = np.full(inputs.shape[1], RIDGE)
+    ridge[0] = 1e-3
+    for _ in range(50):
+        p = _sigmoid(inputs @ weights)
+        gradient = inputs.T @ (p - truth) + ridge * weights
+        step = np.linalg.solve((inputs * (p * (1 - p))[:, None]).T @ inputs + np.diag(ridge), gradient)
+        weights = weights - step * min(1.0, 3.0 / max(float(np.abs(step).max()), 1e-12))
+        if float(np.abs(step).max()) < 1e-8:
+            break
+    return weights
+
+
+def _multinomial(inputs: Floats, truth: Floats) -> Floats:
+    """(D, K) weights of exclusive classes."""
+    from scipy.optimize import minimize
+
+    shape = inputs.shape[1], truth.shape[1]
+    ridge = np.full(shape, RIDGE)
+    ridge[0] = 1e-3
+
+    def loss(flat: Floats) -> tuple[float, Floats]:
+        weights = flat.reshape(shape)
+        p = _softmax(inputs @ weights)
+        value = -float((truth * np.log(np.maximum(p, 1e-300))).sum()) + 0.5 * float((ridge * np.square(weights)).sum())
+        return value, (inputs.T @ (p - truth) + ridge * weights).ravel()
+
+    found: Floats = minimize(loss, np.zeros(shape).ravel(), jac=True, method="L-BFGS-B").x
+    return found.reshape(shape)
+
+
+def _best_cut(score: Floats, truth: NDArray[np.bool_]) -> float:
+    """The cut with the best F1."""
+    cuts = np.unique(score)[:: max(1, len(np.unique(score)) // 200)]
+    return float(
+        max(cuts, key=lambda cut: 2 * (truth & (score >= cut)).sum() / max(truth.sum() + (score >= cut).sum(), 1))
+    )
+
+
+def hazarded(
+    training: Sequence[Record], records: Sequence[Record], index: Index, time: Floats, event: NDArray[np.bool_]
+) -> list[float] | None:
+    """The log hazard that the covariates alone give for each record (Cox's model with a ridge); None without covariates."""
+    if not index.covariates or not training or not records:
+        return None
+    inputs, asked = (part[:, 1:] for part in design(training, records))
+    order = np.argsort(-time, kind="stable")
+    sorted_time, sorted_event, values = time[order], event[order], inputs[order] - inputs.mean(axis=0)
+    last = (
+        np.searchsorted(-sorted_time, -sorted_time, side="right") - 1
+    )  # the risk set of a time holds its ties (Breslow)
+    weights = np.zeros(inputs.shape[1])
+    for _ in range(50):
+        risk = np.exp(np.clip(values @ weights, -30, 30))
+        total, first = np.cumsum(risk)[last], np.cumsum(risk[:, None] * values, axis=0)[last]
+        second = np.cumsum(risk[:, None, None] * values[:, :, None] * values[:, None, :], axis=0)[last]
+        mean = first / total[:, None]
+        spread = second / total[:, None, None] - mean[:, :, None] * mean[:, None, :]
+        gradient = (values - mean)[sorted_event].sum(axis=0) - RIDGE * weights
+        step = np.linalg.solve(spread[sorted_event].sum(axis=0) + RIDGE * np.eye(len(weights)), gradient)
+        weights = weights + step * min(1.0, 3.0 / max(float(np.abs(step).max()), 1e-12))
+        if float(np.abs(step).max()) < 1e-8:
+            break
+    return [float(one) for one in asked @ weights]

@@ -1,0 +1,121 @@
+"""Survival: how long until an event comes, of patients some of whom were followed to no event."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from m3b.data.audit_kinds import of as audit_of
+from m3b.data.index import Index
+from m3b.data.kinds import of as records_of
+from m3b.data.kinds.survival import EVENT, TIME, had_event, time_of
+from m3b.data.records import Record
+from m3b.errors import ModelError
+from m3b.metrics import Scores, SurvivalCase, score_survival
+from m3b.metrics.vocabulary import SURVIVAL
+from m3b.models import Prediction
+from m3b.models.answers import of as answers_of
+
+from .base import Row, TaskFamily, named
+from .covariates import KEY, blind_rows, hazarded
+
+POPULATION = "population"
+_CLASSES = r"\bclassif\w*|\binto (?:\w+ ){0,3}(?:classes|groups|categories)|\bsurvivors?\b|\bwithin (?:\w+ )?(?:days|months|years)\b"
+
+
+class Survival(TaskFamily):
+    """See `TaskFamily`. The template is that of diagnosis, with a hazard for each interval of time."""
+
+    name = "survival"
+    records = records_of("survival")
+    audit = audit_of("survival")
+    answers = answers_of("survival")
+    metrics = SURVIVAL
+    template = "diagnosis"
+    guide = (
+        '{"image_path": "data/x/a.nii.gz", "time": 14.5, "event": true, "patient": "p1"} (event false: censored at that time); '
+        'label_dict.json names the time with its unit: {"overall survival (months)": 0}.'
+    )
+    about = (
+        "how long until an event (death, relapse, progression) comes, where some were followed without one (survival, time to event, "
+        "prognosis); measured by `c_index`. `classes` is empty. The plan says which columns hold the time and the event. Whether "
+        "somebody survives a fixed time is a diagnosis."
+    )
+    usual_plan = (
+        "Read the time and the event from their columns of the table, with the values that mean that it came; take the patient from "
+        "its column or folder; keep an own split; leave out what has no image, no time or does not open."
+    )
+    aliases = ("time to event", "time-to-event", "prognosis", "survival analysis", "cox")
+    asked = (
+        r"\bsurvival\b|\bsurvives?\b|\btime[- ]to[- ](?:event|death|relapse|recurrence|progression)|\bprognos(?:is|tic)\b|"
+        r"\bhazards?\b|\bcox\b|\buberleben\w*|\bsurvie\b|\bsupervivencia\b"
+    )
+    needs = ("times",)
+    kin = ("diagnosis", "regression")
+    marks_objects = False
+    built = "Survival model of"
+    probe_batch = 8
+    compares_answers = True
+    valid_cases = 300
+
+    def names_in(self, text: str) -> bool:
+        """Survivors of a fixed time are classes of a diagnosis."""
+        return bool(re.search(self.asked, text)) and not re.search(_CLASSES, text)
+
+    def label_width(self, classes: int) -> int | None:
+        """The time, and whether the event came."""
+        return 2
+
+    def outputs(self, classes: int, plan: Mapping[str, Any]) -> tuple[int, ...]:
+        """The hazard of each interval."""
+        edges = plan.get("edges")
+        return (len(edges),) if isinstance(edges, list) and edges else ()
+
+    def measure(self, record: Record, answer: Prediction, index: Index, base: Path) -> Row:
+        """What happened, the risk, and the survival curve."""
+        if "risk" not in answer.extra:
+            raise ModelError("predict.py answers without a `risk`. Export from this plan.")
+        truth = {**named(record), TIME: time_of(record), EVENT: had_event(record)}
+        return {**truth, "risk": answer.extra["risk"], "curve": answer.extra["survival"]}
+
+    def trivial(self, training: Sequence[Record], records: Sequence[Record], index: Index, base: Path) -> Any:
+        """The survival curve of the training cases (Kaplan and Meier); what the covariates alone give."""
+        from m3b.metrics.survival import kaplan_meier
+
+        times, events = np.array([time_of(one) for one in training]), np.array([had_event(one) for one in training])
+        if not len(times) or not events.any():
+            return None
+        alone = hazarded(training, records, index, times, events)
+        beside = {KEY: [{"risk": risk} for risk in alone]} if alone else {}
+        return {POPULATION: [list(one) for one in kaplan_meier(times, events)], **beside}
+
+    def score(self, rows: Sequence[Row], index: Index, *, primary: str, trivial: Any = None, seed: int = 0) -> Scores:
+        """Harrell's C-index and the integrated Brier score."""
+        cases = [
+            SurvivalCase(
+                row["image"], row["patient"], row[TIME], row[EVENT], row["risk"], [(t, p) for t, p in row["curve"]]
+            )
+            for row in rows
+        ]
+        population = [(t, p) for t, p in (trivial or {}).get(POPULATION, ())]
+        beside = [row["risk"] for row in blind_rows(rows, trivial)]
+        return score_survival(cases, index.classes[0], primary=primary, population=population, beside=beside, seed=seed)
+
+    def distance(self, row: Row, other: Row) -> float:
+        """The largest difference of the chance that the event has not come until some time."""
+        return max((abs(a[1] - b[1]) for a, b in zip(row["curve"], other["curve"], strict=False)), default=0.0)
+
+    def blind(self, rows: Sequence[Row], index: Index, trivial: Any = None) -> Sequence[Sequence[Row]]:
+        """The survival curve of the training cases for everybody, and what the covariates alone give."""
+        if not trivial:
+            return ()
+        found = [[{**row, "risk": 0.0, "curve": trivial[POPULATION]} for row in rows]]
+        alone = blind_rows(rows, trivial)
+        return [*found, alone] if alone else found
+
+
+FAMILY = Survival()

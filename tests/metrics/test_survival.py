@@ -1,0 +1,166 @@
+"""C-index, Kaplan-Meier and the integrated Brier score against plain implementations, and what a verdict makes of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from statsmodels.duration.hazard_regression import PHReg
+from statsmodels.duration.survfunc import SurvfuncRight
+
+from m3b.data.index import Index, Record
+from m3b.errors import ModelError
+from m3b.metrics import SurvivalCase, judge, score_survival
+from m3b.metrics.survival import at_times, kaplan_meier
+from m3b.models.predictions import Promise
+from m3b.models.survival_answers import SurvivalAnswers
+from m3b.tasks import asked_task, family
+from m3b.tasks.covariates import hazarded
+
+
+def drawn(count: int = 120, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Times with ties, events, and the risk behind them."""
+    random = np.random.default_rng(seed)
+    risk = random.normal(size=count)
+    time, end = random.exponential(20 * np.exp(-risk)), random.uniform(5, 60, count)
+    return np.ceil(np.minimum(time, end)), time <= end, risk
+
+
+def cases(
+    time: np.ndarray, event: np.ndarray, risk: np.ndarray, curve: list[tuple[float, float]]
+) -> list[SurvivalCase]:
+    return [
+        SurvivalCase(f"{at}.png", f"p{at}", float(t), bool(e), float(r), curve)
+        for at, (t, e, r) in enumerate(zip(time, event, risk, strict=True))
+    ]
+
+
+def test_the_c_index_counts_pairs() -> None:
+    time, event, risk = drawn()
+    right, total = 0.0, 0
+    for i in range(len(time)):
+        for j in range(len(time)):
+            if event[i] and (time[i] < time[j] or (time[i] == time[j] and not event[j])):
+                total += 1
+                right += 1.0 if risk[i] > risk[j] else 0.5 if risk[i] == risk[j] else 0.0
+    scores = score_survival(cases(time, event, risk, []), "survival (months)", draws=200)
+    assert scores.primary.value == pytest.approx(right / total)
+    assert scores.primary.baseline == 0.5
+    low, high = scores.primary.low, scores.primary.high
+    assert low is not None
+    assert high is not None
+    assert 0.5 < low < scores.primary.value < high < 1
+    assert scores.details["comparable_pairs"] == total
+    assert "ibs" not in scores.metrics, "no curves, no Brier score"
+    assert judge(scores, None).ok
+
+
+def test_a_constant_risk_is_chance_and_not_accepted() -> None:
+    time, event, risk = drawn()
+    scores = score_survival(cases(time, event, 0 * risk, []), "survival (months)", draws=100)
+    assert scores.primary.value == 0.5
+    assert not judge(scores, None).ok
+
+
+def test_kaplan_meier_is_that_of_statsmodels() -> None:
+    time, event, _ = drawn()
+    theirs = SurvfuncRight(time, event.astype(int))
+    mine = kaplan_meier(time, event)
+    assert np.allclose(at_times(mine, theirs.surv_times), theirs.surv_prob)
+
+
+def test_the_brier_score_is_zero_for_a_prophet_and_the_baseline_is_the_population() -> None:
+    time, event, risk = drawn(200)
+    event[:] = True
+    curve = kaplan_meier(time, event)
+    prophet = [
+        SurvivalCase(f"{at}.png", f"p{at}", float(t), True, -float(t), [(t - 1e-6, 1.0), (t, 0.0)])
+        for at, t in enumerate(time)
+    ]
+    scores = score_survival(prophet, "survival (months)", population=curve, primary="ibs", draws=50)
+    assert scores.primary.value == pytest.approx(0, abs=1e-4)
+    same = score_survival(cases(time, event, risk, curve), "survival (months)", population=curve, draws=50)
+    assert same.metrics["ibs"].value == pytest.approx(same.metrics["ibs"].baseline)
+    grid = np.linspace(0, np.quantile(time, 0.9), 51)[1:]
+    share = np.interp(grid, [0, *(t for t, _ in curve)], [1, *(s for _, s in curve)])
+    assert same.metrics["ibs"].value == pytest.approx(float(((time[:, None] > grid) - share).__pow__(2).mean()))
+
+
+def test_covariates_alone_give_the_hazards_of_cox() -> None:
+    time, event, risk = drawn(300)
+    time = time + np.arange(300) * 1e-6  # without ties both ways of counting them are one
+    records = tuple(
+        Record(
+            f"data/x/{at}.png",
+            (),
+            f"p{at}",
+            extra={"time": float(t), "event": bool(e)},
+            covariates={"age": 60 + 10 * float(r)},
+        )
+        for at, (t, e, r) in enumerate(zip(time, event, risk, strict=True))
+    )
+    index = Index(records[:200], records[200:], ("survival (months)",), "survival")
+    mine = hazarded(index.train, index.test, index, time[:200], event[:200])
+    assert mine is not None
+    ages = np.array([one.covariates["age"] for one in index.train], dtype=float)
+    theirs = PHReg(time[:200], np.stack([(ages - 60) / 10], axis=1), status=event[:200].astype(int)).fit().params[0]
+    slope = np.polyfit(risk[200:], mine, 1)[0]
+    assert slope == pytest.approx(theirs, rel=0.1)
+
+
+def test_a_model_is_held_against_its_covariates() -> None:
+    time, event, risk = drawn(200)
+    records = tuple(
+        Record(
+            f"data/x/{at}.png", (), f"p{at}", extra={"time": float(t), "event": bool(e)}, covariates={"age": float(r)}
+        )
+        for at, (t, e, r) in enumerate(zip(time, event, risk, strict=True))
+    )
+    index, survival = Index(records[:100], records[100:], ("survival (months)",), "survival"), family("survival")
+    trivial = survival.trivial(index.train, index.test, index, Path())
+    rows = [
+        {"image": one.key, "patient": one.patient, "time": one.extra["time"], "event": one.extra["event"],
+         "risk": one.covariates["age"], "curve": [[10.0, 0.5]]}
+        for one in index.test
+    ]  # fmt: skip
+    scores = survival.score(rows, index, primary="c_index", trivial=trivial)
+    assert scores.primary.baseline == pytest.approx(scores.primary.value, abs=0.02)
+    assert not judge(scores, None).ok, "it repeats what the covariate says"
+    assert len(survival.blind(rows, index, trivial)) == 2
+
+
+@pytest.mark.parametrize(
+    ("request_", "task"),
+    [
+        ("Predict overall survival from chest CT", "survival"),
+        ("Build a model for time to progression of gliomas on MRI", "survival"),
+        ("Predict the prognosis of lung cancer patients from CT", "survival"),
+        ("Classify survivors and non-survivors on CT", ""),
+        ("Predict the bone age in months", "regression"),
+        ("Classify pneumonia on chest X-rays", ""),
+    ],
+)
+def test_requests(request_: str, task: str) -> None:
+    assert asked_task(request_) == task
+
+
+@pytest.mark.parametrize(
+    ("item", "told"),
+    [
+        ({"risk": "high", "survival": [[1, 0.5]]}, "`risk`"),
+        ({"risk": 0.5}, "`survival`"),
+        ({"risk": 0.5, "survival": [[1, 0.5], [1, 0.4]]}, "must rise"),
+        ({"risk": 0.5, "survival": [[1, 0.5], [2, 0.6]]}, "must rise"),
+        ({"risk": 0.5, "survival": [[1, 1.5]]}, "outside"),
+        ({"risk": 0.5, "survival": [[1, 0.5]], "median": "long"}, "`median`"),
+    ],
+)
+def test_answers_that_cannot_be_are_refused(item: dict[str, object], told: str) -> None:
+    promise = Promise("survival", ("survival (months)",), False, {})
+    with pytest.raises(ModelError, match=told):
+        SurvivalAnswers().parse("case 1", item, promise, None)
+    fine = SurvivalAnswers().parse(
+        "case 1", {"risk": 0.2, "survival": [[1, 0.9], [2, 0.4]], "median": 1.8}, promise, None
+    )
+    assert fine["extra"]["survival"] == [[1.0, 0.9], [2.0, 0.4]]

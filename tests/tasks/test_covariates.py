@@ -1,0 +1,192 @@
+"""What is given beside the image: held against the model, asked of by the audit, and said by a delivered model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import roc_auc_score
+
+from m3b.data.audit_kinds import of as audit_of
+from m3b.data.index import Index, Record
+from m3b.errors import ModelError
+from m3b.metrics import judge
+from m3b.models.beside import parted_case
+from m3b.models.cards import write_model_card
+from m3b.tasks import family
+from m3b.tasks.covariates import classified, estimated
+
+CLASSES = ("clear", "ill")
+RULES: list[dict[str, Any]] = [
+    {"name": "age", "kind": "number", "centre": 61.0, "scale": 10.0, "unknown": 0},
+    {"name": "sex", "kind": "category", "values": ["F", "M"], "unknown": 2},
+]
+
+
+def records(count: int, strength: float = 1.5, seed: int = 0, unknown: float = 0.1) -> tuple[Record, ...]:
+    """Patients who are ill the sooner the older they are; a tenth of the ages is not known."""
+    random, made = np.random.default_rng(seed), []
+    for at in range(count):
+        age = float(random.normal(60, 12))
+        ill = int(random.random() < 1 / (1 + np.exp(-strength * (age - 60) / 12)))
+        known = None if random.random() < unknown else age
+        beside = {"age": known, "sex": "FM"[int(random.integers(2))]}
+        made.append(Record(f"data/x/{seed}-{at}.png", (CLASSES[ill],), f"p{seed}-{at}", covariates=beside))
+    return tuple(made)
+
+
+def answered(some: tuple[Record, ...], ill: Any) -> list[dict[str, Any]]:
+    """Rows of a model that gives these probabilities of being ill."""
+    return [
+        {"image": one.key, "patient": one.patient, "labels": list(one.labels), "decided": [CLASSES[int(p >= 0.5)]],
+         "probabilities": {"clear": 1 - float(p), "ill": float(p)}}
+        for one, p in zip(some, ill, strict=True)
+    ]  # fmt: skip
+
+
+def test_the_covariates_alone_are_as_good_as_a_logistic_regression() -> None:
+    training, testing = records(400), records(200, seed=1)
+    index = Index(training, testing, CLASSES)
+    mine = classified(training, testing, index)
+    assert mine is not None
+    truth = [one.labels == ("ill",) for one in testing]
+
+    def inputs(some: tuple[Record, ...]) -> Any:
+        ages = np.array([one.covariates["age"] if one.covariates["age"] is not None else 60.0 for one in some], float)
+        men = np.array([one.covariates["sex"] == "M" for one in some])
+        return np.stack([(ages - 60) / 12, men], axis=1)
+
+    model = LogisticRegression().fit(inputs(training), [one.labels == ("ill",) for one in training])
+    theirs = roc_auc_score(truth, model.predict_proba(inputs(testing))[:, 1])
+    ours = roc_auc_score(truth, [one["probabilities"]["ill"] for one in mine])
+    assert ours == pytest.approx(theirs, abs=0.02)
+    assert ours > 0.75
+    assert classified((), testing, index) is None
+
+
+def test_a_model_that_only_repeats_the_covariates_is_not_better_than_they() -> None:
+    training, testing = records(300), records(160, seed=1)
+    index, diagnosis = Index(training, testing, CLASSES), family("diagnosis")
+    trivial = diagnosis.trivial(training, testing, index, Path())
+    alone = [one["probabilities"]["ill"] for one in trivial["covariates"]]
+    copied = diagnosis.score(answered(testing, alone), index, primary="auroc", trivial=trivial)
+    assert copied.primary.baseline == pytest.approx(copied.primary.value)
+    assert copied.details["covariates_alone"]["auroc"] == pytest.approx(copied.primary.value)
+    assert not judge(copied, None).ok
+    truth = np.array([one.labels == ("ill",) for one in testing])
+    said = np.clip(0.3 + 0.4 * truth + np.random.default_rng(2).normal(0, 0.15, len(truth)), 0, 1)
+    better = diagnosis.score(answered(testing, said), index, primary="auroc", trivial=trivial)
+    assert better.primary.gain is not None
+    assert better.primary.gain[0] > 0
+    assert judge(better, None).ok
+    plain = diagnosis.score(answered(testing, alone), index, primary="auroc")
+    assert plain.primary.baseline == 0.5
+
+
+def test_grades_and_numbers_are_held_against_their_covariates_too() -> None:
+    random = np.random.default_rng(0)
+    ages, slips = random.uniform(0, 1, 120), random.normal(0, 0.15, 120)
+    graded = tuple(
+        Record(f"data/x/{at}.png", (str(min(int(abs(age + slip) * 3), 2)),), f"p{at}", covariates={"age": age})
+        for at, (age, slip) in enumerate(zip(ages, slips, strict=True))
+    )
+    index, grading = Index(graded[:80], graded[80:], ("0", "1", "2"), "grading"), family("grading")
+    trivial = grading.trivial(index.train, index.test, index, Path())
+    rows = [
+        {"image": one.key, "patient": one.patient, "labels": list(one.labels), "decided": list(one.labels),
+         "probabilities": {name: float(name in one.labels) for name in index.classes}}
+        for one in index.test
+    ]  # fmt: skip
+    scores = grading.score(rows, index, primary="qwk", trivial=trivial)
+    assert 0.6 < (scores.primary.baseline or 0) < 1
+    assert len(grading.blind(rows, index, trivial)) == 3 - (trivial["median"] == trivial["commonest"])
+    numbers = tuple(
+        Record(f"data/x/{at}.png", (), f"p{at}", extra={"value": 10 * age}, covariates={"age": age})
+        for at, age in enumerate(ages)
+    )
+    index, regression = Index(numbers[:80], numbers[80:], ("length (mm)",), "regression"), family("regression")
+    trivial = regression.trivial(index.train, index.test, index, Path())
+    found = [
+        {"image": r.key, "patient": r.patient, "true": r.extra["value"], "predicted": r.extra["value"] + 1}
+        for r in index.test
+    ]
+    scores = regression.score(found, index, primary="mae", trivial=trivial)
+    assert scores.primary.baseline is not None
+    assert scores.primary.baseline < 0.5, "the age gives the number, the median does not"
+    assert not judge(scores, None).ok
+    assert estimated((), index.test, index, lambda one: 0.0) is None
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        (lambda at, ill: {"age": 50.0 + 20 * ill + at % 7}, "covariate_tells"),
+        (lambda at, ill: {"ward": "oncology" if ill else "surgery"}, "covariate_tells"),
+        (lambda at, ill: {"crp": 3.0 + at % 11 if ill else None}, "covariate_tells"),
+        (lambda at, ill: {"age": 60.0}, "covariate_constant"),
+        (lambda at, ill: {"crp": 3.0 + at % 11 if at % 5 == at % 2 else None}, "covariate_unknown"),
+        (lambda at, ill: {"site": "south" if at == 79 else "north" if at % 3 else "west"}, "covariate_new"),
+        (lambda at, ill: {"age": 50.0 + at % 17, "sex": "FM"[at // 2 % 2]}, ""),
+    ],
+)  # fmt: skip
+def test_what_the_audit_says(change: Any, code: str) -> None:
+    made = [Record(f"data/x/{at}.png", (CLASSES[at % 2],), f"p{at}", covariates=change(at, at % 2)) for at in range(80)]
+    found = audit_of("diagnosis").before(Index(tuple(made[:60]), tuple(made[60:]), CLASSES))
+    assert [one.code for one in found if one.code.startswith("covariate")] == ([code] if code else [])
+    assert all(one.weight == "warn" for one in found if one.code.startswith("covariate"))
+
+
+def test_a_number_that_a_covariate_repeats_is_said() -> None:
+    made = tuple(
+        Record(
+            f"data/x/{at}.png",
+            (),
+            f"p{at}",
+            extra={"value": float(at)},
+            covariates={"weeks": at / 4 + at % 2, "sex": "FM"[at % 2]},
+        )
+        for at in range(60)
+    )
+    found = audit_of("regression").before(Index(made[:40], made[40:], ("length (mm)",), "regression"))
+    assert [one.message for one in found if one.code == "covariate_tells"] == [
+        one.message for one in found if "'weeks' alone tells" in one.message
+    ]
+    assert any("rank correlation" in one.message for one in found)
+
+
+@pytest.mark.parametrize(
+    ("case", "told"),
+    [
+        ("a.png", "it has no age; it has no sex"),
+        ({"image": "a.png", "age": 3}, "it has no sex"),
+        ({"image": "a.png", "age": "old", "sex": "F"}, "age must be a number"),
+        ({"image": "a.png", "age": float("nan"), "sex": "F"}, "age must be a number"),
+        ({"image": "a.png", "age": 3, "sex": "X"}, "the model knows F, M"),
+        ({"image": "a.png", "age": 3, "sex": "F", "crp": 1}, "not given crp"),
+    ],
+)
+def test_a_case_that_is_not_whole_is_refused(case: Any, told: str) -> None:
+    with pytest.raises(ModelError, match=told) as found:
+        parted_case(case, RULES, 2)
+    assert "case 2" in str(found.value)
+    assert "'age': 61.0, 'sex': 'F'" in str(found.value)
+
+
+def test_a_whole_case_is_taken_apart() -> None:
+    assert parted_case({"image": {"t1": "a"}, "age": None, "sex": "M"}, RULES) == (
+        {"t1": "a"},
+        {"age": None, "sex": "M"},
+    )
+    assert parted_case({"t1": "a"}, []) == ({"t1": "a"}, {})
+    assert parted_case("a.png", RULES, strict=False) == ("a.png", {})
+
+
+def test_the_card_says_what_is_given(tmp_path: Path) -> None:
+    write_model_card(tmp_path, {"task": "diagnosis", "given beside the image": ["age (unknown of 3 cases)", "sex"]})
+    text = (tmp_path / "README.md").read_text()
+    assert "age (unknown of 3 cases), sex" in text
+    assert "predict.py IMAGE... --with age=VALUE sex=VALUE -o" in text
+    assert '`{"image": ..., "NAME": value or null}`' in text
