@@ -22,6 +22,7 @@ from pydantic import Field, model_validator
 from m3b.data import kinds
 from m3b.data.box_places import Space
 from m3b.data.run_lengths import Order
+from m3b.data.spec.numbers_of_cases import Covariate, Number, TimeToEvent
 from m3b.data.spec.value_sources import Files, FromList, FromMember, FromPath, FromTable, FromTag, SpecPart, Value
 from m3b.data.survey.relations import Rule
 
@@ -212,48 +213,6 @@ class Text(SpecPart):
         if self.findings is None and self.impression is None:
             raise ValueError("a report needs `findings` or `impression`")
         return self
-
-
-class Number(SpecPart):
-    """A number of a case: what is measured, as people call it, and its unit, empty where nothing says it.
-    `codes`: numbers that stand for "not known" (-1, 999); cases with them are left out.
-    """
-
-    source: Value
-    name: str = Field(min_length=1)
-    unit: str = ""
-    codes: tuple[float, ...] = ()
-
-    @property
-    def title(self) -> str:
-        return f"{self.name} ({self.unit})" if self.unit else self.name
-
-
-class TimeToEvent(SpecPart):
-    """How long a case was followed, and whether the event came.
-
-    Args:
-        time: to the event, or to the last that is known; named after what it is to (`overall survival`).
-        occurred, censored: texts of `event` that say that it came, and that it had not come until then. Other texts leave a case out.
-    """
-
-    time: Number
-    event: Value
-    occurred: tuple[str, ...] = Field(min_length=1)
-    censored: tuple[str, ...] = ()
-
-
-class Covariate(SpecPart):
-    """What a model is given of a case beside its image.
-
-    Args:
-        kind: `number` (cells that hold none count as not known), or `category`, whose texts are taken as they stand.
-        codes: numbers that stand for "not known" (-1, 999).
-    """
-
-    source: Value
-    kind: Literal["number", "category"] = "number"
-    codes: tuple[float, ...] = ()
 
 
 class SplitRule(SpecPart):
