@@ -26,6 +26,8 @@ def test_masks_are_read_where_no_class_is(tmp_path: Path, request_: str, task: s
 
 def test_a_task_that_is_named_stays(tmp_path: Path) -> None:
     assert may_mean("Segment polyps") == ()
+    assert may_mean("Classify brain tumors into meningioma, glioma and pituitary tumor") == ()
+    assert may_mean("Tell adenomas from hyperplastic polyps") == ()
     polyps(tmp_path / "data")
     (tmp_path / "place").mkdir()
     seen = look(tmp_path / "data", "Find polyps", tmp_path / "place", task="diagnosis")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -162,6 +163,12 @@ def _drawn(reader: Reader, folder: Path, work: Path, task: str) -> Examples | No
         return None
 
 
+_TOLD_APART = re.compile(
+    r"\b(?:classif(?:y|ies|ication)|distinguish|differentiate|tell\b.+\b(?:from|apart)|whether)\b", re.I | re.S
+)
+"""Words that ask which class an image is of: what lies beside it as a mask is then no other meaning."""
+
+
 def guessed(request: str) -> str:
     """The task that a request's words name; diagnosis where they leave it open.
 
@@ -176,9 +183,11 @@ def guessed(request: str) -> str:
 
 
 def may_mean(request: str) -> tuple[str, ...]:
-    """Other tasks that a request may mean which names none, those first that its words hint at."""
+    """Other tasks that a request may mean which names none, those first that its words hint at; none where it asks for classes."""
     from m3b.agents.offers import task_offers
 
+    if _TOLD_APART.search(request):
+        return ()
     offers = task_offers(request)
     if any(one.asked for one in offers):
         return ()
