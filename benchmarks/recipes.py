@@ -27,6 +27,7 @@ import numpy as np
 from m3b.data.spec.execute import execute, write
 from m3b.data.spec.model import IndexSpec
 from m3b.metrics.masks import measure_mask
+from m3b.tasks import family
 
 ROOT = Path(__file__).resolve().parents[1]
 TEMPLATES = ROOT / "resources" / "templates"
@@ -77,7 +78,7 @@ def prepare(folder: Path, request: str, work: Path) -> tuple[str, list[dict[str,
     spec_file = work.with_suffix(".spec.json")
     call("-m", "m3b", "look", str(folder), request, "-o", str(spec_file), "--force", cwd=work.parent, check=False)
     spec = IndexSpec.model_validate_json(spec_file.read_text())
-    shutil.copytree(TEMPLATES / spec.task, work, dirs_exist_ok=True)
+    shutil.copytree(TEMPLATES / (family(spec.task).template or spec.task), work, dirs_exist_ok=True)
     for file in (TEMPLATES / "shared").glob("*.py"):
         shutil.copy(file, work / "Utils")
     (work / "data").mkdir()

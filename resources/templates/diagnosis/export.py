@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from Utils.kinds import kind_of
+from Utils.members import delivered, together
 from Utils.named import takes
 from Utils.pretrained_trial import settled, start_card, start_lines, without_paths
 from Utils.start import held_out
@@ -42,7 +43,7 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--out", default="Deliver")
     out = Path(parser.parse_args(argv).out)
     plan = settled(json.loads(Path("plan.json").read_text()))
-    weights = [Path("Logout") / f"fold{fold}" / "best.safetensors" for fold in range(int(plan["folds"]))]
+    weights = delivered(plan)
     missing = [str(file) for file in (*weights, Path("Logout/calibration.json")) if not file.exists()]
     if missing:
         raise SystemExit(f"nothing trained at {', '.join(missing)}: run train.py to its end first")
@@ -74,6 +75,7 @@ def make_config(plan: dict[str, Any], weights: list[str]) -> dict[str, Any]:
         "classes": plan["classes"],
         "multi_label": bool(plan["multi_label"]),
         "weights": weights,
+        "refit": bool(plan.get("refit")),
         **calibration,
         **start_card(plan),
         "plan": {**plan, "network": without_paths(plan["network"])},
@@ -108,6 +110,7 @@ def _readme(plan: dict[str, Any], config: dict[str, Any]) -> str:
         "    pip install -r requirements.txt\n    python predict.py IMAGE... -o predictions.json\n\n"
         f"Takes {takes(plan)} and {kind.about(metrics, config)} "
         + (f"Each image is looked at in {looks} slightly moved views.\n" if looks > 1 else "Each image is seen once.\n")
+        + together(plan)
         + start_lines(plan)
     )
 

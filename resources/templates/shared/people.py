@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 UNKNOWN = "unknown-"
 """How the index calls a patient whom nobody knows, with a number for each case."""
@@ -14,3 +16,8 @@ def people(patients: Iterable[object]) -> str:
     if names and all(name.startswith(UNKNOWN) for name in names):
         return "unknown patients"
     return f"{len(names)} patient" + ("s" if len(names) != 1 else "")
+
+
+def people_of(records: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The patient of each record; a record without one is a patient by itself."""
+    return [str(record.get("patient") or json.dumps(record["image_path"])) for record in records]

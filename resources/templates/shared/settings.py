@@ -31,7 +31,18 @@ OPTIONAL = {
 """The same for other objects of the plan, whatever the task."""
 FREE = ("refine",)
 """Objects whose names are classes: the plan's own check looks at them."""
-DERIVED = ("task", "number", "unknown", "pad", "shares", "why_engine", "channel_names", "frames", "scratch")
+DERIVED = (
+    "task",
+    "number",
+    "unknown",
+    "pad",
+    "shares",
+    "why_engine",
+    "why_folds",
+    "channel_names",
+    "frames",
+    "scratch",
+)
 """Worked out from the data or from other settings; a value set by hand would be overwritten or break the training."""
 
 

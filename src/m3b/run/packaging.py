@@ -165,7 +165,6 @@ def _card_info(
         what = "patients" if data.patients_known else "cases"
         limits.append(f"Measured on {delivered.scores.n_patients} {what} only: the interval is wide for that reason.")
     limits += apart(delivered.scores.details.get("subgroups", {}))
-    validation = model.validation.get("value")
     return {
         "title": _title(selection, card, data),
         "request": facts["request"],
@@ -174,7 +173,7 @@ def _card_info(
         "patients": data.patients if data.patients_known else unknown_patients(data.grouped_by),
         "grouped by": data.grouped_by if data.patients_known else "",
         "classes": list(data.classes),
-        "training": f"validation {selection.metric} {validation:.3f}" if isinstance(validation, float) else "",
+        "training": _trained(model, selection.metric),
         "integrity": delivered.integrity,
         "seed": facts["seed"],
         "made": time.strftime("%Y-%m-%d"),
@@ -185,6 +184,16 @@ def _card_info(
         "verdict": ("accepted: " if delivered.ok else "NOT accepted: ") + delivered.reason,
         "limits": limits,
     }
+
+
+def _trained(model: TrainedModel, metric: str) -> str:
+    """The validation figure in words; of a refit that it is not of the delivered weights."""
+    value = model.validation.get("value")
+    told = f"validation {metric} {value:.3f}" if isinstance(value, float) else ""
+    if not model.refit:
+        return told
+    own = "the delivered weights were trained on every training case and have no validation figure of their own"
+    return f"{own}; {told} is of networks like it, each on cases that it was trained without" if told else own
 
 
 def without_names(note: str) -> str:

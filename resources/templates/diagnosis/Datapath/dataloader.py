@@ -12,6 +12,8 @@ import torch
 from torch.utils.data import Dataset
 from Utils.cache import build_cache
 from Utils.kinds import kind_of
+from Utils.members import assign_folds
+from Utils.people import people_of
 
 
 def read_index(path: str | Path = "Datapath/train.json") -> list[dict[str, Any]]:
@@ -20,29 +22,6 @@ def read_index(path: str | Path = "Datapath/train.json") -> list[dict[str, Any]]
     if not records:
         raise SystemExit(f"{path} holds no record: write the training cases into it first")
     return records
-
-
-def assign_folds(records: Sequence[Mapping[str, Any]], labels: np.ndarray, folds: int, seed: int = 0) -> np.ndarray:
-    """(N,) fold of each case: a patient lies in one fold, and each fold gets its share of every class.
-
-    Greedy: patients from the largest down (ties in random order), each to the fold that lacks their labels most.
-    """
-    groups: dict[str, list[int]] = {}
-    for row, record in enumerate(records):
-        groups.setdefault(str(record.get("patient") or json.dumps(record["image_path"])), []).append(row)
-    members = [np.array(rows) for rows in groups.values()]
-    np.random.default_rng(seed).shuffle(members)
-    members.sort(key=len, reverse=True)
-    columns = np.concatenate([labels, np.ones((len(labels), 1), np.float32)], axis=1)  # the last one counts cases
-    weight = 1.0 / np.maximum(columns.sum(axis=0), 1.0)
-    want = np.tile(columns.sum(axis=0) / folds, (folds, 1))
-    result = np.zeros(len(labels), np.int64)
-    for rows in members:
-        gain = columns[rows].sum(axis=0)
-        fold = int(np.argmax(((want**2 - (want - gain) ** 2) * weight).sum(axis=1)))
-        want[fold] -= gain
-        result[rows] = fold
-    return result
 
 
 class Cases(Dataset[dict[str, torch.Tensor]]):
@@ -70,12 +49,10 @@ class Cases(Dataset[dict[str, torch.Tensor]]):
 
 def build_datasets(plan: Mapping[str, Any], fold: int = 0) -> tuple[Cases, Cases]:
     """Training and validation part. With `folds` > 1 the validation part is that fold; else `validation_share`."""
-    records = read_index()
-    kind = kind_of(plan)
-    labels = kind.encode(records)
-    images, readable = build_cache([record["image_path"] for record in records], plan)
+    images, labels, records, readable = _read(plan)
     folds = int(plan["folds"]) if int(plan["folds"]) > 1 else max(2, round(1 / float(plan["validation_share"])))
-    chosen = assign_folds(records, kind.strata(labels), folds, int(plan["seed"])) == fold
+    strata = kind_of(plan).strata(labels)
+    chosen = assign_folds(people_of(records), strata, folds, int(plan["seed"])) == fold
     parts = np.flatnonzero(~chosen & readable), np.flatnonzero(chosen & readable)
     if not len(parts[0]) or not len(parts[1]):
         raise SystemExit(
@@ -83,3 +60,16 @@ def build_datasets(plan: Mapping[str, Any], fold: int = 0) -> tuple[Cases, Cases
             "same for every record, or too few cases, does that: correct train.json"
         )
     return Cases(images, labels, parts[0], records), Cases(images, labels, parts[1], records)
+
+
+def every_case(plan: Mapping[str, Any]) -> Cases:
+    """All cases that can be read: what a refit is trained on."""
+    images, labels, records, readable = _read(plan)
+    return Cases(images, labels, np.flatnonzero(readable), records)
+
+
+def _read(plan: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray, list[dict[str, Any]], np.ndarray]:
+    """Images out of the cache, labels, records, and which of them can be read."""
+    records = read_index()
+    images, readable = build_cache([record["image_path"] for record in records], plan)
+    return images, kind_of(plan).encode(records), records, readable
