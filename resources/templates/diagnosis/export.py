@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from Utils.kinds import kind_of
-from Utils.members import delivered, together
+from Utils.members import copy_weights, delivered, together
 from Utils.named import takes
 from Utils.pretrained_trial import settled, start_card, start_lines, without_paths
 from Utils.start import held_out
@@ -55,7 +55,7 @@ def main(argv: list[str] | None = None) -> None:
         shutil.copy(file, out / "Model")
     for name in ("predict.py", "parts.py"):
         shutil.copy(Path(__file__).parent / "deliver" / name, out)
-    names = [_copy_weights(file, out, number, len(weights)) for number, file in enumerate(weights)]
+    names = copy_weights(weights, out)
     config = make_config(plan, names)
     (out / "config.json").write_text(json.dumps(config, indent=2) + "\n")
     (out / "requirements.txt").write_text(_requirements(plan))
@@ -81,12 +81,6 @@ def make_config(plan: dict[str, Any], weights: list[str]) -> dict[str, Any]:
         "plan": {**plan, "network": without_paths(plan["network"])},
         "held_out": held_out(),
     }
-
-
-def _copy_weights(file: Path, out: Path, number: int, count: int) -> str:
-    name = "model.safetensors" if count == 1 else f"model-{number + 1}-of-{count}.safetensors"
-    shutil.copy(file, out / name)
-    return name
 
 
 def _requirements(plan: dict[str, Any]) -> str:

@@ -9,6 +9,7 @@ trained on all cases for as many steps. It has no validation figure of its own; 
 from __future__ import annotations
 
 import json
+import shutil
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -50,6 +51,19 @@ def delivered(plan: Mapping[str, Any]) -> list[Path]:
     """Weight files that a deliverable takes: that of the refit, or one a fold."""
     kept = [ALL] if plan.get("refit") else names(plan)
     return [LOGOUT / name / WEIGHTS for name in kept]
+
+
+def copy_weights(files: Sequence[Path], out: Path) -> list[str]:
+    """The weight files under the names that config.json of a deliverable lists, copied into it."""
+    many = len(files) > 1
+    named = [
+        f"model-{k}-of-{len(files)}.safetensors" if many else "model.safetensors" for k in range(1, len(files) + 1)
+    ]
+    for old in out.glob("model*.safetensors"):  # of an earlier export with more networks
+        old.unlink()
+    for file, name in zip(files, named, strict=True):
+        shutil.copy(file, out / name)
+    return named
 
 
 def together(plan: Mapping[str, Any]) -> str:
@@ -102,15 +116,10 @@ def choose_members(plan: Plan, steps: float, enough: int, most: tuple[int, str],
 
 
 def check_members(plan: Mapping[str, Any], patients: int) -> None:
-    """Ends the program where `folds` or `refit` of the plan cannot be done."""
-    folds, refit = plan.get("folds", 1), plan.get("refit", False)
-    if type(folds) is not int or folds < 1:
-        raise SystemExit(f"folds {folds!r} in plan.json: a whole number from 1 on is needed (1 holds one part out)")
-    if type(refit) is not bool:
-        raise SystemExit(f"refit {refit!r} in plan.json: true or false is needed")
-    if folds > 1 and folds > patients:
+    """Ends the program where there are more folds than patients."""
+    if count(plan) > max(1, patients):
         raise SystemExit(
-            f"folds {folds} in plan.json: the training cases are of {patients} patients, one a fold at most"
+            f"folds {count(plan)} in plan.json: the training cases are of {patients} patients, one a fold at most"
         )
 
 
