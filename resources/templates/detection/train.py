@@ -2,7 +2,7 @@
 
     python train.py [--resume] [--minutes M]
 
-Writes Logout/: log.csv, metrics.json, valid_predictions.json, calibration.json, curves.png, model/best.safetensors.
+Writes Logout/: log.csv, metrics.json, valid_predictions.json, calibration.json, curves.png, fold<k>/best.safetensors.
 """
 
 from __future__ import annotations
@@ -22,20 +22,21 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # spinning threads cost mos
 
 import numpy as np
 import torch
-from Datapath.dataloader import Patches, build_datasets, collate
+from Datapath.dataloader import Patches, build_datasets, collate, every_case
 from Model.inference import window_count
 from Model.network import build_model
 from Utils.augment_boxes import AugmentBoxes
 from Utils.augment_masks import AugmentMasks
 from Utils.curves import draw_curves
+from Utils.final import Case, ask, settle
+from Utils.members import ALL, Turns, count, done_of, names, note_members, refit_steps
 from Utils.people import people
 from Utils.price import END_SHARE, SCORED_SHARE
-from Utils.scoring import Scorer, final_boxes, final_masks
+from Utils.scoring import Scorer
 from Utils.start import begin, cores, guarded
 from Utils.training import FEW, Parts, device_of, load_best, train_by_clock
 
 LOGOUT = Path("Logout")
-NAME = "model"
 WATCH = {"boxes": "map_50", "masks": "quality"}
 
 
@@ -58,23 +59,50 @@ def run(plan: dict[str, Any], minutes: float) -> None:
 
         run_fewshot(plan, minutes)
         return
-    train, valid = build_datasets(plan)
-    whose = people(record.get("patient") or record["image_path"] for record in valid.records)
-    print(f"{len(train.records)} training cases; {len(valid)} validation cases of {whose}", flush=True)
-    each = seconds_a_case(plan, valid)
-    end = min(END_SHARE * minutes * 60, 1.5 * each * len(valid) + 2.0)
-    seconds = max(1.0, minutes * 60 - end)
+    turns: Turns | None = None
+    cases: list[Case] = []
+    for fold in range(count(plan)):
+        train, valid = build_datasets(plan, fold)
+        whose = people(record.get("patient") or record["image_path"] for record in valid.records)
+        print(f"{len(train.records)} training cases; {len(valid)} validation cases of {whose}", flush=True)
+        if turns is None:
+            each = seconds_a_case(plan, valid)
+            end = min(END_SHARE * minutes * 60, 1.5 * each * len(valid) * count(plan) + 2.0)
+            most = max(2, int(end / max(1.5 * each, 1e-3)) // count(plan))
+            turns = Turns(plan, max(1.0, minutes * 60 - end))
+        train_one(plan, f"fold{fold}", train, valid, turns.of(f"fold{fold}"), SCORED_SHARE * minutes * 60)
+        cases += asked(plan, fold, valid, most)
+    if plan.get("refit") and turns:
+        whole, steps = every_case(plan), refit_steps(plan)
+        print(f"refit: all {len(whole.records)} training cases, {steps} steps as the folds had", flush=True)
+        train_one(plan, ALL, whole, None, turns.of(ALL), 0.0, steps)
+    finish(plan, cases)
+
+
+def train_one(
+    plan: dict[str, Any], name: str, train: Patches, valid: Patches | None, seconds: float, look: float, steps: int = 0
+) -> None:
+    """Leaves best.safetensors and done.json in Logout/<name>; a look at `valid` takes `look` seconds, without it there is none."""
 
     def make(smaller: dict[str, Any]) -> Parts:
         change = AugmentBoxes(smaller["augment"]) if plan["target"] == "boxes" else _pairs(smaller)
-        valid.resize(smaller["patch"], smaller["patch"])
         train.resize(smaller["patch"], room_of(smaller))
-        scorer = Scorer(smaller, valid, max(1.0, SCORED_SHARE * minutes * 60))
-        last = len(valid) < FEW
+        if valid is None:
+            return Parts(build_model(smaller), train, None, prepare=change, collate=collate)
+        valid.resize(smaller["patch"], smaller["patch"])
+        scorer, last = Scorer(smaller, valid, max(1.0, look)), len(valid) < FEW
         return Parts(build_model(smaller), train, scorer, prepare=change, collate=collate, keep_last=last)
 
-    done = train_by_clock(plan, NAME, make, seconds=seconds, watch=WATCH[plan["target"]], shrink=shrink)
-    finish(plan, valid, done, max(1, int(end / max(1.5 * each, 1e-3))))
+    train_by_clock(plan, name, make, seconds=seconds, watch=WATCH[plan["target"]], shrink=shrink, steps=steps)
+
+
+def asked(plan: dict[str, Any], fold: int, valid: Patches, most: int) -> list[Case]:
+    """What the fold's network says of its validation cases, of as many as time allows."""
+    device = device_of(plan)
+    model = load_best(build_model(plan), f"fold{fold}", device)
+    rows = Scorer(plan, valid, 0.0).rows
+    rows = [*rows, *[int(row) for row in valid.rows if int(row) not in set(rows)]][:most]
+    return ask(model, valid, plan, device, rows, fold)
 
 
 def room_of(plan: dict[str, Any]) -> list[int]:
@@ -120,13 +148,9 @@ def shrink(plan: dict[str, Any]) -> bool:
     return True
 
 
-def finish(plan: dict[str, Any], valid: Patches, done: dict[str, Any], most: int) -> None:
-    """metrics.json, valid_predictions.json, calibration.json, curves.png, from as many validation cases as time allows."""
-    device = device_of(plan)
-    model = load_best(build_model(plan), NAME, device)
-    rows = Scorer(plan, valid, 0.0).rows
-    rows = [*rows, *[int(row) for row in valid.rows if int(row) not in set(rows)]][: max(most, 2)]
-    final = (final_boxes if plan["target"] == "boxes" else final_masks)(model, valid, plan, device, rows)
+def finish(plan: dict[str, Any], cases: list[Case]) -> None:
+    """metrics.json, valid_predictions.json, calibration.json, curves.png, from the held-out cases of all networks."""
+    final = settle(plan, cases)
     figures = {name: round(value, 4) if np.isfinite(value) else None for name, value in final["figures"].items()}
     patients = len({json.dumps(row["patient"] or row["image"]) for row in final["rows"]})
     whose = people(row["patient"] or row["image"] for row in final["rows"])
@@ -134,20 +158,27 @@ def finish(plan: dict[str, Any], valid: Patches, done: dict[str, Any], most: int
         metric: {name: round(value, 4) if np.isfinite(value) else None for name, value in values.items()}
         for metric, values in final["by_class"].items()
     }
+    done = [done_of(name) for name in names(plan)]
     metrics = {
-        "validation": {**figures, "cases": len(rows), "patients": patients},
+        "validation": {**figures, "cases": len(cases), "patients": patients},
         "by_class": by_class,
-        "epochs": [done["epochs"]],
-        "best_epoch": [done["best_epoch"]],
-        "seconds": done["seconds"],
+        "epochs": [one["epochs"] for one in done],
+        "best_epoch": [one["best_epoch"] for one in done],
+        "seconds": round(sum(one["seconds"] for one in done), 1),
     }
+    note_members(plan)
     (LOGOUT / "calibration.json").write_text(json.dumps({**final["config"], "patch": plan["patch"]}, indent=2))
     (LOGOUT / "valid_predictions.json").write_text(json.dumps(final["rows"], indent=1))
     (LOGOUT / "metrics.json").write_text(json.dumps(metrics, indent=2))
     draw_curves()
     told = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in figures.items())
     few = "; so few patients say little about others" if patients < 10 else ""
-    print(f"done: validation {told} on {len(rows)} held-out cases of {whose}{few}", flush=True)
+    mirror = f", mirrored along {', '.join(final['config']['mirror'])}" if final["config"]["mirror"] else ""
+    folds = f", each by the one of {count(plan)} networks that has not seen it" if count(plan) > 1 else ""
+    folds += (
+        "; the delivered network was trained on every case and has no figure of its own" if plan.get("refit") else ""
+    )
+    print(f"done: validation {told} on {len(cases)} held-out cases of {whose}{mirror}{folds}{few}", flush=True)
     for metric, values in by_class.items() if len(plan["classes"]) > 1 else ():
         print(
             f"{metric.replace('_', ' ')} by class: {', '.join(f'{name} {value}' for name, value in values.items())}",
