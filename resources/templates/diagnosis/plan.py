@@ -20,7 +20,7 @@ import numpy as np
 from Model.pretrained_files import find_pretrained, fitting_size, weights_of
 from Utils.facts import fingerprint
 from Utils.intensity import choose_changes, choose_intensity
-from Utils.members import check_members, choose_members, each, most_folds, told_members, trainings
+from Utils.members import SMALL, check_members, choose_members, each, most_folds, told_members, trainings
 from Utils.named import channels_of, intensity_of, told_names
 from Utils.pace import choose_precision, fit, quickest, steps_of, told
 from Utils.people import people_of
@@ -28,6 +28,7 @@ from Utils.pretrained_choice import use_folder, use_wanted
 from Utils.price import costs
 from Utils.scales import mixed
 from Utils.settings import KEEP, TIME_ONLY, given, override, priced, save_plan
+from Utils.thrift import gentler
 from Utils.using import NONE, trained_share, wanted_start, without_start
 
 HEAVIEST = 3.0
@@ -78,7 +79,7 @@ def has_gpu() -> bool:
 
 def make_plan(facts: dict[str, Any], minutes: float, gpu: bool) -> dict[str, Any]:
     """The choices; `summary` tells their reasons."""
-    small, dims = facts["cases"] < 500, facts["dims"]
+    small, dims = facts["cases"] < SMALL, facts["dims"]
     size = _size(facts, gpu)
     voxels = int(np.prod(size))
     batch = int(np.clip((2**19 if gpu else 2**18) * (4 if dims == 3 else 2) // voxels, 2, 64))
@@ -204,12 +205,15 @@ def fit_minutes(facts: dict[str, Any], plan: dict[str, Any], settings: list[str]
     if cheaper and "network.stem" not in kept:
         said += fit(plan, [_coarser_stem], steps, LEAST * max(trainings(plan), most[0] if "folds" not in kept else 1))
     if not plan["folds"] or kept & {"folds", "refit"}:
-        choose_members(plan, steps(plan), LEAST, most, kept)
+        fewer = choose_members(plan, steps(plan), LEAST, most, kept)
+        said += fewer if "folds" not in kept else []
     if cheaper and "size" not in kept:
         said += fit(plan, [_smaller_input], steps, LEAST * trainings(plan))
     if said and "precision" not in kept:
         choose_precision(plan, step_seconds)
-    return told(said)
+    own = plan["network"]["name"] == "small_cnn" and facts["cases"] < SMALL
+    epochs = steps_of(plan, step_seconds(plan), trainings(plan)) / epoch_steps(plan, facts["cases"])
+    return [*told(said), *(gentler(plan, min(epochs, float(plan["max_epochs"])), kept) if own else [])]
 
 
 def _coarser_stem(plan: dict[str, Any]) -> str:

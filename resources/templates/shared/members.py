@@ -93,9 +93,9 @@ def most_folds(cases: int, patients: int, rarest: int = MOST) -> tuple[int, str]
     return most, f"{cases} cases"
 
 
-def choose_members(plan: Plan, steps: float, enough: int, most: tuple[int, str], kept: set[str]) -> None:
+def choose_members(plan: Plan, steps: float, enough: int, most: tuple[int, str], kept: set[str]) -> list[str]:
     """Puts `folds`, `refit` and the reason, `why_folds`, into the plan. Several networks of few cases are worth the minutes as
-    soon as each gets `enough` steps.
+    soon as each gets `enough` steps. Gives what was saved where the minutes are too few for as many as there could be.
 
     Args:
         steps: that fit into the minutes, of all networks together.
@@ -113,6 +113,7 @@ def choose_members(plan: Plan, steps: float, enough: int, most: tuple[int, str],
     plan["folds"] = plan["folds"] if "folds" in kept else folds
     plan["refit"] = plan["refit"] if "refit" in kept else False
     plan["why_folds"] = "asked for with --set" if kept & {"folds", "refit"} else why
+    return [f"{folds} network{'s' if folds > 1 else ''} instead of {most[0]}"] if plan["folds"] < most[0] else []
 
 
 def check_members(plan: Mapping[str, Any], patients: int) -> None:
