@@ -26,6 +26,7 @@ CODE = (
     "declared",
     "images",
     "lesions",
+    "memory",
     "mask_grid",
     "masks",
     "preprocess",

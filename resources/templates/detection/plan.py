@@ -21,10 +21,14 @@ from Datapath.index import read_index
 from Fewshot.planning import add_engine, choose_engine, follow, states_plan
 from Fewshot.planning import told as engine_told
 from Utils.extent import disbelieved
+from Utils.fitting import fit_gpu, for_machine
+from Utils.fitting import step_seconds as seconds_of_step
 from Utils.grid import grid, refit
+from Utils.machine import DEVICE, GPUS, asked_machine, machine_of
 from Utils.named import channels_of, intensity_of, told_names
-from Utils.pace import Way, choose_precision, fit, quickest, steps_of, told
+from Utils.pace import Way, choose_precision, fit, steps_of, told
 from Utils.price import costs
+from Utils.roomy import LOOKS, ways_of
 from Utils.scales import by_itself, joined, mixed, told_uneven
 from Utils.settings import KEEP, TIME_ONLY, given, override, priced, save_plan
 from Utils.sides import harmless, turns
@@ -43,11 +47,16 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--set", nargs="*", default=[], metavar="KEY=VALUE", help="overrides; a dot enters an object")
     parser.add_argument("--time-only", action="store_true", help=TIME_ONLY)
     parser.add_argument("--keep", action="store_true", help=KEEP)
+    parser.add_argument("--device", default="auto", help=DEVICE)
+    parser.add_argument("--gpus", type=int, default=0, help=GPUS)
     options = parser.parse_args(argv)
     label_dict = json.loads(Path("Datapath/label_dict.json").read_text())
     facts = fingerprint(read_index(), label_dict)
     asked, options.set = _backbone(options.set)
-    gpu = has_gpu() and "device=cpu" not in options.set
+    on_cpu = options.device == "cpu" or "device=cpu" in options.set
+    machine = asked_machine("cpu" if on_cpu else options.device, options.gpus, has_gpu())
+    options.set += ["device=cpu"] if options.device == "cpu" else []
+    gpu = machine.gpus > 0
     if options.time_only or options.keep:
         plan = priced(options.set)
         if options.keep:
@@ -75,6 +84,7 @@ def main(argv: list[str] | None = None) -> None:
         print(pace(facts, plan))
         return
     plan = make_plan(facts, options.minutes, gpu)
+    for_machine(plan, machine, 16 * machine.gpus)
     apply(facts, plan, options.set, gpu)
     said = fit_minutes(facts, plan, options.set, gpu)
     save_plan(plan)
@@ -209,17 +219,17 @@ def _augment(facts: dict[str, Any]) -> dict[str, Any]:
 
 
 def fit_minutes(facts: dict[str, Any], plan: dict[str, Any], settings: list[str], gpu: bool) -> list[str]:
-    """The quicker precision; on a processor a plan that is cheap enough for its minutes. What was set is kept."""
+    """The quicker precision, and a plan that its minutes hold; on a GPU one that its memory holds too. What was set is kept."""
     kept = given(settings)
-    if "precision" not in kept:
+    if "precision" not in kept and not machine_of(plan).dry:
         choose_precision(plan, step_seconds)
-    if gpu:
-        return []
-    grid_way = Coarser(facts)
+    grid_way = Coarser(facts, gpu)
     ways: list[Way] = [] if "batch" in kept else [fewer]
     ways += [] if any(key.startswith("network.") for key in kept) else [narrower]
     ways += [] if kept & set(GRID) else [grid_way]
-    said = fit(plan, ways, lambda p: steps_of(p, step_seconds(p)), LEAST)
+    if gpu:
+        return fit_gpu(plan, LOOKS, ways_of(facts, kept, ways), _steps, LEAST, kept)
+    said = fit(plan, ways, _steps, LEAST)
     if said and grid_way in ways and (wider := grid_way.widen(plan)):
         said.append(wider)
     if said and plan["target"] == "masks" and "lr" not in kept:
@@ -230,26 +240,13 @@ def fit_minutes(facts: dict[str, Any], plan: dict[str, Any], settings: list[str]
     return told(said)
 
 
+def _steps(plan: dict[str, Any]) -> int:
+    return steps_of(plan, step_seconds(plan))
+
+
 def step_seconds(plan: dict[str, Any]) -> float:
-    """Seconds of the quickest of a few training steps on noise."""
-    import torch
-    from Model.network import build_model
-
-    device = "cuda" if torch.cuda.is_available() and plan["device"] != "cpu" else "cpu"
-    model = build_model(plan).to(device).train()
-    dims, batch = int(plan["dims"]), int(plan["batch"])
-    images = torch.randn(batch, int(plan["channels"]), *plan["patch"], device=device)
-    truth: dict[str, Any] = {"labels": torch.zeros(batch, len(plan["classes"]), *plan["patch"], device=device)}
-    if plan["target"] == "boxes":
-        truth = {"boxes": torch.tensor([[[4.0] * dims + [12.0] * dims + [0.0, 1.0]]] * batch, device=device)}
-
-    def step() -> None:
-        with torch.autocast(device, torch.bfloat16, enabled=plan["precision"] == "bf16"):
-            loss = model(images, **truth)["loss"]
-        loss.backward()
-        loss.item()
-
-    return quickest(step)
+    """Seconds of the quickest of a few training steps on noise, estimated for a machine that is not here."""
+    return seconds_of_step(plan, LOOKS)
 
 
 def pace(facts: dict[str, Any], plan: dict[str, Any]) -> str:

@@ -28,10 +28,12 @@ from Model.network import build_model
 from Utils.augment_boxes import AugmentBoxes
 from Utils.augment_masks import AugmentMasks
 from Utils.curves import draw_curves
+from Utils.launch import launched
 from Utils.people import people
 from Utils.price import END_SHARE, SCORED_SHARE
 from Utils.scoring import Scorer, final_boxes, final_masks
-from Utils.start import begin, cores, guarded
+from Utils.start import alone, begin, cores, guarded, trains_on_cpu
+from Utils.together import first, first_alone
 from Utils.training import FEW, Parts, device_of, load_best, train_by_clock
 
 LOGOUT = Path("Logout")
@@ -46,7 +48,9 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--minutes", type=float, help="instead of the plan's")
     options = parser.parse_args(argv)
     plan = json.loads(Path("plan.json").read_text())
-    begin(options.resume)
+    if (code := launched(plan, sys.argv[1:] if argv is None else argv)) is not None:
+        return code
+    begin(options.resume, on_cpu=trains_on_cpu(plan))
     torch.set_num_threads(max(1, int(plan.get("threads") or cores())))
     return guarded(lambda: run(plan, options.minutes or float(plan["minutes"])))
 
@@ -56,9 +60,11 @@ def run(plan: dict[str, Any], minutes: float) -> None:
     if plan.get("engine", "patches") != "patches":
         from Fewshot.run import run_fewshot
 
+        alone(str(plan["engine"]))
         run_fewshot(plan, minutes)
         return
-    train, valid = build_datasets(plan)
+    with first_alone():
+        train, valid = build_datasets(plan)
     whose = people(record.get("patient") or record["image_path"] for record in valid.records)
     print(f"{len(train.records)} training cases; {len(valid)} validation cases of {whose}", flush=True)
     each = seconds_a_case(plan, valid)
@@ -74,7 +80,8 @@ def run(plan: dict[str, Any], minutes: float) -> None:
         return Parts(build_model(smaller), train, scorer, prepare=change, collate=collate, keep_last=last)
 
     done = train_by_clock(plan, NAME, make, seconds=seconds, watch=WATCH[plan["target"]], shrink=shrink)
-    finish(plan, valid, done, max(1, int(end / max(1.5 * each, 1e-3))))
+    if first():
+        finish(plan, valid, done, max(1, int(end / max(1.5 * each, 1e-3))))
 
 
 def room_of(plan: dict[str, Any]) -> list[int]:

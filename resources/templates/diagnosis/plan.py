@@ -19,11 +19,15 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 import numpy as np
 from Model.pretrained_files import find_pretrained, fitting_size, weights_of
 from Utils.facts import fingerprint
+from Utils.fitting import fit_gpu, for_machine
+from Utils.fitting import step_seconds as seconds_of_step
 from Utils.intensity import choose_changes, choose_intensity
+from Utils.machine import DEVICE, GPUS, asked_machine, machine_of
 from Utils.named import channels_of, intensity_of, told_names
-from Utils.pace import choose_precision, fit, quickest, steps_of, told
+from Utils.pace import choose_precision, fit, steps_of, told
 from Utils.pretrained_choice import use_folder, use_wanted
 from Utils.price import costs
+from Utils.roomy import LOOKS, ways_of
 from Utils.scales import mixed
 from Utils.settings import KEEP, TIME_ONLY, given, override, priced, save_plan
 from Utils.using import NONE, trained_share, wanted_start, without_start
@@ -45,6 +49,8 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--set", nargs="*", action="extend", default=[], metavar="KEY=VALUE", help="overrides")
     parser.add_argument("--time-only", action="store_true", help=TIME_ONLY)
     parser.add_argument("--keep", action="store_true", help=KEEP)
+    parser.add_argument("--device", default="auto", help=DEVICE)
+    parser.add_argument("--gpus", type=int, default=0, help=GPUS)
     options = parser.parse_args(argv)
     records = json.loads(Path("Datapath/train.json").read_text())
     label_dict = json.loads(Path("Datapath/label_dict.json").read_text())
@@ -55,11 +61,15 @@ def main(argv: list[str] | None = None) -> None:
         print(pace(plan, len(records)))
         return
     facts = fingerprint(records, label_dict)
-    plan = make_plan(facts, options.minutes, has_gpu())
+    on_cpu = options.device == "cpu" or "device=cpu" in options.set
+    machine = asked_machine("cpu" if on_cpu else options.device, options.gpus, has_gpu())
+    plan = make_plan(facts, options.minutes, machine.gpus > 0)
+    plan["device"] = "cpu" if options.device == "cpu" else "auto"
+    for_machine(plan, machine, max(int(plan["batch"]), facts["cases"] // 8))
     facts["pretrained"] = add_pretrained(plan, facts, options.set)
     for setting in without_start(options.set):
         override(plan, setting)
-    said = fit_minutes(plan, options.set)
+    said = fit_minutes(facts, plan, options.set)
     save_plan(plan)
     print(summary(facts, plan))
     print("\n".join([*said, pace(plan, facts["cases"])]))
@@ -157,8 +167,9 @@ def add_pretrained(plan: dict[str, Any], facts: dict[str, Any], settings: list[s
     if len(plan["channel_names"] or ()) > COLOURS:
         return "weights start at random (pretrained networks take the three channels of colour)"
     found, looked = find_pretrained()
-    limit = (600 if has_gpu() else 150) * 1e6
-    for place in found[::-1] if has_gpu() else found:
+    gpu = machine_of(plan).gpus > 0
+    limit = (600 if gpu else 150) * 1e6
+    for place in found[::-1] if gpu else found:
         trial = json.loads(json.dumps(plan))
         use_folder(trial, place)
         if weights_of(place).stat().st_size <= limit and _fit_in_time(trial, facts["cases"]):
@@ -182,21 +193,21 @@ def _fit_in_time(plan: dict[str, Any], cases: int, least: float = 3.0) -> bool:
         plan["size"] = smaller
 
 
-def fit_minutes(plan: dict[str, Any], settings: list[str]) -> list[str]:
-    """The quicker precision; on a processor a plan that is cheap enough for its minutes. What was set is kept."""
+def fit_minutes(facts: dict[str, Any], plan: dict[str, Any], settings: list[str]) -> list[str]:
+    """The quicker precision, and a plan that its minutes hold; on a GPU one that its memory holds too. What was set is kept."""
     kept = given(settings)
-    if "precision" not in kept:
+
+    def steps(plan: dict[str, Any]) -> int:
+        return steps_of(plan, step_seconds(plan), -(-int(plan["folds"]) // int(plan.get("processes") or 1)))
+
+    if "precision" not in kept and not machine_of(plan).dry:
         choose_precision(plan, step_seconds)
-    if has_gpu() and plan["device"] != "cpu":
-        return []
+    if machine_of(plan).gpus:
+        return fit_gpu(plan, LOOKS, ways_of(plan, facts, kept, _fewer_folds, _smaller_input), steps, LEAST, kept)
     cheaper = {"network.stem": _coarser_stem, "folds": _fewer_folds, "size": _smaller_input}
     ways = [way for key, way in cheaper.items() if key not in kept]
     if plan["network"]["name"] != "small_cnn":
         ways = [_fewer_folds] if "folds" not in kept else []
-
-    def steps(plan: dict[str, Any]) -> int:
-        return steps_of(plan, step_seconds(plan), int(plan["folds"]))
-
     said = fit(plan, ways, steps, LEAST)
     if said and "precision" not in kept:
         choose_precision(plan, step_seconds)
@@ -207,6 +218,8 @@ def _fewer_folds(plan: dict[str, Any]) -> str:
     if plan["folds"] < 2:
         return ""
     before, plan["folds"] = plan["folds"], plan["folds"] - 2 if plan["folds"] > 3 else 1
+    if "processes" in plan:
+        plan["processes"] = min(int(plan["processes"]), int(plan["folds"]))
     return f"{plan['folds']} model{'s' if plan['folds'] > 1 else ''} instead of {before}"
 
 
@@ -228,23 +241,8 @@ def _smaller_input(plan: dict[str, Any]) -> str:
 
 
 def step_seconds(plan: dict[str, Any]) -> float:
-    """Seconds of the quickest of a few training steps on noise."""
-    import torch
-    from Model.network import build_model
-
-    device = "cuda" if torch.cuda.is_available() and plan["device"] != "cpu" else "cpu"
-    model = build_model(plan).to(device).train()
-    images = torch.randn(int(plan["batch"]), int(plan["channels"]), *plan["size"], device=device)
-    labels = torch.zeros(int(plan["batch"]), len(plan["classes"]), device=device)
-    labels[:, 0] = 1.0
-
-    def step() -> None:
-        with torch.autocast(device, torch.bfloat16, enabled=plan.get("precision") == "bf16"):
-            loss = model(images, labels)["loss"]
-        loss.backward()
-        loss.item()  # an accelerator is waited for
-
-    return quickest(step)
+    """Seconds of the quickest of a few training steps on noise, estimated for a machine that is not here."""
+    return seconds_of_step(plan, LOOKS)
 
 
 def epoch_steps(plan: dict[str, Any], cases: int) -> int:
@@ -262,7 +260,8 @@ def epoch_seconds(plan: dict[str, Any], cases: int) -> float:
 def pace(plan: dict[str, Any], cases: int) -> str:
     """How far the minutes will go."""
     folds, epoch = int(plan["folds"]), epoch_steps(plan, cases)
-    found, seconds = costs(plan, cases), 60 * float(plan["minutes"]) * trained_share(plan) / folds
+    rounds = -(-folds // int(plan.get("processes") or 1)) if folds > 1 else 1
+    found, seconds = costs(plan, cases), 60 * float(plan["minutes"]) * trained_share(plan) / rounds
     steps = found.steps(seconds, epoch)
     model_is = f"each of {folds} models" if folds > 1 else "the model"
     few = " (few: more minutes, a smaller input or fewer folds would help)" if steps < LEAST / 2 else ""

@@ -25,13 +25,15 @@ import torch
 from Datapath.dataloader import Cases, build_datasets
 from Model.network import build_model
 from Utils.augment import Augment
-from Utils.clock import seconds_spent
+from Utils.clock import NotFinite, OutOfMemory, seconds_spent
 from Utils.curves import draw_curves
 from Utils.kinds import kind_of
-from Utils.pretrained_trial import settle_start, trial_seconds
+from Utils.launch import count_of, launched, side_by_side
+from Utils.pretrained_trial import settle_start, settled, trial_seconds
 from Utils.price import final_seconds
 from Utils.scoring import make_scorer, run_model
-from Utils.start import begin, cores, guarded
+from Utils.start import begin, cores, guarded, trains_on_cpu
+from Utils.together import first, first_alone
 from Utils.training import FEW, Parts, device_of, load_best, train_by_clock
 from Utils.tta import make_views
 
@@ -45,10 +47,18 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--resume", action="store_true", help="go on where an interrupted training stopped")
     parser.add_argument("--minutes", type=float, help="instead of the plan's")
+    parser.add_argument(
+        "--only", nargs=2, metavar=("FOLD", "SECONDS"), help="one fold, beside others: train.py calls it so"
+    )
     options = parser.parse_args(argv)
     plan = json.loads(Path("plan.json").read_text())
+    if options.only:
+        return only(plan, int(options.only[0]), float(options.only[1]))
+    given = sys.argv[1:] if argv is None else argv
+    if int(plan["folds"]) < 2 and (code := launched(plan, given)) is not None:
+        return code
     minutes = options.minutes or float(plan["minutes"])
-    begin(options.resume)
+    begin(options.resume, on_cpu=trains_on_cpu(plan))
     return guarded(lambda: train(plan, minutes))
 
 
@@ -60,7 +70,39 @@ def train(plan: dict[str, Any], minutes: float) -> None:
         return train_fold(side, name, *build_datasets(side, 0), seconds)
 
     plan = settle_start(plan, minutes * 60, kind_of(plan).watch, trial)
-    finish(plan, train_folds(plan, minutes - trial_seconds() / 60))
+    minutes -= trial_seconds() / 60
+    beside(plan, minutes)
+    results = train_folds(plan, minutes)
+    if first():
+        finish(plan, results)
+
+
+def beside(plan: dict[str, Any], minutes: float) -> None:
+    """Where there are several folds and several GPUs: the folds at the same time, one a GPU. What is left undone (a process
+    broke down) is for `train_folds`."""
+    folds = [fold for fold in range(int(plan["folds"])) if not (LOGOUT / f"fold{fold}" / "done.json").exists()]
+    count = min(count_of(plan), len(folds))
+    if int(plan["folds"]) < 2 or count < 2:
+        return
+    build_datasets(plan, 0)  # the cache is filled once
+    seconds = (minutes * 60 - final_seconds(minutes)) / -(-len(folds) // count)
+    print(f"{len(folds)} folds, {count} at a time, {seconds:.0f} s each", flush=True)
+    codes = side_by_side(plan, [["--resume", "--only", str(fold), f"{seconds:.1f}"] for fold in folds], count)
+    if 3 in codes:
+        raise NotFinite(f"fold {folds[codes.index(3)]}: see above")
+    if 4 in codes:
+        raise OutOfMemory(f"the least batch (fold {folds[codes.index(4)]})")
+
+
+def only(plan: dict[str, Any], fold: int, seconds: float) -> int:
+    """The exit code of one fold's training, while others are trained beside it."""
+    torch.set_num_threads(max(1, int(plan.get("threads") or cores() // count_of(plan))))
+    plan = settled(plan)
+    return guarded(lambda: _trained(plan, fold, seconds))
+
+
+def _trained(plan: dict[str, Any], fold: int, seconds: float) -> None:
+    train_fold(plan, f"fold{fold}", *build_datasets(plan, fold), seconds)
 
 
 def train_folds(plan: dict[str, Any], minutes: float) -> list[dict[str, Any]]:
@@ -71,7 +113,8 @@ def train_folds(plan: dict[str, Any], minutes: float) -> list[dict[str, Any]]:
     results: list[dict[str, Any]] = []
     start = 0.0
     for fold in range(folds):
-        train, valid = build_datasets(plan, fold)
+        with first_alone():
+            train, valid = build_datasets(plan, fold)
         start = start or time.monotonic()  # decoding every image for the first time is no training
         if not (LOGOUT / f"fold{fold}" / "done.json").exists():
             left = minutes * 60 - (time.monotonic() - start) - sum(spent) - reserve
@@ -79,7 +122,8 @@ def train_folds(plan: dict[str, Any], minutes: float) -> list[dict[str, Any]]:
             told = f"{plan['max_steps']} steps" if plan.get("max_steps") else f"{seconds:.0f} s"
             print(f"fold {fold}: {len(train)} training cases, {len(valid)} validation cases, {told}", flush=True)
             train_fold(plan, f"fold{fold}", train, valid, seconds)
-        results.append(_validate(plan, fold, valid, reserve / folds))
+        if first():
+            results.append(_validate(plan, fold, valid, reserve / folds))
     return results
 
 

@@ -35,7 +35,7 @@ CODE = (
         "extent",
         "volumes",
     ),
-    *("calling", "losses", "unet", "windows", "scoring", "ordered", "sequence", "refine", "nnunet_steps"),
+    *("calling", "losses", "unet", "windows", "memory", "scoring", "ordered", "sequence", "refine", "nnunet_steps"),
 )
 REQUIREMENTS = ["torch", "numpy", "scipy", "safetensors", "pillow", "pydicom", "nibabel", "SimpleITK", "h5py"]
 

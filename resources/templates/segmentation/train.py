@@ -27,7 +27,9 @@ import numpy as np
 import torch
 from Utils.clock import seconds_spent
 from Utils.curves import draw_curves
-from Utils.start import begin, cores, guarded
+from Utils.launch import launched
+from Utils.start import alone, begin, cores, guarded, trains_on_cpu
+from Utils.together import first, first_alone
 
 LOGOUT = Path("Logout")
 NAME = "model0"
@@ -40,11 +42,15 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--minutes", type=float, help="instead of the plan's")
     options = parser.parse_args(argv)
     plan = json.loads(Path("plan.json").read_text())
+    if (code := launched(plan, sys.argv[1:] if argv is None else argv)) is not None:
+        return code
     seconds = (options.minutes or float(plan["minutes"])) * 60
-    begin(options.resume)
+    begin(options.resume, on_cpu=trains_on_cpu(plan))
     torch.set_num_threads(max(1, int(plan.get("threads") or cores())))
     if plan["engine"] == "nnunet":
         from Utils.nnunet import train_nnunet
+
+        alone("nnunet")
 
         return guarded(lambda: train_nnunet(plan, seconds, finish))
     return guarded(lambda: train(plan, seconds))
@@ -64,7 +70,8 @@ def train(plan: dict[str, Any], seconds: float) -> None:
 
     plan = settle_start(plan, seconds, "dice", trial)
     seconds -= trial_seconds()
-    train_set, valid_set = build_datasets(plan)
+    with first_alone():
+        train_set, valid_set = build_datasets(plan)
     volumes = train_set.volumes
     masks, truths = ([volumes.mask(int(row)) for row in part.rows] for part in (train_set, valid_set))
     blind = blind_dice(masks, truths, plan)
@@ -77,6 +84,8 @@ def train(plan: dict[str, Any], seconds: float) -> None:
     left = seconds - final_seconds(_case_seconds(plan, valid_set), len(valid_set), seconds, bool(candidates(plan)))
     spent = seconds_spent(LOGOUT / NAME)
     done = train_by_clock(plan, NAME, maker(train_set, valid_set), seconds=left + spent, watch="dice", shrink=shrink)
+    if not first():
+        return
     table, extra = settle_all(plan, valid_set, masks, seconds)
     finish(plan, table, valid_set.records, done, {"mean_shape_dice": round(blind, 4), **extra})
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-LATER = ("max_steps",)
+LATER = ("max_steps", "processes", "accumulate", "compile", "channels_last")
 """Keys that training knows and that a plan may lack."""
 NETWORKS = {
     "diagnosis": "name width dropout stem pretrained backbone_lr trial",
@@ -31,7 +31,7 @@ OPTIONAL = {
 """The same for other objects of the plan, whatever the task."""
 FREE = ("refine",)
 """Objects whose names are classes: the plan's own check looks at them."""
-DERIVED = ("task", "number", "unknown", "pad", "shares", "why_engine", "channel_names", "frames", "scratch")
+DERIVED = ("task", "number", "unknown", "pad", "shares", "why_engine", "channel_names", "frames", "scratch", "machine")
 """Worked out from the data or from other settings; a value set by hand would be overwritten or break the training."""
 
 

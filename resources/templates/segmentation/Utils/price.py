@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 
 from .choosing import candidates
+from .fitting import dry_costs, micro
+from .machine import machine_of
 from .pace import Costs, typical
 from .surfaces import MOST as BORDERS
 
@@ -42,6 +44,8 @@ def costs(facts: dict[str, Any], plan: dict[str, Any]) -> Costs:
 
     from .rehearse import SPARE, device_of
 
+    if machine_of(plan).dry:
+        return _dry(facts, plan)
     device = device_of(plan)
     model = build_model(plan).to(device).train()
     step = typical(_step(model, facts, plan)) + SPARE
@@ -50,6 +54,21 @@ def costs(facts: dict[str, Any], plan: dict[str, Any]) -> Costs:
         case = typical(_scoring(model.eval(), facts, plan, device), tries=3)
     seconds = float(plan["minutes"]) * 60
     return Costs(step, case * min(SCORED, held), final_seconds(case, held, seconds, bool(candidates(plan))))
+
+
+def _dry(facts: dict[str, Any], plan: dict[str, Any]) -> Costs:
+    from .roomy import LOOKS
+    from .windows import starts, window_of
+
+    shape, seconds = median_there(facts, plan), float(plan["minutes"]) * 60
+    window = window_of(shape, plan)
+    windows = float(np.prod([len(starts(have, want)) for have, want in zip(shape, window, strict=True)]))
+    windows *= float(np.prod(window)) / float(np.prod(plan["patch"]))
+    held = max(1, round(float(plan["validation_share"]) * int(facts["cases"])))
+    return dry_costs(
+        plan, LOOKS, windows * min(SCORED, held),
+        lambda forward: final_seconds(windows * forward, held, seconds, bool(candidates(plan))),
+    )  # fmt: skip
 
 
 def _step(model: Any, facts: dict[str, Any], plan: dict[str, Any]) -> Any:
@@ -68,7 +87,7 @@ def _step(model: Any, facts: dict[str, Any], plan: dict[str, Any]) -> Any:
 
     def load() -> dict[str, Any]:
         items = []
-        for _ in range(int(plan["batch"])):
+        for _ in range(micro(plan)):
             start = [int(rng.integers(-1, max(1, have - want + 1))) for have, want in zip(shape, large, strict=True)]
             items.append((cut(image, start, large, 0.0), cut(mask, start, large, 0)))
         images, masks = (torch.stack([torch.from_numpy(item[k]) for item in items]) for k in (0, 1))
