@@ -40,7 +40,7 @@ class BoxLoss(nn.Module):
         middle = centres(cells, self.cell, output.device)
         bells, free, parts, ours = [], [], [], []
         for image, rows in enumerate(boxes.float()):
-            if rows.device.type == "cpu":  # padding is left out; on a GPU that would wait for it, and is worth less
+            if _on_processor(rows):  # padding is left out; on a GPU that would wait for it, and is worth less
                 rows = rows[rows[:, 2 * d] >= 0]
             bell = self._bells(rows, middle)
             target, ignore = self._targets(rows, bell, cells)
@@ -132,6 +132,10 @@ class BoxLoss(nn.Module):
         found = torch.cat([centre - reach[:d], centre + reach[d:]])
         apart = 1 - giou(found, torch.cat([low, high]).expand_as(found))
         return (apart * weight).sum(1) / weight.sum(1)
+
+
+def _on_processor(tensor: torch.Tensor) -> bool:
+    return tensor.device.type == "cpu"
 
 
 def giou(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
