@@ -41,7 +41,7 @@ import json, sys, time
 from pathlib import Path
 sys.path.insert(0, ".")
 import torch
-from Utils.fitting import micro
+from Utils.looks import micro
 from Utils.precision import autocast, device_of, laid_out
 from Utils.rehearse import rehearsed
 from Utils.roomy import LOOKS

@@ -117,7 +117,7 @@ def test_the_peak_is_that_of_the_gpu() -> None:
         optimizer.step()
         optimizer.zero_grad()
     held = torch.cuda.max_memory_allocated()
-    assert 0.6 * held <= fitting.peak_bytes(found, 8) <= 2.0 * held
+    assert 0.6 * held <= load("looks").peak_bytes(found, 8) <= 2.0 * held
 
 
 def test_a_step_that_depends_on_values_is_made_for_real() -> None:
@@ -155,7 +155,7 @@ def test_machines_that_are_not_there_are_refused(device: str, gpus: int) -> None
         machine.asked_machine(device, gpus, gpu_here=False)
 
 
-class Looks(fitting.Looks):
+class Looks(load("looks").Looks):
     """A network whose memory and time go by voxels and width."""
 
     def __init__(self) -> None:
@@ -209,10 +209,10 @@ def test_what_cannot_fit_ends_with_what_to_do() -> None:
 
 def test_several_gpus_share_a_larger_batch_or_the_folds() -> None:
     plan = plan_for(80.0, gpus=8)
-    assert (plan["processes"], plan["batch"], fitting.micro(plan)) == (8, 16, 2)
+    assert (plan["processes"], plan["batch"], load("looks").micro(plan)) == (8, 16, 2)
     assert plan["lr"] == pytest.approx(1e-3 * 8**0.5, rel=1e-3)
     folds = plan_for(80.0, gpus=8, folds=5)
-    assert (folds["processes"], folds["batch"], fitting.micro(folds)) == (5, 2, 2)
+    assert (folds["processes"], folds["batch"], load("looks").micro(folds)) == (5, 2, 2)
 
 
 def test_a_slower_card_takes_longer() -> None:

@@ -195,7 +195,7 @@ TRAINING = """
 import sys, json, torch
 from types import SimpleNamespace
 from Utils import arguments, start, training
-from Utils.fitting import micro
+from Utils.looks import micro
 
 # eight GPUs in one process: one is taken, not all by nn.DataParallel
 class Settings(SimpleNamespace):

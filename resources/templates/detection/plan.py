@@ -22,8 +22,8 @@ from Fewshot.planning import add_engine, choose_engine, follow, states_plan
 from Fewshot.planning import told as engine_told
 from Utils.extent import disbelieved
 from Utils.fitting import fit_gpu, for_machine
-from Utils.fitting import step_seconds as seconds_of_step
 from Utils.grid import grid, refit
+from Utils.looks import step_seconds as seconds_of_step
 from Utils.machine import DEVICE, GPUS, asked_machine, machine_of
 from Utils.named import channels_of, intensity_of, told_names
 from Utils.pace import Way, choose_precision, fit, steps_of, told

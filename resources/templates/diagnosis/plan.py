@@ -20,8 +20,8 @@ import numpy as np
 from Model.pretrained_files import find_pretrained, fitting_size, weights_of
 from Utils.facts import fingerprint
 from Utils.fitting import fit_gpu, for_machine
-from Utils.fitting import step_seconds as seconds_of_step
 from Utils.intensity import choose_changes, choose_intensity
+from Utils.looks import step_seconds as seconds_of_step
 from Utils.machine import DEVICE, GPUS, asked_machine, machine_of
 from Utils.named import channels_of, intensity_of, told_names
 from Utils.pace import choose_precision, fit, steps_of, told

@@ -24,10 +24,10 @@ from Datapath.dataloader import read_index, report_of, views_of, whole_text
 from Model.words import SECTIONS
 from Utils.channels import names_of
 from Utils.fitting import fit_gpu, for_machine
-from Utils.fitting import step_seconds as seconds_of_step
 from Utils.formats import ImageError
 from Utils.images import read_image
 from Utils.language import learn_language
+from Utils.looks import step_seconds as seconds_of_step
 from Utils.machine import DEVICE, GPUS, asked_machine, machine_of
 from Utils.named import by_channel, channels_of, intensity_of, measured, told_names
 from Utils.pace import choose_precision, fit, steps_of, told

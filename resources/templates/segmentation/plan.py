@@ -21,8 +21,8 @@ from Utils import chain
 from Utils.extent import disbelieved
 from Utils.fingerprint import fingerprint
 from Utils.fitting import fit_gpu, for_machine
-from Utils.fitting import step_seconds as seconds_of_step
 from Utils.intensity import choose_changes, choose_intensity
+from Utils.looks import step_seconds as seconds_of_step
 from Utils.machine import DEVICE, GPUS, Machine, asked_machine, machine_of
 from Utils.named import channels_of, dark_of, intensity_of, told_names
 from Utils.pace import choose_precision, fit, steps_of, told

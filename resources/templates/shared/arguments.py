@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 from transformers import TrainingArguments
-from Utils.fitting import micro
+from Utils.looks import micro
 from Utils.precision import device_of, half_of
 from Utils.together import processes
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from .fitting import SPARE
+from .looks import SPARE
 from .precision import autocast, device_of
 
 __all__ = ["SPARE", "Batch", "device_of", "rehearsed"]

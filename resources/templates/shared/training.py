@@ -24,7 +24,7 @@ from Utils.by_clock import LOGOUT, ByTheClock
 from Utils.clock import Clock, NotFinite, OutOfMemory, StartAgain, last_checkpoint, rate, seconds_spent
 from Utils.curves import number
 from Utils.finite import check_weights
-from Utils.fitting import micro
+from Utils.looks import micro
 from Utils.memory import empty_cache, says_memory
 from Utils.precision import autocast, device_of, laid_out
 from Utils.together import agree, first, meet, processes

@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from .fitting import Looks, Ways, in_parts, larger_batch
+from .fitting import Ways, in_parts, larger_batch
 from .grid import GPU_WIDTH, refit
+from .looks import Looks
 from .pace import Way
 from .price import usual_shape
 

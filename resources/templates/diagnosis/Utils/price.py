@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from .fitting import dry_costs, micro
+from .fitting import dry_costs
+from .looks import micro
 from .machine import machine_of
 from .pace import Costs, typical
 from .roomy import LOOKS

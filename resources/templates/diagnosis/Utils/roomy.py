@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from .fitting import Looks, Ways, in_parts, larger_batch
+from .fitting import Ways, in_parts, larger_batch
+from .looks import Looks
 from .pace import Way
 
 FINEST = {2: 512, 3: 192}

@@ -7,7 +7,8 @@ from typing import Any
 
 import torch
 
-from .fitting import dry_costs, micro
+from .fitting import dry_costs
+from .looks import micro
 from .machine import machine_of
 from .pace import Costs, quickest, typical
 from .rehearse import SPARE, device_of, rehearsed

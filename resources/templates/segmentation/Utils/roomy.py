@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from .fitting import Looks, Ways, in_parts, larger_batch
+from .fitting import Ways, in_parts, larger_batch
+from .looks import Looks
 from .pace import Way
 from .price import median_there
 from .shapes import round_up, topology
