@@ -29,6 +29,7 @@ from Utils.clock import NotFinite, OutOfMemory, seconds_spent
 from Utils.curves import draw_curves
 from Utils.kinds import kind_of
 from Utils.launch import count_of, launched, side_by_side
+from Utils.looks import micro
 from Utils.pretrained_trial import settle_start, settled, trial_seconds
 from Utils.price import final_seconds
 from Utils.scoring import make_scorer, run_model
@@ -153,7 +154,7 @@ def _validate(plan: dict[str, Any], fold: int, valid: Cases, limit: float) -> di
     """What the fold's best weights say on its validation part, seen once and, as far as `limit` seconds go, in views."""
     device = device_of(plan)
     model = load_best(build_model(plan), f"fold{fold}", device)
-    batch, views, use = 2 * int(plan["batch"]), _views(plan), plan.get("tta", {}).get("use", False)
+    batch, views, use = 2 * micro(plan), _views(plan), plan.get("tta", {}).get("use", False)
     start = time.monotonic()
     logits, labels, _ = run_model(model, valid, device, batch)
     once = time.monotonic() - start

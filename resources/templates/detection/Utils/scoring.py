@@ -24,6 +24,7 @@ from Utils.boxes import (
     rank_images,
 )
 from Utils.lesions import components, dice, lesion_counts, lesion_f1, match_numbered, mean_figure
+from Utils.looks import micro
 from Utils.price import PATCHES
 from Utils.ranks import auroc
 
@@ -69,7 +70,7 @@ class Scorer:
         return figures | (each if len(each) > 1 else {})
 
     def _one(self, model: torch.nn.Module, row: int, device: torch.device) -> Any:
-        image, batch = self.valid.cases.image(row), int(self.plan["batch"])
+        image, batch = self.valid.cases.image(row), micro(self.plan)
         if self.plan["target"] == "boxes":
             return find_boxes(model, image, self.plan, device, batch)
         chances = mask_probabilities(model, image, self.plan, device, batch)
@@ -104,7 +105,7 @@ def patch_loss(
     """Mean loss of the fixed validation patches, of up to `most` of them."""
     part = torch.utils.data.Subset(valid, range(0, len(valid), max(1, -(-len(valid) // most))))
     losses, counts = [], []
-    for batch in DataLoader(part, batch_size=int(plan["batch"]), collate_fn=collate):
+    for batch in DataLoader(part, batch_size=micro(plan), collate_fn=collate):
         losses.append(float(model(**{key: value.to(device) for key, value in batch.items()})["loss"]))
         counts.append(len(batch["pixel_values"]))
     return float(np.average(losses, weights=counts))
@@ -130,7 +131,7 @@ def final_boxes(
     model: torch.nn.Module, valid: Patches, plan: Mapping[str, Any], device: torch.device, rows: list[int]
 ) -> dict[str, Any]:
     """Figures, calibration, and rows of valid_predictions.json, from the kept weights on the chosen validation cases."""
-    answers = [find_boxes(model, valid.cases.image(row), plan, device, int(plan["batch"])) for row in rows]
+    answers = [find_boxes(model, valid.cases.image(row), plan, device, micro(plan)) for row in rows]
     truths = [(valid.cases.boxes[row][:, :-1], valid.cases.boxes[row][:, -1].astype(int)) for row in rows]
     classes = len(plan["classes"])
     table = rank_images(answers, truths, classes)
@@ -182,7 +183,7 @@ def final_masks(
     anomaly, ill = [], []
     true_sizes: list[list[int]] = [[] for _ in classes]
     for at, row in enumerate(rows):
-        chances = mask_probabilities(model, valid.cases.image(row), plan, device, int(plan["batch"]))
+        chances = mask_probabilities(model, valid.cases.image(row), plan, device, micro(plan))
         truth = np.asarray(valid.cases.volumes.mask(row)) > 0
         anomaly.append(anomaly_of(chances))
         ill.append(bool(truth.any()))
