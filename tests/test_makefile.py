@@ -71,7 +71,10 @@ def test_everything_that_is_installed_is_pinned_as_in_the_lock(tmp_path: Path) -
 def test_the_tests_install_the_rest(tmp_path: Path) -> None:
     lines = made(tmp_path, "test", "GPU=")
     extras = [line for line in lines if "-e " in line]
-    assert [line.split("-e ")[1] for line in extras] == [".[train]", ".[train,nnunet,export,cluster,croissant,dicom,dev]"]
+    assert [line.split("-e ")[1] for line in extras] == [
+        ".[train]",
+        ".[train,nnunet,export,cluster,croissant,dicom,dev]",
+    ]
     assert lines[-1].startswith("pytest -n 3")
 
 

@@ -141,7 +141,7 @@ def test_the_shell_completes_runs_and_tasks(tmp_path: Path) -> None:
         offers[words] = set(asked.stdout.split())
     assert offers["m3b show 2026"] == {"20260101-000000-aaaa", "20260102-000000-bbbb"}
     assert offers["m3b show l"] == {"last"}
-    assert offers["m3b data audit x --task s"] == {"segmentation"}
+    assert offers["m3b data audit x --task s"] == {"segmentation", "survival"}
     assert offers["m3b data make ch"] == {"chest"}
     assert offers["m3b sc"] == {"score"}
 

@@ -16,11 +16,11 @@ from template_kit import TEMPLATES
 @pytest.fixture(scope="module")
 def parts() -> Iterator[dict[str, ModuleType]]:
     """`sets` and `answers` of the template, as a project has them in Utils/."""
-    package = ModuleType("sets_of_template")
-    package.__path__ = [str(TEMPLATES / "diagnosis/Utils")]
+    package = ModuleType("Utils")
+    package.__path__ = [str(TEMPLATES / "diagnosis/Utils"), str(TEMPLATES / "shared")]
     sys.modules[package.__name__] = package
     yield {name: importlib.import_module(f"{package.__name__}.{name}") for name in ("sets", "answers")}
-    for name in [name for name in sys.modules if name.startswith(package.__name__)]:
+    for name in [name for name in sys.modules if name == "Utils" or name.startswith("Utils.")]:
         del sys.modules[name]
 
 
