@@ -142,16 +142,24 @@ class _Turned:
 
 
 def _mat_arrays(file: Path) -> dict[str, Any]:
-    """The numbers of a MATLAB file: of version 7.3, which is HDF5, or of the older form; structures of the older one are left
-    out."""
+    """The numbers of a MATLAB file: of version 7.3, which is HDF5, or of the older form; those of a structure as `name/field`."""
     import h5py
 
     if h5py.is_hdf5(file):
         return {name: _Turned(item) for name, item in _hdf5_arrays(file).items() if not name.startswith("#")}
     from scipy.io import loadmat
 
-    held = loadmat(file)
-    return {name: array for name, array in held.items() if not name.startswith("__") and array.dtype.kind in "biuf"}
+    held = {name: array for name, array in loadmat(file).items() if not name.startswith("__")}
+    return {key: array for name, value in held.items() for key, array in _fields(name, value).items()}
+
+
+def _fields(name: str, held: np.ndarray) -> dict[str, np.ndarray]:
+    """An array of numbers by its name; of one structure the arrays of its fields, of anything else none."""
+    if held.dtype.names is None:
+        return {name: held} if held.dtype.kind in "biuf" else {}
+    fields = held.dtype.names if held.size == 1 else ()
+    inner = held.reshape(-1)[0] if fields else None
+    return {key: array for field in fields for key, array in _fields(f"{name}/{field}", inner[field]).items()}
 
 
 def _npz_arrays(file: Path) -> dict[str, Any]:

@@ -85,10 +85,17 @@ class FromTag(SpecPart):
 
 
 class FromMember(SpecPart):
-    """Another array of the same container: `train_labels[#]` beside `train_images[#]`, or one value a file."""
+    """Another array: `train_labels[#]` beside `train_images[#]`, or one value a file.
+
+    Args:
+        key: of the array, with `[#]` its item at the place of the image; empty, or `[#]` alone, in a file of one array.
+        file: key of the path of the file that holds it (`labels_{part}.npy`), of the image's slots; empty where the image's own
+            file does. Where that file is not there, the case has no value.
+    """
 
     kind: Literal["member"] = "member"
     key: str
+    file: str = ""
 
 
 class FromList(SpecPart):

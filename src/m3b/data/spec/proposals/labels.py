@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from m3b.data import kinds
-from m3b.data.spec.model import IndexSpec, Labels
+from m3b.data.spec.model import FromMember, IndexSpec, Labels
 from m3b.data.spec.proposals.ask import Ask, Proposal
 from m3b.data.spec.proposals.attributes import attributes
 from m3b.data.spec.proposals.channels import of_cases, with_channels
-from m3b.data.spec.proposals.classes import Classes, classes_for
+from m3b.data.spec.proposals.classes import Classes, by_order, classes_for
 from m3b.data.spec.proposals.covariates import asked_covariates
 from m3b.data.spec.proposals.flags import told_uncertain
 from m3b.data.spec.proposals.glossary import glosses, legend_of_labels, told_names
@@ -102,7 +102,9 @@ def _classes(survey: Survey, source: LabelSource, ask: Ask) -> Classes:
         if sorted(told) == sorted(numbers.values()):
             names = {value: told[number] for value, number in numbers.items()}
     said = Said(names, {**glosses(source.values, ask.request), **glosses(source.values, ask.notes)})
-    return classes_for(source.values, ask.request, ask.classes, said, source.named)
+    found = classes_for(source.values, ask.request, ask.classes, said, source.named)
+    held = any(isinstance(one, FromMember) for one in source.sources)
+    return by_order(found, ask) if held and numbers and not names else found
 
 
 def _channels(source: LabelSource) -> bool:
