@@ -6,12 +6,14 @@ import re
 from collections.abc import Iterator, Mapping
 
 from m3b.data.spec.model import FromMember
-from m3b.data.spec.proposals.imagery import ImageSet
+from m3b.data.spec.proposals.image_set import ImageSet
+from m3b.data.spec.proposals.item_images import cell_of, columns_of, told, value_of
 from m3b.data.spec.proposals.label_source import LABEL_WORDS, LabelSource
 from m3b.data.spec.proposals.language import words
 from m3b.data.spec.proposals.vocabulary import NOT_LABELS
 from m3b.data.survey.facts import Member
 from m3b.data.survey.groups import evidence_of
+from m3b.data.survey.item_facts import ItemSet
 from m3b.data.survey.relations import Survey
 from m3b.data.survey.sides import side_of
 
@@ -83,6 +85,25 @@ def _of_files(survey: Survey, images: ImageSet) -> Iterator[LabelSource]:
         strength = 0.65 if called_labels(name) else 0.2 if set(words(name)) & NOT_LABELS else 0.35
         yield LabelSource(values, (FromMember(key=one.key),), name, f"the value {one.key!r} of each file", min(covered, 1.0),
                           strength)  # fmt: skip
+
+
+def of_items(survey: Survey, items: ItemSet) -> Iterator[LabelSource]:
+    """Labels of the items of arrays in files of their own: sibling arrays, and columns of tables with a row an item."""
+    for one in items.arrays:
+        values = {value.text: value.count for value in one.values if value.text}
+        name = f"{one.word} {one.key}".strip()
+        if one.role in ("labels", "text") and may_be_classes(one.word, values):
+            strength = 0.7 if called_labels(name) else 0.4
+            yield LabelSource(values, (value_of(one),), one.word, f"the arrays {one.file}" if one.files > 1 else
+                              f"the array {one.file}", one.rows / items.rows, strength)  # fmt: skip
+    for table in items.tables:
+        for column, values in columns_of(survey, table):
+            if column.sensitive == "identity" or column.lists or not may_be_classes(column.name, values):
+                continue
+            called = set(words(column.name))
+            strength = 0.2 if called & NOT_LABELS else 0.5 if called & LABEL_WORDS else 0.35
+            yield LabelSource(values, (cell_of(survey, items, table, column.name),), column.name,
+                              f"the column {column.name!r} of {told(survey, table)}", table.rows / items.rows, strength)  # fmt: skip
 
 
 def _side_word(key: str) -> str:

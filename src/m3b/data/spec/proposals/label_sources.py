@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 from m3b.data.spec.model import FromPath, FromTag
 from m3b.data.spec.proposals.flags import counted, is_flag, uncertain
-from m3b.data.spec.proposals.held_labels import of_members
-from m3b.data.spec.proposals.imagery import ImageSet
+from m3b.data.spec.proposals.held_labels import of_items, of_members
+from m3b.data.spec.proposals.image_set import ImageSet
 from m3b.data.spec.proposals.label_source import LABEL_WORDS, LabelSource
 from m3b.data.spec.proposals.language import telling, words
 from m3b.data.spec.proposals.numbering import few, may_be_grades, numbers_cases, runs
@@ -29,6 +29,9 @@ _NUMBERED_WORD = re.compile(r"([^\W\d_]+)\d+[\W_]+([^\W\d_].*)")
 
 def label_sources(survey: Survey, images: ImageSet, named: str = "") -> Iterator[LabelSource]:
     """Every place of labels; of a column that a person has `named`, whatever it looks like, that alone."""
+    if images.items is not None:
+        yield from (one for one in of_items(survey, images.items) if not named or one.named == named)
+        return
     if named:
         yield from (one for one in _from_tables(survey, images, named) if one.named == named)
         return

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from m3b.data.spec.model import FromList, FromMember, FromPath, FromTable, FromTag, LeftOut, SplitRule, Value
+from m3b.data.spec.proposals.circumstances import Around, of_items
 from m3b.data.spec.proposals.group_files import escaped, files_of
-from m3b.data.spec.proposals.imagery import ImageSet, is_images
+from m3b.data.spec.proposals.image_set import ImageSet
+from m3b.data.spec.proposals.imagery import is_images
 from m3b.data.spec.proposals.joined_groupings import groupings_of
 from m3b.data.spec.proposals.language import words
 from m3b.data.spec.proposals.scopes import scope_of
@@ -39,23 +41,14 @@ NUMBERED = frozenset(words("image img id file filename picture bild name slide s
 """Words of columns whose running numbers can be those of the images' names."""
 
 
-@dataclass
-class Around:
-    """Patient, copies and split of an image set, with evidence and doubts."""
-
-    patient: Value | None = None
-    together: tuple[Value, ...] = ()
-    split: SplitRule = field(default_factory=SplitRule)
-    evidence: list[str] = field(default_factory=list)
-    doubts: list[str] = field(default_factory=list)
-    division: FoundSplit | None = None
-
-
 def around(survey: Survey, images: ImageSet) -> Around:
     """What the survey knows of an image set's patients and split."""
     made = Around()
-    _patients(survey, images, made)
-    _split(survey, images, made)
+    if images.items is not None:
+        of_items(survey, images.items, made)
+    else:
+        _patients(survey, images, made)
+        _split(survey, images, made)
     if made.patient is None:
         made.doubts.append(UNKNOWN)
     return made
