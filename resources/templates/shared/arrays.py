@@ -245,9 +245,11 @@ def pick_array(file: str | Path, key: str = "") -> Any:
         raise ArrayError(f"{file}: has no array {key!r}; it has {', '.join(map(repr, list(arrays)[:12]))}")
     if len(arrays) == 1:
         return next(iter(arrays.values()))
-    images = [value for value in arrays.values() if len(getattr(value, "shape", ())) >= 2]
+    images = {name: value for name, value in arrays.items() if len(getattr(value, "shape", ())) >= 2}
+    if len(images) > 1 and str(file).lower().endswith(".mat"):  # those of structures have to be named
+        images = {name: value for name, value in images.items() if "/" not in name} or images
     if len(images) == 1:
-        return images[0]
+        return next(iter(images.values()))
     raise ArrayError(f"{file}: holds {len(arrays)} arrays ({', '.join(list(arrays)[:12])}); name one as {file}#key")
 
 
