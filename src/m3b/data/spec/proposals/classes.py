@@ -111,22 +111,9 @@ def _says_range(request: str, order: Sequence[str]) -> bool:
     return bool(ends & {(float(low), float(high)) for low, high in _RANGE.findall(request)})
 
 
-def _numbered_words(clear: Sequence[str], request: str) -> list[str]:
-    """`CT-0`, `CT-1`, ... in order where a request speaks of the first to the last (`CT-0 to CT-3`, `CT 0 to 3`); else none."""
-    found = [re.fullmatch(r"([^\W\d_]+)[\W_]?(\d+)", value.strip()) for value in clear]
-    word = found[0][1].casefold() if found and found[0] else ""
-    numbers = sorted(int(one[2]) for one in found if one and one[1].casefold() == word)
-    if len(numbers) < max(len(clear), 3) or numbers != list(range(numbers[0], numbers[0] + len(numbers))):
-        return []
-    said = rf"\b{re.escape(word)}[\W_]?{numbers[0]}\W+(?:to|bis|through|until)\W+(?:{re.escape(word)}[\W_]?)?{numbers[-1]}\b"
-    return sorted(clear, key=lambda value: int(re.sub(r"\D", "", value))) if re.search(said, request, re.I) else []
-
-
 def _named(clear: list[str], request: str, wanted: tuple[str, ...], said: Said, *, ordered: bool = False) -> Classes:
     if wanted and (chosen := _wanted(clear, wanted)):
         return chosen
-    if grades := _numbered_words(clear, request):
-        return Classes({value: (value,) for value in grades}, len(grades))
     hits = named(clear, request)
     positive = [value for value in hits if not negative(value)]
     if set(words(request)) & REST and len(positive) == 1 and len(clear) > 2:
