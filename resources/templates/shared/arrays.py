@@ -142,16 +142,24 @@ class _Turned:
 
 
 def _mat_arrays(file: Path) -> dict[str, Any]:
-    """The numbers of a MATLAB file: of version 7.3, which is HDF5, or of the older form; structures of the older one are left
-    out."""
+    """The numbers of a MATLAB file: of version 7.3, which is HDF5, or of the older form; those of a structure as `name/field`."""
     import h5py
 
     if h5py.is_hdf5(file):
         return {name: _Turned(item) for name, item in _hdf5_arrays(file).items() if not name.startswith("#")}
     from scipy.io import loadmat
 
-    held = loadmat(file)
-    return {name: array for name, array in held.items() if not name.startswith("__") and array.dtype.kind in "biuf"}
+    held = {name: array for name, array in loadmat(file).items() if not name.startswith("__")}
+    return {key: array for name, value in held.items() for key, array in _fields(name, value).items()}
+
+
+def _fields(name: str, held: np.ndarray) -> dict[str, np.ndarray]:
+    """An array of numbers by its name; of one structure the arrays of its fields, of anything else none."""
+    if held.dtype.names is None:
+        return {name: held} if held.dtype.kind in "biuf" else {}
+    fields = held.dtype.names if held.size == 1 else ()
+    inner = held.reshape(-1)[0] if fields else None
+    return {key: array for field in fields for key, array in _fields(f"{name}/{field}", inner[field]).items()}
 
 
 def _npz_arrays(file: Path) -> dict[str, Any]:
@@ -237,9 +245,11 @@ def pick_array(file: str | Path, key: str = "") -> Any:
         raise ArrayError(f"{file}: has no array {key!r}; it has {', '.join(map(repr, list(arrays)[:12]))}")
     if len(arrays) == 1:
         return next(iter(arrays.values()))
-    images = [value for value in arrays.values() if len(getattr(value, "shape", ())) >= 2]
+    images = {name: value for name, value in arrays.items() if len(getattr(value, "shape", ())) >= 2}
+    if len(images) > 1 and str(file).lower().endswith(".mat"):  # those of structures have to be named
+        images = {name: value for name, value in images.items() if "/" not in name} or images
     if len(images) == 1:
-        return images[0]
+        return next(iter(images.values()))
     raise ArrayError(f"{file}: holds {len(arrays)} arrays ({', '.join(list(arrays)[:12])}); name one as {file}#key")
 
 

@@ -20,6 +20,7 @@ from m3b.data.spec.given import Given, spec_of
 from m3b.data.spec.model import FromTable, IndexSpec
 from m3b.data.spec.patterns import fields
 from m3b.data.spec.readers import Readers
+from m3b.data.spec.value_sources import ROW
 from m3b.data.survey.sides import side_of
 from m3b.errors import DataError
 
@@ -169,13 +170,14 @@ def written(spec: IndexSpec, root: Path, name: str) -> dict[str, Any]:
 
 
 def _columns(spec: IndexSpec) -> dict[str, FromTable]:
-    """Role -> column of a table."""
+    """Role -> column of a table whose rows name files; Croissant has no word for rows or arrays that speak of items by their place."""
     values: dict[str, Any] = {"patient": spec.patient, "split": spec.split.source}
     labels = spec.labels.sources if spec.labels else (spec.states.source,) if spec.states else ()
     values |= {"label" if len(labels) == 1 else f"label_{place}": one for place, one in enumerate(labels)}
     if spec.report is not None:
         values |= {"findings": spec.report.findings, "impression": spec.report.impression}
-    return {role: one for role, one in values.items() if isinstance(one, FromTable)}
+    tables = {role: one for role, one in values.items() if isinstance(one, FromTable)}
+    return {role: one for role, one in tables.items() if ROW not in fields(one.row)}
 
 
 def _cases(mlc: Any, name: str, table: str, columns: Mapping[str, FromTable]) -> Any:

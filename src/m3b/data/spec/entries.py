@@ -48,6 +48,7 @@ def entries_of(job: SpecExecution, cases: Sequence[CaseDraft]) -> list[Entry]:
             meant(spec, job.sources, case)
             record = _record(job, case, masks, boxes)
         except LeaveOut as reason:
+            job.dropped.append((case, str(reason)))
             job.accounting.leave(case.files, str(reason))
             continue
         job.accounting.use(case.files, "image")

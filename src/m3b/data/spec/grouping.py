@@ -14,7 +14,7 @@ def grouped_by(spec: IndexSpec) -> str:
 def _told(value: Value, pattern: str) -> str:
     match value:
         case FromTable(column=column, file=file):
-            return f"the column {column} of {file}"
+            return f"the column {column} of {readable(file)}"
         case FromTag(keyword=keyword):
             return f"the DICOM header field {keyword}"
         case FromMember(key=key):

@@ -15,6 +15,7 @@ from m3b.data.spec.cases import CaseDraft, by_keys, by_names
 from m3b.data.spec.contours import draw_contours, referenced_series, series_of
 from m3b.data.spec.folder import DataFolder, Item
 from m3b.data.spec.labels import LeaveOut
+from m3b.data.spec.layers import layers_of
 from m3b.data.spec.model import Masks
 from m3b.data.spec.named_outlines import drawn as drawn_outlines
 from m3b.data.spec.opened import UNREADABLE
@@ -125,6 +126,8 @@ class MaskSource:
             return self._drawn(case, items)
         if self.masks.format != "image":
             return self._outlined(case, items)
+        if self.masks.layers:
+            return self._layered(case, items[0])
         if self.masks.combine == "classes":
             return self._by_class(items)
         if self.masks.combine == "union":
@@ -186,8 +189,6 @@ class MaskSource:
 
     def _outlined(self, case: CaseDraft, items: list[Item]) -> str | Mapping[str, str]:
         """Outlines and segments: a file a class where classes may overlap, else one with label numbers."""
-        import numpy as np
-
         root, masks = self.folder.root, self.masks
         file = root / items[0].path
         if masks.format == "dicom_seg":
@@ -210,6 +211,21 @@ class MaskSource:
             raise LeaveOut("no mask")
         if not layers:
             raise DataError("no mask of a class of this index")
+        return self._united(case, layers)
+
+    def _layered(self, case: CaseDraft, item: Item) -> str | Mapping[str, str]:
+        """The layers of an array: overlapping ones can be no numbers of one mask."""
+        layers = layers_of(self.folder.root, item.reference, self.masks.layers)
+        _same_shape(self.folder.root, case, next(iter(layers.values())).shape)
+        if self.masks.combine != "classes" and (sum(one.astype(int) for one in layers.values()) > 1).any():
+            raise DataError("layers of several classes mark the same pixels: masks.combine must be classes")
+        return self._united(case, layers)
+
+    def _united(self, case: CaseDraft, layers: Mapping[str, Any]) -> str | Mapping[str, str]:
+        """Write the areas of classes: a file each where they may overlap, else one with their numbers."""
+        import numpy as np
+
+        masks = self.masks
         if masks.combine == "classes":
             return {name: self.written(case, layers[name].astype(np.uint8)) for name in masks.classes if name in layers}
         whole = np.zeros(next(iter(layers.values())).shape, np.uint16)

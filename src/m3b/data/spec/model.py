@@ -122,6 +122,9 @@ class Masks(SpecPart):
         cut: of lossy or grey masks of one class: values above it are the class.
         colours: of masks that are painted: class -> its colour as 65536 red + 256 green + blue; every other colour is
             background, and masks with the numbers of `classes` are written.
+        layers: of masks that hold a layer a class along their last axis: class -> the places of its layers from 0, which are
+            united; what is above 0 there is the class. Masks with the numbers of `classes` are written (`one`, layers of different
+            classes must not overlap), or one a class (`classes`).
         empty: what an image without a mask file is: left out, or healthy (detection).
         format: `image` files, contours and segments in DICOM (`rtstruct`, `dicom_seg`), or polygons (`labelme`, `coco`, `aperio`,
             `yolo`, `cvat`, `via`).
@@ -144,6 +147,7 @@ class Masks(SpecPart):
     classes: dict[str, int]
     cut: float | None = None
     colours: dict[str, int] = Field(default={})
+    layers: dict[str, tuple[int, ...]] = Field(default={})
     empty: Literal["leave_out", "healthy"] = "leave_out"
     format: Literal[
         "image", "rtstruct", "dicom_seg", "labelme", "coco", "aperio", "yolo", "cvat", "via", "csv_runs"

@@ -12,10 +12,14 @@ from m3b.data.reading import shared
 from m3b.data.spec.model import FromTable
 from m3b.data.spec.patterns import fields
 from m3b.data.spec.sources import SEPARATOR, Row
+from m3b.data.spec.value_sources import ROW
 from m3b.data.survey.facts import SurveyLimits
 from m3b.data.survey.reading_tables import read_rows
 from m3b.data.survey.walk import walk
 from m3b.errors import DataError
+
+MOST_ROWS = 1_000_000
+"""Of one table; a survey is content with fewer."""
 
 
 class Readers:
@@ -65,15 +69,15 @@ class Readers:
         """
         file = self.root / path
         try:
-            tables = read_rows(file, file.suffix.lower(), SurveyLimits())
+            tables = read_rows(file, file.suffix.lower(), SurveyLimits(rows=MOST_ROWS))
         except (Unreadable, ValueError, OSError) as error:
             raise DataError(f"{path} cannot be read as a table: {error}.") from error
         fitting = [one for one in tables if source.sheet in ("", one.sheet) and source.records in ("", one.record_path)]
         if not fitting:
             there = ", ".join(one.sheet or one.record_path or "the only one" for one in tables) or "none"
             raise DataError(f"{path} has no table {source.sheet or source.records!r}; tables in it: {there}.")
-        named = {"(file)": path}
-        return [{**named, **{name: _text(cell) for name, cell in row.items()}} for row in fitting[0].rows]
+        rows = enumerate(fitting[0].rows)
+        return [{"(file)": path, ROW: str(at), **{name: _text(cell) for name, cell in row.items()}} for at, row in rows]
 
     def lines(self, path: str) -> Sequence[str]:
         """The lines of a list that are not empty."""

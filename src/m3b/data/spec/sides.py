@@ -44,8 +44,9 @@ def sides_of(job: SpecExecution, entries: list[Entry]) -> tuple[list[Record], li
     else:
         for entry, side in zip(entries, own, strict=True):
             if not side:
-                _unused(job, entry.case, "on no side of the data set's own split")
+                job.leave(entry.case, "on no side of the data set's own split")
         sides, crossing = _without_crossing(job, own, groups, entries)
+    job.settle(entry.case for entry, side in zip(entries, sides, strict=True) if side)
     named = _patients(spec, groups, entries)
     train = [r for r, side in zip(named, sides, strict=True) if side == "train"]
     test = [r for r, side in zip(named, sides, strict=True) if side == "test"]
@@ -61,7 +62,7 @@ def _without_prompted_tests(job: SpecExecution, entries: list[Entry], own: list[
     """Without cases of the data set's own test part whose mask was prompted for."""
     gone = {at for at, side in enumerate(own) if side == "test" and ORIGIN in entries[at].record.extra}
     for at in gone:
-        _unused(job, entries[at].case, NO_TRUTH)
+        job.leave(entries[at].case, NO_TRUTH)
     return [e for at, e in enumerate(entries) if at not in gone], [s for at, s in enumerate(own) if at not in gone]
 
 
@@ -85,7 +86,7 @@ def _opened(
         job.notes.append(f"{looked.unopened:,} images were not opened, for lack of time")
     for place, reason in looked.reasons.items():
         if reason != COPY or job.spec.copies:
-            _unused(job, entries[place].case, reason)
+            job.leave(entries[place].case, reason)
     kept = [place for place in range(len(entries)) if place not in looked.reasons or
             (looked.reasons[place] == COPY and not job.spec.copies)]  # fmt: skip
     if not kept and set(looked.reasons.values()) == {UNREADABLE}:
@@ -119,14 +120,8 @@ def _without_crossing(
         if side == "train" and group in tested:
             crossing.add(group)
             found[place] = ""
-            _unused(job, entries[place].case, "its patient, or a copy of it, is in the data set's own test part")
+            job.leave(entries[place].case, "its patient, or a copy of it, is in the data set's own test part")
     return found, len(crossing)
-
-
-def _unused(job: SpecExecution, case: CaseDraft, reason: str) -> None:
-    for path in case.files:
-        job.accounting.used.pop(path, None)
-    job.accounting.leave(case.files, reason)
 
 
 def _patients(spec: IndexSpec, groups: Sequence[str], entries: Sequence[Entry]) -> list[Record]:

@@ -6,12 +6,11 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
-from m3b.data.reading import shared
 from m3b.data.spec.accounting import Accounting
 from m3b.data.spec.cases import CaseDraft
 from m3b.data.spec.folder import DataFolder
+from m3b.data.spec.held_texts import HeldTexts
 from m3b.data.spec.model import Files, FromList, FromMember, FromPath, FromTable, FromTag, Value
 from m3b.data.spec.patterns import PatternError, built_in, compiled, fields, filled
 from m3b.data.survey.keys import key as normal
@@ -67,7 +66,7 @@ class Sources:
     conflicts: dict[str, tuple[str, ...]] = field(default_factory=dict)
     _tables: dict[str, dict[str, dict[str, tuple[str, ...]]]] = field(default_factory=dict)
     _lists: dict[str, dict[str, str]] = field(default_factory=dict)
-    _arrays: dict[tuple[str, str], Any] = field(default_factory=dict)
+    _arrays: HeldTexts | None = None
 
     def text(self, value: Value, case: CaseDraft) -> str | None:
         """The text of a case; None where the source does not name it, or names it with different texts."""
@@ -169,21 +168,15 @@ class Sources:
 
     def _member(self, value: FromMember, case: CaseDraft) -> tuple[str, ...]:
         """A value of another array: at the case's own place where the key ends with [#], else the whole as one text."""
-        import numpy as np
-
+        if self._arrays is None:
+            self._arrays = HeldTexts(self.folder.root, frozenset(self.folder.files))
         item = case.items[0]
+        path = filled(value.file, item.slots) if value.file else item.path
         name = filled(value.key.removesuffix("[#]"), item.slots)
-        if (item.path, name) not in self._arrays:
-            if compiled(name).regex.fullmatch(name) is None:
-                raise PatternError(f"{value.key!r} is no name of an array.")
-            self._arrays[item.path, name] = shared().arrays.read_array(self.folder.root / item.path, name)
-        array = self._arrays[item.path, name]
-        picked = array[int(item.slots["index"])] if value.key.endswith("[#]") else array
-        flat = np.asarray(picked).ravel()
-        if flat.size != 1:
-            raise PatternError(f"{item.path}#{name} holds {flat.size} values for one case; one is needed.")
-        one = flat[0].item()
-        return (str(int(one)) if isinstance(one, float) and one.is_integer() else str(one),)
+        text = self._arrays.text(path, name, int(item.slots["index"]) if value.key.endswith("[#]") else None)
+        if text and value.file:
+            self.accounting.use([path], "array")
+        return (text,) if text else ()
 
 
 def _each(key: str, row: Row) -> Sequence[str]:

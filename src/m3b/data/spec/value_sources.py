@@ -8,6 +8,9 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from m3b.data.survey.relations import Rule
 
+ROW = "(row)"
+"""The column of every table that numbers its rows from 0."""
+
 
 class SpecPart(BaseModel):
     """Frozen; a misspelt key is an error that names it."""
@@ -52,7 +55,7 @@ class FromTable(SpecPart):
         file: the table, or a pattern of several of the same form.
         sheet, records: of a workbook; where in a JSON or XML document the records lie (`images`, `[]`).
         header: False for a table without one, whose columns are `0`, `1`, ...
-        row: key of a row, of its columns: `{filename}`.
+        row: key of a row, of its columns: `{filename}`; `{(row)}` is its place from 0, in tables with a row an item of an array.
         also: further keys of a row, where one row names several files: the left and the right eye.
         image: key of a file or case: `{stem}`.
         rule: how both keys are brought together.
@@ -85,10 +88,17 @@ class FromTag(SpecPart):
 
 
 class FromMember(SpecPart):
-    """Another array of the same container: `train_labels[#]` beside `train_images[#]`, or one value a file."""
+    """Another array: `train_labels[#]` beside `train_images[#]`, or one value a file.
+
+    Args:
+        key: of the array, with `[#]` its item at the place of the image; empty, or `[#]` alone, in a file of one array.
+        file: key of the path of the file that holds it (`labels_{part}.npy`), of the image's slots; empty where the image's own
+            file does. Where that file is not there, the case has no value.
+    """
 
     kind: Literal["member"] = "member"
     key: str
+    file: str = ""
 
 
 class FromList(SpecPart):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -10,6 +11,10 @@ from typing import IO, Any, Literal
 
 Format = Literal["npz", "npy", "hdf5", "mat", "tiff_stack", "ome_tiff", "zip", "tar", "video", "volume4d", "pt"]
 MAX_MEMBERS = 100_000
+SUFFIXES = (".npy", ".npz", ".h5", ".hdf5", ".hdf", ".he5", ".mat")
+"""Of files whose arrays are read here."""
+MAX_TEXT = 256
+"""Characters of a MATLAB text that is stored as their numbers."""
 
 
 @dataclass(frozen=True)
@@ -21,6 +26,8 @@ class Inner:
     dtype: str
     read: Callable[[tuple[slice, ...] | None], Any]
     """Values of a part of the first axis, or all."""
+    matlab: str = ""
+    """What MATLAB says of a data set that it wrote as HDF5: `char`, `uint16`, ..."""
 
 
 def open_members(path: Path, suffix: str) -> tuple[Format, list[Inner], Callable[[], None]]:
@@ -98,7 +105,9 @@ def _hdf5(path: Path) -> tuple[Format, list[Inner], Callable[[], None]]:
         if isinstance(item, h5py.Dataset):
             if item.external or item.is_virtual:  # its values lie in other files, which it may name freely
                 return None
-            inners.append(Inner(name, tuple(map(int, item.shape or ())), str(item.dtype), _h5_reader(item)))
+            said = item.attrs.get("MATLAB_class", b"")
+            said = said.decode("ascii", "replace") if isinstance(said, bytes) else str(said)
+            inners.append(Inner(name, tuple(map(int, item.shape or ())), str(item.dtype), _h5_reader(item), said))
         return 1 if len(inners) >= MAX_MEMBERS else None
 
     file.visititems(collect)
@@ -117,13 +126,50 @@ def _mat(path: Path) -> tuple[Format, list[Inner], Callable[[], None]]:
 
     if h5py.is_hdf5(path):
         _, inners, close = _hdf5(path)
-        return "mat", [_turned(one) for one in inners if not one.key.startswith("#")], close
+        return "mat", [_text_of(one) or _turned(one) for one in inners if not one.key.startswith("#")], close
     from scipy.io import loadmat, whosmat
 
     inners = []
-    for name, shape, dtype in whosmat(path):
-        inners.append(Inner(name, tuple(map(int, shape)), str(dtype), _mat_reader(loadmat, path, name)))
+    for name, shape, kind in whosmat(path):
+        if kind == "struct":
+            held = loadmat(path, variable_names=[name])[name]
+            inners += [
+                Inner(key, array.shape, str(array.dtype), _mat_reader(loadmat, path, key))
+                for key, array in fields_of(name, held)
+            ]
+        else:
+            inners.append(Inner(name, tuple(map(int, shape)), kind, _mat_reader(loadmat, path, name)))
     return "mat", inners, lambda: None
+
+
+def fields_of(name: str, held: Any) -> list[tuple[str, Any]]:
+    """The arrays of a MATLAB structure (`cjdata/image`), those of structures in it too; of lists of structures none."""
+    if held.dtype.names is None:
+        return [(name, held)] if held.dtype.kind != "O" else []
+    if held.size != 1:
+        return []
+    inner = held.reshape(-1)[0]
+    return [one for field in held.dtype.names for one in fields_of(f"{name}/{field}", inner[field])]
+
+
+def _text_of(inner: Inner) -> Inner | None:
+    """A row of letters and digits as MATLAB 7.3 stores a text: their numbers in 16 bits; None for other data."""
+    row = len(inner.shape) == 2 and min(inner.shape) == 1 and 0 < max(inner.shape) <= MAX_TEXT
+    if inner.dtype != "uint16" or not row or inner.matlab not in ("", "char"):
+        return None
+    if not inner.matlab and max(inner.shape) < 3:  # written by another program: few numbers may be numbers
+        return None
+    codes = [int(code) for code in inner.read(None).ravel()]
+    text = "".join(map(chr, codes))
+    if max(codes) > 126 or not re.fullmatch(r"[\w .:-]+", text):
+        return None
+
+    def read(part: tuple[slice, ...] | None) -> Any:
+        import numpy as np
+
+        return np.asarray(text)
+
+    return Inner(inner.key, (), f"<U{len(text)}", read)
 
 
 def _turned(inner: Inner) -> Inner:
@@ -140,5 +186,6 @@ def _turned(inner: Inner) -> Inner:
     return replace(inner, shape=(*inner.shape[:-2], *inner.shape[:-3:-1]), read=read)
 
 
-def _mat_reader(loadmat: Callable[..., Any], path: Path, name: str) -> Callable[..., Any]:
-    return lambda part: loadmat(path, variable_names=[name])[name]
+def _mat_reader(loadmat: Callable[..., Any], path: Path, key: str) -> Callable[..., Any]:
+    name = key.partition("/")[0]
+    return lambda part: dict(fields_of(name, loadmat(path, variable_names=[name])[name]))[key]

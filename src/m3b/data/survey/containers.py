@@ -111,6 +111,8 @@ def _look(inner: Inner, limits: SurveyLimits, stacked: bool) -> tuple[FileSample
 
 
 def _is_vector(shape: tuple[int, ...]) -> bool:
+    if len(shape) > 2:
+        return max(shape[1:]) == 1  # PatchCamelyon has its labels as (n, 1, 1, 1)
     return len(shape) == 2 and min(shape) <= 32 and (min(shape) == 1 or shape[1] <= 32 < shape[0])
 
 
@@ -189,7 +191,7 @@ def _role(
 ) -> Literal["image", "mask", "labels", "text", "scalar", "unknown"]:
     if facts is not None:
         return "mask" if facts.values in MASKS else "image" if facts.failed < facts.looked else "unknown"
-    if all(len(shape) == 0 or max(shape) == 1 for shape in shapes):
+    if all(max(shape, default=1) == 1 for shape in shapes):
         return "scalar"
     kinds = {one.inner.dtype.lstrip("<>|=")[:1] for one in found}
     if kinds <= set("SUo"):

@@ -16,6 +16,7 @@ from m3b.data.survey.kinds import IMAGES
 from m3b.data.survey.legends import legends_of
 from m3b.data.survey.pairings import pairings_of
 from m3b.data.survey.relations import Family, Survey
+from m3b.data.survey.sibling_arrays import item_sets
 from m3b.data.survey.splits import splits_of
 from m3b.data.survey.tables import load_tables
 from m3b.data.survey.tokens import pieces
@@ -53,6 +54,7 @@ def of_tree(tree: Tree) -> Survey:
     pairings = pairings_of(found, splits)
     groupings = groupings_of(found, tables, joins, splits)
     copies = copies_of(found, splits)
+    items = item_sets(found, tables)
     if tree.late:
         tree.notes.add("time", "", detail=f"stopped after {tree.limits.seconds:g} s; what is missing was not looked at")
     return Survey(
@@ -75,6 +77,7 @@ def of_tree(tree: Tree) -> Survey:
         splits=tuple(split.fact for split in splits),
         groupings=tuple(groupings),
         copies=tuple(copies),
+        items=tuple(items),
         notes=tree.notes.facts(),
     )
 

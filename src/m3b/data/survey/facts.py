@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict
 
 from m3b.data.pixels import ValueKind
 
-VERSION = 7
+VERSION = 8
 """Of the facts' form; a stored survey of another version is made again."""
 
 Sensitive = Literal["", "identity", "free_text"]
@@ -200,7 +200,11 @@ class Member(Fact):
     role: Literal["image", "mask", "labels", "text", "scalar", "unknown"] = "unknown"
     split: Literal["", "train", "val", "test"] = ""
     values: tuple[Value, ...] = ()
-    """Of labels: the vocabulary and its counts."""
+    """Of labels, and of single values a file: the vocabulary and its counts."""
+    read: int = 0
+    """Of single values a file: the files that were asked for theirs."""
+    distinct: int = 0
+    """Of single values a file: how many differ."""
 
 
 class Container(Fact):

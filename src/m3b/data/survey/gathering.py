@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from functools import cached_property
 
 from m3b.data.survey.archives import archive_of
+from m3b.data.survey.array_texts import Values, single_values
 from m3b.data.survey.cases import ANY, Merged, Signature
 from m3b.data.survey.containers import container_of
 from m3b.data.survey.dicom import Header, Headers, read_header, series_of
-from m3b.data.survey.facts import Container, Content, FileGroup, Series
+from m3b.data.survey.facts import Container, Content, FileGroup, Member, Series, Value
 from m3b.data.survey.grouping import merge
 from m3b.data.survey.kinds import IMAGES
 from m3b.data.survey.modalities import modalities_apart
@@ -21,6 +23,9 @@ from m3b.data.survey.stacks import stack_of
 from m3b.data.survey.templates import Template, template_of
 from m3b.data.survey.videos import look_at_video
 from m3b.data.survey.walk import STAT_ALL, STAT_EACH, Tree
+
+MOST_TEXTS = 200
+"""Different texts that are listed."""
 
 
 @dataclass
@@ -34,6 +39,8 @@ class Gathered:
     template: Template | None
     headers: Headers | None = None
     container: Container | None = None
+    texts: dict[str, Values] = field(default_factory=dict)
+    """Of files of arrays: key of a single number or text -> what each file says under it."""
 
     @property
     def id(self) -> str:
@@ -202,6 +209,25 @@ def _bare(found: Gathering, merged: Merged, id: str, template: Template | None) 
     )
 
 
+def _told(found: Gathering, made: Gathered, suffix: str) -> None:
+    """Read what each file says of its case: the numbers and texts that it holds one of, such as a class or a patient."""
+    members = made.container.members if made.container else ()
+    keys = [one.key for one in members if one.role == "scalar" and one.keys == 1]
+    if made.container is None or made.merged.count < 2 or not keys:
+        return
+    tree, paths = found.tree, made.merged.spread(found.tree.limits.headers)
+    made.texts = single_values(tree.root, paths, suffix, keys, lambda: tree.late)
+    told = tuple(_with_texts(one, made.texts[one.key]) if one.key in made.texts else one for one in members)
+    made.container = made.container.model_copy(update={"members": told})
+
+
+def _with_texts(member: Member, texts: Values) -> Member:
+    """A member with the vocabulary of its files."""
+    counts = Counter(texts.values())
+    values = tuple(Value(text=text, count=counts[text]) for text in sorted(counts)) if len(counts) <= MOST_TEXTS else ()
+    return member.model_copy(update={"values": values, "read": len(texts), "distinct": len(counts)})
+
+
 def _content(found: Gathering, made: Gathered, dicoms: int) -> Content | None:
     """Samples of a group; of DICOM files the headers too, of containers the members."""
     tree, merged = found.tree, made.merged
@@ -224,6 +250,7 @@ def _content(found: Gathering, made: Gathered, dicoms: int) -> Content | None:
         made.container, failed = container_of(made.id, merged.count, full, suffix, tree.limits)
         if failed:
             tree.notes.add("damaged", chosen[0], failed)
+        _told(found, made, suffix)
         only = made.container.members if made.container else ()
         images = [one for one in only if one.content and one.role in ("image", "mask")]
         return images[0].content if len(images) == 1 else None

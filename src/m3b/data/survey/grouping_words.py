@@ -40,6 +40,8 @@ def _end(survey: Survey, group: str, end: End) -> str:
         return f"the column {end.name!r} of {table}"
     if end.kind == "tag":
         return f"the tag {end.name}"
+    if end.kind == "member":
+        return f"the value {end.name!r} of each file"
     if end.kind == "level":
         return f"the folders of level {int(end.name) + 1}" if end.name.isdigit() else f"the folders {end.name}"
     part = next((part for part in survey.group(group).parts if part.slot == end.name), None)

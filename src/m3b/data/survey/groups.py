@@ -64,7 +64,8 @@ def groupings_of(
     for group in found.groups:
         if group.fact.kind not in IMAGES or group.merged.count < 2:
             continue
-        for end, values, evidence in (*_tags(group), *_columns(group, tables, joins), *_parts(group), *_levels(group)):
+        told = (*_tags(group), *_columns(group, tables, joins), *_held(group), *_parts(group), *_levels(group))
+        for end, values, evidence in told:
             if (one := _grouping(group, end, values, evidence, splits)) is not None:
                 made.append(one)
     return sorted(made, key=lambda one: (int(one.group[1:]), -one.strength, one.ends[0].kind, one.ends[0].name))
@@ -79,7 +80,7 @@ def _grouping(
     strength = max(STRENGTH[one] for one in evidence)
     if len(counts) == len(values) and strength < 0.8:
         return None  # a value for every file groups nothing
-    sensitive: Sensitive = "identity" if end.kind in ("tag", "column") else ""
+    sensitive: Sensitive = "identity" if end.kind in ("tag", "column", "member") else ""
     return Grouping(
         group=group.id, ends=(end,), distinct=len(counts), files=len(values), per_value=sizes(list(counts.values())),
         evidence=tuple(sorted(set(evidence))), strength=round(min(strength + 0.03 * (len(set(evidence)) - 1), 1.0), 3),
@@ -123,7 +124,7 @@ def _columns(
             continue
         keys = keys_by_path(group, join)
         for column in table.fact.columns:
-            evidence = _of_column(column.name)
+            evidence = evidence_of(column.name)
             if not table.fact.header and column.name != join.left.name:
                 evidence = _running(table, column)
             if not evidence or column.distinct < 2 or column.type in ("text", "boolean", "number"):
@@ -134,6 +135,14 @@ def _columns(
                     by_key.update({key(join.rule, name): fold(items[0]) for name in names})
             values = {path: by_key[made] for path, made in keys.items() if made in by_key}
             yield End(kind="column", owner=table.fact.id, name=column.name), values, evidence
+
+
+def _held(group: Gathered) -> Iterator[tuple[End, Values, list[str]]]:
+    """Single values in the files of arrays whose keys are called after patients, cases or sources."""
+    for name, values in group.texts.items():
+        kept = {path: fold(text) for path, text in values.items() if not is_missing(text)}
+        if kept and not any("." in text and text.replace(".", "", 1).isdigit() for text in kept.values()):
+            yield End(kind="member", owner=group.id, name=name), kept, evidence_of(name.rpartition("/")[2])
 
 
 def _running(table: Loaded, column: Column) -> list[str]:
@@ -151,8 +160,8 @@ def names_patients(column: str) -> bool:
     return _of_word(_own_name(column), "column_patient", "column_case") == ["column_patient"]
 
 
-def _of_column(name: str) -> list[str]:
-    """The evidence of a column's name."""
+def evidence_of(name: str) -> list[str]:
+    """The evidence of the name of a column, or of an array: "column_patient", "column_case", "column_source", or none."""
     own = _own_name(name)
     found = _of_word(own, "column_patient", "column_case")
     return found or (["column_source"] if _SOURCE_COLUMN.fullmatch(_said(own)[0]) else [])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal, TypeVar
 
 from m3b.data.survey.facts import VERSION, Container, Fact, FileGroup, Note, Sensitive, Series, SurveyLimits, Value
+from m3b.data.survey.item_facts import ItemSet
 from m3b.data.survey.table_facts import Annotation, Legend, Table
 
 _Named = TypeVar("_Named", FileGroup, Table)
@@ -237,6 +238,7 @@ class Survey(Fact):
     splits: tuple[FoundSplit, ...] = ()
     groupings: tuple[Grouping, ...] = ()
     copies: tuple[Copies, ...] = ()
+    items: tuple[ItemSet, ...] = ()
     notes: tuple[Note, ...] = ()
 
     def group(self, id: str) -> FileGroup:

@@ -6,6 +6,8 @@ from collections.abc import Iterable
 
 from m3b.data.phi import Phi, mask, scrub
 from m3b.data.survey.facts import Container, Content, FileGroup, Member, Sensitive, Value
+from m3b.data.survey.groups import evidence_of
+from m3b.data.survey.item_facts import ItemSet
 from m3b.data.survey.kinds import IMAGES
 from m3b.data.survey.relations import Join, Pairing, Survey
 from m3b.data.survey.table_facts import Column, Table
@@ -23,6 +25,7 @@ def render(survey: Survey, phi: Phi = "mask") -> str:
     """
     lines = [f"{one_line(survey.name)}: {survey.files:,} files in {survey.folders:,} folders, {_size(survey.bytes)}"]
     lines += _section("groups of files", [_group(survey, one) for one in survey.groups if not one.stray])
+    lines += _section("arrays of items", items_lines(survey))
     lines += _section("tables", [_table(one, phi) for one in survey.tables])
     lines += _section("annotations", annotation_lines(survey))
     lines += _section("images and masks", [_pairing(one) for one in survey.pairings])
@@ -40,6 +43,28 @@ def _section(title: str, lines: list[str]) -> list[str]:
         return []
     more = [f"  ... {len(lines) - _MAX_LINES} more"] if len(lines) > _MAX_LINES else []
     return [f"{title}:", *(f"  {one_line(line)}" for line in lines[:_MAX_LINES]), *more]
+
+
+def items_lines(survey: Survey) -> list[str]:
+    """Arrays of items in files of their own with what siblings say of them, a line a set."""
+    return [_items(survey, one) for one in survey.items]
+
+
+def _items(survey: Survey, one: ItemSet) -> str:
+    text = (
+        f"{one.id} {scrub(one.file)}{f'#{one.key}' if one.key else ''}: {one.rows:,} images in {len(one.files):,} files"
+    )
+    for slot in one.slots:
+        text += f"; {slot.name} {values_line(slot.values)}"
+    for array in one.arrays:
+        layers = f" of {array.layers} layers" if array.layers > 1 else ""
+        held = (
+            f", {values_line(array.values)}" if array.role in ("labels", "text") and not evidence_of(array.word) else ""
+        )
+        text += f"; {scrub(array.file)} ({array.role}{layers}, {array.rows:,} items{held})"
+    for table in one.tables:
+        text += f"; {', '.join(table.tables)} have a row an item"
+    return text
 
 
 def _size(count: int) -> str:

@@ -8,14 +8,16 @@ from collections.abc import Iterator
 from m3b.data.phi import scrub
 from m3b.data.survey.facts import FileGroup
 from m3b.data.survey.grouping_words import where, why
+from m3b.data.survey.groups import evidence_of
+from m3b.data.survey.item_facts import PART
 from m3b.data.survey.kinds import IMAGES
 from m3b.data.survey.relations import Join, Pairing, Survey
-from m3b.data.survey.render import annotation_lines, content_line, members_line, values_line
+from m3b.data.survey.render import annotation_lines, content_line, items_lines, members_line, values_line
 from m3b.data.survey.table_facts import Table
 
 MAX_LINES, MAX_LINE = 10, 260
 """Lines, and characters of one: some 650 tokens at most."""
-MAX_GROUPS, MAX_TABLES, MAX_ANNOTATIONS = 4, 2, 2
+MAX_GROUPS, MAX_SETS, MAX_TABLES, MAX_ANNOTATIONS = 4, 2, 2, 2
 MAX_TOLD_VALUES = 6
 VOCABULARIES = ("category", "boolean")
 LABEL = re.compile("label|class|finding|diagnos|grade|stage|target|type", re.IGNORECASE)
@@ -44,7 +46,9 @@ def ten_lines(survey: Survey) -> list[str]:
 
 
 def _images(survey: Survey) -> Iterator[str]:
-    groups = [one for one in survey.groups if one.kind in IMAGES and not one.stray]
+    yield from items_lines(survey)[:MAX_SETS]
+    told = {id for one in survey.items for id in (*one.groups, *(id for array in one.arrays for id in array.groups))}
+    groups = [one for one in survey.groups if one.kind in IMAGES and not one.stray and one.id not in told]
     groups.sort(key=lambda one: (-one.count, one.template))
     for group in groups[:MAX_GROUPS]:
         yield _group(survey, group)
@@ -114,6 +118,10 @@ def _annotations(survey: Survey) -> Iterator[str]:
 
 
 def _splits(survey: Survey) -> Iterator[str]:
+    for items in survey.items[:1]:
+        slot = next((one for one in items.slots if one.name == PART), None)
+        yield f"own split by names of {items.id}: {values_line(slot.values)}" if slot else "own split: none"
+        return
     best = max(survey.splits, key=lambda one: (one.covers, one.id), default=None)
     if best is not None:
         parts = ", ".join(f"{one.name} {one.present:,}" for one in best.parts)
@@ -125,6 +133,13 @@ def _splits(survey: Survey) -> Iterator[str]:
 
 def _patients(survey: Survey) -> Iterator[str]:
     """Of the most images: masks are grouped as their images are."""
+    for items in survey.items[:1]:
+        names = [f"the arrays {one.file}" for one in items.arrays if evidence_of(one.word)[:1] == ["column_patient"]]
+        tables = [survey.table(id) for one in items.tables for id in one.tables[:1]]
+        names += [f"the column {column.name!r} of {table.path}" for table in tables for column in table.columns
+                  if evidence_of(column.name)[:1] == ["column_patient"]]  # fmt: skip
+        yield f"patients: by {names[0]}" if names else f"patients: nothing names those of {items.id}"
+        return
     masks = {one.right for one in survey.pairings if one.role == "mask" and one.kind != "per_key"}
     images = [one for one in survey.groups if one.kind in IMAGES and not one.stray and one.id not in masks]
     largest = max(images, key=lambda one: one.count, default=None)

@@ -7,8 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 
 from m3b.data.spec.model import Files
-from m3b.data.spec.proposals.group_files import pattern_of
-from m3b.data.spec.proposals.surroundings import escaped
+from m3b.data.spec.proposals.group_files import escaped, pattern_of
 from m3b.data.survey.facts import Value
 from m3b.data.survey.relations import Survey
 from m3b.data.survey.sides import side_of

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from m3b.data.spec.model import Files, FromPath, IndexSpec, Masks, SplitRule, States
 from m3b.data.spec.proposals.ask import Ask, Proposal
 from m3b.data.spec.proposals.attributes import attributes
+from m3b.data.spec.proposals.image_set import ImageSet
 from m3b.data.spec.proposals.imagery import (
     MASKED,
-    ImageSet,
     folder_values,
     is_images,
     single_set,

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from m3b.data.spec.model import FromTag, IndexSpec, Value
-from m3b.data.spec.proposals.imagery import ImageSet
+from m3b.data.spec.proposals.image_set import ImageSet
+from m3b.data.spec.proposals.item_images import cell_of, columns_of
 from m3b.data.spec.proposals.language import words
 from m3b.data.spec.proposals.surroundings import best_join, from_column
 from m3b.data.survey.relations import Survey
@@ -70,6 +71,10 @@ def without_taught(spec: IndexSpec) -> IndexSpec:
 
 
 def _columns(survey: Survey, images: ImageSet) -> Iterator[tuple[str, Value]]:
+    for rows in images.items.tables if images.items is not None else ():
+        for column, _ in columns_of(survey, rows):
+            if images.items is not None and (name := attribute(column)):
+                yield name, cell_of(survey, images.items, rows, column.name)
     files = sum(group.count for group in images.groups)
     for table in survey.tables:
         named = [(name, column) for column in table.columns if (name := attribute(column))]

@@ -10,7 +10,8 @@ from m3b.data.spec.proposals.annotated import AN_IMAGE, SHARED_NAME, annotated
 from m3b.data.spec.proposals.ask import Ask, Proposal
 from m3b.data.spec.proposals.attributes import attributes
 from m3b.data.spec.proposals.classes import NO, YES
-from m3b.data.spec.proposals.imagery import ImageSet, image_sets
+from m3b.data.spec.proposals.image_set import ImageSet
+from m3b.data.spec.proposals.imagery import image_sets
 from m3b.data.spec.proposals.language import named, shared
 from m3b.data.spec.proposals.naming import called, objects
 from m3b.data.spec.proposals.surroundings import around, leave_out

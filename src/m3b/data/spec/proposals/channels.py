@@ -11,7 +11,7 @@ from m3b.data.spec.model import Channel
 from m3b.data.spec.proposals.ask import Ask
 from m3b.data.spec.proposals.glossary import channels_told
 from m3b.data.spec.proposals.group_files import pattern_of
-from m3b.data.spec.proposals.imagery import ImageSet
+from m3b.data.spec.proposals.image_set import ImageSet
 from m3b.data.spec.proposals.language import shared, telling, words
 from m3b.data.spec.proposals.rival_masks import FORMATS
 from m3b.data.spec.proposals.twins import apart, has_own_masks

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from m3b.data.spec.proposals.ask import Ask
 from m3b.data.spec.proposals.language import listed, named, negative, ranked, synonyms, telling, words
 from m3b.data.spec.proposals.matching import Said, abbreviates, assigned, means, short
 from m3b.data.spec.proposals.vocabulary import REST, UNCLEAR
@@ -97,6 +98,23 @@ def _numbered(clear: list[str], request: str, wanted: tuple[str, ...], said: Sai
         doubt = f"{asked} classes are asked for, the numbers are {', '.join(order)}"
     hits = len(order) if _says_range(request, order) else 0
     return Classes({value: (value,) for value in order}, hits, "", doubt)
+
+
+def by_order(found: Classes, ask: Ask) -> Classes:
+    """Numbers under the names that a request lists as many of, in its order, which a person has to confirm: nothing else says it.
+
+    Of a yes and a no that are told apart by words as before, nothing is asked.
+    """
+    items = list(ask.classes) or listed(ask.request)
+    numbers = ranked([value for some in found.mapping.values() for value in some])
+    bare = all(name in some for name, some in found.mapping.items())
+    if found.hits or not bare or len(items) < 2 or len(items) != len(numbers):
+        return found
+    if len(items) == 2 and sum(map(negative, items)) == 1 and numbers == ["0", "1"]:
+        return found
+    named = ", ".join(f"{number} is {item}" for number, item in zip(numbers, items, strict=True))
+    doubt = f"whether {named}: nothing but the order of the request says so; tell it in the request or in a README (`1 = ...`)"
+    return Classes({item: (number,) for number, item in zip(numbers, items, strict=True)}, 0, "", doubt)
 
 
 _RANGE = re.compile(

@@ -9,6 +9,7 @@ from m3b.data.spec.patterns import compiled
 from m3b.data.spec.proposals.language import words
 from m3b.data.survey.facts import FileGroup
 from m3b.data.survey.relations import Survey
+from m3b.data.survey.table_facts import Table
 
 
 def pattern_of(survey: Survey, group: FileGroup) -> Files:
@@ -61,3 +62,17 @@ def _word_of(one: FileGroup, other: FileGroup) -> str:
 def _having(word: str) -> str:
     """A pattern of paths with a word."""
     return rf"(?i:.*(?<![^\W\d_]){re.escape(word)}(?![^\W\d_]).*)"
+
+
+def files_of(survey: Survey, table: Table) -> str:
+    """The pattern of a table's file, or of all files of its group."""
+    if table.files > 1 and table.group:
+        return "re:" + survey.group(table.group).pattern
+    return escaped(table.path)
+
+
+def escaped(path: str) -> str:
+    """A path as a pattern that matches it alone."""
+    if any(mark in path for mark in "{}*"):
+        return "re:" + re.escape(path)
+    return path

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from m3b.data.spec.model import Files, Images
 from m3b.data.spec.proposals.ask import Stacks
 from m3b.data.spec.proposals.group_files import pattern_of
+from m3b.data.spec.proposals.image_set import ImageSet, literal
+from m3b.data.spec.proposals.item_images import item_images
 from m3b.data.spec.proposals.language import words
 from m3b.data.spec.proposals.vocabulary import VIEWS
-from m3b.data.survey.facts import FileGroup, Member, Series
+from m3b.data.survey.facts import FileGroup, Member
 from m3b.data.survey.modalities import NO_IMAGES
 from m3b.data.survey.relations import Survey
 from m3b.data.survey.sides import side_of
@@ -23,42 +25,6 @@ MASKED = ("mask", "lossy_mask", "labels")
 _NAMED = re.compile(r"\(\?P<\w+>")
 
 
-@dataclass(frozen=True)
-class ImageSet:
-    """Images that can be the cases of an index.
-
-    Args:
-        count: cases, as far as the survey can tell.
-        levels: of each folder level, value -> files, where it has at most 60 values.
-        doubt: what a person should say of what is a case.
-    """
-
-    groups: tuple[FileGroup, ...]
-    images: Images
-    count: int
-    levels: dict[str, dict[str, int]]
-    member: Member | None = None
-    series: Series | None = None
-    doubt: str = ""
-    stack: bool = False
-
-    @property
-    def id(self) -> str:
-        """Of its first group."""
-        return self.groups[0].id
-
-    @property
-    def single(self) -> FileGroup | None:
-        """Its group, where it is one alone."""
-        return self.groups[0] if len(self.groups) == 1 else None
-
-    @property
-    def title(self) -> str:
-        """For people."""
-        name = self.groups[0].title if len(self.groups) == 1 else f"{len(self.groups)} groups of images"
-        return f"{name}#{self.member.key}" if self.member else name
-
-
 def image_sets(survey: Survey, stacks: Stacks = "slices") -> list[ImageSet]:
     """Every set of images, the largest first; masks, and what is no image, are none.
 
@@ -68,7 +34,9 @@ def image_sets(survey: Survey, stacks: Stacks = "slices") -> list[ImageSet]:
     groups = [group for group in survey.groups if is_images(survey, group)]
     sets = [_stacked(single_set(survey, group), stacks) for group in groups]
     sets += [union_of(survey, some) for some in _side_by_side(groups) if len({bool(one.modality) for one in some}) == 1]
-    sets += [found for group in survey.groups for found in _members(survey, group)]
+    sets += item_images(survey)
+    itemised = {id for one in survey.items for id in one.groups}
+    sets += [found for group in survey.groups if group.id not in itemised for found in _members(survey, group)]
     sets += [single_set(survey, group) for group in survey.groups if _unopened(survey, group)]
     sets = [_clips(one) for one in sets]
     return sorted(sets, key=lambda one: (-one.count, one.title))
@@ -269,7 +237,7 @@ def _members(survey: Survey, group: FileGroup) -> list[ImageSet]:
             found.append(ImageSet((group,), Images(files=files), rows, {}, member=stacks[0]))
             stacks = []
     for one in stacks:
-        files = Files(pattern="re:" + group.pattern, member=f"{_literal(one.key)}[#]")
+        files = Files(pattern="re:" + group.pattern, member=f"{literal(one.key)}[#]")
         found.append(ImageSet((group,), Images(files=files), one.rows or 0, {}, member=one))
     for one in images:
         if not one.rows:
@@ -282,7 +250,7 @@ def _members(survey: Survey, group: FileGroup) -> list[ImageSet]:
 def key_pattern(member: Member) -> str:
     """The pattern of a member's keys: as it stands, or of many keys of one form with their numbers as slots."""
     if member.keys == 1:
-        return _literal(member.key)
+        return literal(member.key)
     pieces = member.key.split("#")
     return "re:" + "".join(
         re.escape(piece) + (rf"(?P<key{at}>\d+)" if at < len(pieces) - 1 else "") for at, piece in enumerate(pieces)
@@ -292,10 +260,6 @@ def key_pattern(member: Member) -> str:
 def key_slots(member: Member) -> str:
     """What tells one of many keys of one form from another, as a key of a spec; empty for a key that is alone."""
     return "".join(f"/{{key{at}}}" for at in range(member.key.count("#"))) if member.keys > 1 else ""
-
-
-def _literal(key: str) -> str:
-    return "re:" + re.escape(key)
 
 
 def _common(keys: tuple[str, ...]) -> str:

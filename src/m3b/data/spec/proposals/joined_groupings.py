@@ -6,7 +6,8 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from statistics import median
 
-from m3b.data.spec.proposals.imagery import ImageSet, folder_values
+from m3b.data.spec.proposals.image_set import ImageSet
+from m3b.data.spec.proposals.imagery import folder_values
 from m3b.data.survey.relations import Grouping, Survey
 
 

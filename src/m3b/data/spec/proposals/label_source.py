@@ -5,6 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from m3b.data.spec.model import FromTable, SplitRule, Value
+from m3b.data.spec.proposals.language import words
+
+LABEL_WORDS = frozenset(
+    words(
+        "label class diagnosis finding target category disease dx grade outcome pathology condition type severity stage "
+        "diagnose diagnostico diagnostic diagnosi klasse clase classe befund etikett etiqueta kategorie categoria categorie krankheit"
+    )
+)
+"""Words by which columns and arrays of labels are called."""
 
 
 @dataclass(frozen=True)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from m3b.data.spec.model import FromMember, FromPath, FromTag
+from m3b.data.spec.model import FromPath, FromTag
 from m3b.data.spec.proposals.flags import counted, is_flag, uncertain
-from m3b.data.spec.proposals.imagery import ImageSet
-from m3b.data.spec.proposals.label_source import LabelSource
+from m3b.data.spec.proposals.held_labels import of_items, of_members
+from m3b.data.spec.proposals.image_set import ImageSet
+from m3b.data.spec.proposals.label_source import LABEL_WORDS, LabelSource
 from m3b.data.spec.proposals.language import telling, words
 from m3b.data.spec.proposals.numbering import few, may_be_grades, numbers_cases, runs
 from m3b.data.spec.proposals.parted import joined_tables, subject_of
@@ -24,16 +25,13 @@ HALF = 0.5
 MIN_NEAR, MOST_NEAR = 3, 0.05
 """Images, and their share of all, that may be called nearly as rows of a table that name none."""
 _NUMBERED_WORD = re.compile(r"([^\W\d_]+)\d+[\W_]+([^\W\d_].*)")
-LABEL_WORDS = frozenset(
-    words(
-        "label class diagnosis finding target category disease dx grade outcome pathology condition type severity stage "
-        "diagnose diagnostico diagnostic diagnosi klasse clase classe befund etikett etiqueta kategorie categoria categorie krankheit"
-    )
-)
 
 
 def label_sources(survey: Survey, images: ImageSet, named: str = "") -> Iterator[LabelSource]:
     """Every place of labels; of a column that a person has `named`, whatever it looks like, that alone."""
+    if images.items is not None:
+        yield from (one for one in of_items(survey, images.items) if not named or one.named == named)
+        return
     if named:
         yield from (one for one in _from_tables(survey, images, named) if one.named == named)
         return
@@ -41,7 +39,7 @@ def label_sources(survey: Survey, images: ImageSet, named: str = "") -> Iterator
     yield from _from_names(images)
     yield from _from_tables(survey, images)
     yield from _from_tags(images)
-    yield from _from_members(survey, images)
+    yield from of_members(survey, images)
 
 
 def _from_folders(survey: Survey, images: ImageSet) -> Iterator[LabelSource]:
@@ -167,31 +165,3 @@ def _from_tags(images: ImageSet) -> Iterator[LabelSource]:
             yield LabelSource(
                 values, (FromTag(keyword=tag.keyword),), tag.keyword, f"the header field {tag.keyword}", 1.0, 0.2
             )
-
-
-def _from_members(survey: Survey, images: ImageSet) -> Iterator[LabelSource]:
-    if images.member is None or not images.member.rows:
-        return
-    container = next(one for one in survey.containers if one.group == images.id)
-    labels = [one for one in container.members if one.role == "labels"]
-    mine = images.images.files.member
-    for one in labels:
-        sides = {other.key: side_of(other.key) for other in labels}
-        if "(?P<part>" in mine and all(sides.values()):
-            stem = one.key.replace(_side_word(one.key), "{part}", 1)
-            values: dict[str, int] = {}
-            for other in labels:
-                for value in other.values:
-                    values[value.text] = values.get(value.text, 0) + value.count
-            yield LabelSource(values, (FromMember(key=f"{stem}[#]"),), one.key, f"the arrays {stem}", 1.0, 0.7)
-            return
-        if one.rows == images.member.rows:
-            found = {value.text: value.count for value in one.values}
-            yield LabelSource(found, (FromMember(key=f"{one.key}[#]"),), one.key, f"the array {one.key}", 1.0, 0.65)
-
-
-def _side_word(key: str) -> str:
-    """The part of a key that names its side of the split."""
-
-    pieces = re.split(r"([^A-Za-z]+)", key)
-    return next((piece for piece in pieces if piece and piece.isalpha() and side_of(piece)), key)

@@ -6,15 +6,18 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from m3b.data import kinds
-from m3b.data.spec.model import IndexSpec, Labels
+from m3b.data.spec.model import FromMember, IndexSpec, Labels
 from m3b.data.spec.proposals.ask import Ask, Proposal
 from m3b.data.spec.proposals.attributes import attributes
 from m3b.data.spec.proposals.channels import of_cases, with_channels
-from m3b.data.spec.proposals.classes import Classes, classes_for
+from m3b.data.spec.proposals.circumstances import with_asked_part, without_parts
+from m3b.data.spec.proposals.classes import Classes, by_order, classes_for
 from m3b.data.spec.proposals.covariates import asked_covariates
 from m3b.data.spec.proposals.flags import told_uncertain
 from m3b.data.spec.proposals.glossary import glosses, legend_of_labels, told_names
-from m3b.data.spec.proposals.imagery import ImageSet, framed, image_sets, other_views, told_clips, views_of
+from m3b.data.spec.proposals.image_set import ImageSet
+from m3b.data.spec.proposals.imagery import framed, image_sets, other_views, told_clips, views_of
+from m3b.data.spec.proposals.item_images import beside
 from m3b.data.spec.proposals.label_source import LabelSource
 from m3b.data.spec.proposals.label_sources import label_sources
 from m3b.data.spec.proposals.language import initialled, listed, named, negative, shared, wants_all, words
@@ -40,10 +43,10 @@ def propose_labels(survey: Survey, ask: Ask) -> Iterator[Proposal]:
     for plain in sets:
         together = of_cases(survey, ask, plain, single)
         images = framed(with_channels(plain, together))
-        own = around(survey, images)
+        own = with_asked_part(around(survey, images), images, ask.request)
         for source in label_sources(survey, images, ask.label_column):
             surroundings = with_patient(own, source.patient)
-            classes = _classes(survey, source, ask)
+            classes = _classes(survey, source, without_parts(ask) if images.items is not None else ask)
             classes, rare = _split_among(classes, source)
             named_here = classes.hits > 1 or (classes.hits == 1 and not _channels(source))
             if len(classes.mapping) < 2 or (source.only_named and not named_here):
@@ -52,7 +55,9 @@ def propose_labels(survey: Survey, ask: Ask) -> Iterator[Proposal]:
                 if source.one_hot or source.separator or len(classes.mapping) < kinds.of(ask.task).fewest_classes:
                     continue  # no case has one grade of several
                 classes = _graded(classes, ask)
-            used = {*(group.id for group in images.groups), *together.groups}
+            taken = (*source.sources, *surroundings.values)
+            itemised, unused = beside(survey, images, taken)
+            used = {*(group.id for group in images.groups), *together.groups, *itemised}
             spec = IndexSpec(
                 task=ask.task,
                 images=images.images,
@@ -65,7 +70,7 @@ def propose_labels(survey: Survey, ask: Ask) -> Iterator[Proposal]:
                 covariates=asked_covariates(survey, images, ask),
                 together=(*surroundings.together, *source.together),
                 split=source.split or surroundings.split,
-                left_out=leave_out(survey, used, {}),
+                left_out=(*unused, *leave_out(survey, used, {})),
             )  # fmt: skip
             counts = ", ".join(f"{name} {sum(source.values.get(v, 0) for v in some)}" for name, some in
                                list(classes.mapping.items())[:12] if some)  # fmt: skip
@@ -102,7 +107,9 @@ def _classes(survey: Survey, source: LabelSource, ask: Ask) -> Classes:
         if sorted(told) == sorted(numbers.values()):
             names = {value: told[number] for value, number in numbers.items()}
     said = Said(names, {**glosses(source.values, ask.request), **glosses(source.values, ask.notes)})
-    return classes_for(source.values, ask.request, ask.classes, said, source.named)
+    found = classes_for(source.values, ask.request, ask.classes, said, source.named)
+    held = any(isinstance(one, FromMember) for one in source.sources)
+    return by_order(found, ask) if held and numbers and not names else found
 
 
 def _channels(source: LabelSource) -> bool:

@@ -10,15 +10,16 @@ from m3b.data.spec.proposals.ask import Ask, Proposal
 from m3b.data.spec.proposals.attributes import attributes
 from m3b.data.spec.proposals.channels import of_masks, with_channels
 from m3b.data.spec.proposals.group_files import pattern_of
-from m3b.data.spec.proposals.imagery import ImageSet, image_sets, key_pattern, key_slots
+from m3b.data.spec.proposals.image_set import ImageSet
+from m3b.data.spec.proposals.imagery import image_sets, key_pattern, key_slots
+from m3b.data.spec.proposals.item_masks import propose_item_masks
 from m3b.data.spec.proposals.language import shared, telling, words
 from m3b.data.spec.proposals.mask_classes import both_sides, in_folders, in_names
 from m3b.data.spec.proposals.naming import (
-    NOTHING_SAYS,
     Named,
     class_name,
     names_of_values,
-    objects,
+    of_values,
     other_organs,
     wanted,
 )
@@ -53,6 +54,8 @@ def propose_masks(survey: Survey, ask: Ask) -> Iterator[Proposal]:
             yield from _beside(survey, ask, pairing, sets)
             yield from _joined(survey, ask, pairing, every)
             yield from _one_a_class(survey, ask, pairing, sets)
+    for one in every:
+        yield from propose_item_masks(survey, ask, one)
     yield from propose_outlines(survey, ask, sets)
 
 
@@ -186,17 +189,7 @@ def _classes(
             None,
             [f"{pairing.per_left[0]} to {pairing.per_left[2]} masks an image (median {pairing.per_left[1]}), united"],
         )
-    if len(levels) <= 1:
-        name, value = class_name(ask, masks), levels[0] if levels else 1
-        return Named({name: value}), None, [f"one value in the masks: {value} is {name}"]
-    named = names_of_values(survey, levels, ask)
-    if content.counted and named.told == NOTHING_SAYS and len(objects(ask.request)) == 1 and len(ask.classes) <= 1:
-        least, most = content.counted
-        counted = f"values count the objects of an image, {least} to {most} of them, each in one piece"
-        name = class_name(ask, masks)
-        return Named({name: 1}), 0.5, [f"{counted}: all are {name}"]
-    listed = ", ".join(f"{value} {name}" for name, value in named.classes.items())
-    return named, None, [f"values in the masks: {listed} ({named.told})"]
+    return of_values(survey, ask, masks, levels, content.counted)
 
 
 def _unclear(survey: Survey, ask: Ask, pairing: Pairing, masks: FileGroup) -> str:

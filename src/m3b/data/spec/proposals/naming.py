@@ -108,6 +108,27 @@ def names_of_values(survey: Survey, values: Sequence[int], ask: Ask) -> Named:
     return Named({f"label_{value}": value for value in full}, NOTHING_SAYS, unclear)
 
 
+def of_values(
+    survey: Survey, ask: Ask, masks: FileGroup, levels: Sequence[int], counted: tuple[int, int] | None
+) -> tuple[Named, float | None, list[str]]:
+    """Class -> value for values of masks, the cut where they are united, and what was found.
+
+    Args:
+        counted: least and most objects a picture, where the values number them.
+    """
+    if len(levels) <= 1:
+        name, value = class_name(ask, masks), levels[0] if levels else 1
+        return Named({name: value}), None, [f"one value in the masks: {value} is {name}"]
+    named = names_of_values(survey, levels, ask)
+    if counted and named.told == NOTHING_SAYS and len(objects(ask.request)) == 1 and len(ask.classes) <= 1:
+        least, most = counted
+        told = f"values count the objects of an image, {least} to {most} of them, each in one piece"
+        name = class_name(ask, masks)
+        return Named({name: 1}), 0.5, [f"{told}: all are {name}"]
+    listed = ", ".join(f"{value} {name}" for name, value in named.classes.items())
+    return named, None, [f"values in the masks: {listed} ({named.told})"]
+
+
 def _exactly(names: dict[int, str], values: Sequence[int]) -> dict[int, str]:
     """Names where they are of these values and of no other, background aside: other numbers count something else."""
     return names if set(names) - {0} == set(values) else {}

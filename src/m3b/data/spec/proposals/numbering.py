@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from m3b.data.spec.proposals.imagery import ImageSet
+from m3b.data.spec.proposals.image_set import ImageSet
 from m3b.data.spec.proposals.language import telling, words
 from m3b.data.survey.relations import Survey
 

@@ -10,7 +10,7 @@ from m3b.data.spec.model import Files, IndexSpec, Masks
 from m3b.data.spec.proposals.annotated import IN_DICOM, annotated
 from m3b.data.spec.proposals.ask import Ask, Proposal
 from m3b.data.spec.proposals.attributes import attributes
-from m3b.data.spec.proposals.imagery import ImageSet
+from m3b.data.spec.proposals.image_set import ImageSet
 from m3b.data.spec.proposals.language import shared, words
 from m3b.data.spec.proposals.naming import called, objects, other_organs, wanted
 from m3b.data.spec.proposals.surroundings import around, leave_out

@@ -7,9 +7,10 @@ from collections import Counter
 from dataclasses import dataclass
 
 from m3b.data.spec.model import FromTable, SplitRule, Value
-from m3b.data.spec.proposals.imagery import ImageSet
+from m3b.data.spec.proposals.group_files import escaped, files_of
+from m3b.data.spec.proposals.image_set import ImageSet
 from m3b.data.spec.proposals.scopes import Scope, parts_of_one, scope_of, side_told
-from m3b.data.spec.proposals.surroundings import beside, best_join, escaped, files_of, from_column
+from m3b.data.spec.proposals.surroundings import beside, best_join, from_column
 from m3b.data.survey.groups import names_patients
 from m3b.data.survey.kinds import cut
 from m3b.data.survey.relations import Join, Survey

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from m3b.data.spec.model import IndexSpec, Text
 from m3b.data.spec.proposals.ask import Ask, Proposal
 from m3b.data.spec.proposals.attributes import attributes
-from m3b.data.spec.proposals.imagery import ImageSet, image_sets
+from m3b.data.spec.proposals.image_set import ImageSet
+from m3b.data.spec.proposals.imagery import image_sets
 from m3b.data.spec.proposals.language import telling, words
 from m3b.data.spec.proposals.parted import Tables, joined_tables
 from m3b.data.spec.proposals.study_views import study_views

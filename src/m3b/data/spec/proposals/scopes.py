@@ -6,7 +6,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from m3b.data.spec.proposals.imagery import ImageSet, folder_values
+from m3b.data.spec.proposals.image_set import ImageSet
+from m3b.data.spec.proposals.imagery import folder_values
 from m3b.data.spec.proposals.language import words
 from m3b.data.spec.proposals.vocabulary import GENERIC, SEQUENCES, VIEWS
 from m3b.data.survey.kinds import cut

@@ -5,7 +5,7 @@ from __future__ import annotations
 from m3b.data import kinds
 from m3b.data.spec.proposals.ask import Ask
 from m3b.data.spec.proposals.imagery import KINDS, image_sets
-from m3b.data.spec.proposals.label_sources import LABEL_WORDS
+from m3b.data.spec.proposals.label_source import LABEL_WORDS
 from m3b.data.spec.proposals.language import words
 from m3b.data.spec.proposals.parted import joined_tables
 from m3b.data.spec.proposals.vocabulary import GENERIC

@@ -10,7 +10,7 @@ from itertools import takewhile
 from m3b.data import kinds
 from m3b.data.spec.model import Files
 from m3b.data.spec.proposals.ask import Ask
-from m3b.data.spec.proposals.imagery import ImageSet
+from m3b.data.spec.proposals.image_set import ImageSet
 from m3b.data.spec.proposals.language import words
 from m3b.data.spec.proposals.vocabulary import VIEWS
 from m3b.data.survey.facts import FileGroup

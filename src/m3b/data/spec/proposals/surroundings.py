@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
-from m3b.data.spec.model import FromList, FromPath, FromTable, FromTag, LeftOut, SplitRule, Value
-from m3b.data.spec.proposals.imagery import ImageSet, is_images
+from m3b.data.spec.model import FromList, FromMember, FromPath, FromTable, FromTag, LeftOut, SplitRule, Value
+from m3b.data.spec.proposals.circumstances import Around, of_items
+from m3b.data.spec.proposals.group_files import escaped, files_of
+from m3b.data.spec.proposals.image_set import ImageSet
+from m3b.data.spec.proposals.imagery import is_images
 from m3b.data.spec.proposals.joined_groupings import groupings_of
 from m3b.data.spec.proposals.language import words
 from m3b.data.spec.proposals.scopes import scope_of
@@ -38,23 +41,14 @@ NUMBERED = frozenset(words("image img id file filename picture bild name slide s
 """Words of columns whose running numbers can be those of the images' names."""
 
 
-@dataclass
-class Around:
-    """Patient, copies and split of an image set, with evidence and doubts."""
-
-    patient: Value | None = None
-    together: tuple[Value, ...] = ()
-    split: SplitRule = field(default_factory=SplitRule)
-    evidence: list[str] = field(default_factory=list)
-    doubts: list[str] = field(default_factory=list)
-    division: FoundSplit | None = None
-
-
 def around(survey: Survey, images: ImageSet) -> Around:
     """What the survey knows of an image set's patients and split."""
     made = Around()
-    _patients(survey, images, made)
-    _split(survey, images, made)
+    if images.items is not None:
+        of_items(survey, images.items, made)
+    else:
+        _patients(survey, images, made)
+        _split(survey, images, made)
     if made.patient is None:
         made.doubts.append(UNKNOWN)
     return made
@@ -136,6 +130,8 @@ def _value(survey: Survey, images: ImageSet, one: Grouping) -> Value | None:
     if end.kind == "column":
         joined = best_join(survey, images, end.owner)
         return from_column(survey, images, joined, end.name) if joined else None
+    if end.kind == "member":
+        return FromMember(key=end.name)
     slot = _slot(images, end)
     return FromPath(value=slot) if slot else None
 
@@ -237,22 +233,6 @@ def _of_others(survey: Survey, join: Join) -> list[Join]:
 def _apart(join: Join, one: Join) -> set[str]:
     """The words by which two columns' names differ."""
     return set(words(one.left.name)) ^ set(words(join.left.name))
-
-
-def files_of(survey: Survey, table: Table) -> str:
-    """The pattern of a table's file, or of all files of its group."""
-    if table.files > 1 and table.group:
-        return "re:" + survey.group(table.group).pattern
-    return escaped(table.path)
-
-
-def escaped(path: str) -> str:
-    """A path as a pattern that matches it alone."""
-    if any(mark in path for mark in "{}*"):
-        import re
-
-        return "re:" + re.escape(path)
-    return path
 
 
 def _split(survey: Survey, images: ImageSet, made: Around) -> None:

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from m3b.data.spec.model import Files
 from m3b.data.spec.proposals.ask import Ask
 from m3b.data.spec.proposals.group_files import pattern_of
-from m3b.data.spec.proposals.imagery import ImageSet, is_images
+from m3b.data.spec.proposals.image_set import ImageSet
+from m3b.data.spec.proposals.imagery import is_images
 from m3b.data.spec.proposals.language import words
 from m3b.data.spec.proposals.rival_masks import FORMATS
 from m3b.data.survey.facts import FileGroup

@@ -10,7 +10,8 @@ from m3b.data.spec.proposals.ask import Ask, Proposal
 from m3b.data.spec.proposals.attributes import attributes
 from m3b.data.spec.proposals.channels import of_cases, with_channels
 from m3b.data.spec.proposals.covariates import asked_covariates
-from m3b.data.spec.proposals.imagery import ImageSet, framed, image_sets, other_views, told_clips, views_of
+from m3b.data.spec.proposals.image_set import ImageSet
+from m3b.data.spec.proposals.imagery import framed, image_sets, other_views, told_clips, views_of
 from m3b.data.spec.proposals.language import initialled, plain, telling, words
 from m3b.data.spec.proposals.parted import Tables, joined_tables
 from m3b.data.spec.proposals.study_views import asked_studies

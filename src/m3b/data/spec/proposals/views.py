@@ -7,7 +7,8 @@ from dataclasses import replace
 
 from m3b.data.spec.model import FromPath, IndexSpec, Only, Value
 from m3b.data.spec.proposals.ask import Ask, Proposal
-from m3b.data.spec.proposals.imagery import ImageSet, image_sets
+from m3b.data.spec.proposals.image_set import ImageSet
+from m3b.data.spec.proposals.imagery import image_sets
 from m3b.data.spec.proposals.language import words
 from m3b.data.spec.proposals.parted import joined_tables
 from m3b.data.spec.proposals.vocabulary import SEQUENCES
