@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from Utils.familiar_cases import learn
+from Utils.members import copy_weights, delivered, together
 from Utils.named import takes
 from Utils.pretrained_trial import settled, start_card, start_lines, without_paths
 from Utils.start import held_out
@@ -35,6 +36,7 @@ CODE = (
     "normalise",
     "calling",
     "cache",
+    "ensemble",
     "extent",
     "unet",
     "volumes",
@@ -58,7 +60,7 @@ FEWSHOT = (
 BESIDE = {"transformers": "transformers", "open_clip": "open_clip_torch"}
 """What a backbone's format needs besides."""
 REQUIREMENTS = ("torch", "numpy", "scipy", "safetensors", "pillow", "pydicom", "nibabel", "SimpleITK", "h5py")
-WEIGHTS = Path("Logout/model/best.safetensors")
+FEWSHOT_WEIGHTS = Path("Logout/model/best.safetensors")
 CALIBRATION = Path("Logout/calibration.json")
 METRICS = Path("Logout/metrics.json")
 ENGINES = {"fewshot": "few-shot detector", "image": "ordinary network"}
@@ -68,16 +70,20 @@ def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", default="Deliver")
     out = Path(parser.parse_args(argv).out)
-    missing = [str(file) for file in (WEIGHTS, CALIBRATION) if not file.exists()]
+    plan = json.loads(Path("plan.json").read_text())
+    calibration = json.loads(CALIBRATION.read_text()) if CALIBRATION.exists() else {}
+    engine = calibration.pop("engine", "patches")
+    weights = delivered(plan) if engine == "patches" else [FEWSHOT_WEIGHTS]
+    missing = [str(file) for file in (*weights, CALIBRATION) if not file.exists()]
     if missing:
         raise SystemExit(f"no trained model at {', '.join(missing)}: run train.py to its end first")
-    plan, calibration = settled(json.loads(Path("plan.json").read_text())), json.loads(CALIBRATION.read_text())
-    engine = calibration.pop("engine", "patches")
+    plan = settled(plan)
     if engine == "patches":
         plan = {**plan, **plan.get("detector", {}), "engine": engine}
         for part in ("detector", "backbone", "prompts", "fewshot", "ordinary"):
             plan.pop(part, None)  # of the engine that it was compared with
         plan["patch"] = calibration.pop("patch")  # smaller than planned where memory did not suffice
+        plan["mirror"] = calibration.pop("mirror")
     else:
         plan["engine"] = engine
         plan["backbone"].pop("folder", None)  # of this machine; the weights hold what it gave
@@ -99,14 +105,15 @@ def main(argv: list[str] | None = None) -> None:
             shutil.copy(f"Fewshot/{name}.py", out / "Fewshot")
         shutil.copy("Utils/ranks.py", out / "Utils")
         shutil.copy(Path(__file__).parent / "deliver" / "predict_fewshot.py", out / "predict.py")
-    shutil.copy(WEIGHTS, out / "model.safetensors")
+    named = copy_weights(weights, out)
     config = {
         "task": "detection",
         "target": plan["target"],
         "classes": plan["classes"],
         "multi_label": True,
         **({"labels": plan["labels"]} if plan["labels"] else {}),
-        "weights": ["model.safetensors"],
+        "weights": named,
+        "refit": engine == "patches" and bool(plan.get("refit")),
         **calibration,
         **start_card(plan),
         "plan": _without_start(plan),
@@ -161,7 +168,7 @@ def _readme(plan: dict[str, Any]) -> str:
         "and an anomaly score (0 to 1) of the image as a whole. Masks lie on the grid of their image. Boxes are lower "
         "corner, then upper, in pixels: x along columns, y along rows; in volumes voxels along the file's own axes; a "
         "box over pixels 2 to 4 is 2 to 5. Scores are calibrated on validation cases: of boxes with a score of 0.7 about "
-        "70 % were right there. Not a medical device.\n" + start_lines(plan)
+        "70 % were right there. Not a medical device.\n" + together(plan) + start_lines(plan)
     )
 
 

@@ -23,8 +23,10 @@ from Fewshot.planning import told as engine_told
 from Fewshot.versus import OWN
 from Utils.extent import disbelieved
 from Utils.grid import grid, refit
+from Utils.members import check_members, choose_members, count, each, most_folds, told_members, trainings
 from Utils.named import channels_of, intensity_of, told_names
 from Utils.pace import Way, choose_precision, fit, quickest, steps_of, told
+from Utils.people import worth
 from Utils.price import costs
 from Utils.scales import by_itself, joined, mixed, told_uneven
 from Utils.settings import KEEP, TIME_ONLY, given, override, priced, save_plan
@@ -32,6 +34,8 @@ from Utils.sides import harmless, turns
 from Utils.thrift import RATE, Coarser, fewer, narrower
 from Utils.using import shown, start_from, trained_share, without_start
 
+ENOUGH = 3000
+"""Steps that each network of a fold needs before several are worth more than one that is trained for longer."""
 GRID = ("patch", "longest", "spacing")
 LEAST = 400
 """Steps below which a coarser grid or a narrower network is worth more than detail."""
@@ -52,6 +56,7 @@ def main(argv: list[str] | None = None) -> None:
     gpu = has_gpu() and "device=cpu" not in options.set
     if options.time_only or options.keep:
         plan = priced(options.set)
+        check_members(plan, facts["patients"])
         if options.keep:
             change(facts, plan, options.set, gpu, asked)
             save_plan(plan)
@@ -69,6 +74,7 @@ def main(argv: list[str] | None = None) -> None:
                 plan["detector"] = {name: plan[name] for name in OWN}
             plan["minutes"] = options.minutes
         add_engine(plan, engine, backbone, _thing(facts))
+        plan = {key: value for key, value in plan.items() if key not in ("folds", "refit", "why_folds", "mirror")}
         change(facts, plan, options.set, False, "")
         save_plan(plan)
         print(
@@ -83,6 +89,10 @@ def main(argv: list[str] | None = None) -> None:
     apply(facts, plan, without_start(options.set), gpu)
     facts["start"] = start_from(plan, options.set, override, width=32 if gpu else 16, cell=_cell(facts, plan))
     said = fit_minutes(facts, plan, options.set, gpu)
+    most = most_folds(int(facts["cases"]), int(facts["patients"]))
+    steps = steps_of(plan, step_seconds(plan)) * trained_share(plan) if most[0] > 1 else 0
+    choose_members(plan, steps, ENOUGH, most, given(options.set))
+    check_members(plan, facts["patients"])
     save_plan(plan)
     print(summary(facts, plan))
     print("\n".join([*([why] if why else []), *said, pace(facts, plan)]))
@@ -173,9 +183,13 @@ def make_plan(facts: dict[str, Any], minutes: float, gpu: bool) -> dict[str, Any
         "max_epochs": 2000,
         "patience": 400,
         "minutes": minutes,
+        "folds": 1,
+        "refit": False,
+        "why_folds": "",
         "validation_share": 0.2 if small else 0.15,
         "ema": 0.99,
         "augment": _augment(facts),
+        "mirror": "auto",
         "precision": "bf16" if gpu else "fp32",
         "device": "auto",
         "workers": 0,
@@ -228,12 +242,14 @@ def fit_minutes(facts: dict[str, Any], plan: dict[str, Any], settings: list[str]
     if gpu:
         return []
     if plan["network"].get("pretrained"):  # its form is that of its weights
-        return told(fit(plan, [] if "batch" in kept else [fewer], lambda p: steps_of(p, step_seconds(p)), LEAST))
+        return told(
+            fit(plan, [] if "batch" in kept else [fewer], lambda p: steps_of(p, step_seconds(p), trainings(p)), LEAST)
+        )
     grid_way = Coarser(facts)
     ways: list[Way] = [] if "batch" in kept else [fewer]
     ways += [] if any(key.startswith("network.") for key in kept) else [narrower]
     ways += [] if kept & set(GRID) else [grid_way]
-    said = fit(plan, ways, lambda p: steps_of(p, step_seconds(p)), LEAST)
+    said = fit(plan, ways, lambda p: steps_of(p, step_seconds(p), trainings(p)), LEAST)
     if said and grid_way in ways and (wider := grid_way.widen(plan)):
         said.append(wider)
     if said and plan["target"] == "masks" and "lr" not in kept:
@@ -276,12 +292,15 @@ def pace(facts: dict[str, Any], plan: dict[str, Any]) -> str:
         if "memory" not in str(error):
             raise SystemExit(f"patch {plan['patch']} does not go through the network: {error}") from error
         return "a step does not fit into memory: train.py will go on with a smaller batch or patch"
-    length = max(int(plan["patches"]), round(int(facts["cases"]) * (1 - float(plan["validation_share"]))))
-    seconds, epoch = 60 * float(plan["minutes"]) * trained_share(plan), max(1, -(-length // int(plan["batch"])))
+    share = 1 / count(plan) if count(plan) > 1 else float(plan["validation_share"])
+    length = max(int(plan["patches"]), round(int(facts["cases"]) * (1 - share)))
+    seconds = 60 * float(plan["minutes"]) * trained_share(plan) / trainings(plan)
+    epoch = max(1, -(-length // int(plan["batch"])))
     steps = found.steps(seconds, epoch)
     few = " (few: more minutes, a smaller patch or a coarser grid would help)" if steps < LEAST / 2 else ""
+    whose = f"{each(plan)}, " if trainings(plan) > 1 else ""
     return (
-        f"{found.told(seconds, epoch)}; {steps / epoch:.1f} epochs of {epoch} steps, {plan['batch']} patches each, in "
+        f"{whose}{found.told(seconds, epoch)}; {steps / epoch:.1f} epochs of {epoch} steps, {plan['batch']} patches each, in "
         f"{plan['precision']}{few}"
     )
 
@@ -303,7 +322,8 @@ def summary(facts: dict[str, Any], plan: dict[str, Any]) -> str:
         f"{plan['batch']}, {plan['foreground']:.0%} of them on what is marked; intensity {plan['intensity']}",
         f"network {shown(plan['network'])}",
         f"lr {plan['lr']}, augmentation {plan['augment']}; {facts.get('start', 'weights start at random')}",
-        worth(facts["patients"], float(plan["validation_share"])),
+        told_members(plan),
+        worth(facts["patients"], 1.0 if count(plan) > 1 else float(plan["validation_share"])),
     ]
     lines += [*told_names(plan), *mixed(facts), *told_uneven(facts), *facts["averaged"], *disbelieved(facts)]
     if facts["unreadable"]:
@@ -318,20 +338,6 @@ def summary(facts: dict[str, Any], plan: dict[str, Any]) -> str:
 
 def _sides(sides: np.ndarray, share: float) -> str:
     return " x ".join(f"{v:.0f}" for v in np.percentile(sides, share, axis=0))
-
-
-def worth(patients: int, share: float) -> str:
-    """How far figures of so few patients can be trusted, plainly."""
-    if patients == 1:
-        return "one patient: nothing can be said about any other; the figures only show that the training works"
-    if patients < 4:
-        return (
-            f"{patients} patients: one is held out for validation, the others are trained on. A figure of one patient "
-            "has no interval; thresholds chosen on it will flatter it. Take the model as a first try, not as evidence"
-        )
-    held = max(1, round(patients * share))
-    few = ": a rough figure, thresholds chosen on it flatter it" if held < 10 else ""
-    return f"validation on about {held} of {patients} patients{few}"
 
 
 if __name__ == "__main__":

@@ -22,13 +22,14 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # spinning threads cost mos
 
 import numpy as np
 import torch
-from Datapath.dataloader import Cases, build_datasets
+from Datapath.dataloader import Cases, build_datasets, every_case
 from Model.network import build_model
 from Utils.augment import Augment
-from Utils.clock import seconds_spent
 from Utils.covariates import blank
 from Utils.curves import draw_curves
 from Utils.kinds import kind_of
+from Utils.members import ALL, Turns, count, done_of, note_members, refit_steps
+from Utils.people import people_of
 from Utils.pretrained_trial import settle_start, trial_seconds
 from Utils.price import final_seconds
 from Utils.scoring import make_scorer, run_model
@@ -66,27 +67,31 @@ def train(plan: dict[str, Any], minutes: float) -> None:
 
 
 def train_folds(plan: dict[str, Any], minutes: float) -> list[dict[str, Any]]:
-    """Every fold in turn, each with an equal part of the time that is left; finished ones are not trained again."""
-    folds = int(plan["folds"])
-    spent = [seconds_spent(LOGOUT / f"fold{fold}") for fold in range(folds)]  # by earlier starts
+    """Every fold in turn, each with an equal part of the time that is left; finished ones are not trained again. A refit is
+    trained last, for as many steps."""
     reserve = final_seconds(minutes)
+    turns: Turns | None = None
     results: list[dict[str, Any]] = []
-    start = 0.0
-    for fold in range(folds):
+    for fold in range(count(plan)):
         train, valid = build_datasets(plan, fold)
-        start = start or time.monotonic()  # decoding every image for the first time is no training
-        if not (LOGOUT / f"fold{fold}" / "done.json").exists():
-            left = minutes * 60 - (time.monotonic() - start) - sum(spent) - reserve
-            seconds = (left + sum(spent[fold:])) / (folds - fold)
+        turns = turns or Turns(plan, minutes * 60 - reserve)  # decoding every image for the first time is no training
+        if not done_of(f"fold{fold}"):
+            seconds = turns.of(f"fold{fold}")
             told = f"{plan['max_steps']} steps" if plan.get("max_steps") else f"{seconds:.0f} s"
             print(f"fold {fold}: {len(train)} training cases, {len(valid)} validation cases, {told}", flush=True)
             train_fold(plan, f"fold{fold}", train, valid, seconds)
-        results.append(_validate(plan, fold, valid, reserve / folds))
+        results.append(_validate(plan, fold, valid, reserve / count(plan)))
+    if plan.get("refit") and turns and not done_of(ALL):
+        train, steps = every_case(plan), refit_steps(plan)
+        print(f"refit: all {len(train)} training cases, {steps} steps as the folds had", flush=True)
+        train_fold(plan, ALL, train, None, turns.of(ALL), steps)
     return results
 
 
-def train_fold(plan: dict[str, Any], name: str, train: Cases, valid: Cases, seconds: float) -> dict[str, Any]:
-    """Leaves best.safetensors and done.json, which it returns, in Logout/<name>."""
+def train_fold(
+    plan: dict[str, Any], name: str, train: Cases, valid: Cases | None, seconds: float, steps: int = 0
+) -> dict[str, Any]:
+    """Leaves best.safetensors and done.json, which it returns, in Logout/<name>; without `valid` nothing is scored."""
     augment = Augment(plan["augment"])
     rules, share = plan.get("covariates") or [], float(plan.get("covariate_dropout") or 0.0)
 
@@ -96,11 +101,11 @@ def train_fold(plan: dict[str, Any], name: str, train: Cases, valid: Cases, seco
 
     def make(plan: dict[str, Any]) -> Parts:
         model = build_model(plan)
-        scorer = make_scorer(plan, valid)
-        last = too_few(kind_of(plan).sides(valid.labels[valid.rows]))
+        scorer = make_scorer(plan, valid) if valid else None
+        last = valid is None or too_few(kind_of(plan).sides(valid.labels[valid.rows]))
         return Parts(model, train, scorer, prepare, groups=model.groups(plan), keep_last=last)
 
-    return train_by_clock(plan, name, make, seconds=seconds, watch=kind_of(plan).watch)
+    return train_by_clock(plan, name, make, seconds=seconds, watch=kind_of(plan).watch, steps=steps)
 
 
 def too_few(labels: np.ndarray) -> bool:
@@ -122,7 +127,7 @@ def _validate(plan: dict[str, Any], fold: int, valid: Cases, limit: float) -> di
         every = 1 if use is True else max(1, int(np.ceil(once * len(views) / max(limit, 0.1))))
         rows = np.arange(0, len(valid), every)
         seen[rows] = run_model(model, torch.utils.data.Subset(valid, rows.tolist()), device, batch, views)[0]
-    done = json.loads((LOGOUT / f"fold{fold}" / "done.json").read_text())
+    done = done_of(f"fold{fold}")
     case = once / max(len(valid), 1)
     records = [{**record, "fold": fold} for record in valid.records]
     return {**done, "logits": logits, "seen": seen, "labels": labels, "records": records, "case": case}
@@ -141,7 +146,8 @@ def choose_views(plan: dict[str, Any], results: list[dict[str, Any]]) -> tuple[n
     if not rows.any():
         return logits, {"views": [{}], "figures": {"used": False}}
     losses = [kind.view_loss(part, labels[rows]) for part in (logits[rows], seen[rows])]
-    seconds = float(np.mean([result["case"] for result in results])) * len(views) * len(results)
+    asked = 1 if plan.get("refit") else len(results)
+    seconds = float(np.mean([result["case"] for result in results])) * len(views) * asked
     use = plan["tta"]["use"]
     if use == "auto":
         use = losses[1] < losses[0] * (1 - GAIN) and seconds <= float(plan["tta"]["max_seconds"])
@@ -157,8 +163,7 @@ def finish(plan: dict[str, Any], results: list[dict[str, Any]]) -> None:
     labels = np.concatenate([result["labels"] for result in results])
     records = [record for result in results for record in result["records"]]
     kind = kind_of(plan)
-    patients = [str(record.get("patient") or json.dumps(record["image_path"])) for record in records]
-    fitted = kind.calibrate(logits, labels, patients)
+    fitted = kind.calibrate(logits, labels, people_of(records))
     figures = {name: round(value, 4) for name, value in kind.figures(logits, labels).items()}
     metrics = {
         "validation": {**figures, "cases": len(labels)},
@@ -166,8 +171,11 @@ def finish(plan: dict[str, Any], results: list[dict[str, Any]]) -> None:
         "tta": looked.pop("figures"),
         "epochs": [result["epochs"] for result in results],
         "best_epoch": [result["best_epoch"] for result in results],
-        "seconds": round(sum(result["seconds"] for result in results), 1),
+        "seconds": round(sum(result["seconds"] for result in (*results, done_of(ALL) or {"seconds": 0.0})), 1),
     }
+    if plan.get("refit"):
+        metrics["refit"] = done_of(ALL)
+    note_members(plan)
     np.savez(LOGOUT / "valid_logits.npz", logits=logits, labels=labels)
     (LOGOUT / "calibration.json").write_text(json.dumps({**fitted, **looked}, indent=2))
     (LOGOUT / "valid_predictions.json").write_text(
@@ -176,6 +184,7 @@ def finish(plan: dict[str, Any], results: list[dict[str, Any]]) -> None:
     draw_curves()
     (LOGOUT / "metrics.json").write_text(json.dumps(metrics, indent=2))
     held = f"{len(labels)} held-out cases" + (f" of {len(results)} folds together" if len(results) > 1 else "")
+    held += ", of networks that the delivered one, trained on every case, is not" if plan.get("refit") else ""
     print(f"done: {kind.told(metrics, held)}", flush=True)
 
 

@@ -21,6 +21,7 @@ from Utils import chain
 from Utils.extent import disbelieved
 from Utils.fingerprint import fingerprint
 from Utils.intensity import choose_changes, choose_intensity
+from Utils.members import check_members, choose_members, each, most_folds, told_members, trainings
 from Utils.named import channels_of, dark_of, intensity_of, told_names
 from Utils.nnunet_presets import PLANNERS, gpu_gib, planner_for
 from Utils.pace import choose_precision, fit, quickest, steps_of, told
@@ -35,6 +36,8 @@ from Utils.using import shown, start_from, trained_share, without_start
 NNUNET_MINUTES = 60
 LEAST = 600
 """Steps below which a coarser grid or a narrower network is worth more than detail."""
+ENOUGH = 6000
+"""Steps that each network of a fold needs before several are worth more than one that is trained for longer."""
 
 RECIPE = {
     "lr": 2e-3,
@@ -66,14 +69,17 @@ def main(argv: list[str] | None = None) -> None:
         if "intensity" in given(options.set) and "pad_value" not in given(options.set):
             plan["pad_value"] = dark_of(facts, plan["intensity"])
         check(plan)
+        check_members(plan, facts["patients"])
         if options.keep:
             save_plan(plan)
         print(pace(facts, plan))
         return
     plan = make_plan(facts, options.minutes, has_gpu(), without_start(options.set))
     said = [] if plan["engine"] == "nnunet" else fit_minutes(facts, plan, options.set)
+    choose_folds(facts, plan, options.set)
     facts["start"] = start_from(plan, options.set, override, width=32 if has_gpu() else 16)
     check(plan)
+    check_members(plan, facts["patients"])
     save_plan(plan)
     print("\n".join([summary(facts, plan), *said, pace(facts, plan)]))
 
@@ -132,6 +138,9 @@ def make_plan(facts: dict[str, Any], minutes: float, gpu: bool, settings: list[s
         "least_batch": 1,
         **RECIPE,
         "minutes": minutes,
+        "folds": 1,
+        "refit": False,
+        "why_folds": "",
         "validation_share": 0.15,
         "augment": chain.gentler(choose_changes(facts, spacing), chains),
         "mirror": "auto",
@@ -188,6 +197,8 @@ def check(plan: dict[str, Any]) -> None:
         )
     if plan.get("keep") not in (None, "last", "best"):
         raise SystemExit(f"keep {plan['keep']!r} in plan.json: last and best weights are known")
+    if plan["engine"] == "nnunet" and (plan.get("refit") or plan.get("folds", 1) not in (0, 1)):
+        raise SystemExit("engine nnunet trains one network: leave folds and refit out, or set engine=trainer")
     wrong = [name for name in plan.get("refine") or {} if name not in plan["classes"]]
     if wrong:
         raise SystemExit(f"refine in plan.json: {wrong[0]!r} is no class ({', '.join(plan['classes'])})")
@@ -220,12 +231,21 @@ def fit_minutes(facts: dict[str, Any], plan: dict[str, Any], settings: list[str]
     kept |= {"spacing"} if kept & {*shape, "side"} else set()
     kept |= {"patch"} if kept & {*shape, "network.filters"} else set()
     chosen = [way for key, way in ways.items() if key not in kept] if network == "unet" else []
-    said = fit(plan, chosen, lambda p: steps_of(p, step_seconds(p)), LEAST)
+    said = fit(plan, chosen, lambda p: steps_of(p, step_seconds(p), trainings(p)), LEAST)
     if said and plan["network"]["filters"][0] <= NARROW:
         said += hurry(facts, plan, kept)
     if said and "precision" not in kept:
         choose_precision(plan, step_seconds)
     return told(said)
+
+
+def choose_folds(facts: dict[str, Any], plan: dict[str, Any], settings: list[str]) -> None:
+    """Puts `folds`, `refit` and why into the plan."""
+    most = most_folds(int(facts["cases"]), int(facts["patients"]))
+    if plan["engine"] == "nnunet":
+        most = 1, "nnU-Net trains one network here"
+    steps = steps_of(plan, step_seconds(plan)) if most[0] > 1 else 0
+    choose_members(plan, steps, ENOUGH, most, given(settings))
 
 
 def pace(facts: dict[str, Any], plan: dict[str, Any]) -> str:
@@ -239,11 +259,12 @@ def pace(facts: dict[str, Any], plan: dict[str, Any]) -> str:
             raise SystemExit(f"patch {plan['patch']} does not go through {plan['network']['name']}: {error}") from error
         return "a step does not fit into memory: train.py will go on with a smaller batch or patch"
     epoch = -(-int(plan["epoch_patches"]) // int(plan["batch"]))
-    seconds = 60 * float(plan["minutes"]) * trained_share(plan)
+    seconds = 60 * float(plan["minutes"]) * trained_share(plan) / trainings(plan)
     steps = found.steps(seconds, epoch)
     few = " (few: more minutes, a smaller patch or a coarser grid would help)" if steps < LEAST / 2 else ""
+    whose = f"{each(plan)}, " if trainings(plan) > 1 else ""
     return (
-        f"{found.told(seconds, epoch)}; {steps / epoch:.1f} epochs of {epoch} steps, {plan['batch']} patches each, in "
+        f"{whose}{found.told(seconds, epoch)}; {steps / epoch:.1f} epochs of {epoch} steps, {plan['batch']} patches each, in "
         f"{plan['precision']}{few}"
     )
 
@@ -293,7 +314,7 @@ def summary(facts: dict[str, Any], plan: dict[str, Any]) -> str:
         f"network {shown(plan['network'])}, batch {plan['batch']}, lr {plan['lr']}, {plan['foreground']:.0%} of patches on "
         "marked voxels",
         f"augmentation {plan['augment']}; {facts['start']}",
-        f"{plan['minutes']} minutes, one model, {plan['validation_share']:.0%} of the cases held out by patient",
+        f"{plan['minutes']} minutes, {told_members(plan)}",
     ]
     if facts["patients"] < 4:
         lines.append(f"only {facts['patients']} patients: validation rests on one of them, and its figure says little")

@@ -31,13 +31,20 @@ class Clock:
         max_steps: where it is not 0, steps are counted instead of seconds, so that a seeded training repeats exactly.
         least_steps: so many steps are made even if they take longer than the budget, up to `LONGEST` times it: on a
             machine that is busy with something else, seconds say little about how much was learnt.
+        enough_steps: where it is not 0, the training ends after so many steps although time may be left.
     """
 
     def __init__(
-        self, budget: float, max_epochs: int, spent: float = 0.0, max_steps: int = 0, least_steps: int = MIN_STEPS
+        self,
+        budget: float,
+        max_epochs: int,
+        spent: float = 0.0,
+        max_steps: int = 0,
+        least_steps: int = MIN_STEPS,
+        enough_steps: int = 0,
     ) -> None:
         self.budget, self.max_epochs, self.max_steps = max(budget, 1.0), max_epochs, max_steps
-        self.least_steps = least_steps
+        self.least_steps, self.enough_steps = least_steps, enough_steps
         self.epoch, self.step = 0.0, 0
         self._start = time.monotonic() - spent
 
@@ -49,14 +56,25 @@ class Clock:
         used = self.step / self.max_steps if self.max_steps else self.spent() / self.budget
         if not self.max_steps and self.step < self.least_steps:
             used = min(used, max(self.step / self.least_steps, self.spent() / (LONGEST * self.budget)))
+        if self.enough_steps:
+            used = max(used, self.step / self.enough_steps)
         return min(1.0, max(used, self.epoch / self.max_epochs))
 
     def over(self, reserve: float = 0.0) -> bool:
         """Whether the training has to end now so that `reserve` seconds are left."""
         if self.max_steps:
             return self.step >= self.max_steps
+        if self.enough_steps and self.step >= self.enough_steps:
+            return True
         budget = self.budget if self.step >= self.least_steps else LONGEST * self.budget
         return self.spent() + reserve >= budget
+
+    def steps_left(self) -> int:
+        """About so many steps are made still, at the pace so far."""
+        spent = self.spent()
+        timed = round((self.budget - spent) * self.step / max(spent, 1e-6))
+        left = self.max_steps - self.step if self.max_steps else timed
+        return max(0, min(left, self.enough_steps - self.step) if self.enough_steps else left)
 
 
 def rate(progress: float, warm: float = 0.08) -> float:

@@ -26,11 +26,15 @@ def number(epoch: float | None) -> str:
 
 
 def append_row(file: Path, row: Mapping[str, Any]) -> None:
-    """One line of the log; the header first if the file is new."""
-    fresh = not file.exists()
+    """One line of the log; the header first if the file is new. What a later row lacks is left empty: a training on every
+    case has no validation figures."""
+    head = []
+    if file.exists():
+        with file.open(newline="") as stream:
+            head = next(csv.reader(stream), [])
     with file.open("a", newline="") as stream:
-        writer = csv.DictWriter(stream, list(row))
-        if fresh:
+        writer = csv.DictWriter(stream, head or list(row), restval="", extrasaction="ignore")
+        if not head:
             writer.writeheader()
         writer.writerow(dict(row))
 

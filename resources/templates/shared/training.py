@@ -51,7 +51,7 @@ class Parts:
         model: `model(**batch)` gives {"loss": ...}.
         train: a torch Dataset of dicts.
         scorer: (model in evaluation mode, device) to figures of the validation part; higher is better for the one that
-            is watched; `valid_loss` breaks ties.
+            is watched; `valid_loss` breaks ties. None: nothing is held out, and the last weights are kept.
         prepare: changes a batch on the device before each step (augmentation).
         collate: makes a batch of items; stacked as usual if None.
         groups: parameter groups with their own `lr` factor: lists of parameters and factors, all of them if None.
@@ -61,11 +61,14 @@ class Parts:
 
     model: torch.nn.Module
     train: Any
-    scorer: Callable[[torch.nn.Module, torch.device], Figures]
+    scorer: Callable[[torch.nn.Module, torch.device], Figures] | None
     prepare: Callable[[Batch], Batch] | None = None
     collate: Callable[[list[Any]], Batch] | None = None
     groups: list[tuple[list[torch.nn.Parameter], float]] | None = None
     keep_last: bool = False
+
+    def __post_init__(self) -> None:
+        self.keep_last = self.keep_last or self.scorer is None
 
 
 class ClockTrainer(Trainer):
@@ -132,9 +135,9 @@ class ClockTrainer(Trainer):
         was = self.model.training
         self.model.eval()
         with torch.no_grad():
-            figures = self.parts.scorer(self.model, self.args.device)
-        watched = figures[self.watch] if math.isfinite(figures[self.watch]) else -1.0
-        found = (round(watched, 4), -figures.get("valid_loss", 0.0))
+            figures = self.parts.scorer(self.model, self.args.device) if self.parts.scorer else {}
+        watched = figures.get(self.watch, math.nan)
+        found = (round(watched if math.isfinite(watched) else -1.0, 4), -figures.get("valid_loss", 0.0))
         if found > self.best or self.parts.keep_last or not (self.folder / "best.safetensors").exists():
             self.best, self.best_epoch = found, float(self.state.epoch or 0)
             save_weights(self.model, self.folder / "best.safetensors")
@@ -202,12 +205,10 @@ class ByTheClock(TrainerCallback):
         append_row(LOGOUT / "log.csv", {**row, "lr": f"{lr:.3g}", "seconds": round(spent, 1)})
         if spent >= self.next_line:
             self.next_line = spent + clock.budget / LINES
-            told = ", ".join(f"{key.replace('_', ' ')} {value:.3f}" for key, value in telling(figures).items())
-            timed = round((clock.budget - spent) * state.global_step / max(spent, 1e-6))
-            left = max(0, clock.max_steps - state.global_step if clock.max_steps else timed)
+            each = (f"{key.replace('_', ' ')} {value:.3f}, " for key, value in telling(figures).items())
             print(
-                f"{trainer.folder.name} epoch {number(state.epoch)}: loss {loss:.3f}, {told}, lr {lr:.1g}, "
-                f"{spent:.0f} of {clock.budget:.0f} s, about {left} steps left",
+                f"{trainer.folder.name} epoch {number(state.epoch)}: loss {loss:.3f}, {''.join(each)}lr {lr:.1g}, "
+                f"{spent:.0f} of {clock.budget:.0f} s, about {clock.steps_left()} steps left",
                 flush=True,
             )
 
@@ -220,6 +221,7 @@ def train_by_clock(
     seconds: float,
     watch: str,
     shrink: Callable[[dict[str, Any]], bool] | None = None,
+    steps: int = 0,
 ) -> dict[str, Any]:
     """Train one model to the end of its time under Logout/<name>/; leaves best.safetensors and done.json there.
 
@@ -230,18 +232,16 @@ def train_by_clock(
         make: builds the parts from the plan; called again after the plan was made smaller.
         seconds: of wall time, earlier starts included.
         watch: the figure that decides which weights are kept.
+        steps: the training ends after so many, if its seconds do not end before; 0: by the seconds alone.
 
-    Returns:
-        What done.json holds: epochs, seconds, steps, best_epoch, best.
-
-    Raises:
-        NotFinite, OutOfMemory.
+    Returns what done.json holds: epochs, seconds, steps, best_epoch, best. Raises NotFinite, OutOfMemory.
     """
     folder = LOGOUT / name
     folder.mkdir(parents=True, exist_ok=True)
     if (folder / "done.json").exists():
         return dict(json.loads((folder / "done.json").read_text()))
-    clock = Clock(seconds, int(plan["max_epochs"]), seconds_spent(folder), int(plan.get("max_steps") or 0))
+    counted = {"max_steps": int(plan.get("max_steps") or 0), "enough_steps": steps}
+    clock = Clock(seconds, int(plan["max_epochs"]), seconds_spent(folder), **counted)
     while True:
         try:
             return _train(plan, folder, clock, make, watch)
@@ -284,10 +284,9 @@ def _train(plan: dict[str, Any], folder: Path, clock: Clock, make: Any, watch: s
     trainer.train(resume_from_checkpoint=str(last) if last else None)
     if not (folder / "best.safetensors").exists():
         trainer.score()
-    epochs = round(float(trainer.state.epoch or 0), 2)
-    which = "kept the last weights," if parts.keep_last else "best"
-    when = f"at epoch {number(trainer.best_epoch)} of {number(epochs)}"
-    print(f"{folder.name}: {which} {watch} {trainer.best[0]:.3f} {when}", flush=True)
+    epochs, which = round(float(trainer.state.epoch or 0), 2), "kept the last weights," if parts.keep_last else "best"
+    figure = f"{watch} {trainer.best[0]:.3f}" if parts.scorer else "no case held out,"
+    print(f"{folder.name}: {which} {figure} at epoch {number(trainer.best_epoch)} of {number(epochs)}", flush=True)
     done = {"epochs": epochs, "seconds": round(clock.spent(), 1), "best_epoch": trainer.best_epoch}
     done |= {"steps": trainer.state.global_step, "best": trainer.best[0]}
     (folder / "done.json").write_text(json.dumps(done))

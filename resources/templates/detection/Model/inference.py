@@ -61,6 +61,35 @@ def bell(patch: Sequence[int]) -> torch.Tensor:
     return weight
 
 
+def own_axes(plan: Mapping[str, Any]) -> list[int]:
+    """Axes along which the plan mirrors predictions; none while that is left to the validation ("auto")."""
+    named = plan.get("mirror") or []
+    return [] if named == "auto" else ["hwd".index(str(axis)) for axis in named]
+
+
+def answered(model: torch.nn.Module, batch: torch.Tensor, plan: Mapping[str, Any]) -> torch.Tensor:
+    """(B, outputs, ...) logits in float32; where the plan mirrors predictions, of the mean chances over all sets of its axes.
+
+    Distances of boxes are averaged as they are, those to the lower and the upper side of a mirrored axis exchanged.
+    """
+    axes, total, values = own_axes(plan), 0.0, 0.0
+    if not axes:
+        return model(pixel_values=batch)["logits"].float()  # type: ignore[no-any-return]
+    sets = [[axis for bit, axis in enumerate(axes) if number >> bit & 1] for number in range(2 ** len(axes))]
+    classes, d = len(plan["classes"]), int(plan["dims"])
+    for chosen in sets:
+        places = [axis + 2 for axis in chosen]
+        logits = model(pixel_values=batch.flip(places) if places else batch)["logits"].float()
+        logits = logits.flip(places) if places else logits
+        order = [axis + d if axis in chosen else axis for axis in range(d)]
+        order += [axis if axis in chosen else axis + d for axis in range(d)]
+        sides = [classes + 2 * d * k + place for k in range(classes) for place in order]
+        total = total + logits[:, :classes].sigmoid() / len(sets)
+        values = values + logits[:, sides if logits.shape[1] > classes else []] / len(sets)
+    chance = torch.as_tensor(total).clamp(1e-6, 1 - 1e-6)
+    return torch.cat([torch.log(chance / (1 - chance)), torch.as_tensor(values)], dim=1)
+
+
 @torch.no_grad()
 def mask_probabilities(
     model: torch.nn.Module, image: np.ndarray, plan: Mapping[str, Any], device: torch.device, batch: int = 2
@@ -80,7 +109,7 @@ def mask_probabilities(
     for first in range(0, len(seen), max(1, batch)):
         part = seen[first : first + max(1, batch)]
         stack = torch.from_numpy(np.stack([piece[(slice(None), *window)] for window in part])).to(device)
-        chances = model(pixel_values=stack)["logits"].float().sigmoid().cpu()
+        chances = answered(model, stack, plan).sigmoid().cpu()
         for window, chance in zip(part, chances, strict=True):
             total[(slice(None), *window)] += chance * weight
     inside = tuple(slice(b, b + p.stop - p.start) for b, p in zip(before, place, strict=True))
@@ -107,7 +136,7 @@ def find_boxes(
         corners = [[line[k] for line, k in zip(lines, numbers, strict=True)] for numbers in part]
         windows = [tuple(slice(s, s + p) for s, p in zip(corner, patch, strict=True)) for corner in corners]
         stack = torch.from_numpy(np.stack([piece[(slice(None), *window)] for window in windows])).to(device)
-        answers = decode(model(pixel_values=stack)["logits"].cpu(), classes, model.cell)  # type: ignore[arg-type]
+        answers = decode(answered(model, stack, plan).cpu(), classes, model.cell)  # type: ignore[arg-type]
         for numbers, corner, answer in zip(part, corners, answers, strict=True):
             boxes, scores, labels = (values.numpy() for values in answer)
             boxes = boxes + np.array([*corner, *corner])

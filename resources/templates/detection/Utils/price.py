@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from .members import count, trainings
 from .pace import Costs, typical
 from .rehearse import SPARE, device_of, rehearsed
 
@@ -14,6 +15,8 @@ END_SHARE = 0.15
 """Of the time: the kept weights go through the validation cases, thresholds are chosen."""
 SCORED_SHARE = 0.04
 """Of the time: one look at the validation part while training."""
+MIRRORED = 0.03
+"""Share of the minutes for which each network tries mirrored predictions, where the training mirrors."""
 PATCHES = 64
 """Validation patches of which the loss is taken at each look."""
 
@@ -41,9 +44,10 @@ def costs(facts: dict[str, Any], plan: dict[str, Any]) -> Costs:
     model.eval()
     with torch.no_grad():
         case = typical(lambda: look(model, image, plan, device, int(plan["batch"])), tries=3)
-    held = max(1, round(float(plan["validation_share"]) * int(facts["cases"])))
+    folds = count(plan)
+    held = max(1, round((1 / folds if folds > 1 else float(plan["validation_share"])) * int(facts["cases"])))
     scoring = min(case * held, SCORED_SHARE * seconds + case) + step / 3 * min(held, PATCHES) / int(plan["batch"])
-    return Costs(step, scoring, min(END_SHARE * seconds, 1.5 * case * held + 2.0))
+    return Costs(step, scoring, min(END_SHARE * seconds, 1.5 * case * held * folds + 2.0) / trainings(plan))
 
 
 def _step(model: torch.nn.Module, facts: dict[str, Any], plan: dict[str, Any]) -> Any:

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from .members import count, trainings
 from .pace import Costs, typical
 
 
@@ -25,7 +26,7 @@ def costs(plan: dict[str, Any], cases: int) -> Costs:
     from .rehearse import SPARE, device_of, rehearsed
     from .studies import each, example, shape_of
 
-    device, batch, folds = device_of(plan), int(plan["batch"]), int(plan["folds"])
+    device, batch, folds = device_of(plan), int(plan["batch"]), count(plan)
     model = build_model(plan).to(device).train()
     images = np.random.default_rng(0).standard_normal((4 * batch, *shape_of(plan)), np.float32)
     labels = torch.zeros(batch, kind_of(plan).width or len(plan["classes"]))
@@ -53,4 +54,4 @@ def costs(plan: dict[str, Any], cases: int) -> Costs:
 
     share = 1 / folds if folds > 1 else float(plan["validation_share"])
     scoring = typical(look, tries=3) * max(1.0, share * cases / (2 * batch))
-    return Costs(step, scoring, final_seconds(float(plan["minutes"])) / folds)
+    return Costs(step, scoring, final_seconds(float(plan["minutes"])) / trainings(plan))

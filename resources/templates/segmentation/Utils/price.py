@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from .choosing import candidates
+from .members import count, trainings
 from .pace import Costs, typical
 from .surfaces import MOST as BORDERS
 
@@ -45,11 +46,13 @@ def costs(facts: dict[str, Any], plan: dict[str, Any]) -> Costs:
     device = device_of(plan)
     model = build_model(plan).to(device).train()
     step = typical(_step(model, facts, plan)) + SPARE
-    held = max(1, round(float(plan["validation_share"]) * int(facts["cases"])))
+    folds = count(plan)
+    held = max(1, round((1 / folds if folds > 1 else float(plan["validation_share"])) * int(facts["cases"])))
     with torch.no_grad():
         case = typical(_scoring(model.eval(), facts, plan, device), tries=3)
     seconds = float(plan["minutes"]) * 60
-    return Costs(step, case * min(SCORED, held), final_seconds(case, held, seconds, bool(candidates(plan))))
+    final = final_seconds(case, folds * held, seconds, bool(candidates(plan))) / trainings(plan)
+    return Costs(step, case * min(SCORED, held), final)
 
 
 def _step(model: Any, facts: dict[str, Any], plan: dict[str, Any]) -> Any:
