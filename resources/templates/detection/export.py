@@ -30,6 +30,7 @@ CODE = (
     "declared",
     "images",
     "lesions",
+    "memory",
     "mask_grid",
     "masks",
     "preprocess",

@@ -47,6 +47,16 @@ def trainings(plan: Mapping[str, Any]) -> int:
     return count(plan) + bool(plan.get("refit"))
 
 
+def at_once(plan: Mapping[str, Any]) -> int:
+    """Networks of folds that are trained at the same time, one a GPU (`processes`)."""
+    return max(1, min(int(plan.get("processes") or 1), count(plan)))
+
+
+def rounds(plan: Mapping[str, Any]) -> int:
+    """Trainings one after the other: by so many the minutes are divided. Folds that are trained side by side count as one."""
+    return -(-count(plan) // at_once(plan)) + bool(plan.get("refit"))
+
+
 def delivered(plan: Mapping[str, Any]) -> list[Path]:
     """Weight files that a deliverable takes: that of the refit, or one a fold."""
     kept = [ALL] if plan.get("refit") else names(plan)
@@ -93,21 +103,27 @@ def most_folds(cases: int, patients: int, rarest: int = MOST) -> tuple[int, str]
     return most, f"{cases} cases"
 
 
-def choose_members(plan: Plan, steps: float, enough: int, most: tuple[int, str], kept: set[str]) -> list[str]:
+def choose_members(
+    plan: Plan, steps: float, enough: int, most: tuple[int, str], kept: set[str], gpus: int = 1
+) -> list[str]:
     """Puts `folds`, `refit` and the reason, `why_folds`, into the plan. Several networks of few cases are worth the minutes as
     soon as each gets `enough` steps. Gives what was saved where the minutes are too few for as many as there could be.
 
     Args:
-        steps: that fit into the minutes, of all networks together.
+        steps: that fit into the minutes, of all networks that are trained one after the other.
         most: what `most_folds` gives.
         kept: what was set by hand and stays.
+        gpus: so many folds are trained at the same time.
     """
-    afford = int(steps // enough)
+    afford = int(steps // enough) * gpus
+    where = f" on each of {gpus} GPUs" if gpus > 1 else ""
     if most[0] > 1 and afford < FEWEST:
-        folds, why = 1, f"about {round(steps)} steps in these minutes: folds need {FEWEST} times {enough}"
+        need = -(-FEWEST // gpus)
+        times = f"{need} times {enough}" if need > 1 else f"{enough}"
+        folds, why = 1, f"about {round(steps)} steps{where} in these minutes: folds need {times}"
     elif most[0] > 1:
         folds = min(most[0], afford)
-        why = f"{most[1]}, and about {round(steps)} steps in these minutes: enough for {folds} networks"
+        why = f"{most[1]}, and about {round(steps)} steps{where} in these minutes: enough for {folds} networks"
     else:
         folds, why = most
     plan["folds"] = plan["folds"] if "folds" in kept else folds
@@ -175,14 +191,21 @@ class Turns:
     """
 
     def __init__(self, plan: Mapping[str, Any], seconds: float) -> None:
-        self.names, self.seconds, self.start = names(plan), seconds, time.monotonic()
+        self.names, self.seconds, self.start, self.rounds = names(plan), seconds, time.monotonic(), rounds(plan)
         self.spent = [seconds_spent(LOGOUT / name) for name in self.names]
+        if at_once(plan) > 1:  # the same seconds are those of several folds
+            folds, share = count(plan), -(-count(plan) // at_once(plan)) / count(plan)
+            self.spent = [share * value if place < folds else value for place, value in enumerate(self.spent)]
 
     def of(self, name: str) -> float:
         """Of the network of this name, from its first start on."""
         place = self.names.index(name)
         left = self.seconds - (time.monotonic() - self.start) - sum(self.spent)
         return (left + sum(self.spent[place:])) / (len(self.names) - place)
+
+    def beside(self) -> float:
+        """Of each fold, from its first start on, where folds are trained side by side."""
+        return self.seconds / self.rounds
 
 
 def done_of(name: str) -> dict[str, Any]:
