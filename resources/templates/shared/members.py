@@ -157,32 +157,6 @@ def each(plan: Mapping[str, Any], one: str = "the training") -> str:
     return f"each of {trainings(plan)} trainings" if trainings(plan) > 1 else one
 
 
-def assign_folds(people: Sequence[str], columns: np.ndarray, folds: int, seed: int = 0) -> np.ndarray:
-    """(N,) fold of each case: a patient lies in one fold, and each fold gets its share of every column.
-
-    Greedy: patients from the largest down (ties in random order), each to the fold that lacks their columns most.
-
-    Args:
-        columns: (N, K) of what is shared out, such as labels; cases are counted besides.
-    """
-    groups: dict[str, list[int]] = {}
-    for row, name in enumerate(people):
-        groups.setdefault(name, []).append(row)
-    members = [np.array(rows) for rows in groups.values()]
-    np.random.default_rng(seed).shuffle(members)
-    members.sort(key=len, reverse=True)
-    table = np.concatenate([columns, np.ones((len(people), 1), np.float32)], axis=1)  # the last one counts cases
-    weight = 1.0 / np.maximum(table.sum(axis=0), 1.0)
-    want = np.tile(table.sum(axis=0) / folds, (folds, 1))
-    result = np.zeros(len(people), np.int64)
-    for rows in members:
-        gain = table[rows].sum(axis=0)
-        fold = int(np.argmax(((want**2 - (want - gain) ** 2) * weight).sum(axis=1)))
-        want[fold] -= gain
-        result[rows] = fold
-    return result
-
-
 class Turns:
     """How many seconds each network in turn is trained for: an equal part of what is left; earlier starts count.
 
