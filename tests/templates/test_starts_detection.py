@@ -51,7 +51,7 @@ def test_from_weights_to_answers(truth: str, made: Made, entry: str, dims: str, 
         "import json; from Utils.pretrained_trial import VERDICT; said = json.loads(VERDICT.read_text())\n"
         "if said['chosen'] == 'scratch':  # of two steps either may be better; the started one is what is asked about\n"
         "    VERDICT.write_text(json.dumps({**said, 'chosen': 'pretrained'}))\n"
-        "    import shutil; shutil.rmtree('Logout/model'); assert train.main(['--resume']) == 0\n"
+        "    import shutil; shutil.rmtree('Logout/fold0'); assert train.main(['--resume']) == 0\n"
         "import export; export.main([])"
     )
     said = call(project, "-c", code).stdout
