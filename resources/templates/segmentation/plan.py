@@ -23,7 +23,7 @@ from Utils.fingerprint import fingerprint
 from Utils.fitting import fit_gpu, for_machine
 from Utils.intensity import choose_changes, choose_intensity
 from Utils.looks import step_seconds as seconds_of_step
-from Utils.machine import DEVICE, GPUS, Machine, asked_machine, machine_of
+from Utils.machine import DEVICE, GB, GPUS, Machine, asked_machine, machine_of
 from Utils.members import check_members, choose_members, each, most_folds, rounds, told_members, trainings
 from Utils.named import channels_of, dark_of, intensity_of, told_names
 from Utils.nnunet_presets import PLANNERS, gpu_gib, planner_for
@@ -232,6 +232,7 @@ def check(plan: dict[str, Any]) -> None:
 def prepare(plan: dict[str, Any], machine: Machine, settings: list[str]) -> None:
     """What follows from the machine goes into the plan; what was set stays."""
     for_machine(plan, machine)
+    plan["planner"] = planner_for(machine.memory * GB / 2**30) if machine.dry else plan["planner"]
     for setting in settings if machine.gpus else []:
         if not setting.startswith("patch="):
             override(plan, setting)
