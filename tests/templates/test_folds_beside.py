@@ -52,7 +52,7 @@ def test_the_refit_gets_what_the_folds_together_have_left(tmp_path: Path, monkey
     now = [0.0]
     monkeypatch.setattr(members.time, "monotonic", lambda: now[0])
     plan = {"folds": 4, "processes": 4, "refit": True}
-    turns = members.Turns(plan, 400.0)
+    turns = members.Turns(plan, 400.0, 4)
     assert turns.beside() == pytest.approx(200)
     now[0] = 210.0  # a little longer than they were given: they started as processes
     assert turns.of("all") == pytest.approx(190)
@@ -60,7 +60,7 @@ def test_the_refit_gets_what_the_folds_together_have_left(tmp_path: Path, monkey
         folder = Path(f"Logout/fold{fold}")
         folder.mkdir(parents=True)
         (folder / "done.json").write_text(json.dumps({"seconds": 200.0, "steps": 9}))
-    later = members.Turns(plan, 400.0)  # a start anew: four folds of 200 s took 200 s
+    later = members.Turns(plan, 400.0, 4)  # a start anew: four folds of 200 s took 200 s
     assert later.of("all") == pytest.approx(200)
 
 
@@ -114,7 +114,7 @@ def test_folds_that_are_done_are_left_and_their_ends_are_told(
     (done / "done.json").write_text(json.dumps({"seconds": 30.0, "steps": 9}))
     asked: list[Any] = []
     monkeypatch.setattr(launch, "side_by_side", lambda plan, jobs, several: asked.append((jobs, several)) or codes)
-    turns = importlib.import_module("Utils.members").Turns(plan, 60.0)
+    turns = importlib.import_module("Utils.members").Turns(plan, 60.0, 3)
     if error is None:
         launch.beside(plan, turns)
     else:

@@ -31,7 +31,7 @@ from Utils.augment_boxes import AugmentBoxes
 from Utils.augment_masks import AugmentMasks
 from Utils.curves import draw_curves
 from Utils.final import Case, ask, settle
-from Utils.launch import add_only, beside, launched, only
+from Utils.launch import add_only, beside, count_of, launched, only
 from Utils.members import ALL, Turns, count, done_of, names, note_members, refit_steps, rounds
 from Utils.people import people
 from Utils.pretrained_trial import settle_start, settled, trial_seconds
@@ -99,7 +99,7 @@ def train_folds(plan: dict[str, Any], minutes: float) -> list[Case]:
             each = seconds_a_case(plan, valid)
             end = min(END_SHARE * minutes * 60, 1.5 * each * len(valid) * count(plan) + 2.0)
             most = max(2, int(end / max(1.5 * each, 1e-3)) // count(plan))
-            turns = Turns(plan, max(1.0, minutes * 60 - end))
+            turns = Turns(plan, max(1.0, minutes * 60 - end), count_of(plan))
             beside(plan, turns)
         train_one(plan, f"fold{fold}", train, valid, turns.of(f"fold{fold}"), look)
         cases += asked(plan, fold, valid, most) if first() else []

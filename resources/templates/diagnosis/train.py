@@ -28,7 +28,7 @@ from Utils.augment import Augment
 from Utils.covariates import blank
 from Utils.curves import draw_curves
 from Utils.kinds import kind_of
-from Utils.launch import add_only, beside, launched, only
+from Utils.launch import add_only, beside, count_of, launched, only
 from Utils.looks import micro
 from Utils.members import ALL, Turns, count, done_of, note_members, refit_steps
 from Utils.people import people_of
@@ -92,7 +92,9 @@ def train_folds(plan: dict[str, Any], minutes: float) -> list[dict[str, Any]]:
     for fold in range(count(plan)):
         train, valid = parts_of(plan, fold)
         if turns is None:
-            turns = Turns(plan, minutes * 60 - reserve)  # decoding every image for the first time is no training
+            turns = Turns(
+                plan, minutes * 60 - reserve, count_of(plan)
+            )  # decoding every image for the first time is no training
             beside(plan, turns)
         if not done_of(f"fold{fold}"):
             seconds = turns.of(f"fold{fold}")

@@ -27,7 +27,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # spinning threads cost mos
 import numpy as np
 import torch
 from Utils.curves import draw_curves
-from Utils.launch import add_only, beside, launched, only
+from Utils.launch import add_only, beside, count_of, launched, only
 from Utils.members import ALL, Turns, count, done_of, note_members, refit_steps
 from Utils.start import alone, begin, cores, guarded, trains_on_cpu
 from Utils.together import first, first_alone
@@ -100,7 +100,7 @@ def train(plan: dict[str, Any], seconds: float) -> None:
             end = final_seconds(
                 _case_seconds(plan, valid_set), count(plan) * len(valid_set), seconds, bool(candidates(plan))
             )
-            turns = Turns(plan, seconds - end)
+            turns = Turns(plan, seconds - end, count_of(plan))
             beside(plan, turns)
         one = begun(plan, fold, train_set, valid_set)
         make, left = maker(train_set, valid_set), turns.of(one.name)

@@ -52,9 +52,10 @@ def at_once(plan: Mapping[str, Any]) -> int:
     return max(1, min(int(plan.get("processes") or 1), count(plan)))
 
 
-def rounds(plan: Mapping[str, Any]) -> int:
-    """Trainings one after the other: by so many the minutes are divided. Folds that are trained side by side count as one."""
-    return -(-count(plan) // at_once(plan)) + bool(plan.get("refit"))
+def rounds(plan: Mapping[str, Any], several: int | None = None) -> int:
+    """Trainings one after the other: by so many the minutes are divided. Folds that are trained side by side, `several` at a time
+    (as many as the plan wants if None), count as one."""
+    return -(-count(plan) // (several or at_once(plan))) + bool(plan.get("refit"))
 
 
 def delivered(plan: Mapping[str, Any]) -> list[Path]:
@@ -162,14 +163,17 @@ class Turns:
 
     Args:
         seconds: of all trainings together.
+        several: folds that are trained at the same time here.
     """
 
-    def __init__(self, plan: Mapping[str, Any], seconds: float) -> None:
-        self.names, self.seconds, self.start, self.rounds = names(plan), seconds, time.monotonic(), rounds(plan)
-        self.spent = [seconds_spent(LOGOUT / name) for name in self.names]
-        if at_once(plan) > 1:  # the same seconds are those of several folds
-            folds, share = count(plan), -(-count(plan) // at_once(plan)) / count(plan)
-            self.spent = [share * value if place < folds else value for place, value in enumerate(self.spent)]
+    def __init__(self, plan: Mapping[str, Any], seconds: float, several: int = 1) -> None:
+        several, folds = min(several, count(plan)), count(plan)
+        self.names, self.seconds, self.start = names(plan), seconds, time.monotonic()
+        self.rounds, share = rounds(plan, several), -(-folds // several) / folds
+        spent = [seconds_spent(LOGOUT / name) for name in self.names]
+        self.spent = [share * value for value in spent[:folds]] + spent[
+            folds:
+        ]  # the same seconds are those of several folds
 
     def of(self, name: str) -> float:
         """Of the network of this name, from its first start on."""
