@@ -53,8 +53,7 @@ def at_once(plan: Mapping[str, Any]) -> int:
 
 
 def rounds(plan: Mapping[str, Any], several: int | None = None) -> int:
-    """Trainings one after the other: by so many the minutes are divided. Folds that are trained side by side, `several` at a time
-    (as many as the plan wants if None), count as one."""
+    """Trainings one after the other, among which the minutes are divided; `several` folds (None: as planned) count as one."""
     return -(-count(plan) // (several or at_once(plan))) + bool(plan.get("refit"))
 
 
@@ -159,12 +158,8 @@ def each(plan: Mapping[str, Any], one: str = "the training") -> str:
 
 
 class Turns:
-    """How many seconds each network in turn is trained for: an equal part of what is left; earlier starts count.
-
-    Args:
-        seconds: of all trainings together.
-        several: folds that are trained at the same time here.
-    """
+    """How many seconds each network in turn is trained for: an equal part of what is left; earlier starts count. All together have
+    `seconds`; `several` folds are trained at the same time here."""
 
     def __init__(self, plan: Mapping[str, Any], seconds: float, several: int = 1) -> None:
         several, folds = min(several, count(plan)), count(plan)
