@@ -152,6 +152,7 @@ def test_a_wrong_setting_is_refused(setting: str, said: str) -> None:
         load("settings").override(plan, setting)
 
 
+@pytest.mark.slow
 def test_a_classifier_trained_on_every_case(project: Path, run: Run) -> None:
     """For as many steps as its folds; each case of the validation was seen by the others alone."""
     run("example/make_example.py", "--cases", "45")
