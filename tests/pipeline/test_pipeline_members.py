@@ -47,7 +47,7 @@ def whole_run(data: Path, request: str, out: Path, *settings: str) -> tuple[Resu
 
 
 def weights(result: Result) -> list[str]:
-    return sorted(file.name for file in Path(str(result.model_dir)).glob("*.safetensors"))
+    return sorted(file.name for file in Path(str(result.model_dir)).glob("model*.safetensors"))
 
 
 def held_out(result: Result) -> dict[int, int]:
