@@ -4,8 +4,9 @@
         [--plan KEY=VALUE ...]
 
 Each DIR is read as `m3b look` reads it for the request: the same training, validation and test cases for both, and the same
-readers. The recipe is in monai_recipe.py. Figures are of the test part: mean Dice a case (m3b.metrics), or AUROC (mean over
-the classes), with 95 % bootstrap intervals over patients; "ahead" is the paired difference, template less recipe, with its own.
+readers. The recipe is in monai_recipe.py. Figures are of the test part: mean Dice a case (m3b.metrics), AUROC (mean over the
+classes), quadratic kappa of grades, or mAP of boxes at IoU 0.5, with 95 % bootstrap intervals over patients; "ahead" is the
+paired difference, template less recipe, with its own.
 Trainings run one after the other on `--threads` processor threads; the load of the machine stands at the end.
 """
 
@@ -27,6 +28,7 @@ import numpy as np
 from m3b.data.spec.execute import execute, write
 from m3b.data.spec.model import IndexSpec
 from m3b.metrics.masks import measure_mask
+from m3b.tasks import family
 
 ROOT = Path(__file__).resolve().parents[1]
 TEMPLATES = ROOT / "resources" / "templates"
@@ -64,7 +66,8 @@ def compare(folder: Path, request: str, options: argparse.Namespace, out: Path) 
     recipe = str(Path(__file__).with_name("monai_recipe.py"))
     more = {"OMP_NUM_THREADS": threads}
     print(call(recipe, str(work), str(options.minutes), "found/recipe.npz", cwd=work, **more)[-300:], flush=True)
-    measured = dice_rows if task == "segmentation" else score_rows
+    rows_of = {"segmentation": dice_rows, "grading": grade_rows, "detection": box_rows}
+    measured = rows_of.get(task, score_rows)
     name, rows, figure = measured(work, test)
     patients = [str(record.get("patient") or record["image_path"]) for record in test]
     return f"{folder.name[:28]:28} {name:6} {len(test):6}  {table_row(rows, figure, patients)}"
@@ -77,7 +80,7 @@ def prepare(folder: Path, request: str, work: Path) -> tuple[str, list[dict[str,
     spec_file = work.with_suffix(".spec.json")
     call("-m", "m3b", "look", str(folder), request, "-o", str(spec_file), "--force", cwd=work.parent, check=False)
     spec = IndexSpec.model_validate_json(spec_file.read_text())
-    shutil.copytree(TEMPLATES / spec.task, work, dirs_exist_ok=True)
+    shutil.copytree(TEMPLATES / (family(spec.task).template or spec.task), work, dirs_exist_ok=True)
     for file in (TEMPLATES / "shared").glob("*.py"):
         shutil.copy(file, work / "Utils")
     (work / "data").mkdir()
@@ -142,6 +145,56 @@ def score_rows(work: Path, test: Sequence[dict[str, Any]]) -> tuple[str, list[np
     own = np.array([[answer["probabilities"][name] for name in plan["classes"]] for answer in answers])
     rows = [np.hstack([scores, truth]) for scores in (own, recipe["scores"])]
     return "AUROC", rows, lambda part: macro_auroc(*np.hsplit(part, 2)[::-1])
+
+
+def grade_rows(work: Path, test: Sequence[dict[str, Any]]) -> tuple[str, list[np.ndarray], Figure]:
+    """(N, 2): place of the grade decided for and of the true one, of template and recipe."""
+    plan = json.loads((work / "plan.json").read_text())
+    names, count = [str(name) for name in plan["classes"]], len(plan["classes"])
+    answers, recipe = json.loads((work / "found/template.json").read_text()), np.load(work / "found/recipe.npz")
+    truth = np.array([names.index(str(record["grade"])) for record in test])
+    own = np.array([names.index(str(answer["prediction"])) for answer in answers])
+
+    def kappa(part: np.ndarray) -> float:
+        seen = np.bincount(part[:, 1] * count + part[:, 0], minlength=count * count).reshape(count, count)
+        away = np.subtract.outer(np.arange(count), np.arange(count)) ** 2.0
+        chance = np.outer(seen.sum(axis=1), seen.sum(axis=0)) / len(part)
+        total = float((away * chance).sum())
+        return 1 - float((away * seen).sum()) / total if total else float("nan")
+
+    return "kappa", [np.column_stack([one, truth]) for one in (own, recipe["scores"].argmax(axis=1))], kappa
+
+
+def box_rows(work: Path, test: Sequence[dict[str, Any]]) -> tuple[str, list[np.ndarray], Figure]:
+    """A case each: scores, hits at IoU 0.5 and true boxes of every class, of template and recipe."""
+    sys.path.insert(0, str(TEMPLATES / "detection" / "Utils"))
+    from boxes import average_precision, rank_images
+
+    plan = json.loads((work / "plan.json").read_text())
+    names, count = list(plan["classes"]), len(plan["classes"])
+    answers, recipe = json.loads((work / "found/template.json").read_text()), np.load(work / "found/recipe.npz")
+    parts: list[list[Any]] = [[], []]
+    for place, (record, answer) in enumerate(zip(test, answers, strict=True)):
+        truth = np.array([one["box"] for one in record["boxes"]], float).reshape(-1, 4)
+        labels = np.array([names.index(one["label"]) for one in record["boxes"]], int)
+        found = answer["boxes"]
+        own = (np.array([one["box"] for one in found], float).reshape(-1, 4), np.array([one["score"] for one in found]))
+        both = [(*own, np.array([names.index(one["label"]) for one in found], int))]
+        both.append((recipe[str(place)][:, :4], recipe[str(place)][:, 4], recipe[str(place)][:, 5].astype(int)))
+        for part, one in zip(parts, both, strict=True):
+            part.append(rank_images([one], [(truth, labels)], count))
+    rows = [np.empty(len(test), object) for _ in parts]
+    for row, part in zip(rows, parts, strict=True):
+        row[:] = part
+
+    def mean_ap(cases: np.ndarray) -> float:
+        values = []
+        for k in range(count):
+            scores, hits, true = zip(*[case[k] for case in cases], strict=True)
+            values.append(average_precision(np.concatenate(scores), np.concatenate(hits), sum(true)))
+        return float(np.nanmean(values))
+
+    return "mAP50", rows, mean_ap
 
 
 def table_row(rows: Sequence[np.ndarray], figure: Figure, patients: Sequence[str]) -> str:

@@ -159,6 +159,34 @@ def test_networks_of_folds_answer_for_the_cases_that_they_have_not_seen(desk: De
     assert desk.check().artifact.validation["value"] == 1.0, "a fold without a network is none"
 
 
+def test_a_refit_is_measured_by_the_networks_of_its_folds(desk: Desk) -> None:
+    """The delivered network has seen every case; those that have not lie in the project and answer in its place."""
+    place = make_deliverable(desk.folder)
+    (place / "config.json").write_text(
+        json.dumps({"classes": ["dark", "bright"], "weights": ["model.safetensors"], "refit": True})
+    )
+    rows = [{"image": record.key, "fold": number // 30} for number, record in enumerate(desk.index.train)]
+    desk.held_out(rows)
+    logout = desk.run.work / "Logout"
+    verdict = desk.check()
+    assert not verdict.accepted
+    assert "trained on every case (refit), and Logout/members.json does not name" in verdict.faults[0]
+    for number, weight in enumerate((0.3, -0.1)):  # the second one is wrong wherever it is asked
+        (logout / f"fold{number}").mkdir()
+        save_file({"w": np.array([weight], np.float32)}, logout / f"fold{number}/best.safetensors")
+    names = [f"Logout/fold{number}/best.safetensors" for number in range(2)]
+    (logout / "members.json").write_text(json.dumps({"weights": names, "refit": True}))
+    verdict = desk.check()
+    assert verdict.accepted, verdict.faults
+    assert verdict.artifact.refit
+    assert 0.3 < verdict.artifact.validation["value"] < 0.9, "half of them are answered wrongly"
+    test = {row["image"]: max(row["probabilities"], key=row["probabilities"].get) for row in desk.kept[-1].rows}
+    assert all(test[record.key] == record.labels[0] for record in desk.index.test), "test cases hear the delivered one"
+    assert not list(desk.run.folder.glob(".staged-*"))
+    (logout / "members.json").write_text(json.dumps({"weights": [names[0], "Logout/../../locked/x"], "refit": True}))
+    assert "is missing" in desk.check().faults[0]
+
+
 def test_a_model_without_skill_is_accepted_with_a_word(desk: Desk) -> None:
     """Whether it is a success is decided at delivery; here its agent hears what m3b measured."""
     make_deliverable(desk.folder, weight=0.0)

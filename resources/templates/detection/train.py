@@ -2,7 +2,7 @@
 
     python train.py [--resume] [--minutes M]
 
-Writes Logout/: log.csv, metrics.json, valid_predictions.json, calibration.json, curves.png, model/best.safetensors.
+Writes Logout/: log.csv, metrics.json, valid_predictions.json, calibration.json, curves.png, fold<k>/best.safetensors.
 """
 
 from __future__ import annotations
@@ -23,22 +23,25 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # spinning threads cost mos
 
 import numpy as np
 import torch
-from Datapath.dataloader import Patches, build_datasets, collate
+from Datapath.dataloader import Patches, build_datasets, collate, every_case
 from Model.inference import window_count
 from Model.network import build_model
 from Utils.adapting import groups
 from Utils.augment_boxes import AugmentBoxes
 from Utils.augment_masks import AugmentMasks
 from Utils.curves import draw_curves
+from Utils.final import Case, ask, settle
+from Utils.launch import add_only, beside, count_of, launched, only
+from Utils.members import ALL, Turns, count, done_of, names, note_members, refit_steps, rounds
 from Utils.people import people
-from Utils.pretrained_trial import settle_start, trial_seconds
+from Utils.pretrained_trial import settle_start, settled, trial_seconds
 from Utils.price import END_SHARE, SCORED_SHARE
-from Utils.scoring import Scorer, final_boxes, final_masks
-from Utils.start import begin, cores, guarded
+from Utils.scoring import Scorer
+from Utils.start import alone, begin, cores, guarded, trains_on_cpu
+from Utils.together import first, first_alone
 from Utils.training import FEW, Parts, device_of, load_best, train_by_clock
 
 LOGOUT = Path("Logout")
-NAME = "model"
 WATCH = {"boxes": "map_50", "masks": "quality"}
 
 
@@ -47,9 +50,14 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--resume", action="store_true", help="go on where an interrupted training stopped")
     parser.add_argument("--minutes", type=float, help="instead of the plan's")
+    add_only(parser)
     options = parser.parse_args(argv)
     plan = json.loads(Path("plan.json").read_text())
-    begin(options.resume)
+    if options.only:
+        return only(plan, options.only, lambda fold, seconds: train_beside(settled(plan), fold, seconds))
+    if (code := launched(plan, sys.argv[1:] if argv is None else argv)) is not None:
+        return code
+    begin(options.resume, on_cpu=trains_on_cpu(plan))
     torch.set_num_threads(max(1, int(plan.get("threads") or cores())))
     return guarded(lambda: run(plan, options.minutes or float(plan["minutes"])))
 
@@ -59,35 +67,83 @@ def run(plan: dict[str, Any], minutes: float) -> None:
     if plan.get("engine", "patches") != "patches":
         from Fewshot.run import run_fewshot
 
+        alone(str(plan["engine"]))
         run_fewshot(plan, minutes)
         return
 
     def trial(side: dict[str, Any], name: str, seconds: float) -> dict[str, Any]:
-        parts = make_parts(*build_datasets(side), minutes)
-        return train_by_clock(side, name, parts, seconds=seconds, watch=WATCH[side["target"]], shrink=shrink)
+        return train_one(side, name, *parts_of(side), seconds, SCORED_SHARE * minutes * 60)
 
     plan = settle_start(plan, minutes * 60, WATCH[plan["target"]], trial)
-    minutes -= trial_seconds() / 60
-    train, valid = build_datasets(plan)
-    whose = people(record.get("patient") or record["image_path"] for record in valid.records)
-    print(f"{len(train.records)} training cases; {len(valid)} validation cases of {whose}", flush=True)
-    each = seconds_a_case(plan, valid)
-    end = min(END_SHARE * minutes * 60, 1.5 * each * len(valid) + 2.0)
-    seconds = max(1.0, minutes * 60 - end)
-    parts = make_parts(train, valid, minutes)
-    done = train_by_clock(plan, NAME, parts, seconds=seconds, watch=WATCH[plan["target"]], shrink=shrink)
-    finish(plan, valid, done, max(1, int(end / max(1.5 * each, 1e-3))))
+    cases = train_folds(plan, minutes - trial_seconds() / 60)
+    if first():
+        finish(plan, cases)
 
 
-def make_parts(train: Patches, valid: Patches, minutes: float) -> Callable[[dict[str, Any]], Parts]:
+def parts_of(plan: dict[str, Any], fold: int = 0) -> tuple[Patches, Patches]:
+    """Training and validation part; of several processes the first one fills the cache."""
+    with first_alone():
+        return build_datasets(plan, fold)
+
+
+def train_folds(plan: dict[str, Any], minutes: float) -> list[Case]:
+    """Every network in turn, each with an equal part of the time that is left; what each fold's says of its held-out cases."""
+    turns: Turns | None = None
+    cases: list[Case] = []
+    look = SCORED_SHARE * minutes * 60
+    for fold in range(count(plan)):
+        train, valid = parts_of(plan, fold)
+        whose = people(record.get("patient") or record["image_path"] for record in valid.records)
+        print(f"{len(train.records)} training cases; {len(valid)} validation cases of {whose}", flush=True)
+        if turns is None:
+            each = seconds_a_case(plan, valid)
+            end = min(END_SHARE * minutes * 60, 1.5 * each * len(valid) * count(plan) + 2.0)
+            most = max(2, int(end / max(1.5 * each, 1e-3)) // count(plan))
+            turns = Turns(plan, max(1.0, minutes * 60 - end), count_of(plan))
+            beside(plan, turns)
+        train_one(plan, f"fold{fold}", train, valid, turns.of(f"fold{fold}"), look)
+        cases += asked(plan, fold, valid, most) if first() else []
+    if plan.get("refit") and turns:
+        whole, steps = every_case(plan), refit_steps(plan)
+        print(f"refit: all {len(whole.records)} training cases, {steps} steps as the folds had", flush=True)
+        train_one(plan, ALL, whole, None, turns.of(ALL), 0.0, steps)
+    return cases
+
+
+def train_one(
+    plan: dict[str, Any], name: str, train: Patches, valid: Patches | None, seconds: float, look: float, steps: int = 0
+) -> dict[str, Any]:
+    """Leaves best.safetensors and done.json, which it returns, in Logout/<name>; a look at `valid` takes `look` seconds, without
+    it there is none."""
+    make = make_parts(train, valid, look)
+    return train_by_clock(plan, name, make, seconds=seconds, watch=WATCH[plan["target"]], shrink=shrink, steps=steps)
+
+
+def train_beside(plan: dict[str, Any], fold: int, seconds: float) -> None:
+    """One fold, while others are trained beside it."""
+    train_one(plan, f"fold{fold}", *build_datasets(plan, fold), seconds, SCORED_SHARE * seconds * rounds(plan))
+
+
+def asked(plan: dict[str, Any], fold: int, valid: Patches, most: int) -> list[Case]:
+    """What the fold's network says of its validation cases, of as many as time allows."""
+    device = device_of(plan)
+    model = load_best(build_model(plan), f"fold{fold}", device)
+    rows = Scorer(plan, valid, 0.0).rows
+    rows = [*rows, *[int(row) for row in valid.rows if int(row) not in set(rows)]][:most]
+    return ask(model, valid, plan, device, rows, fold)
+
+
+def make_parts(train: Patches, valid: Patches | None, look: float) -> Callable[[dict[str, Any]], Parts]:
     """Builds the parts of a training from a plan, which may have been made smaller."""
 
     def make(plan: dict[str, Any]) -> Parts:
         change = AugmentBoxes(plan["augment"]) if plan["target"] == "boxes" else _pairs(plan)
-        valid.resize(plan["patch"], plan["patch"])
         train.resize(plan["patch"], room_of(plan))
-        scorer = Scorer(plan, valid, max(1.0, SCORED_SHARE * minutes * 60))
-        model, last = build_model(plan), len(valid) < FEW
+        scorer = None
+        if valid is not None:
+            valid.resize(plan["patch"], plan["patch"])
+            scorer = Scorer(plan, valid, max(1.0, look))
+        model, last = build_model(plan), valid is not None and len(valid) < FEW
         slow = groups(model, plan)
         return Parts(model, train, scorer, prepare=change, collate=collate, groups=slow, keep_last=last)
 
@@ -137,13 +193,9 @@ def shrink(plan: dict[str, Any]) -> bool:
     return True
 
 
-def finish(plan: dict[str, Any], valid: Patches, done: dict[str, Any], most: int) -> None:
-    """metrics.json, valid_predictions.json, calibration.json, curves.png, from as many validation cases as time allows."""
-    device = device_of(plan)
-    model = load_best(build_model(plan), NAME, device)
-    rows = Scorer(plan, valid, 0.0).rows
-    rows = [*rows, *[int(row) for row in valid.rows if int(row) not in set(rows)]][: max(most, 2)]
-    final = (final_boxes if plan["target"] == "boxes" else final_masks)(model, valid, plan, device, rows)
+def finish(plan: dict[str, Any], cases: list[Case]) -> None:
+    """metrics.json, valid_predictions.json, calibration.json, curves.png, from the held-out cases of all networks."""
+    final = settle(plan, cases)
     figures = {name: round(value, 4) if np.isfinite(value) else None for name, value in final["figures"].items()}
     patients = len({json.dumps(row["patient"] or row["image"]) for row in final["rows"]})
     whose = people(row["patient"] or row["image"] for row in final["rows"])
@@ -151,20 +203,27 @@ def finish(plan: dict[str, Any], valid: Patches, done: dict[str, Any], most: int
         metric: {name: round(value, 4) if np.isfinite(value) else None for name, value in values.items()}
         for metric, values in final["by_class"].items()
     }
+    done = [done_of(name) for name in names(plan)]
     metrics = {
-        "validation": {**figures, "cases": len(rows), "patients": patients},
+        "validation": {**figures, "cases": len(cases), "patients": patients},
         "by_class": by_class,
-        "epochs": [done["epochs"]],
-        "best_epoch": [done["best_epoch"]],
-        "seconds": done["seconds"],
+        "epochs": [one["epochs"] for one in done],
+        "best_epoch": [one["best_epoch"] for one in done],
+        "seconds": round(sum(one["seconds"] for one in done), 1),
     }
+    note_members(plan)
     (LOGOUT / "calibration.json").write_text(json.dumps({**final["config"], "patch": plan["patch"]}, indent=2))
     (LOGOUT / "valid_predictions.json").write_text(json.dumps(final["rows"], indent=1))
     (LOGOUT / "metrics.json").write_text(json.dumps(metrics, indent=2))
     draw_curves()
     told = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in figures.items())
     few = "; so few patients say little about others" if patients < 10 else ""
-    print(f"done: validation {told} on {len(rows)} held-out cases of {whose}{few}", flush=True)
+    mirror = f", mirrored along {', '.join(final['config']['mirror'])}" if final["config"]["mirror"] else ""
+    folds = f", each by the one of {count(plan)} networks that has not seen it" if count(plan) > 1 else ""
+    folds += (
+        "; the delivered network was trained on every case and has no figure of its own" if plan.get("refit") else ""
+    )
+    print(f"done: validation {told} on {len(cases)} held-out cases of {whose}{mirror}{folds}{few}", flush=True)
     for metric, values in by_class.items() if len(plan["classes"]) > 1 else ():
         print(
             f"{metric.replace('_', ' ')} by class: {', '.join(f'{name} {value}' for name, value in values.items())}",

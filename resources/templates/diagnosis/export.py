@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from Utils.kinds import kind_of
+from Utils.members import copy_weights, delivered, together
 from Utils.named import takes
 from Utils.pretrained_trial import settled, start_card, start_lines, without_paths
 from Utils.start import held_out
@@ -47,7 +48,7 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--out", default="Deliver")
     out = Path(parser.parse_args(argv).out)
     plan = settled(json.loads(Path("plan.json").read_text()))
-    weights = [Path("Logout") / f"fold{fold}" / "best.safetensors" for fold in range(int(plan["folds"]))]
+    weights = delivered(plan)
     missing = [str(file) for file in (*weights, Path("Logout/calibration.json")) if not file.exists()]
     if missing:
         raise SystemExit(f"nothing trained at {', '.join(missing)}: run train.py to its end first")
@@ -59,7 +60,7 @@ def main(argv: list[str] | None = None) -> None:
         shutil.copy(file, out / "Model")
     for name in ("predict.py", "parts.py"):
         shutil.copy(Path(__file__).parent / "deliver" / name, out)
-    names = [_copy_weights(file, out, number, len(weights)) for number, file in enumerate(weights)]
+    names = copy_weights(weights, out)
     config = make_config(plan, names)
     config["familiar"] = keep_familiar(plan, weights, out)
     (out / "config.json").write_text(json.dumps(config, indent=2) + "\n")
@@ -80,6 +81,7 @@ def make_config(plan: dict[str, Any], weights: list[str]) -> dict[str, Any]:
         "classes": plan["classes"],
         "multi_label": bool(plan["multi_label"]),
         "weights": weights,
+        "refit": bool(plan.get("refit")),
         **calibration,
         **start_card(plan),
         "plan": {**plan, "network": without_paths(plan["network"])},
@@ -124,12 +126,6 @@ def keep_familiar(plan: dict[str, Any], weights: list[Path], out: Path) -> dict[
     return told
 
 
-def _copy_weights(file: Path, out: Path, number: int, count: int) -> str:
-    name = "model.safetensors" if count == 1 else f"model-{number + 1}-of-{count}.safetensors"
-    shutil.copy(file, out / name)
-    return name
-
-
 def _requirements(plan: dict[str, Any]) -> str:
     from importlib.metadata import PackageNotFoundError, version
 
@@ -151,6 +147,7 @@ def _readme(plan: dict[str, Any], config: dict[str, Any]) -> str:
         "    pip install -r requirements.txt\n    python predict.py IMAGE... -o predictions.json\n\n"
         f"Takes {takes(plan)} and {kind.about(metrics, config)} "
         + (f"Each image is looked at in {looks} slightly moved views.\n" if looks > 1 else "Each image is seen once.\n")
+        + together(plan)
         + start_lines(plan)
     )
 

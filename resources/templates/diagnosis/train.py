@@ -22,18 +22,22 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # spinning threads cost mos
 
 import numpy as np
 import torch
-from Datapath.dataloader import Cases, build_datasets
+from Datapath.dataloader import Cases, build_datasets, every_case
 from Model.network import build_model
 from Utils.augment import Augment
-from Utils.clock import seconds_spent
 from Utils.covariates import blank
 from Utils.curves import draw_curves
 from Utils.kinds import kind_of
-from Utils.pretrained_trial import settle_start, trial_seconds
+from Utils.launch import add_only, beside, count_of, launched, only
+from Utils.looks import micro
+from Utils.members import ALL, Turns, count, done_of, note_members, refit_steps
+from Utils.people import people_of
+from Utils.pretrained_trial import settle_start, settled, trial_seconds
 from Utils.price import final_seconds
 from Utils.scoring import make_scorer, run_model
-from Utils.start import begin, cores, guarded
+from Utils.start import begin, cores, guarded, trains_on_cpu
 from Utils.studies import each
+from Utils.together import first, first_alone
 from Utils.training import FEW, Parts, device_of, load_best, train_by_clock
 from Utils.tta import make_views
 
@@ -47,10 +51,16 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--resume", action="store_true", help="go on where an interrupted training stopped")
     parser.add_argument("--minutes", type=float, help="instead of the plan's")
+    add_only(parser)
     options = parser.parse_args(argv)
     plan = json.loads(Path("plan.json").read_text())
+    if options.only:
+        plan = settled(plan)
+        return only(plan, options.only, lambda k, left: train_fold(plan, f"fold{k}", *build_datasets(plan, k), left))
+    if (code := launched(plan, sys.argv[1:] if argv is None else argv)) is not None:
+        return code
     minutes = options.minutes or float(plan["minutes"])
-    begin(options.resume)
+    begin(options.resume, on_cpu=trains_on_cpu(plan))
     return guarded(lambda: train(plan, minutes))
 
 
@@ -59,34 +69,51 @@ def train(plan: dict[str, Any], minutes: float) -> None:
     torch.set_num_threads(max(1, int(plan.get("threads") or cores())))
 
     def trial(side: dict[str, Any], name: str, seconds: float) -> dict[str, Any]:
-        return train_fold(side, name, *build_datasets(side, 0), seconds)
+        return train_fold(side, name, *parts_of(side, 0), seconds)
 
     plan = settle_start(plan, minutes * 60, kind_of(plan).watch, trial)
-    finish(plan, train_folds(plan, minutes - trial_seconds() / 60))
+    results = train_folds(plan, minutes - trial_seconds() / 60)
+    if first():
+        finish(plan, results)
+
+
+def parts_of(plan: dict[str, Any], fold: int) -> tuple[Cases, Cases]:
+    """Training and validation part; of several processes the first one fills the cache."""
+    with first_alone():
+        return build_datasets(plan, fold)
 
 
 def train_folds(plan: dict[str, Any], minutes: float) -> list[dict[str, Any]]:
-    """Every fold in turn, each with an equal part of the time that is left; finished ones are not trained again."""
-    folds = int(plan["folds"])
-    spent = [seconds_spent(LOGOUT / f"fold{fold}") for fold in range(folds)]  # by earlier starts
+    """Every fold in turn, each with an equal part of the time that is left; finished ones are not trained again. A refit is
+    trained last, for as many steps."""
     reserve = final_seconds(minutes)
+    turns: Turns | None = None
     results: list[dict[str, Any]] = []
-    start = 0.0
-    for fold in range(folds):
-        train, valid = build_datasets(plan, fold)
-        start = start or time.monotonic()  # decoding every image for the first time is no training
-        if not (LOGOUT / f"fold{fold}" / "done.json").exists():
-            left = minutes * 60 - (time.monotonic() - start) - sum(spent) - reserve
-            seconds = (left + sum(spent[fold:])) / (folds - fold)
+    for fold in range(count(plan)):
+        train, valid = parts_of(plan, fold)
+        if turns is None:
+            turns = Turns(
+                plan, minutes * 60 - reserve, count_of(plan)
+            )  # decoding every image for the first time is no training
+            beside(plan, turns)
+        if not done_of(f"fold{fold}"):
+            seconds = turns.of(f"fold{fold}")
             told = f"{plan['max_steps']} steps" if plan.get("max_steps") else f"{seconds:.0f} s"
             print(f"fold {fold}: {len(train)} training cases, {len(valid)} validation cases, {told}", flush=True)
             train_fold(plan, f"fold{fold}", train, valid, seconds)
-        results.append(_validate(plan, fold, valid, reserve / folds))
+        if first():
+            results.append(_validate(plan, fold, valid, reserve / count(plan)))
+    if plan.get("refit") and turns and not done_of(ALL):
+        train, steps = every_case(plan), refit_steps(plan)
+        print(f"refit: all {len(train)} training cases, {steps} steps as the folds had", flush=True)
+        train_fold(plan, ALL, train, None, turns.of(ALL), steps)
     return results
 
 
-def train_fold(plan: dict[str, Any], name: str, train: Cases, valid: Cases, seconds: float) -> dict[str, Any]:
-    """Leaves best.safetensors and done.json, which it returns, in Logout/<name>."""
+def train_fold(
+    plan: dict[str, Any], name: str, train: Cases, valid: Cases | None, seconds: float, steps: int = 0
+) -> dict[str, Any]:
+    """Leaves best.safetensors and done.json, which it returns, in Logout/<name>; without `valid` nothing is scored."""
     augment = Augment(plan["augment"])
     rules, share = plan.get("covariates") or [], float(plan.get("covariate_dropout") or 0.0)
 
@@ -96,11 +123,11 @@ def train_fold(plan: dict[str, Any], name: str, train: Cases, valid: Cases, seco
 
     def make(plan: dict[str, Any]) -> Parts:
         model = build_model(plan)
-        scorer = make_scorer(plan, valid)
-        last = too_few(kind_of(plan).sides(valid.labels[valid.rows]))
+        scorer = make_scorer(plan, valid) if valid else None
+        last = valid is None or too_few(kind_of(plan).sides(valid.labels[valid.rows]))
         return Parts(model, train, scorer, prepare, groups=model.groups(plan), keep_last=last)
 
-    return train_by_clock(plan, name, make, seconds=seconds, watch=kind_of(plan).watch)
+    return train_by_clock(plan, name, make, seconds=seconds, watch=kind_of(plan).watch, steps=steps)
 
 
 def too_few(labels: np.ndarray) -> bool:
@@ -113,7 +140,7 @@ def _validate(plan: dict[str, Any], fold: int, valid: Cases, limit: float) -> di
     """What the fold's best weights say on its validation part, seen once and, as far as `limit` seconds go, in views."""
     device = device_of(plan)
     model = load_best(build_model(plan), f"fold{fold}", device)
-    batch, views, use = 2 * int(plan["batch"]), _views(plan), plan.get("tta", {}).get("use", False)
+    batch, views, use = 2 * micro(plan), _views(plan), plan.get("tta", {}).get("use", False)
     start = time.monotonic()
     logits, labels, _ = run_model(model, valid, device, batch)
     once = time.monotonic() - start
@@ -122,7 +149,7 @@ def _validate(plan: dict[str, Any], fold: int, valid: Cases, limit: float) -> di
         every = 1 if use is True else max(1, int(np.ceil(once * len(views) / max(limit, 0.1))))
         rows = np.arange(0, len(valid), every)
         seen[rows] = run_model(model, torch.utils.data.Subset(valid, rows.tolist()), device, batch, views)[0]
-    done = json.loads((LOGOUT / f"fold{fold}" / "done.json").read_text())
+    done = done_of(f"fold{fold}")
     case = once / max(len(valid), 1)
     records = [{**record, "fold": fold} for record in valid.records]
     return {**done, "logits": logits, "seen": seen, "labels": labels, "records": records, "case": case}
@@ -141,7 +168,8 @@ def choose_views(plan: dict[str, Any], results: list[dict[str, Any]]) -> tuple[n
     if not rows.any():
         return logits, {"views": [{}], "figures": {"used": False}}
     losses = [kind.view_loss(part, labels[rows]) for part in (logits[rows], seen[rows])]
-    seconds = float(np.mean([result["case"] for result in results])) * len(views) * len(results)
+    asked = 1 if plan.get("refit") else len(results)
+    seconds = float(np.mean([result["case"] for result in results])) * len(views) * asked
     use = plan["tta"]["use"]
     if use == "auto":
         use = losses[1] < losses[0] * (1 - GAIN) and seconds <= float(plan["tta"]["max_seconds"])
@@ -157,8 +185,7 @@ def finish(plan: dict[str, Any], results: list[dict[str, Any]]) -> None:
     labels = np.concatenate([result["labels"] for result in results])
     records = [record for result in results for record in result["records"]]
     kind = kind_of(plan)
-    patients = [str(record.get("patient") or json.dumps(record["image_path"])) for record in records]
-    fitted = kind.calibrate(logits, labels, patients)
+    fitted = kind.calibrate(logits, labels, people_of(records))
     figures = {name: round(value, 4) for name, value in kind.figures(logits, labels).items()}
     metrics = {
         "validation": {**figures, "cases": len(labels)},
@@ -166,8 +193,11 @@ def finish(plan: dict[str, Any], results: list[dict[str, Any]]) -> None:
         "tta": looked.pop("figures"),
         "epochs": [result["epochs"] for result in results],
         "best_epoch": [result["best_epoch"] for result in results],
-        "seconds": round(sum(result["seconds"] for result in results), 1),
+        "seconds": round(sum(result["seconds"] for result in (*results, done_of(ALL) or {"seconds": 0.0})), 1),
     }
+    if plan.get("refit"):
+        metrics["refit"] = done_of(ALL)
+    note_members(plan)
     np.savez(LOGOUT / "valid_logits.npz", logits=logits, labels=labels)
     (LOGOUT / "calibration.json").write_text(json.dumps({**fitted, **looked}, indent=2))
     (LOGOUT / "valid_predictions.json").write_text(
@@ -176,6 +206,7 @@ def finish(plan: dict[str, Any], results: list[dict[str, Any]]) -> None:
     draw_curves()
     (LOGOUT / "metrics.json").write_text(json.dumps(metrics, indent=2))
     held = f"{len(labels)} held-out cases" + (f" of {len(results)} folds together" if len(results) > 1 else "")
+    held += ", of networks that the delivered one, trained on every case, is not" if plan.get("refit") else ""
     print(f"done: {kind.told(metrics, held)}", flush=True)
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from Utils.familiar_cases import learn
+from Utils.members import WEIGHTS, copy_weights, delivered, together
 from Utils.named import takes
 from Utils.pretrained_trial import start_card, start_lines, without_paths
 from Utils.start import held_out
@@ -36,8 +37,10 @@ CODE = (
         "extent",
         "volumes",
     ),
-    *("calling", "losses", "unet", "windows", "scoring", "ordered", "sequence", "refine", "nnunet_steps", "familiar"),
+    *("calling", "ensemble", "losses", "unet", "windows", "memory", "scoring", "ordered", "sequence", "refine"),
+    *("nnunet_steps", "familiar"),
 )
+NNUNET = Path("Logout/model0")
 REQUIREMENTS = ["torch", "numpy", "scipy", "safetensors", "pillow", "pydicom", "nibabel", "SimpleITK", "h5py"]
 
 
@@ -45,10 +48,12 @@ def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", default="Deliver")
     out = Path(parser.parse_args(argv).out)
-    weights = Path("Logout/model0/best.safetensors")
-    if not weights.exists() or not Path("Logout/trained.json").exists():
-        raise SystemExit(f"no trained weights at {weights}: run train.py to its end first")
-    plan = json.loads(Path("Logout/trained.json").read_text())
+    trained = Path("Logout/trained.json")
+    plan = json.loads(trained.read_text()) if trained.exists() else {}
+    weights = [NNUNET / WEIGHTS] if plan.get("engine") == "nnunet" else delivered(plan)
+    missing = [str(file) for file in (trained, *weights) if not file.exists()]
+    if missing:
+        raise SystemExit(f"nothing trained at {', '.join(missing)}: run train.py to its end first")
     plan = {key: value for key, value in plan.items() if key != "scratch"}
     for part in ("Utils", "Model"):
         (out / part).mkdir(parents=True, exist_ok=True)
@@ -58,7 +63,7 @@ def main(argv: list[str] | None = None) -> None:
         shutil.copy(file, out / "Model")
     for name in ("predict.py", "parts.py"):
         shutil.copy(Path(__file__).parent / "deliver" / name, out)
-    shutil.copy(weights, out / "model.safetensors")
+    names = copy_weights(weights, out)
     figures = json.loads(Path("Logout/metrics.json").read_text())["validation"]
     config: dict[str, Any] = {
         "task": "segmentation",
@@ -68,18 +73,18 @@ def main(argv: list[str] | None = None) -> None:
         "labels": plan["labels"] or {name: place + 1 for place, name in enumerate(plan["classes"])},
         "plan": {**plan, "network": without_paths(plan["network"])},
         **start_card(plan),
-        "weights": ["model.safetensors"],
+        "weights": names,
+        "refit": bool(plan.get("refit")),
         "validation": figures,
         "held_out": held_out(),
         "familiar": learn(plan)[0],
     }
-    nnunet = Path("Logout/model0/nnunet.json")
     if plan["engine"] == "nnunet":
-        config["nnunet"] = json.loads(nnunet.read_text())
+        config["nnunet"] = json.loads((NNUNET / "nnunet.json").read_text())
     (out / "config.json").write_text(json.dumps(config, indent=2) + "\n")
     (out / "requirements.txt").write_text(_requirements(plan))
     (out / "README.md").write_text(_readme(plan, figures))
-    print(f"wrote {out}: {len(plan['classes'])} class(es); validation Dice {figures['dice']}")
+    print(f"wrote {out}: {len(plan['classes'])} class(es), {len(names)} network(s); validation Dice {figures['dice']}")
 
 
 def _requirements(plan: dict[str, Any]) -> str:
@@ -106,7 +111,9 @@ def _readme(plan: dict[str, Any], figures: dict[str, Any]) -> str:
         "    pip install -r requirements.txt\n    python predict.py IMAGE... -o predictions.json --masks masks\n\n"
         f"Takes {takes(plan)} and writes {form} "
         "with the image's own geometry, and volumes in ml. Dice on "
-        f"{figures['cases']} held-out validation cases: {figures['dice']}. Not a medical device.\n" + start_lines(plan)
+        f"{figures['cases']} held-out validation cases: {figures['dice']}. Not a medical device.\n"
+        + together(plan)
+        + start_lines(plan)
     )
 
 

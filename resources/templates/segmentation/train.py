@@ -2,7 +2,7 @@
 
     python train.py [--resume] [--minutes M]
 
-Writes Logout/: log.csv, metrics.json, valid_predictions.json, curves.png, and the weights (model0/best.safetensors).
+Writes Logout/: log.csv, metrics.json, valid_predictions.json, curves.png, fold<k>/best.safetensors (model0 of nnU-Net).
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ import math
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -25,12 +26,13 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # spinning threads cost mos
 
 import numpy as np
 import torch
-from Utils.clock import seconds_spent
 from Utils.curves import draw_curves
-from Utils.start import begin, cores, guarded
+from Utils.launch import add_only, beside, count_of, launched, only
+from Utils.members import ALL, Turns, count, done_of, note_members, refit_steps
+from Utils.start import alone, begin, cores, guarded, trains_on_cpu
+from Utils.together import first, first_alone
 
 LOGOUT = Path("Logout")
-NAME = "model0"
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -38,51 +40,126 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--resume", action="store_true", help="go on where an interrupted training stopped")
     parser.add_argument("--minutes", type=float, help="instead of the plan's")
+    add_only(parser)
     options = parser.parse_args(argv)
     plan = json.loads(Path("plan.json").read_text())
+    if options.only:
+        return only(plan, options.only, lambda fold, left: train_beside(plan, fold, left))
+    if (code := launched(plan, sys.argv[1:] if argv is None else argv)) is not None:
+        return code
     seconds = (options.minutes or float(plan["minutes"])) * 60
-    begin(options.resume)
+    begin(options.resume, on_cpu=trains_on_cpu(plan))
     torch.set_num_threads(max(1, int(plan.get("threads") or cores())))
     if plan["engine"] == "nnunet":
         from Utils.nnunet import train_nnunet
 
+        alone("nnunet")
         return guarded(lambda: train_nnunet(plan, seconds, finish))
     return guarded(lambda: train(plan, seconds))
 
 
+@dataclass
+class Asked:
+    """A trained network and the validation cases that it has not seen.
+
+    Args:
+        name: its folder in Logout.
+        cases: whole validation cases.
+        mean: the mean shape of its training masks, and `blind`, the (N, K) Dice of that on the cases.
+        looked: what it says of the cases.
+    """
+
+    name: str
+    cases: Any
+    mean: np.ndarray
+    blind: np.ndarray
+    looked: Any = None
+
+
 def train(plan: dict[str, Any], seconds: float) -> None:
     """The trainer engine, from the cache to the figures."""
-    from Datapath.dataloader import build_datasets
-    from Utils.blind import blind_dice
+    from Datapath.dataloader import build_datasets, every_case
     from Utils.choosing import candidates
     from Utils.pretrained_trial import settle_start, trial_seconds
     from Utils.price import final_seconds
     from Utils.training import train_by_clock
 
     def trial(side: dict[str, Any], name: str, share: float) -> dict[str, Any]:
-        return train_by_clock(side, name, maker(*build_datasets(side)), seconds=share, watch="dice", shrink=shrink)
+        with first_alone():
+            make = maker(*build_datasets(side))
+        return train_by_clock(side, name, make, seconds=share, watch="dice", shrink=shrink)
 
     plan = settle_start(plan, seconds, "dice", trial)
     seconds -= trial_seconds()
-    train_set, valid_set = build_datasets(plan)
+    turns: Turns | None = None
+    members: list[Asked] = []
+    for fold in range(count(plan)):
+        with first_alone():
+            train_set, valid_set = build_datasets(plan, fold)
+        if turns is None:
+            end = final_seconds(
+                _case_seconds(plan, valid_set), count(plan) * len(valid_set), seconds, bool(candidates(plan))
+            )
+            turns = Turns(plan, seconds - end, count_of(plan))
+            beside(plan, turns)
+        one = begun(plan, fold, train_set, valid_set)
+        make, left = maker(train_set, valid_set), turns.of(one.name)
+        train_by_clock(plan, one.name, make, seconds=left, watch="dice", shrink=shrink)
+        one.looked = looked_at(plan, one, seconds / count(plan)) if first() else None
+        members.append(one)
+    if plan.get("refit") and turns:
+        whole, steps = every_case(plan), refit_steps(plan)
+        print(f"refit: all {len(set(whole.rows))} training cases, {steps} steps as the folds had", flush=True)
+        make, left = maker(whole, None), turns.of(ALL)
+        train_by_clock(plan, ALL, make, seconds=left, watch="dice", shrink=shrink, steps=steps)
+    if not first():
+        return
+    table, extra = settle_all(plan, members)
+    note_members(plan)
+    finish(plan, table, [one.cases.records for one in members], [done_of(one.name) for one in members], extra)
+
+
+def train_beside(plan: dict[str, Any], fold: int, seconds: float) -> None:
+    """One fold, while others are trained beside it."""
+    from Datapath.dataloader import build_datasets
+    from Utils.pretrained_trial import settled
+    from Utils.training import train_by_clock
+
+    plan = settled(plan)
+    make = maker(*build_datasets(plan, fold))
+    train_by_clock(plan, f"fold{fold}", make, seconds=seconds, watch="dice", shrink=shrink)
+
+
+def begun(plan: dict[str, Any], fold: int, train_set: Any, valid_set: Any) -> Asked:
+    """The fold's cases, and what its mean shape is worth."""
+    from Utils.blind import blind_table, mean_shape
+    from Utils.scoring import mean_dice
+
     volumes = train_set.volumes
     masks, truths = ([volumes.mask(int(row)) for row in part.rows] for part in (train_set, valid_set))
-    blind = blind_dice(masks, truths, plan)
+    mean = mean_shape(masks, plan)
+    blind = blind_table(mean, truths, plan)
     print(
         f"{len(set(train_set.rows))} training cases, {len(valid_set)} validation cases; the mean shape of the training masks, "
-        f"which looks at no image, has a validation Dice of {blind:.3f}",
+        f"which looks at no image, has a validation Dice of {mean_dice(blind):.3f}",
         flush=True,
     )
+    return Asked(f"fold{fold}", valid_set, mean, blind)
 
-    left = seconds - final_seconds(_case_seconds(plan, valid_set), len(valid_set), seconds, bool(candidates(plan)))
-    spent = seconds_spent(LOGOUT / NAME)
-    done = train_by_clock(plan, NAME, maker(train_set, valid_set), seconds=left + spent, watch="dice", shrink=shrink)
-    table, extra = settle_all(plan, valid_set, masks, seconds)
-    finish(plan, table, valid_set.records, done, {"mean_shape_dice": round(blind, 4), **extra})
+
+def looked_at(plan: dict[str, Any], one: Asked, seconds: float) -> Any:
+    """What the network says of its cases; mirrored predictions as far as their share of `seconds` goes."""
+    from Model.network import build_model
+    from Utils.choosing import look
+    from Utils.price import MIRRORED
+    from Utils.training import device_of, load_best
+
+    model = load_best(build_model(plan), one.name, device_of(plan))
+    return look(model, one.cases, plan, device_of(plan), MIRRORED * seconds)
 
 
 def maker(train_set: Any, valid_set: Any) -> Callable[[dict[str, Any]], Any]:
-    """Builds the parts of a training from a plan, which may have been made smaller."""
+    """Builds the parts of a training from a plan, which may have been made smaller; without `valid_set` nothing is scored."""
     from Model.network import build_model
     from Utils.adapting import groups
     from Utils.augment_masks import AugmentMasks
@@ -90,7 +167,7 @@ def maker(train_set: Any, valid_set: Any) -> Callable[[dict[str, Any]], Any]:
     from Utils.scoring import dice_table, mean_dice, subset
     from Utils.training import FEW, Parts
 
-    rows = subset(valid_set, SCORED)
+    rows = subset(valid_set, SCORED) if valid_set else []
 
     def make(now: dict[str, Any]) -> Parts:
         augment = AugmentMasks(now["augment"])
@@ -106,31 +183,35 @@ def maker(train_set: Any, valid_set: Any) -> Callable[[dict[str, Any]], Any]:
             return {"dice": mean_dice(table), **(each if len(each) > 1 else {})}
 
         train_set.resize(now["patch"], augment.reach(now["patch"]))
-        model, last = build_model(now), now.get("keep") != "best" or len(valid_set) < FEW
-        return Parts(model, train_set, scorer, prepare, groups=groups(model, now), keep_last=last)
+        model, last = build_model(now), now.get("keep") != "best" or not valid_set or len(valid_set) < FEW
+        judge = scorer if valid_set else None
+        return Parts(model, train_set, judge, prepare, groups=groups(model, now), keep_last=last)
 
     return make
 
 
-def settle_all(
-    plan: dict[str, Any], valid_set: Any, masks: list[np.ndarray], seconds: float
-) -> tuple[np.ndarray, dict[str, Any]]:
-    """The kept weights on every validation case: what they choose goes into the plan; (N, K) Dice, and other figures."""
+def settle_all(plan: dict[str, Any], members: Sequence[Asked]) -> tuple[np.ndarray, dict[str, Any]]:
+    """What all validation cases choose goes into the plan; (N, K) Dice, each case by the network that has not seen it, and
+    other figures."""
     from Datapath.dataloader import patient_of
     from Model.network import build_model
     from Utils import surfaces
-    from Utils.blind import mean_shape
-    from Utils.choosing import look, settle, told
-    from Utils.price import MIRRORED
+    from Utils.choosing import joined, settle, told
+    from Utils.scoring import mean_dice
     from Utils.training import device_of, load_best
 
     device = device_of(plan)
-    model = load_best(build_model(plan), NAME, device)
-    looked = look(model, valid_set, plan, device, MIRRORED * seconds)
-    table = settle(plan, looked, [patient_of(record) for record in valid_set.records])
-    borders = surfaces.compare(model, valid_set, plan, device, mean_shape(masks, plan))
+    looked = joined([one.looked for one in members])
+    table = settle(plan, looked, [patient_of(record) for one in members for record in one.cases.records])
+    rows = []
+    for one in members:
+        model = load_best(build_model(plan), one.name, device)
+        most = max(1, surfaces.MOST // len(members))
+        rows.append(surfaces.border_rows(model, one.cases, plan, device, one.mean, most))
+    borders, blind = surfaces.averaged(np.concatenate(rows)), mean_dice(np.concatenate([one.blind for one in members]))
     print(f"{told(plan)}\n{surfaces.told(borders, plan)}", flush=True)
-    return table, {**borders, "empty": int(looked.empty.sum()), "falsely_marked": _false(table, looked.empty)}
+    marks = {"empty": int(looked.empty.sum()), "falsely_marked": _false(table, looked.empty)}
+    return table, {"mean_shape_dice": round(blind, 4), **borders, **marks}
 
 
 def _false(table: np.ndarray, empty: np.ndarray) -> int:
@@ -174,13 +255,15 @@ def shrink(plan: dict[str, Any]) -> bool:
 def finish(
     plan: dict[str, Any],
     table: np.ndarray,
-    records: list[dict[str, Any]],
-    done: dict[str, Any],
+    records: Sequence[Sequence[dict[str, Any]]],
+    done: Sequence[dict[str, Any]],
     extra: Mapping[str, Any] = MappingProxyType({}),
 ) -> None:
     """metrics.json, valid_predictions.json, curves.png; the plan as it was really trained, in trained.json.
 
     Args:
+        table: (N, K) Dice of all held-out cases, fold after fold.
+        records: of each fold, and `done` of its network.
         extra: more figures of the same cases: Dice, NSD and HD95 beside those of the mean shape, cases without marks.
     """
     from Utils.scoring import mean_dice
@@ -189,26 +272,37 @@ def finish(
     each = {name: _rounded(np.nanmean(c)) for name, c in zip(classes, table.T, strict=True) if _any(c)}
     figures = {"dice": round(mean_dice(table), 4), "dice_by_class": each, "cases": len(table)}
     figures |= extra
-    metrics = {"validation": figures, **{key: done[key] for key in ("epochs", "seconds", "steps", "best_epoch")}}
+    every = [*done, *([done_of(ALL)] if plan.get("refit") else [])]
+    metrics: dict[str, Any] = {"validation": figures, "seconds": round(sum(one["seconds"] for one in every), 1)}
+    for key in ("epochs", "steps", "best_epoch"):
+        metrics[key] = every[0][key] if len(every) == 1 else [one[key] for one in every]
     rows = [
         {
             "image": record["image_path"],
             "patient": record.get("patient"),
+            "fold": fold,
             "dice": {name: _rounded(value) for name, value in zip(classes, values, strict=True)},
         }
-        for record, values in zip(records, table, strict=True)
+        for (fold, record), values in zip(
+            ((fold, record) for fold, part in enumerate(records) for record in part), table, strict=True
+        )
     ]
     (LOGOUT / "trained.json").write_text(json.dumps(plan, indent=1))
     (LOGOUT / "valid_predictions.json").write_text(json.dumps(rows, indent=1))
     draw_curves()
     (LOGOUT / "metrics.json").write_text(json.dumps(metrics, indent=2))
-    print(told(figures, classes), flush=True)
+    print(told(figures, classes, plan), flush=True)
 
 
-def told(figures: Mapping[str, Any], classes: list[str]) -> str:
+def told(figures: Mapping[str, Any], classes: list[str], plan: Mapping[str, Any]) -> str:
     """The end of a training, for people."""
+    folds = count(plan)
+    whose = f", each by the one of {folds} networks that has not seen it" if folds > 1 else ""
+    whose += (
+        "; the delivered network was trained on every case and has no figure of its own" if plan.get("refit") else ""
+    )
     dice, each, blind = figures["dice"], figures["dice_by_class"], figures.get("mean_shape_dice")
-    lines = [f"done: validation Dice {dice} on {figures['cases']} held-out cases; by class {each}"]
+    lines = [f"done: validation Dice {dice} on {figures['cases']} held-out cases{whose}; by class {each}"]
     if blind is not None:
         verdict = "above" if dice > blind else "NOT above"
         lines.append(f"{verdict} the mean shape of the training masks, which looks at no image: Dice {blind}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 MIN_STEPS = 40
@@ -21,6 +22,10 @@ class OutOfMemory(RuntimeError):
     """Nothing is left that could be made smaller."""
 
 
+class StartAgain(RuntimeError):
+    """One of several processes has too little memory: all have to start again, with --resume, with the smaller plan."""
+
+
 class Clock:
     """Seconds spent on one model, earlier starts of a resumed training included.
 
@@ -31,32 +36,54 @@ class Clock:
         max_steps: where it is not 0, steps are counted instead of seconds, so that a seeded training repeats exactly.
         least_steps: so many steps are made even if they take longer than the budget, up to `LONGEST` times it: on a
             machine that is busy with something else, seconds say little about how much was learnt.
+        enough_steps: where it is not 0, the training ends after so many steps although time may be left.
     """
 
     def __init__(
-        self, budget: float, max_epochs: int, spent: float = 0.0, max_steps: int = 0, least_steps: int = MIN_STEPS
+        self,
+        budget: float,
+        max_epochs: int,
+        spent: float = 0.0,
+        max_steps: int = 0,
+        least_steps: int = MIN_STEPS,
+        enough_steps: int = 0,
     ) -> None:
         self.budget, self.max_epochs, self.max_steps = max(budget, 1.0), max_epochs, max_steps
-        self.least_steps = least_steps
+        self.least_steps, self.enough_steps = least_steps, enough_steps
         self.epoch, self.step = 0.0, 0
-        self._start = time.monotonic() - spent
+        self._start, self._told = time.monotonic() - spent, -1.0
 
     def spent(self) -> float:
-        return time.monotonic() - self._start
+        return self._told if self._told >= 0 else time.monotonic() - self._start
+
+    def tick(self, agree: Callable[[float], float]) -> None:
+        """Of several processes: from now until the next tick, `spent` is what they agree on, the first one's seconds."""
+        self._told = agree(time.monotonic() - self._start)
 
     def progress(self) -> float:
         """0 at the start, 1 when time (or steps) or epochs are used up, whichever comes first."""
         used = self.step / self.max_steps if self.max_steps else self.spent() / self.budget
         if not self.max_steps and self.step < self.least_steps:
             used = min(used, max(self.step / self.least_steps, self.spent() / (LONGEST * self.budget)))
+        if self.enough_steps:
+            used = max(used, self.step / self.enough_steps)
         return min(1.0, max(used, self.epoch / self.max_epochs))
 
     def over(self, reserve: float = 0.0) -> bool:
         """Whether the training has to end now so that `reserve` seconds are left."""
         if self.max_steps:
             return self.step >= self.max_steps
+        if self.enough_steps and self.step >= self.enough_steps:
+            return True
         budget = self.budget if self.step >= self.least_steps else LONGEST * self.budget
         return self.spent() + reserve >= budget
+
+    def steps_left(self) -> int:
+        """About so many steps are made still, at the pace so far."""
+        spent = self.spent()
+        timed = round((self.budget - spent) * self.step / max(spent, 1e-6))
+        left = self.max_steps - self.step if self.max_steps else timed
+        return max(0, min(left, self.enough_steps - self.step) if self.enough_steps else left)
 
 
 def rate(progress: float, warm: float = 0.08) -> float:

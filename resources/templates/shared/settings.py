@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-LATER = ("max_steps",)
+LATER = ("max_steps", "processes", "accumulate", "compile", "channels_last")
 """Keys that training knows and that a plan may lack."""
 NETWORKS = {
     "diagnosis": "name width dropout stem pretrained backbone_lr trial",
@@ -39,14 +39,19 @@ DERIVED = (
     "pad",
     "shares",
     "why_engine",
+    "why_folds",
     "channel_names",
     "covariates",
     "edges",
     "views",
     "frames",
     "scratch",
+    "machine",
 )
 """Worked out from the data or from other settings; a value set by hand would be overwritten or break the training."""
+
+NUMBERS = {"seed": (0, 2**31 - 1), "folds": (1, 20)}
+"""Settings that are whole numbers: the least and the most."""
 
 
 def override(plan: dict[str, Any], setting: str) -> None:
@@ -69,8 +74,11 @@ def override(plan: dict[str, Any], setting: str) -> None:
     _known(setting, ".".join(path), [last], place, task)
     if not path and isinstance(value, dict):
         _known(setting, last, value, plan.get(last) or {}, task)
-    if setting.startswith("seed=") and not (type(value) is int and 0 <= value < 2**31):
-        raise SystemExit(f"--set {setting}: a whole number from 0 to {2**31 - 1} is needed")
+    least, most = NUMBERS.get(key, (0, -1))
+    if least <= most and not (type(value) is int and least <= value <= most):
+        raise SystemExit(f"--set {setting}: a whole number from {least} to {most} is needed")
+    if key == "refit" and type(value) is not bool:
+        raise SystemExit(f"--set {setting}: true or false is needed")
     place[last] = value
 
 

@@ -72,7 +72,8 @@ class TrainedModel:
     """The Model Trainer's: where the deliverable lies, and m3b's own figure on the validation part.
 
     `hashes` are those of every file of the copy that was measured, `answers` that of its measured answers on the test
-    cases; both are empty in journals of early versions.
+    cases; both are empty in journals of early versions. With `refit` the delivered weights were trained on every training case:
+    the validation figure is that of networks like them, each on cases that it was trained without.
     """
 
     folder: str
@@ -80,6 +81,7 @@ class TrainedModel:
     files: int = 0
     hashes: dict[str, str] = field(default_factory=dict)
     answers: str = ""
+    refit: bool = False
 
 
 KINDS: dict[str, type[Any]] = {

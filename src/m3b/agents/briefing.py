@@ -294,12 +294,25 @@ def _said(closing: Mapping[str, str]) -> list[str]:
     return [f"The {title} said: {shorten(text, CLOSING, placeholder=' ...')}" for title, text in closing.items()]
 
 
-PLANNED = ("engine", "target", "network", "size", "spacing", "patch", "intensity", "batch", "lr", "folds", "minutes")
+PLANNED = (
+    "engine",
+    "target",
+    "network",
+    "size",
+    "spacing",
+    "patch",
+    "intensity",
+    "batch",
+    "lr",
+    "folds",
+    "refit",
+    "minutes",
+)
 """What of plan.json the Model Trainer is told, where the plan has it."""
 
 
 def _plan(module: TrainingModule) -> str:
-    told = [f"{key} {_short(module.plan[key])}" for key in PLANNED if module.plan.get(key) is not None]
+    told = [f"{key} {_short(module.plan[key])}" for key in PLANNED if module.plan.get(key) not in (None, False)]
     return f" The plan: {', '.join(told)}." if told else ""
 
 

@@ -175,7 +175,6 @@ def _card_info(
         what = "patients" if data.patients_known else "cases"
         limits.append(f"Measured on {delivered.scores.n_patients} {what} only: the interval is wide for that reason.")
     limits += apart(delivered.scores.details.get("subgroups", {}))
-    validation = model.validation.get("value")
     return {
         "title": _title(selection, card, data),
         "request": facts["request"],
@@ -184,7 +183,7 @@ def _card_info(
         "patients": data.patients if data.patients_known else unknown_patients(data.grouped_by),
         "grouped by": data.grouped_by if data.patients_known else "",
         "classes": list(data.classes),
-        "training": f"validation {selection.metric} {validation:.3f}" if isinstance(validation, float) else "",
+        "training": _trained(model, selection.metric),
         "integrity": delivered.integrity,
         "seed": facts["seed"],
         "made": time.strftime("%Y-%m-%d"),
@@ -200,6 +199,16 @@ def _card_info(
 def _without_names(one: ExternalSet) -> dict[str, Any]:
     """As the deliverable tells it, whose readers need no name of a file."""
     return replace(one, reason=without_names(one.reason), notes=tuple(map(without_names, one.notes))).to_dict()
+
+
+def _trained(model: TrainedModel, metric: str) -> str:
+    """The validation figure in words; of a refit that it is not of the delivered weights."""
+    value = model.validation.get("value")
+    told = f"validation {metric} {value:.3f}" if isinstance(value, float) else ""
+    if not model.refit:
+        return told
+    own = "the delivered weights were trained on every training case and have no validation figure of their own"
+    return f"{own}; {told} is of networks like it, each on cases that it was trained without" if told else own
 
 
 def without_names(note: str) -> str:

@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 import torch
 from Datapath.cases import Cases
-from Datapath.index import hold_out, read_index
+from Datapath.index import hold_out, patient_of, read_index
 from torch.utils.data import Dataset
+from Utils.people import assign_folds
 from Utils.preprocess import surrounded
 
 CUT = 0.5  # of a box outside the patch: from there on it is not asked for, and not counted as wrong either
@@ -123,15 +124,20 @@ def collate(items: Sequence[dict[str, torch.Tensor]]) -> dict[str, torch.Tensor]
     return batch
 
 
-def build_datasets(plan: Mapping[str, Any]) -> tuple[Any, Any]:
-    """Training and validation part of train.json: patches, or whole pictures of the few-shot engine."""
+def build_datasets(plan: Mapping[str, Any], fold: int = 0) -> tuple[Any, Any]:
+    """Training and validation part of train.json: patches, or whole pictures of the few-shot engine. With `folds` > 1 the
+    validation part is that fold; else `validation_share`."""
     if plan.get("engine", "patches") != "patches":
         from Fewshot.data import build_fewshot_datasets
 
         return build_fewshot_datasets(plan)
-    records = read_index()
+    records, seed, folds = read_index(), int(plan["seed"]), int(plan.get("folds") or 1)
     cases = Cases(records, plan)
-    chosen = hold_out(records, cases.counts, float(plan["validation_share"]), int(plan["seed"]))
+    if folds > 1:
+        people = [patient_of(record) for record in records]
+        chosen = assign_folds(people, cases.counts.astype(np.float32), folds, seed) == fold
+    else:
+        chosen = hold_out(records, cases.counts, float(plan["validation_share"]), seed)
     readable = cases.volumes.readable
     train, valid = np.flatnonzero(~chosen & readable), np.flatnonzero(chosen & readable)
     if not len(valid) and not len(train):
@@ -140,3 +146,9 @@ def build_datasets(plan: Mapping[str, Any]) -> tuple[Any, Any]:
         train = valid = train if len(train) else valid
         print("one image only: it serves for training and validation; the figures say nothing about others", flush=True)
     return Patches(cases, train, fixed=False), Patches(cases, valid, fixed=True)
+
+
+def every_case(plan: Mapping[str, Any]) -> Patches:
+    """Patches of all cases that can be read: what a refit is trained on."""
+    cases = Cases(read_index(), plan)
+    return Patches(cases, np.flatnonzero(cases.volumes.readable), fixed=False)

@@ -16,8 +16,8 @@ from .data import Cases
 from .fit import Fitted, answers
 
 ASIDE = Path("Logout/detector")
-FILES = ("metrics.json", "calibration.json", "valid_predictions.json", "model/best.safetensors")
-OWN = ("patch", "batch", "channels", "precision")
+FILES = ("metrics.json", "calibration.json", "valid_predictions.json", "fold0/best.safetensors")
+OWN = ("patch", "batch", "channels", "precision", "mirror")
 """Settings of the ordinary detector that those of the few-shot engine take the place of; plan.json keeps them in `detector`."""
 
 

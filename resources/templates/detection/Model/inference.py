@@ -11,6 +11,7 @@ import torch
 from Model.detector import decode
 from torch.nn import functional
 from Utils.boxes import suppress
+from Utils.memory import fits, in_pieces
 from Utils.preprocess import surrounded
 
 OVERLAP = 0.25
@@ -61,6 +62,35 @@ def bell(patch: Sequence[int]) -> torch.Tensor:
     return weight
 
 
+def own_axes(plan: Mapping[str, Any]) -> list[int]:
+    """Axes along which the plan mirrors predictions; none while that is left to the validation ("auto")."""
+    named = plan.get("mirror") or []
+    return [] if named == "auto" else ["hwd".index(str(axis)) for axis in named]
+
+
+def answered(model: torch.nn.Module, batch: torch.Tensor, plan: Mapping[str, Any]) -> torch.Tensor:
+    """(B, outputs, ...) logits in float32; where the plan mirrors predictions, of the mean chances over all sets of its axes.
+
+    Distances of boxes are averaged as they are, those to the lower and the upper side of a mirrored axis exchanged.
+    """
+    axes, total, values = own_axes(plan), 0.0, 0.0
+    if not axes:
+        return model(pixel_values=batch)["logits"].float()  # type: ignore[no-any-return]
+    sets = [[axis for bit, axis in enumerate(axes) if number >> bit & 1] for number in range(2 ** len(axes))]
+    classes, d = len(plan["classes"]), int(plan["dims"])
+    for chosen in sets:
+        places = [axis + 2 for axis in chosen]
+        logits = model(pixel_values=batch.flip(places) if places else batch)["logits"].float()
+        logits = logits.flip(places) if places else logits
+        order = [axis + d if axis in chosen else axis for axis in range(d)]
+        order += [axis if axis in chosen else axis + d for axis in range(d)]
+        sides = [classes + 2 * d * k + place for k in range(classes) for place in order]
+        total = total + logits[:, :classes].sigmoid() / len(sets)
+        values = values + logits[:, sides if logits.shape[1] > classes else []] / len(sets)
+    chance = torch.as_tensor(total).clamp(1e-6, 1 - 1e-6)
+    return torch.cat([torch.log(chance / (1 - chance)), torch.as_tensor(values)], dim=1)
+
+
 @torch.no_grad()
 def mask_probabilities(
     model: torch.nn.Module, image: np.ndarray, plan: Mapping[str, Any], device: torch.device, batch: int = 2
@@ -69,8 +99,9 @@ def mask_probabilities(
     patch, classes = [int(n) for n in plan["patch"]], len(plan["classes"])
     place = inner(image)
     piece, before = _padded(np.asarray(image[(slice(None), *place)], np.float32), patch)
-    total = torch.zeros(classes, *piece.shape[1:])
-    weights, weight = torch.zeros(piece.shape[1:]), bell(patch)
+    where = device if fits(device, 4 * (classes + 2) * int(np.prod(piece.shape[1:]))) else torch.device("cpu")
+    total = torch.zeros(classes, *piece.shape[1:], device=where)
+    weights, weight = torch.zeros(piece.shape[1:], device=where), bell(patch).to(where)
     grid = list(product(*[starts(have, want) for have, want in zip(piece.shape[1:], patch, strict=True)]))
     windows = [tuple(slice(s, s + p) for s, p in zip(corner, patch, strict=True)) for corner in grid]
     border = image.reshape(len(image), -1)[:, 0].reshape(-1, *(1,) * len(patch))
@@ -80,12 +111,12 @@ def mask_probabilities(
     for first in range(0, len(seen), max(1, batch)):
         part = seen[first : first + max(1, batch)]
         stack = torch.from_numpy(np.stack([piece[(slice(None), *window)] for window in part])).to(device)
-        chances = model(pixel_values=stack)["logits"].float().sigmoid().cpu()
+        chances = in_pieces(lambda part: answered(model, part, plan).sigmoid(), stack).to(where)
         for window, chance in zip(part, chances, strict=True):
             total[(slice(None), *window)] += chance * weight
     inside = tuple(slice(b, b + p.stop - p.start) for b, p in zip(before, place, strict=True))
     result = np.zeros((classes, *image.shape[1:]), np.float32)
-    result[(slice(None), *place)] = (total / weights)[(slice(None), *inside)].numpy()
+    result[(slice(None), *place)] = (total / weights)[(slice(None), *inside)].cpu().numpy()
     return result
 
 
@@ -107,7 +138,8 @@ def find_boxes(
         corners = [[line[k] for line, k in zip(lines, numbers, strict=True)] for numbers in part]
         windows = [tuple(slice(s, s + p) for s, p in zip(corner, patch, strict=True)) for corner in corners]
         stack = torch.from_numpy(np.stack([piece[(slice(None), *window)] for window in windows])).to(device)
-        answers = decode(model(pixel_values=stack)["logits"].cpu(), classes, model.cell)  # type: ignore[arg-type]
+        outputs = in_pieces(lambda part: answered(model, part, plan), stack).cpu()
+        answers = decode(outputs, classes, model.cell)  # type: ignore[arg-type]
         for numbers, corner, answer in zip(part, corners, answers, strict=True):
             boxes, scores, labels = (values.numpy() for values in answer)
             boxes = boxes + np.array([*corner, *corner])

@@ -1,7 +1,7 @@
 """What a model is worth on validation cases: Dice and lesion F1 of masks, average precision of boxes, image AUROC.
 
-`Scorer` is asked during the training, on as many cases as fit into a small share of the time; `final_masks` and
-`final_boxes` go through all of them at the end, choose thresholds, and calibrate.
+`Scorer` is asked during the training, on as many cases as fit into a small share of the time; Utils/final.py goes through
+all of them at the end.
 """
 
 from __future__ import annotations
@@ -15,15 +15,9 @@ import torch
 from Datapath.dataloader import Patches, collate
 from Model.inference import find_boxes, mask_probabilities
 from torch.utils.data import DataLoader
-from Utils.boxes import (
-    apply_logistic,
-    average_precision,
-    fit_logistic,
-    froc,
-    image_score,
-    rank_images,
-)
+from Utils.boxes import average_precision, froc, image_score, rank_images
 from Utils.lesions import components, dice, lesion_counts, lesion_f1, match_numbered, mean_figure
+from Utils.looks import micro
 from Utils.price import PATCHES
 from Utils.ranks import auroc
 
@@ -31,8 +25,6 @@ THRESHOLDS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 MIN_SIZES = (1, 3, 6, 12, 25, 50, 100, 200)
 SURE = 5
 """Validation cases with a class from which on its own threshold is chosen on them."""
-TOP = 10
-"""So many of the surest voxels make an image's anomaly score."""
 
 
 class Scorer:
@@ -69,7 +61,7 @@ class Scorer:
         return figures | (each if len(each) > 1 else {})
 
     def _one(self, model: torch.nn.Module, row: int, device: torch.device) -> Any:
-        image, batch = self.valid.cases.image(row), int(self.plan["batch"])
+        image, batch = self.valid.cases.image(row), micro(self.plan)
         if self.plan["target"] == "boxes":
             return find_boxes(model, image, self.plan, device, batch)
         chances = mask_probabilities(model, image, self.plan, device, batch)
@@ -104,7 +96,7 @@ def patch_loss(
     """Mean loss of the fixed validation patches, of up to `most` of them."""
     part = torch.utils.data.Subset(valid, range(0, len(valid), max(1, -(-len(valid) // most))))
     losses, counts = [], []
-    for batch in DataLoader(part, batch_size=int(plan["batch"]), collate_fn=collate):
+    for batch in DataLoader(part, batch_size=micro(plan), collate_fn=collate):
         losses.append(float(model(**{key: value.to(device) for key, value in batch.items()})["loss"]))
         counts.append(len(batch["pixel_values"]))
     return float(np.average(losses, weights=counts))
@@ -126,105 +118,7 @@ def box_figures(answers: list[Any], truths: list[Any], classes: int, least: floa
     return {**figures, **({"image_auroc": chance} if np.isfinite(chance) else {})}
 
 
-def final_boxes(
-    model: torch.nn.Module, valid: Patches, plan: Mapping[str, Any], device: torch.device, rows: list[int]
-) -> dict[str, Any]:
-    """Figures, calibration, and rows of valid_predictions.json, from the kept weights on the chosen validation cases."""
-    answers = [find_boxes(model, valid.cases.image(row), plan, device, int(plan["batch"])) for row in rows]
-    truths = [(valid.cases.boxes[row][:, :-1], valid.cases.boxes[row][:, -1].astype(int)) for row in rows]
-    classes = len(plan["classes"])
-    table = rank_images(answers, truths, classes)
-    fit = fit_logistic(np.concatenate([c[0] for c in table]), np.concatenate([c[1] for c in table]))
-    calibrated = [(boxes, apply_logistic(scores, fit), labels) for boxes, scores, labels in answers]
-    anomaly = np.array([image_score(scores) for _, scores, _ in calibrated])
-    ill = np.array([len(labels) > 0 for _, labels in truths])
-    image_fit = fit_logistic(anomaly, ill)
-    figures = box_figures(calibrated, truths, classes)
-    per_class = {name: average_precision(*column) for name, column in zip(plan["classes"], table, strict=True)}
-    found = [
-        {
-            "image": valid.cases.records[row]["image_path"],
-            "patient": valid.cases.records[row].get("patient"),
-            "abnormal": bool(sick),
-            "anomaly_score": round(float(score), 5),
-            "boxes": len(labels),
-            "boxes_found": int(sum(scores >= 0.5)),
-        }
-        for row, sick, score, (_, labels), (_, scores, _) in zip(
-            rows, ill, apply_logistic(anomaly, image_fit), truths, calibrated, strict=True
-        )
-    ]
-    return {
-        "figures": figures,
-        "by_class": {"map_50": per_class},
-        "config": {"calibration": list(fit), "image_calibration": list(image_fit)},
-        "rows": found,
-    }
-
-
 # --- masks --------------------------------------------------------------------------------------------------------
-
-
-def anomaly_of(chances: np.ndarray) -> float:
-    """Mean of the surest voxels of an image's (K, *image) probabilities."""
-    flat = chances.reshape(-1)
-    top = min(TOP, flat.size)
-    return float(np.partition(flat, flat.size - top)[-top:].mean())
-
-
-def final_masks(
-    model: torch.nn.Module, valid: Patches, plan: Mapping[str, Any], device: torch.device, rows: list[int]
-) -> dict[str, Any]:
-    """As `final_boxes`; the threshold and the least lesion size of each class are those of the best F1 plus Dice, over all
-    classes together for a class that few validation cases have."""
-    classes, shape = list(plan["classes"]), (len(rows), len(plan["classes"]), len(THRESHOLDS), len(MIN_SIZES))
-    counts, overlap = np.zeros((*shape, 3)), np.full(shape, np.nan)
-    anomaly, ill = [], []
-    true_sizes: list[list[int]] = [[] for _ in classes]
-    for at, row in enumerate(rows):
-        chances = mask_probabilities(model, valid.cases.image(row), plan, device, int(plan["batch"]))
-        truth = np.asarray(valid.cases.volumes.mask(row)) > 0
-        anomaly.append(anomaly_of(chances))
-        ill.append(bool(truth.any()))
-        for k in range(len(classes)):
-            counts[at, k], overlap[at, k] = sweep(chances[k], truth[k])
-            true_sizes[k] += np.bincount(components(truth[k])[0].ravel())[1:].tolist()
-    chosen = choose_settings(counts, overlap, true_sizes)
-    per_dice = {n: mean_figure(overlap[:, k, t, s]) for k, (n, (t, s)) in enumerate(zip(classes, chosen, strict=True))}
-    per_f1 = {
-        n: lesion_f1(counts[:, k, t, s].sum(axis=0)) for k, (n, (t, s)) in enumerate(zip(classes, chosen, strict=True))
-    }
-    image_fit = fit_logistic(np.array(anomaly), np.array(ill))
-    figures = {"dice": mean_figure(per_dice), "lesion_f1": mean_figure(per_f1)}
-    chance = auroc(np.array(ill), np.array(anomaly))
-    figures |= {"image_auroc": chance} if np.isfinite(chance) else {}
-    scores = apply_logistic(np.array(anomaly), image_fit)
-    found = [
-        {
-            "image": valid.cases.records[row]["image_path"],
-            "patient": valid.cases.records[row].get("patient"),
-            "abnormal": ill[at],
-            "anomaly_score": round(float(scores[at]), 5),
-            "dice": {
-                n: _number(overlap[at, k, t, s]) for k, (n, (t, s)) in enumerate(zip(classes, chosen, strict=True))
-            },
-        }
-        for at, row in enumerate(rows)
-    ]
-    return {
-        "figures": figures,
-        "by_class": {"dice": per_dice, "lesion_f1": per_f1},
-        "config": {
-            "thresholds": [THRESHOLDS[t] for t, _ in chosen],
-            "least_sizes": [MIN_SIZES[s] for _, s in chosen],
-            "image_calibration": list(image_fit),
-        },
-        "rows": found,
-    }
-
-
-def _number(value: float) -> float | None:
-    return round(float(value), 4) if np.isfinite(value) else None
 
 
 def sweep(chance: np.ndarray, truth: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -55,7 +55,10 @@ def parts(weights: bool = True) -> dict[str, dict[str, Any]]:
     `weights=False` leaves the weights random and reads no weight file.
     """
     config = read_config()
-    model = predict.load()[1].cpu() if weights else build_model(config["plan"], with_loss=False)
+    if weights:
+        model = predict.load()[1].cpu()
+    else:
+        model = predict.together([build_model(config["plan"], with_loss=False) for _ in config["weights"]], config)
     network = Network(model, len(config["classes"]), config["target"] == "boxes").eval()
     return {"model": {"module": network, "inputs": ["image"], "outputs": ["chances"]}}
 
@@ -108,13 +111,18 @@ def facts() -> dict[str, Any]:
         "decision": {key: config[key] for key in ("thresholds", "least_sizes", "calibration") if key in config},
         "outputs": {"chances": said},
         "not_exported": (
-            "Not in the graph: overlapping windows over the image, peaks of the heat map and suppression of double boxes, "
-            "calibration."
+            f"Not in the graph: {_mirrored(plan)}overlapping windows over the image, peaks of the heat map and suppression of "
+            "double boxes, calibration."
             if boxes
-            else "Not in the graph: overlapping windows over the image, weighted by a Gaussian; thresholds and least "
-            "sizes (`decision`)."
+            else f"Not in the graph: {_mirrored(plan)}overlapping windows over the image, weighted by a Gaussian; thresholds and "
+            "least sizes (`decision`)."
         ),
     }
+
+
+def _mirrored(plan: dict[str, Any]) -> str:
+    axes = plan.get("mirror") or []
+    return f"mirroring ({', '.join(axes)}), " if axes else ""
 
 
 def use(network: Network) -> None:

@@ -27,6 +27,7 @@ from Model.inference import find_boxes, mask_probabilities, to_grid
 from Model.network import build_model
 from Utils.boxes import apply_logistic, image_score
 from Utils.calling import ImagePath, answer_each, plain, read_call, write_answers
+from Utils.ensemble import joined
 from Utils.familiar import judged
 from Utils.formats import Image
 from Utils.images import read_image
@@ -46,9 +47,15 @@ def load() -> tuple[dict[str, Any], torch.nn.Module, torch.device]:
 
     config: dict[str, Any] = json.loads((HERE / "config.json").read_text())
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    model = build_model(config["plan"], with_loss=False)
-    model.load_state_dict(load_file(str(HERE / config["weights"][0])))
-    return config, model.to(device).eval(), device
+    models = [build_model(config["plan"], with_loss=False) for _ in config["weights"]]
+    for model, name in zip(models, config["weights"], strict=True):
+        model.load_state_dict(load_file(str(HERE / name)))
+    return config, together(models, config).to(device), device
+
+
+def together(models: Sequence[torch.nn.Module], config: dict[str, Any]) -> torch.nn.Module:
+    """The networks of all folds as one: chances are averaged, and distances of boxes."""
+    return joined(models, "chances", len(config["classes"]))
 
 
 def predict(paths: Sequence[ImagePath], batch: int = 2, masks: str | Path = "masks") -> list[dict[str, Any]]:

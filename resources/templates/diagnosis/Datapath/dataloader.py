@@ -13,6 +13,7 @@ from torch.utils.data import Dataset
 from Utils.cache import build_cache
 from Utils.covariates import encode
 from Utils.kinds import kind_of
+from Utils.people import assign_folds, people_of
 from Utils.studies import gathered, placed, room
 
 
@@ -22,29 +23,6 @@ def read_index(path: str | Path = "Datapath/train.json") -> list[dict[str, Any]]
     if not records:
         raise SystemExit(f"{path} holds no record: write the training cases into it first")
     return records
-
-
-def assign_folds(records: Sequence[Mapping[str, Any]], labels: np.ndarray, folds: int, seed: int = 0) -> np.ndarray:
-    """(N,) fold of each case: a patient lies in one fold, and each fold gets its share of every class.
-
-    Greedy: patients from the largest down (ties in random order), each to the fold that lacks their labels most.
-    """
-    groups: dict[str, list[int]] = {}
-    for row, record in enumerate(records):
-        groups.setdefault(str(record.get("patient") or json.dumps(record["image_path"])), []).append(row)
-    members = [np.array(rows) for rows in groups.values()]
-    np.random.default_rng(seed).shuffle(members)
-    members.sort(key=len, reverse=True)
-    columns = np.concatenate([labels, np.ones((len(labels), 1), np.float32)], axis=1)  # the last one counts cases
-    weight = 1.0 / np.maximum(columns.sum(axis=0), 1.0)
-    want = np.tile(columns.sum(axis=0) / folds, (folds, 1))
-    result = np.zeros(len(labels), np.int64)
-    for rows in members:
-        gain = columns[rows].sum(axis=0)
-        fold = int(np.argmax(((want**2 - (want - gain) ** 2) * weight).sum(axis=1)))
-        want[fold] -= gain
-        result[rows] = fold
-    return result
 
 
 class Cases(Dataset[dict[str, torch.Tensor]]):
@@ -88,9 +66,32 @@ class Cases(Dataset[dict[str, torch.Tensor]]):
 
 def build_datasets(plan: Mapping[str, Any], fold: int = 0) -> tuple[Cases, Cases]:
     """Training and validation part. With `folds` > 1 the validation part is that fold; else `validation_share`."""
+    images, labels, records, readable, places = _read(plan)
+    folds = int(plan["folds"]) if int(plan["folds"]) > 1 else max(2, round(1 / float(plan["validation_share"])))
+    strata = kind_of(plan).strata(labels)
+    chosen = assign_folds(people_of(records), strata, folds, int(plan["seed"])) == fold
+    parts = np.flatnonzero(~chosen & readable), np.flatnonzero(chosen & readable)
+    if not len(parts[0]) or not len(parts[1]):
+        raise SystemExit(
+            f"{len(records)} cases cannot be split into training and validation by patient; a patient key that is the "
+            "same for every record, or too few cases, does that: correct train.json"
+        )
+    given = _given(records, plan)
+    return tuple(Cases(images, labels, part, records, given, places) for part in parts)  # type: ignore[return-value]
+
+
+def every_case(plan: Mapping[str, Any]) -> Cases:
+    """All cases that can be read: what a refit is trained on."""
+    images, labels, records, readable, places = _read(plan)
+    return Cases(images, labels, np.flatnonzero(readable), records, _given(records, plan), places)
+
+
+def _read(
+    plan: Mapping[str, Any],
+) -> tuple[np.ndarray, np.ndarray, list[dict[str, Any]], np.ndarray, np.ndarray | None]:
+    """Images out of the cache, labels, records, which of them can be read, and of cases of several views the places of theirs."""
     records = read_index()
-    kind = kind_of(plan)
-    labels = kind.encode(records)
+    labels = kind_of(plan).encode(records)
     paths, places = [record["image_path"] for record in records], None
     if room(plan) > 1:
         paths, places = placed(paths, plan)
@@ -98,14 +99,10 @@ def build_datasets(plan: Mapping[str, Any], fold: int = 0) -> tuple[Cases, Cases
     if places is not None:
         places = np.where(readable[places], places, -1)  # of a case the views that can be read
         readable = (places >= 0).any(axis=1)
-    folds = int(plan["folds"]) if int(plan["folds"]) > 1 else max(2, round(1 / float(plan["validation_share"])))
-    chosen = assign_folds(records, kind.strata(labels), folds, int(plan["seed"])) == fold
-    parts = np.flatnonzero(~chosen & readable), np.flatnonzero(chosen & readable)
-    if not len(parts[0]) or not len(parts[1]):
-        raise SystemExit(
-            f"{len(records)} cases cannot be split into training and validation by patient; a patient key that is the "
-            "same for every record, or too few cases, does that: correct train.json"
-        )
+    return images, labels, records, readable, places
+
+
+def _given(records: list[dict[str, Any]], plan: Mapping[str, Any]) -> np.ndarray | None:
+    """(N, width) covariates of all records; None where the plan has none."""
     rules = plan.get("covariates") or []
-    given = encode([record["covariates"] for record in records], rules) if rules else None
-    return tuple(Cases(images, labels, part, records, given, places) for part in parts)  # type: ignore[return-value]
+    return encode([record["covariates"] for record in records], rules) if rules else None

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch.utils.data import Dataset
+from Utils.people import assign_folds
 from Utils.volumes import Volumes, build_volumes
 from Utils.windows import cut
 
@@ -119,12 +120,23 @@ class WholeCases(Dataset[dict[str, torch.Tensor]]):
         return {"pixel_values": torch.from_numpy(image), "labels": torch.from_numpy(np.array(self.volumes.mask(row)))}
 
 
-def build_datasets(plan: Mapping[str, Any]) -> tuple[Patches, WholeCases]:
-    """Training patches and validation cases (`validation_share` of the cases, by patient)."""
-    records = read_index()
+def build_datasets(plan: Mapping[str, Any], fold: int = 0) -> tuple[Patches, WholeCases]:
+    """Training patches and validation cases, by patient. With `folds` > 1 those of that fold, else `validation_share`."""
+    records, seed, folds = read_index(), int(plan["seed"]), int(plan.get("folds") or 1)
     volumes = build_volumes(records, plan)
-    chosen = hold_out(records, float(plan["validation_share"]), int(plan["seed"]))
+    if folds > 1:
+        nothing = np.zeros((len(records), 0), np.float32)
+        chosen = assign_folds([patient_of(record) for record in records], nothing, folds, seed) == fold
+    else:
+        chosen = hold_out(records, float(plan["validation_share"]), seed)
     parts = np.flatnonzero(~chosen & volumes.readable), np.flatnonzero(chosen & volumes.readable)
     if not len(parts[0]) or not len(parts[1]):
         raise SystemExit("too few readable cases for a training and a validation part")
     return Patches(volumes, parts[0], records, plan), WholeCases(volumes, parts[1], records)
+
+
+def every_case(plan: Mapping[str, Any]) -> Patches:
+    """Patches of all cases that can be read: what a refit is trained on."""
+    records = read_index()
+    volumes = build_volumes(records, plan)
+    return Patches(volumes, np.flatnonzero(volumes.readable), records, plan)

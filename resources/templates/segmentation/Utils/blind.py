@@ -56,9 +56,16 @@ def stretched(mean: np.ndarray, shape: Sequence[int], overlap: bool) -> np.ndarr
 def blind_dice(masks: Sequence[np.ndarray], truths: Sequence[np.ndarray], plan: Mapping[str, Any]) -> float:
     """Mean Dice of the mean shape of `masks` on `truths`. A trained model that is no better has learnt nothing from the
     images."""
-    classes, overlap, mean = len(plan["classes"]), bool(plan["overlap"]), mean_shape(masks, plan)
-    table = [
-        dice_of(stretched(mean, truth.shape[-int(plan["dims"]) :], overlap), np.asarray(truth), classes, overlap)
-        for truth in truths
-    ]
-    return mean_dice(np.array(table, float))
+    return mean_dice(blind_table(mean_shape(masks, plan), truths, plan))
+
+
+def blind_table(mean: np.ndarray, truths: Sequence[np.ndarray], plan: Mapping[str, Any]) -> np.ndarray:
+    """(N, K) Dice of the mean shape on each of `truths`."""
+    classes, overlap, dims = len(plan["classes"]), bool(plan["overlap"]), int(plan["dims"])
+    return np.array(
+        [
+            dice_of(stretched(mean, truth.shape[-dims:], overlap), np.asarray(truth), classes, overlap)
+            for truth in truths
+        ],
+        float,
+    )

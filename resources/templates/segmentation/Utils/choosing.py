@@ -56,6 +56,12 @@ def look(model: torch.nn.Module, cases: Any, plan: Mapping[str, Any], device: An
     return Looked(table, empty, float(np.median(plain)))
 
 
+def joined(parts: Sequence[Looked]) -> Looked:
+    """The cases of several networks, each as its own network has it, one after the other."""
+    table, empty = np.concatenate([part.table for part in parts]), np.concatenate([part.empty for part in parts])
+    return Looked(table, empty, float(np.median([part.seconds for part in parts])))
+
+
 def candidates(plan: Mapping[str, Any]) -> list[str]:
     """Axes along which predictions may be mirrored: where that is left to the validation, those of the training."""
     return list(plan["augment"].get("flip") or []) if plan.get("mirror") == "auto" else []

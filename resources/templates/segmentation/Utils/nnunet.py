@@ -29,7 +29,7 @@ from .volumes import case_key
 FOLDER = Path("Logout/model0")
 TRAINED = 0.5
 """Share of the minutes that training gets, however long planning and preprocessing took."""
-Finish = Callable[[dict[str, Any], np.ndarray, list[dict[str, Any]], dict[str, Any]], None]
+Finish = Callable[[dict[str, Any], np.ndarray, list[list[dict[str, Any]]], list[dict[str, Any]]], None]
 
 
 def train_nnunet(plan: dict[str, Any], seconds: float, finish: Finish) -> None:
@@ -54,7 +54,7 @@ def train_nnunet(plan: dict[str, Any], seconds: float, finish: Finish) -> None:
         )
     done = run(place, plan, max(seconds - prepared, TRAINED * seconds), FOLDER, len(valid))
     table = score(plan, valid)
-    finish(plan, table, valid, done)
+    finish(plan, table, [valid], [done])
 
 
 def _key(records: Sequence[Mapping[str, Any]], plan: Mapping[str, Any]) -> str:

@@ -43,10 +43,17 @@ def _inner(dims: int) -> tuple[slice, ...]:
 
 def compare(model: Any, cases: Any, plan: Mapping[str, Any], device: Any, mean: np.ndarray) -> dict[str, float | None]:
     """Mean NSD and HD95 over classes and a few cases, of the model as it is delivered and of the mean shape."""
+    return averaged(border_rows(model, cases, plan, device, mean))
+
+
+def border_rows(
+    model: Any, cases: Any, plan: Mapping[str, Any], device: Any, mean: np.ndarray, most: int = MOST
+) -> np.ndarray:
+    """(rows, 4) NSD and HD95 of the model, and of the mean shape, a row a class of each of at most `most` cases."""
     overlap, dims = bool(plan["overlap"]), int(plan["dims"])
     steps = tuple(float(step) for step in plan["spacing"]) if plan["spacing"] and not plan["pixels"] else (1.0,) * dims
     rows: list[list[float]] = []
-    for row in np.linspace(0, len(cases) - 1, min(MOST, len(cases))).astype(int):
+    for row in np.linspace(0, len(cases) - 1, min(most, len(cases))).astype(int):
         item = cases[int(row)]
         truth = item["labels"].numpy()
         own = refined(decide(run_whole(model, item["pixel_values"], plan, device), overlap), plan)
@@ -54,7 +61,11 @@ def compare(model: Any, cases: Any, plan: Mapping[str, Any], device: Any, mean: 
         for place in range(len(plan["classes"])):
             a, b, wanted = (part[place] > 0 if overlap else part == place + 1 for part in (own, blind, truth))
             rows.append([*border_figures(a, wanted, steps), *border_figures(b, wanted, steps)])
-    table = np.array(rows, float)
+    return np.array(rows, float)
+
+
+def averaged(table: np.ndarray) -> dict[str, float | None]:
+    """The means of what `border_rows` gives, by name."""
     names = ("nsd", "hd95", "mean_shape_nsd", "mean_shape_hd95")
     return {
         name: round(float(np.nanmean(c)), 4) if np.isfinite(c).any() else None

@@ -17,6 +17,7 @@ from Model.network import build_model
 from torch import nn
 from Utils import ordered
 from Utils.channels import read_case
+from Utils.ensemble import joined
 from Utils.preprocess import surrounded
 from Utils.scoring import run_whole
 from Utils.volumes import prepare_image
@@ -56,13 +57,17 @@ def parts(weights: bool = True) -> dict[str, dict[str, Any]]:
     from safetensors.torch import load_file
 
     config = read_config()
-    model = build_model(config["plan"], with_loss=False)
-    if weights:
-        model.load_state_dict(load_file(str(HERE / config["weights"][0])))
+    models = [build_model(config["plan"], with_loss=False) for _ in config["weights"]]
+    for model, name in zip(models, config["weights"], strict=True) if weights else ():
+        model.load_state_dict(load_file(str(HERE / name)))
     axes = {0: "batch"}
     if config["plan"]["network"]["name"] != "swinunetr":  # whose windows are cut by Python, for one size
         axes |= dict(enumerate(["rows", "columns", "slices"][: int(config["plan"]["dims"])], start=2))
-    part = {"module": Network(model).eval(), "inputs": ["image"], "outputs": ["logits"]}
+    part = {
+        "module": Network(joined(models, predict.kind_of(config["plan"]))).eval(),
+        "inputs": ["image"],
+        "outputs": ["logits"],
+    }
     return {"model": {**part, "dynamic": {"image": axes, "logits": axes}}}
 
 
@@ -125,7 +130,8 @@ def use(network: Network) -> None:
     """Makes predict.py work with this network, in the precision that it chooses."""
     config, device = read_config(), next(network.parameters()).device
     plan = config["plan"]
-    half = plan.get("precision") == "bf16" and (device.type == "cuda" or predict._has_bf16())
+    precision = plan.get("precision")
+    half = precision in ("bf16", "fp16") if device.type == "cuda" else precision == "bf16" and predict._has_bf16()
     network.model.half = half  # type: ignore[assignment]
 
     def run(image: Any, name: str, batch: int) -> np.ndarray:

@@ -26,6 +26,7 @@ import torch
 from Model.network import build_model
 from Utils.calling import ImagePath, first_of, plain, read_call, stem_of, write_answers
 from Utils.channels import arranged
+from Utils.ensemble import joined
 from Utils.familiar import judged
 from Utils.formats import Image, ImageError
 from Utils.images import read_image
@@ -45,25 +46,33 @@ def load() -> tuple[dict[str, Any], Logits]:
 
     config: dict[str, Any] = json.loads((HERE / "config.json").read_text())
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    weights = load_file(str(HERE / config["weights"][0]))
+    weights = [load_file(str(HERE / name)) for name in config["weights"]]
     plan = config["plan"]
     if device.type == "cpu" and plan.get("precision") == "bf16" and not _has_bf16():
         plan["precision"] = "fp32"
     if config["engine"] == "nnunet":
         from Utils.nnunet_steps import load_nnunet, predict_nnunet
 
-        network = load_nnunet(config["nnunet"], weights, device)
+        network = load_nnunet(config["nnunet"], weights[0], device)
         return config, lambda image, name, batch: predict_nnunet(network, image, config["nnunet"], device, name)
-    model = build_model(plan, with_loss=False)
-    model.load_state_dict(weights)
-    model.to(device).eval()
+    models = [build_model(plan, with_loss=False) for _ in weights]
+    for model, own in zip(models, weights, strict=True):
+        model.load_state_dict(own)
+    network = joined(models, kind_of(plan)).to(device)
 
     def run(image: Image, name: str, batch: int) -> np.ndarray:
         array = torch.from_numpy(prepare_image(image, plan, name))
-        logits = run_whole(model, array, {**plan, "batch": batch}, device).numpy()
+        logits = run_whole(network, array, {**plan, "batch": batch}, device).numpy()
         return decide_at(logits, image.array.shape[1:], bool(plan["overlap"]))
 
     return config, run
+
+
+def kind_of(plan: dict[str, Any]) -> str:
+    """How the answers of several networks are averaged; rows of structures have fields, no chances, in their channels."""
+    if plan.get("chains"):
+        return "values"
+    return "chances" if plan["overlap"] else "classes"
 
 
 def _has_bf16() -> bool:

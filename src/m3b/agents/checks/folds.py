@@ -1,7 +1,8 @@
-"""The validation of a deliverable of several networks, one a fold of the training cases.
+"""The validation of a deliverable of several networks, one a fold of the training cases, or of one trained on every case.
 
-Together they have seen every case: what they answer in common on "held-out" cases flatters them. So each case is answered by
-the network alone that was trained without it.
+Together, or trained anew on all, they have seen every case: what they answer on "held-out" cases flatters them. So each case is
+answered by the network alone that was trained without it. Those of a refit (`"refit": true` in config.json) are not delivered:
+they lie in the project, where `Logout/members.json` names them.
 """
 
 from __future__ import annotations
@@ -19,6 +20,9 @@ from m3b.data.records import paths_of
 from m3b.tasks import Row
 
 PREDICTIONS = "Logout/valid_predictions.json"
+MEMBERS = "Logout/members.json"
+LARGEST = 2**33
+"""Bytes of a weight file that is copied."""
 Predict = Callable[[Path, Sequence[Record], Index], list[Row]]
 """Runs a deliverable's predict.py on cases, without the raw data, and measures each answer: one row a case."""
 
@@ -37,48 +41,97 @@ def key_of(image: Any) -> str:
     return "|".join(paths_of(image))
 
 
+def refit_fault(folder: Path, folds: Mapping[str, int], valid: Sequence[Record], work: Path) -> str:
+    """What keeps the held-out cases of a refit from being measured fairly; empty where nothing does, or of other deliverables."""
+    refit, names = _unseen(folder, work)
+    if not refit or not valid:
+        return ""
+    missing = [name for name in names if not untrusted.is_file(work, name)]
+    if missing or not all(0 <= folds.get(record.key, -1) < len(names) for record in valid):
+        lost = (
+            f"{missing[0]} is missing"
+            if missing
+            else f"{MEMBERS} does not name the networks that answer the held-out cases"
+        )
+        return (
+            f"The weights of Deliver/ were trained on every case (refit), and {lost}: nothing could be measured on cases that "
+            "its network has not seen. Keep Logout/ as train.py left it, or train with refit=false."
+        )
+    return ""
+
+
+def _unseen(folder: Path, work: Path) -> tuple[bool, list[str]]:
+    """Whether the deliverable is a refit, and the weight files that answer the folds, in their order: its own, or of a refit
+    those below `work` that `MEMBERS` names."""
+    refit = is_refit(folder)
+    return refit, _names(work, MEMBERS) if refit else _names(folder, "config.json")
+
+
+def is_refit(folder: Path) -> bool:
+    """Whether the weights of a deliverable were trained on every case, as its config.json says."""
+    return bool(_config(folder).get("refit")) and len(_names(folder, "config.json")) == 1
+
+
 def held_out_answers(
-    folder: Path, folds: Mapping[str, int], valid: Sequence[Record], index: Index, predict: Predict, scratch: Path
+    folder: Path, folds: Mapping[str, int], valid: Sequence[Record], index: Index, predict: Predict, work: Path
 ) -> list[Row] | None:
-    """One row a case of `valid`, each from its fold's own network; None where the deliverable is not one network a fold.
+    """One row a case of `valid`, each from the network that was trained without it; None where the deliverable is neither one
+    network a fold nor a refit.
 
     Args:
         folder: the deliverable; `weights` of its config.json are one file a fold, in their order.
         folds: of each case, as `folds_of` gives them.
-        scratch: where copies with a single network may lie for a while.
+        work: the project; copies with a single network lie beside it for a while.
 
     Raises:
         ModelError: predict.py fails.
     """
-    names = _networks(folder)
+    refit, names = _unseen(folder, work)
     known = [folds.get(record.key, -1) for record in valid]
-    if len(names) < 2 or not known or not all(0 <= fold < len(names) for fold in known):
+    if not known or not all(0 <= fold < len(names) for fold in known) or (len(names) < 2 and not refit):
         return None
     rows: dict[str, Row] = {}
-    place = Path(tempfile.mkdtemp(dir=scratch, prefix=".staged-"))
+    place = Path(tempfile.mkdtemp(dir=work.parent, prefix=".staged-"))
     try:
         for fold in sorted(set(known)):
             mine = [record for record, own in zip(valid, known, strict=True) if own == fold]
-            alone = _alone(folder, place / str(fold), names, fold)
+            make = _of_project if refit else _alone
+            alone = make(folder, place / str(fold), names, fold, work)
             rows |= {record.key: row for record, row in zip(mine, predict(alone, mine, index), strict=True)}
     finally:
         shutil.rmtree(place, ignore_errors=True)
     return [rows[record.key] for record in valid]
 
 
-def _networks(folder: Path) -> list[str]:
-    """The weight files that config.json lists."""
+def _config(folder: Path) -> Mapping[str, Any]:
     try:
-        names = untrusted.read_json(folder, "config.json").get("weights")
+        found = untrusted.read_json(folder, "config.json")
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _names(folder: Path, file: str) -> list[str]:
+    """The weight files that a JSON file below a folder lists; none where it does not."""
+    try:
+        names = untrusted.read_json(folder, file).get("weights")
     except (OSError, ValueError, AttributeError):
         return []
     return names if isinstance(names, list) and all(isinstance(name, str) for name in names) else []
 
 
-def _alone(folder: Path, target: Path, names: Sequence[str], fold: int) -> Path:
+def _alone(folder: Path, target: Path, names: Sequence[str], fold: int, work: Path) -> Path:
     """A copy of the deliverable with one of its networks."""
     others = {name for name in names if name != names[fold]}
     shutil.copytree(folder, target, ignore=lambda _, found: [name for name in found if name in others])
-    config = untrusted.read_json(folder, "config.json")
-    (target / "config.json").write_text(json.dumps({**config, "weights": [names[fold]]}), encoding="utf-8")
+    (target / "config.json").write_text(json.dumps({**_config(folder), "weights": [names[fold]]}), encoding="utf-8")
+    return target
+
+
+def _of_project(folder: Path, target: Path, names: Sequence[str], fold: int, work: Path) -> Path:
+    """A copy of the deliverable with weights of the project in place of its own."""
+    own = _names(folder, "config.json")[0]
+    shutil.copytree(folder, target, ignore=lambda _, found: [name for name in found if name == own])
+    with untrusted.open_file(work, names[fold], most=LARGEST) as source, (target / own).open("wb") as out:
+        shutil.copyfileobj(source, out, 2**20)
     return target

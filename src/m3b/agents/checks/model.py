@@ -10,7 +10,7 @@ from typing import Any
 
 from m3b import untrusted
 from m3b.agents.artifacts import Selection, TrainedModel
-from m3b.agents.checks.folds import PREDICTIONS, Predict, folds_of, held_out_answers, key_of
+from m3b.agents.checks.folds import PREDICTIONS, Predict, folds_of, held_out_answers, is_refit, key_of, refit_fault
 from m3b.agents.reasons import for_people, last_line
 from m3b.agents.verdict import Fault, Verdict, accepted, rejected
 from m3b.data.index import Index, Record
@@ -68,9 +68,13 @@ def check_model(
         return rejected(Fault(other, f"The trained model is not the one that was asked for: {for_people(other)}"))
     if stale := _of_another_training(folder, work):
         return rejected(Fault(stale, "The trained model and the cases that were held out for it are of two trainings."))
-    valid = validation_records(work, index)
+    valid, folds = validation_records(work, index), folds_of(work)
+    if unseen := refit_fault(folder, folds, valid, work):
+        return rejected(
+            Fault(unseen, "The trained model has learnt from every case, and nothing is left to measure it on.")
+        )
     try:
-        fair = held_out_answers(folder, folds_of(work), valid, index, predict, work.parent)
+        fair = held_out_answers(folder, folds, valid, index, predict, work)
         rows = [*fair, *predict(folder, index.test, index)] if fair else predict(folder, [*valid, *index.test], index)
     except ModelError as error:
         fault = f"{FOLDER}/predict.py does not do its work in a clean process: {error}"
@@ -84,6 +88,7 @@ def check_model(
         validation=figure.to_dict() if figure else {},
         files=len(frozen.hashes),
         hashes=dict(frozen.hashes),
+        refit=is_refit(folder),
     )
     return accepted(model, *_warnings(figure, scores, acceptable))
 

@@ -1,0 +1,25 @@
+"""Images of a small set are altered less where the training has few epochs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+LEAST = 1 / 3
+SPARE, PLENTY = 60, 200
+"""Epochs up to which `LEAST` of the usual alterations is made, and from which all of them are. 500 steps (25 epochs) on 300 knee
+radiographs, split by three seeds, gave a kappa on the test part of 0.16, 0.24 and 0.14 with all, 0.35, 0.31 and 0.34 without any,
+and 0.49, 0.58 and 0.48 with a third. It is no rule for all sets: 300 chest X-rays of 28 pixels had an AUROC of 0.951, 0.933 and
+0.945, and 250 pictures of skin 0.82, 0.83 and 0.81 (a seed each). Sets that are not small keep theirs: 900 steps on 3,700 of these
+chest X-rays gave 0.97 with all, and 0.92 without any."""
+
+
+def gentler(plan: dict[str, Any], epochs: float, kept: Iterable[str]) -> list[str]:
+    """Lowers `augment` of the plan, mirroring apart, and says so; what was set by hand stays as it is."""
+    share = min(1.0, LEAST + (1 - LEAST) * max(0.0, (epochs - SPARE) / (PLENTY - SPARE)))
+    if share >= 1 or any(name.partition(".")[0] == "augment" for name in kept):
+        return []
+    plan["augment"] = {
+        name: value if isinstance(value, list) else round(value * share, 3) for name, value in plan["augment"].items()
+    }
+    return [f"images are altered to {share:.0%} of the usual, since a small set has {epochs:.0f} epochs"]

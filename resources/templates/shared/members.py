@@ -1,0 +1,198 @@
+"""Several networks instead of one: one for each fold of the patients, and perhaps one more that learns from every case.
+
+With `folds` above 1 each network is trained without one part of the patients and answers that part: every case counts in
+validation, none is answered by a network that has seen it, and all are delivered together. With `refit` the networks of the
+folds are only asked: views, thresholds, calibration and figures come from them, and what is delivered is one network more,
+trained on all cases for as many steps. It has no validation figure of its own; that of the folds stands for it.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .clock import seconds_spent
+
+Plan = dict[str, Any]
+LOGOUT = Path("Logout")
+WEIGHTS = "best.safetensors"
+ALL = "all"
+"""Name of the network that is trained on every case."""
+MOST = 5
+"""Networks that are delivered together: each takes its time of every prediction."""
+FEWEST = 3
+"""Two networks say little more than one, and each learns from half of the cases."""
+SMALL = 500
+"""Cases from which on a validation part that is held out costs little."""
+
+
+def names(plan: Mapping[str, Any]) -> list[str]:
+    """Folders of Logout in the order of training: one a fold, then the one on every case."""
+    return [f"fold{fold}" for fold in range(count(plan))] + ([ALL] if plan.get("refit") else [])
+
+
+def count(plan: Mapping[str, Any]) -> int:
+    """Networks that are asked about validation cases."""
+    return max(1, int(plan.get("folds") or 1))
+
+
+def trainings(plan: Mapping[str, Any]) -> int:
+    """Networks that share the minutes."""
+    return count(plan) + bool(plan.get("refit"))
+
+
+def at_once(plan: Mapping[str, Any]) -> int:
+    """Networks of folds that are trained at the same time, one a GPU (`processes`)."""
+    return max(1, min(int(plan.get("processes") or 1), count(plan)))
+
+
+def rounds(plan: Mapping[str, Any], several: int | None = None) -> int:
+    """Trainings one after the other, among which the minutes are divided; `several` folds (None: as planned) count as one."""
+    return -(-count(plan) // (several or at_once(plan))) + bool(plan.get("refit"))
+
+
+def delivered(plan: Mapping[str, Any]) -> list[Path]:
+    """Weight files that a deliverable takes: that of the refit, or one a fold."""
+    kept = [ALL] if plan.get("refit") else names(plan)
+    return [LOGOUT / name / WEIGHTS for name in kept]
+
+
+def copy_weights(files: Sequence[Path], out: Path) -> list[str]:
+    """The weight files under the names that config.json of a deliverable lists, copied into it."""
+    many = len(files) > 1
+    named = [
+        f"model-{k}-of-{len(files)}.safetensors" if many else "model.safetensors" for k in range(1, len(files) + 1)
+    ]
+    for old in out.glob("model*.safetensors"):  # of an earlier export with more networks
+        old.unlink()
+    for file, name in zip(files, named, strict=True):
+        shutil.copy(file, out / name)
+    return named
+
+
+def together(plan: Mapping[str, Any]) -> str:
+    """Words about the delivered networks, for the deliverable's README; empty of a single one with its own validation."""
+    folds = count(plan)
+    asked = f"{folds} networks, each on the patients that it was trained without" if folds > 1 else "a network like it"
+    if plan.get("refit"):
+        return (
+            f"The delivered network was trained on every training case, so it has no validation figure of its own: the figures, "
+            f"and what was chosen by them, are those of {asked}, trained for as many steps on fewer cases.\n"
+        )
+    return f"{folds} networks answer together. The figures are those of {asked}.\n" if folds > 1 else ""
+
+
+def most_folds(cases: int, patients: int, rarest: int = MOST) -> tuple[int, str]:
+    """How many folds the cases are good for, and why: 1 where the part that is held out costs little, or is too small to share.
+
+    Args:
+        rarest: cases of the rarest class, where there are classes.
+    """
+    most = min(MOST, patients // 4, rarest)
+    if cases >= SMALL:
+        return 1, f"{cases} cases: what one network holds out costs little"
+    if most < FEWEST:
+        rare = "" if rarest >= FEWEST else f", {rarest} cases of the rarest class"
+        return 1, f"{patients} patients{rare}: too few for folds"
+    return most, f"{cases} cases"
+
+
+def choose_members(
+    plan: Plan, steps: float, enough: int, most: tuple[int, str], kept: set[str], gpus: int = 1
+) -> list[str]:
+    """Puts `folds`, `refit` and the reason, `why_folds`, into the plan. Several networks of few cases are worth the minutes as
+    soon as each gets `enough` steps. Gives what was saved where the minutes are too few for as many as there could be.
+
+    Args:
+        steps: that fit into the minutes, of all networks that are trained one after the other.
+        most: what `most_folds` gives.
+        kept: what was set by hand and stays.
+        gpus: so many folds are trained at the same time.
+    """
+    afford = int(steps // enough) * gpus
+    where = f" on each of {gpus} GPUs" if gpus > 1 else ""
+    if most[0] > 1 and afford < FEWEST:
+        need = -(-FEWEST // gpus)
+        times = f"{need} times {enough}" if need > 1 else f"{enough}"
+        folds, why = 1, f"about {round(steps)} steps{where} in these minutes: folds need {times}"
+    elif most[0] > 1:
+        folds = min(most[0], afford)
+        why = f"{most[1]}, and about {round(steps)} steps{where} in these minutes: enough for {folds} networks"
+    else:
+        folds, why = most
+    plan["folds"] = plan["folds"] if "folds" in kept else folds
+    plan["refit"] = plan["refit"] if "refit" in kept else False
+    plan["why_folds"] = "asked for with --set" if kept & {"folds", "refit"} else why
+    return [f"{folds} network{'s' if folds > 1 else ''} instead of {most[0]}"] if plan["folds"] < most[0] else []
+
+
+def check_members(plan: Mapping[str, Any], patients: int) -> None:
+    """Ends the program where there are more folds than patients."""
+    if count(plan) > max(1, patients):
+        raise SystemExit(
+            f"folds {count(plan)} in plan.json: the training cases are of {patients} patients, one a fold at most"
+        )
+
+
+def told_members(plan: Mapping[str, Any]) -> str:
+    """What is trained, in a line."""
+    share = float(plan.get("validation_share") or 0)
+    what = (
+        f"{plan['folds']} networks, one a fold of the patients"
+        if count(plan) > 1
+        else f"one network, {share:.0%} held out"
+    )
+    what += ", then one on every case, which is delivered" if plan.get("refit") else ""
+    return f"{what} ({plan['why_folds']})" if plan.get("why_folds") else what
+
+
+def each(plan: Mapping[str, Any], one: str = "the training") -> str:
+    """The subject of a sentence about the time of one network."""
+    return f"each of {trainings(plan)} trainings" if trainings(plan) > 1 else one
+
+
+class Turns:
+    """How many seconds each network in turn is trained for: an equal part of what is left; earlier starts count. All together have
+    `seconds`; `several` folds are trained at the same time here."""
+
+    def __init__(self, plan: Mapping[str, Any], seconds: float, several: int = 1) -> None:
+        several, folds = min(several, count(plan)), count(plan)
+        self.names, self.seconds, self.start = names(plan), seconds, time.monotonic()
+        self.rounds, share = rounds(plan, several), -(-folds // several) / folds
+        spent = [seconds_spent(LOGOUT / name) for name in self.names]
+        self.spent = [share * value for value in spent[:folds]] + spent[
+            folds:
+        ]  # the same seconds are those of several folds
+
+    def of(self, name: str) -> float:
+        """Of the network of this name, from its first start on."""
+        place = self.names.index(name)
+        left = self.seconds - (time.monotonic() - self.start) - sum(self.spent)
+        return (left + sum(self.spent[place:])) / (len(self.names) - place)
+
+    def beside(self) -> float:
+        """Of each fold, from its first start on, where folds are trained side by side."""
+        return self.seconds / self.rounds
+
+
+def done_of(name: str) -> dict[str, Any]:
+    """done.json of a finished network; empty of one that is not."""
+    file = LOGOUT / name / "done.json"
+    return dict(json.loads(file.read_text())) if file.exists() else {}
+
+
+def refit_steps(plan: Mapping[str, Any]) -> int:
+    """Steps of the network on every case: the mean of those of the folds."""
+    return max(1, round(float(np.mean([done_of(f"fold{fold}")["steps"] for fold in range(count(plan))]))))
+
+
+def note_members(plan: Mapping[str, Any]) -> None:
+    """Logout/members.json, for whoever measures a refit on held-out cases: the weights that answer each fold."""
+    files = [(LOGOUT / name / WEIGHTS).as_posix() for name in names(plan) if name != ALL]
+    (LOGOUT / "members.json").write_text(json.dumps({"weights": files, "refit": bool(plan.get("refit"))}))

@@ -1,0 +1,141 @@
+"""Whole runs whose plans ask for folds or a refit: what m3b measures on held-out cases, and what is delivered."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import target_kit as kit
+
+from m3b import Pipeline, load_model
+from m3b.llm.rules import Rules
+from m3b.messages import ToolCall
+from m3b.run.result import Result
+
+STEPS = "max_steps=40"
+
+
+class Asking(Rules):
+    """The rules, which make their plan with settings besides."""
+
+    def __init__(self, *settings: str) -> None:
+        self.settings = " ".join(f"'{one}'" for one in settings)
+
+    def ask(self, *given: Any, **more: Any) -> Any:
+        reply = super().ask(*given, **more)
+        return replace(reply, calls=tuple(self._with_settings(call) for call in reply.calls))
+
+    def _with_settings(self, call: ToolCall) -> ToolCall:
+        command = str(call.arguments.get("command", ""))
+        if not command.startswith("python plan.py"):
+            return call
+        return replace(call, arguments={**call.arguments, "command": f"{command} --set {self.settings}"})
+
+
+def whole_run(data: Path, request: str, out: Path, *settings: str) -> tuple[Result, dict[str, Any]]:
+    """The result, and config.json of the deliverable."""
+    result = Pipeline(Asking(*settings), data=[data], out=out, train_minutes=1).run(request)
+    assert result.status in ("completed", "below_range"), result.reason
+    assert result.integrity == "clean"
+    place = Path(str(result.model_dir))
+    plan = json.loads((Path(result.run_dir) / "work/plan.json").read_text())
+    assert plan["why_folds"] == "asked for with --set"
+    return result, json.loads((place / "config.json").read_text())
+
+
+def weights(result: Result) -> list[str]:
+    return sorted(file.name for file in Path(str(result.model_dir)).glob("model*.safetensors"))
+
+
+def held_out(result: Result) -> dict[int, int]:
+    """Cases of each fold, by valid_predictions.json; every training case is held out once."""
+    work = Path(result.run_dir) / "work"
+    rows = json.loads((work / "Logout/valid_predictions.json").read_text())
+    assert len(rows) == len(json.loads((work / "Datapath/train.json").read_text()))
+    assert len({json.dumps(row["image"]) for row in rows}) == len(rows)
+    return {fold: sum(row["fold"] == fold for row in rows) for fold in {row["fold"] for row in rows}}
+
+
+def measured(result: Result) -> float:
+    """What the trainer heard of validation cases."""
+    lines = (Path(result.run_dir) / "journal.jsonl").read_text().splitlines()
+    told = [json.loads(line)["data"] for line in lines if '"artifact"' in line or '"kind": "check"' in line]
+    found = [one for one in map(_validation, told) if one is not None]
+    return found[-1]
+
+
+def _validation(data: Any) -> float | None:
+    if isinstance(data, dict):
+        if isinstance(data.get("validation"), dict) and "value" in data["validation"]:
+            return float(data["validation"]["value"])
+        return next((found for found in map(_validation, data.values()) if found is not None), None)
+    return None
+
+
+@pytest.mark.slow
+def test_a_grader_of_three_folds(tmp_path: Path) -> None:
+    data = kit.brightened(tmp_path / "films")
+    asked = "Grade the bone density 0 to 3 on wrist X-rays"
+    result, config = whole_run(data, asked, tmp_path / "run", STEPS, "folds=3")
+    assert weights(result) == [f"model-{k}-of-3.safetensors" for k in (1, 2, 3)]
+    assert not config["refit"]
+    assert set(held_out(result)) == {0, 1, 2}
+    assert -1 <= measured(result) <= 1
+
+
+@pytest.mark.slow
+def test_an_estimator_trained_on_every_case(tmp_path: Path) -> None:
+    """Its interval comes from networks like it that had not seen the cases, and the card says that it has no figure."""
+    data = kit.brightened(tmp_path / "films")
+    asked = "Predict the bone density in g on wrist X-rays"
+    result, config = whole_run(data, asked, tmp_path / "run", STEPS, "folds=3", "refit=true")
+    assert (config["refit"], weights(result)) == (True, ["model.safetensors"])
+    assert config["interval"]["reach"] > 0
+    assert set(held_out(result)) == {0, 1, 2}
+    assert measured(result) > 0
+    card = (Path(str(result.model_dir)) / "README.md").read_text()
+    assert "have no validation figure of their own" in card
+    [answer] = load_model(str(result.model_dir)).predict([next((data / "films").glob("*.png"))])
+    assert answer.error == ""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("refit", [False, True], ids=["delivered together", "trained anew on all"])
+def test_masks_of_two_folds(tmp_path: Path, refit: bool) -> None:
+    data = kit.outlined(tmp_path / "slides")
+    settings = (STEPS, "folds=2", f"refit={str(refit).lower()}")
+    result, config = whole_run(data, "Segment the nuclei on microscopy slides", tmp_path / "run", *settings)
+    assert config["refit"] is refit
+    assert len(weights(result)) == (1 if refit else 2)
+    assert set(held_out(result)) == {0, 1}
+    assert 0 < measured(result) <= 1
+    [answer] = load_model(str(result.model_dir)).predict([data / "images/slide_000.png"], out=tmp_path / "out")
+    assert Path(answer.mask).is_file()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("refit", [False, True], ids=["delivered together", "trained anew on all"])
+def test_boxes_of_two_folds(tmp_path: Path, refit: bool) -> None:
+    data = kit.voc(tmp_path / "smears")
+    settings = (STEPS, "folds=2", f"refit={str(refit).lower()}")
+    asked = "Find round and square cells in blood smears, with boxes"
+    result, config = whole_run(data, asked, tmp_path / "run", *settings)
+    assert config["refit"] is refit
+    assert len(weights(result)) == (1 if refit else 2)
+    assert set(held_out(result)) == {0, 1}
+    [answer] = load_model(str(result.model_dir)).predict([data / "JPEGImages/smear_000.png"])
+    assert answer.boxes is not None
+
+
+@pytest.mark.slow
+def test_lesion_masks_of_one_network_trained_anew(tmp_path: Path) -> None:
+    """With one fold a part is held out to choose by; then all cases are learnt from."""
+    data = kit.lesions(tmp_path / "flair")
+    result, config = whole_run(data, "Detect lesions on brain MRI", tmp_path / "run", "max_steps=16", "refit=true")
+    assert (config["refit"], weights(result)) == (True, ["model.safetensors"])
+    rows = json.loads((Path(result.run_dir) / "work/Logout/valid_predictions.json").read_text())
+    assert {row["fold"] for row in rows} == {0}
+    assert len(config["thresholds"]) == len(config["classes"])

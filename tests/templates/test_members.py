@@ -1,0 +1,175 @@
+"""Several networks instead of one: what plan.py chooses, who is held out of which, how long each is trained, how they answer."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from template_kit import Run, load
+
+members, ensemble, clock, curves = (load(name) for name in ("members", "ensemble", "clock", "curves"))
+assign_folds = load("people").assign_folds
+
+
+@pytest.mark.parametrize(
+    ("cases", "patients", "rarest", "folds", "why"),
+    [
+        (80, 40, 20, 5, "80 cases"),
+        (80, 14, 20, 3, "80 cases"),
+        (80, 8, 20, 1, "8 patients: too few for folds"),
+        (80, 40, 2, 1, "2 cases of the rarest class"),
+        (900, 400, 90, 1, "what one network holds out costs little"),
+    ],
+)
+def test_few_cases_of_enough_patients_are_worth_folds(
+    cases: int, patients: int, rarest: int, folds: int, why: str
+) -> None:
+    found, told = members.most_folds(cases, patients, rarest)
+    assert found == folds
+    assert why in told
+
+
+@pytest.mark.parametrize(("steps", "folds"), [(2_900, 1), (3_000, 3), (4_100, 4), (90_000, 5)])
+def test_each_network_gets_enough_of_the_steps(steps: int, folds: int) -> None:
+    plan: dict[str, Any] = {"folds": 1, "refit": False}
+    members.choose_members(plan, steps, 1_000, (5, "80 cases"), set())
+    assert (plan["folds"], plan["refit"]) == (folds, False)
+    assert str(steps) in plan["why_folds"]
+
+
+def test_what_is_set_stays() -> None:
+    plan: dict[str, Any] = {"folds": 7, "refit": True}
+    members.choose_members(plan, 90_000, 1_000, (1, "900 cases"), {"folds"})
+    assert (plan["folds"], plan["refit"], plan["why_folds"]) == (7, False, "asked for with --set")
+    plan = {"folds": 1, "refit": True}
+    members.choose_members(plan, 90_000, 1_000, (5, "80 cases"), {"refit"})
+    assert (plan["folds"], plan["refit"]) == (5, True)
+    with pytest.raises(SystemExit, match="the training cases are of 4 patients, one a fold at most"):
+        members.check_members(plan, 4)
+
+
+def test_folds_share_patients_and_labels() -> None:
+    random = np.random.default_rng(0)
+    people = [f"p{number}" for number in random.integers(0, 40, 120)]
+    columns = np.eye(3, dtype=np.float32)[random.integers(0, 3, 120)]
+    found = assign_folds(people, columns, 4)
+    homes = {name: {int(fold) for one, fold in zip(people, found, strict=True) if one == name} for name in people}
+    assert all(len(folds) == 1 for folds in homes.values())
+    for column in columns.T:
+        share = np.bincount(found[column > 0], minlength=4) / column.sum()
+        assert share.min() > 0.15
+        assert share.max() < 0.35
+    alone = assign_folds(people, np.zeros((120, 0), np.float32), 4)
+    assert np.bincount(alone).max() <= 33
+
+
+def test_every_training_gets_its_part_of_what_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    plan = {"folds": 3, "refit": True}
+    assert members.names(plan) == ["fold0", "fold1", "fold2", "all"]
+    now = [0.0]
+    monkeypatch.setattr(members.time, "monotonic", lambda: now[0])
+    turns = members.Turns(plan, 400.0)
+    assert turns.of("fold0") == pytest.approx(100)
+    now[0] = 160.0  # the first one took longer than its part
+    assert [turns.of(name) for name in ("fold1", "all")] == [pytest.approx(80), pytest.approx(240)]
+    _finished(Path("Logout/fold0"), 50, steps=70)
+    _finished(Path("Logout/fold1"), 90, steps=90)
+    later = members.Turns(plan, 400.0)  # a start anew after a kill: 140 s are used up, two trainings are left
+    assert later.of("fold2") == pytest.approx(130)
+    _finished(Path("Logout/fold2"), 130, steps=80)
+    assert members.refit_steps(plan) == 80
+
+
+def _finished(folder: Path, seconds: float, steps: int) -> None:
+    folder.mkdir(parents=True)
+    (folder / "done.json").write_text(json.dumps({"seconds": seconds, "steps": steps}))
+
+
+def test_a_training_ends_annealed_after_enough_steps() -> None:
+    timed = clock.Clock(1_000.0, 10_000, enough_steps=50)
+    for step, progress in ((0, 0.0), (25, 0.5), (50, 1.0)):
+        timed.step = step
+        assert timed.progress() == pytest.approx(progress, abs=0.01)
+        assert timed.over() == (step == 50)
+        assert timed.steps_left() <= 50 - step
+    assert clock.rate(1.0) < 0.01
+    short = clock.Clock(1.0, 10_000, spent=10.0, enough_steps=50)
+    assert short.over(), "the minutes end it all the same"
+
+
+def test_the_log_keeps_its_columns_where_nothing_is_scored(tmp_path: Path) -> None:
+    file = tmp_path / "log.csv"
+    curves.append_row(file, {"fold": "0", "train_loss": 0.5, "auroc": 0.9, "seconds": 3.0})
+    curves.append_row(file, {"fold": "all", "train_loss": 0.4, "seconds": 4.0})
+    rows = list(csv.DictReader(file.open()))
+    assert rows[1] == {"fold": "all", "train_loss": "0.4", "auroc": "", "seconds": "4.0"}
+
+
+class Says(torch.nn.Module):
+    """The same logits for every image."""
+
+    def __init__(self, *logits: float) -> None:
+        super().__init__()
+        self.logits = torch.tensor(logits).view(1, -1, 1, 1)
+
+    def forward(self, pixel_values: torch.Tensor) -> dict[str, torch.Tensor]:
+        return {"logits": self.logits.expand(len(pixel_values), -1, *pixel_values.shape[2:])}
+
+
+def test_networks_answer_together_by_their_mean_chances() -> None:
+    image = torch.zeros(2, 1, 4, 4)
+    pair = [Says(2.0, -1.0, 0.5), Says(-3.0, 1.0, 0.1)]
+    stack = torch.stack([one(image)["logits"] for one in pair])
+    classes = ensemble.joined(pair, "classes")(pixel_values=image)["logits"]
+    assert torch.allclose(classes.softmax(1), stack.softmax(2).mean(0), atol=1e-5)
+    chances = ensemble.joined(pair, "chances", 2)(pixel_values=image)["logits"]
+    assert torch.allclose(chances[:, :2].sigmoid(), stack[:, :, :2].sigmoid().mean(0), atol=1e-5)
+    assert torch.allclose(chances[:, 2], stack[:, :, 2].mean(0)), "distances are averaged as they are"
+    assert torch.allclose(ensemble.joined(pair, "values")(pixel_values=image)["logits"], stack.mean(0))
+    assert ensemble.joined(pair[:1], "classes") is pair[0]
+    with pytest.raises(ValueError, match="kind 'votes'"):
+        ensemble.joined(pair, "votes")
+
+
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        ("folds=0", "--set folds=0: a whole number from 1 to 20 is needed"),
+        ("folds=2.5", "a whole number from 1 to 20 is needed"),
+        ("refit=maybe", "--set refit=maybe: true or false is needed"),
+        ("why_folds=fun", "why_folds follows from the data"),
+    ],
+)
+def test_a_wrong_setting_is_refused(setting: str, said: str) -> None:
+    plan = {"task": "diagnosis", "folds": 1, "refit": False, "why_folds": "", "seed": 0}
+    with pytest.raises(SystemExit, match=said):
+        load("settings").override(plan, setting)
+
+
+@pytest.mark.slow
+def test_a_classifier_trained_on_every_case(project: Path, run: Run) -> None:
+    """For as many steps as its folds; each case of the validation was seen by the others alone."""
+    run("example/make_example.py", "--cases", "45")
+    settings = ("device=cpu", "network.width=8", "size=[16,16]", "max_steps=6", "threads=1", "tta.use=false")
+    run("plan.py", "--minutes", "2", "--set", *settings, "folds=2", "refit=true")
+    said = run("train.py").stdout
+    assert "refit: all" in said
+    assert "all: kept the last weights, no case held out" in said
+    rows = json.loads((project / "Logout/valid_predictions.json").read_text())
+    assert {row["fold"] for row in rows} == {0, 1}
+    assert len(rows) == len(json.loads((project / "Datapath/train.json").read_text()))
+    named = json.loads((project / "Logout/members.json").read_text())
+    assert named == {"weights": [f"Logout/fold{fold}/best.safetensors" for fold in (0, 1)], "refit": True}
+    assert json.loads((project / "Logout/all/done.json").read_text())["steps"] == 6
+    run("export.py", "--out", "Deliver")
+    config = json.loads((project / "Deliver/config.json").read_text())
+    assert (config["refit"], config["weights"]) == (True, ["model.safetensors"])
+    own = (project / "Logout/all/best.safetensors").read_bytes()
+    assert (project / "Deliver/model.safetensors").read_bytes() == own
+    assert "has no validation figure of its own" in (project / "Deliver/README.md").read_text()

@@ -1,0 +1,34 @@
+"""How much images are altered where few cases are seen few times."""
+
+from __future__ import annotations
+
+import importlib.util
+from types import ModuleType
+
+import pytest
+from template_kit import TEMPLATES
+
+
+@pytest.fixture
+def thrift() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("diagnosis_thrift", TEMPLATES / "diagnosis/Utils/thrift.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize(("epochs", "zoom"), [(5, 0.05), (60, 0.05), (130, 0.1), (200, 0.15), (900, 0.15)])
+def test_the_fewer_the_epochs_the_less_images_are_altered(thrift: ModuleType, epochs: float, zoom: float) -> None:
+    plan = {"augment": {"flip": ["h"], "zoom": 0.15, "rotate": 15}}
+    said = thrift.gentler(plan, epochs, set())
+    assert plan["augment"]["flip"] == ["h"], "mirroring is no matter of strength"
+    assert plan["augment"]["zoom"] == pytest.approx(zoom, abs=1e-3)
+    assert bool(said) == (epochs < 200)
+
+
+def test_alterations_that_were_set_stay(thrift: ModuleType) -> None:
+    plan = {"augment": {"zoom": 0.15}}
+    assert thrift.gentler(plan, 5, {"augment.zoom"}) == []
+    assert plan["augment"]["zoom"] == 0.15
