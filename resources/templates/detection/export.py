@@ -36,6 +36,7 @@ CODE = (
     "normalise",
     "calling",
     "cache",
+    "derived",
     "ensemble",
     "extent",
     "unet",

@@ -30,6 +30,7 @@ CODE = (
     "arrays",
     "calling",
     "covariates",
+    "derived",
     "preprocess",
     "normalise",
     "residual",

@@ -48,7 +48,7 @@ def main(argv: list[str] | None = None) -> None:
     for part in ("Utils", "Model"):
         (out / part).mkdir(parents=True, exist_ok=True)
     for file in {
-        file for name in ("preprocess", "residual", "calling", "familiar", *STARTS) for file in needed_by(name)
+        file for name in ("preprocess", "residual", "calling", "derived", "familiar", *STARTS) for file in needed_by(name)
     }:
         shutil.copy(file, out / "Utils")
     for file in [*Path("Model").glob("*.py"), Path("Model/tokenizer.json")]:

@@ -28,6 +28,7 @@ CODE = (
         "grids",
         "headers",
         "declared",
+        "derived",
         "images",
         "masks",
         "mask_grid",
