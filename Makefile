@@ -12,7 +12,7 @@ CPU_WHEELS := https://download.pytorch.org/whl/cpu
 # one more than two cores: tests wait for the processes that they start
 JOBS ?= 3
 
-.PHONY: demo test test-slow lint types check bench docs lock audit sbom clean
+.PHONY: demo test test-slow lint types check bench bench-gpu docs lock audit sbom clean
 
 demo: $(DEMO)
 	$(BIN)/m3b demo
@@ -45,6 +45,10 @@ bench: $(STAMP)
 	$(BIN)/python benchmarks/startup.py
 	$(BIN)/python benchmarks/previews.py
 	$(BIN)/python benchmarks/metrics.py
+
+# Trains each template on the GPU of this machine, beside the processor and a bare loop; some half an hour.
+bench-gpu: $(STAMP)
+	$(BIN)/python benchmarks/gpu.py
 
 # Everything that m3b, its extras and its tests bring along, with hashes. Versions stay where constraints.txt and
 # pyproject.toml allow it; `make lock UPGRADE=--upgrade` takes the newest that fit.

@@ -23,7 +23,8 @@ plan = json.loads(Path("plan.json").read_text())
 steps = int(sys.argv[1])
 from Datapath import dataloader
 from Model.network import build_model
-from Utils.training import ByTheClock, ClockTrainer, Parts, _arguments
+from Utils.arguments import arguments
+from Utils.training import ClockTrainer, Parts
 from Utils.clock import Clock
 from transformers import PrinterCallback, ProgressCallback, TrainerCallback
 torch.set_num_threads(int(plan.get("threads") or torch.get_num_threads()))
@@ -44,7 +45,7 @@ def with_trainer():
     plan["ema"] = plan.get("ema") or 0.99
     folder = Path("Logout/bench"); folder.mkdir(parents=True, exist_ok=True)
     parts = Parts(build_model(plan), train, lambda *_: {"x": 0.0}, None, collate)
-    trainer = ClockTrainer(plan, folder, clock, parts, "x", args=_arguments({**plan, "max_epochs": 10**6}, folder, len(train), 0))
+    trainer = ClockTrainer(plan, folder, clock, parts, "x", args=arguments({**plan, "max_epochs": 10**6}, folder, len(train), 0))
     for callback in (PrinterCallback, ProgressCallback): trainer.remove_callback(callback)
     trainer.add_callback(Stop(taken))
     class Follow(TrainerCallback):

@@ -13,6 +13,7 @@ import torch
 from template_kit import Run, load
 
 members, ensemble, clock, curves = (load(name) for name in ("members", "ensemble", "clock", "curves"))
+assign_folds = load("people").assign_folds
 
 
 @pytest.mark.parametrize(
@@ -56,14 +57,14 @@ def test_folds_share_patients_and_labels() -> None:
     random = np.random.default_rng(0)
     people = [f"p{number}" for number in random.integers(0, 40, 120)]
     columns = np.eye(3, dtype=np.float32)[random.integers(0, 3, 120)]
-    found = members.assign_folds(people, columns, 4)
+    found = assign_folds(people, columns, 4)
     homes = {name: {int(fold) for one, fold in zip(people, found, strict=True) if one == name} for name in people}
     assert all(len(folds) == 1 for folds in homes.values())
     for column in columns.T:
         share = np.bincount(found[column > 0], minlength=4) / column.sum()
         assert share.min() > 0.15
         assert share.max() < 0.35
-    alone = members.assign_folds(people, np.zeros((120, 0), np.float32), 4)
+    alone = assign_folds(people, np.zeros((120, 0), np.float32), 4)
     assert np.bincount(alone).max() <= 33
 
 

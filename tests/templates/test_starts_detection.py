@@ -51,7 +51,7 @@ def test_from_weights_to_answers(truth: str, made: Made, entry: str, dims: str, 
         "import json; from Utils.pretrained_trial import VERDICT; said = json.loads(VERDICT.read_text())\n"
         "if said['chosen'] == 'scratch':  # of two steps either may be better; the started one is what is asked about\n"
         "    VERDICT.write_text(json.dumps({**said, 'chosen': 'pretrained'}))\n"
-        "    import shutil; shutil.rmtree('Logout/model'); assert train.main(['--resume']) == 0\n"
+        "    import shutil; shutil.rmtree('Logout/fold0'); assert train.main(['--resume']) == 0\n"
         "import export; export.main([])"
     )
     said = call(project, "-c", code).stdout
@@ -74,6 +74,28 @@ def test_from_weights_to_answers(truth: str, made: Made, entry: str, dims: str, 
     assert 0 <= answer["anomaly_score"] <= 1
     about = (project / "Deliver/README.md").read_text()
     assert "Its licence holds for this model too" in about
+
+
+@pytest.mark.slow
+def test_folds_start_from_what_one_trial_chose(tmp_path: Path) -> None:
+    """The comparison with scratch is made once; then each fold, in a process of its own, and the refit start from its verdict."""
+    folder = _folder(tmp_path, resnet, "torchvision/resnet18")
+    project, _ = _planned(tmp_path / "folds", "boxes", folder)
+    call(project, "plan.py", "--keep", "--set", "folds=2", "refit=true", "processes=2")
+    said = call(project, "train.py").stdout
+    assert said.count("start: from") == 1
+    assert "2 folds, 2 at a time" in said
+    assert "refit: all" in said
+    chosen = json.loads((project / "Logout/start.json").read_text())["chosen"]
+    call(project, "export.py")
+    config = json.loads((project / "Deliver/config.json").read_text())
+    assert (config["refit"], config["weights"]) == (True, ["model.safetensors"])
+    assert config["start"]["chosen"] == chosen
+    assert config["plan"]["network"]["name"] == {"pretrained": "pretrained", "scratch": "centers"}[chosen]
+    image = json.loads((project / "Datapath/test.json").read_text())[0]["image_path"]
+    call(project, "Deliver/predict.py", image, "-o", "out.json")
+    [answer] = json.loads((project / "out.json").read_text())
+    assert "boxes" in answer
 
 
 @pytest.mark.slow

@@ -11,10 +11,10 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+from Utils.about import readme
 from Utils.familiar_cases import learn
-from Utils.members import copy_weights, delivered, together
-from Utils.named import takes
-from Utils.pretrained_trial import settled, start_card, start_lines, without_paths
+from Utils.members import copy_weights, delivered
+from Utils.pretrained_trial import settled, start_card, without_paths
 from Utils.start import held_out
 from Utils.using import code, packages
 
@@ -30,6 +30,7 @@ CODE = (
     "declared",
     "images",
     "lesions",
+    "memory",
     "mask_grid",
     "masks",
     "preprocess",
@@ -63,8 +64,6 @@ BESIDE = {"transformers": "transformers", "open_clip": "open_clip_torch"}
 REQUIREMENTS = ("torch", "numpy", "scipy", "safetensors", "pillow", "pydicom", "nibabel", "SimpleITK", "h5py")
 FEWSHOT_WEIGHTS = Path("Logout/model/best.safetensors")
 CALIBRATION = Path("Logout/calibration.json")
-METRICS = Path("Logout/metrics.json")
-ENGINES = {"fewshot": "few-shot detector", "image": "ordinary network"}
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -123,7 +122,7 @@ def main(argv: list[str] | None = None) -> None:
     }
     (out / "config.json").write_text(json.dumps(config, indent=2) + "\n")
     (out / "requirements.txt").write_text(_requirements(plan, plan.get("backbone", {}).get("format", "")))
-    (out / "README.md").write_text(_readme(plan))
+    (out / "README.md").write_text(readme(plan))
     print(f"wrote {out}{_told(plan['classes'], calibration)}")
 
 
@@ -155,57 +154,6 @@ def _requirements(plan: dict[str, Any], backbone: str) -> str:
             lines.append(f"{name}=={version(name).split('+')[0]}")
         except PackageNotFoundError:
             lines.append(name)
-    return "\n".join(lines) + "\n"
-
-
-def _readme(plan: dict[str, Any]) -> str:
-    if plan.get("engine", "patches") != "patches":
-        return _readme_fewshot(plan)
-    what = "boxes with scores" if plan["target"] == "boxes" else "a mask a class, boxes around its regions with scores"
-    return (
-        f"# Detector: {', '.join(plan['classes'])}\n\n"
-        "    pip install -r requirements.txt\n    python predict.py IMAGE... -o predictions.json [--masks DIR]\n\n"
-        f"Takes {takes(plan)} and gives {what}, "
-        "and an anomaly score (0 to 1) of the image as a whole. Masks lie on the grid of their image. Boxes are lower "
-        "corner, then upper, in pixels: x along columns, y along rows; in volumes voxels along the file's own axes; a "
-        "box over pixels 2 to 4 is 2 to 5. Scores are calibrated on validation cases: of boxes with a score of 0.7 about "
-        "70 % were right there. Not a medical device.\n" + together(plan) + start_lines(plan)
-    )
-
-
-def _readme_fewshot(plan: dict[str, Any]) -> str:
-    shown = "an anomaly map (0 to 1000 a pixel, 500 is usual) and " if plan["engine"] == "fewshot" else ""
-    return (
-        f"# Anomaly detector: {', '.join(plan['classes'])}\n\n"
-        "    pip install -r requirements.txt\n    python predict.py IMAGE... -o predictions.json [--masks DIR]\n\n"
-        f"Takes pictures and gives {shown}an anomaly score (0 to 1) of each as a whole. Scores and maps of an image do not "
-        "depend on the others that are asked about. Not a medical device.\n\n" + _examples(plan)
-    )
-
-
-def _examples(plan: dict[str, Any]) -> str:
-    """How many examples it was taught with, and what each engine that was tried reached in every draw of them."""
-    measured = json.loads(METRICS.read_text()).get("over_draws", {}) if METRICS.exists() else {}
-    shots = plan["fewshot"]["shots"]
-    if shots == 0:
-        found = measured.get("fewshot", {}).get("mean")
-        told = f"AUROC of images on the labelled cases at hand: {found:.3f}." if found is not None else ""
-        return f"Taught with no example of this data: its adapters were trained on other sets. {told}\n"
-    lines = [f"Taught with {'all training cases' if shots is None else f'{shots} examples of each state'}."]
-    for engine, one in measured.items():
-        kept = ", delivered" if engine == plan["engine"] else ""
-        draws = ", ".join("not measured" if value is None else f"{value:.3f}" for value in one["draws"])
-        mean = (
-            f", mean {one['mean']:.3f}, standard deviation {one['deviation']:.3f}"
-            if len(one["draws"]) > 1 and "mean" in one
-            else ""
-        )
-        lines.append(f"- {ENGINES[engine]}{kept}: {draws}{mean}")
-    if measured:
-        lines.insert(
-            1,
-            "AUROC of images, a figure a draw, on labelled cases outside the draw, or on its held-out part where none are left:\n",
-        )
     return "\n".join(lines) + "\n"
 
 

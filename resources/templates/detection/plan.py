@@ -21,18 +21,22 @@ from Datapath.index import read_index
 from Fewshot.planning import add_engine, choose_engine, follow, states_plan
 from Fewshot.planning import told as engine_told
 from Fewshot.versus import OWN
-from Utils.extent import disbelieved
+from Utils.fitting import fit_gpu, for_machine, share_gpus
 from Utils.grid import grid, refit
-from Utils.members import check_members, choose_members, count, each, most_folds, told_members, trainings
-from Utils.named import channels_of, intensity_of, told_names
-from Utils.pace import Way, choose_precision, fit, quickest, steps_of, told
+from Utils.looks import step_seconds as seconds_of_step
+from Utils.machine import DEVICE, GPUS, asked_machine, machine_of
+from Utils.members import check_members, choose_members, count, each, most_folds, rounds, trainings
+from Utils.named import channels_of, intensity_of
+from Utils.pace import Way, choose_precision, fit, steps_of, told
 from Utils.people import worth
 from Utils.price import costs
-from Utils.scales import by_itself, joined, mixed, told_uneven
+from Utils.roomy import LOOKS, ways_of
+from Utils.scales import by_itself, joined
 from Utils.settings import KEEP, TIME_ONLY, given, override, priced, save_plan
 from Utils.sides import harmless, turns
+from Utils.summing import counted, summary
 from Utils.thrift import RATE, Coarser, fewer, narrower
-from Utils.using import shown, start_from, trained_share, without_start
+from Utils.using import start_from, trained_share, without_start
 
 ENOUGH = 3000
 """Steps that each network of a fold needs before several are worth more than one that is trained for longer."""
@@ -49,11 +53,16 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--set", nargs="*", default=[], metavar="KEY=VALUE", help="overrides; a dot enters an object")
     parser.add_argument("--time-only", action="store_true", help=TIME_ONLY)
     parser.add_argument("--keep", action="store_true", help=KEEP)
+    parser.add_argument("--device", default="auto", help=DEVICE)
+    parser.add_argument("--gpus", type=int, default=0, help=GPUS)
     options = parser.parse_args(argv)
     label_dict = json.loads(Path("Datapath/label_dict.json").read_text())
     facts = fingerprint(read_index(), label_dict)
     asked, options.set = _backbone(options.set)
-    gpu = has_gpu() and "device=cpu" not in options.set
+    on_cpu = options.device == "cpu" or "device=cpu" in options.set
+    machine = asked_machine("cpu" if on_cpu else options.device, options.gpus, has_gpu())
+    options.set += ["device=cpu"] if options.device == "cpu" else []
+    gpu = machine.gpus > 0
     if options.time_only or options.keep:
         plan = priced(options.set)
         check_members(plan, facts["patients"])
@@ -86,12 +95,12 @@ def main(argv: list[str] | None = None) -> None:
         print(pace(facts, plan))
         return
     plan = make_plan(facts, options.minutes, gpu)
+    for_machine(plan, machine)
     apply(facts, plan, without_start(options.set), gpu)
     facts["start"] = start_from(plan, options.set, override, width=32 if gpu else 16, cell=_cell(facts, plan))
     said = fit_minutes(facts, plan, options.set, gpu)
-    most = most_folds(int(facts["cases"]), int(facts["patients"]))
-    steps = steps_of(plan, step_seconds(plan)) * trained_share(plan) if most[0] > 1 else 0
-    choose_members(plan, steps, ENOUGH, most, given(options.set))
+    if not plan["why_folds"]:
+        choose_folds(facts, plan, options.set)
     check_members(plan, facts["patients"])
     save_plan(plan)
     print(summary(facts, plan))
@@ -122,14 +131,6 @@ def change(facts: dict[str, Any], plan: dict[str, Any], settings: list[str], gpu
 def _thing(facts: dict[str, Any]) -> str:
     """What prompts are about, as far as the data tells; an agent that knows the organ sets prompts.object."""
     return {"ct": "CT image", "mr": "MR image"}.get(str(facts["modality"] or ""), "medical image")
-
-
-def counted(facts: dict[str, Any]) -> str:
-    """The cases in a line."""
-    return (
-        f"{facts['cases']} cases of {facts['people']}, {facts['ill_share']:.0%} with a finding; {facts['dims']}D, "
-        f"{facts['channels']} channel(s), sizes {facts['shapes'].min(0).tolist()} to {facts['shapes'].max(0).tolist()}"
-    )
 
 
 def apply(facts: dict[str, Any], plan: dict[str, Any], settings: list[str], gpu: bool) -> None:
@@ -235,21 +236,22 @@ def _augment(facts: dict[str, Any]) -> dict[str, Any]:
 
 
 def fit_minutes(facts: dict[str, Any], plan: dict[str, Any], settings: list[str], gpu: bool) -> list[str]:
-    """The quicker precision; on a processor a plan that is cheap enough for its minutes. What was set is kept."""
+    """The quicker precision, and a plan that its minutes hold; on a GPU one that its memory holds too. What was set is kept."""
     kept = given(settings)
-    if "precision" not in kept:
+    if "precision" not in kept and not machine_of(plan).dry:
         choose_precision(plan, step_seconds)
-    if gpu:
-        return []
-    if plan["network"].get("pretrained"):  # its form is that of its weights
-        return told(
-            fit(plan, [] if "batch" in kept else [fewer], lambda p: steps_of(p, step_seconds(p), trainings(p)), LEAST)
-        )
-    grid_way = Coarser(facts)
+    own = not plan["network"].get("pretrained")  # else its form is that of its weights
+    grid_way = Coarser(facts, gpu)
     ways: list[Way] = [] if "batch" in kept else [fewer]
-    ways += [] if any(key.startswith("network.") for key in kept) else [narrower]
-    ways += [] if kept & set(GRID) else [grid_way]
-    said = fit(plan, ways, lambda p: steps_of(p, step_seconds(p), trainings(p)), LEAST)
+    ways += [narrower] if own and not any(key.startswith("network.") for key in kept) else []
+    ways += [grid_way] if own and not kept & set(GRID) else []
+    if gpu:  # whether its GPUs share folds or a batch comes before what their memory holds
+        choose_folds(facts, plan, settings)
+        share_gpus(plan, 16 * machine_of(plan).gpus, kept)
+        return fit_gpu(plan, LOOKS, ways_of(facts, kept, ways), _steps, LEAST, kept)
+    said = fit(plan, ways, _steps, LEAST)
+    if not own:
+        return told(said)
     if said and grid_way in ways and (wider := grid_way.widen(plan)):
         said.append(wider)
     if said and plan["target"] == "masks" and "lr" not in kept:
@@ -260,26 +262,20 @@ def fit_minutes(facts: dict[str, Any], plan: dict[str, Any], settings: list[str]
     return told(said)
 
 
+def choose_folds(facts: dict[str, Any], plan: dict[str, Any], settings: list[str]) -> None:
+    """Puts `folds`, `refit` and why into the plan."""
+    most = most_folds(int(facts["cases"]), int(facts["patients"]))
+    steps = steps_of(plan, step_seconds(plan)) * trained_share(plan) if most[0] > 1 else 0
+    choose_members(plan, steps, ENOUGH, most, given(settings), max(1, machine_of(plan).gpus))
+
+
+def _steps(plan: dict[str, Any]) -> int:
+    return steps_of(plan, step_seconds(plan), rounds(plan))
+
+
 def step_seconds(plan: dict[str, Any]) -> float:
-    """Seconds of the quickest of a few training steps on noise."""
-    import torch
-    from Model.network import build_model
-
-    device = "cuda" if torch.cuda.is_available() and plan["device"] != "cpu" else "cpu"
-    model = build_model(plan).to(device).train()
-    dims, batch = int(plan["dims"]), int(plan["batch"])
-    images = torch.randn(batch, int(plan["channels"]), *plan["patch"], device=device)
-    truth: dict[str, Any] = {"labels": torch.zeros(batch, len(plan["classes"]), *plan["patch"], device=device)}
-    if plan["target"] == "boxes":
-        truth = {"boxes": torch.tensor([[[4.0] * dims + [12.0] * dims + [0.0, 1.0]]] * batch, device=device)}
-
-    def step() -> None:
-        with torch.autocast(device, torch.bfloat16, enabled=plan["precision"] == "bf16"):
-            loss = model(images, **truth)["loss"]
-        loss.backward()
-        loss.item()
-
-    return quickest(step)
+    """Seconds of the quickest of a few training steps on noise, estimated for a machine that is not here."""
+    return seconds_of_step(plan, LOOKS)
 
 
 def pace(facts: dict[str, Any], plan: dict[str, Any]) -> str:
@@ -294,7 +290,7 @@ def pace(facts: dict[str, Any], plan: dict[str, Any]) -> str:
         return "a step does not fit into memory: train.py will go on with a smaller batch or patch"
     share = 1 / count(plan) if count(plan) > 1 else float(plan["validation_share"])
     length = max(int(plan["patches"]), round(int(facts["cases"]) * (1 - share)))
-    seconds = 60 * float(plan["minutes"]) * trained_share(plan) / trainings(plan)
+    seconds = 60 * float(plan["minutes"]) * trained_share(plan) / rounds(plan)
     epoch = max(1, -(-length // int(plan["batch"])))
     steps = found.steps(seconds, epoch)
     few = " (few: more minutes, a smaller patch or a coarser grid would help)" if steps < LEAST / 2 else ""
@@ -303,41 +299,6 @@ def pace(facts: dict[str, Any], plan: dict[str, Any]) -> str:
         f"{whose}{found.told(seconds, epoch)}; {steps / epoch:.1f} epochs of {epoch} steps, {plan['batch']} patches each, in "
         f"{plan['precision']}{few}"
     )
-
-
-def summary(facts: dict[str, Any], plan: dict[str, Any]) -> str:
-    """What was found and decided, in a few lines."""
-    shapes, sides = facts["shapes"], facts["sides"]
-    what = "boxes" if plan["target"] == "boxes" else "regions in the masks looked at"
-    lines = [
-        f"{facts['cases']} cases of {facts['people']}, {facts['ill_share']:.0%} with a finding; {what}: "
-        f"{facts['counts']}",
-        f"{facts['dims']}D, {facts['channels']} channel(s), modality {facts['modality'] or 'not stated'}, sizes "
-        f"{shapes.min(0).tolist()} to {shapes.max(0).tolist()}, values {facts['low']:.0f} to {facts['high']:.0f}, "
-        f"spacing {[round(step, 3) for step in facts['spacing']] if facts['spacing'] else 'unknown'}",
-        (f"sides of {what}: median {_sides(sides, 50)} pixels, the smallest tenth {_sides(sides, 10)} or less")
-        if len(sides)
-        else "nothing marked in the sample",
-        f"working grid: spacing {plan['spacing']}, longest side {plan['longest']}; patches {plan['patch']}, batch "
-        f"{plan['batch']}, {plan['foreground']:.0%} of them on what is marked; intensity {plan['intensity']}",
-        f"network {shown(plan['network'])}",
-        f"lr {plan['lr']}, augmentation {plan['augment']}; {facts.get('start', 'weights start at random')}",
-        told_members(plan),
-        worth(facts["patients"], 1.0 if count(plan) > 1 else float(plan["validation_share"])),
-    ]
-    lines += [*told_names(plan), *mixed(facts), *told_uneven(facts), *facts["averaged"], *disbelieved(facts)]
-    if facts["unreadable"]:
-        lines.append(f"{len(facts['unreadable'])} sampled cases cannot be used: {facts['unreadable'][0]}")
-    if facts["odd"]:
-        lines.append(f"{len(facts['odd'])} boxes in the sample reach over the border: {facts['odd'][0]}")
-    empty = [name for name, count in facts["counts"].items() if not count]
-    if empty:
-        lines.append(f"nothing marked in the sample for: {', '.join(empty)}")
-    return "\n".join([*lines, "wrote plan.json (every run of plan.py starts afresh; --set changes single values)"])
-
-
-def _sides(sides: np.ndarray, share: float) -> str:
-    return " x ".join(f"{v:.0f}" for v in np.percentile(sides, share, axis=0))
 
 
 if __name__ == "__main__":

@@ -31,12 +31,14 @@ from Utils.augment_boxes import AugmentBoxes
 from Utils.augment_masks import AugmentMasks
 from Utils.curves import draw_curves
 from Utils.final import Case, ask, settle
-from Utils.members import ALL, Turns, count, done_of, names, note_members, refit_steps
+from Utils.launch import add_only, beside, count_of, launched, only
+from Utils.members import ALL, Turns, count, done_of, names, note_members, refit_steps, rounds
 from Utils.people import people
-from Utils.pretrained_trial import settle_start, trial_seconds
+from Utils.pretrained_trial import settle_start, settled, trial_seconds
 from Utils.price import END_SHARE, SCORED_SHARE
 from Utils.scoring import Scorer
-from Utils.start import begin, cores, guarded
+from Utils.start import alone, begin, cores, guarded, trains_on_cpu
+from Utils.together import first, first_alone
 from Utils.training import FEW, Parts, device_of, load_best, train_by_clock
 
 LOGOUT = Path("Logout")
@@ -48,9 +50,14 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--resume", action="store_true", help="go on where an interrupted training stopped")
     parser.add_argument("--minutes", type=float, help="instead of the plan's")
+    add_only(parser)
     options = parser.parse_args(argv)
     plan = json.loads(Path("plan.json").read_text())
-    begin(options.resume)
+    if options.only:
+        return only(plan, options.only, lambda fold, seconds: train_beside(settled(plan), fold, seconds))
+    if (code := launched(plan, sys.argv[1:] if argv is None else argv)) is not None:
+        return code
+    begin(options.resume, on_cpu=trains_on_cpu(plan))
     torch.set_num_threads(max(1, int(plan.get("threads") or cores())))
     return guarded(lambda: run(plan, options.minutes or float(plan["minutes"])))
 
@@ -60,14 +67,23 @@ def run(plan: dict[str, Any], minutes: float) -> None:
     if plan.get("engine", "patches") != "patches":
         from Fewshot.run import run_fewshot
 
+        alone(str(plan["engine"]))
         run_fewshot(plan, minutes)
         return
 
     def trial(side: dict[str, Any], name: str, seconds: float) -> dict[str, Any]:
-        return train_one(side, name, *build_datasets(side), seconds, SCORED_SHARE * minutes * 60)
+        return train_one(side, name, *parts_of(side), seconds, SCORED_SHARE * minutes * 60)
 
     plan = settle_start(plan, minutes * 60, WATCH[plan["target"]], trial)
-    finish(plan, train_folds(plan, minutes - trial_seconds() / 60))
+    cases = train_folds(plan, minutes - trial_seconds() / 60)
+    if first():
+        finish(plan, cases)
+
+
+def parts_of(plan: dict[str, Any], fold: int = 0) -> tuple[Patches, Patches]:
+    """Training and validation part; of several processes the first one fills the cache."""
+    with first_alone():
+        return build_datasets(plan, fold)
 
 
 def train_folds(plan: dict[str, Any], minutes: float) -> list[Case]:
@@ -76,16 +92,17 @@ def train_folds(plan: dict[str, Any], minutes: float) -> list[Case]:
     cases: list[Case] = []
     look = SCORED_SHARE * minutes * 60
     for fold in range(count(plan)):
-        train, valid = build_datasets(plan, fold)
+        train, valid = parts_of(plan, fold)
         whose = people(record.get("patient") or record["image_path"] for record in valid.records)
         print(f"{len(train.records)} training cases; {len(valid)} validation cases of {whose}", flush=True)
         if turns is None:
             each = seconds_a_case(plan, valid)
             end = min(END_SHARE * minutes * 60, 1.5 * each * len(valid) * count(plan) + 2.0)
             most = max(2, int(end / max(1.5 * each, 1e-3)) // count(plan))
-            turns = Turns(plan, max(1.0, minutes * 60 - end))
+            turns = Turns(plan, max(1.0, minutes * 60 - end), count_of(plan))
+            beside(plan, turns)
         train_one(plan, f"fold{fold}", train, valid, turns.of(f"fold{fold}"), look)
-        cases += asked(plan, fold, valid, most)
+        cases += asked(plan, fold, valid, most) if first() else []
     if plan.get("refit") and turns:
         whole, steps = every_case(plan), refit_steps(plan)
         print(f"refit: all {len(whole.records)} training cases, {steps} steps as the folds had", flush=True)
@@ -100,6 +117,11 @@ def train_one(
     it there is none."""
     make = make_parts(train, valid, look)
     return train_by_clock(plan, name, make, seconds=seconds, watch=WATCH[plan["target"]], shrink=shrink, steps=steps)
+
+
+def train_beside(plan: dict[str, Any], fold: int, seconds: float) -> None:
+    """One fold, while others are trained beside it."""
+    train_one(plan, f"fold{fold}", *build_datasets(plan, fold), seconds, SCORED_SHARE * seconds * rounds(plan))
 
 
 def asked(plan: dict[str, Any], fold: int, valid: Patches, most: int) -> list[Case]:

@@ -18,20 +18,21 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 import numpy as np
 from Model.pretrained_files import find_pretrained, fitting_size, weights_of
-from Utils.covariates import examples
 from Utils.covariates import told as told_covariates
 from Utils.facts import fingerprint
+from Utils.fitting import fit_gpu, for_machine, share_gpus
 from Utils.intensity import choose_changes, choose_intensity
-from Utils.kinds import kind_of
-from Utils.members import SMALL, check_members, choose_members, each, most_folds, told_members, trainings
+from Utils.looks import step_seconds as seconds_of_step
+from Utils.machine import DEVICE, GPUS, asked_machine, machine_of
+from Utils.members import SMALL, check_members, choose_members, each, most_folds, rounds, told_members
 from Utils.named import channels_of, intensity_of, told_names
-from Utils.pace import choose_precision, fit, quickest, steps_of, told
+from Utils.pace import choose_precision, fit, steps_of, told
 from Utils.people import people_of
 from Utils.pretrained_choice import use_folder, use_wanted
 from Utils.price import costs
+from Utils.roomy import LOOKS, ways_of
 from Utils.scales import mixed
 from Utils.settings import KEEP, TIME_ONLY, given, override, priced, save_plan
-from Utils.studies import example, shape_of
 from Utils.thrift import gentler
 from Utils.using import NONE, trained_share, wanted_start, without_start
 
@@ -56,6 +57,8 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--set", nargs="*", action="extend", default=[], metavar="KEY=VALUE", help="overrides")
     parser.add_argument("--time-only", action="store_true", help=TIME_ONLY)
     parser.add_argument("--keep", action="store_true", help=KEEP)
+    parser.add_argument("--device", default="auto", help=DEVICE)
+    parser.add_argument("--gpus", type=int, default=0, help=GPUS)
     options = parser.parse_args(argv)
     records = json.loads(Path("Datapath/train.json").read_text())
     label_dict = json.loads(Path("Datapath/label_dict.json").read_text())
@@ -67,7 +70,11 @@ def main(argv: list[str] | None = None) -> None:
         print(pace(plan, len(records)))
         return
     facts = fingerprint(records, label_dict)
-    plan = make_plan(facts, options.minutes, has_gpu())
+    on_cpu = options.device == "cpu" or "device=cpu" in options.set
+    machine = asked_machine("cpu" if on_cpu else options.device, options.gpus, has_gpu())
+    plan = make_plan(facts, options.minutes, machine.gpus > 0)
+    plan["device"] = "cpu" if options.device == "cpu" else "auto"
+    for_machine(plan, machine)
     facts["pretrained"] = add_pretrained(plan, facts, options.set)
     for setting in without_start(options.set):
         override(plan, setting)
@@ -176,8 +183,9 @@ def add_pretrained(plan: dict[str, Any], facts: dict[str, Any], settings: list[s
     if len(plan["channel_names"] or ()) > COLOURS:
         return "weights start at random (pretrained networks take the three channels of colour)"
     found, looked = find_pretrained()
-    limit = (600 if has_gpu() else 150) * 1e6
-    for place in found[::-1] if has_gpu() else found:
+    gpu = machine_of(plan).gpus > 0
+    limit = (600 if gpu else 150) * 1e6
+    for place in found[::-1] if gpu else found:
         trial = json.loads(json.dumps(plan))
         use_folder(trial, place)
         if weights_of(place).stat().st_size <= limit and _fit_in_time(trial, facts["cases"]):
@@ -202,29 +210,33 @@ def _fit_in_time(plan: dict[str, Any], cases: int, least: float = 3.0) -> bool:
 
 
 def fit_minutes(facts: dict[str, Any], plan: dict[str, Any], settings: list[str]) -> list[str]:
-    """The quicker precision; how many networks; on a processor a plan that is cheap enough for its minutes. What was set is
-    kept."""
+    """The quicker precision; how many networks; a plan that its minutes hold, on a GPU one that its memory holds too. What was
+    set is kept."""
     kept, most = given(settings), folds_for(facts, float(plan["minutes"]))
-    if "precision" not in kept:
+    gpus, own = machine_of(plan).gpus, plan["network"]["name"] == "small_cnn"
+    if "precision" not in kept and not machine_of(plan).dry:
         choose_precision(plan, step_seconds)
-    cheaper = plan["network"]["name"] == "small_cnn" and not (has_gpu() and plan["device"] != "cpu")
 
     def steps(plan: dict[str, Any]) -> int:
         return steps_of(plan, step_seconds(plan))
 
     said = []
-    if cheaper and "network.stem" not in kept:
-        said += fit(plan, [_coarser_stem], steps, LEAST * max(trainings(plan), most[0] if "folds" not in kept else 1))
+    if own and not gpus and "network.stem" not in kept:
+        said += fit(plan, [_coarser_stem], steps, LEAST * max(rounds(plan), most[0] if "folds" not in kept else 1))
     if not plan["folds"] or kept & {"folds", "refit"}:
-        fewer = choose_members(plan, steps(plan), LEAST, most, kept)
+        fewer = choose_members(plan, steps(plan), LEAST, most, kept, max(1, gpus))
         said += fewer if "folds" not in kept else []
-    if cheaper and "size" not in kept:
-        said += fit(plan, [_smaller_input], steps, LEAST * trainings(plan))
+    if gpus:
+        share_gpus(plan, max(int(plan["batch"]), facts["cases"] // 8), kept)
+        ways = ways_of(plan, facts, kept, _smaller_input)
+        return [*told(said), *fit_gpu(plan, LOOKS, ways, lambda p: steps(p) // rounds(p), LEAST, kept)]
+    if own and "size" not in kept:
+        said += fit(plan, [_smaller_input], steps, LEAST * rounds(plan))
     if said and "precision" not in kept:
         choose_precision(plan, step_seconds)
-    own = plan["network"]["name"] == "small_cnn" and facts["cases"] < SMALL
-    epochs = steps_of(plan, step_seconds(plan), trainings(plan)) / epoch_steps(plan, facts["cases"])
-    return [*told(said), *(gentler(plan, min(epochs, float(plan["max_epochs"])), kept) if own else [])]
+    epochs = steps_of(plan, step_seconds(plan), rounds(plan)) / epoch_steps(plan, facts["cases"])
+    small = own and facts["cases"] < SMALL
+    return [*told(said), *(gentler(plan, min(epochs, float(plan["max_epochs"])), kept) if small else [])]
 
 
 def _coarser_stem(plan: dict[str, Any]) -> str:
@@ -245,25 +257,8 @@ def _smaller_input(plan: dict[str, Any]) -> str:
 
 
 def step_seconds(plan: dict[str, Any]) -> float:
-    """Seconds of the quickest of a few training steps on noise."""
-    import torch
-    from Model.network import build_model
-
-    device = "cuda" if torch.cuda.is_available() and plan["device"] != "cpu" else "cpu"
-    model = build_model(plan).to(device).train()
-    images = torch.randn(int(plan["batch"]), *shape_of(plan), device=device)
-    labels = torch.zeros(int(plan["batch"]), kind_of(plan).width or len(plan["classes"]), device=device)
-    labels[:, 0] = 1.0
-    beside = {**examples(plan, len(images)), **example(plan, len(images))}
-    given = {name: tensor.to(device) for name, tensor in beside.items()}
-
-    def step() -> None:
-        with torch.autocast(device, torch.bfloat16, enabled=plan.get("precision") == "bf16"):
-            loss = model(images, labels, **given)["loss"]
-        loss.backward()
-        loss.item()  # an accelerator is waited for
-
-    return quickest(step)
+    """Seconds of the quickest of a few training steps on noise, estimated for a machine that is not here."""
+    return seconds_of_step(plan, LOOKS)
 
 
 def epoch_steps(plan: dict[str, Any], cases: int) -> int:
@@ -281,7 +276,7 @@ def epoch_seconds(plan: dict[str, Any], cases: int) -> float:
 def pace(plan: dict[str, Any], cases: int) -> str:
     """How far the minutes will go."""
     epoch = epoch_steps(plan, cases)
-    found, seconds = costs(plan, cases), 60 * float(plan["minutes"]) * trained_share(plan) / trainings(plan)
+    found, seconds = costs(plan, cases), 60 * float(plan["minutes"]) * trained_share(plan) / rounds(plan)
     steps = found.steps(seconds, epoch)
     model_is = each(plan, "the model")
     few = " (few: more minutes, a smaller input or fewer folds would help)" if steps < LEAST / 2 else ""

@@ -28,13 +28,16 @@ from Utils.augment import Augment
 from Utils.covariates import blank
 from Utils.curves import draw_curves
 from Utils.kinds import kind_of
+from Utils.launch import add_only, beside, count_of, launched, only
+from Utils.looks import micro
 from Utils.members import ALL, Turns, count, done_of, note_members, refit_steps
 from Utils.people import people_of
-from Utils.pretrained_trial import settle_start, trial_seconds
+from Utils.pretrained_trial import settle_start, settled, trial_seconds
 from Utils.price import final_seconds
 from Utils.scoring import make_scorer, run_model
-from Utils.start import begin, cores, guarded
+from Utils.start import begin, cores, guarded, trains_on_cpu
 from Utils.studies import each
+from Utils.together import first, first_alone
 from Utils.training import FEW, Parts, device_of, load_best, train_by_clock
 from Utils.tta import make_views
 
@@ -48,10 +51,16 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--resume", action="store_true", help="go on where an interrupted training stopped")
     parser.add_argument("--minutes", type=float, help="instead of the plan's")
+    add_only(parser)
     options = parser.parse_args(argv)
     plan = json.loads(Path("plan.json").read_text())
+    if options.only:
+        plan = settled(plan)
+        return only(plan, options.only, lambda k, left: train_fold(plan, f"fold{k}", *build_datasets(plan, k), left))
+    if (code := launched(plan, sys.argv[1:] if argv is None else argv)) is not None:
+        return code
     minutes = options.minutes or float(plan["minutes"])
-    begin(options.resume)
+    begin(options.resume, on_cpu=trains_on_cpu(plan))
     return guarded(lambda: train(plan, minutes))
 
 
@@ -60,10 +69,18 @@ def train(plan: dict[str, Any], minutes: float) -> None:
     torch.set_num_threads(max(1, int(plan.get("threads") or cores())))
 
     def trial(side: dict[str, Any], name: str, seconds: float) -> dict[str, Any]:
-        return train_fold(side, name, *build_datasets(side, 0), seconds)
+        return train_fold(side, name, *parts_of(side, 0), seconds)
 
     plan = settle_start(plan, minutes * 60, kind_of(plan).watch, trial)
-    finish(plan, train_folds(plan, minutes - trial_seconds() / 60))
+    results = train_folds(plan, minutes - trial_seconds() / 60)
+    if first():
+        finish(plan, results)
+
+
+def parts_of(plan: dict[str, Any], fold: int) -> tuple[Cases, Cases]:
+    """Training and validation part; of several processes the first one fills the cache."""
+    with first_alone():
+        return build_datasets(plan, fold)
 
 
 def train_folds(plan: dict[str, Any], minutes: float) -> list[dict[str, Any]]:
@@ -73,14 +90,19 @@ def train_folds(plan: dict[str, Any], minutes: float) -> list[dict[str, Any]]:
     turns: Turns | None = None
     results: list[dict[str, Any]] = []
     for fold in range(count(plan)):
-        train, valid = build_datasets(plan, fold)
-        turns = turns or Turns(plan, minutes * 60 - reserve)  # decoding every image for the first time is no training
+        train, valid = parts_of(plan, fold)
+        if turns is None:
+            turns = Turns(
+                plan, minutes * 60 - reserve, count_of(plan)
+            )  # decoding every image for the first time is no training
+            beside(plan, turns)
         if not done_of(f"fold{fold}"):
             seconds = turns.of(f"fold{fold}")
             told = f"{plan['max_steps']} steps" if plan.get("max_steps") else f"{seconds:.0f} s"
             print(f"fold {fold}: {len(train)} training cases, {len(valid)} validation cases, {told}", flush=True)
             train_fold(plan, f"fold{fold}", train, valid, seconds)
-        results.append(_validate(plan, fold, valid, reserve / count(plan)))
+        if first():
+            results.append(_validate(plan, fold, valid, reserve / count(plan)))
     if plan.get("refit") and turns and not done_of(ALL):
         train, steps = every_case(plan), refit_steps(plan)
         print(f"refit: all {len(train)} training cases, {steps} steps as the folds had", flush=True)
@@ -118,7 +140,7 @@ def _validate(plan: dict[str, Any], fold: int, valid: Cases, limit: float) -> di
     """What the fold's best weights say on its validation part, seen once and, as far as `limit` seconds go, in views."""
     device = device_of(plan)
     model = load_best(build_model(plan), f"fold{fold}", device)
-    batch, views, use = 2 * int(plan["batch"]), _views(plan), plan.get("tta", {}).get("use", False)
+    batch, views, use = 2 * micro(plan), _views(plan), plan.get("tta", {}).get("use", False)
     start = time.monotonic()
     logits, labels, _ = run_model(model, valid, device, batch)
     once = time.monotonic() - start

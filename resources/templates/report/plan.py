@@ -23,14 +23,18 @@ import numpy as np
 from Datapath.dataloader import read_index, report_of, views_of, whole_text
 from Model.words import SECTIONS
 from Utils.channels import names_of
+from Utils.fitting import fit_gpu, for_machine, share_gpus
 from Utils.formats import ImageError
 from Utils.images import read_image
 from Utils.language import learn_language
+from Utils.looks import step_seconds as seconds_of_step
+from Utils.machine import DEVICE, GPUS, asked_machine, machine_of
 from Utils.named import by_channel, channels_of, intensity_of, measured, told_names
-from Utils.pace import choose_precision, fit, quickest, steps_of, told
+from Utils.pace import choose_precision, fit, steps_of, told
 from Utils.people import people
 from Utils.price import costs, hopeless, share_out, stage_steps
 from Utils.price import told as told_stages
+from Utils.roomy import LOOKS, ways_of
 from Utils.scales import averaged, by_itself, colour, count_scales, mixed, scale_of
 from Utils.settings import KEEP, TIME_ONLY, given, override, priced, save_plan
 from Utils.thrift import hurry
@@ -50,6 +54,8 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--set", nargs="*", default=[], metavar="KEY=VALUE", help="overrides; a dot enters an object")
     parser.add_argument("--time-only", action="store_true", help=TIME_ONLY)
     parser.add_argument("--keep", action="store_true", help=KEEP)
+    parser.add_argument("--device", default="auto", help=DEVICE)
+    parser.add_argument("--gpus", type=int, default=0, help=GPUS)
     options = parser.parse_args(argv)
     records = read_index()
     if options.time_only or options.keep:
@@ -61,11 +67,16 @@ def main(argv: list[str] | None = None) -> None:
     label_file = Path("Datapath/label_dict.json")
     label_dict = json.loads(label_file.read_text()) if label_file.exists() else {}
     facts = fingerprint(records, label_dict)
-    plan = make_plan(facts, options.minutes, has_gpu())
+    on_cpu = options.device == "cpu" or "device=cpu" in options.set
+    machine = asked_machine("cpu" if on_cpu else options.device, options.gpus, has_gpu())
+    plan = make_plan(facts, options.minutes, machine.gpus > 0)
+    plan["device"] = "cpu" if options.device == "cpu" else "auto"
+    for_machine(plan, machine)
+    share_gpus(plan, max(int(plan["batch"]), facts["cases"] // 8))
     for setting in without_start(options.set):
         override(plan, setting)
     facts |= learn_language(records, plan, options.set)
-    said = fit_minutes(plan, options.set)
+    said = fit_minutes(facts, plan, options.set)
     facts["start"] = start_from(plan, options.set, override, **plan["network"])
     found = costs(plan, facts["cases"])
     if not given(options.set) & {"warm_share", "words_share"}:
@@ -249,18 +260,22 @@ def _augment(facts: dict[str, Any], small: bool) -> dict[str, Any]:
     }
 
 
-def fit_minutes(plan: dict[str, Any], settings: list[str]) -> list[str]:
-    """The quicker precision; on a processor an input that is cheap enough for the minutes. What was set is kept."""
+def fit_minutes(facts: dict[str, Any], plan: dict[str, Any], settings: list[str]) -> list[str]:
+    """The quicker precision, and an input that the minutes hold; on a GPU one that its memory holds too. What was set is kept."""
     kept = given(settings)
-    if "precision" not in kept:
+    if "precision" not in kept and not machine_of(plan).dry:
         choose_precision(plan, step_seconds)
-    if has_gpu() and plan["device"] != "cpu":
-        return []
+    if machine_of(plan).gpus:
+        return fit_gpu(plan, LOOKS, ways_of(plan, facts, kept, _smaller_input), _steps, LEAST, kept)
     fixed = "size" in kept or plan["network"]["image_model"]
-    said = fit(plan, [] if fixed else [_smaller_input], lambda p: steps_of(p, step_seconds(p)), LEAST)
+    said = fit(plan, [] if fixed else [_smaller_input], _steps, LEAST)
     if said and "precision" not in kept:
         choose_precision(plan, step_seconds)
     return told(said)
+
+
+def _steps(plan: dict[str, Any]) -> int:
+    return steps_of(plan, step_seconds(plan))
 
 
 def _smaller_input(plan: dict[str, Any]) -> str:
@@ -274,26 +289,8 @@ def _smaller_input(plan: dict[str, Any]) -> str:
 
 
 def step_seconds(plan: dict[str, Any]) -> float:
-    """Seconds of the quickest of a few training steps on noise."""
-    import torch
-    from Model.network import build_model
-
-    device = "cuda" if torch.cuda.is_available() and plan["device"] != "cpu" else "cpu"
-    model, batch = build_model(plan).to(device).train(), int(plan["batch"])
-    longest = max(4, sum(plan["max_tokens"].values()) // 2)
-    tokens = torch.full((batch, longest), int(plan["unknown"]), device=device)
-    items = {
-        "pixel_values": torch.randn(batch, int(plan["views"]), int(plan["channels"]), *plan["size"], device=device),
-        "findings": torch.zeros(batch, len(plan["shares"]), device=device),
-    }
-
-    def step() -> None:
-        with torch.autocast(device, torch.bfloat16, enabled=plan["precision"] == "bf16"):
-            loss = model(**items, tokens=tokens, targets=tokens)["loss"]
-        loss.backward()
-        loss.item()
-
-    return quickest(step)
+    """Seconds of the quickest of a few training steps on noise, estimated for a machine that is not here."""
+    return seconds_of_step(plan, LOOKS)
 
 
 def summary(facts: dict[str, Any], plan: dict[str, Any]) -> str:

@@ -32,9 +32,11 @@ from Utils.augment import Augment
 from Utils.clock import seconds_spent
 from Utils.curves import draw_curves
 from Utils.judging import Judge, judge_texts, write_reports
+from Utils.launch import launched
 from Utils.pretrained_trial import settle_start, trial_seconds
 from Utils.price import MOST, measured_writing, seconds_of
-from Utils.start import begin, cores, guarded
+from Utils.start import begin, cores, guarded, trains_on_cpu
+from Utils.together import first, first_alone
 from Utils.training import LOGOUT, Batch, Parts, device_of, load_best, train_by_clock
 
 STAGES = ("encoder", "words", "report")
@@ -51,8 +53,10 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--minutes", type=float, help="instead of the plan's")
     options = parser.parse_args(argv)
     plan = json.loads(Path("plan.json").read_text(encoding="utf-8"))
+    if (code := launched(plan, sys.argv[1:] if argv is None else argv)) is not None:
+        return code
     torch.set_num_threads(max(1, int(plan.get("threads") or cores())))
-    begin(options.resume)
+    begin(options.resume, on_cpu=trains_on_cpu(plan))
     return guarded(lambda: train(plan, options.minutes or float(plan["minutes"])))
 
 
@@ -60,7 +64,8 @@ def train(plan: dict[str, Any], minutes: float) -> None:
     """Both parts of the training, each within its share of the time that is left, and the figures at the end."""
     plan = settle_start(plan, minutes * 60, "quality", _trial)
     minutes -= trial_seconds() / 60
-    train_part, valid = build_datasets(plan)
+    with first_alone():
+        train_part, valid = build_datasets(plan)
     words = Words.load(TOKENIZER)
     spent = {name: seconds_spent(LOGOUT / name) for name in STAGES}
     final = writing_seconds(plan, len(valid))
@@ -79,12 +84,14 @@ def train(plan: dict[str, Any], minutes: float) -> None:
         left = whole - final - (time.monotonic() - start) - spent["encoder"] - spent["words"]
         seconds = left if name == "report" else times[name]
         done[name] = train_by_clock(plan, name, makers[name], seconds=seconds, watch="quality")
-    finish(plan, train_part, valid, words, done)
+    if first():
+        finish(plan, train_part, valid, words, done)
 
 
 def _trial(side: dict[str, Any], name: str, seconds: float) -> dict[str, Any]:
     """The encoder alone, on the findings: what the weights are for."""
-    train_part, valid = build_datasets(side)
+    with first_alone():
+        train_part, valid = build_datasets(side)
     judge, prepare = Judge(side, valid, Words.load(TOKENIZER)), _augmenting(Augment(side["augment"]))
     return train_by_clock(
         side, name, lambda now: _warming(now, train_part, judge, prepare), seconds=seconds, watch="quality"
@@ -106,13 +113,15 @@ def _warming(plan: dict[str, Any], train_part: Studies, judge: Judge, prepare: A
     """The encoder and its head, on the findings; a pretrained image model at the rate that such models bear."""
     model = Warming(plan, ReportLoss(plan))
     groups = rates(plan, model, model.encoder, [])
-    return Parts(model, train_part, judge.findings, prepare, groups=groups, keep_last=len(judge.valid) < SURE)
+    last = len(judge.valid) < SURE
+    return Parts(model, train_part, judge.findings, prepare, train_part.collate, groups=groups, keep_last=last)
 
 
 def _speaking(plan: dict[str, Any], train_part: Studies, judge: Judge) -> Parts:
     """The writer, from the findings that reports state; no image is looked at."""
     model = Speaking(plan, ReportLoss(plan))
-    return Parts(model, train_part.without_pictures(), judge.words_only, groups=rates(plan, model, None, []))
+    rate = rates(plan, model, None, [])
+    return Parts(model, train_part.without_pictures(), judge.words_only, None, train_part.collate, groups=rate)
 
 
 def _whole(plan: dict[str, Any], train_part: Studies, judge: Judge, prepare: Any) -> Parts:
@@ -126,9 +135,8 @@ def _whole(plan: dict[str, Any], train_part: Studies, judge: Judge, prepare: Any
                 raise SystemExit(f"{weights} does not fit plan.json any more: start train.py without --resume")
     slow = [*model.encoder.parameters(), *model.head.parameters()]
     warm = (LOGOUT / "encoder" / "best.safetensors").exists()
-    return Parts(
-        model, train_part, judge.report, prepare, groups=rates(plan, model, model.encoder, slow if warm else [])
-    )
+    rate = rates(plan, model, model.encoder, slow if warm else [])
+    return Parts(model, train_part, judge.report, prepare, train_part.collate, groups=rate)
 
 
 def rates(plan: dict[str, Any], model: Any, encoder: Any, slow: list[Any]) -> list[tuple[list[Any], float]]:

@@ -38,8 +38,8 @@ CODE = (
         "extent",
         "volumes",
     ),
-    *("calling", "ensemble", "losses", "unet", "windows", "scoring", "ordered", "sequence", "refine", "nnunet_steps"),
-    "familiar",
+    *("calling", "ensemble", "losses", "unet", "windows", "memory", "scoring", "ordered", "sequence", "refine"),
+    *("nnunet_steps", "familiar"),
 )
 NNUNET = Path("Logout/model0")
 REQUIREMENTS = ["torch", "numpy", "scipy", "safetensors", "pillow", "pydicom", "nibabel", "SimpleITK", "h5py"]

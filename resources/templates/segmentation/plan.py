@@ -20,12 +20,16 @@ import numpy as np
 from Utils import chain
 from Utils.extent import disbelieved
 from Utils.fingerprint import fingerprint
+from Utils.fitting import fit_gpu, for_machine
 from Utils.intensity import choose_changes, choose_intensity
-from Utils.members import check_members, choose_members, each, most_folds, told_members, trainings
+from Utils.looks import step_seconds as seconds_of_step
+from Utils.machine import DEVICE, GB, GPUS, Machine, asked_machine, machine_of
+from Utils.members import check_members, choose_members, each, most_folds, rounds, told_members, trainings
 from Utils.named import channels_of, dark_of, intensity_of, told_names
 from Utils.nnunet_presets import PLANNERS, gpu_gib, planner_for
-from Utils.pace import choose_precision, fit, quickest, steps_of, told
+from Utils.pace import choose_precision, fit, steps_of, told
 from Utils.price import costs, median_there
+from Utils.roomy import LOOKS, share_batch, ways_of
 from Utils.scales import mixed, told_uneven
 from Utils.settings import KEEP, TIME_ONLY, given, override, priced, save_plan
 from Utils.shapes import choose_patch, round_up, topology, working_spacing
@@ -58,6 +62,8 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--set", nargs="*", default=[], metavar="KEY=VALUE", help="overrides; a dot enters an object")
     parser.add_argument("--time-only", action="store_true", help=TIME_ONLY)
     parser.add_argument("--keep", action="store_true", help=KEEP)
+    parser.add_argument("--device", default="auto", help=DEVICE)
+    parser.add_argument("--gpus", type=int, default=0, help=GPUS)
     options = parser.parse_args(argv)
     from Datapath.dataloader import read_index
 
@@ -74,10 +80,20 @@ def main(argv: list[str] | None = None) -> None:
             save_plan(plan)
         print(pace(facts, plan))
         return
-    plan = make_plan(facts, options.minutes, has_gpu(), without_start(options.set))
+    on_cpu = options.device == "cpu" or "device=cpu" in options.set
+    machine = asked_machine("cpu" if on_cpu else options.device, options.gpus, has_gpu())
+    settings = [*without_start(options.set), *(["device=cpu"] if options.device == "cpu" else [])]
+    plan = make_plan(facts, options.minutes, machine.gpus > 0, settings)
+    if machine.dry and "engine" not in given(options.set):
+        plan["engine"], plan["why_engine"] = (
+            "trainer",
+            "the GPU is not here (nnU-Net plans when it runs there: engine=nnunet)",
+        )
+    prepare(plan, machine, settings)
     said = [] if plan["engine"] == "nnunet" else fit_minutes(facts, plan, options.set)
-    choose_folds(facts, plan, options.set)
-    facts["start"] = start_from(plan, options.set, override, width=32 if has_gpu() else 16)
+    if not plan["why_folds"]:
+        choose_folds(facts, plan, options.set)
+    facts["start"] = start_from(plan, options.set, override, width=32 if machine.gpus else 16)
     check(plan)
     check_members(plan, facts["patients"])
     save_plan(plan)
@@ -213,13 +229,20 @@ def check(plan: dict[str, Any]) -> None:
         raise SystemExit(f"planner {plan['planner']!r} in plan.json: known are {', '.join(PLANNERS)}")
 
 
+def prepare(plan: dict[str, Any], machine: Machine, settings: list[str]) -> None:
+    """What follows from the machine goes into the plan; what was set stays."""
+    for_machine(plan, machine)
+    plan["planner"] = planner_for(machine.memory * GB / 2**30) if machine.dry else plan["planner"]
+    for setting in settings if machine.gpus else []:
+        if not setting.startswith("patch="):
+            override(plan, setting)
+
+
 def fit_minutes(facts: dict[str, Any], plan: dict[str, Any], settings: list[str]) -> list[str]:
-    """The quicker precision; on a processor a plan that is cheap enough for its minutes. What was set is kept."""
+    """The quicker precision, and a plan that its minutes hold; on a GPU one that its memory holds too. What was set is kept."""
     kept = given(settings)
-    if "precision" not in kept:
+    if "precision" not in kept and not machine_of(plan).dry:
         choose_precision(plan, step_seconds)
-    if plan["device"] != "cpu" and has_gpu():
-        return []
     cases, network = int(facts["cases"]), plan["network"]["name"]
     ways = {
         "batch": one_patch(cases),
@@ -231,7 +254,11 @@ def fit_minutes(facts: dict[str, Any], plan: dict[str, Any], settings: list[str]
     kept |= {"spacing"} if kept & {*shape, "side"} else set()
     kept |= {"patch"} if kept & {*shape, "network.filters"} else set()
     chosen = [way for key, way in ways.items() if key not in kept] if network == "unet" else []
-    said = fit(plan, chosen, lambda p: steps_of(p, step_seconds(p), trainings(p)), LEAST)
+    if machine_of(plan).gpus:  # whether its GPUs share folds or a batch comes before what their memory holds
+        choose_folds(facts, plan, settings)
+        share_batch(facts, plan, kept)
+        return fit_gpu(plan, LOOKS, ways_of(facts, kept, chosen), _steps, LEAST, kept)
+    said = fit(plan, chosen, _steps, LEAST)
     if said and plan["network"]["filters"][0] <= NARROW:
         said += hurry(facts, plan, kept)
     if said and "precision" not in kept:
@@ -245,7 +272,11 @@ def choose_folds(facts: dict[str, Any], plan: dict[str, Any], settings: list[str
     if plan["engine"] == "nnunet":
         most = 1, "nnU-Net trains one network here"
     steps = steps_of(plan, step_seconds(plan)) if most[0] > 1 else 0
-    choose_members(plan, steps, ENOUGH, most, given(settings))
+    choose_members(plan, steps, ENOUGH, most, given(settings), max(1, machine_of(plan).gpus))
+
+
+def _steps(plan: dict[str, Any]) -> int:
+    return steps_of(plan, step_seconds(plan), rounds(plan))
 
 
 def pace(facts: dict[str, Any], plan: dict[str, Any]) -> str:
@@ -259,7 +290,7 @@ def pace(facts: dict[str, Any], plan: dict[str, Any]) -> str:
             raise SystemExit(f"patch {plan['patch']} does not go through {plan['network']['name']}: {error}") from error
         return "a step does not fit into memory: train.py will go on with a smaller batch or patch"
     epoch = -(-int(plan["epoch_patches"]) // int(plan["batch"]))
-    seconds = 60 * float(plan["minutes"]) * trained_share(plan) / trainings(plan)
+    seconds = 60 * float(plan["minutes"]) * trained_share(plan) / rounds(plan)
     steps = found.steps(seconds, epoch)
     few = " (few: more minutes, a smaller patch or a coarser grid would help)" if steps < LEAST / 2 else ""
     whose = f"{each(plan)}, " if trainings(plan) > 1 else ""
@@ -270,24 +301,10 @@ def pace(facts: dict[str, Any], plan: dict[str, Any]) -> str:
 
 
 def step_seconds(plan: dict[str, Any]) -> float:
-    """Seconds of the quickest of a few training steps on noise; infinite where memory or the processor does not do."""
-    import torch
-    from Model.network import build_model
-
-    device = "cuda" if torch.cuda.is_available() and plan["device"] != "cpu" else "cpu"
-    shape = (int(plan["batch"]), *plan["patch"])
+    """Seconds of the quickest of a few training steps on noise, estimated for a machine that is not here; infinite where memory
+    or the processor does not do."""
     try:
-        model = build_model(plan).to(device).train()
-        images = torch.randn(shape[0], int(plan["channels"]), *plan["patch"], device=device)
-        layers = (shape[0], len(plan["classes"]), *plan["patch"]) if plan["overlap"] else shape
-        labels = torch.randint(0, 2, layers, device=device)
-
-        def step() -> None:
-            model(images, labels)["loss"].backward()
-            if device == "cuda":
-                torch.cuda.synchronize()
-
-        return quickest(step)
+        return seconds_of_step(plan, LOOKS)
     except RuntimeError as error:
         if plan["precision"] == "bf16" or "memory" in str(error):
             return float("inf")  # not every processor can, and train.py makes smaller what does not fit

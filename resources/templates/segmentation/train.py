@@ -27,8 +27,10 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # spinning threads cost mos
 import numpy as np
 import torch
 from Utils.curves import draw_curves
+from Utils.launch import add_only, beside, count_of, launched, only
 from Utils.members import ALL, Turns, count, done_of, note_members, refit_steps
-from Utils.start import begin, cores, guarded
+from Utils.start import alone, begin, cores, guarded, trains_on_cpu
+from Utils.together import first, first_alone
 
 LOGOUT = Path("Logout")
 
@@ -38,14 +40,20 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--resume", action="store_true", help="go on where an interrupted training stopped")
     parser.add_argument("--minutes", type=float, help="instead of the plan's")
+    add_only(parser)
     options = parser.parse_args(argv)
     plan = json.loads(Path("plan.json").read_text())
+    if options.only:
+        return only(plan, options.only, lambda fold, left: train_beside(plan, fold, left))
+    if (code := launched(plan, sys.argv[1:] if argv is None else argv)) is not None:
+        return code
     seconds = (options.minutes or float(plan["minutes"])) * 60
-    begin(options.resume)
+    begin(options.resume, on_cpu=trains_on_cpu(plan))
     torch.set_num_threads(max(1, int(plan.get("threads") or cores())))
     if plan["engine"] == "nnunet":
         from Utils.nnunet import train_nnunet
 
+        alone("nnunet")
         return guarded(lambda: train_nnunet(plan, seconds, finish))
     return guarded(lambda: train(plan, seconds))
 
@@ -77,32 +85,49 @@ def train(plan: dict[str, Any], seconds: float) -> None:
     from Utils.training import train_by_clock
 
     def trial(side: dict[str, Any], name: str, share: float) -> dict[str, Any]:
-        return train_by_clock(side, name, maker(*build_datasets(side)), seconds=share, watch="dice", shrink=shrink)
+        with first_alone():
+            make = maker(*build_datasets(side))
+        return train_by_clock(side, name, make, seconds=share, watch="dice", shrink=shrink)
 
     plan = settle_start(plan, seconds, "dice", trial)
     seconds -= trial_seconds()
     turns: Turns | None = None
     members: list[Asked] = []
     for fold in range(count(plan)):
-        train_set, valid_set = build_datasets(plan, fold)
+        with first_alone():
+            train_set, valid_set = build_datasets(plan, fold)
         if turns is None:
             end = final_seconds(
                 _case_seconds(plan, valid_set), count(plan) * len(valid_set), seconds, bool(candidates(plan))
             )
-            turns = Turns(plan, seconds - end)
+            turns = Turns(plan, seconds - end, count_of(plan))
+            beside(plan, turns)
         one = begun(plan, fold, train_set, valid_set)
         make, left = maker(train_set, valid_set), turns.of(one.name)
         train_by_clock(plan, one.name, make, seconds=left, watch="dice", shrink=shrink)
-        one.looked = looked_at(plan, one, seconds / count(plan))
+        one.looked = looked_at(plan, one, seconds / count(plan)) if first() else None
         members.append(one)
     if plan.get("refit") and turns:
         whole, steps = every_case(plan), refit_steps(plan)
         print(f"refit: all {len(set(whole.rows))} training cases, {steps} steps as the folds had", flush=True)
         make, left = maker(whole, None), turns.of(ALL)
         train_by_clock(plan, ALL, make, seconds=left, watch="dice", shrink=shrink, steps=steps)
+    if not first():
+        return
     table, extra = settle_all(plan, members)
     note_members(plan)
     finish(plan, table, [one.cases.records for one in members], [done_of(one.name) for one in members], extra)
+
+
+def train_beside(plan: dict[str, Any], fold: int, seconds: float) -> None:
+    """One fold, while others are trained beside it."""
+    from Datapath.dataloader import build_datasets
+    from Utils.pretrained_trial import settled
+    from Utils.training import train_by_clock
+
+    plan = settled(plan)
+    make = maker(*build_datasets(plan, fold))
+    train_by_clock(plan, f"fold{fold}", make, seconds=seconds, watch="dice", shrink=shrink)
 
 
 def begun(plan: dict[str, Any], fold: int, train_set: Any, valid_set: Any) -> Asked:

@@ -77,10 +77,13 @@ class AugmentMasks(Augment):
 
     def _move(self, image: torch.Tensor, layers: torch.Tensor, size: list[int]) -> tuple[torch.Tensor, torch.Tensor]:
         """Image by interpolation, mask by the nearest voxel; the others are the middle of what was cut."""
-        chosen = torch.rand(image.shape[0], device=image.device) < float(self.rule.get("often", 0.5))
+        chosen = torch.rand(image.shape[0]) < float(
+            self.rule.get("often", 0.5)
+        )  # drawn where nobody has to wait for it
         rows = chosen.nonzero()[:, 0]
         if not len(rows):
             return middle(image, size), middle(layers, size)
+        rows = rows.to(image.device, non_blocking=True)
         part, masks = image[rows], layers[rows]
         grid = functional.affine_grid(self._maps(part, size), [*part.shape[:2], *size], align_corners=False)
         image, layers = middle(image, size).clone(), middle(layers, size).clone()

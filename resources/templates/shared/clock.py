@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 MIN_STEPS = 40
@@ -19,6 +20,10 @@ class NotFinite(RuntimeError):
 
 class OutOfMemory(RuntimeError):
     """Nothing is left that could be made smaller."""
+
+
+class StartAgain(RuntimeError):
+    """One of several processes has too little memory: all have to start again, with --resume, with the smaller plan."""
 
 
 class Clock:
@@ -46,10 +51,14 @@ class Clock:
         self.budget, self.max_epochs, self.max_steps = max(budget, 1.0), max_epochs, max_steps
         self.least_steps, self.enough_steps = least_steps, enough_steps
         self.epoch, self.step = 0.0, 0
-        self._start = time.monotonic() - spent
+        self._start, self._told = time.monotonic() - spent, -1.0
 
     def spent(self) -> float:
-        return time.monotonic() - self._start
+        return self._told if self._told >= 0 else time.monotonic() - self._start
+
+    def tick(self, agree: Callable[[float], float]) -> None:
+        """Of several processes: from now until the next tick, `spent` is what they agree on, the first one's seconds."""
+        self._told = agree(time.monotonic() - self._start)
 
     def progress(self) -> float:
         """0 at the start, 1 when time (or steps) or epochs are used up, whichever comes first."""

@@ -7,7 +7,7 @@ import math
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 
 def telling(figures: dict[str, float], most: int = 8) -> dict[str, float]:
@@ -25,14 +25,22 @@ def number(epoch: float | None) -> str:
     return f"{round(float(epoch or 0), 1):g}"
 
 
+def alone(stream: IO[str]) -> None:
+    """No other process that asks for it has the open file before it is closed; systems without such locks go on at once."""
+    try:
+        import fcntl
+    except ImportError:
+        return
+    fcntl.flock(stream, fcntl.LOCK_EX)
+
+
 def append_row(file: Path, row: Mapping[str, Any]) -> None:
     """One line of the log; the header first if the file is new. What a later row lacks is left empty: a training on every
-    case has no validation figures."""
-    head = []
-    if file.exists():
-        with file.open(newline="") as stream:
-            head = next(csv.reader(stream), [])
-    with file.open("a", newline="") as stream:
+    case has no validation figures. Folds that are trained side by side write one after the other."""
+    with file.open("a+", newline="") as stream:
+        alone(stream)
+        stream.seek(0)
+        head = next(csv.reader(stream), [])
         writer = csv.DictWriter(stream, head or list(row), restval="", extrasaction="ignore")
         if not head:
             writer.writeheader()

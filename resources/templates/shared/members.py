@@ -47,6 +47,17 @@ def trainings(plan: Mapping[str, Any]) -> int:
     return count(plan) + bool(plan.get("refit"))
 
 
+def at_once(plan: Mapping[str, Any]) -> int:
+    """Networks of folds that are trained at the same time, one a GPU (`processes`)."""
+    return max(1, min(int(plan.get("processes") or 1), count(plan)))
+
+
+def rounds(plan: Mapping[str, Any], several: int | None = None) -> int:
+    """Trainings one after the other: by so many the minutes are divided. Folds that are trained side by side, `several` at a time
+    (as many as the plan wants if None), count as one."""
+    return -(-count(plan) // (several or at_once(plan))) + bool(plan.get("refit"))
+
+
 def delivered(plan: Mapping[str, Any]) -> list[Path]:
     """Weight files that a deliverable takes: that of the refit, or one a fold."""
     kept = [ALL] if plan.get("refit") else names(plan)
@@ -93,21 +104,27 @@ def most_folds(cases: int, patients: int, rarest: int = MOST) -> tuple[int, str]
     return most, f"{cases} cases"
 
 
-def choose_members(plan: Plan, steps: float, enough: int, most: tuple[int, str], kept: set[str]) -> list[str]:
+def choose_members(
+    plan: Plan, steps: float, enough: int, most: tuple[int, str], kept: set[str], gpus: int = 1
+) -> list[str]:
     """Puts `folds`, `refit` and the reason, `why_folds`, into the plan. Several networks of few cases are worth the minutes as
     soon as each gets `enough` steps. Gives what was saved where the minutes are too few for as many as there could be.
 
     Args:
-        steps: that fit into the minutes, of all networks together.
+        steps: that fit into the minutes, of all networks that are trained one after the other.
         most: what `most_folds` gives.
         kept: what was set by hand and stays.
+        gpus: so many folds are trained at the same time.
     """
-    afford = int(steps // enough)
+    afford = int(steps // enough) * gpus
+    where = f" on each of {gpus} GPUs" if gpus > 1 else ""
     if most[0] > 1 and afford < FEWEST:
-        folds, why = 1, f"about {round(steps)} steps in these minutes: folds need {FEWEST} times {enough}"
+        need = -(-FEWEST // gpus)
+        times = f"{need} times {enough}" if need > 1 else f"{enough}"
+        folds, why = 1, f"about {round(steps)} steps{where} in these minutes: folds need {times}"
     elif most[0] > 1:
         folds = min(most[0], afford)
-        why = f"{most[1]}, and about {round(steps)} steps in these minutes: enough for {folds} networks"
+        why = f"{most[1]}, and about {round(steps)} steps{where} in these minutes: enough for {folds} networks"
     else:
         folds, why = most
     plan["folds"] = plan["folds"] if "folds" in kept else folds
@@ -141,48 +158,32 @@ def each(plan: Mapping[str, Any], one: str = "the training") -> str:
     return f"each of {trainings(plan)} trainings" if trainings(plan) > 1 else one
 
 
-def assign_folds(people: Sequence[str], columns: np.ndarray, folds: int, seed: int = 0) -> np.ndarray:
-    """(N,) fold of each case: a patient lies in one fold, and each fold gets its share of every column.
-
-    Greedy: patients from the largest down (ties in random order), each to the fold that lacks their columns most.
-
-    Args:
-        columns: (N, K) of what is shared out, such as labels; cases are counted besides.
-    """
-    groups: dict[str, list[int]] = {}
-    for row, name in enumerate(people):
-        groups.setdefault(name, []).append(row)
-    members = [np.array(rows) for rows in groups.values()]
-    np.random.default_rng(seed).shuffle(members)
-    members.sort(key=len, reverse=True)
-    table = np.concatenate([columns, np.ones((len(people), 1), np.float32)], axis=1)  # the last one counts cases
-    weight = 1.0 / np.maximum(table.sum(axis=0), 1.0)
-    want = np.tile(table.sum(axis=0) / folds, (folds, 1))
-    result = np.zeros(len(people), np.int64)
-    for rows in members:
-        gain = table[rows].sum(axis=0)
-        fold = int(np.argmax(((want**2 - (want - gain) ** 2) * weight).sum(axis=1)))
-        want[fold] -= gain
-        result[rows] = fold
-    return result
-
-
 class Turns:
     """How many seconds each network in turn is trained for: an equal part of what is left; earlier starts count.
 
     Args:
         seconds: of all trainings together.
+        several: folds that are trained at the same time here.
     """
 
-    def __init__(self, plan: Mapping[str, Any], seconds: float) -> None:
+    def __init__(self, plan: Mapping[str, Any], seconds: float, several: int = 1) -> None:
+        several, folds = min(several, count(plan)), count(plan)
         self.names, self.seconds, self.start = names(plan), seconds, time.monotonic()
-        self.spent = [seconds_spent(LOGOUT / name) for name in self.names]
+        self.rounds, share = rounds(plan, several), -(-folds // several) / folds
+        spent = [seconds_spent(LOGOUT / name) for name in self.names]
+        self.spent = [share * value for value in spent[:folds]] + spent[
+            folds:
+        ]  # the same seconds are those of several folds
 
     def of(self, name: str) -> float:
         """Of the network of this name, from its first start on."""
         place = self.names.index(name)
         left = self.seconds - (time.monotonic() - self.start) - sum(self.spent)
         return (left + sum(self.spent[place:])) / (len(self.names) - place)
+
+    def beside(self) -> float:
+        """Of each fold, from its first start on, where folds are trained side by side."""
+        return self.seconds / self.rounds
 
 
 def done_of(name: str) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from .clock import seconds_spent
+from .together import first, meet
 
 Plan = dict[str, Any]
 LOGOUT = Path("Logout")
@@ -30,7 +31,10 @@ def settle_start(
         return plan
     if not VERDICT.exists():
         VERDICT.parent.mkdir(parents=True, exist_ok=True)
-        VERDICT.write_text(json.dumps(_verdict(plan, seconds * share, watch, trial), indent=1))
+        said = _verdict(plan, seconds * share, watch, trial)
+        if first():
+            VERDICT.write_text(json.dumps(said, indent=1))
+        meet()
     print(told_start(json.loads(VERDICT.read_text())), flush=True)
     return settled(plan)
 

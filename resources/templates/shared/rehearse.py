@@ -7,14 +7,12 @@ from typing import Any
 
 import torch
 
+from .looks import SPARE
+from .precision import autocast, device_of
+
+__all__ = ["SPARE", "Batch", "device_of", "rehearsed"]
+
 Batch = dict[str, Any]
-SPARE = 0.004
-"""Seconds a step that the transformers Trainer takes for itself, and that no rehearsal shows."""
-
-
-def device_of(plan: Mapping[str, Any]) -> torch.device:
-    """Where the plan wants the model to be."""
-    return torch.device("cuda" if torch.cuda.is_available() and plan["device"] != "cpu" else "cpu")
 
 
 def rehearsed(
@@ -29,18 +27,19 @@ def rehearsed(
         load: gives a batch on the CPU, taking as long as the data set would.
         prepare: the augmentation.
     """
-    device, half = next(model.parameters()).device, plan.get("precision") == "bf16"
+    device, parts = next(model.parameters()).device, int(plan.get("accumulate") or 1)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-6)
     average = [value.detach().clone() for value in model.state_dict().values() if value.is_floating_point()]
 
     def step() -> None:
-        batch = {key: value.to(device) for key, value in load().items()}
-        if prepare:
-            with torch.no_grad():
-                batch = prepare(batch)
-        with torch.autocast(device.type, torch.bfloat16, enabled=half):
-            loss = model(**batch)["loss"]
-        loss.backward()
+        for _ in range(parts):
+            batch = {key: value.to(device) for key, value in load().items()}
+            if prepare:
+                with torch.no_grad():
+                    batch = prepare(batch)
+            with autocast(plan, device):
+                loss = model(**batch)["loss"]
+            loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad()

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-LATER = ("max_steps",)
+LATER = ("max_steps", "processes", "accumulate", "compile", "channels_last")
 """Keys that training knows and that a plan may lack."""
 NETWORKS = {
     "diagnosis": "name width dropout stem pretrained backbone_lr trial",
@@ -46,6 +46,7 @@ DERIVED = (
     "views",
     "frames",
     "scratch",
+    "machine",
 )
 """Worked out from the data or from other settings; a value set by hand would be overwritten or break the training."""
 

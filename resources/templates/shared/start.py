@@ -1,35 +1,62 @@
-"""What every train.py and export.py does around a training: threads, a clean or a resumed Logout, exit codes."""
+"""What every train.py and export.py does around a training: threads, a clean or a resumed Logout, exit codes, and several
+processes, one a GPU, where the plan wants them."""
 
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import shutil
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 from Utils.allocator import keep_freed_memory
-from Utils.clock import NotFinite, OutOfMemory
+from Utils.clock import NotFinite, OutOfMemory, StartAgain
+from Utils.together import first, join, leave, meet, processes, rank
 
+AGAIN = 75
+"""Exit code: all processes start again with a smaller plan (EX_TEMPFAIL)."""
+ENDED = "ended.json"
+"""In Logout, of several processes: the exit code of the one that ended first, since torchrun has a code of its own."""
 KEPT = ("cache", "jobs")
 """What a fresh start leaves in Logout: decoded images, and what scripts printed (this one among them)."""
 
 
 def cores() -> int:
-    """Processor cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    """Processor cores that this process may use; several that train together share them."""
+    there = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, there // processes())
 
 
-def begin(resume: bool, logout: Path = Path("Logout")) -> None:
-    """An empty Logout, caches apart; with `resume`, everything stays. Freed memory stays with the process."""
+def begin(resume: bool, logout: Path = Path("Logout"), on_cpu: bool = True) -> None:
+    """An empty Logout, caches apart; with `resume`, everything stays. Freed memory stays with the process.
+
+    Several processes (torchrun) meet here, and the first one alone empties and prints.
+
+    Args:
+        on_cpu: whether several processes train on processors.
+    """
     keep_freed_memory()
-    if not resume:
-        for item in logout.glob("*"):
-            if item.is_dir() and item.name not in KEPT:
-                shutil.rmtree(item)
-            elif item.suffix in (".csv", ".json", ".npz", ".png"):
-                item.unlink()
-    logout.mkdir(exist_ok=True)
+    if processes() > 1:
+        join(on_cpu)
+        if not first():
+            sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - until the process ends
+    if first():
+        if not resume:
+            _empty(logout)
+        logout.mkdir(exist_ok=True)
+        (logout / ENDED).unlink(missing_ok=True)
+    meet()
+
+
+def _empty(logout: Path) -> None:
+    for item in logout.glob("*"):
+        if item.is_dir() and item.name not in KEPT:
+            shutil.rmtree(item)
+        elif item.suffix in (".csv", ".json", ".npz", ".png"):
+            item.unlink()
 
 
 def held_out(logout: Path = Path("Logout")) -> str:
@@ -39,14 +66,49 @@ def held_out(logout: Path = Path("Logout")) -> str:
     return hashlib.sha256(file.read_bytes()).hexdigest() if file.is_file() else ""
 
 
-def guarded(train: Callable[[], None]) -> int:
-    """The exit code of a training: 0, 3 where the loss is not finite, 4 where memory does not suffice."""
+def guarded(train: Callable[[], None], logout: Path = Path("Logout")) -> int:
+    """The exit code of a training: 0, 3 where the loss is not finite, 4 where memory does not suffice; of several processes
+    75 where all have to start again with a smaller plan."""
+    from Utils.memory import says_memory
+
     try:
         train()
     except NotFinite as error:
-        print(f"training ended: {error}. Lower lr in plan.json, or look for broken intensities in the data.")
-        return 3
+        code, told = 3, f"{error}. Lower lr in plan.json, or look for broken intensities in the data."
     except OutOfMemory as error:
-        print(f"training ended: out of memory even with {error}. Make size, patch or network smaller in plan.json.")
-        return 4
-    return 0
+        code, told = 4, f"out of memory even with {error}. Make size, patch or network smaller in plan.json."
+    except StartAgain as error:
+        code, told = AGAIN, f"{error}. Start again with --resume."
+    except (MemoryError, RuntimeError) as error:
+        if not says_memory(error):
+            raise
+        short = str(error).splitlines()[0][:200]
+        code, told = (
+            4,
+            f"out of memory outside of the steps ({short}). Make size, patch or network smaller in plan.json.",
+        )
+    else:
+        leave()
+        return 0
+    print(f"training ended: {told}", file=sys.stdout if first() else sys.stderr, flush=True)
+    if processes() > 1:
+        with (logout / ENDED).open("w") as stream:
+            json.dump({"code": code, "rank": rank()}, stream)
+    return code
+
+
+def trains_on_cpu(plan: Mapping[str, Any]) -> bool:
+    """Whether there is no GPU, or the plan wants none."""
+    import torch
+
+    return plan["device"] == "cpu" or not torch.cuda.is_available()
+
+
+def alone(engine: str) -> None:
+    """Ends the program where several processes (torchrun) would train what one does.
+
+    Raises:
+        SystemExit.
+    """
+    if processes() > 1:
+        raise SystemExit(f"engine {engine} is trained by one process: start train.py without torchrun")

@@ -10,34 +10,42 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import (
-    PrinterCallback,
-    ProgressCallback,
-    Trainer,
-    TrainerCallback,
-    TrainerControl,
-    TrainerState,
-    TrainingArguments,
-    set_seed,
-)
+from transformers import PrinterCallback, ProgressCallback, Trainer, set_seed
 from transformers.utils import logging as hf_logging
-from Utils.clock import Clock, NotFinite, OutOfMemory, last_checkpoint, rate, seconds_spent
-from Utils.curves import append_row, number, telling
+from Utils.arguments import any_shape, arguments, as_it_is, compiled, set_up
+from Utils.by_clock import LOGOUT, ByTheClock
+from Utils.clock import Clock, NotFinite, OutOfMemory, StartAgain, last_checkpoint, rate, seconds_spent
+from Utils.curves import number
 from Utils.finite import check_weights
-from Utils.pace import SCORING_SHARE
+from Utils.looks import micro
+from Utils.memory import empty_cache, says_memory
+from Utils.precision import autocast, device_of, laid_out
+from Utils.together import agree, first, meet, processes
+
+__all__ = [
+    "FEW",
+    "LOGOUT",
+    "Batch",
+    "ClockTrainer",
+    "Parts",
+    "device_of",
+    "load_best",
+    "save_weights",
+    "train_by_clock",
+]
 
 hf_logging.set_verbosity_error()
-LOGOUT = Path("Logout")
-LINES = 10
-"""About so many lines are printed a model; the log file has them all."""
 FEW = 10
 """Validation cases with masks from which on the best figure decides which weights are kept."""
+LOOK = 20
+"""On a GPU the losses are looked at every so many steps: each look waits for it."""
 
 Batch = dict[str, Any]
 Figures = dict[str, float]
@@ -79,6 +87,7 @@ class ClockTrainer(Trainer):
     ) -> None:
         self.plan, self.folder, self.clock, self.parts, self.watch = plan, folder, clock, parts, watch
         self.losses: list[torch.Tensor] = []
+        self.seen, self.saving_s = 0, 0.0
         self.best, self.best_epoch = (-math.inf, -math.inf), 0.0
         self.average: dict[str, torch.Tensor] = {}
         super().__init__(model=parts.model, train_dataset=parts.train, data_collator=parts.collate, **rest)
@@ -97,7 +106,8 @@ class ClockTrainer(Trainer):
                 )
                 if part
             ]
-            self.optimizer = torch.optim.AdamW(groups, lr=base, weight_decay=decay)
+            fused = self.args.device.type == "cuda"
+            self.optimizer = torch.optim.AdamW(groups, lr=base, weight_decay=decay, fused=fused or None)
         return self.optimizer or super().create_optimizer(*rest, **more)
 
     def create_scheduler(self, num_training_steps: int, optimizer: Any = None) -> Any:
@@ -111,10 +121,36 @@ class ClockTrainer(Trainer):
         if self.parts.prepare:
             with torch.no_grad():
                 inputs = self.parts.prepare(inputs)
+        if self.plan.get("channels_last") and inputs["pixel_values"].ndim == int(self.plan["dims"]) + 2:
+            last = torch.channels_last if int(self.plan["dims"]) == 2 else torch.channels_last_3d
+            inputs = {**inputs, "pixel_values": inputs["pixel_values"].contiguous(memory_format=last)}
         loss = super().training_step(model, inputs, *rest, **more)
-        if not torch.isfinite(loss):
-            raise NotFinite(f"{self.folder.name}, step {self.state.global_step + 1}: the loss is {float(loss)}")
         self.losses.append(loss.detach())
+        self.look_at_losses(now=loss.device.type == "cpu")
+        return loss
+
+    def look_at_losses(self, now: bool = False) -> None:
+        """Ends the training where a loss is not finite. A GPU is waited for then, so it is asked seldom, and `now`.
+
+        Raises:
+            NotFinite.
+        """
+        new = self.losses[self.seen :]
+        if not new or not (now or len(new) >= LOOK * self.args.gradient_accumulation_steps):
+            return
+        self.seen = len(self.losses)
+        values = torch.stack(new)
+        if not bool(torch.isfinite(values).all()):
+            loss = next(value for value in values.tolist() if not math.isfinite(value))
+            among = f", or one of the {len(new)} before" if len(new) > 1 else ""
+            raise NotFinite(f"{self.folder.name}, step {self.state.global_step + 1}{among}: the loss is {loss}")
+
+    def mean_loss(self) -> float:
+        """Of the steps since it was asked last; NaN without any."""
+        parts = self.args.gradient_accumulation_steps  # Trainer divides each part's loss by their number
+        loss = parts * float(torch.stack(self.losses).mean()) if self.losses else math.nan
+        self.losses.clear()
+        self.seen = 0
         return loss
 
     def follow(self) -> None:
@@ -132,10 +168,11 @@ class ClockTrainer(Trainer):
         own = {name: value.detach().clone() for name, value in self.model.state_dict().items()}
         check_weights(own, f"{self.folder.name}, step {self.state.global_step}")
         self.model.load_state_dict(self.average or own)
-        was = self.model.training
+        was, device = self.model.training, self.args.device
         self.model.eval()
-        with torch.no_grad():
-            figures = self.parts.scorer(self.model, self.args.device) if self.parts.scorer else {}
+        half = autocast(self.plan, device) if device.type == "cuda" else nullcontext()
+        with torch.no_grad(), any_shape(), as_it_is(self.model), half:
+            figures = self.parts.scorer(self.model, device) if self.parts.scorer else {}
         watched = figures.get(self.watch, math.nan)
         found = (round(watched if math.isfinite(watched) else -1.0, 4), -figures.get("valid_loss", 0.0))
         if found > self.best or self.parts.keep_last or not (self.folder / "best.safetensors").exists():
@@ -147,7 +184,10 @@ class ClockTrainer(Trainer):
 
     def _save_checkpoint(self, *rest: Any, **more: Any) -> None:
         """Trainer's checkpoint, then what else a resumed training needs; `complete.json` is written last."""
+        start = time.monotonic()
         super()._save_checkpoint(*rest, **more)
+        if not first():
+            return
         folder = Path(self.args.output_dir) / f"checkpoint-{self.state.global_step}"
         save_file({k: v.contiguous() for k, v in self.average.items()}, str(folder / "average.safetensors"))
         state = {"spent": self.clock.spent(), "best": list(self.best), "best_epoch": self.best_epoch}
@@ -155,62 +195,13 @@ class ClockTrainer(Trainer):
         for old in Path(self.args.output_dir).glob("checkpoint-*"):
             if old != folder:
                 shutil.rmtree(old, ignore_errors=True)
+        self.saving_s = time.monotonic() - start
 
     def restore(self, folder: Path) -> None:
         """The averaged weights and the best figure so far, from a checkpoint."""
         state = json.loads((folder / "complete.json").read_text())
         self.average = {k: v.to(self.args.device) for k, v in load_file(str(folder / "average.safetensors")).items()}
         self.best, self.best_epoch = tuple(state["best"]), state["best_epoch"]
-
-
-class ByTheClock(TrainerCallback):
-    """Ends the training when its time is over; one log row a scoring, a few console lines; early stop."""
-
-    def __init__(self, trainer: ClockTrainer) -> None:
-        self.trainer, self.scoring_s, self.last_save = trainer, 0.0, time.monotonic()
-        self.next_line, self.scored_at = 0.0, -math.inf
-
-    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        clock = self.trainer.clock
-        clock.epoch, clock.step = float(state.epoch or 0), state.global_step
-        self.trainer.follow()
-        if clock.over(self.scoring_s):
-            control.should_training_stop = control.should_epoch_stop = True
-
-    def on_epoch_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        trainer, clock = self.trainer, self.trainer.clock
-        last = clock.over(self.scoring_s) or float(state.epoch or 0) >= clock.max_epochs
-        due = clock.max_steps or clock.spent() - self.scored_at >= self.scoring_s * (1 - SCORING_SHARE) / SCORING_SHARE
-        if last or due:
-            start = time.monotonic()
-            figures = trainer.score()
-            self.scoring_s, self.scored_at = time.monotonic() - start, clock.spent()
-            self.report(state, figures)
-        patience = float(trainer.plan.get("patience") or math.inf)
-        if clock.over(self.scoring_s) or float(state.epoch or 0) - trainer.best_epoch >= patience:
-            control.should_training_stop = True
-        # a checkpoint costs little; on the quickest epochs still no more than one every five seconds
-        control.should_save = time.monotonic() - self.last_save > 5 or state.global_step == 1
-        if control.should_save:
-            self.last_save = time.monotonic()
-
-    def report(self, state: TrainerState, figures: Figures) -> None:
-        """A row of the log, and a line for people where one is due."""
-        trainer, clock = self.trainer, self.trainer.clock
-        loss = float(torch.stack(trainer.losses).mean()) if trainer.losses else math.nan
-        trainer.losses.clear()
-        lr, spent, epoch = trainer.lr_scheduler.get_last_lr()[-1], clock.spent(), round(float(state.epoch or 0))
-        row = {"fold": trainer.folder.name.removeprefix("fold"), "epoch": epoch, "step": state.global_step}
-        row |= {"train_loss": round(loss, 5), **{key: round(value, 5) for key, value in figures.items()}}
-        append_row(LOGOUT / "log.csv", {**row, "lr": f"{lr:.3g}", "seconds": round(spent, 1)})
-        if spent >= self.next_line:
-            self.next_line = spent + clock.budget / LINES
-            each = (f"{key.replace('_', ' ')} {value:.3f}, " for key, value in telling(figures).items())
-            print(
-                f"{trainer.folder.name} epoch {number(state.epoch)}: loss {loss:.3f}, {''.join(each)}lr {lr:.1g}, "
-                f"{spent:.0f} of {clock.budget:.0f} s, about {clock.steps_left()} steps left",
-                flush=True,
-            )
 
 
 def train_by_clock(
@@ -238,35 +229,39 @@ def train_by_clock(
     """
     folder = LOGOUT / name
     folder.mkdir(parents=True, exist_ok=True)
+    if (folder / "smaller.json").exists():  # found out by an earlier start, or by the process that trained this fold
+        plan |= json.loads((folder / "smaller.json").read_text())
     if (folder / "done.json").exists():
         return dict(json.loads((folder / "done.json").read_text()))
+    set_up(plan)
+    seconds, spent = agree([seconds, seconds_spent(folder)])
     counted = {"max_steps": int(plan.get("max_steps") or 0), "enough_steps": steps}
-    clock = Clock(seconds, int(plan["max_epochs"]), seconds_spent(folder), **counted)
+    clock = Clock(seconds, int(plan["max_epochs"]), spent, **counted)
     while True:
         try:
             return _train(plan, folder, clock, make, watch)
         except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
-            memory = isinstance(error, torch.OutOfMemoryError | MemoryError) or _says_memory(str(error))
-            if not memory or isinstance(error, NotFinite):
+            if not says_memory(error) or isinstance(error, NotFinite):
                 raise
             told = _smaller(plan, shrink)
             if not told:
-                raise OutOfMemory(f"batch {plan['batch']}") from error
+                raise OutOfMemory(f"batch {micro(plan, processes())}") from error
         print(f"out of memory: going on with {told}", flush=True)
-        if torch.cuda.is_available():
-            torch.cuda.empty_cache()
-
-
-def _says_memory(text: str) -> bool:
-    """What torch's CPU and GPU allocators say; other errors name memory too ("tensors share memory")."""
-    return any(words in text.lower() for words in ("out of memory", "allocate memory", "not enough memory"))
+        empty_cache()
+        kept = {key: plan[key] for key in ("batch", "accumulate", "patch", "size") if key in plan}
+        (folder / "smaller.json").write_text(json.dumps(kept))
+        if processes() > 1:  # the others wait for this one's gradients, and cannot know
+            raise StartAgain(f"out of memory: {told}")
 
 
 def _smaller(plan: dict[str, Any], shrink: Callable[[dict[str, Any]], bool] | None) -> str:
-    least = int(plan.get("least_batch", 2))
-    if int(plan["batch"]) > least:
-        plan["batch"] = max(least, int(plan["batch"]) // 2)
-        return f"batch {plan['batch']}"
+    """The same step in more parts, one after the other; then a smaller input."""
+    together, least = processes(), int(plan.get("least_batch", 2))
+    cases = micro(plan, together)
+    if cases > least:
+        half = max(least, cases // 2)
+        plan["accumulate"] = math.ceil(math.ceil(int(plan["batch"]) / together) / half)
+        return f"batch {half}, {plan['accumulate']} times a step"
     return f"a smaller input, {plan.get('patch') or plan.get('size')}" if shrink and shrink(plan) else ""
 
 
@@ -274,7 +269,10 @@ def _train(plan: dict[str, Any], folder: Path, clock: Clock, make: Any, watch: s
     seed = int(plan["seed"]) + sum(map(int, filter(str.isdigit, folder.name)))
     set_seed(seed)
     parts = make(plan)
-    trainer = ClockTrainer(plan, folder, clock, parts, watch, args=_arguments(plan, folder, len(parts.train), seed))
+    settings = arguments(plan, folder, len(parts.train), seed)
+    laid_out(parts.model.to(settings.device), plan)
+    compiled(parts.model, plan, clock.budget)
+    trainer = ClockTrainer(plan, folder, clock, parts, watch, args=settings)
     for callback in (PrinterCallback, ProgressCallback):
         trainer.remove_callback(callback)
     trainer.add_callback(ByTheClock(trainer))
@@ -282,57 +280,19 @@ def _train(plan: dict[str, Any], folder: Path, clock: Clock, make: Any, watch: s
         trainer.restore(last)
         print(f"{folder.name}: going on from {last.name} after {clock.spent():.0f} s", flush=True)
     trainer.train(resume_from_checkpoint=str(last) if last else None)
-    if not (folder / "best.safetensors").exists():
+    if first() and not (folder / "best.safetensors").exists():
         trainer.score()
     epochs, which = round(float(trainer.state.epoch or 0), 2), "kept the last weights," if parts.keep_last else "best"
     figure = f"{watch} {trainer.best[0]:.3f}" if parts.scorer else "no case held out,"
     print(f"{folder.name}: {which} {figure} at epoch {number(trainer.best_epoch)} of {number(epochs)}", flush=True)
     done = {"epochs": epochs, "seconds": round(clock.spent(), 1), "best_epoch": trainer.best_epoch}
-    done |= {"steps": trainer.state.global_step, "best": trainer.best[0]}
-    (folder / "done.json").write_text(json.dumps(done))
-    for old in folder.glob("checkpoint-*"):
-        shutil.rmtree(old, ignore_errors=True)
+    done |= {"steps": trainer.state.global_step, "best": agree([trainer.best[0]])[0]}
+    if first():
+        (folder / "done.json").write_text(json.dumps(done))
+        for old in folder.glob("checkpoint-*"):
+            shutil.rmtree(old, ignore_errors=True)
+    meet()
     return done
-
-
-def _arguments(plan: Mapping[str, Any], folder: Path, cases: int, seed: int) -> TrainingArguments:
-    on_cpu = plan["device"] == "cpu" or not torch.cuda.is_available()
-    batch = max(1, min(int(plan["batch"]), cases))
-    return TrainingArguments(
-        output_dir=str(folder),
-        per_device_train_batch_size=batch,
-        per_device_eval_batch_size=batch * 2,
-        num_train_epochs=float(plan["max_epochs"]),
-        max_steps=int(plan.get("max_steps") or -1),
-        learning_rate=float(plan["lr"]),
-        weight_decay=float(plan["weight_decay"]),
-        max_grad_norm=float(plan.get("clip", 1.0)),
-        eval_strategy="no",  # the callback evaluates, with the averaged weights
-        save_strategy="no",  # and asks for the checkpoints
-        logging_strategy="no",
-        logging_nan_inf_filter=False,
-        disable_tqdm=True,
-        report_to="none",
-        remove_unused_columns=False,
-        label_names=["labels"],
-        use_cpu=on_cpu,
-        bf16=_half(plan, on_cpu),
-        dataloader_num_workers=int(plan["workers"]),
-        dataloader_pin_memory=not on_cpu,
-        dataloader_drop_last=cases % batch == 1 and cases > 1,  # batch normalisation needs two cases
-        seed=seed,
-    )
-
-
-def _half(plan: Mapping[str, Any], on_cpu: bool) -> bool:
-    """Whether convolutions run in bfloat16; what a plan says of a GPU that cannot is passed over."""
-    wanted = str(plan.get("precision") or ("fp32" if on_cpu else "bf16")) == "bf16"
-    return wanted and (on_cpu or torch.cuda.is_bf16_supported())
-
-
-def device_of(plan: Mapping[str, Any]) -> torch.device:
-    """Where the plan wants the model to be."""
-    return torch.device("cuda" if torch.cuda.is_available() and plan["device"] != "cpu" else "cpu")
 
 
 def load_best(model: torch.nn.Module, name: str, device: torch.device) -> torch.nn.Module:

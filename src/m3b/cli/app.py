@@ -5,7 +5,7 @@ from __future__ import annotations
 import typer
 
 from m3b import __version__
-from m3b.cli import bench, data, interactive, look, models, predicting, pretrained, run, runs, teaching
+from m3b.cli import bench, data, interactive, look, models, planning, predicting, pretrained, run, runs, teaching
 
 app = typer.Typer(
     name="m3b",
@@ -32,6 +32,7 @@ def _root(
 
 app.command("demo")(run.demo)
 app.command("look")(look.look)
+app.command("plan")(planning.plan)
 app.command("run")(run.run)
 app.command("resume")(run.resume)
 app.command("runs")(runs.runs)

@@ -15,7 +15,7 @@ import torch
 from Datapath.cases import Cases
 from Datapath.index import hold_out, patient_of, read_index
 from torch.utils.data import Dataset
-from Utils.members import assign_folds
+from Utils.people import assign_folds
 from Utils.preprocess import surrounded
 
 CUT = 0.5  # of a box outside the patch: from there on it is not asked for, and not counted as wrong either

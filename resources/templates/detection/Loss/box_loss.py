@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-from Model.detector import centres, distances
+from Model.detector import centres
 from torch import nn
 from torch.nn import functional
 
@@ -38,18 +38,21 @@ class BoxLoss(nn.Module):
         output = output.float()
         cells = output.shape[2:]
         middle = centres(cells, self.cell, output.device)
-        bells, free, parts = [], [], []
+        bells, free, parts, ours = [], [], [], []
         for image, rows in enumerate(boxes.float()):
-            rows = rows[rows[:, 2 * d] >= 0]
+            if _on_processor(rows):  # padding is left out; on a GPU that would wait for it, and is worth less
+                rows = rows[rows[:, 2 * d] >= 0]
             bell = self._bells(rows, middle)
             target, ignore = self._targets(rows, bell, cells)
             bells.append(target)
             free.append(ignore)
-            sides = output[image, count:].reshape(count, 2 * d, *cells)
-            parts.append(self._boxes(sides, rows, bell, middle))
+            sides = output[image, count:].reshape(count, 2 * d, -1)
+            parts.append(self._boxes(sides, rows, bell.flatten(1), middle.flatten(1)))
+            ours.append((rows[:, 2 * d] >= 0) & (rows[:, 2 * d + 1] > 0))
         heat = self._heat(output[:, :count], torch.stack(bells), torch.stack(free))
-        found = torch.cat(parts)
-        return heat + self.box_weight * (found.mean() if len(found) else output[:, count:].sum() * 0.0)
+        found, whole = torch.cat(parts), torch.cat(ours)
+        found = torch.where(whole, found, torch.zeros_like(found)).sum() / whole.sum().clamp_min(1)
+        return heat + self.box_weight * (found if len(whole) else output[:, count:].sum() * 0.0)
 
     def _bells(self, rows: torch.Tensor, middle: torch.Tensor) -> torch.Tensor:
         """(N, *cells) bell of each box, exactly 1 in the cell that holds its centre."""
@@ -74,20 +77,25 @@ class BoxLoss(nn.Module):
         self, rows: torch.Tensor, bell: torch.Tensor, cells: Sequence[int]
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """(K, *cells) largest bell of each class, and bool: where the heat map is free."""
-        d = len(self.cell)
-        target = torch.zeros(self.classes, *cells, device=rows.device)
-        ignore = torch.zeros(self.classes, *cells, dtype=torch.bool, device=rows.device)
-        for row, hill in zip(rows, bell, strict=True):
-            label = int(row[2 * d])
-            if row[2 * d + 1] > 0:
-                target[label] = torch.maximum(target[label], hill)
-            else:
-                place = tuple(
-                    slice(max(0, int(row[axis] / c)), max(0, int(-(-row[d + axis] // c))))
-                    for axis, c in enumerate(self.cell)
-                )
-                ignore[(label, *place)] = True
-        return target, ignore
+        d, n = len(self.cell), bell[0].numel() if len(bell) else 1
+        there, whole = rows[:, 2 * d] >= 0, rows[:, 2 * d + 1] > 0
+        if not len(rows):
+            empty = torch.zeros(self.classes, *cells, device=rows.device)
+            return empty, empty > 0
+        label = rows[:, 2 * d].clamp_min(0).long()[:, None].expand(-1, n)
+        hills = bell.flatten(1) * (there & whole)[:, None]
+        target = hills.new_zeros(self.classes, n).scatter_reduce(0, label, hills, "amax")
+        inside = torch.ones_like(bell, dtype=torch.bool)
+        for axis, c in enumerate(self.cell):
+            place = torch.arange(cells[axis], device=rows.device)
+            low = (rows[:, axis] / c).trunc().clamp_min(0)[:, None]
+            high = (rows[:, d + axis] / c).ceil().clamp_min(0)[:, None]
+            inside = inside & ((place >= low) & (place < high)).view(
+                len(rows), *(-1 if a == axis else 1 for a in range(d))
+            )
+        cut = (inside.flatten(1) & (there & ~whole)[:, None]).float()
+        ignore = cut.new_zeros(self.classes, n).scatter_reduce(0, label, cut, "amax")
+        return target.view(-1, *cells), ignore.view(-1, *cells) > 0
 
     def _heat(self, logits: torch.Tensor, target: torch.Tensor, free: torch.Tensor) -> torch.Tensor:
         """Penalty-reduced focal loss (Law & Deng, ECCV 2018), divided by the number of boxes; both weighted by class:
@@ -100,27 +108,38 @@ class BoxLoss(nn.Module):
         weight = self.class_weights.to(total).view(1, -1, *(1,) * (total.ndim - 2))
         return -(weight * total).sum() / (weight * top).sum().clamp_min(1)
 
-    def _boxes(self, sides: torch.Tensor, rows: torch.Tensor, bell: torch.Tensor, middle: torch.Tensor) -> torch.Tensor:
-        """(N,) 1 - GIoU of each box, averaged over the cells near its centre by the bell; boxes cut in two are left out."""
-        d, flat = len(self.cell), middle.flatten(1)
-        losses = []
-        for row, hill in zip(rows, bell, strict=True):
-            if row[2 * d + 1] <= 0:
-                continue
-            weight, at = hill.flatten().topk(min(9 if d == 2 else 15, hill.numel()))
-            inside = ((flat[:, at] > row[:d, None]) & (flat[:, at] < row[d : 2 * d, None])).all(0)
-            inside[0] = True
-            weight = weight * (weight > 0.2) * inside
-            raw = sides[int(row[2 * d])].flatten(1)[:, at]
-            reach = distances(raw[..., None] if d == 1 else raw.view(2 * d, -1, *(1,) * (d - 1)), self.cell).flatten(1)
-            found = torch.cat([flat[:, at] - reach[:d], flat[:, at] + reach[d:]])
-            true = row[: 2 * d, None].expand_as(found)
-            losses.append(((1 - giou(found, true)) * weight).sum() / weight.sum())
-        return torch.stack(losses) if losses else sides.new_zeros(0)
+    def _boxes(self, sides: torch.Tensor, rows: torch.Tensor, bell: torch.Tensor, flat: torch.Tensor) -> torch.Tensor:
+        """(N,) 1 - GIoU of each box, averaged over the cells near its centre by the bell.
+
+        Args:
+            sides: (K, 2 d, cells) raw distances.
+            bell: (N, cells).
+            flat: (d, cells) coordinates.
+        """
+        d = len(self.cell)
+        if not len(rows):
+            return sides.new_zeros(0)
+        weight, at = bell.topk(min(9 if d == 2 else 15, bell.shape[1]), dim=1)
+        low, high, centre = rows[:, :d].T[..., None], rows[:, d : 2 * d].T[..., None], flat[:, at]  # (d, N, n)
+        inside = ((centre > low) & (centre < high)).all(0)
+        inside[:, 0] = True
+        weight = weight * (weight > 0.2) * inside
+        label = rows[:, 2 * d].clamp_min(0).long()
+        numbers = torch.arange(2 * d, device=rows.device)
+        raw = sides[label[None, :, None], numbers[:, None, None], at[None]]  # (2 d, N, n)
+        unit = torch.tensor([*self.cell, *self.cell], dtype=raw.dtype, device=raw.device)[:, None, None]
+        reach = torch.exp(raw.clamp(-6, 7)) * unit
+        found = torch.cat([centre - reach[:d], centre + reach[d:]])
+        apart = 1 - giou(found, torch.cat([low, high]).expand_as(found))
+        return (apart * weight).sum(1) / weight.sum(1)
+
+
+def _on_processor(tensor: torch.Tensor) -> bool:
+    return tensor.device.type == "cpu"
 
 
 def giou(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
-    """Generalised IoU (Rezatofighi et al., CVPR 2019) of columns: (2 d, N) and (2 d, N) to (N,)."""
+    """Generalised IoU (Rezatofighi et al., CVPR 2019) of columns: (2 d, ...) and (2 d, ...) to (...)."""
     d = first.shape[0] // 2
     shared = (torch.minimum(first[d:], second[d:]) - torch.maximum(first[:d], second[:d])).clamp_min(0).prod(0)
     around = (torch.maximum(first[d:], second[d:]) - torch.minimum(first[:d], second[:d])).prod(0).clamp_min(1e-6)

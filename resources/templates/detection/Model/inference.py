@@ -11,6 +11,7 @@ import torch
 from Model.detector import decode
 from torch.nn import functional
 from Utils.boxes import suppress
+from Utils.memory import fits, in_pieces
 from Utils.preprocess import surrounded
 
 OVERLAP = 0.25
@@ -98,8 +99,9 @@ def mask_probabilities(
     patch, classes = [int(n) for n in plan["patch"]], len(plan["classes"])
     place = inner(image)
     piece, before = _padded(np.asarray(image[(slice(None), *place)], np.float32), patch)
-    total = torch.zeros(classes, *piece.shape[1:])
-    weights, weight = torch.zeros(piece.shape[1:]), bell(patch)
+    where = device if fits(device, 4 * (classes + 2) * int(np.prod(piece.shape[1:]))) else torch.device("cpu")
+    total = torch.zeros(classes, *piece.shape[1:], device=where)
+    weights, weight = torch.zeros(piece.shape[1:], device=where), bell(patch).to(where)
     grid = list(product(*[starts(have, want) for have, want in zip(piece.shape[1:], patch, strict=True)]))
     windows = [tuple(slice(s, s + p) for s, p in zip(corner, patch, strict=True)) for corner in grid]
     border = image.reshape(len(image), -1)[:, 0].reshape(-1, *(1,) * len(patch))
@@ -109,12 +111,12 @@ def mask_probabilities(
     for first in range(0, len(seen), max(1, batch)):
         part = seen[first : first + max(1, batch)]
         stack = torch.from_numpy(np.stack([piece[(slice(None), *window)] for window in part])).to(device)
-        chances = answered(model, stack, plan).sigmoid().cpu()
+        chances = in_pieces(lambda part: answered(model, part, plan).sigmoid(), stack).to(where)
         for window, chance in zip(part, chances, strict=True):
             total[(slice(None), *window)] += chance * weight
     inside = tuple(slice(b, b + p.stop - p.start) for b, p in zip(before, place, strict=True))
     result = np.zeros((classes, *image.shape[1:]), np.float32)
-    result[(slice(None), *place)] = (total / weights)[(slice(None), *inside)].numpy()
+    result[(slice(None), *place)] = (total / weights)[(slice(None), *inside)].cpu().numpy()
     return result
 
 
@@ -136,7 +138,8 @@ def find_boxes(
         corners = [[line[k] for line, k in zip(lines, numbers, strict=True)] for numbers in part]
         windows = [tuple(slice(s, s + p) for s, p in zip(corner, patch, strict=True)) for corner in corners]
         stack = torch.from_numpy(np.stack([piece[(slice(None), *window)] for window in windows])).to(device)
-        answers = decode(answered(model, stack, plan).cpu(), classes, model.cell)  # type: ignore[arg-type]
+        outputs = in_pieces(lambda part: answered(model, part, plan), stack).cpu()
+        answers = decode(outputs, classes, model.cell)  # type: ignore[arg-type]
         for numbers, corner, answer in zip(part, corners, answers, strict=True):
             boxes, scores, labels = (values.numpy() for values in answer)
             boxes = boxes + np.array([*corner, *corner])

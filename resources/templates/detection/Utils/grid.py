@@ -6,6 +6,9 @@ from typing import Any
 
 import numpy as np
 
+GPU_WIDTH = 32
+"""First filters of a network on a GPU."""
+
 
 def grid(facts: dict[str, Any], gpu: bool) -> dict[str, Any]:
     """How far images are shrunk: to what the device can look at, but so that small lesions keep a few pixels."""
@@ -56,11 +59,11 @@ def refit(
     reduction = np.prod(np.array(strides), axis=0)
     plan["patch"] = [int(max(step, np.ceil(n / step - 0.3) * step)) for n, step in zip(wanted, reduction, strict=True)]
     if boxes:
-        plan["network"] = {"name": "centers", "width": 32 if gpu else 16, "strides": strides, "out_stage": 2}
+        plan["network"] = {"name": "centers", "width": GPU_WIDTH if gpu else 16, "strides": strides, "out_stage": 2}
         if dims == 3:
             plan["network"]["out_stage"] = 1 if _small_cells(facts, plan, strides) else 2
     else:
-        filters = [min((32 if gpu else 16) * 2**k, 320 if gpu else 128) for k in range(len(strides) + 1)]
+        filters = [min((GPU_WIDTH if gpu else 16) * 2**k, 320 if gpu else 128) for k in range(len(strides) + 1)]
         plan["network"] = {
             "name": "unet",
             "filters": filters,

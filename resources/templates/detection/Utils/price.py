@@ -7,7 +7,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from .members import count, trainings
+from .fitting import dry_costs
+from .looks import micro
+from .machine import machine_of
+from .members import count, rounds
 from .pace import Costs, typical
 from .rehearse import SPARE, device_of, rehearsed
 
@@ -31,23 +34,45 @@ def usual_shape(facts: dict[str, Any], plan: dict[str, Any]) -> list[int]:
     return [max(1, round(float(n))) for n in shape]
 
 
+def held_out(facts: dict[str, Any], plan: dict[str, Any]) -> int:
+    """Validation cases of one network."""
+    share = 1 / count(plan) if count(plan) > 1 else float(plan["validation_share"])
+    return max(1, round(share * int(facts["cases"])))
+
+
 def costs(facts: dict[str, Any], plan: dict[str, Any]) -> Costs:
     """Measured with noise in images of median size. Raises RuntimeError where the patch does not fit into memory."""
     from Model.inference import find_boxes, mask_probabilities
     from Model.network import build_model
 
     device, seconds = device_of(plan), 60 * float(plan["minutes"])
+    if machine_of(plan).dry:
+        return _dry(facts, plan)
     model = build_model(plan).to(device).train()
     step = typical(_step(model, facts, plan)) + SPARE
     image = np.random.default_rng(0).standard_normal((int(plan["channels"]), *usual_shape(facts, plan)), np.float32)
     look = find_boxes if plan["target"] == "boxes" else mask_probabilities
     model.eval()
     with torch.no_grad():
-        case = typical(lambda: look(model, image, plan, device, int(plan["batch"])), tries=3)
-    folds = count(plan)
-    held = max(1, round((1 / folds if folds > 1 else float(plan["validation_share"])) * int(facts["cases"])))
+        case = typical(lambda: look(model, image, plan, device, micro(plan)), tries=3)
+    folds, held = count(plan), held_out(facts, plan)
     scoring = min(case * held, SCORED_SHARE * seconds + case) + step / 3 * min(held, PATCHES) / int(plan["batch"])
-    return Costs(step, scoring, min(END_SHARE * seconds, 1.5 * case * held * folds + 2.0) / trainings(plan))
+    return Costs(step, scoring, min(END_SHARE * seconds, 1.5 * case * held * folds + 2.0) / rounds(plan))
+
+
+def _dry(facts: dict[str, Any], plan: dict[str, Any]) -> Costs:
+    from Model.inference import starts
+
+    from .roomy import LOOKS
+
+    sides = zip(usual_shape(facts, plan), plan["patch"], strict=True)
+    windows = float(np.prod([len(starts(have, int(want))) for have, want in sides]))
+    folds, held, seconds = count(plan), held_out(facts, plan), 60 * float(plan["minutes"])
+    found = dry_costs(
+        plan, LOOKS, windows * held + min(held, PATCHES),
+        lambda forward: min(END_SHARE * seconds, 1.5 * windows * forward * held * folds + 2.0) / rounds(plan),
+    )  # fmt: skip
+    return Costs(found.step, min(found.scoring, SCORED_SHARE * seconds), found.final)
 
 
 def _step(model: torch.nn.Module, facts: dict[str, Any], plan: dict[str, Any]) -> Any:
@@ -56,7 +81,7 @@ def _step(model: torch.nn.Module, facts: dict[str, Any], plan: dict[str, Any]) -
     from .augment_boxes import AugmentBoxes
     from .augment_masks import AugmentMasks
 
-    boxes, dims, batch = plan["target"] == "boxes", int(plan["dims"]), int(plan["batch"])
+    boxes, dims, batch = plan["target"] == "boxes", int(plan["dims"]), micro(plan)
     patch, rng = [int(n) for n in plan["patch"]], np.random.default_rng(0)
     image = rng.standard_normal((int(plan["channels"]), *usual_shape(facts, plan)), np.float32)
     mask = np.zeros((len(plan["classes"]), *image.shape[1:]), np.uint8)

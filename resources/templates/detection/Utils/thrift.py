@@ -41,8 +41,8 @@ def narrower(plan: dict[str, Any]) -> str:
 class Coarser:
     """A grid of half the voxels, twice at most: small lesions have to stay."""
 
-    def __init__(self, facts: dict[str, Any]) -> None:
-        self.facts, self.thrift = facts, 1
+    def __init__(self, facts: dict[str, Any], gpu: bool = False) -> None:
+        self.facts, self.gpu, self.thrift = facts, gpu, 1
 
     def __call__(self, plan: dict[str, Any]) -> str:
         if self.thrift >= 4:
@@ -76,7 +76,7 @@ class Coarser:
     def _fit(self, plan: dict[str, Any]) -> str:
         """Patch and network for the new grid, as narrow as before."""
         batch, network, before = plan["batch"], plan["network"], plan["patch"]
-        refit(self.facts, plan, gpu=False, thrift=self.thrift)
+        refit(self.facts, plan, gpu=self.gpu, thrift=self.thrift)
         plan["batch"] = min(plan["batch"], batch)
         if plan["target"] == "boxes":
             plan["network"]["width"] = network["width"]

@@ -13,8 +13,7 @@ from torch.utils.data import Dataset
 from Utils.cache import build_cache
 from Utils.covariates import encode
 from Utils.kinds import kind_of
-from Utils.members import assign_folds
-from Utils.people import people_of
+from Utils.people import assign_folds, people_of
 from Utils.studies import gathered, placed, room
 
 

@@ -6,8 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from .members import count, trainings
+from .fitting import dry_costs
+from .looks import micro
+from .machine import machine_of
+from .members import count, rounds
 from .pace import Costs, typical
+from .roomy import LOOKS
 
 
 def final_seconds(minutes: float) -> float:
@@ -16,7 +20,7 @@ def final_seconds(minutes: float) -> float:
 
 
 def costs(plan: dict[str, Any], cases: int) -> Costs:
-    """Of one fold, measured with noise."""
+    """Of one fold, measured with noise; estimated for a machine that is not here."""
     import torch
     from Model.network import build_model
 
@@ -26,7 +30,11 @@ def costs(plan: dict[str, Any], cases: int) -> Costs:
     from .rehearse import SPARE, device_of, rehearsed
     from .studies import each, example, shape_of
 
-    device, batch, folds = device_of(plan), int(plan["batch"]), count(plan)
+    device, batch, folds = device_of(plan), micro(plan), count(plan)
+    share = 1 / folds if folds > 1 else float(plan["validation_share"])
+    end = final_seconds(float(plan["minutes"])) / rounds(plan)
+    if machine_of(plan).dry:
+        return dry_costs(plan, LOOKS, share * cases, lambda _: end)
     model = build_model(plan).to(device).train()
     images = np.random.default_rng(0).standard_normal((4 * batch, *shape_of(plan)), np.float32)
     labels = torch.zeros(batch, kind_of(plan).width or len(plan["classes"]))
@@ -52,6 +60,5 @@ def costs(plan: dict[str, Any], cases: int) -> Costs:
         with torch.no_grad():
             model(many, truth, **given)["logits"].cpu()
 
-    share = 1 / folds if folds > 1 else float(plan["validation_share"])
     scoring = typical(look, tries=3) * max(1.0, share * cases / (2 * batch))
-    return Costs(step, scoring, final_seconds(float(plan["minutes"])) / trainings(plan))
+    return Costs(step, scoring, end)

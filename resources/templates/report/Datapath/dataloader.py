@@ -115,6 +115,12 @@ class Studies(Dataset[dict[str, torch.Tensor]]):
         """The same items without `pixel_values` and `views`, which then are not read."""
         return _Texts(self)
 
+    def collate(self, items: Sequence[dict[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
+        """Stacked; texts end with the longest of the batch."""
+        batch = {key: torch.stack([item[key] for item in items]) for key in items[0]}
+        longest = int((batch["tokens"] != self.pad).any(dim=0).nonzero().max()) + 1
+        return {key: value[:, :longest] if key in ("tokens", "targets") else value for key, value in batch.items()}
+
     def __getitem__(self, item: int) -> dict[str, torch.Tensor]:
         pixels, there = self.pictures(item)
         return {"pixel_values": pixels, "views": there, **self.words(item)}

@@ -62,7 +62,9 @@ class Writer(nn.Module):
         return logits
 
     def trim(self, tokens: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Both without the columns that are padding in every row."""
+        """Both without the columns that are padding in every row. A GPU would have to be waited for: `collate` did it."""
+        if tokens.device.type != "cpu":
+            return tokens, targets
         longest = int((tokens != self.pad).any(dim=0).nonzero().max()) + 1
         return tokens[:, :longest], targets[:, :longest]
 

@@ -7,13 +7,19 @@ from typing import Any
 
 import torch
 
+from .fitting import dry_costs
+from .looks import micro
+from .machine import machine_of
 from .pace import Costs, quickest, typical
 from .rehearse import SPARE, device_of, rehearsed
+from .roomy import STAGES, noise, texts
 
 QUICK = 32
 """So many studies are written for at each look during the training, without beams."""
 MOST = 200
 """So many are written for at the end, with beams."""
+KERNELS = 40
+"""Kernels a layer and word, roughly, for machines that are not here."""
 WRITER = 200
 """Steps that the writer, and the whole network after it, need at least to say more than the commonest words."""
 END = 3.0
@@ -28,16 +34,18 @@ def costs(plan: Mapping[str, Any], cases: int) -> dict[str, Costs]:
 
     device = device_of(plan)
     held = max(1, round(cases * float(plan["validation_share"])))
-    pictures, texts = _batches(plan)
+    if machine_of(plan).dry:
+        return _dry(plan, held)
+    pictures, spoken = _batches(plan)
     models = {"report": build_model(plan)}
     if plan["findings"]:  # without them the whole network alone is trained
         models |= {"encoder": Warming(plan, ReportLoss(plan)), "words": Speaking(plan, ReportLoss(plan))}
     found: dict[str, Costs] = {}
     for name, model in models.items():
         model = model.to(device).train()
-        batch = texts if name == "words" else {**pictures, **texts}
+        batch = spoken if name == "words" else {**pictures, **spoken}
         step = typical(rehearsed(model, plan, lambda batch=batch: batch, _augmenting(plan, name)), 5, 1.5) + SPARE
-        look = step / 3 * max(1.0, held / int(plan["batch"]))
+        look = step / 3 * max(1.0, held / micro(plan))
         final = 0.0
         if name == "report":
             look += _writing(model.eval(), plan, pictures, 1) * min(QUICK, held)
@@ -47,14 +55,22 @@ def costs(plan: Mapping[str, Any], cases: int) -> dict[str, Costs]:
     return {name: found.get(name, Costs(whole.step, whole.scoring)) for name in ("encoder", "words", "report")}
 
 
+def _dry(plan: Mapping[str, Any], held: int) -> dict[str, Costs]:
+    """Estimated for a machine that is not here. Writing starts some kernels a layer for each word, one after the other."""
+    now, machine = dict(plan), machine_of(plan)
+    words = sum(int(length) for length in plan["max_tokens"].values()) / 2
+    study = words * KERNELS * int(plan["network"]["layers"]) * machine.seconds(0.0, 0.0, 1.0, True) / micro(plan)
+    found = {name: dry_costs(now, looks, held, lambda _: 0.0) for name, looks in STAGES.items()}
+    whole, beams = found["report"], int(plan["decode"]["beams"])
+    found["report"] = Costs(whole.step, whole.scoring + study * min(QUICK, held), beams * study * min(MOST, held))
+    return found if plan["findings"] else dict.fromkeys(("encoder", "words"), whole) | {"report": found["report"]}
+
+
 def _batches(plan: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Pictures, and texts of half the length that is allowed."""
-    batch, views = int(plan["batch"]), int(plan["views"])
-    longest = max(4, sum(plan["max_tokens"].values()) // 2)
-    tokens = torch.full((batch, longest), int(plan["unknown"]))
-    pictures = torch.randn(batch, views, int(plan["channels"]), *plan["size"])
-    texts = {"tokens": tokens, "targets": tokens, "findings": torch.zeros(batch, len(plan["shares"]))}
-    return {"pixel_values": pictures, "views": torch.ones(batch, views)}, texts
+    now, cases = dict(plan), micro(plan)
+    spoken = texts(now, cases)
+    return {key: value for key, value in noise(now, cases).items() if key not in spoken}, spoken
 
 
 def _augmenting(plan: Mapping[str, Any], name: str) -> Any:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch.utils.data import Dataset
-from Utils.members import assign_folds
+from Utils.people import assign_folds
 from Utils.volumes import Volumes, build_volumes
 from Utils.windows import cut
 

@@ -40,6 +40,7 @@ class OrderedLoss(nn.Module):
         self.pitch: torch.Tensor
         for name, table in zip(("channel", "number", "axis", "pitch"), tables(plan), strict=True):
             self.register_buffer(name, table, persistent=False)
+        self.axes = sorted({int(axis) for axis in self.axis} - {-1})
         self.mask = build_mask_loss({**plan, "loss": {**(plan.get("loss") or {}), "weights": self.weights(plan)}})
 
     def weights(self, plan: Mapping[str, Any]) -> list[float] | None:
@@ -58,14 +59,15 @@ class OrderedLoss(nn.Module):
         mask, logits = mask.long(), logits.float()
         loss: torch.Tensor = self.mask(logits[:, :NUMBER], self.channel[mask])
         inside = self.axis[mask] >= 0
-        if not bool(inside.any()):
-            return loss
+        count = inside.sum().clamp_min(1)  # nothing is picked out: that would wait for a GPU, in every step
         scale = [whole / have for whole, have in zip(self.patch, mask.shape[1:], strict=True)]
-        apart = middles(mask, self.axis, self.pitch, scale)[inside]
-        loss = loss + self.NUMBERS * functional.smooth_l1_loss(
-            logits[:, NUMBER][inside], self.number[mask[inside]], beta=self.BENT[0]
-        )
-        return loss + self.MIDDLES * functional.smooth_l1_loss(logits[:, MIDDLE][inside], apart, beta=self.BENT[1])
+        wanted = self.number[mask], middles(mask, self.axis, self.pitch, scale, self.axes)
+        for place, truth, weight, bent in zip(
+            (NUMBER, MIDDLE), wanted, (self.NUMBERS, self.MIDDLES), self.BENT, strict=True
+        ):
+            far = functional.smooth_l1_loss(logits[:, place], truth.to(logits.dtype), beta=bent, reduction="none")
+            loss = loss + weight * torch.where(inside, far, torch.zeros_like(far)).sum() / count
+        return loss
 
 
 def build_loss(plan: Mapping[str, Any]) -> SegmentationLoss:

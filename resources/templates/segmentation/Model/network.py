@@ -59,22 +59,31 @@ class Segmenter(nn.Module):
     """`forward(pixel_values (B, C, H, W[, D]), labels or None) -> {"logits": (B, outputs_of(plan), H, W[, D]), "loss"}`.
 
     `labels`: (B, H, W[, D]) places of classes, 0 for background, or (B, K, H, W[, D]) of 0/1 where classes overlap.
-    With precision "bf16" convolutions run in bfloat16, weights and loss in float32.
+    With precision "bf16" convolutions run in bfloat16 (a GPU without it takes float16, as with "fp16"), weights and loss in
+    float32.
     """
 
     def __init__(self, plan: Mapping[str, Any], loss: nn.Module | None = None) -> None:
         super().__init__()
         self.backbone = build_backbone(plan, load=loss is not None)
-        self.loss, self.half = loss, plan.get("precision") == "bf16"
+        self.loss, self.half = loss, plan.get("precision") in ("bf16", "fp16")
+        self.short = plan.get("precision") == "fp16"
 
     def forward(self, pixel_values: torch.Tensor, labels: torch.Tensor | None = None) -> dict[str, torch.Tensor]:
-        with torch.autocast(pixel_values.device.type, torch.bfloat16, enabled=self.half):
-            found = self.backbone(seen(pixel_values))
+        pixel_values, kind = seen(pixel_values), pixel_values.device.type
+        with torch.autocast(kind, self._half(kind), enabled=self.half and (kind == "cuda" or not self.short)):
+            found = self.backbone(pixel_values)
         outputs = found if isinstance(found, list) else [found]  # in training from fine to coarse
         result = {"logits": outputs[0].float()}
         if labels is not None and self.loss is not None:
             result["loss"] = self.loss(outputs, labels)
         return result
+
+    def _half(self, kind: str) -> torch.dtype:
+        """bfloat16 where it is not emulated."""
+        if kind == "cuda" and (self.short or not torch.cuda.is_bf16_supported(including_emulation=False)):
+            return torch.float16
+        return torch.bfloat16
 
 
 def build_model(plan: Mapping[str, Any], with_loss: bool = True) -> Segmenter:

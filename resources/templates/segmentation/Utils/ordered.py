@@ -93,25 +93,39 @@ def pitch_of(chain: Mapping[str, Any], plan: Mapping[str, Any]) -> float:
     return float(chain["pitch"]) / (float(spacing[int(chain["axis"])]) if spacing else 1.0)
 
 
-def middles(mask: torch.Tensor, axis: torch.Tensor, pitch: torch.Tensor, scale: Sequence[float]) -> torch.Tensor:
+def middles(
+    mask: torch.Tensor,
+    axis: torch.Tensor,
+    pitch: torch.Tensor,
+    scale: Sequence[float],
+    axes: Sequence[int] | None = None,
+) -> torch.Tensor:
     """(B, *shape) pitches from each voxel to the middle of what is marked alike in this patch; 0 where no row is.
 
     Args:
         mask: (B, *shape) places; the part of a structure that the patch shows counts as the structure.
         axis, pitch: of each place, from `tables`.
         scale: voxels of the plan's grid a voxel of the mask, an axis.
+        axes: those that occur in `axis`; looked up if None, which waits for a GPU.
     """
     batch, size, dims = mask.shape[0], len(axis), mask.ndim - 1
     found = torch.zeros(mask.shape, device=mask.device)
     flat = (mask + size * torch.arange(batch, device=mask.device).view(-1, *(1,) * dims)).flatten()
-    count = torch.bincount(flat, minlength=batch * size).clamp_min(1)
-    for along in sorted({int(a) for a in axis} - {-1}):
+    count = _sums(flat, torch.ones_like(flat, dtype=torch.float32), batch * size).clamp_min(1)
+    for along in sorted({int(a) for a in axis} - {-1}) if axes is None else axes:
         line = torch.arange(mask.shape[along + 1], device=mask.device, dtype=torch.float32)
         line = line.view(*(-1 if k == along + 1 else 1 for k in range(dims + 1))).expand(mask.shape)
-        mean = torch.bincount(flat, weights=line.flatten(), minlength=batch * size) / count
+        mean = _sums(flat, line.flatten(), batch * size) / count
         apart = (mean[flat].view(mask.shape) - line) * float(scale[along]) / pitch[mask]
         found = torch.where(axis[mask] == along, apart, found)
     return found
+
+
+def _sums(places: torch.Tensor, values: torch.Tensor, count: int) -> torch.Tensor:
+    """(count,) sums of the values at each place; bincount is quicker, but a GPU has to be waited for."""
+    if places.device.type == "cpu":
+        return torch.bincount(places, weights=values, minlength=count)
+    return values.new_zeros(count).index_add_(0, places, values)
 
 
 # --- the decision about a whole image -------------------------------------------------------------------------------

@@ -7,7 +7,10 @@ from typing import Any
 import numpy as np
 
 from .choosing import candidates
-from .members import count, trainings
+from .fitting import dry_costs
+from .looks import micro
+from .machine import machine_of
+from .members import count, rounds
 from .pace import Costs, typical
 from .surfaces import MOST as BORDERS
 
@@ -36,6 +39,12 @@ def final_seconds(case: float, held: int, seconds: float, mirrored: bool) -> flo
     return min(FINAL_SHARE * seconds, once) + (MIRRORED * seconds if mirrored else 0.0)
 
 
+def held_out(facts: dict[str, Any], plan: dict[str, Any]) -> int:
+    """Validation cases of one network."""
+    share = 1 / count(plan) if count(plan) > 1 else float(plan["validation_share"])
+    return max(1, round(share * int(facts["cases"])))
+
+
 def costs(facts: dict[str, Any], plan: dict[str, Any]) -> Costs:
     """Measured with noise in images of median size. Raises RuntimeError where the patch does not fit (memory, strides)."""
     import torch
@@ -43,16 +52,32 @@ def costs(facts: dict[str, Any], plan: dict[str, Any]) -> Costs:
 
     from .rehearse import SPARE, device_of
 
+    if machine_of(plan).dry:
+        return _dry(facts, plan)
     device = device_of(plan)
     model = build_model(plan).to(device).train()
     step = typical(_step(model, facts, plan)) + SPARE
-    folds = count(plan)
-    held = max(1, round((1 / folds if folds > 1 else float(plan["validation_share"])) * int(facts["cases"])))
+    folds, held = count(plan), held_out(facts, plan)
     with torch.no_grad():
         case = typical(_scoring(model.eval(), facts, plan, device), tries=3)
     seconds = float(plan["minutes"]) * 60
-    final = final_seconds(case, folds * held, seconds, bool(candidates(plan))) / trainings(plan)
+    final = final_seconds(case, folds * held, seconds, bool(candidates(plan))) / rounds(plan)
     return Costs(step, case * min(SCORED, held), final)
+
+
+def _dry(facts: dict[str, Any], plan: dict[str, Any]) -> Costs:
+    from .roomy import LOOKS
+    from .windows import starts, window_of
+
+    shape, seconds = median_there(facts, plan), float(plan["minutes"]) * 60
+    window = window_of(shape, plan)
+    windows = float(np.prod([len(starts(have, want)) for have, want in zip(shape, window, strict=True)]))
+    windows *= float(np.prod(window)) / float(np.prod(plan["patch"]))
+    folds, held = count(plan), held_out(facts, plan)
+    return dry_costs(
+        plan, LOOKS, windows * min(SCORED, held),
+        lambda forward: final_seconds(windows * forward, folds * held, seconds, bool(candidates(plan))) / rounds(plan),
+    )  # fmt: skip
 
 
 def _step(model: Any, facts: dict[str, Any], plan: dict[str, Any]) -> Any:
@@ -71,7 +96,7 @@ def _step(model: Any, facts: dict[str, Any], plan: dict[str, Any]) -> Any:
 
     def load() -> dict[str, Any]:
         items = []
-        for _ in range(int(plan["batch"])):
+        for _ in range(micro(plan)):
             start = [int(rng.integers(-1, max(1, have - want + 1))) for have, want in zip(shape, large, strict=True)]
             items.append((cut(image, start, large, 0.0), cut(mask, start, large, 0)))
         images, masks = (torch.stack([torch.from_numpy(item[k]) for item in items]) for k in (0, 1))

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from .machine import machine_of
 from .pace import Way
 from .shapes import PATCH, choose_patch, round_up, topology
 from .thin import finest_needed
@@ -96,7 +97,7 @@ def _shorter_side(facts: dict[str, Any], plan: dict[str, Any], most: float) -> s
 def _halve_patch(plan: dict[str, Any], shape: list[int], spacing: list[float]) -> None:
     """Patch of half the voxels and the network for it, for the median image `shape` on a grid of this spacing."""
     dims, half = int(plan["dims"]), int(np.prod(plan["patch"])) // 2
-    patch = choose_patch(shape, spacing, dims, gpu=False, most=min(half, PATCH[dims, False]))
+    patch = choose_patch(shape, spacing, dims, gpu=False, most=min(half, PATCH[dims, machine_of(plan).gpus > 0]))
     strides, kernels = topology(patch, spacing)
     plan["patch"] = round_up(patch, strides)
     width = plan["network"]["filters"][0]

@@ -10,6 +10,8 @@ import numpy as np
 import torch
 from torch.nn import functional
 
+from .memory import empty_cache, says_memory
+
 Fill = float | Sequence[float]
 """What lies outside an image: one value, or one a channel."""
 
@@ -73,6 +75,9 @@ def sliding(
 ) -> torch.Tensor:
     """(C, *shape) to logits (outputs, *shape) on the CPU: windows overlap by half and are weighted by a Gaussian.
 
+    The sum lies on the device, where it fits there beside the network; windows are looked at one by one where `batch` of
+    them do not fit.
+
     `mirror`: spatial axes (0, 1, 2); each set of them is flipped, predicted, flipped back and averaged.
     """
     shape = image.shape[1:]
@@ -83,19 +88,44 @@ def sliding(
         for part, value in zip(image, np.broadcast_to(fill, len(image)), strict=True)
     ])  # fmt: skip
     places = list(product(*(starts(have, want) for have, want in zip(padded.shape[1:], window, strict=True))))
-    weight, total, norm = importance(window), None, torch.zeros(padded.shape[1:])
+    for where, count in ((device, batch), (device, 1), (torch.device("cpu"), 1)):
+        try:
+            found = _summed(padded, run, window, places, (device, where), count, mirror)
+            break
+        except (torch.OutOfMemoryError, RuntimeError) as error:
+            if not says_memory(error) or (where.type == "cpu" and count == 1):
+                raise
+            empty_cache()
+    inside = tuple(slice(free // 2, free // 2 + have) for free, have in zip(room, shape, strict=True))
+    return found[(slice(None), *inside)]
+
+
+def _summed(
+    padded: torch.Tensor,
+    run: Callable[[torch.Tensor], torch.Tensor],
+    window: Sequence[int],
+    places: Sequence[tuple[int, ...]],
+    devices: tuple[torch.device, torch.device],
+    batch: int,
+    mirror: Sequence[int],
+) -> torch.Tensor:
+    """(outputs, *shape) on the CPU: the weighted mean of the windows at `places`; the network is on the first device, the
+    sum on the second."""
+    device, where = devices
+    weight, total = importance(window).to(where), None
+    norm = torch.zeros(padded.shape[1:], device=where)
     for first in range(0, len(places), batch):
         group = places[first : first + batch]
         blocks = [tuple(slice(s, s + n) for s, n in zip(place, window, strict=True)) for place in group]
-        found = mirrored(torch.stack([padded[(slice(None), *block)] for block in blocks]).to(device), run, mirror)
-        for block, logits in zip(blocks, found.float().cpu(), strict=True):
+        stack = torch.stack([padded[(slice(None), *block)] for block in blocks])
+        found = mirrored(stack.to(device, non_blocking=True), run, mirror).float().to(where)
+        for block, logits in zip(blocks, found, strict=True):
             if total is None:
-                total = torch.zeros(logits.shape[0], *padded.shape[1:])
+                total = torch.zeros(logits.shape[0], *padded.shape[1:], device=where)
             total[(slice(None), *block)] += logits * weight
             norm[block] += weight
     assert total is not None
-    inside = tuple(slice(free // 2, free // 2 + have) for free, have in zip(room, shape, strict=True))
-    return (total / norm)[(slice(None), *inside)]
+    return (total / norm).cpu() if where.type == "cpu" else total.div_(norm).cpu()
 
 
 def mirrored(batch: torch.Tensor, run: Callable[[torch.Tensor], torch.Tensor], axes: Sequence[int]) -> torch.Tensor:

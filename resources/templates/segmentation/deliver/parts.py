@@ -130,7 +130,8 @@ def use(network: Network) -> None:
     """Makes predict.py work with this network, in the precision that it chooses."""
     config, device = read_config(), next(network.parameters()).device
     plan = config["plan"]
-    half = plan.get("precision") == "bf16" and (device.type == "cuda" or predict._has_bf16())
+    precision = plan.get("precision")
+    half = precision in ("bf16", "fp16") if device.type == "cuda" else precision == "bf16" and predict._has_bf16()
     network.model.half = half  # type: ignore[assignment]
 
     def run(image: Any, name: str, batch: int) -> np.ndarray:

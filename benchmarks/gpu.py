@@ -1,0 +1,195 @@
+"""The templates on the GPU of this machine: time to the processor's figure, samples a second against a bare loop, memory, use.
+
+    python benchmarks/gpu.py [--template diagnosis segmentation detection report] [--minutes 3] [--tiny] [--out FILE.json]
+
+Each template is assembled in a temporary folder with its example data. It is trained on the processor for `--minutes`, then on
+the GPU for as long; "time to figure" is the second at which the GPU's log first shows what the processor ended with. Samples a
+second are those of the log against a loop of PyTorch alone with the same network, batch, precision and data. Memory is the peak
+of the GPU's tensors against what the plan expected. Use is the mean of nvidia-smi while training.
+
+Without a GPU the same is done with two trainings on the processor, and the table says so: it then shows that this script works,
+and nothing about GPUs. `--tiny` trains some steps alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from template_bench import NAMES, TEMPLATES, measure
+
+WATCHED = {"diagnosis": "auroc", "segmentation": "dice", "detection": "map_50", "report": "quality"}
+TINY = {
+    "diagnosis": ["network.name=small_cnn", "network.width=8", "batch=4", "folds=1"],
+    "segmentation": ["patch=[16,16,16]", "network.name=unet", "batch=2"],
+    "detection": ["network.width=8", "batch=2"],
+    "report": ["network.image_width=8", "network.width=32", "network.layers=1", "batch=2"],
+}
+BARE = """
+import json, sys, time
+from pathlib import Path
+sys.path.insert(0, ".")
+import torch
+from Utils.looks import micro
+from Utils.precision import autocast, device_of, laid_out
+from Utils.rehearse import rehearsed
+from Utils.roomy import LOOKS
+plan, steps = json.loads(Path("plan.json").read_text()), int(sys.argv[1])
+plan["processes"] = 1
+device = device_of(plan)
+torch.backends.cudnn.benchmark = device.type == "cuda"
+model = laid_out(LOOKS.build(plan).to(device).train(), plan)
+batch = LOOKS.noise(plan, micro(plan))
+step = rehearsed(model, plan, lambda: batch)
+if device.type == "cuda": torch.cuda.reset_peak_memory_stats()
+for _ in range(2): step()
+start = time.monotonic()
+for _ in range(steps): step()
+seconds = (time.monotonic() - start) / steps
+held = torch.cuda.max_memory_allocated() if device.type == "cuda" else 0
+expected = LOOKS.peak(plan)
+print("RESULT " + json.dumps({"samples": int(plan["batch"]) / seconds, "held": held, "expected": expected}))
+"""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--template", nargs="*", default=list(NAMES), choices=NAMES)
+    parser.add_argument("--minutes", type=float, default=3.0)
+    parser.add_argument("--tiny", action="store_true", help="a few steps of tiny networks: whether this script works")
+    parser.add_argument("--out", type=Path)
+    options = parser.parse_args()
+    device = gpu_name()
+    print(
+        f"{datetime.now(UTC):%Y-%m-%d}, {device or 'NO GPU HERE: two trainings on the processor, nothing is learnt about GPUs'}"
+    )
+    print(
+        f"{'template':13}{'figure':>9}{'CPU':>8}{'GPU':>8}{'time to CPU figure':>20}{'samples/s':>11}{'bare':>9}{'share':>7}"
+        f"{'use':>6}{'GB held':>9}{'GB planned':>12}"
+    )
+    table = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for name in options.template:
+            table[name] = found = compared(name, Path(folder), options, bool(device))
+            print(row_of(name, found), flush=True)
+    if options.out:
+        options.out.write_text(json.dumps({"device": device, "minutes": options.minutes, "templates": table}, indent=1))
+
+
+def gpu_name() -> str:
+    """Of the first GPU; empty where PyTorch sees none."""
+    import torch
+
+    return torch.cuda.get_device_name(0) if torch.cuda.is_available() else ""
+
+
+def compared(name: str, folder: Path, options: argparse.Namespace, gpu: bool) -> dict[str, Any]:
+    """Both trainings of a template and the bare loop."""
+    trained = {}
+    for side in ("cpu", "gpu"):
+        work = assembled(name, folder / f"{side}-{name}")
+        settings = ["max_steps=6", *TINY[name]] if options.tiny else []
+        settings += ["device=cpu"] if side == "cpu" or not gpu else []
+        call(work, "plan.py", "--minutes", str(options.minutes), *(["--set", *settings] if settings else []))
+        if options.tiny:
+            shorten(work)
+        watch = Use() if side == "gpu" and gpu else None
+        start = time.monotonic()
+        call(work, "train.py")
+        trained[side] = {"seconds": time.monotonic() - start, "use": watch.end() if watch else None, "work": work}
+    own, other = (log_of(trained[side]["work"]) for side in ("gpu", "cpu"))
+    column = WATCHED[name] if WATCHED[name] in own[-1] else list(own[-1])[4]
+    wanted = max(float(row[column]) for row in other)
+    reached = next((float(row["seconds"]) for row in own if float(row[column]) >= wanted), None)
+    plan = json.loads((trained["gpu"]["work"] / "plan.json").read_text())
+    samples = int(own[-1]["step"]) * int(plan["batch"]) / max(float(own[-1]["seconds"]), 1e-6)
+    bare = measure(trained["gpu"]["work"], BARE, "3" if options.tiny else "50")
+    return {
+        "figure": column, "cpu": wanted, "gpu": max(float(row[column]) for row in own), "reached": reached,
+        "samples": samples, "bare": bare["samples"], "use": trained["gpu"]["use"],
+        "held": bare["held"] / 1e9, "expected": bare["expected"] / 1e9, "precision": plan["precision"],
+    }  # fmt: skip
+
+
+def assembled(name: str, work: Path) -> Path:
+    """The template with its example data."""
+    shutil.copytree(TEMPLATES / name, work)
+    for file in (TEMPLATES / "shared").glob("*.py"):
+        shutil.copy(file, work / "Utils")
+    call(work, "example/make_example.py")
+    return work
+
+
+def shorten(work: Path) -> None:
+    """Epochs of a few steps, so that there is a log."""
+    file = work / "plan.json"
+    plan = json.loads(file.read_text())
+    plan |= {key: 6 for key in ("epoch_patches", "patches") if key in plan}
+    if "filters" in plan["network"]:
+        plan["network"]["filters"] = [4 * 2 ** min(level, 3) for level in range(len(plan["network"]["filters"]))]
+    file.write_text(json.dumps(plan))
+
+
+def call(work: Path, *command: str) -> str:
+    """Standard output; ends the program with both where the command fails."""
+    done = subprocess.run([sys.executable, *command], cwd=work, capture_output=True, text=True)
+    if done.returncode:
+        raise SystemExit(f"{work.name}: {' '.join(command)} failed\n{done.stdout[-1000:]}{done.stderr[-3000:]}")
+    return done.stdout
+
+
+def log_of(work: Path) -> list[dict[str, str]]:
+    """The log's rows that have the last one's columns filled; of the report template those of its last stage."""
+    with (work / "Logout/log.csv").open(newline="") as stream:
+        rows = list(csv.DictReader(stream))
+    last = rows[-1]["fold"]
+    return [row for row in rows if row["fold"] == last]
+
+
+class Use:
+    """The mean use of the first GPU in percent, as nvidia-smi tells it once a second."""
+
+    def __init__(self) -> None:
+        self.seen: list[float] = []
+        self.over = threading.Event()
+        self.thread = threading.Thread(target=self._look, daemon=True)
+        self.thread.start()
+
+    def _look(self) -> None:
+        card = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0] or "0"
+        query = ["nvidia-smi", "-i", card, "--query-gpu=utilization.gpu", "--format=csv,noheader,nounits"]
+        while not self.over.wait(1.0):
+            done = subprocess.run(query, capture_output=True, text=True)
+            if done.returncode == 0 and done.stdout.strip().isdigit():
+                self.seen.append(float(done.stdout))
+
+    def end(self) -> float | None:
+        """None where nvidia-smi said nothing."""
+        self.over.set()
+        self.thread.join()
+        return sum(self.seen) / len(self.seen) if self.seen else None
+
+
+def row_of(name: str, found: dict[str, Any]) -> str:
+    """A line of the table."""
+    reached = "not reached" if found["reached"] is None else f"{found['reached']:.0f} s"
+    use = "-" if found["use"] is None else f"{found['use']:.0f}%"
+    return (
+        f"{name:13}{found['figure'][:8]:>9}{found['cpu']:8.3f}{found['gpu']:8.3f}{reached:>20}{found['samples']:11.1f}"
+        f"{found['bare']:9.1f}{found['samples'] / found['bare']:7.0%}{use:>6}{found['held']:9.2f}{found['expected']:12.2f}"
+    )
+
+
+if __name__ == "__main__":
+    main()

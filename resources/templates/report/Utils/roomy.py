@@ -1,0 +1,100 @@
+"""What the memory of a GPU lets a report plan be: steps in parts, smaller and larger pictures, more studies a step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .fitting import Ways, in_parts, larger_batch
+from .looks import Looks
+from .pace import Way
+
+FINEST = {2: 448, 3: 160}
+"""No side of the pictures becomes longer, by the dimensions."""
+MOST = 64
+"""Studies a step."""
+WIDEST = 48
+"""First filters of the image encoder."""
+
+
+def texts(plan: dict[str, Any], cases: int) -> dict[str, Any]:
+    """Reports of half the length that is allowed, without content, on the CPU."""
+    import torch
+
+    longest = max(4, sum(plan["max_tokens"].values()) // 2)
+    tokens = torch.full((cases, longest), int(plan["unknown"]))
+    return {"tokens": tokens, "targets": tokens, "findings": torch.zeros(cases, len(plan["shares"]))}
+
+
+def noise(plan: dict[str, Any], cases: int) -> dict[str, Any]:
+    """A batch without content, on the CPU."""
+    import torch
+
+    views = int(plan["views"])
+    pictures = torch.randn(cases, views, int(plan["channels"]), *plan["size"])
+    return {"pixel_values": pictures, "views": torch.ones(cases, views), **texts(plan, cases)}
+
+
+def build(plan: dict[str, Any]) -> Any:
+    """The network; imported when it is asked for."""
+    from Model.network import build_model
+
+    return build_model(plan)
+
+
+def build_encoder(plan: dict[str, Any]) -> Any:
+    """The image encoder with its head, as it is trained first."""
+    from Loss.loss import ReportLoss
+    from Model.network import Warming
+
+    return Warming(plan, ReportLoss(plan))
+
+
+def build_words(plan: dict[str, Any]) -> Any:
+    """The writer, as it is trained alone."""
+    from Loss.loss import ReportLoss
+    from Model.network import Speaking
+
+    return Speaking(plan, ReportLoss(plan))
+
+
+LOOKS = Looks(build, noise)
+STAGES = {"encoder": Looks(build_encoder, noise), "words": Looks(build_words, texts), "report": LOOKS}
+
+
+def ways_of(plan: dict[str, Any], facts: dict[str, Any], kept: set[str], smaller_input: Way) -> Ways:
+    """In order; what was set by hand (`kept`), and the input of a pretrained encoder, stay."""
+    own = bool(plan["network"].get("image_model") or plan["network"].get("pretrained"))
+    inputs = [] if "size" in kept or own else [smaller_input]
+    larger = [] if "size" in kept or own else [finer_input(np.median(facts["shapes"], axis=0))]
+    larger += [] if own or "network.image_width" in kept else [wider]
+    larger += [] if "batch" in kept else [larger_batch(min(MOST, int(facts["cases"]) // 8))]
+    return Ways(inputs, [in_parts, *inputs], larger)
+
+
+def finer_input(median: np.ndarray) -> Way:
+    """A quarter more of each side that the images have more of."""
+
+    def way(plan: dict[str, Any]) -> str:
+        dims, before = int(plan["dims"]), list(plan["size"])
+        step, have = (16, [max(median)] * 2) if dims == 2 else (8, list(median))
+        wanted = [
+            max(side, min(round(1.25 * side / step) * step, FINEST[dims], round(float(most) / step) * step))
+            for side, most in zip(before, have, strict=True)
+        ]
+        if wanted == before:
+            return ""
+        plan["size"] = wanted
+        return f"input {wanted} instead of {before}"
+
+    return way
+
+
+def wider(plan: dict[str, Any]) -> str:
+    """Half as many filters of the image encoder again."""
+    before = int(plan["network"]["image_width"])
+    if round(1.5 * before) > WIDEST:
+        return ""
+    plan["network"]["image_width"] = round(1.5 * before)
+    return f"image encoder of width {round(1.5 * before)} instead of {before}"

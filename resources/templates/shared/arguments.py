@@ -1,0 +1,112 @@
+"""The settings of transformers' Trainer that follow from plan.json, and those of PyTorch on a GPU."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import TrainingArguments
+from Utils.looks import micro
+from Utils.precision import device_of, half_of
+from Utils.together import processes
+
+COMPILED_MINUTES = 30.0
+"""Shorter plans are not compiled: that takes minutes, and gives a few steps in a hundred."""
+
+
+def arguments(plan: Mapping[str, Any], folder: Path, cases: int, seed: int) -> TrainingArguments:
+    """Batches of a step are shared out among the processes, and made in `accumulate` parts."""
+    device = device_of(plan)
+    half, on_cpu, workers = half_of(plan, device), device.type == "cpu", int(plan["workers"])
+    parts, together = max(1, int(plan.get("accumulate") or 1)), processes()
+    batch = max(1, min(micro(plan, together), -(-cases // together)))
+    found = TrainingArguments(
+        output_dir=str(folder),
+        per_device_train_batch_size=batch,
+        per_device_eval_batch_size=batch * 2,
+        gradient_accumulation_steps=parts,
+        num_train_epochs=float(plan["max_epochs"]),
+        max_steps=int(plan.get("max_steps") or -1),
+        learning_rate=float(plan["lr"]),
+        weight_decay=float(plan["weight_decay"]),
+        max_grad_norm=float(plan.get("clip", 1.0)),
+        eval_strategy="no",  # the callback evaluates, with the averaged weights
+        save_strategy="no",  # and asks for the checkpoints
+        logging_strategy="no",
+        logging_nan_inf_filter=False,  # which would wait for the GPU in every step
+        disable_tqdm=True,
+        report_to="none",
+        remove_unused_columns=False,
+        label_names=["labels"],
+        use_cpu=on_cpu,
+        bf16=half is torch.bfloat16,
+        fp16=half is torch.float16,  # with a gradient scaler
+        dataloader_num_workers=workers,
+        dataloader_persistent_workers=workers > 0,
+        dataloader_pin_memory=not on_cpu,
+        accelerator_config={"non_blocking": not on_cpu},
+        dataloader_drop_last=cases % batch == 1 and cases > 1,  # batch normalisation needs two cases
+        ddp_backend="gloo" if on_cpu and together > 1 else None,
+        seed=seed,
+    )
+    if together < 2 and found.n_gpu > 1:
+        found._n_gpu = 1  # all GPUs that are seen would be taken, in one process, by nn.DataParallel
+    return found
+
+
+def set_up(plan: Mapping[str, Any]) -> None:
+    """cuDNN looks for its quickest ways, and products of float32 may take TF32; not where a training is to repeat exactly."""
+    if device_of(plan).type != "cuda":
+        return
+    torch.backends.cudnn.benchmark = not plan.get("max_steps")
+    torch.set_float32_matmul_precision("high")
+    torch.backends.cudnn.allow_tf32 = True
+
+
+@contextmanager
+def any_shape() -> Iterator[None]:
+    """While images of many shapes come by, cuDNN does not try its ways on each of them anew."""
+    before, torch.backends.cudnn.benchmark = torch.backends.cudnn.benchmark, False
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.benchmark = before
+
+
+def compiled(model: torch.nn.Module, plan: Mapping[str, Any], seconds: float) -> bool:
+    """Compiles the network in place, where the plan says so; what cannot be compiled runs as it is.
+
+    `compile` in plan.json: true, false, "auto" (on a GPU, for trainings of half an hour and more, where there is a compiler),
+    or the name of a backend of torch.compile.
+    """
+    wanted = plan.get("compile", False)
+    if wanted == "auto":
+        wanted = device_of(plan).type == "cuda" and seconds >= 60 * COMPILED_MINUTES and can_compile()
+    if not wanted:
+        return False
+    import torch._dynamo
+
+    torch._dynamo.config.suppress_errors = True
+    model.compile(backend="inductor" if wanted is True else str(wanted), dynamic=False)
+    return True
+
+
+def can_compile() -> bool:
+    """Whether there is what torch.compile needs for a GPU: Triton, and a C compiler for its launchers."""
+    from importlib.util import find_spec
+
+    return bool(find_spec("triton")) and any(map(shutil.which, ("cc", "gcc", "clang")))
+
+
+@contextmanager
+def as_it_is(model: torch.nn.Module) -> Iterator[None]:
+    """The network uncompiled: images of other shapes than the patches would have it compiled again and again."""
+    kept, model._compiled_call_impl = getattr(model, "_compiled_call_impl", None), None
+    try:
+        yield
+    finally:
+        model._compiled_call_impl = kept

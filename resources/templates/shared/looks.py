@@ -1,0 +1,119 @@
+"""What steps of a template's plans need and take: counted without content (Utils/tracing.py), or timed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from .machine import BESIDES, OPTIMISER, SLACK, machine_of
+from .pace import quickest
+
+if TYPE_CHECKING:
+    import torch
+
+    from .tracing import Trace
+
+Plan = dict[str, Any]
+Build = Callable[[Plan], "torch.nn.Module"]
+Noise = Callable[[Plan, int], dict[str, Any]]
+SPARE = 0.004
+"""Seconds a step that the transformers Trainer takes for itself, and that no rehearsal shows."""
+STATES = 4
+"""Copies of the weights besides themselves: gradients, two moments of AdamW, the running average."""
+
+
+def together(plan: Mapping[str, Any]) -> int:
+    """GPUs that share a step; of several folds each has a GPU of its own."""
+    return 1 if int(plan.get("folds") or 1) > 1 else max(1, int(plan.get("processes") or 1))
+
+
+def micro(plan: Mapping[str, Any], processes: int | None = None) -> int:
+    """Cases that one GPU looks at together: a step's, shared out among the processes (those of the plan if None) and made in
+    `accumulate` parts."""
+    share = -(-int(plan["batch"]) // (processes or together(plan)))
+    return max(1, -(-share // max(1, int(plan.get("accumulate") or 1))))
+
+
+def peak_bytes(found: Trace, cases: int, processes: int = 1) -> int:
+    """Bytes that a training holds at its peak on one GPU, the reserved ones apart: weights, states, what the passes keep."""
+    copies = 1 + STATES + (1 if processes > 1 else 0)  # the buckets in which gradients are exchanged
+    return int(SLACK * (copies * found.weights + found.fixed + cases * found.each))
+
+
+class Looks:
+    """Traces of a template's plans; one that differs only in what does not matter is looked at once."""
+
+    def __init__(self, build: Build, noise: Noise) -> None:
+        self.build, self.noise = build, noise
+
+    def trace(self, plan: Plan) -> Trace:
+        """Of a step of the plan's network, by the case."""
+        left_out = (
+            "batch",
+            "accumulate",
+            "processes",
+            "machine",
+            "minutes",
+            "lr",
+            "epoch_patches",
+            "patches",
+            "workers",
+            "folds",
+            "refit",
+            "why_folds",
+        )
+        return self._traced(
+            json.dumps({k: v for k, v in plan.items() if k not in left_out}, sort_keys=True, default=str)
+        )
+
+    @lru_cache(maxsize=64)  # noqa: B019 - one object lives as long as plan.py
+    def _traced(self, key: str) -> Trace:
+        import torch
+
+        from .tracing import trace
+
+        plan = {**json.loads(key), "device": "cpu"}
+        half = torch.bfloat16 if plan.get("precision") in ("bf16", "fp16") else None  # both have two bytes
+        plan["precision"] = "bf16" if half else "fp32"
+        return trace(self.build(plan).train(), lambda cases: self.noise(plan, cases), half)
+
+    def peak(self, plan: Plan) -> int:
+        """Bytes on one GPU, see `peak_bytes`."""
+        return peak_bytes(self.trace(plan), micro(plan), together(plan))
+
+    def seconds(self, plan: Plan) -> float:
+        """Of a step, estimated for a machine that is not here; loading is taken to happen meanwhile."""
+        found, cases, parts = self.trace(plan), micro(plan), int(plan.get("accumulate") or 1)
+        work = machine_of(plan).seconds(
+            parts * cases * found.operations,
+            parts * cases * found.moved,
+            parts * found.kernels,
+            plan.get("precision") != "fp32",
+        )
+        return BESIDES * work + machine_of(plan).seconds(0.0, OPTIMISER * found.weights, 0.0, True)
+
+
+def step_seconds(plan: Plan, looks: Looks) -> float:
+    """Seconds of the quickest of a few training steps on noise, estimated where the machine is not here; infinite where
+    memory does not suffice or the precision is not known there."""
+    import torch
+
+    from .precision import autocast, device_of, laid_out
+
+    if machine_of(plan).dry:
+        return looks.seconds(plan)
+    device, parts = device_of(plan), int(plan.get("accumulate") or 1)
+    model = laid_out(looks.build(plan).to(device).train(), plan)
+    batch = {key: value.to(device) for key, value in looks.noise(plan, micro(plan)).items()}
+
+    def step() -> None:
+        for _ in range(parts):
+            with autocast(plan, device):
+                loss = model(**batch)["loss"]
+            loss.backward()
+        if device.type == "cuda":
+            torch.cuda.synchronize()
+
+    return quickest(step)

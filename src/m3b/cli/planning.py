@@ -1,0 +1,62 @@
+"""`m3b plan`: what a training would be, on this machine or on one that is not here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from m3b.cli import completing
+from m3b.cli.run import Json
+from m3b.cli.show import demand_folder, echo, print_json, spare
+from m3b.errors import DataError, WrongUse
+
+
+def plan(
+    source: Annotated[Path, typer.Argument(help="A data folder, or a training project (a run's work/).")],
+    request: Annotated[
+        str, typer.Argument(help="Of a data folder: what the model shall do, as for `m3b run`; or give --task.")
+    ] = "",
+    task: Annotated[str, typer.Option(help="The task, where no request says it.")] = "",
+    device: Annotated[
+        str,
+        typer.Option(help="auto, cpu, cuda, or a GPU that is not here by its memory: cuda:80GB, cuda:16GB:fp16."),
+    ] = "auto",
+    gpus: Annotated[int, typer.Option(min=0, help="How many GPUs; 0: those that are here.")] = 0,
+    minutes: Annotated[float, typer.Option(help="Minutes of training.")] = 10.0,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A setting of plan.json; may be repeated.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option("-o", "--out", help="Write plan.json here.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite what is there.")] = False,
+    sandbox: Annotated[
+        str, typer.Option(help="auto, bubblewrap, landlock or off.", autocompletion=completing.sandboxes)
+    ] = "auto",
+    json: Json = False,
+) -> None:
+    """Print the plan of a training and its price in time and memory. Nothing is trained, and nothing written but --out.
+
+    For a machine that is not here nothing is measured: memory is counted on tensors without content, seconds are estimated.
+    """
+    from m3b.run.dry import PlanOptions, dry_plan
+    from m3b.sandbox import choose
+    from m3b.writing import replace_text
+
+    demand_folder(source)
+    if not minutes > 0:
+        raise WrongUse(f"--minutes {minutes:g}: more than 0 are needed.")
+    spare([out] if out else [], force=force)
+    options = PlanOptions(device, gpus, minutes, tuple(settings or ()))
+    try:
+        found = dry_plan(source, options, choose(sandbox), request=request, task=task)
+    except DataError as error:
+        raise WrongUse(str(error)) from error
+    if out is not None:
+        import json as text
+
+        replace_text(out, text.dumps(found.plan, indent=2, ensure_ascii=False) + "\n")
+    if json:
+        print_json({"said": found.said.splitlines(), "plan": found.plan})
+    else:
+        echo(found.said)

@@ -1,0 +1,143 @@
+"""The plan of a training, for a machine that need not be here: `plan.py` of a template or project, in a copy, in the sandbox."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from m3b.errors import DataError, WrongUse
+from m3b.resources import resources_dir
+from m3b.run.looking import look
+from m3b.sandbox import Limits, Mounts, Sandbox
+from m3b.tasks import family
+from m3b.tasks.templates import serving
+from m3b.untrusted import TemporaryFolder
+
+PLAN_S = 1800.0
+MEMORY_MIB = 65536
+CODE = ("Datapath", "Model", "Loss", "Utils", "Fewshot", "deliver")
+"""Folders of a project that its plan needs besides its files; what else it has is linked."""
+LEFT_OUT = ("Logout", "Deliver", "__pycache__")
+
+
+@dataclass(frozen=True)
+class DryPlan:
+    """What `plan.py` made.
+
+    Args:
+        said: what it printed: what it found, decided and expects.
+        plan: plan.json.
+    """
+
+    said: str
+    plan: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class PlanOptions:
+    """What `plan.py` is asked for.
+
+    Args:
+        device: `auto`, `cpu`, `cuda`, or a GPU that is not here by its memory: `cuda:80GB`, `cuda:16GB:fp16`.
+        gpus: how many of it; 0 for those that are here.
+        minutes: of training.
+        settings: KEY=VALUE of plan.json.
+    """
+
+    device: str = "auto"
+    gpus: int = 0
+    minutes: float = 10.0
+    settings: tuple[str, ...] = ()
+
+    def words(self) -> list[str]:
+        """The command line of plan.py."""
+        words = ["--device", self.device, "--minutes", f"{self.minutes:g}"]
+        words += ["--gpus", str(self.gpus)] if self.gpus else []
+        return [*words, *(["--set", *self.settings] if self.settings else [])]
+
+
+def is_project(folder: Path) -> bool:
+    """Whether a folder holds a training project with its index, not raw data."""
+    return (folder / "plan.py").is_file() and (folder / "Datapath" / "train.json").is_file()
+
+
+def dry_plan(source: Path, options: PlanOptions, sandbox: Sandbox, *, request: str = "", task: str = "") -> DryPlan:
+    """Plan the training of a project, or of a data folder as `m3b look` reads it for a request; nothing is written there.
+
+    Raises:
+        WrongUse: neither request nor task says what a data folder is for, or plan.py refuses the options.
+        DataError: no reading of the data can be taken, or the plan cannot be made.
+    """
+    source = source.resolve()
+    with TemporaryFolder("plan") as place, TemporaryFolder("plans") as logs:
+        work = place / "work"
+        if is_project(source):
+            _copy(source, work)
+        else:
+            _assemble(source, work, place, (request, task))
+        process = sandbox.start(
+            [sys.executable, "-B", "plan.py", *options.words()],
+            cwd=work,
+            mounts=Mounts(read=(source, *_linked(source)), write=(place,)),
+            output=logs / "output.txt",
+            env={"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "")} if os.environ.get("OMP_NUM_THREADS") else {},
+            limits=Limits(wall_s=PLAN_S, memory_mib=MEMORY_MIB),
+        )
+        end = process.wait()
+        text = (logs / "output.txt").read_text(encoding="utf-8", errors="replace").strip()
+        made = work / "plan.json"
+        if end is None or end.code or not made.is_file():
+            last = text.splitlines()[-1] if text else ""
+            if "--device" in last or "--gpus" in last or "--set" in last:
+                raise WrongUse(last)
+            raise DataError(f"The plan could not be made: {last or (end.reason if end else 'lost')}")
+        return DryPlan(text, dict(json.loads(made.read_text(encoding="utf-8"))))
+
+
+def _copy(project: Path, work: Path) -> None:
+    """The project's code and index, as files of the copy's own; its data as links."""
+    work.mkdir()
+    for item in sorted(project.iterdir()):
+        if item.name in LEFT_OUT:
+            continue
+        if item.is_dir() and item.name in CODE:
+            shutil.copytree(item, work / item.name, ignore=shutil.ignore_patterns(*LEFT_OUT))
+        elif item.is_dir():
+            (work / item.name).symlink_to(item.resolve(), target_is_directory=True)
+        elif item.is_file():
+            shutil.copyfile(item, work / item.name)
+
+
+def _assemble(folder: Path, work: Path, place: Path, asked: tuple[str, str]) -> None:
+    """The task's template on the index of the best reading."""
+    request, task = asked
+    if not request.strip() and not task:
+        raise WrongUse(f"{folder} is raw data: say what the model shall do, or give --task.")
+    seen = look(folder, request, place, task=task)
+    if seen.chosen is None or not seen.counted:
+        raise DataError(seen.insufficient or f"{folder} cannot be read for this.")
+    shipped = resources_dir() / "templates"
+    name = serving(shipped, family(seen.task))[0]
+    ignored = shutil.ignore_patterns("__pycache__", "*.pyc")
+    shutil.copytree(shipped / name, work, ignore=ignored, dirs_exist_ok=True)
+    for file in sorted((shipped / "shared").iterdir()):
+        if file.is_file():
+            shutil.copyfile(file, work / "Utils" / file.name)
+        elif file.name == "registry":
+            shutil.copytree(file, work / "Utils" / file.name)
+    (work / "Datapath" / "test.json").unlink(missing_ok=True)
+    (work / "data").mkdir(exist_ok=True)
+    if not (work / "data" / "data").exists():
+        (work / "data" / "data").symlink_to(folder, target_is_directory=True)
+
+
+def _linked(source: Path) -> Sequence[Path]:
+    """Where the links of a project's `data` lead."""
+    links = [item for item in (source / "data").iterdir() if item.is_symlink()] if (source / "data").is_dir() else []
+    return tuple(found for item in links if (found := item.resolve()).exists())

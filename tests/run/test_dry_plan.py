@@ -1,0 +1,80 @@
+"""Plans for machines that are not here: of projects, in a copy that leaves them as they are; wrong use is refused in words."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from m3b.errors import DataError, WrongUse
+from m3b.run.dry import PlanOptions, dry_plan, is_project
+from m3b.sandbox import choose
+
+ROOT = Path(__file__).resolve().parents[2]
+TEMPLATES = ROOT / "resources" / "templates"
+
+
+def test_the_command_line_of_plan_py() -> None:
+    assert PlanOptions().words() == ["--device", "auto", "--minutes", "10"]
+    asked = PlanOptions("cuda:80GB", 8, 60, ("lr=0.1", "batch=4"))
+    assert asked.words() == [
+        "--device", "cuda:80GB", "--minutes", "60", "--gpus", "8", "--set", "lr=0.1", "batch=4"
+    ]  # fmt: skip
+
+
+def test_raw_data_needs_a_request(tmp_path: Path) -> None:
+    assert not is_project(tmp_path)
+    with pytest.raises(WrongUse, match="what the model shall do"):
+        dry_plan(tmp_path, PlanOptions("cuda:24GB"), choose("off"))
+
+
+def test_what_a_plan_ends_with_is_said(tmp_path: Path) -> None:
+    """A project whose plan.py refuses: its last line is the answer, and the project stays as it is."""
+    (tmp_path / "Datapath").mkdir()
+    (tmp_path / "Datapath/train.json").write_text("[]")
+    for line, kind in (("--device gpu: known are auto", WrongUse), ("the images cannot be read", DataError)):
+        (tmp_path / "plan.py").write_text(f"open('here', 'w')\nraise SystemExit({line!r})\n")
+        with pytest.raises(kind, match=line.split(":")[0]):
+            dry_plan(tmp_path, PlanOptions("gpu"), choose("off"))
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["Datapath", "plan.py"]
+
+
+@pytest.mark.slow
+def test_plans_for_8_and_140_gb_differ_and_the_project_stays(tmp_path: Path) -> None:
+    """Large volumes of four channels: the patch, or its parts, follow from the memory."""
+    project = tmp_path / "project"
+    shutil.copytree(TEMPLATES / "segmentation", project)
+    for file in (TEMPLATES / "shared").glob("*.py"):
+        shutil.copy(file, project / "Utils")
+    subprocess.run([sys.executable, "example/make_example.py"], cwd=project, check=True, capture_output=True)
+    plan = project / "plan.py"
+    large = "    facts['shapes'] = np.tile([320, 320, 240], (len(facts['shapes']), 1))\n"
+    mark = "    facts = fingerprint(records, label_dict)\n"
+    assert mark in plan.read_text()
+    plan.write_text(plan.read_text().replace(mark, mark + large))
+    before = sorted(file.name for file in project.iterdir())
+    found = {gb: dry_plan(project, PlanOptions(f"cuda:{gb}GB", 1, 240), choose("off")) for gb in (8, 140)}
+    small, wide = (found[gb].plan for gb in (8, 140))
+    assert small["machine"]["memory_gb"] == 8
+    assert json.dumps([small["patch"], small["batch"]]) != json.dumps([wide["patch"], wide["batch"]])
+    assert wide["batch"] * wide["patch"][0] > small["batch"] * small["patch"][0] / small.get("accumulate", 1)
+    for one in found.values():
+        assert "memory of a GPU" in one.said
+        assert "not here: nothing is measured" in one.said
+    assert sorted(file.name for file in project.iterdir()) == before
+
+
+@pytest.mark.slow
+def test_the_benchmark_of_gpus_runs_without_one_and_says_so() -> None:
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "benchmarks/gpu.py"), "--tiny", "--template", "diagnosis", "--minutes", "0.2"],
+        capture_output=True,
+        text=True,
+        cwd=ROOT / "benchmarks",
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert "diagnosis" in done.stdout.splitlines()[-1]

@@ -1,0 +1,202 @@
+"""Folds that are trained at the same time: how many there are, how the minutes are shared, and what is made of their ends."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from detection_kit import assemble_detection
+from segmentation_kit import assemble_segmentation, small_plan
+from segmentation_kit import call as call_in
+from template_kit import Run, load
+
+members, fitting, machine = (load(name) for name in ("members", "fitting", "machine"))
+curves = load("curves")
+
+
+@pytest.fixture
+def launch(project: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
+    """Utils.launch of the diagnosis template, in its folder; its modules are forgotten afterwards."""
+    monkeypatch.syspath_prepend(str(project))
+    monkeypatch.chdir(project)
+    before = set(sys.modules)
+    yield importlib.import_module("Utils.launch")
+    for name in set(sys.modules) - before:
+        if name.split(".")[0] in ("Utils", "Loss", "Model", "Datapath"):
+            del sys.modules[name]
+
+
+@pytest.mark.parametrize(
+    ("plan", "at_once", "rounds"),
+    [
+        ({"folds": 5}, 1, 5),
+        ({"folds": 5, "processes": 4}, 4, 2),
+        ({"folds": 5, "processes": 8, "refit": True}, 5, 2),
+        ({"folds": 1, "processes": 8}, 1, 1),
+        ({"folds": 1, "processes": 8, "refit": True}, 1, 2),
+    ],
+)
+def test_folds_side_by_side_share_their_seconds(plan: dict[str, Any], at_once: int, rounds: int) -> None:
+    assert (members.at_once(plan), members.rounds(plan)) == (at_once, rounds)
+
+
+def test_the_refit_gets_what_the_folds_together_have_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    now = [0.0]
+    monkeypatch.setattr(members.time, "monotonic", lambda: now[0])
+    plan = {"folds": 4, "processes": 4, "refit": True}
+    turns = members.Turns(plan, 400.0, 4)
+    assert turns.beside() == pytest.approx(200)
+    now[0] = 210.0  # a little longer than they were given: they started as processes
+    assert turns.of("all") == pytest.approx(190)
+    for fold in range(4):
+        folder = Path(f"Logout/fold{fold}")
+        folder.mkdir(parents=True)
+        (folder / "done.json").write_text(json.dumps({"seconds": 200.0, "steps": 9}))
+    later = members.Turns(plan, 400.0, 4)  # a start anew: four folds of 200 s took 200 s
+    assert later.of("all") == pytest.approx(200)
+
+
+@pytest.mark.parametrize(
+    ("steps", "gpus", "folds", "told"),
+    [
+        (900, 8, 1, "about 900 steps on each of 8 GPUs in these minutes: folds need 1000"),
+        (1_100, 8, 5, "about 1100 steps on each of 8 GPUs in these minutes: enough for 5 networks"),
+        (1_100, 2, 1, "about 1100 steps on each of 2 GPUs in these minutes: folds need 2 times 1000"),
+        (2_100, 2, 4, "enough for 4 networks"),
+    ],
+)
+def test_gpus_multiply_the_networks_that_the_minutes_hold(steps: int, gpus: int, folds: int, told: str) -> None:
+    plan: dict[str, Any] = {"folds": 1, "refit": False}
+    members.choose_members(plan, steps, 1_000, (5, "80 cases"), set(), gpus)
+    assert plan["folds"] == folds
+    assert told in plan["why_folds"]
+
+
+def test_what_is_set_is_not_shared_out_anew() -> None:
+    def plan(**more: Any) -> dict[str, Any]:
+        made = {"batch": 4, "least_batch": 1, "lr": 1e-3, "machine": machine.Machine(8, 80.0, False).entry(), **more}
+        fitting.share_gpus(made, 64, {"batch", "lr"})
+        return made
+
+    assert (plan()["batch"], plan()["lr"], plan()["processes"]) == (4, 1e-3, 4)
+    assert plan(folds=3)["processes"] == 3
+    alone = {"batch": 4, "lr": 1e-3}
+    fitting.share_gpus(alone, 64)
+    assert alone == {"batch": 4, "lr": 1e-3}, "a plan for a processor has no processes"
+
+
+def test_a_new_log_gets_one_header_of_processes_that_write_at_once(tmp_path: Path) -> None:
+    file, row = tmp_path / "log.csv", {"fold": "0", "train_loss": 0.5}
+    with file.open("a+", newline="") as stream:
+        curves.alone(stream)
+        other = threading.Thread(target=curves.append_row, args=(file, {**row, "fold": "1"}))
+        other.start()  # waits
+        stream.write("fold,train_loss\r\n0,0.5\r\n")
+    other.join()
+    assert file.read_text().splitlines() == ["fold,train_loss", "0,0.5", "1,0.5"]
+
+
+@pytest.mark.parametrize(("codes", "error"), [([0, 0], None), ([0, 3], "NotFinite"), ([4, 0], "OutOfMemory")])
+def test_folds_that_are_done_are_left_and_their_ends_are_told(
+    launch: ModuleType, monkeypatch: pytest.MonkeyPatch, codes: list[int], error: str | None
+) -> None:
+    plan = {"folds": 3, "processes": 3, "device": "cpu", "refit": False}
+    done = Path("Logout/fold1")
+    done.mkdir(parents=True)
+    (done / "done.json").write_text(json.dumps({"seconds": 30.0, "steps": 9}))
+    asked: list[Any] = []
+    monkeypatch.setattr(launch, "side_by_side", lambda plan, jobs, several: asked.append((jobs, several)) or codes)
+    turns = importlib.import_module("Utils.members").Turns(plan, 60.0, 3)
+    if error is None:
+        launch.beside(plan, turns)
+    else:
+        with pytest.raises(getattr(importlib.import_module("Utils.clock"), error), match=r"fold [02]|least batch"):
+            launch.beside(plan, turns)
+    assert asked == [([["--only", "0", "60.0"], ["--only", "2", "60.0"]], 2)]
+    assert launch.launched(plan, []) is None, "one process starts the folds"
+
+
+def test_a_step_of_views_and_covariates_can_be_counted(launch: ModuleType) -> None:
+    """What memory and time of a plan are counted on is what its network takes."""
+    covariates = importlib.import_module("Utils.covariates")
+    rules = covariates.facts_of([{"covariates": {"age": 40.0 + at, "sex": "FM"[at % 2]}} for at in range(20)])
+    roomy = importlib.import_module("Utils.roomy")
+    plan = {"task": "survival", "classes": ["event"], "edges": [1.0, 2.0, 3.0], "multi_label": False, "dims": 2, "channels": 1,
+            "size": [16, 16], "network": {"name": "small_cnn", "width": 4}, "batch": 4, "device": "cpu",
+            "covariates": rules, "views": 2, "precision": "fp32"}  # fmt: skip
+    batch = roomy.noise(plan, 3)
+    assert batch["pixel_values"].shape == (3, 2, 1, 16, 16)
+    assert {"covariates", "views", "labels"} <= set(batch)
+    found = roomy.LOOKS.trace(plan)
+    alone = roomy.LOOKS.trace({**plan, "views": 1})
+    assert found.each > 1.5 * alone.each > 0, "two views keep twice as much"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("refit", [False, True])
+def test_masks_of_folds_side_by_side(tmp_path: Path, refit: bool) -> None:
+    project = assemble_segmentation(tmp_path / "work")
+    call_in(project, "example/make_example.py")
+    small_plan(project, folds=2, processes=2, refit=refit, max_steps=10)
+    said = call_in(project, "train.py").stdout
+    assert "2 folds, 2 at a time" in said
+    assert ("refit: all" in said) is refit
+    _is_whole(project, call_in, refit)
+
+
+@pytest.mark.slow
+def test_boxes_of_folds_side_by_side(tmp_path: Path) -> None:
+    project = assemble_detection(tmp_path / "work")
+    call_in(project, "example/make_example.py", "--cases", "16", "--truth", "boxes", "--dims", "2", "--size", "32")
+    settings = ("device=cpu", "precision=fp32", "network.width=4", "max_steps=6", "batch=2", "threads=1")
+    call_in(project, "plan.py", "--minutes", "2", "--set", *settings, "folds=2", "processes=2", "refit=true")
+    said = call_in(project, "train.py").stdout
+    assert "2 folds, 2 at a time" in said
+    assert "refit: all" in said
+    _is_whole(project, call_in, True)
+
+
+@pytest.mark.slow
+def test_covariates_and_views_of_folds_trained_anew_on_every_case(project: Path, run: Run) -> None:
+    """Cases of several views with covariates keep them in the folds and in the refit."""
+    run("example/make_example.py", "--cases", "45")
+    file = project / "Datapath/train.json"
+    records = json.loads(file.read_text())
+    for at, one in enumerate(records):
+        one["covariates"] = {"age": 40.0 + at % 30, "sex": "FM"[at % 2]}
+        one |= {"image_path": [one["image_path"], records[at - 1]["image_path"]], "several": "views"} if at % 3 else {}
+        if isinstance(one["image_path"], list):
+            one["image_path"] = [path if isinstance(path, str) else path[0] for path in one["image_path"]]
+    file.write_text(json.dumps(records))
+    settings = ("device=cpu", "network.width=4", "size=[16,16]", "max_steps=6", "threads=1", "tta.use=false")
+    run("plan.py", "--minutes", "2", "--set", *settings, "folds=2", "refit=true", "processes=2")
+    plan = json.loads((project / "plan.json").read_text())
+    assert plan["views"] == 2
+    assert [rule["name"] for rule in plan["covariates"]] == ["age", "sex"]
+    assert "refit: all" in run("train.py").stdout
+    run("export.py", "--out", "Deliver")
+    case = {"image": records[1]["image_path"], "age": 50, "sex": "F"}
+    (project / "cases.json").write_text(json.dumps([case]))
+    run("Deliver/predict.py", "--list", "cases.json", "-o", "out.json")
+    [answer] = json.loads((project / "out.json").read_text())
+    assert sum(answer["probabilities"].values()) == pytest.approx(1, abs=1e-3)
+
+
+def _is_whole(project: Path, call: Any, refit: bool) -> None:
+    """Both folds are there once in the log and in the answers, and what is delivered is what the plan says."""
+    log = (project / "Logout/log.csv").read_text().splitlines()
+    assert sum(line.startswith("fold,") for line in log) == 1
+    assert {"0", "1"} <= {line.split(",")[0] for line in log[1:]}
+    rows = json.loads((project / "Logout/valid_predictions.json").read_text())
+    assert {row["fold"] for row in rows} == {0, 1}
+    call(project, "export.py", "--out", "Deliver")
+    config = json.loads((project / "Deliver/config.json").read_text())
+    assert (config["refit"], len(config["weights"])) == (refit, 1 if refit else 2)

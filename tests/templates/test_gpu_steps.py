@@ -1,0 +1,253 @@
+"""What a training does in each step on a GPU, looked at without one: nothing waits for it, memory that runs out is answered."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from detection_kit import assemble_detection, box_plan, forget, found
+from report_kit import assemble_report, plan_of
+from report_kit import forget as forget_report
+from segmentation_kit import own
+from template_kit import load
+
+WAITS = {"item", "tolist", "cpu", "numpy", "nonzero", "bincount", "masked_select", "__bool__", "__int__", "__float__"}
+WAITS |= {"__index__", "unique"}
+
+
+class OnDevice(torch.Tensor):
+    """A tensor that stands for one on a GPU: what would make the processor wait for it is noted."""
+
+    noted: list[str] = []  # noqa: RUF012 - torch makes the tensors, nobody else does
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = getattr(func, "__name__", "")
+        where = args[1] if name == "__getitem__" and len(args) > 1 else ()
+        picked = any(isinstance(one, torch.Tensor) and one.dtype == torch.bool and isinstance(one, OnDevice)
+                     for one in (where if isinstance(where, tuple) else (where,)))  # fmt: skip
+        if (name in WAITS and args and isinstance(args[0], OnDevice)) or picked:
+            cls.noted.append(name)
+        return super().__torch_function__(func, types, args, kwargs or {})
+
+
+def on_device(value: torch.Tensor) -> Any:
+    return value.as_subclass(OnDevice)
+
+
+@pytest.fixture(autouse=True)
+def noted() -> Iterator[list[str]]:
+    OnDevice.noted.clear()
+    yield OnDevice.noted
+    OnDevice.noted.clear()
+
+
+def test_the_stand_in_notes_what_waits(noted: list[str]) -> None:
+    value = on_device(torch.arange(4.0))
+    bool(value.sum() > 1)
+    value[value > 2]
+    value.sum().item()
+    assert len(noted) >= 3
+
+
+@pytest.fixture
+def detection(tmp_path: Path) -> Iterator[Path]:
+    forget()
+    place = assemble_detection(tmp_path / "work")
+    yield place
+    sys.path.remove(str(place))
+    forget()
+
+
+def boxes_of(dims: int, seed: int = 0) -> torch.Tensor:
+    """(2, 6, 2 d + 2): some cut in two, some padding, some alike."""
+    rng = np.random.default_rng(seed)
+    low = rng.uniform(0, 20, (2, 6, dims))
+    high = np.minimum(low + rng.uniform(2, 12, (2, 6, dims)), 32)
+    label = rng.integers(-1, 2, (2, 6, 1))
+    return torch.tensor(np.concatenate([low, high, label, rng.integers(0, 2, (2, 6, 1))], axis=2), dtype=torch.float32)
+
+
+def plainly(loss: Any, output: torch.Tensor, boxes: torch.Tensor) -> torch.Tensor:
+    """The box term, one box after the other, as its definition reads."""
+    giou = sys.modules["Loss.box_loss"].giou  # type: ignore[attr-defined]
+    centres, distances = (getattr(sys.modules["Model.detector"], name) for name in ("centres", "distances"))
+    d, count = len(loss.cell), loss.classes
+    middle, terms = centres(output.shape[2:], loss.cell).flatten(1), []
+    for image, rows in enumerate(boxes):
+        for row in rows:
+            if row[2 * d] < 0 or row[2 * d + 1] <= 0:
+                continue
+            bell = loss._bells(row[None], middle.view(d, *output.shape[2:]))[0].flatten()
+            weight, at = bell.topk(min(9 if d == 2 else 15, len(bell)))
+            inside = ((middle[:, at] > row[:d, None]) & (middle[:, at] < row[d : 2 * d, None])).all(0)
+            inside[0] = True
+            weight = weight * (weight > 0.2) * inside
+            raw = output[image, count:].reshape(count, 2 * d, -1)[int(row[2 * d])][:, at]
+            reach = distances(raw.view(2 * d, -1, *(1,) * (d - 1)), loss.cell).flatten(1)
+            box = torch.cat([middle[:, at] - reach[:d], middle[:, at] + reach[d:]])
+            terms.append(((1 - giou(box, row[: 2 * d, None].expand_as(box))) * weight).sum() / weight.sum())
+    return torch.stack(terms).mean()
+
+
+@pytest.mark.parametrize("dims", [2, 3])
+def test_the_box_loss_waits_for_nothing_and_is_what_it_was(
+    detection: Path, noted: list[str], dims: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = found(detection, "Loss.box_loss")
+    model = found(detection, "Model.network").build_model(box_plan(dims))
+    output, boxes = torch.randn(2, 2 + 4 * dims, *[8] * dims, requires_grad=True), boxes_of(dims)
+    loss = model.loss
+    heat_alone = type(loss)(2, loss.cell, box_weight=0.0)(output, boxes)
+    whole = loss(output, boxes)
+    assert float((whole - heat_alone).detach()) == pytest.approx(float(plainly(loss, output, boxes).detach()), rel=1e-4)
+    monkeypatch.setattr(module, "_on_processor", lambda _: False)  # on a GPU padding goes along
+    noted.clear()
+    with_padding = loss(on_device(output.detach()), on_device(boxes)).as_subclass(torch.Tensor)
+    assert not noted, f"the GPU is waited for: {noted}"
+    assert float(with_padding) == pytest.approx(float(whole.detach()), rel=1e-5)
+    grown = torch.autograd.grad(loss(output, boxes), output)[0]
+    assert bool(torch.isfinite(grown).all())
+    empty = boxes.clone()
+    empty[..., 2 * dims] = -1
+    assert bool(torch.isfinite(torch.autograd.grad(loss(output, empty), output)[0]).all())
+
+
+def test_targets_are_what_they_were(detection: Path) -> None:
+    box_loss = found(detection, "Loss.box_loss")
+    loss, boxes = box_loss.BoxLoss(2, [4, 4]), boxes_of(2, 3)[0]
+    boxes = boxes[boxes[:, 4] >= 0]
+    middle = sys.modules["Model.detector"].centres([8, 8], [4, 4])  # type: ignore[attr-defined]
+    bell = loss._bells(boxes, middle)
+    target, ignore = loss._targets(boxes, bell, [8, 8])
+    wanted, free = torch.zeros(2, 8, 8), torch.zeros(2, 8, 8, dtype=torch.bool)
+    for row, hill in zip(boxes, bell, strict=True):
+        if row[5] > 0:
+            wanted[int(row[4])] = torch.maximum(wanted[int(row[4])], hill)
+        else:
+            rows, columns = (slice(int(row[axis] / 4), int(-(-row[2 + axis] // 4))) for axis in (0, 1))
+            free[int(row[4]), rows, columns] = True
+    assert torch.equal(target, wanted)
+    assert torch.equal(ignore, free)
+
+
+def test_masks_are_augmented_and_judged_without_waiting(noted: list[str]) -> None:
+    augment = load("augment_masks").AugmentMasks(
+        {"rotate": 10, "zoom": 0.1, "contrast": 0.2, "noise": 0.1, "gamma": 0.1}
+    )
+    loss, ordered = load("losses").MaskLoss(), own("ordered")
+    images, masks = torch.randn(3, 1, 16, 16), torch.randint(0, 3, (3, 16, 16), dtype=torch.uint8)
+    logits = torch.randn(3, 3, 16, 16, requires_grad=True)
+    assert torch.isfinite(loss(logits, masks))
+    found = loss(on_device(logits.detach()), on_device(masks))
+    assert not noted, noted
+    assert float(found.as_subclass(torch.Tensor)) == pytest.approx(float(loss(logits, masks).detach()), rel=1e-5)
+    torch.manual_seed(1)
+    moved = augment.pair(on_device(images), on_device(masks))
+    assert not noted, noted
+    assert moved[0].shape == images.shape
+    axis, pitch = torch.tensor([-1, 0, 0]), torch.tensor([1.0, 2.0, 2.0])
+    whole = ordered.middles(masks.long(), axis, pitch, [1.0, 1.0])
+    assert torch.allclose(whole, ordered.middles(masks.long(), axis, pitch, [1.0, 1.0], [0]))
+
+
+def test_reports_end_with_the_longest_of_the_batch(tmp_path: Path) -> None:
+    """The width of the texts is settled where they lie, before they go to the GPU."""
+    forget_report()
+    place = assemble_report(tmp_path / "work")
+    code = (
+        "import torch\nfrom Datapath.dataloader import Studies\n"
+        "s = Studies.__new__(Studies); s.pad = 0\n"
+        "items = [{'tokens': torch.tensor([5, 6, 0, 0]), 'targets': torch.tensor([6, 2, -100, -100])},\n"
+        "         {'tokens': torch.tensor([5, 6, 7, 0]), 'targets': torch.tensor([6, 7, 2, -100])}]\n"
+        "batch = s.collate(items)\n"
+        "assert batch['tokens'].tolist() == [[5, 6, 0], [5, 6, 7]] and batch['targets'].shape == (2, 3), batch\n"
+    )
+    subprocess.run([sys.executable, "-c", code], cwd=place, check=True)
+    assert plan_of()
+
+
+@pytest.mark.parametrize("room", [3, 1, 0])
+def test_windows_are_summed_where_there_is_room(room: int) -> None:
+    """Three windows at once, one at a time, or, on the last try, with the sum beside the processor; then no more."""
+    windows, image = own("windows"), torch.randn(1, 20, 20)
+
+    def run(part: torch.Tensor) -> torch.Tensor:
+        if len(part) > room:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return part * 2
+
+    if not room:
+        with pytest.raises(torch.OutOfMemoryError):
+            windows.sliding(image, run, (8, 8), 0.0, torch.device("cpu"), 3)
+        return
+    whole = windows.sliding(image, run, (8, 8), 0.0, torch.device("cpu"), 3)
+    assert torch.allclose(whole, image * 2, atol=1e-5)
+
+
+TRAINING = """
+import sys, json, torch
+from types import SimpleNamespace
+from Utils import arguments, start, training
+from Utils.looks import micro
+
+# eight GPUs in one process: one is taken, not all by nn.DataParallel
+class Settings(SimpleNamespace):
+    n_gpu = property(lambda self: self._n_gpu)
+    def __init__(self, **named): super().__init__(_n_gpu=8, **named)
+arguments.TrainingArguments = Settings
+plan = {"device": "cpu", "workers": 2, "batch": 8, "accumulate": 2, "max_epochs": 1, "lr": 1, "weight_decay": 0, "precision": "fp32"}
+made = arguments.arguments(plan, training.LOGOUT, 100, 0)
+assert made.n_gpu == 1 and made.per_device_train_batch_size == 4 and made.gradient_accumulation_steps == 2
+assert made.dataloader_persistent_workers and not made.logging_nan_inf_filter
+
+# too little memory: more parts of the same step, then a smaller input, then nothing
+plan, sizes = {"batch": 9, "least_batch": 2, "size": [64]}, [48, 32]
+def shrink(plan):
+    if not sizes: return False
+    plan["size"] = [sizes.pop(0)]; return True
+told = []
+while text := training._smaller(plan, shrink): told.append(text)
+assert told == ["batch 4, 3 times a step", "batch 2, 5 times a step", "a smaller input, [48]", "a smaller input, [32]"], told
+assert plan["batch"] == 9 and micro(plan) == 2
+
+# outside of the steps too, it ends with its exit code and no traceback
+def out_of_memory(): raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate")
+assert start.guarded(out_of_memory) == 4
+def other(): raise RuntimeError("something else")
+try: start.guarded(other)
+except RuntimeError: pass
+else: raise AssertionError
+
+# losses are looked at seldom on a GPU, and what is not finite is found
+trainer = training.ClockTrainer.__new__(training.ClockTrainer)
+trainer.args, trainer.state = SimpleNamespace(gradient_accumulation_steps=1), SimpleNamespace(global_step=7)
+trainer.folder, trainer.losses, trainer.seen = training.Path("fold0"), [], 0
+for k in range(training.LOOK - 1):
+    trainer.losses.append(torch.tensor(float("nan") if k == 3 else 1.0)); trainer.look_at_losses()
+trainer.losses.append(torch.tensor(1.0))
+try: trainer.look_at_losses()
+except training.NotFinite as error: assert "the loss is nan" in str(error)
+else: raise AssertionError
+
+# compiled in place, undone for scoring; what cannot be compiled goes on as it is
+model = torch.nn.Linear(4, 4)
+assert arguments.compiled(model, {"compile": "eager", "device": "cpu"}, 10) and model._compiled_call_impl
+with arguments.as_it_is(model): assert model._compiled_call_impl is None
+assert model(torch.ones(2, 4)).shape == (2, 4)
+assert not arguments.compiled(torch.nn.Linear(4, 4), {"compile": "auto", "device": "cpu"}, 1e6)
+print("fine")
+"""
+
+
+def test_the_trainer_on_gpus_is_set_up_as_it_should_be(detection: Path) -> None:
+    sys.path.insert(0, str(detection))
+    done = subprocess.run([sys.executable, "-c", TRAINING], cwd=detection, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "fine" in done.stdout

@@ -1,0 +1,102 @@
+"""Several processes train one model (gloo, on processors): the same figures, one log, one checkpoint; a killed one ends all."""
+
+from __future__ import annotations
+
+import csv
+import json
+import time
+from pathlib import Path
+
+import pytest
+from template_kit import Run
+
+pytestmark = pytest.mark.slow
+SMALL = ("device=cpu", "precision=fp32", "network.width=8", "batch=8", "max_steps=30", "patience=1000")
+
+
+def planned(project: Path, run: Run, *settings: str) -> None:
+    run("example/make_example.py", "--cases", "40")
+    run("plan.py", "--minutes", "2", "--set", *SMALL, *settings)
+
+
+def rows(project: Path) -> list[dict[str, str]]:
+    with (project / "Logout/log.csv").open(newline="") as stream:
+        return list(csv.DictReader(stream))
+
+
+def patched(project: Path, name: str, old: str, new: str) -> None:
+    file = project / name
+    assert old in file.read_text()
+    file.write_text(file.read_text().replace(old, new, 1))
+
+
+def test_two_processes_train_as_one_does(project: Path, run: Run) -> None:
+    planned(project, run, "folds=1")
+    assert "processes" not in run("train.py").stdout
+    alone = rows(project)
+    run("plan.py", "--keep", "--set", "processes=2")
+    said = run("train.py").stdout
+    both = rows(project)
+    assert "training with 2 processes" in said
+    assert said.count("done: ") == 1
+    assert [row["step"] for row in both] == [row["step"] for row in alone], (
+        "as many steps an epoch: the batch is shared"
+    )
+    assert abs(float(both[-1]["valid_loss"]) - float(alone[-1]["valid_loss"])) < 0.3
+    assert json.loads((project / "Logout/fold0/done.json").read_text())["steps"] == 30
+    assert not list(project.glob("Logout/*/checkpoint-*"))
+
+
+def test_a_killed_process_ends_the_other_and_the_training_goes_on(project: Path, run: Run) -> None:
+    planned(project, run, "folds=1", "processes=2")
+    patched(project, "Utils/by_clock.py", "> pause or step == 1", "> pause or step > 0")
+    patched(
+        project,
+        "Utils/by_clock.py",
+        "        clock = self.trainer.clock\n        clock.epoch",
+        "        import os\n        if rank() == 1 and state.global_step == 12 and not Path('killed').exists():\n"
+        "            Path('killed').touch()\n            os.kill(os.getpid(), 9)\n"
+        "        clock = self.trainer.clock\n        clock.epoch",
+    )
+    done = run("train.py", check=False)
+    ended = time.time() - (project / "killed").stat().st_mtime
+    assert done.returncode not in (0, 3, 4)
+    assert ended < 60, "the other one was ended, it did not wait for hours"
+    assert len(list(project.glob("Logout/fold0/checkpoint-*/complete.json"))) == 1
+    said = run("train.py", "--resume").stdout
+    assert "going on from checkpoint-" in said
+    assert json.loads((project / "Logout/fold0/done.json").read_text())["steps"] == 30
+    assert (project / "Logout/log.csv").read_text().count("valid_loss") == 1
+
+
+def test_too_little_memory_in_one_process_makes_all_start_again_smaller(project: Path, run: Run) -> None:
+    planned(project, run, "folds=1", "processes=2")
+    patched(
+        project,
+        "Model/network.py",
+        "        logits = self.backbone(pixel_values)",
+        "        import os\n        if self.training and os.environ['RANK'] == '1' and len(pixel_values) > 2:\n"
+        "            raise MemoryError('out of memory')\n        logits = self.backbone(pixel_values)",
+    )
+    done = run("train.py")
+    assert done.stdout.count("training with 2 processes") == 2
+    kept = json.loads((project / "Logout/fold0/smaller.json").read_text())
+    assert (kept["batch"], kept["accumulate"]) == (8, 2)
+    assert (project / "Logout/metrics.json").exists()
+
+
+def test_folds_are_trained_side_by_side(project: Path, run: Run) -> None:
+    planned(project, run, "folds=2", "processes=2")
+    said = run("train.py").stdout
+    assert "2 folds, 2 at a time" in said
+    assert "2 folds together" in said
+    assert {row["fold"] for row in rows(project)} == {"0", "1"}
+
+
+def test_scoring_in_half_precision_gives_figures(project: Path, run: Run) -> None:
+    """As on a GPU: the scorer runs under autocast."""
+    planned(project, run, "folds=1")
+    run("plan.py", "--keep", "--set", "precision=bf16", "max_steps=8")
+    patched(project, "Utils/training.py", 'if device.type == "cuda" else nullcontext()', "if device else nullcontext()")
+    run("train.py")
+    assert (project / "Logout/metrics.json").exists()
