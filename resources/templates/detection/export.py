@@ -7,60 +7,19 @@ from __future__ import annotations
 
 import argparse
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
 from Utils.about import readme
+from Utils.delivering import put_code, put_texts
 from Utils.familiar_cases import learn
 from Utils.members import copy_weights, delivered
 from Utils.pretrained_trial import settled, start_card, without_paths
 from Utils.start import held_out
-from Utils.using import code, packages
+from Utils.using import packages
 
-CODE = (
-    "arrays",
-    "boxes",
-    "channels",
-    "clips",
-    "formats",
-    "geometry",
-    "grids",
-    "headers",
-    "declared",
-    "images",
-    "lesions",
-    "memory",
-    "mask_grid",
-    "masks",
-    "preprocess",
-    "normalise",
-    "calling",
-    "cache",
-    "ensemble",
-    "extent",
-    "unet",
-    "volumes",
-    "familiar",
-)
-FEWSHOT = (
-    "__init__",
-    "adapters",
-    "backbone",
-    "build",
-    "convnet",
-    "folder",
-    "looks",
-    "losses",
-    "memory",
-    "model",
-    "prompts",
-    "scoring",
-)
-"""Modules of the few-shot engine that its deliverable needs."""
 BESIDE = {"transformers": "transformers", "open_clip": "open_clip_torch"}
 """What a backbone's format needs besides."""
-REQUIREMENTS = ("torch", "numpy", "scipy", "safetensors", "pillow", "pydicom", "nibabel", "SimpleITK", "h5py")
 FEWSHOT_WEIGHTS = Path("Logout/model/best.safetensors")
 CALIBRATION = Path("Logout/calibration.json")
 
@@ -87,23 +46,10 @@ def main(argv: list[str] | None = None) -> None:
         plan["engine"] = engine
         plan["backbone"].pop("folder", None)  # of this machine; the weights hold what it gave
         plan["fewshot"]["adapters"] = bool(plan["fewshot"].get("adapters"))
-    part_of_code = "Model" if engine == "patches" else "Fewshot"
-    for part in ("Utils", "Model", "Fewshot"):
-        shutil.rmtree(out / part, ignore_errors=True)
-    for part in ("Utils", part_of_code):
-        (out / part).mkdir(parents=True)
-    for name in (*CODE, *(code(plan["network"]) if engine == "patches" else ())):
-        shutil.copy(f"Utils/{name}.py", out / "Utils")
     if engine == "patches":
-        for file in Path("Model").glob("*.py"):
-            shutil.copy(file, out / "Model")
-        for name in ("predict.py", "parts.py"):
-            shutil.copy(Path(__file__).parent / "deliver" / name, out)
+        put_code(out, plan["network"])
     else:
-        for name in FEWSHOT:
-            shutil.copy(f"Fewshot/{name}.py", out / "Fewshot")
-        shutil.copy("Utils/ranks.py", out / "Utils")
-        shutil.copy(Path(__file__).parent / "deliver" / "predict_fewshot.py", out / "predict.py")
+        put_code(out, {}, {"predict_fewshot.py": "predict.py"}, ("Fewshot", "Utils"))
     named = copy_weights(weights, out)
     config = {
         "task": "detection",
@@ -119,9 +65,7 @@ def main(argv: list[str] | None = None) -> None:
         "held_out": held_out(),
         **({"familiar": learn(plan)[0]} if engine == "patches" else {}),
     }
-    (out / "config.json").write_text(json.dumps(config, indent=2) + "\n")
-    (out / "requirements.txt").write_text(_requirements(plan, plan.get("backbone", {}).get("format", "")))
-    (out / "README.md").write_text(readme(plan))
+    put_texts(out, config, _packages(plan), readme(plan))
     print(f"wrote {out}{_told(plan['classes'], calibration)}")
 
 
@@ -143,17 +87,10 @@ def _told(classes: list[str], calibration: dict[str, Any]) -> str:
     )
 
 
-def _requirements(plan: dict[str, Any], backbone: str) -> str:
-    from importlib.metadata import PackageNotFoundError, version
-
-    lines = []
+def _packages(plan: dict[str, Any]) -> list[str]:
+    backbone = plan.get("backbone", {}).get("format", "")
     more = packages(plan["network"]) if (plan.get("network") or {}).get("config") else []
-    for name in (*REQUIREMENTS, *more, *([BESIDE[backbone]] if backbone in BESIDE else [])):
-        try:
-            lines.append(f"{name}=={version(name).split('+')[0]}")
-        except PackageNotFoundError:
-            lines.append(name)
-    return "\n".join(lines) + "\n"
+    return [*more, *([BESIDE[backbone]] if backbone in BESIDE else [])]
 
 
 if __name__ == "__main__":

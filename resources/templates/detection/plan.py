@@ -7,7 +7,6 @@ python plan.py --minutes 10 [--set lr=0.001 longest=384 patch=[256,256] ...]
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 from pathlib import Path
@@ -24,15 +23,16 @@ from Fewshot.versus import OWN
 from Utils.fitting import fit_gpu, for_machine, share_gpus
 from Utils.grid import grid, refit
 from Utils.looks import step_seconds as seconds_of_step
-from Utils.machine import DEVICE, GPUS, asked_machine, machine_of
+from Utils.machine import machine_of
 from Utils.members import check_members, choose_members, count, each, most_folds, rounds, trainings
 from Utils.named import channels_of, intensity_of
 from Utils.pace import Way, choose_precision, fit, steps_of, told
 from Utils.people import worth
 from Utils.price import costs
+from Utils.questions import questions
 from Utils.roomy import LOOKS, ways_of
 from Utils.scales import by_itself, joined
-from Utils.settings import KEEP, TIME_ONLY, given, override, priced, save_plan
+from Utils.settings import given, override, priced, save_plan
 from Utils.sides import harmless, turns
 from Utils.summing import counted, summary
 from Utils.thrift import RATE, Coarser, fewer, narrower
@@ -46,21 +46,11 @@ LEAST = 400
 
 
 def main(argv: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument(
-        "--minutes", type=float, default=10.0, help="of training; imports and first reading come on top"
-    )
-    parser.add_argument("--set", nargs="*", default=[], metavar="KEY=VALUE", help="overrides; a dot enters an object")
-    parser.add_argument("--time-only", action="store_true", help=TIME_ONLY)
-    parser.add_argument("--keep", action="store_true", help=KEEP)
-    parser.add_argument("--device", default="auto", help=DEVICE)
-    parser.add_argument("--gpus", type=int, default=0, help=GPUS)
-    options = parser.parse_args(argv)
+    options = questions(__doc__, argv)
     label_dict = json.loads(Path("Datapath/label_dict.json").read_text())
     facts = fingerprint(read_index(), label_dict)
     asked, options.set = _backbone(options.set)
-    on_cpu = options.device == "cpu" or "device=cpu" in options.set
-    machine = asked_machine("cpu" if on_cpu else options.device, options.gpus, has_gpu())
+    machine = options.machine(has_gpu())
     options.set += ["device=cpu"] if options.device == "cpu" else []
     gpu = machine.gpus > 0
     if options.time_only or options.keep:

@@ -7,7 +7,6 @@ Writes Logout/: log.csv, metrics.json, valid_predictions.json, calibration.json,
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import sys
@@ -31,13 +30,13 @@ from Utils.augment_boxes import AugmentBoxes
 from Utils.augment_masks import AugmentMasks
 from Utils.curves import draw_curves
 from Utils.final import Case, ask, settle
-from Utils.launch import add_only, beside, count_of, launched, only
+from Utils.launch import beside, called, count_of
 from Utils.members import ALL, Turns, count, done_of, names, note_members, refit_steps, rounds
 from Utils.people import people
-from Utils.pretrained_trial import settle_start, settled, trial_seconds
+from Utils.pretrained_trial import settle_start, trial_seconds
 from Utils.price import END_SHARE, SCORED_SHARE
 from Utils.scoring import Scorer
-from Utils.start import alone, begin, cores, guarded, trains_on_cpu
+from Utils.start import alone, guarded
 from Utils.together import first, first_alone
 from Utils.training import FEW, Parts, device_of, load_best, train_by_clock
 
@@ -47,19 +46,8 @@ WATCH = {"boxes": "map_50", "masks": "quality"}
 
 def main(argv: list[str] | None = None) -> int:
     """The exit code."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--resume", action="store_true", help="go on where an interrupted training stopped")
-    parser.add_argument("--minutes", type=float, help="instead of the plan's")
-    add_only(parser)
-    options = parser.parse_args(argv)
-    plan = json.loads(Path("plan.json").read_text())
-    if options.only:
-        return only(plan, options.only, lambda fold, seconds: train_beside(settled(plan), fold, seconds))
-    if (code := launched(plan, sys.argv[1:] if argv is None else argv)) is not None:
-        return code
-    begin(options.resume, on_cpu=trains_on_cpu(plan))
-    torch.set_num_threads(max(1, int(plan.get("threads") or cores())))
-    return guarded(lambda: run(plan, options.minutes or float(plan["minutes"])))
+    call = called(__doc__, argv, train_beside)
+    return call if isinstance(call, int) else guarded(lambda: run(*call))
 
 
 def run(plan: dict[str, Any], minutes: float) -> None:

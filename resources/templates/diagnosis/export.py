@@ -7,40 +7,16 @@ from __future__ import annotations
 
 import argparse
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
+from Utils.delivering import put_code, put_texts
 from Utils.kinds import kind_of
 from Utils.members import copy_weights, delivered, together
 from Utils.named import takes
 from Utils.pretrained_trial import settled, start_card, start_lines, without_paths
 from Utils.start import held_out
-from Utils.using import code, packages
-
-CODE = (
-    "images",
-    "channels",
-    "clips",
-    "grids",
-    "geometry",
-    "headers",
-    "declared",
-    "formats",
-    "arrays",
-    "calling",
-    "covariates",
-    "preprocess",
-    "normalise",
-    "residual",
-    "tta",
-    "answers",
-    "familiar",
-    "features",
-    "followup",
-    "studies",
-)
-REQUIREMENTS = ("torch", "monai", "numpy", "scipy", "safetensors", "pillow", "pydicom", "nibabel", "SimpleITK", "h5py")
+from Utils.using import packages
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -52,20 +28,12 @@ def main(argv: list[str] | None = None) -> None:
     missing = [str(file) for file in (*weights, Path("Logout/calibration.json")) if not file.exists()]
     if missing:
         raise SystemExit(f"nothing trained at {', '.join(missing)}: run train.py to its end first")
-    for part in ("Utils", "Model"):
-        (out / part).mkdir(parents=True, exist_ok=True)
-    for name in (*CODE, *code(plan["network"])):
-        shutil.copy(f"Utils/{name}.py", out / "Utils")
-    for file in Path("Model").glob("*.py"):
-        shutil.copy(file, out / "Model")
-    for name in ("predict.py", "parts.py"):
-        shutil.copy(Path(__file__).parent / "deliver" / name, out)
+    put_code(out, plan["network"])
     names = copy_weights(weights, out)
     config = make_config(plan, names)
     config["familiar"] = keep_familiar(plan, weights, out)
-    (out / "config.json").write_text(json.dumps(config, indent=2) + "\n")
-    (out / "requirements.txt").write_text(_requirements(plan))
-    (out / "README.md").write_text(_readme(plan, config))
+    more = ["monai", *(["av"] if plan.get("frames") else []), *packages(plan["network"])]
+    put_texts(out, config, more, _readme(plan, config))
     print(
         f"wrote {out}: {len(names)} network(s), temperature {config['temperature']}, thresholds {config['thresholds']}"
     )
@@ -124,18 +92,6 @@ def keep_familiar(plan: dict[str, Any], weights: list[Path], out: Path) -> dict[
     if arrays:
         save_file({name: torch.from_numpy(value) for name, value in arrays.items()}, str(out / "familiar.safetensors"))
     return told
-
-
-def _requirements(plan: dict[str, Any]) -> str:
-    from importlib.metadata import PackageNotFoundError, version
-
-    lines = []
-    for name in dict.fromkeys((*REQUIREMENTS, *(["av"] if plan.get("frames") else []), *packages(plan["network"]))):
-        try:
-            lines.append(f"{name}=={version(name).split('+')[0]}")
-        except PackageNotFoundError:
-            lines.append(name)
-    return "\n".join(lines) + "\n"
 
 
 def _readme(plan: dict[str, Any], config: dict[str, Any]) -> str:

@@ -7,7 +7,6 @@ python plan.py --minutes 10 [--set lr=0.001 network.name=densenet121 size=[128,1
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 from pathlib import Path
@@ -23,16 +22,17 @@ from Utils.facts import fingerprint
 from Utils.fitting import fit_gpu, for_machine, share_gpus
 from Utils.intensity import choose_changes, choose_intensity
 from Utils.looks import step_seconds as seconds_of_step
-from Utils.machine import DEVICE, GPUS, asked_machine, machine_of
+from Utils.machine import machine_of
 from Utils.members import SMALL, check_members, choose_members, each, most_folds, rounds, told_members
 from Utils.named import channels_of, intensity_of, told_names
 from Utils.pace import choose_precision, fit, steps_of, told
 from Utils.people import people_of
 from Utils.pretrained_choice import use_folder, use_wanted
 from Utils.price import costs
+from Utils.questions import questions
 from Utils.roomy import LOOKS, ways_of
 from Utils.scales import mixed
-from Utils.settings import KEEP, TIME_ONLY, given, override, priced, save_plan
+from Utils.settings import given, override, priced, save_plan
 from Utils.thrift import gentler
 from Utils.using import NONE, trained_share, wanted_start, without_start
 
@@ -50,16 +50,7 @@ LEAST = 250
 
 
 def main(argv: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument(
-        "--minutes", type=float, default=10.0, help="of training; imports and first reading come on top"
-    )
-    parser.add_argument("--set", nargs="*", action="extend", default=[], metavar="KEY=VALUE", help="overrides")
-    parser.add_argument("--time-only", action="store_true", help=TIME_ONLY)
-    parser.add_argument("--keep", action="store_true", help=KEEP)
-    parser.add_argument("--device", default="auto", help=DEVICE)
-    parser.add_argument("--gpus", type=int, default=0, help=GPUS)
-    options = parser.parse_args(argv)
+    options = questions(__doc__, argv)
     records = json.loads(Path("Datapath/train.json").read_text())
     label_dict = json.loads(Path("Datapath/label_dict.json").read_text())
     if options.time_only or options.keep:
@@ -70,8 +61,7 @@ def main(argv: list[str] | None = None) -> None:
         print(pace(plan, len(records)))
         return
     facts = fingerprint(records, label_dict)
-    on_cpu = options.device == "cpu" or "device=cpu" in options.set
-    machine = asked_machine("cpu" if on_cpu else options.device, options.gpus, has_gpu())
+    machine = options.machine(has_gpu())
     plan = make_plan(facts, options.minutes, machine.gpus > 0)
     plan["device"] = "cpu" if options.device == "cpu" else "auto"
     for_machine(plan, machine)

@@ -7,7 +7,6 @@ Writes Logout/: log.csv, metrics.json, valid_predictions.json, calibration.json,
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import sys
@@ -28,14 +27,14 @@ from Utils.augment import Augment
 from Utils.covariates import blank
 from Utils.curves import draw_curves
 from Utils.kinds import kind_of
-from Utils.launch import add_only, beside, count_of, launched, only
+from Utils.launch import beside, called, count_of
 from Utils.looks import micro
 from Utils.members import ALL, Turns, count, done_of, note_members, refit_steps
 from Utils.people import people_of
-from Utils.pretrained_trial import settle_start, settled, trial_seconds
+from Utils.pretrained_trial import settle_start, trial_seconds
 from Utils.price import final_seconds
 from Utils.scoring import make_scorer, run_model
-from Utils.start import begin, cores, guarded, trains_on_cpu
+from Utils.start import guarded
 from Utils.studies import each
 from Utils.together import first, first_alone
 from Utils.training import FEW, Parts, device_of, load_best, train_by_clock
@@ -48,25 +47,17 @@ GAIN = 0.01
 
 def main(argv: list[str] | None = None) -> int:
     """The exit code."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--resume", action="store_true", help="go on where an interrupted training stopped")
-    parser.add_argument("--minutes", type=float, help="instead of the plan's")
-    add_only(parser)
-    options = parser.parse_args(argv)
-    plan = json.loads(Path("plan.json").read_text())
-    if options.only:
-        plan = settled(plan)
-        return only(plan, options.only, lambda k, left: train_fold(plan, f"fold{k}", *build_datasets(plan, k), left))
-    if (code := launched(plan, sys.argv[1:] if argv is None else argv)) is not None:
-        return code
-    minutes = options.minutes or float(plan["minutes"])
-    begin(options.resume, on_cpu=trains_on_cpu(plan))
-    return guarded(lambda: train(plan, minutes))
+    call = called(__doc__, argv, train_beside)
+    return call if isinstance(call, int) else guarded(lambda: train(*call))
+
+
+def train_beside(plan: dict[str, Any], fold: int, seconds: float) -> None:
+    """One fold, while others are trained beside it."""
+    train_fold(plan, f"fold{fold}", *build_datasets(plan, fold), seconds)
 
 
 def train(plan: dict[str, Any], minutes: float) -> None:
     """From the question what to start from to the figures."""
-    torch.set_num_threads(max(1, int(plan.get("threads") or cores())))
 
     def trial(side: dict[str, Any], name: str, seconds: float) -> dict[str, Any]:
         return train_fold(side, name, *parts_of(side, 0), seconds)

@@ -7,7 +7,6 @@ python plan.py --minutes 10 [--set lr=0.001 size=[128,128] network.text_model=/m
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import random
@@ -28,15 +27,16 @@ from Utils.formats import ImageError
 from Utils.images import read_image
 from Utils.language import learn_language
 from Utils.looks import step_seconds as seconds_of_step
-from Utils.machine import DEVICE, GPUS, asked_machine, machine_of
+from Utils.machine import machine_of
 from Utils.named import by_channel, channels_of, intensity_of, measured, told_names
 from Utils.pace import choose_precision, fit, steps_of, told
 from Utils.people import people
 from Utils.price import costs, hopeless, share_out, stage_steps
 from Utils.price import told as told_stages
+from Utils.questions import questions
 from Utils.roomy import LOOKS, ways_of
 from Utils.scales import averaged, by_itself, colour, count_scales, mixed, scale_of
-from Utils.settings import KEEP, TIME_ONLY, given, override, priced, save_plan
+from Utils.settings import given, override, priced, save_plan
 from Utils.thrift import hurry
 from Utils.using import shown, start_from, without_start
 
@@ -47,16 +47,7 @@ LEAST = 600
 
 
 def main(argv: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument(
-        "--minutes", type=float, default=10.0, help="of training; imports and first reading come on top"
-    )
-    parser.add_argument("--set", nargs="*", default=[], metavar="KEY=VALUE", help="overrides; a dot enters an object")
-    parser.add_argument("--time-only", action="store_true", help=TIME_ONLY)
-    parser.add_argument("--keep", action="store_true", help=KEEP)
-    parser.add_argument("--device", default="auto", help=DEVICE)
-    parser.add_argument("--gpus", type=int, default=0, help=GPUS)
-    options = parser.parse_args(argv)
+    options = questions(__doc__, argv)
     records = read_index()
     if options.time_only or options.keep:
         plan = priced(options.set)
@@ -67,8 +58,7 @@ def main(argv: list[str] | None = None) -> None:
     label_file = Path("Datapath/label_dict.json")
     label_dict = json.loads(label_file.read_text()) if label_file.exists() else {}
     facts = fingerprint(records, label_dict)
-    on_cpu = options.device == "cpu" or "device=cpu" in options.set
-    machine = asked_machine("cpu" if on_cpu else options.device, options.gpus, has_gpu())
+    machine = options.machine(has_gpu())
     plan = make_plan(facts, options.minutes, machine.gpus > 0)
     plan["device"] = "cpu" if options.device == "cpu" else "auto"
     for_machine(plan, machine)

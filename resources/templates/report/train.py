@@ -8,7 +8,6 @@ then the whole network (Logout/report). Writes Logout/: log.csv, metrics.json, v
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import sys
@@ -22,7 +21,6 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # spinning threads cost most of the time on a busy machine
 
-import torch
 from Datapath.dataloader import TOKENIZER, Studies, build_datasets
 from Loss.loss import ReportLoss
 from Model.network import Speaking, Warming, build_model
@@ -32,10 +30,10 @@ from Utils.augment import Augment
 from Utils.clock import seconds_spent
 from Utils.curves import draw_curves
 from Utils.judging import Judge, judge_texts, write_reports
-from Utils.launch import launched
+from Utils.launch import called
 from Utils.pretrained_trial import settle_start, trial_seconds
 from Utils.price import MOST, measured_writing, seconds_of
-from Utils.start import begin, cores, guarded, trains_on_cpu
+from Utils.start import guarded
 from Utils.together import first, first_alone
 from Utils.training import LOGOUT, Batch, Parts, device_of, load_best, train_by_clock
 
@@ -48,16 +46,8 @@ ENCODER_AGAIN = 0.3
 
 def main(argv: list[str] | None = None) -> int:
     """The exit code."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--resume", action="store_true", help="go on where an interrupted training stopped")
-    parser.add_argument("--minutes", type=float, help="instead of the plan's")
-    options = parser.parse_args(argv)
-    plan = json.loads(Path("plan.json").read_text(encoding="utf-8"))
-    if (code := launched(plan, sys.argv[1:] if argv is None else argv)) is not None:
-        return code
-    torch.set_num_threads(max(1, int(plan.get("threads") or cores())))
-    begin(options.resume, on_cpu=trains_on_cpu(plan))
-    return guarded(lambda: train(plan, options.minutes or float(plan["minutes"])))
+    call = called(__doc__, argv)
+    return call if isinstance(call, int) else guarded(lambda: train(*call))
 
 
 def train(plan: dict[str, Any], minutes: float) -> None:

@@ -7,41 +7,18 @@ from __future__ import annotations
 
 import argparse
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
+from Utils.delivering import put_code, put_texts
 from Utils.familiar_cases import learn
 from Utils.members import WEIGHTS, copy_weights, delivered, together
 from Utils.named import takes
 from Utils.pretrained_trial import start_card, start_lines, without_paths
 from Utils.start import held_out
-from Utils.using import code, packages
+from Utils.using import packages
 
-CODE = (
-    *(
-        "arrays",
-        "channels",
-        "clips",
-        "formats",
-        "geometry",
-        "grids",
-        "headers",
-        "declared",
-        "images",
-        "masks",
-        "mask_grid",
-        "preprocess",
-        "normalise",
-        "cache",
-        "extent",
-        "volumes",
-    ),
-    *("calling", "ensemble", "losses", "unet", "windows", "memory", "scoring", "ordered", "sequence", "refine"),
-    *("nnunet_steps", "familiar"),
-)
 NNUNET = Path("Logout/model0")
-REQUIREMENTS = ["torch", "numpy", "scipy", "safetensors", "pillow", "pydicom", "nibabel", "SimpleITK", "h5py"]
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -55,14 +32,7 @@ def main(argv: list[str] | None = None) -> None:
     if missing:
         raise SystemExit(f"nothing trained at {', '.join(missing)}: run train.py to its end first")
     plan = {key: value for key, value in plan.items() if key != "scratch"}
-    for part in ("Utils", "Model"):
-        (out / part).mkdir(parents=True, exist_ok=True)
-    for name in (*CODE, *code(plan["network"])):
-        shutil.copy(f"Utils/{name}.py", out / "Utils")
-    for file in Path("Model").glob("*.py"):
-        shutil.copy(file, out / "Model")
-    for name in ("predict.py", "parts.py"):
-        shutil.copy(Path(__file__).parent / "deliver" / name, out)
+    put_code(out, plan["network"])
     names = copy_weights(weights, out)
     figures = json.loads(Path("Logout/metrics.json").read_text())["validation"]
     config: dict[str, Any] = {
@@ -81,27 +51,14 @@ def main(argv: list[str] | None = None) -> None:
     }
     if plan["engine"] == "nnunet":
         config["nnunet"] = json.loads((NNUNET / "nnunet.json").read_text())
-    (out / "config.json").write_text(json.dumps(config, indent=2) + "\n")
-    (out / "requirements.txt").write_text(_requirements(plan))
-    (out / "README.md").write_text(_readme(plan, figures))
+    put_texts(out, config, _packages(plan), _readme(plan, figures))
     print(f"wrote {out}: {len(plan['classes'])} class(es), {len(names)} network(s); validation Dice {figures['dice']}")
 
 
-def _requirements(plan: dict[str, Any]) -> str:
-    from importlib.metadata import PackageNotFoundError, version
-
+def _packages(plan: dict[str, Any]) -> list[str]:
     if plan["engine"] == "nnunet":
-        more = ["dynamic-network-architectures"]
-    else:
-        more = packages(plan["network"])
-        more += ["monai"] if plan["network"]["name"] in ("segresnet", "swinunetr") else []
-    lines = []
-    for name in [*REQUIREMENTS, *more]:
-        try:
-            lines.append(f"{name}=={version(name).split('+')[0]}")
-        except PackageNotFoundError:
-            lines.append(name)
-    return "\n".join(lines) + "\n"
+        return ["dynamic-network-architectures"]
+    return [*packages(plan["network"]), *(["monai"] if plan["network"]["name"] in ("segresnet", "swinunetr") else [])]
 
 
 def _readme(plan: dict[str, Any], figures: dict[str, Any]) -> str:

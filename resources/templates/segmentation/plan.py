@@ -7,7 +7,6 @@ python plan.py --minutes 10 [--set engine=nnunet lr=0.001 network.name=segresnet
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 from importlib.util import find_spec
@@ -23,15 +22,16 @@ from Utils.fingerprint import fingerprint
 from Utils.fitting import fit_gpu, for_machine
 from Utils.intensity import choose_changes, choose_intensity
 from Utils.looks import step_seconds as seconds_of_step
-from Utils.machine import DEVICE, GB, GPUS, Machine, asked_machine, machine_of
+from Utils.machine import GB, Machine, machine_of
 from Utils.members import check_members, choose_members, each, most_folds, rounds, told_members, trainings
 from Utils.named import channels_of, dark_of, intensity_of, told_names
 from Utils.nnunet_presets import PLANNERS, gpu_gib, planner_for
 from Utils.pace import choose_precision, fit, steps_of, told
 from Utils.price import costs, median_there
+from Utils.questions import questions
 from Utils.roomy import LOOKS, share_batch, ways_of
 from Utils.scales import mixed, told_uneven
-from Utils.settings import KEEP, TIME_ONLY, given, override, priced, save_plan
+from Utils.settings import given, override, priced, save_plan
 from Utils.shapes import choose_patch, round_up, topology, working_spacing
 from Utils.thin import thin_classes
 from Utils.thrift import NARROW, coarser, epoch_patches, filters, hurry, narrower, one_patch, smaller_patch
@@ -55,16 +55,7 @@ RECIPE = {
 
 
 def main(argv: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument(
-        "--minutes", type=float, default=10.0, help="of training; imports and first reading come on top"
-    )
-    parser.add_argument("--set", nargs="*", default=[], metavar="KEY=VALUE", help="overrides; a dot enters an object")
-    parser.add_argument("--time-only", action="store_true", help=TIME_ONLY)
-    parser.add_argument("--keep", action="store_true", help=KEEP)
-    parser.add_argument("--device", default="auto", help=DEVICE)
-    parser.add_argument("--gpus", type=int, default=0, help=GPUS)
-    options = parser.parse_args(argv)
+    options = questions(__doc__, argv)
     from Datapath.dataloader import read_index
 
     records = read_index()
@@ -80,8 +71,7 @@ def main(argv: list[str] | None = None) -> None:
             save_plan(plan)
         print(pace(facts, plan))
         return
-    on_cpu = options.device == "cpu" or "device=cpu" in options.set
-    machine = asked_machine("cpu" if on_cpu else options.device, options.gpus, has_gpu())
+    machine = options.machine(has_gpu())
     settings = [*without_start(options.set), *(["device=cpu"] if options.device == "cpu" else [])]
     plan = make_plan(facts, options.minutes, machine.gpus > 0, settings)
     if machine.dry and "engine" not in given(options.set):

@@ -7,16 +7,13 @@ Writes Logout/: log.csv, metrics.json, valid_predictions.json, curves.png, fold<
 
 from __future__ import annotations
 
-import argparse
-import json
 import math
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
@@ -26,30 +23,19 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # spinning threads cost mos
 
 import numpy as np
 import torch
-from Utils.curves import draw_curves
-from Utils.launch import add_only, beside, count_of, launched, only
+from Utils.ending import finish, some
+from Utils.launch import beside, called, count_of
 from Utils.members import ALL, Turns, count, done_of, note_members, refit_steps
-from Utils.start import alone, begin, cores, guarded, trains_on_cpu
+from Utils.start import alone, guarded
 from Utils.together import first, first_alone
-
-LOGOUT = Path("Logout")
 
 
 def main(argv: list[str] | None = None) -> int:
     """The exit code."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--resume", action="store_true", help="go on where an interrupted training stopped")
-    parser.add_argument("--minutes", type=float, help="instead of the plan's")
-    add_only(parser)
-    options = parser.parse_args(argv)
-    plan = json.loads(Path("plan.json").read_text())
-    if options.only:
-        return only(plan, options.only, lambda fold, left: train_beside(plan, fold, left))
-    if (code := launched(plan, sys.argv[1:] if argv is None else argv)) is not None:
-        return code
-    seconds = (options.minutes or float(plan["minutes"])) * 60
-    begin(options.resume, on_cpu=trains_on_cpu(plan))
-    torch.set_num_threads(max(1, int(plan.get("threads") or cores())))
+    call = called(__doc__, argv, train_beside)
+    if isinstance(call, int):
+        return call
+    plan, seconds = call[0], 60 * call[1]
     if plan["engine"] == "nnunet":
         from Utils.nnunet import train_nnunet
 
@@ -122,10 +108,8 @@ def train(plan: dict[str, Any], seconds: float) -> None:
 def train_beside(plan: dict[str, Any], fold: int, seconds: float) -> None:
     """One fold, while others are trained beside it."""
     from Datapath.dataloader import build_datasets
-    from Utils.pretrained_trial import settled
     from Utils.training import train_by_clock
 
-    plan = settled(plan)
     make = maker(*build_datasets(plan, fold))
     train_by_clock(plan, f"fold{fold}", make, seconds=seconds, watch="dice", shrink=shrink)
 
@@ -179,7 +163,7 @@ def maker(train_set: Any, valid_set: Any) -> Callable[[dict[str, Any]], Any]:
         def scorer(model: torch.nn.Module, device: torch.device) -> dict[str, float]:
             table = dice_table(model, valid_set, rows, now, device)
             columns = zip(now["classes"], table.T, strict=True)
-            each = {f"dice_{name}": float(np.nanmean(column)) for name, column in columns if _any(column)}
+            each = {f"dice_{name}": float(np.nanmean(column)) for name, column in columns if some(column)}
             return {"dice": mean_dice(table), **(each if len(each) > 1 else {})}
 
         train_set.resize(now["patch"], augment.reach(now["patch"]))
@@ -219,10 +203,6 @@ def _false(table: np.ndarray, empty: np.ndarray) -> int:
     return int(np.isfinite(table[empty]).any(axis=1).sum()) if empty.any() else 0
 
 
-def _any(column: np.ndarray) -> bool:
-    return bool(np.isfinite(column).any())
-
-
 def _case_seconds(plan: dict[str, Any], cases: Any) -> float:
     """Seconds that predicting a validation case takes, guessed from one of them."""
     from Model.network import build_model
@@ -250,75 +230,6 @@ def shrink(plan: dict[str, Any]) -> bool:
         return False
     plan["patch"] = smaller
     return True
-
-
-def finish(
-    plan: dict[str, Any],
-    table: np.ndarray,
-    records: Sequence[Sequence[dict[str, Any]]],
-    done: Sequence[dict[str, Any]],
-    extra: Mapping[str, Any] = MappingProxyType({}),
-) -> None:
-    """metrics.json, valid_predictions.json, curves.png; the plan as it was really trained, in trained.json.
-
-    Args:
-        table: (N, K) Dice of all held-out cases, fold after fold.
-        records: of each fold, and `done` of its network.
-        extra: more figures of the same cases: Dice, NSD and HD95 beside those of the mean shape, cases without marks.
-    """
-    from Utils.scoring import mean_dice
-
-    classes = plan["classes"]
-    each = {name: _rounded(np.nanmean(c)) for name, c in zip(classes, table.T, strict=True) if _any(c)}
-    figures = {"dice": round(mean_dice(table), 4), "dice_by_class": each, "cases": len(table)}
-    figures |= extra
-    every = [*done, *([done_of(ALL)] if plan.get("refit") else [])]
-    metrics: dict[str, Any] = {"validation": figures, "seconds": round(sum(one["seconds"] for one in every), 1)}
-    for key in ("epochs", "steps", "best_epoch"):
-        metrics[key] = every[0][key] if len(every) == 1 else [one[key] for one in every]
-    rows = [
-        {
-            "image": record["image_path"],
-            "patient": record.get("patient"),
-            "fold": fold,
-            "dice": {name: _rounded(value) for name, value in zip(classes, values, strict=True)},
-        }
-        for (fold, record), values in zip(
-            ((fold, record) for fold, part in enumerate(records) for record in part), table, strict=True
-        )
-    ]
-    (LOGOUT / "trained.json").write_text(json.dumps(plan, indent=1))
-    (LOGOUT / "valid_predictions.json").write_text(json.dumps(rows, indent=1))
-    draw_curves()
-    (LOGOUT / "metrics.json").write_text(json.dumps(metrics, indent=2))
-    print(told(figures, classes, plan), flush=True)
-
-
-def told(figures: Mapping[str, Any], classes: list[str], plan: Mapping[str, Any]) -> str:
-    """The end of a training, for people."""
-    folds = count(plan)
-    whose = f", each by the one of {folds} networks that has not seen it" if folds > 1 else ""
-    whose += (
-        "; the delivered network was trained on every case and has no figure of its own" if plan.get("refit") else ""
-    )
-    dice, each, blind = figures["dice"], figures["dice_by_class"], figures.get("mean_shape_dice")
-    lines = [f"done: validation Dice {dice} on {figures['cases']} held-out cases{whose}; by class {each}"]
-    if blind is not None:
-        verdict = "above" if dice > blind else "NOT above"
-        lines.append(f"{verdict} the mean shape of the training masks, which looks at no image: Dice {blind}")
-    if empty := figures.get("empty"):
-        false = figures["falsely_marked"]
-        lines.append(
-            f"in {empty} held-out cases nothing is to be marked: {empty - false} are left empty (and not in the mean), "
-            f"{false} are falsely marked (and count as Dice 0)"
-        )
-    if lost := [name for name in classes if name not in each]:
-        lines.append(f"not measured, since no held-out mask has them on the plan's grid: {', '.join(lost)}")
-    return "\n".join(lines)
-
-
-def _rounded(value: float) -> float | None:
-    return round(float(value), 4) if np.isfinite(value) else None
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from typing import Any
 
 from Utils.clock import NotFinite, OutOfMemory
 from Utils.members import Turns, at_once, count, done_of
+from Utils.pretrained_trial import settled
 from Utils.start import AGAIN, ENDED, begin, cores, guarded, trains_on_cpu
 from Utils.together import processes
 
@@ -67,10 +68,34 @@ def launched(plan: Mapping[str, Any], argv: Sequence[str], logout: Path = Path("
     return 4
 
 
-def add_only(parser: argparse.ArgumentParser) -> None:
-    """The option by which `beside` calls train.py."""
-    told = "one fold, beside others: train.py calls it so"
-    parser.add_argument("--only", nargs=2, metavar=("FOLD", "SECONDS"), help=told)
+def called(
+    doc: str | None, argv: Sequence[str] | None, one_fold: Callable[[dict[str, Any], int, float], object] | None = None
+) -> tuple[dict[str, Any], float] | int:
+    """What train.py was called for: the plan and its minutes, with Logout/ and threads ready; an exit code where nothing is left to
+    do here, since other processes trained, or one fold was all.
+
+    Args:
+        doc: of train.py, for `--help`.
+        argv: its options; None for those of the command line.
+        one_fold: (plan, fold, seconds) trains a fold beside others; None where a template has no folds.
+    """
+    parser = argparse.ArgumentParser(description=doc)
+    parser.add_argument("--resume", action="store_true", help="go on where an interrupted training stopped")
+    parser.add_argument("--minutes", type=float, help="instead of the plan's")
+    if one_fold:
+        told = "one fold, beside others: train.py calls it so"
+        parser.add_argument("--only", nargs=2, metavar=("FOLD", "SECONDS"), help=told)
+    options = parser.parse_args(argv)
+    plan = json.loads(Path("plan.json").read_text(encoding="utf-8"))
+    if one_fold and options.only:
+        return only(plan, options.only, lambda fold, seconds: one_fold(settled(plan), fold, seconds))
+    if (code := launched(plan, sys.argv[1:] if argv is None else argv)) is not None:
+        return code
+    import torch
+
+    begin(options.resume, on_cpu=trains_on_cpu(plan))
+    torch.set_num_threads(max(1, int(plan.get("threads") or cores())))
+    return plan, options.minutes or float(plan["minutes"])
 
 
 def only(plan: dict[str, Any], asked: Sequence[str], train: Callable[[int, float], object]) -> int:

@@ -108,11 +108,6 @@ def given(settings: Sequence[str]) -> set[str]:
     return {setting.partition("=")[0] for setting in settings}
 
 
-TIME_ONLY = "price the plan.json that is there, with --set, and write nothing"
-
-KEEP = "change the plan.json that is there by --set, instead of making one afresh"
-
-
 def priced(settings: Sequence[str], file: Path = Path("plan.json")) -> dict[str, Any]:
     """The plan as it stands, perhaps edited, with what was set: for `plan.py --time-only` and `--keep`."""
     plan = read_plan(file)

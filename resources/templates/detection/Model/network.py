@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from Model.detector import build_detector
 from torch import nn
+from Utils.derived import seen, wide
 from Utils.unet import UNet
 
 
@@ -21,6 +22,7 @@ class MaskModel(nn.Module):
 
     def __init__(self, plan: Mapping[str, Any], load: bool = True) -> None:
         super().__init__()
+        plan = wide(plan)
         network = plan["network"]
         if is_started(plan):
             from Model.started import started_masks
@@ -35,7 +37,7 @@ class MaskModel(nn.Module):
             self.backbone.heads[0].bias.fill_(-2.0)
 
     def forward(self, pixel_values: torch.Tensor, labels: torch.Tensor | None = None) -> dict[str, torch.Tensor]:
-        logits = self.backbone(pixel_values)
+        logits = self.backbone(seen(pixel_values))
         if labels is None or self.loss is None:
             return {"logits": logits}
         return {"loss": self.loss(logits, labels), "logits": logits}
@@ -46,6 +48,7 @@ class BoxModel(nn.Module):
 
     def __init__(self, plan: Mapping[str, Any], load: bool = True) -> None:
         super().__init__()
+        plan = wide(plan)
         if is_started(plan):
             from Model.started import StartedBoxes
 
@@ -56,7 +59,7 @@ class BoxModel(nn.Module):
         self.loss: nn.Module | None = None
 
     def forward(self, pixel_values: torch.Tensor, boxes: torch.Tensor | None = None) -> dict[str, torch.Tensor]:
-        logits = self.backbone(pixel_values)
+        logits = self.backbone(seen(pixel_values))
         if boxes is None or self.loss is None:
             return {"logits": logits}
         return {"loss": self.loss(logits, boxes), "logits": logits}

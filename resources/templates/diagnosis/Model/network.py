@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 from Utils.covariates import width
+from Utils.derived import seen, wide
 from Utils.residual import CONV, NORM, Block
 from Utils.studies import room
 
@@ -61,6 +62,7 @@ def build_backbone(plan: Mapping[str, Any], load: bool = True) -> nn.Module:
 
     Gives the outputs; where there are covariates, features for `Mix` besides, and where there are views, the weight of one.
     """
+    plan = wide(plan)
     network, dims = plan["network"], int(plan["dims"])
     classes = outputs_of(plan) + (FEATURES if plan.get("covariates") else 0) + (room(plan) > 1)
     if (network.get("config") or {}).get("builder"):
@@ -129,10 +131,10 @@ class Classifier(nn.Module):
         if self.several:
             if views is None:
                 raise ValueError("the plan has views, and the network was not told which are there")
-            found = self.backbone(pixel_values.flatten(0, 1))
+            found = self.backbone(seen(pixel_values.flatten(0, 1)))
             logits = pooled(found.reshape(*pixel_values.shape[:2], found.shape[-1]), views)
         else:
-            logits = self.backbone(pixel_values)
+            logits = self.backbone(seen(pixel_values))
         if self.mix is not None:
             if covariates is None:
                 raise ValueError("the plan has covariates, and none were given to the network")

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 from Utils.backbones import LastMap, build_backbone
+from Utils.derived import seen, wide
 from Utils.residual import CONV, NORM, Block
 
 
@@ -58,6 +59,7 @@ class ImageEncoder(nn.Module):
 
     def __init__(self, plan: Mapping[str, Any], weights: bool = True) -> None:
         super().__init__()
+        plan = wide(plan)
         network, dims, size = plan["network"], int(plan["dims"]), [int(v) for v in plan["size"]]
         channels, self.width = int(plan["channels"]), int(network["width"])
         if (network.get("config") or {}).get("builder"):
@@ -81,7 +83,7 @@ class ImageEncoder(nn.Module):
 
     def forward(self, pixels: torch.Tensor, there: torch.Tensor) -> torch.Tensor:
         """`there` (B, V) bool: which views exist; the network runs on those alone."""
-        flat = self.features(pixels.flatten(0, 1)[there.flatten()]).flatten(2).transpose(1, 2)
+        flat = self.features(seen(pixels.flatten(0, 1)[there.flatten()])).flatten(2).transpose(1, 2)
         found = self.norm(self.project(flat))
         whole = found.new_zeros(there.numel(), *found.shape[1:])
         whole[there.flatten()] = found

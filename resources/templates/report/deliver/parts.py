@@ -14,6 +14,7 @@ import predict
 import torch
 from Model.network import Reporter, build_model, inside
 from torch import nn
+from Utils.derived import seen
 from Utils.preprocess import KEYS
 
 HERE = Path(__file__).resolve().parent
@@ -32,7 +33,7 @@ class Encoder(nn.Module):
     def forward(self, image: torch.Tensor, views: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         encoder = self.model.encoder
         there = (views > 0.5).float()
-        found = encoder.features(image.flatten(0, 1)).flatten(2).transpose(1, 2)
+        found = encoder.features(seen(image.flatten(0, 1))).flatten(2).transpose(1, 2)
         found = encoder.norm(encoder.project(found)).unflatten(0, there.shape[:2]) * there[..., None, None]
         placed = (found + encoder.places + encoder.views[: there.shape[1], None]).flatten(1, 2)
         keep = there[..., None].expand(-1, -1, encoder.positions).flatten(1)

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 from Utils import ordered
+from Utils.derived import seen, wide
 from Utils.unet import UNet
 
 KNOWN = "unet, segresnet, swinunetr"
@@ -23,6 +24,7 @@ def outputs_of(plan: Mapping[str, Any]) -> int:
 
 def build_backbone(plan: Mapping[str, Any], load: bool = True) -> nn.Module:
     """`plan["network"]["name"]`: unet, segresnet, swinunetr (patch sides of 64, 96, 128, ...), pretrained."""
+    plan = wide(plan)
     network, dims = plan["network"], int(plan["dims"])
     name, channels, outputs = str(network["name"]), int(plan["channels"]), outputs_of(plan)
     if name == "unet":
@@ -68,7 +70,7 @@ class Segmenter(nn.Module):
         self.short = plan.get("precision") == "fp16"
 
     def forward(self, pixel_values: torch.Tensor, labels: torch.Tensor | None = None) -> dict[str, torch.Tensor]:
-        kind = pixel_values.device.type
+        pixel_values, kind = seen(pixel_values), pixel_values.device.type
         with torch.autocast(kind, self._half(kind), enabled=self.half and (kind == "cuda" or not self.short)):
             found = self.backbone(pixel_values)
         outputs = found if isinstance(found, list) else [found]  # in training from fine to coarse

@@ -1,0 +1,92 @@
+"""What a deliverable has besides its weights: the code that predict.py imports, its requirements, config.json and README."""
+
+from __future__ import annotations
+
+import ast
+import json
+import shutil
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from .using import CODE, code
+
+REQUIREMENTS = ("torch", "numpy", "scipy", "safetensors", "pillow", "pydicom", "nibabel", "SimpleITK", "h5py")
+"""What every deliverable needs."""
+PREDICTS = {"predict.py": "predict.py", "parts.py": "parts.py"}
+FOLDERS = ("Model", "Utils", "Fewshot")
+"""Packages that a deliverable may have."""
+
+
+def put_code(
+    out: Path,
+    network: Mapping[str, Any],
+    scripts: Mapping[str, str] = PREDICTS,
+    packages: Sequence[str] = ("Model", "Utils"),
+    root: Path = Path(),
+) -> None:
+    """Copies scripts of `deliver/` and every module of the project that they import, by way of others too.
+
+    Args:
+        out: the deliverable; packages that lie there from an earlier export are removed.
+        network: of plan.json; what builds pretrained networks goes along only if this is one.
+        scripts: file in `deliver/` -> its name in the deliverable.
+        packages: folders of the project whose modules may go along.
+    """
+    deliver = root / "deliver"
+    leave = {f"Utils.{name}" for name in set(CODE) - set(code(network))}
+    files = needed([deliver / script for script in scripts], packages, leave, root)
+    for package in FOLDERS:
+        shutil.rmtree(out / package, ignore_errors=True)
+    out.mkdir(parents=True, exist_ok=True)
+    for file in files:
+        (out / file.parent.name).mkdir(exist_ok=True)
+        shutil.copy(file, out / file.parent.name)
+    for script, name in scripts.items():
+        shutil.copy(deliver / script, out / name)
+
+
+def needed(
+    scripts: Sequence[Path], packages: Collection[str], leave: Collection[str] = (), root: Path = Path()
+) -> list[Path]:
+    """The modules in these packages that the scripts are made of, found by following their imports, but for those in `leave`."""
+    found: dict[str, Path] = {}
+    waiting = [name for script in scripts for name in _imported(script, "")]
+    while waiting:
+        name = waiting.pop()
+        package, _, module = name.partition(".")
+        file = root / package / f"{module or '__init__'}.py"
+        if name in found or name in leave or package not in packages or not file.is_file():
+            continue
+        found[name] = file
+        waiting += [*_imported(file, package), package]
+    return sorted(found.values())
+
+
+def _imported(file: Path, package: str) -> Iterator[str]:
+    """Dotted names that a file may import, at its top or inside of functions; some are names within modules."""
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = ".".join(part for part in (package if node.level else "", node.module or "") if part)
+            yield base
+            yield from (f"{base}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("neighbour"):  # of Utils/images.py
+            yield from (f"{package}.{one.value}" for one in node.args if isinstance(one, ast.Constant))
+
+
+def put_texts(out: Path, config: Mapping[str, Any], packages: Iterable[str], readme: str) -> None:
+    """config.json, requirements.txt with the versions that are installed here, README.md."""
+    lines = [_pinned(name) for name in dict.fromkeys((*REQUIREMENTS, *packages))]
+    (out / "config.json").write_text(json.dumps(config, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    (out / "requirements.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    (out / "README.md").write_text(readme, encoding="utf-8")
+
+
+def _pinned(name: str) -> str:
+    try:
+        return f"{name}=={version(name).split('+')[0]}"
+    except PackageNotFoundError:
+        return name
