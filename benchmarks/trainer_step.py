@@ -14,7 +14,7 @@ from pathlib import Path
 
 from template_bench import NAMES, measure, prepare
 
-CODE = """
+TRAINER = """
 import json, sys, time
 sys.path.insert(0, ".")
 from pathlib import Path
@@ -53,7 +53,11 @@ def with_trainer():
     trainer.add_callback(Follow())
     trainer.train()
     return steps / taken["seconds"]
-
+"""
+"""Run inside of a template put together: `with_trainer()` gives the steps a second of its Trainer, after three to warm up."""
+CODE = (
+    TRAINER
+    + """
 def bare():
     device = "cuda" if torch.cuda.is_available() and plan["device"] != "cpu" else "cpu"
     model = build_model(plan).to(device).train()
@@ -81,6 +85,7 @@ for _ in range(3):
     best["trainer"] = max(best["trainer"], with_trainer())
 print("RESULT " + json.dumps({**best, "batch": batch}))
 """
+)
 
 
 def main() -> None:

@@ -148,6 +148,29 @@ def test_a_label_in_the_header(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        ({"BurnedInAnnotation": "YES"}, "6 say in their DICOM header that text is burnt"),
+        ({"Modality": "US"}, "6 are of a kind that often has such text"),
+        ({"Modality": "US", "BurnedInAnnotation": "NO"}, ""),
+        ({}, ""),
+    ],
+)
+def test_text_in_the_pixels_is_warned_of(tmp_path: Path, fields: dict[str, str], told: str) -> None:
+    records = [
+        Record(dicom(tmp_path / f"{at}.dcm", at, **(fields if at % 4 == 0 else {})), (("no", "yes")[at % 2],), f"p{at}")
+        for at in range(COUNT)
+    ]
+    audit = audit_index(Index(tuple(records[:18]), tuple(records[18:]), ("no", "yes")), tmp_path)
+    if told:
+        finding = only(audit, "text_in_pixels")
+        assert (finding.weight, told in finding.message) == ("warn", True)
+        assert f"Of {COUNT} images opened" in finding.message
+    else:
+        assert "text_in_pixels" not in codes(audit)
+
+
+@pytest.mark.parametrize(
     ("frames", "unit", "code"), [(20, "sec", "time_as_channels"), (20, "unknown", "four_axes"), (4, "sec", "four_axes")]
 )
 def test_time_is_no_channel(tmp_path: Path, frames: int, unit: str, code: str) -> None:

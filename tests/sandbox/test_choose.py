@@ -53,6 +53,33 @@ def test_a_named_backend_is_taken_or_refused(monkeypatch: pytest.MonkeyPatch) ->
     assert "NOT confined" in choose("off").level
 
 
+TOLD = """
+import subprocess, sys
+from pathlib import Path
+from m3b.sandbox import Mounts, choose
+work = Path(sys.argv[1])
+sandbox = choose(sys.argv[2])
+for command in ([sys.executable, "-c", "print('ran')"], ["sh", "-c", "command -v python3"]):
+    end = sandbox.start(command, cwd=work, mounts=Mounts(write=(work,)), output=work / "said").wait()
+    print(end.code, (work / "said").read_text().strip())
+"""
+
+
+@pytest.mark.parametrize("backend", ["bubblewrap", "landlock"])
+def test_an_interpreter_that_was_called_by_way_of_another_folder(tmp_path: Path, backend: str) -> None:
+    """`../.venv/bin/python`: the folder on the way does not exist inside of the sandbox."""
+    bin_folder = Path(sys.executable).parent
+    (tmp_path / "here").mkdir()
+    python = str(Path(os.path.relpath(bin_folder, tmp_path / "here"), Path(sys.executable).name))
+    (tmp_path / "work").mkdir()
+    command = [python, "-c", TOLD, str(tmp_path / "work"), backend]
+    done = subprocess.run(command, cwd=tmp_path / "here", capture_output=True, text=True, check=False)
+    if "needed" in done.stderr:
+        pytest.skip("this kernel's Landlock is too old")
+    assert done.returncode == 0, done.stderr[-1500:]
+    assert done.stdout.splitlines() == ["0 ran", f"0 {bin_folder / 'python3'}"]
+
+
 def test_unknown_modes_and_other_systems(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(WrongUse, match="unknown sandbox 'none'"):
         choose("none")

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections import Counter
 
 import pytest
@@ -9,7 +10,7 @@ from m3b.data import phi, phi_words
 from m3b.messages import ToolCall
 from m3b.sandbox import choose
 from m3b.tools import Roots, Toolbox
-from m3b.tools.phi import cell, is_personal, mask, masked_json, personal_columns, scrub
+from m3b.tools.phi import cell, is_personal, mask, masked_json, personal_columns, record_numbers, scrub
 
 
 @pytest.mark.parametrize(
@@ -190,6 +191,12 @@ def test_headers_of_many_languages_that_do_not(header: str) -> None:
         ("Mme Dupont, Sra. García Lorca", ["Dupont", "García", "Lorca"]),
         ("患者姓名：王小明，咳嗽", ["王小明"]),
         ("氏名: 山田 太郎", ["山田", "太郎"]),
+        ("lives at 12 Baker Street, London", ["Baker"]),
+        ("wohnt Lindenallee 7, Kassel; vorher Lange Straße 12a", ["Lindenallee", "Lange"]),
+        ("habite 7 rue des Tilleuls, puis 12 bis, avenue de la République", ["Tilleuls", "République"]),
+        ("vive en Calle del Olmo 7 y Avda. de los Reyes Católicos, 12", ["Olmo", "Reyes"]),
+        ("住在北京市海淀区7号", ["海淀区7"]),
+        ("住所 東京都港区7番", ["港区7"]),
     ],
 )
 def test_free_text_of_many_languages(text: str, gone: list[str]) -> None:
@@ -205,6 +212,8 @@ def test_free_text_of_many_languages(text: str, gone: list[str]) -> None:
         "uid 1.2.840.113619.2.55.3.1234567890, case-0001-0002",
         "CT Chest W/O Contrast; Right Upper Lobe; Left Lung",
         "see images/IM-0001-0002.dcm and 1234567890123",
+        "Grade 2 Right Upper Lobe; 3 Left; Spring 2019; Monitoring 2; via Port 3; Place 7 markers",
+        "病变位于左肺上叶区3处",
     ],
 )
 def test_what_is_no_identity_stays(text: str) -> None:
@@ -261,3 +270,43 @@ def test_dicom_descriptions_do_not_repeat_the_name_and_burnt_in_text_is_warned_o
     data.BurnedInAnnotation = "NO"
     data.save_as(tmp_path / "b.dcm")
     assert "burnt" not in "\n".join(preview(tmp_path / "b.dcm", "mask"))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "区" * 40_000,
+        "東京都" * 13_000,
+        "12 " + "Aa " * 13_000,
+        "Aastr" * 8_000,
+        "7 rue de la " * 4_000,
+        ("一" * 12 + "1") * 3_000,
+    ],
+)
+def test_addresses_are_looked_for_in_linear_time(text: str) -> None:
+    began = time.process_time()
+    scrub(text)
+    assert time.process_time() - began < 5, "half a second of this machine's; a quadratic search would take minutes"
+
+
+def test_a_bare_table_of_persons_shows_neither_dates_nor_record_numbers() -> None:
+    names = [str(at) for at in range(5)]
+    persons = [
+        ["1.png", "Emily Thornton", "12/03/1956", "P4471923", "spot"],
+        ["2.png", "Maria Schmidt", "1961-05-04", "P4471924", "plain"],
+    ]
+    assert personal_columns(names, persons) == {1, 2, 3}
+    others = [
+        ["1.png", "Right Lung", "12/03/2019", "4471923", "spot"],
+        ["2.png", "Left Lung", "2019-05-04", "4471924", "plain"],
+    ]
+    assert personal_columns(names, others) == set(), "without persons dates and numbers are what joins tables"
+
+
+def test_record_numbers_as_fhir_writes_them() -> None:
+    value = {"identifier": [{"system": "urn:x", "value": "4471923"}], "label": [{"value": "spot"}]}
+    assert record_numbers([{"entry": value}]) == {"4471923"}
+    shown = json.dumps(masked_json(value))
+    assert "4471923" not in shown
+    assert "spot" in shown
+    assert masked_json({"identifier": "https://doi.org/10.1/x"}) == {"identifier": "https://doi.org/10.1/x"}

@@ -12,6 +12,7 @@ from m3b.data import kinds
 from m3b.data.altered import altered_pairs
 from m3b.data.audit_common import Finding, some, truth, unit_key, unit_keys, units
 from m3b.data.box_targets import look_at_boxes
+from m3b.data.image_headers import burnt_in
 from m3b.data.image_probe import ImageProbe, examine, near_pairs
 from m3b.data.index import Index, Record
 from m3b.data.mask_probe import look_at_masks
@@ -103,7 +104,12 @@ def images(index: Index, looks: Looks, *, in_run: bool = False, volumes: bool = 
         in_run: whether raw data lies below `data/`, so that everything else was made by scripts.
         volumes: whether to say what is odd about volumes.
     """
-    found = [*_unreadable(looks, len(index.records)), *_duplicates(index, looks, in_run), *_blank(looks)]
+    found = [
+        *_unreadable(looks, len(index.records)),
+        *_duplicates(index, looks, in_run),
+        *_blank(looks),
+        *_written(looks),
+    ]
     return [*found, *_volumes(looks, named=bool(index.channels))] if volumes else found
 
 
@@ -124,6 +130,21 @@ def _blank(looks: Looks) -> list[Finding]:
     if not flat:
         return []
     return [Finding("blank", "warn", f"{len(flat)} images have a single grey value throughout.", some(flat))]
+
+
+def _written(looks: Looks) -> list[Finding]:
+    """Text in the pixels: nobody masks it there, and a network may learn who somebody is by it."""
+    known = {key: burnt_in(look.header) for key, look in looks.items()}
+    said, likely = ([key for key, one in known.items() if one == kind] for kind in ("said", "likely"))
+    if not said and not likely:
+        return []
+    told = [f"{len(said)} say in their DICOM header that text is burnt into the pixels"] if said else []
+    told += [f"{len(likely)} are of a kind that often has such text, and do not deny it"] if likely else []
+    text = (
+        f"Of {len(looks)} images opened, {' and '.join(told)}. It may name patients, nothing masks it there, and a model may learn "
+        "from it what it should learn from the image: look at some, and have it removed where it names anybody."
+    )
+    return [Finding("text_in_pixels", "warn", text, some(said or likely))]
 
 
 def _volumes(looks: Looks, *, named: bool = False) -> list[Finding]:

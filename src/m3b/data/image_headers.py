@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Literal
 
 from m3b.data.opening import Unreadable, attempt
 from m3b.data.reading import shared
@@ -43,6 +45,19 @@ def _codes(file: Path) -> dict[str, str]:
         for one in header
         if one.VR in _CODES and one.keyword and one.keyword not in _OWN and len(text := str(one.value)) <= MAX_VALUE
     }
+
+
+def burnt_in(header: Mapping[str, str]) -> Literal["said", "likely", ""]:
+    """Whether text may stand in the pixels of a DICOM image, where no mask of names reaches it.
+
+    Returns:
+        `said` where the header says so; `likely` for kinds of images that often have it (ultrasound, secondary captures,
+        photographs, endoscopy) and do not deny it; empty otherwise.
+    """
+    told = header.get("BurnedInAnnotation", "").upper()
+    if told == "YES":
+        return "said"
+    return "likely" if told != "NO" and header.get("Modality") in ("US", "SC", "XC", "ES") else ""
 
 
 def frames_over_time(image: str | tuple[str, ...], work: Path) -> tuple[int, float]:

@@ -15,6 +15,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
+from m3b.data.phi_shapes import ADDRESS, IDENTIFIERS, beside_persons, unnamed
 from m3b.data.phi_words import WORDS
 
 Phi = Literal["mask", "allow"]
@@ -120,13 +121,14 @@ def cell(value: str) -> str:
 
 
 def scrub(text: str) -> str:
-    """Free text without the e-mail addresses, telephone and social security numbers, dates of birth and titled names in it."""
+    """Free text without the e-mail and street addresses, telephone and social security numbers, dates of birth and titled
+    names in it."""
     if "@" in text:
         text = _EMAIL.sub("[masked]", text)
     if not text.isascii():
         text = _EASTERN.sub(r"\1\2[masked]", text)
     if any(digit in text for digit in "0123456789"):
-        text = _PHONE.sub("[masked]", _SSN.sub("[masked]", _BORN.sub(r"\1[masked]", text)))
+        text = ADDRESS.sub("[masked]", _PHONE.sub("[masked]", _SSN.sub("[masked]", _BORN.sub(r"\1[masked]", text))))
     return _TITLED.sub(r"\1 [masked]", text) if " " in text else text
 
 
@@ -195,7 +197,7 @@ def _bare_name(values: list[str], siblings: Siblings) -> bool:
 
 
 def _shaped(values: list[str]) -> bool:
-    return any(_most(values, shape) for shape in (_EMAIL, _SSN, _CARET, _PHONE))
+    return any(_most(values, shape) for shape in (_EMAIL, _SSN, _CARET, _PHONE, ADDRESS))
 
 
 def _most(values: list[str], shape: re.Pattern[str]) -> bool:
@@ -209,7 +211,35 @@ def personal_columns(header: Sequence[str], rows: Sequence[Sequence[str]]) -> se
         values = [row[index] for row in first if index < len(row)]
         if is_personal(name, values, siblings):
             found.add(index)
+    if unnamed(header):
+        found |= beside_persons([[row[at] for row in first if at < len(row)] for at in range(len(header))])
     return found
+
+
+def holds_record_numbers(key: str, value: Any) -> bool:
+    """Whether a key and its value are identifiers as FHIR writes them: `"identifier": [{"system": ..., "value": "4471923"}]`."""
+    if normal(key) not in IDENTIFIERS:
+        return False
+    return any(isinstance(one, dict) and "value" in one for one in (value if isinstance(value, list) else [value]))
+
+
+def record_numbers(value: Any, depth: int = 0) -> set[str]:
+    """The texts of a JSON value that are record numbers by `holds_record_numbers`."""
+    if depth > 40 or not isinstance(value, dict | list):
+        return set()
+    if isinstance(value, list):
+        return set().union(*(record_numbers(one, depth + 1) for one in value))
+    found: set[str] = set()
+    for key, one in value.items():
+        if holds_record_numbers(str(key), one):
+            found |= {
+                str(each.get("value", ""))
+                for each in (one if isinstance(one, list) else [one])
+                if isinstance(each, dict)
+            }
+        else:
+            found |= record_numbers(one, depth + 1)
+    return found - {""}
 
 
 def masked_json(value: Any, depth: int = 0) -> Any:
@@ -220,7 +250,7 @@ def masked_json(value: Any, depth: int = 0) -> Any:
         keys = Siblings(str(key) for key in value)
         return {
             key: _masked_leaf(one)
-            if is_personal(str(key), [one] if isinstance(one, str) else [], keys)
+            if is_personal(str(key), [one] if isinstance(one, str) else [], keys) or holds_record_numbers(str(key), one)
             else masked_json(one, depth + 1)
             for key, one in value.items()
         }

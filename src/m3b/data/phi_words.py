@@ -13,7 +13,7 @@ ENGLISH = (
     "attending doctor", "referring physician", "referrer", "reported by", "signed by", "radiologist",
     "technologist", "guardian", "spouse", "emergency phone", "contact person", "contact name", "contact phone",
     "contact number", "hosp no", "hospital id", "hosp id", "med rec no", "unit number", "nhs id", "hic number",
-    "health card", "health card number", "insurance policy", "bank account", "iban", "ward bed",
+    "health card", "health card number", "insurance policy", "bank account", "iban", "ward bed", "born", "born on", "birth",
 )  # fmt: skip
 GERMAN = (
     "Name, Vorname", "Nachname, Vorname", "Pat.-Name", "Patient Name Vorname", "Zuname", "Rufname", "geb.",
@@ -40,7 +40,7 @@ SPANISH = (
     "Fecha de nacimiento", "Lugar de nacimiento", "Año de nacimiento", "Teléfono móvil", "Móvil", "Tfno.",
     "Domicilio", "Dirección", "Calle", "Población de residencia", "C.P.", "Médico de cabecera",
     "Médico responsable", "Médico solicitante", "Radiólogo", "Persona de contacto", "NIE", "Nº Seguridad Social",
-    "NSS", "CIP", "Tarjeta sanitaria", "CURP", "RUT", "Cédula", "Correo",
+    "Nacido", "Nacida", "Nacido el", "Nacimiento", "NSS", "CIP", "Tarjeta sanitaria", "CURP", "RUT", "Cédula", "Correo",
 )  # fmt: skip
 CHINESE = (
     "姓名", "名字", "患者姓名", "病人姓名", "受检者", "受检者姓名", "曾用名", "病案号", "病历号码", "住院号码",

@@ -35,7 +35,7 @@ def variables(home: str, extra: Mapping[str, str]) -> dict[str, str]:
     """Return the whole environment of a command: a fixed list plus `extra`, never the caller's own."""
     cpus = str(usable_cpus())
     result = {
-        "PATH": f"{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin",
+        "PATH": f"{Path(own_python()).parent}:/usr/local/bin:/usr/bin:/bin",
         "HOME": home,
         "TMPDIR": home,
         "LANG": "C.UTF-8",
@@ -61,6 +61,15 @@ def variables(home: str, extra: Mapping[str, str]) -> dict[str, str]:
 def usable_cpus() -> int:
     """Return how many processors this process may use."""
     return len(os.sched_getaffinity(0))
+
+
+def own_python() -> str:
+    """Return this interpreter, by a path whose every folder is there inside of a sandbox too.
+
+    Called as `../.venv/bin/python`, Python keeps the folder on the way in its name, which no sandbox mounts.
+    """
+    python = Path(sys.executable)
+    return str(python.parent.resolve() / python.name) if ".." in python.parts else sys.executable
 
 
 def launcher_python() -> str:

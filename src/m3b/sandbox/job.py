@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache
@@ -10,7 +11,7 @@ from pathlib import Path
 from m3b.errors import SandboxError
 from m3b.sandbox import bundle
 from m3b.sandbox.base import Limits, Mounts
-from m3b.sandbox.environment import bootstrap, gpu_nodes, variables
+from m3b.sandbox.environment import bootstrap, gpu_nodes, own_python, variables
 from m3b.sandbox.guard import seccomp as seccomp_filter
 from m3b.sandbox.guard.job import Confinement, LandlockRules, Seccomp, SupervisorJob
 
@@ -63,7 +64,7 @@ def make(
         raise SandboxError(f"not a command line: {list(command)!r}; give a list of words without NUL bytes")
     threads = limits.processes * _THREADS_PER_PROCESS
     confinement = Confinement(
-        command=list(command),
+        command=[own_python() if command[0] == sys.executable else command[0], *command[1:]],
         cwd=str(cwd.resolve()),
         env=variables(home, env),
         rlimits=_rlimits(limits),

@@ -5,11 +5,13 @@ from m3b.data.phi import (
     Phi,
     Siblings,
     cell,
+    holds_record_numbers,
     is_personal,
     mask,
     masked_json,
     normal,
     personal_columns,
+    record_numbers,
     scrub,
 )
 
@@ -18,10 +20,12 @@ __all__ = [
     "Phi",
     "Siblings",
     "cell",
+    "holds_record_numbers",
     "is_personal",
     "mask",
     "masked_json",
     "normal",
     "personal_columns",
+    "record_numbers",
     "scrub",
 ]

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from functools import partial
 
 from m3b.data.opening import Unreadable, attempt
+from m3b.data.phi import is_personal
+from m3b.data.phi_shapes import IDENTIFIERS, beside_persons, unnamed
 from m3b.data.survey.columns import column_of
 from m3b.data.survey.gathering import Gathered, Gathering
 from m3b.data.survey.kinds import TEXTS, cut
@@ -17,6 +20,8 @@ from m3b.data.survey.table_facts import Table
 
 TOGETHER = 12
 """More files of one group than this are one table."""
+OBJECTS = ("name", "names", "address", "addresses", "contact")
+"""Keys of objects that are all about who and where somebody is, beside others that name a person."""
 FILE = "(file)"
 """The column that a table of several files has beside those of the files: each row's path."""
 
@@ -115,9 +120,39 @@ def _loaded(id: str, path: str, group: str, rows: Rows, files: int) -> Loaded:
         lists = any(isinstance(cell, list) for cell in cells)
         flat = [item for cell in cells for item in (cell if isinstance(cell, list) else [cell])]
         columns.append(partial(column_of, name, flat, [one for one in rows.names if one != name], lists=lists)())
+    named = _beside_persons(rows) | _by_place(rows)
+    columns = [one.model_copy(update={"sensitive": "identity"}) if one.name in named else one for one in columns]
     fact = Table(
         id=id, path=path, sheet=rows.sheet, record_path=rows.record_path, format=rows.format, group=group, files=files,
         delimiter=rows.delimiter, encoding=rows.encoding, header=rows.header, rows=len(rows.rows), exact=rows.exact,
         columns=tuple(columns),
     )  # fmt: skip
     return Loaded(fact, rows.names, rows.rows)
+
+
+def _beside_persons(rows: Rows) -> set[str]:
+    """Columns that name a person although nothing is written above them."""
+    if not unnamed(rows.names):
+        return set()
+    cells = ([row.get(name, "") for row in rows.rows[:200]] for name in rows.names)
+    found = beside_persons([[cell for cell in some if isinstance(cell, str)] for some in cells])
+    return {rows.names[at] for at in found}
+
+
+def _by_place(rows: Rows) -> set[str]:
+    """Fields that name a person by the objects around them, as in FHIR (`identifier[].value`, `name[].family`)."""
+    places = {name: [*_parts(rows.record_path), *_parts(name)] or [name] for name in rows.names}
+    keys = [part for parts in places.values() for part in parts]
+    found = {name for name, parts in places.items() if parts[-1:] == ["value"] and IDENTIFIERS & set(parts)}
+    found |= {
+        name
+        for name, parts in places.items()
+        if any(part in OBJECTS and is_personal(part, (), keys) for part in parts[:-1])
+    }
+    if {"family", "given"} <= set(keys):
+        found |= {name for name, parts in places.items() if parts[-1] in ("family", "given")}
+    return found
+
+
+def _parts(path: str) -> list[str]:
+    return [part for part in re.split(r"[.\[\]{}/]+", path) if part]

@@ -10,6 +10,7 @@ from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
+from m3b.data.image_headers import burnt_in
 from m3b.data.opening import Unreadable, attempt
 from m3b.errors import ToolError
 from m3b.tools.paths import open_read
@@ -20,6 +21,8 @@ from m3b.tools.text import plural, shorten
 _MAX_READ = 2000
 MAX_REGIONS = 30
 """Names of regions that are told."""
+MAX_AGE = 89
+"""The highest age that is told in years (the limit of HIPAA's safe harbor, 45 CFR 164.514)."""
 _SHOWN = (
     "Modality", "BodyPartExamined", "StudyDescription", "SeriesDescription", "ProtocolName", "Manufacturer",
     "ManufacturerModelName", "PatientSex", "PatientAge", "ViewPosition", "ImageLaterality", "PresentationIntentType",
@@ -160,7 +163,7 @@ def _geometry(data: Any) -> str:
 
 def _tags(data: Any, phi: Phi) -> list[str]:
     shown = [
-        f"{name}={shorten(_unnamed(_hidden(str(data.get(name)), phi), data, phi), 60)}"
+        f"{name}={shorten(_unnamed(_hidden(_aged(name, str(data.get(name)), phi), phi), data, phi), 60)}"
         for name in _SHOWN
         if data.get(name) not in (None, "")
     ]
@@ -175,6 +178,12 @@ def _tags(data: Any, phi: Phi) -> list[str]:
     return lines
 
 
+def _aged(name: str, value: str, phi: Phi) -> str:
+    """A value as it is, but an age of which there are so few people that it is half a name."""
+    years = re.fullmatch(r"\s*0*(\d+)Y\s*", value) if name == "PatientAge" and phi == "mask" else None
+    return f"over {MAX_AGE} years" if years and int(years.group(1)) > MAX_AGE else value
+
+
 def _unnamed(text: str, data: Any, phi: Phi) -> str:
     """A description without the parts of the patient's name and the record number that technicians type into it."""
     if phi == "allow":
@@ -187,13 +196,13 @@ def _unnamed(text: str, data: Any, phi: Phi) -> str:
 
 def _burnt_in(data: Any) -> list[str]:
     """A warning where identity may stand in the pixels, by the header or by the kind of image."""
-    if str(data.get("BurnedInAnnotation", "")).upper() == "YES":
+    header = {name: str(data.get(name, "")) for name in ("BurnedInAnnotation", "Modality")}
+    found = burnt_in(header)
+    if found == "said":
         return ["warning: the header says that text is burnt into the pixels; it may name the patient"]
     kind = getattr(data.get("SOPClassUID"), "name", "")
     scanned = "SECONDARY" in str(data.get("ImageType", "")).upper() and "Secondary Capture" in kind
-    if str(data.get("BurnedInAnnotation", "")).upper() != "NO" and (
-        scanned or data.get("Modality") in ("US", "SC", "XC", "ES")
-    ):
+    if found or (scanned and header["BurnedInAnnotation"].upper() != "NO"):
         return ["warning: images of this kind often have text burnt into the pixels, and the header does not deny it"]
     return []
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import json
 import re
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from m3b.tools.paths import open_read
-from m3b.tools.phi import Siblings, is_personal, mask, personal_columns, scrub
+from m3b.tools.phi import Siblings, is_personal, mask, personal_columns, record_numbers, scrub
 
 if TYPE_CHECKING:
     from m3b.tools.context import Looking
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
 _TABLES = {".csv", ".tsv", ".tab"}
 _SHOWN = 2001
 """Cells that a line of read_files can show: it is cut behind 2,000 characters."""
+MAX_PARSED = 4 << 20
+"""Bytes of a JSON file that are parsed to see what its values are; of a larger one, the lines of so much."""
 _RECORDS = {".json", ".jsonl", ".ndjson"}
 _PAIR = re.compile(r'"((?:[^"\\]|\\.){1,80})"(\s*:\s*)("(?:[^"\\]|\\.)*"|-?[\d.eE+-]+)')
 
@@ -33,7 +37,7 @@ def masked_lines(path: Path, lines: list[str], ctx: Looking) -> tuple[list[str],
         return lines, ""
     if suffix not in _TABLES and (ctx.roots.writable(path) or ctx.roots.show(path).startswith("resources")):
         return lines, ""
-    one = _record if suffix in _RECORDS else masked_line
+    one = partial(_record, numbers=_numbers(path)) if suffix in _RECORDS else masked_line
     shown = _table(path, lines) if suffix in _TABLES else [one(line) for line in lines]
     return shown, "personal data masked" if shown != lines else ""
 
@@ -62,12 +66,24 @@ def _table(path: Path, lines: list[str]) -> list[str]:
     return result
 
 
-def _record(line: str) -> str:
+def _numbers(path: Path) -> set[str]:
+    """Record numbers that the objects around them show to be such: a line alone does not."""
+    with open_read(path, path.name) as file:
+        head = file.read(MAX_PARSED + 1)
+    found: set[str] = set()
+    texts = [head] if path.suffix.lower() == ".json" and len(head) <= MAX_PARSED else head.splitlines()
+    for text in (one for one in texts if b"identifier" in one):
+        with contextlib.suppress(ValueError, RecursionError):
+            found |= record_numbers(json.loads(text))
+    return found
+
+
+def _record(line: str, numbers: set[str]) -> str:
     keys = Siblings(match[1] for match in _PAIR.finditer(line))
 
     def one(match: re.Match[str]) -> str:
         value = match[3].strip('"')
-        if not is_personal(match[1], [value], keys):
+        if not is_personal(match[1], [value], keys) and not (match[1] == "value" and value in numbers):
             return match[0]
         return f'"{match[1]}"{match[2]}{json.dumps(mask(value))}'
 

@@ -1,0 +1,132 @@
+"""Training inside the sandbox and outside: steps a second, and the processor's time a step, of the same steps of a template.
+
+    python benchmarks/sandbox_training.py [--template diagnosis segmentation] [--steps 40] [--turns 5] [--most 1.05]
+
+Each template is assembled on its own example data; its Trainer makes the same steps (one thread, one seed) in a process of its
+own, by turns bare and under each backend that works here. The first three steps are not counted, so that imports are not
+either. Compared are the best turns: by the clock what a quiet machine shows, of the processor what a busy one shows too. With
+`--most` the exit status is 1 where a step takes more of the processor than so many times its bare one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from template_bench import NAMES, prepare
+from trainer_step import TRAINER
+
+from m3b.errors import SandboxError
+from m3b.sandbox import Mounts, Sandbox, choose
+
+BACKENDS = ("bubblewrap", "landlock")
+CODE = (
+    TRAINER
+    + """
+torch.manual_seed(0); torch.set_num_threads(1)
+def used(): return sum(os.times()[:4])
+import os
+def on_step_end(self, args, state, control, **_):
+    if state.global_step == 3: self.owner.update(start=time.monotonic(), busy=used())
+    if state.global_step == steps + 3:
+        self.owner.update(seconds=time.monotonic() - self.owner["start"], used=used() - self.owner["busy"])
+        SPENT.append(self.owner["used"])
+        control.should_training_stop = True
+SPENT = []
+Stop.on_step_end = on_step_end
+rate = with_trainer()
+print("RESULT " + json.dumps({"rate": rate, "processor": SPENT[0] / steps}))
+"""
+)
+FILE = "bench_training.py"
+
+
+@dataclass(frozen=True)
+class Pace:
+    """Steps a second by the clock, and seconds of the processor a step."""
+
+    rate: float
+    processor: float
+
+
+def bare(work: Path, steps: int) -> str:
+    """The output of the steps in a process that nothing confines."""
+    command = [sys.executable, FILE, str(steps)]
+    done = subprocess.run(command, cwd=work, capture_output=True, text=True, check=False)
+    return done.stdout + done.stderr
+
+
+def under(sandbox: Sandbox) -> Callable[[Path, int], str]:
+    """The same in a sandbox, as a run starts its scripts."""
+
+    def confined(work: Path, steps: int) -> str:
+        output = work.parent / f"{work.name}.output"
+        process = sandbox.start(
+            [sys.executable, FILE, str(steps)], cwd=work, mounts=Mounts(write=(work,)), output=output
+        )
+        process.wait()
+        return output.read_text()
+
+    return confined
+
+
+def pace_of(output: str) -> Pace:
+    lines = [line for line in output.splitlines() if line.startswith("RESULT ")]
+    if not lines:
+        raise SystemExit(f"The training did not come to its end:\n{output[-3000:]}")
+    return Pace(**json.loads(lines[-1].removeprefix("RESULT ")))
+
+
+def ways() -> dict[str, Callable[[Path, int], str]]:
+    """How the steps are made: bare, and under each backend that works here."""
+    found: dict[str, Callable[[Path, int], str]] = {"bare": bare}
+    for backend in BACKENDS:
+        try:
+            found[backend] = under(choose(backend))
+        except SandboxError as error:
+            print(f"{backend} does not work here: {str(error).splitlines()[1]}")
+    return found
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--template", nargs="*", default=["diagnosis", "segmentation"], choices=NAMES)
+    parser.add_argument("--steps", type=int, default=40)
+    parser.add_argument("--turns", type=int, default=5)
+    parser.add_argument("--most", type=float, default=float("inf"))
+    options = parser.parse_args()
+    status, every = 0, ways()
+    print(f"{'template':14} {'way':12} {'steps/s':>9} {'of bare':>8} {'processor ms/step':>18} {'times bare':>11}")
+    with tempfile.TemporaryDirectory(prefix="sandbox-training-") as folder:
+        for name in options.template:
+            work = prepare(name, Path(folder))
+            if work is None:
+                print(f"{name:14} not there")
+                continue
+            plan = json.loads((work / "plan.json").read_text())
+            (work / "plan.json").write_text(json.dumps({**plan, "threads": 1, "workers": 0}))
+            (work / FILE).write_text(CODE)
+            made: dict[str, list[Pace]] = {way: [] for way in every}
+            for _ in range(options.turns):
+                for way, run in every.items():
+                    made[way].append(pace_of(run(work, options.steps)))
+            fast = {way: max(one.rate for one in paces) for way, paces in made.items()}
+            busy = {way: min(one.processor for one in paces) for way, paces in made.items()}
+            for way in every:
+                times = busy[way] / busy["bare"]
+                print(
+                    f"{name:14} {way:12} {fast[way]:9.2f} {fast[way] / fast['bare']:8.1%} {1000 * busy[way]:18.1f} {times:11.3f}",
+                    flush=True,
+                )
+                status |= times > options.most
+    return int(status)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,169 @@
+"""Identity in files of many kinds, none of which has a header that says so: what any tool or the survey shows of them.
+
+Names go out under invented ones, as in a run (`m3b.agents.pseudonyms`); what is looked for is what leaves.
+"""
+
+from __future__ import annotations
+
+import json
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import h5py
+import nibabel as nib
+import numpy as np
+import openpyxl
+import pytest
+import scipy.io
+from PIL import Image, PngImagePlugin
+from privacy_kit import PEOPLE, Person
+
+from m3b.agents.pseudonyms import Pseudonyms
+from m3b.data.survey import survey
+from m3b.data.survey.render import render
+from m3b.data.survey.ten_lines import ten_lines
+from m3b.messages import ToolCall
+from m3b.sandbox import choose
+from m3b.tools import TOOLS, Roots, Toolbox
+
+
+def table(file: Path, header: str, cells: list[str]) -> None:
+    rows = [",".join([f"{at}.png", *(f'"{cell}"' for cell in cells), "ab"[at % 2]]) for at in range(6)]
+    file.write_text("\n".join([*([header] if header else []), *rows]), encoding="utf-8")
+
+
+def as_json(file: Path, value: Any, indent: int | None = None) -> None:
+    file.write_text(json.dumps(value, ensure_ascii=False, indent=indent), encoding="utf-8")
+
+
+def workbook(file: Path, who: Person) -> None:
+    book = openpyxl.Workbook()
+    sheet: Any = book.active
+    sheet.append(["image", *who.heads])
+    for at in range(4):
+        sheet.append([f"{at}.png", *who.values])
+    book.save(file)
+
+
+def picture(file: Path, who: Person) -> None:
+    if file.suffix == ".tif":
+        Image.new("L", (9, 9)).save(file, tiffinfo={270: who.note, 315: who.name})
+        return
+    info = PngImagePlugin.PngInfo()
+    info.add_text("Comment", who.note)
+    Image.new("L", (9, 9)).save(file, pnginfo=info)
+
+
+def volume(file: Path, who: Person) -> None:
+    image = nib.Nifti1Image(np.zeros((4, 4, 4), np.uint8), np.eye(4))
+    image.header["descrip"], image.header["db_name"] = who.name.encode()[:79], who.dicom.encode()[:17]
+    nib.save(image, file)
+
+
+def store(file: Path, who: Person) -> None:
+    with h5py.File(file, "w") as made:
+        made.create_dataset("names", data=[who.name] * 3, dtype=h5py.string_dtype())
+        made["x"] = np.zeros(3)
+        made["x"].attrs["comment"] = who.note
+
+
+def fhir(who: Person) -> dict[str, Any]:
+    parts = who.name.replace(",", "").split()
+    return {
+        "resourceType": "Patient", "name": [{"family": parts[0], "given": parts[1:]}], "telecom": [{"value": who.phone}],
+        "birthDate": who.born, "identifier": [{"system": "urn:x", "value": who.record}], "address": [{"text": who.address}],
+    }  # fmt: skip
+
+
+def nrrd(file: Path, who: Person) -> None:
+    head = f"NRRD0004\n# {who.note}\ntype: uchar\ndimension: 2\nsizes: 3 3\nencoding: raw\npatient:={who.name}\n\n"
+    file.write_bytes(head.encode() + bytes(9))
+
+
+def meta_image(file: Path, who: Person) -> None:
+    head = f"ObjectType = Image\nComment = {who.note}\nName = {who.name}\nNDims = 2\nDimSize = 3 3\nElementType = MET_UCHAR\n"
+    file.write_bytes(f"{head}ElementDataFile = LOCAL\n".encode() + bytes(9))
+
+
+def coco(who: Person) -> dict[str, Any]:
+    return {
+        "info": {"contributor": who.name, "description": who.note},
+        "images": [{"id": 1, "file_name": f"{who.file}.png", "width": 9, "height": 9}],
+        "annotations": [], "categories": [{"id": 1, "name": "cell", "supercategory": "x"}],
+    }  # fmt: skip
+
+
+def labelme(who: Person) -> dict[str, Any]:
+    shape = {"label": "cell", "points": [[0, 0], [1, 1], [2, 2]], "shape_type": "polygon", "description": who.note}
+    return {"imagePath": f"{who.file}.png", "shapes": [shape], "version": "5"}
+
+
+FILES: dict[str, Callable[[Path, Person], object]] = {
+    "bare.csv": lambda file, who: table(file, "", list(who.values)),
+    "remarks.csv": lambda file, who: table(file, "image,remark,label", [who.note]),
+    "person.csv": lambda file, who: table(file, "image,person,label", [who.name]),
+    "places.csv": lambda file, who: table(file, "image,site,label", [who.address]),
+    "list.txt": lambda file, who: file.write_text("\n".join([who.name] * 3), encoding="utf-8"),
+    "book.xlsx": workbook,
+    "keys.json": lambda file, who: as_json(file, {who.name: {"finding": "x"}, "other": 1}),
+    "fhir.json": lambda file, who: as_json(file, fhir(who)),
+    "fhir_lines.json": lambda file, who: as_json(file, [fhir(who)], indent=1),
+    "coco.json": lambda file, who: as_json(file, coco(who)),
+    "labelme.json": lambda file, who: as_json(file, labelme(who)),
+    "voc.xml": lambda file, who: file.write_text(
+        f"<annotation><filename>{who.file}.png</filename><owner><name>{who.name}</name></owner></annotation>",
+        encoding="utf-8",
+    ),
+    "picture.png": picture,
+    "picture.tif": picture,
+    "volume.nii.gz": volume,
+    "slice.nrrd": nrrd,
+    "slice.mha": meta_image,
+    "arrays.mat": lambda file, who: scipy.io.savemat(file, {"x": np.zeros(3), "patient": who.name, "note": who.note}),
+    "names.npy": lambda file, who: np.save(file, np.array([who.name] * 3)),
+    "names.npz": lambda file, who: np.savez(file, names=np.array([who.name] * 3), x=np.zeros(3)),
+    "store.h5": store,
+    "list.pkl": lambda file, who: file.write_bytes(
+        pickle.dumps([{"name": who.name, "born": who.born, "phone": who.phone}])
+    ),
+}
+
+
+@pytest.fixture(scope="module", params=PEOPLE)
+def sent(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Person, dict[str, str]]:
+    """What leaves of each file and of the survey, for a person."""
+    who, top = PEOPLE[request.param], tmp_path_factory.mktemp("files")
+    data, work, found = top / "data", top / "work", dict[str, str]()
+    data.mkdir()
+    work.mkdir()
+    for name, make in FILES.items():
+        make(data / name, who)
+    names = Pseudonyms()
+    names.learn(data)
+    with Toolbox(Roots(work, {"data/x": data}), sandbox=choose(), logs=top / "logs") as box:
+        for name in FILES:
+            for tool in ("preview_files", "read_files"):
+                result = box.call(ToolCall("1", tool, {"paths": [f"data/x/{name}"]}), tuple(TOOLS))
+                found[f"{tool} {name}"] = names.hide(result.text)
+    read = survey(data)
+    return who, found | {
+        "survey": names.hide(render(read)),
+        "ten lines": names.hide("\n".join(ten_lines(read))),
+    }
+
+
+def test_no_file_shows_who_somebody_is(sent: tuple[Person, dict[str, str]]) -> None:
+    who, found = sent
+    assert all(text.strip() for text in found.values())
+    leaked = {way: [one for one in who.secret if one in text] for way, text in found.items()}
+    assert {way: some for way, some in leaked.items() if some} == {}
+
+
+def test_what_is_no_identity_is_still_shown(sent: tuple[Person, dict[str, str]]) -> None:
+    _, found = sent
+    assert "a x 3, b x 3" in found["preview_files bare.csv"]
+    assert "0.png" in found["read_files bare.csv"]
+    assert "Patient" in found["preview_files fhir.json"]
+    assert "cell" in found["preview_files coco.json"]
