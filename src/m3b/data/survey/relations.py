@@ -178,7 +178,7 @@ class Grouping(Fact):
     """Least, median, most files a value."""
     evidence: tuple[str, ...]
     """Of "tag_patient", "word_patient", "word_case", "column_patient", "column_source", "side_follows", "folder_of_several",
-    "copies_agree", "consecutive", "source_word", "augmentation"."""
+    "column_alike", "copies_agree", "consecutive", "source_word", "augmentation"."""
     strength: float
     """0 to 1: how sure it is that this is a person or one source, by the evidence."""
     crosses: tuple[Crossing, ...] = ()

@@ -17,6 +17,8 @@ SURE = 0.8
 SMALL = 0.1
 """Share that may match by chance where columns are taken for those of further views."""
 
+CALLED = ("path", "tail5", "tail4", "tail3", "tail", "name", "stem")
+"""Rules by which a text is the very name of a file."""
 MARKS = frozenset(words("mask roi label labels seg segmentation annotation contour outline overlay"))
 """Words of columns that name files with marks."""
 NUMBERED = frozenset(words("image img id file filename picture bild name slide scan case number nr no index study"))
@@ -36,6 +38,7 @@ def best_join(survey: Survey, images: ImageSet, table: str) -> Join | None:
     """The join of a table with the images that names most of them, by path rather than by parts."""
     found = _over_groups(survey, images, table)
     usable = [one for one in found if image_key(images, one) and (one.chance < 0.5 or _numbers_all(one))]
+    usable = [one for one in usable if not _named_surely(one, usable)]
     usable = [one for one in usable if not _of_marks(one, usable) and not _of_a_part(one, usable)]
     most = max((one.files for one in usable), default=0)
     telling = [one for one in usable if 1 in (one.most_left, one.most_right) and 2 * one.files >= most]
@@ -75,6 +78,14 @@ def _summed(some: Sequence[Join]) -> Join:
     told: dict[str, object] = {name: sum(getattr(one, name) for one in some) for name in counted}
     most = {name: max(getattr(one, name) for one in some) for name in ("most_left", "most_right", "chance")}
     return some[0].model_copy(update={**told, **most})
+
+
+def _named_surely(one: Join, others: Sequence[Join]) -> bool:
+    """Whether a column names one file each as it is called, so that further files of the same numbers (thumbnails) are no rows'."""
+    return one.right.kind == "part" and one.files > one.left_matched and any(
+        other.right.kind == "path" and other.left == one.left and other.rule in CALLED and other.left_share >= 0.95
+        and other.most_right == 1 and other.chance < SMALL for other in others
+    )  # fmt: skip
 
 
 def _of_marks(one: Join, others: Sequence[Join]) -> bool:

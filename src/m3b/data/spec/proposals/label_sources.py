@@ -14,7 +14,7 @@ from m3b.data.spec.proposals.label_source import LABEL_WORDS, LabelSource
 from m3b.data.spec.proposals.language import telling, words
 from m3b.data.spec.proposals.numbering import few, may_be_grades, numbers_cases, runs
 from m3b.data.spec.proposals.parted import joined_tables, subject_of
-from m3b.data.spec.proposals.vocabulary import GENERIC, NOT_LABELS
+from m3b.data.spec.proposals.vocabulary import GENERIC, NOT_LABELS, PIECES
 from m3b.data.spec.sources import SEPARATOR
 from m3b.data.survey.relations import Survey
 from m3b.data.survey.sides import side_of
@@ -61,6 +61,8 @@ def _from_folders(survey: Survey, images: ImageSet) -> Iterator[LabelSource]:
         if (crossing.get(slot) or 0.0) > 0.2:
             only_named = only_named or not runs(images)
             weak = f"whether {few(values)} are classes, or several images of the same cases: their files have the same names"
+        if _of_archive(images, slot, values) or _made_by_machine(images, slot):
+            continue
         kept = {
             value: count for value, count in values.items() if not side_of(value) and not set(words(value)) <= GENERIC
         }
@@ -71,6 +73,22 @@ def _from_folders(survey: Survey, images: ImageSet) -> Iterator[LabelSource]:
             yield LabelSource(kept, (FromPath(value="{" + slot + "}", find=find),), slot, f"the folders at level {int(level) + 1}"
                          if level.isdigit() else f"the folders ({slot})",
                          sum(kept.values()) / sum(values.values()), strength, weak=weak, only_named=only_named)  # fmt: skip
+
+
+def _made_by_machine(images: ImageSet, slot: str) -> bool:
+    """Whether folders are called by hashes or UIDs, which name studies and no classes."""
+    return images.single is not None and any(
+        one.slot == slot and one.kind in ("hash", "uid") for one in images.single.parts
+    )
+
+
+def _of_archive(images: ImageSet, slot: str, values: dict[str, int]) -> bool:
+    """Whether folders are numbered pieces in which images were packed: `images_part_1`, `batch2`."""
+    part = next((one for one in images.single.parts if one.slot == slot), None) if images.single is not None else None
+    before = part.before.rpartition("/")[2] if part is not None else ""
+    called = [[word for word in words(f"{before} {value}") if not word.isdigit()] for value in values]
+    numbered = all(any(letter.isdigit() for letter in value) for value in values)
+    return numbered and all(some and (some[-1] in PIECES or set(some) <= GENERIC) for some in called)
 
 
 def _without_number(values: dict[str, int]) -> tuple[dict[str, int], str]:

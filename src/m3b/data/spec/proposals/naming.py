@@ -65,6 +65,8 @@ def objects(request: str) -> list[str]:
     return [name for name in cleaned if telling(name) - _FILLER]
 
 
+GREYS = 255
+"""The highest value of masks that are no colours."""
 NOTHING_SAYS = "nothing says what the values mean"
 """What is told of values that are numbers alone."""
 
@@ -102,7 +104,7 @@ def names_of_values(survey: Survey, values: Sequence[int], ask: Ask) -> Named:
     full = list(every) if len(values) > 3 and len(values) >= 0.5 * max(values) else sorted(values)
     unclear = ""
     asked = objects(ask.request)
-    if len(asked) > 1 and not ask.classes:
+    if len(asked) > 1 and not ask.classes and full[-1] <= GREYS:
         numbers = ", ".join(map(str, full[:12]))
         unclear = f"which of the values {numbers} of the masks are {' and '.join(asked)}: nothing says what they mean"
     if len(ask.classes) > 1 and len(ask.classes) != len(full):

@@ -51,6 +51,8 @@ GENERIC = _set(
     """
 )
 """Folder names that are no classes."""
+PIECES = _set("part batch chunk volume disk archive zip subset block teil partie")
+"""Words for the pieces in which many files are packed."""
 SEQUENCES = _set(
     """
     flair t1 t2 t1c t1ce t1gd t1w t2w pd stir dwi adc swi dce mr mri ct cbct pet spect us ap pa lateral frontal axial
@@ -85,6 +87,7 @@ SYNONYMS = (
     "pneumonia pneumonie lungenentzundung neumonia",
     "fracture broken fraktur fractura",
     "full complete total",
+    "tuberculosis tb tuberkulose",
     "cyst cystic zyste",
 )
 """Words of medicine that mean the same, or stand for one thing where classes are told apart."""
