@@ -10,7 +10,7 @@ from pathlib import Path
 
 from layout_kit import SIZE, Layout, Names, Want, table
 from layout_kit_known import marks, volume
-from spec_kit import picture
+from spec_kit import mask, picture
 
 
 def _rows(file: Path, header: Sequence[str], rows: Sequence[Sequence[object]], separator: str = ",") -> None:
@@ -145,10 +145,77 @@ def nothing_found(root: Path, names: Names, rng: random.Random) -> Want:
                 frozenset({"atelectasis", "effusion", "no finding"}), patients=15)  # fmt: skip
 
 
+def lists_of_classes(root: Path, names: Names, rng: random.Random) -> Want:
+    """A list for each class and side, as one split."""
+    tested = []
+    for label in ("COVID", "NonCOVID"):
+        every = [f"{13 * at + len(label)}.png" for at in range(14)]
+        for name in every:
+            picture(root / f"Images-processed/CT_{label}/{name}", 90, SIZE)
+        for part, first, last in (("train", 0, 8), ("val", 8, 10), ("test", 10, 14)):
+            file = root / f"Data-split/{label}/{part}CT_{label}.txt"
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text("\n".join(every[first:last]))
+        tested += [f"/CT_{label}/{name}" for name in every[10:]]
+    return Want("Tell COVID from non-COVID on CT", "diagnosis", 28, frozenset({"ct_covid", "ct_noncovid"}),
+                tested=tuple(tested))  # fmt: skip
+
+
+def subjects_in_names(root: Path, names: Names, rng: random.Random) -> Want:
+    """A column of subjects whose numbers begin the names, and of frames that end them; a test part without masks."""
+    rows = []
+    for subject in range(1, 9):
+        for frame in range(1, 6):
+            picture(root / f"train/{subject}_{frame}.png", 90, SIZE)
+            mask(
+                root / f"train/{subject}_{frame}_mask.png",
+                (2 * frame - 1, 2 * subject, 2 * frame + 4, 2 * subject + 4),
+                size=SIZE,
+            )
+            rows.append((subject, frame, "10 5 30 5"))
+    for at in range(1, 8):
+        picture(root / f"test/{at}.png", 90, SIZE)
+    _rows(root / "train_masks.csv", ("subject", "img", "pixels"), rows)
+    return Want("Segment the brachial plexus nerve on ultrasound", "segmentation", 40, values=1, groups=r"train/(\d+)_")
+
+
+def thumbnails(root: Path, names: Names, rng: random.Random) -> Want:
+    """Small copies whose names begin as those of the images do, which no row names."""
+    rows = []
+    for at in range(30):
+        picture(root / f"train_images/{131 * at + 4}.png", 90, SIZE)
+        if at % 4:
+            picture(root / f"train_thumbnails/{131 * at + 4}_thumbnail.png", 90, (8, 10))
+        rows.append((131 * at + 4, ("HGSC", "LGSC", "EC")[at % 3], 23785))
+    table(root / "train.csv", names, ("image_id", "label", "image_width"), rows)
+    return Want("Classify ovarian cancer into HGSC, LGSC and EC", "diagnosis", 30, frozenset({"hgsc", "lgsc", "ec"}))
+
+
+def packed_in_parts(root: Path, names: Names, rng: random.Random) -> Want:
+    """Folders numbered by the archives that they came in."""
+    rows = []
+    for at in range(30):
+        picture(root / f"HAM10000_images_part_{1 + at % 2}/ISIC_{at + 24306:07d}.jpg", 90, SIZE)
+        rows.append((f"HAM_{at // 2:07d}", f"ISIC_{at + 24306:07d}", ("mel", "nv", "bcc")[at // 2 % 3], "histo"))
+    table(root / "HAM10000_metadata.csv", names, ("lesion_id", "image_id", "dx", "dx_type"), rows)
+    return Want("Classify pigmented skin lesions", "diagnosis", 30, frozenset({"mel", "nv", "bcc"}))
+
+
+def more_in_masks(root: Path, names: Names, rng: random.Random) -> Want:
+    """Two sources of volumes in one folder, and masks of what is asked for beside masks of more."""
+    for at in range(1, 9):
+        for name in (f"coronacases_{at:03d}", f"radiopaedia_{at}_85902_0"):
+            volume(root / f"Seg_20cases/{name}.nii.gz")
+            marks(root / f"Lung_Mask/{name}.nii.gz", (1, 2))
+            marks(root / f"Infection_Mask/{name}.nii.gz")
+            marks(root / f"Lung_and_Infection_Mask/{name}.nii.gz", (1, 2, 3))
+    return Want("Segment COVID-19 infection on CT", "segmentation", 16, values=1)
+
+
 ARCHIVES = tuple(
-    Layout(one.__name__, one, ("order",) if one in (age_beside_weight, nothing_found) else ())
+    Layout(one.__name__, one, ("order",) if one in (age_beside_weight, nothing_found, thumbnails, packed_in_parts) else ())
     for one in (
         numbered_parts, hidden_part, partitions, split_of_folders, lists_in_cells, told_flag, crossed_words, names_with_more,
-        age_beside_weight, nothing_found,
+        age_beside_weight, nothing_found, lists_of_classes, subjects_in_names, thumbnails, packed_in_parts, more_in_masks,
     )
 )  # fmt: skip

@@ -67,6 +67,8 @@ def _from_folders(survey: Survey, images: ImageSet) -> Iterator[LabelSource]:
             value: count for value, count in values.items() if not side_of(value) and not set(words(value)) <= GENERIC
         }
         kept, find = _without_number(kept)
+        if "." in slot and all(value.isdigit() for value in kept):
+            weak = weak or f"whether {few(values)}, one of several parts of the names of folders, are classes"
         if 2 <= len(kept) <= MAX_CLASSES and sum(kept.values()) >= 0.5 * sum(values.values()):
             level = slot.removeprefix("level")
             strength = 0.55 if any(telling(value) or value.isdigit() for value in kept) else 0.3
@@ -122,8 +124,9 @@ def _from_names(images: ImageSet) -> Iterator[LabelSource]:
             continue
         key = "{" + part.slot.replace(".", "_") + "}"
         named = part.before if part.kind == "number" else part.slot
+        weak = f"whether the numbers after {part.before!r} in names are classes" if part.kind == "number" else ""
         yield LabelSource(values, (FromPath(value=key),), part.before, f"the names ({named.strip('_- ') or part.slot})", covered,
-                     0.35, only_named=bare, only_told=bare)  # fmt: skip
+                     0.35, weak=weak, only_named=bare, only_told=bare)  # fmt: skip
 
 
 def _from_tables(
