@@ -8,6 +8,7 @@ from pathlib import Path
 
 import layout_kit as kit
 import pytest
+from layout_kit_archives import ARCHIVES
 from layout_kit_arrays import ARRAYS
 from layout_kit_boxes import BOXED
 from layout_kit_known import KNOWN, volume
@@ -18,7 +19,7 @@ from layout_kit_steps import STEPS
 from layout_kit_told import TOLD
 from spec_kit import mask, picture
 
-EVERY = (*kit.LAYOUTS, *BOXED, *MORE, *STEPS, *KNOWN, *TOLD, *PUBLIC, *RUNS, *ARRAYS)
+EVERY = (*kit.LAYOUTS, *BOXED, *MORE, *STEPS, *KNOWN, *TOLD, *PUBLIC, *RUNS, *ARRAYS, *ARCHIVES)
 BY_NAME = {one.name: one for one in EVERY}
 MUTATIONS = int(os.environ.get("M3B_LAYOUT_MUTATIONS", "1"))
 """Changed folders of each kind; more by the environment."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
 import pytest
-from layout_kit_known import volume
+from layout_kit_known import marks, volume
 from PIL import Image
 from spec_kit import mask, picture
 
@@ -113,3 +114,64 @@ def test_the_same_classes_cut_short_in_names_are_no_second_reading(tmp_path: Pat
     found = best(tmp_path, "diagnosis", "Detect COVID-19, pneumonia or normal on chest X-rays")
     assert found.spec.labels is not None
     assert set(found.spec.labels.classes) == {"normal", "pneumonia", "COVID-19"}
+
+
+def test_values_that_nothing_names_are_asked_about_where_several_structures_are(tmp_path: Path) -> None:
+    for at in range(12):
+        volume(tmp_path / f"img/img{at:04d}.nii.gz")
+        marks(tmp_path / f"label/label{at:04d}.nii.gz", (1, 2, 3, 6))
+    found = propose(survey(tmp_path), Ask("segmentation", "Segment spleen and liver on CT"))
+    assert "of the masks are spleen and liver: nothing says" in sufficient(found)
+    named = "Segment spleen (1), right kidney (2), left kidney (3) and liver (6) on CT"
+    assert sufficient(propose(survey(tmp_path), Ask("segmentation", named))) == ""
+
+
+def test_a_numbered_word_of_names_is_no_finding(tmp_path: Path) -> None:
+    for at in range(40):
+        picture(tmp_path / f"patches/patient_{at // 8:03d}_node_{at % 2}/patch_{at:03d}_node_{at % 2}.png")
+    asked = propose(survey(tmp_path), Ask("diagnosis", "Tell tumour from normal lymph node patches"))
+    assert sufficient(asked) != ""
+
+
+def test_boxes_without_a_class_are_asked_about_where_several_things_are_looked_for(tmp_path: Path) -> None:
+    images, boxes = [], []
+    for at in range(20):
+        picture(tmp_path / f"xrays/train_{at}.png", 90, (24, 30))
+        images.append({"id": at + 1, "file_name": f"train_{at}.png", "width": 30, "height": 24})
+        boxes.append({"id": at, "image_id": at + 1, "category_id_1": at % 4, "bbox": [3.0, 4.0, 8.0, 9.0]})
+    kinds = [{"id": 0, "name": "caries"}, {"id": 1, "name": "impacted"}]
+    made = {"images": images, "annotations": boxes, "categories_1": kinds}
+    (tmp_path / "train.json").write_text(json.dumps(made))
+    asked = Ask("detection", "Find caries and impacted teeth, with boxes", boxes=True)
+    assert "none has a class" in sufficient(propose(survey(tmp_path), asked))
+
+
+def test_masks_beside_that_nothing_pairs_are_asked_about(tmp_path: Path) -> None:
+    for at in range(9):
+        picture(tmp_path / f"cells/01/t{at:03d}.png", 90, (48, 48))
+        objects_numbered(tmp_path / f"cells/01_GT/TRA/man_track{at:03d}.png", 4)
+        objects_numbered(tmp_path / f"cells/01_ST/SEG/man_seg{at:03d}.png", 4)
+        if at % 2:
+            objects_numbered(tmp_path / f"cells/01_GT/SEG/man_seg{at:03d}.png", 4)
+    assert sufficient(propose(survey(tmp_path), Ask("segmentation", "Segment cells on microscopy"))) != ""
+
+
+def test_shades_of_one_colour_are_asked_about(tmp_path: Path) -> None:
+    for at in range(12):
+        picture(tmp_path / f"images/{at:02d}.png", 90, (48, 48))
+        shades = np.zeros((48, 48, 3), np.uint8)
+        for count in range(2 + at % 5):
+            shades[count * 7 : count * 7 + 5, 4 + at : 14 + at, 0] = count + 1
+        (tmp_path / "masks").mkdir(exist_ok=True)
+        Image.fromarray(shades).save(tmp_path / f"masks/{at:02d}.png")
+    assert "shades" in sufficient(propose(survey(tmp_path), Ask("segmentation", "Segment nuclei on microscopy")))
+
+
+def test_a_column_that_says_the_same_of_all_is_no_finding(tmp_path: Path) -> None:
+    rows = ["file,study_number,fracture_visible"]
+    for at in range(24):
+        picture(tmp_path / f"images_part{1 + at % 2}/wrist_{at:03d}.png")
+        rows.append(f"wrist_{at:03d}.png,1,{'' if at % 3 else 1}")
+    (tmp_path / "dataset.csv").write_text("\n".join(rows))
+    asked = Ask("diagnosis", "Tell fracture visible from not on wrist X-rays")
+    assert sufficient(propose(survey(tmp_path), asked)) != ""

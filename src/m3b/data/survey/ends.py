@@ -8,12 +8,13 @@ from dataclasses import dataclass, field
 
 from m3b.data.survey.columns import is_missing
 from m3b.data.survey.gathering import Gathered, Gathering
-from m3b.data.survey.keys import PATH_RULES, VALUE_RULES, key
+from m3b.data.survey.keys import ABOVE, PATH_RULES, VALUE_RULES, key
 from m3b.data.survey.kinds import IMAGES
 from m3b.data.survey.relations import End, Rule
 from m3b.data.survey.tables import Loaded
 
 MAX_TAGS = ("PatientID", "PatientName", "StudyInstanceUID", "SeriesInstanceUID", "SOPInstanceUID", "AccessionNumber")
+_FOLDER_RULES: tuple[Rule, ...] = (*VALUE_RULES, *ABOVE)
 
 
 @dataclass
@@ -90,7 +91,7 @@ def _parts(group: Gathered, most: int) -> list[Texts]:
                 counts[text] += 1
         prefix = part.before.split("/")[-1]
         running = part.kind == "number" and (part.high or 0) <= 4 * len(counts) + 10
-        found.append(Texts(End(kind="part", owner=group.id, name=part.slot), dict(counts), VALUE_RULES, dict(counts),
+        found.append(Texts(End(kind="part", owner=group.id, name=part.slot), dict(counts), _FOLDER_RULES, dict(counts),
                            prefix, running))  # fmt: skip
     return found
 
@@ -106,7 +107,7 @@ def _levels(group: Gathered, most: int) -> list[Texts]:
                 counts[name] += 1
         if len(counts) > 1 and not all(name.isdigit() for name in counts):
             found.append(Texts(End(kind="level", owner=group.id, name=str(level)), dict(counts),
-                               ("exact", "prefixed", "number"), dict(counts)))  # fmt: skip
+                               _FOLDER_RULES, dict(counts)))  # fmt: skip
     return found
 
 
@@ -118,5 +119,7 @@ def _tags(group: Gathered) -> list[Texts]:
             if text := header.tags.get(keyword):
                 counts[text] += 1
         if len(counts) > 1:
-            found.append(Texts(End(kind="tag", owner=group.id, name=keyword), dict(counts), VALUE_RULES, dict(counts)))
+            found.append(
+                Texts(End(kind="tag", owner=group.id, name=keyword), dict(counts), _FOLDER_RULES, dict(counts))
+            )
     return found

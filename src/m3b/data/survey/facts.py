@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict
 
 from m3b.data.pixels import ValueKind
 
-VERSION = 8
+VERSION = 9
 """Of the facts' form; a stored survey of another version is made again."""
 
 Sensitive = Literal["", "identity", "free_text"]

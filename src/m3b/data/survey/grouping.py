@@ -12,7 +12,11 @@ from collections.abc import Callable
 from m3b.data.survey.cases import ANY, Merged, Signature, same_cases
 from m3b.data.survey.kinds import IMAGES
 from m3b.data.survey.name_templates import NamedFiles
+from m3b.data.survey.tokens import pieces
 
+MANY = 99
+"""Words by which names of another build differ."""
+MOST_PAIRS = 144
 _AUGMENTED = ("transform", "aug", "rot", "flip", "copy", "crop", "jitter", "noise", "mirror")
 
 
@@ -52,7 +56,7 @@ def _with_levels(files: NamedFiles) -> str:
 
 
 def _put_together(groups: list[Merged]) -> list[Merged]:
-    for together in (_folders_differ, _names_differ, _both_differ):
+    for together in (_folders_differ, _one_word_differs, _names_differ, _both_differ):
         groups = _until_stable(groups, together)
     return groups
 
@@ -101,7 +105,44 @@ def _names_differ(one: Merged, other: Merged) -> bool:
         return False
     if _shared_folders(one, other) == 0 and "{word}" in (*one.levels, *other.levels):
         return False
-    return _augmented(one, other) or not same_cases(one, other, within=True)
+    if _augmented(one, other):
+        return True
+    return not same_cases(one, other, within=True) and not (
+        _words_apart(one, other)[1] > 1 and _cases_again(one, other)
+    )
+
+
+def _one_word_differs(one: Merged, other: Merged) -> bool:
+    """Names that differ in one word before those that differ in several: of `A-1__CT`, `A-1__PT` and `B-2__CT` the first and the
+    last belong together."""
+    return _words_apart(one, other)[0] <= 1 and _names_differ(one, other)
+
+
+def _words_apart(one: Merged, other: Merged) -> tuple[int, int]:
+    """In how many words the nearest two forms of names differ, and how many vary over all of them; many where they are of
+    another build."""
+    mine, theirs = ([_split(form) for form in sorted(group.forms)] for group in (one, other))
+    near = min(
+        (sum(a != b for a, b in zip(x, y, strict=True)) if len(x) == len(y) else MANY for x in mine for y in theirs),
+        default=MANY,
+    )
+    every = [*mine, *theirs]
+    if len({len(form) for form in every}) > 1:
+        return near, 0
+    return near, sum(1 for column in zip(*every, strict=True) if len(set(column)) > 1)
+
+
+def _split(form: str) -> list[str]:
+    return [text for _, text in pieces(form.replace("#", "0"))]
+
+
+def _cases_again(one: Merged, other: Merged) -> bool:
+    """Whether some names of one group are the cases of some of the other, which as wholes are not the same cases."""
+    if len(one.files) * len(other.files) > MOST_PAIRS:
+        return False
+    mine, theirs = ([Merged(group.levels, {part.name}, group.kind, group.signature, [part]) for part in group.files]
+                    for group in (one, other))  # fmt: skip
+    return any(same_cases(a, b, within=True) for a in mine for b in theirs)
 
 
 def _both_differ(one: Merged, other: Merged) -> bool:

@@ -20,6 +20,7 @@ WHY = {
     "consecutive": "its values stand together",
     "augmentation": "the word after it says altered copy",
     "leading_number": "names begin with it",
+    "column_alike": "a column that is called after patients has the same numbers",
 }
 """Code of evidence -> what it says. Others are told as they are."""
 

@@ -42,11 +42,13 @@ STRENGTH = {
     "tag_patient": 0.95, "column_patient": 0.9, "word_patient": 0.85, "side_follows": 0.85, "augmentation": 0.6,
     "word_case": 0.6, "column_case": 0.55, "tag_study": 0.6, "source_word": 0.5, "column_source": 0.5, "column_unnamed": 0.5,
     "folder_of_several": 0.45,
-    "leading_number": 0.35,
+    "leading_number": 0.35, "column_alike": 0.45,
 }  # fmt: skip
 
 MIN_UNNAMED, MOST_UNNAMED = 10, 0.95
 """Values of a column without a name that may be persons, and their share of the rows at most."""
+MIN_ALIKE = 5
+"""Numbers that a column and a part of names share, all of both."""
 OLDEST = 120
 """Numbers up to this may be ages."""
 BROKEN = 1.2
@@ -64,7 +66,7 @@ def groupings_of(
     for group in found.groups:
         if group.fact.kind not in IMAGES or group.merged.count < 2:
             continue
-        told = (*_tags(group), *_columns(group, tables, joins), *_held(group), *_parts(group), *_levels(group))
+        told = (*_tags(group), *_columns(group, tables, joins), *_held(group), *_parts(group, joins), *_levels(group))
         for end, values, evidence in told:
             if (one := _grouping(group, end, values, evidence, splits)) is not None:
                 made.append(one)
@@ -196,7 +198,7 @@ def _said(name: str) -> tuple[str, bool]:
     return said, len(words) == len(telling)
 
 
-def _parts(group: Gathered) -> Iterator[tuple[End, Values, list[str]]]:
+def _parts(group: Gathered, joins: Sequence[Join]) -> Iterator[tuple[End, Values, list[str]]]:
     parts = list(group.fact.parts)
     for at, part in enumerate(parts):
         if part.slot.startswith("name") and group.by_folder:
@@ -204,12 +206,22 @@ def _parts(group: Gathered) -> Iterator[tuple[End, Values, list[str]]]:
         if part.kind not in ("number", "hash", "uid") or is_split(value.text for value in part.values):
             continue
         evidence = _evidence(group, part, parts[at + 1] if at + 1 < len(parts) else None)
+        if not evidence and _numbered_alike(group, part, joins):
+            evidence = ["column_alike"]
         values = {path: text.lstrip("0") or "0" if part.kind == "number" else text
                   for path, text in zip(group.looked, group.values[part.slot], strict=True) if text is not None}  # fmt: skip
         repeated = len(values) > len(set(values.values()))
         if not evidence and part.slot in ("name0", "name.lead") and len(set(values.values())) >= 10 and repeated:
             evidence = ["leading_number"]
         yield End(kind="part", owner=group.id, name=part.slot), values, evidence
+
+
+def _numbered_alike(group: Gathered, part: PathPart, joins: Sequence[Join]) -> bool:
+    """Whether a column called after patients holds exactly a part's numbers, though so few that chance could have them."""
+    return any(
+        one.right.kind == "part" and one.right.owner == group.id and one.right.name == part.slot and names_patients(one.left.name)
+        and one.left_share == one.right_share == 1.0 and one.left_values >= MIN_ALIKE for one in joins
+    )  # fmt: skip
 
 
 def _evidence(group: Gathered, part: PathPart, after: PathPart | None) -> list[str]:

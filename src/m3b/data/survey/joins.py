@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from m3b.data.survey.ambiguous import folders_apart
 from m3b.data.survey.ends import Texts, columns, of_groups
 from m3b.data.survey.gathering import Gathering
-from m3b.data.survey.keys import PATH_RULES
+from m3b.data.survey.keys import ABOVE, PATH_RULES
 from m3b.data.survey.near_names import near_names
 from m3b.data.survey.relations import Join, Rule
 from m3b.data.survey.tables import Loaded
 
 LOOSER = 1.05
 """A looser rule is taken where it matches so many times as many values."""
+MOST_ROWS = 2
+"""Different paths of a column for each folder by which they are joined, on average."""
 _MIN_LEFT, _MIN_RIGHT = 0.02, 0.1
 _EXAMPLES = 3
 _NAMING = re.compile(r"id$|id[^a-z]|^id|no$|nr$|num|index|pat|case|subj|image|file|name|scan|study|exam|^\d+$", re.I)
@@ -61,12 +63,19 @@ def measure(left: Texts, right: Texts) -> Join | None:
         mine, theirs = left.by_key("prefixed" if rule == "prefixed" else rule), right.by_key(rule)
         if not mine or not theirs:
             continue
-        common = len(mine.keys() & theirs.keys())
+        shared = mine.keys() & theirs.keys()
+        common = len(shared) if rule not in ABOVE or _tells(shared, mine) else 0
         if common and (best is None or common > LOOSER * best[1]):
             best = (rule, common)
     if best is None or best[1] < min(2, len(left.counts), len(right.counts)):
         return None
     return _join(left, right, best[0])
+
+
+def _tells(shared: Collection[str], mine: Mapping[str, Sequence[str]]) -> bool:
+    """Whether a folder of a column's paths tells its rows apart, and not what many have in common (a class, a part of a split)."""
+    rows = sum(len(mine[one]) for one in shared)
+    return rows <= MOST_ROWS * len(shared)
 
 
 def _join(left: Texts, right: Texts, rule: Rule) -> Join | None:
@@ -113,7 +122,7 @@ def _few(texts: list[str]) -> tuple[str, ...]:
 
 def _chance(left: Texts, right: Texts, rule: Rule) -> float:
     """How much of the left side would be matched by numbers drawn at random from its range."""
-    bare = rule in ("exact", "unpadded") and all(key.isdigit() for key in right.by_key(rule))
+    bare = (rule in ("exact", "unpadded") or rule in ABOVE) and all(key.isdigit() for key in right.by_key(rule))
     numbers = [int(key) for key in right.by_key("number")] if rule == "number" or bare else []
     mine = [int(key) for key in left.by_key("number")] if numbers else []
     if not numbers or not mine or len(numbers) < len(right.counts) // 2 or len(mine) < len(left.counts) // 2:

@@ -25,6 +25,8 @@ TAILS: dict[Rule, int] = {"tail": 2, "tail3": 3, "tail4": 4, "tail5": 5}
 """Parts at the end of a path that must agree."""
 VALUE_RULES: tuple[Rule, ...] = ("exact", "prefixed", "number")
 """For cells against parts, levels, tags and other cells."""
+ABOVE: dict[Rule, int] = {"up0": 0, "up1": 1, "up2": 2, "up3": 3, "up4": 4, "up5": 5}
+"""For cells that are paths against parts, levels and tags: which folder of the cell counts, by its steps above the name."""
 _GAPS = re.compile(r"[\s_\-.]+")
 _GAPS_IN_NUMBERS = re.compile(r"(?<=\d)[\s_\-.]+(?=\d)")
 _ZEROS = re.compile(r"(?<!\d)0+(?=\d)")
@@ -42,6 +44,10 @@ def key(rule: Rule, text: str) -> str:
     text = text.strip()
     if rule == "exact":
         return " ".join(text.casefold().split())
+    if rule in ABOVE:
+        parts = [part for part in text.replace("\\", "/").split("/") if part not in ("", ".", "..")]
+        steps = 0 if len(parts) == 1 else ABOVE[rule]
+        return key("exact", parts[-1 - steps]) if len(parts) > steps else ""
     if rule == "prefixed":
         return _GAPS.sub("", text.casefold())
     if rule == "number":

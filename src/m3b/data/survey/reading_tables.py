@@ -23,6 +23,9 @@ MOST_PROSE = 1 << 18
 """Bytes of a text that one person wrote about one case."""
 _PROSE = 8.0
 """Words a line, on average, from which a text file without columns is prose and no list."""
+_ITEM = re.compile(r"""'([^'\n]*)'|"([^"\n]*)\"""")
+_LIST = re.compile(r"""\s*\[\s*(?:(?:'[^'\n]*'|"[^"\n]*")(?:\s*,\s*|\s*(?=\])))+\]\s*""")
+"""A list of quoted texts in one cell, as programs print them: `['effusion', 'nodule']`."""
 
 
 def read_rows(path: Path, suffix: str, limits: SurveyLimits) -> list[Rows]:
@@ -105,6 +108,11 @@ def _opened(table: Rows) -> Rows:
                 one for one in dict.fromkeys(key for row in fields for key in row) if one not in table.names
             ]
             table.rows = [{**row, **more} for row, more in zip(table.rows, fields, strict=True)]
+    for name in [one for one in table.names if any(_LIST.fullmatch(str(row.get(one, ""))) for row in table.rows[:200])]:
+        cells = [str(row.get(name) or "").strip() for row in table.rows]
+        if all(cell in ("", "[]") or _LIST.fullmatch(cell) for cell in cells):
+            for row, cell in zip(table.rows, cells, strict=True):
+                row[name] = [found[1] or found[2] for found in _ITEM.finditer(cell)] or ""
     return table
 
 

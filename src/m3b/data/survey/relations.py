@@ -11,14 +11,16 @@ from m3b.data.survey.table_facts import Annotation, Legend, Table
 _Named = TypeVar("_Named", FileGroup, Table)
 
 Rule = Literal[
-    "path", "tail5", "tail4", "tail3", "tail", "name", "stem", "number", "folded", "unpadded", "exact", "prefixed"
-]
+    "path", "tail5", "tail4", "tail3", "tail", "name", "stem", "number", "folded", "unpadded", "exact", "prefixed",
+    "up0", "up1", "up2", "up3", "up4", "up5",
+]  # fmt: skip
 """How two texts are brought to one key, from the strictest to the loosest; `m3b.data.survey.keys.key` computes it.
 
 path: relative path with `/`; tail: the last folder and the name; tail3, tail4, tail5: so many last parts, for paths that begin at
 another folder; name: file name; stem: without suffixes; number: the
 digits without leading zeros; folded: the stem without spaces, `-`, `_` and `.`; unpadded: folded, its numbers without
-leading zeros; exact: as it stands; prefixed: of a part, the word before it and its value, folded. None minds case.
+leading zeros; exact: as it stands; prefixed: of a part, the word before it and its value, folded; up1: of a path the folder in
+which it lies, up2 the one above that and so on, up0 its last part, each against a text without folders as it stands. None minds case.
 """
 
 
@@ -176,7 +178,7 @@ class Grouping(Fact):
     """Least, median, most files a value."""
     evidence: tuple[str, ...]
     """Of "tag_patient", "word_patient", "word_case", "column_patient", "column_source", "side_follows", "folder_of_several",
-    "copies_agree", "consecutive", "source_word", "augmentation"."""
+    "column_alike", "copies_agree", "consecutive", "source_word", "augmentation"."""
     strength: float
     """0 to 1: how sure it is that this is a person or one source, by the evidence."""
     crosses: tuple[Crossing, ...] = ()

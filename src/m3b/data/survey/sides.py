@@ -11,7 +11,7 @@ Side = Literal["train", "val", "test", "other"]
 SIDES: tuple[Side, ...] = ("train", "val", "test")
 _WORDS: dict[Side, str] = {
     "train": "train training trn tr trainset trainingset imagestr labelstr entrainement apprentissage entrenamiento",
-    "val": "val valid validation dev devel development vali tune valset validierung validacion",
+    "val": "val valid validate validation dev devel development vali tune valset validierung validacion",
     "test": "test testing tst ts te testset imagests labelsts eval evaluation holdout heldout unseen prueba",
     "other": "all trainval full total whole everything unlabeled unlabelled",
 }

@@ -15,6 +15,9 @@ from m3b.data.survey.sides import is_split, side_of, sides_of
 from m3b.data.survey.tables import Loaded
 from m3b.data.survey.written_splits import written
 
+ENDS = ("path", "level", "part", "tag")
+"""What of files a column may name, the surest first."""
+
 
 def splits_of(found: Gathering, tables: Sequence[Loaded], joins: Sequence[Join]) -> list[Division]:
     """Every split that a folder brings, in a fixed order."""
@@ -56,14 +59,8 @@ def _columns(found: Gathering, tables: Sequence[Loaded], joins: Sequence[Join]) 
         for column in table.fact.columns:
             if column.type != "category" or len(column.values) > 8 or not is_split(one.text for one in column.values):
                 continue
-            join = next(
-                (
-                    one
-                    for one in joins
-                    if one.left.owner == table.fact.id and one.right.kind == "path" and one.chance < 0.5
-                ),
-                None,
-            )
+            named = [one for one in joins if one.left.owner == table.fact.id and one.files and one.chance < 0.5]
+            join = next((one for kind in ENDS for one in named if one.right.kind == kind), None)
             made.append(_column(found, table, column.name, join))
     return made
 

@@ -22,6 +22,9 @@ _PATTERNS: dict[str, str] = {
 }  # fmt: skip
 
 _WORDS = ("name.first", "name.last")
+BODY = "name.body"
+"""Of free names what stands between words that all of them begin or end with: `UM_1_17` of `UM_1_17_thickness`."""
+_SIGNS = "_-. "
 
 
 @dataclass(frozen=True)
@@ -60,9 +63,8 @@ class Template:
     def slots(self) -> list[Slot]:
         """The varying ones, in order."""
         found = [slot for level in (*self.levels, self.name) for slot in level if slot.name]
-        return found + [
-            Slot("", name, "word" if name in _WORDS else "number", name.removeprefix("name.")) for name, _ in self.inner
-        ]
+        kinds: dict[str, PartKind] = {**dict.fromkeys(_WORDS, "word"), BODY: "text"}
+        return found + [Slot("", name, kinds.get(name, "number"), name.removeprefix("name.")) for name, _ in self.inner]
 
 
 def _shown(slot: Slot) -> str:
@@ -144,6 +146,20 @@ def _words_differ(names: list[str]) -> bool:
     return all(len(some) <= MAX_WORDS for (kind, _), some in zip(first, columns, strict=True) if kind == "word")
 
 
+def _between(stems: list[str]) -> tuple[str, str] | None:
+    """What all names begin and end with, in whole words with their signs; None where they have nothing in common."""
+    first, last = min(stems), max(stems)
+    head = first[
+        : next((at for at, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), min(len(first), len(last)))
+    ]
+    head = head[: max(head.rfind(sign) for sign in _SIGNS) + 1]
+    turned = sorted(stem[::-1] for stem in stems)
+    tail = turned[0][: next((at for at, (a, b) in enumerate(zip(turned[0], turned[-1], strict=False)) if a != b), 0)]
+    tail = tail[: max(tail.rfind(sign) for sign in _SIGNS) + 1][::-1]
+    whole = all(len(stem) > len(head) + len(tail) for stem in stems)
+    return (head, tail) if whole and (head or tail) else None
+
+
 def _inner(stems: list[str]) -> list[tuple[str, str]]:
     """Of free names: the first and last word, and numbers that stand behind the same word in several names."""
     firsts, lasts, numbered = Counter[str](), Counter[str](), Counter[str]()
@@ -163,6 +179,8 @@ def _inner(stems: list[str]) -> list[tuple[str, str]]:
     ):
         if 2 <= len([word for word in counts if word]) <= MAX_VALUES and counts[""] * 2 < len(stems):
             rows.append((slot, look))
+    if (body := _between(stems)) is not None:
+        rows.append((BODY, rf"{re.escape(body[0])}(?P<name_body>[^/]+?){re.escape(body[1])}(?:\.[A-Za-z]\w*)*$"))
     if (lead := sum(1 for stem in stems if stem[:1].isdigit())) > 0.3 * len(stems):
         rows.append(("name.lead", r"(?P<name_lead>\d+)[^/]*$"))
     least = max(0.1 * len(stems), 2)
@@ -171,6 +189,6 @@ def _inner(stems: list[str]) -> list[tuple[str, str]]:
     )
     rows += [
         (f"name.{word}", rf"[^/]*(?i:{word})[\W_]?(?P<name_{word}>\d+)[^/]*$") for word in sorted(common[:6])
-        if word not in ("first", "last", "lead") and lead >= 0
+        if word not in ("first", "last", "lead", "body") and lead >= 0
     ]  # fmt: skip
     return rows

@@ -48,7 +48,7 @@ def written(found: Gathering, tables: Sequence[Loaded], joins: Sequence[Join]) -
                         _Named(side, f"{table.fact.path}:{column.name}", table, column.name, _texts(table, column.name))
                     )
     made = [division for where, some in sorted(sets.items()) if (division := _division(found, where, some, joins))]
-    return _without_repeats(made)
+    return _as_one(_without_repeats(made))
 
 
 def _without(stem: str) -> str:
@@ -126,6 +126,26 @@ def _best(joins: Sequence[Join], some: Sequence[_Named], images: set[str]) -> Jo
         key=lambda join: (join.right.owner in images, by_end[join.right.kind, join.right.owner, join.right.name, join.rule],
                           join.right.kind == "path", -int(join.right.owner[1:])),
     )  # fmt: skip
+
+
+def _as_one(made: list[Division]) -> list[Division]:
+    """Lists a side for each class, of which no two name the same file, as one split beside them."""
+    by: dict[tuple[str, str, str], list[Division]] = defaultdict(list)
+    for one in made:
+        if one.fact.source == "lists" and not any(":" in part.where for part in one.fact.parts):
+            by[one.group, one.fact.name, one.fact.rule].append(one)
+    for some in by.values():
+        sides = {frozenset(part.side for part in one.fact.parts) for one in some}
+        named = sum(len(one.sides) for one in some)
+        together = {path: side for one in some for path, side in one.sides.items()}
+        names = [part.name for one in some for part in one.fact.parts]
+        if len(some) > 1 and len(sides) == 1 and named == len(together) and len(names) == len(set(names)):
+            fact = some[0].fact.model_copy(update={
+                "parts": tuple(part for one in some for part in one.fact.parts), "overlap": sum(one.fact.overlap for one in some),
+                "covers": round(sum(one.fact.covers for one in some), 4),
+            })  # fmt: skip
+            made = [Division(fact, some[0].group, together), *made]
+    return made
 
 
 def _without_repeats(made: list[Division]) -> list[Division]:

@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from m3b.data.spec.model import FromTag, IndexSpec, Value
+from m3b.data.spec.proposals.image_joins import best_join
 from m3b.data.spec.proposals.image_set import ImageSet
 from m3b.data.spec.proposals.item_images import cell_of, columns_of
 from m3b.data.spec.proposals.language import words
-from m3b.data.spec.proposals.surroundings import best_join, from_column
+from m3b.data.spec.proposals.surroundings import from_column
 from m3b.data.survey.relations import Survey
 from m3b.data.survey.table_facts import Column
 

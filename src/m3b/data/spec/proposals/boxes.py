@@ -91,7 +91,7 @@ def _proposal(survey: Survey, ask: Ask, images: ImageSet, one: Annotation, files
     told += [f"no class, as nothing is marked: {', '.join(nothing)}"] if nothing else []
     if bare := max(images.count - one.images_found, 0):
         told.append(f"{bare:,} images that no annotation names: {'nothing on them' if healthy else 'left out'}")
-    unclear = _unclear(one)
+    unclear = _unclear(one) or _unnamed(one, ask)
     score = 0.55 + RANK[one.format] + 0.2 * max(shared(ask.words, name) for name in names)
     score *= 0.5 + 0.5 * one.images_found / max(images.count, 1)
     title = f"{images.title}, boxes from {one.path} ({one.format})"
@@ -113,6 +113,16 @@ def _unclear(one: Annotation) -> str:
         return f"whether {none[0]!r} is a class of what boxes mark, or says that nothing is there"
     if count := faults.get(SHARED_NAME, 0):
         return f"which images {one.path} speaks of: {count:,} more images than it names are called so"
+    return ""
+
+
+def _unnamed(one: Annotation, ask: Ask) -> str:
+    """What to ask where no box has a class, and several things, or those of a file with classes elsewhere, are looked for."""
+    asked = objects(ask.request)
+    if {value.text for value in one.classes} == {UNNAMED} and (len(asked) > 1 or one.format == "coco"):
+        return (
+            f"what the boxes of {one.path} mark: none has a class, and {' and '.join(asked) or 'several'} may be meant"
+        )
     return ""
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from m3b.data.spec.proposals.ask import Ask
 from m3b.data.spec.proposals.language import listed, named, negative, ranked, synonyms, telling, words
 from m3b.data.spec.proposals.matching import Said, abbreviates, assigned, means, short
-from m3b.data.spec.proposals.vocabulary import REST, UNCLEAR
+from m3b.data.spec.proposals.vocabulary import REST, UNCLEAR, WITHOUT
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,9 @@ def _yes_no(flags: Mapping[str, str], request: str, wanted: tuple[str, ...], sai
     if len(items) > 2 or (len(items) == 2 and not any(negative(item) for item in items)):
         doubt = f"yes and no are two classes; the request lists {_some(items)}"
     own = place.rsplit(".", 1)[-1]
-    if not doubt and telling(own) and telling(own) <= _reach(request):
+    asked = [item for item in items if not negative(item)]
+    reached = _reach(" ".join(asked) if len(items) > 1 and asked else request)
+    if not doubt and telling(own) and telling(own) <= reached:
         name = " ".join(re.split(r"[\W_]+", own)).strip()
         return Classes({f"no {name}": (no,), name: (yes,)}, 2)
     return Classes({no: (no,), yes: (yes,)}, len(named([no, yes], request)), "", doubt)
@@ -138,7 +140,7 @@ def _named(clear: list[str], request: str, wanted: tuple[str, ...], said: Said, 
         return _against_rest(clear, positive[0])
     items = list(wanted) if len(wanted) > 1 else listed(request)
     if len(items) > 1:
-        return _by_items(clear, items, hits, said, ordered=ordered, chosen=bool(wanted))
+        return _by_items(clear, items, hits, said, request, ordered=ordered, chosen=bool(wanted))
     if len(positive) == 1 and len(hits) == 1 and _one_finding(request) and len(clear) > 2:
         return _against_rest(clear, positive[0])
     doubt = ""
@@ -161,7 +163,7 @@ def _some(values: Sequence[str]) -> str:
 
 
 def _by_items(
-    clear: list[str], items: list[str], hits: list[str], said: Said, *, ordered: bool, chosen: bool
+    clear: list[str], items: list[str], hits: list[str], said: Said, request: str, *, ordered: bool, chosen: bool
 ) -> Classes:
     """Each thing that a request lists with the values that mean it.
 
@@ -174,6 +176,9 @@ def _by_items(
         found |= {value: [value] for value in hits if value not in taken}
         taken |= set(hits)
     free = [value for value in clear if value not in taken]
+    healthy = [value for value in free if negative(value)]
+    if len(healthy) == 1 and taken and _looks_for(request) and not any(map(negative, (*items, *taken))):
+        found[healthy[0]], free = healthy, [value for value in free if value not in healthy]
     if len(items) - len(open_items) < 2 and not taken:
         doubt = f"no label is called like {_some(items)}; there are {_some(clear)}"
         return Classes({value: (value,) for value in (clear if ordered else ranked(clear))}, 0, "", doubt)
@@ -191,8 +196,21 @@ def _by_items(
         return Classes({value: (value,) for value in (clear if ordered else ranked(clear))}, len(taken), "", doubt)
     names = {(some[0] if len(some) == 1 else item): tuple(some) for item, some in found.items() if some}
     order = [name for value in clear for name, some in names.items() if some[0] == value] if ordered else ranked(names)
-    why = f"not asked for: {', '.join(free)}" if free else ""
+    of_one = {value: name for value in free for name, some in names.items() if _before_without(value) == words(some[0])}
+    for value, name in of_one.items():
+        names[name] = (*names[name], value)
+    free = [value for value in free if value not in of_one]
+    told = [f"{value} is {name}" for value, name in of_one.items()]
+    told += [f"not asked for: {', '.join(free)}"] if free else []
+    why = ", ".join(told)
     return Classes({name: names[name] for name in dict.fromkeys(order)}, len(names), why, doubt)
+
+
+def _before_without(value: str) -> tuple[str, ...]:
+    """The words of a label before what it says is absent: `benign` of `BENIGN_WITHOUT_CALLBACK`; none where it says no such thing."""
+    said = words(value)
+    at = next((at for at, word in enumerate(said) if word in WITHOUT), 0)
+    return said[:at]
 
 
 def _telling_item(items: list[str]) -> bool:
@@ -211,10 +229,14 @@ def _wanted(clear: list[str], wanted: tuple[str, ...]) -> Classes | None:
 
 def _one_finding(request: str) -> bool:
     """Whether a request asks for one finding alone ("detect pneumonia"), which is then set against all else."""
+    return _looks_for(request) and "and" not in words(request)
+
+
+def _looks_for(request: str) -> bool:
+    """Whether a request wants findings found, of which an image may have none, rather than told from each other."""
     low = words(request)
     asks = {"detect", "find", "recognise", "recognize", "spot", "diagnose"}
-    return bool(low) and (low[0] in asks or bool({f"{one}s" for one in asks} & set(request.casefold().split()))) and (
-        "and" not in low)  # fmt: skip
+    return bool(low) and (low[0] in asks or bool({f"{one}s" for one in asks} & set(request.casefold().split())))
 
 
 def _against_rest(clear: list[str], main: str) -> Classes:

@@ -15,9 +15,10 @@ from m3b.data.kinds.covariates import RESERVED
 from m3b.data.spec.model import Covariate, FromTag, IndexSpec, Value
 from m3b.data.spec.proposals.ask import Ask, Proposal
 from m3b.data.spec.proposals.attributes import ATTRIBUTES, TAGS, attribute
+from m3b.data.spec.proposals.image_joins import best_join
 from m3b.data.spec.proposals.image_set import ImageSet
 from m3b.data.spec.proposals.language import plain, words
-from m3b.data.spec.proposals.surroundings import best_join, from_column
+from m3b.data.spec.proposals.surroundings import from_column
 from m3b.data.survey.relations import Survey
 from m3b.data.survey.table_facts import Column
 

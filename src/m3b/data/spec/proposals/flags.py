@@ -19,7 +19,8 @@ def is_flag(column: Column, values: Mapping[str, int]) -> bool:
     """Whether a column says yes and no, or yes alone where all else is blank; values that say neither may stand beside."""
     low = {value.casefold() for value in values} - UNCERTAIN
     plain = column.type in ("boolean", "integer", "number", "category") and 0 < len(low) <= 2 and low <= _SAID
-    return plain and not set(words(column.name)) & NOT_LABELS
+    constant = low <= _YES and not column.missing and len(values) == 1  # a number that every row has
+    return plain and not constant and not set(words(column.name)) & NOT_LABELS
 
 
 def counted(columns: Mapping[str, Mapping[str, int]]) -> dict[str, int]:

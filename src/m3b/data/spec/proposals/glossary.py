@@ -17,7 +17,9 @@ _NUMBERED = re.compile(
 _REVERSED = re.compile(rf"(?<![\w])({_NAME})\s*(?:=|=>|->|:)\s*(\d{{1,3}})(?![\w.])")
 _IN_PARENTHESES = re.compile(rf"({_NAME})\s*\((?:value\s+|label\s+|class\s+)?(\d{{1,3}})\)")
 _BEFORE = re.compile(
-    r"^.*\b(?:and|or|the|an?|segment|outline|delineate|find|detect|mark|locate|draw|contour)\b\s*", re.IGNORECASE
+    r"^.*\b(?:and|or|the|an?|from|between|tell|distinguish|classify|versus|vs|segment|outline|delineate|find|detect|mark|locate|draw|"
+    r"contour)\b\s*",
+    re.IGNORECASE,
 )
 _LABELLED = re.compile(r"label|class|grade|value|stage|score|categor|diagnos", re.IGNORECASE)
 
@@ -48,6 +50,11 @@ def told_in_parentheses(text: str) -> dict[int, str]:
     pairs = [(int(value), _BEFORE.sub("", name).strip(" -_/")) for name, value in _IN_PARENTHESES.findall(text)]
     found = {value: name for value, name in pairs if telling(name)}
     return found if len(found) == len(pairs) == len({name.casefold() for name in found.values()}) else {}
+
+
+def exactly(names: dict[int, str], values: Iterable[int]) -> dict[int, str]:
+    """Names where they are of these values and of no other, background aside: other numbers count something else."""
+    return names if set(names) - {0} == set(values) - {0} else {}
 
 
 _TO = r"\s*(?:-|\u2013|\bto\b)\s*"

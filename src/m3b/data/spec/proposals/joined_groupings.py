@@ -22,11 +22,11 @@ def groupings_of(survey: Survey, images: ImageSet) -> list[Grouping]:
     found: list[Grouping] = []
     for some in by.values():
         several = len({one.group for one in some}) == len(some) > 1
-        found += [_one(images, some)] if several else some
+        found += [_one(survey, images, some)] if several else some
     return found
 
 
-def _one(images: ImageSet, some: Sequence[Grouping]) -> Grouping:
+def _one(survey: Survey, images: ImageSet, some: Sequence[Grouping]) -> Grouping:
     """Values of a folder level are the same person where they are called alike; of tags and columns each group's count."""
     told = (*dict.fromkeys(text for one in some for text in one.evidence), *_alone(images, some))
     counts = _counts(images, some)
@@ -34,11 +34,20 @@ def _one(images: ImageSet, some: Sequence[Grouping]) -> Grouping:
         (min(counts.values()), int(median(counts.values())), max(counts.values())) if counts
         else (min(one.per_value[0] for one in some), some[0].per_value[1], sum(one.per_value[2] for one in some))
     )  # fmt: skip
+    distinct = len(counts) if counts else min(sum(one.distinct for one in some), _most(survey, some[0]))
     return some[0].model_copy(update={
-        "distinct": len(counts) if counts else sum(one.distinct for one in some), "files": sum(one.files for one in some),
+        "distinct": distinct, "files": sum(one.files for one in some),
         "per_value": spread, "strength": min(one.strength for one in some), "evidence": told,
         "crosses": tuple(crossing for one in some for crossing in one.crosses),
     })  # fmt: skip
+
+
+def _most(survey: Survey, one: Grouping) -> float:
+    """How many values there can be at most: of a column, those that it has."""
+    end = one.ends[0]
+    if end.kind != "column":
+        return float("inf")
+    return next(column.distinct for column in survey.table(end.owner).columns if column.name == end.name)
 
 
 def _alone(images: ImageSet, some: Sequence[Grouping]) -> tuple[str, ...]:

@@ -31,6 +31,7 @@ class LabelSource:
         told: what shows which images a table speaks of.
         uncertain: of yes/no columns: rows that say neither.
         only_named: whether it is no place of labels at all unless the request names a class.
+        only_told: whether it is none unless the request or a document says what each of its numbers means.
     """
 
     values: dict[str, int]
@@ -46,6 +47,7 @@ class LabelSource:
     apart: str = ""
     rows: bool = False
     only_named: bool = False
+    only_told: bool = False
     split: SplitRule | None = None
     together: tuple[Value, ...] = ()
     patient: FromTable | None = None

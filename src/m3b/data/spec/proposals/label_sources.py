@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from m3b.data.spec.model import FromPath, FromTag
 from m3b.data.spec.proposals.flags import counted, is_flag, uncertain
 from m3b.data.spec.proposals.held_labels import of_items, of_members
+from m3b.data.spec.proposals.image_joins import files_of_others, pairs_of_images
 from m3b.data.spec.proposals.image_set import ImageSet
 from m3b.data.spec.proposals.label_source import LABEL_WORDS, LabelSource
 from m3b.data.spec.proposals.language import telling, words
 from m3b.data.spec.proposals.numbering import few, may_be_grades, numbers_cases, runs
 from m3b.data.spec.proposals.parted import joined_tables, subject_of
-from m3b.data.spec.proposals.surroundings import pairs_of_images
-from m3b.data.spec.proposals.vocabulary import GENERIC, NOT_LABELS
+from m3b.data.spec.proposals.vocabulary import GENERIC, NOT_LABELS, PIECES
+from m3b.data.spec.sources import SEPARATOR
 from m3b.data.survey.relations import Survey
 from m3b.data.survey.sides import side_of
 from m3b.data.survey.table_facts import Column
+from m3b.data.survey.templates import BODY
 
 MAX_CLASSES = 60
+FEW = 5
+"""Different numbers in names from which on they count something, though they are called after nothing."""
 HALF = 0.5
 """A table that names fewer of the images than this, of which fewer than this are there, may be joined by chance."""
 MIN_NEAR, MOST_NEAR = 3, 0.05
@@ -27,8 +31,14 @@ MIN_NEAR, MOST_NEAR = 3, 0.05
 _NUMBERED_WORD = re.compile(r"([^\W\d_]+)\d+[\W_]+([^\W\d_].*)")
 
 
-def label_sources(survey: Survey, images: ImageSet, named: str = "") -> Iterator[LabelSource]:
-    """Every place of labels; of a column that a person has `named`, whatever it looks like, that alone."""
+def label_sources(
+    survey: Survey, images: ImageSet, named: str = "", asked: Collection[str] = ()
+) -> Iterator[LabelSource]:
+    """Every place of labels; of a column that a person has `named`, whatever it looks like, that alone.
+
+    Args:
+        asked: the words of the request.
+    """
     if images.items is not None:
         yield from (one for one in of_items(survey, images.items) if not named or one.named == named)
         return
@@ -37,7 +47,7 @@ def label_sources(survey: Survey, images: ImageSet, named: str = "") -> Iterator
         return
     yield from _from_folders(survey, images)
     yield from _from_names(images)
-    yield from _from_tables(survey, images)
+    yield from _from_tables(survey, images, asked=asked)
     yield from _from_tags(images)
     yield from of_members(survey, images)
 
@@ -51,16 +61,36 @@ def _from_folders(survey: Survey, images: ImageSet) -> Iterator[LabelSource]:
         if (crossing.get(slot) or 0.0) > 0.2:
             only_named = only_named or not runs(images)
             weak = f"whether {few(values)} are classes, or several images of the same cases: their files have the same names"
+        if _of_archive(images, slot, values) or _made_by_machine(images, slot):
+            continue
         kept = {
             value: count for value, count in values.items() if not side_of(value) and not set(words(value)) <= GENERIC
         }
         kept, find = _without_number(kept)
+        if "." in slot and all(value.isdigit() for value in kept):
+            weak = weak or f"whether {few(values)}, one of several parts of the names of folders, are classes"
         if 2 <= len(kept) <= MAX_CLASSES and sum(kept.values()) >= 0.5 * sum(values.values()):
             level = slot.removeprefix("level")
             strength = 0.55 if any(telling(value) or value.isdigit() for value in kept) else 0.3
             yield LabelSource(kept, (FromPath(value="{" + slot + "}", find=find),), slot, f"the folders at level {int(level) + 1}"
                          if level.isdigit() else f"the folders ({slot})",
                          sum(kept.values()) / sum(values.values()), strength, weak=weak, only_named=only_named)  # fmt: skip
+
+
+def _made_by_machine(images: ImageSet, slot: str) -> bool:
+    """Whether folders are called by hashes or UIDs, which name studies and no classes."""
+    return images.single is not None and any(
+        one.slot == slot and one.kind in ("hash", "uid") for one in images.single.parts
+    )
+
+
+def _of_archive(images: ImageSet, slot: str, values: dict[str, int]) -> bool:
+    """Whether folders are numbered pieces in which images were packed: `images_part_1`, `batch2`."""
+    part = next((one for one in images.single.parts if one.slot == slot), None) if images.single is not None else None
+    before = part.before.rpartition("/")[2] if part is not None else ""
+    called = [[word for word in words(f"{before} {value}") if not word.isdigit()] for value in values]
+    numbered = all(any(letter.isdigit() for letter in value) for value in values)
+    return numbered and all(some and (some[-1] in PIECES or set(some) <= GENERIC) for some in called)
 
 
 def _without_number(values: dict[str, int]) -> tuple[dict[str, int], str]:
@@ -87,23 +117,33 @@ def _from_names(images: ImageSet) -> Iterator[LabelSource]:
             continue
         values = {value.text: value.count for value in part.values if not side_of(value.text)}
         covered = sum(values.values()) / max(images.single.count, 1)
-        if part.kind == "number" and not set(words(part.before)) - GENERIC:
+        bare = part.kind == "number" and not set(words(part.before)) - GENERIC
+        if bare and part.distinct > FEW:
             continue
         if len(values) < 2 or covered < 0.5 or min(values.values()) < 2:
             continue
         key = "{" + part.slot.replace(".", "_") + "}"
         named = part.before if part.kind == "number" else part.slot
+        weak = f"whether the numbers after {part.before!r} in names are classes" if part.kind == "number" else ""
         yield LabelSource(values, (FromPath(value=key),), part.before, f"the names ({named.strip('_- ') or part.slot})", covered,
-                     0.35)  # fmt: skip
+                     0.35, weak=weak, only_named=bare, only_told=bare)  # fmt: skip
 
 
-def _from_tables(survey: Survey, images: ImageSet, named: str = "") -> Iterator[LabelSource]:
+def _from_tables(
+    survey: Survey, images: ImageSet, named: str = "", asked: Collection[str] = ()
+) -> Iterator[LabelSource]:
     for tables in joined_tables(survey, images):
         join, split, together = tables.join, tables.split(survey, images), tables.together(survey, images)
         patient = tables.patient(survey, images)
         if tables.files < (0.01 if named else 0.3) * sum(group.count for group in images.groups):
             continue
-        covered = tables.files / max(sum(group.count for group in images.groups), 1)
+        elsewhere = min(
+            files_of_others(survey, images, join), sum(group.count for group in images.groups) - tables.files
+        )
+        covered = tables.files / max(sum(group.count for group in images.groups) - max(elsewhere, 0), 1)
+        told = tables.told
+        if elsewhere > 0:
+            told = (*told, f"{elsewhere:,} images more are of other columns of {tables.title}, and left out")
         doubt = ""
         if tables.named > 1.2 * tables.matched:
             doubt = f"{tables.title} names {tables.named - tables.matched:,} that are not here"
@@ -114,7 +154,7 @@ def _from_tables(survey: Survey, images: ImageSet, named: str = "") -> Iterator[
         if join.near >= max(MIN_NEAR, MOST_NEAR * sum(group.count for group in images.groups)):
             apart = (f"whether {join.near:,} images without a row are meant by rows of {tables.title} that name no image: their names "
                      f"are nearly the same ({join.near_names[0]!r} and {join.near_names[1]!r})")  # fmt: skip
-        apart = tables.unclear or apart or ("" if named else pairs_of_images(survey, images, join))
+        apart = tables.unclear or apart or ("" if named else pairs_of_images(survey, images, join, asked))
         flags: dict[str, dict[str, int]] = {}
         for column in tables.first.columns:
             if named and column.name != named:
@@ -130,19 +170,20 @@ def _from_tables(survey: Survey, images: ImageSet, named: str = "") -> Iterator[
             label = bool(set(words(column.name)) & LABEL_WORDS)
             strength = 0.2 if set(words(column.name)) & NOT_LABELS else 0.35
             strength = 0.9 if named else 0.5 if label else strength
-            if join.right.kind != "path":
+            if join.right.kind != "path" and join.right.name != BODY:
                 strength -= 0.1
+            mark = column.separator or (SEPARATOR if column.lists else "")
             called = column.name if tables.first.header else subject_of(tables.first) or column.name
             yield LabelSource(kept, (value,), called, f"the column {column.name!r} of {tables.title}", covered, strength,
-                         separator=column.separator, doubt=doubt, split=split, together=together,
-                         patient=patient, apart=apart, rows=bool(doubt), told=tables.told)  # fmt: skip
+                         separator=mark, doubt=doubt, split=split, together=together,
+                         patient=patient, apart=apart, rows=bool(doubt), told=told)  # fmt: skip
         if len(flags) > 1:
             sources = tuple(tables.column(survey, images, name) for name in flags)
             strength = 0.5 if len(flags) > 2 else 0.4
             title = f"{len(flags)} yes/no columns of {tables.title}"
             yield LabelSource(
                 counted(flags), sources, "", title, covered, strength, one_hot=True, split=split, doubt=doubt,
-                together=together, patient=patient, apart=apart, rows=bool(doubt), told=tables.told,
+                together=together, patient=patient, apart=apart, rows=bool(doubt), told=told,
                 uncertain=uncertain(flags),
             )  # fmt: skip
 

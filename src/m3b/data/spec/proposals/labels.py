@@ -14,7 +14,7 @@ from m3b.data.spec.proposals.circumstances import with_asked_part, without_parts
 from m3b.data.spec.proposals.classes import Classes, by_order, classes_for
 from m3b.data.spec.proposals.covariates import asked_covariates
 from m3b.data.spec.proposals.flags import told_uncertain
-from m3b.data.spec.proposals.glossary import glosses, legend_of_labels, told_names
+from m3b.data.spec.proposals.glossary import exactly, glosses, legend_of_labels, told_in_parentheses, told_names
 from m3b.data.spec.proposals.image_set import ImageSet
 from m3b.data.spec.proposals.imagery import framed, image_sets, other_views, told_clips, views_of
 from m3b.data.spec.proposals.item_images import beside
@@ -25,7 +25,7 @@ from m3b.data.spec.proposals.matching import Said
 from m3b.data.spec.proposals.numbering import few
 from m3b.data.spec.proposals.order import in_order
 from m3b.data.spec.proposals.study_views import asked_studies
-from m3b.data.spec.proposals.surroundings import around, leave_out, with_patient
+from m3b.data.spec.proposals.surroundings import around, leave_out, with_patient, without_unlabelled_part
 from m3b.data.spec.proposals.vocabulary import SEQUENCES
 from m3b.data.survey.relations import Survey
 
@@ -44,8 +44,9 @@ def propose_labels(survey: Survey, ask: Ask) -> Iterator[Proposal]:
         together = of_cases(survey, ask, plain, single)
         images = framed(with_channels(plain, together))
         own = with_asked_part(around(survey, images), images, ask.request)
-        for source in label_sources(survey, images, ask.label_column):
-            surroundings = with_patient(own, source.patient)
+        for source in label_sources(survey, images, ask.label_column, ask.words):
+            labelled = round(source.covered * sum(group.count for group in images.groups))
+            surroundings = with_patient(without_unlabelled_part(survey, images, own, labelled), source.patient)
             classes = _classes(survey, source, without_parts(ask) if images.items is not None else ask)
             classes, rare = _split_among(classes, source)
             named_here = classes.hits > 1 or (classes.hits == 1 and not _channels(source))
@@ -104,8 +105,11 @@ def _classes(survey: Survey, source: LabelSource, ask: Ask) -> Classes:
     names: dict[str, str] = {}
     if numbers and len(numbers) == len(source.values):
         told = legend_of_labels(survey, numbers.values()) or told_names(ask.notes) or told_names(ask.request)
+        told = told or exactly(told_in_parentheses(ask.request), numbers.values())
         if sorted(told) == sorted(numbers.values()):
             names = {value: told[number] for value, number in numbers.items()}
+    if source.only_told and not names:
+        return Classes({}, 0)
     said = Said(names, {**glosses(source.values, ask.request), **glosses(source.values, ask.notes)})
     found = classes_for(source.values, ask.request, ask.classes, said, source.named)
     held = any(isinstance(one, FromMember) for one in source.sources)

@@ -25,7 +25,7 @@ from m3b.data.spec.proposals.naming import (
 )
 from m3b.data.spec.proposals.numbered_masks import numbered, united
 from m3b.data.spec.proposals.outlines import propose_outlines
-from m3b.data.spec.proposals.rival_masks import doubt_of, rivals
+from m3b.data.spec.proposals.rival_masks import doubt_of, doubt_of_unpaired, holds_more, rivals
 from m3b.data.spec.proposals.surroundings import around, leave_out, without_bare_parts
 from m3b.data.spec.proposals.twins import doubt_of_twins, joined
 from m3b.data.survey.facts import Content, FileGroup
@@ -72,6 +72,8 @@ def _beside(survey: Survey, ask: Ask, pairing: Pairing, sets: dict[str, ImageSet
     around_it = without_bare_parts(around_it, pairing)
     together = of_masks(survey, ask, pairing, sets)
     colours = classes if _painted(content) and _combine(pairing) == "one" else {}
+    if colours and (count := _shades(list(colours.values()))):
+        unclear = unclear or f"whether the {count} shades of one colour in the masks number objects, or are classes"
     if colours:
         colours = {_of_colour(name, value): value for name, value in colours.items()}
         classes = {name: at for at, name in enumerate(colours, 1)}
@@ -152,6 +154,14 @@ def _names_alone(pairing: Pairing) -> tuple[str, ...]:
     return tuple(slot for slot in pairing.left_slots if not slot.startswith("folders"))
 
 
+def _shades(colours: Sequence[int]) -> int:
+    """How many steps of red, green or blue alone the colours are, 1, 2, 3, ...; 0 where they are colours to the eye."""
+    for one in (1 << 16, 1 << 8):
+        if len(colours) > 2 and sorted(colours) == [one * at for at in range(1, len(colours) + 1)]:
+            return len(colours)
+    return 0
+
+
 def _painted(content: Content) -> bool:
     """Whether values are colours rather than numbers."""
     return 3 in content.channels and max((one.value for one in content.levels), default=0) >= GREYS
@@ -206,7 +216,11 @@ def _unclear(survey: Survey, ask: Ask, pairing: Pairing, masks: FileGroup) -> st
                 "found for several")  # fmt: skip
     if pairing.left_matched < 0.5 * pairing.left_files:
         return f"only {pairing.left_matched:,} of {pairing.left_files:,} images have a mask"
-    return doubt_of_twins(survey, ask, pairing) or doubt_of(survey, ask, pairing)
+    return (
+        doubt_of_twins(survey, ask, pairing)
+        or doubt_of(survey, ask, pairing)
+        or doubt_of_unpaired(survey, ask, pairing)
+    )
 
 
 def _reasons(survey: Survey, pairing: Pairing, masks: FileGroup) -> dict[str, str]:
@@ -243,7 +257,7 @@ def _score(
         score -= 0.35
         doubts.append("the masks look like a field of view")
     if content.values == "labels":
-        score += 0.1
+        score += 0.1 if not holds_more(survey, ask, pairing) else -0.2
     largest = max((one.left_matched for one in survey.pairings if one.role == "mask"), default=1)
     score *= 0.6 + 0.4 * pairing.left_matched / largest
     return max(0.0, min(1.0, score)), tuple(doubts)

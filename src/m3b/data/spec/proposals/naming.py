@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from m3b.data.spec.proposals.ask import Ask
-from m3b.data.spec.proposals.glossary import legend_of_masks, told_in_parentheses, told_names, told_ranges
+from m3b.data.spec.proposals.glossary import exactly, legend_of_masks, told_in_parentheses, told_names, told_ranges
 from m3b.data.spec.proposals.language import named, shared, telling, words
 from m3b.data.spec.proposals.vocabulary import NO_NAME
 from m3b.data.survey.facts import FileGroup
@@ -65,6 +65,8 @@ def objects(request: str) -> list[str]:
     return [name for name in cleaned if telling(name) - _FILLER]
 
 
+GREYS = 255
+"""The highest value of masks that are no colours."""
 NOTHING_SAYS = "nothing says what the values mean"
 """What is told of values that are numbers alone."""
 
@@ -90,8 +92,8 @@ def names_of_values(survey: Survey, values: Sequence[int], ask: Ask) -> Named:
         (legend, f"names from {path}"),
         (told_names(ask.notes), "names from the notes"),
         (told_names(ask.request), "names from the request"),
-        (_exactly(told_in_parentheses(ask.request), values), "names from the request"),
-        (_exactly(told_in_parentheses(ask.notes), values), "names from the notes"),
+        (exactly(told_in_parentheses(ask.request), values), "names from the request"),
+        (exactly(told_in_parentheses(ask.notes), values), "names from the notes"),
     )
     for names, source in told:
         names = {value: name for value, name in names.items() if value > 0}
@@ -101,6 +103,10 @@ def names_of_values(survey: Survey, values: Sequence[int], ask: Ask) -> Named:
     every = range(1, max(values) + 1)
     full = list(every) if len(values) > 3 and len(values) >= 0.5 * max(values) else sorted(values)
     unclear = ""
+    asked = objects(ask.request)
+    if len(asked) > 1 and not ask.classes and full[-1] <= GREYS:
+        numbers = ", ".join(map(str, full[:12]))
+        unclear = f"which of the values {numbers} of the masks are {' and '.join(asked)}: nothing says what they mean"
     if len(ask.classes) > 1 and len(ask.classes) != len(full):
         unclear = (
             f"{len(ask.classes)} classes are asked for, the masks hold the values {', '.join(map(str, full[:12]))}"
@@ -127,11 +133,6 @@ def of_values(
         return Named({name: 1}), 0.5, [f"{told}: all are {name}"]
     listed = ", ".join(f"{value} {name}" for name, value in named.classes.items())
     return named, None, [f"values in the masks: {listed} ({named.told})"]
-
-
-def _exactly(names: dict[int, str], values: Sequence[int]) -> dict[int, str]:
-    """Names where they are of these values and of no other, background aside: other numbers count something else."""
-    return names if set(names) - {0} == set(values) else {}
 
 
 ORGANS = tuple(

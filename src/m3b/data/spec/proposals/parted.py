@@ -8,9 +8,10 @@ from dataclasses import dataclass
 
 from m3b.data.spec.model import FromTable, SplitRule, Value
 from m3b.data.spec.proposals.group_files import escaped, files_of
+from m3b.data.spec.proposals.image_joins import beside, best_join
 from m3b.data.spec.proposals.image_set import ImageSet
 from m3b.data.spec.proposals.scopes import Scope, parts_of_one, scope_of, side_told
-from m3b.data.spec.proposals.surroundings import beside, best_join, from_column
+from m3b.data.spec.proposals.surroundings import from_column
 from m3b.data.survey.groups import names_patients
 from m3b.data.survey.kinds import cut
 from m3b.data.survey.relations import Join, Survey
@@ -138,10 +139,7 @@ def joined_tables(survey: Survey, images: ImageSet) -> list[Tables]:
     for table, join in known:
         if table.id in taken:
             continue
-        parts = [
-            (table, join),
-            *(one for one in known if one[0].id != table.id and parts_of_one(survey, images, (table, join), one)),
-        ]
+        parts = _parts(survey, images, (table, join), [one for one in known if one[0].id not in taken])
         taken.update(one.id for one, _ in parts)
         scopes = tuple(scope_of(survey, one, its) for one, its in parts)
         also = [every for _, one in parts for every in beside(survey, images, one)]
@@ -150,6 +148,26 @@ def joined_tables(survey: Survey, images: ImageSet) -> list[Tables]:
         found.append(Tables(tuple(one for one, _ in parts), join, files, sum(one.left_values for one in joins),
                             sum(one.named for one in scopes) + sum(one.left_matched for one in also), scopes=scopes))  # fmt: skip
     return [*found, *_through(survey, [_alone(survey, table, join) for table, join in known])]
+
+
+def _parts(
+    survey: Survey, images: ImageSet, one: tuple[Table, Join], known: list[tuple[Table, Join]]
+) -> list[tuple[Table, Join]]:
+    """A table with the further parts of it, those of its own folder first: as many as name no more images than there are."""
+    left = sum(group.count for group in images.groups) - scope_of(survey, *one).files
+    parts = [one]
+    for other in sorted(known, key=lambda its: _folder(its[0]) != _folder(one[0])):
+        if other[0].id == one[0].id or not parts_of_one(survey, images, one, other):
+            continue
+        files = scope_of(survey, *other).files
+        if files <= left:
+            parts.append(other)
+            left -= files
+    return parts
+
+
+def _folder(table: Table) -> str:
+    return table.path.rpartition("/")[0]
 
 
 def _alone(survey: Survey, table: Table, join: Join) -> Tables:

@@ -7,12 +7,13 @@ from collections.abc import Iterator
 from m3b.data.spec.model import IndexSpec, Text
 from m3b.data.spec.proposals.ask import Ask, Proposal
 from m3b.data.spec.proposals.attributes import attributes
+from m3b.data.spec.proposals.image_joins import image_key
 from m3b.data.spec.proposals.image_set import ImageSet
 from m3b.data.spec.proposals.imagery import image_sets
 from m3b.data.spec.proposals.language import telling, words
 from m3b.data.spec.proposals.parted import Tables, joined_tables
 from m3b.data.spec.proposals.study_views import study_views
-from m3b.data.spec.proposals.surroundings import around, image_key, leave_out, with_patient
+from m3b.data.spec.proposals.surroundings import around, leave_out, with_patient
 from m3b.data.spec.proposals.vocabulary import VIEWS
 from m3b.data.survey.relations import Survey
 from m3b.data.survey.table_facts import Column

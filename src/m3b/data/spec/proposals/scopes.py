@@ -17,6 +17,8 @@ from m3b.data.survey.table_facts import Table
 
 _SIDES = ("train", "val", "test")
 _RUN_TOGETHER = re.compile(r"(training|train|testing|test|validation|valid|val)(?=[a-z]{3})")
+_ENUMERATED = re.compile(r"^(?:[a-z]|\d{1,2}|[ivx]{1,4})[.)]\s*(?=[a-z])")
+"""What numbers the things of a folder: `a. Training Labels`, `2) Testing`."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +102,7 @@ def _part_words(path: str) -> tuple[str, str]:
     sides, rest = [], []
     for piece in [*path.split("/")[:-1], cut(path.rpartition("/")[2])[0]]:
         kept = []
-        for word in re.findall(r"[^\W_]+", piece.casefold()):
+        for word in re.findall(r"[^\W_]+", _ENUMERATED.sub("", piece.casefold())):
             run = _RUN_TOGETHER.match(word)
             side, left = (side_of(run[1]), word[run.end() :]) if run and not side_of(word) else (side_of(word), "")
             if side in _SIDES:

@@ -7,14 +7,12 @@ from dataclasses import replace
 from m3b.data.spec.model import FromList, FromMember, FromPath, FromTable, FromTag, LeftOut, SplitRule, Value
 from m3b.data.spec.proposals.circumstances import Around, of_items
 from m3b.data.spec.proposals.group_files import escaped, files_of
+from m3b.data.spec.proposals.image_joins import beside, best_join, files_of_others, image_key, slot_of
 from m3b.data.spec.proposals.image_set import ImageSet
-from m3b.data.spec.proposals.imagery import is_images
 from m3b.data.spec.proposals.joined_groupings import groupings_of
-from m3b.data.spec.proposals.language import words
 from m3b.data.spec.proposals.scopes import scope_of
-from m3b.data.spec.proposals.vocabulary import VIEWS
 from m3b.data.survey.grouping_words import where, why
-from m3b.data.survey.relations import End, FoundSplit, Grouping, Join, Pairing, Survey
+from m3b.data.survey.relations import FoundSplit, Grouping, Join, Pairing, Survey
 from m3b.data.survey.sides import all_but_test, is_split, sides_of
 from m3b.data.survey.table_facts import Table
 
@@ -29,16 +27,12 @@ MAX_TOGETHER = 0.25
 """Share of the files from which on a value is no source or case but a visit, a site, or a part of an archive."""
 LEADING = 0.35
 """The same for a flat folder, where a leading number is that of a case or counts nothing else."""
+HIDDEN = 0.9
+"""Share of a test part that has no label, and of the others that have one, where that part is a challenge's hidden one."""
 ROWLESS = 0.9
 """Share of the files that a table must name for its patients to be taken; the rest is left out."""
 
 UNKNOWN = "patients are unknown: nothing in names, tables or headers tells whose an image is"
-
-SMALL = 0.1
-"""Share that may match by chance where columns are taken for those of further views."""
-
-NUMBERED = frozenset(words("image img id file filename picture bild name slide scan case number nr no index study"))
-"""Words of columns whose running numbers can be those of the images' names."""
 
 
 def around(survey: Survey, images: ImageSet) -> Around:
@@ -80,9 +74,44 @@ def without_bare_parts(around_it: Around, pairing: Pairing) -> Around:
     return around_it
 
 
+def without_unlabelled_part(survey: Survey, images: ImageSet, around_it: Around, labelled: int) -> Around:
+    """Surroundings without a split of which the test part has no labels.
+
+    Args:
+        labelled: images that have one.
+    """
+    if not _hidden(survey, images, labelled):
+        return around_it
+    kept = [one for one in around_it.evidence if not one.startswith("the data set's own split")]
+    told = (
+        []
+        if kept == around_it.evidence
+        else ["the test part of the data set's own split has no labels: a new one is drawn"]
+    )
+    return replace(around_it, split=SplitRule(), division=None, evidence=[*kept, *told])
+
+
+def _hidden(survey: Survey, images: ImageSet, known: int) -> int:
+    """Images of a test part of which nothing is known, where something is `known` of about as many as there are others."""
+    files = sum(group.count for group in images.groups)
+    tested = [sum(part.present for part in one.parts if part.side == "test") for one in survey.splits
+              if one.source == "folders" and one.owner in {group.id for group in images.groups}]  # fmt: skip
+    return max(
+        (some for some in tested if files - known >= HIDDEN * some > 0 and known >= HIDDEN * (files - some)), default=0
+    )
+
+
 def _patients(survey: Survey, images: ImageSet, made: Around) -> None:
     seen: set[tuple[object, ...]] = set()
-    for one in sorted(groupings_of(survey, images), key=lambda g: (-g.strength, len(g.ends), g.distinct)):
+    known = groupings_of(survey, images)
+    columns = [one for one in known if one.ends[0].kind == "column" and one.strength >= SURE]
+    for one in sorted(known, key=lambda g: (-g.strength, len(g.ends), g.distinct)):
+        if (
+            one.ends[0].kind == "tag"
+            and one.distinct == one.files
+            and any(other.distinct < one.distinct for other in columns)
+        ):
+            continue  # a number of its own for every image, where a table tells patients
         same = one.ends[0].name.rsplit(".", 1)[-1].casefold(), one.distinct, one.files, one.per_value
         if one.ends[0].kind == "column" and same in seen:
             continue  # the same column of another table
@@ -116,13 +145,16 @@ def _reached(survey: Survey, images: ImageSet, one: Grouping, files: int) -> int
     if one.ends[0].kind != "column":
         return files
     joined = best_join(survey, images, one.ends[0].owner)
-    return joined.files if joined is not None and joined.files >= ROWLESS * files else files
+    others = (
+        files_of_others(survey, images, joined) + _hidden(survey, images, joined.files) if joined is not None else 0
+    )
+    return joined.files if joined is not None and joined.files + others >= ROWLESS * files else files
 
 
 def _value(survey: Survey, images: ImageSet, one: Grouping) -> Value | None:
     """A grouping as a value of a spec; None where it cannot be said in one."""
     if len(one.ends) != 1:
-        parts = [_slot(images, end) for end in one.ends]
+        parts = [slot_of(images, end) for end in one.ends]
         return FromPath(value="/".join(parts)) if all(parts) else None
     end = one.ends[0]
     if end.kind == "tag":
@@ -132,56 +164,8 @@ def _value(survey: Survey, images: ImageSet, one: Grouping) -> Value | None:
         return from_column(survey, images, joined, end.name) if joined else None
     if end.kind == "member":
         return FromMember(key=end.name)
-    slot = _slot(images, end)
+    slot = slot_of(images, end)
     return FromPath(value=slot) if slot else None
-
-
-def _slot(images: ImageSet, end: End) -> str:
-    """The key of a part or level of the image's path; empty where the set's pattern has no such slot."""
-    if end.kind == "level":
-        return f"{{folder{end.name}}}"
-    if end.kind == "part" and images.single is not None:
-        return "{" + end.name.replace(".", "_") + "}"
-    return ""
-
-
-def best_join(survey: Survey, images: ImageSet, table: str) -> Join | None:
-    """The join of a table with the images that names most of them, by path rather than by parts."""
-    ids = {group.id for group in images.groups}
-    found = [
-        one for one in survey.joins
-        if one.left.owner == table and one.left.kind == "column" and one.right.owner in ids and one.right.kind != "member"
-    ]  # fmt: skip
-    usable = [one for one in found if image_key(images, one) and (one.chance < 0.5 or _numbers_all(one))]
-    most = max((one.files for one in usable), default=0)
-    telling = [one for one in usable if 1 in (one.most_left, one.most_right) and 2 * one.files >= most]
-    return max(
-        telling
-        or usable,  # many rows that name many files alike (a folder called as a column says) tell them apart by chance
-        key=lambda one: (one.files, round(one.left_share, 2), one.right.kind == "path", -one.chance),
-        default=None,
-    )
-
-
-def _numbers_all(one: Join) -> bool:
-    """Whether a column that is called after images or cases numbers each of them once: chance would not leave none out."""
-    called = set(words(one.left.name.rsplit(".", 1)[-1])) & NUMBERED
-    each = one.left_share == one.right_share == 1.0 and one.left_values == one.right_values >= 10
-    return bool(called) and each and one.most_left == one.most_right == 1 and one.right.kind == "path"
-
-
-def image_key(images: ImageSet, join: Join) -> str:
-    """The key of an image that a join's right end speaks of; empty where a spec cannot say it."""
-    end = join.right
-    if end.kind == "path":
-        return "{folder}" if images.images.unit == "folder" else "{path}"
-    if end.kind == "tag":
-        return f"{{tag.{end.name}}}"
-    before = ""
-    if join.rule == "prefixed" and end.kind == "part" and images.single is not None:
-        before = next((part.before.split("/")[-1] for part in images.single.parts if part.slot == end.name), "")
-    slot = _slot(images, end)
-    return before + slot if slot and not set(before) & set("{}") else slot
 
 
 def from_column(survey: Survey, images: ImageSet, join: Join, column: str) -> FromTable:
@@ -194,45 +178,6 @@ def from_column(survey: Survey, images: ImageSet, join: Join, column: str) -> Fr
         header=table.header, row="{" + join.left.name + "}", also=also, image=image_key(images, join), rule=join.rule,
         column=column, within={files_of(survey, table): folder} if folder else {},
     )  # fmt: skip
-
-
-def beside(survey: Survey, images: ImageSet, join: Join) -> tuple[Join, ...]:
-    """Joins of the same table's columns that name other views of each case: the right eye beside the left."""
-    views = (one for one in _of_others(survey, join) if one.right == join.right)
-    found = [one for one in views if _apart(join, one) and _apart(join, one) <= VIEWS]
-    files = join.files + sum(one.files for one in found)
-    return tuple(found) if files <= sum(group.count for group in images.groups) else ()
-
-
-def pairs_of_images(survey: Survey, images: ImageSet, join: Join) -> str:
-    """What to ask where a row names several images that no word tells to be views: before and after, left out or both."""
-    mine = {group.id for group in images.groups}
-    total = sum(group.count for group in images.groups)
-    for one in _of_others(survey, join):
-        told = bool(_apart(join, one)) and _apart(join, one) <= VIEWS
-        here = one.right.owner in mine and join.files + one.files <= total
-        there = (
-            one.right.owner not in mine
-            and not images.images.channels
-            and is_images(survey, survey.group(one.right.owner))
-        )
-        if (here or there) and not told:
-            return f"whether the images in the columns {join.left.name!r} and {one.left.name!r} of a row are one case or two"
-    return ""
-
-
-def _of_others(survey: Survey, join: Join) -> list[Join]:
-    """Joins of the same table's other columns with files, surely and by the same rule."""
-    return [
-        one for one in survey.joins
-        if join.right.kind == one.right.kind == "path" and one.left.kind == "column" and one.left.owner == join.left.owner
-        and one.left.name != join.left.name and one.rule == join.rule and one.chance < SMALL and one.left_share > SURE
-    ]  # fmt: skip
-
-
-def _apart(join: Join, one: Join) -> set[str]:
-    """The words by which two columns' names differ."""
-    return set(words(one.left.name)) ^ set(words(join.left.name))
 
 
 def _split(survey: Survey, images: ImageSet, made: Around) -> None:

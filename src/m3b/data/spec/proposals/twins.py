@@ -39,7 +39,19 @@ def twins(survey: Survey, pairing: Pairing) -> list[Twin]:
         marks, others = (set(words(survey.group(id).template)) for id in (pairing.right, one.right))
         if mine and its and mine <= marks - others and its <= others - marks and one.left_slots == pairing.left_slots:
             found.append(Twin(one, mine, its))
-    return found
+    return _called_alike(survey, pairing, found)
+
+
+def _called_alike(survey: Survey, pairing: Pairing, found: list[Twin]) -> list[Twin]:
+    """Of several masks of the same other images those alone that are called as the first ones are, but for the images' own words."""
+    me = survey.group(pairing.right)
+    kept = []
+    for one in found:
+        rest = [word for word in words(me.template) if word not in one.mine]
+        its = [word for word in words(survey.group(one.pairing.right).template) if word not in one.its]
+        if rest == its or sum(other.pairing.left == one.pairing.left for other in found) == 1:
+            kept.append(one)
+    return kept
 
 
 def _others(survey: Survey, left: str) -> list[Pairing]:

@@ -68,6 +68,10 @@ def propose_values(survey: Survey, ask: Ask) -> Iterator[Proposal]:
                     yield _reading(survey, ask, images, tables, column, everything)
 
 
+_WEIGHTED = re.compile(r"\b[\w*]+[- ]weighted\b")
+"""Names of sequences, which speak of nobody's weight."""
+
+
 def _may_measure(column: Column, tables: Tables, ask: Ask) -> bool:
     """Whether a column may hold what is to be predicted: numbers that differ, and no running ones."""
     if ask.label_column:
@@ -85,7 +89,7 @@ def called(column: str, ask: Ask) -> float:
     bare = [word for word in words(own) if word not in _OF]
     if not bare:
         return 0.0
-    asked = plain(ask.request)
+    asked = _WEIGHTED.sub(" ", plain(ask.request))
     run, name = "".join(_RUN.findall(asked)), "".join(bare)
     if len(name) >= 4 and name in run:
         return 1.0
@@ -94,7 +98,7 @@ def called(column: str, ask: Ask) -> float:
     if 2 <= len(name) <= 5 and (name in initials or name in low or initialled(own, ask.request)):
         return 0.9
     mine = {word for word in bare if len(word) > 1}
-    hit = sum(word in words(ask.request) for word in mine)
+    hit = sum(word in words(asked) for word in mine)
     return 0.8 * hit / len(mine) if mine else 0.0
 
 

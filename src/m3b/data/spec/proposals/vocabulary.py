@@ -13,7 +13,7 @@ STOP = _set(
     detect detects develop diagnose different disease distinguish do each else find for from give have i if image
     images in into is it make me medical model models mri my need no not of on or other others patient patients
     picture pictures please predict rest scan scans segment segmentation tell tells that the them this to train
-    trained using want was we were whether which with without write x ray rays xray xrays
+    trained using want was we weighted were whether which with without write x ray rays xray xrays
     """
 )
 """Words of requests that say nothing of their subject."""
@@ -30,6 +30,8 @@ NEGATIVE = _set(
     """
 )
 """Words that say that nothing was found."""
+WITHOUT = _set("without ohne sans sin senza")
+"""Words after which a label says what is absent of what stands before them."""
 UNCLEAR = _set(
     """
     todo unknown tbd unclear unsure indeterminate uncertain na nan
@@ -49,10 +51,12 @@ GENERIC = _set(
     """
 )
 """Folder names that are no classes."""
+PIECES = _set("part batch chunk volume disk archive zip subset block teil partie")
+"""Words for the pieces in which many files are packed."""
 SEQUENCES = _set(
     """
     flair t1 t2 t1c t1ce t1gd t1w t2w pd stir dwi adc swi dce mr mri ct cbct pet spect us ap pa lateral frontal axial
-    coronal sagittal channel phase arterial venous delayed
+    coronal sagittal channel phase arterial venous delayed pt
     """
 )
 """Sequences, modalities, views and phases: folders called like these hold several images of a case, not classes."""
@@ -83,6 +87,7 @@ SYNONYMS = (
     "pneumonia pneumonie lungenentzundung neumonia",
     "fracture broken fraktur fractura",
     "full complete total",
+    "tuberculosis tb tuberkulose",
     "cyst cystic zyste",
 )
 """Words of medicine that mean the same, or stand for one thing where classes are told apart."""
