@@ -121,7 +121,7 @@ class Readings:
         """A job that proposes readings, as far as it is the same whatever is chosen."""
         notes = f"{card.text()}\n{own_notes(card.path)}" if card.path is not None else card.text()
         return {"do": "propose", "request": request, "classes": [], "notes": notes, "seconds": SURVEY_S,
-                "root": str(card.path), "given": self._given_parts()}  # fmt: skip
+                "patient_key": card.patient_key, "root": str(card.path), "given": self._given_parts()}  # fmt: skip
 
     def _given_parts(self) -> dict[str, Any]:
         return self.given.model_dump(mode="json", exclude_defaults=True) if self.given is not None else {}
