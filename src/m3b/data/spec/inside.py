@@ -69,9 +69,10 @@ def _offered(job: dict[str, Any], found: Survey, readers: Readers) -> dict[str, 
     from m3b.data.spec.proposals import Ask, rival, sufficient
     from m3b.data.spec.proposals.lacking import lacking
     from m3b.data.spec.proposals.single import one_class
+    from m3b.data.spec.told_apart import told_apart
 
     root = Path(job["root"])
-    proposals = weighed(_proposals(job, found, MAX_READINGS), root, readers)
+    proposals = weighed(told_apart(_proposals(job, found, MAX_READINGS), root, readers), root, readers)
     proposals = with_patients(proposals, job.get("patient_key", ""), root, readers)
     readings = [
         {
