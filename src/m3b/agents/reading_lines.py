@@ -89,7 +89,8 @@ def readings_told(readings: Sequence[ProposedReading]) -> list[str]:
     shown = [
         {key: value for key, value in one.model_dump(mode="json", exclude=hidden).items() if value} for one in said
     ]
-    spec = json.dumps(readings[0].spec, ensure_ascii=False)
+    # what is no part of it is in its file, and said by m3b in any case
+    spec = json.dumps({key: one for key, one in readings[0].spec.items() if key != "left_out"}, ensure_ascii=False)
     first = f"Spec of {readings[0].file}: {inert(scrub(spec))}\n" if len(spec) <= MAX_SPEC else ""
     told = STANDS if any(one.given for one in readings) else TAKE
     return [f"{READINGS}\n{inert(scrub(json.dumps(shown, ensure_ascii=False, indent=1)))}\n{first}{told}"]
