@@ -18,7 +18,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as train.py does, so that
 import numpy as np
 from Datapath.fingerprint import fingerprint
 from Datapath.index import read_index
-from Fewshot.planning import add_engine, choose_engine, follow, states_plan
+from Fewshot.planning import add_engine, choose_engine, follow, only_few_shot, states_plan
 from Fewshot.planning import told as engine_told
 from Fewshot.versus import OWN
 from Utils.extent import disbelieved
@@ -79,6 +79,7 @@ def main(argv: list[str] | None = None) -> None:
         print("wrote plan.json (every run of plan.py starts afresh; --set changes single values)")
         print(pace(facts, plan))
         return
+    only_few_shot(given(options.set), why)
     plan = make_plan(facts, options.minutes, gpu)
     apply(facts, plan, without_start(options.set), gpu)
     facts["start"] = start_from(plan, options.set, override, width=32 if gpu else 16, cell=_cell(facts, plan))
