@@ -71,11 +71,7 @@ def main(argv: list[str] | None = None) -> None:
         add_engine(plan, engine, backbone, _thing(facts))
         change(facts, plan, options.set, False, "")
         save_plan(plan)
-        print(
-            "\n".join(
-                [counted(facts), why, *engine_told(plan), worth(facts["patients"], float(plan["validation_share"]))]
-            )
-        )
+        print("\n".join([counted(facts), why, *engine_told(plan), _worth(facts, plan)]))
         print("wrote plan.json (every run of plan.py starts afresh; --set changes single values)")
         print(pace(facts, plan))
         return
@@ -304,7 +300,7 @@ def summary(facts: dict[str, Any], plan: dict[str, Any]) -> str:
         f"{plan['batch']}, {plan['foreground']:.0%} of them on what is marked; intensity {plan['intensity']}",
         f"network {shown(plan['network'])}",
         f"lr {plan['lr']}, augmentation {plan['augment']}; {facts.get('start', 'weights start at random')}",
-        worth(facts["patients"], float(plan["validation_share"])),
+        _worth(facts, plan),
     ]
     lines += [*told_names(plan), *mixed(facts), *told_uneven(facts), *facts["averaged"], *disbelieved(facts)]
     if facts["unreadable"]:
@@ -321,8 +317,13 @@ def _sides(sides: np.ndarray, share: float) -> str:
     return " x ".join(f"{v:.0f}" for v in np.percentile(sides, share, axis=0))
 
 
-def worth(patients: int, share: float) -> str:
-    """How far figures of so few patients can be trusted, plainly."""
+def _worth(facts: dict[str, Any], plan: dict[str, Any]) -> str:
+    known = not str(facts["people"]).startswith("unknown")
+    return worth(facts["patients"], float(plan["validation_share"]), known)
+
+
+def worth(patients: int, share: float, known: bool = True) -> str:
+    """How far figures of so few patients, or cases where nobody knows them, can be trusted, plainly."""
     if patients == 1:
         return "one patient: nothing can be said about any other; the figures only show that the training works"
     if patients < 4:
@@ -332,7 +333,7 @@ def worth(patients: int, share: float) -> str:
         )
     held = max(1, round(patients * share))
     few = ": a rough figure, thresholds chosen on it flatter it" if held < 10 else ""
-    return f"validation on about {held} of {patients} patients{few}"
+    return f"validation on about {held} of {patients} {'patients' if known else 'cases'}{few}"
 
 
 if __name__ == "__main__":

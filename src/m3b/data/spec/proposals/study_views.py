@@ -19,7 +19,7 @@ from m3b.data.survey.relations import Survey
 MOST = 6
 """Views of a study."""
 TOGETHER = (
-    r"\b(?:both|all|several|multiple|the two|two|three|four)(?: \w+)? (?:views|projections)\b|\bmulti-?view\b|\bfrontal and lateral\b|"
+    r"\b(?:both|all|several|multiple|the two|two|three|four)(?: \w+)? (?:views|projections)\b(?: together\b)?|\bmulti-?view\b|\bfrontal and lateral\b|"
     r"\b(?:cc and mlo|ap and lateral|pa and lateral)\b|\bviews? of (?:a|the|each|one) (?:study|exam|patient)\b"
 )
 """Words of a request that want the views of a study seen together."""
