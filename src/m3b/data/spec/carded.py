@@ -73,7 +73,7 @@ def _meant(key: str, spec: IndexSpec) -> Iterator[Value]:
     if pieces := [
         _TEMPLATE.split(one if "<" in one else f"{one}<>") for one in quoted if "<" in one or one[-1] in "-_"
     ]:
-        yield FromPath(value="{path}", find="|".join(r"[^\W_]+".join(map(re.escape, one)) for one in pieces))
+        yield FromPath(value="{path}", find="|".join(r"[^\W_]+".join(map(_escaped, one)) for one in pieces))
     if level := _LEVEL.search(key):
         yield FromPath(value=f"{{folder{_LEVELS.index(level[1].lower())}}}")
     if spec.images.unit != "file":
@@ -88,11 +88,15 @@ def _meant(key: str, spec: IndexSpec) -> Iterator[Value]:
         yield FromPath(value="{stem}", find=r"\d+")
 
 
+def _escaped(text: str) -> str:
+    return re.escape(text).replace(r"\-", "-")
+
+
 def _told(value: Value) -> str:
     if isinstance(value, FromTable):
         return f"the column {value.column!r} of {readable(value.file)}"
     place = value.value if isinstance(value, FromPath) else ""
-    return f"{value.find!r} in {place}" if isinstance(value, FromPath) and value.find else place
+    return f"what {value.find} finds in {place}" if isinstance(value, FromPath) and value.find else place
 
 
 def _tables(part: BaseModel) -> list[FromTable]:
