@@ -89,7 +89,9 @@ def test_a_class_that_one_side_lacks_or_hardly_has(work: Path) -> None:
     clear = [record(at) for at in range(20, 40, 2)]
     audit = audit_index(index(test=clear), work)
     assert weights(audit) == {"class_absent_test": "fix", "small_test": "warn"}
-    assert "opacity" in audit.findings[0].message
+    assert "no case of: opacity. Split again" in audit.findings[0].message
+    same = index(train=[record(at, patient="p1" if at % 2 else f"p{at}") for at in range(20)], test=clear)
+    assert "All cases of opacity are of one patient, or of one group" in audit_index(same, work).findings[0].message
     audit = audit_index(index(train=[*(record(at) for at in range(0, 20, 2)), record(1)]), work)
     assert weights(audit) == {"class_rare_train": "warn"}
 

@@ -56,7 +56,8 @@ def test_what_is_to_be_learnt_is_no_attribute(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "found"),
     [("sex", "sex"), ("Patient Age", "age"), ("bone_age", ""), ("stage", ""), ("sexe", "sex"), ("性别", "sex"),
-     ("age_of_implant", ""), ("View", "view"), ("Manufacturer", "scanner")],
+     ("age_of_implant", ""), ("age_at_mri", "age"), ("age_at_diagnosis", "age"), ("age_at_death", ""),
+     ("View", "view"), ("Manufacturer", "scanner")],
 )  # fmt: skip
 def test_names_of_columns(name: str, found: str) -> None:
     assert attribute(Column(name=name, type="category", filled=30, missing=0, distinct=3, folded=3)) == found

@@ -12,6 +12,7 @@ from spec_kit import mask, picture
 from m3b.data.spec.execute import execute
 from m3b.data.spec.expected import MAX_FILES, expected
 from m3b.data.spec.model import IndexSpec
+from m3b.data.spec.places import NOTHING
 from m3b.data.spec.readers import Readers
 
 ROW = {"file": "cases.csv", "row": "{file}", "image": "{name}"}
@@ -97,3 +98,9 @@ def test_what_does_not_fit_or_is_too_large_is_not_counted(folder: Path) -> None:
     assert told(wrong, folder) == ""
     spec, readers = IndexSpec.model_validate(SPECS["drawn"]), Readers(folder)
     assert expected(spec, folder, readers, ["x.png"] * (MAX_FILES + 1)) == ""
+
+
+def test_what_leaves_nothing_to_train_on_begins_so(folder: Path) -> None:
+    gone = {"sources": [{**ROW, "column": "dx"}], "classes": {"absent": [], "away": []}}
+    assert told({**SPECS["drawn"], "labels": gone}, folder).startswith(NOTHING)
+    assert not told(SPECS["drawn"], folder).startswith(NOTHING)

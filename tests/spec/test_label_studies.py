@@ -65,6 +65,31 @@ def test_views_are_one_case_where_that_is_asked_for(rows: str, request_: str, vi
     assert read_records(tmp_path / "train.json", "diagnosis") == done.train
 
 
+@pytest.mark.parametrize("alike", [True, False])
+def test_views_of_a_breast_are_a_study_and_both_breasts_are_not(alike: bool, tmp_path: Path) -> None:
+    """`W001_L_CC`: left and right of one view had been a study, whose second view was left out without a word."""
+    rows = ["woman,finding"]
+    for n in range(40):
+        rows.append(f"W{n:03d},{('benign', 'malignant')[n % 2]}")
+        for side in ("L", "R"):
+            for view in ("CC", "MLO"):
+                if view == "CC" or n % 9:
+                    size = (24, 24) if alike or view == "CC" else (24, 30)
+                    picture(tmp_path / "raw" / "png" / f"W{n:03d}_{side}_{view}.png", 60 + n, size)
+    (tmp_path / "raw" / "exams.csv").write_text("\n".join(rows))
+    request = "Tell benign from malignant on mammograms, both views together"
+    best = propose(survey(tmp_path / "raw"), Ask("diagnosis", request))[0]
+    assert best.spec.labels is not None
+    assert set(best.spec.labels.classes) == {"benign", "malignant"}
+    if "are wanted too: they are other views" in best.unclear:
+        return
+    done = execute(best.spec, tmp_path / "raw", name="raw", work=tmp_path / "work")
+    keys = {one.key for one in (*done.train, *done.test)}
+    assert len(keys) == 80
+    assert "data/raw/png/W001_L_CC.png|data/raw/png/W001_L_MLO.png" in keys
+    assert "data/raw/png/W009_L_CC.png" in keys
+
+
 def test_views_beside_slices_are_refused(tmp_path: Path) -> None:
     views = Record(("data/x/1.png", "data/x/2.png"), ("ill",), "p1", views=True)
     slices = Record(("data/x/3.png", "data/x/4.png"), ("ill",), "p2")

@@ -490,10 +490,14 @@ def test_small_boxes_keep_pixels_and_large_pictures_are_shrunk(part: Part) -> No
 
 
 def test_the_plan_is_honest_about_few_patients(part: Part) -> None:
-    worth = part("plan").worth
+    worth = part("Utils.people").worth
     assert "no interval" in worth(3, 0.2)
     assert "nothing can be said" in worth(1, 0.2)
     assert "rough" in worth(20, 0.2)
+    assert worth(86, 0.2) == "validation on about 17 of 86 patients"
+    assert worth(86, 0.2, known=False) == "validation on about 17 of 86 cases", (
+        "patients whom nobody knows are not counted"
+    )
 
 
 def test_labels_without_sense_are_refused(part: Part) -> None:

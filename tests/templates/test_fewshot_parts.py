@@ -255,6 +255,13 @@ def test_the_engine_is_chosen_for_reasons(project: Path, tmp_path: Path, monkeyp
     assert planning.choose_engine(masks, 100, 40, "")[0] == "patches"
     assert planning.choose_engine(masks, 100, 8, "")[0] == "patches"
     assert "a few-shot detector would need a backbone" in planning.choose_engine(masks, 100, 8, "")[2]
+    planning.only_few_shot({"lr", "network.width"}, "")
+    with pytest.raises(
+        SystemExit, match=r"--set fewshot.shots prompts.object: of the few-shot engine.*there is none here"
+    ):
+        planning.only_few_shot({"lr", "prompts.object", "fewshot.shots"}, "there is none here")
+    with pytest.raises(SystemExit, match="masks of one class and at most 32 abnormal cases"):
+        planning.only_few_shot({"fewshot.shots"}, "")
     assert "8 abnormal and 100 normal" in planning.choose_engine(masks, 100, 8, conv)[2]
     assert planning.choose_engine({**masks, "classes": ["a", "b"]}, 100, 8, "")[0] == "patches"
     with pytest.raises(SystemExit, match="masks of one class"):

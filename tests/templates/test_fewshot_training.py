@@ -48,7 +48,7 @@ def predicted(project: Path, tmp_path: Path, *images: str) -> list[dict[str, obj
 
 def told_settings(project: Path) -> list[str]:
     """Names of the settings that the README's table about the few-shot engine speaks of."""
-    table = (project / "README.md").read_text().split("### Of the few-shot engine and of states")[1].split("\n#")[0]
+    table = (project / "README.md").read_text().split("### Of the few-shot engine")[1].split("\n#")[0]
     cells = [line.split("|")[1] for line in table.splitlines() if line.startswith("| `")]
     return [name for cell in cells for name in re.findall(r"`([^`]+)`", cell)]
 

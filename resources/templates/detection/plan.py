@@ -17,7 +17,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as train.py does, so that
 import numpy as np
 from Datapath.fingerprint import fingerprint
 from Datapath.index import read_index
-from Fewshot.planning import add_engine, choose_engine, follow, states_plan
+from Fewshot.planning import add_engine, choose_engine, follow, only_few_shot, states_plan
 from Fewshot.planning import told as engine_told
 from Fewshot.versus import OWN
 from Utils.fitting import fit_gpu, for_machine, share_gpus
@@ -27,14 +27,13 @@ from Utils.machine import machine_of
 from Utils.members import check_members, choose_members, count, each, most_folds, rounds, trainings
 from Utils.named import channels_of, intensity_of
 from Utils.pace import Way, choose_precision, fit, steps_of, told
-from Utils.people import worth
 from Utils.price import costs
 from Utils.questions import questions
 from Utils.roomy import LOOKS, ways_of
 from Utils.scales import by_itself, joined
 from Utils.settings import given, override, priced, save_plan
 from Utils.sides import harmless, turns
-from Utils.summing import counted, summary
+from Utils.summing import counted, summary, told_worth
 from Utils.thrift import RATE, Coarser, fewer, narrower
 from Utils.using import start_from, trained_share, without_start
 
@@ -76,14 +75,11 @@ def main(argv: list[str] | None = None) -> None:
         plan = {key: value for key, value in plan.items() if key not in ("folds", "refit", "why_folds", "mirror")}
         change(facts, plan, options.set, False, "")
         save_plan(plan)
-        print(
-            "\n".join(
-                [counted(facts), why, *engine_told(plan), worth(facts["patients"], float(plan["validation_share"]))]
-            )
-        )
+        print("\n".join([counted(facts), why, *engine_told(plan), told_worth(facts, plan)]))
         print("wrote plan.json (every run of plan.py starts afresh; --set changes single values)")
         print(pace(facts, plan))
         return
+    only_few_shot(given(options.set), why)
     plan = make_plan(facts, options.minutes, gpu)
     for_machine(plan, machine)
     apply(facts, plan, without_start(options.set), gpu)

@@ -25,8 +25,8 @@ def people_of(records: Sequence[Mapping[str, Any]]) -> list[str]:
     return [str(record.get("patient") or json.dumps(record["image_path"])) for record in records]
 
 
-def worth(patients: int, share: float) -> str:
-    """How far figures of so few patients can be trusted, plainly."""
+def worth(patients: int, share: float, known: bool = True) -> str:
+    """How far figures of so few patients, or cases where nobody knows them, can be trusted, plainly."""
     if patients == 1:
         return "one patient: nothing can be said about any other; the figures only show that the training works"
     if patients < 4:
@@ -36,7 +36,7 @@ def worth(patients: int, share: float) -> str:
         )
     held = max(1, round(patients * share))
     few = ": a rough figure, thresholds chosen on it flatter it" if held < 10 else ""
-    return f"validation on about {held} of {patients} patients{few}"
+    return f"validation on about {held} of {patients} {'patients' if known else 'cases'}{few}"
 
 
 def assign_folds(people: Sequence[str], columns: np.ndarray, folds: int, seed: int = 0) -> np.ndarray:

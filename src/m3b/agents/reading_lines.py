@@ -21,7 +21,9 @@ READINGS = "## Proposed readings"
 TAKE = (
     "`score` (0 to 1) is how well what was measured in the folder and the words of the request bear a reading out; "
     f"`sufficient` marks the one that may be taken as it is: {ENOUGH:g} or more, nothing unclear, and no other reading with "
-    "other classes as near; `expected` is what the index would hold, before copies and images that do not open are left out.\n"
+    "other classes as near; `expected` is what the index would hold, before copies and images that do not open are left out. "
+    "What later readings share with the first is not said again. m3b itself keeps copies, and series of nearly the same "
+    "picture, on one side.\n"
     f"To take one: copy its file to {SPEC}; m3b then makes the index from it (labels from the data, split, accounting of "
     "every file), and no script is needed. Where it is nearly right, write an edited one there."
 )
@@ -68,16 +70,27 @@ def folder_told(card: Card, read: FolderRead) -> list[str]:
     return ["\n".join([f"m3b read in all files of data/{card.root}:", *(f"- {one}" for one in lines)])] if lines else []
 
 
+def _short(one: ProposedReading, first: ProposedReading | None) -> ProposedReading:
+    """A reading without what was just said: the doubt that is why it is unclear, and what it shares with the first."""
+    evidence = dict.fromkeys(one.evidence)
+    doubts = [told for told in one.doubts if told != one.unclear]
+    if first is not None:
+        evidence = {told: None for told in evidence if told not in first.evidence}
+        doubts = [told for told in doubts if told not in first.doubts]
+    return one.model_copy(update={"evidence": tuple(evidence), "doubts": tuple(doubts)})
+
+
 def readings_told(readings: Sequence[ProposedReading]) -> list[str]:
     """What a survey of the whole folder proposes, the best with its spec; what names files is masked like previews."""
     if not readings:
         return []
     hidden = {"spec", "given"}
-    said = [one.model_copy(update={"evidence": tuple(dict.fromkeys(one.evidence))}) for one in readings]
+    said = [_short(one, None if place == 0 else readings[0]) for place, one in enumerate(readings)]
     shown = [
         {key: value for key, value in one.model_dump(mode="json", exclude=hidden).items() if value} for one in said
     ]
-    spec = json.dumps(readings[0].spec, ensure_ascii=False)
+    # what is no part of it is in its file, and said by m3b in any case
+    spec = json.dumps({key: one for key, one in readings[0].spec.items() if key != "left_out"}, ensure_ascii=False)
     first = f"Spec of {readings[0].file}: {inert(scrub(spec))}\n" if len(spec) <= MAX_SPEC else ""
     told = STANDS if any(one.given for one in readings) else TAKE
     return [f"{READINGS}\n{inert(scrub(json.dumps(shown, ensure_ascii=False, indent=1)))}\n{first}{told}"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 
 from m3b.data.audit_common import MIN_A_CLASS, Finding, counts_text, listed, small_test, some
 from m3b.data.index import Index, counts, names_in
@@ -41,6 +42,19 @@ def _unlabelled(index: Index) -> list[Finding]:
     return [Finding("no_label", "fix", text, some(bare))]
 
 
+def _again(index: Index, absent: Sequence[str]) -> str:
+    """What to do about classes that one part lacks: those of one patient, or of one group, cannot be on both sides."""
+    people = {name: {one.patient for one in index.records if name in one.labels} for name in absent}
+    single = [name for name in absent if len(people[name]) == 1]
+    if not single:
+        return "Split again, stratified by label."
+    return (
+        f"All cases of {', '.join(single)} are of one patient, or of one group that stays together (what `together` names, "
+        "and series of nearly the same picture). Make groups smaller, where they are more than the data calls for, or "
+        "leave the class out."
+    )
+
+
 def _amounts(index: Index) -> list[Finding]:
     findings = []
     together = counts(index.records, index.classes)
@@ -60,7 +74,7 @@ def _amounts(index: Index) -> list[Finding]:
         absent = [name for name, count in table.items() if not count]
         rare = [f"{name} {count}" for name, count in table.items() if 0 < count < MIN_A_CLASS]
         if absent:
-            text = f"The {split} split has no case of: {', '.join(absent)}. Split again, stratified by label."
+            text = f"The {split} split has no case of: {', '.join(absent)}. {_again(index, absent)}"
             findings.append(Finding(f"class_absent_{split}", "fix", text))
         if rare:
             text = f"The {split} split has fewer than {MIN_A_CLASS} cases of: {', '.join(rare)}."

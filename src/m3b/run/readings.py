@@ -20,7 +20,7 @@ from m3b.briefs import FolderRead, ProposedReading, TaskReading
 from m3b.data import kinds
 from m3b.data.cards import Card, own_notes
 from m3b.data.index import Index
-from m3b.data.spec.places import OFFERS, SPEC
+from m3b.data.spec.places import NOTHING, OFFERS, SPEC
 from m3b.errors import DataError, RejectedData
 from m3b.events import Noted, StageBegun
 from m3b.run.folder import Run
@@ -121,7 +121,7 @@ class Readings:
         """A job that proposes readings, as far as it is the same whatever is chosen."""
         notes = f"{card.text()}\n{own_notes(card.path)}" if card.path is not None else card.text()
         return {"do": "propose", "request": request, "classes": [], "notes": notes, "seconds": SURVEY_S,
-                "root": str(card.path), "given": self._given_parts()}  # fmt: skip
+                "patient_key": card.patient_key, "root": str(card.path), "given": self._given_parts()}  # fmt: skip
 
     def _given_parts(self) -> dict[str, Any]:
         return self.given.model_dump(mode="json", exclude_defaults=True) if self.given is not None else {}
@@ -154,12 +154,13 @@ class Readings:
         return replace(found, unusable=answer["unusable"])
 
     def _counted(self, readings: Sequence[dict[str, Any]], root: Path) -> list[dict[str, Any]]:
-        """The readings with the cases, classes and patients that both parts of each would have."""
+        """The readings with the cases, classes and patients that both parts of each would have; none but the first that has none."""
         if not readings:
             return []
         answer = self._ask({"do": "count", "specs": [one["spec"] for one in readings]}, root)
-        return [{**one, "expected": told}
-                for one, told in zip(readings, answer.get("expected") or [""] * len(readings), strict=True)]  # fmt: skip
+        counted = [{**one, "expected": told}
+                   for one, told in zip(readings, answer.get("expected") or [""] * len(readings), strict=True)]  # fmt: skip
+        return [one for place, one in enumerate(counted) if place == 0 or not one["expected"].startswith(NOTHING)]
 
     def _written(self, readings: Sequence[dict[str, Any]], insufficient: str = "") -> Proposed:
         """The readings where agents find them, and what is told of each."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -103,6 +103,16 @@ def choose_engine(
         else "compared with a network from random weights on validation"
     )  # fmt: skip
     return "fewshot", found, f"engine fewshot: {counted}; {why}; {looked}"
+
+
+def only_few_shot(keys: Iterable[str], why: str) -> None:
+    """Ends the program where settings of the few-shot engine are given to a plan of the ordinary detector."""
+    if few := sorted(key for key in keys if key.split(".")[0] in ("fewshot", "prompts")):
+        kinds = f"pictures with states, or with masks of one class and at most {FEW} abnormal cases"
+        raise SystemExit(
+            f"--set {' '.join(few)}: of the few-shot engine, and this is a plan of the ordinary detector. Leave it out. "
+            f"{why or f'The few-shot engine takes {kinds}'}"
+        )
 
 
 def own_backbone() -> dict[str, Any]:

@@ -40,7 +40,7 @@ def summary(facts: dict[str, Any], plan: dict[str, Any]) -> str:
         f"network {shown(plan['network'])}",
         f"lr {plan['lr']}, augmentation {plan['augment']}; {facts.get('start', 'weights start at random')}",
         told_members(plan),
-        worth(facts["patients"], 1.0 if count(plan) > 1 else float(plan["validation_share"])),
+        told_worth(facts, plan),
     ]
     lines += [*told_names(plan), *mixed(facts), *told_uneven(facts), *facts["averaged"], *disbelieved(facts)]
     if facts["unreadable"]:
@@ -51,6 +51,12 @@ def summary(facts: dict[str, Any], plan: dict[str, Any]) -> str:
     if empty:
         lines.append(f"nothing marked in the sample for: {', '.join(empty)}")
     return "\n".join([*lines, "wrote plan.json (every run of plan.py starts afresh; --set changes single values)"])
+
+
+def told_worth(facts: dict[str, Any], plan: dict[str, Any]) -> str:
+    """What figures of the held-out cases are worth; with folds every case is held out once."""
+    known = not str(facts["people"]).startswith("unknown")
+    return worth(facts["patients"], 1.0 if count(plan) > 1 else float(plan["validation_share"]), known)
 
 
 def _sides(sides: np.ndarray, share: float) -> str:

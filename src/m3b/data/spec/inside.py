@@ -64,12 +64,16 @@ def _surveyed(job: dict[str, Any], folder: Path) -> Survey:
 
 def _offered(job: dict[str, Any], found: Survey, readers: Readers) -> dict[str, Any]:
     """Readings for what a job asks, and why the best may not be taken as it is."""
+    from m3b.data.spec.carded import with_patients
     from m3b.data.spec.contested import weighed
     from m3b.data.spec.proposals import Ask, rival, sufficient
     from m3b.data.spec.proposals.lacking import lacking
     from m3b.data.spec.proposals.single import one_class
+    from m3b.data.spec.told_apart import told_apart
 
-    proposals = weighed(_proposals(job, found, MAX_READINGS), Path(job["root"]), readers)
+    root = Path(job["root"])
+    proposals = weighed(told_apart(_proposals(job, found, MAX_READINGS), root, readers), root, readers)
+    proposals = with_patients(proposals, job.get("patient_key", ""), root, readers)
     readings = [
         {
             "spec": one.spec.model_dump(mode="json", exclude_defaults=True),

@@ -28,6 +28,8 @@ _BESIDE = (
     "patient subject participant person id name of at the in year yr yrs jahre scan exam study examination follow up"
 )
 """Words that may stand beside one in the name of a column: `age_at_scan` is an age, `bone_age` is not."""
+_WHEN = "mri mr ct pet imaging acquisition baseline diagnosis dx presentation admission enrolment enrollment inclusion entry surgery"
+"""Words that say when an age was taken: `age_at_mri`. None says when all is over: an age at death tells what is to be foreseen."""
 TAGS = {
     "sex": "PatientSex",
     "age": "PatientAge",
@@ -40,17 +42,22 @@ LEAST_FILLED, MOST_VALUES, LEAST_NAMED = 0.5, 20, 0.5
 
 _NAMED = {name: frozenset(words(listed)) for name, listed in ATTRIBUTES.items()}
 _ALLOWED = frozenset(words(_BESIDE))
+_ALLOWED_OF_AGES = _ALLOWED | frozenset(words(_WHEN))
 
 
 def attribute(column: Column) -> str:
     """What a column says of patients; empty where that is none of `ATTRIBUTES`, or too little of it."""
     said = set(words(column.name.rsplit(".", 1)[-1]))
-    name = next((name for name, known in _NAMED.items() if said & known and not said - known - _ALLOWED), "")
+    name = next((name for name, known in _NAMED.items() if said & known and not said - known - _allowed(name)), "")
     rows = column.filled + column.missing
     if not name or column.distinct < 2 or column.filled < LEAST_FILLED * rows or column.lists:
         return ""
     counted = column.type in ("integer", "number") or (name == "age" and column.type == "category")
     return name if column.distinct <= MOST_VALUES or (counted and name == "age") else ""
+
+
+def _allowed(name: str) -> frozenset[str]:
+    return _ALLOWED_OF_AGES if name == "age" else _ALLOWED
 
 
 def attributes(survey: Survey, images: ImageSet) -> dict[str, Value]:

@@ -93,15 +93,15 @@ def views_of(one: ImageSet) -> str:
 def other_views(survey: Survey, one: ImageSet, asked: frozenset[str]) -> str:
     """What a person should say where the same cases lie in another group under the name of another view."""
     mine = set(words(one.groups[0].template))
-    if one.single is None or mine & VIEWS & asked or one.images.several == "views":
+    if one.single is None or mine & VIEWS & asked:
         return ""
+    takes = "a study was made of others" if one.images.several == "views" else "a model takes one view a case"
     for pair in survey.pairings:
         if pair.role == "image" and pair.kind == "one_to_one" and one.id in (pair.left, pair.right):
             other = survey.group(pair.right if pair.left == one.id else pair.left)
             its = set(words(other.template))
             if mine - its and its - mine and mine ^ its <= VIEWS:
-                return (f"whether the images of {other.template} are wanted too: they are other views of the same cases, and a model "
-                        "takes one view a case")  # fmt: skip
+                return f"whether the images of {other.template} are wanted too: they are other views of the same cases, and {takes}"
     return ""
 
 

@@ -12,14 +12,15 @@ from m3b.data.spec.model import Files
 from m3b.data.spec.proposals.ask import Ask
 from m3b.data.spec.proposals.image_set import ImageSet
 from m3b.data.spec.proposals.language import words
-from m3b.data.spec.proposals.vocabulary import VIEWS
+from m3b.data.spec.proposals.vocabulary import SIDES, VIEWS
 from m3b.data.survey.facts import FileGroup
 from m3b.data.survey.relations import Survey
 
 MOST = 6
 """Views of a study."""
 TOGETHER = (
-    r"\b(?:both|all|several|multiple|the two|two|three|four)(?: \w+)? (?:views|projections)\b|\bmulti-?view\b|\bfrontal and lateral\b|"
+    r"\b(?:both|all|several|multiple|the two|two|three|four)(?: \w+)? (?:views|projections)\b(?: together\b)?|"
+    r"\bmulti-?view\b|\bfrontal and lateral\b|"
     r"\b(?:cc and mlo|ap and lateral|pa and lateral)\b|\bviews? of (?:a|the|each|one) (?:study|exam|patient)\b"
 )
 """Words of a request that want the views of a study seen together."""
@@ -59,11 +60,13 @@ def asked_studies(survey: Survey, sets: Sequence[ImageSet], ask: Ask) -> list[Im
 def _within(one: ImageSet) -> tuple[ImageSet, frozenset[str]] | None:
     """Of one group in whose names a part tells the view."""
     group = one.groups[0]
-    for part in group.parts:
-        values = [value.text for value in part.values]
-        if 2 <= len(values) <= MOST and part.distinct == len(values) and all(map(_is_view, values)):
-            views = frozenset(word for text in values for word in words(text))
-            return _of_cases(one, one.images.files, part.slot.replace(".", "_"), group.count // len(values)), views
+    told = {part.slot.replace(".", "_"): [value.text for value in part.values] for part in group.parts
+            if 2 <= len(part.values) <= MOST and part.distinct == len(part.values)}  # fmt: skip
+    views = {slot: values for slot, values in told.items() if all(map(_is_view, values))}
+    # `W01_L_CC`: a breast is a study of two views, and the other breast is another one
+    for slot in sorted(views, key=lambda slot: {word for text in views[slot] for word in words(text)} <= SIDES):
+        named = frozenset(word for text in views[slot] for word in words(text))
+        return _of_cases(one, one.images.files, slot, group.count // len(views[slot])), named
     return None
 
 

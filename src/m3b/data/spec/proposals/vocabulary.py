@@ -65,7 +65,8 @@ NOT_MR = _set("ct cbct cta pet ultrasound sonography radiograph ray rays mammogr
 """Words of requests for images by magnetic resonance, and by something else."""
 PLANES = _set("ap pa lateral frontal axial coronal sagittal")
 """Those of them that are views: they share no grid with each other, or not the slices."""
-VIEWS = PLANES | _set("left right od os l r pa cc mlo")
+SIDES = _set("left right od os l r")
+VIEWS = PLANES | SIDES | _set("pa cc mlo")
 """Names of views, and of the sides of a body."""
 EVERY = _set("all every each any alle jede tous toutes todos todas")
 FINDINGS = _set("finding label pathology disease abnormality befund")
