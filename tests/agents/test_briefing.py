@@ -11,7 +11,8 @@ from PIL import Image
 
 from m3b.agents.artifacts import DataIndex, Selection, TrainingModule
 from m3b.agents.briefing import Look, index_briefing, model_briefing, module_briefing, selection_briefing
-from m3b.briefs import FolderRead, SelectionBrief, TaskReading
+from m3b.agents.reading_lines import readings_told
+from m3b.briefs import FolderRead, ProposedReading, SelectionBrief, TaskReading
 from m3b.data.cards import Card, card_for_folder
 from m3b.messages import ToolCall
 from m3b.resources import resources_dir
@@ -229,3 +230,12 @@ def test_the_task_manager_sees_an_image_and_its_mask(tmp_path: Path) -> None:
         text = selection_briefing(REQUEST, [card], look).text
     assert "data/organs/masks/a_1.png" in text
     assert "width 9 x height 8 px, 8-bit grey" in text
+
+
+def test_readings_are_told_without_repeats() -> None:
+    spec = {"task": "diagnosis", "left_out": [{"pattern": "b/*", "reason": "no part of this reading: b"}]}
+    first = ProposedReading(file="1", score=0.9, evidence=("e1", "shared", "e1"), doubts=("d",), spec=spec)
+    second = ProposedReading(file="2", score=0.4, evidence=("shared", "e2"), doubts=("why", "d", "d2"), unclear="why")
+    (text,) = readings_told([first, second])
+    assert [text.count(f'"{word}"') for word in ("e1", "shared", "e2", "d", "d2", "why")] == [1] * 6
+    assert "no part of this reading" not in text, "what a reading leaves out is in its file"
