@@ -100,7 +100,7 @@ def test_from_data_to_prediction(project: Path, run: Run) -> None:
     assert {"time", "event", "risk"} <= set(rows[0])
     run("Deliver/predict.py", "data/example/case_000.png", "-o", "out.json")
     [answer] = json.loads((project / "out.json").read_text())
-    assert set(answer) == {"image", "risk", "survival", "median"}
+    assert set(answer) == {"image", "risk", "survival", "median", "out_of_distribution"}
     assert [time for time, _ in answer["survival"]] == plan["edges"]
     shares = [share for _, share in answer["survival"]]
     assert shares == sorted(shares, reverse=True)
