@@ -156,7 +156,7 @@ def test_views_flip_only_what_training_flipped() -> None:
 
 
 def test_the_same_seed_and_steps_give_the_same_bits(project: Path, run: Run) -> None:
-    chosen = "max_steps=8 batch=8 network.width=8 device=cpu tta.use=true threads=1"
+    chosen = "max_steps=8 batch=8 network.width=8 device=cpu tta.use=true threads=1 folds=1"
     code = (
         "import shutil, sys, plan, train, export\n"
         "sys.path.insert(0, 'example'); import make_example; from pathlib import Path\n"
