@@ -43,6 +43,14 @@ def test_what_a_plan_ends_with_is_said(tmp_path: Path) -> None:
     assert sorted(file.name for file in tmp_path.iterdir()) == ["Datapath", "plan.py"]
 
 
+def test_a_file_that_goes_away_with_the_copy_is_not_told(tmp_path: Path) -> None:
+    (tmp_path / "Datapath").mkdir()
+    (tmp_path / "Datapath/train.json").write_text("[]")
+    said = "print('2 cases'); print('wrote plan.json (every run starts afresh)'); print('1 step')\n"
+    (tmp_path / "plan.py").write_text(f"{said}open('plan.json', 'w').write('{{}}')\n")
+    assert dry_plan(tmp_path, PlanOptions(), choose("off")).said.splitlines() == ["2 cases", "1 step"]
+
+
 @pytest.mark.slow
 def test_plans_for_8_and_140_gb_differ_and_the_project_stays(tmp_path: Path) -> None:
     """Large volumes of four channels: the patch, or its parts, follow from the memory."""

@@ -97,7 +97,12 @@ def dry_plan(source: Path, options: PlanOptions, sandbox: Sandbox, *, request: s
             if "--device" in last or "--gpus" in last or "--set" in last:
                 raise WrongUse(last)
             raise DataError(f"The plan could not be made: {last or (end.reason if end else 'lost')}")
-        return DryPlan(text, dict(json.loads(made.read_text(encoding="utf-8"))))
+        return DryPlan(_without_written(text), dict(json.loads(made.read_text(encoding="utf-8"))))
+
+
+def _without_written(text: str) -> str:
+    """What plan.py said, but for the file that it wrote, since the copy that it lies in goes away."""
+    return "\n".join(line for line in text.splitlines() if not line.startswith("wrote plan.json"))
 
 
 def _copy(project: Path, work: Path) -> None:
