@@ -62,6 +62,15 @@ def test_the_model_sees_the_image_first_and_the_mask_after_each_prompt(picture: 
     assert shown[0].data != shown[1].data
 
 
+def test_an_empty_mask_comes_with_what_to_try(picture: tuple[Bytes, Mask]) -> None:
+    image = np.zeros_like(picture[0])
+    model = seeing(call("add_box", box=BOX), call("stop"))
+    segment(image, "the bright disk", llm=model, segmenter=Threshold())
+    (told,) = [message.text for message in model.seen[-1][0] if message.role == "tool"]
+    assert "is empty" in told
+    assert "positive click" in told
+
+
 def test_an_episode_that_never_stops_ends_within_its_turns_and_keeps_its_best_mask(picture: tuple[Bytes, Mask]) -> None:
     model = seeing(call("add_box", box=BOX), call("add_point", point=[10, 10], positive=False), repeat=True)
     found = segment(picture[0], "the bright disk", llm=model, segmenter=Threshold(), max_turns=3)

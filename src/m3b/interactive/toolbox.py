@@ -66,6 +66,8 @@ class PromptTools:
         end = "This was the last turn: the episode ends." if not left else f"{left} turn{'s' if left > 1 else ''} left."
         covers = f"covers {area(turn.mask):.1%} of the image" if turn.mask.any() else "is empty"
         text = f"Mask {turn.number} {covers}; the segmenter expects an IoU of {turn.proposal.score:.2f}. {end}"
+        if left and not turn.mask.any():
+            text += " A positive click in the middle of the target often helps."
         return ToolResult(text, False, {"mask": turn.number, "done": left == 0}, images=(picture,))
 
 
