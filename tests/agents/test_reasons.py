@@ -153,6 +153,16 @@ def test_giving_up_ends_the_role_at_once(make_stage: Any) -> None:
     assert not stage.of("check")
 
 
+def test_giving_up_after_a_script_that_failed_tells_what_the_script_said(make_stage: Any) -> None:
+    failing = call("run_script", command="echo normal cases alone teach nothing: add abnormal ones; exit 1")
+    stage = make_stage(failing, say('{"given_up": "The rules change no code."}'))
+    with pytest.raises(Failed) as end:
+        stage.agent.run(lambda text: rejected("never asked"), Duty("No project was set up", "More."))
+    assert str(end.value) == (
+        'No project was set up. The rules change no code. The last script said: "normal cases alone teach nothing: add abnormal ones"'
+    )
+
+
 def test_giving_up_as_the_last_words(make_stage: Any) -> None:
     spent = [call("list_files"), call("list_files"), say('{"given_up": "Nothing there."}')]
     with pytest.raises(OutOfBudget, match=r"^The only action is spent\. Raise max_actions\. Nothing there\.$"):

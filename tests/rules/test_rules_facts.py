@@ -188,6 +188,14 @@ def test_classes_of_a_list_that_no_mask_holds_are_dropped() -> None:
     assert not Rules().ask(conversation(brief, [("cp", False, None)], unsure), ()).calls
 
 
+def test_a_plan_that_fails_twice_is_no_project() -> None:
+    brief = ModuleBrief(task="detection", template="resources/templates/detection", minutes=5)
+    failed = ("python plan.py --minutes 5", True, ScriptOutcome(job=1, exit_code=1))
+    assert Rules().ask(conversation(brief, [failed], None), ()).calls, "once more"
+    said = Rules().ask(conversation(brief, [failed, failed], None), ()).text
+    assert "plan.py cannot plan" in given_up(said)
+
+
 @given(data=st.lists(SPECS, max_size=3))
 def test_facts_of_no_known_kind_are_declined(data: list[Any]) -> None:
     reply = Rules().ask([Message("user", "Stage: selection", facts=tuple(data))], ())

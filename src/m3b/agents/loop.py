@@ -140,7 +140,7 @@ class Agent:
             if self._odd(reply):
                 continue
             if words := given_up(reply.text):
-                raise Failed(f"{self._duty.failed}. {words}")
+                raise Failed(" ".join(part for part in (f"{self._duty.failed}. {words}", self._cause) if part))
             verdict = check(reply.text)
             if verdict.said:
                 self._tell(verdict.said, "answer", facts=verdict.facts)

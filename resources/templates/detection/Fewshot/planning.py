@@ -88,8 +88,8 @@ def choose_engine(
     if found is None and not abnormal:
         raise SystemExit(
             f"{counted}: an ordinary network learns nothing from normal cases alone, and a few-shot detector, which finds "
-            f"what is unlike them, needs a backbone trained before; there is none ({looked}). Name one with --set "
-            "backbone=FOLDER, or add abnormal cases"
+            f"what is unlike them, needs a backbone trained before; there is none ({looked}). Add abnormal cases, or put a "
+            "backbone into the Hugging Face cache of this machine. A folder is named with --set backbone=FOLDER"
         )
     if found is None:
         engine = "image" if states else "patches"

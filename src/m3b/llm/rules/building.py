@@ -12,15 +12,17 @@ WAIT_S = 3600
 
 
 def write_module(brief: ModuleBrief, view: View) -> str | list[ToolCall]:
-    """Copy the template, make its plan; the plan once more if that failed."""
+    """Copy the template, make its plan; the plan once more if that failed, and no more if it failed again."""
     plan = call("run_script", command=f"python plan.py --minutes {brief.minutes:g}")
     if not view.steps:
         return [call("copy_files", source=brief.template, destination="."), plan]
     plans = [step for step in view.steps if "plan.py" in step.command]
     if plans and plans[-1].failed and len(plans) < 2:
         return [plan]
+    if plans and plans[-1].failed:
+        return given_up("plan.py cannot plan a training of these data, and the rules change no code.")
     if view.rejection:
-        found = next(iter(view.rejection.faults), "nothing is said of what is wrong")
+        found = next(iter(view.rejection.reasons or view.rejection.faults), "nothing is said of what is wrong")
         return given_up(f"The rules change no code, and the project as shipped was not accepted: {found}")
     return "The template is in place as shipped, with the plan that it made from the data."
 
