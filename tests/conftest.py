@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import signal
+import threading
+
 from hypothesis import settings
 
 # how long one example takes says something of the machine's load, and speed is measured in benchmarks/
 settings.register_profile("m3b", deadline=None)
 settings.load_profile("m3b")
+
+# A shell ignores Ctrl-C for what it starts in the background, and children inherit that: tests that send it would wait for ever.
+if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
