@@ -50,31 +50,40 @@ def put_code(
 def needed(
     scripts: Sequence[Path], packages: Collection[str], leave: Collection[str] = (), root: Path = Path()
 ) -> list[Path]:
-    """The modules in these packages that the scripts are made of, found by following their imports, but for those in `leave`."""
+    """The modules in these packages that the scripts are made of, found by following their imports; without those in `leave` that
+    are imported inside of functions alone."""
     found: dict[str, Path] = {}
-    waiting = [name for script in scripts for name in _imported(script, "")]
+    waiting = [one for script in scripts for one in _imports(script, "")]
     while waiting:
-        name = waiting.pop()
+        name, at_once = waiting.pop()
         package, _, module = name.partition(".")
         file = root / package / f"{module or '__init__'}.py"
-        if name in found or name in leave or package not in packages or not file.is_file():
+        left = name in leave and not at_once
+        if name in found or left or package not in packages or not file.is_file():
             continue
         found[name] = file
-        waiting += [*_imported(file, package), package]
+        waiting += [*_imports(file, package), (package, True)]
     return sorted(found.values())
 
 
-def _imported(file: Path, package: str) -> Iterator[str]:
-    """Dotted names that a file may import, at its top or inside of functions; some are names within modules."""
-    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            base = ".".join(part for part in (package if node.level else "", node.module or "") if part)
-            yield base
-            yield from (f"{base}.{alias.name}" for alias in node.names)
-        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("neighbour"):  # of Utils/images.py
-            yield from (f"{package}.{one.value}" for one in node.args if isinstance(one, ast.Constant))
+def _imports(file: Path, package: str) -> list[tuple[str, bool]]:
+    """Dotted names that a file may import, and whether it does as soon as it is loaded; some are names within modules."""
+    tree = ast.parse(file.read_text(encoding="utf-8"))
+    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+    later = {id(inside) for function in functions for inside in ast.walk(function)}
+    return [(name, id(node) not in later) for node in ast.walk(tree) for name in _names(node, package)]
+
+
+def _names(node: ast.AST, package: str) -> Iterator[str]:
+    """What an import, or a call of `neighbour`, names."""
+    if isinstance(node, ast.Import):
+        yield from (alias.name for alias in node.names)
+    elif isinstance(node, ast.ImportFrom):
+        base = ".".join(part for part in (package if node.level else "", node.module or "") if part)
+        yield base
+        yield from (f"{base}.{alias.name}" for alias in node.names)
+    elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("neighbour"):  # of Utils/images.py
+        yield from (f"{package}.{one.value}" for one in node.args if isinstance(one, ast.Constant))
 
 
 def put_texts(out: Path, config: Mapping[str, Any], packages: Iterable[str], readme: str) -> None:
