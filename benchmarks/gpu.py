@@ -41,16 +41,16 @@ import json, sys, time
 from pathlib import Path
 sys.path.insert(0, ".")
 import torch
-from Utils.looks import micro
+from Utils.step_cost import micro_batch
 from Utils.precision import autocast, device_of, laid_out
 from Utils.rehearse import rehearsed
-from Utils.roomy import LOOKS
+from Utils.gpu_fit import STEP_COSTS
 plan, steps = json.loads(Path("plan.json").read_text()), int(sys.argv[1])
 plan["processes"] = 1
 device = device_of(plan)
 torch.backends.cudnn.benchmark = device.type == "cuda"
-model = laid_out(LOOKS.build(plan).to(device).train(), plan)
-batch = LOOKS.noise(plan, micro(plan))
+model = laid_out(STEP_COSTS.build(plan).to(device).train(), plan)
+batch = STEP_COSTS.noise(plan, micro_batch(plan))
 step = rehearsed(model, plan, lambda: batch)
 if device.type == "cuda": torch.cuda.reset_peak_memory_stats()
 for _ in range(2): step()
@@ -58,7 +58,7 @@ start = time.monotonic()
 for _ in range(steps): step()
 seconds = (time.monotonic() - start) / steps
 held = torch.cuda.max_memory_allocated() if device.type == "cuda" else 0
-expected = LOOKS.peak(plan)
+expected = STEP_COSTS.peak(plan)
 print("RESULT " + json.dumps({"samples": int(plan["batch"]) / seconds, "held": held, "expected": expected}))
 """
 

@@ -12,7 +12,6 @@ from spec_kit import mask, picture
 from m3b.data.spec.execute import execute
 from m3b.data.spec.expected import MAX_FILES, expected
 from m3b.data.spec.model import IndexSpec
-from m3b.data.spec.places import NOTHING
 from m3b.data.spec.readers import Readers
 
 ROW = {"file": "cases.csv", "row": "{file}", "image": "{name}"}
@@ -61,7 +60,7 @@ SPECS: dict[str, dict[str, Any]] = {
 
 def told(spec: dict[str, Any], root: Path) -> str:
     readers = Readers(root)
-    return expected(IndexSpec.model_validate(spec), root, readers, readers.files())
+    return expected(IndexSpec.model_validate(spec), root, readers, readers.files()).text
 
 
 @pytest.mark.parametrize("name", SPECS)
@@ -97,10 +96,17 @@ def test_what_does_not_fit_or_is_too_large_is_not_counted(folder: Path) -> None:
     wrong = json.loads(json.dumps(SPECS["drawn"]).replace('"dx"', '"finding"'))
     assert told(wrong, folder) == ""
     spec, readers = IndexSpec.model_validate(SPECS["drawn"]), Readers(folder)
-    assert expected(spec, folder, readers, ["x.png"] * (MAX_FILES + 1)) == ""
+    assert expected(spec, folder, readers, ["x.png"] * (MAX_FILES + 1)).text == ""
 
 
-def test_what_leaves_nothing_to_train_on_begins_so(folder: Path) -> None:
+def test_training_cases_are_counted_for_whoever_offers_readings(folder: Path) -> None:
     gone = {"sources": [{**ROW, "column": "dx"}], "classes": {"absent": [], "away": []}}
-    assert told({**SPECS["drawn"], "labels": gone}, folder).startswith(NOTHING)
-    assert not told(SPECS["drawn"], folder).startswith(NOTHING)
+    readers = Readers(folder)
+    found = [
+        expected(IndexSpec.model_validate(spec), folder, readers, readers.files())
+        for spec in ({**SPECS["drawn"], "labels": gone}, SPECS["drawn"])
+    ]
+    assert found[0].training == 0
+    assert found[0].text.startswith("training 0 (")
+    assert f"training {found[1].training} " in found[1].text
+    assert found[1].training

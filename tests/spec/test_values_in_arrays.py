@@ -15,7 +15,7 @@ from m3b.data.reading import read_image
 from m3b.data.spec.patterns import PatternError
 from m3b.data.spec.proposals import Ask, propose, sufficient
 from m3b.data.survey import survey
-from m3b.data.survey.array_files import open_members
+from m3b.data.survey.array_files import opened_members
 from m3b.data.survey.array_texts import text_of
 
 REQUEST = "Classify brain tumors into meningioma, glioma and pituitary tumor"
@@ -80,9 +80,8 @@ def test_matlab_texts_are_read_whatever_wrote_them(tmp_path: Path) -> None:
             out[key] = np.array([[ord(one)] for one in text], np.uint16)
             if said:
                 out[key].attrs["MATLAB_class"] = np.bytes_(said)
-    _, inners, close = open_members(tmp_path / "a.mat", ".mat")
-    found = {one.key: text_of(one.read(None)) for one in inners}
-    close()
+    with opened_members(tmp_path / "a.mat", ".mat") as (_, inners):
+        found = {one.key: text_of(one.read(None)) for one in inners}
     assert found == {"told": "AB", "bare": "P17", "ages": None, "two": None}
 
 
@@ -91,12 +90,9 @@ def test_structures_of_older_matlab_files_are_opened_by_survey_and_templates(tmp
 
     savemat(tmp_path / "a.mat", {"cjdata": {"image": noise(1, (20, 24)), "in": {"x": 3.0}, "PID": "P1"}})
     assert read_image("a.mat#cjdata/image", str(tmp_path)).array.shape == (1, 20, 24)
-    _, inners, _ = open_members(tmp_path / "a.mat", ".mat")
-    assert {one.key: text_of(one.read(None)) for one in inners} == {
-        "cjdata/image": None,
-        "cjdata/in/x": "3",
-        "cjdata/PID": "P1",
-    }
+    with opened_members(tmp_path / "a.mat", ".mat") as (_, inners):
+        found = {one.key: text_of(one.read(None)) for one in inners}
+    assert found == {"cjdata/image": None, "cjdata/in/x": "3", "cjdata/PID": "P1"}
 
 
 @pytest.mark.parametrize(

@@ -52,15 +52,15 @@ def test_the_refit_gets_what_the_folds_together_have_left(tmp_path: Path, monkey
     now = [0.0]
     monkeypatch.setattr(members.time, "monotonic", lambda: now[0])
     plan = {"folds": 4, "processes": 4, "refit": True}
-    turns = members.Turns(plan, 400.0, 4)
-    assert turns.beside() == pytest.approx(200)
+    turns = members.TimeShares(plan, 400.0, 4)
+    assert turns.per_fold() == pytest.approx(200)
     now[0] = 210.0  # a little longer than they were given: they started as processes
     assert turns.of("all") == pytest.approx(190)
     for fold in range(4):
         folder = Path(f"Logout/fold{fold}")
         folder.mkdir(parents=True)
         (folder / "done.json").write_text(json.dumps({"seconds": 200.0, "steps": 9}))
-    later = members.Turns(plan, 400.0, 4)  # a start anew: four folds of 200 s took 200 s
+    later = members.TimeShares(plan, 400.0, 4)  # a start anew: four folds of 200 s took 200 s
     assert later.of("all") == pytest.approx(200)
 
 
@@ -96,7 +96,7 @@ def test_what_is_set_is_not_shared_out_anew() -> None:
 def test_a_new_log_gets_one_header_of_processes_that_write_at_once(tmp_path: Path) -> None:
     file, row = tmp_path / "log.csv", {"fold": "0", "train_loss": 0.5}
     with file.open("a+", newline="") as stream:
-        curves.alone(stream)
+        curves.lock(stream)
         other = threading.Thread(target=curves.append_row, args=(file, {**row, "fold": "1"}))
         other.start()  # waits
         stream.write("fold,train_loss\r\n0,0.5\r\n")
@@ -113,30 +113,30 @@ def test_folds_that_are_done_are_left_and_their_ends_are_told(
     done.mkdir(parents=True)
     (done / "done.json").write_text(json.dumps({"seconds": 30.0, "steps": 9}))
     asked: list[Any] = []
-    monkeypatch.setattr(launch, "side_by_side", lambda plan, jobs, several: asked.append((jobs, several)) or codes)
-    turns = importlib.import_module("Utils.members").Turns(plan, 60.0, 3)
+    monkeypatch.setattr(launch, "run_in_parallel", lambda plan, jobs, several: asked.append((jobs, several)) or codes)
+    turns = importlib.import_module("Utils.members").TimeShares(plan, 60.0, 3)
     if error is None:
-        launch.beside(plan, turns)
+        launch.train_folds_in_parallel(plan, turns)
     else:
         with pytest.raises(getattr(importlib.import_module("Utils.clock"), error), match=r"fold [02]|least batch"):
-            launch.beside(plan, turns)
+            launch.train_folds_in_parallel(plan, turns)
     assert asked == [([["--only", "0", "60.0"], ["--only", "2", "60.0"]], 2)]
-    assert launch.launched(plan, []) is None, "one process starts the folds"
+    assert launch.launch_processes(plan, []) is None, "one process starts the folds"
 
 
 def test_a_step_of_views_and_covariates_can_be_counted(launch: ModuleType) -> None:
     """What memory and time of a plan are counted on is what its network takes."""
     covariates = importlib.import_module("Utils.covariates")
     rules = covariates.facts_of([{"covariates": {"age": 40.0 + at, "sex": "FM"[at % 2]}} for at in range(20)])
-    roomy = importlib.import_module("Utils.roomy")
+    gpu_fit = importlib.import_module("Utils.gpu_fit")
     plan = {"task": "survival", "classes": ["event"], "edges": [1.0, 2.0, 3.0], "multi_label": False, "dims": 2, "channels": 1,
             "size": [16, 16], "network": {"name": "small_cnn", "width": 4}, "batch": 4, "device": "cpu",
             "covariates": rules, "views": 2, "precision": "fp32"}  # fmt: skip
-    batch = roomy.noise(plan, 3)
+    batch = gpu_fit.noise(plan, 3)
     assert batch["pixel_values"].shape == (3, 2, 1, 16, 16)
     assert {"covariates", "views", "labels"} <= set(batch)
-    found = roomy.LOOKS.trace(plan)
-    alone = roomy.LOOKS.trace({**plan, "views": 1})
+    found = gpu_fit.STEP_COSTS.trace(plan)
+    alone = gpu_fit.STEP_COSTS.trace({**plan, "views": 1})
     assert found.each > 1.5 * alone.each > 0, "two views keep twice as much"
 
 

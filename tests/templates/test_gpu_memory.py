@@ -117,7 +117,7 @@ def test_the_peak_is_that_of_the_gpu() -> None:
         optimizer.step()
         optimizer.zero_grad()
     held = torch.cuda.max_memory_allocated()
-    assert 0.6 * held <= load("looks").peak_bytes(found, 8) <= 2.0 * held
+    assert 0.6 * held <= load("step_cost").peak_bytes(found, 8) <= 2.0 * held
 
 
 def test_a_step_that_depends_on_values_is_made_for_real() -> None:
@@ -155,7 +155,7 @@ def test_machines_that_are_not_there_are_refused(device: str, gpus: int) -> None
         machine.asked_machine(device, gpus, gpu_here=False)
 
 
-class Looks(load("looks").Looks):
+class StepCosts(load("step_cost").StepCosts):
     """A network whose memory and time go by voxels and width."""
 
     def __init__(self) -> None:
@@ -186,9 +186,9 @@ def plan_for(gb: float, gpus: int = 1, **more: Any) -> dict[str, Any]:
 def test_plans_follow_the_memory() -> None:
     made = {}
     for gb in (4.0, 8.0, 24.0, 140.0):
-        plan, looks = plan_for(gb), Looks()
-        said = fitting.fit_memory(plan, looks, [fitting.in_parts, smaller], [larger, fitting.larger_batch(8)])
-        assert looks.peak(plan) <= machine.machine_of(plan).room
+        plan, costs = plan_for(gb), StepCosts()
+        said = fitting.fit_memory(plan, costs, [fitting.in_parts, smaller], [larger, fitting.larger_batch(8)])
+        assert costs.peak(plan) <= machine.machine_of(plan).room
         made[gb] = plan
         assert "memory of a GPU" in said[-1]
     assert made[4.0]["accumulate"] == 2, "the same step in parts, before anything else changes"
@@ -198,47 +198,47 @@ def test_plans_follow_the_memory() -> None:
 
 
 def test_few_minutes_keep_the_plan_small() -> None:
-    plan, looks = plan_for(140.0), Looks()
-    fitting.fit_memory(plan, looks, [smaller], [larger], steps=lambda plan: 100)
+    plan, costs = plan_for(140.0), StepCosts()
+    fitting.fit_memory(plan, costs, [smaller], [larger], steps=lambda plan: 100)
     assert plan["side"] == 128
 
 
 def test_what_cannot_fit_ends_with_what_to_do() -> None:
     with pytest.raises(SystemExit, match="smaller by hand"):
-        fitting.fit_memory(plan_for(1.2), Looks(), [fitting.in_parts, smaller])
+        fitting.fit_memory(plan_for(1.2), StepCosts(), [fitting.in_parts, smaller])
 
 
 def test_several_gpus_share_a_larger_batch_or_the_folds() -> None:
     plan = plan_for(80.0, gpus=8)
-    assert (plan["processes"], plan["batch"], load("looks").micro(plan)) == (8, 16, 2)
+    assert (plan["processes"], plan["batch"], load("step_cost").micro_batch(plan)) == (8, 16, 2)
     assert plan["lr"] == pytest.approx(1e-3 * 8**0.5, rel=1e-3)
     folds = plan_for(80.0, gpus=8, folds=5)
-    assert (folds["processes"], folds["batch"], load("looks").micro(folds)) == (5, 2, 2)
+    assert (folds["processes"], folds["batch"], load("step_cost").micro_batch(folds)) == (5, 2, 2)
 
 
 def test_a_slower_card_takes_longer() -> None:
-    seconds = [Looks().seconds(plan_for(gb)) for gb in (8.0, 24.0, 80.0, 140.0)]
+    seconds = [StepCosts().seconds(plan_for(gb)) for gb in (8.0, 24.0, 80.0, 140.0)]
     assert seconds == sorted(seconds, reverse=True)
-    parts = Looks().seconds({**plan_for(8.0), "accumulate": 2})
+    parts = StepCosts().seconds({**plan_for(8.0), "accumulate": 2})
     assert parts == pytest.approx(seconds[0], rel=0.2), "the same work, one part after the other"
 
 
 def test_a_real_step_that_does_not_fit_makes_the_plan_smaller(monkeypatch: pytest.MonkeyPatch) -> None:
     plan, limit = plan_for(24.0), 100
 
-    def held(plan: dict[str, Any], looks: Any) -> int:
+    def held(plan: dict[str, Any], costs: Any) -> int:
         if plan["side"] > limit:
             raise torch.OutOfMemoryError("CUDA out of memory")
         return 7 * 10**9
 
     monkeypatch.setattr(fitting, "_held", held)
-    said = fitting.probe(plan, Looks(), [smaller])
+    said = fitting.probe(plan, StepCosts(), [smaller])
     assert plan["side"] == 96
     assert "did not fit" in said[0]
     assert "held 7.00 GB" in said[1]
     limit = 0
     with pytest.raises(SystemExit, match="by hand"):
-        fitting.probe(plan, Looks(), [smaller])
+        fitting.probe(plan, StepCosts(), [smaller])
 
 
 def test_work_is_done_in_pieces_where_memory_is_little() -> None:

@@ -195,7 +195,7 @@ TRAINING = """
 import sys, json, torch
 from types import SimpleNamespace
 from Utils import arguments, start, training
-from Utils.looks import micro
+from Utils.step_cost import micro_batch
 
 # eight GPUs in one process: one is taken, not all by nn.DataParallel
 class Settings(SimpleNamespace):
@@ -215,7 +215,7 @@ def shrink(plan):
 told = []
 while text := training._smaller(plan, shrink): told.append(text)
 assert told == ["batch 4, 3 times a step", "batch 2, 5 times a step", "a smaller input, [48]", "a smaller input, [32]"], told
-assert plan["batch"] == 9 and micro(plan) == 2
+assert plan["batch"] == 9 and micro_batch(plan) == 2
 
 # outside of the steps too, it ends with its exit code and no traceback
 def out_of_memory(): raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate")

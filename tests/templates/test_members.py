@@ -74,13 +74,13 @@ def test_every_training_gets_its_part_of_what_is_left(tmp_path: Path, monkeypatc
     assert members.names(plan) == ["fold0", "fold1", "fold2", "all"]
     now = [0.0]
     monkeypatch.setattr(members.time, "monotonic", lambda: now[0])
-    turns = members.Turns(plan, 400.0)
+    turns = members.TimeShares(plan, 400.0)
     assert turns.of("fold0") == pytest.approx(100)
     now[0] = 160.0  # the first one took longer than its part
     assert [turns.of(name) for name in ("fold1", "all")] == [pytest.approx(80), pytest.approx(240)]
     _finished(Path("Logout/fold0"), 50, steps=70)
     _finished(Path("Logout/fold1"), 90, steps=90)
-    later = members.Turns(plan, 400.0)  # a start anew after a kill: 140 s are used up, two trainings are left
+    later = members.TimeShares(plan, 400.0)  # a start anew after a kill: 140 s are used up, two trainings are left
     assert later.of("fold2") == pytest.approx(130)
     _finished(Path("Logout/fold2"), 130, steps=80)
     assert members.refit_steps(plan) == 80

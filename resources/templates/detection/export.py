@@ -10,10 +10,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-from Utils.about import readme
 from Utils.delivering import put_code, put_texts
 from Utils.familiar_cases import learn
 from Utils.members import copy_weights, delivered
+from Utils.model_readme import readme
 from Utils.pretrained_trial import settled, start_card, without_paths
 from Utils.start import held_out
 from Utils.using import packages

@@ -1,4 +1,4 @@
-"""Looks at the training cases and writes plan.json, which every other file here obeys. Edit it as you see fit.
+"""StepCosts at the training cases and writes plan.json, which every other file here obeys. Edit it as you see fit.
 
 python plan.py --keep --set lr=0.0003      changes the plan.json that is there
 python plan.py --time-only      says what the plan.json that is there, edited or not, makes of its minutes; writes nothing
@@ -21,19 +21,19 @@ from Fewshot.planning import add_engine, choose_engine, follow, only_few_shot, s
 from Fewshot.planning import told as engine_told
 from Fewshot.versus import OWN
 from Utils.fitting import fit_gpu, for_machine, share_gpus
+from Utils.gpu_fit import STEP_COSTS, ways_of
 from Utils.grid import grid, refit
-from Utils.looks import step_seconds as seconds_of_step
 from Utils.machine import machine_of
 from Utils.members import check_members, choose_members, count, each, most_folds, rounds, trainings
 from Utils.named import channels_of, intensity_of
 from Utils.pace import Way, choose_precision, fit, steps_of, told
+from Utils.plan_options import read_options
+from Utils.plan_summary import counted, summary, told_worth
 from Utils.price import costs
-from Utils.questions import questions
-from Utils.roomy import LOOKS, ways_of
 from Utils.scales import by_itself, joined
 from Utils.settings import given, override, priced, save_plan
 from Utils.sides import harmless, turns
-from Utils.summing import counted, summary, told_worth
+from Utils.step_cost import step_seconds as seconds_of_step
 from Utils.thrift import RATE, Coarser, fewer, narrower
 from Utils.using import start_from, trained_share, without_start
 
@@ -45,7 +45,7 @@ LEAST = 400
 
 
 def main(argv: list[str] | None = None) -> None:
-    options = questions(__doc__, argv)
+    options = read_options(__doc__, argv)
     label_dict = json.loads(Path("Datapath/label_dict.json").read_text())
     facts = fingerprint(read_index(), label_dict)
     asked, options.set = _backbone(options.set)
@@ -234,7 +234,7 @@ def fit_minutes(facts: dict[str, Any], plan: dict[str, Any], settings: list[str]
     if gpu:  # whether its GPUs share folds or a batch comes before what their memory holds
         choose_folds(facts, plan, settings)
         share_gpus(plan, 16 * machine_of(plan).gpus, kept)
-        return fit_gpu(plan, LOOKS, ways_of(facts, kept, ways), _steps, LEAST, kept)
+        return fit_gpu(plan, STEP_COSTS, ways_of(facts, kept, ways), _steps, LEAST, kept)
     said = fit(plan, ways, _steps, LEAST)
     if not own:
         return told(said)
@@ -261,7 +261,7 @@ def _steps(plan: dict[str, Any]) -> int:
 
 def step_seconds(plan: dict[str, Any]) -> float:
     """Seconds of the quickest of a few training steps on noise, estimated for a machine that is not here."""
-    return seconds_of_step(plan, LOOKS)
+    return seconds_of_step(plan, STEP_COSTS)
 
 
 def pace(facts: dict[str, Any], plan: dict[str, Any]) -> str:

@@ -29,15 +29,15 @@ from Utils.adapting import groups
 from Utils.augment_boxes import AugmentBoxes
 from Utils.augment_masks import AugmentMasks
 from Utils.curves import draw_curves
+from Utils.distributed import is_main, main_first
 from Utils.final import Case, ask, settle
-from Utils.launch import beside, called, count_of
-from Utils.members import ALL, Turns, count, done_of, names, note_members, refit_steps, rounds
+from Utils.launch import parse_call, processes_here, train_folds_in_parallel
+from Utils.members import ALL, TimeShares, count, done_of, names, note_members, refit_steps, rounds
 from Utils.people import people
 from Utils.pretrained_trial import settle_start, trial_seconds
 from Utils.price import END_SHARE, SCORED_SHARE
 from Utils.scoring import Scorer
-from Utils.start import alone, guarded
-from Utils.together import first, first_alone
+from Utils.start import guarded, refuse_distributed
 from Utils.training import FEW, Parts, device_of, load_best, train_by_clock
 
 LOGOUT = Path("Logout")
@@ -46,7 +46,7 @@ WATCH = {"boxes": "map_50", "masks": "quality"}
 
 def main(argv: list[str] | None = None) -> int:
     """The exit code."""
-    call = called(__doc__, argv, train_beside)
+    call = parse_call(__doc__, argv, train_beside)
     return call if isinstance(call, int) else guarded(lambda: run(*call))
 
 
@@ -55,7 +55,7 @@ def run(plan: dict[str, Any], minutes: float) -> None:
     if plan.get("engine", "patches") != "patches":
         from Fewshot.run import run_fewshot
 
-        alone(str(plan["engine"]))
+        refuse_distributed(str(plan["engine"]))
         run_fewshot(plan, minutes)
         return
 
@@ -64,19 +64,19 @@ def run(plan: dict[str, Any], minutes: float) -> None:
 
     plan = settle_start(plan, minutes * 60, WATCH[plan["target"]], trial)
     cases = train_folds(plan, minutes - trial_seconds() / 60)
-    if first():
+    if is_main():
         finish(plan, cases)
 
 
 def parts_of(plan: dict[str, Any], fold: int = 0) -> tuple[Patches, Patches]:
     """Training and validation part; of several processes the first one fills the cache."""
-    with first_alone():
+    with main_first():
         return build_datasets(plan, fold)
 
 
 def train_folds(plan: dict[str, Any], minutes: float) -> list[Case]:
     """Every network in turn, each with an equal part of the time that is left; what each fold's says of its held-out cases."""
-    turns: Turns | None = None
+    turns: TimeShares | None = None
     cases: list[Case] = []
     look = SCORED_SHARE * minutes * 60
     for fold in range(count(plan)):
@@ -87,10 +87,10 @@ def train_folds(plan: dict[str, Any], minutes: float) -> list[Case]:
             each = seconds_a_case(plan, valid)
             end = min(END_SHARE * minutes * 60, 1.5 * each * len(valid) * count(plan) + 2.0)
             most = max(2, int(end / max(1.5 * each, 1e-3)) // count(plan))
-            turns = Turns(plan, max(1.0, minutes * 60 - end), count_of(plan))
-            beside(plan, turns)
+            turns = TimeShares(plan, max(1.0, minutes * 60 - end), processes_here(plan))
+            train_folds_in_parallel(plan, turns)
         train_one(plan, f"fold{fold}", train, valid, turns.of(f"fold{fold}"), look)
-        cases += asked(plan, fold, valid, most) if first() else []
+        cases += asked(plan, fold, valid, most) if is_main() else []
     if plan.get("refit") and turns:
         whole, steps = every_case(plan), refit_steps(plan)
         print(f"refit: all {len(whole.records)} training cases, {steps} steps as the folds had", flush=True)

@@ -12,7 +12,7 @@ from typing import Any
 
 from Utils.delivering import put_code, put_texts
 from Utils.kinds import kind_of
-from Utils.members import copy_weights, delivered, together
+from Utils.members import copy_weights, delivered, readme_note
 from Utils.named import takes
 from Utils.pretrained_trial import settled, start_card, start_lines, without_paths
 from Utils.start import held_out
@@ -103,7 +103,7 @@ def _readme(plan: dict[str, Any], config: dict[str, Any]) -> str:
         "    pip install -r requirements.txt\n    python predict.py IMAGE... -o predictions.json\n\n"
         f"Takes {takes(plan)} and {kind.about(metrics, config)} "
         + (f"Each image is looked at in {looks} slightly moved views.\n" if looks > 1 else "Each image is seen once.\n")
-        + together(plan)
+        + readme_note(plan)
         + start_lines(plan)
     )
 

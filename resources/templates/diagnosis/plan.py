@@ -1,4 +1,4 @@
-"""Looks at the training cases and writes plan.json, which every other file here obeys. Edit it as you see fit.
+"""StepCosts at the training cases and writes plan.json, which every other file here obeys. Edit it as you see fit.
 
 python plan.py --keep --set lr=0.0003      changes the plan.json that is there
 python plan.py --time-only      says what the plan.json that is there, edited or not, makes of its minutes; writes nothing
@@ -20,19 +20,19 @@ from Model.pretrained_files import find_pretrained, fitting_size, weights_of
 from Utils.covariates import told as told_covariates
 from Utils.facts import fingerprint
 from Utils.fitting import fit_gpu, for_machine, share_gpus
+from Utils.gpu_fit import STEP_COSTS, ways_of
 from Utils.intensity import choose_changes, choose_intensity
-from Utils.looks import step_seconds as seconds_of_step
 from Utils.machine import machine_of
 from Utils.members import SMALL, check_members, choose_members, each, most_folds, rounds, told_members
 from Utils.named import channels_of, intensity_of, told_names
 from Utils.pace import choose_precision, fit, steps_of, told
 from Utils.people import people_of
+from Utils.plan_options import read_options
 from Utils.pretrained_choice import use_folder, use_wanted
 from Utils.price import costs
-from Utils.questions import questions
-from Utils.roomy import LOOKS, ways_of
 from Utils.scales import mixed
 from Utils.settings import given, override, priced, save_plan
+from Utils.step_cost import step_seconds as seconds_of_step
 from Utils.thrift import gentler
 from Utils.using import NONE, trained_share, wanted_start, without_start
 
@@ -50,7 +50,7 @@ LEAST = 250
 
 
 def main(argv: list[str] | None = None) -> None:
-    options = questions(__doc__, argv)
+    options = read_options(__doc__, argv)
     records = json.loads(Path("Datapath/train.json").read_text())
     label_dict = json.loads(Path("Datapath/label_dict.json").read_text())
     if options.time_only or options.keep:
@@ -219,7 +219,7 @@ def fit_minutes(facts: dict[str, Any], plan: dict[str, Any], settings: list[str]
     if gpus:
         share_gpus(plan, max(int(plan["batch"]), facts["cases"] // 8), kept)
         ways = ways_of(plan, facts, kept, _smaller_input)
-        return [*told(said), *fit_gpu(plan, LOOKS, ways, lambda p: steps(p) // rounds(p), LEAST, kept)]
+        return [*told(said), *fit_gpu(plan, STEP_COSTS, ways, lambda p: steps(p) // rounds(p), LEAST, kept)]
     if own and "size" not in kept:
         said += fit(plan, [_smaller_input], steps, LEAST * rounds(plan))
     if said and "precision" not in kept:
@@ -248,7 +248,7 @@ def _smaller_input(plan: dict[str, Any]) -> str:
 
 def step_seconds(plan: dict[str, Any]) -> float:
     """Seconds of the quickest of a few training steps on noise, estimated for a machine that is not here."""
-    return seconds_of_step(plan, LOOKS)
+    return seconds_of_step(plan, STEP_COSTS)
 
 
 def epoch_steps(plan: dict[str, Any], cases: int) -> int:

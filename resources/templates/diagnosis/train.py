@@ -26,17 +26,17 @@ from Model.network import build_model
 from Utils.augment import Augment
 from Utils.covariates import blank
 from Utils.curves import draw_curves
+from Utils.distributed import is_main, main_first
 from Utils.kinds import kind_of
-from Utils.launch import beside, called, count_of
-from Utils.looks import micro
-from Utils.members import ALL, Turns, count, done_of, note_members, refit_steps
+from Utils.launch import parse_call, processes_here, train_folds_in_parallel
+from Utils.members import ALL, TimeShares, count, done_of, note_members, refit_steps
 from Utils.people import people_of
 from Utils.pretrained_trial import settle_start, trial_seconds
 from Utils.price import final_seconds
 from Utils.scoring import make_scorer, run_model
 from Utils.start import guarded
+from Utils.step_cost import micro_batch
 from Utils.studies import each
-from Utils.together import first, first_alone
 from Utils.training import FEW, Parts, device_of, load_best, train_by_clock
 from Utils.tta import make_views
 
@@ -47,7 +47,7 @@ GAIN = 0.01
 
 def main(argv: list[str] | None = None) -> int:
     """The exit code."""
-    call = called(__doc__, argv, train_beside)
+    call = parse_call(__doc__, argv, train_beside)
     return call if isinstance(call, int) else guarded(lambda: train(*call))
 
 
@@ -64,13 +64,13 @@ def train(plan: dict[str, Any], minutes: float) -> None:
 
     plan = settle_start(plan, minutes * 60, kind_of(plan).watch, trial)
     results = train_folds(plan, minutes - trial_seconds() / 60)
-    if first():
+    if is_main():
         finish(plan, results)
 
 
 def parts_of(plan: dict[str, Any], fold: int) -> tuple[Cases, Cases]:
     """Training and validation part; of several processes the first one fills the cache."""
-    with first_alone():
+    with main_first():
         return build_datasets(plan, fold)
 
 
@@ -78,21 +78,21 @@ def train_folds(plan: dict[str, Any], minutes: float) -> list[dict[str, Any]]:
     """Every fold in turn, each with an equal part of the time that is left; finished ones are not trained again. A refit is
     trained last, for as many steps."""
     reserve = final_seconds(minutes)
-    turns: Turns | None = None
+    turns: TimeShares | None = None
     results: list[dict[str, Any]] = []
     for fold in range(count(plan)):
         train, valid = parts_of(plan, fold)
         if turns is None:
-            turns = Turns(
-                plan, minutes * 60 - reserve, count_of(plan)
+            turns = TimeShares(
+                plan, minutes * 60 - reserve, processes_here(plan)
             )  # decoding every image for the first time is no training
-            beside(plan, turns)
+            train_folds_in_parallel(plan, turns)
         if not done_of(f"fold{fold}"):
             seconds = turns.of(f"fold{fold}")
             told = f"{plan['max_steps']} steps" if plan.get("max_steps") else f"{seconds:.0f} s"
             print(f"fold {fold}: {len(train)} training cases, {len(valid)} validation cases, {told}", flush=True)
             train_fold(plan, f"fold{fold}", train, valid, seconds)
-        if first():
+        if is_main():
             results.append(_validate(plan, fold, valid, reserve / count(plan)))
     if plan.get("refit") and turns and not done_of(ALL):
         train, steps = every_case(plan), refit_steps(plan)
@@ -131,7 +131,7 @@ def _validate(plan: dict[str, Any], fold: int, valid: Cases, limit: float) -> di
     """What the fold's best weights say on its validation part, seen once and, as far as `limit` seconds go, in views."""
     device = device_of(plan)
     model = load_best(build_model(plan), f"fold{fold}", device)
-    batch, views, use = 2 * micro(plan), _views(plan), plan.get("tta", {}).get("use", False)
+    batch, views, use = 2 * micro_batch(plan), _views(plan), plan.get("tta", {}).get("use", False)
     start = time.monotonic()
     logits, labels, _ = run_model(model, valid, device, batch)
     once = time.monotonic() - start

@@ -1,4 +1,4 @@
-"""Looks at the training studies and writes plan.json and Model/tokenizer.json, which every other file here obeys.
+"""StepCosts at the training studies and writes plan.json and Model/tokenizer.json, which every other file here obeys.
 
 python plan.py --keep --set lr=0.0003      changes the plan.json that is there
 python plan.py --time-only      says what the plan.json that is there, edited or not, makes of its minutes; writes nothing
@@ -24,19 +24,19 @@ from Model.words import SECTIONS
 from Utils.channels import names_of
 from Utils.fitting import fit_gpu, for_machine, share_gpus
 from Utils.formats import ImageError
+from Utils.gpu_fit import STEP_COSTS, ways_of
 from Utils.images import read_image
 from Utils.language import learn_language
-from Utils.looks import step_seconds as seconds_of_step
 from Utils.machine import machine_of
 from Utils.named import by_channel, channels_of, intensity_of, measured, told_names
 from Utils.pace import choose_precision, fit, steps_of, told
 from Utils.people import people
+from Utils.plan_options import read_options
 from Utils.price import costs, hopeless, share_out, stage_steps
 from Utils.price import told as told_stages
-from Utils.questions import questions
-from Utils.roomy import LOOKS, ways_of
 from Utils.scales import averaged, by_itself, colour, count_scales, mixed, scale_of
 from Utils.settings import given, override, priced, save_plan
+from Utils.step_cost import step_seconds as seconds_of_step
 from Utils.thrift import hurry
 from Utils.using import shown, start_from, without_start
 
@@ -47,7 +47,7 @@ LEAST = 600
 
 
 def main(argv: list[str] | None = None) -> None:
-    options = questions(__doc__, argv)
+    options = read_options(__doc__, argv)
     records = read_index()
     if options.time_only or options.keep:
         plan = priced(options.set)
@@ -256,7 +256,7 @@ def fit_minutes(facts: dict[str, Any], plan: dict[str, Any], settings: list[str]
     if "precision" not in kept and not machine_of(plan).dry:
         choose_precision(plan, step_seconds)
     if machine_of(plan).gpus:
-        return fit_gpu(plan, LOOKS, ways_of(plan, facts, kept, _smaller_input), _steps, LEAST, kept)
+        return fit_gpu(plan, STEP_COSTS, ways_of(plan, facts, kept, _smaller_input), _steps, LEAST, kept)
     fixed = "size" in kept or plan["network"]["image_model"]
     said = fit(plan, [] if fixed else [_smaller_input], _steps, LEAST)
     if said and "precision" not in kept:
@@ -280,7 +280,7 @@ def _smaller_input(plan: dict[str, Any]) -> str:
 
 def step_seconds(plan: dict[str, Any]) -> float:
     """Seconds of the quickest of a few training steps on noise, estimated for a machine that is not here."""
-    return seconds_of_step(plan, LOOKS)
+    return seconds_of_step(plan, STEP_COSTS)
 
 
 def summary(facts: dict[str, Any], plan: dict[str, Any]) -> str:

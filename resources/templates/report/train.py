@@ -29,12 +29,12 @@ from safetensors.torch import load_file
 from Utils.augment import Augment
 from Utils.clock import seconds_spent
 from Utils.curves import draw_curves
+from Utils.distributed import is_main, main_first
 from Utils.judging import Judge, judge_texts, write_reports
-from Utils.launch import called
+from Utils.launch import parse_call
 from Utils.pretrained_trial import settle_start, trial_seconds
 from Utils.price import MOST, measured_writing, seconds_of
 from Utils.start import guarded
-from Utils.together import first, first_alone
 from Utils.training import LOGOUT, Batch, Parts, device_of, load_best, train_by_clock
 
 STAGES = ("encoder", "words", "report")
@@ -46,7 +46,7 @@ ENCODER_AGAIN = 0.3
 
 def main(argv: list[str] | None = None) -> int:
     """The exit code."""
-    call = called(__doc__, argv)
+    call = parse_call(__doc__, argv)
     return call if isinstance(call, int) else guarded(lambda: train(*call))
 
 
@@ -54,7 +54,7 @@ def train(plan: dict[str, Any], minutes: float) -> None:
     """Both parts of the training, each within its share of the time that is left, and the figures at the end."""
     plan = settle_start(plan, minutes * 60, "quality", _trial)
     minutes -= trial_seconds() / 60
-    with first_alone():
+    with main_first():
         train_part, valid = build_datasets(plan)
     words = Words.load(TOKENIZER)
     spent = {name: seconds_spent(LOGOUT / name) for name in STAGES}
@@ -74,13 +74,13 @@ def train(plan: dict[str, Any], minutes: float) -> None:
         left = whole - final - (time.monotonic() - start) - spent["encoder"] - spent["words"]
         seconds = left if name == "report" else times[name]
         done[name] = train_by_clock(plan, name, makers[name], seconds=seconds, watch="quality")
-    if first():
+    if is_main():
         finish(plan, train_part, valid, words, done)
 
 
 def _trial(side: dict[str, Any], name: str, seconds: float) -> dict[str, Any]:
     """The encoder alone, on the findings: what the weights are for."""
-    with first_alone():
+    with main_first():
         train_part, valid = build_datasets(side)
     judge, prepare = Judge(side, valid, Words.load(TOKENIZER)), _augmenting(Augment(side["augment"]))
     return train_by_clock(

@@ -12,7 +12,7 @@ from typing import Any
 
 from Utils.delivering import put_code, put_texts
 from Utils.familiar_cases import learn
-from Utils.members import WEIGHTS, copy_weights, delivered, together
+from Utils.members import WEIGHTS, copy_weights, delivered, readme_note
 from Utils.named import takes
 from Utils.pretrained_trial import start_card, start_lines, without_paths
 from Utils.start import held_out
@@ -69,7 +69,7 @@ def _readme(plan: dict[str, Any], figures: dict[str, Any]) -> str:
         f"Takes {takes(plan)} and writes {form} "
         "with the image's own geometry, and volumes in ml. Dice on "
         f"{figures['cases']} held-out validation cases: {figures['dice']}. Not a medical device.\n"
-        + together(plan)
+        + readme_note(plan)
         + start_lines(plan)
     )
 

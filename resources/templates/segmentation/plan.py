@@ -1,4 +1,4 @@
-"""Looks at the training cases and writes plan.json, which every other file here obeys. Edit it as you see fit.
+"""StepCosts at the training cases and writes plan.json, which every other file here obeys. Edit it as you see fit.
 
 python plan.py --keep --set lr=0.0003      changes the plan.json that is there
 python plan.py --time-only      says what the plan.json that is there, edited or not, makes of its minutes; writes nothing
@@ -20,19 +20,19 @@ from Utils import chain
 from Utils.extent import disbelieved
 from Utils.fingerprint import fingerprint
 from Utils.fitting import fit_gpu, for_machine
+from Utils.gpu_fit import STEP_COSTS, share_batch, ways_of
 from Utils.intensity import choose_changes, choose_intensity
-from Utils.looks import step_seconds as seconds_of_step
 from Utils.machine import GB, Machine, machine_of
 from Utils.members import check_members, choose_members, each, most_folds, rounds, told_members, trainings
 from Utils.named import channels_of, dark_of, intensity_of, told_names
 from Utils.nnunet_presets import PLANNERS, gpu_gib, planner_for
 from Utils.pace import choose_precision, fit, steps_of, told
+from Utils.plan_options import read_options
 from Utils.price import costs, median_there
-from Utils.questions import questions
-from Utils.roomy import LOOKS, share_batch, ways_of
 from Utils.scales import mixed, told_uneven
 from Utils.settings import given, override, priced, save_plan
 from Utils.shapes import choose_patch, round_up, topology, working_spacing
+from Utils.step_cost import step_seconds as seconds_of_step
 from Utils.thin import thin_classes
 from Utils.thrift import NARROW, coarser, epoch_patches, filters, hurry, narrower, one_patch, smaller_patch
 from Utils.using import shown, start_from, trained_share, without_start
@@ -55,7 +55,7 @@ RECIPE = {
 
 
 def main(argv: list[str] | None = None) -> None:
-    options = questions(__doc__, argv)
+    options = read_options(__doc__, argv)
     from Datapath.dataloader import read_index
 
     records = read_index()
@@ -247,7 +247,7 @@ def fit_minutes(facts: dict[str, Any], plan: dict[str, Any], settings: list[str]
     if machine_of(plan).gpus:  # whether its GPUs share folds or a batch comes before what their memory holds
         choose_folds(facts, plan, settings)
         share_batch(facts, plan, kept)
-        return fit_gpu(plan, LOOKS, ways_of(facts, kept, chosen), _steps, LEAST, kept)
+        return fit_gpu(plan, STEP_COSTS, ways_of(facts, kept, chosen), _steps, LEAST, kept)
     said = fit(plan, chosen, _steps, LEAST)
     if said and plan["network"]["filters"][0] <= NARROW:
         said += hurry(facts, plan, kept)
@@ -294,7 +294,7 @@ def step_seconds(plan: dict[str, Any]) -> float:
     """Seconds of the quickest of a few training steps on noise, estimated for a machine that is not here; infinite where memory
     or the processor does not do."""
     try:
-        return seconds_of_step(plan, LOOKS)
+        return seconds_of_step(plan, STEP_COSTS)
     except RuntimeError as error:
         if plan["precision"] == "bf16" or "memory" in str(error):
             return float("inf")  # not every processor can, and train.py makes smaller what does not fit

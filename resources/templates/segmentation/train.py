@@ -23,23 +23,23 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # spinning threads cost mos
 
 import numpy as np
 import torch
-from Utils.ending import finish, some
-from Utils.launch import beside, called, count_of
-from Utils.members import ALL, Turns, count, done_of, note_members, refit_steps
-from Utils.start import alone, guarded
-from Utils.together import first, first_alone
+from Utils.distributed import is_main, main_first
+from Utils.launch import parse_call, processes_here, train_folds_in_parallel
+from Utils.members import ALL, TimeShares, count, done_of, note_members, refit_steps
+from Utils.results import finish, some
+from Utils.start import guarded, refuse_distributed
 
 
 def main(argv: list[str] | None = None) -> int:
     """The exit code."""
-    call = called(__doc__, argv, train_beside)
+    call = parse_call(__doc__, argv, train_beside)
     if isinstance(call, int):
         return call
     plan, seconds = call[0], 60 * call[1]
     if plan["engine"] == "nnunet":
         from Utils.nnunet import train_nnunet
 
-        alone("nnunet")
+        refuse_distributed("nnunet")
         return guarded(lambda: train_nnunet(plan, seconds, finish))
     return guarded(lambda: train(plan, seconds))
 
@@ -71,34 +71,34 @@ def train(plan: dict[str, Any], seconds: float) -> None:
     from Utils.training import train_by_clock
 
     def trial(side: dict[str, Any], name: str, share: float) -> dict[str, Any]:
-        with first_alone():
+        with main_first():
             make = maker(*build_datasets(side))
         return train_by_clock(side, name, make, seconds=share, watch="dice", shrink=shrink)
 
     plan = settle_start(plan, seconds, "dice", trial)
     seconds -= trial_seconds()
-    turns: Turns | None = None
+    turns: TimeShares | None = None
     members: list[Asked] = []
     for fold in range(count(plan)):
-        with first_alone():
+        with main_first():
             train_set, valid_set = build_datasets(plan, fold)
         if turns is None:
             end = final_seconds(
                 _case_seconds(plan, valid_set), count(plan) * len(valid_set), seconds, bool(candidates(plan))
             )
-            turns = Turns(plan, seconds - end, count_of(plan))
-            beside(plan, turns)
+            turns = TimeShares(plan, seconds - end, processes_here(plan))
+            train_folds_in_parallel(plan, turns)
         one = begun(plan, fold, train_set, valid_set)
         make, left = maker(train_set, valid_set), turns.of(one.name)
         train_by_clock(plan, one.name, make, seconds=left, watch="dice", shrink=shrink)
-        one.looked = looked_at(plan, one, seconds / count(plan)) if first() else None
+        one.looked = looked_at(plan, one, seconds / count(plan)) if is_main() else None
         members.append(one)
     if plan.get("refit") and turns:
         whole, steps = every_case(plan), refit_steps(plan)
         print(f"refit: all {len(set(whole.rows))} training cases, {steps} steps as the folds had", flush=True)
         make, left = maker(whole, None), turns.of(ALL)
         train_by_clock(plan, ALL, make, seconds=left, watch="dice", shrink=shrink, steps=steps)
-    if not first():
+    if not is_main():
         return
     table, extra = settle_all(plan, members)
     note_members(plan)

@@ -10,9 +10,9 @@ from typing import Any
 
 import torch
 from transformers import TrainingArguments
-from Utils.looks import micro
+from Utils.distributed import world_size
 from Utils.precision import device_of, half_of
-from Utils.together import processes
+from Utils.step_cost import micro_batch
 
 COMPILED_MINUTES = 30.0
 """Shorter plans are not compiled: that takes minutes, and gives a few steps in a hundred."""
@@ -22,8 +22,8 @@ def arguments(plan: Mapping[str, Any], folder: Path, cases: int, seed: int) -> T
     """Batches of a step are shared out among the processes, and made in `accumulate` parts."""
     device = device_of(plan)
     half, on_cpu, workers = half_of(plan, device), device.type == "cpu", int(plan["workers"])
-    parts, together = max(1, int(plan.get("accumulate") or 1)), processes()
-    batch = max(1, min(micro(plan, together), -(-cases // together)))
+    parts, together = max(1, int(plan.get("accumulate") or 1)), world_size()
+    batch = max(1, min(micro_batch(plan, together), -(-cases // together)))
     found = TrainingArguments(
         output_dir=str(folder),
         per_device_train_batch_size=batch,

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from Utils.curves import append_row, number, telling
+from Utils.distributed import broadcast, is_main, rank, world_size
 from Utils.pace import SCORING_SHARE
-from Utils.together import agree, first, processes, rank
 
 if TYPE_CHECKING:
     from Utils.training import ClockTrainer
@@ -37,7 +37,7 @@ class ByTheClock(TrainerCallback):
         self.next_line, self.scored_at = 0.0, -math.inf
 
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        if processes() > 1:  # the weights are the same, the patches and their changes are not
+        if world_size() > 1:  # the weights are the same, the patches and their changes are not
             torch.manual_seed(args.seed + 1000 * rank() + 1)
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
@@ -55,11 +55,11 @@ class ByTheClock(TrainerCallback):
         due = clock.max_steps or clock.spent() - self.scored_at >= self.scoring_s * (1 - SCORING_SHARE) / SCORING_SHARE
         if last or due:
             start = time.monotonic()
-            figures = trainer.score() if first() else {}
+            figures = trainer.score() if is_main() else {}
             self.scoring_s = time.monotonic() - start
             self.tick()
             self.scored_at = clock.spent()
-            if first():
+            if is_main():
                 self.report(state, figures)
         patience = float(trainer.plan.get("patience") or math.inf)
         if clock.over(self.scoring_s) or float(state.epoch or 0) - trainer.best_epoch >= patience:
@@ -75,13 +75,13 @@ class ByTheClock(TrainerCallback):
 
     def tick(self) -> None:
         """Of several processes, all go on with the first one's seconds and figures."""
-        if processes() < 2:
+        if world_size() < 2:
             return
         trainer = self.trainer
         said = [0.0, self.scoring_s, trainer.saving_s, trainer.best_epoch]
 
         def seconds(own: float) -> float:
-            said[:] = agree([own, *said[1:]])
+            said[:] = broadcast([own, *said[1:]])
             return said[0]
 
         trainer.clock.tick(seconds)

@@ -25,7 +25,7 @@ def number(epoch: float | None) -> str:
     return f"{round(float(epoch or 0), 1):g}"
 
 
-def alone(stream: IO[str]) -> None:
+def lock(stream: IO[str]) -> None:
     """No other process that asks for it has the open file before it is closed; systems without such locks go on at once."""
     try:
         import fcntl
@@ -38,7 +38,7 @@ def append_row(file: Path, row: Mapping[str, Any]) -> None:
     """One line of the log; the header first if the file is new. What a later row lacks is left empty: a training on every
     case has no validation figures. Folds that are trained side by side write one after the other."""
     with file.open("a+", newline="") as stream:
-        alone(stream)
+        lock(stream)
         stream.seek(0)
         head = next(csv.reader(stream), [])
         writer = csv.DictWriter(stream, head or list(row), restval="", extrasaction="ignore")

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import copy
-import os
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .looks import SPARE, STATES, Looks, micro, step_seconds
 from .machine import GB, Machine, machine_of
 from .pace import Costs, Way, fit, told
+from .start import cores
+from .step_cost import SPARE, STATES, StepCosts, micro_batch, step_seconds
 
 Plan = dict[str, Any]
 PARTS = 8
@@ -47,11 +47,6 @@ def share_gpus(plan: Plan, most: int, kept: Collection[str] = ()) -> None:
         plan["lr"] = round(float(plan["lr"]) * (int(plan["batch"]) / before) ** 0.5, 6)
 
 
-def cores() -> int:
-    """Processor cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 @dataclass(frozen=True)
 class Ways:
     """How a template's plan becomes another, one way after the other.
@@ -68,7 +63,7 @@ class Ways:
 
 
 def fit_gpu(
-    plan: Plan, looks: Looks, ways: Ways, steps: Callable[[Plan], float], least: int, kept: set[str]
+    plan: Plan, costs: StepCosts, ways: Ways, steps: Callable[[Plan], float], least: int, kept: set[str]
 ) -> list[str]:
     """Fit the plan to minutes and memory of its GPUs; what was done, for people.
 
@@ -81,21 +76,23 @@ def fit_gpu(
         SystemExit: even the smallest plan does not fit.
     """
     if "channels_last" not in kept:
-        choose_layout(plan, lambda trial: step_seconds(trial, looks))
+        choose_layout(plan, lambda trial: step_seconds(trial, costs))
     said = told(fit(plan, ways.cheaper, steps, least))
-    said += fit_memory(plan, looks, ways.smaller, ways.larger, steps)
-    return [machine_of(plan).told(), *said, *(probe(plan, looks, ways.smaller) if machine_of(plan).here else [])]
+    said += fit_memory(plan, costs, ways.smaller, ways.larger, steps)
+    return [machine_of(plan).told(), *said, *(probe(plan, costs, ways.smaller) if machine_of(plan).here else [])]
 
 
-def dry_costs(plan: Plan, looks: Looks, looked_at: float, final: Callable[[float], float]) -> Costs:
+def dry_costs(plan: Plan, costs: StepCosts, looked_at: float, final: Callable[[float], float]) -> Costs:
     """Estimated for a machine that is not here.
 
     Args:
         looked_at: forward passes of one case (window) that a scoring takes.
         final: (seconds of one forward pass) to what is kept free at the end.
     """
-    step = looks.seconds(plan) + SPARE
-    forward = (step - SPARE) / 3 / (micro(plan) * int(plan.get("accumulate") or 1))  # the way back takes twice as long
+    step = costs.seconds(plan) + SPARE
+    forward = (
+        (step - SPARE) / 3 / (micro_batch(plan) * int(plan.get("accumulate") or 1))
+    )  # the way back takes twice as long
     return Costs(step, forward * looked_at, final(forward))
 
 
@@ -118,10 +115,33 @@ def choose_layout(plan: Plan, seconds: Callable[[Plan], float]) -> None:
 def in_parts(plan: Plan) -> str:
     """The same step in twice as many parts."""
     parts = int(plan.get("accumulate") or 1)
-    if 2 * parts > PARTS or micro(plan) <= max(1, int(plan.get("least_batch", 2))):
+    if 2 * parts > PARTS or micro_batch(plan) <= max(1, int(plan.get("least_batch", 2))):
         return ""
     plan["accumulate"] = 2 * parts
     return f"steps of {plan['batch']} cases in {2 * parts} parts"
+
+
+def finer_input(median: Sequence[float], dims: int, finest: int) -> Way:
+    """A quarter more of each side of the input that the images have more of; pictures are square.
+
+    Args:
+        median: sides of the usual image.
+        finest: no side of the input becomes longer.
+    """
+    usual, step = ([max(median)] * 2, 16) if dims == 2 else (list(median), 8)
+
+    def way(plan: Plan) -> str:
+        before = list(plan["size"])
+        wanted = [
+            max(side, min(round(1.25 * side / step) * step, finest, round(float(have) / step) * step))
+            for side, have in zip(before, usual, strict=True)
+        ]
+        if wanted == before:
+            return ""
+        plan["size"] = wanted
+        return f"input {wanted} instead of {before}"
+
+    return way
 
 
 def larger_batch(most: int) -> Way:
@@ -138,7 +158,7 @@ def larger_batch(most: int) -> Way:
 
 def fit_memory(
     plan: Plan,
-    looks: Looks,
+    costs: StepCosts,
     smaller: Sequence[Way],
     larger: Sequence[Way] = (),
     steps: Callable[[Plan], float] = lambda plan: float("inf"),
@@ -155,23 +175,23 @@ def fit_memory(
     Raises:
         SystemExit: even the smallest plan does not fit.
     """
-    machine, said, before = machine_of(plan), [], looks.peak(plan)
-    shrunk = _shrink(plan, looks, smaller, machine)
+    machine, said, before = machine_of(plan), [], costs.peak(plan)
+    shrunk = _shrink(plan, costs, smaller, machine)
     if shrunk:
         said.append(f"made smaller, to fit {machine.memory:g} GB: {'; '.join(shrunk)}")
     else:
-        grown = _grow(plan, looks, larger, steps, machine)
+        grown = _grow(plan, costs, larger, steps, machine)
         said += [f"made larger, since {machine.memory:g} GB hold it: {'; '.join(grown)}"] if grown else []
-    now = looks.peak(plan) if said else before
-    return [*said, told_memory(plan, looks, now)]
+    now = costs.peak(plan) if said else before
+    return [*said, told_memory(plan, costs, now)]
 
 
-def _shrink(plan: Plan, looks: Looks, ways: Sequence[Way], machine: Machine) -> list[str]:
+def _shrink(plan: Plan, costs: StepCosts, ways: Sequence[Way], machine: Machine) -> list[str]:
     said = []
-    while looks.peak(plan) > machine.room:
+    while costs.peak(plan) > machine.room:
         change = next((text for way in ways if (text := way(plan))), "")
         if not change:
-            need = looks.peak(plan) / GB + machine.memory - machine.room / GB
+            need = costs.peak(plan) / GB + machine.memory - machine.room / GB
             raise SystemExit(
                 f"{machine.memory:g} GB do not hold a training step of this plan, which needs {need:.1f} GB and cannot be made "
                 "smaller: set patch, size or network smaller by hand (--set), or take a larger GPU"
@@ -180,13 +200,15 @@ def _shrink(plan: Plan, looks: Looks, ways: Sequence[Way], machine: Machine) -> 
     return said
 
 
-def _grow(plan: Plan, looks: Looks, ways: Sequence[Way], steps: Callable[[Plan], float], machine: Machine) -> list[str]:
+def _grow(
+    plan: Plan, costs: StepCosts, ways: Sequence[Way], steps: Callable[[Plan], float], machine: Machine
+) -> list[str]:
     said = []
     for way in ways:
         while True:
             trial = copy.deepcopy(plan)
             change = way(trial)
-            if not change or looks.peak(trial) > machine.room or steps(trial) < FEWEST_STEPS:
+            if not change or costs.peak(trial) > machine.room or steps(trial) < FEWEST_STEPS:
                 break
             plan.clear()
             plan.update(trial)
@@ -194,9 +216,9 @@ def _grow(plan: Plan, looks: Looks, ways: Sequence[Way], steps: Callable[[Plan],
     return said
 
 
-def told_memory(plan: Plan, looks: Looks, peak: int) -> str:
+def told_memory(plan: Plan, costs: StepCosts, peak: int) -> str:
     """Where the memory goes, in a line."""
-    found, machine, cases = looks.trace(plan), machine_of(plan), micro(plan)
+    found, machine, cases = costs.trace(plan), machine_of(plan), micro_batch(plan)
     states = (STATES + 1) * found.weights / GB
     parts = f", {plan['accumulate']} parts a step" if int(plan.get("accumulate") or 1) > 1 else ""
     return (
@@ -206,7 +228,7 @@ def told_memory(plan: Plan, looks: Looks, peak: int) -> str:
     )
 
 
-def probe(plan: Plan, looks: Looks, smaller: Sequence[Way]) -> list[str]:
+def probe(plan: Plan, costs: StepCosts, smaller: Sequence[Way]) -> list[str]:
     """One real step at the planned size on a GPU that is here, smaller on too little memory; what it held, for people.
 
     Raises:
@@ -219,7 +241,7 @@ def probe(plan: Plan, looks: Looks, smaller: Sequence[Way]) -> list[str]:
     said: list[str] = []
     while True:
         try:
-            held = _held(plan, looks)
+            held = _held(plan, costs)
             break
         except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
             if not says_memory(error):
@@ -233,11 +255,11 @@ def probe(plan: Plan, looks: Looks, smaller: Sequence[Way]) -> list[str]:
         said.append(change)
     lines = [f"a real step did not fit into memory; made smaller: {'; '.join(said)}"] if said else []
     if held:
-        lines.append(f"a real step held {held / GB:.2f} GB at its peak, {looks.peak(plan) / GB:.2f} GB were expected")
+        lines.append(f"a real step held {held / GB:.2f} GB at its peak, {costs.peak(plan) / GB:.2f} GB were expected")
     return lines
 
 
-def _held(plan: Plan, looks: Looks) -> int:
+def _held(plan: Plan, costs: StepCosts) -> int:
     """Bytes of a real step's peak, AdamW and average included; 0 where the device does not count them."""
     import torch
 
@@ -249,8 +271,8 @@ def _held(plan: Plan, looks: Looks) -> int:
     if counted:
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
-    model = laid_out(looks.build(plan).to(device).train(), plan)
-    batch = looks.noise(plan, micro(plan))
+    model = laid_out(costs.build(plan).to(device).train(), plan)
+    batch = costs.noise(plan, micro_batch(plan))
     step = rehearsed(model, plan, lambda: batch)
     for _ in range(2):  # the moments of AdamW come with the first
         step()

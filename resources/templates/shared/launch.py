@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from Utils.clock import NotFinite, OutOfMemory
-from Utils.members import Turns, at_once, count, done_of
+from Utils.distributed import world_size
+from Utils.members import TimeShares, at_once, count, done_of
 from Utils.pretrained_trial import settled
 from Utils.start import AGAIN, ENDED, begin, cores, guarded, trains_on_cpu
-from Utils.together import processes
 
 RESTARTS = 12
 """Times that a training starts again with a smaller plan."""
@@ -25,11 +25,11 @@ OWN = (3, 4)
 """Exit codes that say why a training ended; others are those of processes that broke down."""
 
 
-def count_of(plan: Mapping[str, Any]) -> int:
+def processes_here(plan: Mapping[str, Any]) -> int:
     """Processes to train with here: as many as the plan wants, no more than there are GPUs. On processors those of a plan that was
     made for them."""
     wanted = int(plan.get("processes") or 1)
-    if wanted < 2 or processes() > 1:
+    if wanted < 2 or world_size() > 1:
         return 1
     if trains_on_cpu(plan):
         return 1 if plan.get("machine") else wanted
@@ -38,12 +38,12 @@ def count_of(plan: Mapping[str, Any]) -> int:
     return min(wanted, torch.cuda.device_count())
 
 
-def launched(plan: Mapping[str, Any], argv: Sequence[str], logout: Path = Path("Logout")) -> int | None:
+def launch_processes(plan: Mapping[str, Any], argv: Sequence[str], logout: Path = Path("Logout")) -> int | None:
     """The exit code of a training by several processes; None where this one is to do it, or to start one for each fold (`beside`).
 
     Where the processes cannot work together at all (they end before a first checkpoint), this one does it alone, and says so.
     """
-    several, more = count_of(plan), list(argv)
+    several, more = processes_here(plan), list(argv)
     if several < 2 or count(plan) > 1:
         return None
     for _ in range(RESTARTS):
@@ -68,7 +68,7 @@ def launched(plan: Mapping[str, Any], argv: Sequence[str], logout: Path = Path("
     return 4
 
 
-def called(
+def parse_call(
     doc: str | None, argv: Sequence[str] | None, one_fold: Callable[[dict[str, Any], int, float], object] | None = None
 ) -> tuple[dict[str, Any], float] | int:
     """What train.py was called for: the plan and its minutes, with Logout/ and threads ready; an exit code where nothing is left to
@@ -88,8 +88,8 @@ def called(
     options = parser.parse_args(argv)
     plan = json.loads(Path("plan.json").read_text(encoding="utf-8"))
     if one_fold and options.only:
-        return only(plan, options.only, lambda fold, seconds: one_fold(settled(plan), fold, seconds))
-    if (code := launched(plan, sys.argv[1:] if argv is None else argv)) is not None:
+        return train_only_fold(plan, options.only, lambda fold, seconds: one_fold(settled(plan), fold, seconds))
+    if (code := launch_processes(plan, sys.argv[1:] if argv is None else argv)) is not None:
         return code
     import torch
 
@@ -98,7 +98,7 @@ def called(
     return plan, options.minutes or float(plan["minutes"])
 
 
-def only(plan: dict[str, Any], asked: Sequence[str], train: Callable[[int, float], object]) -> int:
+def train_only_fold(plan: dict[str, Any], asked: Sequence[str], train: Callable[[int, float], object]) -> int:
     """The exit code of one fold's training, while others are trained beside it.
 
     Args:
@@ -116,7 +116,7 @@ def only(plan: dict[str, Any], asked: Sequence[str], train: Callable[[int, float
     return guarded(once)
 
 
-def beside(plan: Mapping[str, Any], turns: Turns) -> None:
+def train_folds_in_parallel(plan: Mapping[str, Any], turns: TimeShares) -> None:
     """Where there are several folds and several GPUs: the folds at the same time, one a GPU. What is left undone (a process
     broke down) is for the caller, one after the other.
 
@@ -124,19 +124,19 @@ def beside(plan: Mapping[str, Any], turns: Turns) -> None:
         NotFinite, OutOfMemory: a fold ended so.
     """
     folds = [fold for fold in range(count(plan)) if not done_of(f"fold{fold}")]
-    several = min(count_of(plan), len(folds))
+    several = min(processes_here(plan), len(folds))
     if count(plan) < 2 or several < 2:
         return
-    seconds = turns.beside()
+    seconds = turns.per_fold()
     print(f"{len(folds)} folds, {several} at a time, {seconds:.0f} s each", flush=True)
-    codes = side_by_side(plan, [["--only", str(fold), f"{seconds:.1f}"] for fold in folds], several)
+    codes = run_in_parallel(plan, [["--only", str(fold), f"{seconds:.1f}"] for fold in folds], several)
     if 3 in codes:
         raise NotFinite(f"fold {folds[codes.index(3)]}: see above")
     if 4 in codes:
         raise OutOfMemory(f"the least batch (fold {folds[codes.index(4)]})")
 
 
-def side_by_side(plan: Mapping[str, Any], jobs: Sequence[Sequence[str]], several: int) -> list[int]:
+def run_in_parallel(plan: Mapping[str, Any], jobs: Sequence[Sequence[str]], several: int) -> list[int]:
     """Exit codes of `train.py` with each of the options, `several` of them at a time, each on a GPU of its own."""
     waiting, running, codes = list(enumerate(jobs)), dict[int, tuple[int, Any]](), [0] * len(jobs)
     cards = [""] * several if trains_on_cpu(plan) else _cards()

@@ -76,7 +76,7 @@ def copy_weights(files: Sequence[Path], out: Path) -> list[str]:
     return named
 
 
-def together(plan: Mapping[str, Any]) -> str:
+def readme_note(plan: Mapping[str, Any]) -> str:
     """Words about the delivered networks, for the deliverable's README; empty of a single one with its own validation."""
     folds = count(plan)
     asked = f"{folds} networks, each on the patients that it was trained without" if folds > 1 else "a network like it"
@@ -157,7 +157,7 @@ def each(plan: Mapping[str, Any], one: str = "the training") -> str:
     return f"each of {trainings(plan)} trainings" if trainings(plan) > 1 else one
 
 
-class Turns:
+class TimeShares:
     """How many seconds each network in turn is trained for: an equal part of what is left; earlier starts count. All together have
     `seconds`; `several` folds are trained at the same time here."""
 
@@ -176,7 +176,7 @@ class Turns:
         left = self.seconds - (time.monotonic() - self.start) - sum(self.spent)
         return (left + sum(self.spent[place:])) / (len(self.names) - place)
 
-    def beside(self) -> float:
+    def per_fold(self) -> float:
         """Of each fold, from its first start on, where folds are trained side by side."""
         return self.seconds / self.rounds
 

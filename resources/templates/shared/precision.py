@@ -13,7 +13,7 @@ def device_of(plan: Mapping[str, Any]) -> torch.device:
     """Where the plan wants the model to be; of several processes each has a GPU of its own."""
     if not torch.cuda.is_available() or plan["device"] == "cpu":
         return torch.device("cpu")
-    from .together import local_rank
+    from .distributed import local_rank
 
     return torch.device("cuda", local_rank() % torch.cuda.device_count())
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from .clock import seconds_spent
-from .together import first, meet
+from .distributed import barrier, is_main
 
 Plan = dict[str, Any]
 LOGOUT = Path("Logout")
@@ -32,9 +32,9 @@ def settle_start(
     if not VERDICT.exists():
         VERDICT.parent.mkdir(parents=True, exist_ok=True)
         said = _verdict(plan, seconds * share, watch, trial)
-        if first():
+        if is_main():
             VERDICT.write_text(json.dumps(said, indent=1))
-        meet()
+        barrier()
     print(told_start(json.loads(VERDICT.read_text())), flush=True)
     return settled(plan)
 

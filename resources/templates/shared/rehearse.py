@@ -7,10 +7,7 @@ from typing import Any
 
 import torch
 
-from .looks import SPARE
-from .precision import autocast, device_of
-
-__all__ = ["SPARE", "Batch", "device_of", "rehearsed"]
+from .precision import autocast
 
 Batch = dict[str, Any]
 

@@ -12,9 +12,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from Utils.allocator import keep_freed_memory
-from Utils.clock import NotFinite, OutOfMemory, StartAgain
-from Utils.together import first, join, leave, meet, processes, rank
+from .allocator import keep_freed_memory
+from .clock import NotFinite, OutOfMemory, StartAgain
+from .distributed import barrier, end_group, is_main, rank, start_group, world_size
 
 AGAIN = 75
 """Exit code: all processes start again with a smaller plan (EX_TEMPFAIL)."""
@@ -27,7 +27,7 @@ KEPT = ("cache", "jobs")
 def cores() -> int:
     """Processor cores that this process may use; several that train together share them."""
     there = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, there // processes())
+    return max(1, there // world_size())
 
 
 def begin(resume: bool, logout: Path = Path("Logout"), on_cpu: bool = True) -> None:
@@ -39,16 +39,16 @@ def begin(resume: bool, logout: Path = Path("Logout"), on_cpu: bool = True) -> N
         on_cpu: whether several processes train on processors.
     """
     keep_freed_memory()
-    if processes() > 1:
-        join(on_cpu)
-        if not first():
+    if world_size() > 1:
+        start_group(on_cpu)
+        if not is_main():
             sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - until the process ends
-    if first():
+    if is_main():
         if not resume:
             _empty(logout)
         logout.mkdir(exist_ok=True)
         (logout / ENDED).unlink(missing_ok=True)
-    meet()
+    barrier()
 
 
 def _empty(logout: Path) -> None:
@@ -69,7 +69,7 @@ def held_out(logout: Path = Path("Logout")) -> str:
 def guarded(train: Callable[[], None], logout: Path = Path("Logout")) -> int:
     """The exit code of a training: 0, 3 where the loss is not finite, 4 where memory does not suffice; of several processes
     75 where all have to start again with a smaller plan."""
-    from Utils.memory import says_memory
+    from .memory import says_memory
 
     try:
         train()
@@ -88,10 +88,10 @@ def guarded(train: Callable[[], None], logout: Path = Path("Logout")) -> int:
             f"out of memory outside of the steps ({short}). Make size, patch or network smaller in plan.json.",
         )
     else:
-        leave()
+        end_group()
         return 0
-    print(f"training ended: {told}", file=sys.stdout if first() else sys.stderr, flush=True)
-    if processes() > 1:
+    print(f"training ended: {told}", file=sys.stdout if is_main() else sys.stderr, flush=True)
+    if world_size() > 1:
         with (logout / ENDED).open("w") as stream:
             json.dump({"code": code, "rank": rank()}, stream)
     return code
@@ -104,11 +104,11 @@ def trains_on_cpu(plan: Mapping[str, Any]) -> bool:
     return plan["device"] == "cpu" or not torch.cuda.is_available()
 
 
-def alone(engine: str) -> None:
+def refuse_distributed(engine: str) -> None:
     """Ends the program where several processes (torchrun) would train what one does.
 
     Raises:
         SystemExit.
     """
-    if processes() > 1:
+    if world_size() > 1:
         raise SystemExit(f"engine {engine} is trained by one process: start train.py without torchrun")

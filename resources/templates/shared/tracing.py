@@ -47,7 +47,7 @@ class Trace:
 
 
 @dataclass
-class Count:
+class PassCost:
     """Of one pass."""
 
     peak: int = 0
@@ -57,12 +57,12 @@ class Count:
     kernels: int = 0
 
 
-class Alive(TorchDispatchMode):
+class LiveBytes(TorchDispatchMode):
     """Bytes of the storages that operations made and that are still there; `given` ones are not counted."""
 
     def __init__(self, given: list[torch.Tensor]) -> None:
         super().__init__()
-        self.now, self.count = 0, Count()
+        self.now, self.count = 0, PassCost()
         self.known: dict[int, Any] = {id(t.untyped_storage()): t.untyped_storage() for t in given}
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -93,7 +93,7 @@ class Alive(TorchDispatchMode):
 
 
 @contextmanager
-def kept_bytes(given: list[torch.Tensor], count: Count) -> Iterator[None]:
+def kept_bytes(given: list[torch.Tensor], count: PassCost) -> Iterator[None]:
     """Adds the bytes that autograd keeps for the backward pass, storage by storage; `given` (weights) are not counted."""
     seen: dict[int, Any] = {id(t.untyped_storage()): t.untyped_storage() for t in given}
 
@@ -108,7 +108,7 @@ def kept_bytes(given: list[torch.Tensor], count: Count) -> Iterator[None]:
         yield
 
 
-def look(model: torch.nn.Module, batch: Mapping[str, Any], half: torch.dtype | None, fake: bool = True) -> Count:
+def look(model: torch.nn.Module, batch: Mapping[str, Any], half: torch.dtype | None, fake: bool = True) -> PassCost:
     """One pass forwards and backwards of `model(**batch)["loss"]` on CPU tensors, with content or (`fake`) without."""
     state = {**dict(model.named_parameters()), **dict(model.named_buffers())}
     mode = FakeTensorMode() if fake else None
@@ -119,7 +119,7 @@ def look(model: torch.nn.Module, batch: Mapping[str, Any], half: torch.dtype | N
             state = {name: value.detach().requires_grad_(value.requires_grad) for name, value in state.items()}
         inputs = {key: mode.from_tensor(value) if mode else value for key, value in batch.items()}
         given = [*state.values(), *(value for value in inputs.values() if isinstance(value, torch.Tensor))]
-        with Alive(given) as alive:
+        with LiveBytes(given) as alive:
             with kept_bytes(given, alive.count), torch.autocast("cpu", half or torch.bfloat16, enabled=bool(half)):
                 loss = functional_call(model, state, kwargs=inputs)["loss"]
             loss.backward()

@@ -23,11 +23,11 @@ from Utils.arguments import any_shape, arguments, as_it_is, compiled, set_up
 from Utils.by_clock import LOGOUT, ByTheClock
 from Utils.clock import Clock, NotFinite, OutOfMemory, StartAgain, last_checkpoint, rate, seconds_spent
 from Utils.curves import number
+from Utils.distributed import barrier, broadcast, is_main, world_size
 from Utils.finite import check_weights
-from Utils.looks import micro
 from Utils.memory import empty_cache, says_memory
 from Utils.precision import autocast, device_of, laid_out
-from Utils.together import agree, first, meet, processes
+from Utils.step_cost import micro_batch
 
 __all__ = [
     "FEW",
@@ -186,7 +186,7 @@ class ClockTrainer(Trainer):
         """Trainer's checkpoint, then what else a resumed training needs; `complete.json` is written last."""
         start = time.monotonic()
         super()._save_checkpoint(*rest, **more)
-        if not first():
+        if not is_main():
             return
         folder = Path(self.args.output_dir) / f"checkpoint-{self.state.global_step}"
         save_file({k: v.contiguous() for k, v in self.average.items()}, str(folder / "average.safetensors"))
@@ -234,7 +234,7 @@ def train_by_clock(
     if (folder / "done.json").exists():
         return dict(json.loads((folder / "done.json").read_text()))
     set_up(plan)
-    seconds, spent = agree([seconds, seconds_spent(folder)])
+    seconds, spent = broadcast([seconds, seconds_spent(folder)])
     counted = {"max_steps": int(plan.get("max_steps") or 0), "enough_steps": steps}
     clock = Clock(seconds, int(plan["max_epochs"]), spent, **counted)
     while True:
@@ -245,19 +245,19 @@ def train_by_clock(
                 raise
             told = _smaller(plan, shrink)
             if not told:
-                raise OutOfMemory(f"batch {micro(plan, processes())}") from error
+                raise OutOfMemory(f"batch {micro_batch(plan, world_size())}") from error
         print(f"out of memory: going on with {told}", flush=True)
         empty_cache()
         kept = {key: plan[key] for key in ("batch", "accumulate", "patch", "size") if key in plan}
         (folder / "smaller.json").write_text(json.dumps(kept))
-        if processes() > 1:  # the others wait for this one's gradients, and cannot know
+        if world_size() > 1:  # the others wait for this one's gradients, and cannot know
             raise StartAgain(f"out of memory: {told}")
 
 
 def _smaller(plan: dict[str, Any], shrink: Callable[[dict[str, Any]], bool] | None) -> str:
     """The same step in more parts, one after the other; then a smaller input."""
-    together, least = processes(), int(plan.get("least_batch", 2))
-    cases = micro(plan, together)
+    together, least = world_size(), int(plan.get("least_batch", 2))
+    cases = micro_batch(plan, together)
     if cases > least:
         half = max(least, cases // 2)
         plan["accumulate"] = math.ceil(math.ceil(int(plan["batch"]) / together) / half)
@@ -280,18 +280,18 @@ def _train(plan: dict[str, Any], folder: Path, clock: Clock, make: Any, watch: s
         trainer.restore(last)
         print(f"{folder.name}: going on from {last.name} after {clock.spent():.0f} s", flush=True)
     trainer.train(resume_from_checkpoint=str(last) if last else None)
-    if first() and not (folder / "best.safetensors").exists():
+    if is_main() and not (folder / "best.safetensors").exists():
         trainer.score()
     epochs, which = round(float(trainer.state.epoch or 0), 2), "kept the last weights," if parts.keep_last else "best"
     figure = f"{watch} {trainer.best[0]:.3f}" if parts.scorer else "no case held out,"
     print(f"{folder.name}: {which} {figure} at epoch {number(trainer.best_epoch)} of {number(epochs)}", flush=True)
     done = {"epochs": epochs, "seconds": round(clock.spent(), 1), "best_epoch": trainer.best_epoch}
-    done |= {"steps": trainer.state.global_step, "best": agree([trainer.best[0]])[0]}
-    if first():
+    done |= {"steps": trainer.state.global_step, "best": broadcast([trainer.best[0]])[0]}
+    if is_main():
         (folder / "done.json").write_text(json.dumps(done))
         for old in folder.glob("checkpoint-*"):
             shutil.rmtree(old, ignore_errors=True)
-    meet()
+    barrier()
     return done
 
 

@@ -12,6 +12,7 @@ import re
 import unicodedata
 from collections.abc import Iterable, Sequence
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
@@ -109,6 +110,8 @@ def mask(value: str) -> str:
     )
 
 
+SEEN = 200
+"""Values of a column that are looked at."""
 PROSE_WORDS = 15
 """A cell with so many words is prose: a report or a note, in which people may be named in any form."""
 
@@ -169,18 +172,20 @@ class Siblings:
         return {normal(one) for one in self._names}
 
 
-def is_personal(header: str, values: Iterable[str] = (), siblings: Siblings | Sequence[str] = ()) -> bool:
-    """Whether a column (or JSON key) names a person, by its header or by most of its values.
+def is_personal(header: str, values: Sequence[object] = (), siblings: Siblings | Sequence[str] = ()) -> bool:
+    """Whether a column (or JSON key) names a person, by its header, by most of its texts, or by record numbers in its objects.
 
     Args:
         header: the column's name.
-        values: some of its values.
+        values: some of its values: texts, and objects or lists of JSON; others say nothing.
         siblings: the names of the columns beside it, its own among them or not.
     """
     words = normal(header)
     if words and (_HEADER.fullmatch(words) or words in _listed()):
         return True
-    shown = [value.strip() for value in values if value and value.strip()][:200]
+    if words in IDENTIFIERS and any(map(_has_record_number, values[:SEEN])):
+        return True
+    shown = list(islice((text.strip() for text in values if isinstance(text, str) and text.strip()), SEEN))
     if words in _NAME:
         return _bare_name(shown, siblings if isinstance(siblings, Siblings) else Siblings(siblings))
     return _shaped(shown)
@@ -216,22 +221,20 @@ def personal_columns(header: Sequence[str], rows: Sequence[Sequence[str]]) -> se
     return found
 
 
-def holds_record_numbers(key: str, value: Any) -> bool:
-    """Whether a key and its value are identifiers as FHIR writes them: `"identifier": [{"system": ..., "value": "4471923"}]`."""
-    if normal(key) not in IDENTIFIERS:
-        return False
+def _has_record_number(value: object) -> bool:
+    """Whether the value of such a key is what FHIR writes: `"identifier": [{"system": ..., "value": "4471923"}]`."""
     return any(isinstance(one, dict) and "value" in one for one in (value if isinstance(value, list) else [value]))
 
 
 def record_numbers(value: Any, depth: int = 0) -> set[str]:
-    """The texts of a JSON value that are record numbers by `holds_record_numbers`."""
+    """The texts of a JSON value that are record numbers, by the keys above them."""
     if depth > 40 or not isinstance(value, dict | list):
         return set()
     if isinstance(value, list):
         return set().union(*(record_numbers(one, depth + 1) for one in value))
     found: set[str] = set()
     for key, one in value.items():
-        if holds_record_numbers(str(key), one):
+        if normal(str(key)) in IDENTIFIERS and _has_record_number(one):
             found |= {
                 str(each.get("value", ""))
                 for each in (one if isinstance(one, list) else [one])
@@ -249,9 +252,7 @@ def masked_json(value: Any, depth: int = 0) -> Any:
     if isinstance(value, dict):
         keys = Siblings(str(key) for key in value)
         return {
-            key: _masked_leaf(one)
-            if is_personal(str(key), [one] if isinstance(one, str) else [], keys) or holds_record_numbers(str(key), one)
-            else masked_json(one, depth + 1)
+            key: _masked_leaf(one) if is_personal(str(key), [one], keys) else masked_json(one, depth + 1)
             for key, one in value.items()
         }
     if isinstance(value, list):

@@ -14,6 +14,7 @@ from typing import Any
 from m3b.errors import DataError, WrongUse
 from m3b.resources import resources_dir
 from m3b.run.looking import look
+from m3b.run.provisioning import SHARED, put_template
 from m3b.sandbox import Limits, Mounts, Sandbox
 from m3b.tasks import family
 from m3b.tasks.templates import serving
@@ -129,13 +130,7 @@ def _assemble(folder: Path, work: Path, place: Path, asked: tuple[str, str]) -> 
         raise DataError(seen.insufficient or f"{folder} cannot be read for this.")
     shipped = resources_dir() / "templates"
     name = serving(shipped, family(seen.task))[0]
-    ignored = shutil.ignore_patterns("__pycache__", "*.pyc")
-    shutil.copytree(shipped / name, work, ignore=ignored, dirs_exist_ok=True)
-    for file in sorted((shipped / "shared").iterdir()):
-        if file.is_file():
-            shutil.copyfile(file, work / "Utils" / file.name)
-        elif file.name == "registry":
-            shutil.copytree(file, work / "Utils" / file.name)
+    put_template(shipped / name, work, shipped / SHARED)
     (work / "Datapath" / "test.json").unlink(missing_ok=True)
     (work / "data").mkdir(exist_ok=True)
     if not (work / "data" / "data").exists():

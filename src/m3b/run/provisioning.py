@@ -111,10 +111,15 @@ def _snapshot(resources: Path, templates: Mapping[str, Path], cards: Sequence[Ca
     shipped = resources / "templates"
     for name, template in {**{one.name: one for one in sorted(shipped.iterdir())}, **templates}.items():
         if template.is_dir() and name != SHARED and not name.startswith((".", "_")):
-            place = part / "templates" / name
-            shutil.copytree(shipped / SHARED, place / LOCAL, ignore=leave)
-            shutil.copytree(template, place, ignore=leave, dirs_exist_ok=True)
+            put_template(template, part / "templates" / name, shipped / SHARED)
     rename(part, target)
+
+
+def put_template(template: Path, place: Path, shared: Path) -> None:
+    """A copy of a template, with the parts that all templates share below its own; what `place` holds besides stays."""
+    leave = shutil.ignore_patterns("__pycache__", "*.pyc", ".*")
+    shutil.copytree(shared, place / LOCAL, ignore=leave, dirs_exist_ok=True)
+    shutil.copytree(template, place, ignore=leave, dirs_exist_ok=True)
 
 
 def _describe_indexes(folder: Path) -> None:

@@ -20,7 +20,7 @@ from m3b.briefs import FolderRead, ProposedReading, TaskReading
 from m3b.data import kinds
 from m3b.data.cards import Card, own_notes
 from m3b.data.index import Index
-from m3b.data.spec.places import NOTHING, OFFERS, SPEC
+from m3b.data.spec.places import OFFERS, SPEC
 from m3b.errors import DataError, RejectedData
 from m3b.events import Noted, StageBegun
 from m3b.run.folder import Run
@@ -158,9 +158,12 @@ class Readings:
         if not readings:
             return []
         answer = self._ask({"do": "count", "specs": [one["spec"] for one in readings]}, root)
-        counted = [{**one, "expected": told}
-                   for one, told in zip(readings, answer.get("expected") or [""] * len(readings), strict=True)]  # fmt: skip
-        return [one for place, one in enumerate(counted) if place == 0 or not one["expected"].startswith(NOTHING)]
+        told, training = (answer.get(key) or [None] * len(readings) for key in ("expected", "training"))
+        return [
+            {**one, "expected": text or ""}
+            for place, (one, text, count) in enumerate(zip(readings, told, training, strict=True))
+            if place == 0 or count != 0
+        ]
 
     def _written(self, readings: Sequence[dict[str, Any]], insufficient: str = "") -> Proposed:
         """The readings where agents find them, and what is told of each."""

@@ -19,10 +19,10 @@ from Datapath.index import patient_of
 from Model.inference import find_boxes, mask_probabilities
 from Utils.boxes import apply_logistic, average_precision, fit_logistic, image_score, rank_images
 from Utils.lesions import components, lesion_f1, mean_figure
-from Utils.looks import micro
 from Utils.price import MIRRORED
 from Utils.ranks import auroc
 from Utils.scoring import MIN_SIZES, SURE, THRESHOLDS, box_figures, choose_settings, sweep
+from Utils.step_cost import micro_batch
 
 TOP = 10
 """So many of the surest voxels make an image's anomaly score."""
@@ -89,7 +89,7 @@ def _truth(valid: Patches, row: int, plan: Mapping[str, Any]) -> Any:
 
 
 def _answer(model: torch.nn.Module, valid: Patches, row: int, plan: Mapping[str, Any], device: torch.device) -> Any:
-    image, batch = valid.cases.image(row), micro(plan)
+    image, batch = valid.cases.image(row), micro_batch(plan)
     if plan["target"] == "boxes":
         return find_boxes(model, image, plan, device, batch)
     chances = mask_probabilities(model, image, plan, device, batch)

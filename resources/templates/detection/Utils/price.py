@@ -8,11 +8,12 @@ import numpy as np
 import torch
 
 from .fitting import dry_costs
-from .looks import micro
 from .machine import machine_of
 from .members import count, rounds
 from .pace import Costs, typical
-from .rehearse import SPARE, device_of, rehearsed
+from .precision import device_of
+from .rehearse import rehearsed
+from .step_cost import SPARE, micro_batch
 
 END_SHARE = 0.15
 """Of the time: the kept weights go through the validation cases, thresholds are chosen."""
@@ -54,7 +55,7 @@ def costs(facts: dict[str, Any], plan: dict[str, Any]) -> Costs:
     look = find_boxes if plan["target"] == "boxes" else mask_probabilities
     model.eval()
     with torch.no_grad():
-        case = typical(lambda: look(model, image, plan, device, micro(plan)), tries=3)
+        case = typical(lambda: look(model, image, plan, device, micro_batch(plan)), tries=3)
     folds, held = count(plan), held_out(facts, plan)
     scoring = min(case * held, SCORED_SHARE * seconds + case) + step / 3 * min(held, PATCHES) / int(plan["batch"])
     return Costs(step, scoring, min(END_SHARE * seconds, 1.5 * case * held * folds + 2.0) / rounds(plan))
@@ -63,13 +64,13 @@ def costs(facts: dict[str, Any], plan: dict[str, Any]) -> Costs:
 def _dry(facts: dict[str, Any], plan: dict[str, Any]) -> Costs:
     from Model.inference import starts
 
-    from .roomy import LOOKS
+    from .gpu_fit import STEP_COSTS
 
     sides = zip(usual_shape(facts, plan), plan["patch"], strict=True)
     windows = float(np.prod([len(starts(have, int(want))) for have, want in sides]))
     folds, held, seconds = count(plan), held_out(facts, plan), 60 * float(plan["minutes"])
     found = dry_costs(
-        plan, LOOKS, windows * held + min(held, PATCHES),
+        plan, STEP_COSTS, windows * held + min(held, PATCHES),
         lambda forward: min(END_SHARE * seconds, 1.5 * windows * forward * held * folds + 2.0) / rounds(plan),
     )  # fmt: skip
     return Costs(found.step, min(found.scoring, SCORED_SHARE * seconds), found.final)
@@ -81,7 +82,7 @@ def _step(model: torch.nn.Module, facts: dict[str, Any], plan: dict[str, Any]) -
     from .augment_boxes import AugmentBoxes
     from .augment_masks import AugmentMasks
 
-    boxes, dims, batch = plan["target"] == "boxes", int(plan["dims"]), micro(plan)
+    boxes, dims, batch = plan["target"] == "boxes", int(plan["dims"]), micro_batch(plan)
     patch, rng = [int(n) for n in plan["patch"]], np.random.default_rng(0)
     image = rng.standard_normal((int(plan["channels"]), *usual_shape(facts, plan)), np.float32)
     mask = np.zeros((len(plan["classes"]), *image.shape[1:]), np.uint8)

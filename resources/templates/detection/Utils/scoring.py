@@ -17,9 +17,9 @@ from Model.inference import find_boxes, mask_probabilities
 from torch.utils.data import DataLoader
 from Utils.boxes import average_precision, froc, image_score, rank_images
 from Utils.lesions import components, dice, lesion_counts, lesion_f1, match_numbered, mean_figure
-from Utils.looks import micro
 from Utils.price import PATCHES
 from Utils.ranks import auroc
+from Utils.step_cost import micro_batch
 
 THRESHOLDS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 MIN_SIZES = (1, 3, 6, 12, 25, 50, 100, 200)
@@ -61,7 +61,7 @@ class Scorer:
         return figures | (each if len(each) > 1 else {})
 
     def _one(self, model: torch.nn.Module, row: int, device: torch.device) -> Any:
-        image, batch = self.valid.cases.image(row), micro(self.plan)
+        image, batch = self.valid.cases.image(row), micro_batch(self.plan)
         if self.plan["target"] == "boxes":
             return find_boxes(model, image, self.plan, device, batch)
         chances = mask_probabilities(model, image, self.plan, device, batch)
@@ -96,7 +96,7 @@ def patch_loss(
     """Mean loss of the fixed validation patches, of up to `most` of them."""
     part = torch.utils.data.Subset(valid, range(0, len(valid), max(1, -(-len(valid) // most))))
     losses, counts = [], []
-    for batch in DataLoader(part, batch_size=micro(plan), collate_fn=collate):
+    for batch in DataLoader(part, batch_size=micro_batch(plan), collate_fn=collate):
         losses.append(float(model(**{key: value.to(device) for key, value in batch.items()})["loss"]))
         counts.append(len(batch["pixel_values"]))
     return float(np.average(losses, weights=counts))

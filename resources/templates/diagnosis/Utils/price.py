@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 
 from .fitting import dry_costs
-from .looks import micro
+from .gpu_fit import STEP_COSTS
 from .machine import machine_of
 from .members import count, rounds
 from .pace import Costs, typical
-from .roomy import LOOKS
+from .step_cost import micro_batch
 
 
 def final_seconds(minutes: float) -> float:
@@ -27,14 +27,16 @@ def costs(plan: dict[str, Any], cases: int) -> Costs:
     from .augment import Augment
     from .covariates import examples
     from .kinds import kind_of
-    from .rehearse import SPARE, device_of, rehearsed
+    from .precision import device_of
+    from .rehearse import rehearsed
+    from .step_cost import SPARE
     from .studies import each, example, shape_of
 
-    device, batch, folds = device_of(plan), micro(plan), count(plan)
+    device, batch, folds = device_of(plan), micro_batch(plan), count(plan)
     share = 1 / folds if folds > 1 else float(plan["validation_share"])
     end = final_seconds(float(plan["minutes"])) / rounds(plan)
     if machine_of(plan).dry:
-        return dry_costs(plan, LOOKS, share * cases, lambda _: end)
+        return dry_costs(plan, STEP_COSTS, share * cases, lambda _: end)
     model = build_model(plan).to(device).train()
     images = np.random.default_rng(0).standard_normal((4 * batch, *shape_of(plan)), np.float32)
     labels = torch.zeros(batch, kind_of(plan).width or len(plan["classes"]))

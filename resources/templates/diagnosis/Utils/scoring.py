@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 from Utils.kinds import kind_of
-from Utils.looks import micro
+from Utils.step_cost import micro_batch
 from Utils.tta import View, see
 
 
@@ -37,7 +37,7 @@ def make_scorer(plan: Mapping[str, Any], valid: Any) -> Callable[[torch.nn.Modul
     kind = kind_of(plan)
 
     def score(model: torch.nn.Module, device: torch.device) -> dict[str, float]:
-        logits, labels, loss = run_model(model, valid, device, 2 * micro(plan))
+        logits, labels, loss = run_model(model, valid, device, 2 * micro_batch(plan))
         return {"valid_loss": loss, **kind.figures(logits, labels)}
 
     return score

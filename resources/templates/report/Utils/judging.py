@@ -13,9 +13,9 @@ from Datapath.dataloader import Studies, report_of, whole_text
 from Model.words import Words
 from torch.utils.data import DataLoader, Subset
 from Utils.findings import stated
-from Utils.looks import micro
 from Utils.price import QUICK
 from Utils.ranks import macro_auroc
+from Utils.step_cost import micro_batch
 from Utils.wording import best_constant, bleu, distinct, label_f1, shuffle_order
 
 SHUFFLES = 5
@@ -32,7 +32,7 @@ class Judge:
     def _pass(self, model: torch.nn.Module, device: torch.device) -> tuple[np.ndarray, float]:
         """(N, K) finding probabilities, and the mean loss."""
         logits, losses = [], []
-        for batch in DataLoader(self.valid, batch_size=micro(self.plan)):
+        for batch in DataLoader(self.valid, batch_size=micro_batch(self.plan)):
             output = model(**{key: value.to(device) for key, value in batch.items()})
             logits.append(output["logits"].float().cpu().numpy())
             losses.append(float(output["loss"]) * len(logits[-1]))
@@ -49,7 +49,7 @@ class Judge:
     def words_only(self, model: torch.nn.Module, device: torch.device) -> Figures:
         """Of the writer alone, given the true findings: the mean probability of the right word."""
         losses = []
-        for batch in DataLoader(self.valid.without_pictures(), batch_size=micro(self.plan)):
+        for batch in DataLoader(self.valid.without_pictures(), batch_size=micro_batch(self.plan)):
             loss = float(model(**{key: value.to(device) for key, value in batch.items()})["loss"])
             losses.append(loss * len(batch["tokens"]))
         loss = sum(losses) / len(self.valid)
@@ -60,7 +60,7 @@ class Judge:
         """Of the whole: teacher-forced loss, findings, and BLEU-4 and label F1 of a few written reports."""
         chances, loss = self._pass(model, device)
         own: list[str] = []
-        for batch in DataLoader(self.some, batch_size=2 * micro(self.plan)):
+        for batch in DataLoader(self.some, batch_size=2 * micro_batch(self.plan)):
             pixels, views = batch["pixel_values"].to(device), batch["views"].to(device)
             own += [whole_text(text) for text in model.write(pixels, views, self.plan, self.words, beams=1)]
         records = self.valid.records[: len(own)]
@@ -92,7 +92,7 @@ def write_reports(
     """{"image", "patient", "findings", "impression", "reference"} of the first studies of a part."""
     rows: list[dict[str, Any]] = []
     chosen = Subset(part, range(min(most, len(part))))
-    for batch in DataLoader(chosen, batch_size=micro(plan)):
+    for batch in DataLoader(chosen, batch_size=micro_batch(plan)):
         for text in model.write(batch["pixel_values"].to(device), batch["views"].to(device), plan, words):
             record = part.records[len(rows)]
             row = {"image": record["image_path"], "patient": record.get("patient"), **text}

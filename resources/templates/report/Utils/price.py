@@ -8,11 +8,12 @@ from typing import Any
 import torch
 
 from .fitting import dry_costs
-from .looks import micro
+from .gpu_fit import STAGES, noise, texts
 from .machine import machine_of
 from .pace import Costs, quickest, typical
-from .rehearse import SPARE, device_of, rehearsed
-from .roomy import STAGES, noise, texts
+from .precision import device_of
+from .rehearse import rehearsed
+from .step_cost import SPARE, micro_batch
 
 QUICK = 32
 """So many studies are written for at each look during the training, without beams."""
@@ -45,7 +46,7 @@ def costs(plan: Mapping[str, Any], cases: int) -> dict[str, Costs]:
         model = model.to(device).train()
         batch = spoken if name == "words" else {**pictures, **spoken}
         step = typical(rehearsed(model, plan, lambda batch=batch: batch, _augmenting(plan, name)), 5, 1.5) + SPARE
-        look = step / 3 * max(1.0, held / micro(plan))
+        look = step / 3 * max(1.0, held / micro_batch(plan))
         final = 0.0
         if name == "report":
             look += _writing(model.eval(), plan, pictures, 1) * min(QUICK, held)
@@ -59,7 +60,7 @@ def _dry(plan: Mapping[str, Any], held: int) -> dict[str, Costs]:
     """Estimated for a machine that is not here. Writing starts some kernels a layer for each word, one after the other."""
     now, machine = dict(plan), machine_of(plan)
     words = sum(int(length) for length in plan["max_tokens"].values()) / 2
-    study = words * KERNELS * int(plan["network"]["layers"]) * machine.seconds(0.0, 0.0, 1.0, True) / micro(plan)
+    study = words * KERNELS * int(plan["network"]["layers"]) * machine.seconds(0.0, 0.0, 1.0, True) / micro_batch(plan)
     found = {name: dry_costs(now, looks, held, lambda _: 0.0) for name, looks in STAGES.items()}
     whole, beams = found["report"], int(plan["decode"]["beams"])
     found["report"] = Costs(whole.step, whole.scoring + study * min(QUICK, held), beams * study * min(MOST, held))
@@ -68,7 +69,7 @@ def _dry(plan: Mapping[str, Any], held: int) -> dict[str, Costs]:
 
 def _batches(plan: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Pictures, and texts of half the length that is allowed."""
-    now, cases = dict(plan), micro(plan)
+    now, cases = dict(plan), micro_batch(plan)
     spoken = texts(now, cases)
     return {key: value for key, value in noise(now, cases).items() if key not in spoken}, spoken
 

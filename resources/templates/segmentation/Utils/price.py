@@ -8,10 +8,10 @@ import numpy as np
 
 from .choosing import candidates
 from .fitting import dry_costs
-from .looks import micro
 from .machine import machine_of
 from .members import count, rounds
 from .pace import Costs, typical
+from .step_cost import micro_batch
 from .surfaces import MOST as BORDERS
 
 SCORED = 24
@@ -50,7 +50,8 @@ def costs(facts: dict[str, Any], plan: dict[str, Any]) -> Costs:
     import torch
     from Model.network import build_model
 
-    from .rehearse import SPARE, device_of
+    from .precision import device_of
+    from .step_cost import SPARE
 
     if machine_of(plan).dry:
         return _dry(facts, plan)
@@ -66,7 +67,7 @@ def costs(facts: dict[str, Any], plan: dict[str, Any]) -> Costs:
 
 
 def _dry(facts: dict[str, Any], plan: dict[str, Any]) -> Costs:
-    from .roomy import LOOKS
+    from .gpu_fit import STEP_COSTS
     from .windows import starts, window_of
 
     shape, seconds = median_there(facts, plan), float(plan["minutes"]) * 60
@@ -75,7 +76,7 @@ def _dry(facts: dict[str, Any], plan: dict[str, Any]) -> Costs:
     windows *= float(np.prod(window)) / float(np.prod(plan["patch"]))
     folds, held = count(plan), held_out(facts, plan)
     return dry_costs(
-        plan, LOOKS, windows * min(SCORED, held),
+        plan, STEP_COSTS, windows * min(SCORED, held),
         lambda forward: final_seconds(windows * forward, folds * held, seconds, bool(candidates(plan))) / rounds(plan),
     )  # fmt: skip
 
@@ -96,7 +97,7 @@ def _step(model: Any, facts: dict[str, Any], plan: dict[str, Any]) -> Any:
 
     def load() -> dict[str, Any]:
         items = []
-        for _ in range(micro(plan)):
+        for _ in range(micro_batch(plan)):
             start = [int(rng.integers(-1, max(1, have - want + 1))) for have, want in zip(shape, large, strict=True)]
             items.append((cut(image, start, large, 0.0), cut(mask, start, large, 0)))
         images, masks = (torch.stack([torch.from_numpy(item[k]) for item in items]) for k in (0, 1))

@@ -50,23 +50,31 @@ class Expected:
     side: str = ""
 
 
-def expected(spec: IndexSpec, root: Path, readers: Readers, files: Sequence[str]) -> str:
-    """Cases of both parts in a line; empty where the folder is too large to count them, or the spec does not fit it.
+@dataclass(frozen=True)
+class Counted:
+    """What an index would hold: a line for people and agents, and how many training cases; neither where nobody counted."""
+
+    text: str = ""
+    training: int | None = None
+
+
+def expected(spec: IndexSpec, root: Path, readers: Readers, files: Sequence[str]) -> Counted:
+    """Cases of both parts; nothing where the folder is too large to count them, or the spec does not fit it.
 
     Args:
         files: the paths below the data folder, as `readers.files` lists them.
     """
     if not countable(spec, files):
-        return ""
+        return Counted()
     try:
         found = _cases(spec, root, files, readers)
         sides = _sides(spec, found)
     except DataError:
-        return ""
+        return Counted()
     parts = [_part(spec, word, [one for one, side in zip(found, sides, strict=True) if side == name])
              for name, word in (("train", "training"), ("test", "testing"))]  # fmt: skip
     how = "by the data set's own split" if spec.split.source is not None else "by a split that m3b draws"
-    return f"{'; '.join(parts)}; {how}"
+    return Counted(f"{'; '.join(parts)}; {how}", sides.count("train"))
 
 
 def countable(spec: IndexSpec, files: Sequence[str]) -> bool:

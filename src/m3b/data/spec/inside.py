@@ -64,15 +64,15 @@ def _surveyed(job: dict[str, Any], folder: Path) -> Survey:
 
 def _offered(job: dict[str, Any], found: Survey, readers: Readers) -> dict[str, Any]:
     """Readings for what a job asks, and why the best may not be taken as it is."""
-    from m3b.data.spec.carded import with_patients
+    from m3b.data.spec.card_patients import with_patients
+    from m3b.data.spec.composite_keys import with_composite_keys
     from m3b.data.spec.contested import weighed
     from m3b.data.spec.proposals import Ask, rival, sufficient
     from m3b.data.spec.proposals.lacking import lacking
     from m3b.data.spec.proposals.single import one_class
-    from m3b.data.spec.told_apart import told_apart
 
     root = Path(job["root"])
-    proposals = weighed(told_apart(_proposals(job, found, MAX_READINGS), root, readers), root, readers)
+    proposals = weighed(with_composite_keys(_proposals(job, found, MAX_READINGS), root, readers), root, readers)
     proposals = with_patients(proposals, job.get("patient_key", ""), root, readers)
     readings = [
         {
@@ -106,7 +106,8 @@ def _count(job: dict[str, Any], folder: Path) -> dict[str, Any]:
     root = Path(job["root"])
     readers = Readers(root)
     files = readers.files()
-    return {"expected": [expected(spec_of(one), root, readers, files) for one in job["specs"]]}
+    counted = [expected(spec_of(one), root, readers, files) for one in job["specs"]]
+    return {"expected": [one.text for one in counted], "training": [one.training for one in counted]}
 
 
 def _execute(job: dict[str, Any], folder: Path) -> dict[str, Any]:

@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from m3b.data.spec.accounting import Accounting
+from m3b.data.spec.array_values import ArrayValues
 from m3b.data.spec.cases import CaseDraft
 from m3b.data.spec.folder import DataFolder
-from m3b.data.spec.held_texts import HeldTexts
 from m3b.data.spec.model import Files, FromList, FromMember, FromPath, FromTable, FromTag, Value
 from m3b.data.spec.patterns import PatternError, built_in, compiled, fields, filled
 from m3b.data.survey.keys import key as normal
@@ -66,7 +66,7 @@ class Sources:
     conflicts: dict[str, tuple[str, ...]] = field(default_factory=dict)
     _tables: dict[str, dict[str, dict[str, tuple[str, ...]]]] = field(default_factory=dict)
     _lists: dict[str, dict[str, str]] = field(default_factory=dict)
-    _arrays: HeldTexts | None = None
+    _arrays: ArrayValues | None = None
 
     def text(self, value: Value, case: CaseDraft) -> str | None:
         """The text of a case; None where the source does not name it, or names it with different texts."""
@@ -169,7 +169,7 @@ class Sources:
     def _member(self, value: FromMember, case: CaseDraft) -> tuple[str, ...]:
         """A value of another array: at the case's own place where the key ends with [#], else the whole as one text."""
         if self._arrays is None:
-            self._arrays = HeldTexts(self.folder.root, frozenset(self.folder.files))
+            self._arrays = ArrayValues(self.folder.root, frozenset(self.folder.files))
         item = case.items[0]
         path = filled(value.file, item.slots) if value.file else item.path
         name = filled(value.key.removesuffix("[#]"), item.slots)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any, Literal
@@ -30,7 +31,21 @@ class Inner:
     """What MATLAB says of a data set that it wrote as HDF5: `char`, `uint16`, ..."""
 
 
-def open_members(path: Path, suffix: str) -> tuple[Format, list[Inner], Callable[[], None]]:
+@contextmanager
+def opened_members(path: Path, suffix: str) -> Iterator[tuple[Format, list[Inner]]]:
+    """The members of a container of arrays, which is closed behind them.
+
+    Raises:
+        ValueError, OSError, KeyError: it cannot be read.
+    """
+    form, inners, close = _open_members(path, suffix)
+    try:
+        yield form, inners
+    finally:
+        close()
+
+
+def _open_members(path: Path, suffix: str) -> tuple[Format, list[Inner], Callable[[], None]]:
     """The members of a container of arrays, and what closes it.
 
     Raises:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from m3b.data.opening import Unreadable, attempt
-from m3b.data.survey.array_files import open_members
+from m3b.data.survey.array_files import opened_members
 
 Values = dict[str, str]
 """A text by path."""
@@ -57,9 +57,6 @@ def single_values(
 
 
 def _held(path: Path, suffix: str, keys: Collection[str]) -> Values:
-    _, inners, close = open_members(path, suffix)
-    try:
+    with opened_members(path, suffix) as (_, inners):
         small = [one for one in inners if one.key in keys and max(one.shape, default=1) == 1]
         return {one.key: text for one in small if (text := text_of(one.read(None))) is not None}
-    finally:
-        close()

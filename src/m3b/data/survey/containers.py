@@ -11,7 +11,7 @@ from statistics import median
 from typing import Any, Literal
 
 from m3b.data.opening import Unreadable, attempt
-from m3b.data.survey.array_files import Format, Inner, open_members
+from m3b.data.survey.array_files import Format, Inner, opened_members
 from m3b.data.survey.facts import Container, Member, SurveyLimits, Value
 from m3b.data.survey.samples import MASKS, FileSample, content, from_array
 from m3b.data.survey.sides import side_of
@@ -59,13 +59,10 @@ def container_of(
 
 def _see(path: Path, suffix: str, seen: dict[str, list[KeyForm]], limits: SurveyLimits) -> Format:
     """Look at every form of key of one file."""
-    form, inners, close = open_members(path, suffix)
-    try:
+    with opened_members(path, suffix) as (form, inners):
         for key, found in _seen(inners, limits):
             seen[key].append(found)
-    finally:
-        close()
-    return form
+        return form
 
 
 def _seen(inners: list[Inner], limits: SurveyLimits) -> list[tuple[str, KeyForm]]:

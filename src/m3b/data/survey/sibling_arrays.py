@@ -10,13 +10,13 @@ from typing import Any, Literal
 from m3b.data.survey.array_texts import text_of, texts_of
 from m3b.data.survey.facts import Value
 from m3b.data.survey.gathering import Gathering
-from m3b.data.survey.held_arrays import (
+from m3b.data.survey.item_arrays import (
     CHANNELS,
     MOST_ARRAYS,
     MOST_LAYERS,
     MOST_VALUES,
-    HeldArray,
-    held_arrays,
+    ItemArray,
+    item_arrays,
     looked,
     mask_layers,
     mask_values,
@@ -35,7 +35,7 @@ NUMBERS = frozenset({"", "index", "idx", "id", "unnamed: 0", "(column 0)", "row"
 
 def item_sets(found: Gathering, tables: Sequence[Loaded]) -> list[ItemSet]:
     """The sets of images in arrays of which sibling files, arrays or tables, speak item by item."""
-    arrays = list(islice(held_arrays(found), MOST_ARRAYS + 1))
+    arrays = list(islice(item_arrays(found), MOST_ARRAYS + 1))
     if len(arrays) > MOST_ARRAYS:
         return []
     beside = {one.path: list(_beside(one, arrays, tables)) for one in arrays if one.pictures}
@@ -55,14 +55,14 @@ def item_sets(found: Gathering, tables: Sequence[Loaded]) -> list[ItemSet]:
     return [one.model_copy(update={"id": f"i{at}"}) for at, one in enumerate(filter(None, made), 1)]
 
 
-def _is_mask(one: HeldArray) -> bool:
+def _is_mask(one: ItemArray) -> bool:
     content = looked(one)
     return content is not None and content.values in (*MASKS, "constant")
 
 
 def _beside(
-    image: HeldArray, arrays: Sequence[HeldArray], tables: Sequence[Loaded]
-) -> Iterator[tuple[str, str, HeldArray | Loaded]]:
+    image: ItemArray, arrays: Sequence[ItemArray], tables: Sequence[Loaded]
+) -> Iterator[tuple[str, str, ItemArray | Loaded]]:
     """(the images' word, the other's, what it is) of every sibling of as many items; nothing where it is no array of images."""
     vectors, masks = [], []
     for one in arrays:
@@ -84,41 +84,41 @@ def _beside(
     yield from rows
 
 
-def _few_alike(image: HeldArray, arrays: Sequence[HeldArray]) -> bool:
+def _few_alike(image: ItemArray, arrays: Sequence[ItemArray]) -> bool:
     """Whether three axes are items, rows and columns: there are so few such files that each as one volume would be no data set,
     and they count no cases."""
     alike = [one for one in arrays if len(one.shape) == 3 and len(tokens(one.path)) == len(tokens(image.path))]
     return len(alike) <= 2 * FEW and image.rows > FEW
 
 
-def _rows_fit(table: Loaded, image: HeldArray) -> bool:
+def _rows_fit(table: Loaded, image: ItemArray) -> bool:
     """Whether a table has a row an item; of one that was cut off, as many as were read."""
     fact = table.fact
     return fact.files == 1 and (fact.rows == image.rows or (not fact.exact and fact.rows < image.rows))
 
 
-def _kind(one: HeldArray, word: str) -> tuple[Any, ...]:
+def _kind(one: ItemArray, word: str) -> tuple[Any, ...]:
     """What images of one set have in common: the form of their paths, around their word, and of their items."""
     form = tuple(text if word and text == word else kind for kind, text in tokens(one.path))
     return form, cut(one.path)[1], one.key, one.shape[3:], word
 
 
 def _set(
-    word: str, paths: Sequence[str], held: dict[str, HeldArray],
-    images: dict[str, list[tuple[str, str, HeldArray | Loaded]]],
+    word: str, paths: Sequence[str], held: dict[str, ItemArray],
+    images: dict[str, list[tuple[str, str, ItemArray | Loaded]]],
 ) -> ItemSet | None:  # fmt: skip
     parts = parts_of(paths)
     said = [one for path in paths for _, _, one in images.get(path, ())]
-    itemised = any(not isinstance(one, HeldArray) or one.vector for one in said)
+    itemised = any(not isinstance(one, ItemArray) or one.vector for one in said)
     if parts is None or not (itemised or len(paths) <= 2 * FEW):
         return None  # many arrays with masks alone are volumes, a case each
     file, pattern = parts.named(paths[0])
     mine = [held[path] for path in paths]
-    arrays: dict[tuple[str, str, str], dict[str, HeldArray]] = defaultdict(dict)
+    arrays: dict[tuple[str, str, str], dict[str, ItemArray]] = defaultdict(dict)
     tables: dict[tuple[str, str], dict[str, Loaded]] = defaultdict(dict)
     for path in paths:
         for _, its, one in images.get(path, ()):
-            if isinstance(one, HeldArray):
+            if isinstance(one, ItemArray):
                 arrays[(its, parts.named(one.path, path)[0], one.key)][path] = one
             else:
                 tables[(its, parts.named(one.fact.path, path)[0])][path] = one
@@ -142,7 +142,7 @@ def _counted(pairs: Any) -> tuple[Value, ...]:
 
 
 def _array(
-    parts: Parts, known: tuple[str, str, str], some: dict[str, HeldArray], images: tuple[int, ...]
+    parts: Parts, known: tuple[str, str, str], some: dict[str, ItemArray], images: tuple[int, ...]
 ) -> SiblingArray | None:
     word, file, key = known
     image, first = next(iter(some.items()))
@@ -153,7 +153,7 @@ def _array(
     return _vector(facts, some) if first.vector else _mask(facts, some, images)
 
 
-def _mask(facts: dict[str, Any], some: dict[str, HeldArray], images: tuple[int, ...]) -> SiblingArray | None:
+def _mask(facts: dict[str, Any], some: dict[str, ItemArray], images: tuple[int, ...]) -> SiblingArray | None:
     """Masks, of one layer or of several along their last axis: an axis that the images, as volumes, have too is none of layers."""
     first = next(iter(some.values()))
     volumes = first.shape == images and images[-1] not in CHANNELS
@@ -168,7 +168,7 @@ def _mask(facts: dict[str, Any], some: dict[str, HeldArray], images: tuple[int, 
     return SiblingArray(**facts, role="mask", content=looked(first), layers=layers, exclusive=exclusive, rest=rest)
 
 
-def _vector(facts: dict[str, Any], some: dict[str, HeldArray]) -> SiblingArray | None:
+def _vector(facts: dict[str, Any], some: dict[str, ItemArray]) -> SiblingArray | None:
     """A value for each item, and the vocabulary of all files; None where items have several values."""
     counts = Counter[str]()
     for one in some.values():

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from m3b.summaries import ColumnSummary
-from m3b.tools.phi import Phi, cell, holds_record_numbers, is_personal
+from m3b.tools.phi import Phi, cell, is_personal
 from m3b.tools.text import shorten
 
 MAX_FIELDS = 120
@@ -61,8 +61,7 @@ def field(name: str, values: list[Any], phi: Phi, names: list[Any]) -> ColumnSum
     types = Counter(NAMES.get(type(value), type(value).__name__) for value in values)
     kind = types.most_common(1)[0][0] if types else "empty"
     own = name.rpartition(".")[2]
-    numbers = any(holds_record_numbers(own, value) for value in values[:200])
-    if phi == "mask" and (numbers or is_personal(own, words[:200], names)):
+    if phi == "mask" and is_personal(own, values, names):
         return ColumnSummary(name=name, type=kind, personal=True)
     plain = [value for value in values if isinstance(value, str | int | float | bool)]
     counts = Counter(map(str, plain))

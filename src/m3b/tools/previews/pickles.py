@@ -11,7 +11,7 @@ from typing import Any
 
 from m3b.errors import ToolError
 from m3b.tools.paths import open_read
-from m3b.tools.phi import Phi, cell, holds_record_numbers, is_personal, mask
+from m3b.tools.phi import Phi, cell, is_personal, mask
 from m3b.tools.previews.archives import open_zip
 from m3b.tools.previews.numbers import LOOKED_AT, describe, shape
 from m3b.tools.previews.unpickle import Array, Scalar, Tensor, UnsafePickle, load
@@ -112,9 +112,8 @@ def _describe(value: Any, indent: str, lines: list[str], look: _Look, depth: int
     if isinstance(value, Mapping):
         keys = [str(key) for key in list(value)[:200]]
         for key, item in list(value.items())[:_MAX_ITEMS]:
-            texts = [item] if isinstance(item, str) else item if isinstance(item, list | tuple) else []
-            words = [str(one) for one in texts[:200] if isinstance(one, str)]
-            if look.phi == "mask" and (is_personal(str(key), words, keys) or holds_record_numbers(str(key), item)):
+            held = [*item[:200], item] if isinstance(item, list | tuple) else [item]
+            if look.phi == "mask" and is_personal(str(key), held, keys):
                 lines.append(f"{indent}  {key}: looks like personal data: masked")
                 continue
             before = len(lines)

@@ -13,7 +13,7 @@ from typing import Any
 from m3b.data.delimited import decode
 from m3b.summaries import DocumentSummary
 from m3b.tools.paths import open_read
-from m3b.tools.phi import Phi, cell, holds_record_numbers, is_personal, masked_json
+from m3b.tools.phi import Phi, cell, is_personal, masked_json
 from m3b.tools.previews.blocks import count_lines, spread
 from m3b.tools.previews.coco import coco, marked
 from m3b.tools.previews.fields import NAMES, fields
@@ -178,10 +178,7 @@ def _fields(records: list[dict[str, Any]], indent: str, lines: list[str], phi: P
     keys = list(counts)
     for key in keys[:_MAX_KEYS]:
         values = [record[key] for record in records if key in record]
-        words = [value for value in values if isinstance(value, str)]
-        hidden = phi == "mask" and (
-            is_personal(str(key), words[:200], keys) or any(holds_record_numbers(str(key), one) for one in values[:200])
-        )
+        hidden = phi == "mask" and is_personal(str(key), values, keys)
         absent = f", in {counts[key]:,} of {len(records):,}" if counts[key] < len(records) else ""
         about = "; looks like personal data: masked" if hidden else _values(values)
         lines.append(f"{indent}{key}: {_types(values)}{absent}{about}")

@@ -112,8 +112,7 @@ def _of_layout(survey: Survey, ask: Ask, found: _Layout, asked: bool) -> Iterato
     if found.half is not None:
         split = _split(found)
         sides = ", ".join(f"{name} {count}" for name, count in found.sides.items())
-        told = [one for one in told if not one.startswith("the data set's own split")]
-        told.append(f"the data set's own split (folders): {sides}")
+        told = [*around_it.grouped, f"the data set's own split (folders): {sides}"]
     folder = f"{{folder{found.level}}}"
     states = States(source=FromPath(value=folder), normal=tuple(found.normal), abnormal=tuple(found.abnormal))
     counts = f"normal {sum(found.normal.values())}, abnormal {sum(found.abnormal.values())} ({', '.join(list(found.abnormal)[:6])})"

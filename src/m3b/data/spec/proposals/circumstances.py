@@ -28,14 +28,24 @@ _CLAUSE = re.compile(
 
 @dataclass
 class Around:
-    """Patient, copies and split of an image set, with evidence and doubts."""
+    """Patient, copies and split of an image set, with evidence and doubts.
+
+    Args:
+        grouped: evidence of patients and of what stays together, and `divided`, that of the split.
+    """
 
     patient: Value | None = None
     together: tuple[Value, ...] = ()
     split: SplitRule = field(default_factory=SplitRule)
-    evidence: list[str] = field(default_factory=list)
+    grouped: list[str] = field(default_factory=list)
+    divided: list[str] = field(default_factory=list)
     doubts: list[str] = field(default_factory=list)
     division: FoundSplit | None = None
+
+    @property
+    def evidence(self) -> list[str]:
+        """For people and agents."""
+        return [*self.grouped, *self.divided]
 
     @property
     def values(self) -> tuple[Value, ...]:
@@ -50,13 +60,13 @@ def of_items(survey: Survey, items: ItemSet, made: Around) -> None:
         what = WHY.get(code, code)
         if code == "column_patient" and made.patient is None:
             made.patient = value
-            made.evidence.append(f"patients: by {place} ({what})")
+            made.grouped.append(f"patients: by {place} ({what})")
         elif code != "column_patient":
             made.together = (*made.together, value)
-            made.evidence.append(f"kept on one side: groups by {place} ({what})")
+            made.grouped.append(f"kept on one side: groups by {place} ({what})")
     if (found := own_split(items)) is not None:
         made.split = found[0]
-        made.evidence.append(found[1])
+        made.divided.append(found[1])
 
 
 def with_asked_part(around_it: Around, images: ImageSet, request: str) -> Around:
@@ -72,8 +82,7 @@ def with_asked_part(around_it: Around, images: ImageSet, request: str) -> Around
             continue
         rule = SplitRule(source=FromPath(value="{" + slot.name + "}"), train=train, test=test)
         told = ", ".join(f"{text} {counts[text]}" for text in test)
-        kept = [one for one in around_it.evidence if not one.startswith("the data set's own split")]
-        return replace(around_it, split=rule, evidence=[*kept, f"as asked for, tested on {slot.name} {told}"])
+        return replace(around_it, split=rule, divided=[f"as asked for, tested on {slot.name} {told}"])
     return around_it
 
 

@@ -6,8 +6,8 @@ import re
 from collections.abc import Collection, Iterator
 
 from m3b.data.spec.model import FromPath, FromTag
+from m3b.data.spec.proposals.array_labels import of_items, of_members
 from m3b.data.spec.proposals.flags import counted, is_flag, uncertain
-from m3b.data.spec.proposals.held_labels import of_items, of_members
 from m3b.data.spec.proposals.image_joins import files_of_others, pairs_of_images
 from m3b.data.spec.proposals.image_set import ImageSet
 from m3b.data.spec.proposals.label_source import LABEL_WORDS, LabelSource

@@ -73,9 +73,9 @@ def _reading(
     names = {column.name for column in (findings, impression) if column}
     filled = sum(max(c.filled for c in part.columns if c.name in names) for part in tables.parts)
     total = sum(group.count for group in images.groups[: 1 if views else None])
-    told_split = any(one.startswith("the data set's own split") for one in around_it.evidence)
+    told_split = bool(around_it.divided)
     if tables.split(survey, images) is not None and not told_split:
-        around_it.evidence.append(f"the data set's own split: {tables.title}")
+        around_it.divided.append(f"the data set's own split: {tables.title}")
     named = ", ".join(f"{column.name!r}" for column in (findings, impression) if column)
     told = [
         f"text from {named} of {tables.title}: {filled:,} of {tables.rows:,} rows have one",

@@ -53,7 +53,7 @@ def with_patient(around_it: Around, patient: FromTable | None) -> Around:
     if patient is None or around_it.patient is not None:
         return around_it
     told = f"patients: by column {patient.column} of {patient.file}"
-    return replace(around_it, patient=patient, evidence=[*around_it.evidence, told],
+    return replace(around_it, patient=patient, grouped=[*around_it.grouped, told],
                    doubts=[one for one in around_it.doubts if one != UNKNOWN])  # fmt: skip
 
 
@@ -69,8 +69,7 @@ def without_bare_parts(around_it: Around, pairing: Pairing) -> Around:
         tested, bare = known.files, known.files - known.matched
     if tested and bare >= 0.9 * tested and pairing.left_matched <= pairing.left_files - 0.9 * tested:
         told = f"the test part of the data set's own split ({tested}) has no masks: a new one is drawn"
-        kept = [one for one in around_it.evidence if not one.startswith("the data set's own split")]
-        return replace(around_it, split=SplitRule(), division=None, evidence=[*kept, told])
+        return replace(around_it, split=SplitRule(), division=None, divided=[told])
     return around_it
 
 
@@ -82,13 +81,8 @@ def without_unlabelled_part(survey: Survey, images: ImageSet, around_it: Around,
     """
     if not _hidden(survey, images, labelled):
         return around_it
-    kept = [one for one in around_it.evidence if not one.startswith("the data set's own split")]
-    told = (
-        []
-        if kept == around_it.evidence
-        else ["the test part of the data set's own split has no labels: a new one is drawn"]
-    )
-    return replace(around_it, split=SplitRule(), division=None, evidence=[*kept, *told])
+    told = "the test part of the data set's own split has no labels: a new one is drawn"
+    return replace(around_it, split=SplitRule(), division=None, divided=[told] if around_it.divided else [])
 
 
 def _hidden(survey: Survey, images: ImageSet, known: int) -> int:
@@ -125,10 +119,10 @@ def _patients(survey: Survey, images: ImageSet, made: Around) -> None:
         whole = GIVEN in one.evidence or one.files >= 0.99 * _reached(survey, images, one, files)
         if one.strength >= SURE and whole and made.patient is None:
             made.patient = value
-            made.evidence.append(f"patients: {one.distinct} by {where(survey, one)} ({why(one)})")
+            made.grouped.append(f"patients: {one.distinct} by {where(survey, one)} ({why(one)})")
         elif made.patient is None and len(made.together) < 8 and one.per_value[2] <= MAX_TOGETHER * files:
             made.together = (*made.together, value)
-            made.evidence.append(f"kept on one side: {one.distinct} groups by {where(survey, one)} ({why(one)})")
+            made.grouped.append(f"kept on one side: {one.distinct} groups by {where(survey, one)} ({why(one)})")
 
 
 def _nested(images: ImageSet) -> bool:
@@ -184,7 +178,7 @@ def _split(survey: Survey, images: ImageSet, made: Around) -> None:
     if images.single is None and (split := _folder_split(images)) is not None:
         made.split = split
         sides = ", ".join(f"{value} {count}" for value, count in images.levels[_level_of(split)].items())
-        made.evidence.append(f"the data set's own split (folders): {sides}")
+        made.divided.append(f"the data set's own split (folders): {sides}")
         return
     ids = {group.id for group in images.groups}
     ids |= {table.id for table in survey.tables if best_join(survey, images, table.id) is not None}
@@ -196,7 +190,7 @@ def _split(survey: Survey, images: ImageSet, made: Around) -> None:
         if split is not None:
             made.split, made.division = split, one
             sides = ", ".join(f"{part.name} {part.present}" for part in one.parts if part.side != "other")
-            made.evidence.append(f"the data set's own split ({one.source}): {sides}")
+            made.divided.append(f"the data set's own split ({one.source}): {sides}")
             return
 
 

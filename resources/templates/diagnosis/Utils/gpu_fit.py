@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from .fitting import Ways, in_parts, larger_batch
-from .looks import Looks
+from .fitting import Ways, finer_input, in_parts, larger_batch
 from .pace import Way
+from .step_cost import StepCosts
 
 FINEST = {2: 512, 3: 192}
 """No side of the input becomes longer, by the dimensions."""
@@ -30,38 +30,13 @@ def noise(plan: dict[str, Any], cases: int) -> dict[str, Any]:
     return {"pixel_values": images, "labels": labels, **examples(plan, cases), **example(plan, cases)}
 
 
-def build(plan: dict[str, Any]) -> Any:
-    """The network; imported when it is asked for."""
-    from Model.network import build_model
-
-    return build_model(plan)
-
-
-LOOKS = Looks(build, noise)
+STEP_COSTS = StepCosts(noise)
 
 
 def ways_of(plan: dict[str, Any], facts: dict[str, Any], kept: set[str], smaller_input: Way) -> Ways:
     """In order; what was set by hand (`kept`), and the input of a network with a size of its own, stay."""
     fixed = "size" in kept or bool(plan["network"].get("pretrained") or plan["network"].get("config"))
-    inputs = [] if fixed else [smaller_input]
-    larger = [] if fixed else [finer_input(np.median(facts["shapes"], axis=0), int(plan["dims"]))]
+    dims, inputs = int(plan["dims"]), [] if fixed else [smaller_input]
+    larger = [] if fixed else [finer_input(list(np.median(facts["shapes"], axis=0)), dims, FINEST[dims])]
     larger += [] if "batch" in kept else [larger_batch(min(MOST, int(facts["cases"]) // 8))]
     return Ways(inputs, [in_parts, *inputs], larger)
-
-
-def finer_input(median: np.ndarray, dims: int) -> Way:
-    """A quarter more of each side that the images have more of."""
-    step = 16 if dims == 2 else 8
-
-    def way(plan: dict[str, Any]) -> str:
-        before = list(plan["size"])
-        wanted = [
-            max(side, min(round(1.25 * side / step) * step, FINEST[dims], round(float(have) / step) * step))
-            for side, have in zip(before, median if dims == 3 else [max(median)] * 2, strict=True)
-        ]
-        if wanted == before:
-            return ""
-        plan["size"] = wanted
-        return f"input {wanted} instead of {before}"
-
-    return way

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from .fitting import Ways, in_parts, larger_batch
-from .looks import Looks
+from .fitting import Ways, finer_input, in_parts, larger_batch
 from .pace import Way
+from .step_cost import StepCosts
 
 FINEST = {2: 448, 3: 160}
 """No side of the pictures becomes longer, by the dimensions."""
@@ -36,13 +36,6 @@ def noise(plan: dict[str, Any], cases: int) -> dict[str, Any]:
     return {"pixel_values": pictures, "views": torch.ones(cases, views), **texts(plan, cases)}
 
 
-def build(plan: dict[str, Any]) -> Any:
-    """The network; imported when it is asked for."""
-    from Model.network import build_model
-
-    return build_model(plan)
-
-
 def build_encoder(plan: dict[str, Any]) -> Any:
     """The image encoder with its head, as it is trained first."""
     from Loss.loss import ReportLoss
@@ -59,36 +52,21 @@ def build_words(plan: dict[str, Any]) -> Any:
     return Speaking(plan, ReportLoss(plan))
 
 
-LOOKS = Looks(build, noise)
-STAGES = {"encoder": Looks(build_encoder, noise), "words": Looks(build_words, texts), "report": LOOKS}
+STEP_COSTS = StepCosts(noise)
+STAGES = {"encoder": StepCosts(noise, build_encoder), "words": StepCosts(texts, build_words), "report": STEP_COSTS}
 
 
 def ways_of(plan: dict[str, Any], facts: dict[str, Any], kept: set[str], smaller_input: Way) -> Ways:
     """In order; what was set by hand (`kept`), and the input of a pretrained encoder, stay."""
     own = bool(plan["network"].get("image_model") or plan["network"].get("pretrained"))
+    dims = int(plan["dims"])
     inputs = [] if "size" in kept or own else [smaller_input]
-    larger = [] if "size" in kept or own else [finer_input(np.median(facts["shapes"], axis=0))]
+    larger = (
+        [] if "size" in kept or own else [finer_input(list(np.median(facts["shapes"], axis=0)), dims, FINEST[dims])]
+    )
     larger += [] if own or "network.image_width" in kept else [wider]
     larger += [] if "batch" in kept else [larger_batch(min(MOST, int(facts["cases"]) // 8))]
     return Ways(inputs, [in_parts, *inputs], larger)
-
-
-def finer_input(median: np.ndarray) -> Way:
-    """A quarter more of each side that the images have more of."""
-
-    def way(plan: dict[str, Any]) -> str:
-        dims, before = int(plan["dims"]), list(plan["size"])
-        step, have = (16, [max(median)] * 2) if dims == 2 else (8, list(median))
-        wanted = [
-            max(side, min(round(1.25 * side / step) * step, FINEST[dims], round(float(most) / step) * step))
-            for side, most in zip(before, have, strict=True)
-        ]
-        if wanted == before:
-            return ""
-        plan["size"] = wanted
-        return f"input {wanted} instead of {before}"
-
-    return way
 
 
 def wider(plan: dict[str, Any]) -> str:

@@ -9,9 +9,9 @@ import numpy as np
 
 from .fitting import Ways, in_parts, larger_batch
 from .grid import GPU_WIDTH, refit
-from .looks import Looks, together
 from .pace import Way
 from .price import usual_shape
+from .step_cost import StepCosts, gpus_per_step
 
 MOST = {2: 32, 3: 8}
 """Patches a step, by the dimensions."""
@@ -30,14 +30,7 @@ def noise(plan: dict[str, Any], cases: int) -> dict[str, Any]:
     return {"pixel_values": images, "labels": torch.zeros(cases, len(plan["classes"]), *plan["patch"])}
 
 
-def build(plan: dict[str, Any]) -> Any:
-    """The network; imported when it is asked for."""
-    from Model.network import build_model
-
-    return build_model(plan)
-
-
-LOOKS = Looks(build, noise)
+STEP_COSTS = StepCosts(noise)
 
 
 def ways_of(facts: dict[str, Any], kept: set[str], cheaper: Sequence[Way]) -> Ways:
@@ -98,7 +91,7 @@ def more_patches(facts: dict[str, Any]) -> Way:
     """Twice the patches a step."""
 
     def way(plan: dict[str, Any]) -> str:
-        said = larger_batch(MOST[int(plan["dims"])] * together(plan))(plan)
+        said = larger_batch(MOST[int(plan["dims"])] * gpus_per_step(plan))(plan)
         if said:
             plan["patches"] = max(8 * int(plan["batch"]), min(int(facts["cases"]), 512))
         return said

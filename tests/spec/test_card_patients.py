@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from spec_kit import picture
 
-from m3b.data.spec.carded import with_patients
+from m3b.data.spec.card_patients import with_patients
 from m3b.data.spec.execute import execute
 from m3b.data.spec.model import IndexSpec
 from m3b.data.spec.proposals import Proposal

@@ -11,7 +11,7 @@ TIME_ONLY = "price the plan.json that is there, with --set, and write nothing"
 KEEP = "change the plan.json that is there by --set, instead of making one afresh"
 
 
-class Questions(argparse.Namespace):
+class PlanArguments(argparse.Namespace):
     """`minutes` of training; `set`, the KEY=VALUE pairs; `time_only`, `keep`; `device` and `gpus`, the machine that is planned for."""
 
     minutes: float
@@ -30,7 +30,7 @@ class Questions(argparse.Namespace):
         return asked_machine("cpu" if self.on_cpu else self.device, self.gpus, gpu_here)
 
 
-def questions(doc: str | None, argv: Sequence[str] | None) -> Questions:
+def read_options(doc: str | None, argv: Sequence[str] | None) -> PlanArguments:
     """Reads the options; `doc` is that of plan.py, for `--help`."""
     parser = argparse.ArgumentParser(description=doc)
     minutes = "of training; imports and first reading come on top"
@@ -41,4 +41,4 @@ def questions(doc: str | None, argv: Sequence[str] | None) -> Questions:
     parser.add_argument("--keep", action="store_true", help=KEEP)
     parser.add_argument("--device", default="auto", help=DEVICE)
     parser.add_argument("--gpus", type=int, default=0, help=GPUS)
-    return parser.parse_args(argv, Questions())
+    return parser.parse_args(argv, PlanArguments())

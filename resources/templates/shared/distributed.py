@@ -25,19 +25,19 @@ def local_rank() -> int:
     return int(os.environ.get("LOCAL_RANK", 0))
 
 
-def processes() -> int:
+def world_size() -> int:
     """How many train together, 1 without torchrun."""
     return int(os.environ.get("WORLD_SIZE", 1))
 
 
-def first() -> bool:
+def is_main() -> bool:
     """Whether this is the process that writes."""
     return rank() == 0
 
 
-def join(on_cpu: bool) -> None:
+def start_group(on_cpu: bool) -> None:
     """Meet the other processes; nothing happens where there are none, or for the second time."""
-    if processes() < 2:
+    if world_size() < 2:
         return
     import torch
     from torch import distributed
@@ -51,9 +51,9 @@ def join(on_cpu: bool) -> None:
     distributed.init_process_group("gloo" if on_cpu else "cpu:gloo,cuda:nccl", timeout=WAIT)
 
 
-def agree(values: Sequence[float]) -> list[float]:
+def broadcast(values: Sequence[float]) -> list[float]:
     """The first process's values, for all; the others give as many of their own, which are lost."""
-    if processes() < 2:
+    if world_size() < 2:
         return list(values)
     import torch
     from torch import distributed
@@ -63,14 +63,14 @@ def agree(values: Sequence[float]) -> list[float]:
     return [float(value) for value in table]
 
 
-def meet() -> None:
+def barrier() -> None:
     """Nobody goes on before all have come so far."""
-    agree([0.0])
+    broadcast([0.0])
 
 
-def leave() -> None:
+def end_group() -> None:
     """The end of working together."""
-    if processes() > 1:
+    if world_size() > 1:
         from torch import distributed
 
         if distributed.is_initialized():
@@ -78,10 +78,10 @@ def leave() -> None:
 
 
 @contextmanager
-def first_alone() -> Iterator[None]:
+def main_first() -> Iterator[None]:
     """The first process does what is inside before the others do: it fills the cache, they find it filled."""
-    if not first():
-        meet()
+    if not is_main():
+        barrier()
     yield
-    if first():
-        meet()
+    if is_main():
+        barrier()

@@ -24,15 +24,15 @@ STATES = 4
 """Copies of the weights besides themselves: gradients, two moments of AdamW, the running average."""
 
 
-def together(plan: Mapping[str, Any]) -> int:
+def gpus_per_step(plan: Mapping[str, Any]) -> int:
     """GPUs that share a step; of several folds each has a GPU of its own."""
     return 1 if int(plan.get("folds") or 1) > 1 else max(1, int(plan.get("processes") or 1))
 
 
-def micro(plan: Mapping[str, Any], processes: int | None = None) -> int:
+def micro_batch(plan: Mapping[str, Any], processes: int | None = None) -> int:
     """Cases that one GPU looks at together: a step's, shared out among the processes (those of the plan if None) and made in
     `accumulate` parts."""
-    share = -(-int(plan["batch"]) // (processes or together(plan)))
+    share = -(-int(plan["batch"]) // (processes or gpus_per_step(plan)))
     return max(1, -(-share // max(1, int(plan.get("accumulate") or 1))))
 
 
@@ -42,11 +42,11 @@ def peak_bytes(found: Trace, cases: int, processes: int = 1) -> int:
     return int(SLACK * (copies * found.weights + found.fixed + cases * found.each))
 
 
-class Looks:
+class StepCosts:
     """Traces of a template's plans; one that differs only in what does not matter is looked at once."""
 
-    def __init__(self, build: Build, noise: Noise) -> None:
-        self.build, self.noise = build, noise
+    def __init__(self, noise: Noise, build: Build | None = None) -> None:
+        self.noise, self.build = noise, build or _network
 
     def trace(self, plan: Plan) -> Trace:
         """Of a step of the plan's network, by the case."""
@@ -81,11 +81,11 @@ class Looks:
 
     def peak(self, plan: Plan) -> int:
         """Bytes on one GPU, see `peak_bytes`."""
-        return peak_bytes(self.trace(plan), micro(plan), together(plan))
+        return peak_bytes(self.trace(plan), micro_batch(plan), gpus_per_step(plan))
 
     def seconds(self, plan: Plan) -> float:
         """Of a step, estimated for a machine that is not here; loading is taken to happen meanwhile."""
-        found, cases, parts = self.trace(plan), micro(plan), int(plan.get("accumulate") or 1)
+        found, cases, parts = self.trace(plan), micro_batch(plan), int(plan.get("accumulate") or 1)
         work = machine_of(plan).seconds(
             parts * cases * found.operations,
             parts * cases * found.moved,
@@ -95,7 +95,15 @@ class Looks:
         return BESIDES * work + machine_of(plan).seconds(0.0, OPTIMISER * found.weights, 0.0, True)
 
 
-def step_seconds(plan: Plan, looks: Looks) -> float:
+def _network(plan: Plan) -> torch.nn.Module:
+    """The template's own; imported when it is asked for."""
+    from Model.network import build_model
+
+    found: torch.nn.Module = build_model(plan)
+    return found
+
+
+def step_seconds(plan: Plan, costs: StepCosts) -> float:
     """Seconds of the quickest of a few training steps on noise, estimated where the machine is not here; infinite where
     memory does not suffice or the precision is not known there."""
     import torch
@@ -103,10 +111,10 @@ def step_seconds(plan: Plan, looks: Looks) -> float:
     from .precision import autocast, device_of, laid_out
 
     if machine_of(plan).dry:
-        return looks.seconds(plan)
+        return costs.seconds(plan)
     device, parts = device_of(plan), int(plan.get("accumulate") or 1)
-    model = laid_out(looks.build(plan).to(device).train(), plan)
-    batch = {key: value.to(device) for key, value in looks.noise(plan, micro(plan)).items()}
+    model = laid_out(costs.build(plan).to(device).train(), plan)
+    batch = {key: value.to(device) for key, value in costs.noise(plan, micro_batch(plan)).items()}
 
     def step() -> None:
         for _ in range(parts):

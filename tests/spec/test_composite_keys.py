@@ -7,11 +7,11 @@ from typing import Any
 
 from spec_kit import picture
 
+from m3b.data.spec.composite_keys import with_composite_keys
 from m3b.data.spec.execute import execute
 from m3b.data.spec.model import FromTable
 from m3b.data.spec.proposals import Ask, Proposal, propose, sufficient
 from m3b.data.spec.readers import Readers
-from m3b.data.spec.told_apart import told_apart
 from m3b.data.survey import survey
 
 REQUEST = "Tell normal from sick eyes on fundus photographs"
@@ -32,7 +32,7 @@ def readings(root: Path) -> tuple[Proposal, Proposal]:
     """The best reading by labels of the grade column, before and after."""
     found = propose(survey(root), Ask("diagnosis", REQUEST))
     first = next(one for one in found if one.spec.labels and "'grade'" in one.title)
-    return first, told_apart([first], root, Readers(root))[0]
+    return first, with_composite_keys([first], root, Readers(root))[0]
 
 
 def truth(root: Path, second: int) -> dict[str, str]:
@@ -84,7 +84,7 @@ def test_the_reading_may_then_be_taken(tmp_path: Path) -> None:
     root = folder(tmp_path / "raw", "eye", ("left", "right"))
     found: list[Any] = propose(survey(root), Ask("diagnosis", REQUEST))
     assert sufficient(weighed(found, root, Readers(root))) != "", "half the images have two grades"
-    better = weighed(told_apart(found, root, Readers(root)), root, Readers(root))
+    better = weighed(with_composite_keys(found, root, Readers(root)), root, Readers(root))
     assert sufficient(better) == ""
     source = better[0].spec.labels.sources[0]
     assert isinstance(source, FromTable)

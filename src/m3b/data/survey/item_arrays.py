@@ -10,7 +10,7 @@ from math import prod
 from typing import Any
 
 from m3b.data.opening import Unreadable, attempt
-from m3b.data.survey.array_files import Inner, open_members
+from m3b.data.survey.array_files import Inner, opened_members
 from m3b.data.survey.facts import Content
 from m3b.data.survey.gathering import Gathering
 from m3b.data.survey.kinds import cut
@@ -33,7 +33,7 @@ MOST_VALUES = 200
 
 
 @dataclass
-class HeldArray:
+class ItemArray:
     """The one array of items of a file; what it holds is looked at when it is wanted."""
 
     path: str
@@ -75,7 +75,7 @@ class HeldArray:
         return self._known[what]
 
 
-def held_arrays(found: Gathering) -> Iterator[HeldArray]:
+def item_arrays(found: Gathering) -> Iterator[ItemArray]:
     """Every file that holds one array of items, whatever single values beside it."""
     for group in found.groups:
         if group.fact.kind not in ("array", "hdf5", "mat") or group.fact.stray or group.merged.count > MOST_FILES:
@@ -93,29 +93,25 @@ def held_arrays(found: Gathering) -> Iterator[HeldArray]:
             if len(several) == 1:
                 one = several[0]
                 read = partial(_asked, found, path, suffix, one.key)
-                yield HeldArray(path, group.id, one.key, one.shape, one.dtype, read)
+                yield ItemArray(path, group.id, one.key, one.shape, one.dtype, read)
 
 
 def _headers(found: Gathering, path: str, suffix: str) -> list[Inner]:
-    _, inners, close = open_members(found.tree.root / path, suffix)
-    close()
-    return inners
+    with opened_members(found.tree.root / path, suffix) as (_, inners):
+        return inners
 
 
 def _asked(found: Gathering, path: str, suffix: str, key: str, look: Callable[[Inner], Any]) -> Any:
     def answer() -> Any:
         if found.tree.late:
             raise Unreadable("time", "there is no time left")
-        _, inners, close = open_members(found.tree.root / path, suffix)
-        try:
+        with opened_members(found.tree.root / path, suffix) as (_, inners):
             return look(next(one for one in inners if one.key == key))
-        finally:
-            close()
 
     return attempt(answer, found.tree.root / path)
 
 
-def looked(one: HeldArray) -> Content | None:
+def looked(one: ItemArray) -> Content | None:
     """What some of the first items hold; of masks of several layers, whether any marks a pixel."""
     looked: Content | None = one.asked("content", _content_of)
     return looked

@@ -34,12 +34,12 @@ _READERS = frozenset(
 _NAMED = re.compile(r"\(\?P<(\w+)>")
 
 
-def told_apart(proposals: Sequence[Proposal], root: Path, readers: Readers) -> list[Proposal]:
+def with_composite_keys(proposals: Sequence[Proposal], root: Path, readers: Readers) -> list[Proposal]:
     """The readings; those whose table has rows that disagree about an image, by two keys where a second tells them apart."""
-    return [_told_apart(one, root, readers) for one in proposals]
+    return [_with_keys(one, root, readers) for one in proposals]
 
 
-def _told_apart(proposal: Proposal, root: Path, readers: Readers) -> Proposal:
+def _with_keys(proposal: Proposal, root: Path, readers: Readers) -> Proposal:
     spec, source = proposal.spec, _source(proposal.spec.labels)
     if source is None or spec.images.several != "one" or not countable(spec, files := readers.files()):
         return proposal

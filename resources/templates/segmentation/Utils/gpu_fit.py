@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from .fitting import Ways, in_parts, larger_batch, share_gpus
-from .looks import Looks, together
 from .machine import machine_of
 from .pace import Way
 from .price import median_there
 from .shapes import round_up, topology
+from .step_cost import StepCosts, gpus_per_step
 from .thrift import epoch_patches, filters
 from .windows import steps_of
 
@@ -34,14 +34,7 @@ def noise(plan: dict[str, Any], cases: int) -> dict[str, Any]:
     return {"pixel_values": images, "labels": torch.randint(0, 2, layers, dtype=torch.uint8)}
 
 
-def build(plan: dict[str, Any]) -> Any:
-    """The network; imported when it is asked for."""
-    from Model.network import build_model
-
-    return build_model(plan)
-
-
-LOOKS = Looks(build, noise)
+STEP_COSTS = StepCosts(noise)
 
 
 def share_batch(facts: dict[str, Any], plan: dict[str, Any], kept: set[str]) -> None:
@@ -108,7 +101,7 @@ def more_patches(facts: dict[str, Any]) -> Way:
     """Twice the patches a step; an epoch has as many steps as before."""
 
     def way(plan: dict[str, Any]) -> str:
-        said = larger_batch(MOST[int(plan["dims"])] * together(plan))(plan)
+        said = larger_batch(MOST[int(plan["dims"])] * gpus_per_step(plan))(plan)
         if said:
             plan["epoch_patches"] = epoch_patches(int(facts["cases"]), int(plan["batch"]))
         return said

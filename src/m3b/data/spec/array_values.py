@@ -12,7 +12,7 @@ from typing import Any
 from m3b.data.opening import Unreadable, attempt
 from m3b.data.reading import shared
 from m3b.data.spec.patterns import PatternError
-from m3b.data.survey.array_files import SUFFIXES, open_members
+from m3b.data.survey.array_files import SUFFIXES, opened_members
 from m3b.data.survey.array_texts import text_of
 from m3b.data.survey.kinds import cut
 
@@ -24,7 +24,7 @@ LARGE = 2**26
 
 
 @dataclass
-class HeldTexts:
+class ArrayValues:
     """Reads single values of arrays below one data folder.
 
     Args:
@@ -85,9 +85,6 @@ def _held(file: Path, suffix: str, name: str) -> tuple[Any, list[str]]:
     """An array, or None where there is no such one or it is too large, and the names of all."""
     import numpy as np
 
-    _, inners, close = open_members(file, suffix)
-    try:
+    with opened_members(file, suffix) as (_, inners):
         found = next((one for one in inners if one.key == name and prod(one.shape) <= LARGE), None)
         return None if found is None else np.asarray(found.read(None)), [one.key for one in inners]
-    finally:
-        close()
