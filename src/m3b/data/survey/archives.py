@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
-from m3b.data.survey.array_files import MAX_MEMBERS, Format
+from m3b.data.survey.array_files import MAX_MEMBERS
+from m3b.data.survey.array_members import Format
 from m3b.data.survey.containers import MAX_KEYS, form_of
 from m3b.data.survey.facts import Container, Member
 

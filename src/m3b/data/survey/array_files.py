@@ -2,33 +2,18 @@
 
 from __future__ import annotations
 
-import re
 import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import IO, Any
 
-Format = Literal["npz", "npy", "hdf5", "mat", "tiff_stack", "ome_tiff", "zip", "tar", "video", "volume4d", "pt"]
+from m3b.data.survey.array_members import Format, Inner
+from m3b.data.survey.matlab_arrays import as_text, fields_of, turned
+
 MAX_MEMBERS = 100_000
 SUFFIXES = (".npy", ".npz", ".h5", ".hdf5", ".hdf", ".he5", ".mat")
 """Of files whose arrays are read here."""
-MAX_TEXT = 256
-"""Characters of a MATLAB text that is stored as their numbers."""
-
-
-@dataclass(frozen=True)
-class Inner:
-    """One member of one file: its key, shape and type, and how its values are read when they are wanted."""
-
-    key: str
-    shape: tuple[int, ...]
-    dtype: str
-    read: Callable[[tuple[slice, ...] | None], Any]
-    """Values of a part of the first axis, or all."""
-    matlab: str = ""
-    """What MATLAB says of a data set that it wrote as HDF5: `char`, `uint16`, ..."""
 
 
 @contextmanager
@@ -46,11 +31,6 @@ def opened_members(path: Path, suffix: str) -> Iterator[tuple[Format, list[Inner
 
 
 def _open_members(path: Path, suffix: str) -> tuple[Format, list[Inner], Callable[[], None]]:
-    """The members of a container of arrays, and what closes it.
-
-    Raises:
-        ValueError, OSError, KeyError: it cannot be read.
-    """
     if suffix in (".h5", ".hdf5", ".hdf", ".he5"):
         return _hdf5(path)
     if suffix == ".mat":
@@ -141,7 +121,7 @@ def _mat(path: Path) -> tuple[Format, list[Inner], Callable[[], None]]:
 
     if h5py.is_hdf5(path):
         _, inners, close = _hdf5(path)
-        return "mat", [_text_of(one) or _turned(one) for one in inners if not one.key.startswith("#")], close
+        return "mat", [as_text(one) or turned(one) for one in inners if not one.key.startswith("#")], close
     from scipy.io import loadmat, whosmat
 
     inners = []
@@ -155,50 +135,6 @@ def _mat(path: Path) -> tuple[Format, list[Inner], Callable[[], None]]:
         else:
             inners.append(Inner(name, tuple(map(int, shape)), kind, _mat_reader(loadmat, path, name)))
     return "mat", inners, lambda: None
-
-
-def fields_of(name: str, held: Any) -> list[tuple[str, Any]]:
-    """The arrays of a MATLAB structure (`cjdata/image`), those of structures in it too; of lists of structures none."""
-    if held.dtype.names is None:
-        return [(name, held)] if held.dtype.kind != "O" else []
-    if held.size != 1:
-        return []
-    inner = held.reshape(-1)[0]
-    return [one for field in held.dtype.names for one in fields_of(f"{name}/{field}", inner[field])]
-
-
-def _text_of(inner: Inner) -> Inner | None:
-    """A row of letters and digits as MATLAB 7.3 stores a text: their numbers in 16 bits; None for other data."""
-    row = len(inner.shape) == 2 and min(inner.shape) == 1 and 0 < max(inner.shape) <= MAX_TEXT
-    if inner.dtype != "uint16" or not row or inner.matlab not in ("", "char"):
-        return None
-    if not inner.matlab and max(inner.shape) < 3:  # written by another program: few numbers may be numbers
-        return None
-    codes = [int(code) for code in inner.read(None).ravel()]
-    text = "".join(map(chr, codes))
-    if max(codes) > 126 or not re.fullmatch(r"[\w .:-]+", text):
-        return None
-
-    def read(part: tuple[slice, ...] | None) -> Any:
-        import numpy as np
-
-        return np.asarray(text)
-
-    return Inner(inner.key, (), f"<U{len(text)}", read)
-
-
-def _turned(inner: Inner) -> Inner:
-    """A dataset of MATLAB 7.3 with rows before columns, as it was written."""
-
-    def read(part: tuple[slice, ...] | None) -> Any:
-        import numpy as np
-
-        if len(inner.shape) > 2:  # items first
-            return np.asarray(inner.read(part)).swapaxes(-1, -2)
-        whole = np.asarray(inner.read(None)).T
-        return whole if part is None else whole[part[0]]
-
-    return replace(inner, shape=(*inner.shape[:-2], *inner.shape[:-3:-1]), read=read)
 
 
 def _mat_reader(loadmat: Callable[..., Any], path: Path, key: str) -> Callable[..., Any]:

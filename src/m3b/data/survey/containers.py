@@ -11,7 +11,8 @@ from statistics import median
 from typing import Any, Literal
 
 from m3b.data.opening import Unreadable, attempt
-from m3b.data.survey.array_files import Format, Inner, opened_members
+from m3b.data.survey.array_files import opened_members
+from m3b.data.survey.array_members import Format, Inner
 from m3b.data.survey.facts import Container, Member, SurveyLimits, Value
 from m3b.data.survey.samples import MASKS, FileSample, content, from_array
 from m3b.data.survey.sides import side_of

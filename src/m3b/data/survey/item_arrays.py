@@ -10,7 +10,8 @@ from math import prod
 from typing import Any
 
 from m3b.data.opening import Unreadable, attempt
-from m3b.data.survey.array_files import Inner, opened_members
+from m3b.data.survey.array_files import opened_members
+from m3b.data.survey.array_members import Inner
 from m3b.data.survey.facts import Content
 from m3b.data.survey.gathering import Gathering
 from m3b.data.survey.kinds import cut
