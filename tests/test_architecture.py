@@ -410,7 +410,6 @@ def test_broad_excepts_stand_at_boundaries_only() -> None:
         "testing/conformance/",
         "tools/preview",
         "data/opening.py",
-        "data/spec/croissant.py",
         "sandbox/guard/",
         "reader/server.py",
         "bench/cell.py",

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from m3b.data.opening import Unreadable, attempt
 from m3b.data.spec.accounting import Accounting
 from m3b.data.spec.cases import build_cases
 from m3b.data.spec.execute import slots_needed
@@ -69,8 +70,8 @@ def load(file: Path) -> dict[str, Any]:
         )
     mlc = library()
     try:
-        mlc.Metadata.from_json(ctx=mlc.Context(), json_=dict(raw))
-    except Exception as error:  # the library raises what its parsers raise
+        attempt(lambda: mlc.Metadata.from_json(ctx=mlc.Context(), json_=dict(raw)))
+    except Unreadable as error:
         raise DataError(f"{file.name} is no valid Croissant file: {str(error)[:300]}") from error
     found: dict[str, Any] = raw
     return found
