@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
+
+# Workers and their trainings are more threads than there are processors: who waits must not spin. Read as torch is loaded.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 from hypothesis import settings
 

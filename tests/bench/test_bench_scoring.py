@@ -136,6 +136,7 @@ def test_segmentation_with_some_of_the_classes_and_other_numbers(stand_in, tmp_p
     assert found.primary["baseline"] > 0.1, "the mean shape of the agent's cases"
 
 
+@pytest.mark.slow
 def test_reports_that_are_always_the_same(stand_in, tmp_path: Path) -> None:
     spec, made, _ = stand_in("IU-Xray")
     hidden = carve(spec, made.folder, tmp_path / "carved", stand_in=True)

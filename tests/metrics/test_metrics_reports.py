@@ -205,6 +205,7 @@ def test_shuffles_tell_what_an_interval_of_few_patients_does_not() -> None:
     assert sum(one.chance <= 0.05 for one in looks) >= 6
 
 
+@pytest.mark.slow
 def test_texts_of_the_wrong_images_seldom_pass_by_chance() -> None:
     blind = [
         image_use(with_text(reports(24), random_reports(TRAINING, 24, seed)), FINDINGS, draws=0) for seed in range(60)

@@ -60,6 +60,7 @@ def m3b(*arguments: object) -> str:
     return shlex.join(m3b_command(*arguments))
 
 
+@pytest.mark.slow
 def test_a_script_that_fills_the_disk(tmp_path: Path, halfway_run: Path) -> None:
     """The script is ended, the run as well, in words; without the large file it goes on."""
     env = plugin(tmp_path / "plugin", FILL)
@@ -83,6 +84,7 @@ def test_a_script_that_fills_the_disk(tmp_path: Path, halfway_run: Path) -> None
     assert not any("lost" in e["text"] for e in told), "that the disk is full is no riddle"
 
 
+@pytest.mark.slow
 def test_a_disk_that_is_full_while_the_model_is_asked(tmp_path: Path, halfway_run: Path) -> None:
     """Somebody else fills it to the last byte: no event is torn, and the run goes on once there is room."""
     disk = tmp_path / "disk"

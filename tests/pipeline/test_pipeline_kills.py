@@ -28,7 +28,7 @@ def survives(run: Path, spots: Path, at: int, expected: dict[str, Any]) -> None:
     check_survived(run, expected)
 
 
-@pytest.mark.parametrize("kind", ["call", "reply"])
+@pytest.mark.parametrize("kind", ["call", pytest.param("reply", marks=pytest.mark.slow)])
 def test_a_kill_at_an_event(
     tmp_path: Path, spots: Path, undisturbed: tuple[dict[str, Any], list[str]], kind: str
 ) -> None:

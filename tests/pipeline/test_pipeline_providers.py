@@ -184,6 +184,7 @@ def test_time_ends_a_wait(spots: Path, tmp_path: Path) -> None:
 # --- a few of the simulated runs ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_faults_change_no_result() -> None:
     total = faults.measure(runs=24, whole=0, seed=3)
     assert not [name for name in total if name.startswith("BROKEN")], total
@@ -191,6 +192,7 @@ def test_faults_change_no_result() -> None:
     assert sum(count for name, count in total.items() if name.startswith("fault: ")) > 5
 
 
+@pytest.mark.slow
 def test_the_benchmark_would_notice(monkeypatch: pytest.MonkeyPatch) -> None:
     """A retry that gives up at once, and a conversation that forgets a turn, are both found out."""
     monkeypatch.setattr(faults.Retry, "run", lambda self, request, *more: request())

@@ -91,9 +91,22 @@ def begun(run: Path, mark: str) -> Callable[[], bool]:
 
 
 CASES = [(phase, signal.SIGINT) for phase in PHASES] + [("index script", signal.SIGTERM), ("predict", signal.SIGTERM)]
+QUICK = ("selection-SIGINT", "index script-SIGTERM", "training-SIGINT")
+"""One of each: while the model is asked, while a script runs, while a model is trained."""
 
 
-@pytest.mark.parametrize(("phase", "number"), CASES, ids=[f"{phase}-{number.name}" for phase, number in CASES])
+@pytest.mark.parametrize(
+    ("phase", "number"),
+    [
+        pytest.param(
+            phase,
+            number,
+            id=f"{phase}-{number.name}",
+            marks=[] if f"{phase}-{number.name}" in QUICK else [pytest.mark.slow],
+        )
+        for phase, number in CASES
+    ],
+)
 def test_stop_in_each_phase(
     tmp_path: Path, spots: Path, big: Path, halfway_run: Path, phase: str, number: signal.Signals
 ) -> None:

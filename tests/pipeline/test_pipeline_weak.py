@@ -85,6 +85,7 @@ def test_words_are_shown_as_they_come_and_not_kept(spots: Path, tmp_path: Path, 
     assert not [event for event in journal(tmp_path / "run") if event["kind"] == "delta"]
 
 
+@pytest.mark.slow
 def test_a_recorded_run_replays_elsewhere(spots: Path, tmp_path: Path, build: Callable[..., Result]) -> None:
     tape = tmp_path / "tape.jsonl"
     first = build(llm=Recorder(actor(play()), tape), out="first")

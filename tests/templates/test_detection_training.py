@@ -136,6 +136,7 @@ def test_a_killed_training_goes_on_with_the_same_schedule(work: Path, truth: str
     assert float(after[-1]["lr"]) < 0.2 * max(float(row["lr"]) for row in [*before, *after])  # annealed at the end
 
 
+@pytest.mark.slow
 def test_a_loss_that_is_not_finite_ends_clearly(work: Path) -> None:
     call(work, "example/make_example.py", "--cases", "10")
     call(work, "plan.py", "--minutes", "4", *SMALL, "lr=1e38", "ema=0", "network.width=8", "max_steps=1")

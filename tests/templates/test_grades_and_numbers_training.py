@@ -67,7 +67,10 @@ def test_an_interval_of_few_cases_promises_less(parts: ModuleType) -> None:
 
 @pytest.mark.parametrize(
     ("task", "keys"),
-    [("grading", {"probabilities", "prediction"}), ("regression", {"value", "interval", "interval_level"})],
+    [
+        ("grading", {"probabilities", "prediction"}),
+        pytest.param("regression", {"value", "interval", "interval_level"}, marks=pytest.mark.slow),
+    ],
 )
 def test_from_data_to_prediction(project: Path, run: Run, task: str, keys: set[str]) -> None:
     run("example/make_example.py", "--cases", "120", "--task", task)

@@ -79,6 +79,7 @@ def _predicts_elsewhere(project: Path, tmp_path: Path) -> None:
     assert json.loads(call(project, "-c", code).stdout) == results
 
 
+@pytest.mark.slow
 def test_a_killed_training_goes_on_with_the_same_schedule(project: Path) -> None:
     """Without findings there is one part only, so that it gets all of the steps."""
     call(project, "example/make_example.py", "--cases", "60", "--size", "32")
@@ -95,6 +96,7 @@ def test_a_killed_training_goes_on_with_the_same_schedule(project: Path) -> None
     assert float(after[-1]["lr"]) < 0.1 * max(float(row["lr"]) for row in rows)
 
 
+@pytest.mark.slow
 def test_a_loss_that_is_not_finite_ends_clearly(project: Path) -> None:
     call(project, "example/make_example.py", "--cases", "30", "--size", "32")
     call(project, "plan.py", *FAST, "lr=1e38", "ema=0", "max_steps=1")

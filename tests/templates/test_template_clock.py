@@ -66,6 +66,7 @@ def test_progress_never_goes_back(step_s: float, budget: float) -> None:
     assert 0 < told[0] <= told[-1] <= 1
 
 
+@pytest.mark.slow
 def test_a_slow_start_takes_nothing_from_the_minutes(project: Path, run: Run) -> None:
     """Twelve seconds of training stay twelve, less those for the results, whatever the imports take."""
     run("example/make_example.py", "--cases", "40")

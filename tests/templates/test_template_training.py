@@ -87,7 +87,9 @@ def test_a_killed_training_goes_on_with_the_same_schedule(project: Path, run: Ru
     assert float(after[0]["seconds"]) >= round(spent, 1), "earlier seconds are counted"
 
 
-@pytest.mark.parametrize("steps", [1, 20], ids=["in the only step", "in twenty"])
+@pytest.mark.parametrize(
+    "steps", [pytest.param(1, id="in the only step"), pytest.param(20, id="in twenty", marks=pytest.mark.slow)]
+)
 def test_a_loss_that_is_not_finite_ends_clearly(run: Run, project: Path, steps: int) -> None:
     run("example/make_example.py", "--cases", "30")
     run("plan.py", *FAST, "--set", "lr=1e38", "device=cpu", "ema=0", f"max_steps={steps}")

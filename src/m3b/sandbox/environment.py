@@ -44,6 +44,8 @@ def variables(home: str, extra: Mapping[str, str]) -> dict[str, str]:
         "OMP_NUM_THREADS": cpus,
         "MKL_NUM_THREADS": cpus,
         "OPENBLAS_NUM_THREADS": cpus,
+        # Threads that wait by spinning take the processor from those they wait for where another program runs beside.
+        "OMP_WAIT_POLICY": "PASSIVE",
         "MPLBACKEND": "Agg",
         "MPLCONFIGDIR": f"{home}/matplotlib",
         "XDG_CACHE_HOME": f"{home}/cache",
