@@ -304,3 +304,13 @@ def test_files_without_spacing_do_not_stop_the_plan(tmp_path: Path) -> None:
         [sys.executable, "-c", code], cwd=tmp_path / "work", capture_output=True, text=True, timeout=900
     )
     assert done.returncode == 0, done.stderr[-2000:]
+
+
+def test_a_training_that_its_epochs_end_before_its_time_is_told() -> None:
+    told = load("pace").epochs_told
+    assert told({"max_epochs": 1000}, 130, 13) == "10.0 epochs of 13 steps"
+    assert told({"max_epochs": 1000}, 492_931, 13) == "max_epochs ends it after 1000 epoch(s) of 13 steps, 3 % of these"
+    assert (
+        told({"max_epochs": 1}, 492_931, 13)
+        == "max_epochs ends it after 1 epoch(s) of 13 steps, less than 1 % of these"
+    )

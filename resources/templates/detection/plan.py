@@ -26,7 +26,7 @@ from Utils.grid import grid, refit
 from Utils.machine import machine_of
 from Utils.members import check_members, choose_members, count, each, most_folds, rounds, trainings
 from Utils.named import channels_of, intensity_of
-from Utils.pace import Way, choose_precision, fit, steps_of, told
+from Utils.pace import Way, choose_precision, epochs_told, fit, steps_of, told
 from Utils.plan_options import read_options
 from Utils.plan_summary import counted, summary, told_worth
 from Utils.price import costs
@@ -282,7 +282,7 @@ def pace(facts: dict[str, Any], plan: dict[str, Any]) -> str:
     few = " (few: more minutes, a smaller patch or a coarser grid would help)" if steps < LEAST / 2 else ""
     whose = f"{each(plan)}, " if trainings(plan) > 1 else ""
     return (
-        f"{whose}{found.told(seconds, epoch)}; {steps / epoch:.1f} epochs of {epoch} steps, {plan['batch']} patches each, in "
+        f"{whose}{found.told(seconds, epoch)}; {epochs_told(plan, steps, epoch)}, {plan['batch']} patches each, in "
         f"{plan['precision']}{few}"
     )
 

@@ -25,7 +25,7 @@ from Utils.intensity import choose_changes, choose_intensity
 from Utils.machine import machine_of
 from Utils.members import SMALL, check_members, choose_members, each, most_folds, rounds, told_members
 from Utils.named import channels_of, intensity_of, told_names
-from Utils.pace import choose_precision, fit, steps_of, told
+from Utils.pace import choose_precision, epochs_told, fit, steps_of, told
 from Utils.people import people_of
 from Utils.plan_options import read_options
 from Utils.pretrained_choice import use_folder, use_wanted
@@ -270,8 +270,7 @@ def pace(plan: dict[str, Any], cases: int) -> str:
     steps = found.steps(seconds, epoch)
     model_is = each(plan, "the model")
     few = " (few: more minutes, a smaller input or fewer folds would help)" if steps < LEAST / 2 else ""
-    epochs = min(steps / epoch, float(plan["max_epochs"]))
-    return f"{model_is}, {found.told(seconds, epoch)}; {epochs:.1f} epochs of {epoch} steps in {plan['precision']}{few}"
+    return f"{model_is}, {found.told(seconds, epoch)}; {epochs_told(plan, steps, epoch)} in {plan['precision']}{few}"
 
 
 def summary(facts: dict[str, Any], plan: dict[str, Any]) -> str:

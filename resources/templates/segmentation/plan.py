@@ -26,7 +26,7 @@ from Utils.machine import GB, Machine, machine_of
 from Utils.members import check_members, choose_members, each, most_folds, rounds, told_members, trainings
 from Utils.named import channels_of, dark_of, intensity_of, told_names
 from Utils.nnunet_presets import PLANNERS, gpu_gib, planner_for
-from Utils.pace import choose_precision, fit, steps_of, told
+from Utils.pace import choose_precision, epochs_told, fit, steps_of, told
 from Utils.plan_options import read_options
 from Utils.price import costs, median_there
 from Utils.scales import mixed, told_uneven
@@ -285,7 +285,7 @@ def pace(facts: dict[str, Any], plan: dict[str, Any]) -> str:
     few = " (few: more minutes, a smaller patch or a coarser grid would help)" if steps < LEAST / 2 else ""
     whose = f"{each(plan)}, " if trainings(plan) > 1 else ""
     return (
-        f"{whose}{found.told(seconds, epoch)}; {steps / epoch:.1f} epochs of {epoch} steps, {plan['batch']} patches each, in "
+        f"{whose}{found.told(seconds, epoch)}; {epochs_told(plan, steps, epoch)}, {plan['batch']} patches each, in "
         f"{plan['precision']}{few}"
     )
 

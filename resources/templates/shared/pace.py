@@ -54,6 +54,15 @@ class Costs:
         )
 
 
+def epochs_told(plan: Plan, steps: int, epoch: int) -> str:
+    """How many epochs of `epoch` steps the time holds, or that `max_epochs` ends the training before the time does."""
+    most = int(plan["max_epochs"])
+    if steps <= most * epoch:
+        return f"{steps / epoch:.1f} epochs of {epoch} steps"
+    share = f"{100 * most * epoch / steps:.0f} %"
+    return f"max_epochs ends it after {most} epoch(s) of {epoch} steps, {share if share != '0 %' else 'less than 1 %'} of these"
+
+
 def quickest(step: Callable[[], object], tries: int = 4, seconds: float = 1.0) -> float:
     """Seconds of the quickest of a few calls. The first call is never counted: it sets things up."""
     return max(min(_timed(step, tries, seconds)), 1e-4)

@@ -62,7 +62,7 @@ class Retry:
             Transient: the last one, when waiting longer would pass `total_s` or `attempts` is reached.
             Cancelled: `cancelled` said so, before, during or between requests.
         """
-        waited = 0.0
+        began, waited = self.clock(), 0.0
         seen: Counter[str] = Counter()
         for attempt in range(1, self.attempts + 1):
             _stop_if(cancelled)
@@ -77,10 +77,11 @@ class Retry:
                     limit = (
                         ""
                         if hopeless
-                        else f" (the next wait would have been {seconds:.0f} s; the limit is {self.total_s:.0f} s)"
+                        else f", {waited:.0f} s of them waiting (the next wait would have been {seconds:.0f} s; the limit is "
+                        f"{self.total_s:.0f} s)"
                     )
                     raise Transient(
-                        f"{trouble} Given up after {_count(attempt, 'request')} and {waited:.0f} s of waiting{limit}."
+                        f"{trouble} Given up after {_count(attempt, 'request')} in {self.clock() - began:.0f} s{limit}."
                         " Nothing is lost: resume the run later.",
                         trouble.retry_after,
                         trouble.kind,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Literal
 
 Side = Literal["train", "val", "test", "other"]
@@ -54,3 +54,21 @@ def is_split(names: Iterable[str]) -> bool:
     """Whether names speak of at least two of training, validation and test, and nearly all of a side."""
     sides = list(sides_of(names).values())
     return len(set(sides) & set(SIDES)) >= 2 and sum(1 for side in sides if not side) <= len(sides) // 3
+
+
+def beside_a_test_part(counts: Mapping[str, int]) -> dict[str, Side | Literal[""]]:
+    """Name -> its side, of two folders of which one is called after testing and the larger other after nothing of the kind:
+    `NCT-CRC-HE-100K` beside `CRC-VAL-HE-7K`. Empty where that is not so.
+
+    Args:
+        counts: name -> files.
+    """
+    sides = {name: side_of(name) for name in counts}
+    told = [name for name, side in sides.items() if side in ("val", "test")]
+    others = [name for name, side in sides.items() if not side]
+    if len(told) != 1 or len(others) != 1 or len(counts) != 2:
+        return {}
+    (tested,), (other,) = told, others
+    if counts[other] <= counts[tested] or tested.casefold() in other.casefold():  # `valid` and `invalid` are classes
+        return {}
+    return {**sides, other: "train"}

@@ -11,7 +11,7 @@ from m3b.data.survey.gathering import Gathered, Gathering
 from m3b.data.survey.keys import key
 from m3b.data.survey.kinds import IMAGES
 from m3b.data.survey.relations import FoundSplit, Join, SplitPart
-from m3b.data.survey.sides import is_split, side_of, sides_of
+from m3b.data.survey.sides import beside_a_test_part, is_split, side_of, sides_of
 from m3b.data.survey.tables import Loaded
 from m3b.data.survey.written_splits import written
 
@@ -33,10 +33,14 @@ def splits_of(found: Gathering, tables: Sequence[Loaded], joins: Sequence[Join])
 def _folders(group: Gathered) -> list[Division]:
     made = []
     for part in group.fact.parts:
-        if part.kind not in ("word", "text") or not is_split(value.text for value in part.values):
+        if part.kind not in ("word", "text"):
             continue
-        texts = group.values[part.slot]
         of = sides_of([value.text for value in part.values])
+        if not is_split(of):
+            of = beside_a_test_part({value.text: value.count for value in part.values})
+            if not of or not part.slot.startswith("level"):
+                continue
+        texts = group.values[part.slot]
         sides = {
             path: of.get(text) or side_of(text)
             for path, text in zip(group.looked, texts, strict=True)

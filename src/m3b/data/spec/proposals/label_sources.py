@@ -61,7 +61,7 @@ def _from_folders(survey: Survey, images: ImageSet) -> Iterator[LabelSource]:
         if (crossing.get(slot) or 0.0) > 0.2:
             only_named = only_named or not runs(images)
             weak = f"whether {few(values)} are classes, or several images of the same cases: their files have the same names"
-        if _of_archive(images, slot, values) or _made_by_machine(images, slot):
+        if _of_archive(images, slot, values) or _made_by_machine(images, slot) or _is_the_split(survey, images, slot):
             continue
         kept = {
             value: count for value, count in values.items() if not side_of(value) and not set(words(value)) <= GENERIC
@@ -81,6 +81,19 @@ def _made_by_machine(images: ImageSet, slot: str) -> bool:
     """Whether folders are called by hashes or UIDs, which name studies and no classes."""
     return images.single is not None and any(
         one.slot == slot and one.kind in ("hash", "uid") for one in images.single.parts
+    )
+
+
+def _is_the_split(survey: Survey, images: ImageSet, slot: str) -> bool:
+    """Whether part of a folder's name divides the files just as another part of it does that tells training from testing."""
+    ids = {group.id for group in images.groups}
+    counts = sorted(images.levels[slot].values())
+    return any(
+        one.source == "folders"
+        and one.owner in ids
+        and one.name.partition(".")[0] == slot.partition(".")[0]
+        and sorted(part.present for part in one.parts) == counts
+        for one in survey.splits
     )
 
 

@@ -20,7 +20,16 @@ from m3b.data.spec.proposals.imagery import framed, image_sets, other_views, tol
 from m3b.data.spec.proposals.item_images import beside
 from m3b.data.spec.proposals.label_source import LabelSource
 from m3b.data.spec.proposals.label_sources import label_sources
-from m3b.data.spec.proposals.language import initialled, listed, named, negative, shared, wants_all, words
+from m3b.data.spec.proposals.language import (
+    how_many_classes,
+    initialled,
+    listed,
+    named,
+    negative,
+    shared,
+    wants_all,
+    words,
+)
 from m3b.data.spec.proposals.matching import Said
 from m3b.data.spec.proposals.numbering import few
 from m3b.data.spec.proposals.order import in_order
@@ -173,6 +182,7 @@ def _score(everything: int, images: ImageSet, source: LabelSource, classes: Clas
     told = [some for name, some in classes.mapping.items() if name != classes.none]
     hits = classes.hits / max(len(told), 1)
     score += 0.25 * min(1.0, hits) + 0.2 * max(asked, initialled(source.named, ask.request))
+    score += 0.15 * (how_many_classes(ask.request) == len(classes.mapping))
     counts = [sum(source.values.get(value, 0) for value in some) for some in told]
     if min(counts, default=0) < 2:
         score -= 0.1

@@ -132,6 +132,24 @@ def listed(request: str) -> list[str]:
     return [item for item in cleaned if item and (telling(item) or negative(item)) and len(words(item)) <= 5]
 
 
+_COUNTS = ["two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"]
+_COUNTED = re.compile(
+    rf"(?<![\w-])(?<!\bto )(?<!\band )(\d+|{'|'.join(_COUNTS)})[\s-]+(?:[a-z-]+\s+){{0,2}}?"
+    r"(?:class(?:es)?|categor(?:y|ies)|(?:sub)?types?|kinds?|grades?|stages?)\b",
+    re.IGNORECASE,
+)
+
+
+def how_many_classes(request: str) -> int | None:
+    """How many classes a request speaks of (`into nine classes`, `four tumour types`); None where it says no number."""
+    found = _COUNTED.search(request)
+    if found is None:
+        return None
+    told = found[1].casefold()
+    number = int(told) if told.isdigit() else _COUNTS.index(told) + 2
+    return number if 2 <= number <= 100 else None
+
+
 def wants_all(request: str) -> bool:
     """Whether a request wants every finding that is labelled."""
     said = set(words(request))
