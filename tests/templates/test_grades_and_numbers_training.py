@@ -44,6 +44,28 @@ def test_grades_are_decided_by_the_middle_of_the_probabilities(parts: ModuleType
     assert decided(row, "mean").tolist() == [2, 0, 3]
 
 
+def test_the_last_line_tells_which_classes_are_never_found(parts: ModuleType) -> None:
+    labels = np.eye(3)[[0, 0, 1, 1, 2]]
+    logits = 9.0 * np.eye(3)[[0, 0, 0, 2, 2]]
+    plan = {"task": "grading", "classes": ["low", "mid", "high"], "multi_label": False}
+    for task in ("grading", "diagnosis"):
+        kind = parts.kind_of({**plan, "task": task})
+        found = kind.found(logits, labels)
+        assert found == {"low": "2 of 2", "mid": "0 of 2", "high": "1 of 1"}
+        figures = dict.fromkeys(("qwk", "grade_mae", "accuracy", "auroc", "balanced_accuracy"), 0.5)
+        errors = dict.fromkeys(("ece_before", "ece_after"), 0.1)
+        told = kind.told({"validation": figures, "calibration": errors, "found": found}, "5 held-out cases")
+        assert "found of each class: low 2 of 2, mid 0 of 2, high 1 of 1" in told
+    several = parts.kind_of({**plan, "task": "diagnosis", "multi_label": True})
+    assert several.found(np.array([[5.0, 5.0, -5.0]]), np.array([[1.0, 0.0, 1.0]])) == {
+        "low": "1 of 1",
+        "mid": "0 of 0",
+        "high": "0 of 1",
+    }
+    number = {"task": "regression", "classes": [], "multi_label": False, "number": {"centre": 0.0, "scale": 1.0}}
+    assert parts.kind_of(number).found(np.zeros((2, 1)), np.zeros((2, 1))) == {}
+
+
 def test_intervals_hold_what_they_promise(parts: ModuleType) -> None:
     reach = importlib.import_module("Utils.numbers").reach
     rng = np.random.default_rng(0)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from Utils.answers import RULES, decided
 from Utils.calibration import adjust, calibrate
-from Utils.kinds import Classes, Record, calibration_told, named_labels, with_sets
+from Utils.kinds import Classes, Record, calibration_told, found_told, named_labels, with_sets
 
 
 def quadratic_kappa(truth: np.ndarray, decision: np.ndarray, count: int) -> float:
@@ -34,6 +34,9 @@ class Grades(Classes):
             "accuracy": float((away == 0).mean()),
         }
 
+    def decided(self, logits: np.ndarray) -> np.ndarray:
+        return np.eye(len(self.names), dtype=bool)[decided(self.scores(logits), "median")]
+
     def calibrate(self, logits: np.ndarray, labels: np.ndarray, patients: list[str]) -> dict[str, Any]:
         """As for classes; and the rule by which probabilities become a grade, the best of three on these cases."""
         fitted = with_sets(calibrate(logits, labels, patients, multi=False), labels, patients, False)
@@ -50,7 +53,8 @@ class Grades(Classes):
         figures, error = metrics["validation"], metrics["calibration"]
         return (
             f"validation quadratic kappa {figures['qwk']}, mean error {figures['grade_mae']} grades, accuracy "
-            f"{figures['accuracy']} on {held}; calibration error {error['ece_before']}, calibrated {error['ece_after']}"
+            f"{figures['accuracy']} on {held}; calibration error {error['ece_before']}, calibrated {error['ece_after']}\n"
+            f"{found_told(metrics).rstrip()}"
         )
 
     def about(self, metrics: Mapping[str, Any], config: Mapping[str, Any]) -> str:

@@ -93,6 +93,23 @@ class Classes:
             "balanced_accuracy": balanced_accuracy(labels, scores, self.multi),
         }
 
+    def decided(self, logits: np.ndarray) -> np.ndarray:
+        """(N, K) bool: what is decided of each case, before any calibration."""
+        scores = self.scores(logits)
+        if self.multi:
+            return np.asarray(scores >= 0.5)
+        return np.eye(len(self.names), dtype=bool)[scores.argmax(axis=1)]
+
+    def found(self, logits: np.ndarray, labels: np.ndarray) -> dict[str, str]:
+        """Class -> how many of its held-out cases are found (`18 of 21`); of numbers there are no classes."""
+        if self.width or not self.names:
+            return {}
+        truth, decided = labels > 0.5, self.decided(logits)
+        return {
+            name: f"{int((truth[:, k] & decided[:, k]).sum())} of {int(truth[:, k].sum())}"
+            for k, name in enumerate(self.names)
+        }
+
     def view_loss(self, logits: np.ndarray, labels: np.ndarray) -> float:
         """What averaging over views has to lower."""
         truth = labels > 0.5
@@ -114,7 +131,8 @@ class Classes:
         figures, error = metrics["validation"], metrics["calibration"]
         return (
             f"validation AUROC {figures['auroc']}, balanced accuracy {figures['balanced_accuracy']} on {held}; "
-            f"calibration error {error['ece_before']}, calibrated {error['ece_after']}\n{decided(error)}"
+            f"calibration error {error['ece_before']}, calibrated {error['ece_after']}\n{found_told(metrics)}"
+            f"{decided(error)}"
         )
 
     def about(self, metrics: Mapping[str, Any], config: Mapping[str, Any]) -> str:
@@ -124,6 +142,11 @@ class Classes:
             f"gives class probabilities. Not a medical device.\n\nOn {valid['cases']} held-out training cases: AUROC "
             f"{valid['auroc']}, balanced accuracy {valid['balanced_accuracy']}. {calibration_told(error, config)}"
         )
+
+
+def found_told(metrics: Mapping[str, Any]) -> str:
+    """A line on which classes are found, and which never."""
+    return "found of each class: " + ", ".join(f"{name} {count}" for name, count in metrics["found"].items()) + "\n"
 
 
 def calibration_told(error: Mapping[str, Any], config: Mapping[str, Any]) -> str:
