@@ -83,8 +83,8 @@ $(DEMO): pyproject.toml constraints.txt requirements.lock
 	@touch $(DEMO)
 
 $(STAMP): $(DEMO)
-	@echo "Installing what the tests need besides into $(VENV): about 0.9 GB more on the disk, a few minutes. Then the tests: some twenty minutes on two cores."
-	$(BIN)/pip install --quiet -c $(PINS) -e '.[train,nnunet,export,cluster,croissant,dicom,dev]'
+	@echo "Installing what the tests need besides into $(VENV): about 1.1 GB more on the disk, a few minutes. Then the tests: some twenty minutes on two cores."
+	$(BIN)/pip install --quiet -c $(PINS) -e '.[train,nnunet,export,train-agents,cluster,croissant,dicom,dev]'
 	@# nnU-Net's timm asks for torchvision, whose usual build needs CUDA and then breaks transformers beside a CPU torch
 	@$(BIN)/python -c 'import torch, sys; sys.exit(torch.version.cuda is None)' || $(BIN)/pip uninstall --quiet --yes torchvision
 	@touch $(STAMP)
