@@ -18,6 +18,7 @@ def assemble_report(place: Path) -> Path:
     shutil.copytree(TEMPLATES / "report", place)
     for file in (TEMPLATES / "shared").glob("*.py"):
         shutil.copy(file, place / "Utils")
+    shutil.copytree(TEMPLATES / "shared" / "registry", place / "Utils" / "registry")
     return place
 
 

@@ -11,11 +11,14 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import torch
+from Model.network import build_model
 from Utils.delivering import put_code, put_texts
 from Utils.familiar_cases import learn
 from Utils.named import takes
 from Utils.pretrained_trial import settled, start_card, start_lines, without_paths
 from Utils.start import held_out
+from Utils.training import load_best, save_weights
 from Utils.using import packages
 
 PARTS = ("text_model", "image_model")
@@ -33,7 +36,7 @@ def main(argv: list[str] | None = None) -> None:
         raise SystemExit(f"no finished training at {weights}: run train.py to its end first")
     put_code(out, plan["network"])
     shutil.copy("Model/tokenizer.json", out / "Model")
-    shutil.copy(weights, out / "model.safetensors")
+    plan = put_weights(plan, weights, out / "model.safetensors")
     pretrained = [key for key in PARTS if plan["network"].get(key)]
     for key in pretrained:
         _copy_configuration(Path(plan["network"][key]), out / key)
@@ -46,6 +49,18 @@ def main(argv: list[str] | None = None) -> None:
     config |= {"plan": {**plan, "network": without_paths(plan["network"])}}
     put_texts(out, config, more, _readme(plan))
     print(f"wrote {out}: one network, {plan['vocabulary']} tokens, writes {' and '.join(plan['sections'])}")
+
+
+def put_weights(plan: dict[str, Any], weights: Path, out: Path) -> dict[str, Any]:
+    """The trained weights, and the plan that builds their network: adapters of a language model are merged into it."""
+    if not plan["network"].get("lora"):
+        shutil.copy(weights, out)
+        return plan
+    model: Any = load_best(build_model(plan, with_loss=False), "report", torch.device("cpu"))
+    model.text.merge()
+    save_weights(model, out)
+    network = {key: value for key, value in plan["network"].items() if key != "lora"}
+    return {**{key: value for key, value in plan.items() if key != "marks"}, "network": network}
 
 
 def _copy_configuration(folder: Path, out: Path) -> None:

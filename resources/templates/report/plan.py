@@ -39,6 +39,7 @@ from Utils.settings import given, override, priced, save_plan
 from Utils.step_cost import step_seconds as seconds_of_step
 from Utils.thrift import hurry
 from Utils.using import shown, start_from, without_start
+from Utils.writers import start_writer
 
 SAMPLE = 200
 MAX_VIEWS = 4
@@ -65,9 +66,10 @@ def main(argv: list[str] | None = None) -> None:
     share_gpus(plan, max(int(plan["batch"]), facts["cases"] // 8))
     for setting in without_start(options.set):
         override(plan, setting)
+    writer = start_writer(plan, options.set, override)
     facts |= learn_language(records, plan, options.set)
     said = fit_minutes(facts, plan, options.set)
-    facts["start"] = start_from(plan, options.set, override, **plan["network"])
+    facts["start"] = writer or start_from(plan, options.set, override, **plan["network"])
     found = costs(plan, facts["cases"])
     if not given(options.set) & {"warm_share", "words_share"}:
         said += share_out(plan, found, facts["cases"])
@@ -180,6 +182,7 @@ def make_plan(facts: dict[str, Any], minutes: float, gpu: bool) -> dict[str, Any
             "image_gradient": 0.1 if small else 0.3,
             "text_model": None,
             "image_model": None,
+            "lora": 0,
             "image_lr": 0.05,
         },
         "batch": max(2, min(batch, 8 if small else 32, facts["cases"] // 4)),

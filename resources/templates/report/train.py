@@ -36,12 +36,17 @@ from Utils.pretrained_trial import settle_start, trial_seconds
 from Utils.price import MOST, measured_writing, seconds_of
 from Utils.start import guarded
 from Utils.training import LOGOUT, Batch, Parts, device_of, load_best, train_by_clock
+from Utils.writers import note_writer
 
 STAGES = ("encoder", "words", "report")
 SURE = 30
 """Validation studies from which on the figures tell which encoder is best; with fewer the last one is kept."""
 ENCODER_AGAIN = 0.3
 """What has learnt the findings goes on at so much of its rate while the whole network learns."""
+
+
+LORA = 0.2
+"""The share of the rate for a language model's adapters: of 1e-3 the 2e-4 that LoRA's authors took for GPT-2 and GPT-3."""
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -52,6 +57,7 @@ def main(argv: list[str] | None = None) -> int:
 
 def train(plan: dict[str, Any], minutes: float) -> None:
     """Both parts of the training, each within its share of the time that is left, and the figures at the end."""
+    note_writer(plan)
     plan = settle_start(plan, minutes * 60, "quality", _trial)
     minutes -= trial_seconds() / 60
     with main_first():
@@ -130,16 +136,18 @@ def _whole(plan: dict[str, Any], train_part: Studies, judge: Judge, prepare: Any
 
 
 def rates(plan: dict[str, Any], model: Any, encoder: Any, slow: list[Any]) -> list[tuple[list[Any], float]]:
-    """Parameters and their shares of the learning rate: `network.image_lr` for a pretrained image model, a tenth for a
-    pretrained language model, a third for `slow` (of its share again, where it is pretrained), all of it for the rest."""
+    """Parameters that are trained and their shares of the learning rate: `network.image_lr` for a pretrained image model, a tenth
+    for a pretrained language model (a fifth for its adapters), a third for `slow` (of its share again, where it is pretrained),
+    all of it for the rest."""
     network = plan["network"]
     pictures = list(encoder.features.parameters()) if encoder is not None and _pictured(network) else []
     text = list(model.writer.text.parameters()) if network.get("text_model") and hasattr(model, "writer") else []
     image_lr = float(network.get("image_lr") or 0.05) * (ENCODER_AGAIN if slow else 1.0)
+    text_lr = LORA if network.get("lora") else 0.1
     taken: set[int] = set()
     found = []
-    for part, factor in ((pictures, image_lr), (text, 0.1), (slow, ENCODER_AGAIN), (list(model.parameters()), 1.0)):
-        mine = [parameter for parameter in part if id(parameter) not in taken]
+    for part, factor in ((pictures, image_lr), (text, text_lr), (slow, ENCODER_AGAIN), (list(model.parameters()), 1.0)):
+        mine = [parameter for parameter in part if parameter.requires_grad and id(parameter) not in taken]
         taken |= {id(parameter) for parameter in mine}
         if mine:
             found.append((mine, factor))

@@ -92,8 +92,6 @@ def find_start(wanted: str, task: str, dims: int) -> Start:
     entry = dict(_recognised(folder, files, said, known, wanted))
     if task not in entry["tasks"]:
         raise StartError(f"{entry['name']} is for {', '.join(entry['tasks'])}, and this is {task}")
-    if entry["builder"] == "writer":
-        raise StartError(f"{entry['name']}: no template starts from it yet; network.text_model takes language models")
     if entry["builder"] == "transformers":
         entry["arch"] = _described(folder, entry)
     if entry["builder"] == "nnunet":

@@ -51,7 +51,7 @@ def use_start(plan: Plan, wanted: str, **network: Any) -> str:
         if plan.get(key):
             plan[key] = _sides(plan[key], start.entry)
     if plan["intensity"]["mode"] != "each":
-        plan["intensity"] = plan["intensity"] | _spread(start.intensity(plan["intensity"]), int(plan["channels"]))
+        plan["intensity"] = plan["intensity"] | spread(start.intensity(plan["intensity"]), int(plan["channels"]))
     plan["scratch"] = {key: value for key, value in before.items() if plan[key] != value}
     entry = start.entry
     return f"weights start from {entry['name']} (licence: {entry['licence']}), if validation does not speak for scratch: {taken}"
@@ -91,7 +91,7 @@ def _sides(wanted: Sequence[int], entry: Mapping[str, Any]) -> list[int]:
     return [max(2 * step if step < 32 else step, round(side / step) * step) for side in wanted]
 
 
-def _spread(rule: Mapping[str, Any], channels: int) -> dict[str, Any]:
+def spread(rule: Mapping[str, Any], channels: int) -> dict[str, Any]:
     """Mean and deviation a channel, as many as there are."""
     found = dict(rule)
     for key in ("mean", "std"):

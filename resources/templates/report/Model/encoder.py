@@ -35,25 +35,6 @@ def small_cnn(dims: int, channels: int, size: list[int], width: int, grid: int) 
     return nn.Sequential(*layers)
 
 
-def pretrained_images(folder: str, weights: bool) -> nn.Module:
-    """A vision model of a local transformers folder (safetensors; no hub is asked), its last maps or tokens."""
-    from transformers import AutoConfig, AutoModel
-
-    class Maps(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            if weights:
-                self.model = AutoModel.from_pretrained(folder, local_files_only=True, use_safetensors=True)
-            else:
-                self.model = AutoModel.from_config(AutoConfig.from_pretrained(folder, local_files_only=True))
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            found = self.model(pixel_values=x).last_hidden_state
-            return found if found.ndim == 4 else found.transpose(1, 2)
-
-    return Maps()
-
-
 class ImageEncoder(nn.Module):
     """(B, V, C, H, W[, D]) to (B, V x positions, width): one network for all views, with places and view numbers."""
 
@@ -67,7 +48,9 @@ class ImageEncoder(nn.Module):
         elif network.get("image_model"):
             if dims != 2:
                 raise SystemExit("network.image_model in plan.json: pretrained image models are for 2D pictures")
-            self.features = pretrained_images(str(network["image_model"]), weights)
+            from Model.folders import pictures
+
+            self.features = pictures(str(network["image_model"]), weights)
         else:
             grid = 8 if dims == 2 else 6
             self.features = small_cnn(dims, channels, size, int(network["image_width"]), grid)

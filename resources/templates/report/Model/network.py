@@ -34,9 +34,7 @@ class Writer(nn.Module):
         self.unknown, self.pad, self.word_dropout = int(plan["unknown"]), int(plan["pad"]), float(plan["word_dropout"])
         vocabulary, longest = int(plan["vocabulary"]), sum(int(v) for v in plan["max_tokens"].values()) + 4
         if network.get("text_model"):
-            from Model.pretrained import PretrainedText
-
-            self.text: Any = PretrainedText(str(network["text_model"]), vocabulary, longest, weights)
+            self.text: Any = borrowed(plan, vocabulary, longest, weights)
         else:
             sizes = [int(network[key]) for key in ("width", "layers", "heads")]
             self.text = TextDecoder(vocabulary, *sizes, float(network["dropout"]), longest)
@@ -67,6 +65,18 @@ class Writer(nn.Module):
             return tokens, targets
         longest = int((tokens != self.pad).any(dim=0).nonzero().max()) + 1
         return tokens[:, :longest], targets[:, :longest]
+
+
+def borrowed(plan: Mapping[str, Any], vocabulary: int, longest: int, weights: bool) -> nn.Module:
+    """The pretrained writer of the plan, with adapters where it has `network.lora`."""
+    folder, rank = str(plan["network"]["text_model"]), int(plan["network"].get("lora") or 0)
+    if rank:
+        from Model.lora import AdaptedText
+
+        return AdaptedText(folder, vocabulary, longest, rank, plan["marks"])
+    from Model.pretrained import PretrainedText
+
+    return PretrainedText(folder, vocabulary, longest, weights)
 
 
 class Reporter(nn.Module):

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from Model.folders import language
 from torch import nn
 from torch.nn import functional
 
@@ -28,17 +29,12 @@ class PretrainedText(nn.Module):
 
     def __init__(self, folder: str, vocabulary: int, longest: int, weights: bool) -> None:
         super().__init__()
-        from transformers import AutoConfig, AutoModelForCausalLM
-
-        if weights:
-            model = AutoModelForCausalLM.from_pretrained(folder, local_files_only=True, use_safetensors=True)
-        else:
-            model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(folder, local_files_only=True))
-        model.float()
+        model = language(folder, weights)
         model.resize_token_embeddings(vocabulary, mean_resizing=False)
         # one weight is stored once: where the output layer is the word vectors themselves, there is no second name for it
         tied = model.get_output_embeddings().weight is model.get_input_embeddings().weight
-        self.body, self.head = model.base_model, None if tied else model.get_output_embeddings()
+        self.body: Any = model.base_model
+        self.head = None if tied else model.get_output_embeddings()
         self.width = int(model.config.hidden_size)
         self.folder, self.longest = folder, longest
         self.make_room(0)
@@ -65,8 +61,15 @@ class PretrainedText(nn.Module):
     def advance(self, tokens: torch.Tensor, state: Prefix) -> tuple[torch.Tensor, Prefix]:
         """(B, T) further tokens to (B, T, vocabulary) logits, and the state after them."""
         keep = torch.cat([state.keep, state.keep.new_ones(tokens.shape)], dim=1)
-        found = self.body(input_ids=tokens, attention_mask=keep.long(), past_key_values=state.cache, use_cache=True)
-        weight = self.body.get_input_embeddings().weight
-        hidden = found.last_hidden_state
-        logits = functional.linear(hidden, weight) if self.head is None else self.head(hidden)
-        return logits, Prefix(found.past_key_values, keep)
+        embedded = self.embed(tokens)
+        found = self.body(
+            inputs_embeds=embedded, attention_mask=keep.long(), past_key_values=state.cache, use_cache=True
+        )
+        return self.logits(found.last_hidden_state), Prefix(found.past_key_values, keep)
+
+    def logits(self, hidden: torch.Tensor) -> torch.Tensor:
+        """(B, T, width) to (B, T, vocabulary)."""
+        if self.head is None:
+            return functional.linear(hidden, self.body.get_input_embeddings().weight)
+        found: torch.Tensor = self.head(hidden)
+        return found

@@ -36,6 +36,8 @@ def learn_language(records: list[dict[str, Any]], plan: dict[str, Any], settings
     shares = table.mean(axis=0) if plan["findings"] or plan["classes"] else np.zeros(0)
     plan["shares"] = [round(float(v), 4) for v in shares]
     plan |= {"vocabulary": len(words), "unknown": words.unknown, "pad": words.pad}
+    if plan["network"].get("lora"):
+        plan["marks"] = sorted(words.marks)
     cut = sum(length > plan["max_tokens"][name] for name in SECTIONS for length in lengths[name])
     names = [*plan["classes"], *plan["findings"]]
     return {

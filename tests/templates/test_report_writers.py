@@ -1,0 +1,196 @@
+"""Writers of the registry in the report template: adapters on a language model, and the image tower beside it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+from report_kit import assemble_report, call, forget, found
+
+pytest.importorskip("peft")
+Get = Callable[[str], ModuleType]
+REPORTS = ["There is a left pleural effusion of 4.5 cm.", "Left effusion, unchanged. Heart normal.", "No effusion."] * 4
+VOCABULARY = 300
+SIDE = 32
+TEXT = {
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "vocab_size": VOCABULARY,
+    "initializer_range": 0.2,  # of a model that was trained: small random weights give no word a chance
+}
+SEEN = {
+    "hidden_size": 16,
+    "intermediate_size": 32,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "image_size": SIDE,
+    "patch_size": 8,
+}
+
+
+@pytest.fixture(scope="module")
+def get(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Get]:
+    project = assemble_report(tmp_path_factory.mktemp("report") / "work")
+    before = list(sys.path)
+    forget()
+    yield lambda name: found(project, name)
+    forget()
+    sys.path[:] = before
+
+
+def _model(kind: str) -> Any:
+    from transformers import (
+        AutoModelForCausalLM,
+        AutoModelForImageTextToText,
+        Gemma3Config,
+        GPT2Config,
+        LlamaConfig,
+        LlavaConfig,
+    )
+
+    torch.manual_seed(0)
+    if kind == "gpt2":
+        return AutoModelForCausalLM.from_config(
+            GPT2Config(n_embd=32, n_layer=2, n_head=2, n_positions=256, vocab_size=VOCABULARY, initializer_range=0.2)
+        )
+    if kind == "llama":
+        return AutoModelForCausalLM.from_config(LlamaConfig(**TEXT, tie_word_embeddings=False))
+    if kind == "gemma3":
+        text = {**TEXT, "num_key_value_heads": 1, "head_dim": 16, "max_position_embeddings": 512, "sliding_window": 64}
+        marks = {"image_token_index": 299, "boi_token_index": 298, "eoi_token_index": 297}
+        return AutoModelForImageTextToText.from_config(
+            Gemma3Config(text_config=text, vision_config=SEEN, mm_tokens_per_image=4, **marks)
+        )
+    text, seen = (
+        {"model_type": "llama", **TEXT},
+        {"model_type": "clip_vision_model", "projection_dim": 16, **SEEN, "num_hidden_layers": 2},
+    )
+    return AutoModelForImageTextToText.from_config(
+        LlavaConfig(text_config=text, vision_config=seen, image_token_index=299)
+    )
+
+
+def _folder(place: Path, words: Any, kind: str) -> Path:
+    """A tiny model of random weights, in the layout in which the real one is published."""
+    from transformers import PreTrainedTokenizerFast
+
+    _model(kind).save_pretrained(place)
+    PreTrainedTokenizerFast(tokenizer_object=words.tokenizer).save_pretrained(place)
+    return place
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "llama", "gemma3"])
+def test_adapters_learn_and_go_into_the_weights(get: Get, tmp_path: Path, kind: str) -> None:
+    words = get("Model.words").Words.train(REPORTS, VOCABULARY)
+    folder = str(_folder(tmp_path, words, kind))
+    text = get("Model.lora").AdaptedText(folder, len(words), 64, 4, sorted(words.marks))
+    learnt = {name for name, parameter in text.named_parameters() if parameter.requires_grad}
+    assert all("lora_" in name or name in ("marks", "said") for name in learnt)
+    before = {name: value.clone() for name, value in text.named_parameters() if name not in learnt}
+    tokens = torch.tensor([words.sequence({"findings": REPORTS[0]}, {"findings": 12, "impression": 4})[0]])
+    memory, keep = torch.randn(1, 3, 32), torch.ones(1, 3, dtype=torch.bool)
+    optimizer = torch.optim.AdamW([p for p in text.parameters() if p.requires_grad], lr=1e-2)
+
+    def loss() -> torch.Tensor:
+        logits = text.advance(tokens[:, :-1], text.begin(memory, keep))[0]
+        return torch.nn.functional.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten())
+
+    first = loss().item()
+    for _ in range(60):
+        optimizer.zero_grad()
+        loss().backward()
+        optimizer.step()
+    text.eval()
+    assert loss().item() < 0.6 * first
+    assert all(torch.equal(value, dict(text.named_parameters())[name]) for name, value in before.items())
+    saved = {name: value.clone() for name, value in text.state_dict().items()}
+    assert set(saved) == learnt, "a checkpoint holds what was learnt alone"
+    again = get("Model.lora").AdaptedText(folder, len(words), 64, 4, sorted(words.marks)).eval()
+    again.load_state_dict(saved)
+    with torch.no_grad():
+        wanted = text.advance(tokens, text.begin(memory, keep))[0]
+        assert torch.equal(again.advance(tokens, again.begin(memory, keep))[0], wanted)
+        again.merge()
+        plain = get("Model.pretrained").PretrainedText(folder, len(words), 64, False).eval()
+        plain.load_state_dict(again.state_dict())
+        found_now = plain.advance(tokens, plain.begin(memory, keep))[0]
+    assert torch.allclose(found_now, wanted, atol=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["gemma3", "llava"])
+def test_an_image_tower_is_that_of_the_writer(get: Get, tmp_path: Path, kind: str) -> None:
+    folders, words = get("Model.folders"), get("Model.words").Words.train(REPORTS, VOCABULARY)
+    folder = str(_folder(tmp_path, words, kind))
+    assert folders.sees(folder)
+    assert folders.side_of(folder) == SIDE
+    tower = folders.pictures(folder, True).eval()
+    image = torch.rand(2, 3, SIDE, SIDE)
+    with torch.no_grad():
+        whole = _model(kind).base_model.eval().get_image_features(pixel_values=image).pooler_output
+        wanted = whole if isinstance(whole, torch.Tensor) else torch.stack(list(whole))
+        tokens = tower(image)
+        assert torch.allclose(tokens.transpose(1, 2), wanted, atol=1e-5)
+        shell = folders.pictures(folder, False).eval()
+        shell.load_state_dict(tower.state_dict())
+        assert torch.equal(shell(image), tokens)
+    assert not any("language_model" in name for name in tower.state_dict())
+
+
+def test_a_folder_without_an_image_tower_or_a_tokenizer(get: Get, tmp_path: Path) -> None:
+    words = get("Model.words").Words.train(REPORTS, VOCABULARY)
+    folder = _folder(tmp_path / "llama", words, "llama")
+    assert not get("Model.folders").sees(str(folder))
+    (folder / "m3b-start.json").write_text(json.dumps({"entry": "llava-rad"}))
+    plan: dict[str, Any] = {"task": "report", "dims": 2, "network": {}, "batch": 8, "intensity": {"mode": "each"}}
+    set_ = get("Utils.settings").override
+    said = get("Utils.writers").start_writer(plan, [f"network.pretrained={folder}", "network.lora=4"], set_)
+    assert "words of llava-rad" in said
+    assert "images by an encoder from scratch" in said
+    assert plan["network"]["lora"] == 4
+    assert "image_model" not in plan["network"]
+    (folder / "tokenizer.json").unlink()
+    with pytest.raises(SystemExit, match=r"tokenizer\.json"):
+        get("Utils.writers").start_writer(plan, [f"network.pretrained={folder}"], set_)
+    assert get("Utils.writers").start_writer(plan, [], set_) == ""
+    assert get("Utils.writers").start_writer(plan, ["network.pretrained=no-such-thing"], set_) == ""
+
+
+@pytest.mark.slow
+def test_medgemma_from_its_folder_to_reports_elsewhere(get: Get, tmp_path: Path) -> None:
+    project = assemble_report(tmp_path / "work")
+    call(project, "example/make_example.py", "--cases", "40")
+    texts = [
+        " ".join(filter(None, one["report"].values()))
+        for one in json.loads((project / "Datapath/train.json").read_text())
+    ]
+    folder = _folder(tmp_path / "medgemma", get("Model.words").Words.train(texts, VOCABULARY), "gemma3")
+    told = call(project, "plan.py", "--minutes", "0.5", "--set", "device=cpu", f"network.pretrained={folder}", "max_steps=3",
+                "max_tokens.findings=30", "max_tokens.impression=10", "network.lora=4").stdout  # fmt: skip
+    assert "words of medgemma (licence" in told
+    assert f"its image tower at {SIDE} pixels" in told
+    plan = json.loads((project / "plan.json").read_text())
+    assert (plan["channels"], plan["size"], plan["network"]["lora"]) == (3, [SIDE, SIDE], 4)
+    call(project, "train.py")
+    call(project, "export.py", "--out", str(tmp_path / "model"))
+    config = json.loads((tmp_path / "model/config.json").read_text())
+    assert "lora" not in config["plan"]["network"]
+    assert str(folder) not in json.dumps(config)
+    assert config["start"]["chosen"] == "pretrained"
+    requirements = (tmp_path / "model/requirements.txt").read_text()
+    assert "transformers" in requirements
+    assert "peft" not in requirements
+    folder.rename(tmp_path / "gone")
+    records = json.loads((project / "Datapath/train.json").read_text())
+    image = project / (
+        records[0]["image_path"] if isinstance(records[0]["image_path"], str) else records[0]["image_path"][0]
+    )
+    written = json.loads(call(tmp_path / "model", "predict.py", str(image)).stdout)
+    assert isinstance(written, list | dict)
