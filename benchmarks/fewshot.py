@@ -5,9 +5,12 @@
     python benchmarks/fewshot.py table CSV --images DIR --image COL --label COL --abnormal TEXT --patient COL --backbone DIR
     python benchmarks/fewshot.py bmad DATA --backbone DIR [--protocol paper]      the sets of BMAD that DATA holds
 
-For each k of `--shots`, `--draws` times k normal and k abnormal examples are drawn, both networks learn from them and from
-nothing else, and both answer the test cases. Printed are AUROC with its spread over the draws, and the difference of the
-two with a 95 % interval over patients of the test part (bootstrap of the mean over draws). `bmad` prints the published
+For each k of `--shots`, `--draws` times k normal and k abnormal examples are drawn, all networks learn from them and from
+nothing else, and answer the test cases: `few-shot` is what a run of m3b keeps of that draw, `ordinary` the network that it trains
+where there is no backbone. What the first is made of stands beside it: the few-shot detector `alone`, it and the ordinary networks
+`together`, and those networks `averaged`. Printed are AUROC with its spread over the draws, and the difference from the ordinary
+network with a 95 % interval over patients of the test part (bootstrap of the mean over draws). With `--scores DIR` the scores of each
+draw are kept there, and a call that was ended goes on from them; several calls may share the folder. `bmad` prints the published
 figures beside ours (benchmarks/fewshot_published.json), k = 0 among them, with adapters of the other sets that are there; with
 `--protocol paper` the evaluation is the published one: scores scaled over the whole test set, and the epoch that is best on it.
 """
@@ -21,8 +24,9 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -189,17 +193,55 @@ def plan_of(args: argparse.Namespace, target: str) -> dict[str, Any]:
 
 
 def answered(plan: dict[str, Any], pool: Any, test: Any, shots: int, seed: int) -> dict[str, np.ndarray]:
-    """Scores of the test cases by both networks, from one draw."""
-    from Fewshot.crossed import taught
+    """Scores of the test cases by what m3b keeps, by its parts and by the ordinary network, from one draw."""
+    from Fewshot.choosing import preferred
+    from Fewshot.crossed import joined, taught
     from Fewshot.data import draw
     from Fewshot.fit import answers
+    from Fewshot.together import mean_logit
 
     part = pool.part(draw(pool, shots, seed))
     few: Any = taught({**plan, "engine": "fewshot"}, part, 1e6, seed)
-    scores = {"few-shot": answers(few, test.pictures)[0]}
-    if not pool.masked:
-        scores["ordinary"] = taught({**plan, "engine": "image"}, part, 1e6, seed).answers(test.pictures)  # type: ignore[union-attr]
-    return scores
+    alone = answers(few, test.pictures)[0]
+    if pool.masked:
+        return {"few-shot": alone}
+    ordinary: Any = taught({**plan, "engine": "image"}, part, 1e6, seed)
+    scores = {"ordinary": ordinary.answers(test.pictures), "alone": alone}
+    pair = joined(few, ordinary) if plan["fewshot"]["protocol"] != "paper" else None
+    if pair is None:
+        return {"few-shot": alone, **scores}
+    scores |= {"together": pair.answers(test.pictures), "averaged": mean_logit(pair.copies, test.pictures)}
+    engine, why = preferred({"fewshot": [few.held], "image": [ordinary.held], "both": [pair.held]})
+    print(f"    k = {shots}, draw {seed + 1}: kept {engine}: {why}", flush=True)
+    return {"few-shot": scores[{"fewshot": "alone", "image": "ordinary", "both": "together"}[engine]], **scores}
+
+
+def kept_scores(
+    place: Path | None, name: str, settings: str, make: Callable[[], dict[str, np.ndarray]]
+) -> dict[str, np.ndarray]:
+    """What `make` gives, out of a file where an earlier call left it.
+
+    Raises:
+        SystemExit: the file is of other settings.
+    """
+    if place is None:
+        return make()
+    file = place / f"{name}.npz"
+    if not file.exists():
+        place.mkdir(parents=True, exist_ok=True)
+        half = file.with_suffix(".part.npz")
+        np.savez(half, settings=settings, **make())  # type: ignore[arg-type]
+        half.replace(file)
+    with np.load(file) as stored:
+        if str(stored["settings"]) != settings:
+            raise SystemExit(f"{file} holds scores of other settings ({stored['settings']}): take another folder")
+        return {engine: stored[engine] for engine in stored.files if engine != "settings"}
+
+
+def settings_of(args: argparse.Namespace) -> str:
+    """What scores rest on besides the examples."""
+    names = ("backbone", "epochs", "ordinary_epochs", "protocol", "object", "most_test")
+    return ", ".join(f"{name}={getattr(args, name)}" for name in names)
 
 
 def compare(name: str, pool: Picked, test: Picked, args: argparse.Namespace) -> list[dict[str, Any]]:
@@ -213,7 +255,12 @@ def compare(name: str, pool: Picked, test: Picked, args: argparse.Namespace) -> 
     )
     rows = []
     for shots in args.shots:
-        drawn = [answered(plan, *ready, shots, seed) for seed in range(args.draws)]
+        drawn = [
+            kept_scores(
+                args.scores, f"{name}-{shots}-{seed}", settings_of(args), partial(answered, plan, *ready, shots, seed)
+            )
+            for seed in range(args.draws)
+        ]
         rows.append({"set": name, "shots": shots, **paired(drawn, test)})
         print(told(rows[-1]), flush=True)
     return rows
@@ -229,26 +276,25 @@ def paired(drawn: Sequence[dict[str, np.ndarray]], test: Picked, draws: int = 20
     weights = np.concatenate([np.ones((1, len(numbers))), picked[:, numbers]]).astype(float)
     areas = {engine: np.stack([auroc(one[engine], test.abnormal, weights) for one in drawn]) for engine in drawn[0]}
     found: dict[str, Any] = {engine: [round(float(v), 4) for v in value[:, 0]] for engine, value in areas.items()}
-    if len(areas) == 2:
-        gain = (areas["few-shot"] - areas["ordinary"]).mean(axis=0)
+    found["difference"] = {}
+    for engine in areas if "ordinary" in areas else ():
+        gain = (areas[engine] - areas["ordinary"]).mean(axis=0)
         low, high = np.nanpercentile(gain[1:], [2.5, 97.5])
-        found["difference"] = [round(float(v), 4) for v in (gain[0], low, high)]
+        found["difference"][engine] = [round(float(v), 4) for v in (gain[0], low, high)]
     return found
 
 
 def told(row: dict[str, Any]) -> str:
-    """A row for people."""
-    parts = [f"k = {row['shots']}"]
-    for engine in ("few-shot", "ordinary"):
-        if engine in row:
-            parts.append(f"{engine} {np.mean(row[engine]):.3f} +- {np.std(row[engine]):.3f}")
-    if "difference" in row:
-        wins = sum(a > b for a, b in zip(row["few-shot"], row["ordinary"], strict=True))
-        gain, low, high = row["difference"]
-        parts.append(
-            f"difference {gain:+.3f} (95 % {low:+.3f} to {high:+.3f}), better in {wins} of {len(row['ordinary'])} draws"
-        )
-    return "  " + "; ".join(parts)
+    """A row for people, a line an engine."""
+    lines = [f"  k = {row['shots']}"]
+    for engine in (name for name in ("few-shot", "ordinary", "alone", "together", "averaged") if name in row):
+        line = f"    {engine} {np.mean(row[engine]):.3f} +- {np.std(row[engine]):.3f}"
+        if engine != "ordinary" and engine in row["difference"]:
+            wins = sum(a > b for a, b in zip(row[engine], row["ordinary"], strict=True))
+            gain, low, high = row["difference"][engine]
+            line += f"; difference {gain:+.3f} (95 % {low:+.3f} to {high:+.3f}), better in {wins} of {len(row[engine])} draws"
+        lines.append(line)
+    return "\n".join(lines)
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -270,6 +316,7 @@ def main(argv: list[str] | None = None) -> int:
         one.add_argument("--protocol", choices=("m3b", "paper"), default="m3b")
         one.add_argument("--object", default="medical image", help="what prompts are about")
         one.add_argument("--most-test", type=int, default=0, help="test cases, drawn at random; 0 takes all")
+        one.add_argument("--scores", type=Path, help="keeps scores of each draw there, and takes those that are there")
         one.add_argument("--json", type=Path, help="writes the rows there")
     table = commands.choices["table"]
     for option in ("images", "image", "label", "abnormal", "patient"):

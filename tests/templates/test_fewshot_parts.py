@@ -396,3 +396,70 @@ def test_few_examples_all_teach_and_are_judged_by_those_that_did_not_see_them(pr
     assert len(found.banks[0]) == 6 * 16 * 16, "the memory is of every normal example"
     image = crossed.taught({**plan, "engine": "image"}, cases, 60.0, 0)
     assert 0 <= image.valid <= 1
+    assert len(image.copies) == 3, "those that were taught with parts are asked too"
+    assert image.held.people == found.held.people, "both were judged on the same cases in the same order"
+
+
+# --- together --------------------------------------------------------------------------------------------------------
+
+
+def test_both_are_scaled_by_hand_and_their_sum_is_a_chance(project: Path) -> None:
+    together = part(project, "together")
+    ill = np.array([False] * 4 + [True] * 4)
+    few, ordinary = np.array([0.0, 2, 0, 2, 4, 6, 4, 6]), np.array([-3.0, -1, -3, -1, 1, 3, 1, 3])
+    config = together.settle(few, ordinary, ill)
+    assert config["deviations"] == pytest.approx([1.0, 1.0]), "within each state"
+    assert together.total(few, ordinary, config) == pytest.approx((few + 2 * ordinary) / 3)
+    assert config["middle"] == pytest.approx((3 + 2 * 0) / 3)
+    far = together.settle(10 * few, 100 * ordinary, ill)
+    assert together.total(10 * few, 100 * ordinary, far) == pytest.approx((few + 2 * ordinary) / 3), (
+        "units do not matter"
+    )
+    chances = together.joint_chances(few, ordinary, config)
+    assert (chances[ill] > 0.5).all()
+    assert (chances[~ill] < 0.5).all()
+    assert together.joint_chances(few[:1], ordinary[:1], config) == pytest.approx(chances[:1])
+    fewer = together.settle(few[2:6], ordinary[2:6], ill[2:6])
+    assert fewer["deviations"] == pytest.approx([few[2:6].std(), ordinary[2:6].std()]), "too few of a state to tell"
+
+
+def held(project: Path, truth: np.ndarray, value: np.ndarray) -> Any:
+    return part(project, "choosing").Held([f"p{n}" for n in range(len(truth))], truth, value)
+
+
+def test_both_together_stay_unless_patients_decide_for_one(project: Path) -> None:
+    preferred, rng = part(project, "choosing").preferred, np.random.default_rng(0)
+    truth = np.arange(8) % 2 == 1
+    right, one_off = truth * 1.0, np.where(np.arange(8) == 0, 0.6, truth * 1.0 + rng.normal(0, 0.01, 8))
+    one_off[1] = 0.5
+    engine, why = preferred(
+        {
+            "fewshot": [held(project, truth, right)],
+            "image": [held(project, truth, -right)],
+            "both": [held(project, truth, one_off)],
+        }
+    )
+    assert engine == "both"
+    assert "few-shot is better in" in why
+    assert "which decides nothing" in why
+    many = np.arange(80) % 2 == 1
+    sure, noise = many * 1.0, rng.normal(0, 1, 80)
+    engine, why = preferred(
+        {
+            "fewshot": [held(project, many, sure)],
+            "image": [held(project, many, noise)],
+            "both": [held(project, many, noise)],
+        }
+    )
+    assert engine == "fewshot"
+    assert "better in 100% of resamplings of the patients" in why
+    assert preferred({"fewshot": [held(project, many, noise)], "image": [held(project, many, sure)]})[0] == "image"
+    assert preferred({"fewshot": [held(project, many, sure)], "image": [held(project, many, sure)]})[0] == "fewshot"
+
+
+def test_weights_of_patients_count_their_cases_by_hand(project: Path) -> None:
+    choosing = part(project, "choosing")
+    one = held(project, np.array([True, True, False, False]), np.array([3.0, 1.0, 2.0, 1.0]))
+    weights = np.array([[1.0, 1, 1, 1], [1, 0, 2, 0], [0, 1, 1, 1], [0, 0, 1, 1]])
+    assert choosing._areas(one, weights)[:3] == pytest.approx([2.5 / 4, 1.0, 0.25])
+    assert np.isnan(choosing._areas(one, weights)[3]), "all that were drawn are of one state"

@@ -74,20 +74,59 @@ def test_states_from_plan_to_predictions(project: Path, tmp_path: Path) -> None:
     assert "draw 2, image" in out
     assert "fewshot: AUROC" in out
     metrics = json.loads((project / "Logout/metrics.json").read_text())
-    assert set(metrics["over_draws"]) == {"fewshot", "image"}
+    assert set(metrics["over_draws"]) == {"fewshot", "image", "both"}
     assert len(metrics["over_draws"]["fewshot"]["draws"]) == 2
     call(project, "export.py", "--out", "Deliver")
     card = (project / "Deliver/README.md").read_text()
     assert "Taught with 6 examples of each state." in card
-    for engine, name in (("fewshot", "few-shot detector"), ("image", "ordinary network")):
+    for engine, name in (
+        ("fewshot", r"few-shot detector"),
+        ("image", r"ordinary network"),
+        ("both", r"few-shot detector and ordinary networks together"),
+    ):
         one = metrics["over_draws"][engine]
-        (line,) = [line for line in card.splitlines() if line.startswith(f"- {name}")]
+        (line,) = [line for line in card.splitlines() if re.match(f"- {name}(, delivered)?: ", line)]
         assert ", ".join(f"{value:.3f}" for value in one["draws"]) in line
         assert f"mean {one['mean']:.3f}, standard deviation {one['deviation']:.3f}" in line
     assert card.count(", delivered: ") == 1
     answers = predicted(project, tmp_path, "data/x/0.png", "data/x/39.png", "Datapath/train.json")
     assert "error" in answers[2]
     assert all(0 <= float(str(one["anomaly_score"])) <= 1 for one in answers[:2])
+
+
+def test_the_delivered_folder_answers_as_both_together_were_measured(project: Path, tmp_path: Path) -> None:
+    pictures(project, 12, 12)
+    conv = backbone_of(project, tmp_path, "conv")
+    said = call(
+        project, "plan.py", "--minutes", "5", "--set", f"backbone={conv}", "fewshot.shots=4", "fewshot.draws=1",
+        "fewshot.epochs=2", "ordinary.epochs=2",
+    ).stdout  # fmt: skip
+    assert "all answer together, unless held-out examples decide for one kind" in said
+    out = call(project, "train.py").stdout
+    (kept,) = [line for line in out.splitlines() if line.startswith("kept: ")]
+    assert "few-shot and ordinary networks together (mean validation AUROC few-shot" in kept
+    measured = {row["image"]: row for row in json.loads((project / "Logout/valid_predictions.json").read_text())}
+    assert len(measured) == 16, "labelled cases that were not drawn"
+    call(project, "export.py", "--out", "Deliver")
+    assert "ordinary networks together, delivered: " in (project / "Deliver/README.md").read_text()
+    config = json.loads((project / "Deliver/config.json").read_text())
+    assert config["together"]["copies"] == 4, "three of parts of the examples, one of all"
+    for answer in predicted(project, tmp_path, *measured):
+        score = measured[str(answer["image"])]["anomaly_score"]
+        assert float(str(answer["anomaly_score"])) == pytest.approx(score, abs=1e-4)
+        assert Path(project / str(answer["anomaly_map"])).is_file()
+
+
+def test_the_published_protocol_is_compared_and_not_mixed(project: Path, tmp_path: Path) -> None:
+    pictures(project, 6, 6)
+    conv = backbone_of(project, tmp_path, "conv")
+    call(
+        project, "plan.py", "--minutes", "5", "--set", f"backbone={conv}", "fewshot.shots=3", "fewshot.draws=1",
+        "fewshot.epochs=1", "ordinary.epochs=1", "fewshot.protocol=paper",
+    )  # fmt: skip
+    out = call(project, "train.py").stdout
+    assert "kept: few-shot" in out or "kept: the ordinary network" in out
+    assert set(json.loads((project / "Logout/metrics.json").read_text())["over_draws"]) == {"fewshot", "image"}
 
 
 def test_adapters_of_another_set_answer_without_any_example(project: Path, tmp_path: Path) -> None:

@@ -1,28 +1,64 @@
 """Choices on few examples without giving any of them up: each part of them is judged by a detector that was taught by the others.
 
 What chooses the weight of the memory, tells the scale of scores and says how good an engine is are the looks at cases that
-were left out; the detector that is kept has learnt from all of them.
+were left out; the detector that is kept has learnt from all of them. The ordinary networks that were taught with parts stay: they are
+asked with the others.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 from Datapath.index import patient_of
-from Utils.boxes import apply_logistic, fit_logistic
+from torch import nn
+from Utils.boxes import apply_logistic, fit_logistic, logit
 from Utils.ranks import auroc
 
 from .build import build
+from .choosing import Held
 from .data import Cases
-from .fit import Fitted, fit
-from .ordinary import FittedImage, fit_image, raw
+from .fit import Fitted, answers, fit
+from .ordinary import FittedImage, fit_image
 from .scoring import SURE, calibrate, combined, look
+from .together import joint_chances, mean_logit, raw, settle, total
 
 FOLDS = 3
 Either = Fitted | FittedImage
+
+
+@dataclass
+class Both:
+    """A few-shot detector and the ordinary networks of the same cases, asked together; other names as in both."""
+
+    few: Fitted
+    copies: list[nn.Module]
+    config: dict[str, Any]
+    valid: float
+    epochs: int
+    seconds: float
+    held: Held
+
+    def answers(self, images: torch.Tensor) -> np.ndarray:
+        """(N,) anomaly scores from 0 to 1."""
+        away, _ = combined(answers(self.few, images)[2], self.few.config)
+        return joint_chances(away, mean_logit(self.copies, images), self.config)
+
+
+def joined(few: Fitted, ordinary: FittedImage) -> Both | None:
+    """Both together, brought to one scale on the cases that each was judged on; None where there were none of both states."""
+    mine, other = few.held, ordinary.held
+    if mine is None or other is None or mine.people != other.people or len(set(mine.truth.tolist())) < 2:
+        return None
+    config = settle(mine.value, other.value, mine.truth)
+    held = Held(mine.people, mine.truth, total(mine.value, other.value, config))
+    copies = [*ordinary.copies, ordinary.model]
+    seconds = few.seconds + ordinary.seconds
+    return Both(few, copies, config, auroc(held.truth, held.value), few.epochs, seconds, held)
 
 
 def folds(cases: Cases, seed: int, most: int = FOLDS) -> list[np.ndarray]:
@@ -48,8 +84,6 @@ def taught(plan: Mapping[str, Any], cases: Cases, seconds: float, seed: int) -> 
 
     Without two parts to cross nothing is chosen: as `fit` without validation cases.
     """
-    import torch
-
     parts = folds(cases, seed)
     each, started = seconds / (len(parts) + 1), time.monotonic()
     left: list[Either] = []
@@ -61,8 +95,7 @@ def taught(plan: Mapping[str, Any], cases: Cases, seconds: float, seed: int) -> 
     whole = _one(plan, cases, each, settled=not parts)
     if parts:
         held = [cases.part(rows.tolist()) for rows in parts]
-        truth = np.concatenate([one.abnormal.numpy() for one in held])
-        (_settle if isinstance(whole, Fitted) else _settle_image)(whole, left, held, truth)
+        (_settle if isinstance(whole, Fitted) else _settle_image)(whole, left, held)
     whole.seconds = time.monotonic() - started
     return whole
 
@@ -74,16 +107,27 @@ def _one(plan: Mapping[str, Any], cases: Cases, seconds: float, *, settled: bool
     return fit_image(model, cases, None, plan, seconds)
 
 
-def _settle(whole: Any, left: list[Any], held: list[Cases], truth: np.ndarray) -> None:
+def _settle(whole: Any, left: list[Any], held: list[Cases]) -> None:
     """Scale, weight of the memory and chances by what was seen of cases that were left out."""
     seen = [look(one.model, some.pictures, one.banks) for one, some in zip(left, held, strict=True)]
-    looks = {name: np.concatenate([one[name] for one in seen]) for name in seen[0]}
+    looks, truth = {name: np.concatenate([one[name] for one in seen]) for name in seen[0]}, _truth(held)
     whole.config = calibrate(whole.model, looks, truth, bool(whole.banks))
-    whole.valid = auroc(truth, combined(looks, whole.config)[0])
+    whole.held = Held(_people(held), truth, combined(looks, whole.config)[0])
+    whole.valid = auroc(truth, whole.held.value)
 
 
-def _settle_image(whole: Any, left: list[Any], held: list[Cases], truth: np.ndarray) -> None:
+def _settle_image(whole: Any, left: list[Any], held: list[Cases]) -> None:
     chances = np.concatenate([raw(one.model, some.pictures) for one, some in zip(left, held, strict=True)])
+    truth = _truth(held)
     if min(truth.sum(), (~truth).sum()) >= SURE:
         whole.calibration = list(fit_logistic(chances, truth))
     whole.valid = auroc(truth, apply_logistic(chances, whole.calibration))
+    whole.held, whole.copies = Held(_people(held), truth, logit(chances)), [one.model for one in left]
+
+
+def _truth(held: list[Cases]) -> np.ndarray:
+    return np.concatenate([one.abnormal.numpy() for one in held])
+
+
+def _people(held: list[Cases]) -> list[str]:
+    return [name for one in held for name in one.people()]

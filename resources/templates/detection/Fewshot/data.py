@@ -51,6 +51,10 @@ class Cases(Dataset[dict[str, torch.Tensor]]):
     def __getitem__(self, item: int) -> dict[str, torch.Tensor]:
         return {"pixel_values": self.pictures[item], "labels": self.truths[item]}
 
+    def people(self) -> list[str]:
+        """Whose each case is."""
+        return [patient_of(record) for record in self.records]
+
     def part(self, rows: Sequence[int]) -> Cases:
         """Some of them."""
         made = object.__new__(Cases)

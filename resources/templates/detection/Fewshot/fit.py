@@ -12,6 +12,7 @@ import torch
 from Utils.ranks import auroc
 
 from .adapters import describe_adapters, known
+from .choosing import Held
 from .data import Cases
 from .looks import changed, eleven
 from .model import FewshotModel
@@ -30,6 +31,7 @@ class Fitted:
         config: what turns looks into answers (`scoring.calibrate`).
         valid: AUROC of images on the cases that it was chosen on; NaN where there were none.
         seconds: that the training took.
+        held: what it, or others of its kind, say of cases that they were not taught with.
     """
 
     model: FewshotModel
@@ -38,6 +40,7 @@ class Fitted:
     valid: float
     epochs: int
     seconds: float
+    held: Held | None = None
 
 
 def fit(
@@ -76,8 +79,9 @@ def fit(
                 break
         if kept is not None:
             model.load_state_dict(kept, strict=False)
-    banks, config, figure = finish(model, train, valid) if settled else (bank(model, train), {}, float("nan"))
-    return Fitted(model, banks, config, figure, epochs, time.monotonic() - started)
+    banks, config, held = finish(model, train, valid) if settled else (bank(model, train), {}, None)
+    figure = auroc(held.truth, held.value) if held is not None else float("nan")
+    return Fitted(model, banks, config, figure, epochs, time.monotonic() - started, held)
 
 
 def zero_shot(model: FewshotModel, plan: Mapping[str, Any]) -> Fitted:
@@ -130,16 +134,18 @@ def bank(model: FewshotModel, train: Cases) -> list[torch.Tensor]:
     return memories(model, shown, model.pixels) if len(shown) else []
 
 
-def finish(model: FewshotModel, train: Cases, valid: Cases | None) -> tuple[list[torch.Tensor], dict[str, Any], float]:
-    """The memory of the training part's normal images, each once, and the calibration; and AUROC on validation."""
+def finish(
+    model: FewshotModel, train: Cases, valid: Cases | None
+) -> tuple[list[torch.Tensor], dict[str, Any], Held | None]:
+    """The memory of the training part's normal images, each once, and the calibration; and scores of validation cases."""
     banks = bank(model, train)
     if valid is not None:
         looks, abnormal = look(model, valid.pictures, banks), valid.abnormal.numpy()
     else:
         looks, abnormal = look_at_own(model, train.pictures, ~train.abnormal, model.pixels), train.abnormal.numpy()
     config = calibrate(model, looks, abnormal, bool(banks))
-    figure = auroc(abnormal, combined(looks, config)[0]) if valid is not None else float("nan")
-    return banks, config, figure
+    held = Held(valid.people(), abnormal, combined(looks, config)[0]) if valid is not None else None
+    return banks, config, held
 
 
 def answers(fitted: Fitted, images: torch.Tensor) -> tuple[np.ndarray, np.ndarray, Looks]:

@@ -4,42 +4,44 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
-from Utils.boxes import apply_logistic, fit_logistic
+from Utils.boxes import apply_logistic, fit_logistic, logit
 from Utils.ranks import auroc
 
+from .choosing import Held
 from .data import Cases
 from .fit import CHECKS
 from .looks import changed
 from .scoring import SURE
+from .together import raw
 
 
 @dataclass
 class FittedImage:
-    """The network, how its chances are calibrated, and AUROC on the cases that it was chosen on."""
+    """The network, how its chances are calibrated, and AUROC on the cases that it was chosen on.
+
+    Args:
+        held: what it, or others of its kind, say of cases that they were not taught with, as logits.
+        copies: networks that were taught with parts of the cases, where parts were crossed.
+    """
 
     model: nn.Module
     calibration: list[float]
     valid: float
     epochs: int
     seconds: float
+    held: Held | None = None
+    copies: list[nn.Module] = field(default_factory=list)
 
     @torch.no_grad()
     def answers(self, images: torch.Tensor, batch: int = 32) -> np.ndarray:
         """(N,) anomaly scores from 0 to 1."""
         return apply_logistic(raw(self.model, images, batch), self.calibration)
-
-
-@torch.no_grad()
-def raw(model: nn.Module, images: torch.Tensor, batch: int = 32) -> np.ndarray:
-    """(N,) chances as the network gives them."""
-    model.eval()
-    return torch.cat([model(pixel_values=one)["logits"][:, 0].sigmoid() for one in images.split(batch)]).numpy()
 
 
 def fit_image(
@@ -73,7 +75,7 @@ def fit_image(
     fitted = FittedImage(model, [1.0, 0.0], float("nan"), epochs, time.monotonic() - started)
     if valid is not None:
         truth, found = valid.abnormal.numpy(), raw(model, valid.pictures)
-        fitted.valid = auroc(truth, found)
+        fitted.valid, fitted.held = auroc(truth, found), Held(valid.people(), truth, logit(found))
         if min(truth.sum(), (~truth).sum()) >= SURE:
             fitted.calibration = list(fit_logistic(found, truth))
     return fitted

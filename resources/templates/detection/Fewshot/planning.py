@@ -217,5 +217,10 @@ def told(plan: Mapping[str, Any]) -> list[str]:
             lines.append(
                 "half of the minutes go to the ordinary detector on the same cases; what is better on validation is kept"
             )
+        if plan["target"] == "states" and few["compare"] and few["shots"] != 0 and few["protocol"] != "paper":
+            lines.append(
+                "with abnormal examples ordinary networks are trained beside it, and all answer together, unless held-out "
+                "examples decide for one kind"
+            )
         lines.append(f"prompts for {plan['prompts']['object']!r}: {json.dumps(listed(plan['prompts']))[:200]}")
     return lines

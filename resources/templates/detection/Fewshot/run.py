@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,21 +20,22 @@ from Utils.ranks import auroc
 
 from . import versus
 from .build import build
-from .crossed import taught
+from .choosing import NAMES, preferred
+from .crossed import Both, joined, taught
 from .data import Cases, divide, draw
 from .fit import Fitted, answers, fit, zero_shot
 from .ordinary import FittedImage, fit_image
 from .scoring import mask_threshold
 
 LOGOUT = Path("Logout")
-Either = Fitted | FittedImage
+Detector = Fitted | FittedImage | Both
 
 
 @dataclass
 class Drawn:
     """One draw of examples with what came of it: AUROC on validation, and on the labelled cases that were not drawn."""
 
-    fitted: Either
+    fitted: Detector
     engine: str
     train: Cases
     valid: Cases | None
@@ -66,7 +67,7 @@ def run_fewshot(plan: dict[str, Any], minutes: float) -> None:
     both = plan["engine"] == "fewshot" and few["compare"] and not cases.masked and bool(cases.abnormal.any())
     each = 60 * minutes * 0.9 / (draws * (2 if both else 1))
     found = [one for number in range(draws) for one in _drawn(plan, cases, number, each, both)]
-    best = _choose(found, plan, both)
+    best = _choose(found, plan)
     _told(found)
     write(plan, best, found, time.monotonic() - started)
 
@@ -106,48 +107,54 @@ def _drawn(plan: dict[str, Any], cases: Cases, number: int, seconds: float, both
     rest = [row for row in range(len(cases)) if row not in set(rows)]
     others = cases.part(rest) if rest else None
     train_rows, valid_rows = (None, None) if rest else divide(part, float(plan["validation_share"]), seed)
-    made: list[Drawn] = []
+    made: list[tuple[str, Detector]] = []
+    train, valid = (part.part(train_rows), part.part(valid_rows)) if valid_rows else (part, None)
     for engine in ("fewshot", "image") if both else (plan["engine"],):
         mine = {**plan, "engine": engine}
-        train, valid = part, None
-        if valid_rows:
-            train, valid = part.part(train_rows), part.part(valid_rows)
+        if valid is not None:
             model: Any = build(mine)
-            fitted: Either = (fit if engine == "fewshot" else fit_image)(model, train, valid, mine, seconds)
+            fitted: Fitted | FittedImage = (fit if engine == "fewshot" else fit_image)(
+                model, train, valid, mine, seconds
+            )
         else:  # few were drawn, or there are few: none is given up
             fitted = taught(mine, part, seconds, seed)
-        figure = figure_of(fitted, others) if others is not None else float("nan")
-        made.append(Drawn(fitted, engine, train, valid, fitted.valid, figure, others))
+        made.append((engine, fitted))
+    if both and plan["fewshot"]["protocol"] != "paper" and (pair := joined(*(one for _, one in made))):  # type: ignore[arg-type]
+        made.append(("both", pair))
+    drawn = []
+    for engine, one in made:
+        figure = figure_of(one, others) if others is not None else float("nan")
+        drawn.append(Drawn(one, engine, train, valid, one.valid, figure, others))
         crossed = "" if valid is not None else "cross-fitted "
-        where = f"{crossed}validation AUROC {fitted.valid:.3f}" if np.isfinite(fitted.valid) else "no validation part"
+        where = f"{crossed}validation AUROC {one.valid:.3f}" if np.isfinite(one.valid) else "no validation part"
         more = f", on {len(rest)} labelled cases that were not drawn {figure:.3f}" if others is not None else ""
-        print(f"draw {number + 1}, {engine}: {where}{more}; {fitted.epochs} epochs, {fitted.seconds:.0f} s", flush=True)
-    return made
+        print(f"draw {number + 1}, {engine}: {where}{more}; {one.epochs} epochs, {one.seconds:.0f} s", flush=True)
+    return drawn
 
 
-def figure_of(fitted: Either, cases: Cases) -> float:
+def figure_of(fitted: Detector, cases: Cases) -> float:
     """AUROC of images."""
     scores = answers(fitted, cases.pictures)[0] if isinstance(fitted, Fitted) else fitted.answers(cases.pictures)
     return auroc(cases.abnormal.numpy(), scores)
 
 
-def _choose(found: list[Drawn], plan: dict[str, Any], both: bool) -> Drawn:
-    """The engine that is better on validation on average; of its draws the best one. The few-shot one where nothing tells."""
+def _choose(found: list[Drawn], plan: dict[str, Any]) -> Drawn:
+    """The engine that held-out cases prefer; of its draws the best one. The few-shot one where nothing tells."""
 
     def known(one: Drawn) -> float:
         return one.figure if np.isfinite(one.figure) else -1.0
 
+    engines = list(dict.fromkeys(one.engine for one in found))
     engine = plan["engine"]
-    if both:
-        means = {name: np.mean([known(one) for one in found if one.engine == name]) for name in ("fewshot", "image")}
-        engine = "image" if means["image"] > means["fewshot"] else "fewshot"
-        measured = any(np.isfinite(one.figure) for one in found)
-        why = (
-            f"mean validation AUROC few-shot {means['fewshot']:.3f}, ordinary {means['image']:.3f}"
-            if measured
-            else "too few cases to hold any out for a comparison"
-        )
-        print(f"kept: {'few-shot' if engine == 'fewshot' else 'the ordinary network'} ({why})", flush=True)
+    if len(engines) > 1:
+        held = {name: [one.fitted.held for one in found if one.engine == name] for name in engines}
+        if len(held.get("both", [])) < len(held["fewshot"]):  # a draw whose cases could not be crossed
+            held.pop("both", None)
+        told = {name: [one for one in some if one is not None] for name, some in held.items()}
+        why = "too few cases to hold any out for a comparison"
+        if all(told.values()):
+            engine, why = preferred(told)
+        print(f"kept: {NAMES[engine]} ({why})", flush=True)
     return max((one for one in found if one.engine == engine), key=known)
 
 
@@ -222,7 +229,12 @@ def write(plan: Mapping[str, Any], best: Drawn, found: list[Drawn], seconds: flo
 
 
 def packed(best: Drawn, held: Cases) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
-    """Weights with the memory, and what predict.py has to know."""
+    """Weights with the memory and the ordinary networks that are asked too, and what predict.py has to know."""
+    if isinstance(best.fitted, Both):
+        state, config = packed(replace(best, fitted=best.fitted.few), held)
+        for number, copy in enumerate(best.fitted.copies):
+            state |= {f"ordinary.{number}.{name}": one.contiguous().clone() for name, one in copy.state_dict().items()}
+        return state, {**config, "together": {**best.fitted.config, "copies": len(best.fitted.copies)}}
     fitted = best.fitted
     state = {name: value.contiguous().clone() for name, value in fitted.model.state_dict().items()}
     if not isinstance(fitted, Fitted):

@@ -11,7 +11,15 @@ from .named import takes
 from .pretrained_trial import start_lines
 
 METRICS = Path("Logout/metrics.json")
-ENGINES = {"fewshot": "few-shot detector", "image": "ordinary network"}
+ENGINES = {
+    "fewshot": "few-shot detector",
+    "image": "ordinary network",
+    "both": "few-shot detector and ordinary networks together",
+}
+TOGETHER = (
+    "The score is that of a few-shot detector and of ordinary networks together, some of which were taught with parts of the "
+    "examples: a weighted mean, each scaled on examples that it was not taught with. The map is the few-shot detector's.\n\n"
+)
 
 
 def readme(plan: dict[str, Any]) -> str:
@@ -31,18 +39,26 @@ def readme(plan: dict[str, Any]) -> str:
 
 
 def _readme_fewshot(plan: dict[str, Any]) -> str:
+    made = _measured().get("engine") == "both"
     shown = "an anomaly map (0 to 1000 a pixel, 500 is usual) and " if plan["engine"] == "fewshot" else ""
     return (
         f"# Anomaly detector: {', '.join(plan['classes'])}\n\n"
         "    pip install -r requirements.txt\n    python predict.py IMAGE... -o predictions.json [--masks DIR]\n\n"
         f"Takes pictures and gives {shown}an anomaly score (0 to 1) of each as a whole. Scores and maps of an image do not "
-        "depend on the others that are asked about. Not a medical device.\n\n" + _examples(plan)
+        "depend on the others that are asked about. Not a medical device.\n\n"
+        + (TOGETHER if made else "")
+        + _examples(plan)
     )
+
+
+def _measured() -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(METRICS.read_text()) if METRICS.exists() else {}
+    return found
 
 
 def _examples(plan: dict[str, Any]) -> str:
     """How many examples it was taught with, and what each engine that was tried reached in every draw of them."""
-    measured = json.loads(METRICS.read_text()).get("over_draws", {}) if METRICS.exists() else {}
+    measured, delivered = _measured().get("over_draws", {}), _measured().get("engine", plan["engine"])
     shots = plan["fewshot"]["shots"]
     if shots == 0:
         found = measured.get("fewshot", {}).get("mean")
@@ -50,7 +66,7 @@ def _examples(plan: dict[str, Any]) -> str:
         return f"Taught with no example of this data: its adapters were trained on other sets. {told}\n"
     lines = [f"Taught with {'all training cases' if shots is None else f'{shots} examples of each state'}."]
     for engine, one in measured.items():
-        kept = ", delivered" if engine == plan["engine"] else ""
+        kept = ", delivered" if engine == delivered else ""
         draws = ", ".join("not measured" if value is None else f"{value:.3f}" for value in one["draws"])
         mean = (
             f", mean {one['mean']:.3f}, standard deviation {one['deviation']:.3f}"

@@ -26,6 +26,7 @@ import torch
 from Fewshot.build import build
 from Fewshot.looks import prepare
 from Fewshot.scoring import chances, combined, levels, look
+from Fewshot.together import joint_chances, mean_logit, raw
 from torch.nn import functional
 from Utils.boxes import apply_logistic
 from Utils.calling import ImagePath, answer_each, plain, read_call, write_answers
@@ -35,8 +36,8 @@ from Utils.masks import boxes_to_file, write_mask
 
 
 @lru_cache(maxsize=1)
-def load() -> tuple[dict[str, Any], Any, list[torch.Tensor]]:
-    """config.json, the network in evaluation mode, and its memory of normal patches."""
+def load() -> tuple[dict[str, Any], Any, list[torch.Tensor], list[Any]]:
+    """config.json, the network in evaluation mode, its memory of normal patches, and the ordinary networks that are asked with it."""
     from safetensors.torch import load_file
 
     config: dict[str, Any] = json.loads((HERE / "config.json").read_text())
@@ -44,11 +45,19 @@ def load() -> tuple[dict[str, Any], Any, list[torch.Tensor]]:
     banks = [state.pop(f"bank.{level}") for level in range(int(config.get("banks", 0)))]
     plan = config["plan"]
     plan["backbone"]["mid"] = config.get("mid", 0)
+    ordinary = []
+    for number in range(int(config.get("together", {}).get("copies", 0))):
+        start = f"ordinary.{number}."
+        copy = build({**plan, "engine": "image"})
+        copy.load_state_dict(
+            {name.removeprefix(start): state.pop(name) for name in list(state) if name.startswith(start)}
+        )
+        ordinary.append(copy.eval())
     model = build(plan, weights=False)
     model.load_state_dict(state)
     if plan["engine"] == "fewshot":
         model.adapting, model.pixels = bool(config["adapting"]), bool(config["pixels"])
-    return config, model.eval(), banks
+    return config, model.eval(), banks, ordinary
 
 
 def predict(paths: Sequence[ImagePath], batch: int = 2, masks: str | Path = "masks") -> list[dict[str, Any]]:
@@ -60,24 +69,25 @@ def stream(
     paths: Sequence[ImagePath], batch: int = 2, masks: str | Path = "masks", beside: str | Path = "."
 ) -> Iterator[dict[str, Any]]:
     """As `predict`, image after image; files go to the folder `masks` and are named relative to `beside`."""
-    config, _, _ = load()
+    config, *_ = load()
     yield from answer_each(paths, config["plan"], masks, lambda path, stem: _answer(path, stem, Path(beside)))
 
 
 def _answer(path: ImagePath, stem: Path, beside: Path) -> dict[str, Any]:
-    config, model, banks = load()
+    config, model, banks, ordinary = load()
     image = read_image(path)
     shown = prepare(image, config["plan"]["backbone"], str(path))[None]
     if config["plan"]["engine"] == "image":
-        with torch.no_grad():
-            raw = model(pixel_values=shown)["logits"][:, 0].sigmoid().numpy()
-        return {"anomaly_score": round(float(apply_logistic(raw, config["image_calibration"])[0]), 6)}
+        return {"anomaly_score": round(float(apply_logistic(raw(model, shown), config["image_calibration"])[0]), 6)}
     score, away = combined(look(model, shown, banks), config)
+    chance = (
+        joint_chances(score, mean_logit(ordinary, shown), config["together"]) if ordinary else chances(score, config)
+    )
     whole = functional.interpolate(torch.from_numpy(away).float()[None], size=image.array.shape[1:], mode="bilinear")
     grid = whole[0, 0].numpy()
     stem.parent.mkdir(parents=True, exist_ok=True)
     found: dict[str, Any] = {
-        "anomaly_score": round(float(chances(score, config)[0]), 6),
+        "anomaly_score": round(float(chance[0]), 6),
         "anomaly_map": _file(levels(grid), path, f"{stem}_map", beside),
     }
     return found | (_marks(grid, config, path, stem, beside) if config["target"] == "masks" else {})
