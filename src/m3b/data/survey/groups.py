@@ -118,9 +118,10 @@ def _columns(
     """Columns called after patients, cases or what images were taken from (a video, a slide, an eye), brought to the files
     by the table's best join."""
     for table in tables:
-        join = next(
+        join = max(
             (one for one in joins if one.left.owner == table.fact.id and one.right.owner == group.id and one.chance < 0.5
-             and one.right.kind in ("path", "level", "part") and one.files >= 0.3 * len(group.looked)), None,
+             and one.right.kind in ("path", "level", "part") and one.files >= 0.3 * len(group.looked)),
+            key=lambda one: (one.files, one.right_matched), default=None,
         )  # fmt: skip
         if join is None:
             continue
