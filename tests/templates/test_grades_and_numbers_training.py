@@ -87,6 +87,16 @@ def test_an_interval_of_few_cases_promises_less(parts: ModuleType) -> None:
     assert 0.81 < np.mean(held) < 0.86, "five of six"
 
 
+def test_so_few_cases_that_one_part_of_them_tells_nothing_get_folds(project: Path, run: Run) -> None:
+    """Of 31 cases one network held out five, since 700 steps are not three times 250; they are 175 epochs."""
+    run("example/make_example.py", "--cases", "31")
+    slow = "import plan; plan.step_seconds = lambda _: 0.12; plan.main(['--minutes', '2', '--set', 'precision=fp32', 'device=cpu'])"
+    told = run("-c", slow).stdout
+    made = json.loads((project / "plan.json").read_text())
+    assert made["folds"] >= 3, told
+    assert f"enough for {made['folds']} networks" in told
+
+
 @pytest.mark.parametrize(
     ("task", "keys"),
     [

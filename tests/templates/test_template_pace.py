@@ -196,7 +196,7 @@ def test_an_edited_plan_is_priced_and_left_as_it_is(project: Path) -> None:
     assert f"of {36000 / folds:.0f} s: " in price()
     assert f"of {60 / folds:.0f} s: " in price("--set", "minutes=1")
     assert file.read_text() == edited
-    price("--keep", "--set", "lr=0.0123")
+    assert f"lr: {plan['lr']} -> 0.0123" in price("--keep", "--set", "lr=0.0123"), "what was changed is confirmed"
     kept = json.loads(file.read_text())
     assert (kept["lr"], kept["minutes"], kept["note"]) == (0.0123, 600, "by hand"), "changed in place, not made afresh"
     assert not (set(told_settings(project)) - set(kept)), "the README names settings that the plan has"

@@ -47,6 +47,8 @@ KINDS = {
 """Task -> what a case has, where it is not labels."""
 LEAST = 250
 """Steps that a model needs before another fold, finer input or a wider network pays."""
+ENOUGH_EPOCHS = 40
+"""The same in epochs, of sets so small that this is fewer: of thirty cases one network holds out five, which tell nothing."""
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -214,7 +216,8 @@ def fit_minutes(facts: dict[str, Any], plan: dict[str, Any], settings: list[str]
     if own and not gpus and "network.stem" not in kept:
         said += fit(plan, [_coarser_stem], steps, LEAST * max(rounds(plan), most[0] if "folds" not in kept else 1))
     if not plan["folds"] or kept & {"folds", "refit"}:
-        fewer = choose_members(plan, steps(plan), LEAST, most, kept, max(1, gpus))
+        enough = min(LEAST, ENOUGH_EPOCHS * epoch_steps(plan, facts["cases"]))
+        fewer = choose_members(plan, steps(plan), enough, most, kept, max(1, gpus))
         said += fewer if "folds" not in kept else []
     if gpus:
         share_gpus(plan, max(int(plan["batch"]), facts["cases"] // 8), kept)
@@ -281,7 +284,7 @@ def summary(facts: dict[str, Any], plan: dict[str, Any]) -> str:
     network = {key: value for key, value in plan["network"].items() if key != "config"}
     lines = [
         f"{facts['cases']} cases of {facts['people']}, {kind}: {told}",
-        f"{facts['dims']}D, {facts['channels']} channel(s), modality {facts['modality'] or 'not stated'}, sizes "
+        f"{facts['dims']}D, {plan['channels']} channel(s), modality {facts['modality'] or 'not stated'}, sizes "
         f"{shapes.min(0).tolist()} to {shapes.max(0).tolist()}, values {facts['low']:.0f} to {facts['high']:.0f}, "
         f"spacing {facts['spacing'] or 'unknown'}",
         f"input {plan['size']} (resized: the whole field of view is kept), intensity {plan['intensity']}",
@@ -299,11 +302,11 @@ def summary(facts: dict[str, Any], plan: dict[str, Any]) -> str:
             if plan["frames"] > 1
             else "clips: the middle frame of each"
         )
-    lines += [*told_names(plan), *told_covariates(facts["covariates"]), *_warnings(facts)]
+    lines += [*told_names(plan), *told_covariates(facts["covariates"]), *_warnings(facts, plan)]
     return "\n".join([*lines, "wrote plan.json (every run of plan.py starts afresh; --set changes single values)"])
 
 
-def _warnings(facts: dict[str, Any]) -> list[str]:
+def _warnings(facts: dict[str, Any], plan: dict[str, Any]) -> list[str]:
     lines = []
     if facts["unreadable"]:
         lines.append(f"{len(facts['unreadable'])} sampled images cannot be read: {facts['unreadable'][0]}")
@@ -313,7 +316,7 @@ def _warnings(facts: dict[str, Any]) -> list[str]:
         )
     if facts["other_dims"]:
         lines.append(f"{facts['other_dims']} sampled images are not {facts['dims']}D; they are brought to that form")
-    lines += [*mixed(facts), *facts["averaged"]]
+    lines += [*mixed(facts), *(facts["averaged"] if plan["channels"] == facts["channels"] else [])]
     if facts["scale_tells"]:
         lines.append(
             f"WARNING: the unit of the values tells the class: {facts['scale_tells']}. The network may learn the source "

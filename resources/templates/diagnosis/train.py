@@ -198,6 +198,7 @@ def finish(plan: dict[str, Any], results: list[dict[str, Any]]) -> None:
     draw_curves()
     (LOGOUT / "metrics.json").write_text(json.dumps(metrics, indent=2))
     held = f"{len(labels)} held-out cases" + (f" of {len(results)} folds together" if len(results) > 1 else "")
+    held += f", mean of {len(looked['views'])} views of each" if len(looked["views"]) > 1 else ""
     held += ", of networks that the delivered one, trained on every case, is not" if plan.get("refit") else ""
     print(f"done: {kind.told(metrics, held)}", flush=True)
 

@@ -292,7 +292,7 @@ def summary(facts: dict[str, Any], plan: dict[str, Any]) -> str:
     lines = [
         f"{facts['cases']} studies of {facts['people']}, {facts['different']} different texts; findings in "
         f"{facts['present']['findings']}, impression in {facts['present']['impression']}; views a study {facts['views']}",
-        f"{facts['dims']}D, {facts['channels']} channel(s), modality {facts['modality'] or 'not stated'}, sizes "
+        f"{facts['dims']}D, {plan['channels']} channel(s), modality {facts['modality'] or 'not stated'}, sizes "
         f"{shapes.min(0).tolist()} to {shapes.max(0).tolist()}, values {facts['low']:.0f} to {facts['high']:.0f}",
         f"input {plan['views']} view(s) of {plan['size']} ({plan['fit']}), intensity {plan['intensity']}",
         f"{plan['vocabulary']} tokens; median length {facts['lengths']}, at most {plan['max_tokens']}; "
@@ -306,7 +306,7 @@ def summary(facts: dict[str, Any], plan: dict[str, Any]) -> str:
         f"{plan['minutes']} minutes, {plan['warm_share']:.0%} of them for the image encoder on the findings alone, "
         f"{plan['words_share']:.0%} for the writer on reports with their findings",
     ]
-    lines += [*told_names(plan), *mixed(facts), *facts["averaged"]]
+    lines += [*told_names(plan), *mixed(facts), *(facts["averaged"] if plan["channels"] == facts["channels"] else [])]
     if facts["unseen"]:
         lines.append(f"in no training report, so nothing can be learnt of them: {', '.join(facts['unseen'])}")
     if facts["without_text"]:

@@ -311,7 +311,7 @@ def summary(facts: dict[str, Any], plan: dict[str, Any]) -> str:
     lines = [
         f"{facts['cases']} cases of {facts['people']}; voxels marked in a case (median): {sizes}"
         + (f"; {facts['empty']} of {facts['sampled']} looked at have an empty mask" if facts["empty"] else ""),
-        f"{facts['dims']}D, {facts['channels']} channel(s), modality {facts['modality'] or 'not stated'}, sizes "
+        f"{facts['dims']}D, {plan['channels']} channel(s), modality {facts['modality'] or 'not stated'}, sizes "
         f"{shapes.min(0).tolist()} to {shapes.max(0).tolist()}, values {facts['low']:.0f} to {facts['high']:.0f}, "
         f"spacing {known}",
         f"engine {plan['engine']}: {plan['why_engine']}"
@@ -325,7 +325,13 @@ def summary(facts: dict[str, Any], plan: dict[str, Any]) -> str:
     ]
     if facts["patients"] < 4:
         lines.append(f"only {facts['patients']} patients: validation rests on one of them, and its figure says little")
-    lines += [*told_names(plan), *mixed(facts), *told_uneven(facts), *facts["averaged"], *disbelieved(facts)]
+    lines += [
+        *told_names(plan),
+        *mixed(facts),
+        *told_uneven(facts),
+        *(facts["averaged"] if plan["channels"] == facts["channels"] else []),
+        *disbelieved(facts),
+    ]
     lines += [*thin_classes(facts, plan), *chain.told(plan["chains"])]
     if facts["unreadable"]:
         lines.append(f"{len(facts['unreadable'])} sampled cases cannot be used: {facts['unreadable'][0]}")

@@ -117,8 +117,12 @@ def averaged(images: Sequence[Mapping[str, Any]], channels: int) -> list[str]:
     if not others:
         return []
     found = ", ".join(f"{count} with {number}" for number, count in others.most_common())
-    how = "colour is averaged to grey" if channels == 1 else "grey is repeated, others are cut"
-    return [f"of the images looked at, {found} channel(s), the others {channels}: {how} (--set channels=N)"]
+    how = (
+        "colour is averaged to grey"
+        if channels == 1
+        else "grey is repeated (with --set channels=1 colour is averaged to grey)"
+    )
+    return [f"of the images looked at, {found} channel(s), the others {channels}: {how}"]
 
 
 def uneven(images: Sequence[Mapping[str, Any]]) -> bool:

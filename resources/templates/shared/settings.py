@@ -112,7 +112,17 @@ def priced(settings: Sequence[str], file: Path = Path("plan.json")) -> dict[str,
     """The plan as it stands, perhaps edited, with what was set: for `plan.py --time-only` and `--keep`."""
     plan = read_plan(file)
     for setting in settings:
+        key = setting.partition("=")[0]
+        before = _at(plan, key)
         override(plan, setting)
+        print(f"{key}: {json.dumps(before)} -> {json.dumps(_at(plan, key))}")
+    return plan
+
+
+def _at(plan: Any, key: str) -> Any:
+    """The value of a key with dots; None where there is none."""
+    for part in key.split("."):
+        plan = plan.get(part) if isinstance(plan, dict) else None
     return plan
 
 

@@ -55,7 +55,7 @@ def folder_read(asked: Sequence[tuple[str, bool | None]], answer: Mapping[str, A
         TaskReading(
             task=task,
             boxes=boxes,
-            title=best["title"],
+            title=best["title"] + _counts(best["evidence"]),
             score=best["score"],
             insufficient=_open(best, one["insufficient"]),
         )
@@ -63,6 +63,12 @@ def folder_read(asked: Sequence[tuple[str, bool | None]], answer: Mapping[str, A
         for best in one["readings"][:1]
     ]
     return FolderRead(lines=tuple(answer["lines"]), readings=tuple(found))
+
+
+def _counts(evidence: Sequence[str]) -> str:
+    """The counts of classes in a reading's evidence; empty where it has no classes."""
+    told = next((one for one in evidence if one.startswith("labels from ")), "")
+    return f": {told.rpartition(': ')[2]}" if ": " in told else ""
 
 
 DoJob = Callable[[dict[str, Any], Path], dict[str, Any]]

@@ -29,7 +29,7 @@ def summary(facts: dict[str, Any], plan: dict[str, Any]) -> str:
     lines = [
         f"{facts['cases']} cases of {facts['people']}, {facts['ill_share']:.0%} with a finding; {what}: "
         f"{facts['counts']}",
-        f"{facts['dims']}D, {facts['channels']} channel(s), modality {facts['modality'] or 'not stated'}, sizes "
+        f"{facts['dims']}D, {plan['channels']} channel(s), modality {facts['modality'] or 'not stated'}, sizes "
         f"{shapes.min(0).tolist()} to {shapes.max(0).tolist()}, values {facts['low']:.0f} to {facts['high']:.0f}, "
         f"spacing {[round(step, 3) for step in facts['spacing']] if facts['spacing'] else 'unknown'}",
         (f"sides of {what}: median {_sides(sides, 50)} pixels, the smallest tenth {_sides(sides, 10)} or less")
@@ -42,7 +42,13 @@ def summary(facts: dict[str, Any], plan: dict[str, Any]) -> str:
         told_members(plan),
         told_worth(facts, plan),
     ]
-    lines += [*told_names(plan), *mixed(facts), *told_uneven(facts), *facts["averaged"], *disbelieved(facts)]
+    lines += [
+        *told_names(plan),
+        *mixed(facts),
+        *told_uneven(facts),
+        *(facts["averaged"] if plan["channels"] == facts["channels"] else []),
+        *disbelieved(facts),
+    ]
     if facts["unreadable"]:
         lines.append(f"{len(facts['unreadable'])} sampled cases cannot be used: {facts['unreadable'][0]}")
     if facts["odd"]:

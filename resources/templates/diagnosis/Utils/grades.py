@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from Utils.answers import RULES, decided
 from Utils.calibration import adjust, calibrate
+from Utils.calibration import decided as decisions
 from Utils.kinds import Classes, Record, calibration_told, found_told, named_labels, with_sets
 
 
@@ -54,7 +55,7 @@ class Grades(Classes):
         return (
             f"validation quadratic kappa {figures['qwk']}, mean error {figures['grade_mae']} grades, accuracy "
             f"{figures['accuracy']} on {held}; calibration error {error['ece_before']}, calibrated {error['ece_after']}\n"
-            f"{found_told(metrics).rstrip()}"
+            f"{found_told(metrics)}{decisions(error)}"
         )
 
     def about(self, metrics: Mapping[str, Any], config: Mapping[str, Any]) -> str:

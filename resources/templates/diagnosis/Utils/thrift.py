@@ -22,4 +22,6 @@ def gentler(plan: dict[str, Any], epochs: float, kept: Iterable[str]) -> list[st
     plan["augment"] = {
         name: value if isinstance(value, list) else round(value * share, 3) for name, value in plan["augment"].items()
     }
-    return [f"images are altered to {share:.0%} of the usual, since a small set has {epochs:.0f} epochs"]
+    return [
+        f"augmentation at {share:.0%} of its usual strength: a small set has {epochs:.0f} epochs, and all of it pays from {PLENTY} on"
+    ]

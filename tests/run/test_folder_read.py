@@ -1,0 +1,17 @@
+"""What the Task Manager is told of a folder's readings."""
+
+from __future__ import annotations
+
+from m3b.run.readings import folder_read
+
+
+def test_classes_are_told_with_their_counts() -> None:
+    labels = {"title": "clips, labels from the names (name.first)", "score": 0.6, "sufficient": True, "unclear": ""}
+    labels |= {"evidence": ["labels from the names (name.first): Cov 4, Pneu 14, Reg 20", "100% of 42 images have one"]}
+    masks = {"title": "images with masks", "score": 0.5, "sufficient": True, "unclear": "", "evidence": ["37 masks"]}
+    proposed = [{"readings": [one], "insufficient": ""} for one in (labels, masks)]
+    read = folder_read([("diagnosis", None), ("segmentation", None)], {"lines": ["g1 x 42"], "proposed": proposed})
+    assert [one.title for one in read.readings] == [
+        "clips, labels from the names (name.first): Cov 4, Pneu 14, Reg 20",
+        "images with masks",
+    ]
