@@ -1,0 +1,192 @@
+"""A small network that was pretrained on one set of pictures, fine-tuned on few cases of another, against scratch.
+
+    python benchmarks/pretrained_start.py SOURCE.npz CSV --images DIR --image COL --label COL --abnormal TEXT --patient COL
+        [--without TEXT ...] [--shots 20] [--draws 5] [--steps 200] [--results FILE]
+
+SOURCE is an archive of MedMNIST: a residual network in torchvision's layout learns its training part. CSV names pictures, their
+state and their patients: half of the patients are the pool, the others the test part. Of each draw `--shots` cases of either state
+go through the diagnosis template (plan.py, train.py, export.py, predict.py; the same steps for all) three times: `pretrained`, from
+those weights by `network.pretrained=DIR`; `random`, the same network from random weights in the same file; `own`, the network that
+the template makes where no weights are named. Printed are AUROC on the test part, and the difference from each of the others with a
+95 % interval over the patients of the test part (bootstrap of the mean over draws). With `--results` each draw is a line of JSON in
+that file as soon as it is known, and a call that was ended goes on from there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from fewshot import Picked, from_npz, from_table, paired
+
+TEMPLATES = Path(__file__).resolve().parents[1] / "resources" / "templates"
+ENTRY, ARCH = "torchvision/resnet18", {"block": "basic", "depths": [1, 1, 1, 1], "width": 24}
+SIDE = 64
+ASK = "import json, sys; from predict import predict; print('RESULT ' + json.dumps(predict(json.load(open(sys.argv[1])))))"
+
+
+def assemble(place: Path) -> Path:
+    """The diagnosis template as m3b puts it together, with the registry."""
+    leave = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(TEMPLATES / "shared", place / "Utils", ignore=leave)
+    shutil.copytree(TEMPLATES / "diagnosis", place, ignore=leave, dirs_exist_ok=True)
+    return place
+
+
+def call(work: Path, *command: str) -> str:
+    done = subprocess.run([sys.executable, *command], cwd=work, capture_output=True, text=True)
+    if done.returncode:
+        raise SystemExit(f"{' '.join(command)}: {done.stdout[-1500:]}{done.stderr[-3000:]}")
+    return done.stdout
+
+
+def pretrain(source: Picked, project: Path, out: dict[str, Path], epochs: int) -> float:
+    """Weights in torchvision's layout, pretrained and random; gives the accuracy on the last tenth of the source, held out."""
+    import torch
+    from safetensors.torch import save_file
+
+    sys.path.insert(0, str(project))
+    from Utils.backbones_2d import ResNet
+
+    torch.manual_seed(0)
+    body = ResNet(2, 3, ARCH)
+    for name, folder in out.items():
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "m3b-start.json").write_text(json.dumps({"entry": ENTRY, "arch": ARCH}))
+        if name == "random":
+            save_file(body.state_dict(), str(folder / "model.safetensors"))
+    pixels = torch.stack([_tensor(image) for image in source.images])
+    labels = torch.tensor(source.abnormal, dtype=torch.long)
+    order = torch.randperm(len(labels))
+    learn, held = order[: -len(order) // 10], order[-len(order) // 10 :]
+    head = torch.nn.Linear(8 * int(ARCH["width"]), 2)
+    every = [*body.parameters(), *head.parameters()]
+    optimizer = torch.optim.AdamW(every, lr=1e-3, weight_decay=0.05)
+    count = epochs * (len(learn) // 64)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 2e-3, total_steps=count)
+
+    def logits(rows: Any) -> Any:
+        found = body(pixels[rows])
+        return head((found[-1] if isinstance(found, list | tuple) else found).mean(dim=(2, 3)))
+
+    for step in range(count):
+        rows = learn[torch.randint(len(learn), (64,), generator=torch.Generator().manual_seed(step))]
+        optimizer.zero_grad()
+        torch.nn.functional.cross_entropy(logits(rows), labels[rows]).backward()
+        optimizer.step()
+        schedule.step()
+    body.eval()
+    with torch.no_grad():
+        right = float((logits(held).argmax(dim=1) == labels[held]).float().mean())
+    save_file(body.state_dict(), str(out["pretrained"] / "model.safetensors"))
+    return right
+
+
+def _tensor(image: np.ndarray) -> Any:
+    import torch
+    from PIL import Image
+
+    small = Image.fromarray(image).convert("RGB").resize((SIDE, SIDE), Image.Resampling.BILINEAR)
+    values = torch.from_numpy(np.asarray(small).copy()).permute(2, 0, 1).float() / 255
+    mean, std = torch.tensor([0.485, 0.456, 0.406]), torch.tensor([0.229, 0.224, 0.225])
+    return (values - mean[:, None, None]) / std[:, None, None]
+
+
+def write(found: Picked, folder: Path) -> list[str]:
+    from PIL import Image
+
+    folder.mkdir(parents=True)
+    paths = []
+    for number, image in enumerate(found.images):
+        Image.fromarray(image).save(folder / f"{number}.png")
+        paths.append(str(folder / f"{number}.png"))
+    return paths
+
+
+def scores(
+    arm: str, weights: dict[str, Path], records: list[dict[str, Any]], test: list[str], seed: int, steps: int
+) -> list[float]:
+    """Chances of the abnormal state of the test pictures, of a network that the template trained on the records."""
+    with tempfile.TemporaryDirectory(prefix="start-") as place:
+        work = assemble(Path(place) / "work")
+        (work / "Datapath/train.json").write_text(json.dumps(records))
+        (work / "Datapath/label_dict.json").write_text('{"normal": 0, "abnormal": 1}')
+        start = f"network.pretrained={weights[arm]}" if arm in weights else "network.pretrained=none"
+        same = [
+            f"size=[{SIDE},{SIDE}]",
+            "folds=1",
+            "device=cpu",
+            "threads=1",
+            "precision=fp32",
+            f"max_steps={steps}",
+            f"seed={seed}",
+        ]
+        call(work, "plan.py", "--minutes", "30", "--set", start, *same)
+        call(work, "plan.py", "--keep", "--set", "network.trial=0") if arm in weights else ""
+        call(work, "train.py")
+        call(work, "export.py", "--out", "Deliver")
+        (work / "asked.json").write_text(json.dumps(test))
+        told = call(work / "Deliver", "-c", ASK, str(work / "asked.json"))
+    answers = json.loads(next(line for line in told.splitlines() if line.startswith("RESULT "))[7:])
+    return [float(one["probabilities"]["abnormal"]) for one in answers]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("source", type=Path)
+    parser.add_argument("file", type=Path, metavar="CSV")
+    parser.add_argument("--images", type=Path, required=True)
+    for name in ("image", "label", "abnormal", "patient"):
+        parser.add_argument(f"--{name}", required=True)
+    parser.add_argument("--without", nargs="*", default=[])
+    parser.add_argument("--shots", type=int, default=20)
+    parser.add_argument("--draws", type=int, default=5)
+    parser.add_argument("--steps", type=int, default=200)
+    parser.add_argument("--epochs", type=int, default=8)
+    parser.add_argument("--results", type=Path)
+    args = parser.parse_args()
+    pool, test = from_table(args)
+    lines = args.results.read_text().splitlines() if args.results and args.results.is_file() else []
+    drawn = [{name: np.array(value) for name, value in json.loads(line).items()} for line in lines]
+    with tempfile.TemporaryDirectory(prefix="pretrained-") as place:
+        room = Path(place)
+        weights = {name: room / name for name in ("pretrained", "random")}
+        right = pretrain(from_npz(args.source)[0], assemble(room / "project"), weights, args.epochs)
+        print(f"source: {right:.1%} right on held-out pictures", flush=True)
+        paths, asked = write(pool, room / "pool"), write(test, room / "test")
+        for seed in range(len(drawn), args.draws):
+            random = np.random.default_rng(seed)
+            rows = [
+                int(row)
+                for state in (False, True)
+                for row in random.permutation(np.flatnonzero(pool.abnormal == state))[: args.shots]
+            ]
+            records = [{"image_path": paths[row], "labels": ["abnormal" if pool.abnormal[row] else "normal"],
+                        "patient": pool.patients[row]} for row in rows]  # fmt: skip
+            found = {
+                arm: scores(arm, weights, records, asked, seed, args.steps) for arm in ("pretrained", "random", "own")
+            }
+            drawn.append({name: np.array(value) for name, value in found.items()})
+            if args.results:
+                with args.results.open("a") as stream:
+                    stream.write(json.dumps(found) + "\n")
+            print(f"draw {seed + 1} of {args.draws}: {len(rows)} cases", flush=True)
+    for other in ("random", "own"):
+        row = paired([{"pretrained": one["pretrained"], "ordinary": one[other]} for one in drawn], test)
+        gain, low, high = row["difference"]["pretrained"]
+        wins = sum(a > b for a, b in zip(row["pretrained"], row["ordinary"], strict=True))
+        mine, theirs = (f"{np.mean(row[one]):.3f} +- {np.std(row[one]):.3f}" for one in ("pretrained", "ordinary"))
+        print(f"AUROC pretrained {mine}, {other} {theirs}: difference {gain:+.3f} (95 % {low:+.3f} to {high:+.3f}), better in {wins} of "
+              f"{len(drawn)} draws, {len(test.images)} test pictures")  # fmt: skip
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
