@@ -73,8 +73,7 @@ def use_detector(facts: Mapping[str, Any], plan: dict[str, Any], gpu: bool) -> N
         raise SystemExit(
             f"--set network.detector={name}: its network follows from it, so make the plan afresh (no --keep)"
         )
-    if name == OWN:
-        return
+    plan["compile"] = False  # matching boxes to anchors looks at values, and would be compiled piece by piece
     weights = [float(weight) for weight in (plan.get("loss") or {}).get("class_weights") or ()]
     if any(weight != 1.0 for weight in weights):
         raise SystemExit(
