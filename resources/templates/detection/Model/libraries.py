@@ -47,7 +47,7 @@ class LibraryBoxes(nn.Module):
         plan = wide(plan)
         self.dims, self.classes = int(plan["dims"]), len(plan["classes"])
         self.box_weight = float((plan.get("loss") or {}).get("boxes", 1.0))
-        self.parts: Pictures | Volumes = Pictures(plan) if self.dims == 2 else Volumes(plan)
+        self.parts: PictureDetector | VolumeDetector = PictureDetector(plan) if self.dims == 2 else VolumeDetector(plan)
         self.taken = self.parts.fetch(plan["network"]) if load and plan["network"].get("pretrained") else None
 
     def forward(self, pixel_values: torch.Tensor, boxes: torch.Tensor | None = None) -> dict[str, torch.Tensor]:
@@ -100,7 +100,7 @@ class LibraryBoxes(nn.Module):
         return found
 
 
-class Pictures(nn.Module):
+class PictureDetector(nn.Module):
     """FCOS or RetinaNet of torchvision on a ResNet of torchvision with its feature pyramid (strides 8 to 128)."""
 
     order = (1, 0, 3, 2)
@@ -240,7 +240,7 @@ def _retinanet(plan: Mapping[str, Any], classes: int) -> Any:
     )  # fmt: skip
 
 
-class Volumes(nn.Module):
+class VolumeDetector(nn.Module):
     """RetinaNet of MONAI with its ATSS matcher and hard negatives, as its lung nodule tutorial sets them (strides 4 to 16)."""
 
     order = (0, 1, 2, 3, 4, 5)
