@@ -50,7 +50,7 @@ from safetensors.torch import save_file
 torch.manual_seed(3)
 body = resnet.ResNet(resnet.BasicBlock, [1, 1, 1, 1])
 if kind != "resnet":
-    body = BackboneWithFPN(body, {"layer2": "0", "layer3": "1", "layer4": "2"}, [128, 256, 512], 32, LastLevelP6P7(32, 32))
+    body = BackboneWithFPN(body, {"layer2": "0", "layer3": "1", "layer4": "2"}, [128, 256, 512], 64, LastLevelP6P7(64, 64))
     body = models.FCOS(body, 7) if kind == "fcos" else models.RetinaNet(body, 7)
 state = {name: value.contiguous() for name, value in body.state_dict().items()}
 if kind == "retinanet":  # as torchvision's file of 2021 has it
@@ -65,6 +65,6 @@ save_file(state, folder + "/model.safetensors")
 
 def put_detector(project: Path, kind: str, folder: Path) -> Path:
     """A folder with a small `fcos`, `retinanet` or `resnet` as torchvision names its tensors: ResNet of one block a stage, seven
-    classes, a pyramid of 32 channels."""
+    classes, a pyramid of 64 channels."""
     ask(project, "-c", SAVE, kind, str(folder))
     return folder

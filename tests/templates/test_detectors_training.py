@@ -53,7 +53,7 @@ def test_from_weights_of_torchvision_to_answers(kind: str, weights: str, tmp_pat
     if weights == "resnet":  # four blocks: its own sizes are said beside it
         arch = {"block": "basic", "depths": [1, 1, 1, 1], "width": 64}
         (folder / "m3b-start.json").write_text(json.dumps({"entry": "torchvision/resnet18", "arch": arch}))
-    named = [f"network.detector={kind}", "network.width=32"] if weights == "resnet" else []
+    named = [f"network.detector={kind}", "network.width=64"] if weights == "resnet" else []
     settings = [f"network.pretrained={folder}", "network.trial=0", 'augment.flip=["w"]', *named, *STEPS]
     said = ask(project, "plan.py", "--minutes", "1", "--set", *settings).stdout
     assert "tensors taken" in said
@@ -107,7 +107,7 @@ def test_monais_retinanet_in_volumes(tmp_path: Path) -> None:
 def test_folds_of_a_librarys_detector_answer_together(tmp_path: Path) -> None:
     """Two networks on folds, a training that is cut off and goes on, and a deliverable of both."""
     project = _made(tmp_path)
-    settings = ["network.detector=retinanet", "network.width=32", "folds=2", *STEPS]
+    settings = ["network.detector=retinanet", "network.width=64", "folds=2", *STEPS]
     ask(project, "plan.py", "--minutes", "1", "--set", *settings)
     ask(project, "train.py")
     shutil.rmtree(project / "Logout/fold1")

@@ -190,8 +190,11 @@ def _sizes(network: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str, An
         arch = {"block": block, "depths": depths}
     elif "above" in arch:  # a whole detector
         width = int(arch["width"])
-    if width % 32:
-        raise SystemExit(f"network.width={width}: channels of the pyramid, a multiple of 32")
+    least = (
+        64 if known is RESNETS else 16
+    )  # the heads normalise 32 groups of channels, MONAI's 8: more than one in each
+    if width < least or width % (least // 2):
+        raise SystemExit(f"network.width={width}: channels of the pyramid, a multiple of {least // 2} from {least} on")
     return {"normed": False, "above": width, **arch, "width": width}
 
 
