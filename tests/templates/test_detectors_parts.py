@@ -164,10 +164,11 @@ truth[0, 0] = torch.tensor([16, 12, 36, 42, 1, 1.0])
 truth[0, 1] = torch.tensor([0, 0, 64, 64, 0, 0.0])  # cut in two: not asked for
 optimizer = torch.optim.AdamW(model.parameters(), 1e-3)
 losses = []
-for _ in range(16):
+for _ in range(30):
     loss = model(pixel_values=pixels, boxes=truth)["loss"]
     optimizer.zero_grad()
     loss.backward()
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)  # as in training
     optimizer.step()
     losses.append(float(loss.detach()))
 empty = model(pixel_values=pixels, boxes=torch.full((2, 1, 6), -1.0))
@@ -191,13 +192,19 @@ def test_a_detector_of_torchvision_learns_a_batch_by_heart_from_its_own_weights(
     said = ask(project, "-c", LEARN, kind, str(folder)).stdout.splitlines()
     assert (
         "1 of them changed in form, 14 left" in said[0]
-    )  # the first layer takes grey; left: two of the classes, twelve counters
+    )  # grey for colour; the classes are others, and counters are left
     losses, everywhere, answers, stopped = json.loads(said[-1])
     assert losses[-1] < 0.6 * losses[0]
     assert everywhere
     assert stopped
-    for box, score, label, count in answers.values():
+    box, score, _, _ = answers[""]
+    assert np.abs(np.array(box) - [8, 10, 28, 40]).max() < 8
+    assert score > 0.05
+    for (
+        _,
+        _,
+        label,
+        count,
+    ) in answers.values():  # mirrored, it has never seen the object: that it is one of the class stays
         assert label == 1
-        assert np.abs(np.array(box) - [8, 10, 28, 40]).max() < 8
-        assert score > 0.05
-        assert count <= 100
+        assert 1 <= count <= 100
