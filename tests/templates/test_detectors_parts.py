@@ -185,7 +185,7 @@ print(json.dumps([losses, everywhere, answers, bool(broken.isnan())]))
 """
 
 
-@pytest.mark.parametrize("kind", ["fcos", "retinanet"])
+@pytest.mark.parametrize("kind", ["fcos", pytest.param("retinanet", marks=pytest.mark.slow)])
 def test_a_detector_of_torchvision_learns_a_batch_by_heart_from_its_own_weights(kind: str, tmp_path: Path) -> None:
     project = assemble("detection", tmp_path / "work")
     folder = put_detector(project, kind, tmp_path / "weights")
