@@ -10,7 +10,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from Utils.delivering import put_code, put_texts
+from Utils.delivering import PREDICTS, put_code, put_texts
+from Utils.detectors import is_library, packages_of
 from Utils.familiar_cases import learn
 from Utils.members import copy_weights, delivered
 from Utils.model_readme import readme
@@ -47,7 +48,7 @@ def main(argv: list[str] | None = None) -> None:
         plan["backbone"].pop("folder", None)  # of this machine; the weights hold what it gave
         plan["fewshot"]["adapters"] = bool(plan["fewshot"].get("adapters"))
     if engine == "patches":
-        put_code(out, plan["network"])
+        put_code(out, plan["network"], {"predict.py": "predict.py"} if is_library(plan) else PREDICTS)
     else:
         put_code(out, {}, {"predict_fewshot.py": "predict.py"}, ("Fewshot", "Utils"))
     named = copy_weights(weights, out)
@@ -90,6 +91,7 @@ def _told(classes: list[str], calibration: dict[str, Any]) -> str:
 def _packages(plan: dict[str, Any]) -> list[str]:
     backbone = plan.get("backbone", {}).get("format", "")
     more = packages(plan["network"]) if (plan.get("network") or {}).get("config") else []
+    more += packages_of(plan["network"]) if is_library(plan) else []
     return [*more, *([BESIDE[backbone]] if backbone in BESIDE else [])]
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,8 @@ from Datapath.index import read_index
 from Fewshot.planning import add_engine, choose_engine, follow, only_few_shot, states_plan
 from Fewshot.planning import told as engine_told
 from Fewshot.versus import OWN
+from Utils.detector_plan import asked_detector, kept_network, use_detector
+from Utils.detectors import is_library
 from Utils.fitting import fit_gpu, for_machine, share_gpus
 from Utils.gpu_fit import STEP_COSTS, ways_of
 from Utils.grid import grid, refit
@@ -49,6 +52,7 @@ def main(argv: list[str] | None = None) -> None:
     label_dict = json.loads(Path("Datapath/label_dict.json").read_text())
     facts = fingerprint(read_index(), label_dict)
     asked, options.set = _backbone(options.set)
+    options.set = asked_detector(options.set, facts)
     machine = options.machine(has_gpu())
     options.set += ["device=cpu"] if options.device == "cpu" else []
     gpu = machine.gpus > 0
@@ -83,7 +87,7 @@ def main(argv: list[str] | None = None) -> None:
     plan = make_plan(facts, options.minutes, gpu)
     for_machine(plan, machine)
     apply(facts, plan, without_start(options.set), gpu)
-    facts["start"] = start_from(plan, options.set, override, width=32 if gpu else 16, cell=_cell(facts, plan))
+    facts["start"] = _start(facts, plan, options.set, gpu)
     said = fit_minutes(facts, plan, options.set, gpu)
     if not plan["why_folds"]:
         choose_folds(facts, plan, options.set)
@@ -128,6 +132,24 @@ def apply(facts: dict[str, Any], plan: dict[str, Any], settings: list[str], gpu:
         for setting in settings:
             if setting.partition("=")[0] not in GRID:
                 override(plan, setting)
+    if "network.detector" in given(settings) and is_library(plan):
+        use_detector(facts, plan, gpu)
+        for setting in settings:
+            if setting.startswith(("network.", "compile=")):
+                override(plan, setting)
+
+
+def _start(facts: dict[str, Any], plan: dict[str, Any], settings: list[str], gpu: bool) -> str:
+    """What network.pretrained makes of the plan, in words."""
+    if not is_library(plan):
+        return start_from(plan, settings, override, width=32 if gpu else 16, cell=_cell(facts, plan))
+
+    def build(network: Mapping[str, Any], dims: int, channels: int) -> Any:
+        from Model.libraries import LibraryBoxes
+
+        return LibraryBoxes({**plan, "network": network})
+
+    return start_from(plan, settings, override, build, **kept_network(plan))
 
 
 def _cell(facts: dict[str, Any], plan: dict[str, Any]) -> list[int]:
@@ -230,7 +252,7 @@ def fit_minutes(facts: dict[str, Any], plan: dict[str, Any], settings: list[str]
     grid_way = Coarser(facts, gpu)
     ways: list[Way] = [] if "batch" in kept else [fewer]
     ways += [narrower] if own and not any(key.startswith("network.") for key in kept) else []
-    ways += [grid_way] if own and not kept & set(GRID) else []
+    ways += [grid_way] if own and not kept & {*GRID, "network.anchors"} else []
     if gpu:  # whether its GPUs share folds or a batch comes before what their memory holds
         choose_folds(facts, plan, settings)
         share_gpus(plan, 16 * machine_of(plan).gpus, kept)

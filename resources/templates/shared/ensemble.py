@@ -25,7 +25,7 @@ class Together(nn.Module):
         if kind not in KINDS:
             raise ValueError(f"kind {kind!r}: known are {', '.join(KINDS)}")
         self.networks, self.kind, self.first = nn.ModuleList(networks), kind, first
-        self.cell = getattr(networks[0], "cell", None)
+        self.cell, self.decode = getattr(networks[0], "cell", None), getattr(networks[0], "decode", None)
 
     @property
     def half(self) -> bool:

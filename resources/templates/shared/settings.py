@@ -17,7 +17,8 @@ NETWORKS = {
     "regression": "name width dropout stem pretrained backbone_lr trial",
     "survival": "name width dropout stem pretrained backbone_lr trial",
     "segmentation": "name width filters strides kernels residual deep_supervision dropout backbone_lr trial",
-    "detection": "name width filters strides kernels residual deep_supervision dropout backbone_lr trial out_stage cell",
+    "detection": "name width filters strides kernels residual deep_supervision dropout backbone_lr trial out_stage cell detector "
+    "backbone anchors first",
     "report": "image_lr trial",
 }
 """What `network` may hold besides what plan.py put there, a task."""

@@ -25,6 +25,8 @@ RATE = 0.1
 TRIAL = 0.15
 """Share of the minutes for a short training of each side: from these weights, and from scratch."""
 SIGNS = {
+    "torchvision/fcos_resnet50_fpn": r"^head\.regression_head\.bbox_ctrness\.weight$",
+    "torchvision/retinanet_resnet50_fpn": r"^head\.classification_head\.cls_logits\.weight$",
     "torchvision/resnet18": r"^layer1\.0\.conv1\.weight$",
     "torchvision/densenet121": r"^features\.denseblock1\.denselayer1\.",
     "timm/vit_small_patch16_224.augreg_in21k": r"^blocks\.0\.attn\.qkv\.weight$",
@@ -94,6 +96,10 @@ def find_start(wanted: str, task: str, dims: int) -> Start:
         raise StartError(f"{entry['name']} is for {', '.join(entry['tasks'])}, and this is {task}")
     if entry["builder"] == "transformers":
         entry["arch"] = _described(folder, entry)
+    if entry["builder"] in ("fcos", "retinanet"):
+        from .detector_files import detector_arch
+
+        entry["arch"] = detector_arch(files)
     if entry["builder"] == "nnunet":
         entry["arch"] = entry.get("arch") or nnunet_arch(files)
     _fits_dims(entry, dims)

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import Utils.vision_ops  # noqa: F401 - before transformers, which imports torchvision where there is one
 from safetensors.torch import load_file, save_file
 from transformers import PrinterCallback, ProgressCallback, Trainer, set_seed
 from transformers.utils import logging as hf_logging

@@ -10,6 +10,7 @@ from .backbones import build_backbone, told
 from .starts import Start, StartError, find_start
 
 Plan = dict[str, Any]
+Build = Callable[[Mapping[str, Any], int, int], Any]
 NONE = ("none", "null", "false", "0")
 KEYS = ("network", "lr", "channels", "size", "patch", "batch", "intensity", "spacing")
 """What of a plan follows from the weights that it starts from."""
@@ -28,11 +29,12 @@ def without_start(settings: Sequence[str]) -> list[str]:
     return [text for text in settings if not text.startswith("network.pretrained=")]
 
 
-def use_start(plan: Plan, wanted: str, **network: Any) -> str:
+def use_start(plan: Plan, wanted: str, build: Build = build_backbone, **network: Any) -> str:
     """Changes the plan so that it starts from the weights, and keeps what was there in `scratch`; says what was done.
 
     Args:
         wanted: a name of the registry, or a folder.
+        build: (network, dims, channels) to what takes the weights; what was taken of them stands in its `taken`.
         network: goes into plan.json's `network` besides.
 
     Raises:
@@ -43,7 +45,7 @@ def use_start(plan: Plan, wanted: str, **network: Any) -> str:
         start = find_start(wanted, str(plan["task"]), int(plan["dims"]))
         plan["channels"] = _channels(plan, start)
         plan["network"] = {**start.network, **network}
-        taken = told(build_backbone(plan["network"], int(plan["dims"]), int(plan["channels"])))
+        taken = told(build(plan["network"], int(plan["dims"]), int(plan["channels"])))
     except (StartError, OSError) as error:
         raise SystemExit(f"--set network.pretrained={wanted}: {error}") from error
     plan["lr"] = 1e-3
@@ -57,12 +59,18 @@ def use_start(plan: Plan, wanted: str, **network: Any) -> str:
     return f"weights start from {entry['name']} (licence: {entry['licence']}), if validation does not speak for scratch: {taken}"
 
 
-def start_from(plan: Plan, settings: Sequence[str], again: Callable[[Plan, str], None], **network: Any) -> str:
+def start_from(
+    plan: Plan,
+    settings: Sequence[str],
+    again: Callable[[Plan, str], None],
+    build: Build = build_backbone,
+    **network: Any,
+) -> str:
     """The plan as `--set network.pretrained=` wants it; what else was set is set again by `again`. Says what was done."""
     wanted = wanted_start(settings)
     if wanted.lower() in ("", *NONE):
         return "weights start at random"
-    said = use_start(plan, wanted, **network)
+    said = use_start(plan, wanted, build, **network)
     for setting in without_start(settings):
         if not setting.startswith(
             ("patch=", "size=", "spacing=")
@@ -115,7 +123,16 @@ def packages(network: Mapping[str, Any]) -> list[str]:
     return [PACKAGES[builder]] if builder in PACKAGES else []
 
 
-CODE = ("starts", "adapting", "backbones", "backbones_2d", "backbones_3d", "backbones_libraries", "pyramid")
+CODE = (
+    "starts",
+    "adapting",
+    "backbones",
+    "backbones_2d",
+    "backbones_3d",
+    "backbones_libraries",
+    "detector_files",
+    "pyramid",
+)
 
 
 def code(network: Mapping[str, Any]) -> tuple[str, ...]:

@@ -10,11 +10,13 @@ import numpy as np
 import torch
 from Model.detector import decode
 from torch.nn import functional
-from Utils.boxes import suppress
+from Utils.boxes import flipped, fused, suppress
+from Utils.detectors import is_library
 from Utils.memory import fits, in_pieces
 from Utils.preprocess import surrounded
 
 OVERLAP = 0.25
+Found = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
 def starts(have: int, want: int, overlap: float = OVERLAP) -> list[int]:
@@ -128,20 +130,18 @@ def find_boxes(
 
     Of a window only boxes with their centre in its own share of the image count: those at a border are cut in two.
     """
-    patch, classes, d = [int(n) for n in plan["patch"]], len(plan["classes"]), int(plan["dims"])
+    patch, d = [int(n) for n in plan["patch"]], int(plan["dims"])
     piece, before = _padded(np.asarray(image, np.float32), patch)
     lines = [starts(have, want) for have, want in zip(piece.shape[1:], patch, strict=True)]
     grid = list(product(*[range(len(line)) for line in lines]))
-    found: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
+    found: list[Found] = []
     for first in range(0, len(grid), max(1, batch)):
         part = grid[first : first + batch]
         corners = [[line[k] for line, k in zip(lines, numbers, strict=True)] for numbers in part]
         windows = [tuple(slice(s, s + p) for s, p in zip(corner, patch, strict=True)) for corner in corners]
         stack = torch.from_numpy(np.stack([piece[(slice(None), *window)] for window in windows])).to(device)
-        outputs = in_pieces(lambda part: answered(model, part, plan), stack).cpu()
-        answers = decode(outputs, classes, model.cell)  # type: ignore[arg-type]
-        for numbers, corner, answer in zip(part, corners, answers, strict=True):
-            boxes, scores, labels = (values.numpy() for values in answer)
+        for numbers, corner, answer in zip(part, corners, window_boxes(model, stack, plan), strict=True):
+            boxes, scores, labels = answer
             boxes = boxes + np.array([*corner, *corner])
             own = _own(boxes, numbers, lines, patch)
             found.append((boxes[own], scores[own], labels[own]))
@@ -153,6 +153,26 @@ def find_boxes(
     boxes, scores, labels = boxes[solid], scores[solid], labels[solid]
     kept = suppress(boxes, scores, labels)
     return boxes[kept], scores[kept], labels[kept]
+
+
+def window_boxes(model: torch.nn.Module, stack: torch.Tensor, plan: Mapping[str, Any]) -> list[Found]:
+    """(boxes (N, 2 d) in pixels of the window, scores, labels) of each window of (B, C, *patch).
+
+    Mirrored predictions of a library's detector are merged box by box: its anchors do not lie mirrored.
+    """
+    if not is_library(plan):
+        outputs = in_pieces(lambda part: answered(model, part, plan), stack).cpu()
+        found = decode(outputs, len(plan["classes"]), model.cell)  # type: ignore[arg-type]
+        return [tuple(values.numpy() for values in one) for one in found]  # type: ignore[misc]
+    axes, size = own_axes(plan), [int(n) for n in stack.shape[2:]]
+    views: list[list[Found]] = []
+    for number in range(2 ** len(axes)):
+        chosen = [axis for bit, axis in enumerate(axes) if number >> bit & 1]
+        turned = stack.flip([axis + 2 for axis in chosen]) if chosen else stack
+        logits = in_pieces(lambda part: model(pixel_values=part)["logits"], turned)
+        found = [[values.cpu().numpy() for values in one] for one in model.decode(logits, size)]  # type: ignore[operator]
+        views.append([(flipped(one[0], size, chosen), one[1], one[2]) for one in found])
+    return [fused(same) if len(same) > 1 else same[0] for same in zip(*views, strict=True)]
 
 
 def _own(boxes: np.ndarray, numbers: Sequence[int], lines: Sequence[list[int]], patch: Sequence[int]) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""The model of plan.json: `centers`, the detector of boxes, or `unet` for masks."""
+"""The model of plan.json: `centers`, the detector of boxes, or one of a library (Model/libraries.py), or `unet` for masks."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import torch
 from Model.detector import build_detector
 from torch import nn
 from Utils.derived import seen, wide
+from Utils.detectors import is_library
 from Utils.unet import UNet
 
 
@@ -71,6 +72,10 @@ def build_model(plan: Mapping[str, Any], with_loss: bool = True) -> nn.Module:
         from Fewshot.build import build
 
         return build(plan)
+    if is_library(plan):
+        from Model.libraries import LibraryBoxes
+
+        return LibraryBoxes(plan, with_loss)
     kind = BoxModel if plan["target"] == "boxes" else MaskModel
     model: BoxModel | MaskModel = kind(plan, with_loss)
     if with_loss:

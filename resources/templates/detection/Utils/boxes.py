@@ -7,6 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 FROC_RATES = (1 / 8, 1 / 4, 1 / 2, 1.0, 2.0, 4.0, 8.0)
+SAME = 0.5
+"""Boxes of several views of an image that overlap by so much are one."""
 
 
 def box_iou(first: np.ndarray, second: np.ndarray) -> np.ndarray:
@@ -32,6 +34,35 @@ def suppress(
         if len(kept) == most:
             break
     return np.array(kept, np.int64)
+
+
+def flipped(boxes: np.ndarray, size: Sequence[int], axes: Sequence[int]) -> np.ndarray:
+    """(N, 2 d) boxes of an image of `size` that was mirrored along the axes, as they lie in the image."""
+    result, d = boxes.copy(), len(size)
+    for axis in axes:
+        result[:, axis], result[:, d + axis] = size[axis] - boxes[:, d + axis], size[axis] - boxes[:, axis]
+    return result
+
+
+def fused(views: Sequence[tuple[np.ndarray, np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Boxes of several views of an image as one list: those of a class that overlap are averaged by their scores, and the score is
+    the mean over all views (weighted boxes fusion; Solovyev et al., Image and Vision Computing 2021)."""
+    boxes, scores, labels = (np.concatenate(column) for column in zip(*views, strict=True))
+    whose = np.concatenate([np.full(len(view[1]), number) for number, view in enumerate(views)])
+    groups: list[list[int]] = []
+    for row in np.argsort(-scores, kind="stable"):
+        heads = [group for group in groups if labels[group[0]] == labels[row] and whose[row] not in whose[group]]
+        overlap = box_iou(boxes[row : row + 1], boxes[[group[0] for group in heads]])[0] if heads else np.zeros(0)
+        if len(overlap) and overlap.max() >= SAME:
+            heads[int(overlap.argmax())].append(int(row))
+        else:
+            groups.append([int(row)])
+    if not groups:
+        return boxes, scores, labels
+    mean = [np.average(boxes[group], axis=0, weights=scores[group]) for group in groups]
+    sure = np.array([scores[group].sum() / len(views) for group in groups])
+    order = np.argsort(-sure, kind="stable")
+    return np.stack(mean)[order], sure[order], labels[[group[0] for group in groups]][order]
 
 
 def hits(boxes: np.ndarray, scores: np.ndarray, true: np.ndarray, least: float = 0.5) -> np.ndarray:

@@ -6,6 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from .detector_plan import fit_anchors
+from .detectors import is_library
+
 GPU_WIDTH = 32
 """First filters of a network on a GPU."""
 
@@ -47,7 +50,7 @@ def refit(
     elif plan["longest"]:
         shapes = shapes * np.minimum(1.0, plan["longest"] / shapes.max(axis=1, keepdims=True))
     spacing = np.array(plan["spacing"] or [1.0] * plan["dims"])
-    boxes, dims = plan["target"] == "boxes", plan["dims"]
+    boxes, dims, library = plan["target"] == "boxes", plan["dims"], is_library(plan)
     if dims == 2:
         largest, limit = np.percentile(shapes, 95, axis=0), 2**20 if gpu else (2**18 if boxes else 2**16)
     else:
@@ -58,7 +61,9 @@ def refit(
     strides = _strides(wanted, spacing, 5 if dims == 2 and boxes else 4)
     reduction = np.prod(np.array(strides), axis=0)
     plan["patch"] = [int(max(step, np.ceil(n / step - 0.3) * step)) for n, step in zip(wanted, reduction, strict=True)]
-    if boxes:
+    if library:
+        fit_anchors(facts, plan)
+    elif boxes:
         plan["network"] = {"name": "centers", "width": GPU_WIDTH if gpu else 16, "strides": strides, "out_stage": 2}
         if dims == 3:
             plan["network"]["out_stage"] = 1 if _small_cells(facts, plan, strides) else 2

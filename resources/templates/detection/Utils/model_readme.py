@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from .detectors import detector_line
 from .members import readme_note
 from .named import takes
 from .pretrained_trial import start_lines
@@ -34,7 +35,10 @@ def readme(plan: dict[str, Any]) -> str:
         "and an anomaly score (0 to 1) of the image as a whole. Masks lie on the grid of their image. Boxes are lower "
         "corner, then upper, in pixels: x along columns, y along rows; in volumes voxels along the file's own axes; a "
         "box over pixels 2 to 4 is 2 to 5. Scores are calibrated on validation cases: of boxes with a score of 0.7 about "
-        "70 % were right there. Not a medical device.\n" + readme_note(plan) + start_lines(plan)
+        "70 % were right there. Not a medical device.\n"
+        + detector_line(plan["network"])
+        + readme_note(plan)
+        + start_lines(plan)
     )
 
 

@@ -18,7 +18,9 @@ from pydantic import BaseModel, ConfigDict, Field
 from m3b.errors import WrongUse
 from m3b.resources import resources_dir
 
-Builder = Literal["resnet", "densenet", "vit", "timm", "transformers", "swinvit", "stunet", "nnunet", "writer"]
+Builder = Literal[
+    "resnet", "densenet", "vit", "timm", "transformers", "swinvit", "stunet", "nnunet", "writer", "fcos", "retinanet"
+]
 Range = Literal["unit", "window", "plans", "own"]
 
 

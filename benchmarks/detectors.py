@@ -1,0 +1,131 @@
+"""The detectors that `network.detector` offers, trained on the same cases for the same minutes, side by side.
+
+    python benchmarks/detectors.py --data DIR ["REQUEST"] [--detectors own fcos retinanet] [--minutes 3] [--threads 1] [--out DIR]
+        [--plan KEY=VALUE ...]
+
+DIR is read as `m3b look` reads it for the request: one index, one split. Each detector is planned, trained, exported and asked as a
+deliverable. Printed is the mAP of the test part at IoU 0.5 with 95 % bootstrap intervals over patients, and how far each is ahead of
+the first one, paired over the same draws. Trainings run one after the other; the load of the machine stands at the end.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from recipes import TEMPLATES, call, prepare
+
+DRAWS = 2000
+REQUEST = "Detect the objects with boxes"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("request", nargs="?", default=REQUEST)
+    parser.add_argument("--detectors", nargs="+", default=["own", "fcos", "retinanet"])
+    parser.add_argument("--minutes", type=float, default=3.0)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--plan", nargs="*", default=[], metavar="KEY=VALUE", help="for plan.py of every detector")
+    parser.add_argument("--out", type=Path)
+    options = parser.parse_args()
+    out = (options.out or Path(tempfile.mkdtemp(prefix="detectors_"))).resolve()
+    first = out / options.detectors[0]
+    _, test = prepare(options.data.resolve(), options.request, first)
+    for name in options.detectors[1:]:
+        shutil.rmtree(out / name, ignore_errors=True)
+        shutil.copytree(first, out / name, symlinks=True)
+    tables, notes = [], []
+    for name in options.detectors:
+        notes.append(f"{name}: {run(out / name, name, options)}")
+        tables.append(table(out / name, test))
+        print(notes[-1], flush=True)
+    load = ", ".join(f"{value:.1f}" for value in os.getloadavg())
+    print(
+        f"\n{options.data.name}: {len(test)} test cases; {options.minutes:g} minutes each, {options.threads} threads, load {load}"
+    )
+    print(f"{'detector':12} {'mAP50':22} ahead of {options.detectors[0]} (paired)")
+    patients = [str(record.get("patient") or record["image_path"]) for record in test]
+    for name, line in zip(options.detectors, lines(tables, patients), strict=True):
+        print(f"{name:12} {line}")
+
+
+def run(work: Path, name: str, options: argparse.Namespace) -> str:
+    """Plan, training, deliverable and its answers (found/answers.json); how many steps and what validation says."""
+    chosen = [] if name == "own" else [f"network.detector={name}"]
+    threads = {"OMP_NUM_THREADS": str(options.threads), "PYTHONPATH": os.environ.get("PYTHONPATH", "")}
+    settings = ["folds=1", f"threads={options.threads}", *chosen, *options.plan]
+    call("plan.py", "--minutes", str(options.minutes), "--set", *settings, cwd=work, **threads)
+    call("train.py", cwd=work, **threads)
+    call("export.py", "--out", "Deliver", cwd=work, **threads)
+    call("Deliver/predict.py", "--list", "paths.json", "-o", "found/answers.json", cwd=work, **threads)
+    plan = json.loads((work / "plan.json").read_text())
+    metrics = json.loads((work / "Logout/metrics.json").read_text())
+    steps = json.loads((work / "Logout/fold0/done.json").read_text())["steps"]
+    return f"{steps} steps of {plan['batch']}, longest side {plan['longest']}, validation mAP50 {metrics['validation']['map_50']}"
+
+
+def table(work: Path, test: Sequence[dict[str, Any]]) -> np.ndarray:
+    """A case each: (scores, hits at IoU 0.5, true boxes) of every class."""
+    sys.path.insert(0, str(TEMPLATES / "detection" / "Utils"))
+    from boxes import rank_images
+
+    names = list(json.loads((work / "plan.json").read_text())["classes"])
+    answers = json.loads((work / "found/answers.json").read_text())
+    rows = np.empty(len(test), object)
+    for place, (record, answer) in enumerate(zip(test, answers, strict=True)):
+        sides = [
+            (
+                np.array([one["box"] for one in boxes], float).reshape(-1, 4),
+                np.array([names.index(one["label"]) for one in boxes], int),
+            )
+            for boxes in (answer["boxes"], record["boxes"])
+        ]
+        scores = np.array([one["score"] for one in answer["boxes"]], float)
+        rows[place] = rank_images([(sides[0][0], scores, sides[0][1])], [sides[1]], len(names))
+    return rows
+
+
+def mean_ap(cases: Sequence[Any]) -> float:
+    """mAP over the classes."""
+    from boxes import average_precision
+
+    values = []
+    for k in range(len(cases[0])):
+        scores, hits, true = zip(*[case[k] for case in cases], strict=True)
+        values.append(average_precision(np.concatenate(scores), np.concatenate(hits), sum(true)))
+    return float(np.nanmean(values))
+
+
+def lines(tables: Sequence[np.ndarray], patients: Sequence[str]) -> list[str]:
+    """Figure and interval of each, and its difference to the first over the same draws of patients."""
+    groups: dict[str, list[int]] = {}
+    for place, name in enumerate(patients):
+        groups.setdefault(name, []).append(place)
+    members, rng, drawn = list(groups.values()), np.random.default_rng(0), []
+    for _ in range(DRAWS):
+        chosen = [place for k in rng.integers(0, len(members), len(members)) for place in members[k]]
+        drawn.append([mean_ap(part[chosen]) for part in tables])
+    values, draws = np.array([mean_ap(part) for part in tables]), np.array(drawn)
+    found = []
+    for k in range(len(tables)):
+        own = told(values[k], draws[:, k])
+        found.append(own if k == 0 else f"{own:22} {told(values[k] - values[0], draws[:, k] - draws[:, 0])}")
+    return found
+
+
+def told(value: float, draws: np.ndarray) -> str:
+    low, high = np.nanpercentile(draws, (2.5, 97.5))
+    return f"{value:.3f} ({low:.3f} to {high:.3f})"
+
+
+if __name__ == "__main__":
+    main()
