@@ -183,8 +183,8 @@ def main() -> int:
         gain, low, high = row["difference"]["pretrained"]
         wins = sum(a > b for a, b in zip(row["pretrained"], row["ordinary"], strict=True))
         mine, theirs = (f"{np.mean(row[one]):.3f} +- {np.std(row[one]):.3f}" for one in ("pretrained", "ordinary"))
-        print(f"AUROC pretrained {mine}, {other} {theirs}: difference {gain:+.3f} (95 % {low:+.3f} to {high:+.3f}), better in {wins} of "
-              f"{len(drawn)} draws, {len(test.images)} test pictures")  # fmt: skip
+        print(f"AUROC pretrained {mine}, {other} {theirs}: difference {gain:+.3f} (95 % {low:+.3f} to {high:+.3f}), better in {wins} "
+              f"of {len(drawn)} draws, {len(test.images)} test pictures")  # fmt: skip
     return 0
 
 
