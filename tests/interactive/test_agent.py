@@ -127,6 +127,19 @@ def test_wrong_coordinates_are_explained_to_the_model(picture: tuple[Bytes, Mask
     assert len(found.turns) == 1
 
 
+def test_no_mask_is_written_where_none_was_made(picture: tuple[Bytes, Mask], tmp_path: Path) -> None:
+    """An empty mask.png says that the target is not there."""
+    file = tmp_path / "image.png"
+    Image.fromarray(picture[0]).save(file)
+    for name, model, written in (
+        ("failed", seeing(fault()), False),
+        ("absent", seeing(call("stop", absent=True)), True),
+    ):
+        found = segment(file, "the bright disk", llm=model, segmenter=Threshold(), out=tmp_path / name)
+        assert found.status == name
+        assert (found.mask_file is not None) == (tmp_path / name / "mask.png").is_file() == written
+
+
 def test_the_folder_holds_mask_pictures_journal_and_result(picture: tuple[Bytes, Mask], tmp_path: Path) -> None:
     file, out = tmp_path / "image.png", tmp_path / "out"
     Image.fromarray(picture[0]).save(file)

@@ -69,10 +69,14 @@ def load_picture(image: str | Path | Bytes, opener: Opener | None, slice_index: 
 def write(
     found: SegmentationResult, picture: Picture2D, folder: Path | None, opener: Opener | None
 ) -> SegmentationResult:
-    """Write mask and result into a folder: the mask with the image's geometry, 1 where the target is."""
+    """Write mask and result into a folder: the mask with the image's geometry, 1 where the target is.
+
+    An empty mask is written where the target is said to be absent, and none where no mask was made: it would say the same.
+    """
     if folder is None:
         return found
-    if picture.source is not None and opener is not None:
+    answered = found.kept > 0 or found.status == "absent"
+    if answered and picture.source is not None and opener is not None:
         found = replace(found, mask_file=opener.write(found.mask, picture.source, folder))
     replace_text(folder / "result.json", json.dumps(found.to_json(), indent=1, ensure_ascii=False))
     return found
