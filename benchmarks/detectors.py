@@ -21,9 +21,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from recipes import TEMPLATES, call, prepare
+from recipes import TEMPLATES, call, prepare, resampled, with_interval
 
-DRAWS = 2000
 REQUEST = "Detect the objects with boxes"
 
 
@@ -107,24 +106,13 @@ def mean_ap(cases: Sequence[Any]) -> float:
 
 def lines(tables: Sequence[np.ndarray], patients: Sequence[str]) -> list[str]:
     """Figure and interval of each, and its difference to the first over the same draws of patients."""
-    groups: dict[str, list[int]] = {}
-    for place, name in enumerate(patients):
-        groups.setdefault(name, []).append(place)
-    members, rng, drawn = list(groups.values()), np.random.default_rng(0), []
-    for _ in range(DRAWS):
-        chosen = [place for k in rng.integers(0, len(members), len(members)) for place in members[k]]
-        drawn.append([mean_ap(part[chosen]) for part in tables])
-    values, draws = np.array([mean_ap(part) for part in tables]), np.array(drawn)
+    values, draws = np.array([mean_ap(part) for part in tables]), resampled(tables, mean_ap, patients)
     found = []
     for k in range(len(tables)):
-        own = told(values[k], draws[:, k])
-        found.append(own if k == 0 else f"{own:22} {told(values[k] - values[0], draws[:, k] - draws[:, 0])}")
+        own = with_interval(values[k], draws[:, k])
+        difference = with_interval(values[k] - values[0], draws[:, k] - draws[:, 0])
+        found.append(own if k == 0 else f"{own:22} {difference}")
     return found
-
-
-def told(value: float, draws: np.ndarray) -> str:
-    low, high = np.nanpercentile(draws, (2.5, 97.5))
-    return f"{value:.3f} ({low:.3f} to {high:.3f})"
 
 
 if __name__ == "__main__":

@@ -199,6 +199,14 @@ def box_rows(work: Path, test: Sequence[dict[str, Any]]) -> tuple[str, list[np.n
 
 def table_row(rows: Sequence[np.ndarray], figure: Figure, patients: Sequence[str]) -> str:
     """Both figures and their difference, each with the interval over draws of patients."""
+    values, table = [figure(part) for part in rows], resampled(rows, figure, patients)
+    columns = [(values[0], table[:, 0]), (values[1], table[:, 1]), (values[0] - values[1], table[:, 0] - table[:, 1])]
+    told = [with_interval(value, draws) for value, draws in columns]
+    return f"{told[0]:22} {told[1]:22} {told[2]}"
+
+
+def resampled(rows: Sequence[np.ndarray], figure: Figure, patients: Sequence[str]) -> np.ndarray:
+    """(draws, models) the figure of each model over the same draws of patients, whose cases go together."""
     groups: dict[str, list[int]] = {}
     for place, name in enumerate(patients):
         groups.setdefault(name, []).append(place)
@@ -206,13 +214,12 @@ def table_row(rows: Sequence[np.ndarray], figure: Figure, patients: Sequence[str
     for _ in range(DRAWS):
         chosen = [place for k in rng.integers(0, len(members), len(members)) for place in members[k]]
         drawn.append([figure(part[chosen]) for part in rows])
-    values, table = [figure(part) for part in rows], np.array(drawn)
-    columns = [(values[0], table[:, 0]), (values[1], table[:, 1]), (values[0] - values[1], table[:, 0] - table[:, 1])]
-    told = []
-    for value, draws in columns:
-        low, high = np.nanpercentile(draws, (2.5, 97.5))
-        told.append(f"{value:.3f} ({low:.3f} to {high:.3f})")
-    return f"{told[0]:22} {told[1]:22} {told[2]}"
+    return np.array(drawn)
+
+
+def with_interval(value: float, draws: np.ndarray) -> str:
+    low, high = np.nanpercentile(draws, (2.5, 97.5))
+    return f"{value:.3f} ({low:.3f} to {high:.3f})"
 
 
 if __name__ == "__main__":

@@ -6,9 +6,12 @@ import importlib
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+
+import pytest
 
 TEMPLATES = Path(__file__).resolve().parents[2] / "resources" / "templates"
 FAST = ("--minutes", "0.5", "--set", "device=cpu", "network.image_width=8", "network.width=32", "network.layers=1")
@@ -54,3 +57,17 @@ def found(project: Path, name: str) -> ModuleType:
     if str(project) not in sys.path:
         sys.path.insert(0, str(project))
     return importlib.import_module(name)
+
+
+Get = Callable[[str], ModuleType]
+"""A module of an assembled project, by name."""
+
+
+def modules_of_a_project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Get]:
+    """What the fixture `get` of a test module is made of."""
+    project = assemble_report(tmp_path_factory.mktemp("report") / "work")
+    before = list(sys.path)
+    forget()
+    yield lambda name: found(project, name)
+    forget()
+    sys.path[:] = before

@@ -3,28 +3,17 @@
 from __future__ import annotations
 
 import json
-import sys
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
 import torch
-from report_kit import assemble_report, forget, found, plan_of
+from report_kit import Get, modules_of_a_project, plan_of
 
-Get = Callable[[str], ModuleType]
 REPORTS = ["There is a left pleural effusion of 4.5 cm.", "Left effusion, unchanged. Heart normal.", "No effusion."] * 4
 
 
-@pytest.fixture(scope="module")
-def get(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Get]:
-    project = assemble_report(tmp_path_factory.mktemp("report") / "work")
-    before = list(sys.path)
-    forget()
-    yield lambda name: found(project, name)
-    forget()
-    sys.path[:] = before
+get = pytest.fixture(scope="module")(modules_of_a_project)
 
 
 def test_what_cannot_be_planned_is_named(get: Get, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import itertools
-import sys
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,12 +12,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from report_kit import assemble_report, forget, found, plan_of
+from report_kit import Get, modules_of_a_project, plan_of
 
 from m3b.metrics import ReportCase
 from m3b.metrics.text import figures
 
-Get = Callable[[str], ModuleType]
 REPORTS = [
     "There is a left pleural effusion of 4.5 cm.",
     "Left effusion, unchanged. Heart normal.",
@@ -31,14 +28,7 @@ REPORTS = [
 TEXT = st.text(st.characters(exclude_categories=("Cs",)), max_size=60)
 
 
-@pytest.fixture(scope="module")
-def get(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Get]:
-    project = assemble_report(tmp_path_factory.mktemp("report") / "work")
-    before = list(sys.path)
-    forget()
-    yield lambda name: found(project, name)
-    forget()
-    sys.path[:] = before
+get = pytest.fixture(scope="module")(modules_of_a_project)
 
 
 # --- words --------------------------------------------------------------------------------------------------------

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import json
-import sys
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
 import torch
-from report_kit import assemble_report, call, forget, found
+from report_kit import Get, assemble_report, call, modules_of_a_project
 
 pytest.importorskip("peft")
-Get = Callable[[str], ModuleType]
 REPORTS = ["There is a left pleural effusion of 4.5 cm.", "Left effusion, unchanged. Heart normal.", "No effusion."] * 4
 VOCABULARY = 300
 SIDE = 32
@@ -36,14 +32,7 @@ SEEN = {
 }
 
 
-@pytest.fixture(scope="module")
-def get(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Get]:
-    project = assemble_report(tmp_path_factory.mktemp("report") / "work")
-    before = list(sys.path)
-    forget()
-    yield lambda name: found(project, name)
-    forget()
-    sys.path[:] = before
+get = pytest.fixture(scope="module")(modules_of_a_project)
 
 
 def _model(kind: str) -> Any:

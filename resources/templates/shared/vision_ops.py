@@ -13,9 +13,10 @@ from types import ModuleType
 
 import numpy as np
 import torch
+from torch import library as operators
 
 SCHEMA = "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
-_library: torch.library.Library | None = None
+_declared: operators.Library | None = None
 
 
 def suppressed(boxes: torch.Tensor, scores: torch.Tensor, most: float) -> torch.Tensor:
@@ -36,8 +37,8 @@ def suppressed(boxes: torch.Tensor, scores: torch.Tensor, most: float) -> torch.
 
 def mend() -> bool:
     """Declares the operators that torchvision's Python asks for where its compiled ones cannot be loaded; whether it did so."""
-    global _library
-    if _library is not None:
+    global _declared
+    if _declared is not None:
         return True
     found = importlib.util.find_spec("torchvision")
     if found is None or not found.origin or hasattr(torch.ops.torchvision, "nms"):
@@ -48,10 +49,10 @@ def mend() -> bool:
             return False
         except OSError:
             continue
-    _library = torch.library.Library("torchvision", "FRAGMENT")
+    _declared = operators.Library("torchvision", "FRAGMENT")
     for name in ("nms", "qnms"):
-        _library.define(name + SCHEMA)
-    _library.impl("nms", suppressed, "CompositeExplicitAutograd")
+        _declared.define(name + SCHEMA)
+    _declared.impl("nms", suppressed, "CompositeExplicitAutograd")
     return True
 
 
