@@ -37,11 +37,11 @@ def test_a_loss_of_grades_costs_what_lies_further_off_more(parts: ModuleType) ->
 
 
 def test_grades_are_decided_by_the_middle_of_the_probabilities(parts: ModuleType) -> None:
-    decided = importlib.import_module("Utils.answers").decided
+    grade_of = importlib.import_module("Utils.answers").grade_of
     row = np.array([[0.40, 0.05, 0.10, 0.45], [1.0, 0.0, 0.0, 0.0], [0.0, 0.0, 0.0, 1.0]])
-    assert decided(row, "mode").tolist() == [3, 0, 3]
-    assert decided(row, "median").tolist() == [2, 0, 3]
-    assert decided(row, "mean").tolist() == [2, 0, 3]
+    assert grade_of(row, "mode").tolist() == [3, 0, 3]
+    assert grade_of(row, "median").tolist() == [2, 0, 3]
+    assert grade_of(row, "mean").tolist() == [2, 0, 3]
 
 
 def test_the_last_line_tells_which_classes_are_never_found(parts: ModuleType) -> None:
@@ -50,20 +50,20 @@ def test_the_last_line_tells_which_classes_are_never_found(parts: ModuleType) ->
     plan = {"task": "grading", "classes": ["low", "mid", "high"], "multi_label": False}
     for task in ("grading", "diagnosis"):
         kind = parts.kind_of({**plan, "task": task})
-        found = kind.found(logits, labels)
-        assert found == {"low": "2 of 2", "mid": "0 of 2", "high": "1 of 1"}
+        recall = kind.recall(logits, labels)
+        assert recall == {"low": "2 of 2", "mid": "0 of 2", "high": "1 of 1"}
         figures = dict.fromkeys(("qwk", "grade_mae", "accuracy", "auroc", "balanced_accuracy"), 0.5)
         errors = dict.fromkeys(("ece_before", "ece_after"), 0.1)
-        told = kind.told({"validation": figures, "calibration": errors, "found": found}, "5 held-out cases")
-        assert "found of each class: low 2 of 2, mid 0 of 2, high 1 of 1" in told
+        told = kind.told({"validation": figures, "calibration": errors, "recall": recall}, "5 held-out cases")
+        assert "recall of each class: low 2 of 2, mid 0 of 2, high 1 of 1" in told
     several = parts.kind_of({**plan, "task": "diagnosis", "multi_label": True})
-    assert several.found(np.array([[5.0, 5.0, -5.0]]), np.array([[1.0, 0.0, 1.0]])) == {
+    assert several.recall(np.array([[5.0, 5.0, -5.0]]), np.array([[1.0, 0.0, 1.0]])) == {
         "low": "1 of 1",
         "mid": "0 of 0",
         "high": "0 of 1",
     }
     number = {"task": "regression", "classes": [], "multi_label": False, "number": {"centre": 0.0, "scale": 1.0}}
-    assert parts.kind_of(number).found(np.zeros((2, 1)), np.zeros((2, 1))) == {}
+    assert parts.kind_of(number).recall(np.zeros((2, 1)), np.zeros((2, 1))) == {}
 
 
 def test_intervals_hold_what_they_promise(parts: ModuleType) -> None:

@@ -61,7 +61,7 @@ def test_the_bias_of_weighted_classes_is_found_again_and_decisions_are_better() 
     figures = calibration.calibrate(moved, labels, [str(k) for k in range(1200)], False)["figures"]
     leaning = (labels[np.arange(1200), moved.argmax(axis=1)]).mean()
     assert figures["accuracy"] > leaning + 0.05
-    assert ", above" in calibration.decided(figures)
+    assert ", above" in calibration.decisions_told(figures)
     rare = labels[:12], moved[:12]
     assert set(calibration.fit(rare[1], rare[0], False)["bias"]) == {0.0}, "too few cases tell nothing"
 
@@ -76,7 +76,7 @@ def test_decisions_without_sense_are_not_above_the_constant(multi: bool) -> None
         labels = (some if multi else one).astype(np.float32)
         found = calibration.calibrate(logits, labels, [str(k) for k in range(40)], multi)["figures"]
         gains.append(found[name] - found[f"constant_{name}"])
-        assert (", NOT above" in calibration.decided(found)) == (gains[-1] <= 0)
+        assert (", NOT above" in calibration.decisions_told(found)) == (gains[-1] <= 0)
     assert np.mean(gains) < 0.005, "scored on the cases that chose them, they would be 0.03 above"
 
 

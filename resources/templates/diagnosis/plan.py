@@ -30,7 +30,7 @@ from Utils.people import people_of
 from Utils.plan_options import read_options
 from Utils.pretrained_choice import use_folder, use_wanted
 from Utils.price import costs
-from Utils.scales import mixed
+from Utils.scales import mixed, told_averaged
 from Utils.settings import given, override, priced, save_plan
 from Utils.step_cost import step_seconds as seconds_of_step
 from Utils.thrift import gentler
@@ -316,7 +316,7 @@ def _warnings(facts: dict[str, Any], plan: dict[str, Any]) -> list[str]:
         )
     if facts["other_dims"]:
         lines.append(f"{facts['other_dims']} sampled images are not {facts['dims']}D; they are brought to that form")
-    lines += [*mixed(facts), *(facts["averaged"] if plan["channels"] == facts["channels"] else [])]
+    lines += [*mixed(facts), *told_averaged(plan, facts)]
     if facts["scale_tells"]:
         lines.append(
             f"WARNING: the unit of the values tells the class: {facts['scale_tells']}. The network may learn the source "

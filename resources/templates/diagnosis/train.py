@@ -180,7 +180,7 @@ def finish(plan: dict[str, Any], results: list[dict[str, Any]]) -> None:
     figures = {name: round(value, 4) for name, value in kind.figures(logits, labels).items()}
     metrics = {
         "validation": {**figures, "cases": len(labels)},
-        "found": kind.found(logits, labels),
+        "recall": kind.recall(logits, labels),
         "calibration": fitted.pop("figures"),
         "tta": looked.pop("figures"),
         "epochs": [result["epochs"] for result in results],

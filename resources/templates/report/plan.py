@@ -34,7 +34,7 @@ from Utils.people import people
 from Utils.plan_options import read_options
 from Utils.price import costs, hopeless, share_out, stage_steps
 from Utils.price import told as told_stages
-from Utils.scales import averaged, by_itself, colour, count_scales, mixed, scale_of
+from Utils.scales import averaged, by_itself, colour, count_scales, mixed, scale_of, told_averaged
 from Utils.settings import given, override, priced, save_plan
 from Utils.step_cost import step_seconds as seconds_of_step
 from Utils.thrift import hurry
@@ -306,7 +306,7 @@ def summary(facts: dict[str, Any], plan: dict[str, Any]) -> str:
         f"{plan['minutes']} minutes, {plan['warm_share']:.0%} of them for the image encoder on the findings alone, "
         f"{plan['words_share']:.0%} for the writer on reports with their findings",
     ]
-    lines += [*told_names(plan), *mixed(facts), *(facts["averaged"] if plan["channels"] == facts["channels"] else [])]
+    lines += [*told_names(plan), *mixed(facts), *told_averaged(plan, facts)]
     if facts["unseen"]:
         lines.append(f"in no training report, so nothing can be learnt of them: {', '.join(facts['unseen'])}")
     if facts["without_text"]:

@@ -29,7 +29,7 @@ from Utils.nnunet_presets import PLANNERS, gpu_gib, planner_for
 from Utils.pace import choose_precision, epochs_told, fit, steps_of, told
 from Utils.plan_options import read_options
 from Utils.price import costs, median_there
-from Utils.scales import mixed, told_uneven
+from Utils.scales import mixed, told_averaged, told_uneven
 from Utils.settings import given, override, priced, save_plan
 from Utils.shapes import choose_patch, round_up, topology, working_spacing
 from Utils.step_cost import step_seconds as seconds_of_step
@@ -329,7 +329,7 @@ def summary(facts: dict[str, Any], plan: dict[str, Any]) -> str:
         *told_names(plan),
         *mixed(facts),
         *told_uneven(facts),
-        *(facts["averaged"] if plan["channels"] == facts["channels"] else []),
+        *told_averaged(plan, facts),
         *disbelieved(facts),
     ]
     lines += [*thin_classes(facts, plan), *chain.told(plan["chains"])]

@@ -125,6 +125,11 @@ def averaged(images: Sequence[Mapping[str, Any]], channels: int) -> list[str]:
     return [f"of the images looked at, {found} channel(s), the others {channels}: {how}"]
 
 
+def told_averaged(plan: Mapping[str, Any], facts: Mapping[str, Any]) -> list[str]:
+    """The line of `averaged`, unless the plan's channels were set by hand to others than it speaks of."""
+    return list(facts["averaged"]) if plan["channels"] == facts["channels"] else []
+
+
 def uneven(images: Sequence[Mapping[str, Any]]) -> bool:
     """Whether the brightness of 8-bit images differs more between them (`mean`) than within them (`std`), as where dark and
     bright microscopy are in one set: on one scale for all, the dark ones would be left without contrast."""

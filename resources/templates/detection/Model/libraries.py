@@ -15,14 +15,13 @@ import torch
 from torch import nn
 from torch.nn import functional
 from Utils.derived import seen, wide
+from Utils.detector_files import STEM
 from Utils.vision_ops import detection
 
 LEAST = 0.01
 """Boxes with a lower score are not decoded."""
 CANDIDATES, MOST = 300, 200
 """Of each map of the pyramid, and of an image after suppression: the surest boxes go on."""
-STEM = 64
-"""Channels after the first layer of every ResNet of torchvision."""
 RESNETS = {
     "resnet18": ("basic", (2, 2, 2, 2)),
     "resnet34": ("basic", (3, 4, 6, 3)),

@@ -10,7 +10,7 @@ from .extent import disbelieved
 from .members import count, told_members
 from .named import told_names
 from .people import worth
-from .scales import mixed, told_uneven
+from .scales import mixed, told_averaged, told_uneven
 from .using import shown
 
 
@@ -46,7 +46,7 @@ def summary(facts: dict[str, Any], plan: dict[str, Any]) -> str:
         *told_names(plan),
         *mixed(facts),
         *told_uneven(facts),
-        *(facts["averaged"] if plan["channels"] == facts["channels"] else []),
+        *told_averaged(plan, facts),
         *disbelieved(facts),
     ]
     if facts["unreadable"]:

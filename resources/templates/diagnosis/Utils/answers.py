@@ -22,8 +22,8 @@ def meaning(logits: torch.Tensor, config: Mapping[str, Any]) -> torch.Tensor:
     return logits.sigmoid() if config["multi_label"] else logits.softmax(dim=1)
 
 
-def decided(scores: np.ndarray, rule: str) -> np.ndarray:
-    """(N,) number of the grade that (N, K) probabilities are decided for."""
+def grade_of(scores: np.ndarray, rule: str) -> np.ndarray:
+    """(N,) number of the grade that the rule makes of (N, K) probabilities."""
     if rule == "mode":
         return scores.argmax(axis=1)
     if rule == "median":
@@ -61,7 +61,7 @@ def in_set(config: Mapping[str, Any], values: list[float], called: Any) -> dict[
 def _grades(config: Mapping[str, Any], row: np.ndarray) -> dict[str, Any]:
     classes = config["classes"]
     chances = dict(zip(classes, [float(value) for value in row], strict=True))
-    called = classes[int(decided(row[None], config["decide"])[0])]
+    called = classes[int(grade_of(row[None], config["decide"])[0])]
     return {"probabilities": chances, "prediction": called, **in_set(config, [float(value) for value in row], called)}
 
 

@@ -127,7 +127,7 @@ def decisions(scores: np.ndarray, truth: np.ndarray, cuts: np.ndarray, multi: bo
     return {"f1": f1, "constant_f1": float((2 * share / (1 + share)).mean()) if some.any() else float("nan")}
 
 
-def decided(figures: Mapping[str, Any]) -> str:
+def decisions_told(figures: Mapping[str, Any]) -> str:
     """A line about the decisions, for people; a model whose decisions are worse than a constant's is told so."""
     name = "accuracy" if "accuracy" in figures else "f1"
     own, constant = figures.get(name), figures.get(f"constant_{name}")

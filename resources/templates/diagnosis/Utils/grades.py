@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from Utils.answers import RULES, decided
-from Utils.calibration import adjust, calibrate
-from Utils.calibration import decided as decisions
-from Utils.kinds import Classes, Record, calibration_told, found_told, named_labels, with_sets
+from Utils.answers import RULES, grade_of
+from Utils.calibration import adjust, calibrate, decisions_told
+from Utils.kinds import Classes, Record, calibration_told, named_labels, recall_told, with_sets
 
 
 def quadratic_kappa(truth: np.ndarray, decision: np.ndarray, count: int) -> float:
@@ -27,7 +26,7 @@ class Grades(Classes):
     noun = "Grader"
 
     def figures(self, logits: np.ndarray, labels: np.ndarray, rule: str = "median") -> dict[str, float]:
-        truth, decision = labels.argmax(axis=1), decided(self.scores(logits), rule)
+        truth, decision = labels.argmax(axis=1), grade_of(self.scores(logits), rule)
         away = np.abs(truth - decision)
         return {
             "qwk": quadratic_kappa(truth, decision, len(self.names)),
@@ -35,8 +34,8 @@ class Grades(Classes):
             "accuracy": float((away == 0).mean()),
         }
 
-    def decided(self, logits: np.ndarray) -> np.ndarray:
-        return np.eye(len(self.names), dtype=bool)[decided(self.scores(logits), "median")]
+    def predicted(self, logits: np.ndarray) -> np.ndarray:
+        return np.eye(len(self.names), dtype=bool)[grade_of(self.scores(logits), "median")]
 
     def calibrate(self, logits: np.ndarray, labels: np.ndarray, patients: list[str]) -> dict[str, Any]:
         """As for classes; and the rule by which probabilities become a grade, the best of three on these cases."""
@@ -55,7 +54,7 @@ class Grades(Classes):
         return (
             f"validation quadratic kappa {figures['qwk']}, mean error {figures['grade_mae']} grades, accuracy "
             f"{figures['accuracy']} on {held}; calibration error {error['ece_before']}, calibrated {error['ece_after']}\n"
-            f"{found_told(metrics)}{decisions(error)}"
+            f"{recall_told(metrics)}{decisions_told(error)}"
         )
 
     def about(self, metrics: Mapping[str, Any], config: Mapping[str, Any]) -> str:

@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import Any
 
 import numpy as np
-from Utils.calibration import adjust, calibrate, decided, fit, log_loss, probabilities
+from Utils.calibration import adjust, calibrate, decisions_told, fit, log_loss, probabilities
 from Utils.ranks import balanced_accuracy, macro_auroc
 from Utils.sets import measured, sets_of
 
@@ -93,20 +93,20 @@ class Classes:
             "balanced_accuracy": balanced_accuracy(labels, scores, self.multi),
         }
 
-    def decided(self, logits: np.ndarray) -> np.ndarray:
+    def predicted(self, logits: np.ndarray) -> np.ndarray:
         """(N, K) bool: what is decided of each case, before any calibration."""
         scores = self.scores(logits)
         if self.multi:
             return np.asarray(scores >= 0.5)
         return np.eye(len(self.names), dtype=bool)[scores.argmax(axis=1)]
 
-    def found(self, logits: np.ndarray, labels: np.ndarray) -> dict[str, str]:
-        """Class -> how many of its held-out cases are found (`18 of 21`); of numbers there are no classes."""
+    def recall(self, logits: np.ndarray, labels: np.ndarray) -> dict[str, str]:
+        """Class -> how many of its held-out cases are predicted so (`18 of 21`); of numbers there are no classes."""
         if self.width or not self.names:
             return {}
-        truth, decided = labels > 0.5, self.decided(logits)
+        truth, predicted = labels > 0.5, self.predicted(logits)
         return {
-            name: f"{int((truth[:, k] & decided[:, k]).sum())} of {int(truth[:, k].sum())}"
+            name: f"{int((truth[:, k] & predicted[:, k]).sum())} of {int(truth[:, k].sum())}"
             for k, name in enumerate(self.names)
         }
 
@@ -131,8 +131,8 @@ class Classes:
         figures, error = metrics["validation"], metrics["calibration"]
         return (
             f"validation AUROC {figures['auroc']}, balanced accuracy {figures['balanced_accuracy']} on {held}; "
-            f"calibration error {error['ece_before']}, calibrated {error['ece_after']}\n{found_told(metrics)}"
-            f"{decided(error)}"
+            f"calibration error {error['ece_before']}, calibrated {error['ece_after']}\n{recall_told(metrics)}"
+            f"{decisions_told(error)}"
         )
 
     def about(self, metrics: Mapping[str, Any], config: Mapping[str, Any]) -> str:
@@ -144,9 +144,9 @@ class Classes:
         )
 
 
-def found_told(metrics: Mapping[str, Any]) -> str:
-    """A line on which classes are found, and which never."""
-    return "found of each class: " + ", ".join(f"{name} {count}" for name, count in metrics["found"].items()) + "\n"
+def recall_told(metrics: Mapping[str, Any]) -> str:
+    """A line on the recall of each class: whether one is never predicted."""
+    return "recall of each class: " + ", ".join(f"{name} {count}" for name, count in metrics["recall"].items()) + "\n"
 
 
 def calibration_told(error: Mapping[str, Any], config: Mapping[str, Any]) -> str:

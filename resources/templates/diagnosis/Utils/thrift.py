@@ -23,5 +23,5 @@ def gentler(plan: dict[str, Any], epochs: float, kept: Iterable[str]) -> list[st
         name: value if isinstance(value, list) else round(value * share, 3) for name, value in plan["augment"].items()
     }
     return [
-        f"augmentation at {share:.0%} of its usual strength: a small set has {epochs:.0f} epochs, and all of it pays from {PLENTY} on"
+        f"augmentation at {share:.0%} of its usual strength: {epochs:.0f} epochs of a small set, full strength from {PLENTY} on"
     ]

@@ -29,26 +29,26 @@ class AdaptedText(PretrainedText):
         for parameter in self.head.parameters() if self.head is not None else ():
             parameter.requires_grad_(False)
         rows = self.body.get_input_embeddings().weight.detach()
-        self.register_buffer("numbers", torch.tensor(sorted(marks)), persistent=False)
-        places = torch.full((vocabulary,), -1)
-        places[self.numbers] = torch.arange(len(self.numbers))
-        self.register_buffer("places", places, persistent=False)
-        spread = 0.5 * rows.std(dim=0) * torch.randn(len(self.numbers), rows.shape[1])
+        self.register_buffer("mark_ids", torch.tensor(sorted(marks)), persistent=False)
+        row_of = torch.full((vocabulary,), -1)
+        row_of[self.mark_ids] = torch.arange(len(self.mark_ids))
+        self.register_buffer("mark_rows", row_of, persistent=False)
+        spread = 0.5 * rows.std(dim=0) * torch.randn(len(self.mark_ids), rows.shape[1])
         self.marks = nn.Parameter(rows.mean(dim=0) + spread)
-        self.said = None if self.head is None else nn.Parameter(self.marks.detach().clone())
-        self.frozen = [name for name in self.state_dict() if name not in ("marks", "said") and "lora_" not in name]
+        self.head_rows = None if self.head is None else nn.Parameter(self.marks.detach().clone())
+        self.frozen = [name for name in self.state_dict() if name not in ("marks", "head_rows") and "lora_" not in name]
         self.register_state_dict_post_hook(_without_frozen)
         self.register_load_state_dict_pre_hook(_with_frozen)
 
     def embed(self, tokens: torch.Tensor) -> torch.Tensor:
-        places = self.places[tokens]
-        own = self.marks[places.clamp_min(0)] * self._scale()
-        return torch.where((places >= 0)[..., None], own, super().embed(tokens))
+        row_of = self.mark_rows[tokens]
+        own = self.marks[row_of.clamp_min(0)] * self._scale()
+        return torch.where((row_of >= 0)[..., None], own, super().embed(tokens))
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
-        rows = self.marks if self.said is None else self.said
+        rows = self.marks if self.head_rows is None else self.head_rows
         found = super().logits(hidden)
-        return found.index_copy(-1, self.numbers, nn.functional.linear(hidden, rows).to(found.dtype))
+        return found.index_copy(-1, self.mark_ids, nn.functional.linear(hidden, rows).to(found.dtype))
 
     def _scale(self) -> Any:
         """By what the model multiplies its word vectors (Gemma's do)."""
@@ -64,11 +64,11 @@ class AdaptedText(PretrainedText):
                 module.merge()
                 above, _, last = name.rpartition(".")
                 setattr(self.body.get_submodule(above), last, module.get_base_layer())
-        self.body.get_input_embeddings().weight[self.numbers] = self.marks
+        self.body.get_input_embeddings().weight[self.mark_ids] = self.marks
         if self.head is not None:
-            self.head.weight[self.numbers] = self.said
+            self.head.weight[self.mark_ids] = self.head_rows
         self.frozen = []
-        del self.marks, self.said
+        del self.marks, self.head_rows
 
 
 def _inject(body: nn.Module, rank: int) -> None:
