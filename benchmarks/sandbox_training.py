@@ -1,8 +1,8 @@
 """Training inside the sandbox and outside: steps a second, and the processor's time a step, of the same steps of a template.
 
-    python benchmarks/sandbox_training.py [--template diagnosis segmentation] [--steps 40] [--turns 5] [--most 1.05]
+    python benchmarks/sandbox_training.py [--template diagnosis segmentation] [--steps 40] [--turns 5] [--threads 1] [--most 1.05]
 
-Each template is assembled on its own example data; its Trainer makes the same steps (one thread, one seed) in a process of its
+Each template is assembled on its own example data; its Trainer makes the same steps (one seed) in a process of its
 own, by turns bare and under each backend that works here. The first three steps are not counted, so that imports are not
 either. Compared are the best turns: by the clock what a quiet machine shows, of the processor what a busy one shows too. With
 `--most` the exit status is 1 where a step takes more of the processor than so many times its bare one.
@@ -29,7 +29,7 @@ BACKENDS = ("bubblewrap", "landlock")
 CODE = (
     TRAINER
     + """
-torch.manual_seed(0); torch.set_num_threads(1)
+torch.manual_seed(0); torch.set_num_threads(int(sys.argv[2]))
 def used(): return sum(os.times()[:4])
 import os
 def on_step_end(self, args, state, control, **_):
@@ -45,6 +45,8 @@ print("RESULT " + json.dumps({"rate": rate, "processor": SPENT[0] / steps}))
 """
 )
 FILE = "bench_training.py"
+Way = Callable[[Path, int, int], str]
+"""(folder, steps, threads) -> output."""
 
 
 @dataclass(frozen=True)
@@ -55,21 +57,20 @@ class Pace:
     processor: float
 
 
-def bare(work: Path, steps: int) -> str:
+def bare(work: Path, steps: int, threads: int) -> str:
     """The output of the steps in a process that nothing confines."""
-    command = [sys.executable, FILE, str(steps)]
+    command = [sys.executable, FILE, str(steps), str(threads)]
     done = subprocess.run(command, cwd=work, capture_output=True, text=True, check=False)
     return done.stdout + done.stderr
 
 
-def under(sandbox: Sandbox) -> Callable[[Path, int], str]:
+def under(sandbox: Sandbox) -> Way:
     """The same in a sandbox, as a run starts its scripts."""
 
-    def confined(work: Path, steps: int) -> str:
+    def confined(work: Path, steps: int, threads: int) -> str:
         output = work.parent / f"{work.name}.output"
-        process = sandbox.start(
-            [sys.executable, FILE, str(steps)], cwd=work, mounts=Mounts(write=(work,)), output=output
-        )
+        command = [sys.executable, FILE, str(steps), str(threads)]
+        process = sandbox.start(command, cwd=work, mounts=Mounts(write=(work,)), output=output)
         process.wait()
         return output.read_text()
 
@@ -83,9 +84,9 @@ def pace_of(output: str) -> Pace:
     return Pace(**json.loads(lines[-1].removeprefix("RESULT ")))
 
 
-def ways() -> dict[str, Callable[[Path, int], str]]:
+def ways() -> dict[str, Way]:
     """How the steps are made: bare, and under each backend that works here."""
-    found: dict[str, Callable[[Path, int], str]] = {"bare": bare}
+    found: dict[str, Way] = {"bare": bare}
     for backend in BACKENDS:
         try:
             found[backend] = under(choose(backend))
@@ -99,6 +100,7 @@ def main() -> int:
     parser.add_argument("--template", nargs="*", default=["diagnosis", "segmentation"], choices=NAMES)
     parser.add_argument("--steps", type=int, default=40)
     parser.add_argument("--turns", type=int, default=5)
+    parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--most", type=float, default=float("inf"))
     options = parser.parse_args()
     status, every = 0, ways()
@@ -110,12 +112,12 @@ def main() -> int:
                 print(f"{name:14} not there")
                 continue
             plan = json.loads((work / "plan.json").read_text())
-            (work / "plan.json").write_text(json.dumps({**plan, "threads": 1, "workers": 0}))
+            (work / "plan.json").write_text(json.dumps({**plan, "threads": options.threads, "workers": 0}))
             (work / FILE).write_text(CODE)
             made: dict[str, list[Pace]] = {way: [] for way in every}
             for _ in range(options.turns):
                 for way, run in every.items():
-                    made[way].append(pace_of(run(work, options.steps)))
+                    made[way].append(pace_of(run(work, options.steps, options.threads)))
             fast = {way: max(one.rate for one in paces) for way, paces in made.items()}
             busy = {way: min(one.processor for one in paces) for way, paces in made.items()}
             for way in every:

@@ -6,8 +6,8 @@ import os
 import signal
 import threading
 
-# Workers and their trainings are more threads than there are processors: who waits must not spin. Read as torch is loaded.
-os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+# Workers and their trainings are more than there are processors: one thread each. Read as torch is loaded.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from hypothesis import settings
 

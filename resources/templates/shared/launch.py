@@ -49,7 +49,7 @@ def launch_processes(plan: Mapping[str, Any], argv: Sequence[str], logout: Path 
     for _ in range(RESTARTS):
         command = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(several), "train.py", *more]
         print(f"training with {several} processes", flush=True)
-        quiet = {"TORCH_CPP_LOG_LEVEL": "ERROR", "OMP_NUM_THREADS": "1"}  # train.py sets its threads itself
+        quiet = {"TORCH_CPP_LOG_LEVEL": "ERROR", "OMP_NUM_THREADS": str(cores())}  # train.py takes its share of them
         ended = subprocess.run([sys.executable, *command], env={**quiet, **os.environ}).returncode
         said = logout / ENDED
         code = int(json.loads(said.read_text())["code"]) if said.exists() else ended

@@ -25,9 +25,11 @@ KEPT = ("cache", "jobs")
 
 
 def cores() -> int:
-    """Processor cores that this process may use; several that train together share them."""
+    """Processor cores to compute on: those that this process may use, which several that train together share, or as many as
+    OMP_NUM_THREADS says where these are fewer."""
     there = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, there // world_size())
+    asked = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
+    return max(1, min(there // world_size(), int(asked) if asked.isdecimal() else there))
 
 
 def begin(resume: bool, logout: Path = Path("Logout"), on_cpu: bool = True) -> None:

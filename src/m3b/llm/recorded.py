@@ -37,7 +37,10 @@ _EVERYWHERE = (
     (re.compile(r"\bNOT above\b"), "above"),  # how a measured figure compares depends on how far the training came
     (re.compile(r" \(few: [^()\n]*\)"), ""),  # what a plan says on a machine that is slow at the moment
     # what ends a training, the time or `max_epochs`, depends on how quick the machine is
-    (re.compile(r"\bmax_epochs ends it after \d+ epoch\(s\) of (\d+) steps, [\w ]+ % of these"), r"# epochs of \1 steps"),
+    (
+        re.compile(r"\bmax_epochs ends it after \d+ epoch\(s\) of (\d+) steps, [\w ]+ % of these"),
+        r"# epochs of \1 steps",
+    ),
     (re.compile(r"(?<![\w.])[-+]?\d[\d,]*\.\d+(?:[eE][-+]?\d+)?"), "#"),
     (re.compile(r"(?<![\w.])\d[\d,]*(?= (?:s|ms|min|minutes|seconds|h|bytes|kB|KB|KiB|MB|MiB|GB|GiB)\b)"), "#"),
 )

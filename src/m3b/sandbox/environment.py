@@ -33,7 +33,7 @@ _DEVICE_CHOICE = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_D
 
 def variables(home: str, extra: Mapping[str, str]) -> dict[str, str]:
     """Return the whole environment of a command: a fixed list plus `extra`, never the caller's own."""
-    cpus = str(usable_cpus())
+    cpus = str(threads_wanted())
     result = {
         "PATH": f"{Path(own_python()).parent}:/usr/local/bin:/usr/bin:/bin",
         "HOME": home,
@@ -44,8 +44,6 @@ def variables(home: str, extra: Mapping[str, str]) -> dict[str, str]:
         "OMP_NUM_THREADS": cpus,
         "MKL_NUM_THREADS": cpus,
         "OPENBLAS_NUM_THREADS": cpus,
-        # Threads that wait by spinning take the processor from those they wait for where another program runs beside.
-        "OMP_WAIT_POLICY": "PASSIVE",
         "MPLBACKEND": "Agg",
         "MPLCONFIGDIR": f"{home}/matplotlib",
         "XDG_CACHE_HOME": f"{home}/cache",
@@ -63,6 +61,12 @@ def variables(home: str, extra: Mapping[str, str]) -> dict[str, str]:
 def usable_cpus() -> int:
     """Return how many processors this process may use."""
     return len(os.sched_getaffinity(0))
+
+
+def threads_wanted() -> int:
+    """Return how many threads a command is to compute with: one a processor, or fewer where OMP_NUM_THREADS says so."""
+    asked = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
+    return max(1, min(usable_cpus(), int(asked))) if asked.isdecimal() else usable_cpus()
 
 
 def own_python() -> str:

@@ -6,15 +6,12 @@ Stands alone: it imports the project and torch, nothing of m3b. Its last line is
 from __future__ import annotations
 
 import json
-import os
 import random
 import sys
 import time
 import traceback
 from pathlib import Path
 from typing import Any
-
-os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as training does: spinning threads stand still on a busy machine
 
 FEWEST, MOST, SECONDS = 20, 200, 45.0
 """Steps on the one batch: as many as it takes, within the time."""
