@@ -122,7 +122,9 @@ def test_a_quarter_turn_keeps_a_long_image_in_proportion() -> None:
 def test_plan_from_the_example_and_its_overrides(project: Path, run: Run) -> None:
     run("example/make_example.py", "--cases", "40")
     (project / "Datapath" / "test.json").unlink()  # it must not be needed
-    said = run("plan.py", "--minutes", "3", "--set", "lr=0.01", "network.name=resnet18", "size=[24,24]").stdout
+    said = run(
+        "plan.py", "--minutes", "3", "--set", "lr=0.01", "network.name=resnet18", "size=[24,24]", "folds=1"
+    ).stdout
     plan = json.loads((project / "plan.json").read_text())
     assert (plan["lr"], plan["network"]["name"], plan["size"]) == (0.01, "resnet18", [24, 24])
     assert (plan["classes"], plan["dims"], plan["channels"], plan["folds"]) == (["disc", "square"], 2, 1, 1)
