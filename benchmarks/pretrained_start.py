@@ -1,10 +1,12 @@
 """A small network that was pretrained on one set of pictures, fine-tuned on few cases of another, against scratch.
 
-    python benchmarks/pretrained_start.py SOURCE.npz CSV --images DIR --image COL --label COL --abnormal TEXT --patient COL
-        [--without TEXT ...] [--shots 20] [--draws 5] [--steps 200] [--results FILE]
+    python benchmarks/pretrained_start.py SOURCE TARGET.npz [--shots 20] [--draws 5] [--steps 200] [--results FILE]
+    python benchmarks/pretrained_start.py SOURCE TARGET.csv --images DIR --image COL --label COL --abnormal TEXT --patient COL
+        [--without TEXT ...] [...]
 
-SOURCE is an archive of MedMNIST: a residual network in torchvision's layout learns its training part. CSV names pictures, their
-state and their patients: half of the patients are the pool, the others the test part. Of each draw `--shots` cases of either state
+SOURCE is an archive of MedMNIST, or a folder of folders that are named after their class: a residual network in torchvision's layout
+learns its training part. TARGET is such an archive, with its own test part, or a table of pictures, their state and their patients:
+half of the patients are the pool, the others the test part. Of each draw `--shots` cases of either state
 go through the diagnosis template (plan.py, train.py, export.py, predict.py; the same steps for all) three times: `pretrained`, from
 those weights by `network.pretrained=DIR`; `random`, the same network from random weights in the same file; `own`, the network that
 the template makes where no weights are named. Printed are AUROC on the test part, and the difference from each of the others with a
@@ -20,11 +22,12 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from fewshot import Picked, from_npz, from_table, paired
+from fewshot import Picked, from_npz, from_table, opened, paired
 
 TEMPLATES = Path(__file__).resolve().parents[1] / "resources" / "templates"
 ENTRY, ARCH = "torchvision/resnet18", {"block": "basic", "depths": [1, 1, 1, 1], "width": 24}
@@ -47,7 +50,9 @@ def call(work: Path, *command: str) -> str:
     return done.stdout
 
 
-def pretrain(source: Picked, project: Path, out: dict[str, Path], epochs: int) -> float:
+def pretrain(
+    images: Sequence[np.ndarray], classes: np.ndarray, project: Path, out: dict[str, Path], epochs: int
+) -> float:
     """Weights in torchvision's layout, pretrained and random; gives the accuracy on the last tenth of the source, held out."""
     import torch
     from safetensors.torch import save_file
@@ -62,11 +67,11 @@ def pretrain(source: Picked, project: Path, out: dict[str, Path], epochs: int) -
         (folder / "m3b-start.json").write_text(json.dumps({"entry": ENTRY, "arch": ARCH}))
         if name == "random":
             save_file(body.state_dict(), str(folder / "model.safetensors"))
-    pixels = torch.stack([_tensor(image) for image in source.images])
-    labels = torch.tensor(source.abnormal, dtype=torch.long)
+    pixels = torch.stack([_tensor(image) for image in images])
+    labels = torch.tensor(classes, dtype=torch.long)
     order = torch.randperm(len(labels))
     learn, held = order[: -len(order) // 10], order[-len(order) // 10 :]
-    head = torch.nn.Linear(8 * int(ARCH["width"]), 2)
+    head = torch.nn.Linear(8 * int(ARCH["width"]), int(classes.max()) + 1)
     every = [*body.parameters(), *head.parameters()]
     optimizer = torch.optim.AdamW(every, lr=1e-3, weight_decay=0.05)
     count = epochs * (len(learn) // 64)
@@ -87,6 +92,16 @@ def pretrain(source: Picked, project: Path, out: dict[str, Path], epochs: int) -
         right = float((logits(held).argmax(dim=1) == labels[held]).float().mean())
     save_file(body.state_dict(), str(out["pretrained"] / "model.safetensors"))
     return right
+
+
+def pictures_of(source: Path) -> tuple[list[np.ndarray], np.ndarray]:
+    """Pictures and the numbers of their classes."""
+    if source.is_file():
+        found = from_npz(source)[0]
+        return found.images, found.abnormal.astype(int)
+    files = sorted(file for file in source.rglob("*") if file.suffix in (".png", ".jpg", ".jpeg"))
+    names = sorted({file.parent.name for file in files})
+    return [opened(file) for file in files], np.array([names.index(file.parent.name) for file in files])
 
 
 def _tensor(image: np.ndarray) -> Any:
@@ -141,10 +156,10 @@ def scores(
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("source", type=Path)
-    parser.add_argument("file", type=Path, metavar="CSV")
-    parser.add_argument("--images", type=Path, required=True)
+    parser.add_argument("file", type=Path, metavar="TARGET")
+    parser.add_argument("--images", type=Path)
     for name in ("image", "label", "abnormal", "patient"):
-        parser.add_argument(f"--{name}", required=True)
+        parser.add_argument(f"--{name}")
     parser.add_argument("--without", nargs="*", default=[])
     parser.add_argument("--shots", type=int, default=20)
     parser.add_argument("--draws", type=int, default=5)
@@ -152,13 +167,13 @@ def main() -> int:
     parser.add_argument("--epochs", type=int, default=8)
     parser.add_argument("--results", type=Path)
     args = parser.parse_args()
-    pool, test = from_table(args)
+    pool, test = from_npz(args.file) if args.file.suffix == ".npz" else from_table(args)
     lines = args.results.read_text().splitlines() if args.results and args.results.is_file() else []
     drawn = [{name: np.array(value) for name, value in json.loads(line).items()} for line in lines]
     with tempfile.TemporaryDirectory(prefix="pretrained-") as place:
         room = Path(place)
         weights = {name: room / name for name in ("pretrained", "random")}
-        right = pretrain(from_npz(args.source)[0], assemble(room / "project"), weights, args.epochs)
+        right = pretrain(*pictures_of(args.source), assemble(room / "project"), weights, args.epochs)
         print(f"source: {right:.1%} right on held-out pictures", flush=True)
         paths, asked = write(pool, room / "pool"), write(test, room / "test")
         for seed in range(len(drawn), args.draws):
