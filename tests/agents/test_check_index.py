@@ -70,6 +70,23 @@ def test_a_test_split_that_could_be_larger_is_worth_a_word(tmp_path: Path) -> No
     assert any("2 cases" in note for note in verdict.warnings)
 
 
+@pytest.mark.parametrize("patients", [3, 9])
+def test_a_class_of_few_patients_is_not_put_to_the_agent_again(tmp_path: Path, patients: int) -> None:
+    """No other split would have more of it."""
+
+    def thin(train: Records, test: Records) -> None:
+        kept = {record["image_path"] for record in train if record["labels"] == ["b"]}
+        kept = set(sorted(kept)[: patients - 1]) | {[r["image_path"] for r in test if r["labels"] == ["b"]][0]}
+        for part in (train, test):
+            part[:] = [one for one in part if one["labels"] == ["a"] or one["image_path"] in kept]
+
+    verdict = check_index(make_work(tmp_path, cases=40, change=thin), CHOICE)
+    assert verdict.accepted, verdict.faults
+    assert any("fewer than 2 cases of: b 1" in note for note in verdict.warnings) == (patients > 4)
+    audit = json.loads((tmp_path / "data_audit.json").read_text())
+    assert ("class_scarce_test" if patients < 5 else "class_rare_test") in str(audit)
+
+
 def first_train(**changes: Any) -> Change:
     return lambda train, test: train[0].update(changes)
 

@@ -94,6 +94,15 @@ def test_a_class_that_one_side_lacks_or_hardly_has(work: Path) -> None:
     assert "All cases of opacity are of one patient, or of one group" in audit_index(same, work).findings[0].message
     audit = audit_index(index(train=[*(record(at) for at in range(0, 20, 2)), record(1)]), work)
     assert weights(audit) == {"class_rare_train": "warn"}
+    few = index(
+        train=[*(record(at) for at in range(0, 20, 2)), record(1)],
+        test=[*(record(at) for at in range(20, 40, 2)), record(21)],
+    )
+    assert weights(audit_index(few, work)) == {
+        "class_scarce_train": "warn",
+        "class_scarce_test": "warn",
+        "small_test": "warn",
+    }
 
 
 def test_a_patient_on_both_sides(work: Path) -> None:

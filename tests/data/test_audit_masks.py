@@ -200,7 +200,7 @@ def test_a_class_that_the_training_split_lacks(work: Path) -> None:
     assert weights(audit_index(index(), work)) == {"class_absent_train": "fix"}
     without_spleen(range(1, TEST_FROM))
     audit = audit_index(index(), work)
-    assert weights(audit) == {"class_absent_train": "warn", "class_rare_test": "warn"}
+    assert weights(audit) == {"class_absent_train": "warn", "class_scarce_test": "warn"}
     assert "Only one patient" in only(audit, "class_absent_train").message
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
-from m3b.data.audit_common import MIN_A_CLASS, Finding, Weight, people, small_test
+from m3b.data.audit_common import Finding, Weight, people, rare_classes, small_test
 from m3b.data.index import Index, Record
 
 MIN_PATIENTS = 3
@@ -68,15 +68,13 @@ def absent_classes(index: Index, holds: Holds, what: str, hint: str = "") -> lis
         findings.append(Finding("class_nowhere", "fix", text, absent=() if hint else tuple(nowhere)))
     for split, table in cases_with(index, holds).items():
         absent = [name for name, number in table.items() if not number and have[name]]
-        rare = [f"{name} {number}" for name, number in table.items() if 0 < number < MIN_A_CLASS]
         for weight, remedy in _REMEDIES[split]:
             names = [name for name in absent if (have[name] >= ENOUGH[split]) == (weight == "fix")]
             if names:
                 text = f"The {split} split has no case with: {', '.join(names)}. {remedy}"
                 findings.append(Finding(f"class_absent_{split}", weight, text))
-        if rare and people(index.records) >= FEW_PATIENTS:
-            text = f"The {split} split has fewer than {MIN_A_CLASS} cases with: {', '.join(rare)}."
-            findings.append(Finding(f"class_rare_{split}", "warn", text))
+        if people(index.records) >= FEW_PATIENTS:
+            findings += rare_classes(split, table, have, "with")
     return findings
 
 

@@ -18,6 +18,8 @@ Weight = Literal["reject", "fix", "warn"]
 SHOWN = 6
 MIN_A_CLASS = 2
 SMALL_TEST = 20
+SCARCE = 5
+"""Patients with a class below whom no split has enough of it on both sides."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,31 @@ def listed(names: Iterable[object]) -> str:
 
 def people(records: Sequence[Record]) -> int:
     return len({record.patient for record in records})
+
+
+def rare_classes(split: str, cases: Mapping[str, int], have: Mapping[str, int], word: str) -> list[Finding]:
+    """Classes of which a part of the split has next to none: `class_rare_...`, and `class_scarce_...` where no other split would help.
+
+    Args:
+        cases: class -> cases in that part.
+        have: class -> patients with it in all.
+        word: between "cases" and the classes.
+    """
+    rare = [name for name, count in cases.items() if 0 < count < MIN_A_CLASS]
+    few, scarce = ([n for n in rare if (have[n] < SCARCE) == wanted] for wanted in (False, True))
+    findings = []
+    if few:
+        text = (
+            f"The {split} split has fewer than {MIN_A_CLASS} cases {word}: {', '.join(f'{n} {cases[n]}' for n in few)}."
+        )
+        findings.append(Finding(f"class_rare_{split}", "warn", text))
+    if scarce:
+        named = ", ".join(f"{n} {cases[n]} (patients in all: {have[n]})" for n in scarce)
+        text = (
+            f"The {split} split has fewer than {MIN_A_CLASS} cases {word}: {named}. Nothing can be measured for so few."
+        )
+        findings.append(Finding(f"class_scarce_{split}", "warn", text))
+    return findings
 
 
 def told_patients(count: int, *, known: bool) -> str:

@@ -115,7 +115,9 @@ class DetectionAudit(IndexAudit):
         found = audit_masks.after_opening(index, looks, complete, healthy=True)
         if any(record.mask is not None for record in index.train):
             return found
-        kept = [one for one in found if one.code not in ("class_absent_train", "class_rare_train")]
+        kept = [
+            one for one in found if one.code not in ("class_absent_train", "class_rare_train", "class_scarce_train")
+        ]
         return [*kept, audit_states.normal_only()]
 
     def bears(self, index: Index, metric: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
-from m3b.data.audit_common import MIN_A_CLASS, Finding, counts_text, listed, small_test, some
+from m3b.data.audit_common import Finding, counts_text, listed, people, rare_classes, small_test, some
 from m3b.data.index import Index, counts, names_in
 
 MIN_CASES = 8
@@ -68,15 +68,13 @@ def _amounts(index: Index) -> list[Finding]:
     if len(index.records) < MIN_CASES:
         text = f"Only {len(index.records)} cases; at least {MIN_CASES} are needed to train and test anything."
         findings.append(Finding("too_few_cases", "reject", text))
+    have = {name: people([one for one in index.records if name in one.labels]) for name in index.classes}
     for split, records in (("train", index.train), ("test", index.test)):
         everything = counts(records, index.classes)
         table = {name: everything[name] for name in index.classes}
         absent = [name for name, count in table.items() if not count]
-        rare = [f"{name} {count}" for name, count in table.items() if 0 < count < MIN_A_CLASS]
         if absent:
             text = f"The {split} split has no case of: {', '.join(absent)}. {_again(index, absent)}"
             findings.append(Finding(f"class_absent_{split}", "fix", text))
-        if rare:
-            text = f"The {split} split has fewer than {MIN_A_CLASS} cases of: {', '.join(rare)}."
-            findings.append(Finding(f"class_rare_{split}", "warn", text))
+        findings += rare_classes(split, table, have, "of")
     return [*findings, *small_test(index)]

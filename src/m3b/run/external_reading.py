@@ -33,6 +33,7 @@ FOLDER = "external"
 OF_SPLITS = (
     "too_few_cases", "one_class", "one_value", "one_report", "two_grades", "few_patients", "patient_overlap", "one_patient",
     "class_absent_train", "class_absent_test", "class_rare_train", "class_rare_test", "class_nowhere", "small_test",
+    "class_scarce_train", "class_scarce_test",
     "one_case_a_class", "duplicate_across", "near_duplicate_across", "altered_copy_across", "metric_not_borne", "no_healthy",
     "state_rare_test", "normal_only", "one_anomaly", "report_across", "numbers_of_request", "classes_off_request",
     "all_empty",

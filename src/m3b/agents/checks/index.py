@@ -32,7 +32,7 @@ DATA_AT_FAULT = ("one_class", "nothing_opens", "too_few_cases", "all_empty", "on
 AS_IT_IS = (
     "mask_floats", "anisotropic", "one_slice", "four_axes", "few_patients", "no_healthy", "not_opened",
     "report_across", "label_in_name", "label_in_header", "mean_shape",
-    "few_values", "text_in_pixels",
+    "few_values", "text_in_pixels", "class_scarce_test",
 )  # fmt: skip
 """Properties of the data that no other index would remove: kept for the model card, not put to the agent again."""
 FAIR_SHARE = 0.15
