@@ -76,7 +76,7 @@ def test_a_class_of_few_patients_is_not_put_to_the_agent_again(tmp_path: Path, p
 
     def thin(train: Records, test: Records) -> None:
         kept = {record["image_path"] for record in train if record["labels"] == ["b"]}
-        kept = set(sorted(kept)[: patients - 1]) | {[r["image_path"] for r in test if r["labels"] == ["b"]][0]}
+        kept = set(sorted(kept)[: patients - 1]) | {next(r["image_path"] for r in test if r["labels"] == ["b"])}
         for part in (train, test):
             part[:] = [one for one in part if one["labels"] == ["a"] or one["image_path"] in kept]
 

@@ -291,7 +291,7 @@ def summary(facts: dict[str, Any], plan: dict[str, Any]) -> str:
         f"network {network}, batch {plan['batch']}, lr {plan['lr']}, weight decay {plan['weight_decay']}"
         + (" (few cases: strongly regularised)" if facts["cases"] < 500 else ""),
         facts["pretrained"],
-        f"augmentation {plan['augment']}, class weights {plan['class_weights']}",
+        f"augmentation {plan['augment']}{_unflipped(plan)}, class weights {plan['class_weights']}",
         f"{plan['minutes']} minutes, {told_members(plan)}",
     ]
     if plan.get("views"):
@@ -304,6 +304,12 @@ def summary(facts: dict[str, Any], plan: dict[str, Any]) -> str:
         )
     lines += [*told_names(plan), *told_covariates(facts["covariates"]), *_warnings(facts, plan)]
     return "\n".join([*lines, "wrote plan.json (every run of plan.py starts afresh; --set changes single values)"])
+
+
+def _unflipped(plan: dict[str, Any]) -> str:
+    """Why images are not flipped, and where they could be."""
+    told = ' (no flips: the body\'s sides differ; augment.flip=["w"] where they look alike)'
+    return told if plan["augment"].get("flip") == [] else ""
 
 
 def _warnings(facts: dict[str, Any], plan: dict[str, Any]) -> list[str]:

@@ -123,7 +123,7 @@ def choose_members(
         folds, why = 1, f"about {round(steps)} steps{where} in these minutes: folds need {times}"
     elif most[0] > 1:
         folds = min(most[0], afford)
-        why = f"{most[1]}, and about {round(steps)} steps{where} in these minutes: enough for {folds} networks"
+        why = f"{most[1]}, and steps enough{where} in these minutes for {folds} networks"
     else:
         folds, why = most
     plan["folds"] = plan["folds"] if "folds" in kept else folds

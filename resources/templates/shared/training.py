@@ -285,7 +285,11 @@ def _train(plan: dict[str, Any], folder: Path, clock: Clock, make: Any, watch: s
         trainer.score()
     epochs, which = round(float(trainer.state.epoch or 0), 2), "kept the last weights," if parts.keep_last else "best"
     figure = f"{watch} {trainer.best[0]:.3f}" if parts.scorer else "no case held out,"
-    print(f"{folder.name}: {which} {figure} at epoch {number(trainer.best_epoch)} of {number(epochs)}", flush=True)
+    print(
+        f"{folder.name}: {which} {figure} at epoch {number(trainer.best_epoch)} of {number(epochs)}, "
+        f"{trainer.state.global_step} steps",
+        flush=True,
+    )
     done = {"epochs": epochs, "seconds": round(clock.spent(), 1), "best_epoch": trainer.best_epoch}
     done |= {"steps": trainer.state.global_step, "best": broadcast([trainer.best[0]])[0]}
     if is_main():

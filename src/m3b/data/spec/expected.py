@@ -22,6 +22,7 @@ from m3b.data.spec.folder import DataFolder
 from m3b.data.spec.labels import LeaveOut, labels_of
 from m3b.data.spec.masks import MaskSource
 from m3b.data.spec.model import IndexSpec, Value
+from m3b.data.spec.name_series import torn
 from m3b.data.spec.numbers import number_of
 from m3b.data.spec.only import meant
 from m3b.data.spec.readers import Readers
@@ -41,13 +42,14 @@ HEALTHY = "nothing marked"
 
 @dataclass(frozen=True)
 class Expected:
-    """A case as a part counts it: the person, what must stay with it, its classes, and its own split's side."""
+    """A case as a part counts it: the person, what must stay with it, its classes, its own split's side, its path."""
 
     patient: str
     keys: tuple[str, ...]
     classes: tuple[str, ...]
     number: float | None = None
     side: str = ""
+    name: str = ""
 
 
 @dataclass(frozen=True)
@@ -74,7 +76,8 @@ def expected(spec: IndexSpec, root: Path, readers: Readers, files: Sequence[str]
     parts = [_part(spec, word, [one for one, side in zip(found, sides, strict=True) if side == name])
              for name, word in (("train", "training"), ("test", "testing"))]  # fmt: skip
     how = "by the data set's own split" if spec.split.source is not None else "by a split that m3b draws"
-    return Counted(f"{'; '.join(parts)}; {how}", sides.count("train"))
+    series = torn([one.name for one in found], _groups(found)) if spec.patient is not None else ""
+    return Counted("; ".join([*parts, how, *([series] if series else [])]), sides.count("train"))
 
 
 def countable(spec: IndexSpec, files: Sequence[str]) -> bool:
@@ -117,7 +120,7 @@ def _cases(spec: IndexSpec, root: Path, files: Sequence[str], readers: Readers) 
         if patient:
             keys = tuple(_text(sources, one, case) for one in spec.together)
             side = own_side(spec, sources, case) if spec.split.source is not None else ""
-            found.append(Expected(patient, keys, classes, number, side))
+            found.append(Expected(patient, keys, classes, number, side, case.name))
     return found
 
 
@@ -157,9 +160,14 @@ def _target(
     return (labels_of(spec.labels, sources, case) if spec.labels is not None else ()), None
 
 
+def _groups(found: Sequence[Expected]) -> list[str]:
+    """Of each case, with which it stays on one side."""
+    return together([(one.patient, *one.keys) for one in found])
+
+
 def _sides(spec: IndexSpec, found: Sequence[Expected]) -> list[str]:
     """Each case's part; empty for those on neither, and for training cases of which the test part holds the patient."""
-    groups = together([(one.patient, *one.keys) for one in found])
+    groups = _groups(found)
     if spec.split.source is None:
         strata = fifths([one.number for one in found if one.number is not None]) if spec.value is not None else []
         units = [Unit(group, (strata[at],) if strata else one.classes)
