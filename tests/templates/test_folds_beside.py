@@ -68,9 +68,9 @@ def test_the_refit_gets_what_the_folds_together_have_left(tmp_path: Path, monkey
     ("steps", "gpus", "folds", "told"),
     [
         (900, 8, 1, "about 900 steps on each of 8 GPUs in these minutes: folds need 1000"),
-        (1_100, 8, 5, "about 1100 steps on each of 8 GPUs in these minutes: enough for 5 networks"),
+        (1_100, 8, 5, "steps enough on each of 8 GPUs in these minutes for 5 networks"),
         (1_100, 2, 1, "about 1100 steps on each of 2 GPUs in these minutes: folds need 2 times 1000"),
-        (2_100, 2, 4, "enough for 4 networks"),
+        (2_100, 2, 4, "steps enough on each of 2 GPUs in these minutes for 4 networks"),
     ],
 )
 def test_gpus_multiply_the_networks_that_the_minutes_hold(steps: int, gpus: int, folds: int, told: str) -> None:

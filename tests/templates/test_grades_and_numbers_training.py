@@ -94,7 +94,7 @@ def test_so_few_cases_that_one_part_of_them_tells_nothing_get_folds(project: Pat
     told = run("-c", slow).stdout
     made = json.loads((project / "plan.json").read_text())
     assert made["folds"] >= 3, told
-    assert f"enough for {made['folds']} networks" in told
+    assert f"steps enough in these minutes for {made['folds']} networks" in told
 
 
 @pytest.mark.parametrize(
