@@ -12,7 +12,7 @@ CPU_WHEELS := https://download.pytorch.org/whl/cpu
 # one more than two cores: tests wait for the processes that they start
 JOBS ?= 3
 
-.PHONY: demo test test-slow lint types check bench bench-gpu docs lock audit sbom clean
+.PHONY: demo test test-slow test-real lint types check bench bench-gpu docs lock audit sbom clean
 
 demo: $(DEMO)
 	$(BIN)/m3b demo
@@ -26,6 +26,12 @@ test: $(STAMP)
 
 test-slow: $(STAMP)
 	$(PYTEST) -m slow && rm -rf "$$room"
+
+# Real data sets in DATA, read, changed in their layout, and trained on; EXPECTED.json there says what a right index of each
+# holds (tests/real/real_kit.py).
+test-real: $(STAMP)
+	@test -f "$(DATA)/EXPECTED.json" || { echo "make test-real DATA=FOLDER: no EXPECTED.json in '$(DATA)'; tests/real/real_kit.py says what it holds" >&2; exit 1; }
+	export M3B_FIELD_DATA="$(abspath $(DATA))" && $(PYTEST) -m real tests/real && rm -rf "$$room"
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

@@ -94,3 +94,18 @@ def test_the_audit_skips_no_package_and_says_what_a_failure_means(tmp_path: Path
     asked = (tmp_path / "log").read_text()
     assert "--strict" in asked
     assert "-r requirements.lock" in asked
+
+
+def test_real_data_sets_are_asked_for_by_name_and_given_to_their_tests(tmp_path: Path) -> None:
+    sets, log = tmp_path / "sets", tmp_path / "log"
+    sets.mkdir()
+    made(tmp_path, "test", "GPU=")  # what is installed already says nothing of sizes
+    command = ["make", "-C", str(ROOT), "test-real", f"VENV={tmp_path / '.venv'}", f"DATA={sets}"]
+    refused = subprocess.run(command, capture_output=True, text=True)
+    assert refused.returncode != 0
+    assert f"no EXPECTED.json in '{sets}'; tests/real/real_kit.py says what it holds" in refused.stderr
+    assert not log.exists(), "nothing was run"
+    (sets / "EXPECTED.json").write_text("[]")
+    (tmp_path / ".venv/bin/pytest").write_text(f'#!/bin/sh\necho "$M3B_FIELD_DATA: $*" >> "{log}"\n')
+    assert subprocess.run(command, capture_output=True, text=True).returncode == 0
+    assert log.read_text() == f"{sets}: -n 3 --dist loadfile -m real tests/real\n"

@@ -25,9 +25,16 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+import pytest
+
 from m3b.errors import DataError
 from m3b.run.looking import look
 
+FIELD = Path(os.environ.get("M3B_FIELD_DATA", ""))
+"""A folder of sets with an EXPECTED.json, as above; `make test-real DATA=FOLDER` names it."""
+SETS: list[dict[str, Any]] = (
+    json.loads((FIELD / "EXPECTED.json").read_text()) if os.environ.get("M3B_FIELD_DATA") else []
+)
 TEXTS = (".csv", ".tsv", ".txt", ".list", ".json", ".jsonl", ".xml")
 TABLES = (".csv", ".tsv")
 MAX_TEXT = 64 * 2**20
@@ -200,6 +207,12 @@ def masks_beside(tree: Tree, rng: random.Random) -> None:
 CHANGES = (nested, folders_renamed, suffixes_cased, padded, separated, tables_rewritten, masks_beside)
 
 
+def must_be_there() -> None:
+    """Skip a test where no real data are."""
+    if not SETS:
+        pytest.skip("M3B_FIELD_DATA names no folder of real data sets: make test-real DATA=FOLDER")
+
+
 # --- reading and judging ---------------------------------------------------------------------------------------------
 
 
@@ -264,17 +277,47 @@ def judge(tree: Tree, want: Mapping[str, Any], changes: tuple[str, ...] = ()) ->
     }
     raw = {image: mask for image, mask in pairs.items() if mask in tree.root.as_posix() or (tree.root / mask).is_file()}
     return Verdict(
-        "; ".join(differs(*sides, values, want)), seen.insufficient, changes, raw if len(raw) == len(pairs) else {}
+        "; ".join(differs(sides[0], sides[1], values, want)),
+        seen.insufficient,
+        changes,
+        raw if len(raw) == len(pairs) else {},
     )
 
 
-def _back(record: Mapping[str, Any], named: Mapping[str, str]) -> dict[str, Any]:
+def differs_in_run(run: Path, want: Mapping[str, Any]) -> list[str]:
+    """What of a run's index is not as wanted."""
+    parts = [run / "work/Datapath" / f"{name}.json" for name in ("train", "test", "label_dict")]
+    if missing := [part.name for part in parts if not part.is_file()]:
+        return [f"no {', '.join(missing)}"]
+    train, test, values = (json.loads(part.read_text()) for part in parts)
+    root = f"data/{want['folder']}/"
+    indexed = [[_back(record, {}, root) for record in part] for part in (train, test)]
+    return differs(indexed[0], indexed[1], values, want)
+
+
+def test_case(run: Path, name: str) -> Any:
+    """The first test case of a run, as a user names it to the delivered model: files of the set, or what m3b made of them."""
+
+    def place(value: Any) -> Any:
+        if isinstance(value, str):
+            inside = value.removeprefix(f"data/{name}/")
+            return str(FIELD / name / inside if inside != value else run / "work" / value)
+        return (
+            {key: place(one) for key, one in value.items()}
+            if isinstance(value, dict)
+            else [place(one) for one in value]
+        )
+
+    return place(json.loads((run / "work/Datapath/test.json").read_text())[0]["image_path"])
+
+
+def _back(record: Mapping[str, Any], named: Mapping[str, str], root: str = "data/data/") -> dict[str, Any]:
     """A record with the paths that its files had before."""
 
     def paths(value: Any) -> list[str]:
         if isinstance(value, str):
-            path = value.removeprefix("data/data/").split("#")[0]
-            return [named.get(path) or _folder(path, named)] if value.startswith("data/data/") else [value]
+            path = value.removeprefix(root).split("#")[0]
+            return [named.get(path) or _folder(path, named)] if value.startswith(root) else [value]
         return [path for one in (value.values() if isinstance(value, dict) else value or ()) for path in paths(one)]
 
     masks = paths(record.get("mask_path") or record.get("mask") or [])

@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import json
 import os
+import random
 from pathlib import Path
 
 import pytest
 import real_kit as kit
 
-FIELD = os.environ.get("M3B_FIELD_DATA", "")
-"""A folder of sets with an EXPECTED.json; see `real_kit`."""
 MUTATIONS = int(os.environ.get("M3B_FIELD_MUTATIONS", "2"))
-SETS = json.loads((Path(FIELD) / "EXPECTED.json").read_text()) if FIELD else []
 RIGHT = 0.9
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(not FIELD, reason="M3B_FIELD_DATA names no folder of real data sets")
+@pytest.mark.real
 def test_real_sets_are_read_rightly_whatever_their_layout_and_never_wrongly_without_asking() -> None:
+    kit.must_be_there()
     right, told = 0, []
-    for want in SETS:
-        found = list(kit.verdicts(Path(FIELD), want, range(MUTATIONS)))
+    for want in kit.SETS:
+        found = list(kit.verdicts(kit.FIELD, want, range(MUTATIONS)))
         wrong = [f"{want['folder']} {one.changes}: {one.wrong}" for one in found if one.word == "WRONG-PASSED"]
         assert not wrong
         if found[0].word == "right":
@@ -42,7 +39,7 @@ def test_changes_keep_every_file_and_texts_follow_names(tmp_path: Path) -> None:
     (tmp_path / "README.md").write_text("x_1.png")
     seen = set()
     for seed in range(40):
-        made, changes = kit.mutated(kit.original(tmp_path), kit.random.Random(seed))
+        made, changes = kit.mutated(kit.original(tmp_path), random.Random(seed))
         seen |= set(changes)
         made.lay(tmp_path.parent / f"laid-{seed}")
         laid = tmp_path.parent / f"laid-{seed}"
