@@ -1,4 +1,4 @@
-"""StepCosts at the training cases and writes plan.json, which every other file here obeys. Edit it as you see fit.
+"""Looks at the training cases and writes plan.json, which every other file here obeys. Edit it as you see fit.
 
 python plan.py --keep --set lr=0.0003      changes the plan.json that is there
 python plan.py --time-only      says what the plan.json that is there, edited or not, makes of its minutes; writes nothing
@@ -8,12 +8,9 @@ python plan.py --minutes 10 [--set lr=0.001 longest=384 patch=[256,256] ...]
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
-
-os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as train.py does, so that the pace is that of training
 
 import numpy as np
 from Datapath.fingerprint import fingerprint
@@ -26,16 +23,16 @@ from Utils.detectors import is_library
 from Utils.fitting import fit_gpu, for_machine, share_gpus
 from Utils.gpu_fit import STEP_COSTS, ways_of
 from Utils.grid import grid, refit
+from Utils.intensity import choose_changes, choose_intensity
 from Utils.machine import machine_of
-from Utils.members import check_members, choose_members, count, each, most_folds, rounds, trainings
+from Utils.members import check_members, choose_of_cases, count, rounds
 from Utils.named import channels_of, intensity_of
-from Utils.pace import Way, choose_precision, epochs_told, fit, steps_of, told
+from Utils.pace import Way, choose_precision, fit, steps_of, told
+from Utils.patch_pace import told_pace
 from Utils.plan_options import read_options
 from Utils.plan_summary import counted, summary, told_worth
 from Utils.price import costs
-from Utils.scales import by_itself, joined
 from Utils.settings import given, override, priced, save_plan
-from Utils.sides import harmless, turns
 from Utils.step_cost import step_seconds as seconds_of_step
 from Utils.thrift import RATE, Coarser, fewer, narrower
 from Utils.using import start_from, trained_share, without_start
@@ -177,7 +174,7 @@ def make_plan(facts: dict[str, Any], minutes: float, gpu: bool) -> dict[str, Any
         "points": "lesions",
         "dims": dims,
         **channels_of(facts, 4),
-        "intensity": intensity_of(facts, _intensity),
+        "intensity": intensity_of(facts, choose_intensity),
         **grid(facts, gpu),
         "extent": facts["extent"],
     }
@@ -197,7 +194,7 @@ def make_plan(facts: dict[str, Any], minutes: float, gpu: bool) -> dict[str, Any
         "why_folds": "",
         "validation_share": 0.2 if small else 0.15,
         "ema": 0.99,
-        "augment": _augment(facts),
+        "augment": choose_changes(facts),
         "mirror": "auto",
         "precision": "bf16" if gpu else "fp32",
         "device": "auto",
@@ -206,41 +203,6 @@ def make_plan(facts: dict[str, Any], minutes: float, gpu: bool) -> dict[str, Any
         "seed": 0,
     }
     return plan
-
-
-def _intensity(facts: dict[str, Any]) -> dict[str, Any]:
-    """CT: a window in Hounsfield units around the lesions. 8-bit pictures: 0..1. MR, mixtures, dark and bright: each by itself."""
-    if facts["window"]:
-        return joined(facts["window"])
-    if len(facts["scales"]) > 1:
-        return by_itself(facts)
-    if facts["modality"] == "ct":
-        low, high = max(facts["low"], -1024.0), min(facts["high"], 1500.0)
-        if facts["target"] == "masks":  # soft tissue around the lesions, not the whole range from air to bone
-            low = max(low, facts["inside_low"] - 120.0)
-            high = min(max(high, facts["inside_high"]), facts["inside_high"] + 120.0)
-        low, high = (low, high) if high - low > 50 else (-1000.0, 1000.0)
-        return {"mode": "window", "low": round(low), "high": round(high), "mean": 0.4, "std": 0.3}
-    if facts["eight_bit"] and not facts["uneven"]:
-        return {"mode": "unit", "mean": round(facts["mean"] / 255, 4), "std": max(round(facts["std"] / 255, 4), 0.02)}
-    return by_itself(facts)
-
-
-def _augment(facts: dict[str, Any]) -> dict[str, Any]:
-    """No flips by default: left and right matter in the body. Skin, retina and microscopy get both, but where a class tells
-    a side."""
-    flat = facts["dims"] == 2
-    return {
-        "flip": harmless(["h", "w"] if turns(facts["dims"], facts["channels"]) else [], facts["classes"]),
-        "rotate": 10 if flat else 8,
-        "zoom": 0.15,
-        "shift": 0.05 if facts["target"] == "boxes" else 0.0,
-        "contrast": 0.2,
-        "brightness": 0.15,
-        "gamma": 0.2,
-        "noise": 0.05,
-        "often": 0.5,
-    }
 
 
 def fit_minutes(facts: dict[str, Any], plan: dict[str, Any], settings: list[str], gpu: bool) -> list[str]:
@@ -272,9 +234,8 @@ def fit_minutes(facts: dict[str, Any], plan: dict[str, Any], settings: list[str]
 
 def choose_folds(facts: dict[str, Any], plan: dict[str, Any], settings: list[str]) -> None:
     """Puts `folds`, `refit` and why into the plan."""
-    most = most_folds(int(facts["cases"]), int(facts["patients"]))
-    steps = steps_of(plan, step_seconds(plan)) * trained_share(plan) if most[0] > 1 else 0
-    choose_members(plan, steps, ENOUGH, most, given(settings), max(1, machine_of(plan).gpus))
+    steps = steps_of(plan, step_seconds(plan)) * trained_share(plan)
+    choose_of_cases(plan, facts, steps, ENOUGH, given(settings), max(1, machine_of(plan).gpus))
 
 
 def _steps(plan: dict[str, Any]) -> int:
@@ -290,23 +251,9 @@ def pace(facts: dict[str, Any], plan: dict[str, Any]) -> str:
     """How far the minutes will go."""
     if plan.get("engine", "patches") != "patches":
         return f"training ends after {plan['minutes']} minutes or its epochs, whatever comes first"
-    try:
-        found = costs(facts, plan)
-    except RuntimeError as error:
-        if "memory" not in str(error):
-            raise SystemExit(f"patch {plan['patch']} does not go through the network: {error}") from error
-        return "a step does not fit into memory: train.py will go on with a smaller batch or patch"
     share = 1 / count(plan) if count(plan) > 1 else float(plan["validation_share"])
     length = max(int(plan["patches"]), round(int(facts["cases"]) * (1 - share)))
-    seconds = 60 * float(plan["minutes"]) * trained_share(plan) / rounds(plan)
-    epoch = max(1, -(-length // int(plan["batch"])))
-    steps = found.steps(seconds, epoch)
-    few = " (few: more minutes, a smaller patch or a coarser grid would help)" if steps < LEAST / 2 else ""
-    whose = f"{each(plan)}, " if trainings(plan) > 1 else ""
-    return (
-        f"{whose}{found.told(seconds, epoch)}; {epochs_told(plan, steps, epoch)}, {plan['batch']} patches each, in "
-        f"{plan['precision']}{few}"
-    )
+    return told_pace(plan, lambda: costs(facts, plan), max(1, -(-length // int(plan["batch"]))), LEAST // 2)
 
 
 if __name__ == "__main__":

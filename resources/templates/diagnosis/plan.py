@@ -1,4 +1,4 @@
-"""StepCosts at the training cases and writes plan.json, which every other file here obeys. Edit it as you see fit.
+"""Looks at the training cases and writes plan.json, which every other file here obeys. Edit it as you see fit.
 
 python plan.py --keep --set lr=0.0003      changes the plan.json that is there
 python plan.py --time-only      says what the plan.json that is there, edited or not, makes of its minutes; writes nothing
@@ -12,39 +12,32 @@ import os
 from pathlib import Path
 from typing import Any
 
-os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as train.py does, so that the pace is that of training
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 import numpy as np
 from Model.pretrained_files import find_pretrained, fitting_size, weights_of
-from Utils.covariates import told as told_covariates
 from Utils.facts import fingerprint
 from Utils.fitting import fit_gpu, for_machine, share_gpus
 from Utils.gpu_fit import STEP_COSTS, ways_of
-from Utils.intensity import choose_changes, choose_intensity
+from Utils.intensity import choose_changes
 from Utils.machine import machine_of
-from Utils.members import SMALL, check_members, choose_members, each, most_folds, rounds, told_members
-from Utils.named import channels_of, intensity_of, told_names
+from Utils.members import SMALL, check_members, choose_members, each, most_folds, rounds
+from Utils.named import channels_of, intensity_of
 from Utils.pace import choose_precision, epochs_told, fit, steps_of, told
 from Utils.people import people_of
 from Utils.plan_options import read_options
+from Utils.plan_summary import summary
 from Utils.pretrained_choice import use_folder, use_wanted
 from Utils.price import costs
-from Utils.scales import mixed, told_averaged
 from Utils.settings import given, override, priced, save_plan
 from Utils.step_cost import step_seconds as seconds_of_step
 from Utils.thrift import gentler
 from Utils.using import NONE, trained_share, wanted_start, without_start
+from Utils.whole_image import choose_intensity
 
 HEAVIEST = 3.0
 """No class weighs more, or less than a third: by the root of its share, since all of it makes a rare class cry wolf."""
 COLOURS = 3
-KINDS = {
-    "grading": "one grade a case, from low to high",
-    "regression": "a number a case",
-    "survival": "a time a case, and whether the event came",
-}
-"""Task -> what a case has, where it is not labels."""
 LEAST = 250
 """Steps that a model needs before another fold, finer input or a wider network pays."""
 ENOUGH_EPOCHS = 40
@@ -154,12 +147,13 @@ def _size(facts: dict[str, Any], gpu: bool) -> list[int]:
     return [int(np.clip(round(float(v) / 8) * 8, 16, limit)) for v in median]
 
 
-def folds_for(facts: dict[str, Any], minutes: float) -> tuple[int, str]:
-    """Small sets overfit before the time is over: the time then goes into an ensemble over patient-wise folds."""
+def folds_for(facts: dict[str, Any], minutes: float, epochs: float = 0.0) -> tuple[int, str]:
+    """Small sets overfit before the time is over, large ones after many `epochs`: the time then goes into an ensemble over
+    patient-wise folds."""
     if minutes < 1.5:
         return 1, f"{minutes:g} minutes: one network"
     rarest = min((count for count in facts["counts"].values() if count), default=0)
-    most, why = most_folds(facts["cases"], facts["patients"], rarest)
+    most, why = most_folds(facts["cases"], facts["patients"], rarest, epochs)
     return min(most, int(minutes / 0.5)), why
 
 
@@ -204,7 +198,7 @@ def _fit_in_time(plan: dict[str, Any], cases: int, least: float = 3.0) -> bool:
 def fit_minutes(facts: dict[str, Any], plan: dict[str, Any], settings: list[str]) -> list[str]:
     """The quicker precision; how many networks; a plan that its minutes hold, on a GPU one that its memory holds too. What was
     set is kept."""
-    kept, most = given(settings), folds_for(facts, float(plan["minutes"]))
+    kept, small = given(settings), facts["cases"] < SMALL
     gpus, own = machine_of(plan).gpus, plan["network"]["name"] == "small_cnn"
     if "precision" not in kept and not machine_of(plan).dry:
         choose_precision(plan, step_seconds)
@@ -213,8 +207,10 @@ def fit_minutes(facts: dict[str, Any], plan: dict[str, Any], settings: list[str]
         return steps_of(plan, step_seconds(plan))
 
     said = []
+    most = folds_for(facts, float(plan["minutes"]), 0.0 if small else steps(plan) / epoch_steps(plan, facts["cases"]))
     if own and not gpus and "network.stem" not in kept:
-        said += fit(plan, [_coarser_stem], steps, LEAST * max(rounds(plan), most[0] if "folds" not in kept else 1))
+        least = most[0] if small and "folds" not in kept else 1
+        said += fit(plan, [_coarser_stem], steps, LEAST * max(rounds(plan), least))
     if not plan["folds"] or kept & {"folds", "refit"}:
         enough = min(LEAST, ENOUGH_EPOCHS * epoch_steps(plan, facts["cases"]))
         fewer = choose_members(plan, steps(plan), enough, most, kept, max(1, gpus))
@@ -228,8 +224,7 @@ def fit_minutes(facts: dict[str, Any], plan: dict[str, Any], settings: list[str]
     if said and "precision" not in kept:
         choose_precision(plan, step_seconds)
     epochs = steps_of(plan, step_seconds(plan), rounds(plan)) / epoch_steps(plan, facts["cases"])
-    small = own and facts["cases"] < SMALL
-    return [*told(said), *(gentler(plan, min(epochs, float(plan["max_epochs"])), kept) if small else [])]
+    return [*told(said), *(gentler(plan, min(epochs, float(plan["max_epochs"])), kept) if own and small else [])]
 
 
 def _coarser_stem(plan: dict[str, Any]) -> str:
@@ -274,62 +269,6 @@ def pace(plan: dict[str, Any], cases: int) -> str:
     model_is = each(plan, "the model")
     few = " (few: more minutes, a smaller input or fewer folds would help)" if steps < LEAST / 2 else ""
     return f"{model_is}, {found.told(seconds, epoch)}; {epochs_told(plan, steps, epoch)} in {plan['precision']}{few}"
-
-
-def summary(facts: dict[str, Any], plan: dict[str, Any]) -> str:
-    """What was found and decided, in a few lines."""
-    shapes = facts["shapes"]
-    kind = KINDS.get(plan["task"]) or ("several labels a case" if plan["multi_label"] else "one label a case")
-    told = f"{facts['number'] or facts['survival'] or facts['counts']}"
-    network = {key: value for key, value in plan["network"].items() if key != "config"}
-    lines = [
-        f"{facts['cases']} cases of {facts['people']}, {kind}: {told}",
-        f"{facts['dims']}D, {plan['channels']} channel(s), modality {facts['modality'] or 'not stated'}, sizes "
-        f"{shapes.min(0).tolist()} to {shapes.max(0).tolist()}, values {facts['low']:.0f} to {facts['high']:.0f}, "
-        f"spacing {facts['spacing'] or 'unknown'}",
-        f"input {plan['size']} (resized: the whole field of view is kept), intensity {plan['intensity']}",
-        f"network {network}, batch {plan['batch']}, lr {plan['lr']}, weight decay {plan['weight_decay']}"
-        + (" (few cases: strongly regularised)" if facts["cases"] < 500 else ""),
-        facts["pretrained"],
-        f"augmentation {plan['augment']}{_unflipped(plan)}, class weights {plan['class_weights']}",
-        f"{plan['minutes']} minutes, {told_members(plan)}",
-    ]
-    if plan.get("views"):
-        lines.append(f"up to {plan['views']} views a case, each seen by the same network, which pools them")
-    if plan.get("frames"):
-        lines.append(
-            f"clips: {plan['frames']} evenly spaced frames of each"
-            if plan["frames"] > 1
-            else "clips: the middle frame of each"
-        )
-    lines += [*told_names(plan), *told_covariates(facts["covariates"]), *_warnings(facts, plan)]
-    return "\n".join([*lines, "wrote plan.json (every run of plan.py starts afresh; --set changes single values)"])
-
-
-def _unflipped(plan: dict[str, Any]) -> str:
-    """Why images are not flipped, and where they could be."""
-    told = ' (no flips: the body\'s sides differ; augment.flip=["w"] where they look alike)'
-    return told if plan["augment"].get("flip") == [] else ""
-
-
-def _warnings(facts: dict[str, Any], plan: dict[str, Any]) -> list[str]:
-    lines = []
-    if facts["unreadable"]:
-        lines.append(f"{len(facts['unreadable'])} sampled images cannot be read: {facts['unreadable'][0]}")
-    if facts["not_finite"]:
-        lines.append(
-            f"{facts['not_finite']} sampled images hold NaN or infinite values; the least and greatest others stand in"
-        )
-    if facts["other_dims"]:
-        lines.append(f"{facts['other_dims']} sampled images are not {facts['dims']}D; they are brought to that form")
-    lines += [*mixed(facts), *told_averaged(plan, facts)]
-    if facts["scale_tells"]:
-        lines.append(
-            f"WARNING: the unit of the values tells the class: {facts['scale_tells']}. The network may learn the source "
-            "of an image instead of its content; look for more data or say so in the report"
-        )
-    empty = [name for name, count in facts["counts"].items() if not count]
-    return [*lines, f"no training case for: {', '.join(empty)}"] if empty else lines
 
 
 if __name__ == "__main__":

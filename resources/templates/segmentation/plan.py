@@ -1,4 +1,4 @@
-"""StepCosts at the training cases and writes plan.json, which every other file here obeys. Edit it as you see fit.
+"""Looks at the training cases and writes plan.json, which every other file here obeys. Edit it as you see fit.
 
 python plan.py --keep --set lr=0.0003      changes the plan.json that is there
 python plan.py --time-only      says what the plan.json that is there, edited or not, makes of its minutes; writes nothing
@@ -13,29 +13,27 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as train.py does, so that the pace is that of training
-
 import numpy as np
 from Utils import chain
-from Utils.extent import disbelieved
 from Utils.fingerprint import fingerprint
 from Utils.fitting import fit_gpu, for_machine
 from Utils.gpu_fit import STEP_COSTS, share_batch, ways_of
 from Utils.intensity import choose_changes, choose_intensity
 from Utils.machine import GB, Machine, machine_of
-from Utils.members import check_members, choose_members, each, most_folds, rounds, told_members, trainings
-from Utils.named import channels_of, dark_of, intensity_of, told_names
-from Utils.nnunet_presets import PLANNERS, gpu_gib, planner_for
-from Utils.pace import choose_precision, epochs_told, fit, steps_of, told
+from Utils.members import check_members, choose_members, choose_of_cases, rounds
+from Utils.named import channels_of, dark_of, intensity_of
+from Utils.nnunet_presets import gpu_gib, planner_for
+from Utils.pace import choose_precision, fit, steps_of, told
+from Utils.patch_pace import told_pace
+from Utils.plan_check import check
 from Utils.plan_options import read_options
-from Utils.price import costs, median_there
-from Utils.scales import mixed, told_averaged, told_uneven
+from Utils.plan_summary import summary
+from Utils.price import costs
 from Utils.settings import given, override, priced, save_plan
 from Utils.shapes import choose_patch, round_up, topology, working_spacing
 from Utils.step_cost import step_seconds as seconds_of_step
-from Utils.thin import thin_classes
 from Utils.thrift import NARROW, coarser, epoch_patches, filters, hurry, narrower, one_patch, smaller_patch
-from Utils.using import shown, start_from, trained_share, without_start
+from Utils.using import start_from, without_start
 
 NNUNET_MINUTES = 60
 LEAST = 600
@@ -185,40 +183,6 @@ def choose_engine(facts: dict[str, Any], minutes: float, gpu: bool) -> tuple[str
     return "nnunet", f"GPU and {minutes:g} minutes: nnU-Net's own recipe"
 
 
-def check(plan: dict[str, Any]) -> None:
-    """Ends the program where settings contradict each other."""
-    network = plan["network"]
-    if network["name"] == "unet":
-        sizes = {key: len(network[key]) for key in ("filters", "strides", "kernels")}
-        if len(set(sizes.values())) > 1:
-            raise SystemExit(
-                f"network in plan.json: {', '.join(f'{n} {key}' for key, n in sizes.items())}; a U-Net has as many of each, "
-                "one a level"
-            )
-    chain.check(plan)
-    pads = plan.get("pad_value")
-    if isinstance(pads, list) and len(pads) != int(plan["channels"]):
-        raise SystemExit(
-            f"pad_value {pads} in plan.json: one number, or one for each of the {plan['channels']} channels"
-        )
-    if plan.get("keep") not in (None, "last", "best"):
-        raise SystemExit(f"keep {plan['keep']!r} in plan.json: last and best weights are known")
-    if plan["engine"] == "nnunet" and (plan.get("refit") or plan.get("folds", 1) not in (0, 1)):
-        raise SystemExit("engine nnunet trains one network: leave folds and refit out, or set engine=trainer")
-    wrong = [name for name in plan.get("refine") or {} if name not in plan["classes"]]
-    if wrong:
-        raise SystemExit(f"refine in plan.json: {wrong[0]!r} is no class ({', '.join(plan['classes'])})")
-    if plan["engine"] not in ("trainer", "nnunet"):
-        raise SystemExit(f"engine {plan['engine']!r}: known are trainer and nnunet")
-    if plan["engine"] == "nnunet" and plan["network"].get("pretrained"):
-        raise SystemExit("engine nnunet builds its own network: leave engine, or network.pretrained, out")
-    if plan["engine"] == "nnunet" and not find_spec("nnunetv2"):
-        print("nnunetv2 is not installed (pip install nnunetv2): engine trainer is taken instead")
-        plan["engine"], plan["why_engine"] = "trainer", "nnunetv2 is not installed"
-    if plan.get("planner", "plain") not in PLANNERS:
-        raise SystemExit(f"planner {plan['planner']!r} in plan.json: known are {', '.join(PLANNERS)}")
-
-
 def prepare(plan: dict[str, Any], machine: Machine, settings: list[str]) -> None:
     """What follows from the machine goes into the plan; what was set stays."""
     for_machine(plan, machine)
@@ -258,11 +222,11 @@ def fit_minutes(facts: dict[str, Any], plan: dict[str, Any], settings: list[str]
 
 def choose_folds(facts: dict[str, Any], plan: dict[str, Any], settings: list[str]) -> None:
     """Puts `folds`, `refit` and why into the plan."""
-    most = most_folds(int(facts["cases"]), int(facts["patients"]))
     if plan["engine"] == "nnunet":
-        most = 1, "nnU-Net trains one network here"
-    steps = steps_of(plan, step_seconds(plan)) if most[0] > 1 else 0
-    choose_members(plan, steps, ENOUGH, most, given(settings), max(1, machine_of(plan).gpus))
+        choose_members(plan, 0, ENOUGH, (1, "nnU-Net trains one network here"), given(settings))
+        return
+    steps = steps_of(plan, step_seconds(plan))
+    choose_of_cases(plan, facts, steps, ENOUGH, given(settings), max(1, machine_of(plan).gpus))
 
 
 def _steps(plan: dict[str, Any]) -> int:
@@ -273,21 +237,8 @@ def pace(facts: dict[str, Any], plan: dict[str, Any]) -> str:
     """How far the minutes will go, from a few training steps on noise."""
     if plan["engine"] == "nnunet":
         return "nnU-Net plans its own steps: their price is known when it has started"
-    try:
-        found = costs(facts, plan)
-    except RuntimeError as error:
-        if "memory" not in str(error):
-            raise SystemExit(f"patch {plan['patch']} does not go through {plan['network']['name']}: {error}") from error
-        return "a step does not fit into memory: train.py will go on with a smaller batch or patch"
     epoch = -(-int(plan["epoch_patches"]) // int(plan["batch"]))
-    seconds = 60 * float(plan["minutes"]) * trained_share(plan) / rounds(plan)
-    steps = found.steps(seconds, epoch)
-    few = " (few: more minutes, a smaller patch or a coarser grid would help)" if steps < LEAST / 2 else ""
-    whose = f"{each(plan)}, " if trainings(plan) > 1 else ""
-    return (
-        f"{whose}{found.told(seconds, epoch)}; {epochs_told(plan, steps, epoch)}, {plan['batch']} patches each, in "
-        f"{plan['precision']}{few}"
-    )
+    return told_pace(plan, lambda: costs(facts, plan), epoch, LEAST // 2)
 
 
 def step_seconds(plan: dict[str, Any]) -> float:
@@ -299,46 +250,6 @@ def step_seconds(plan: dict[str, Any]) -> float:
         if plan["precision"] == "bf16" or "memory" in str(error):
             return float("inf")  # not every processor can, and train.py makes smaller what does not fit
         raise SystemExit(f"patch {plan['patch']} does not go through {plan['network']['name']}: {error}") from error
-
-
-def summary(facts: dict[str, Any], plan: dict[str, Any]) -> str:
-    """What was found and decided, in a few lines."""
-    shapes, spacings = facts["shapes"], facts["spacings"]
-    sizes = {name: int(np.median([n for n in found if n] or [0])) for name, found in facts["sizes"].items()}
-    known = np.round(np.median(spacings, axis=0), 3).tolist() if spacings is not None else "unknown"
-    pixels = " (in pixels)" if plan["pixels"] else ""
-    grid = f"a longest side of {plan['side']}" if plan["side"] else f"spacing {plan['spacing']}{pixels}"
-    lines = [
-        f"{facts['cases']} cases of {facts['people']}; voxels marked in a case (median): {sizes}"
-        + (f"; {facts['empty']} of {facts['sampled']} looked at have an empty mask" if facts["empty"] else ""),
-        f"{facts['dims']}D, {plan['channels']} channel(s), modality {facts['modality'] or 'not stated'}, sizes "
-        f"{shapes.min(0).tolist()} to {shapes.max(0).tolist()}, values {facts['low']:.0f} to {facts['high']:.0f}, "
-        f"spacing {known}",
-        f"engine {plan['engine']}: {plan['why_engine']}"
-        + (f", planner {plan['planner']}" if plan["engine"] == "nnunet" else ""),
-        f"works at {grid}, patches {plan['patch']} "
-        f"(median image there: {median_there(facts, plan)}), intensity {plan['intensity']}",
-        f"network {shown(plan['network'])}, batch {plan['batch']}, lr {plan['lr']}, {plan['foreground']:.0%} of patches on "
-        "marked voxels",
-        f"augmentation {plan['augment']}; {facts['start']}",
-        f"{plan['minutes']} minutes, {told_members(plan)}",
-    ]
-    if facts["patients"] < 4:
-        lines.append(f"only {facts['patients']} patients: validation rests on one of them, and its figure says little")
-    lines += [
-        *told_names(plan),
-        *mixed(facts),
-        *told_uneven(facts),
-        *told_averaged(plan, facts),
-        *disbelieved(facts),
-    ]
-    lines += [*thin_classes(facts, plan), *chain.told(plan["chains"])]
-    if facts["unreadable"]:
-        lines.append(f"{len(facts['unreadable'])} sampled cases cannot be used: {facts['unreadable'][0]}")
-    rare = [name for name, found in facts["sizes"].items() if not any(found)]
-    if rare:
-        lines.append(f"in no sampled mask: {', '.join(rare)} (does label_dict.json fit the masks?)")
-    return "\n".join([*lines, "wrote plan.json (every run of plan.py starts afresh; --set changes single values)"])
 
 
 if __name__ == "__main__":

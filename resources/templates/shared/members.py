@@ -30,6 +30,8 @@ FEWEST = 3
 """Two networks say little more than one, and each learns from half of the cases."""
 SMALL = 500
 """Cases from which on a validation part that is held out costs little."""
+MANY_EPOCHS = 100
+"""Of so many cases, networks of folds get this many epochs each, or there is one: its own last epochs are worth more until then."""
 
 
 def names(plan: Mapping[str, Any]) -> list[str]:
@@ -88,15 +90,19 @@ def readme_note(plan: Mapping[str, Any]) -> str:
     return f"{folds} networks answer together. The figures are those of {asked}.\n" if folds > 1 else ""
 
 
-def most_folds(cases: int, patients: int, rarest: int = MOST) -> tuple[int, str]:
+def most_folds(cases: int, patients: int, rarest: int = MOST, epochs: float = 0.0) -> tuple[int, str]:
     """How many folds the cases are good for, and why: 1 where the part that is held out costs little, or is too small to share.
 
     Args:
         rarest: cases of the rarest class, where there are classes.
+        epochs: of all cases, that the minutes hold. Networks of folds answer together, which several are worth more than
+            the hundreds of epochs that one network of many cases would learn nothing in.
     """
     most = min(MOST, patients // 4, rarest)
-    if cases >= SMALL:
+    if cases >= SMALL and min(most, epochs // MANY_EPOCHS) < FEWEST:
         return 1, f"{cases} cases: what one network holds out costs little"
+    if cases >= SMALL:
+        return min(most, int(epochs // MANY_EPOCHS)), f"{cases} cases, epochs enough for several networks"
     if most < FEWEST:
         rare = "" if rarest >= FEWEST else f", {rarest} cases of the rarest class"
         return 1, f"{patients} patients{rare}: too few for folds"
@@ -130,6 +136,15 @@ def choose_members(
     plan["refit"] = plan["refit"] if "refit" in kept else False
     plan["why_folds"] = "asked for with --set" if kept & {"folds", "refit"} else why
     return [f"{folds} network{'s' if folds > 1 else ''} instead of {most[0]}"] if plan["folds"] < most[0] else []
+
+
+def choose_of_cases(
+    plan: Plan, facts: Mapping[str, Any], steps: float, enough: int, kept: set[str], gpus: int = 1
+) -> None:
+    """`choose_members` of the cases and patients of `facts`; `steps` of `batch` cases are what the minutes hold."""
+    cases = int(facts["cases"])
+    most = most_folds(cases, int(facts["patients"]), epochs=steps * int(plan["batch"]) / cases)
+    choose_members(plan, steps, enough, most, kept, gpus)
 
 
 def check_members(plan: Mapping[str, Any], patients: int) -> None:

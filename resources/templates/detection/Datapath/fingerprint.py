@@ -10,15 +10,14 @@ from typing import Any
 
 import numpy as np
 from Datapath.index import patient_of, target_of, true_boxes
-from Utils.channels import names_of
 from Utils.extent import believe
 from Utils.formats import Image, ImageError
 from Utils.images import read_image
 from Utils.lesions import lesion_boxes
 from Utils.mask_grid import load_masks
-from Utils.named import by_channel, measured
 from Utils.people import people
-from Utils.scales import averaged, colour, common_window, count_scales, scale_of, uneven, values_by_class
+from Utils.sample import in_common, measure
+from Utils.scales import common_window, uneven, values_by_class
 
 SAMPLE = {2: 120, 3: 40}
 
@@ -49,9 +48,8 @@ def fingerprint(records: list[dict[str, Any]], label_dict: Mapping[str, int]) ->
         "labels": rule["labels"],
         "objects": any(isinstance(record.get("mask_path"), Mapping) for record in records),
         "dims": dims,
+        **in_common(same, records),
         **_images(same),
-        "channel_names": (names := names_of(records)),
-        "by_channel": by_channel(same, names),
         "abnormal": abnormal_of(records, target),
         **_lesions(records, same, target, classes),
         "unreadable": [item for item in found if isinstance(item, str)],
@@ -76,21 +74,12 @@ def _check_labels(label_dict: Mapping[str, int], target: str) -> None:
 
 def _images(same: Sequence[dict[str, Any]]) -> dict[str, Any]:
     extent, placeholders = believe(same)
-    spacings = [item["spacing"] for item in same if item["spacing"]]
     return {
-        "channels": colour(same),
-        "averaged": averaged(same, colour(same)),
-        "modality": Counter(item["modality"] for item in same).most_common(1)[0][0],
-        "eight_bit": all(item["eight_bit"] for item in same),
-        "scales": count_scales(same),
         "uneven": uneven(same),
         "window": common_window(same),
-        "shapes": np.array([item["shape"] for item in same]),
-        "spacing": [float(v) for v in np.median(spacings, axis=0)] if len(spacings) > len(same) / 2 else None,
         "extent": extent,
         "placeholders": placeholders,
-        **{key: float(np.median([item[key] for item in same])) for key in ("low", "high", "inside_low", "inside_high")},
-        **{key: float(np.mean([item[key] for item in same])) for key in ("mean", "std")},
+        **{key: float(np.median([item[key] for item in same])) for key in ("inside_low", "inside_high")},
     }
 
 
@@ -123,24 +112,12 @@ def _measure(record: Mapping[str, Any], target: str, rule: Mapping[str, Any]) ->
         truth = _truth(record, image, target, rule)
     except ImageError as error:
         return str(error)
-    values = image.array.astype(np.float32)
-    low, high = (float(v) for v in np.percentile(values, (0.5, 99.5)))
+    found = measure(image, truth.pop("masks", None))
     return {
+        **found,
         "path": str(path),
-        "dims": image.dims,
-        "channels": int(values.shape[0]),
-        "shape": values.shape[1:],
-        "spacing": image.spacing,
-        "modality": image.modality,
-        "eight_bit": image.array.dtype == np.uint8,
-        "scale": scale_of(image.array, image.modality, high),
-        "low": low,
-        "high": high,
-        "inside_low": low,
-        "inside_high": high,
-        "mean": float(values.mean()),
-        "std": float(values.std()),
-        "by_channel": measured(image, truth.pop("masks", None)),
+        "inside_low": found["low"],
+        "inside_high": found["high"],
         **truth,
     }
 

@@ -7,19 +7,16 @@ from collections import Counter, defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-import numpy as np
-from Utils.channels import names_of
 from Utils.clips import frames_of
 from Utils.covariates import facts_of as covariates_of
 from Utils.followup import facts_of as survival_of
 from Utils.formats import ImageError
 from Utils.images import read_image
 from Utils.kinds import named_labels, task_of
-from Utils.named import by_channel, measured
 from Utils.normalise import all_finite
 from Utils.numbers import facts_of
-from Utils.people import people
-from Utils.scales import averaged, colour, count_scales, scale_of
+from Utils.sample import counted, in_common, measure
+from Utils.scales import count_scales
 from Utils.studies import count_of, images_of
 
 SAMPLE = 200
@@ -45,14 +42,11 @@ def fingerprint(records: list[dict[str, Any]], label_dict: dict[str, int]) -> di
     images = [item for item, _ in read]
     dims = _dims(images)
     same = [item for item in images if item["dims"] == dims]
-    spacings = [item["spacing"] for item in same if item["spacing"]]
     return {
         "task": task,
         "number": facts_of(values) if values else None,
         "survival": (followed := survival_of(records) if task == "survival" else None),
-        "cases": len(records),
-        "patients": len({str(r.get("patient") or r["image_path"]) for r in records}),
-        "people": people(r.get("patient") or r["image_path"] for r in records),
+        **counted(records),
         "classes": classes,
         "counts": _counts(classes, counts, values, followed),
         "multi_label": not values and not followed and any(len(labels) != 1 for labels in named),
@@ -60,22 +54,11 @@ def fingerprint(records: list[dict[str, Any]], label_dict: dict[str, int]) -> di
         "views": views,
         "dims": dims,
         "other_dims": len(images) - len(same),
-        "channels": colour(same),
-        "channel_names": (names := names_of(records)),
+        **in_common(same, records),
         "frames": frames_of(records),
-        "by_channel": by_channel(same, names),
-        "averaged": averaged(same, colour(same)),
-        "modality": Counter(item["modality"] for item in same).most_common(1)[0][0],
-        "eight_bit": all(item["eight_bit"] for item in same),
         "scales": count_scales(images),
         "scale_tells": _scale_tells(read),
         "not_finite": sum(item["not_finite"] for item in images),
-        "shapes": np.array([item["shape"] for item in same]),
-        "spacing": [float(v) for v in np.median(spacings, axis=0)] if len(spacings) > len(same) / 2 else None,
-        "low": float(np.median([item["low"] for item in same])),
-        "high": float(np.median([item["high"] for item in same])),
-        "mean": float(np.mean([item["mean"] for item in same])),
-        "std": float(np.mean([item["std"] for item in same])),
         "unreadable": [item for item in found if isinstance(item, str)],
     }
 
@@ -102,22 +85,7 @@ def _measure(path: Any) -> dict[str, Any] | str:
         array = all_finite(image.array, str(path))
     except ImageError as error:
         return str(error)
-    low, high = (float(v) for v in np.percentile(array, (0.5, 99.5)))
-    return {
-        "dims": image.dims,
-        "channels": int(array.shape[0]),
-        "shape": array.shape[1:],
-        "spacing": image.spacing,
-        "modality": image.modality,
-        "eight_bit": array.dtype == np.uint8,
-        "scale": scale_of(array, image.modality, high),
-        "not_finite": array is not image.array,
-        "low": low,
-        "high": high,
-        "mean": float(array.mean(dtype=np.float64)),
-        "std": float(array.std(dtype=np.float64)),
-        "by_channel": measured(image),
-    }
+    return {**measure(image, values=array), "not_finite": array is not image.array}
 
 
 def _scale_tells(read: list[tuple[dict[str, Any], list[str]]]) -> str:

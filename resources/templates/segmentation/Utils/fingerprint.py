@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -11,15 +10,13 @@ from typing import Any
 import numpy as np
 
 from .chain import LEAST, centre_of, centres_of
-from .channels import names_of
 from .extent import believe
 from .formats import ImageError
 from .images import read_image
 from .mask_grid import load_masks
-from .named import by_channel, measured
 from .normalise import all_finite, scale_intensity
-from .people import people
-from .scales import averaged, colour, common_window, count_scales, scale_of, uneven, values_by_class, values_inside
+from .sample import counted, in_common, measure
+from .scales import common_window, uneven, values_by_class, values_inside
 from .thin import width
 
 SAMPLE = {2: 200, 3: 40}
@@ -45,33 +42,19 @@ def fingerprint(records: Sequence[Mapping[str, Any]], label_dict: Mapping[str, i
     extent, placeholders = believe(same) if dims == 3 else (None, [])
     spacings = [item["spacing"] for item in same if item["spacing"]]
     inside = np.concatenate([item["inside"] for item in same])
-    channels = colour(same)
     return {
         **reads,
         "overlap": objects == {True},
-        "cases": len(records),
-        "patients": len({str(r.get("patient") or r["image_path"]) for r in records}),
-        "people": people(r.get("patient") or r["image_path"] for r in records),
+        **counted(records),
         "dims": dims,
-        "channels": channels,
-        "channel_names": (names := names_of(records)),
-        "by_channel": by_channel(same, names),
-        "averaged": averaged(same, channels),
-        "modality": Counter(item["modality"] for item in same).most_common(1)[0][0],
-        "eight_bit": all(item["eight_bit"] for item in same),
-        "scales": count_scales(same),
+        **in_common(same, records),
         "uneven": uneven(same),
         "window": common_window(same),
-        "shapes": np.array([item["shape"] for item in same]),
         "spacings": np.array(spacings) if len(spacings) > len(same) / 2 else None,
         "extent": extent,
         "placeholders": placeholders,
         "widths": _widths(same, classes),
         "dark": float(np.median([item["dark"] for item in same])),
-        "low": float(np.median([item["low"] for item in same])),
-        "high": float(np.median([item["high"] for item in same])),
-        "mean": float(np.mean([item["mean"] for item in same])),
-        "std": float(np.mean([item["std"] for item in same])),
         "inside": inside,
         "centres": centres_of(same, len(spacings) > len(same) / 2),
         "sizes": {name: [item["sizes"][place] for item in same] for place, name in enumerate(classes)},
@@ -117,26 +100,14 @@ def _measure(record: Mapping[str, Any], reads: Mapping[str, Any], widths: bool =
         masks = load_masks(record, reads, image)
     except ImageError as error:
         return str(error)
-    low, high = (float(v) for v in np.percentile(image.array, (0.5, 99.5)))
     dark = scale_intensity(all_finite(image.array[:1]), {"mode": "foreground"}).min() if image.dims == 3 else 0.0
     return {
+        **measure(image, masks),
         "dark": float(dark),
         "widths": [width(mask, image.spacing) for mask in masks] if widths else [],
         "path": str(record["image_path"]),
-        "dims": image.dims,
-        "channels": int(image.array.shape[0]),
-        "shape": image.array.shape[1:],
-        "spacing": image.spacing,
-        "modality": image.modality,
-        "eight_bit": image.array.dtype == np.uint8,
-        "scale": scale_of(image.array, image.modality, high),
-        "low": low,
-        "high": high,
-        "mean": float(image.array.mean()),
-        "std": float(image.array.std()),
         "inside": values_inside(image.array, masks),
         "by_class": values_by_class(image.array, masks),
-        "by_channel": measured(image, masks),
         "sizes": (sizes := [int(mask.sum()) for mask in masks]),
         "centres": [centre_of(mask, image.spacing) if size else None for mask, size in zip(masks, sizes, strict=True)]
         if len(sizes) >= LEAST

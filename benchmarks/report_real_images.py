@@ -1,0 +1,118 @@
+"""Do reports follow real images? The report template on the images of labelled sets, with sentences that state the labels.
+
+    python benchmarks/report_real_images.py --set DIR "REQUEST" [--set DIR "REQUEST" ...] [--minutes 5] [--out DIR]
+
+Each DIR is read as `m3b look` reads it for the request: its classes or grades, its training and its test part. The images are real;
+no open set of this size has reports, so each case gets one of several sentences that state its label, and one of several about
+nothing in particular. Plan, train, export and predict run as an agent would run them, on the training part. Two things
+must hold for the test part: the label F1 (m3b.metrics) lies above that of the best constant report, with its whole 95 % interval, and
+with the images shuffled between patients at least half of what it is ahead by is lost. Exit status 1 where one does not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import sys
+import tempfile
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from recipes import TEMPLATES, call
+from recipes import prepare as index
+
+from m3b.metrics import ReportCase, best_constants, image_use, score_reports
+
+STATES = ("The appearance is that of {}.", "In keeping with {}.", "The image shows {}.", "Features of {} are seen.")
+BESIDES = ("Image quality is adequate.", "The study is limited by projection.", "Comparison is not available.", "")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--set", nargs=2, action="append", required=True, metavar=("DIR", "REQUEST"), dest="sets")
+    parser.add_argument("--minutes", type=float, default=5.0, help="of training, a set")
+    parser.add_argument("--out", type=Path)
+    options = parser.parse_args()
+    out = (options.out or Path(tempfile.mkdtemp(prefix="reports_"))).resolve()
+    lines = [f"{'set':28} {'cases':>6}  {'label F1':22} {'best constant':>13} {'shuffled':>9} of the lead, lost"]
+    good = True
+    for folder, request in options.sets:
+        line, held = judge(Path(folder).resolve(), request, options.minutes, out)
+        lines.append(line)
+        good &= held
+        print("\n".join([lines[0], line]), flush=True)
+    load = ", ".join(f"{value:.1f}" for value in os.getloadavg())
+    print("\n".join([f"\n{options.minutes:g} minutes each, load {load} at the end", *lines]))
+    return 0 if good else 1
+
+
+def judge(folder: Path, request: str, minutes: float, out: Path) -> tuple[str, bool]:
+    """A line of the table, and whether both things hold."""
+    train, test, classes = labelled(folder, request, out / f"{folder.name}.index")
+    work = assemble(out / folder.name, train, test)
+    call("plan.py", "--minutes", str(minutes), cwd=work)
+    print(call("train.py", cwd=work)[-800:], flush=True)
+    call("export.py", "--out", "Deliver", cwd=work)
+    call("Deliver/predict.py", "--list", "list.json", "-o", "out.json", cwd=work)
+    cases = [
+        ReportCase(str(record["image_path"]), patient_of(record), whole(record["report"]), whole(answer))
+        for record, answer in zip(test, json.loads((work / "out.json").read_text()), strict=True)
+    ]
+    findings = {name: [name] for name in classes}
+    texts = [whole(record["report"]) for record in train]
+    common = [Counter(text for text in texts if name in text).most_common(1)[0][0] for name in classes]
+    primary = score_reports(cases, findings, primary="label_f1", trivial=[*best_constants(texts), *common]).primary
+    use, constant = image_use(cases, findings), float(primary.baseline or 0.0)
+    lead = primary.value - constant
+    lost = (primary.value - use.shuffled) / lead if lead > 0 else float("nan")
+    figure = f"{primary.value:.3f} ({primary.low:.3f} to {primary.high:.3f})"
+    line = f"{folder.name[:28]:28} {len(test):6}  {figure:22} {constant:13.3f} {use.shuffled:9.3f} {lost:.0%}"
+    return line, primary.low is not None and primary.low > constant and lost >= 0.5
+
+
+def labelled(folder: Path, request: str, work: Path) -> tuple[list[dict[str, Any]], list[dict[str, Any]], list[str]]:
+    """Training and test records with a report each, and what the reports state."""
+    _, test = index(folder, request, work)
+    train: list[dict[str, Any]] = json.loads((work / "Datapath" / "train.json").read_text())
+    rng = np.random.default_rng(0)
+    for record in (*train, *test):
+        record["image_path"] = str((work / record["image_path"]).absolute())
+        record["report"] = {"findings": sentence(state_of(record), rng), "impression": ""}
+    return train, test, sorted({state_of(record) for record in train})
+
+
+def state_of(record: dict[str, Any]) -> str:
+    return f"grade {record['grade']}" if "grade" in record else str(record["labels"][0]).replace("_", " ").lower()
+
+
+def sentence(state: str, rng: np.random.Generator) -> str:
+    first, second = STATES[rng.integers(len(STATES))].format(state), BESIDES[rng.integers(len(BESIDES))]
+    return f"{first} {second}".strip()
+
+
+def patient_of(record: dict[str, Any]) -> str:
+    return str(record.get("patient") or record["image_path"])
+
+
+def assemble(work: Path, train: list[dict[str, Any]], test: list[dict[str, Any]]) -> Path:
+    """The report template on these records."""
+    shutil.rmtree(work, ignore_errors=True)
+    shutil.copytree(TEMPLATES / "report", work)
+    for file in (TEMPLATES / "shared").glob("*.py"):
+        shutil.copy(file, work / "Utils")
+    (work / "Datapath" / "train.json").write_text(json.dumps(train))
+    (work / "Datapath" / "label_dict.json").write_text("{}")
+    (work / "list.json").write_text(json.dumps([record["image_path"] for record in test]))
+    return work
+
+
+def whole(report: dict[str, str]) -> str:
+    return " ".join(report[key] for key in ("findings", "impression") if report.get(key))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,53 @@
+"""What plan.py measures of the training studies: texts of every record, image properties of a sample."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from Datapath.dataloader import report_of, views_of, whole_text
+from Model.words import SECTIONS
+
+from .formats import ImageError
+from .images import read_image
+from .sample import counted, in_common, measure
+
+SAMPLE = 200
+
+
+def fingerprint(records: list[dict[str, Any]], label_dict: dict[str, int]) -> dict[str, Any]:
+    """What was measured: texts of every record, image properties of up to 200 sampled images."""
+    everything = json.loads(Path("Datapath/train.json").read_text(encoding="utf-8"))
+    sample = random.Random(0).sample(records, min(SAMPLE, len(records)))
+    paths = [views_of(record)[k % len(views_of(record))] for k, record in enumerate(sample)]
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(_measure, paths))
+    read = [item for item in found if isinstance(item, dict)]
+    if not read:
+        raise SystemExit(f"none of {len(sample)} sampled training images can be read; first: {found[0]}")
+    dims = Counter(item["dims"] for item in read).most_common(1)[0][0]
+    same = [item for item in read if item["dims"] == dims]
+    reports = [report_of(record) for record in records]
+    counts = Counter(len(views_of(record)) for record in records)
+    return {
+        **counted(records),
+        "without_text": len(everything) - len(records),
+        "present": {name: sum(bool(report[name]) for report in reports) for name in SECTIONS},
+        "different": len({whole_text(report) for report in reports}),
+        "classes": [name for name, _ in sorted(label_dict.items(), key=lambda item: item[1])],
+        "views": dict(sorted(counts.items())),
+        "dims": dims,
+        **in_common(same, records),
+        "unreadable": [item for item in found if isinstance(item, str)],
+    }
+
+
+def _measure(path: Any) -> dict[str, Any] | str:
+    try:
+        return measure(read_image(path))
+    except ImageError as error:
+        return str(error)
