@@ -2,11 +2,12 @@
 
     python benchmarks/report_real_images.py --set DIR "REQUEST" [--set DIR "REQUEST" ...] [--minutes 5] [--out DIR]
 
-Each DIR is read as `m3b look` reads it for the request: its classes or grades, its training and its test part. The images are real;
-no open set of this size has reports, so each case gets one of several sentences that state its label, and one of several about
-nothing in particular. Plan, train, export and predict run as an agent would run them, on the training part. Two things
-must hold for the test part: the label F1 (m3b.metrics) lies above that of the best constant report, with its whole 95 % interval, and
-with the images shuffled between patients at least half of what it is ahead by is lost. Exit status 1 where one does not.
+Each DIR is read as `m3b look` reads it for the request: its classes or grades, its training and its test part. The images
+are real; no open set of this size has reports, so each case gets one of several sentences that state its label, which the
+record names too, and one of several about nothing in particular. Plan, train, export and predict run as an agent would run
+them, on the training part. Two things must hold for the test part: the label F1 (m3b.metrics) lies above that of the best
+constant report, with its whole 95 % interval, and with the images shuffled between patients at least half of what it is
+ahead by is lost. Exit status 1 where one does not.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ def main() -> int:
 def judge(folder: Path, request: str, minutes: float, out: Path) -> tuple[str, bool]:
     """A line of the table, and whether both things hold."""
     train, test, classes = labelled(folder, request, out / f"{folder.name}.index")
-    work = assemble(out / folder.name, train, test)
+    work = assemble(out / folder.name, train, test, classes)
     call("plan.py", "--minutes", str(minutes), cwd=work)
     print(call("train.py", cwd=work)[-800:], flush=True)
     call("export.py", "--out", "Deliver", cwd=work)
@@ -79,10 +80,17 @@ def labelled(folder: Path, request: str, work: Path) -> tuple[list[dict[str, Any
     _, test = index(folder, request, work)
     train: list[dict[str, Any]] = json.loads((work / "Datapath" / "train.json").read_text())
     rng = np.random.default_rng(0)
-    for record in (*train, *test):
-        record["image_path"] = str((work / record["image_path"]).absolute())
-        record["report"] = {"findings": sentence(state_of(record), rng), "impression": ""}
-    return train, test, sorted({state_of(record) for record in train})
+    names = sorted({state_of(record) for record in train})
+
+    def told(record: dict[str, Any]) -> dict[str, Any]:
+        return {
+            "image_path": str((work / record["image_path"]).absolute()),
+            "report": {"findings": sentence(state_of(record), rng), "impression": ""},
+            "labels": [state_of(record)],
+            "patient": patient_of(record),
+        }
+
+    return [told(record) for record in train], [told(record) for record in test], names
 
 
 def state_of(record: dict[str, Any]) -> str:
@@ -98,14 +106,14 @@ def patient_of(record: dict[str, Any]) -> str:
     return str(record.get("patient") or record["image_path"])
 
 
-def assemble(work: Path, train: list[dict[str, Any]], test: list[dict[str, Any]]) -> Path:
+def assemble(work: Path, train: list[dict[str, Any]], test: list[dict[str, Any]], classes: list[str]) -> Path:
     """The report template on these records."""
     shutil.rmtree(work, ignore_errors=True)
     shutil.copytree(TEMPLATES / "report", work)
     for file in (TEMPLATES / "shared").glob("*.py"):
         shutil.copy(file, work / "Utils")
     (work / "Datapath" / "train.json").write_text(json.dumps(train))
-    (work / "Datapath" / "label_dict.json").write_text("{}")
+    (work / "Datapath" / "label_dict.json").write_text(json.dumps({name: place for place, name in enumerate(classes)}))
     (work / "list.json").write_text(json.dumps([record["image_path"] for record in test]))
     return work
 
